@@ -1,0 +1,48 @@
+// The binary interface between kernels, the run loop and Python. C headers only.
+//
+// A run list is an array of iron_step. Before a step runs, the loop patches the slots its bindings
+// name (pointers by an element offset, integers by value), then calls the kernel once per thread.
+#pragma once
+#include <stdint.h>
+#include <stddef.h>
+
+#define IRON_MAX_P 8   // pointer slots of a kernel
+#define IRON_MAX_N 24  // integer slots of a kernel
+#define IRON_MAX_F 4   // float slots of a kernel
+
+typedef struct iron_args {
+  void* p[IRON_MAX_P];
+  int64_t n[IRON_MAX_N];
+  double f[IRON_MAX_F];
+  void* scratch;          // per-thread scratch, at least the bytes the step asked for, 64-byte aligned
+  void* shared;           // one scratch area for all threads of the step, 64-byte aligned
+} iron_args;
+
+// Called on every thread of the pool, tid in [0, nt). A kernel may call iron_barrier(args) between
+// phases; every thread must then call it the same number of times. Nothing is shared but p[] and shared.
+typedef void (*iron_kernel)(const iron_args* args, int32_t tid, int32_t nt);
+
+// A table-form Affine: ((v[value]*scale + bias) >> down) * mul + add.
+typedef struct iron_affine { int64_t value, scale, bias, down, mul, add; } iron_affine;
+
+// slot < IRON_MAX_P: p[slot] = base[slot] + affine * unit bytes. Else n[slot - IRON_MAX_P] = affine * unit.
+typedef struct iron_binding { int64_t slot, unit; iron_affine affine; } iron_binding;
+
+typedef struct iron_step {
+  iron_kernel kernel;      // NULL: a call-back into Python, `callback` with this step's index
+  iron_args args;
+  void* base[IRON_MAX_P];
+  int64_t first_binding, n_bindings;   // into the run's bindings
+  int64_t scratch_bytes, shared_bytes;
+  int64_t threads;         // at most this many threads do work (1 for tiny steps); 0 = all
+} iron_step;
+
+// Next number of a carried value: source 0 = affine over this call's values; 1 = *(int32_t*)pointer.
+typedef struct iron_carry { int64_t value; int64_t source; iron_affine affine; const void* pointer; } iron_carry;
+
+typedef struct iron_run {
+  iron_step* steps; int64_t n_steps;
+  iron_binding* bindings;
+  int64_t* values; int64_t n_values;   // per-call values, written by Python, advanced by the loop
+  iron_carry* carries; int64_t n_carries;
+} iron_run;

@@ -1,0 +1,145 @@
+"""Integer expressions in one per-call value: what offsets, bounds and carried values are made of.
+
+`Affine` is `((v * scale + bias) >> down) * mul + add` of one per-call value v (floor shift). Linear
+forms keep `down == 0, mul == 1, add == 0`, so `(p + 1) * 64` is scale 64, bias 64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_core.errors import TraceError
+
+
+def _integer(other: Any) -> bool:
+    return isinstance(other, (int, np.integer)) and not isinstance(other, bool)
+
+
+@attrs.frozen(eq=False, repr=False)
+class Affine:
+    """A per-call integer. `value` is the name of the per-call value it follows."""
+
+    value: str
+    scale: int = 1
+    bias: int = 0
+    down: int = 0
+    mul: int = 1
+    add: int = 0
+
+    # Identity is data; `==` between per-call values would be a branch, so it is refused below.
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return attrs.astuple(self)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @property
+    def linear(self) -> bool:
+        return self.down == 0
+
+    def at(self, values: Mapping[str, int]) -> int:
+        """The number this is when the per-call values are `values`."""
+        return ((int(values[self.value]) * self.scale + self.bias) >> self.down) * self.mul + self.add
+
+    def __add__(self, other: Any) -> Affine | int:
+        if isinstance(other, Affine):
+            return self._combine(other, 1)
+        if not _integer(other):
+            return NotImplemented
+        if self.linear:
+            return attrs.evolve(self, bias=self.bias + int(other))
+        return attrs.evolve(self, add=self.add + int(other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Affine | int:
+        if isinstance(other, Affine):
+            return self._combine(other, -1)
+        if not _integer(other):
+            return NotImplemented
+        return self + -int(other)
+
+    def __rsub__(self, other: Any) -> Affine | int:
+        return -1 * self + other
+
+    def __neg__(self) -> Affine | int:
+        return self * -1
+
+    def __mul__(self, other: Any) -> Affine | int:
+        if not _integer(other):
+            if isinstance(other, Affine):
+                raise TraceError("a product of two per-call values is not affine; multiply by a constant.")
+            return NotImplemented
+        k = int(other)
+        if k == 0:
+            return 0
+        if self.linear:
+            return attrs.evolve(self, scale=self.scale * k, bias=self.bias * k)
+        return attrs.evolve(self, mul=self.mul * k, add=self.add * k)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Affine | int:
+        if isinstance(other, Affine):
+            if self.linear and other.linear and self.value == other.value and other.scale:
+                k, rest = divmod(self.scale, other.scale)
+                if not rest and self.bias == other.bias * k:
+                    return k
+            raise TraceError("per-call values divide only where the quotient is constant, as in (4 * n) // n.")
+        if not _integer(other) or int(other) <= 0:
+            raise TraceError(f"a per-call value is divided by {other!r}; only positive integers divide one.")
+        k = int(other)
+        if self.linear and self.scale % k == 0 and self.bias % k == 0:
+            return attrs.evolve(self, scale=self.scale // k, bias=self.bias // k)
+        if self.linear and k & (k - 1) == 0:
+            return attrs.evolve(self, down=k.bit_length() - 1)
+        if k & (k - 1) == 0 and self.mul == 1 and self.add == 0:
+            return attrs.evolve(self, down=self.down + k.bit_length() - 1)
+        raise TraceError(
+            f"a per-call value is divided by {k}; it must divide the value's step and start, or be a power of two."
+        )
+
+    def ceildiv(self, k: int) -> Affine | int:
+        """The quotient by `k`, rounded up."""
+        return (self + (k - 1)) // k
+
+    def _combine(self, other: Affine, sign: int) -> Affine | int:
+        if self.value != other.value:
+            raise TraceError(
+                f"`{self.value}` and `{other.value}` meet in one expression; a per-call expression follows one value. "
+                "Pass their combination as a value of its own."
+            )
+        if not (self.linear and other.linear):
+            raise TraceError("only linear per-call expressions add up; divide after adding.")
+        scale, bias = self.scale + sign * other.scale, self.bias + sign * other.bias
+        return attrs.evolve(self, scale=scale, bias=bias) if scale else bias
+
+    def _branch(self, *_: Any) -> Any:
+        raise TraceError(
+            f"a graph body branches on the per-call value `{self.value}`. It is unknown while tracing: "
+            "pass a different input shape, or compute with it."
+        )
+
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __index__ = __int__ = __float__ = _branch  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        text = self.value if self.scale == 1 else f"{self.scale}*{self.value}"
+        if self.bias:
+            text += f" {'+' if self.bias > 0 else '-'} {abs(self.bias)}"
+        if self.down:
+            text = f"({text}) // {1 << self.down}"
+        if self.mul != 1:
+            text = f"({text}) * {self.mul}"
+        if self.add:
+            text += f" {'+' if self.add > 0 else '-'} {abs(self.add)}"
+        return text
+
+
+def evaluate(expression: Affine | int, values: Mapping[str, int]) -> int:
+    """The number of an Affine or a plain int under these per-call values."""
+    return expression.at(values) if isinstance(expression, Affine) else int(expression)

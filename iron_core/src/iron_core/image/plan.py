@@ -1,0 +1,157 @@
+"""What a graph becomes before a backend sees it: versions of steps over placed buffers.
+
+A `Plan` covers every version of a graph compiled so far. Versions share residents (weights and
+states) and the arena; each has its own steps, ports and per-call values. Everything here is data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from iron_core.declare.formats import Format
+from iron_core.graph.affine import Affine
+
+#: A version's key: (input name, shape, format name) for each input it takes.
+Signature = tuple[tuple[str, tuple[int, ...], str], ...]
+
+
+@attrs.frozen
+class BufferRef:
+    """Where an operand's bytes are. `space` is "resident", "arena", "input" or "output".
+
+    `index` is the resident's, bank's or port's number; `offset` counts bytes into it. The region is
+    `shape` numbers of `format`, row-major. `bounds` gives, per axis a call limits, the rows there are.
+    """
+
+    space: str
+    index: int
+    offset: int
+    shape: tuple[int, ...]
+    format: Format
+    bounds: tuple[tuple[int, Affine], ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        return self.format.nbytes(self.shape)
+
+
+@attrs.frozen
+class Binding:
+    """A per-call number of one step: an extent's bound or a `Scratchpad` member such as an offset."""
+
+    member: str
+    expression: Affine
+
+
+@attrs.frozen(eq=False)
+class PlanStep:
+    """One operator at one place of the run.
+
+    `operands` maps each present operand's name to where it is, in declaration order.
+    """
+
+    name: str
+    op: Any
+    operands: dict[str, BufferRef]
+    bindings: tuple[Binding, ...] = ()
+
+
+@attrs.frozen
+class Port:
+    """A tensor the caller passes in or gets back. `bounds` as in `BufferRef`; `optional` inputs may be None."""
+
+    name: str
+    shape: tuple[int, ...]
+    format: Format
+    bounds: tuple[tuple[int, Affine], ...] = ()
+
+
+@attrs.frozen
+class PerCallValue:
+    """A keyword-only parameter of the graph's body. `kind`: "scratchpad", "carried" or "dispatch"."""
+
+    name: str
+    kind: str
+    dtype: str
+
+
+@attrs.frozen
+class CarryTerm:
+    """How a carried value's next number is made: an Affine of this call's values, or element 0 of a buffer."""
+
+    name: str
+    source: Affine | int | BufferRef
+
+
+@attrs.frozen
+class IndexCheck:
+    """A per-call index that must satisfy `0 <= expression` and `expression + extent <= limit` before a call runs."""
+
+    what: str
+    expression: Affine
+    extent: int
+    limit: int
+
+
+@attrs.frozen(eq=False)
+class VersionPlan:
+    """One input signature's run."""
+
+    signature: Signature
+    steps: tuple[PlanStep, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    values: tuple[PerCallValue, ...]
+    carry: tuple[CarryTerm, ...] = ()
+    checks: tuple[IndexCheck, ...] = ()
+    folds: tuple[Any, ...] = ()
+
+
+@attrs.frozen(eq=False)
+class Resident:
+    """A weight or a state, stored once for all versions. `kind`: "weight" or "state".
+
+    `data` is the weight's array (or PackedArray); None for a state, which starts as zeros.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    format: Format
+    data: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.format.nbytes(self.shape)
+
+
+@attrs.frozen
+class Packaging:
+    """How steps become dispatches. `image`: "elf", "xclbin", "host"; `reasons` are sentences, one per rule that decided."""
+
+    image: str
+    dispatch: str
+    reasons: tuple[str, ...]
+    lowered_values: tuple[tuple[str, str], ...] = ()
+
+
+@attrs.frozen(eq=False)
+class Plan:
+    """A graph on one (backend, device, boundaries, image): all its versions together.
+
+    `banks` are the arena's sizes in bytes, each at most 3.5 GiB.
+    """
+
+    name: str
+    backend: str
+    dev: str
+    packaging: Packaging
+    versions: tuple[VersionPlan, ...]
+    residents: tuple[Resident, ...]
+    banks: tuple[int, ...]
+
+    def version(self, signature: Signature) -> VersionPlan:
+        """The version of this signature; KeyError if it is not planned."""
+        return next(v for v in self.versions if v.signature == signature)
