@@ -1,0 +1,153 @@
+"""Make the numbers stored under tests/data from programs that are not Iron.
+
+    python make_goldens.py transformers GGUF   # ids and logits of SmolLM2 in float32, and the tiny Llama
+    python make_goldens.py llama.cpp GGUF      # how far llama.cpp's default settings are from float32
+
+The first needs torch, transformers, gguf and accelerate; the second llama-cpp-python too. Run them by
+hand when a stored file must change; the tests only read what is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+DATA = Path(__file__).parent.parent / "data"
+SHIPPED = Path(__file__).parents[2] / "iron_models/lm/src/iron_lm/data"  # what --check-accuracy reads
+PROMPT = [504, 3575, 282, 4649, 314]  # "The capital of France is"
+POSITIONS = 256
+STRIDE = 61  # every 61st logit of each greedy step is stored
+
+
+def passage(tokenizer) -> list[int]:
+    """The stored text's first ids: one more than the positions judged."""
+    return tokenizer.encode((SHIPPED / "passage.txt").read_text())[: POSITIONS + 1]
+
+
+def load(gguf: Path):
+    """SmolLM2, dequantised to float32, and its tokenizer."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    torch.set_grad_enabled(False)
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    return model.eval(), tokenizer
+
+
+def forced_logits(model, ids: list[int]) -> np.ndarray:
+    import torch
+
+    return model(torch.tensor([ids[:POSITIONS]])).logits[0].numpy()
+
+
+def smollm2(gguf: Path) -> None:
+    import torch
+
+    model, tokenizer = load(gguf)
+    ids, steps = list(PROMPT), []
+    for _ in range(48):
+        logits = model(torch.tensor([ids])).logits[0, -1].numpy()
+        steps.append(logits)
+        ids.append(int(logits.argmax()))
+    text = passage(tokenizer)
+    forced = forced_logits(model, text)
+    np.savez_compressed(
+        DATA / "smollm2_float32.npz",
+        prompt=np.array(PROMPT, np.int32),
+        greedy=np.array(ids[len(PROMPT) :], np.int32),
+        stride=STRIDE,
+        logits=np.stack(steps)[:, ::STRIDE].astype(np.float32),
+        first=steps[0].astype(np.float32),
+        passage=np.array(text, np.int32),
+        passage_top1=forced.argmax(-1).astype(np.int32),
+    )
+    print("greedy", ids[len(PROMPT) :][:10])
+
+
+def tiny_llama() -> None:
+    """llama3 RoPE scaling, 4 query heads per KV head, an untied head, norm weights that are not ones."""
+    import torch
+    import transformers
+    from safetensors.torch import save_file
+
+    torch.set_grad_enabled(False)
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=256,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        head_dim=16,
+        tie_word_embeddings=False,
+        rms_norm_eps=1e-5,
+        max_position_embeddings=131072,
+        rope_parameters={
+            "rope_type": "llama3",
+            "rope_theta": 5e5,
+            "factor": 32.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    )
+    model = transformers.LlamaForCausalLM(config).eval()
+    for name, p in model.named_parameters():
+        p.copy_(1 + 0.1 * torch.randn_like(p) if p.ndim == 1 else torch.randn_like(p) / p.shape[1] ** 0.5)
+        assert p.isfinite().all(), name
+    folder = DATA / "tiny_llama"
+    folder.mkdir(exist_ok=True)
+    save_file({k: v.contiguous() for k, v in model.state_dict().items()}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(json.loads(config.to_json_string()), indent=1, sort_keys=True))
+    ids = torch.randint(0, 256, (1, 96))
+    prefill = model(ids).logits[0].numpy()
+    out = model(ids[:, :1], use_cache=True)
+    steps, cache = [out.logits[0, -1].numpy()], out.cache if "cache" in out else out.past_key_values
+    for t in range(1, ids.shape[1]):
+        key = "cache" if "cache" in out else "past_key_values"
+        out = model(ids[:, t : t + 1], use_cache=True, **{key: cache})
+        cache = out[key]
+        steps.append(out.logits[0, -1].numpy())
+    print("prefill against token by token:", np.abs(prefill - np.stack(steps)).max())
+    np.savez_compressed(folder / "outputs.npz", ids=ids[0].numpy().astype(np.int32), logits=prefill)
+
+
+def llama_cpp(gguf: Path) -> None:
+    import llama_cpp
+
+    model, tokenizer = load(gguf)
+    ids = passage(tokenizer)
+    exact = forced_logits(model, ids)
+    llm = llama_cpp.Llama(str(gguf), n_ctx=512, n_threads=2, n_threads_batch=2, logits_all=True, verbose=False)
+    llm.eval(ids[:POSITIONS])
+    got = np.array(llm.scores[:POSITIONS])
+    figures = {
+        "program": f"llama-cpp-python {llama_cpp.__version__}, default settings, n_ctx 512, 2 threads, one batch",
+        "file": gguf.name,
+        "text": f"passage.txt, the first {POSITIONS} positions, teacher-forced",
+        "against": "transformers float32 on the dequantised weights",
+        "made_by": "tests/oracle/make_goldens.py llama.cpp",
+        "logit_rms": float(np.sqrt(np.mean((got - exact).astype(np.float64) ** 2))),
+        "top1_agreement": int((got.argmax(-1) == exact.argmax(-1)).sum()),
+        "positions": POSITIONS,
+    }
+    store = SHIPPED / "llama_cpp.json"
+    known = json.loads(store.read_text()) if store.exists() else {}
+    known[hashlib.sha256(gguf.read_bytes()).hexdigest()] = figures
+    store.write_text(json.dumps(known, indent=1) + "\n")
+    print(figures)
+
+
+if __name__ == "__main__":
+    what, path = sys.argv[1], Path(sys.argv[2])
+    if what == "transformers":
+        smollm2(path)
+        tiny_llama()
+    else:
+        llama_cpp(path)
