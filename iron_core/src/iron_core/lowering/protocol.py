@@ -1,0 +1,66 @@
+"""What a backend needs to know about one operator: the `Lowering` base.
+
+A lowering belongs to one backend and one operator class. It says which instances it takes, which
+tunables of its own it has and how they are chosen, and what identifies the code it leads to. A backend
+adds the methods it calls itself (the host's `step()`, for one); nothing here knows of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from iron_core.backends.protocol import No, Yes
+from iron_core.declare.field import Auto
+from iron_core.errors import Unresolvable
+
+
+class Lowering:
+    """How one backend takes one operator. Register it in `iron.lowerings.v1` as `<backend>.<package>.<Operator>`.
+
+    Tunables are `Auto` class attributes; a subclass inherits and may replace them. Instances hold no
+    state: the registry makes one per class and every call names the operator it is about.
+    """
+
+    #: The backend's name, e.g. "host".
+    backend: ClassVar[str] = ""
+    #: The operator's package and class, e.g. "iron_ops_aie.GEMV".
+    operator: ClassVar[str] = ""
+
+    def supports(self, op: Any, dev: str) -> Yes | No:
+        """Can this operator instance run on this device? `No` names the rule and the nearest legal values."""
+        return Yes()
+
+    def key(self, op: Any) -> tuple[Any, ...]:
+        """What identifies the code this leads to; equal keys share one build. The contract unless narrowed."""
+        return op.contract_key
+
+    def resolve(self, op: Any, dev: str) -> Mapping[str, Any]:
+        """Tunables chosen for this instance on this device; those left out keep their `Auto` default."""
+        return {}
+
+    @classmethod
+    def autos(cls) -> dict[str, Auto]:
+        """This lowering's tunables by name, base classes first."""
+        found: dict[str, Auto] = {}
+        for base in reversed(cls.__mro__):
+            found.update((name, field) for name, field in vars(base).items() if isinstance(field, Auto))
+        return found
+
+    def tunables(self, op: Any, dev: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Every tunable's value: `given` (a Profile's entry) over `resolve()` over the `Auto` default.
+
+        Unresolvable when `given` or `resolve()` names a tunable this lowering does not have.
+        """
+        autos = self.autos()
+        values = {name: field.default for name, field in autos.items()}
+        for origin, chosen in (("resolve()", self.resolve(op, dev)), ("the profile", given or {})):
+            unknown = sorted(set(chosen) - set(autos))
+            if unknown:
+                legal = ", ".join(autos) or "none"
+                raise Unresolvable(
+                    f"{self.backend}.{self.operator}: {origin} sets {', '.join(unknown)}, which this lowering does not "
+                    f"have. Its tunables: {legal}."
+                )
+            values.update(chosen)
+        return values
