@@ -1,0 +1,150 @@
+"""The devices Iron knows, as numbers: npu1 and npu2 with their column variants, and the host.
+
+A device says how big an array is and what its tiles hold; what runs on it is a backend's affair. Counts
+are per tile, memory is in bytes, rates in bytes per cycle, clocks in MHz. More devices come through the
+`iron.devices.v1` entry points.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import attrs
+
+from iron_core.errors import UnknownName
+
+KIB = 1024
+
+
+@attrs.frozen
+class Tile:
+    """One kind of tile: its data memory and what its DMA offers. `wrap` and `step` are bits of a descriptor's fields."""
+
+    memory: int
+    channels: int
+    descriptors: int
+    locks: int
+    dims: int
+    wrap_bits: int
+    step_bits: int
+
+
+@attrs.frozen
+class Device:
+    """What a plan may count on. The host has no array: `columns` is 0 and the tiles are None.
+
+    `stream_bytes` is one stream's width per cycle, `read_gbs` what the whole array reads from memory in
+    GB/s, `clock_mhz` the array's clock, `macs` the multiply-accumulates per core and cycle by dtype name.
+    """
+
+    name: str
+    family: str
+    arch: str
+    columns: int
+    core_rows: int = 0
+    program_memory: int = 0
+    core: Tile | None = None
+    memtile: Tile | None = None
+    shim: Tile | None = None
+    stream_bytes: int = 0
+    clock_mhz: int = 0
+    read_gbs: float = 0.0
+    macs: tuple[tuple[str, int], ...] = ()
+    #: A full ELF's control scratchpad in 32-bit words; 0 where there is none, so no full ELF either.
+    scratchpad_words: int = 0
+
+    @property
+    def is_npu(self) -> bool:
+        return self.columns > 0
+
+    @property
+    def full_elf(self) -> bool:
+        """Can one ELF hold a whole graph, with per-call words patched into it?"""
+        return self.scratchpad_words > 0
+
+    @property
+    def cores(self) -> int:
+        return self.columns * self.core_rows
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# Geometry and descriptor fields are the same on AIE2 and AIE2P (AM020, AM027; aie-rt).
+_CORE = Tile(memory=64 * KIB, channels=2, descriptors=16, locks=16, dims=3, wrap_bits=8, step_bits=13)
+_MEMTILE = Tile(memory=512 * KIB, channels=6, descriptors=48, locks=64, dims=4, wrap_bits=10, step_bits=17)
+_SHIM = Tile(memory=0, channels=2, descriptors=16, locks=16, dims=3, wrap_bits=10, step_bits=20)
+
+#: Columns npu1 and npu2 have; a variant takes the first few of them.
+NPU1_COLUMNS = 4
+NPU2_COLUMNS = 8
+
+
+def _npu1(columns: int) -> Device:
+    """Phoenix and Hawk Point (XDNA1, AIE2). Reads are bound by one 4-byte stream per column and channel."""
+    return Device(
+        name="npu1" if columns == NPU1_COLUMNS else f"npu1_{columns}col",
+        family="npu1",
+        arch="AIE2",
+        columns=columns,
+        core_rows=4,
+        program_memory=16 * KIB,
+        core=_CORE,
+        memtile=_MEMTILE,
+        shim=_SHIM,
+        stream_bytes=4,
+        clock_mhz=1028,
+        read_gbs={1: 4.05, 2: 8.0, 4: 15.4}.get(columns, 4.05 * columns),
+        macs=(("int8", 256), ("int16", 64), ("bfloat16", 128)),
+    )
+
+
+def _npu2(columns: int) -> Device:
+    """Strix, Strix Halo and Krackan (XDNA2, AIE2P). Whole-array reads saturate at the fabric port."""
+    return Device(
+        name="npu2" if columns == NPU2_COLUMNS else f"npu2_{columns}col",
+        family="npu2",
+        arch="AIE2P",
+        columns=columns,
+        core_rows=4,
+        program_memory=16 * KIB,
+        core=_CORE,
+        memtile=_MEMTILE,
+        shim=_SHIM,
+        stream_bytes=8,
+        clock_mhz=1800,
+        read_gbs=min(56.0, 14.05 * columns),
+        macs=(("int8", 512), ("int16", 128), ("bfloat16", 128), ("bfp16ebs8", 512)),
+        scratchpad_words=32,
+    )
+
+
+HOST = Device(name="host", family="host", arch="cpu", columns=0)
+
+#: Every built-in device by name.
+DEVICES: dict[str, Device] = {
+    dev.name: dev
+    for dev in (
+        HOST,
+        *(_npu1(n) for n in range(NPU1_COLUMNS, 0, -1)),
+        *(_npu2(n) for n in range(NPU2_COLUMNS, 0, -1)),
+    )
+}
+
+
+def device(spec: Any) -> Device:
+    """The Device of a name or of a Device. UnknownName lists what there is."""
+    if isinstance(spec, Device):
+        return spec
+    name = str(spec)
+    if name in DEVICES:
+        return DEVICES[name]
+    from iron_core.plugins.registry import registry
+
+    found = registry().find("iron.devices.v1", name)
+    if found is not None:
+        return found() if callable(found) else found
+    near = difflib.get_close_matches(name, DEVICES, 1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise UnknownName(f"dev={name!r}: no such device.{hint} Known: {', '.join(DEVICES)}.")

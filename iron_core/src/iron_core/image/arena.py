@@ -1,0 +1,85 @@
+"""Where a run's intermediate buffers lie: greedy best-fit placement into banks.
+
+Buffers that are never live together share bytes. The arena is cut into banks because an NPU driver maps
+at most 4 GiB as one object; the limit here leaves room below that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+import attrs
+
+from iron_core.errors import UnsupportedError
+from iron_core.image.liveness import Lifetime
+
+#: Every offset is a multiple of this many bytes (a cache line; a DMA burst is no wider on the devices we know).
+ALIGNMENT = 64
+
+#: The most bytes of one bank.
+BANK_BYTES = 7 << 29  # 3.5 GiB
+
+
+def align(nbytes: int, to: int = ALIGNMENT) -> int:
+    """`nbytes` rounded up to a multiple of `to`."""
+    return -(-nbytes // to) * to
+
+
+@attrs.frozen
+class Spot:
+    """A place in the arena: bank number and byte offset into it."""
+
+    bank: int
+    offset: int
+
+
+@attrs.frozen
+class Arena:
+    """Where each buffer lies, and the banks' sizes in bytes."""
+
+    spots: dict[Hashable, Spot]
+    banks: tuple[int, ...]
+
+
+def place(buffers: Iterable[Lifetime], *, bank_bytes: int = BANK_BYTES, alignment: int = ALIGNMENT) -> Arena:
+    """Place every buffer so that no two that are live together overlap.
+
+    Largest first (ties: earlier, then by name), each into the smallest gap that holds it among those live
+    with it, in the first bank that has room. UnsupportedError for a buffer larger than a bank.
+    """
+    ordered = sorted(buffers, key=lambda b: (-b.nbytes, b.first, str(b.name)))
+    banks: list[list[tuple[int, int, Lifetime]]] = []  # per bank: (offset, end, buffer)
+    spots: dict[Hashable, Spot] = {}
+    for buffer in ordered:
+        need = align(buffer.nbytes, alignment)
+        if buffer.nbytes > bank_bytes:
+            raise UnsupportedError(
+                f"buffer {buffer.name!r} has {buffer.nbytes} bytes and a bank of the arena holds {bank_bytes}. "
+                "Cut the tensor: fewer rows per call, or a smaller chunk."
+            )
+        for number, placed in enumerate(banks):
+            offset = _best_gap(placed, buffer, need, bank_bytes)
+            if offset is not None:
+                break
+        else:
+            number, offset = len(banks), 0
+            banks.append([])
+        banks[number].append((offset, offset + need, buffer))
+        spots[buffer.name] = Spot(number, offset)
+    # An aligned tail may pass the limit by less than the alignment; the bank itself never does.
+    sizes = tuple(min(max((end for _, end, _ in placed), default=0), bank_bytes) for placed in banks)
+    return Arena(spots, sizes)
+
+
+def _best_gap(placed: list[tuple[int, int, Lifetime]], buffer: Lifetime, need: int, limit: int) -> int | None:
+    """Offset of the tightest gap among what is live with `buffer`; past all of it if no gap holds it; None if full."""
+    best: tuple[int, int] | None = None
+    top = 0
+    for offset, end, _ in sorted((e for e in placed if e[2].meets(buffer)), key=lambda e: e[:2]):
+        gap = offset - top
+        if gap >= need and (best is None or gap < best[0]):
+            best = (gap, top)
+        top = max(top, end)
+    if best is not None:
+        return best[1]
+    return top if top + buffer.nbytes <= limit else None
