@@ -1,0 +1,55 @@
+"""Iron: operators declared once, composed into traced graphs, packaged once, run on whatever backend is installed.
+
+    import iron_core as iron
+
+Names load on first use (PEP 562): importing this package imports no operator, no backend and no numpy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "2.0.0"
+
+_HOME = {
+    "declare.operator": ("Operator",),
+    "declare.field": ("Auto", "DType", "Param"),
+    "declare.operand": ("In", "InOut", "OptionalDim", "Out", "Select"),
+    "declare.value": ("Carried", "DispatchTime", "Extent", "Scratchpad", "Value"),
+    "declare.domain": ("Choices", "Divisors", "Level", "Pins", "Placement", "Width"),
+    "declare.formats": ("BlockQuant", "Dense", "PackedArray", "Q4_0", "Q4_1", "Q8_0", "bfloat16"),
+    "declare.pattern": ("Pattern",),
+    "declare.profile": ("Profile",),
+    "declare.testing": ("Case", "Sweep", "Testing"),
+    "declare.tolerance": ("Tolerance", "allclose"),
+    "bases": ("BinaryElementwise", "Rowwise", "UnaryElementwise"),
+    "graph.graph": ("Graph",),
+    "graph.weight": ("state", "weight"),
+    "graph.carry": ("carry",),
+    "graph.fold": ("Fold",),
+    "image.packaging": ("ELF", "XCLBIN", "each_step"),
+    "image.operator_image": ("OperatorImage",),
+    "image.plan": ("Plan",),
+    "backends.protocol": ("Available", "Backend", "No", "Unavailable", "Yes"),
+    "lowering.protocol": ("Lowering",),
+}
+_WHERE = {name: module for module, names in _HOME.items() for name in names}
+_MODULES = ("devices", "errors")
+
+__all__ = sorted([*_WHERE, *_MODULES])
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        value = getattr(import_module(f"iron_core.{_WHERE[name]}"), name)
+    elif name in _MODULES:
+        value = import_module(f"iron_core.{name}")
+    else:
+        raise AttributeError(f"module 'iron_core' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,1 @@
+"""The commands `iron` and `iron-run`."""

@@ -1,0 +1,1 @@
+"""Declaring operators: fields, operands, formats, values, extents, domains, profiles, test cases, identity."""

@@ -1,0 +1,133 @@
+"""Domains: what a tuner may try for a tunable. Each is asked of the resolved operator, so its own value is among them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from iron_core.declare.field import AutoField
+from iron_core.errors import Unresolvable
+
+
+def _number(rule: Any, op: Any, dev: Any) -> Any:
+    if not callable(rule):
+        return rule
+    return rule(op, dev) if rule.__code__.co_argcount == 2 else rule(op)
+
+
+class Domain:
+    """Base of the domains. `when` names a bool field: the domain is searched only where it is true."""
+
+    when: str | None = None
+
+    def values(self, op: Any, name: str, dev: Any) -> tuple[Any, ...]:
+        """The values to try, the operator's own first unless the domain has an order of its own."""
+        raise NotImplementedError
+
+
+@attrs.frozen
+class Width(Domain):
+    """Counts of columns, channels or cores: its own value and every power of two up to the device's columns, widest first."""
+
+    when: str | None = None
+
+    def values(self, op: Any, name: str, dev: Any) -> tuple[Any, ...]:
+        powers = {1 << k for k in range(dev.cols.bit_length())}
+        return tuple(sorted({n for n in powers if n <= dev.cols} | {getattr(op, name)}, reverse=True))
+
+
+@attrs.frozen
+class Divisors(Domain):
+    """The resolved value times powers of two that divide `of`, are multiples of `step` and at most `cap`, largest first.
+
+    span: how many octaves to go each way. `of`, `step` and `cap` are numbers or callables of (op) or (op, dev).
+    """
+
+    of: int | Callable[..., int]
+    step: int | Callable[..., int] = 1
+    cap: int | Callable[..., int] | None = None
+    span: int | None = None
+    when: str | None = None
+
+    def values(self, op: Any, name: str, dev: Any) -> tuple[Any, ...]:
+        of, step, cap = (_number(rule, op, dev) for rule in (self.of, self.step, self.cap))
+        own = getattr(op, name)
+        found = {own}
+        n, octaves = own * 2, 1
+        while of % n == 0 and (cap is None or n <= cap) and (self.span is None or octaves <= self.span):
+            found.add(n)
+            n, octaves = n * 2, octaves + 1
+        n, octaves = own, 1
+        while n % 2 == 0 and (n // 2) % step == 0 and (self.span is None or octaves <= self.span):
+            n, octaves = n // 2, octaves + 1
+            if of % n == 0 and (cap is None or n <= cap):
+                found.add(n)
+        return tuple(sorted(found, reverse=True))
+
+
+@attrs.frozen
+class Choices(Domain):
+    """A fixed set (or a callable of the operator giving one), the resolved value first if it is not among them."""
+
+    options: tuple[Any, ...] | Callable[[Any], tuple[Any, ...]]
+    when: str | None = None
+
+    def values(self, op: Any, name: str, dev: Any) -> tuple[Any, ...]:
+        options = tuple(_number(self.options, op, dev))
+        own = getattr(op, name)
+        return options if own in options else (own, *options)
+
+
+class Level(enum.Enum):
+    """How much of a tile's place is fixed."""
+
+    TILE = "tile"
+    COLUMN = "column"
+    FREE = "free"
+
+
+@attrs.frozen
+class Pins:
+    """What a named placement fixes of cores, memory tiles and shims."""
+
+    cores: Level = Level.TILE
+    memtiles: Level = Level.TILE
+    shims: Level = Level.TILE
+
+
+@attrs.frozen
+class Placement(Domain):
+    """Named tile placements. The tunable itself is the name."""
+
+    named: Mapping[str, Pins]
+    when: str | None = None
+
+    def pins(self, name: str) -> Pins:
+        if name not in self.named:
+            raise Unresolvable(f"placement={name!r} is not declared. Legal: {', '.join(self.named)}.")
+        return self.named[name]
+
+    def values(self, op: Any, name: str, dev: Any) -> tuple[Any, ...]:
+        own = getattr(op, name)
+        self.pins(own)
+        return (own, *(n for n in self.named if n != own))
+
+
+def domains(op: Any, dev: Any) -> dict[str, tuple[Any, ...]]:
+    """Per tunable of a resolved operator that is neither pinned nor derived, the values to try.
+
+    A tunable that some operand's `per=` names and that declares no domain is a `Width`.
+    """
+    lanes = {f.name for o in op.operands.values() for f in (o.per or ()) if hasattr(f, "name")}
+    found: dict[str, tuple[Any, ...]] = {}
+    for name, field in op.fields.items():
+        if not isinstance(field, AutoField) or field.derived or name in op.pinned:
+            continue
+        domain = field.domain or (Width() if name in lanes else None)
+        if domain is None or (domain.when is not None and not getattr(op, domain.when)):
+            continue
+        found[name] = domain.values(op, name, dev)
+    return found

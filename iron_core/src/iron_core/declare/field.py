@@ -1,0 +1,108 @@
+"""An operator's fields: what a host shape names (`Param`), a tunable (`Auto`), a dtype variable (`DType`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from iron_core.declare.formats import BlockQuant, Dense, Format, as_dtype, bfloat16
+from iron_core.errors import FormatError
+
+#: "no default given": None is a legal default.
+MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
+
+
+class Field:
+    """One field of an operator class. Its name is the attribute it is assigned to."""
+
+    kind = "param"
+
+    def __init__(self, default: Any = MISSING, *, array: bool = False, repr: bool = True) -> None:
+        self.name = ""
+        self.default = default
+        self.array = array
+        self.repr = repr
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @property
+    def required(self) -> bool:
+        return self.default is MISSING
+
+    @property
+    def computed(self) -> bool:
+        """Is the default a rule of the operator (a callable) rather than a value?"""
+        return callable(self.default) and not isinstance(self.default, type)
+
+    def convert(self, value: Any) -> Any:
+        """The value as the operator keeps it."""
+        if isinstance(value, np.generic):
+            return value.item()
+        return value
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name})"
+
+
+class ParamField(Field):
+    def __init__(self, default: Any = MISSING, *, array: bool = False, repr: bool = True, probe: Any = MISSING) -> None:
+        super().__init__(default, array=array, repr=repr)
+        self.probe = probe
+
+
+class AutoField(Field):
+    kind = "auto"
+
+    def __init__(
+        self, default: Any = None, *, array: bool = False, domain: Any = None, derived: bool = False, repr: bool = True
+    ) -> None:
+        super().__init__(default, array=array, repr=repr)
+        self.domain = domain
+        self.derived = derived
+
+
+class DTypeField(Field):
+    kind = "dtype"
+
+    def __init__(self, default: Any = bfloat16, *, blocks: bool = False) -> None:
+        super().__init__(default)
+        self.blocks = blocks
+
+    def convert(self, value: Any) -> Any:
+        if isinstance(value, Dense):
+            return value.dtype
+        if isinstance(value, BlockQuant):
+            if not self.blocks:
+                raise FormatError(f"{self.name}={value.name}: a block format where only a dense dtype is legal.")
+            return value
+        return as_dtype(value)
+
+    def format(self, value: Any) -> Format:
+        return value if isinstance(value, BlockQuant) else Dense(value)
+
+
+def Param(default: Any = MISSING, *, array: bool = False, repr: bool = True, probe: Any = MISSING) -> Any:
+    """What a host shape names. `default` may be a callable of the operator; a shape may bind it too.
+
+    array: the field belongs to the array tier. repr: whether it appears in the operator's label.
+    probe: the value a step is timed at, whatever its own.
+    """
+    return ParamField(default, array=array, repr=repr, probe=probe)
+
+
+def Auto(
+    default: Any = None, *, array: bool = False, domain: Any = None, derived: bool = False, repr: bool = True
+) -> Any:
+    """A tunable: the call site's value, else the active Profile's, else `resolve(dev)`'s, else `default`.
+
+    domain: what a tuner searches. derived: always filled by `resolve()`, never given or searched.
+    """
+    return AutoField(default, array=array, domain=domain, derived=derived, repr=repr)
+
+
+def DType(default: Any | Callable[[Any], Any] = bfloat16, *, blocks: bool = False) -> Any:
+    """A dtype variable, bound by the operands that carry it. With `blocks=True` a BlockQuant is legal too."""
+    return DTypeField(default, blocks=blocks)

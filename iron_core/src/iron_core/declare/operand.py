@@ -1,0 +1,172 @@
+"""Operands: the tensors an operator reads and writes, declared by shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from iron_core.declare.field import Field
+from iron_core.declare.formats import Format, as_format, bfloat16
+from iron_core.errors import DeclarationError
+
+
+@attrs.frozen(eq=False)
+class OptionalDim:
+    """A leading dimension that is absent when its field is 1."""
+
+    field: Field
+
+
+@attrs.frozen(eq=False)
+class Select:
+    """One of two runs of dimensions, by a bool field (a layout flag that transposes the declared shape)."""
+
+    flag: Field
+    when_true: tuple[Any, ...]
+    when_false: tuple[Any, ...]
+
+
+#: What a dimension resolves to for a given operator: a field's name or a literal.
+Dim = Any
+
+
+class Operand:
+    """A declared tensor. `role` is "in", "out" or "inout" (given by the caller, written in place)."""
+
+    def __init__(
+        self,
+        role: str,
+        dims: tuple[Any, ...],
+        *,
+        dtype: Any = bfloat16,
+        when: Field | None = None,
+        tile: Any = None,
+        per: Any = None,
+        depth: int = 2,
+        replicate: bool = False,
+        broadcast: bool = False,
+        feed: bool = False,
+        prepare: bool = False,
+        finish: Any = False,
+        via: Any = None,
+    ) -> None:
+        self.name = ""
+        self.role = role
+        self.dims = dims
+        self.dtype = dtype
+        self.when = when
+        self.tile = tile
+        self.per = per if per is None or isinstance(per, tuple) else (per,)
+        self.depth = depth
+        self.replicate = replicate
+        self.broadcast = broadcast
+        self.feed = feed
+        self.prepare = prepare
+        self.finish = finish
+        self.via = via
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+        self._check(owner)
+
+    def _check(self, owner: type) -> None:
+        where = f"{owner.__name__}.{self.name}"
+        if self.per and self.broadcast:
+            raise DeclarationError(f"{where}: per= gives each lane its share, broadcast= gives all the same; choose one.")
+        if self.replicate and not self.per:
+            raise DeclarationError(f"{where}: replicate= needs per=, which says how many lanes carry the whole operand.")
+        if self.finish and (self.role == "in" or self.tile is None):
+            raise DeclarationError(f"{where}: finish= belongs on an output with tile=.")
+        if self.prepare and self.role == "out":
+            raise DeclarationError(f"{where}: prepare= belongs on an input.")
+        if self.feed and (self.role == "out" or self.tile is None):
+            raise DeclarationError(f"{where}: feed= belongs on an input with tile=.")
+
+    @property
+    def read(self) -> bool:
+        return self.role != "out"
+
+    @property
+    def written(self) -> bool:
+        return self.role != "in"
+
+    def axes(self, op: Any) -> tuple[Dim, ...]:
+        """Per axis of this operator's operand: the field's name or the literal."""
+        names: list[Dim] = []
+        for dim in self.dims:
+            if isinstance(dim, OptionalDim):
+                if getattr(op, dim.field.name) != 1:
+                    names.append(dim.field.name)
+            elif isinstance(dim, Select):
+                chosen = dim.when_true if getattr(op, dim.flag.name) else dim.when_false
+                names.extend(d.name if isinstance(d, Field) else d for d in chosen)
+            else:
+                names.append(dim.name if isinstance(dim, Field) else dim)
+        return tuple(names)
+
+    def shape(self, op: Any) -> tuple[int, ...]:
+        """Its shape for this operator."""
+        return tuple(getattr(op, d) if isinstance(d, str) else d for d in self.axes(op))
+
+    def format(self, op: Any) -> Format:
+        """Its Format for this operator."""
+        return as_format(getattr(op, self.dtype.name) if isinstance(self.dtype, Field) else self.dtype)
+
+    def present(self, op: Any) -> bool:
+        """Does this operator have it? (`when=`)"""
+        return self.when is None or bool(getattr(op, self.when.name))
+
+    def __get__(self, op: Any, owner: type | None = None) -> Any:
+        if op is None:
+            return self
+        if not self.present(op):
+            raise AttributeError(f"{type(op).__name__}.{self.name} exists only with {self.when.name}=True.")
+        return BoundOperand(self, self.shape(op), self.format(op))
+
+    def __repr__(self) -> str:
+        return f"{self.role} {self.name}"
+
+
+def In(*dims: Any, dtype: Any = bfloat16, **stream: Any) -> Any:
+    """An input of these dimensions: fields, literals, `OptionalDim(field)` or `Select(flag, a, b)`.
+
+    dtype: a dtype, a Format or a `DType` field. when=flag: it exists only where the bool field is true, and
+    a call gives it by keyword. tile=, per=, depth=, replicate=, broadcast=, feed=, prepare=, via=: its stream into an array.
+    """
+    return Operand("in", dims, dtype=dtype, **stream)
+
+
+def Out(*dims: Any, dtype: Any = bfloat16, **stream: Any) -> Any:
+    """An output of these dimensions; `finish=` lets a following step be folded behind it. Otherwise as `In`."""
+    return Operand("out", dims, dtype=dtype, **stream)
+
+
+def InOut(*dims: Any, dtype: Any = bfloat16, **stream: Any) -> Any:
+    """A tensor the caller gives and the operator writes in place; what it does not write stays as given."""
+    return Operand("inout", dims, dtype=dtype, **stream)
+
+
+@attrs.frozen(eq=False)
+class BoundOperand:
+    """An operand of one operator instance."""
+
+    operand: Operand
+    shape: tuple[int, ...]
+    format: Format
+
+    @property
+    def name(self) -> str:
+        return self.operand.name
+
+    @property
+    def dtype(self) -> Any:
+        """numpy dtype of a dense operand; for a block format, the format itself."""
+        return getattr(self.format, "dtype", self.format)
+
+    @property
+    def size(self) -> int:
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n

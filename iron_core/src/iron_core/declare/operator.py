@@ -1,0 +1,293 @@
+"""`Operator`: one declared class per operator."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from typing import Any, ClassVar
+
+import attr
+import numpy as np
+
+from iron_core.declare import identity
+from iron_core.declare.field import MISSING, AutoField, DTypeField, Field
+from iron_core.declare.infer import infer
+from iron_core.declare.operand import Operand
+from iron_core.declare.profile import active_profile
+from iron_core.declare.testing import Testing
+from iron_core.declare.tolerance import Deviation, Tolerance
+from iron_core.declare.value import Extent, Value, _PerCallKind
+from iron_core.errors import CallError, DeclarationError, Unresolvable
+
+
+class OperatorMeta(type):
+    """Calling an operator class with positional operands records a step; by keyword alone it constructs."""
+
+    def __call__(cls, *operands: Any, **keywords: Any) -> Any:
+        if operands:
+            from iron_core.graph.tracer import record
+
+            return record(cls, operands, keywords)
+        return cls.construct(keywords)  # type: ignore[attr-defined]
+
+
+class Operator(metaclass=OperatorMeta):
+    """What is computed: fields, operands, extents, a numpy `reference()`; and how far off an answer may be.
+
+    A subclass becomes a keyword-only attrs class when its body finishes. Instances compare by identity;
+    `contract_key` says which compute the same.
+    """
+
+    fields: ClassVar[dict[str, Field]] = {}
+    operands: ClassVar[dict[str, Operand]] = {}
+    inputs: ClassVar[tuple[Operand, ...]] = ()
+    outputs: ClassVar[tuple[Operand, ...]] = ()
+    extents: ClassVar[dict[str, Extent]] = {}
+    scratchpads: ClassVar[dict[str, Any]] = {}
+    values: ClassVar[dict[str, Value]] = {}
+    array_tier: ClassVar[frozenset[str]] = frozenset()
+    #: Folding traits: how a step may join its producer or its consumers.
+    elementwise: ClassVar[bool] = False
+    rowwise: ClassVar[bool] = False
+    linear_in: ClassVar[tuple[str, ...]] = ()
+    #: For an operator that takes views: operand name -> its members (see `ViewMembers`).
+    accept_views: ClassVar[dict[str, ViewMembers]] = {}
+    #: The `when=` operand that receives the ids of `table[ids]`, for an operator that gathers.
+    accept_gather: ClassVar[str | None] = None
+    test: ClassVar[Testing] = Testing()
+
+    pinned: frozenset[str]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = {k: v for k, v in vars(cls).items() if isinstance(v, Field)}
+        cls._collect()
+        these = {
+            name: attr.ib(default=None if isinstance(field, AutoField) else MISSING, kw_only=True, repr=field.repr)
+            for name, field in own.items()
+        }
+        for name in own:
+            cls.__annotations__.setdefault(name, Any)
+        attr.s(cls, these=these, kw_only=True, eq=False, init=True, repr=False, slots=False, auto_attribs=False)
+
+    @classmethod
+    def _collect(cls) -> None:
+        """Gather the members of this class and its bases, checking what only the whole class can show."""
+        members: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            members.update({k: v for k, v in vars(base).items() if not k.startswith("__")})
+        cls.fields = {k: v for k, v in members.items() if isinstance(v, Field)}
+        every = {k: v for k, v in members.items() if isinstance(v, Operand)}
+        inputs = [o for o in every.values() if o.read]
+        outputs = [o for o in every.values() if o.role == "out"]
+        cls.operands = {o.name: o for o in (*inputs, *outputs)}
+        cls.inputs, cls.outputs = tuple(inputs), tuple(o for o in cls.operands.values() if o.written)
+        cls.extents = {k: v for k, v in members.items() if isinstance(v, Extent)}
+        cls.scratchpads = {k: v for k, v in members.items() if isinstance(v, _PerCallKind)}
+        cls.values = {k: v for k, v in members.items() if isinstance(v, Value)}
+        tier = {k for k, f in cls.fields.items() if f.array}
+        for operand in every.values():
+            for part in (operand.tile, *(operand.per or ())):
+                parts = part if isinstance(part, tuple) else (part,)
+                tier |= {p.name for p in parts if isinstance(p, Field)}
+            for part in (operand.when, operand.dtype):
+                if isinstance(part, Field) and cls.fields.get(part.name) is None:
+                    raise DeclarationError(f"{cls.__name__}.{operand.name}: {part!r} is not a field of the class.")
+        cls.array_tier = frozenset(tier)
+
+    # -- construction ----------------------------------------------------------------------------
+
+    @classmethod
+    def construct(cls, given: dict[str, Any], *, validate: bool = True) -> Any:
+        """An instance from field keywords; `operator(...)` by keyword lands here."""
+        for name in given:
+            if name not in cls.fields:
+                near = difflib.get_close_matches(name, cls.fields, 1)
+                hint = f" Did you mean {near[0]}?" if near else ""
+                raise CallError(f"{cls.__name__} has no field {name}.{hint} Fields: {', '.join(cls.fields) or 'none'}.")
+        keywords = {k: v if v is None else cls.fields[k].convert(v) for k, v in given.items()}
+        pinned = {k for k, v in keywords.items() if v is not None and isinstance(cls.fields[k], AutoField)}
+        profile = active_profile()
+        if profile is not None:
+            for name, value in profile.tunables(cls, keywords).items():
+                if name not in pinned:
+                    keywords[name] = value
+        self = type.__call__(cls, **keywords)
+        self._given = frozenset(keywords)
+        self.pinned = frozenset(pinned)
+        self._derive()
+        if validate:
+            self.validate()
+            if all(getattr(self, name) is not None for name in cls.autos()):
+                self.compatible()
+        return self
+
+    def _derive(self) -> None:
+        for name, field in self.fields.items():
+            if isinstance(field, AutoField) or name in self._given:
+                continue
+            if field.required:
+                missing = [k for k, f in self.fields.items() if f.required and k not in self._given]
+                raise CallError(
+                    f"{type(self).__name__} needs {', '.join(missing)}: give {'them' if len(missing) > 1 else 'it'} "
+                    "by keyword, or call the class on operands whose shapes say."
+                )
+            value = field.default(self) if field.computed else field.default
+            if field.computed and value is None:
+                raise DeclarationError(f"{type(self).__name__}.{name}: its rule gave None.")
+            setattr(self, name, value if value is None else field.convert(value))
+
+    @classmethod
+    def autos(cls) -> tuple[str, ...]:
+        """Names of the tunables."""
+        return tuple(k for k, f in cls.fields.items() if isinstance(f, AutoField))
+
+    @classmethod
+    def infer(cls, operands: dict[str, tuple[tuple[int, ...], Any]], given: dict[str, Any]) -> dict[str, Any]:
+        """Constructor keywords from operand shapes and formats; see `iron_core.declare.infer`."""
+        return infer(cls, operands, given)
+
+    def _copy(self, changes: dict[str, Any]) -> Any:
+        twin = copy.copy(self)
+        for name, value in changes.items():
+            setattr(twin, name, value)
+        twin._given = self._given | frozenset(changes)
+        return twin
+
+    def bounded(self, **extents: int) -> Any:
+        """This operator at the smaller extents of a call. Not validated: a bound may be any number."""
+        twin = self._copy(extents)
+        twin._derive()
+        return twin
+
+    def with_tunables(self, **tunables: Any) -> Any:
+        """An unresolved copy with these tunables given."""
+        settable = [n for n in self.autos() if not self.fields[n].derived]  # type: ignore[attr-defined]
+        for name in tunables:
+            if name not in settable:
+                raise CallError(f"{type(self).__name__} has no tunable {name}. Tunables: {', '.join(settable) or 'none'}.")
+        twin = self._copy(tunables)
+        twin.pinned = self.pinned | frozenset(tunables)
+        return twin
+
+    def __call__(self, *operands: Any, **keywords: Any) -> Any:
+        from iron_core.graph.tracer import record
+
+        return record(self, operands, keywords)
+
+    # -- what a subclass may define ----------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Refuse, with `ParamError`, fields that are wrong mathematically, on any backend."""
+
+    def compatible(self) -> None:
+        """Refuse, with `Unresolvable`, extents that do not fit the resolved tunables."""
+
+    def resolve(self, dev: Any) -> Any:
+        """A copy with every open tunable filled, from the device and the extents."""
+        return self._copy({})
+
+    def reference(self, *inputs: Any, **scratchpads: int) -> Any:
+        """What the outputs are, in numpy, unrounded. Inputs in declaration order; an absent optional one is None."""
+        raise DeclarationError(f"{type(self).__name__} declares no reference().")
+
+    def magnitude(self, *inputs: Any) -> Any:
+        """Sum of the absolute values of the terms each output adds up: what its float32 error is relative to."""
+        return None
+
+    def tolerance(self) -> Tolerance:
+        """How far from the exact result an output may be; see `Tolerance`."""
+        return Tolerance()
+
+    def ops(self) -> int:
+        """Arithmetic operations of one call, for rates."""
+        return 0
+
+    # -- what is known of an instance --------------------------------------------------------------
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """Names of the operands it has."""
+        return tuple(name for name, operand in self.operands.items() if operand.present(self))
+
+    def shape(self, operand: str) -> tuple[int, ...]:
+        return self.operands[operand].shape(self)
+
+    def format(self, operand: str) -> Any:
+        return self.operands[operand].format(self)
+
+    def resolved(self, dev: Any = None) -> Any:
+        """This operator with every tunable filled: call site, profile, `resolve(dev)`, then the `Auto` default."""
+        twin = self
+        if any(getattr(self, name) is None for name in self.autos()):
+            twin = self.resolve(dev)
+            if twin is self:
+                raise DeclarationError(f"{type(self).__name__}.resolve() returned self; return a copy.")
+            for name in self.autos():
+                if getattr(twin, name) is None:
+                    setattr(twin, name, self.fields[name].default)
+                if getattr(self, name) is not None and getattr(twin, name) != getattr(self, name):
+                    raise DeclarationError(f"{type(self).__name__}.resolve() changed {name}, which was given.")
+        still = [name for name in self.autos() if getattr(twin, name) is None]
+        if still:
+            raise Unresolvable(f"{type(self).__name__}: no value for {', '.join(still)} on {dev}; give it by keyword.")
+        twin.compatible()
+        return twin
+
+    def domains(self, dev: Any) -> dict[str, tuple[Any, ...]]:
+        """Per open tunable, the values a tuner may try, its own first. Ask a resolved operator."""
+        from iron_core.declare.domain import domains
+
+        return domains(self, dev)
+
+    @property
+    def contract_key(self) -> tuple[Any, ...]:
+        """Equal keys compute the same: class, params, dtypes and formats."""
+        return identity.contract_key(self)
+
+    def array_key(self) -> tuple[Any, ...]:
+        """Equal keys build one array. Ask a resolved operator."""
+        return identity.array_key(self)
+
+    def design_key(self) -> tuple[Any, ...]:
+        """Equal keys are one array and one sequence. Ask a resolved operator."""
+        return identity.design_key(self)
+
+    @property
+    def label(self) -> str:
+        """A name made of the class and the fields that show."""
+        return identity.label(self)
+
+    def check(self, outputs: Any, exact: Any, *inputs: Any) -> Deviation:
+        """Judge outputs against the exact ones; DeviationError if any element is out of bounds.
+
+        outputs, exact: an array or a tuple of them, in the order of `outputs`. inputs: as for `reference()`.
+        """
+        got = outputs if isinstance(outputs, tuple) else (outputs,)
+        want = exact if isinstance(exact, tuple) else (exact,)
+        magnitude = self.magnitude(*inputs)
+        tolerance = self.test.tolerance or self.tolerance()
+        worst = Deviation()
+        for operand, g, w in zip((o for o in self.outputs if o.present(self)), got, want, strict=True):
+            fmt = operand.format(self)
+            what = f"{type(self).__name__}.{operand.name}"
+            worst = worst.worse(tolerance.check(g, w, getattr(fmt, "dtype", np.dtype(np.uint8)), magnitude, what))
+        return worst
+
+    def __repr__(self) -> str:
+        shown = []
+        for name, field in self.fields.items():
+            value = getattr(self, name)
+            if field.repr and value is not None:
+                shown.append(f"{name}={value.name if isinstance(field, DTypeField) else value!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+@attr.frozen
+class ViewMembers:
+    """The members that carry a view of one operand: its pattern field, offset member, bound member and axis field."""
+
+    pattern: str
+    offset: str
+    valid: str
+    axis: str

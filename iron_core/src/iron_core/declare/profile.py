@@ -1,0 +1,117 @@
+"""`Profile`: tunables as data, filled in where a call leaves them open."""
+
+from __future__ import annotations
+
+import contextvars
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from iron_core.declare.field import AutoField
+from iron_core.errors import CallError, ParamError
+
+_ACTIVE: contextvars.ContextVar[tuple[Profile, ...]] = contextvars.ContextVar("iron_profile", default=())
+
+
+def active_profile() -> Profile | None:
+    """The innermost profile entered with `with profile:`, if any."""
+    stack = _ACTIVE.get()
+    return stack[-1] if stack else None
+
+
+@attrs.frozen
+class Entry:
+    """What to match (class name and param values) and what to give (tunables)."""
+
+    operator: str
+    match: dict[str, Any]
+    give: dict[str, Any]
+
+
+class Profile:
+    """Entries keyed by operator class and shape. The most specific match fills each tunable a call leaves open.
+
+    >>> profile = Profile()
+    >>> profile.add(GEMV, M=2048, K=2048, tile_size_input=4)   # doctest: +SKIP
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def add(self, cls: type, **fields: Any) -> None:
+        """An entry: params of `cls` say what it matches, tunables what it gives."""
+        known: dict[str, Any] = cls.fields  # type: ignore[attr-defined]
+        for name in fields:
+            if name not in known:
+                raise CallError(f"Profile: {cls.__name__} has no field {name}. Fields: {', '.join(known)}.")
+            if isinstance(known[name], AutoField) and known[name].derived:
+                raise CallError(f"Profile: {cls.__name__}.{name} is always derived; an entry cannot give it.")
+        give = {k: v for k, v in fields.items() if isinstance(known[k], AutoField)}
+        if not give:
+            raise CallError(f"Profile: an entry for {cls.__name__} gives no tunable.")
+        self.entries.append(Entry(cls.__name__, {k: v for k, v in fields.items() if k not in give}, give))
+
+    def tunables(self, cls: type, known: dict[str, Any]) -> dict[str, Any]:
+        """What this profile gives an operator of `cls` whose fields are `known` so far (plain defaults count too)."""
+        names = {base.__name__ for base in cls.__mro__}
+        fields: dict[str, Any] = cls.fields  # type: ignore[attr-defined]
+        best: dict[str, tuple[int, Any]] = {}
+        for entry in self.entries:
+            if entry.operator not in names:
+                continue
+            if any(self._value(fields, known, k) != v for k, v in entry.match.items()):
+                continue
+            for name, value in entry.give.items():
+                rank = len(entry.match)
+                held = best.get(name)
+                if held is not None and held[0] == rank and held[1] != value:
+                    raise ParamError(
+                        f"Profile is ambiguous: two entries of {cls.__name__} match equally and give {name}={held[1]} and "
+                        f"{name}={value}. Make one more specific."
+                    )
+                if name in fields and (held is None or rank > held[0]):
+                    best[name] = (rank, value)
+        return {name: value for name, (_, value) in best.items()}
+
+    @staticmethod
+    def _value(fields: dict[str, Any], known: dict[str, Any], name: str) -> Any:
+        if name in known:
+            return known[name]
+        field = fields.get(name)
+        return None if field is None or field.required or field.computed else field.default
+
+    def save(self, path: str | Path) -> None:
+        """Write as JSON, an entry a line."""
+        lines = [json.dumps({"operator": e.operator, **e.match, **e.give}) for e in self.entries]
+        Path(path).write_text('{"entries": [\n  ' + ",\n  ".join(lines) + "\n]}\n")
+
+    @classmethod
+    def load(cls, path: str | Path, operators: Any = None) -> Profile:
+        """Read a JSON file. `operators(name)` gives the class of an entry; by default the installed catalogs do."""
+        if operators is None:
+            from iron_core.plugins.registry import registry
+
+            def operators(name: str) -> Any:
+                return registry().load("operators", name)
+
+        profile = cls()
+        for entry in json.loads(Path(path).read_text())["entries"]:
+            fields = dict(entry)
+            profile.add(operators(fields.pop("operator")), **fields)
+        return profile
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __enter__(self) -> Profile:
+        _ACTIVE.set((*_ACTIVE.get(), self))
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        _ACTIVE.set(_ACTIVE.get()[:-1])

@@ -1,0 +1,44 @@
+"""Rounding to a storage dtype exactly once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from iron_core.declare.formats import bfloat16
+
+
+def round_to(values: Any, dtype: np.dtype) -> np.ndarray:
+    """`values` in `dtype`, rounded to nearest even once, whatever precision they come in.
+
+    float64 -> bfloat16 or float16 by way of float32 would round twice; the float32 step is therefore
+    rounded to odd, which keeps the information the second rounding needs.
+    """
+    values = np.asarray(values)
+    dtype = np.dtype(dtype)
+    if values.dtype == dtype:
+        return values
+    if values.dtype == np.float64 and dtype == bfloat16:
+        near = values.astype(np.float32)
+        bits = near.view(np.int32).copy()
+        back = near.astype(np.float64)
+        inexact = (back != values) & np.isfinite(near) & np.isfinite(values)
+        # Round to odd: step an inexact even result to the neighbour on the exact value's side.
+        even = inexact & (bits & 1 == 0)
+        away = np.abs(back) < np.abs(values)
+        bits[even & away] += 1
+        bits[even & ~away] -= 1
+        return bits.view(np.float32).astype(bfloat16)
+    if dtype.kind in "iu" and values.dtype.kind == "f":
+        info = np.iinfo(dtype)
+        return np.clip(np.rint(values), info.min, info.max).astype(dtype)
+    return values.astype(dtype)
+
+
+def widen(array: Any) -> np.ndarray:
+    """A dense array or PackedArray in float64 (integers in int64): what references compute in."""
+    if hasattr(array, "dequantize"):
+        return array.dequantize().astype(np.float64)
+    array = np.asarray(array)
+    return array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)

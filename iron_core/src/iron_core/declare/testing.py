@@ -1,0 +1,107 @@
+"""Where an operator is checked, and on what numbers: `Testing`, `Case`, `Sweep`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from iron_core.declare.formats import BlockQuant, PackedArray
+from iron_core.declare.rounding import round_to
+
+
+class Case:
+    """One set of fields an operator is checked at.
+
+    extensive: left out of the default suite. bench: timed over the project's life. lower: also built for a device.
+    """
+
+    def __init__(
+        self, *, extensive: bool = False, bench: bool = False, lower: bool = False, id: str | None = None, **fields: Any
+    ) -> None:
+        self.fields = fields
+        self.extensive = extensive
+        self.bench = bench
+        self.lower = lower
+        self.id = id or "-".join(f"{k}{getattr(v, 'name', None) or getattr(v, '__name__', v)}" for k, v in fields.items()) or "default"
+
+    def __repr__(self) -> str:
+        return f"Case({self.id})"
+
+
+class Sweep:
+    """The elementwise sweep: a few lengths (or rows of `cols`), one of them large enough to time.
+
+    Further keywords are given to every case.
+    """
+
+    def __init__(self, *, rows: bool = False, **fields: Any) -> None:
+        self.rows = rows
+        self.fields = fields
+
+    def cases(self) -> Iterator[Case]:
+        if self.rows:
+            shapes: tuple[dict[str, int], ...] = (
+                dict(rows=1, cols=64),
+                dict(rows=7, cols=576),
+                dict(rows=64, cols=256),
+                dict(rows=512, cols=2048),
+            )
+        else:
+            shapes = (dict(size=64), dict(size=1000), dict(size=4096), dict(size=1 << 20))
+        for shape in shapes:
+            yield Case(**shape, **self.fields, bench=shape is shapes[-1])
+
+
+class Testing:
+    """The cases of an operator and how its inputs are drawn.
+
+    draw: `normal=(names)` standard normal, `centered=(names)` uniform over both signs, `name=array` or
+    `name=callable(op, rng)` explicit; other floats are uniform in [0, 1), integers small.
+    tolerance: overrides the operator's own.
+    """
+
+    __test__ = False  # not a pytest class
+
+    def __init__(self, *cases: Any, tolerance: Any = None, draw: Any = None) -> None:
+        self._cases = cases
+        self.tolerance = tolerance
+        self._draw = draw or {}
+
+    def cases(self, cls: type) -> Iterator[Case]:
+        """Every case of operator class `cls`."""
+        for spec in self._cases:
+            items = spec(cls) if callable(spec) else (spec,)
+            for item in items:
+                if isinstance(item, Sweep):
+                    yield from item.cases()
+                else:
+                    yield item if isinstance(item, Case) else Case(**item)
+
+    def draw(self, op: Any, rng: np.random.Generator) -> dict[str, Any]:
+        """Per input the operator has, an array (a PackedArray for a block format)."""
+        rules = self._draw(op) if callable(self._draw) else self._draw
+        drawn = {}
+        for operand in op.inputs:
+            if operand.present(op):
+                drawn[operand.name] = self._one(op, operand, rules, rng)
+        return drawn
+
+    def _one(self, op: Any, operand: Any, rules: dict[str, Any], rng: np.random.Generator) -> Any:
+        name, shape, format = operand.name, operand.shape(op), operand.format(op)
+        if name in rules:
+            given = rules[name](op, rng) if callable(rules[name]) else rules[name]
+            return given if isinstance(given, PackedArray) else round_to(given, format.dtype).reshape(shape)
+        if isinstance(format, BlockQuant):
+            return format.quantize(rng.standard_normal(shape).astype(np.float32) / math.sqrt(shape[-1]))
+        if format.dtype.kind in "iu":
+            return rng.integers(0, 8, shape).astype(format.dtype)
+        if name in rules.get("normal", ()):
+            values = rng.standard_normal(shape)
+        elif name in rules.get("centered", ()):
+            values = rng.uniform(-4, 4, shape)
+        else:
+            values = rng.random(shape)
+        return round_to(values, format.dtype)

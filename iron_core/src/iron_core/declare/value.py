@@ -1,0 +1,99 @@
+"""Scalars: what cores read (`Value`), extents a call may bound (`Extent`), and the per-call kinds.
+
+`Scratchpad`, `Carried` and `DispatchTime` are used twice: subscripted, `Scratchpad[np.int32]`, as the
+annotation of a graph body's keyword; called, `row = Scratchpad(np.int32)`, as an operator's member
+that a call site may bind to a per-call expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_core.declare.field import Field
+from iron_core.errors import DeclarationError
+
+
+class _Member:
+    name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+
+class Value(_Member):
+    """A scalar the cores read, derived from the operator's extents: `derive` is a callable of the operator."""
+
+    def __init__(
+        self,
+        dtype: Any = np.int32,
+        *,
+        derive: Callable[[Any], int] | None = None,
+        optional: bool = False,
+        address: int | None = None,
+        lock: int | None = None,
+    ) -> None:
+        self.dtype = np.dtype(dtype)
+        if self.dtype.kind == "f":
+            raise DeclarationError(f"Value({self.dtype}): cores read integer words; carry a float's bits as int32.")
+        self.derive = derive
+        self.optional = optional
+        self.address = address
+        self.lock = lock
+
+
+class Extent(_Member):
+    """Says that a field's extent may be bounded per call. `Extent(M)`: the first n of M."""
+
+    def __init__(self, field: Field) -> None:
+        self._field = field
+
+    @property
+    def field(self) -> str:
+        return self._field.name
+
+
+@attrs.frozen
+class PerCall:
+    """A per-call annotation: `kind` is "scratchpad", "carried" or "dispatch"."""
+
+    kind: str
+    dtype: np.dtype
+
+
+class _PerCallKind(_Member):
+    kind = ""
+
+    def __init__(self, dtype: Any = np.int32) -> None:
+        self.dtype = self.annotate(dtype).dtype
+
+    @classmethod
+    def annotate(cls, dtype: Any) -> PerCall:
+        dtype = np.dtype(dtype)
+        if dtype.kind not in "iu":
+            raise DeclarationError(f"{cls.__name__}[{dtype}]: a per-call value is an integer; legal: int32, uint32.")
+        return PerCall(cls.kind, dtype)
+
+    def __class_getitem__(cls, dtype: Any) -> PerCall:
+        return cls.annotate(dtype)
+
+
+class Scratchpad(_PerCallKind):
+    """A per-call integer patched in at call time."""
+
+    kind = "scratchpad"
+
+
+class Carried(_PerCallKind):
+    """A per-call integer the graph computes for its own next call."""
+
+    kind = "carried"
+
+
+class DispatchTime(_PerCallKind):
+    """A per-call integer that regenerates the instruction sequence (sizes, strides and offsets may follow it)."""
+
+    kind = "dispatch"

@@ -1,0 +1,1 @@
+"""Composing operators: per-call values, handles and views, tracing, folds, the reference run."""

@@ -1,0 +1,1 @@
+"""What other distributions add: the entry-point registry and the hook specifications."""
