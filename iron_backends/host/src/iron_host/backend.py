@@ -1,0 +1,141 @@
+"""`HostBackend`: graphs on this machine's CPU."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from iron_core.backends.protocol import Available, No, Unavailable, Yes
+from iron_core.errors import CallError, UnsupportedError
+from iron_core.image.plan import Plan, PlanStep, Signature
+from iron_core.lowering import lowering_for
+
+from iron_host.kernel_call import HostLowering
+from iron_host.memory import HostMemory
+from iron_host.runlist import HostImage, ImageBuilder
+
+#: How `supports()` and `explain()` say that a step runs numpy.
+CALLBACK = "reference call-back"
+
+_announced: set[str] = set()
+
+
+def thread_count(given: int | None = None) -> int:
+    """Threads to use: `given` (the `threads=` option), else `IRON_THREADS`, else the CPUs this process may run on."""
+    where, count = "threads", given
+    if count is None and os.environ.get("IRON_THREADS"):
+        where, count = "IRON_THREADS", os.environ["IRON_THREADS"]  # type: ignore[assignment]
+    if count is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        number = int(count)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise CallError(f"{where}={count!r}: a number of threads, at least 1.")
+    return number
+
+
+class HostBackend:
+    """Runs a plan as one native run list over C++ kernels; see `iron_core.backends.protocol.Backend`."""
+
+    name = "host"
+    preference: int | None = 10
+
+    def probe(self) -> Available | Unavailable:
+        """Is there a C++ compiler, and what can this CPU do?"""
+        from iron_host import compiler
+
+        try:
+            threads = thread_count()
+        except CallError as error:
+            return Unavailable(str(error), "Unset IRON_THREADS or give it a positive number.")
+        found = compiler.probe()
+        if isinstance(found, Unavailable):
+            return found
+        return Available(f"{found.summary}, {threads} thread{'s' if threads > 1 else ''}")
+
+    def devices(self) -> tuple[str, ...]:
+        return ("host",)
+
+    def supports(self, op: Any, dev: str = "host") -> Yes | No:
+        """Every operator runs: by a kernel, or as a call-back of its reference. `how` says which, and why no kernel."""
+        lowering = self._lowering(op)
+        if lowering is None:
+            return Yes(f"{CALLBACK}: no host lowering is installed")
+        answer = lowering.supports(op, dev)
+        return answer if isinstance(answer, Yes) else Yes(f"{CALLBACK}: {answer.rule}")
+
+    def accepts(self, fold: Any) -> bool:
+        """No fold has a fused kernel here."""
+        return False
+
+    def compile(
+        self, plan: Plan, signature: Signature, *, threads: int | None = None, strict: bool = False, **_: Any
+    ) -> HostImage:
+        """The run list of one version, its kernels built and in the cache.
+
+        threads: at most this many work on a call (default `IRON_THREADS`, else every CPU of this process).
+        strict: refuse, with UnsupportedError, a step that has no kernel instead of running its reference.
+        """
+        version = plan.version(signature)
+        count = 0 if threads is None else thread_count(threads)
+        builder = ImageBuilder()
+        without: dict[str, tuple[str, list[str]]] = {}
+        for step in version.steps:
+            reason = self._lower(step, builder)
+            if reason:
+                builder.add_callback(step)
+                without.setdefault(type(step.op).__name__, (reason, []))[1].append(step.name)
+        if without and strict:
+            raise UnsupportedError(
+                "strict=True: no host kernel for "
+                + "; ".join(f"{op} ({', '.join(names)}): {reason}" for op, (reason, names) in without.items())
+                + ". Leave strict out to run their numpy references."
+            )
+        self._announce(without)
+        image = builder.image(version, plan.name, count)
+        from iron_host import build
+
+        build.load(image.units)
+        return image
+
+    def memory(self, plan: Plan) -> HostMemory:
+        return HostMemory(plan)
+
+    def load(self, image: HostImage, memory: HostMemory) -> Any:
+        """Make an image callable: its kernels are loaded, its run list is laid out over `memory`."""
+        from iron_host import build
+        from iron_host.executable import HostExecutable
+        from iron_host.runtime import runtime
+
+        return HostExecutable(image, memory, build.load(image.units), runtime(image.threads or thread_count()))
+
+    @staticmethod
+    def _lowering(op: Any) -> HostLowering | None:
+        return lowering_for("host", op)  # type: ignore[return-value]
+
+    def _lower(self, step: PlanStep, builder: ImageBuilder) -> str:
+        """Add the step's kernel calls; or say why there are none."""
+        op = step.op
+        lowering = self._lowering(op)
+        if lowering is None:
+            return "no host lowering is installed"
+        answer = lowering.supports(op, "host")
+        if isinstance(answer, No):
+            return answer.rule
+        bindings = {binding.member: binding for binding in step.bindings}
+        calls = lowering.step(op, step.operands, bindings, lowering.tunables(op, "host"))
+        if isinstance(calls, No):
+            return calls.rule
+        builder.add_calls(step, calls)
+        return ""
+
+    @staticmethod
+    def _announce(without: dict[str, tuple[str, list[str]]]) -> None:
+        for op, (reason, names) in without.items():
+            if op not in _announced:
+                _announced.add(op)
+                shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+                print(f"iron: host: {op} runs its numpy reference ({shown}): {reason}.", file=sys.stderr)

@@ -1,0 +1,218 @@
+"""One loaded version: ports, per-call numbers, and one native call."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from iron_core.declare.formats import BlockQuant, PackedArray
+from iron_core.errors import BoundsError, CallError, ShapeError
+from iron_core.graph.affine import evaluate
+from iron_core.image.plan import BufferRef, Port
+
+from iron_host.build import Unit
+from iron_host.callback import cut, run_reference
+from iron_host.memory import HostMemory, address
+from iron_host.runlist import HostImage, RunArrays
+from iron_host.runtime import Runtime
+
+
+class InputPort:
+    """Takes the caller's tensor and says where its bytes are."""
+
+    def __init__(self, port: Port, slots: list[tuple[Any, int, int]]) -> None:
+        self.port = port
+        self.slots = slots
+        self.dtype = None if isinstance(port.format, BlockQuant) else port.format.dtype
+        self.bounded = bool(port.bounds)
+        # Rows of a bound on the leading axis lie where a whole tensor's would; any other bound needs a whole one.
+        self.staged = any(any(n != 1 for n in port.shape[:axis]) for axis, _ in port.bounds)
+
+    def take(self, tensor: Any, values: Mapping[str, int]) -> np.ndarray:
+        """A contiguous array of the port's dtype: the tensor itself where it is one already."""
+        port = self.port
+        if type(tensor) is np.ndarray and tensor.dtype == self.dtype and tensor.shape == port.shape:
+            return tensor if tensor.flags.c_contiguous else np.ascontiguousarray(tensor)
+        data = self._checked(tensor)
+        if tuple(tensor.shape) == port.shape:
+            return np.ascontiguousarray(data)
+        shape = list(port.shape)
+        for axis, expression in port.bounds:
+            shape[axis] = evaluate(expression, values)
+        if tuple(tensor.shape) != tuple(shape):
+            either = f" or, cut to this call's bound, {tuple(shape)}" if port.bounds else ""
+            raise ShapeError(f"input `{port.name}` has shape {tuple(tensor.shape)}; it takes {port.shape}{either}.")
+        if not self.staged:
+            return np.ascontiguousarray(data)
+        whole = np.zeros(port.shape, self.dtype)
+        whole[tuple(slice(n) for n in shape)] = data
+        return whole
+
+    def _checked(self, tensor: Any) -> np.ndarray:
+        """The tensor's data in the port's dtype; CallError when that would change a number."""
+        port = self.port
+        if self.dtype is None:
+            if not isinstance(tensor, PackedArray) or tensor.format != port.format:
+                raise CallError(f"input `{port.name}` is a {port.format.name} PackedArray; got {type(tensor).__name__}.")
+            return tensor.data
+        data = np.asarray(tensor)
+        if data.dtype == self.dtype:
+            return data
+        with np.errstate(all="ignore"):
+            exact = data.astype(self.dtype)
+            same = np.array_equal(exact.astype(data.dtype), data) and not (data.dtype.kind == "f" and self.dtype.kind in "iu")
+        if not same:
+            raise CallError(
+                f"input `{port.name}` is {port.format.name}; these {data.dtype} numbers are not all exact in it. Round "
+                f"them first, or compile for {data.dtype}."
+            )
+        return exact
+
+
+class OutputPort:
+    """Makes the tensor that comes back."""
+
+    def __init__(self, port: Port, slots: list[tuple[Any, int, int]]) -> None:
+        self.port = port
+        self.slots = slots
+        if isinstance(port.format, BlockQuant):
+            self.dtype = np.dtype(np.uint8)
+            self.shape = (*port.shape[:-1], port.format.row_bytes(port.shape[-1]))
+        else:
+            self.dtype, self.shape = port.format.dtype, port.shape
+
+    def finish(self, data: np.ndarray, values: Mapping[str, int]) -> Any:
+        """The filled array as the caller sees it: cut to its bounds."""
+        port = self.port
+        tensor = PackedArray(data, port.shape, port.format) if isinstance(port.format, BlockQuant) else data
+        if not port.bounds:
+            return tensor
+        part = cut(tensor, port.bounds, values)
+        return part if isinstance(part, PackedArray) else np.ascontiguousarray(part)
+
+
+class HostExecutable:
+    """A host image over a memory. A call is one native call; so is a whole loop."""
+
+    def __init__(self, image: HostImage, memory: HostMemory, kernels: Mapping[Unit, int], runtime: Runtime) -> None:
+        self.image = image
+        self.memory = memory
+        self._runtime = runtime
+        self._arrays = RunArrays(image, kernels)
+        self._names = tuple(value.name for value in image.values)
+        self._carried = tuple(term.name for term in image.carry)
+        places = self._arrays.places
+        self._inputs = [InputPort(p, places.get(("input", i), [])) for i, p in enumerate(image.inputs)]
+        self._outputs = [OutputPort(p, places.get(("output", i), [])) for i, p in enumerate(image.outputs)]
+        self._run = runtime.prepare(self._arrays, len(image.steps), len(image.values), len(image.carry))
+        self._lock = threading.RLock()
+        self._running = False
+        self._ports: dict[tuple[str, int], int] = {}
+        self._epoch = -1
+
+    def call(self, inputs: Sequence[Any], values: Mapping[str, int]) -> tuple[list[Any], dict[str, int]]:
+        """Run once; see `Executable.call`."""
+        with self._exclusive():
+            self._begin(values)
+            if len(inputs) != len(self._inputs):
+                raise CallError(f"{self.image.name} takes {len(self._inputs)} tensors; got {len(inputs)}.")
+            taken = [port.take(tensor, values) for port, tensor in zip(self._inputs, inputs, strict=True)]
+            for i, data in enumerate(taken):
+                self._place("input", i, self._inputs[i].slots, data)
+            made = self._make_outputs()
+            self._runtime.run(self._run, self._callback)
+            outputs = [port.finish(data, values) for port, data in zip(self._outputs, made, strict=True)]
+            return outputs, self._carry()
+
+    def loop(
+        self, steps: int, values: Mapping[str, int], on_step: Callable[[int, dict[str, int]], bool] | None = None
+    ) -> dict[str, int]:
+        """Run `steps` times, each on the values the last one carried; see `Executable.loop`."""
+        if self._inputs:
+            raise CallError(f"{self.image.name} takes tensors; a loop runs a version that takes none.")
+        with self._exclusive():
+            self._begin(values)
+            made = self._make_outputs()
+            checks = self.image.checks
+
+            def after(index: int) -> bool:
+                if on_step is not None and on_step(index, self._carry()):
+                    return True
+                if checks and index + 1 < steps:
+                    self._check()
+                return False
+
+            self._runtime.loop(self._run, steps, self._callback, after if on_step is not None or checks else None)
+            del made
+            return self._carry()
+
+    @contextlib.contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """One call at a time: other threads wait; a call from inside this one's own call-back is refused."""
+        with self._lock:
+            if self._running:
+                raise CallError(f"{self.image.name} is called from inside its own call; wait until it returns.")
+            self._running = True
+            try:
+                yield
+            finally:
+                self._running = False
+
+    def _begin(self, values: Mapping[str, int]) -> None:
+        if self._epoch != self.memory.epoch:
+            self._bind_memory()
+        row = self._arrays.values
+        for i, name in enumerate(self._names):
+            row[i] = values[name]
+
+    def _bind_memory(self) -> None:
+        """Fill in the addresses of residents, banks and constants."""
+        for (space, index), slots in self._arrays.places.items():
+            if space == "constant":
+                self._place(space, index, slots, self.image.constants[index])
+            elif space in ("resident", "arena"):
+                self._place(space, index, slots, self.memory.view(space, index))
+        self._epoch = self.memory.epoch
+
+    def _place(self, space: str, index: int, slots: list[tuple[Any, int, int]], data: np.ndarray) -> None:
+        where = address(data)
+        self._ports[space, index] = where
+        for words, word, offset in slots:
+            words[word] = where + offset
+
+    def _make_outputs(self) -> list[np.ndarray]:
+        made = [np.zeros(port.shape, port.dtype) for port in self._outputs]
+        for i, data in enumerate(made):
+            self._place("output", i, self._outputs[i].slots, data)
+        return made
+
+    def _numbers(self) -> dict[str, int]:
+        return dict(zip(self._names, self._arrays.values.tolist(), strict=False))
+
+    def _carry(self) -> dict[str, int]:
+        numbers = self._numbers()
+        return {name: numbers[name] for name in self._carried}
+
+    def _check(self) -> None:
+        """The index checks of the step to come; BoundsError for one that fails."""
+        numbers = self._numbers()
+        for check in self.image.checks:
+            at = check.expression.at(numbers) if hasattr(check.expression, "at") else check.expression
+            if at < 0 or at + check.extent > check.limit:
+                raise BoundsError(f"{check.what}: {at} + {check.extent} is outside 0 to {check.limit}.")
+
+    def _callback(self, index: int) -> None:
+        step = self.image.steps[index].plan
+
+        def where(ref: BufferRef) -> int:
+            return self._where(ref.space, ref.index) + ref.offset
+
+        run_reference(step, where, self._numbers())
+
+    def _where(self, space: str, index: int) -> int:
+        if space in ("resident", "arena"):
+            return address(self.memory.view(space, index))
+        return self._ports[space, index]

@@ -1,0 +1,82 @@
+"""What a host lowering answers: one kernel and what goes into its slots.
+
+Slots are those of `iron_args`: pointers, integers, floats. A slot that follows a per-call number is a
+`Member`; the run list turns it into a binding that the native loop evaluates before the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+from iron_core.backends.protocol import No, Yes
+from iron_core.image.plan import Binding, BufferRef
+from iron_core.lowering import Lowering
+
+from iron_host.build import Unit
+
+
+@attrs.frozen
+class Member:
+    """An integer slot that is the per-call number `name` times `unit`."""
+
+    name: str
+    unit: int = 1
+
+
+@attrs.frozen
+class Pointer:
+    """A pointer slot: `offset` bytes into an operand, plus `unit` bytes times the per-call number `member`, if any."""
+
+    operand: str
+    offset: int = 0
+    member: str | None = None
+    unit: int = 0
+
+
+@attrs.frozen(eq=False)
+class Constant:
+    """A pointer slot at numbers that belong to the image."""
+
+    array: np.ndarray
+
+
+@attrs.frozen(eq=False)
+class KernelCall:
+    """One kernel with its slots, in the order of the kernel's header.
+
+    A pointer slot is an operand's name, a `Pointer`, a `Constant` or None; an integer slot an int or a
+    `Member`. `scratch_bytes` are per thread, `shared_bytes` for the step; `threads` 0 means all.
+    """
+
+    unit: Unit
+    pointers: tuple[str | Pointer | Constant | None, ...]
+    ints: tuple[int | Member, ...] = ()
+    floats: tuple[float, ...] = ()
+    scratch_bytes: int = 0
+    shared_bytes: int = 0
+    threads: int = 0
+
+
+class HostLowering(Lowering):
+    """How the host takes one operator. Subclasses give `step()`, and `supports()` where the kernel has limits."""
+
+    backend = "host"
+
+    def supports(self, op: Any, dev: str) -> Yes | No:
+        return Yes("kernel")
+
+    def step(
+        self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
+    ) -> KernelCall | Iterable[KernelCall]:
+        """The kernel call, or calls in order, that compute this step."""
+        raise TypeError(f"{type(self).__name__} defines no step().")
+
+    @staticmethod
+    def count(op: Any, bindings: Mapping[str, Binding], extent: str, unit: int = 1) -> int | Member:
+        """`unit` times an extent's field, or times its per-call bound where the step has one."""
+        if extent in bindings:
+            return Member(extent, unit)
+        return getattr(op, type(op).extents[extent].field) * unit

@@ -1,0 +1,107 @@
+"""Residents and arena of one compiled graph on the host.
+
+A weight is a pointer into the array it was given (a mapped file stays mapped); a state is anonymous
+memory, zero until touched; the arena's banks likewise. Versions of a graph share one `HostMemory`.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+from iron_core.declare.formats import BlockQuant, PackedArray
+from iron_core.errors import ShapeError, UnknownName
+from iron_core.image.plan import Plan, Resident
+
+
+def anonymous(nbytes: int) -> np.ndarray:
+    """`nbytes` of zeros as uint8, page aligned; no page is taken before it is touched."""
+    return np.frombuffer(mmap.mmap(-1, max(nbytes, 64)), np.uint8)
+
+
+def address(array: np.ndarray) -> int:
+    """Where an array's first byte is."""
+    return array.__array_interface__["data"][0]
+
+
+def as_tensor(raw: np.ndarray, shape: tuple[int, ...], format: Any) -> Any:
+    """uint8 bytes (whole, contiguous) seen as the tensor they hold: an array, or a PackedArray."""
+    if isinstance(format, BlockQuant):
+        return PackedArray(raw, shape, format)
+    return raw.view(format.dtype).reshape(shape)
+
+
+def as_bytes(tensor: Any, name: str, shape: tuple[int, ...], format: Any) -> np.ndarray:
+    """The bytes (uint8, flat) of an array or PackedArray of this shape and format, without a copy if it is contiguous.
+
+    ShapeError when shape or format differ.
+    """
+    data = tensor.data if isinstance(tensor, PackedArray) else np.asarray(tensor)
+    if isinstance(format, BlockQuant):
+        got = tensor.format if isinstance(tensor, PackedArray) else data.dtype
+        fits = got == format
+    else:
+        got = tensor.format if isinstance(tensor, PackedArray) else data.dtype
+        fits = not isinstance(tensor, PackedArray) and data.dtype == format.dtype
+    if not fits or tuple(tensor.shape) != tuple(shape):
+        raise ShapeError(f"`{name}` is {format} of shape {tuple(shape)}; got {got} of shape {tuple(tensor.shape)}.")
+    data = np.ascontiguousarray(data)
+    return data.reshape(-1).view(np.uint8)
+
+
+class HostMemory:
+    """Every resident's bytes, and the arena. `epoch` counts the times an address changed."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.residents: list[Resident] = []
+        self.banks: list[np.ndarray] = []
+        self.epoch = 0
+        self._bytes: list[np.ndarray] = []
+        self._index: dict[str, int] = {}
+        self.grow(plan)
+
+    def grow(self, plan: Plan) -> None:
+        """Make room for what a newly planned version adds. A bank that must be larger moves with its content."""
+        for resident in plan.residents[len(self.residents) :]:
+            self._index[resident.name] = len(self.residents)
+            self.residents.append(resident)
+            if resident.data is None:
+                self._bytes.append(anonymous(resident.nbytes))
+            else:
+                self._bytes.append(as_bytes(resident.data, resident.name, resident.shape, resident.format))
+        for index, nbytes in enumerate(plan.banks):
+            if index == len(self.banks):
+                self.banks.append(anonymous(nbytes))
+            elif nbytes > self.banks[index].size:
+                larger = anonymous(nbytes)
+                larger[: self.banks[index].size] = self.banks[index]
+                self.banks[index] = larger
+                self.epoch += 1
+
+    def read(self, name: str) -> Any:
+        """A copy of a resident, as a numpy array (PackedArray for a block format)."""
+        resident, raw = self._find(name)
+        return as_tensor(raw.copy(), resident.shape, resident.format)
+
+    def write(self, name: str, array: Any) -> None:
+        """Replace a resident's content. A weight's own array (perhaps a mapped file) is left as it is."""
+        resident, raw = self._find(name)
+        new = as_bytes(array, name, resident.shape, resident.format)
+        if resident.data is None:
+            raw[: new.size] = new
+        else:
+            self._bytes[self._index[name]] = new.copy()
+            self.epoch += 1
+
+    def view(self, space: str, index: int) -> np.ndarray:
+        """The bytes (uint8) of a resident or of a bank."""
+        return self._bytes[index] if space == "resident" else self.banks[index]
+
+    def _find(self, name: str) -> tuple[Resident, np.ndarray]:
+        if name not in self._index:
+            known = ", ".join(self._index) or "none"
+            raise UnknownName(f"`{name}` is no weight or state of this graph. It has: {known}.")
+        index = self._index[name]
+        resident = self.residents[index]
+        return resident, self._bytes[index][: resident.nbytes]

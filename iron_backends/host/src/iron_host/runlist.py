@@ -1,0 +1,229 @@
+"""Run lists: what the host's image holds, and the arrays the native loop reads.
+
+A `PlanStep` becomes one or more `RunStep`s: a kernel (a build unit and filled slots) or a call-back that
+runs the operator's reference. A `HostImage` is that list with its ports and is data only: it holds no
+address, so the cache may keep it. `RunArrays` lays it out in memory as `iron_host.h` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+from iron_core.errors import UnsupportedError
+from iron_core.graph.affine import Affine
+from iron_core.image.plan import (
+    BufferRef,
+    CarryTerm,
+    IndexCheck,
+    PerCallValue,
+    PlanStep,
+    Port,
+    Signature,
+    VersionPlan,
+)
+
+from iron_host.build import Unit
+from iron_host.kernel_call import Constant, KernelCall, Member, Pointer
+
+MAX_POINTERS, MAX_INTS, MAX_FLOATS = 8, 24, 4
+
+# The structs of iron_host.h; every member is 8 bytes, so there is no padding.
+_AFFINE = [(name, "<i8") for name in ("value", "scale", "bias", "down", "mul", "add")]
+STEP = np.dtype(
+    [("kernel", "<u8"), ("p", "<u8", MAX_POINTERS), ("n", "<i8", MAX_INTS), ("f", "<f8", MAX_FLOATS)]
+    + [("scratch", "<u8"), ("shared", "<u8"), ("base", "<u8", MAX_POINTERS)]
+    + [(name, "<i8") for name in ("first_binding", "n_bindings", "scratch_bytes", "shared_bytes", "threads")]
+)
+BINDING = np.dtype([("slot", "<i8"), ("unit", "<i8"), *_AFFINE])
+CARRY = np.dtype([("value", "<i8"), ("source", "<i8"), *_AFFINE, ("pointer", "<u8")])
+
+
+@attrs.frozen
+class Location:
+    """A byte of some buffer. `space` as in `BufferRef`, or "constant" (an array of the image)."""
+
+    space: str
+    index: int
+    offset: int
+
+
+@attrs.frozen(eq=False)
+class RunStep:
+    """One entry of a run list. `unit` None: a call-back that runs `plan`'s operator's reference.
+
+    `bindings` are (slot, unit, expression), slots numbered as `iron_binding` does.
+    """
+
+    name: str
+    unit: Unit | None
+    pointers: tuple[Location | None, ...] = ()
+    ints: tuple[int, ...] = ()
+    floats: tuple[float, ...] = ()
+    bindings: tuple[tuple[int, int, Affine], ...] = ()
+    scratch_bytes: int = 0
+    shared_bytes: int = 0
+    threads: int = 0
+    plan: PlanStep | None = None
+
+
+@attrs.frozen(eq=False)
+class HostImage:
+    """One version, ready to be loaded: a run list, its constants, and the version's ports and values.
+
+    `threads` 0 means as many as the process may use.
+    """
+
+    name: str
+    signature: Signature
+    steps: tuple[RunStep, ...]
+    constants: tuple[np.ndarray, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    values: tuple[PerCallValue, ...]
+    carry: tuple[CarryTerm, ...]
+    checks: tuple[IndexCheck, ...]
+    threads: int = 0
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """Every kernel it needs, once."""
+        return tuple(dict.fromkeys(step.unit for step in self.steps if step.unit is not None))
+
+    @property
+    def callbacks(self) -> tuple[str, ...]:
+        """Names of the steps that run their operator's reference."""
+        return tuple(step.name for step in self.steps if step.unit is None)
+
+
+class ImageBuilder:
+    """Collects a version's run steps and constants."""
+
+    def __init__(self) -> None:
+        self.steps: list[RunStep] = []
+        self.constants: list[np.ndarray] = []
+
+    def add_callback(self, step: PlanStep) -> None:
+        self.steps.append(RunStep(step.name, None, plan=step))
+
+    def add_calls(self, step: PlanStep, calls: KernelCall | Iterable[KernelCall]) -> None:
+        for call in (calls,) if isinstance(calls, KernelCall) else calls:
+            self.steps.append(self._run_step(step, call))
+
+    def image(self, version: VersionPlan, name: str, threads: int) -> HostImage:
+        return HostImage(
+            name,
+            version.signature,
+            tuple(self.steps),
+            tuple(self.constants),
+            version.inputs,
+            version.outputs,
+            version.values,
+            version.carry,
+            version.checks,
+            threads,
+        )
+
+    def _run_step(self, step: PlanStep, call: KernelCall) -> RunStep:
+        for have, most, what in (
+            (len(call.pointers), MAX_POINTERS, "pointers"),
+            (len(call.ints), MAX_INTS, "integers"),
+            (len(call.floats), MAX_FLOATS, "floats"),
+        ):
+            if have > most:
+                raise UnsupportedError(f"{step.name}: {have} {what} for kernel {call.unit}; a kernel has {most} slots.")
+        expressions = {binding.member: binding.expression for binding in step.bindings}
+        bindings: list[tuple[int, int, Affine]] = []
+        pointers = []
+        for slot, pointer in enumerate(call.pointers):
+            if isinstance(pointer, Constant):
+                self.constants.append(np.ascontiguousarray(pointer.array))
+                pointers.append(Location("constant", len(self.constants) - 1, 0))
+                continue
+            if isinstance(pointer, str):
+                pointer = Pointer(pointer)
+            if pointer is None:
+                pointers.append(None)
+                continue
+            ref = step.operands[pointer.operand]
+            pointers.append(Location(ref.space, ref.index, ref.offset + pointer.offset))
+            if pointer.member is not None:
+                bindings.append((slot, pointer.unit, expressions[pointer.member]))
+        ints = []
+        for slot, number in enumerate(call.ints):
+            if isinstance(number, Member):
+                bindings.append((MAX_POINTERS + slot, number.unit, expressions[number.name]))
+                number = 0
+            ints.append(int(number))
+        return RunStep(
+            step.name,
+            call.unit,
+            tuple(pointers),
+            tuple(ints),
+            tuple(call.floats),
+            tuple(bindings),
+            call.scratch_bytes,
+            call.shared_bytes,
+            call.threads,
+        )
+
+
+def table_form(expression: Affine | int, index: dict[str, int]) -> tuple[int, ...]:
+    """(value, scale, bias, down, mul, add) of an expression over per-call values numbered by `index`."""
+    if isinstance(expression, Affine):
+        e = expression
+        return index[e.value], e.scale, e.bias, e.down, e.mul, e.add
+    return 0, 0, int(expression), 0, 1, 0
+
+
+class RunArrays:
+    """The native structs of an image.
+
+    `places[(space, index)]` lists (view of words, word, byte offset): where the address of that buffer goes.
+    """
+
+    def __init__(self, image: HostImage, kernels: Mapping[Unit, int]) -> None:
+        index = {value.name: i for i, value in enumerate(image.values)}
+        self.steps = np.zeros(max(len(image.steps), 1), STEP)
+        self.values = np.zeros(max(len(image.values), 1), np.int64)
+        self.carries = np.zeros(max(len(image.carry), 1), CARRY)
+        self.places: dict[tuple[str, int], list[tuple[Any, int, int]]] = {}
+        rows: list[tuple[int, ...]] = []
+        for i, step in enumerate(image.steps):
+            self._fill_step(i, step, kernels[step.unit] if step.unit is not None else 0, len(rows))
+            rows.extend((slot, unit, *table_form(e, index)) for slot, unit, e in step.bindings)
+        self.bindings = np.array(rows or [(0,) * 8], np.int64)
+        for i, term in enumerate(image.carry):
+            self._fill_carry(i, term, index)
+
+    def _fill_step(self, i: int, step: RunStep, kernel: int, first_binding: int) -> None:
+        row = self.steps[i]
+        row["kernel"] = kernel
+        row["n"][: len(step.ints)] = step.ints
+        row["f"][: len(step.floats)] = step.floats
+        row["first_binding"], row["n_bindings"] = first_binding, len(step.bindings)
+        row["scratch_bytes"], row["shared_bytes"] = step.scratch_bytes, step.shared_bytes
+        row["threads"] = step.threads
+        words = memoryview(self.steps.view(np.uint64))
+        for slot, location in enumerate(step.pointers):
+            if location is not None:
+                for field in ("p", "base"):
+                    word = (i * STEP.itemsize + STEP.fields[field][1]) // 8 + slot  # type: ignore[index]
+                    self._add(location, words, word)
+
+    def _fill_carry(self, i: int, term: CarryTerm, index: dict[str, int]) -> None:
+        row = self.carries[i]
+        row["value"] = index[term.name]
+        if isinstance(term.source, BufferRef):
+            row["source"] = 1
+            word = (i * CARRY.itemsize + CARRY.fields["pointer"][1]) // 8  # type: ignore[index]
+            ref = term.source
+            self._add(Location(ref.space, ref.index, ref.offset), memoryview(self.carries.view(np.uint64)), word)
+        else:
+            for (name, _), number in zip(_AFFINE, table_form(term.source, index), strict=True):
+                row[name] = number
+
+    def _add(self, location: Location, words: memoryview, word: int) -> None:
+        self.places.setdefault((location.space, location.index), []).append((words, word, location.offset))
