@@ -38,7 +38,7 @@ STEP = np.dtype(
     + [(name, "<i8") for name in ("first_binding", "n_bindings", "scratch_bytes", "shared_bytes", "threads")]
 )
 BINDING = np.dtype([("slot", "<i8"), ("unit", "<i8"), *_AFFINE])
-CARRY = np.dtype([("value", "<i8"), ("source", "<i8"), *_AFFINE, ("pointer", "<u8")])
+CARRY = np.dtype([("target", "<i8"), ("source", "<i8"), *_AFFINE, ("pointer", "<u8")])
 
 
 @attrs.frozen
@@ -215,7 +215,7 @@ class RunArrays:
 
     def _fill_carry(self, i: int, term: CarryTerm, index: dict[str, int]) -> None:
         row = self.carries[i]
-        row["value"] = index[term.name]
+        row["target"] = index[term.name]
         if isinstance(term.source, BufferRef):
             row["source"] = 1
             word = (i * CARRY.itemsize + CARRY.fields["pointer"][1]) // 8  # type: ignore[index]
