@@ -112,6 +112,7 @@ class HostExecutable:
         self._running = False
         self._ports: dict[tuple[str, int], int] = {}
         self._epoch = -1
+        self._has_callbacks = bool(image.callbacks)
 
     def call(self, inputs: Sequence[Any], values: Mapping[str, int]) -> tuple[list[Any], dict[str, int]]:
         """Run once; see `Executable.call`."""
@@ -123,7 +124,7 @@ class HostExecutable:
             for i, data in enumerate(taken):
                 self._place("input", i, self._inputs[i].slots, data)
             made = self._make_outputs()
-            self._runtime.run(self._run, self._callback)
+            self._runtime.run(self._run, self._callback if self._has_callbacks else None)
             outputs = [port.finish(data, values) for port, data in zip(self._outputs, made, strict=True)]
             return outputs, self._carry()
 
@@ -145,7 +146,8 @@ class HostExecutable:
                     self._check()
                 return False
 
-            self._runtime.loop(self._run, steps, self._callback, after if on_step is not None or checks else None)
+            callback = self._callback if self._has_callbacks else None
+            self._runtime.loop(self._run, steps, callback, after if on_step is not None or checks else None)
             del made
             return self._carry()
 

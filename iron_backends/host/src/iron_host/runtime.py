@@ -1,0 +1,121 @@
+"""Calling the native run loop: one call per graph call, one per loop, call-backs in between.
+
+The thread pool belongs to a `Runtime`; there is one per thread count in a process. Python objects reach
+native code only as addresses of the arrays in `RunArrays`, which the caller keeps alive.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from iron_host import build
+from iron_host.memory import address
+from iron_host.runlist import RunArrays
+
+#: int32 (*)(int64 step or index): nonzero stops the run.
+CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64)
+
+
+class Run(ctypes.Structure):
+    """`iron_run` of iron_host.h."""
+
+    _fields_ = (
+        ("steps", ctypes.c_void_p),
+        ("n_steps", ctypes.c_int64),
+        ("bindings", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+        ("n_values", ctypes.c_int64),
+        ("carries", ctypes.c_void_p),
+        ("n_carries", ctypes.c_int64),
+    )
+
+
+class Runtime:
+    """The native run loop with a pool of `threads` threads, the calling one included."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._library = build.runtime()
+        self._lock = threading.RLock()
+        self._pool: Any = None
+        self._pid = -1
+
+    def prepare(self, arrays: RunArrays, steps: int, values: int, carries: int) -> Run:
+        """The `iron_run` over these arrays, which must outlive it."""
+        return Run(
+            address(arrays.steps),
+            steps,
+            address(arrays.bindings),
+            address(arrays.values),
+            values,
+            address(arrays.carries),
+            carries,
+        )
+
+    def run(self, run: Run, on_callback: Callable[[int], None] | None) -> None:
+        """Every step once, then the carried values' next numbers. What a call-back raises is raised here."""
+        with self._lock:
+            if on_callback is None:
+                self._library.iron_call(self._live_pool(), ctypes.byref(run), None)
+            else:
+                guard = _Guard()
+                self._library.iron_call(self._live_pool(), ctypes.byref(run), guard.wrap(on_callback))
+                guard.check()
+
+    def loop(
+        self,
+        run: Run,
+        steps: int,
+        on_callback: Callable[[int], None] | None,
+        on_step: Callable[[int], bool] | None,
+    ) -> int:
+        """Up to `steps` runs in one native call. `on_step(index)` after each; True stops. Returns the runs made."""
+        with self._lock:
+            guard = _Guard()
+            callback = guard.wrap(on_callback) if on_callback is not None else None
+            after = guard.wrap(on_step) if on_step is not None else None
+            made = self._library.iron_loop(self._live_pool(), ctypes.byref(run), steps, callback, after)
+            guard.check()
+            return int(made)
+
+    def _live_pool(self) -> Any:
+        # A forked child has none of its parent's threads, so it makes a pool of its own.
+        if self._pid != os.getpid():
+            self._pool = ctypes.c_void_p(self._library.iron_pool_create(self.threads))
+            self._pid = os.getpid()
+        return self._pool
+
+
+class _Guard:
+    """Keeps an exception from crossing native code, and raises it once native code has returned."""
+
+    def __init__(self) -> None:
+        self._error: BaseException | None = None
+        self._keep: list[Any] = []
+
+    def wrap(self, function: Callable[[int], Any]) -> Any:
+        def guarded(index: int) -> int:
+            try:
+                return 1 if function(index) else 0
+            except BaseException as error:  # KeyboardInterrupt too: Ctrl-C stops the loop
+                self._error = error
+                return 1
+
+        wrapped = CALLBACK(guarded)
+        self._keep.append(wrapped)
+        return wrapped
+
+    def check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+@cache
+def runtime(threads: int) -> Runtime:
+    """The process's runtime of this many threads."""
+    return Runtime(threads)
