@@ -46,6 +46,8 @@ class Operator(metaclass=OperatorMeta):
     scratchpads: ClassVar[dict[str, Any]] = {}
     values: ClassVar[dict[str, Value]] = {}
     array_tier: ClassVar[frozenset[str]] = frozenset()
+    #: Outputs of which a call may write only a part: `reference()` is given them by keyword and returns them whole.
+    partial: ClassVar[tuple[str, ...]] = ()
     #: Folding traits: how a step may join its producer or its consumers.
     elementwise: ClassVar[bool] = False
     rowwise: ClassVar[bool] = False
@@ -285,9 +287,11 @@ class Operator(metaclass=OperatorMeta):
 
 @attr.frozen
 class ViewMembers:
-    """The members that carry a view of one operand: its pattern field, offset member, bound member and axis field."""
+    """The members that carry a view of one operand: its pattern field, offset member, bound member and the field
+    naming the bounded axis; for an operand that may be a gather, the field holding the rows of its table."""
 
     pattern: str
     offset: str
     valid: str
     axis: str
+    rows: str = ""

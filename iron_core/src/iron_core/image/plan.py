@@ -12,9 +12,7 @@ import attrs
 
 from iron_core.declare.formats import Format
 from iron_core.graph.affine import Affine
-
-#: A version's key: (input name, shape, format name) for each input it takes.
-Signature = tuple[tuple[str, tuple[int, ...], str], ...]
+from iron_core.graph.traced import Binding, IdCheck, IndexCheck, PerCallValue, Signature
 
 
 @attrs.frozen
@@ -35,14 +33,6 @@ class BufferRef:
     @property
     def nbytes(self) -> int:
         return self.format.nbytes(self.shape)
-
-
-@attrs.frozen
-class Binding:
-    """A per-call number of one step: an extent's bound or a `Scratchpad` member such as an offset."""
-
-    member: str
-    expression: Affine
 
 
 @attrs.frozen(eq=False)
@@ -69,30 +59,11 @@ class Port:
 
 
 @attrs.frozen
-class PerCallValue:
-    """A keyword-only parameter of the graph's body. `kind`: "scratchpad", "carried" or "dispatch"."""
-
-    name: str
-    kind: str
-    dtype: str
-
-
-@attrs.frozen
 class CarryTerm:
     """How a carried value's next number is made: an Affine of this call's values, or element 0 of a buffer."""
 
     name: str
     source: Affine | int | BufferRef
-
-
-@attrs.frozen
-class IndexCheck:
-    """A per-call index that must satisfy `0 <= expression` and `expression + extent <= limit` before a call runs."""
-
-    what: str
-    expression: Affine
-    extent: int
-    limit: int
 
 
 @attrs.frozen(eq=False)
@@ -106,6 +77,7 @@ class VersionPlan:
     values: tuple[PerCallValue, ...]
     carry: tuple[CarryTerm, ...] = ()
     checks: tuple[IndexCheck, ...] = ()
+    id_checks: tuple[IdCheck, ...] = ()
     folds: tuple[Any, ...] = ()
 
 

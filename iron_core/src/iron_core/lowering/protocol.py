@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from iron_core.backends.protocol import No, Yes
-from iron_core.declare.field import Auto
+from iron_core.declare.field import AutoField
 from iron_core.errors import Unresolvable
 
 
@@ -40,11 +40,11 @@ class Lowering:
         return {}
 
     @classmethod
-    def autos(cls) -> dict[str, Auto]:
+    def autos(cls) -> dict[str, AutoField]:
         """This lowering's tunables by name, base classes first."""
-        found: dict[str, Auto] = {}
+        found: dict[str, AutoField] = {}
         for base in reversed(cls.__mro__):
-            found.update((name, field) for name, field in vars(base).items() if isinstance(field, Auto))
+            found.update((name, field) for name, field in vars(base).items() if isinstance(field, AutoField))
         return found
 
     def tunables(self, op: Any, dev: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -1,0 +1,236 @@
+"""`Graph`: a class whose `body()` calls operators on handles."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, ClassVar
+
+import attrs
+
+from iron_core.declare.formats import Format, PackedArray, as_format, bfloat16, format_of
+from iron_core.declare.value import PerCall
+from iron_core.errors import CallError, DeclarationError, ShapeError, TraceError
+from iron_core.graph.affine import Affine
+from iron_core.graph.carry import Carry
+from iron_core.graph.handle import Handle
+from iron_core.graph.traced import CarryOut, PerCallValue, Region, Signature, TracedGraph
+from iron_core.graph.tracer import Tracer, current
+from iron_core.graph.weight import names
+
+
+@attrs.frozen
+class Body:
+    """The parameters of a body: inputs (and which may be None), per-call values."""
+
+    inputs: tuple[str, ...]
+    optional: frozenset[str]
+    values: tuple[PerCallValue, ...]
+
+    @classmethod
+    def of(cls, graph: type) -> Body:
+        """Read `graph.body`'s signature; DeclarationError for one that cannot be traced."""
+        where = f"{graph.__name__}.body"
+        function = graph.body  # type: ignore[attr-defined]
+        inputs, optional, values = [], set(), []
+        for parameter in list(inspect.signature(function).parameters.values())[1:]:
+            name = parameter.name
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise DeclarationError(f"{where}: *args and **kwargs cannot be traced; name each input.")
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                values.append(cls._value(where, function, parameter))
+                continue
+            inputs.append(name)
+            if parameter.default is not parameter.empty:
+                if parameter.default is not None:
+                    raise DeclarationError(f"{where}: input {name}={parameter.default!r}; an input defaults to None or nothing.")
+                optional.add(name)
+        return cls(tuple(inputs), frozenset(optional), tuple(values))
+
+    @staticmethod
+    def _value(where: str, function: Any, parameter: inspect.Parameter) -> PerCallValue:
+        annotation = parameter.annotation
+        if isinstance(annotation, str):
+            try:
+                annotation = eval(annotation, dict(inspect.getclosurevars(function).nonlocals) | function.__globals__)
+            except Exception as error:
+                raise DeclarationError(f"{where}: the annotation of {parameter.name} does not evaluate: {error}.") from None
+        if not isinstance(annotation, PerCall):
+            raise DeclarationError(
+                f"{where}: keyword-only {parameter.name} is a per-call value; annotate it Scratchpad[T], Carried[T] or "
+                "DispatchTime[T]."
+            )
+        return PerCallValue(parameter.name, annotation.kind, annotation.dtype.name)
+
+
+def tensor_spec(spec: Any) -> tuple[tuple[int, ...], Format]:
+    """(shape, Format) of a bare shape (bfloat16), a (shape, dtype) pair, or anything with a shape and a dtype."""
+    if isinstance(spec, PackedArray):
+        return spec.shape, spec.format
+    if hasattr(spec, "shape") and hasattr(spec, "dtype"):
+        return tuple(spec.shape), as_format(spec.dtype)
+    if isinstance(spec, int):
+        spec = (spec,)
+    if isinstance(spec, (tuple, list)) and len(spec) == 2 and isinstance(spec[0], (tuple, list)):
+        shape, dtype = spec
+    else:
+        shape, dtype = spec, bfloat16
+    shape = tuple(shape)
+    if any(not isinstance(n, int) or n <= 0 for n in shape):
+        raise ShapeError(f"shape {shape}: every dimension is a positive int; a tensor is (dims) or ((dims), dtype).")
+    return shape, as_format(dtype)
+
+
+class Graph:
+    """Subclass it, hold weights and states as attributes, and define `body()`.
+
+    body's positional parameters are inputs, its keyword-only ones per-call values (`n: Scratchpad[np.int32]`), what
+    it returns the outputs. It is traced once per input signature.
+    """
+
+    is_iron_graph: ClassVar[bool] = True
+
+    def body(self, *inputs: Any, **values: Any) -> Any:
+        """The computation; a subclass defines it."""
+        raise DeclarationError(f"{type(self).__name__} defines no body().")
+
+    @classmethod
+    def parameters(cls) -> Body:
+        """The body's inputs and per-call values."""
+        if "_body" not in vars(cls):
+            cls._body = Body.of(cls)
+        return cls._body  # type: ignore[no-any-return]
+
+    @classmethod
+    def signature(cls, shapes: dict[str, Any]) -> Signature:
+        """The version key of these input shapes (None: not given); CallError for unknown or missing inputs."""
+        body = cls.parameters()
+        for name in shapes:
+            if name not in body.inputs:
+                raise CallError(f"{cls.__name__} has no input {name}. Inputs: {', '.join(body.inputs) or 'none'}.")
+        key = []
+        for name in body.inputs:
+            spec = shapes.get(name)
+            if spec is not None:
+                shape, format = tensor_spec(spec)
+                key.append((name, shape, format.name))
+            elif name not in body.optional:
+                raise CallError(f"{cls.__name__} needs the shape of {name}: {name}=(dims) or ((dims), dtype).")
+        return tuple(key)
+
+    def __call__(self, *tensors: Any, **values: Any) -> Any:
+        """Inside another body: trace into it. Outside: run, compiling with the defaults on first use."""
+        if current() is not None:
+            return self._inline(tensors, values)
+        from iron_core.graph.compiled import default_compiled
+
+        return default_compiled(self)(*tensors, **values)
+
+    def _inline(self, tensors: tuple[Any, ...], values: dict[str, Any]) -> Any:
+        tracer = current()
+        assert tracer is not None
+        for key, path in names(self).items():
+            tracer.names.setdefault(key, f"{type(self).__name__}.{path}")
+        result = self.body(*tensors, **values)
+        if isinstance(result, Carry) or (isinstance(result, tuple) and any(isinstance(r, Carry) for r in result)):
+            raise TraceError(f"{type(self).__name__} returns iron.carry() and is called inside a graph; only the outermost graph carries.")
+        return result
+
+    def trace(self, **shapes: Any) -> TracedGraph:
+        """The steps of one version. Keywords give input shapes: `(dims)` is bfloat16, `((dims), dtype)` names another."""
+        body = self.parameters()
+        signature = self.signature(shapes)
+        tracer = Tracer(names(self), body.values)
+        with tracer.active():
+            given = {name: tracer.input(name, *tensor_spec(shapes[name])) for name, _, _ in signature}
+            result = self.body(
+                *[given.get(name) for name in body.inputs], **{v.name: Affine(v.name) for v in body.values}
+            )
+        return _finish(type(self).__name__, signature, tracer, result)
+
+    def compile(self, **options: Any) -> Any:
+        """Plan, build and return a CompiledGraph. See `iron_core.graph.compiled.compile_graph` for the keywords."""
+        from iron_core.graph.compiled import compile_graph
+
+        return compile_graph(self, **options)
+
+    def reference(self, *tensors: Any, **values: Any) -> Any:
+        """Run the body in numpy through each operator's `reference()`. States are kept between calls on this graph."""
+        from iron_core.graph.reference import run_graph
+
+        return run_graph(self, tensors, values)
+
+
+def _finish(name: str, signature: Signature, tracer: Tracer, result: Any) -> TracedGraph:
+    """Check what a body returned and freeze the trace."""
+    single = not isinstance(result, tuple)
+    items = (result,) if single else result
+    carried: dict[str, Any] = {}
+    if items and isinstance(items[-1], Carry):
+        carried = items[-1].sources
+        items = items[:-1]
+        single = False
+    if any(isinstance(i, Carry) for i in items):
+        raise TraceError(f"{name}: iron.carry() is returned last.")
+    outputs = tuple(_output(name, i) for i in items if i is not None)
+    declared = {v.name for v in tracer.values if v.kind == "carried"}
+    if set(carried) != declared:
+        unknown, missing = sorted(set(carried) - declared), sorted(declared - set(carried))
+        what = f"names {', '.join(unknown)}, which no Carried parameter is" if unknown else f"lacks {', '.join(missing)}"
+        raise TraceError(f"{name}: iron.carry() {what}. Carried: {', '.join(sorted(declared)) or 'none'}.")
+    carry = tuple(_carry(name, tracer, key, source) for key, source in carried.items())
+    buffers = tracer.residents.values()
+    return TracedGraph(
+        name=name,
+        signature=signature,
+        steps=tuple(tracer.steps),
+        inputs=tuple(tracer.inputs),
+        outputs=outputs,
+        values=tracer.values,
+        carry=carry,
+        checks=tuple(tracer.checks.values()),
+        id_checks=tuple(tracer.id_checks.values()),
+        weights=tuple(b for b in buffers if b.role == "weight"),
+        states=tuple(b for b in buffers if b.role == "state"),
+        intermediates=tuple(tracer.intermediates),
+        single=single,
+    )
+
+
+def _output(name: str, item: Any) -> Region:
+    if not isinstance(item, Handle):
+        raise TraceError(f"{name} returns {type(item).__name__}; a body returns handles made inside it.")
+    if item.buffer.role != "intermediate":
+        raise TraceError(f"{name} returns {item}, an {item.buffer.role} of the graph; Copy it to return its content.")
+    if not item.whole:
+        raise TraceError(f"{name} returns {item}, a part of {item.buffer.name}; Copy it, or return the whole.")
+    return Region(item.buffer, 0, item.shape, tuple(sorted(item.bounds.items())))
+
+
+def _carry(name: str, tracer: Tracer, key: str, source: Any) -> CarryOut:
+    if isinstance(source, (Affine, int)):
+        return CarryOut(key, source)
+    if not isinstance(source, Handle):
+        raise TraceError(f"{name}: iron.carry({key}=...) takes a handle or a per-call expression; got {type(source).__name__}.")
+    dtype = next(v.dtype for v in tracer.values if v.name == key)
+    if source.buffer.role == "input" or not source.plain or source.size != 1:
+        raise TraceError(f"{name}: iron.carry({key}={source}) takes a whole one-element tensor the graph made.")
+    if source.format.name != dtype:
+        raise TraceError(f"{name}: {key} is carried as {dtype}; {source} is {source.format}.")
+    return CarryOut(key, Region(source.buffer, source.pattern.offset, source.shape))
+
+
+def shapes_of(graph: type[Graph], tensors: tuple[Any, ...]) -> dict[str, Any]:
+    """Input name -> tensor, for the tensors of a call (None left out); CallError for a wrong count."""
+    body = graph.parameters()
+    least = sum(1 for n in body.inputs if n not in body.optional)
+    if not least <= len(tensors) <= len(body.inputs):
+        many = f"{least}" if least == len(body.inputs) else f"{least} to {len(body.inputs)}"
+        raise CallError(f"{graph.__name__} takes {many} tensors ({', '.join(body.inputs) or 'none'}); got {len(tensors)}.")
+    given = {n: t for n, t in zip(body.inputs, tensors, strict=False) if t is not None}
+    for name in body.inputs:
+        if name not in given and name not in body.optional:
+            raise CallError(f"{graph.__name__}: input {name} is None; only {', '.join(sorted(body.optional)) or 'none'} may be.")
+    return given
+
+
+__all__ = ["Body", "Graph", "format_of", "shapes_of", "tensor_spec"]

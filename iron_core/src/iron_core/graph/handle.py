@@ -1,0 +1,240 @@
+"""Handles: tensors of a graph while its body is traced, and the views one may take of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_core.declare.formats import BlockQuant, Format
+from iron_core.declare.pattern import Pattern
+from iron_core.errors import BoundsError, ShapeError, TraceError
+from iron_core.graph.affine import Affine
+from iron_core.graph.traced import Buffer, IndexCheck
+
+
+@attrs.frozen(eq=False)
+class Handle:
+    """A tensor that exists only while a graph is traced.
+
+    `pattern` says which elements of `buffer` it is; `index` moves it per call (elements); `bounds` maps an axis
+    to the rows of it a call has; `ids` makes it a gather of rows of `buffer`. A handle that is a contiguous run
+    known at trace time is what any operator takes; every other view is for Copy.
+    """
+
+    buffer: Buffer
+    pattern: Pattern
+    index: Affine | None = None
+    bounds: Mapping[int, Affine] = attrs.field(factory=dict)
+    ids: Handle | tuple[int, ...] | None = None
+    tracer: Any = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if self.ids is None:
+            return self.pattern.sizes
+        rows = self.ids.shape[0] if isinstance(self.ids, Handle) else len(self.ids)
+        return (rows, *self.pattern.sizes[1:])
+
+    @property
+    def format(self) -> Format:
+        return self.buffer.format
+
+    @property
+    def dtype(self) -> Any:
+        return getattr(self.format, "dtype", self.format)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def plain(self) -> bool:
+        """Is it a contiguous run known at trace time, which any operator takes?"""
+        return self.ids is None and self.index is None and self.pattern.contiguous
+
+    @property
+    def whole(self) -> bool:
+        """Is it all of its buffer, in order?"""
+        return self.plain and self.pattern.offset == 0 and self.size == self.buffer.size
+
+    def reshape(self, *shape: Any) -> Handle:
+        """The same elements under another shape; one dimension may be -1. Moves no data.
+
+        A bound on the leading axis is rescaled where the new leading axis is a multiple or a divisor of the old.
+        """
+        dims = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        if any(isinstance(d, Affine) for d in dims):
+            raise TraceError("a shape cannot follow a per-call value; bound the rows instead: x[:n].")
+        if dims.count(-1) == 1:
+            known = -math.prod(dims)
+            dims = tuple(self.size // known if d == -1 and known else d for d in dims)
+        if math.prod(dims) != self.size:
+            raise ShapeError(f"reshape of {list(self.shape)} ({self.size} elements) to {list(dims)}.")
+        if not self.plain:
+            raise TraceError(f"{self} is a view; reshape what it views, or Copy it first.")
+        if isinstance(self.format, BlockQuant) and dims[-1] != self.shape[-1]:
+            raise TraceError(f"{self} is {self.format}: a reshape keeps its blocked axis, {self.shape[-1]}; got {list(dims)}.")
+        return attrs.evolve(self, pattern=Pattern.whole(dims, self.pattern.offset), bounds=self._rebound(dims))
+
+    def _rebound(self, dims: tuple[int, ...]) -> dict[int, Affine]:
+        if not self.bounds:
+            return {}
+        lead = sum(1 for _ in _leading_ones(self.shape))
+        if set(self.bounds) != {lead}:
+            raise TraceError(f"{self} is bounded on axis {sorted(self.bounds)}; only a leading bound survives a reshape.")
+        expression, old = self.bounds[lead], self.shape[lead]
+        at = sum(1 for _ in _leading_ones(dims))
+        new = dims[at] if at < len(dims) else 1
+        if new % old == 0:
+            return {at: expression * (new // old)}
+        if old % new == 0:
+            try:
+                return {at: expression // (old // new)}
+            except TraceError:
+                pass
+        raise TraceError(
+            f"reshape of {list(self.shape)}, bounded by {expression!r} rows, to {list(dims)}: the bound does not land on whole "
+            f"rows of {new}."
+        )
+
+    def transpose(self, *axes: int) -> Handle:
+        """The axes in another order (reversed when none are given). Moves no data."""
+        order = tuple(axes[0]) if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
+        order = order or tuple(reversed(range(self.ndim)))
+        if sorted(order) != list(range(self.ndim)):
+            raise ShapeError(f"transpose{order} of a tensor of {self.ndim} dimensions; name each axis once.")
+        if self.ids is not None:
+            raise TraceError("a gather is copied before it is transposed: Copy(table[ids]).")
+        if isinstance(self.format, BlockQuant) and order != tuple(range(self.ndim)):
+            raise TraceError(f"{self} is {self.format}; a block tensor has no transpose. Dequant makes numbers of it.")
+        p = self.pattern
+        pattern = Pattern(p.offset, tuple(p.sizes[a] for a in order), tuple(p.strides[a] for a in order))
+        bounds = {order.index(a): e for a, e in self.bounds.items()}
+        return attrs.evolve(self, pattern=pattern, bounds=bounds)
+
+    @property
+    def T(self) -> Handle:
+        return self.transpose()
+
+    def __getitem__(self, key: Any) -> Handle:
+        if self.ids is not None:
+            raise TraceError("a gather is copied before it is indexed: Copy(table[ids])[...].")
+        keys = key if isinstance(key, tuple) else (key,)
+        if keys and isinstance(keys[0], (np.ndarray, list, Handle)):
+            return self._gather(keys)
+        if any(k is Ellipsis for k in keys):
+            at = next(i for i, k in enumerate(keys) if k is Ellipsis)
+            keys = (*keys[:at], *[slice(None)] * (self.ndim - len(keys) + 1), *keys[at + 1 :])
+        if len(keys) > self.ndim:
+            raise BoundsError(f"{len(keys)} indices into {self}, which has {self.ndim} dimensions.")
+        keys = (*keys, *[slice(None)] * (self.ndim - len(keys)))
+        offset, sizes, strides = self.pattern.offset, [], []
+        index, bounds = self.index, {}
+        for axis, (k, n, stride) in enumerate(zip(keys, self.pattern.sizes, self.pattern.strides, strict=True)):
+            held = self.bounds.get(axis)
+            if isinstance(k, Affine):
+                self._check(axis, k, 1, n)
+                moved = k * stride
+                index = moved if index is None else self._joined(index, moved)
+                continue
+            if isinstance(k, (int, np.integer)) and not isinstance(k, bool):
+                at = int(k) + n if k < 0 else int(k)
+                if not 0 <= at < n:
+                    raise BoundsError(f"index {k} on axis {axis} of {self}; legal: {-n} to {n - 1}.")
+                offset += at * stride
+                continue
+            if not isinstance(k, slice):
+                raise TraceError(f"{self} is indexed by {type(k).__name__}; legal: ints, slices, per-call values, ids.")
+            if k.step not in (None, 1):
+                raise TraceError(f"{self} is sliced with step {k.step}; only unit steps.")
+            if isinstance(k.stop, Affine):
+                if k.start not in (None, 0):
+                    raise TraceError(f"a per-call bound starts at 0: x[:{k.stop!r}], not x[{k.start!r}:{k.stop!r}].")
+                if held is not None and held.key != k.stop.key:
+                    raise TraceError(f"axis {axis} of {self} is bounded by {held!r} already; take it whole.")
+                self._check(axis, k.stop, 0, n)
+                bounds[len(sizes)] = k.stop
+            elif isinstance(k.start, Affine):
+                raise TraceError("a per-call start is an index, as in cache[pos]; a slice bounds: x[:n].")
+            else:
+                start, stop, _ = k.indices(n)
+                if held is not None and (start, stop) != (0, n):
+                    raise TraceError(f"axis {axis} of {self} is bounded per call; take it whole or index it.")
+                if held is not None:
+                    bounds[len(sizes)] = held
+                offset += start * stride
+                n = max(0, stop - start)
+                if n == 0:
+                    raise BoundsError(f"slice {k.start}:{k.stop} on axis {axis} of {self} is empty.")
+            sizes.append(n)
+            strides.append(stride)
+        self._whole_blocks(keys, offset, sizes)
+        return attrs.evolve(
+            self, pattern=Pattern(offset, tuple(sizes), tuple(strides)), index=index, bounds=bounds
+        )
+
+    def _gather(self, keys: tuple[Any, ...]) -> Handle:
+        ids, rest = keys[0], keys[1:]
+        if any(k is not Ellipsis and k != slice(None) for k in rest) or self.ndim < 2 or self.bounds or self.index:
+            raise TraceError(f"a gather takes whole rows of an unbounded table: table[ids]; got {len(keys)} indices into {self}.")
+        if isinstance(ids, Handle):
+            if ids.ndim != 1 or getattr(ids.dtype, "kind", "") not in "iu" or not ids.plain:
+                raise TraceError(f"the ids of a gather are one dimension of whole integers; got {ids}.")
+            if not self.whole or self.buffer.role not in ("weight", "state"):
+                raise TraceError(f"a per-call gather reads a whole weight or state; {self} is neither.")
+            bounds = {0: ids.bounds[0]} if 0 in ids.bounds else {}
+            return attrs.evolve(self, ids=ids, bounds=bounds)
+        fixed = np.asarray(ids)
+        if fixed.ndim != 1 or fixed.dtype.kind not in "iu":
+            raise TraceError(f"the ids of a gather are one dimension of integers; got {fixed.dtype} {fixed.shape}.")
+        rows = self.shape[0]
+        bad = fixed[(fixed < -rows) | (fixed >= rows)]
+        if bad.size:
+            raise BoundsError(f"id {bad[0]} of a gather from {self}; legal: {-rows} to {rows - 1}.")
+        return attrs.evolve(self, ids=tuple(int(i) % rows for i in fixed))
+
+    def _whole_blocks(self, keys: tuple[Any, ...], offset: int, sizes: list[int]) -> None:
+        if not isinstance(self.format, BlockQuant):
+            return
+        group = self.format.group
+        if not isinstance(keys[-1], slice) or isinstance(keys[-1].stop, Affine) or offset % group or sizes[-1] % group:
+            raise TraceError(f"{self} is {self.format}: its last axis is cut only at whole blocks of {group}.")
+
+    def _check(self, axis: int, expression: Affine, extent: int, limit: int) -> None:
+        what = f"{'index' if extent else 'bound'} {expression!r} on axis {axis} of {self.buffer.name} {list(self.shape)}"
+        self.tracer.check(IndexCheck(what, expression, extent, limit))
+
+    def _joined(self, index: Affine, moved: Any) -> Affine:
+        if not isinstance(moved, Affine) or moved.value != index.value:
+            raise TraceError(f"{self}: two axes follow different per-call values; one view follows one value.")
+        joined = index + moved
+        if not isinstance(joined, Affine):
+            raise TraceError(f"{self}: the two per-call indices cancel; index by a number.")
+        return joined
+
+    def __iter__(self) -> Any:
+        raise TraceError("a handle has no elements while tracing; index it with ints.")
+
+    def __bool__(self) -> bool:
+        raise TraceError("a graph body branches on a tensor. Its numbers are unknown while tracing.")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TraceError("numpy cannot read a handle: its numbers are unknown while tracing. Use an operator.")
+
+    def __repr__(self) -> str:
+        return f"{self.buffer.name}{list(self.shape)}"
+
+
+def _leading_ones(shape: tuple[int, ...]) -> Any:
+    for n in shape:
+        if n != 1:
+            return
+        yield n

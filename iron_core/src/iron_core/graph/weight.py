@@ -1,0 +1,144 @@
+"""What a graph instance holds: weights and states, and their names by attribute path."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_core.declare.formats import Dense, Format, PackedArray, as_format, bfloat16, format_of
+from iron_core.errors import ShapeError, TraceError
+
+
+class _Resident:
+    """A tensor that lives on the device between calls; in a body it behaves as a handle."""
+
+    shape: tuple[int, ...]
+    format: Format
+    name: str | None
+
+    def _handle(self) -> Any:
+        from iron_core.graph.tracer import current
+
+        tracer = current()
+        if tracer is None:
+            raise TraceError(f"{self!r} is indexed outside a graph body; use it inside body(), or read it from the compiled graph.")
+        return tracer.handle(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._handle()[key]
+
+    def reshape(self, *shape: Any) -> Any:
+        """As `Handle.reshape`."""
+        return self._handle().reshape(*shape)
+
+    def transpose(self, *axes: Any) -> Any:
+        """As `Handle.transpose`."""
+        return self._handle().transpose(*axes)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+
+class Weight(_Resident):
+    """A constant array a body views or indexes. Made by `weight()`."""
+
+    def __init__(self, data: Any, name: str | None = None) -> None:
+        self.data = data if isinstance(data, PackedArray) else np.asarray(data)
+        self.shape = tuple(self.data.shape)
+        self.format = format_of(self.data)
+        self.name = name
+
+    @property
+    def key(self) -> int:
+        return id(self.data)
+
+    def __repr__(self) -> str:
+        return f"weight({self.format}, {list(self.shape)})"
+
+
+class State(_Resident):
+    """A buffer that keeps what one call wrote for the next; zeros at first. Made by `state()`."""
+
+    data = None
+
+    def __init__(self, shape: tuple[int, ...], format: Format, name: str | None = None) -> None:
+        self.shape = shape
+        self.format = format
+        self.name = name
+
+    @property
+    def key(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"state({self.format}, {list(self.shape)})"
+
+
+def weight(array: Any, name: str | None = None) -> Weight:
+    """Wrap an array (numpy or PackedArray) that a body views or indexes.
+
+    A bare array held by the graph and passed whole to an operator is a weight too. Arrays that are one object
+    are one buffer on the device.
+    """
+    return Weight(array, name)
+
+
+def state(shape: Any, dtype: Any = bfloat16, name: str | None = None) -> State:
+    """A buffer of this shape and dtype that lives between calls, zero at first."""
+    shape = tuple(int(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    if any(n <= 0 for n in shape):
+        raise ShapeError(f"state(shape={shape}): every dimension is positive.")
+    format = as_format(dtype)
+    if not isinstance(format, Dense):
+        raise ShapeError(f"state(dtype={format}): a state holds dense numbers.")
+    return State(shape, format, name)
+
+
+def is_array(item: Any) -> bool:
+    """Is this something a body may use as a whole weight?"""
+    return isinstance(item, (np.ndarray, PackedArray))
+
+
+def _children(item: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(item, dict):
+        yield from ((str(k), v) for k, v in item.items())
+    elif isinstance(item, (list, tuple)):
+        yield from ((str(i), v) for i, v in enumerate(item))
+    elif isinstance(item, types.SimpleNamespace) or attrs.has(type(item)) or hasattr(type(item), "__dataclass_fields__"):
+        yield from ((k, getattr(item, k)) for k in getattr(item, "__dict__", None) or _slots(item))
+    elif getattr(type(item), "is_iron_graph", False):
+        yield from vars(item).items()
+
+
+def _slots(item: Any) -> list[str]:
+    fields = attrs.fields(type(item)) if attrs.has(type(item)) else ()
+    return [f.name for f in fields]
+
+
+def names(graph: Any) -> dict[int, str]:
+    """Storage key -> attribute path, for every weight and state `graph` holds (`layers.3.q`).
+
+    Public attributes are walked through lists, tuples, dicts, namespaces, dataclasses, attrs classes and graphs.
+    The first path to an object names it.
+    """
+    found: dict[int, str] = {}
+    seen: set[int] = set()
+
+    def walk(item: Any, path: str) -> None:
+        if isinstance(item, _Resident):
+            found.setdefault(item.key, item.name or path)  # type: ignore[attr-defined]
+        elif is_array(item):
+            found.setdefault(id(item), path)
+        elif id(item) not in seen:
+            for name, child in _children(item):
+                if not name.startswith("_"):
+                    seen.add(id(item))
+                    walk(child, f"{path}.{name}" if path else name)
+
+    walk(graph, "")
+    return found
