@@ -233,7 +233,8 @@ class PackedArray:
         dims = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         if dims[-1] != self.shape[-1]:
             raise FormatError(f"{self.format.name}: reshape keeps the blocked axis {self.shape[-1]}; got {dims}.")
-        return PackedArray(self.data.reshape(*dims[:-1], self.data.shape[-1]), dims, self.format)
+        data = self.data.reshape(*dims[:-1], self.data.shape[-1])
+        return PackedArray(data, (*data.shape[:-1], dims[-1]), self.format)
 
     def __repr__(self) -> str:
         return f"PackedArray({self.format.name}, shape={self.shape})"

@@ -125,19 +125,23 @@ class Operator(metaclass=OperatorMeta):
         return self
 
     def _derive(self) -> None:
-        for name, field in self.fields.items():
-            if isinstance(field, AutoField) or name in self._given:
-                continue
-            if field.required:
-                missing = [k for k, f in self.fields.items() if f.required and k not in self._given]
-                raise CallError(
-                    f"{type(self).__name__} needs {', '.join(missing)}: give {'them' if len(missing) > 1 else 'it'} "
-                    "by keyword, or call the class on operands whose shapes say."
-                )
-            value = field.default(self) if field.computed else field.default
-            if field.computed and value is None:
-                raise DeclarationError(f"{type(self).__name__}.{name}: its rule gave None.")
-            setattr(self, name, value if value is None else field.convert(value))
+        open_ = {k: f for k, f in self.fields.items() if not isinstance(f, AutoField) and k not in self._given}
+        missing = [k for k, f in open_.items() if f.required]
+        if missing:
+            raise CallError(
+                f"{type(self).__name__} needs {', '.join(missing)}: give {'them' if len(missing) > 1 else 'it'} "
+                "by keyword, or call the class on operands whose shapes say."
+            )
+        # Plain defaults first, so that a rule may read any of them; rules then run in declaration order.
+        for name, field in open_.items():
+            if not field.computed:
+                setattr(self, name, field.default if field.default is None else field.convert(field.default))
+        for name, field in open_.items():
+            if field.computed:
+                value = field.default(self)
+                if value is None:
+                    raise DeclarationError(f"{type(self).__name__}.{name}: its rule gave None.")
+                setattr(self, name, field.convert(value))
 
     @classmethod
     def autos(cls) -> tuple[str, ...]:

@@ -1,0 +1,48 @@
+"""Where `iron` and `iron-run` start: checks that the `iron_core` on the path is this one.
+
+The name is taken on the public index by an unrelated package. Without importing it, `find_spec` tells where
+`iron_core` would come from; if our marker file is not there, one line says so and the process exits with 2.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+MARKER = "_this_is_iron.txt"
+HERE = Path(__file__).resolve().parent
+
+
+def found() -> Path | None:
+    """The folder `import iron_core` would take, or None."""
+    spec = find_spec("iron_core")
+    places = list(spec.submodule_search_locations or []) if spec else []
+    return Path(places[0]) if places else None
+
+
+def check() -> None:
+    """Exit with 2 and one line unless `iron_core` is ours."""
+    place = found()
+    if place is None or not (place / MARKER).is_file():
+        sys.stderr.write(
+            f"error: `import iron_core` finds {place or 'nothing'}, which is not Iron; ours was installed beside "
+            f"{HERE / '_iron_start.py'}. Remove the other package or put ours first on the path.\n"
+        )
+        raise SystemExit(2)
+
+
+def iron() -> None:
+    """The `iron` command."""
+    check()
+    from iron_core.cli import main
+
+    raise SystemExit(main(sys.argv[1:]))
+
+
+def iron_run() -> None:
+    """The `iron-run` command: `iron run ...`."""
+    check()
+    from iron_core.cli import main
+
+    raise SystemExit(main(["run", *sys.argv[1:]]))

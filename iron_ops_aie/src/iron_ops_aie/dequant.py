@@ -1,0 +1,50 @@
+"""`Dequant`: the numbers of a block-quantised tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from iron_core import DType, Extent, In, Operator, Out, Param, Q4_0, Q4_1, Q8_0, Tolerance, bfloat16
+from iron_core.declare.formats import BlockQuant
+from iron_core.declare.testing import Case, Testing
+from iron_core.errors import ParamError
+
+
+class Dequant(Operator):
+    """y = scale * (q - zero) + minimum, of rows of blocks.
+
+    x: (rows, cols) in a block format `F`. y: (rows, cols) of dtype `T`. `valid` bounds the rows.
+
+    Errors: ParamError where x is not block-quantised or cols is not whole blocks.
+    """
+
+    rows: int = Param()
+    cols: int = Param()
+    F: Any = DType(default=Q4_0, blocks=True)
+    T: Any = DType(default=bfloat16)
+    x = In(rows, cols, dtype=F)
+    y = Out(rows, cols, dtype=T)
+    valid = Extent(rows)
+
+    test = Testing(*(Case(rows=5, cols=96, F=f, T=t) for f in (Q4_0, Q4_1, Q8_0) for t in (np.dtype(np.float32), bfloat16)))
+
+    def validate(self) -> None:
+        if not isinstance(self.F, BlockQuant):
+            raise ParamError(f"Dequant: x is {self.F}, which is numbers already; Copy converts dtypes.")
+        self.F.row_bytes(self.cols)
+
+    def reference(self, x: Any) -> Any:
+        ints, scales, minima = x.format.fields(x.data, self.cols)
+        values = ints.reshape(*scales.shape, -1) * scales.astype(np.float64)[..., None]
+        if minima is not None:
+            values = values + minima.astype(np.float64)[..., None]
+        return values.reshape(ints.shape)
+
+    def magnitude(self, x: Any) -> Any:
+        from iron_ops_aie.gemv import absolute
+
+        return absolute(x)
+
+    def tolerance(self) -> Tolerance:
+        return Tolerance(terms=1)

@@ -1,0 +1,19 @@
+"""`ElementwiseAdd`: y = a + b."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from iron_core import BinaryElementwise
+from iron_core.declare.rounding import widen
+
+
+class ElementwiseAdd(BinaryElementwise):
+    """y = a + b. Shapes as in `BinaryElementwise`."""
+
+    def reference(self, a: Any, b: Any) -> Any:
+        return widen(a) + widen(b)
+
+    def magnitude(self, a: Any, b: Any) -> Any:
+        return np.abs(widen(a)) + np.abs(widen(b))

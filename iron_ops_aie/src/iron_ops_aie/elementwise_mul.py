@@ -1,0 +1,15 @@
+"""`ElementwiseMul`: y = a * b."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iron_core import BinaryElementwise
+from iron_core.declare.rounding import widen
+
+
+class ElementwiseMul(BinaryElementwise):
+    """y = a * b. Shapes as in `BinaryElementwise`."""
+
+    def reference(self, a: Any, b: Any) -> Any:
+        return widen(a) * widen(b)

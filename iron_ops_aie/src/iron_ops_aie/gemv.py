@@ -1,0 +1,109 @@
+"""`GEMV`: a matrix times a vector, or a batch of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from iron_core import DType, Extent, In, Operator, OptionalDim, Out, Param, Q4_0, Q4_1, Q8_0, Tolerance, bfloat16
+from iron_core.declare.formats import BlockQuant, PackedArray
+from iron_core.declare.rounding import widen
+from iron_core.declare.testing import Case, Testing
+from iron_core.errors import ParamError
+
+from iron_ops_aie import activations as arithmetic
+
+
+class GEMV(Operator):
+    """C[b] = A[b // repeat] @ B[b].
+
+    A: ([num_matrices,] M, K), dense or block-quantised; B: ([num_batches,] K); C: ([num_batches,] M). A single batch or
+    matrix has no such dimension. `repeat` batches share a matrix. `activations` names the arithmetic of a block
+    product (see `iron_ops_aie.activations`). `valid` bounds M per call.
+
+    Errors: ParamError where num_matrices * repeat is not num_batches, K is not whole blocks, or the arithmetic
+    does not exist for A's format. `experts` (matrices picked by ids the graph computed) is reserved.
+    """
+
+    linear_in = ("B",)
+
+    M: int = Param()
+    K: int = Param()
+    num_batches: int = Param(default=1)
+    repeat: int = Param(default=1)
+    num_matrices: int = Param(default=lambda op: op.num_batches // op.repeat)
+    activations: str = Param(default="exact")
+    experts: bool = Param(default=False)
+    T: Any = DType(default=bfloat16)
+    W: Any = DType(default=lambda op: op.T, blocks=True)
+    O: Any = DType(default=lambda op: op.T)  # noqa: E741
+    A = In(OptionalDim(num_matrices), M, K, dtype=W)
+    B = In(OptionalDim(num_batches), K, dtype=T)
+    ids = In(num_batches, dtype=np.int32, when=experts)
+    C = Out(OptionalDim(num_batches), M, dtype=O)
+    valid = Extent(M)
+
+    test = Testing(
+        Case(M=64, K=64),
+        Case(M=100, K=576, T=np.float32),
+        Case(M=33, K=96, W=np.float32, T=np.float32, num_batches=4, repeat=2),
+        Case(M=96, K=128, num_batches=3),
+        Case(M=48, K=160, W=bfloat16, T=np.float32),
+        Case(M=48, K=160, W=np.float16, T=np.float32),
+        *(
+            Case(M=72, K=192, W=w, T=t, activations=a)
+            for w in (Q4_0, Q4_1, Q8_0)
+            for t in (np.dtype(np.float32), bfloat16)
+            for a in arithmetic.ARITHMETIC
+        ),
+        Case(M=1536, K=576, W=Q4_1, T=np.float32, activations="int8_block", bench=True),
+        Case(M=2048, K=2048, bench=True),
+        draw=dict(normal=("A", "B")),
+    )
+
+    def validate(self) -> None:
+        if self.experts:
+            raise ParamError("GEMV: experts=True (matrices picked by ids) is reserved and not built yet. Legal: False.")
+        if self.num_matrices * self.repeat != self.num_batches:
+            raise ParamError(
+                f"GEMV: num_matrices={self.num_matrices} times repeat={self.repeat} is not num_batches={self.num_batches}."
+            )
+        arithmetic.check("GEMV", self.activations, self.W)
+        if isinstance(self.W, BlockQuant):
+            self.W.row_bytes(self.K)
+
+    def _pairs(self, A: Any, B: Any) -> Any:
+        matrices = A.reshape(self.num_matrices, -1, self.K)
+        rows = B.reshape(self.num_batches, self.K)
+        return ((matrices[b // self.repeat], rows[b : b + 1]) for b in range(self.num_batches))
+
+    def reference(self, A: Any, B: Any, ids: Any = None) -> Any:
+        if self.activations == "int8_block":
+            product = [arithmetic.block_product(m, x)[0] for m, x in self._pairs(A, B)]
+        else:
+            product = [widen(m) @ widen(x)[0] for m, x in self._pairs(A, B)]
+        return np.stack(product).reshape(self.shape("C"))
+
+    def magnitude(self, A: Any, B: Any, ids: Any = None) -> Any:
+        if self.activations == "int8_block":
+            sums = [arithmetic.block_magnitude(m, x)[0] for m, x in self._pairs(A, B)]
+        else:
+            sums = [absolute(m) @ np.abs(widen(x)[0]) for m, x in self._pairs(A, B)]
+        return np.stack(sums).reshape(self.shape("C"))
+
+    def tolerance(self) -> Tolerance:
+        return Tolerance(terms=self.K)
+
+    def ops(self) -> int:
+        return 2 * self.num_batches * self.M * self.K
+
+
+def absolute(weights: Any) -> np.ndarray:
+    """|weights| in float64; for a block format, the sum of the absolute values of scale * q and minimum."""
+    if not isinstance(weights, PackedArray):
+        return np.abs(widen(weights))
+    ints, scales, minima = weights.format.fields(weights.data, weights.shape[-1])
+    parts = np.abs(ints.reshape(*scales.shape, -1) * scales.astype(np.float64)[..., None])
+    if minima is not None:
+        parts = parts + np.abs(minima.astype(np.float64))[..., None]
+    return parts.reshape(ints.shape)

@@ -1,0 +1,112 @@
+"""`MHA`: attention of several heads, over a prompt or over a cache."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from iron_core import DType, Extent, In, Operator, Out, Param, Select, Tolerance, bfloat16
+from iron_core.declare.rounding import widen
+from iron_core.declare.testing import Case, Testing
+from iron_core.errors import ParamError
+
+
+class MHA(Operator):
+    """O[h] = softmax(scale * Q[h] K[h // g]^T + mask) V[h // g], g = num_heads / num_KV_heads.
+
+    Q, O: (num_heads, seq_len, d), or (seq_len, num_heads, d) with `heads_interleaved`. K, V: (num_KV_heads, kv_len, d),
+    or (kv_len, num_KV_heads, d) with `kv_interleaved`. The queries are the last rows of the keys: query r of n stands at
+    position m - n + r of m keys. `causal` keeps keys at or before it; `window` w keeps |key - query| <= w. Per call,
+    `valid` bounds the queries and `kv_valid` the keys. A row that sees no key is zero.
+
+    K and V may be stored in another dtype (`C`) than the activations (`T`).
+
+    Errors: ParamError for heads that do not divide, more queries than keys under a mask, a negative window or scale.
+    """
+
+    num_heads: int = Param()
+    num_KV_heads: int = Param(default=lambda op: op.num_heads)
+    seq_len: int = Param()
+    kv_len: int = Param(default=lambda op: op.seq_len)
+    d: int = Param(default=64)
+    heads_interleaved: bool = Param(default=False)
+    kv_interleaved: bool = Param(default=False)
+    causal: bool = Param(default=True, array=True)
+    window: Any = Param(default=None, array=True)
+    scale: float = Param(default=lambda op: 1 / math.sqrt(op.d), array=True)
+    T: Any = DType(default=bfloat16)
+    C: Any = DType(default=lambda op: op.T)
+    Q = In(Select(heads_interleaved, (seq_len, num_heads, d), (num_heads, seq_len, d)), dtype=T)
+    K = In(Select(kv_interleaved, (kv_len, num_KV_heads, d), (num_KV_heads, kv_len, d)), dtype=C)
+    V = In(Select(kv_interleaved, (kv_len, num_KV_heads, d), (num_KV_heads, kv_len, d)), dtype=C)
+    O = Out(Select(heads_interleaved, (seq_len, num_heads, d), (num_heads, seq_len, d)), dtype=T)  # noqa: E741
+    valid = Extent(seq_len)
+    kv_valid = Extent(kv_len)
+
+    test = Testing(
+        Case(num_heads=2, seq_len=64, d=64),
+        Case(num_heads=6, num_KV_heads=2, seq_len=19, kv_len=83, T=np.float32, heads_interleaved=True, kv_interleaved=True),
+        Case(num_heads=4, seq_len=40, d=32, causal=False, T=np.float32),
+        Case(num_heads=4, num_KV_heads=1, seq_len=70, d=64, window=16, T=np.float32),
+        Case(num_heads=4, num_KV_heads=4, seq_len=33, d=16, window=5, causal=False, T=np.float32),
+        Case(num_heads=9, num_KV_heads=3, seq_len=1, kv_len=200, T=np.float32, C=np.float16, heads_interleaved=True, kv_interleaved=True),
+        Case(num_heads=9, num_KV_heads=3, seq_len=1, kv_len=200, heads_interleaved=True, kv_interleaved=True),
+        Case(num_heads=9, num_KV_heads=3, seq_len=64, kv_len=256, T=np.float32, C=np.float16, heads_interleaved=True, kv_interleaved=True, bench=True),
+        Case(num_heads=2, seq_len=8, kv_len=24, d=128, scale=1.0, T=np.float32),
+        draw=dict(normal=("Q", "K", "V")),
+    )
+
+    def validate(self) -> None:
+        if self.num_KV_heads <= 0 or self.num_heads % self.num_KV_heads:
+            raise ParamError(f"MHA: num_KV_heads={self.num_KV_heads} does not divide num_heads={self.num_heads}.")
+        if (self.causal or self.window is not None) and self.seq_len > self.kv_len:
+            raise ParamError(f"MHA: seq_len={self.seq_len} queries are the last of kv_len={self.kv_len} keys; there are too few keys.")
+        if self.window is not None and self.window <= 0:
+            raise ParamError(f"MHA: window={self.window}; legal: None or a positive number of keys.")
+        if not (math.isfinite(self.scale) and self.scale >= 0):
+            raise ParamError(f"MHA: scale={self.scale}; legal: a finite number that is not negative.")
+
+    def _operands(self, Q: Any, K: Any, V: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        q, k, v = widen(Q), widen(K), widen(V)
+        if self.heads_interleaved:
+            q = q.swapaxes(0, 1)
+        if self.kv_interleaved:
+            k, v = k.swapaxes(0, 1), v.swapaxes(0, 1)
+        group = self.num_heads // self.num_KV_heads
+        return q, np.repeat(k, group, 0), np.repeat(v, group, 0)
+
+    def _weights(self, q: np.ndarray, k: np.ndarray) -> np.ndarray:
+        """Softmax weights (heads, queries, keys); zero where masked, a whole row zero where nothing is seen."""
+        scores = q @ k.swapaxes(1, 2) * self.scale
+        queries, keys = scores.shape[1:]
+        at = np.arange(queries)[:, None] + (keys - queries)
+        key = np.arange(keys)[None]
+        seen = np.ones((queries, keys), bool)
+        if self.causal:
+            seen &= key <= at
+        if self.window is not None:
+            seen &= np.abs(key - at) <= self.window
+        scores = np.where(seen, scores, -np.inf)
+        top = scores.max(-1, keepdims=True, initial=-np.inf)
+        weights = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
+        total = weights.sum(-1, keepdims=True)
+        return weights / np.where(total > 0, total, 1.0)
+
+    def reference(self, Q: Any, K: Any, V: Any) -> Any:
+        q, k, v = self._operands(Q, K, V)
+        out = self._weights(q, k) @ v
+        return out.swapaxes(0, 1) if self.heads_interleaved else out
+
+    def magnitude(self, Q: Any, K: Any, V: Any) -> Any:
+        """Absolute terms of the weighted sum, widened by how much a score's own rounding moves its weight."""
+        q, k, v = self._operands(Q, K, V)
+        spread = (np.abs(q) @ np.abs(k).swapaxes(1, 2)).max(-1, keepdims=True) * self.scale
+        out = self._weights(q, k) @ np.abs(v) * (1 + 2 * spread)
+        return out.swapaxes(0, 1) if self.heads_interleaved else out
+
+    def tolerance(self) -> Tolerance:
+        return Tolerance(terms=self.d + self.kv_len)
+
+    def ops(self) -> int:
+        return 4 * self.num_heads * self.seq_len * self.kv_len * self.d

@@ -1,0 +1,85 @@
+"""`RoPE`: rotary position embedding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from iron_core import DType, Extent, In, Operator, Out, Param, Tolerance, bfloat16
+from iron_core.declare.rounding import widen
+from iron_core.declare.testing import Case, Testing
+from iron_core.errors import ParamError
+
+
+class RoPE(Operator):
+    """Each pair of a row's numbers rotated by an angle: y1 = x1 c - x2 s, y2 = x1 s + x2 c.
+
+    x, y: (rows, cols). angles: (angle_rows, cols), cosine and sine interleaved (c0, s0, c1, s1, ...); an angle row serves
+    rows / angle_rows consecutive rows of x (the heads of one position). `method_type` 0 pairs number i with i + cols/2
+    (the halves), 1 pairs neighbours 2i and 2i + 1. `valid` bounds rows and `angles_valid` angle_rows.
+
+    Errors: ParamError for odd cols, rows that are not whole angle rows, an unknown method_type.
+    """
+
+    rows: int = Param()
+    cols: int = Param()
+    angle_rows: int = Param(default=lambda op: op.rows)
+    method_type: int = Param(default=0, array=True)
+    T: Any = DType(default=bfloat16)
+    A: Any = DType(default=lambda op: op.T)
+    x = In(rows, cols, dtype=T)
+    angles = In(angle_rows, cols, dtype=A)
+    y = Out(rows, cols, dtype=T)
+    valid = Extent(rows)
+    angles_valid = Extent(angle_rows)
+
+    test = Testing(
+        Case(rows=32, cols=64),
+        Case(rows=27, cols=64, angle_rows=3, T=np.float32),
+        Case(rows=27, cols=64, angle_rows=3, T=np.float32, method_type=1),
+        Case(rows=9, cols=32, angle_rows=1, method_type=1),
+        Case(rows=9, cols=32, angle_rows=9, T=bfloat16, A=np.float32),
+        draw=lambda op: dict(centered=("x",), angles=_angles),
+    )
+
+    def validate(self) -> None:
+        if self.cols % 2:
+            raise ParamError(f"RoPE: cols={self.cols} is odd; numbers turn in pairs.")
+        if self.angle_rows <= 0 or self.rows % self.angle_rows:
+            raise ParamError(f"RoPE: angle_rows={self.angle_rows} does not divide rows={self.rows}.")
+        if self.method_type not in (0, 1):
+            raise ParamError(f"RoPE: method_type={self.method_type}; legal: 0 (halves), 1 (neighbours).")
+
+    def _pairs(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        half = self.cols // 2
+        return (x[:, :half], x[:, half:]) if self.method_type == 0 else (x[:, 0::2], x[:, 1::2])
+
+    def _angles(self, angles: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
+        table = np.repeat(widen(angles), rows // max(1, len(angles)), 0)
+        return table[:, 0::2], table[:, 1::2]
+
+    def reference(self, x: Any, angles: Any) -> Any:
+        x1, x2 = self._pairs(widen(x))
+        c, s = self._angles(angles, len(x))
+        return self._join(x1 * c - x2 * s, x1 * s + x2 * c)
+
+    def magnitude(self, x: Any, angles: Any) -> Any:
+        x1, x2 = (np.abs(part) for part in self._pairs(widen(x)))
+        c, s = (np.abs(part) for part in self._angles(angles, len(x)))
+        return self._join(x1 * c + x2 * s, x1 * s + x2 * c)
+
+    def _join(self, y1: np.ndarray, y2: np.ndarray) -> np.ndarray:
+        if self.method_type == 0:
+            return np.concatenate([y1, y2], 1)
+        return np.stack([y1, y2], -1).reshape(len(y1), -1)
+
+    def tolerance(self) -> Tolerance:
+        return Tolerance(terms=2)
+
+    def ops(self) -> int:
+        return 3 * self.rows * self.cols
+
+
+def _angles(op: Any, rng: np.random.Generator) -> np.ndarray:
+    turn = rng.uniform(0, 2 * np.pi, (op.angle_rows, op.cols // 2))
+    return np.stack([np.cos(turn), np.sin(turn)], -1).reshape(op.angle_rows, op.cols)

@@ -1,0 +1,22 @@
+"""`SiLU`: x times its sigmoid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from iron_core import Tolerance, UnaryElementwise
+from iron_core.declare.rounding import widen
+
+
+class SiLU(UnaryElementwise):
+    """y = x / (1 + exp(-x)). Shapes as in `UnaryElementwise`."""
+
+    def reference(self, x: Any) -> Any:
+        wide = widen(x)
+        with np.errstate(over="ignore"):
+            return wide / (1 + np.exp(-wide))
+
+    def tolerance(self) -> Tolerance:
+        # exp, one addition, one division, each rounded once; exp's argument reaches 88.
+        return Tolerance(terms=8)
