@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from iron_core.declare.formats import BlockQuant, PackedArray
-from iron_core.errors import BoundsError, CallError, ShapeError
+from iron_core.errors import CallError, ShapeError
 from iron_core.graph.affine import evaluate
 from iron_core.image.plan import BufferRef, Port
 
@@ -137,17 +137,8 @@ class HostExecutable:
         with self._exclusive():
             self._begin(values)
             made = self._make_outputs()
-            checks = self.image.checks
-
-            def after(index: int) -> bool:
-                if on_step is not None and on_step(index, self._carry()):
-                    return True
-                if checks and index + 1 < steps:
-                    self._check()
-                return False
-
-            callback = self._callback if self._has_callbacks else None
-            self._runtime.loop(self._run, steps, callback, after if on_step is not None or checks else None)
+            after = None if on_step is None else lambda index: on_step(index, self._carry())
+            self._runtime.loop(self._run, steps, self._callback if self._has_callbacks else None, after)
             del made
             return self._carry()
 
@@ -197,14 +188,6 @@ class HostExecutable:
     def _carry(self) -> dict[str, int]:
         numbers = self._numbers()
         return {name: numbers[name] for name in self._carried}
-
-    def _check(self) -> None:
-        """The index checks of the step to come; BoundsError for one that fails."""
-        numbers = self._numbers()
-        for check in self.image.checks:
-            at = check.expression.at(numbers) if hasattr(check.expression, "at") else check.expression
-            if at < 0 or at + check.extent > check.limit:
-                raise BoundsError(f"{check.what}: {at} + {check.extent} is outside 0 to {check.limit}.")
 
     def _callback(self, index: int) -> None:
         step = self.image.steps[index].plan

@@ -17,7 +17,6 @@ from iron_core.graph.affine import Affine
 from iron_core.image.plan import (
     BufferRef,
     CarryTerm,
-    IndexCheck,
     PerCallValue,
     PlanStep,
     Port,
@@ -84,7 +83,6 @@ class HostImage:
     outputs: tuple[Port, ...]
     values: tuple[PerCallValue, ...]
     carry: tuple[CarryTerm, ...]
-    checks: tuple[IndexCheck, ...]
     threads: int = 0
 
     @property
@@ -122,7 +120,6 @@ class ImageBuilder:
             version.outputs,
             version.values,
             version.carry,
-            version.checks,
             threads,
         )
 
