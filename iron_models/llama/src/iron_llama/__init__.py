@@ -1,0 +1,5 @@
+"""Llama-architecture models."""
+
+import _iron_start
+
+_iron_start.check()

@@ -1,0 +1,5 @@
+"""What every language model shares."""
+
+import _iron_start
+
+_iron_start.check()
