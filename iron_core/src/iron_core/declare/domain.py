@@ -1,47 +1,49 @@
-"""Domains: what a tuner may try for a tunable. Each is asked of the resolved operator, so its own value is among them."""
+"""Domains: what a tuner may try for a tunable. Asked of the resolved operator, so its own value is among them."""
 
 from __future__ import annotations
 
+import abc
 import enum
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
 from iron_core.declare.field import AutoField
-from iron_core.errors import Unresolvable
+from iron_core.errors import CallError, Unresolvable
 
 
 def _number(rule: Any, op: Any, dev: Any) -> Any:
     if not callable(rule):
         return rule
-    return rule(op, dev) if rule.__code__.co_argcount == 2 else rule(op)
+    return rule(op, dev) if len(inspect.signature(rule).parameters) == 2 else rule(op)
 
 
-class Domain:
+class Domain(abc.ABC):
     """Base of the domains. `when` names a bool field: the domain is searched only where it is true."""
 
     when: str | None = None
 
+    @abc.abstractmethod
     def values(self, op: Any, name: str, dev: Any) -> tuple[Any, ...]:
         """The values to try, the operator's own first unless the domain has an order of its own."""
-        raise NotImplementedError
 
 
 @attrs.frozen
 class Width(Domain):
-    """Counts of columns, channels or cores: its own value and every power of two up to the device's columns, widest first."""
+    """Counts of columns, channels or cores: its own and every power of two up to the device's columns, widest first."""
 
     when: str | None = None
 
     def values(self, op: Any, name: str, dev: Any) -> tuple[Any, ...]:
-        powers = {1 << k for k in range(dev.cols.bit_length())}
-        return tuple(sorted({n for n in powers if n <= dev.cols} | {getattr(op, name)}, reverse=True))
+        powers = {1 << k for k in range(dev.columns.bit_length())}
+        return tuple(sorted(powers | {getattr(op, name)}, reverse=True))
 
 
 @attrs.frozen
 class Divisors(Domain):
-    """The resolved value times powers of two that divide `of`, are multiples of `step` and at most `cap`, largest first.
+    """The resolved value times powers of two: divisors of `of`, multiples of `step`, at most `cap`; largest first.
 
     span: how many octaves to go each way. `of`, `step` and `cap` are numbers or callables of (op) or (op, dev).
     """
@@ -129,5 +131,7 @@ def domains(op: Any, dev: Any) -> dict[str, tuple[Any, ...]]:
         domain = field.domain or (Width() if name in lanes else None)
         if domain is None or (domain.when is not None and not getattr(op, domain.when)):
             continue
+        if getattr(op, name) is None:
+            raise CallError(f"{type(op).__name__}.{name} is open; ask a resolved operator: op.resolved(dev).")
         found[name] = domain.values(op, name, dev)
     return found

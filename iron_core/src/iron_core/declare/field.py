@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import BlockQuant, Dense, Format, as_dtype, bfloat16
+from iron_core.declare.formats import BLOCK_FORMATS, BlockQuant, Dense, Format, as_dtype, bfloat16
 from iron_core.errors import FormatError
 
 #: "no default given": None is a legal default.
@@ -41,7 +41,7 @@ class Field:
         """The value as the operator keeps it."""
         if isinstance(value, np.generic):
             return value.item()
-        return value
+        return tuple(value) if isinstance(value, list) else value  # values are part of hashable keys
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name})"
@@ -74,6 +74,8 @@ class DTypeField(Field):
     def convert(self, value: Any) -> Any:
         if isinstance(value, Dense):
             return value.dtype
+        if isinstance(value, str) and value in BLOCK_FORMATS:
+            value = BLOCK_FORMATS[value]
         if isinstance(value, BlockQuant):
             if not self.blocks:
                 raise FormatError(f"{self.name}={value.name}: a block format where only a dense dtype is legal.")

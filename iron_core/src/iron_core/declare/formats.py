@@ -184,6 +184,9 @@ Q4_0 = BlockQuant("q4_0", bits=4, group=32, scale=np.float16, zero=8)
 Q4_1 = BlockQuant("q4_1", bits=4, group=32, scale=np.float16, minimum=True)
 Q8_0 = BlockQuant("q8_0", bits=8, group=32, scale=np.float16, signed=True)
 
+#: The block formats above, by name.
+BLOCK_FORMATS: dict[str, BlockQuant] = {f.name: f for f in (Q4_0, Q4_1, Q8_0)}
+
 Format = Union[Dense, BlockQuant]
 
 
@@ -201,7 +204,8 @@ class PackedArray:
         want = (*shape[:-1], format.row_bytes(shape[-1]))
         if data.dtype != np.uint8 or data.size != math.prod(want):
             raise FormatError(
-                f"{format.name} of shape {tuple(shape)} is {math.prod(want)} bytes (uint8); got {data.size} of {data.dtype}."
+                f"{format.name} of shape {tuple(shape)} is {math.prod(want)} bytes (uint8); "
+                f"got {data.size} of {data.dtype}."
             )
         self.data = data.reshape(want)
         self.shape = tuple(int(n) for n in shape)

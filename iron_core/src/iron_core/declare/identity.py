@@ -42,7 +42,8 @@ def design_key(op: Any) -> tuple[Any, ...]:
     return (_class_name(op), tuple((k, canonical(getattr(op, k))) for k in op.fields))
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A field's value in a label."""
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, float):
@@ -60,5 +61,5 @@ def _shown(value: Any) -> str:
 
 def label(op: Any) -> str:
     """Class, then every shown field as `<field><value>`, joined by underscores."""
-    parts = [f"{k}{_shown(getattr(op, k))}" for k, f in op.fields.items() if f.repr and getattr(op, k) is not None]
+    parts = [f"{k}{shown(getattr(op, k))}" for k, f in op.fields.items() if f.repr and getattr(op, k) is not None]
     return "_".join([type(op).__name__, *parts])

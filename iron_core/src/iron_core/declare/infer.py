@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from iron_core.declare.field import MISSING, DTypeField, Field
-from iron_core.declare.formats import Format, as_format
+from iron_core.declare.formats import BlockQuant, Format, as_format
 from iron_core.declare.operand import Operand, OptionalDim, Select
 from iron_core.errors import CallError, ShapeError
 
@@ -23,7 +23,7 @@ def infer(cls: Any, operands: dict[str, tuple[tuple[int, ...], Format]], given: 
 
     def bind(field: Field, value: Any, where: str) -> None:
         name = field.name
-        value = field.convert(value)
+        value = cls.fields[name].convert(value)
         if name in bound and bound[name] != value:
             raise ShapeError(
                 f"{cls.__name__}: {where} says {name}={_show(value)}, {origin[name]} says {name}={_show(bound[name])}."
@@ -36,25 +36,36 @@ def infer(cls: Any, operands: dict[str, tuple[tuple[int, ...], Format]], given: 
             bind(cls.fields[name], value, "the call")
     for operand in cls.operands.values():
         if operand.when is not None and operand.role != "out":
-            flag = operand.when.name
-            here = operand.name in operands
-            if flag in given and bool(given[flag]) != here:
-                need = "needs" if given[flag] else "must not be given with"
-                raise CallError(f"{cls.__name__}: {flag}={given[flag]} {need} {operand.name}=.")
-            bind(operand.when, here, f"{operand.name}={'given' if here else 'not given'}")
+            _bind_flag(cls, operand, operands, given)
+            bind(operand.when, operand.name in operands, operand.name)
     for name, (shape, format) in operands.items():
         operand = cls.operands[name]
         where = f"{name} {tuple(shape)}"
+        if operand.when is not None and operand.role == "out":
+            bind(operand.when, True, where)
         _bind_dtype(cls, operand, format, where, bind)
         _bind_shape(cls, operand, tuple(shape), where, bind, bound)
     return bound | {k: v for k, v in given.items() if k not in bound}
 
 
+def _bind_flag(cls: Any, operand: Operand, operands: dict[str, Any], given: dict[str, Any]) -> None:
+    """CallError unless an optional input, its flag and the inputs sharing that flag come together."""
+    flag = operand.when.name
+    here = operand.name in operands
+    if given.get(flag) is not None and bool(given[flag]) != here:
+        need = "needs" if given[flag] else "must not be given with"
+        raise CallError(f"{cls.__name__}: {flag}={given[flag]} {need} {operand.name}=.")
+    for other in cls.inputs:
+        if other.when is not None and other.when.name == flag and (other.name in operands) != here:
+            raise CallError(f"{cls.__name__}: {operand.name} and {other.name} are given together or not at all.")
+
+
 def _bind_dtype(cls: Any, operand: Operand, format: Format, where: str, bind: Any) -> None:
     if isinstance(operand.dtype, DTypeField):
-        if hasattr(format, "group") and not operand.dtype.blocks:
+        if isinstance(format, BlockQuant) and not cls.fields[operand.dtype.name].blocks:
             raise ShapeError(
-                f"{cls.__name__}: {where} is stored as {format}, and {operand.name} takes dense numbers; Dequant makes them."
+                f"{cls.__name__}: {where} is stored as {format}, and {operand.name} takes dense numbers; "
+                "Dequant makes them."
             )
         bind(operand.dtype, format, where)
     elif as_format(operand.dtype) != format:
@@ -67,8 +78,8 @@ def _bind_shape(
     dims: list[Any] = []
     for dim in operand.dims:
         if isinstance(dim, Select):
-            flag = bound.get(dim.flag.name, dim.flag.default)
-            if flag is MISSING:
+            flag = bound.get(dim.flag.name, cls.fields[dim.flag.name].default)
+            if flag is MISSING or callable(flag):
                 raise CallError(f"{cls.__name__}: the shape of {operand.name} depends on {dim.flag.name}; give it.")
             dims.extend(dim.when_true if flag else dim.when_false)
         else:

@@ -31,6 +31,10 @@ class Select:
 Dim = Any
 
 
+def _one_dimensional(tile: Any) -> bool:
+    return not isinstance(tile, tuple) or len(tile) == 1
+
+
 class Operand:
     """A declared tensor. `role` is "in", "out" or "inout" (given by the caller, written in place)."""
 
@@ -68,18 +72,34 @@ class Operand:
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
-        self._check(owner)
 
-    def _check(self, owner: type) -> None:
-        where = f"{owner.__name__}.{self.name}"
+    def check(self, cls: Any) -> None:
+        """DeclarationError where the declaration breaks a rule, by itself or in the class that has it."""
+        where = f"{cls.__name__}.{self.name}"
+        dims: list[Any] = []
+        for i, dim in enumerate(self.dims):
+            if isinstance(dim, OptionalDim):
+                if i:
+                    raise DeclarationError(f"{where}: OptionalDim is legal as the leading dimension only.")
+                dims.append(dim.field)
+            elif isinstance(dim, Select):
+                dims += [dim.flag, *dim.when_true, *dim.when_false]
+            else:
+                dims.append(dim)
+        for dim in dims:
+            if not isinstance(dim, Field) and (not isinstance(dim, int) or dim < 1):
+                raise DeclarationError(f"{where}: dimension {dim!r}; legal: a field, an int > 0, OptionalDim, Select.")
+        for part in (*dims, self.dtype, self.when):
+            if isinstance(part, Field) and part.name not in cls.fields:
+                raise DeclarationError(f"{where}: {part!r} is not a field of the class.")
         if self.per and self.broadcast:
-            raise DeclarationError(f"{where}: per= gives each lane its share, broadcast= gives all the same; choose one.")
+            raise DeclarationError(f"{where}: per= gives each lane its share, broadcast= all the same; choose one.")
         if self.replicate and not self.per:
-            raise DeclarationError(f"{where}: replicate= needs per=, which says how many lanes carry the whole operand.")
-        if self.finish and (self.role == "in" or self.tile is None):
-            raise DeclarationError(f"{where}: finish= belongs on an output with tile=.")
-        if self.prepare and self.role == "out":
-            raise DeclarationError(f"{where}: prepare= belongs on an input.")
+            raise DeclarationError(f"{where}: replicate= needs per=: how many lanes carry the whole operand.")
+        if self.finish and (self.role == "in" or self.tile is None or not _one_dimensional(self.tile)):
+            raise DeclarationError(f"{where}: finish= belongs on an output with a one-dimensional tile=.")
+        if self.prepare and (self.role == "out" or not _one_dimensional(self.tile)):
+            raise DeclarationError(f"{where}: prepare= belongs on an input with a one-dimensional tile= or none.")
         if self.feed and (self.role == "out" or self.tile is None):
             raise DeclarationError(f"{where}: feed= belongs on an input with tile=.")
 
@@ -132,7 +152,8 @@ def In(*dims: Any, dtype: Any = bfloat16, **stream: Any) -> Any:
     """An input of these dimensions: fields, literals, `OptionalDim(field)` or `Select(flag, a, b)`.
 
     dtype: a dtype, a Format or a `DType` field. when=flag: it exists only where the bool field is true, and
-    a call gives it by keyword. tile=, per=, depth=, replicate=, broadcast=, feed=, prepare=, via=: its stream into an array.
+    a call gives it by keyword. tile=, per=, depth=, replicate=, broadcast=, feed=, prepare=, via=: its stream into
+    an array.
     """
     return Operand("in", dims, dtype=dtype, **stream)
 

@@ -7,17 +7,18 @@ import difflib
 from typing import Any, ClassVar
 
 import attr
-import numpy as np
 
 from iron_core.declare import identity
+from iron_core.declare.domain import Placement, domains
 from iron_core.declare.field import MISSING, AutoField, DTypeField, Field
+from iron_core.declare.formats import BlockQuant
 from iron_core.declare.infer import infer
 from iron_core.declare.operand import Operand
 from iron_core.declare.profile import active_profile
 from iron_core.declare.testing import Testing
 from iron_core.declare.tolerance import Deviation, Tolerance
 from iron_core.declare.value import Extent, Value, _PerCallKind
-from iron_core.errors import CallError, DeclarationError, Unresolvable
+from iron_core.errors import CallError, DeclarationError, ParamError, Unresolvable
 
 
 class OperatorMeta(type):
@@ -68,8 +69,6 @@ class Operator(metaclass=OperatorMeta):
             name: attr.ib(default=None if isinstance(field, AutoField) else MISSING, kw_only=True, repr=field.repr)
             for name, field in own.items()
         }
-        for name in own:
-            cls.__annotations__.setdefault(name, Any)
         attr.s(cls, these=these, kw_only=True, eq=False, init=True, repr=False, slots=False, auto_attribs=False)
 
     @classmethod
@@ -77,7 +76,11 @@ class Operator(metaclass=OperatorMeta):
         """Gather the members of this class and its bases, checking what only the whole class can show."""
         members: dict[str, Any] = {}
         for base in reversed(cls.__mro__):
-            members.update({k: v for k, v in vars(base).items() if not k.startswith("__")})
+            for name, member in vars(base).items():
+                if isinstance(members.get(name), Field) and not isinstance(member, Field):
+                    raise DeclarationError(f"{cls.__name__}.{name} hides a field; give it a default instead.")
+                if not name.startswith("__"):
+                    members[name] = member
         cls.fields = {k: v for k, v in members.items() if isinstance(v, Field)}
         every = {k: v for k, v in members.items() if isinstance(v, Operand)}
         inputs = [o for o in every.values() if o.read]
@@ -87,14 +90,20 @@ class Operator(metaclass=OperatorMeta):
         cls.extents = {k: v for k, v in members.items() if isinstance(v, Extent)}
         cls.scratchpads = {k: v for k, v in members.items() if isinstance(v, _PerCallKind)}
         cls.values = {k: v for k, v in members.items() if isinstance(v, Value)}
+        for name in (*cls.fields, *cls.operands, *cls.extents, *cls.scratchpads, *cls.values):
+            if hasattr(Operator, name):
+                raise DeclarationError(f"{cls.__name__}.{name}: the name is Operator's own; choose another.")
+        for extent in cls.extents.values():
+            if extent.field not in cls.fields:
+                raise DeclarationError(f"{cls.__name__}.{extent.name}: `{extent.field}` is not a field of the class.")
         tier = {k for k, f in cls.fields.items() if f.array}
         for operand in every.values():
-            for part in (operand.tile, *(operand.per or ())):
-                parts = part if isinstance(part, tuple) else (part,)
-                tier |= {p.name for p in parts if isinstance(p, Field)}
-            for part in (operand.when, operand.dtype):
-                if isinstance(part, Field) and cls.fields.get(part.name) is None:
-                    raise DeclarationError(f"{cls.__name__}.{operand.name}: {part!r} is not a field of the class.")
+            operand.check(cls)
+            if operand.tile is None:
+                continue
+            tile = operand.tile if isinstance(operand.tile, tuple) else (operand.tile,)
+            streamed = (*tile, *(operand.per or ()), operand.when, operand.dtype)
+            tier |= {part.name for part in streamed if isinstance(part, Field)}
         cls.array_tier = frozenset(tier)
 
     # -- construction ----------------------------------------------------------------------------
@@ -103,22 +112,30 @@ class Operator(metaclass=OperatorMeta):
     def construct(cls, given: dict[str, Any], *, validate: bool = True) -> Any:
         """An instance from field keywords; `operator(...)` by keyword lands here."""
         for name in given:
+            if name in cls.operands:
+                raise CallError(f"{cls.__name__}: {name} is a tensor; give it by position, in Graph.body().")
             if name not in cls.fields:
                 near = difflib.get_close_matches(name, cls.fields, 1)
                 hint = f" Did you mean {near[0]}?" if near else ""
                 raise CallError(f"{cls.__name__} has no field {name}.{hint} Fields: {', '.join(cls.fields) or 'none'}.")
-        keywords = {k: v if v is None else cls.fields[k].convert(v) for k, v in given.items()}
-        pinned = {k for k, v in keywords.items() if v is not None and isinstance(cls.fields[k], AutoField)}
+        # None leaves open what a rule, a profile or resolve() fills; for any other field it is a value.
+        keywords = {
+            k: v if v is None else cls.fields[k].convert(v)
+            for k, v in given.items()
+            if v is not None or not (cls.fields[k].computed or isinstance(cls.fields[k], AutoField))
+        }
+        for name in keywords:
+            if isinstance(cls.fields[name], AutoField) and cls.fields[name].derived:
+                raise CallError(f"{cls.__name__}.{name} is always derived by resolve(); it cannot be given.")
         profile = active_profile()
         if profile is not None:
-            for name, value in profile.tunables(cls, keywords).items():
-                if name not in pinned:
-                    keywords[name] = value
+            keywords = profile.tunables(cls, keywords) | keywords
         self = type.__call__(cls, **keywords)
         self._given = frozenset(keywords)
-        self.pinned = frozenset(pinned)
+        self.pinned = frozenset(k for k in keywords if isinstance(cls.fields[k], AutoField))
         self._derive()
         if validate:
+            self._check_dimensions()
             self.validate()
             if all(getattr(self, name) is not None for name in cls.autos()):
                 self.compatible()
@@ -143,6 +160,23 @@ class Operator(metaclass=OperatorMeta):
                     raise DeclarationError(f"{type(self).__name__}.{name}: its rule gave None.")
                 setattr(self, name, field.convert(value))
 
+    def _check_dimensions(self) -> None:
+        for name in self.present:
+            for axis in self.operands[name].axes(self):
+                n = getattr(self, axis) if isinstance(axis, str) else axis
+                if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+                    raise ParamError(
+                        f"{type(self).__name__}: {axis}={n!r}; a dimension of {name} is a whole number of at least 1."
+                    )
+
+    def check_derived(self, *names: str) -> None:
+        """For `validate()`: ParamError where a field that has a rule was given another value than the rule's."""
+        for name in names:
+            rule = self.fields[name].convert(self.fields[name].default(self))
+            if getattr(self, name) != rule:
+                given = getattr(self, name)
+                raise ParamError(f"{type(self).__name__}: {name}={given}, and the other fields make it {rule}.")
+
     @classmethod
     def autos(cls) -> tuple[str, ...]:
         """Names of the tunables."""
@@ -153,7 +187,8 @@ class Operator(metaclass=OperatorMeta):
         """Constructor keywords from operand shapes and formats; see `iron_core.declare.infer`."""
         return infer(cls, operands, given)
 
-    def _copy(self, changes: dict[str, Any]) -> Any:
+    def evolve(self, **changes: Any) -> Any:
+        """A copy with these fields changed, nothing checked or derived anew: what `resolve()` returns."""
         twin = copy.copy(self)
         for name, value in changes.items():
             setattr(twin, name, value)
@@ -162,7 +197,7 @@ class Operator(metaclass=OperatorMeta):
 
     def bounded(self, **extents: int) -> Any:
         """This operator at the smaller extents of a call. Not validated: a bound may be any number."""
-        twin = self._copy(extents)
+        twin = self.evolve(**extents)
         twin._derive()
         return twin
 
@@ -171,8 +206,9 @@ class Operator(metaclass=OperatorMeta):
         settable = [n for n in self.autos() if not self.fields[n].derived]  # type: ignore[attr-defined]
         for name in tunables:
             if name not in settable:
-                raise CallError(f"{type(self).__name__} has no tunable {name}. Tunables: {', '.join(settable) or 'none'}.")
-        twin = self._copy(tunables)
+                known = ", ".join(settable) or "none"
+                raise CallError(f"{type(self).__name__} has no tunable {name}. Tunables: {known}.")
+        twin = self.evolve(**tunables)
         twin.pinned = self.pinned | frozenset(tunables)
         return twin
 
@@ -190,15 +226,18 @@ class Operator(metaclass=OperatorMeta):
         """Refuse, with `Unresolvable`, extents that do not fit the resolved tunables."""
 
     def resolve(self, dev: Any) -> Any:
-        """A copy with every open tunable filled, from the device and the extents."""
-        return self._copy({})
+        """A copy (`self.evolve(...)`) with tunables filled from the device and the extents; `Auto` defaults fill the rest."""
+        return self.evolve()
 
     def reference(self, *inputs: Any, **scratchpads: int) -> Any:
         """What the outputs are, in numpy, unrounded. Inputs in declaration order; an absent optional one is None."""
         raise DeclarationError(f"{type(self).__name__} declares no reference().")
 
     def magnitude(self, *inputs: Any) -> Any:
-        """Sum of the absolute values of the terms each output adds up: what its float32 error is relative to."""
+        """Sum of the absolute values of the terms each output adds up: what its float32 error is relative to.
+
+        float64, one array per output (a tuple for several). None: the output's own absolute value.
+        """
         return None
 
     def tolerance(self) -> Tolerance:
@@ -230,20 +269,23 @@ class Operator(metaclass=OperatorMeta):
             if twin is self:
                 raise DeclarationError(f"{type(self).__name__}.resolve() returned self; return a copy.")
             for name in self.autos():
+                field = self.fields[name]
                 if getattr(twin, name) is None:
-                    setattr(twin, name, self.fields[name].default)
+                    setattr(twin, name, field.default(twin) if field.computed else field.default)
                 if getattr(self, name) is not None and getattr(twin, name) != getattr(self, name):
                     raise DeclarationError(f"{type(self).__name__}.resolve() changed {name}, which was given.")
         still = [name for name in self.autos() if getattr(twin, name) is None]
         if still:
             raise Unresolvable(f"{type(self).__name__}: no value for {', '.join(still)} on {dev}; give it by keyword.")
+        for name in self.autos():
+            domain = self.fields[name].domain  # type: ignore[attr-defined]
+            if isinstance(domain, Placement):
+                domain.pins(getattr(twin, name))
         twin.compatible()
         return twin
 
     def domains(self, dev: Any) -> dict[str, tuple[Any, ...]]:
         """Per open tunable, the values a tuner may try, its own first. Ask a resolved operator."""
-        from iron_core.declare.domain import domains
-
         return domains(self, dev)
 
     @property
@@ -269,15 +311,20 @@ class Operator(metaclass=OperatorMeta):
 
         outputs, exact: an array or a tuple of them, in the order of `outputs`. inputs: as for `reference()`.
         """
+        written = [o for o in self.outputs if o.present(self)]
         got = outputs if isinstance(outputs, tuple) else (outputs,)
         want = exact if isinstance(exact, tuple) else (exact,)
         magnitude = self.magnitude(*inputs)
+        magnitudes = magnitude if isinstance(magnitude, tuple) else (magnitude,) * len(written)
         tolerance = self.test.tolerance or self.tolerance()
         worst = Deviation()
-        for operand, g, w in zip((o for o in self.outputs if o.present(self)), got, want, strict=True):
-            fmt = operand.format(self)
+        for operand, g, w, m in zip(written, got, want, magnitudes, strict=True):
+            format = operand.format(self)
             what = f"{type(self).__name__}.{operand.name}"
-            worst = worst.worse(tolerance.check(g, w, getattr(fmt, "dtype", np.dtype(np.uint8)), magnitude, what))
+            if isinstance(format, BlockQuant):
+                worst = worst.worse(tolerance.check(g.data, w.data, g.data.dtype, None, what))
+            else:
+                worst = worst.worse(tolerance.check(g, w, format.dtype, m, what))
         return worst
 
     def __repr__(self) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 import attrs
 
 from iron_core.declare.field import AutoField
+from iron_core.declare.formats import BlockQuant
+from iron_core.declare.identity import canonical
 from iron_core.errors import CallError, ParamError
 
 _ACTIVE: contextvars.ContextVar[tuple[Profile, ...]] = contextvars.ContextVar("iron_profile", default=())
@@ -22,11 +24,23 @@ def active_profile() -> Profile | None:
     return stack[-1] if stack else None
 
 
+def catalog_name(cls: type) -> str:
+    """An operator's name in a profile: its class's, after its pack's outside the main catalog (`flm.GEMM`)."""
+    pack = cls.__module__.partition(".")[0]
+    prefix = "" if pack == "iron_ops_aie" else pack.removeprefix("iron_ops_").removeprefix("iron_") + "."
+    return prefix + cls.__name__
+
+
+def _plain(value: Any) -> Any:
+    """A field's value as JSON has it: dtypes and block formats by name."""
+    return value.name if isinstance(value, BlockQuant) else canonical(value)
+
+
 @attrs.frozen
 class Entry:
-    """What to match (class name and param values) and what to give (tunables)."""
+    """What to match (operator class and param values) and what to give (tunables)."""
 
-    operator: str
+    operator: type
     match: dict[str, Any]
     give: dict[str, Any]
 
@@ -49,18 +63,18 @@ class Profile:
                 raise CallError(f"Profile: {cls.__name__} has no field {name}. Fields: {', '.join(known)}.")
             if isinstance(known[name], AutoField) and known[name].derived:
                 raise CallError(f"Profile: {cls.__name__}.{name} is always derived; an entry cannot give it.")
+        fields = {k: v if v is None else known[k].convert(v) for k, v in fields.items()}
         give = {k: v for k, v in fields.items() if isinstance(known[k], AutoField)}
         if not give:
             raise CallError(f"Profile: an entry for {cls.__name__} gives no tunable.")
-        self.entries.append(Entry(cls.__name__, {k: v for k, v in fields.items() if k not in give}, give))
+        self.entries.append(Entry(cls, {k: v for k, v in fields.items() if k not in give}, give))
 
     def tunables(self, cls: type, known: dict[str, Any]) -> dict[str, Any]:
         """What this profile gives an operator of `cls` whose fields are `known` so far (plain defaults count too)."""
-        names = {base.__name__ for base in cls.__mro__}
         fields: dict[str, Any] = cls.fields  # type: ignore[attr-defined]
         best: dict[str, tuple[int, Any]] = {}
         for entry in self.entries:
-            if entry.operator not in names:
+            if not issubclass(cls, entry.operator):
                 continue
             if any(self._value(fields, known, k) != v for k, v in entry.match.items()):
                 continue
@@ -69,8 +83,8 @@ class Profile:
                 held = best.get(name)
                 if held is not None and held[0] == rank and held[1] != value:
                     raise ParamError(
-                        f"Profile is ambiguous: two entries of {cls.__name__} match equally and give {name}={held[1]} and "
-                        f"{name}={value}. Make one more specific."
+                        f"Profile is ambiguous: two entries of {cls.__name__} match equally and give "
+                        f"{name}={held[1]} and {name}={value}. Make one more specific."
                     )
                 if name in fields and (held is None or rank > held[0]):
                     best[name] = (rank, value)
@@ -81,26 +95,38 @@ class Profile:
         if name in known:
             return known[name]
         field = fields.get(name)
-        return None if field is None or field.required or field.computed else field.default
+        if field is None or field.required or field.computed or field.default is None:
+            return None
+        return field.convert(field.default)
 
     def save(self, path: str | Path) -> None:
-        """Write as JSON, an entry a line."""
-        lines = [json.dumps({"operator": e.operator, **e.match, **e.give}) for e in self.entries]
+        """Write as JSON, an entry a line. Operators are named as their catalog's entry points name them."""
+        lines = []
+        for entry in self.entries:
+            fields = {k: _plain(v) for k, v in {**entry.match, **entry.give}.items()}
+            lines.append(json.dumps({"operator": catalog_name(entry.operator), **fields}))
         Path(path).write_text('{"entries": [\n  ' + ",\n  ".join(lines) + "\n]}\n")
 
     @classmethod
     def load(cls, path: str | Path, operators: Any = None) -> Profile:
-        """Read a JSON file. `operators(name)` gives the class of an entry; by default the installed catalogs do."""
+        """Read a JSON file. `operators(name)` gives the class of an entry; by default the installed catalogs do.
+
+        ParamError for a file that is no profile; CallError for an entry its operator refuses.
+        """
         if operators is None:
             from iron_core.plugins.registry import registry
 
             def operators(name: str) -> Any:
                 return registry().load("operators", name)
 
+        try:
+            entries = [(entry.pop("operator"), entry) for entry in json.loads(Path(path).read_text())["entries"]]
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            form = '{"entries": [{"operator": ..., ...}, ...]}'
+            raise ParamError(f"{path} is no profile ({error}); a profile is {form}.") from None
         profile = cls()
-        for entry in json.loads(Path(path).read_text())["entries"]:
-            fields = dict(entry)
-            profile.add(operators(fields.pop("operator")), **fields)
+        for name, fields in entries:
+            profile.add(operators(name), **fields)
         return profile
 
     def __iter__(self) -> Iterator[Entry]:

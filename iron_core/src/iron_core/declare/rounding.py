@@ -13,12 +13,20 @@ def round_to(values: Any, dtype: np.dtype) -> np.ndarray:
     """`values` in `dtype`, rounded to nearest even once, whatever precision they come in.
 
     float64 -> bfloat16 or float16 by way of float32 would round twice; the float32 step is therefore
-    rounded to odd, which keeps the information the second rounding needs.
+    rounded to odd, which keeps the information the second rounding needs. A float out of an integer dtype's
+    range becomes its nearest end.
     """
     values = np.asarray(values)
     dtype = np.dtype(dtype)
     if values.dtype == dtype:
         return values
+    if values.dtype.kind in "iu" and dtype.kind not in "iu":
+        values = values.astype(np.float64)
+    with np.errstate(over="ignore"):  # out of range rounds to infinity
+        return _round(values, dtype)
+
+
+def _round(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if values.dtype == np.float64 and dtype == bfloat16:
         near = values.astype(np.float32)
         bits = near.view(np.int32).copy()
@@ -30,9 +38,9 @@ def round_to(values: Any, dtype: np.dtype) -> np.ndarray:
         bits[even & away] += 1
         bits[even & ~away] -= 1
         return bits.view(np.float32).astype(bfloat16)
-    if dtype.kind in "iu" and values.dtype.kind == "f":
+    if dtype.kind in "iu" and values.dtype.kind not in "iu":
         info = np.iinfo(dtype)
-        return np.clip(np.rint(values), info.min, info.max).astype(dtype)
+        return np.clip(np.rint(values.astype(np.float64)), info.min, info.max).astype(dtype)
     return values.astype(dtype)
 
 

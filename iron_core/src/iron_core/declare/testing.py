@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from iron_core.declare.formats import BlockQuant, PackedArray
+from iron_core.declare.identity import canonical, shown
 from iron_core.declare.rounding import round_to
+from iron_core.errors import DeclarationError
 
 
 class Case:
@@ -25,7 +27,7 @@ class Case:
         self.extensive = extensive
         self.bench = bench
         self.lower = lower
-        self.id = id or "-".join(f"{k}{getattr(v, 'name', None) or getattr(v, '__name__', v)}" for k, v in fields.items()) or "default"
+        self.id = id or "-".join(f"{k}{shown(canonical(v))}" for k, v in fields.items()) or "default"
 
     def __repr__(self) -> str:
         return f"Case({self.id})"
@@ -83,6 +85,10 @@ class Testing:
     def draw(self, op: Any, rng: np.random.Generator) -> dict[str, Any]:
         """Per input the operator has, an array (a PackedArray for a block format)."""
         rules = self._draw(op) if callable(self._draw) else self._draw
+        explicit = set(rules) - {"normal", "centered"}
+        for name in explicit.union(rules.get("normal", ()), rules.get("centered", ())):
+            if name not in op.operands:
+                raise DeclarationError(f"{type(op).__name__}.test draws {name}, which is none of its operands.")
         drawn = {}
         for operand in op.inputs:
             if operand.present(op):

@@ -8,6 +8,7 @@ import attrs
 import numpy as np
 
 from iron_core.declare.formats import bfloat16
+from iron_core.declare.rounding import round_to
 
 EPS32 = 2.0**-24  # unit roundoff of float32
 
@@ -66,25 +67,26 @@ class Tolerance:
         if got.shape != exact.shape:
             raise DeviationError(f"{what}: shape {got.shape}, exact {exact.shape}.")
         if self.exact or dtype not in _MANTISSA:
-            want = exact.astype(dtype)
+            want = round_to(exact, dtype)
             same = (got == want) | ((got != got) & (want != want))
             if not same.all():
                 at = np.unravel_index(int(np.argmin(same)), same.shape) if same.ndim else ()
                 raise DeviationError(
-                    f"{what}{[int(i) for i in at]}: got {got[at]}, exact {want[at]}; {int((~same).sum())} of {same.size} "
-                    "differ where the contract is exact."
+                    f"{what}{[int(i) for i in at]}: got {got[at]}, exact {want[at]}; "
+                    f"{int((~same).sum())} of {same.size} differ where the contract is exact."
                 )
             return Deviation(compared=got.size)
         if not got.size:
             return Deviation()
         limit = self.bound(exact, dtype, magnitude)
-        wide = got.astype(np.float64)
-        exact = exact.astype(np.float64)
-        error = np.abs(wide - exact)
-        error = np.where((wide == exact) | (np.isnan(wide) & np.isnan(exact)), 0.0, error)
-        error = np.where(np.isnan(error), np.inf, error)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        wide, exact = got.astype(np.float64), exact.astype(np.float64)
+        rounded = round_to(exact, dtype).astype(np.float64)  # infinite where out of the dtype's range
+        same = (wide == exact) | (np.isinf(rounded) & (wide == rounded)) | (np.isnan(wide) & np.isnan(exact))
+        with np.errstate(all="ignore"):
+            error = np.where(same, 0.0, np.abs(wide - exact))
+            error = np.where(np.isnan(error), np.inf, error)
             ratio = np.where(error == 0, 0.0, error / limit)
+            ratio = np.where(np.isnan(ratio), np.inf, ratio)  # an infinite error is out of any bound
         worst = int(np.argmax(ratio))
         at = np.unravel_index(worst, ratio.shape) if ratio.ndim else ()
         if ratio[at] > 1:

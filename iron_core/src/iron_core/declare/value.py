@@ -7,6 +7,7 @@ that a call site may bind to a per-call expression.
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,9 @@ import numpy as np
 
 from iron_core.declare.field import Field
 from iron_core.errors import DeclarationError
+
+#: Extent members read while a `Value`'s rule is probed (see `Value.follows`).
+_READS: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar("iron_extent_reads", default=None)
 
 
 class _Member:
@@ -25,7 +29,10 @@ class _Member:
 
 
 class Value(_Member):
-    """A scalar the cores read, derived from the operator's extents: `derive` is a callable of the operator."""
+    """A scalar the cores read. `derive`, a callable of the operator, gives it; read on an instance it is that number.
+
+    optional: some builds do not read it. address, lock: its place in an array nobody here builds.
+    """
 
     def __init__(
         self,
@@ -44,9 +51,26 @@ class Value(_Member):
         self.address = address
         self.lock = lock
 
+    def __get__(self, op: Any, owner: type | None = None) -> Any:
+        if op is None:
+            return self
+        return None if self.derive is None else int(self.derive(op))
+
+    def follows(self, op: Any) -> frozenset[str]:
+        """The `Extent` members its rule reads: where a graph bounds one of them, the value is one per call."""
+        if self.derive is None:
+            return frozenset()
+        reads: set[str] = set()
+        token = _READS.set(reads)
+        try:
+            self.derive(op)
+        finally:
+            _READS.reset(token)
+        return frozenset(reads)
+
 
 class Extent(_Member):
-    """Says that a field's extent may be bounded per call. `Extent(M)`: the first n of M."""
+    """Says that a field's extent may be bounded per call. `Extent(M)`: the first n of M. Read, it is the field."""
 
     def __init__(self, field: Field) -> None:
         self._field = field
@@ -54,6 +78,14 @@ class Extent(_Member):
     @property
     def field(self) -> str:
         return self._field.name
+
+    def __get__(self, op: Any, owner: type | None = None) -> Any:
+        if op is None:
+            return self
+        reads = _READS.get()
+        if reads is not None:
+            reads.add(self.name)
+        return getattr(op, self.field)
 
 
 @attrs.frozen
