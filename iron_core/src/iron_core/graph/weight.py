@@ -120,20 +120,20 @@ def _slots(item: Any) -> list[str]:
     return [f.name for f in fields]
 
 
-def names(graph: Any) -> dict[int, str]:
-    """Storage key -> attribute path, for every weight and state `graph` holds (`layers.3.q`).
+def held(graph: Any) -> dict[int, tuple[str, Any]]:
+    """Storage key -> (attribute path, object), for every weight and state `graph` holds.
 
     Public attributes are walked through lists, tuples, dicts, namespaces, dataclasses, attrs classes and graphs.
-    The first path to an object names it.
+    The first path to an object names it (`layers.3.q`).
     """
-    found: dict[int, str] = {}
+    found: dict[int, tuple[str, Any]] = {}
     seen: set[int] = set()
 
     def walk(item: Any, path: str) -> None:
         if isinstance(item, _Resident):
-            found.setdefault(item.key, item.name or path)  # type: ignore[attr-defined]
+            found.setdefault(item.key, (item.name or path, item))  # type: ignore[attr-defined]
         elif is_array(item):
-            found.setdefault(id(item), path)
+            found.setdefault(id(item), (path, item))
         elif id(item) not in seen:
             for name, child in _children(item):
                 if not name.startswith("_"):
@@ -142,3 +142,8 @@ def names(graph: Any) -> dict[int, str]:
 
     walk(graph, "")
     return found
+
+
+def names(graph: Any) -> dict[int, str]:
+    """Storage key -> attribute path, for every weight and state `graph` holds; see `held`."""
+    return {key: name for key, (name, _) in held(graph).items()}

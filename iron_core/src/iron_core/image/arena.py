@@ -57,13 +57,12 @@ def place(buffers: Iterable[Lifetime], *, bank_bytes: int = BANK_BYTES, alignmen
                 f"buffer {buffer.name!r} has {buffer.nbytes} bytes and a bank of the arena holds {bank_bytes}. "
                 "Cut the tensor: fewer rows per call, or a smaller chunk."
             )
-        for number, placed in enumerate(banks):
-            offset = _best_gap(placed, buffer, need, bank_bytes)
-            if offset is not None:
-                break
-        else:
-            number, offset = len(banks), 0
-            banks.append([])
+        number, offset = 0, None
+        while offset is None:
+            if number == len(banks):
+                banks.append([])
+            offset = _best_gap(banks[number], buffer, need, bank_bytes)
+            number += offset is None
         banks[number].append((offset, offset + need, buffer))
         spots[buffer.name] = Spot(number, offset)
     # An aligned tail may pass the limit by less than the alignment; the bank itself never does.

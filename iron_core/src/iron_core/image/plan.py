@@ -10,9 +10,36 @@ from typing import Any
 
 import attrs
 
-from iron_core.declare.formats import Format
+from iron_core.declare.formats import BlockQuant, Format
+from iron_core.errors import FormatError
 from iron_core.graph.affine import Affine
 from iron_core.graph.traced import Binding, IdCheck, IndexCheck, PerCallValue, Signature
+
+__all__ = [
+    "Binding",
+    "BufferRef",
+    "CarryTerm",
+    "IdCheck",
+    "IndexCheck",
+    "Packaging",
+    "PerCallValue",
+    "Plan",
+    "PlanStep",
+    "Port",
+    "Resident",
+    "Signature",
+    "VersionPlan",
+    "byte_offset",
+]
+
+
+def byte_offset(format: Format, start: int) -> int:
+    """Bytes before element `start` of a buffer; FormatError if that is inside a block."""
+    if isinstance(format, BlockQuant):
+        if start % format.group:
+            raise FormatError(f"{format.name}: element {start} is not the first of a block of {format.group}.")
+        return start // format.group * format.block_bytes
+    return start * format.dtype.itemsize
 
 
 @attrs.frozen
@@ -34,6 +61,12 @@ class BufferRef:
     def nbytes(self) -> int:
         return self.format.nbytes(self.shape)
 
+    def overlaps(self, other: BufferRef) -> bool:
+        """Do the two share a byte? A backend that moves or merges steps asks this of the arena's references."""
+        if (self.space, self.index) != (other.space, other.index):
+            return False
+        return self.offset < other.offset + other.nbytes and other.offset < self.offset + self.nbytes
+
 
 @attrs.frozen(eq=False)
 class PlanStep:
@@ -50,7 +83,7 @@ class PlanStep:
 
 @attrs.frozen
 class Port:
-    """A tensor the caller passes in or gets back. `bounds` as in `BufferRef`; `optional` inputs may be None."""
+    """A tensor the caller passes in or gets back. `bounds` as in `BufferRef`."""
 
     name: str
     shape: tuple[int, ...]
@@ -68,7 +101,10 @@ class CarryTerm:
 
 @attrs.frozen(eq=False)
 class VersionPlan:
-    """One input signature's run."""
+    """One input signature's run.
+
+    `checks` and `id_checks` hold before every call. `single`: the body returned one tensor, not a tuple of one.
+    """
 
     signature: Signature
     steps: tuple[PlanStep, ...]
@@ -79,13 +115,15 @@ class VersionPlan:
     checks: tuple[IndexCheck, ...] = ()
     id_checks: tuple[IdCheck, ...] = ()
     folds: tuple[Any, ...] = ()
+    single: bool = True
 
 
 @attrs.frozen(eq=False)
 class Resident:
     """A weight or a state, stored once for all versions. `kind`: "weight" or "state".
 
-    `data` is the weight's array (or PackedArray); None for a state, which starts as zeros.
+    `data` is the weight's array (or PackedArray); None for a state, which starts as zeros. `key` is the identity
+    of the storage in this process: equal keys are one resident, whatever trace they come from.
     """
 
     name: str
@@ -93,6 +131,7 @@ class Resident:
     shape: tuple[int, ...]
     format: Format
     data: Any = None
+    key: int | None = None
 
     @property
     def nbytes(self) -> int:
@@ -126,4 +165,7 @@ class Plan:
 
     def version(self, signature: Signature) -> VersionPlan:
         """The version of this signature; KeyError if it is not planned."""
-        return next(v for v in self.versions if v.signature == signature)
+        for version in self.versions:
+            if version.signature == signature:
+                return version
+        raise KeyError(signature)

@@ -1,0 +1,68 @@
+"""`null`: plans everything, runs nothing. For packaging decisions, plans and pictures of a device that is not here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from iron_core.backends.protocol import Available, Unavailable, Yes
+from iron_core.devices import DEVICES
+from iron_core.errors import UnsupportedError
+from iron_core.image.plan import Plan, Signature
+
+_REFUSAL = "backend='null' plans and computes nothing, so it has no {what} to give. Compile with backend='reference' or 'host'."
+
+
+class NullMemory:
+    """No bytes at all."""
+
+    def grow(self, plan: Plan) -> None:
+        """Nothing to make room for."""
+
+    def read(self, name: str) -> Any:
+        raise UnsupportedError(_REFUSAL.format(what=f"content of `{name}`"))
+
+    def write(self, name: str, array: Any) -> None:
+        raise UnsupportedError(_REFUSAL.format(what=f"place for `{name}`"))
+
+
+class NullExecutable:
+    """A version that cannot be called."""
+
+    def call(self, inputs: Sequence[np.ndarray], values: Mapping[str, int]) -> tuple[list[np.ndarray], dict[str, int]]:
+        raise UnsupportedError(_REFUSAL.format(what="outputs"))
+
+    def loop(
+        self, steps: int, values: Mapping[str, int], on_step: Callable[[int, dict[str, int]], bool] | None = None
+    ) -> dict[str, int]:
+        raise UnsupportedError(_REFUSAL.format(what="carried values"))
+
+
+class NullBackend:
+    """Takes every operator on every device and never runs one."""
+
+    name = "null"
+    preference = None
+
+    def probe(self) -> Available | Unavailable:
+        return Available("plans for any device, runs nothing")
+
+    def devices(self) -> tuple[str, ...]:
+        return tuple(DEVICES)
+
+    def supports(self, op: Any, dev: str) -> Yes:
+        return Yes("planned, not run")
+
+    def accepts(self, fold: Any) -> bool:
+        return True
+
+    def compile(self, plan: Plan, signature: Signature, **options: Any) -> Any:
+        return plan.version(signature)
+
+    def memory(self, plan: Plan) -> NullMemory:
+        return NullMemory()
+
+    def load(self, image: Any, memory: Any) -> NullExecutable:
+        return NullExecutable()

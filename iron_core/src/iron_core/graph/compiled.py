@@ -1,0 +1,380 @@
+"""`CompiledGraph`: the versions, weights, states and arena of one graph on one backend and device."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from iron_core.backends.choose import Choice, choose
+from iron_core.backends.protocol import Backend
+from iron_core.declare.formats import BlockQuant, PackedArray, format_of
+from iron_core.declare.rounding import round_to
+from iron_core.devices import Device
+from iron_core.errors import CallError, DeclarationError, ShapeError, UnknownName
+from iron_core.graph.affine import evaluate
+from iron_core.graph.graph import Graph, shapes_of
+from iron_core.graph.reference import pack
+from iron_core.graph.traced import Signature, TracedGraph
+from iron_core.graph.weight import held
+from iron_core.image.cache import Cache, digest, sources_digest
+from iron_core.image.packaging import decide
+from iron_core.image.plan import Packaging, Plan, VersionPlan
+from iron_core.image.planner import Draft, draft
+from iron_core.image.program import Program, Version, describe_signature, explain
+from iron_core.image.skeleton import freeze, thaw
+
+#: Keywords of `compile_graph`; a body's input of such a name could not be given a shape.
+RESERVED = frozenset(
+    "dev backend boundaries image verbose record feeds coresident fold strict threads cache_key".split()
+)
+
+
+def compile_graph(
+    graph: Graph,
+    *,
+    dev: str | Device | None = None,
+    backend: str | Backend | None = None,
+    boundaries: str | None = None,
+    image: str | None = None,
+    verbose: bool = False,
+    record: str = "memory",
+    feeds: Any = None,
+    coresident: Any = None,
+    fold: bool = False,
+    strict: bool = False,
+    threads: int | None = None,
+    cache_key: str | None = None,
+    **shapes: Any,
+) -> CompiledGraph:
+    """Plan and build one version of `graph`; returns its `CompiledGraph`.
+
+    Compiling again with the same (backend, dev, boundaries, image) adds a version to the same object. Shapes are
+    by input name: `(dims)` is bfloat16, `((dims), dtype)` names another; an optional input left out is a version
+    without it. Needs no device: the version is loaded at its first call.
+
+    backend: a name, or a Backend; else `IRON_BACKEND`, else the first available of npu and host.
+    boundaries, image: see `iron_core.image.packaging`. verbose: print the plan's explanation on stderr.
+    record: "memory" keeps the record of steps and buffers on the version's `artifacts`; "disk" writes it to the cache too.
+    feeds: the compiled graph, or signature, of the version whose per-call words this one computes (default: its own).
+    coresident: designs that share an array's configuration; passed to the backend. fold: take every admissible fold.
+    strict: refuse steps that the backend would run as a call-back of their reference. threads: for host backends.
+    cache_key: digest of the model's sources and config. With it a warm start takes the plan from the cache and traces
+    nothing, provided the graph holds the same weights and states by name.
+    """
+    if record not in ("memory", "disk"):
+        raise CallError(f"record={record!r}: legal are 'memory' and 'disk'.")
+    chosen = choose(backend, dev.name if isinstance(dev, Device) else dev)
+    compiled = _compiled(graph, chosen, boundaries, image)
+    options = dict(strict=strict, threads=threads, record=record, coresident=coresident, feeds=feeds)
+    compiled.options = dict(fold=fold, cache_key=cache_key, **options)
+    compiled.add(**shapes)
+    if verbose:
+        print(compiled.explain(), file=sys.stderr)
+    return compiled
+
+
+def _compiled(graph: Graph, chosen: Choice, boundaries: str | None, image: str | None) -> CompiledGraph:
+    """The object of these four for this graph, made if there is none; the graph keeps it."""
+    known: dict[Any, CompiledGraph] = graph.__dict__.setdefault("_compiled", {})
+    key = (chosen.backend, chosen.dev, boundaries, image)
+    if key not in known:
+        known[key] = CompiledGraph(graph, chosen, boundaries, image)
+    compiled = known.pop(key)
+    known[key] = compiled  # last is the one a plain call of the graph uses
+    return compiled
+
+
+def default_compiled(graph: Graph) -> CompiledGraph:
+    """What a call of the graph itself runs on: the last one compiled, else the default backend and device."""
+    known = graph.__dict__.get("_compiled")
+    return next(reversed(known.values())) if known else _compiled(graph, choose(), None, None)
+
+
+def compiled_shapes(graph: Graph, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The input shapes of a reference run on these tensors: a compiled version's where they are cut from its, else theirs."""
+    own = {name: (tuple(t.shape), format_of(t)) for name, t in given.items()}
+    key = tuple((name, shape, format.name) for name, (shape, format) in own.items())
+    plans = [v.plan for c in graph.__dict__.get("_compiled", {}).values() for v in c.versions.values()]
+    if any(plan.signature == key for plan in plans):
+        return own
+    for plan in plans:
+        if [port.name for port in plan.inputs] == list(own) and all(
+            port.format == own[port.name][1] and _cut_from(own[port.name][0], port) for port in plan.inputs
+        ):
+            return {port.name: (port.shape, port.format) for port in plan.inputs}
+    return own
+
+
+def _cut_from(shape: tuple[int, ...], port: Any) -> bool:
+    """Could this be the port's shape cut to some bound?"""
+    free = {axis for axis, _ in port.bounds}
+    return len(shape) == len(port.shape) and all(
+        n == m or (axis in free and n <= m) for axis, (n, m) in enumerate(zip(shape, port.shape, strict=True))
+    )
+
+
+class CompiledGraph:
+    """A graph on one (backend, dev, boundaries, image): call it on tensors and per-call values.
+
+    Weights are stored once for all versions, and a state one version writes is where the next reads it.
+    """
+
+    def __init__(self, graph: Graph, choice: Choice, boundaries: str | None, image: str | None) -> None:
+        body = type(graph).parameters()
+        clash = [name for name in body.inputs if name in RESERVED]
+        if clash:
+            raise DeclarationError(
+                f"{type(graph).__name__}.body: input {clash[0]} has the name of a keyword of compile(); rename it."
+            )
+        self.graph = graph
+        self.boundaries = boundaries
+        self.image = image
+        self.options: dict[str, Any] = {}
+        packaging = decide(choice.dev, body.values, boundaries=boundaries, image=image)
+        self._program = Program(type(graph).__name__, choice, packaging)
+        self._calls: dict[Any, Version] = {}
+
+    # -- what it is -----------------------------------------------------------------------------
+
+    @property
+    def backend(self) -> Backend:
+        return self._program.backend
+
+    @property
+    def dev(self) -> str:
+        return self._program.plan.dev
+
+    @property
+    def plan(self) -> Plan:
+        """All versions together."""
+        return self._program.plan
+
+    @property
+    def packaging(self) -> Packaging:
+        return self._program.plan.packaging
+
+    @property
+    def versions(self) -> dict[Signature, Version]:
+        """Compiled versions by signature, in the order they were compiled."""
+        return self._program.versions
+
+    def explain(self) -> str:
+        """Backend and why, packaging and why, memory, and each version's steps and per-call words."""
+        return explain(self._program)
+
+    # -- versions -------------------------------------------------------------------------------
+
+    def add(self, **shapes: Any) -> Version:
+        """The version of these input shapes, compiled unless it is there. Takes the options of the last compile()."""
+        signature = self.graph.signature(shapes)
+        if signature in self.versions:
+            return self.versions[signature]
+        options = dict(self.options)
+        fold, cache_key = options.pop("fold", False), options.pop("cache_key", None)
+        record = options.pop("record", "memory")
+        if cache_key is None:
+            one = self._trace(shapes, fold)
+        else:
+            key = digest("version", cache_key, signature, fold, sources_digest("iron_core"))
+            one = self._warm(key) or self._cold(key, shapes, fold)
+        version = self._program.add(one, **{k: v for k, v in options.items() if v not in (None, False)})
+        version.artifacts = artifacts(self.plan, version.plan)
+        if record == "disk":
+            text = json.dumps(version.artifacts, indent=1)
+            Cache(self.backend.name).entry(digest("artifacts", text), lambda folder: _write(folder / "record.json", text))
+        self._calls.clear()
+        return version
+
+    def _trace(self, shapes: dict[str, Any], fold: bool) -> Draft:
+        traced = self.graph.trace(**shapes)
+        return draft(traced, self._folds(traced) if fold else ())
+
+    def _folds(self, traced: TracedGraph) -> list[Any]:
+        from iron_core.graph.fold import find_folds
+
+        return [found for found in find_folds(traced) if self.backend.accepts(found)]
+
+    def _warm(self, key: str) -> Draft | None:
+        """The version from the cache, over this graph's weights and states; None when it is not there or not of it."""
+        entry = Cache(self.backend.name).get(key)
+        return thaw((entry / "version.pickle").read_bytes(), held(self.graph)) if entry is not None else None
+
+    def _cold(self, key: str, shapes: dict[str, Any], fold: bool) -> Draft:
+        """The version traced, and kept for the next start where that can be."""
+        one = self._trace(shapes, fold)
+        skeleton = freeze(one, held(self.graph))
+        if skeleton is not None:
+            cache = Cache(self.backend.name)
+            cache.discard(key)  # one that is there did not fit this graph
+            cache.entry(key, lambda folder: _write(folder / "version.pickle", skeleton))
+        return one
+
+    # -- calls ----------------------------------------------------------------------------------
+
+    def __call__(self, *tensors: Any, **values: Any) -> Any:
+        """Run the version of these tensors' shapes and dtypes; one that is not there is compiled, which stderr says.
+
+        Tensors in the order of the body's inputs, None for an optional one left out; per-call values by keyword.
+        Under a bound a tensor is given at its compiled shape or cut to the bound, and outputs come back cut.
+        CallError for wrong names or counts, BoundsError for an index outside its view.
+        """
+        try:
+            version = self._calls[tuple([(t.shape, t.dtype) for t in tensors])]
+        except (KeyError, AttributeError):
+            version, tensors, values = self._find(tensors, values)
+        outputs, carried = version.call(tensors, values)
+        return pack(version.plan, outputs, carried)
+
+    def loop(
+        self, steps: int, on_step: Callable[[int, dict[str, int]], bool] | None = None, **values: int
+    ) -> dict[str, int]:
+        """Run the version without tensors `steps` times, each on the values the last one carried; returns the last carried.
+
+        on_step(index, carried) is called after every step on this thread; True stops.
+        """
+        version = self.versions.get(()) or self._announced({})
+        return version.loop(steps, values, on_step)
+
+    def load(self) -> CompiledGraph:
+        """Load every version now instead of at its first call."""
+        for version in self.versions.values():
+            version.load()
+        return self
+
+    def _find(self, tensors: tuple[Any, ...], values: dict[str, Any]) -> tuple[Version, tuple[Any, ...], dict[str, Any]]:
+        """The version of a call that was not seen before, with its tensors as arrays in port order."""
+        body = type(self.graph).parameters()
+        named = {name: values[name] for name in values if name in body.inputs}
+        if named:
+            twice = [name for name in body.inputs[: len(tensors)] if name in named]
+            if twice:
+                raise CallError(f"{type(self.graph).__name__}: input {twice[0]} is given twice.")
+            rest = [named.get(name) for name in body.inputs[len(tensors) :]]
+            tensors = (*tensors, *rest)
+            values = {name: value for name, value in values.items() if name not in named}
+        given = {
+            name: t if isinstance(t, PackedArray) else np.asarray(t)
+            for name, t in shapes_of(type(self.graph), tensors).items()
+        }
+        arrays = tuple(given.values())
+        signature = tuple((name, tuple(t.shape), format_of(t).name) for name, t in given.items())
+        version = self.versions.get(signature)
+        if version is not None:
+            if len(given) == len(tensors) and not any(isinstance(t, PackedArray) for t in arrays):
+                self._calls[tuple([(t.shape, t.dtype) for t in arrays])] = version
+            return version, arrays, values
+        for version in self.versions.values():
+            if _cut_version(version.plan, given, values):
+                return version, arrays, values
+        return self._announced({name: (tuple(t.shape), format_of(t)) for name, t in given.items()}), arrays, values
+
+    def _announced(self, shapes: dict[str, Any]) -> Version:
+        what = describe_signature(self.graph.signature(shapes))
+        print(f"iron: {type(self.graph).__name__}: compiling a version for {what}", file=sys.stderr)
+        return self.add(**shapes)
+
+    # -- weights and states ---------------------------------------------------------------------
+
+    def read(self, item: Any) -> Any:
+        """A copy of a weight's or state's content. `item`: its name, or the object the graph holds."""
+        return self._program.read(self._name(item))
+
+    def write(self, item: Any, tensor: Any) -> None:
+        """Replace a weight's or state's content for all versions. Floats are rounded once to its dtype."""
+        name = self._name(item)
+        resident = next((r for r in self.plan.residents if r.name == name), None)
+        if resident is not None and not isinstance(resident.format, BlockQuant):
+            tensor = np.asarray(tensor)
+            if tuple(tensor.shape) != resident.shape:
+                raise ShapeError(f"{name} is {list(resident.shape)}; got {list(tensor.shape)}.")
+            tensor = round_to(tensor, resident.format.dtype)
+        self._program.write(name, tensor)
+
+    def _name(self, item: Any) -> str:
+        if isinstance(item, str):
+            return item
+        key = getattr(item, "key", None)
+        key = id(item) if key is None else key
+        for resident in self.plan.residents:
+            if resident.key == key:
+                return resident.name
+        raise UnknownName(f"{type(self.graph).__name__} holds no weight or state that is this {type(item).__name__}.")
+
+    # -- the rest of the graph ------------------------------------------------------------------
+
+    def reference(self, *tensors: Any, **values: Any) -> Any:
+        """The same call in numpy; see `Graph.reference`."""
+        return self.graph.reference(*tensors, **values)
+
+    def trace(self, **shapes: Any) -> TracedGraph:
+        """The steps of a version before planning; see `Graph.trace`."""
+        return self.graph.trace(**shapes)
+
+    def html(self, path: Any = None) -> str:
+        """A page of every version's steps and arena; written to `path` if given."""
+        from iron_core.visualize import html
+
+        return html(self, path)
+
+    def dot(self) -> str:
+        """Graphviz text of every version."""
+        from iron_core.visualize import dot
+
+        return dot(self)
+
+    def __repr__(self) -> str:
+        plan = self.plan
+        return f"CompiledGraph({plan.name}, backend={plan.backend}, dev={plan.dev}, {len(plan.versions)} versions)"
+
+
+def _cut_version(plan: VersionPlan, given: Mapping[str, Any], values: Mapping[str, int]) -> bool:
+    """Are these tensors a version's inputs, each whole or cut to this call's bound?"""
+    if [port.name for port in plan.inputs] != list(given):
+        return False
+    for port in plan.inputs:
+        tensor = given[port.name]
+        if format_of(tensor) != port.format or len(tensor.shape) != len(port.shape):
+            return False
+        shape = list(port.shape)
+        if tuple(tensor.shape) != port.shape:
+            for axis, expression in port.bounds:
+                if expression.value not in values:
+                    return False
+                shape[axis] = evaluate(expression, values)
+            if tuple(tensor.shape) != tuple(shape):
+                return False
+    return True
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def artifacts(plan: Plan, version: VersionPlan) -> dict[str, Any]:
+    """The record of a version as plain data: kind, steps with their operators and buffers, where every buffer is."""
+
+    def place(ref: Any) -> list[Any]:
+        name = plan.residents[ref.index].name if ref.space == "resident" else ref.index
+        return [ref.space, name, ref.offset, ref.nbytes]
+
+    return {
+        "graph": plan.name,
+        "kind": plan.packaging.image,
+        "dispatch": plan.packaging.dispatch,
+        "signature": [[name, list(shape), format] for name, shape, format in version.signature],
+        "banks": list(plan.banks),
+        "steps": [
+            {
+                "name": step.name,
+                "operator": step.op.label,
+                "operands": {name: place(ref) for name, ref in step.operands.items()},
+                "values": {binding.member: repr(binding.expression) for binding in step.bindings},
+            }
+            for step in version.steps
+        ],
+    }

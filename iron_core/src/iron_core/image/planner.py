@@ -1,0 +1,186 @@
+"""From traced graphs to a plan: where every buffer is, how every step refers to it.
+
+A traced version becomes a `Draft`: its steps over placed buffers, its residents numbered from 0. A plan
+adopts drafts one after another. What it has placed keeps its place: residents are appended, banks grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import attrs
+
+from iron_core.errors import TraceError
+from iron_core.graph.traced import Buffer, Region, TracedGraph
+from iron_core.image.arena import place
+from iron_core.image.liveness import lifetimes
+from iron_core.image.packaging import decide
+from iron_core.image.plan import (
+    BufferRef,
+    CarryTerm,
+    Plan,
+    PlanStep,
+    Port,
+    Resident,
+    VersionPlan,
+    byte_offset,
+)
+
+
+@attrs.frozen(eq=False)
+class Draft:
+    """One version, placed on its own. `residents` are what its references of space "resident" number."""
+
+    name: str
+    version: VersionPlan
+    residents: tuple[Resident, ...]
+    banks: tuple[int, ...]
+
+
+def draft(traced: TracedGraph, folds: Iterable[object] = ()) -> Draft:
+    """Place one traced version's buffers. TraceError for an output that is returned twice."""
+    ports: dict[int, tuple[str, int]] = {id(buffer): ("input", i) for i, buffer in enumerate(traced.inputs)}
+    for number, region in enumerate(traced.outputs):
+        if id(region.buffer) in ports:
+            raise TraceError(
+                f"{traced.name}: output {number} is the tensor {region.buffer.name}, which is already an input or an "
+                "output. Return it once, or return a Copy of it."
+            )
+        ports[id(region.buffer)] = ("output", number)
+    residents = (*traced.weights, *traced.states)
+    ports.update((id(buffer), ("resident", i)) for i, buffer in enumerate(residents))
+    inner = {id(buffer): buffer for buffer in _touched(traced) if id(buffer) not in ports}
+    arena = place(
+        lifetimes(
+            {key: buffer.nbytes for key, buffer in inner.items()},
+            [[id(region.buffer) for region in step.operands.values()] for step in traced.steps],
+            [id(term.source.buffer) for term in traced.carry if isinstance(term.source, Region)],
+        )
+    )
+
+    def ref(region: Region) -> BufferRef:
+        key, offset = id(region.buffer), byte_offset(region.format, region.start)
+        if key in ports:
+            space, index = ports[key]
+        else:
+            spot = arena.spots[key]
+            space, index, offset = "arena", spot.bank, spot.offset + offset
+        return BufferRef(space, index, offset, region.shape, region.format, region.bounds)
+
+    version = VersionPlan(
+        signature=traced.signature,
+        steps=tuple(
+            PlanStep(step.name, step.op, {name: ref(r) for name, r in step.operands.items()}, step.bindings)
+            for step in traced.steps
+        ),
+        inputs=tuple(Port(buffer.name, buffer.shape, buffer.format, _bounds(traced, buffer)) for buffer in traced.inputs),
+        outputs=tuple(Port(r.buffer.name, r.shape, r.format, r.bounds) for r in traced.outputs),
+        values=traced.values,
+        carry=tuple(
+            CarryTerm(term.name, ref(term.source) if isinstance(term.source, Region) else term.source)
+            for term in traced.carry
+        ),
+        checks=traced.checks,
+        folds=tuple(folds),
+        id_checks=traced.id_checks,
+        single=traced.single,
+    )
+    kept = tuple(
+        Resident(b.name, b.role, b.shape, b.format, None if b.role == "state" else b.data, b.key) for b in residents
+    )
+    return Draft(traced.name, version, kept, arena.banks)
+
+
+def _touched(traced: TracedGraph) -> list[Buffer]:
+    """Buffers that any step, output or carried value refers to."""
+    regions = [region for step in traced.steps for region in step.operands.values()]
+    regions += [*traced.outputs, *(term.source for term in traced.carry if isinstance(term.source, Region))]
+    return [region.buffer for region in regions]
+
+
+def _bounds(traced: TracedGraph, buffer: Buffer) -> tuple:
+    """How far an input is read: the bounds of its uses, where every use that sees its shape has the same.
+
+    An input may then be given cut to them. One that is also read whole must be given whole.
+    """
+    found: dict[tuple, tuple] = {}
+    for step in traced.steps:
+        for region in step.operands.values():
+            if region.buffer is not buffer:
+                continue
+            if region.start or region.shape != buffer.shape:
+                return ()
+            found[tuple((axis, expression.key) for axis, expression in region.bounds)] = region.bounds
+    return next(iter(found.values())) if len(found) == 1 else ()
+
+
+def adopt(plan: Plan, draft: Draft) -> Plan:
+    """The plan with one more version. Earlier versions, residents and offsets are the same objects as before.
+
+    A version of the same signature is replaced. Residents are one where their storage is one.
+    """
+    residents = list(plan.residents)
+    by_key = {resident.key: i for i, resident in enumerate(residents) if resident.key is not None}
+    taken = {resident.name for resident in residents}
+    numbers = []
+    for resident in draft.residents:
+        number = by_key.get(resident.key)
+        if number is None:
+            number = len(residents)
+            residents.append(attrs.evolve(resident, name=_free(resident.name, taken)))
+            taken.add(residents[-1].name)
+        numbers.append(number)
+
+    def renumber(ref: BufferRef) -> BufferRef:
+        return attrs.evolve(ref, index=numbers[ref.index]) if ref.space == "resident" else ref
+
+    version = draft.version
+    if numbers != list(range(len(numbers))):
+        version = _map_refs(version, renumber)
+    banks = [
+        max(plan.banks[i] if i < len(plan.banks) else 0, draft.banks[i] if i < len(draft.banks) else 0)
+        for i in range(max(len(plan.banks), len(draft.banks)))
+    ]
+    versions = [v for v in plan.versions if v.signature != version.signature]
+    return attrs.evolve(plan, versions=(*versions, version), residents=tuple(residents), banks=tuple(banks))
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """`name`, or with a number behind it where another storage has it (two traces invent the same name)."""
+    number, free = 1, name
+    while free in taken:
+        number, free = number + 1, f"{name}_{number}"
+    return free
+
+
+def _map_refs(version: VersionPlan, change: Callable[[BufferRef], BufferRef]) -> VersionPlan:
+    """The version with every buffer reference changed."""
+    return attrs.evolve(
+        version,
+        steps=tuple(
+            attrs.evolve(step, operands={name: change(ref) for name, ref in step.operands.items()})
+            for step in version.steps
+        ),
+        carry=tuple(
+            attrs.evolve(term, source=change(term.source)) if isinstance(term.source, BufferRef) else term
+            for term in version.carry
+        ),
+    )
+
+
+def plan_graphs(
+    traced: Sequence[TracedGraph],
+    *,
+    backend: str = "null",
+    dev: str = "host",
+    boundaries: str | None = None,
+    image: str | None = None,
+) -> Plan:
+    """The plan of all versions of one graph at once."""
+    drafts = [draft(version) for version in traced]
+    values = {value.name: value for d in drafts for value in d.version.values}
+    packaging = decide(dev, tuple(values.values()), boundaries=boundaries, image=image)
+    plan = Plan(drafts[0].name if drafts else "", backend, dev, packaging, (), (), ())
+    for one in drafts:
+        plan = adopt(plan, one)
+    return plan

@@ -1,0 +1,260 @@
+"""A plan with its backend, its memory and its loaded versions: what compiled graphs and operator images call.
+
+A version is compiled when it is added and loaded at its first call, so adding one needs no device.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_core.backends.choose import Choice
+from iron_core.backends.protocol import Executable, Memory, No
+from iron_core.errors import BoundsError, CallError, UnknownName, UnsupportedError
+from iron_core.graph.affine import Affine, evaluate
+from iron_core.image.plan import BufferRef, IdCheck, IndexCheck, Packaging, Plan, Signature, VersionPlan
+from iron_core.image.planner import Draft, adopt
+
+
+class Version:
+    """One compiled signature: its image, and its executable once it was called or loaded."""
+
+    def __init__(self, program: Program, plan: VersionPlan, image: Any, seconds: float) -> None:
+        self.program = program
+        self.plan = plan
+        self.image = image
+        #: How long `Backend.compile` took.
+        self.compile_seconds = seconds
+        self.executable: Executable | None = None
+        #: The record of its steps and buffers, as plain data.
+        self.artifacts: dict[str, Any] = {}
+        self._names = {value.name for value in plan.values}
+        self._checks = _distinct(plan.checks)
+        self._ids = [
+            (i, check) for check in plan.id_checks for i, port in enumerate(plan.inputs) if port.name == check.name
+        ]
+
+    @property
+    def is_loaded(self) -> bool:
+        return self.executable is not None
+
+    def load(self) -> Executable:
+        """Make it callable on the program's memory."""
+        if self.executable is None:
+            self.executable = self.program.backend.load(self.image, self.program.memory())
+        return self.executable
+
+    def call(self, inputs: Sequence[Any], values: Mapping[str, int]) -> tuple[list[Any], dict[str, int]]:
+        """Check the per-call values, then run once. CallError, BoundsError."""
+        if values.keys() != self._names:
+            self._refuse_names(values)
+        for check in self._checks:
+            verify(check, values)
+        for port, ids in self._ids:
+            verify_ids(ids, inputs[port], values)
+        return (self.executable or self.load()).call(inputs, values)
+
+    def loop(
+        self, steps: int, values: Mapping[str, int], on_step: Callable[[int, dict[str, int]], bool] | None = None
+    ) -> dict[str, int]:
+        """Run `steps` times on carried values; see `Executable.loop`. Each step's indices are checked before it runs."""
+        if self.plan.inputs:
+            names = ", ".join(port.name for port in self.plan.inputs)
+            raise CallError(f"loop() runs a version that takes no tensor; this one takes {names}.")
+        if values.keys() != self._names:
+            self._refuse_names(values)
+        left = self._names - {term.name for term in self.plan.carry}
+        if left and steps > 1:
+            fixed = ", ".join(sorted(left))
+            raise CallError(f"loop() needs every value carried; {fixed} would stay the same for all {steps} steps.")
+        if steps < 1:
+            return {name: int(values[name]) for name in values}
+        for check in self._checks:
+            verify(check, values)
+        executable = self.executable or self.load()
+        if not self._checks:
+            return executable.loop(steps, values, on_step)
+        failure: list[BoundsError] = []
+
+        def checked(index: int, carried: dict[str, int]) -> bool:
+            stop = on_step is not None and bool(on_step(index, carried))
+            if not stop and index + 1 < steps:
+                try:
+                    for check in self._checks:
+                        verify(check, carried)
+                except BoundsError as error:
+                    failure.append(error)
+                    return True
+            return stop
+
+        last = executable.loop(steps, values, checked)
+        if failure:
+            raise failure[0]
+        return last
+
+    def _refuse_names(self, values: Mapping[str, int]) -> None:
+        missing, unknown = sorted(self._names - values.keys()), sorted(values.keys() - self._names)
+        parts = []
+        if missing:
+            parts.append(f"needs {', '.join(f'{name}=' for name in missing)}")
+        if unknown:
+            parts.append(f"takes no {', '.join(f'{name}=' for name in unknown)}")
+        legal = ", ".join(sorted(self._names)) or "none"
+        raise CallError(f"{self.program.plan.name}: the call {' and '.join(parts)}. Its per-call values: {legal}.")
+
+
+def _distinct(checks: Sequence[IndexCheck]) -> tuple[IndexCheck, ...]:
+    """One check per (expression, extent, limit): thirty layers index their caches alike."""
+    kept: dict[tuple[Any, ...], IndexCheck] = {}
+    for check in checks:
+        kept.setdefault((check.expression.key, check.extent, check.limit), check)
+    return tuple(kept.values())
+
+
+def verify(check: IndexCheck, values: Mapping[str, int]) -> None:
+    """BoundsError unless the index is inside its view under these values."""
+    at = check.expression.at(values)
+    if at < 0 or at + check.extent > check.limit:
+        name = check.expression.value
+        raise BoundsError(f"{check.what} is {at} ({name}={values[name]}); legal: 0 to {check.limit - check.extent}.")
+
+
+def verify_ids(check: IdCheck, ids: Any, values: Mapping[str, int]) -> None:
+    """BoundsError unless every id this call reads is a row of its table (negative ones count from the end)."""
+    rows = np.asarray(ids).reshape(-1)
+    if check.bound is not None:
+        rows = rows[: evaluate(check.bound, values)]
+    if rows.size and (int(rows.max()) >= check.limit or int(rows.min()) < -check.limit):
+        bad = rows[(rows < -check.limit) | (rows >= check.limit)][0]
+        raise BoundsError(f"{check.name} holds id {bad}; legal: {-check.limit} to {check.limit - 1}.")
+
+
+class Program:
+    """All versions of one graph (or one operator) on one backend and device, over one memory."""
+
+    def __init__(self, name: str, choice: Choice, packaging: Packaging) -> None:
+        self.choice = choice
+        self.backend = choice.backend
+        self.plan = Plan(name, choice.backend.name, choice.dev, packaging, (), (), ())
+        self.versions: dict[Signature, Version] = {}
+        self._memory: Memory | None = None
+
+    def add(self, draft: Draft, **options: Any) -> Version:
+        """Plan and compile one more version. UnsupportedError names the first step the backend cannot take."""
+        self._supported(draft.version)
+        plan = adopt(self.plan, draft)
+        started = time.perf_counter()
+        image = self.backend.compile(plan, draft.version.signature, **options)
+        seconds = time.perf_counter() - started
+        version = Version(self, plan.version(draft.version.signature), image, seconds)
+        self.plan = plan
+        if self._memory is not None:
+            self._memory.grow(plan)
+        self.versions[draft.version.signature] = version
+        return version
+
+    def _supported(self, version: VersionPlan) -> None:
+        asked: set[Any] = set()
+        for step in version.steps:
+            key = step.op.contract_key
+            if key in asked:
+                continue
+            asked.add(key)
+            answer = self.backend.supports(step.op, self.plan.dev)
+            if isinstance(answer, No):
+                nearest = f" {answer.nearest}" if answer.nearest else ""
+                raise UnsupportedError(
+                    f"{type(step.op).__name__} (step {step.name}) on {self.plan.dev}: {answer.rule}{nearest}"
+                )
+
+    def memory(self) -> Memory:
+        """The memory, made when first needed."""
+        if self._memory is None:
+            self._memory = self.backend.memory(self.plan)
+        return self._memory
+
+    def read(self, name: str) -> Any:
+        """A copy of a weight's or state's content. UnknownName lists what there is."""
+        self._known(name)
+        return self.memory().read(name)
+
+    def write(self, name: str, array: Any) -> None:
+        """Replace a weight's or state's content; shape and dtype as declared."""
+        self._known(name)
+        self.memory().write(name, array)
+
+    def _known(self, name: str) -> None:
+        names = [resident.name for resident in self.plan.residents]
+        if name not in names:
+            raise UnknownName(f"{self.plan.name} has no weight or state `{name}`. It has: {', '.join(names) or 'none'}.")
+
+
+@attrs.frozen
+class StepRow:
+    """One line of `explain()`: a step, its operator, how it is executed and the words it follows."""
+
+    name: str
+    operator: str
+    how: str
+    values: str
+
+
+def step_rows(program: Program, version: VersionPlan) -> list[StepRow]:
+    """How each step of a version runs."""
+    how: dict[Any, str] = {}
+    rows = []
+    for step in version.steps:
+        key = step.op.contract_key
+        if key not in how:
+            how[key] = getattr(program.backend.supports(step.op, program.plan.dev), "how", "") or "as declared"
+        follows = ", ".join(f"{binding.member}={binding.expression!r}" for binding in step.bindings)
+        rows.append(StepRow(step.name, repr(step.op), how[key], follows))
+    return rows
+
+
+def _megabytes(nbytes: int) -> str:
+    return f"{nbytes / 1e6:.1f} MB" if nbytes >= 100_000 else f"{nbytes} B"
+
+
+def explain(program: Program) -> str:
+    """Which backend and why, which packaging and why, where memory goes, and every version's steps and words."""
+    from iron_core.image.packaging import words
+
+    plan = program.plan
+    lines = [f"{plan.name} on {plan.backend} for {plan.dev}"]
+    lines += [f"  backend    {reason}" for reason in program.choice.reasons]
+    lines += [f"  image      {plan.packaging.image}, {plan.packaging.dispatch} dispatch"]
+    lines += [f"             {reason}" for reason in plan.packaging.reasons]
+    lines += [f"  value      {name}: {how}" for name, how in plan.packaging.lowered_values]
+    for kind, plural in (("weight", "weights"), ("state", "states")):
+        these = [resident for resident in plan.residents if resident.kind == kind]
+        if these:
+            lines.append(f"  {plural:<10} {len(these)}, {_megabytes(sum(r.nbytes for r in these))}, stored once for all versions")
+    if plan.banks:
+        many = f"{len(plan.banks)} banks" if len(plan.banks) > 1 else "1 bank"
+        lines.append(f"  arena      {many}, {_megabytes(sum(plan.banks))}")
+    for version in plan.versions:
+        lines.append(f"version {describe_signature(version.signature)}")
+        rows = step_rows(program, version)
+        width = max((len(row.name) for row in rows), default=0)
+        for row in rows:
+            follows = f"  [{row.values}]" if row.values else ""
+            lines.append(f"  {row.name:<{width}}  {row.operator}  {row.how}{follows}")
+        for fold in version.folds:
+            lines.append(f"  fold       {fold}")
+        for (value, scale, bias), used in words(version).items():
+            form = repr(Affine(value, scale, bias)) if value.isidentifier() else value
+            lines.append(f"  word       {form}: {', '.join(used)}")
+        for term in version.carry:
+            source = "element 0 of a buffer" if isinstance(term.source, BufferRef) else repr(term.source)
+            lines.append(f"  carries    {term.name} = {source}")
+    return "\n".join(lines)
+
+
+def describe_signature(signature: Signature) -> str:
+    """`x=(512, 2048) bfloat16`, or "(no tensors)"."""
+    return ", ".join(f"{name}={shape} {format}" for name, shape, format in signature) or "(no tensors)"

@@ -1,0 +1,52 @@
+"""A version without its data: what a warm start reads instead of tracing.
+
+A skeleton is a draft whose residents have names only. It is put together again with the weights and
+states of a graph that holds them under the same names. Everything else in a draft is data already.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from iron_core.declare.formats import format_of
+from iron_core.graph.weight import State, Weight
+from iron_core.image.planner import Draft
+
+
+def freeze(draft: Draft, held: Mapping[int, tuple[str, Any]]) -> bytes | None:
+    """The draft's skeleton; None where it cannot be put together again.
+
+    That is where a weight or state is not one `held` by the graph under its own name, or an operator's class
+    cannot be imported by name. `held`: as `iron_core.graph.weight.held` gives it.
+    """
+    if any(held.get(r.key, ("",))[0] != r.name for r in draft.residents):  # type: ignore[arg-type]
+        return None
+    bare = attrs.evolve(draft, residents=tuple(attrs.evolve(r, data=None, key=None) for r in draft.residents))
+    try:
+        return pickle.dumps(bare, protocol=5)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return None
+
+
+def thaw(skeleton: bytes, held: Mapping[int, tuple[str, Any]]) -> Draft | None:
+    """The draft over the weights and states that a graph holds; None where they, or the classes, are others."""
+    try:
+        bare: Draft = pickle.loads(skeleton)
+    except (pickle.UnpicklingError, AttributeError, ImportError, TypeError, ValueError, EOFError, IndexError):
+        return None
+    by_name = {name: (key, item) for key, (name, item) in held.items()}
+    residents = []
+    for resident in bare.residents:
+        key, item = by_name.get(resident.name, (None, None))
+        if item is None:
+            return None
+        data = None if isinstance(item, State) else item.data if isinstance(item, Weight) else item
+        kind, format = ("state", item.format) if data is None else ("weight", format_of(data))
+        if (kind, tuple(item.shape), format) != (resident.kind, resident.shape, resident.format):
+            return None
+        residents.append(attrs.evolve(resident, data=data, key=key))
+    return attrs.evolve(bare, residents=tuple(residents))

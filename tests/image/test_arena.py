@@ -1,0 +1,97 @@
+"""The arena: buffers that live at the same time never share bytes, whatever the run looks like."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from iron_core.errors import UnsupportedError
+from iron_core.image.arena import ALIGNMENT, BANK_BYTES, align, place
+from iron_core.image.liveness import Lifetime, lifetimes
+
+STEPS = 12
+
+
+@st.composite
+def runs(draw):
+    """Random buffers over a run of STEPS steps."""
+    count = draw(st.integers(0, 24))
+    buffers = []
+    for index in range(count):
+        first = draw(st.integers(0, STEPS - 1))
+        last = draw(st.integers(first, STEPS - 1))
+        buffers.append(Lifetime(index, draw(st.integers(0, 5000)), first, last))
+    return buffers
+
+
+def assert_sound(buffers, arena, bank_bytes):
+    for buffer in buffers:
+        spot = arena.spots[buffer.name]
+        assert spot.offset % ALIGNMENT == 0
+        assert spot.offset + buffer.nbytes <= arena.banks[spot.bank] <= bank_bytes
+    for i, a in enumerate(buffers):
+        for b in buffers[i + 1 :]:
+            at_a, at_b = arena.spots[a.name], arena.spots[b.name]
+            if a.meets(b) and at_a.bank == at_b.bank and a.nbytes and b.nbytes:
+                assert at_a.offset + a.nbytes <= at_b.offset or at_b.offset + b.nbytes <= at_a.offset
+
+
+@settings(max_examples=300, deadline=None)
+@given(runs())
+def test_no_two_live_buffers_overlap(buffers):
+    """Every buffer is aligned, inside its bank, and apart from all that are live with it."""
+    assert_sound(buffers, place(buffers), BANK_BYTES)
+
+
+@settings(max_examples=200, deadline=None)
+@given(runs(), st.integers(5000, 9000))
+def test_small_banks_are_never_exceeded(buffers, bank_bytes):
+    """With banks hardly larger than a buffer the same holds, in as many banks as it takes."""
+    assert_sound(buffers, place(buffers, bank_bytes=bank_bytes), bank_bytes)
+
+
+@settings(max_examples=200, deadline=None)
+@given(runs())
+def test_the_arena_is_at_least_the_peak_and_at_most_the_sum(buffers):
+    """Bytes are shared where they can be: never more than one place per buffer, never less than the peak."""
+    arena = place(buffers)
+    peak = max((sum(b.nbytes for b in buffers if b.first <= s <= b.last) for s in range(STEPS)), default=0)
+    assert peak <= sum(arena.banks) <= sum(align(b.nbytes) for b in buffers)
+
+
+def test_a_chain_of_equal_buffers_needs_two():
+    """x -> y -> z -> ...: each step's output takes the bytes of the input before last."""
+    chain = [Lifetime(f"t{i}", 1000, i, i + 1) for i in range(10)]
+    assert place(chain).banks == (2 * align(1000),)
+
+
+def test_the_tightest_gap_is_taken():
+    """Of two gaps that hold a buffer the smaller one is used, so the larger stays for a larger buffer."""
+    buffers = [
+        Lifetime("wide", 640, 0, 0),
+        Lifetime("wall", 639, 0, 1),
+        Lifetime("narrow", 320, 0, 0),
+        Lifetime("roof", 319, 0, 1),
+        Lifetime("new", 192, 1, 1),
+    ]
+    arena = place(buffers)
+    assert arena.spots["new"].offset == arena.spots["narrow"].offset
+
+
+def test_a_buffer_larger_than_a_bank_is_refused():
+    """No bank holds it, and the message says both sizes."""
+    with pytest.raises(UnsupportedError, match=f"'x' has {BANK_BYTES + 1} bytes.*{BANK_BYTES}"):
+        place([Lifetime("x", BANK_BYTES + 1, 0, 0)])
+
+
+def test_two_buffers_of_most_of_a_bank_take_two_banks():
+    """A second bank is opened when the first has no room; both stay below 3.5 GiB."""
+    arena = place([Lifetime("a", 3 << 30, 0, 0), Lifetime("b", 3 << 30, 0, 0)])
+    assert arena.banks == (3 << 30, 3 << 30)
+
+
+def test_a_buffer_lives_from_its_first_touch_to_its_last():
+    """Steps in between keep it; what is kept stays to the end; what nothing touches is live throughout."""
+    sizes = dict(a=1, b=2, c=3, d=4)
+    found = {life.name: (life.first, life.last) for life in lifetimes(sizes, ["a", "ab", "b", "c", ""], kept=["b"])}
+    assert found == {"a": (0, 1), "b": (1, 4), "c": (3, 3), "d": (0, 4)}
