@@ -7,11 +7,14 @@ adopts drafts one after another. What it has placed keeps its place: residents a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import attrs
 
+from iron_core.declare.pattern import Pattern
 from iron_core.errors import TraceError
-from iron_core.graph.traced import Buffer, Region, TracedGraph
+from iron_core.graph.affine import Affine
+from iron_core.graph.traced import Buffer, Region, TracedGraph, TracedStep
 from iron_core.image.arena import place
 from iron_core.image.liveness import lifetimes
 from iron_core.image.packaging import decide
@@ -26,18 +29,24 @@ from iron_core.image.plan import (
     byte_offset,
 )
 
+Bounds = tuple[tuple[int, Affine], ...]
+
 
 @attrs.frozen(eq=False)
 class Draft:
-    """One version, placed on its own. `residents` are what its references of space "resident" number."""
+    """One version, placed on its own. `residents` are what its references of space "resident" number.
+
+    `owners` are the objects whose identities the residents' keys are; whoever keeps a key keeps them.
+    """
 
     name: str
     version: VersionPlan
     residents: tuple[Resident, ...]
     banks: tuple[int, ...]
+    owners: tuple[Any, ...] = ()
 
 
-def draft(traced: TracedGraph, folds: Iterable[object] = ()) -> Draft:
+def draft(traced: TracedGraph, folds: Iterable[Any] = ()) -> Draft:
     """Place one traced version's buffers. TraceError for an output that is returned twice."""
     ports: dict[int, tuple[str, int]] = {id(buffer): ("input", i) for i, buffer in enumerate(traced.inputs)}
     for number, region in enumerate(traced.outputs):
@@ -88,7 +97,7 @@ def draft(traced: TracedGraph, folds: Iterable[object] = ()) -> Draft:
     kept = tuple(
         Resident(b.name, b.role, b.shape, b.format, None if b.role == "state" else b.data, b.key) for b in residents
     )
-    return Draft(traced.name, version, kept, arena.banks)
+    return Draft(traced.name, version, kept, arena.banks, tuple(b.data for b in residents))
 
 
 def _touched(traced: TracedGraph) -> list[Buffer]:
@@ -98,20 +107,32 @@ def _touched(traced: TracedGraph) -> list[Buffer]:
     return [region.buffer for region in regions]
 
 
-def _bounds(traced: TracedGraph, buffer: Buffer) -> tuple:
-    """How far an input is read: the bounds of its uses, where every use that sees its shape has the same.
+def _bounds(traced: TracedGraph, buffer: Buffer) -> Bounds:
+    """How far an input is read, where every step that reads it sees its own shape under the same bounds.
 
-    An input may then be given cut to them. One that is also read whole must be given whole.
+    Such an input may be given cut to them. One that any step reads otherwise must be given whole.
     """
-    found: dict[tuple, tuple] = {}
+    found: dict[tuple, Bounds] = {}
     for step in traced.steps:
-        for region in step.operands.values():
+        for name, region in step.operands.items():
             if region.buffer is not buffer:
                 continue
+            bounds = _view_bounds(step, name, region) if name in step.op.accept_views else region.bounds
             if region.start or region.shape != buffer.shape:
                 return ()
-            found[tuple((axis, expression.key) for axis, expression in region.bounds)] = region.bounds
+            found[tuple((axis, expression.key) for axis, expression in bounds)] = bounds
     return next(iter(found.values())) if len(found) == 1 else ()
+
+
+def _view_bounds(step: TracedStep, name: str, region: Region) -> Bounds:
+    """The bounds of an operand that is read through a pattern: those of the pattern, if it walks the whole buffer in order."""
+    members = step.op.accept_views[name]
+    pattern = getattr(step.op, members.pattern)
+    valid = next((b.expression for b in step.bindings if b.member == members.valid), None)
+    if valid is None or not isinstance(pattern, Pattern):
+        return ()
+    whole = Pattern.whole(region.shape)
+    return ((getattr(step.op, members.axis), valid),) if pattern == whole else ()
 
 
 def adopt(plan: Plan, draft: Draft) -> Plan:

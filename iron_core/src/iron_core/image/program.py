@@ -142,6 +142,7 @@ class Program:
         self.plan = Plan(name, choice.backend.name, choice.dev, packaging, (), (), ())
         self.versions: dict[Signature, Version] = {}
         self._memory: Memory | None = None
+        self._owners: list[Any] = []
 
     def add(self, draft: Draft, **options: Any) -> Version:
         """Plan and compile one more version. UnsupportedError names the first step the backend cannot take."""
@@ -152,6 +153,7 @@ class Program:
         seconds = time.perf_counter() - started
         version = Version(self, plan.version(draft.version.signature), image, seconds)
         self.plan = plan
+        self._owners.extend(draft.owners)  # residents are known by identity, so these must stay alive
         if self._memory is not None:
             self._memory.grow(plan)
         self.versions[draft.version.signature] = version

@@ -25,7 +25,7 @@ def freeze(draft: Draft, held: Mapping[int, tuple[str, Any]]) -> bytes | None:
     """
     if any(held.get(r.key, ("",))[0] != r.name for r in draft.residents):  # type: ignore[arg-type]
         return None
-    bare = attrs.evolve(draft, residents=tuple(attrs.evolve(r, data=None, key=None) for r in draft.residents))
+    bare = attrs.evolve(draft, owners=(), residents=tuple(attrs.evolve(r, data=None, key=None) for r in draft.residents))
     try:
         return pickle.dumps(bare, protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -39,7 +39,7 @@ def thaw(skeleton: bytes, held: Mapping[int, tuple[str, Any]]) -> Draft | None:
     except (pickle.UnpicklingError, AttributeError, ImportError, TypeError, ValueError, EOFError, IndexError):
         return None
     by_name = {name: (key, item) for key, (name, item) in held.items()}
-    residents = []
+    residents, owners = [], []
     for resident in bare.residents:
         key, item = by_name.get(resident.name, (None, None))
         if item is None:
@@ -49,4 +49,5 @@ def thaw(skeleton: bytes, held: Mapping[int, tuple[str, Any]]) -> Draft | None:
         if (kind, tuple(item.shape), format) != (resident.kind, resident.shape, resident.format):
             return None
         residents.append(attrs.evolve(resident, data=data, key=key))
-    return attrs.evolve(bare, residents=tuple(residents))
+        owners.append(item)
+    return attrs.evolve(bare, residents=tuple(residents), owners=tuple(owners))
