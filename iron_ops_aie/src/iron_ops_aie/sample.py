@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,8 @@ class Sample(Operator):
     draws = In(words, dtype=np.int32)
     tokens = InOut(steps, dtype=np.int32)
     token = Out(1, dtype=np.int32)
-    row = Scratchpad(np.int32)
-    at = Scratchpad(np.int32)
+    row = Scratchpad(np.int32, within=draws, count=ROW_WORDS)
+    at = Scratchpad(np.int32, within=tokens)
 
     test = Testing(
         Case(vocab=1000, T=np.float32),
@@ -77,9 +78,9 @@ def draw(logits: np.ndarray, words: np.ndarray, k_max: int) -> int:
     k = min(max(1, int(words[1])), k_max, logits.size)
     order = np.lexsort((np.arange(logits.size), -logits))[:k]
     top = logits[order]
-    weights = np.exp((top - top[0]) / temperature)
+    weights = [math.exp((logit - top[0]) / temperature) for logit in top.tolist()]  # the C library's exp, as kernels use
     low, high = (int(w) for w in words[2:].view(np.uint32))
-    target = float((high << 32 | low) * 2.0**-53) * _total(weights)
+    target = (high << 32 | low) * 2.0**-53 * _total(weights)
     running = 0.0
     for token, weight in zip(order, weights, strict=True):
         running += weight
@@ -88,7 +89,7 @@ def draw(logits: np.ndarray, words: np.ndarray, k_max: int) -> int:
     return int(order[-1])
 
 
-def _total(weights: np.ndarray) -> float:
+def _total(weights: list[float]) -> float:
     total = 0.0
     for weight in weights:  # in order: np.sum adds pairwise, which another program would have to copy
         total += weight

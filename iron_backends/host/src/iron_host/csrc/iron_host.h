@@ -15,11 +15,11 @@ typedef struct iron_args {
   int64_t n[IRON_MAX_N];
   double f[IRON_MAX_F];
   void* scratch;          // per-thread scratch, at least the bytes the step asked for, 64-byte aligned
-  void* shared;           // one scratch area for all threads of the step, 64-byte aligned
+  void* shared;           // one area for all threads, 64-byte aligned; the next step finds it as this one left it
 } iron_args;
 
-// Called on every thread of the pool, tid in [0, nt). A kernel may call iron_barrier(args) between
-// phases; every thread must then call it the same number of times. Nothing is shared but p[] and shared.
+// Called on every thread of the step, tid in [0, nt); all return before the next step starts. A kernel that
+// works in phases is several steps, which hand over through `shared`.
 typedef void (*iron_kernel)(const iron_args* args, int32_t tid, int32_t nt);
 
 // A table-form Affine: ((v[value]*scale + bias) >> down) * mul + add.

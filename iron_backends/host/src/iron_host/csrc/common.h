@@ -1,0 +1,146 @@
+// What every kernel uses: storage types, eight-lane float vectors, sharing rows among threads.
+//
+// Vectors are the compiler's own (GCC and clang), so the same text is AVX2, AVX-512VL, NEON or scalar code. A sum
+// over k always runs in the same lanes in the same order, whatever the number of rows, so results do not depend on
+// how work is cut up.
+#pragma once
+#include "iron_host.h"
+
+#include <math.h>
+#include <string.h>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+typedef float f32x8 __attribute__((vector_size(32)));
+typedef int32_t i32x8 __attribute__((vector_size(32)));
+typedef uint32_t u32x8 __attribute__((vector_size(32)));
+typedef uint16_t u16x8 __attribute__((vector_size(16)));
+
+#define INLINE static inline __attribute__((always_inline))
+
+struct bf16 { uint16_t bits; };
+struct f16 { uint16_t bits; };
+
+INLINE float as_float(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
+INLINE uint32_t as_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
+
+INLINE float half_to_float(uint16_t h) {
+#if defined(__F16C__)
+  return _cvtsh_ss(h);
+#else
+  uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = (h >> 10) & 31, m = h & 1023;
+  if (e == 31) return as_float(sign | 0x7f800000 | m << 13);
+  if (e) return as_float(sign | (e + 112) << 23 | m << 13);
+  float tiny = (float)m * 5.9604644775390625e-8f;
+  return sign ? -tiny : tiny;
+#endif
+}
+
+INLINE uint16_t float_to_half(float f) {
+#if defined(__F16C__)
+  return (uint16_t)_cvtss_sh(f, 0);
+#else
+  uint32_t u = as_bits(f), sign = u >> 16 & 0x8000;
+  u &= 0x7fffffff;
+  if (u > 0x7f800000) return (uint16_t)(sign | 0x7e00);
+  if (u >= 0x477ff000) return (uint16_t)(sign | 0x7c00);
+  if (u < 0x38800000) {  // subnormal: adding 0.5 lines the bits up and rounds them
+    float shifted = as_float(u) + 0.5f;
+    return (uint16_t)(sign | (as_bits(shifted) - 0x3f000000));
+  }
+  u += 0xc8000fff + (u >> 13 & 1);
+  return (uint16_t)(sign | u >> 13);
+#endif
+}
+
+INLINE float load(const float* p) { return *p; }
+INLINE float load(const bf16* p) { return as_float((uint32_t)p->bits << 16); }
+INLINE float load(const f16* p) { return half_to_float(p->bits); }
+INLINE float load(const int32_t* p) { return (float)*p; }
+
+INLINE void store(float* p, float v) { *p = v; }
+INLINE void store(bf16* p, float v) {
+  uint32_t u = as_bits(v);
+  p->bits = v != v ? (uint16_t)(u >> 16 | 64) : (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+INLINE void store(f16* p, float v) { p->bits = float_to_half(v); }
+
+// A number rounded to T and back: what a step hands on inside a kernel that fuses two.
+template <class T> inline float rounded(float v) { T t; store(&t, v); return load(&t); }
+template <> inline float rounded<float>(float v) { return v; }
+
+INLINE f32x8 load8(const float* p) { f32x8 v; memcpy(&v, p, 32); return v; }
+INLINE f32x8 load8(const bf16* p) {
+  u16x8 h;
+  memcpy(&h, p, 16);
+  u32x8 w = __builtin_convertvector(h, u32x8) << 16;
+  return (f32x8)w;
+}
+INLINE f32x8 load8(const f16* p) {
+#if defined(__F16C__)
+  return (f32x8)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
+#else
+  f32x8 v;
+  for (int i = 0; i < 8; i++) v[i] = half_to_float(p[i].bits);
+  return v;
+#endif
+}
+INLINE void store8(float* p, f32x8 v) { memcpy(p, &v, 32); }
+template <class T> INLINE void store8(T* p, f32x8 v) { for (int i = 0; i < 8; i++) store(p + i, v[i]); }
+
+INLINE f32x8 splat(float v) { return f32x8{v, v, v, v, v, v, v, v}; }
+
+// The one order in which eight lanes become a number.
+INLINE float sum8(f32x8 v) {
+#if defined(__AVX__)
+  __m128 a = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+  a = _mm_add_ps(a, _mm_movehl_ps(a, a));
+  return _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)));
+#else
+  return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+#endif
+}
+INLINE float max8(f32x8 v) {
+  float m = v[0];
+  for (int i = 1; i < 8; i++) m = v[i] > m ? v[i] : m;
+  return m;
+}
+
+// exp to about one unit in the last place; the same bits in a vector and alone.
+INLINE f32x8 exp8(f32x8 x) {
+  const f32x8 low = splat(-87.3f), high = splat(88.72f);
+  i32x8 under = x < low, over = x > high;
+  f32x8 c = (f32x8)(((i32x8)low & under) | ((i32x8)x & ~under));
+  c = (f32x8)(((i32x8)high & over) | ((i32x8)c & ~over));
+  const f32x8 magic = splat(12582912.0f);
+  f32x8 n = c * splat(1.44269504088896341f) + magic;
+  i32x8 k = (i32x8)n - (i32x8)magic;
+  n = n - magic;
+  f32x8 r = c - n * splat(0.693359375f);
+  r = r - n * splat(-2.12194440e-4f);
+  f32x8 p = splat(1.9875691500e-4f);
+  p = p * r + splat(1.3981999507e-3f);
+  p = p * r + splat(8.3334519073e-3f);
+  p = p * r + splat(4.1665795894e-2f);
+  p = p * r + splat(1.6666665459e-1f);
+  p = p * r + splat(5.0000001201e-1f);
+  p = p * (r * r) + r + splat(1.0f);
+  i32x8 half = k >> 1;  // in two steps: 2^k itself may leave the range where the product does not
+  f32x8 y = p * (f32x8)((half + 127) << 23) * (f32x8)((k - half + 127) << 23);
+  y = (f32x8)((i32x8)y & ~under);
+  i32x8 inf = (i32x8)splat(INFINITY), nan = x != x;
+  y = (f32x8)((inf & over) | ((i32x8)y & ~over));
+  return (f32x8)(((i32x8)x & nan) | ((i32x8)y & ~nan));
+}
+INLINE float exp1(float x) { return exp8(splat(x))[0]; }
+
+// This thread's share of n items, in runs of `unit`.
+struct Share { int64_t begin, end; };
+INLINE Share share(int64_t n, int32_t tid, int32_t nt, int64_t unit = 1) {
+  int64_t units = (n + unit - 1) / unit, per = units / nt, rest = units % nt;
+  int64_t begin = per * tid + (tid < rest ? tid : rest), end = begin + per + (tid < rest);
+  begin *= unit;
+  end *= unit;
+  return Share{begin < n ? begin : n, end < n ? end : n};
+}

@@ -1,0 +1,46 @@
+// One number in, one out.
+//
+// binary<Op, T>  p: a, b, y           n: size
+// unary<Op, T>   p: x, y              n: size
+// rowwise_add<T> p: x, vector, y      n: rows, cols
+#pragma once
+#include "common.h"
+
+struct Add { INLINE f32x8 of(f32x8 a, f32x8 b) { return a + b; } };
+struct Mul { INLINE f32x8 of(f32x8 a, f32x8 b) { return a * b; } };
+struct SiLU { INLINE f32x8 of(f32x8 x) { return x / (splat(1.0f) + exp8(-x)); } };
+
+// The last few numbers go through a full vector, so they get the same bits wherever a run ends.
+template <class T> INLINE f32x8 load_part(const T* p, int64_t n) {
+  f32x8 v = splat(0.0f);
+  for (int64_t i = 0; i < n; i++) v[i] = load(p + i);
+  return v;
+}
+template <class T> INLINE void store_part(T* p, f32x8 v, int64_t n) { for (int64_t i = 0; i < n; i++) store(p + i, v[i]); }
+
+template <class Op, class T> INLINE void binary_run(const T* a, const T* b, T* y, int64_t n) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) store8(y + i, Op::of(load8(a + i), load8(b + i)));
+  if (i < n) store_part(y + i, Op::of(load_part(a + i, n - i), load_part(b + i, n - i)), n - i);
+}
+
+template <class Op, class T> void binary(const iron_args* g, int32_t tid, int32_t nt) {
+  Share s = share(g->n[0], tid, nt, 64);
+  binary_run<Op, T>((const T*)g->p[0] + s.begin, (const T*)g->p[1] + s.begin, (T*)g->p[2] + s.begin, s.end - s.begin);
+}
+
+template <class Op, class T> void unary(const iron_args* g, int32_t tid, int32_t nt) {
+  Share s = share(g->n[0], tid, nt, 64);
+  const T* x = (const T*)g->p[0] + s.begin;
+  T* y = (T*)g->p[1] + s.begin;
+  int64_t n = s.end - s.begin, i = 0;
+  for (; i + 8 <= n; i += 8) store8(y + i, Op::of(load8(x + i)));
+  if (i < n) store_part(y + i, Op::of(load_part(x + i, n - i)), n - i);
+}
+
+template <class T> void rowwise_add(const iron_args* g, int32_t tid, int32_t nt) {
+  int64_t cols = g->n[1];
+  Share s = share(g->n[0], tid, nt);
+  for (int64_t r = s.begin; r < s.end; r++)
+    binary_run<Add, T>((const T*)g->p[0] + r * cols, (const T*)g->p[1], (T*)g->p[2] + r * cols, cols);
+}

@@ -1,0 +1,233 @@
+// The run loop and its thread pool. Exported: iron_pool_create, iron_pool_free, iron_call, iron_loop.
+//
+// A step is published to the workers by advancing `turn`; they and the caller run it, and the caller goes on
+// when `busy` is back to zero. Whoever waits spins for a few microseconds and then sleeps, so a process that
+// takes a core away costs a wake-up and not a time slice.
+#include "iron_host.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+static inline void relax() { _mm_pause(); }
+#else
+static inline void relax() {}
+#endif
+
+typedef int32_t (*iron_callback)(int64_t);
+
+namespace {
+
+const int64_t SPIN_NS = 30000;
+
+int64_t now() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+// A counter one side waits on and the other changes.
+struct Gate {
+  int32_t value, sleepers;
+  pthread_mutex_t mutex;
+  pthread_cond_t cond;
+
+  void init() {
+    value = sleepers = 0;
+    pthread_mutex_init(&mutex, NULL);
+    pthread_cond_init(&cond, NULL);
+  }
+  int32_t get() { return __atomic_load_n(&value, __ATOMIC_SEQ_CST); }
+  void wake() {
+    if (__atomic_load_n(&sleepers, __ATOMIC_SEQ_CST)) {
+      pthread_mutex_lock(&mutex);
+      pthread_cond_broadcast(&cond);
+      pthread_mutex_unlock(&mutex);
+    }
+  }
+  void add(int32_t by) {
+    __atomic_add_fetch(&value, by, __ATOMIC_SEQ_CST);
+    wake();
+  }
+  // Until `value` is (equal) or is no longer (!equal) `want`.
+  void wait(int32_t want, bool equal) {
+    int64_t until = 0;
+    for (int64_t i = 0;; i++) {
+      if ((get() == want) == equal) return;
+      relax();
+      if ((i & 63) == 63) {
+        int64_t t = now();
+        if (!until) until = t + SPIN_NS;
+        else if (t > until) break;
+      }
+    }
+    pthread_mutex_lock(&mutex);
+    __atomic_add_fetch(&sleepers, 1, __ATOMIC_SEQ_CST);
+    while ((get() == want) != equal) pthread_cond_wait(&cond, &mutex);
+    __atomic_sub_fetch(&sleepers, 1, __ATOMIC_SEQ_CST);
+    pthread_mutex_unlock(&mutex);
+  }
+};
+
+struct Pool;
+struct Worker {
+  Pool* pool;
+  int32_t tid;
+  pthread_t thread;
+};
+
+struct Pool {
+  int32_t threads;
+  Gate turn, busy;
+  const iron_step* step;
+  int32_t active;  // threads that work on the step; -1: leave
+  void* shared;
+  int64_t shared_bytes, scratch_bytes;
+  char* scratch;
+  Worker* workers;
+
+  void work(const iron_step* s, int32_t tid) {
+    iron_args args = s->args;
+    args.scratch = scratch + tid * scratch_bytes;
+    args.shared = shared;
+    s->kernel(&args, tid, active);
+  }
+};
+
+void* serve(void* item) {
+  Worker* me = (Worker*)item;
+  Pool* pool = me->pool;
+  int32_t seen = 0;
+  for (;;) {
+    pool->turn.wait(seen, false);
+    seen++;
+    int32_t active = pool->active;
+    if (active < 0) return NULL;
+    if (me->tid < active) pool->work(pool->step, me->tid);
+    pool->busy.add(-1);
+  }
+}
+
+void* aligned(int64_t bytes) {
+  void* p = NULL;
+  return posix_memalign(&p, 64, bytes) ? NULL : p;
+}
+
+void publish(Pool* pool, const iron_step* step, int32_t active) {
+  pool->step = step;
+  pool->active = active;
+  __atomic_store_n(&pool->busy.value, pool->threads - 1, __ATOMIC_SEQ_CST);
+  pool->turn.add(1);
+}
+
+void reserve(Pool* pool, const iron_run* run) {
+  int64_t shared = pool->shared_bytes, scratch = pool->scratch_bytes;
+  for (int64_t i = 0; i < run->n_steps; i++) {
+    if (run->steps[i].shared_bytes > shared) shared = run->steps[i].shared_bytes;
+    if (run->steps[i].scratch_bytes > scratch) scratch = run->steps[i].scratch_bytes;
+  }
+  scratch = (scratch + 63) & ~63LL;
+  if (shared > pool->shared_bytes) {
+    free(pool->shared);
+    pool->shared = aligned(pool->shared_bytes = shared);
+  }
+  if (scratch > pool->scratch_bytes) {
+    free(pool->scratch);
+    pool->scratch_bytes = scratch;
+    pool->scratch = (char*)aligned(scratch * pool->threads);
+  }
+}
+
+int64_t at(const iron_affine* a, const int64_t* values) {
+  return ((values[a->value] * a->scale + a->bias) >> a->down) * a->mul + a->add;
+}
+
+int64_t affine_or_constant(const iron_affine* a, const iron_run* run) {
+  static const int64_t zero = 0;
+  return at(a, run->n_values ? run->values : &zero);
+}
+
+// Every step once; nonzero if a call-back stopped it.
+int32_t once(Pool* pool, iron_run* run, iron_callback callback) {
+  for (int64_t i = 0; i < run->n_steps; i++) {
+    iron_step* s = run->steps + i;
+    if (!s->kernel) {
+      if (callback && callback(i)) return 1;
+      continue;
+    }
+    for (int64_t b = s->first_binding; b < s->first_binding + s->n_bindings; b++) {
+      const iron_binding* w = run->bindings + b;
+      int64_t v = affine_or_constant(&w->affine, run) * w->unit;
+      if (w->slot < IRON_MAX_P) s->args.p[w->slot] = (char*)s->base[w->slot] + v;
+      else s->args.n[w->slot - IRON_MAX_P] = v;
+    }
+    int32_t active = s->threads > 0 && s->threads < pool->threads ? (int32_t)s->threads : pool->threads;
+    if (active == 1) {
+      pool->active = 1;
+      pool->work(s, 0);
+    } else {
+      publish(pool, s, active);
+      pool->work(s, 0);
+      pool->busy.wait(0, true);
+    }
+  }
+  // All carried values are read before any is written: one may follow another.
+  int64_t next[64];
+  for (int64_t c = 0; c < run->n_carries && c < 64; c++) {
+    const iron_carry* w = run->carries + c;
+    next[c] = w->source ? *(const int32_t*)w->pointer : affine_or_constant(&w->affine, run);
+  }
+  for (int64_t c = 0; c < run->n_carries && c < 64; c++) run->values[run->carries[c].value] = next[c];
+  return 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+void* iron_pool_create(int32_t threads) {
+  Pool* pool = (Pool*)calloc(1, sizeof(Pool));
+  pool->threads = threads < 1 ? 1 : threads;
+  pool->turn.init();
+  pool->busy.init();
+  pool->workers = (Worker*)calloc(pool->threads, sizeof(Worker));
+  for (int32_t t = 1; t < pool->threads; t++) {
+    pool->workers[t].pool = pool;
+    pool->workers[t].tid = t;
+    pthread_create(&pool->workers[t].thread, NULL, serve, pool->workers + t);
+  }
+  return pool;
+}
+
+void iron_pool_free(void* handle) {
+  Pool* pool = (Pool*)handle;
+  if (pool->threads > 1) {
+    publish(pool, NULL, -1);
+    for (int32_t t = 1; t < pool->threads; t++) pthread_join(pool->workers[t].thread, NULL);
+  }
+  free(pool->workers);
+  free(pool->shared);
+  free(pool->scratch);
+  free(pool);
+}
+
+int32_t iron_call(void* handle, iron_run* run, iron_callback callback) {
+  reserve((Pool*)handle, run);
+  return once((Pool*)handle, run, callback);
+}
+
+// Up to `steps` runs, each on the values the last one carried. `after(i)` follows run i on this thread; nonzero
+// stops. Returns the runs made.
+int64_t iron_loop(void* handle, iron_run* run, int64_t steps, iron_callback callback, iron_callback after) {
+  reserve((Pool*)handle, run);
+  for (int64_t i = 0; i < steps; i++) {
+    if (once((Pool*)handle, run, callback)) return i;
+    if (after && after(i)) return i + 1;
+  }
+  return steps;
+}
+}

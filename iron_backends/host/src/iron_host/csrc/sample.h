@@ -1,0 +1,58 @@
+// The next token from logits; see iron_ops_aie's Sample for the rule.
+//
+// sample<T>  p: logits, draws (moved to the row), tokens (moved to the place), token    n: vocabulary, k_max
+#pragma once
+#include "common.h"
+
+template <class T> INLINE int64_t greedy(const T* x, int64_t n) {
+  f32x8 best = splat(-INFINITY);
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    f32x8 v = load8(x + i);
+    i32x8 up = v > best;
+    best = (f32x8)(((i32x8)v & up) | ((i32x8)best & ~up));
+  }
+  float top = max8(best);
+  for (; i < n; i++) { float v = load(x + i); top = v > top ? v : top; }
+  for (i = 0; i < n; i++)
+    if (load(x + i) == top) return i;
+  return 0;
+}
+
+template <class T> INLINE int64_t drawn(const T* x, int64_t n, const int32_t* words, int64_t k_max, double* top, int32_t* ids) {
+  float t;
+  memcpy(&t, words, 4);
+  int64_t k = words[1] < 1 ? 1 : words[1] > k_max ? k_max : words[1], held = 0;
+  if (k > n) k = n;
+  for (int64_t i = 0; i < n; i++) {  // the k largest, largest first, the lowest id first among equals
+    double v = load(x + i);
+    if (held == k && !(v > top[k - 1])) continue;
+    int64_t at = held < k ? held++ : k - 1;
+    while (at > 0 && v > top[at - 1]) { top[at] = top[at - 1]; ids[at] = ids[at - 1]; at--; }
+    top[at] = v;
+    ids[at] = (int32_t)i;
+  }
+  double first = top[0], total = 0, running = 0;
+  for (int64_t i = 0; i < held; i++) total += top[i] = exp((top[i] - first) / (double)t);
+  uint64_t bits = (uint64_t)(uint32_t)words[3] << 32 | (uint32_t)words[2];
+  double target = (double)bits * 0x1p-53 * total;
+  for (int64_t i = 0; i < held; i++) {
+    running += top[i];
+    if (running > target) return ids[i];
+  }
+  return ids[held - 1];
+}
+
+template <class T> void sample(const iron_args* g, int32_t tid, int32_t nt) {
+  if (tid) return;
+  const int32_t* words = (const int32_t*)g->p[1];
+  float t;
+  memcpy(&t, words, 4);
+  const T* x = (const T*)g->p[0];
+  int64_t n = g->n[0], k = g->n[1] < n ? g->n[1] : n;
+  // scratch: k_max doubles, then k_max ids
+  double* top = (double*)g->scratch;
+  int64_t token = t > 0 ? drawn(x, n, words, k, top, (int32_t*)(top + k)) : greedy(x, n);
+  *(int32_t*)g->p[2] = (int32_t)token;
+  *(int32_t*)g->p[3] = (int32_t)token;
+}
