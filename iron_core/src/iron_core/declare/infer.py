@@ -91,7 +91,8 @@ def _bind_shape(
         dims = dims[1:]
     if len(shape) != len(dims):
         want = ", ".join(_dim_name(d) for d in dims)
-        raise ShapeError(f"{cls.__name__}: {operand.name} is ({want}), {len(dims)} dimensions; got {shape}.")
+        ranks = f"{len(dims) - 1} or {len(dims)}" if dims and isinstance(dims[0], OptionalDim) else len(dims)
+        raise ShapeError(f"{cls.__name__}: {operand.name} is ({want}), {ranks} dimensions; got {shape}.")
     for dim, n in zip(dims, shape, strict=True):
         field = dim.field if isinstance(dim, OptionalDim) else dim
         if isinstance(field, Field):

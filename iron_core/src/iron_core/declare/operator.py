@@ -226,7 +226,7 @@ class Operator(metaclass=OperatorMeta):
         """Refuse, with `Unresolvable`, extents that do not fit the resolved tunables."""
 
     def resolve(self, dev: Any) -> Any:
-        """A copy (`self.evolve(...)`) with tunables filled from the device and the extents; `Auto` defaults fill the rest."""
+        """A copy (`self.evolve(...)`) with tunables filled from device and extents; `Auto` defaults fill the rest."""
         return self.evolve()
 
     def reference(self, *inputs: Any, **scratchpads: int) -> Any:

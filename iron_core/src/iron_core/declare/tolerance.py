@@ -37,7 +37,8 @@ class Deviation:
 
 def ulp(values: Any, dtype: np.dtype) -> np.ndarray:
     """Spacing of `dtype` at |values|, float64."""
-    exponent = np.frexp(np.abs(np.asarray(values, np.float64)))[1] - 1
+    values = np.asarray(values, np.float64)
+    exponent = np.where(values == 0, _TINY[dtype], np.frexp(values)[1] - 1)  # frexp gives zero the exponent of 0.5
     return np.ldexp(1.0, np.maximum(exponent, _TINY[dtype]) - _MANTISSA[dtype])
 
 

@@ -1,0 +1,141 @@
+"""Testing: where an operator is checked and the numbers it is given, so that one test serves every backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import iron_core as iron
+from iron_core.errors import DeclarationError
+
+RNG = np.random.default_rng
+
+
+class Mixed(iron.Operator):
+    n: int = iron.Param()
+    gated: bool = iron.Param(default=False)
+    T: Any = iron.DType()
+    W: Any = iron.DType(default=iron.Q8_0, blocks=True)
+    x = iron.In(n, 64, dtype=T)
+    both = iron.In(n, dtype=T)
+    plain = iron.In(n, dtype=T)
+    w = iron.In(n, 64, dtype=W)
+    gate = iron.In(n, dtype=T, when=gated)
+    ids = iron.In(n, dtype=np.int32)
+    table = iron.In(n, dtype=np.int32)
+    state = iron.InOut(n, dtype=np.float32)
+    y = iron.Out(n, dtype=T)
+
+    test = iron.Testing(
+        iron.Case(n=64),
+        dict(n=3, T=np.float32, W=iron.Q4_1),
+        lambda cls: [iron.Case(n=2, gated=True, extensive=True), dict(n=7)],
+        draw=dict(normal=("x",), centered=("both",), table=lambda op, rng: np.arange(op.n)),
+    )
+
+
+def test_cases_are_cases_dicts_or_what_a_callable_gives():
+    """All become Case objects whose fields construct the operator."""
+    cases = list(Mixed.test.cases(Mixed))
+    assert [c.fields["n"] for c in cases] == [64, 3, 2, 7]
+    assert [c.id for c in cases] == ["n64", "n3-Tfloat32-Wq4_1", "n2-gated1", "n7"]
+    assert [c.extensive for c in cases] == [False, False, True, False]
+    assert Mixed(**cases[1].fields).W is iron.Q4_1
+
+
+@pytest.mark.parametrize("case", list(Mixed.test.cases(Mixed)), ids=lambda c: c.id)
+def test_every_present_input_is_drawn_in_its_shape_and_format(case):
+    """Dense operands as arrays of their dtype, block formats as PackedArrays, absent operands not at all."""
+    op = Mixed(**case.fields)
+    drawn = op.test.draw(op, RNG(0))
+    assert list(drawn) == [o.name for o in op.inputs if o.present(op)]
+    for name, array in drawn.items():
+        assert tuple(array.shape) == op.shape(name)
+        if name == "w":
+            assert array.format == op.W
+        else:
+            assert array.dtype == op.format(name).dtype
+
+
+def test_rules_of_drawing():
+    """Normal, both signs, uniform in [0, 1), small integers, or as given."""
+    op = Mixed(n=64, T=np.float32)
+    drawn = op.test.draw(op, RNG(1))
+    assert abs(drawn["x"].std() - 1) < 0.05
+    assert drawn["both"].min() < -1 and drawn["both"].max() > 1
+    assert 0 <= drawn["plain"].min() and drawn["plain"].max() < 1
+    assert drawn["table"].tolist() == list(range(64))
+    assert set(drawn["ids"]) <= set(range(8))
+
+
+def test_drawing_is_reproducible():
+    """The same seed draws the same numbers."""
+    op = Mixed(n=16)
+    one, other = (op.test.draw(op, RNG(5)) for _ in range(2))
+    assert np.array_equal(one.pop("w").data, other.pop("w").data)
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_a_rule_for_no_operand_is_refused():
+    """A misspelt name would silently draw something else."""
+
+    class Typo(iron.UnaryElementwise):
+        test = iron.Testing(iron.Case(size=4), draw=dict(centered=("z",)))
+
+    op = Typo(size=4)
+    with pytest.raises(DeclarationError, match="draws z, which is none of its operands"):
+        op.test.draw(op, RNG(0))
+
+
+def test_a_sweep_covers_lengths_and_marks_one_to_time():
+    """The elementwise sweep, flat or in rows; its keywords go to every case."""
+    flat, rows = list(iron.Sweep(T=np.float32).cases()), list(iron.Sweep(rows=True).cases())
+    assert [c.bench for c in flat] == [False] * (len(flat) - 1) + [True]
+    assert all(c.fields["T"] is np.float32 for c in flat)
+    assert all(set(c.fields) == {"rows", "cols"} for c in rows)
+
+
+# -- what most operators derive from -----------------------------------------------------------------
+
+
+class SquaredReLU(iron.UnaryElementwise):
+    """max(x, 0)^2."""
+
+    def reference(self, x):
+        y = np.maximum(x.astype(np.float32), 0)
+        return y * y
+
+
+class Larger(iron.BinaryElementwise):
+    def reference(self, a, b):
+        return np.maximum(a, b)
+
+
+class Centre(iron.Rowwise):
+    def reference(self, x):
+        x = x.astype(np.float64)
+        return x - x.mean(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("cls", [SquaredReLU, Larger, Centre])
+def test_a_base_class_brings_operands_extent_and_cases(cls):
+    """A subclass adds its reference; everything else, cases and draw included, is the base's."""
+    assert list(cls.extents) == ["valid"]
+    for case in cls.test.cases(cls):
+        if case.bench:
+            continue
+        op = cls(**case.fields)
+        inputs = list(op.test.draw(op, RNG(0)).values())
+        exact = op.reference(*inputs)
+        assert exact.shape == op.y.shape
+        assert op.check(exact.astype(op.y.dtype), exact, *inputs).compared == op.y.size
+
+
+def test_elementwise_is_flat_and_rowwise_is_not():
+    """Any tensor is a run of elements; rows keep their length."""
+    f32 = iron.Dense(np.float32)
+    assert SquaredReLU.infer({"x": ((2, 3, 4), f32)}, {})["size"] == 24
+    assert Centre.infer({"x": ((6, 4), f32)}, {})["cols"] == 4
+    assert SquaredReLU.elementwise and Larger.elementwise and Centre.rowwise

@@ -1,0 +1,91 @@
+"""Formats: dense dtypes and blocks of integers that share a scale."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import iron_core as iron
+from iron_core.declare.formats import BLOCK_FORMATS, DTYPES, as_dtype, as_format, format_of
+from iron_core.errors import FormatError
+
+BLOCKS = list(BLOCK_FORMATS.values())
+#: A layout of our own: signed 4-bit integers in pairs, float32 scales.
+PAIRS = iron.BlockQuant("pairs4", bits=4, group=16, scale=np.float32, zero=8, order="pairs")
+
+
+@pytest.mark.parametrize(("format", "size"), [(iron.Q4_0, 18), (iron.Q4_1, 20), (iron.Q8_0, 34)])
+def test_block_sizes_are_ggufs(format, size):
+    """32 numbers in 18, 20 and 34 bytes."""
+    assert format.block_bytes == size and format.group == 32
+    assert format.nbytes((3, 64)) == 6 * size
+
+
+def test_q4_blocks_hold_halves():
+    """Byte i has element i in its low nibble and i + 16 in its high one; zero point 8."""
+    block = np.zeros(18, np.uint8)
+    block[:2] = np.array([0.5], np.float16).view(np.uint8)
+    block[2:] = np.arange(16) | (15 - np.arange(16)) << 4
+    want = 0.5 * (np.concatenate([np.arange(16), 15 - np.arange(16)]) - 8)
+    assert iron.Q4_0.dequantize(block, 32).tolist() == want.tolist()
+
+
+def test_q4_1_adds_its_minimum_and_q8_0_is_signed():
+    """Scale then minimum; int8 as two's complement."""
+    block = np.zeros(20, np.uint8)
+    block[:4] = np.array([2.0, -3.0], np.float16).view(np.uint8)
+    block[4:] = 0x51
+    assert set(iron.Q4_1.dequantize(block, 32)) == {2.0 * 1 - 3, 2.0 * 5 - 3}
+    block = np.zeros(34, np.uint8)
+    block[:2] = np.array([1.0], np.float16).view(np.uint8)
+    block[2:] = np.arange(-16, 16).astype(np.int8).view(np.uint8)
+    assert iron.Q8_0.dequantize(block, 32).tolist() == list(range(-16, 16))
+
+
+@pytest.mark.parametrize("format", [*BLOCKS, PAIRS], ids=str)
+def test_quantising_stays_within_a_step(format):
+    """A rounded row is within one step of its numbers; whole blocks keep their place."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((5, 96)).astype(np.float32)
+    packed = format.quantize(values)
+    blocks = values.reshape(5, -1, format.group)
+    span, levels = (np.ptp(blocks, -1).max(), 15) if format.minimum else (2 * np.abs(blocks).max(), 2**format.bits - 2)
+    step = span / levels
+    assert np.abs(packed.dequantize() - values).max() <= step * 1.01
+    assert np.array_equal(packed[2:4].dequantize(), packed.dequantize()[2:4])
+    assert np.array_equal(packed.reshape(5, 1, 96).dequantize()[:, 0], packed.dequantize())
+
+
+@pytest.mark.parametrize("format", BLOCKS, ids=str)
+def test_gguf_reads_the_same_numbers(format):
+    """The gguf package dequantises our blocks alike, and quantises to the same bytes."""
+    gguf = pytest.importorskip("gguf", reason="the gguf package is this test's oracle")
+    kind = {"q4_0": gguf.GGMLQuantizationType.Q4_0, "q4_1": gguf.GGMLQuantizationType.Q4_1, "q8_0": gguf.GGMLQuantizationType.Q8_0}
+    values = np.random.default_rng(1).standard_normal((4, 128)).astype(np.float32)
+    packed = format.quantize(values)
+    theirs = gguf.quants.quantize(values, kind[format.name])
+    assert np.array_equal(gguf.quants.dequantize(packed.data, kind[format.name]), packed.dequantize())
+    assert np.mean(theirs != packed.data) == 0
+
+
+@pytest.mark.parametrize("format", BLOCKS, ids=str)
+def test_a_row_is_whole_blocks(format):
+    """The error says the nearest lengths that are."""
+    with pytest.raises(FormatError, match="Nearest: 64, 96"):
+        format.row_bytes(65)
+    with pytest.raises(FormatError, match="bytes"):
+        iron.PackedArray(np.zeros(3, np.uint8), (1, 32), format)
+    with pytest.raises(FormatError, match="keeps the blocked axis"):
+        format.quantize(np.ones((2, 64), np.float32)).reshape(4, 32)
+
+
+def test_dtypes_by_name_type_or_dtype():
+    """Every dtype Iron carries, and the list of them where one is not."""
+    for name, dtype in DTYPES.items():
+        assert as_dtype(name) == as_dtype(dtype) == as_dtype(dtype.type) == dtype
+        assert as_format(dtype).name == str(as_format(name)) == name
+        assert format_of(np.zeros(1, dtype)) == iron.Dense(dtype)
+    with pytest.raises(FormatError, match="Legal: bfloat16, float32"):
+        as_dtype(np.float64)
+    with pytest.raises(FormatError, match="not a dtype"):
+        as_dtype("bf17")

@@ -1,0 +1,44 @@
+"""`import iron_core` is cheap: names load on first use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import iron_core as iron
+
+
+def _fresh(code: str) -> set[str]:
+    done = subprocess.run([sys.executable, "-c", code + "\nimport sys; print(*sys.modules)"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_importing_iron_core_loads_nothing_else():
+    """No pack, no backend, no numpy, no attrs: in a fresh interpreter only the package itself."""
+    loaded = _fresh("import iron_core")
+    assert {m for m in loaded if m.startswith("iron")} <= {"iron_core"} | {m for m in loaded if m.startswith("iron_dev")}
+    assert not loaded & {"numpy", "attrs", "attr", "pluggy"}
+
+
+def test_declaring_an_operator_loads_no_graph_and_no_backend():
+    """The vocabulary stands by itself."""
+    loaded = _fresh("import iron_core as iron\nclass Op(iron.UnaryElementwise): pass\nOp(size=4).contract_key")
+    ours = {m.split(".")[1] for m in loaded if m.startswith("iron_core.")}
+    assert ours == {"bases", "declare", "errors"}
+    assert not {m for m in loaded if m.startswith(("iron_ops", "iron_host", "iron_lm"))}
+
+
+@pytest.mark.parametrize("name", iron.__all__)
+def test_every_name_loads(name):
+    """What `dir()` lists is there."""
+    assert name in dir(iron)
+    assert getattr(iron, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    """As for any module."""
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        iron.Nothing  # noqa: B018

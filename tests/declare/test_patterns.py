@@ -1,0 +1,51 @@
+"""Access patterns: which elements of a flat buffer, in which order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import iron_core as iron
+from iron_core.errors import ShapeError
+
+patterns = st.integers(1, 4).flatmap(
+    lambda rank: st.builds(
+        iron.Pattern,
+        st.integers(0, 20),
+        st.tuples(*[st.integers(1, 4)] * rank),
+        st.tuples(*[st.integers(-6, 12)] * rank),
+    )
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(patterns)
+def test_a_view_walks_offset_plus_strided_indices(pattern):
+    """The numpy view is the definition, element by element; a pattern leaving the buffer is refused."""
+    flat = np.arange(64)
+    walked = [pattern.offset + sum(i * s for i, s in zip(at, pattern.strides, strict=True)) for at in np.ndindex(*pattern.sizes)]
+    assert pattern.span == (min(walked), max(walked) + 1) and pattern.size == len(walked)
+    if min(walked) < 0 or max(walked) >= flat.size:
+        with pytest.raises(ShapeError, match="touches elements"):
+            pattern.view(flat)
+    else:
+        assert pattern.view(flat).reshape(-1).tolist() == walked
+    assert not pattern.contiguous or walked == list(range(walked[0], walked[0] + len(walked)))
+
+
+def test_writing_a_view_writes_the_buffer():
+    """Views are not copies."""
+    flat = np.zeros(12)
+    iron.Pattern(1, (3,), (4,)).view(flat)[...] = 1
+    assert flat.nonzero()[0].tolist() == [1, 5, 9]
+
+
+def test_whole_cut_and_shifted():
+    """Row-major over a region, fewer along one axis, the same further on."""
+    pattern = iron.Pattern.whole((3, 4), offset=2)
+    assert pattern.strides == (4, 1) and pattern.contiguous and pattern.span == (2, 14)
+    assert pattern.cut(0, 2).size == 8 and pattern.shifted(5).offset == 7
+    assert not iron.Pattern(0, (4, 3), (1, 4)).contiguous
+    assert str(pattern) == "2+3x4:4,1"

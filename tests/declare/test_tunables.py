@@ -1,0 +1,319 @@
+"""Tunables: who decides them, what a tuner may try, and profiles as data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import iron_core as iron
+from iron_core.declare.profile import active_profile
+from iron_core.errors import CallError, DeclarationError, ParamError, Unresolvable
+
+NPU1 = iron.devices.device("npu1")
+NPU2 = iron.devices.device("npu2")
+
+
+class Tiled(iron.Operator):
+    """An array operator as a test has it: columns by device, a tile that divides the rows, a named placement."""
+
+    M: int = iron.Param()
+    K: int = iron.Param(default=64)
+    T: Any = iron.DType()
+    columns: int = iron.Auto()
+    tile: int = iron.Auto(domain=iron.Divisors(of=lambda op, dev: op.M // op.columns, step=2, cap=64))
+    depth: int = iron.Auto(2, domain=iron.Choices((1, 2, 4)))
+    split: bool = iron.Param(default=False)
+    lanes: int = iron.Auto(1, domain=iron.Width(when="split"))
+    placement: str = iron.Auto(
+        "near", domain=iron.Placement({"near": iron.Pins(), "far": iron.Pins(shims=iron.Level.FREE)})
+    )
+    bytes: int = iron.Auto(derived=True)
+    x = iron.In(M, K, dtype=T, tile=(tile, K), per=columns)
+    y = iron.Out(M, dtype=T, tile=tile, per=columns, finish=True)
+
+    def resolve(self, dev):
+        columns = self.columns or min(dev.columns, self.M)
+        tile = self.tile or min(16, self.M // columns)
+        return self.evolve(columns=columns, tile=tile, bytes=tile * 2)
+
+    def compatible(self):
+        if self.M % (self.columns * self.tile):
+            raise Unresolvable(f"Tiled: tile={self.tile} x columns={self.columns} does not divide M={self.M}.")
+
+
+def test_resolve_fills_what_is_open_from_the_device():
+    """The same operator is another array on another device; the operator itself stays open."""
+    op = Tiled(M=512)
+    assert op.columns is None
+    assert (op.resolved(NPU1).columns, op.resolved(NPU2).columns) == (4, 8)
+    assert op.resolved(NPU2).bytes == 32
+    assert op.columns is None
+
+
+def test_precedence_is_call_then_profile_then_resolve_then_default():
+    """Each source fills only what the ones before it left open."""
+    profile = iron.Profile()
+    profile.add(Tiled, M=512, tile=32, depth=4)
+    assert Tiled(M=512).resolved(NPU2).tile == 16
+    assert Tiled(M=512).resolved(NPU2).depth == 2
+    with profile:
+        assert Tiled(M=512).resolved(NPU2).tile == 32
+        assert Tiled(M=512).resolved(NPU2).depth == 4
+        assert Tiled(M=512, tile=8).resolved(NPU2).tile == 8
+        assert Tiled(M=256).resolved(NPU2).tile == 16
+    assert active_profile() is None
+
+
+def test_a_given_tunable_that_cannot_hold_is_refused_at_once():
+    """With every tunable known, compatible() runs at construction; else when resolved."""
+    with pytest.raises(Unresolvable, match="does not divide M=100"):
+        Tiled(M=100, tile=32).resolved(NPU1)
+
+
+def test_a_tunable_nobody_fills_is_named():
+    """Neither call, profile, resolve() nor default: the error names it."""
+
+    class Open(iron.Operator):
+        n: int = iron.Param()
+        tile: int = iron.Auto()
+        x = iron.In(n)
+
+    with pytest.raises(Unresolvable, match="no value for tile on npu1"):
+        Open(n=4).resolved(NPU1)
+
+
+def test_resolve_returns_a_copy_and_respects_what_is_given():
+    """Returning self, or changing a given tunable, is a mistake of the class."""
+
+    class Itself(iron.Operator):
+        n: int = iron.Param()
+        tile: int = iron.Auto()
+        x = iron.In(n)
+
+        def resolve(self, dev):
+            return self
+
+    class Overrules(Itself):
+        other: int = iron.Auto()
+
+        def resolve(self, dev):
+            return self.evolve(tile=1, other=1)
+
+    with pytest.raises(DeclarationError, match="return a copy"):
+        Itself(n=4).resolved(NPU1)
+    with pytest.raises(DeclarationError, match="changed tile"):
+        Overrules(n=4, tile=2).resolved(NPU1)
+
+
+def test_a_derived_tunable_is_never_given():
+    """Not by a call, not by a profile, not by the tuner."""
+    with pytest.raises(CallError, match="always derived"):
+        Tiled(M=512, bytes=4)
+    with pytest.raises(CallError, match="always derived"):
+        iron.Profile().add(Tiled, M=512, bytes=4)
+    with pytest.raises(CallError, match="no tunable bytes"):
+        Tiled(M=512).with_tunables(bytes=4)
+
+
+def test_domains_hold_the_resolved_value():
+    """Every open tunable's own value is among those to try; per= makes a Width; when= hides a domain."""
+    op = Tiled(M=512).resolved(NPU2)
+    found = op.domains(NPU2)
+    assert found == {
+        "columns": (8, 4, 2, 1),
+        "tile": (64, 32, 16, 8, 4, 2),
+        "depth": (1, 2, 4),
+        "placement": ("near", "far"),
+    }
+    assert all(getattr(op, name) in values for name, values in found.items())
+    assert Tiled(M=512, split=True, depth=3).resolved(NPU2).domains(NPU2)["lanes"] == (8, 4, 2, 1)
+
+
+def test_a_value_outside_the_ladder_joins_it():
+    """A width that is no power of two, a choice that is not among the options."""
+
+    class Odd(iron.Operator):
+        n: int = iron.Param()
+        width: int = iron.Auto(3, domain=iron.Width())
+        depth: int = iron.Auto(3, domain=iron.Choices((1, 2)))
+        x = iron.In(n)
+
+    found = Odd(n=1).resolved(NPU1).domains(NPU1)
+    assert found == {"width": (4, 3, 2, 1), "depth": (3, 1, 2)}
+
+
+def test_held_tunables_are_not_searched():
+    """What a call or a profile gives explicitly is held."""
+    profile = iron.Profile()
+    profile.add(Tiled, depth=4)
+    with profile:
+        op = Tiled(M=512, tile=8).resolved(NPU2)
+    assert op.pinned == {"tile", "depth"}
+    assert set(op.domains(NPU2)) == {"columns", "placement"}
+
+
+def test_domains_are_asked_of_a_resolved_operator():
+    """An open tunable has no value to start from."""
+    with pytest.raises(CallError, match="ask a resolved operator"):
+        Tiled(M=512).domains(NPU2)
+
+
+def test_divisors_span_and_cap():
+    """Doubling stays a divisor and under the cap; `span` limits the octaves each way."""
+
+    class Spanned(iron.Operator):
+        n: int = iron.Param()
+        tile: int = iron.Auto(16, domain=iron.Divisors(of=lambda op: op.n, step=4, span=1))
+        x = iron.In(n)
+
+    assert Spanned(n=96).resolved(NPU1).domains(NPU1)["tile"] == (32, 16, 8)
+
+
+def test_an_unknown_placement_is_refused():
+    """The error lists the declared names."""
+    with pytest.raises(Unresolvable, match="Legal: near, far"):
+        Tiled(M=512, placement="here").resolved(NPU2)
+
+
+def test_with_tunables_gives_an_unresolved_copy():
+    """What a tuner builds its candidates with."""
+    op = Tiled(M=512)
+    twin = op.with_tunables(tile=8)
+    assert (twin.tile, twin.columns, op.tile) == (8, None, None)
+    assert "tile" in twin.pinned and not op.pinned
+
+
+# -- profiles ----------------------------------------------------------------------------------------
+
+
+def test_the_most_specific_entry_wins_per_tunable():
+    """Each open tunable takes the entry that matches most params."""
+    profile = iron.Profile()
+    profile.add(Tiled, tile=8, depth=1)
+    profile.add(Tiled, M=512, tile=16)
+    profile.add(Tiled, M=512, T="float32", tile=32)
+    with profile:
+        assert (Tiled(M=512, T=np.float32).tile, Tiled(M=512, T=np.float32).depth) == (32, 1)
+        assert Tiled(M=512).tile == 16
+        assert Tiled(M=64).tile == 8
+
+
+def test_plain_defaults_match_and_computed_ones_do_not():
+    """An entry may name a param the call left at its default."""
+    profile = iron.Profile()
+    profile.add(Tiled, K=64, depth=4)
+    with profile:
+        assert Tiled(M=512).depth == 4
+        assert Tiled(M=512, K=32).depth is None
+
+
+def test_equal_matches_that_disagree_are_refused():
+    """Two entries of equal specificity are fine until they give different values."""
+    profile = iron.Profile()
+    profile.add(Tiled, M=512, tile=8)
+    profile.add(Tiled, K=64, tile=8)
+    with profile:
+        assert Tiled(M=512).tile == 8
+    profile.add(Tiled, T="bfloat16", tile=16)
+    with profile, pytest.raises(ParamError, match="ambiguous"):
+        Tiled(M=512)
+
+
+def test_a_subclass_takes_its_bases_entries_and_a_namesake_does_not():
+    """Entries belong to a class, not to a name: two packs may each have a GEMM."""
+
+    class Narrow(Tiled):
+        pass
+
+    namesake = type(iron.Operator)("Tiled", (iron.Operator,), {"M": iron.Param(), "tile": iron.Auto()})
+    profile = iron.Profile()
+    profile.add(Tiled, tile=8)
+    with profile:
+        assert Narrow(M=512).tile == 8
+        assert namesake(M=512).tile is None
+
+
+def test_profiles_nest():
+    """The innermost one counts, and leaving it restores the outer one."""
+    outer, inner = iron.Profile(), iron.Profile()
+    outer.add(Tiled, tile=8)
+    inner.add(Tiled, tile=16)
+    with outer:
+        with inner:
+            assert Tiled(M=512).tile == 16
+        assert Tiled(M=512).tile == 8
+
+
+@pytest.mark.parametrize(("fields", "says"), [(dict(m=1, tile=2), "no field m"), (dict(M=1), "gives no tunable")])
+def test_an_entry_is_checked_when_added(fields, says):
+    """Unknown fields and entries that give nothing are refused."""
+    with pytest.raises(CallError, match=says):
+        iron.Profile().add(Tiled, **fields)
+
+
+def test_a_profile_is_one_json_line_an_entry(tmp_path):
+    """Saved and loaded it gives the same tunables; dtypes are stored by name."""
+    profile = iron.Profile()
+    profile.add(Tiled, M=512, T=np.float32, tile=32)
+    profile.add(Tiled, depth=4)
+    profile.save(tmp_path / "npu2.json")
+    assert len((tmp_path / "npu2.json").read_text().splitlines()) == 2 + len(profile)
+    again = iron.Profile.load(tmp_path / "npu2.json", operators=lambda name: Tiled)
+    assert [(e.match, e.give) for e in again] == [(e.match, e.give) for e in profile]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"entries": [1]}', '{"entries": [{"tile": 1}]}'])
+def test_a_file_that_is_no_profile_says_what_one_is(tmp_path, text):
+    """One sentence with the path and the form."""
+    (tmp_path / "bad.json").write_text(text)
+    with pytest.raises(ParamError, match="bad.json is no profile"):
+        iron.Profile.load(tmp_path / "bad.json", operators=lambda name: Tiled)
+
+
+# -- identity ----------------------------------------------------------------------------------------
+
+
+def test_contract_key_covers_params_and_dtypes_only():
+    """Two tunings of one contract are one contract; another shape or dtype is another."""
+    key = Tiled(M=512).contract_key
+    assert key == Tiled(M=512, tile=8).contract_key
+    assert key != Tiled(M=256).contract_key
+    assert key != Tiled(M=512, T=np.float32).contract_key
+    assert "object at 0x" not in repr(key)
+
+
+def test_array_key_ignores_extents_and_design_key_does_not():
+    """One array serves every extent; a design is an array and one sequence."""
+    small, large = (Tiled(M=M, tile=16).resolved(NPU2) for M in (512, 1024))
+    assert small.array_key() == large.array_key()
+    assert small.design_key() != large.design_key()
+
+
+def test_array_tier_is_what_streams_are_made_of():
+    """Tiles, lanes and dtypes of streamed operands, and fields marked array=True."""
+    assert Tiled.array_tier == {"tile", "K", "columns", "T"}
+    npu1, npu2 = (Tiled(M=512).resolved(dev) for dev in (NPU1, NPU2))
+    assert npu1.array_key() != npu2.array_key()
+
+
+def test_calls_that_resolve_alike_share_a_build():
+    """Identity is taken after resolution, whoever gave the value."""
+    assert Tiled(M=512, tile=16).resolved(NPU2).design_key() == Tiled(M=512).resolved(NPU2).design_key()
+
+
+def test_labels_are_file_names():
+    """The class and the shown fields, floats and tuples without awkward characters."""
+
+    class Named(iron.Operator):
+        n: int = iron.Param()
+        eps: float = iron.Param(default=1e-5)
+        flag: bool = iron.Param(default=True)
+        steps: tuple = iron.Param(default=(1, 2))
+        hidden: int = iron.Param(default=9, repr=False)
+        at: object = iron.Param(default=iron.Pattern(1, (2, 3), (3, 1)))
+        T: object = iron.DType(default=np.float32)
+        x = iron.In(n, dtype=T)
+
+    assert Named(n=4).label == "Named_n4_eps1en05_flag1_steps1x2_ato1s2x3t3x1_Tfloat32"
