@@ -114,9 +114,18 @@ class _PerCallKind(_Member):
 
 
 class Scratchpad(_PerCallKind):
-    """A per-call integer patched in at call time."""
+    """A per-call integer patched in at call time.
+
+    As an operator's member: `within` is the operand it indexes (in elements) and `count` how many elements from there
+    are used; a call whose number leaves the operand is refused before it runs.
+    """
 
     kind = "scratchpad"
+
+    def __init__(self, dtype: Any = np.int32, *, within: Any = None, count: int = 1) -> None:
+        super().__init__(dtype)
+        self.within = within
+        self.count = count
 
 
 class Carried(_PerCallKind):

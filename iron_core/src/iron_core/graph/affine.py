@@ -33,7 +33,7 @@ class Affine:
     # Identity is data; `==` between per-call values would be a branch, so it is refused below.
     @property
     def key(self) -> tuple[Any, ...]:
-        return attrs.astuple(self)
+        return (self.value, self.scale, self.bias, self.down, self.mul, self.add)
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -104,6 +104,14 @@ class Affine:
             f"a per-call value is divided by {k}; it must divide the value's step and start, or be a power of two."
         )
 
+    def exactly(self, k: int) -> Affine | None:
+        """The quotient by `k` where it is whole whatever the value; else None."""
+        if self.linear:
+            whole = self.scale % k == 0 and self.bias % k == 0
+            return attrs.evolve(self, scale=self.scale // k, bias=self.bias // k) if whole else None
+        whole = self.mul % k == 0 and self.add % k == 0
+        return attrs.evolve(self, mul=self.mul // k, add=self.add // k) if whole else None
+
     def ceildiv(self, k: int) -> Affine | int:
         """The quotient by `k`, rounded up."""
         return (self + (k - 1)) // k
@@ -125,7 +133,14 @@ class Affine:
             "pass a different input shape, or compute with it."
         )
 
-    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __index__ = __int__ = __float__ = _branch  # type: ignore[assignment]
+    def _number(self, *_: Any) -> Any:
+        raise TraceError(
+            f"the per-call value `{self.value}` is used as a number, which it is not while tracing. An array is indexed by it as "
+            "iron.weight(array)[...]; a shape or a field cannot follow it."
+        )
+
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _branch  # type: ignore[assignment]
+    __index__ = __int__ = __float__ = _number
 
     def __repr__(self) -> str:
         text = self.value if self.scale == 1 else f"{self.scale}*{self.value}"

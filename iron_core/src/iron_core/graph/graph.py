@@ -15,7 +15,7 @@ from iron_core.graph.carry import Carry
 from iron_core.graph.handle import Handle
 from iron_core.graph.traced import CarryOut, PerCallValue, Region, Signature, TracedGraph
 from iron_core.graph.tracer import Tracer, current
-from iron_core.graph.weight import names
+from iron_core.graph.weight import State, Weight, is_array, names
 
 
 @attrs.frozen
@@ -118,7 +118,10 @@ class Graph:
         return tuple(key)
 
     def __call__(self, *tensors: Any, **values: Any) -> Any:
-        """Inside another body: trace into it. Outside: run, compiling with the defaults on first use."""
+        """Inside another body: trace into it. Outside: run, compiling with the defaults on first use.
+
+        Inside, tensors are handles, weights or states, and per-call values expressions of the caller's.
+        """
         if current() is not None:
             return self._inline(tensors, values)
         from iron_core.graph.compiled import default_compiled
@@ -128,16 +131,22 @@ class Graph:
     def _inline(self, tensors: tuple[Any, ...], values: dict[str, Any]) -> Any:
         tracer = current()
         assert tracer is not None
-        for key, path in names(self).items():
-            tracer.names.setdefault(key, f"{type(self).__name__}.{path}")
-        result = self.body(*tensors, **values)
+        name, body = type(self).__name__, type(self).parameters()
+        shapes_of(type(self), tensors)
+        known = [v.name for v in body.values]
+        if set(values) != set(known):
+            raise CallError(
+                f"{name} is called with {', '.join(values) or 'no values'}; its per-call values: {', '.join(known) or 'none'}."
+            )
+        tracer.adopt(self)
+        result = self.body(*(None if t is None else tracer.handle(t) for t in tensors), **values)
         if isinstance(result, Carry) or (isinstance(result, tuple) and any(isinstance(r, Carry) for r in result)):
-            raise TraceError(f"{type(self).__name__} returns iron.carry() and is called inside a graph; only the outermost graph carries.")
+            raise TraceError(f"{name} returns iron.carry() and is called inside a graph; only the outermost graph carries.")
         return result
 
     def trace(self, **shapes: Any) -> TracedGraph:
         """The steps of one version. Keywords give input shapes: `(dims)` is bfloat16, `((dims), dtype)` names another."""
-        body = self.parameters()
+        body = type(self).parameters()
         signature = self.signature(shapes)
         tracer = Tracer(names(self), body.values)
         with tracer.active():
@@ -154,10 +163,25 @@ class Graph:
         return compile_graph(self, **options)
 
     def reference(self, *tensors: Any, **values: Any) -> Any:
-        """Run the body in numpy through each operator's `reference()`. States are kept between calls on this graph."""
+        """Run the body in numpy through each operator's `reference()`. States are kept between calls on this graph.
+
+        Tensors are of their own shapes, or cut to a bound of a version that was compiled; outputs come back cut.
+        """
         from iron_core.graph.reference import run_graph
 
         return run_graph(self, tensors, values)
+
+    @property
+    def reference_states(self) -> dict[str, Any]:
+        """The states of the reference run by name, as they are now: arrays to read or write in place."""
+        from iron_core.graph.reference import states_of
+
+        return states_of(self)
+
+    def reset_reference(self) -> None:
+        """Make every state of the reference run zero again."""
+        for array in self.reference_states.values():
+            array[...] = 0
 
 
 def _finish(name: str, signature: Signature, tracer: Tracer, result: Any) -> TracedGraph:
@@ -198,24 +222,27 @@ def _finish(name: str, signature: Signature, tracer: Tracer, result: Any) -> Tra
 
 def _output(name: str, item: Any) -> Region:
     if not isinstance(item, Handle):
-        raise TraceError(f"{name} returns {type(item).__name__}; a body returns handles made inside it.")
+        held = isinstance(item, (Weight, State)) or is_array(item)
+        what = "a weight or state of the graph" if held else type(item).__name__
+        raise TraceError(f"{name} returns {what}; a body returns handles of what its operators made.")
     if item.buffer.role != "intermediate":
-        raise TraceError(f"{name} returns {item}, an {item.buffer.role} of the graph; Copy it to return its content.")
+        article = "an" if item.buffer.role == "input" else "a"
+        raise TraceError(f"{name} returns {item}, {article} {item.buffer.role} of the graph; Copy it to return its content.")
     if not item.whole:
         raise TraceError(f"{name} returns {item}, a part of {item.buffer.name}; Copy it, or return the whole.")
     return Region(item.buffer, 0, item.shape, tuple(sorted(item.bounds.items())))
 
 
 def _carry(name: str, tracer: Tracer, key: str, source: Any) -> CarryOut:
-    if isinstance(source, (Affine, int)):
+    if isinstance(source, (Affine, int)) and not isinstance(source, bool):
         return CarryOut(key, source)
     if not isinstance(source, Handle):
         raise TraceError(f"{name}: iron.carry({key}=...) takes a handle or a per-call expression; got {type(source).__name__}.")
+    if source.buffer.role in ("input", "weight") or not source.whole or source.size != 1:
+        raise TraceError(f"{name}: iron.carry({key}=...) takes a whole one-element tensor that the graph made; got {source}.")
     dtype = next(v.dtype for v in tracer.values if v.name == key)
-    if source.buffer.role == "input" or not source.plain or source.size != 1:
-        raise TraceError(f"{name}: iron.carry({key}={source}) takes a whole one-element tensor the graph made.")
     if source.format.name != dtype:
-        raise TraceError(f"{name}: {key} is carried as {dtype}; {source} is {source.format}.")
+        raise TraceError(f"{name}: iron.carry({key}=...) is carried as {dtype}; {source} is {source.format}.")
     return CarryOut(key, Region(source.buffer, source.pattern.offset, source.shape))
 
 

@@ -13,7 +13,7 @@ from iron_core.declare.formats import BlockQuant, Format
 from iron_core.declare.pattern import Pattern
 from iron_core.errors import BoundsError, ShapeError, TraceError
 from iron_core.graph.affine import Affine
-from iron_core.graph.traced import Buffer, IndexCheck
+from iron_core.graph.traced import Buffer, IndexCheck, rebound
 
 
 @attrs.frozen(eq=False)
@@ -87,23 +87,14 @@ class Handle:
     def _rebound(self, dims: tuple[int, ...]) -> dict[int, Affine]:
         if not self.bounds:
             return {}
-        lead = sum(1 for _ in _leading_ones(self.shape))
-        if set(self.bounds) != {lead}:
-            raise TraceError(f"{self} is bounded on axis {sorted(self.bounds)}; only a leading bound survives a reshape.")
-        expression, old = self.bounds[lead], self.shape[lead]
-        at = sum(1 for _ in _leading_ones(dims))
-        new = dims[at] if at < len(dims) else 1
-        if new % old == 0:
-            return {at: expression * (new // old)}
-        if old % new == 0:
-            try:
-                return {at: expression // (old // new)}
-            except TraceError:
-                pass
-        raise TraceError(
-            f"reshape of {list(self.shape)}, bounded by {expression!r} rows, to {list(dims)}: the bound does not land on whole "
-            f"rows of {new}."
-        )
+        moved = rebound(self.shape, self.bounds, dims)
+        if moved is None:
+            bounds = ", ".join(f"{e!r} on axis {a}" for a, e in sorted(self.bounds.items()))
+            raise TraceError(
+                f"reshape of {list(self.shape)}, bounded by {bounds}, to {list(dims)}: a bound on the leading axis survives "
+                "a reshape where it stays a number of whole rows; no other does."
+            )
+        return moved
 
     def transpose(self, *axes: int) -> Handle:
         """The axes in another order (reversed when none are given). Moves no data."""
@@ -142,19 +133,25 @@ class Handle:
             held = self.bounds.get(axis)
             if isinstance(k, Affine):
                 self._check(axis, k, 1, n)
+                self._before_bound(axis, k, n)
                 moved = k * stride
                 index = moved if index is None else self._joined(index, moved)
                 continue
             if isinstance(k, (int, np.integer)) and not isinstance(k, bool):
+                if k < 0 and held is not None:
+                    raise TraceError(f"index {k} counts from the end of {self}, which is bounded by {held!r}: say {held + int(k)!r}.")
                 at = int(k) + n if k < 0 else int(k)
                 if not 0 <= at < n:
                     raise BoundsError(f"index {k} on axis {axis} of {self}; legal: {-n} to {n - 1}.")
+                self._before_bound(axis, at, n)
                 offset += at * stride
                 continue
             if not isinstance(k, slice):
                 raise TraceError(f"{self} is indexed by {type(k).__name__}; legal: ints, slices, per-call values, ids.")
             if k.step not in (None, 1):
                 raise TraceError(f"{self} is sliced with step {k.step}; only unit steps.")
+            if isinstance(k.start, Affine):
+                raise TraceError("a per-call start is an index, as in cache[pos]; a slice bounds: x[:n].")
             if isinstance(k.stop, Affine):
                 if k.start not in (None, 0):
                     raise TraceError(f"a per-call bound starts at 0: x[:{k.stop!r}], not x[{k.start!r}:{k.stop!r}].")
@@ -162,8 +159,6 @@ class Handle:
                     raise TraceError(f"axis {axis} of {self} is bounded by {held!r} already; take it whole.")
                 self._check(axis, k.stop, 0, n)
                 bounds[len(sizes)] = k.stop
-            elif isinstance(k.start, Affine):
-                raise TraceError("a per-call start is an index, as in cache[pos]; a slice bounds: x[:n].")
             else:
                 start, stop, _ = k.indices(n)
                 if held is not None and (start, stop) != (0, n):
@@ -183,7 +178,7 @@ class Handle:
 
     def _gather(self, keys: tuple[Any, ...]) -> Handle:
         ids, rest = keys[0], keys[1:]
-        if any(k is not Ellipsis and k != slice(None) for k in rest) or self.ndim < 2 or self.bounds or self.index:
+        if not all(_everything(k) for k in rest) or self.ndim < 2 or self.bounds or self.index is not None:
             raise TraceError(f"a gather takes whole rows of an unbounded table: table[ids]; got {len(keys)} indices into {self}.")
         if isinstance(ids, Handle):
             if ids.ndim != 1 or getattr(ids.dtype, "kind", "") not in "iu" or not ids.plain:
@@ -212,6 +207,18 @@ class Handle:
         what = f"{'index' if extent else 'bound'} {expression!r} on axis {axis} of {self.buffer.name} {list(self.shape)}"
         self.tracer.check(IndexCheck(what, expression, extent, limit))
 
+    def _before_bound(self, axis: int, at: Any, n: int) -> None:
+        """An index into a bounded axis is one of the rows a call has. Two values cannot be compared; they meet the size only."""
+        bound = self.bounds.get(axis)
+        if bound is None or (isinstance(at, Affine) and not (at.linear and bound.linear and at.value == bound.value)):
+            return
+        rest = bound - at - 1
+        if isinstance(rest, Affine):
+            what = f"rows of {self.buffer.name} {list(self.shape)}, bounded by {bound!r}, behind index {at!r}:"
+            self.tracer.check(IndexCheck(what, rest, 0, n))
+        elif rest < 0:
+            raise BoundsError(f"index {at!r} on axis {axis} of {self}, which is bounded by {bound!r}.")
+
     def _joined(self, index: Affine, moved: Any) -> Affine:
         if not isinstance(moved, Affine) or moved.value != index.value:
             raise TraceError(f"{self}: two axes follow different per-call values; one view follows one value.")
@@ -233,8 +240,5 @@ class Handle:
         return f"{self.buffer.name}{list(self.shape)}"
 
 
-def _leading_ones(shape: tuple[int, ...]) -> Any:
-    for n in shape:
-        if n != 1:
-            return
-        yield n
+def _everything(key: Any) -> bool:
+    return key is Ellipsis or (isinstance(key, slice) and key.start is None and key.stop is None and key.step is None)

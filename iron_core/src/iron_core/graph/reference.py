@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import BlockQuant, Dense, PackedArray
+from iron_core.declare.formats import BlockQuant, Dense, PackedArray, format_of
 from iron_core.declare.rounding import round_to
-from iron_core.errors import BoundsError, CallError, ShapeError
+from iron_core.errors import CallError, DeclarationError, ShapeError
 from iron_core.graph.affine import evaluate
 from iron_core.graph.traced import Buffer, Region, TracedGraph, TracedStep
+from iron_core.graph.weight import State, held
 
 #: Called after every step with the step, its operator at the call's bounds, the inputs it read and the exact
 #: (unrounded) results.
@@ -60,13 +62,11 @@ def run_step(
     def cut(name: str) -> Any:
         region = step.operands[name]
         array = view(storage[region.buffer.name], region, op.shape(name))
-        if extents and not isinstance(array, PackedArray):
+        if extents:
             axes = op.operands[name].axes(op)
+            if isinstance(array, PackedArray):
+                axes = axes[:-1]  # blocks stay whole
             array = array[tuple(slice(extents[a]) if a in extents else slice(None) for a in axes)]
-        elif extents and isinstance(array, PackedArray):
-            axes = op.operands[name].axes(op)
-            if axes[0] in extents:
-                array = array[: extents[axes[0]]]
         return array
 
     inputs = tuple(cut(o.name) if o.name in step.operands else None for o in op.inputs)
@@ -77,12 +77,20 @@ def run_step(
     written = [o for o in op.outputs if o.present(op)]
     if on_step is not None:
         on_step(step, small, inputs, results)
+    if len(results) != len(written):
+        names = ", ".join(o.name for o in written)
+        raise DeclarationError(f"{type(op).__name__}.reference() returned {len(results)} arrays; its outputs: {names}.")
     for operand, exact in zip(written, results, strict=True):
         target = cut(operand.name)
         if isinstance(target, PackedArray):
             target.data[...] = exact.data.reshape(target.data.shape)
-        else:
-            target[...] = round_to(exact, target.dtype).reshape(target.shape)
+            continue
+        exact = np.asarray(exact)
+        if exact.size != target.size:
+            raise DeclarationError(
+                f"{type(op).__name__}.reference() returned {list(exact.shape)} for {operand.name}, which is {list(target.shape)}."
+            )
+        target[...] = round_to(exact, target.dtype).reshape(target.shape)
 
 
 def _copy(array: Any) -> Any:
@@ -101,16 +109,9 @@ def check_call(traced: TracedGraph, values: Mapping[str, int], ids: Mapping[str,
         what = f"needs {', '.join(missing)}" if missing else f"has no per-call value {', '.join(unknown)}"
         raise CallError(f"{traced.name} {what}. Per-call values: {', '.join(known) or 'none'}.")
     for check in traced.checks:
-        at = check.expression.at(values)
-        if at < 0 or at + check.extent > check.limit:
-            raise BoundsError(f"{check.what} is {at}; legal: 0 to {check.limit - check.extent}.")
-    for check in traced.id_checks:
-        row = np.asarray(ids[check.name]).reshape(-1)
-        if check.bound is not None:
-            row = row[: evaluate(check.bound, values)]
-        bad = row[(row < -check.limit) | (row >= check.limit)]
-        if bad.size:
-            raise BoundsError(f"{traced.name}: {check.name} holds id {bad[0]}; legal: {-check.limit} to {check.limit - 1}.")
+        check.verify(values)
+    for ids_check in traced.id_checks:
+        ids_check.verify(ids[ids_check.name], values)
 
 
 def run(
@@ -133,16 +134,14 @@ def run(
     storage = dict(residents)
     storage.update({b.name: empty(b) for b in traced.intermediates})
     for buffer in traced.inputs:
-        storage[buffer.name] = _placed(buffer, inputs[buffer.name])
+        storage[buffer.name] = _placed(traced, buffer, inputs[buffer.name], values)
     for step in traced.steps:
         run_step(step, values, storage, on_step)
     outputs = []
     for region in traced.outputs:
         array = view(storage[region.buffer.name], region, region.shape)
-        if not isinstance(array, PackedArray):
-            bounds = {a: evaluate(e, values) for a, e in region.bounds}
-            array = array[tuple(slice(bounds.get(a)) for a in range(array.ndim))]
-        outputs.append(array)
+        bounds = {a: evaluate(e, values) for a, e in region.bounds}
+        outputs.append(array[tuple(slice(bounds.get(a)) for a in range(array.ndim))] if bounds else array)
     carried = {}
     for term in traced.carry:
         if isinstance(term.source, Region):
@@ -152,24 +151,30 @@ def run(
     return outputs, carried
 
 
-def _placed(buffer: Buffer, given: Any) -> Any:
+def _placed(traced: TracedGraph, buffer: Buffer, given: Any, values: Mapping[str, int]) -> Any:
     """A caller's tensor at the compiled shape; one cut to its bound leaves the rest unwritten."""
-    if isinstance(given, PackedArray):
+    given = given if isinstance(given, PackedArray) else np.asarray(given)
+    if format_of(given) != buffer.format:
+        raise ShapeError(f"{traced.name}: input {buffer.name} is {buffer.format}; got {format_of(given)}.")
+    if tuple(given.shape) == buffer.shape:
         return given
-    given = np.asarray(given)
-    if given.shape == buffer.shape:
-        return given
-    if given.ndim != len(buffer.shape) or any(n > m for n, m in zip(given.shape, buffer.shape, strict=True)):
-        raise ShapeError(f"input {buffer.name} is {list(buffer.shape)}; got {list(given.shape)}.")
+    bounds = {axis: evaluate(e, values) for axis, e in traced.bounds_of(buffer)}
+    cut = tuple(bounds.get(axis, n) for axis, n in enumerate(buffer.shape))
+    if tuple(given.shape) != cut:
+        either = f", or {list(cut)} cut to its bound" if bounds else ""
+        raise ShapeError(f"{traced.name}: input {buffer.name} is {list(buffer.shape)}{either}; got {list(given.shape)}.")
     array = empty(buffer)
-    array[tuple(slice(n) for n in given.shape)] = given
+    if isinstance(array, PackedArray):
+        array.data[tuple(slice(n) for n in cut[:-1])] = given.data
+    else:
+        array[tuple(slice(n) for n in cut)] = given
     return array
 
 
 def run_graph(graph: Any, tensors: tuple[Any, ...], values: dict[str, Any]) -> Any:
     """`Graph.reference`: trace at the tensors' shapes (or the compiled shapes they are cut from) and run.
 
-    States live in `graph._reference_residents`, by name, from one call to the next.
+    The graph keeps its traces and, by the identity of their storage, its states.
     """
     from iron_core.graph.compiled import compiled_shapes
     from iron_core.graph.graph import shapes_of
@@ -177,20 +182,29 @@ def run_graph(graph: Any, tensors: tuple[Any, ...], values: dict[str, Any]) -> A
     given = shapes_of(type(graph), tensors)
     given = {n: t if isinstance(t, PackedArray) else np.asarray(t) for n, t in given.items()}
     traces = graph.__dict__.setdefault("_reference_traces", {})
-    residents = graph.__dict__.setdefault("_reference_residents", {})
     shapes = compiled_shapes(graph, given)
     key = graph.signature(shapes)
     if key not in traces:
         traces[key] = graph.trace(**shapes)
     traced = traces[key]
+    states = graph.__dict__.setdefault("_reference_states", {})
+    states.update({b.key: (b.name, _zeros(b)) for b in traced.states if b.key not in states})
+    residents = {b.name: states[b.key][1] for b in traced.states}
     outputs, carried = run(traced, given, values, residents)
     return pack(traced, outputs, carried)
 
 
+def states_of(graph: Any) -> dict[str, Any]:
+    """The states of a graph's reference run, by name; zeros for those no call has touched."""
+    states = graph.__dict__.setdefault("_reference_states", {})
+    for key, (name, item) in held(graph).items():
+        if isinstance(item, State) and key not in states:
+            states[key] = (name, np.zeros(item.shape, item.dtype))
+    return dict(states.values())
+
+
 def pack(traced: Any, outputs: list[Any], carried: dict[str, int]) -> Any:
     """What a call returns: one output bare, several as a tuple, carried values last as a namespace."""
-    from types import SimpleNamespace
-
     if traced.carry:
         return (*outputs, SimpleNamespace(**carried))
     return outputs[0] if traced.single and len(outputs) == 1 else tuple(outputs)

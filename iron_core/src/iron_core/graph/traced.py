@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
+import numpy as np
 
 from iron_core.declare.formats import Format
+from iron_core.errors import BoundsError
 from iron_core.graph.affine import Affine
+
+
+def rebound(
+    shape: tuple[int, ...], bounds: Mapping[int, Affine], dims: tuple[int, ...]
+) -> dict[int, Affine] | None:
+    """The bounds of a contiguous tensor of `shape` under another shape `dims`; None where they are not whole rows of it."""
+    if not bounds:
+        return {}
+    (axis, expression), *more = bounds.items()
+    if more or math.prod(shape[:axis]) != 1:
+        return None
+    inner = math.prod(shape[axis + 1 :])
+    leading = [at for at in range(len(dims)) if math.prod(dims[:at]) == 1]
+    same = [at for at in leading if dims[at] == shape[axis] and math.prod(dims[at + 1 :]) == inner]
+    for at in (*same, *reversed(leading)):
+        count = (expression * inner).exactly(math.prod(dims[at + 1 :]))
+        if count is not None:
+            return {at: count}
+    return None
+
 
 #: A version's key: (input name, shape, format name) for each input it takes.
 Signature = tuple[tuple[str, tuple[int, ...], str], ...]
@@ -85,14 +108,32 @@ class IndexCheck:
     extent: int
     limit: int
 
+    def verify(self, values: Mapping[str, int]) -> None:
+        """BoundsError unless it holds under these per-call values."""
+        at = self.expression.at(values)
+        if at < 0 or at + self.extent > self.limit:
+            name = self.expression.value
+            raise BoundsError(f"{self.what} is {at} ({name}={values[name]}); legal: 0 to {self.limit - self.extent}.")
+
 
 @attrs.frozen
 class IdCheck:
-    """Ids of a gather that the caller passes: each of input `name` lies in `[-limit, limit)`, up to the bound."""
+    """Ids of a gather that the caller passes: elements `start` to `start + count` of input `name`, up to the bound, each
+    lie in `[-limit, limit)`. `count` None: to the end."""
 
     name: str
     limit: int
     bound: Affine | None = None
+    start: int = 0
+    count: int | None = None
+
+    def verify(self, ids: Any, values: Mapping[str, int]) -> None:
+        """BoundsError unless every id a call reads is a row of its table. ids: the whole input, or cut to its bound."""
+        count = self.count if self.bound is None else self.bound.at(values)
+        rows = np.asarray(ids).reshape(-1)[self.start : None if count is None else self.start + count]
+        if rows.size and (rows.max() >= self.limit or rows.min() < -self.limit):
+            bad = rows[(rows < -self.limit) | (rows >= self.limit)][0]
+            raise BoundsError(f"{self.name} holds id {bad}; legal: {-self.limit} to {self.limit - 1}.")
 
 
 @attrs.frozen(eq=False)
@@ -139,6 +180,21 @@ class TracedGraph:
     def buffers(self) -> tuple[Buffer, ...]:
         """Every buffer any step touches."""
         return (*self.inputs, *self.weights, *self.states, *self.intermediates)
+
+    def bounds_of(self, buffer: Buffer) -> tuple[tuple[int, Affine], ...]:
+        """How far an input is read, per axis of its shape: it may be given cut to this.
+
+        The bound all its uses share; none where one of them reads it whole or only a part known when tracing.
+        """
+        found: dict[Any, tuple[tuple[int, Affine], ...]] = {}
+        for step in self.steps:
+            for region in step.operands.values():
+                if region.buffer is buffer:
+                    whole = region.start == 0 and region.size == buffer.size
+                    moved = rebound(region.shape, dict(region.bounds), buffer.shape) if whole else None
+                    bounds = region.bounds if region.shape == buffer.shape else tuple((moved or {}).items())
+                    found[tuple((axis, expression.key) for axis, expression in bounds)] = bounds
+        return next(iter(found.values())) if len(found) == 1 else ()
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {len(self.steps)} steps"]

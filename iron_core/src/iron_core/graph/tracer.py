@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from iron_core.declare.field import Field
 from iron_core.declare.formats import Format
 from iron_core.declare.operator import Operator
 from iron_core.declare.pattern import Pattern
 from iron_core.errors import CallError, ShapeError, TraceError
 from iron_core.graph.affine import Affine
 from iron_core.graph.handle import Handle
-from iron_core.graph.traced import Binding, Buffer, IdCheck, IndexCheck, PerCallValue, Region, TracedStep
-from iron_core.graph.weight import State, Weight, _Resident, is_array
+from iron_core.graph.traced import Binding, Buffer, IdCheck, IndexCheck, PerCallValue, Region, TracedStep, rebound
+from iron_core.graph.weight import State, Weight, _Resident, is_array, names
 
 _CURRENT: contextvars.ContextVar[Tracer | None] = contextvars.ContextVar("iron_tracer", default=None)
 
@@ -36,8 +37,10 @@ class Tracer:
         self.residents: dict[int, Buffer] = {}
         self.intermediates: list[Buffer] = []
         self.checks: dict[tuple[Any, ...], IndexCheck] = {}
-        self.id_checks: dict[str, IdCheck] = {}
+        self.id_checks: dict[tuple[Any, ...], IdCheck] = {}
         self._taken = set(names.values())
+        self._placed: set[str] = set()
+        self._inlined: dict[int, Any] = {}
         self._counts: dict[str, int] = {}
         self._bound_members: dict[int, dict[str, Any]] = {}
 
@@ -49,6 +52,23 @@ class Tracer:
             yield self
         finally:
             _CURRENT.reset(token)
+
+    def adopt(self, graph: Any) -> None:
+        """Name what a graph called in this body holds, under its class's name, unless the tracing graph names it."""
+        if id(graph) in self._inlined:
+            return
+        self._inlined[id(graph)] = graph
+        held = {key: path for key, path in names(graph).items() if key not in self.names}
+        stem, number = type(graph).__name__, 0
+        while any(self._prefixed(stem, number, path) in self._taken for path in held.values()):
+            number += 1
+        for key, path in held.items():
+            self.names[key] = self._prefixed(stem, number, path)
+            self._taken.add(self.names[key])
+
+    @staticmethod
+    def _prefixed(stem: str, number: int, path: str) -> str:
+        return f"{stem}{number or ''}.{path}"
 
     def check(self, check: IndexCheck) -> None:
         """Note a condition on per-call values."""
@@ -69,6 +89,7 @@ class Tracer:
         if name in self._taken:
             raise TraceError(f"input `{name}` has the name of a weight or state the graph holds; rename one.")
         self._taken.add(name)
+        self._placed.add(name)
         buffer = Buffer(name, "input", shape, format)
         self.inputs.append(buffer)
         return self._whole(buffer)
@@ -97,6 +118,9 @@ class Tracer:
         if key not in self.residents:
             role = "state" if isinstance(item, State) else "weight"
             name = self.names.get(key) or item.name or self.fresh("state" if role == "state" else "w")
+            if name in self._placed:
+                raise TraceError(f"two tensors are named `{name}`; give each weight and state its own name=.")
+            self._placed.add(name)
             # What is named by its object keeps that object alive with the buffer.
             self.residents[key] = Buffer(name, role, item.shape, item.format, key, item if role == "state" else item.data)
         return self._whole(self.residents[key])
@@ -148,9 +172,7 @@ class _Recording:
                 if item is not None:
                     self.handles[key] = self.tracer.handle(item)
             elif key in cls.extents or key in cls.scratchpads:
-                if not isinstance(item, (Affine, int)):
-                    raise CallError(f"{name}: {key}= takes a per-call expression or an int; got {type(item).__name__}.")
-                self.bindings[key] = item
+                self._bind(key, item)
             elif isinstance(item, Affine):
                 raise TraceError(
                     f"{name}: {key}={item!r}: a field is fixed when the graph is traced and cannot follow a per-call value. "
@@ -158,14 +180,31 @@ class _Recording:
                 )
             elif self.instance is not None:
                 raise CallError(f"{name}: {key}= cannot change an operator that is made already.")
+            elif key == "dtype" and key not in cls.fields:
+                for output in outs:
+                    if isinstance(output.dtype, Field):
+                        self.fields[output.dtype.name] = item
             else:
                 self.fields[key] = item
+
+    def _bind(self, member: str, item: Any) -> None:
+        """A per-call number given by keyword."""
+        name = self.cls.__name__
+        if any(member in (m.offset, m.valid) for m in self.cls.accept_views.values()):
+            raise CallError(f"{name}: {member}= follows from the view; index or bound the tensor instead: x[pos], x[:n].")
+        if isinstance(item, Affine):
+            self.bindings[member] = item
+        elif item is not None and not (member in self.cls.scratchpads and isinstance(item, int) and item == 0):
+            raise CallError(f"{name}: {member}={item!r}: a per-call expression goes there; for a constant, slice the operand.")
 
     def run(self) -> Any:
         shapes = self._views()
         op = self.instance
         if op is None:
             op = self.cls.construct(self.cls.infer(shapes, self.fields))
+        else:
+            self._made_for(op)
+        self._check_members(op)
         regions, bounds = self._regions(op)
         outputs = []
         for operand in op.outputs:
@@ -178,13 +217,34 @@ class _Recording:
             outputs.append(handle)
         self._ids()
         self._bind_once(op)
-        bindings = tuple(Binding(m, e) for m, e in self.bindings.items() if isinstance(e, Affine))
-        constants = {m: e for m, e in self.bindings.items() if not isinstance(e, Affine)}
-        if constants:
-            raise CallError(f"{self.cls.__name__}: {', '.join(constants)}= takes a per-call expression; use the operand's shape for a constant.")
+        bindings = tuple(Binding(m, e) for m, e in self.bindings.items())
         ordered = {name: regions[name] for name in op.operands if name in regions}
         self.tracer.steps.append(TracedStep(self.tracer.fresh(self.cls.__name__.lower()), op, ordered, bindings))
         return outputs[0] if len(outputs) == 1 else tuple(outputs) or None
+
+    def _made_for(self, op: Operator) -> None:
+        """An instance that was made by keyword has the operands and views of this call."""
+        name = self.cls.__name__
+        for operand in op.operands.values():
+            if operand.present(op) and operand.read and operand.name not in self.handles:
+                raise CallError(f"{name}: this instance has {operand.name}; give it.")
+            if not operand.present(op) and operand.name in self.handles:
+                raise CallError(f"{name}: this instance has no {operand.name} ({operand.when.name}=False).")
+        for field, value in self.fields.items():
+            if getattr(op, field) != value:
+                raise ShapeError(f"{name}: this instance has {field}={getattr(op, field)}, and the call's view is {value}.")
+
+    def _check_members(self, op: Operator) -> None:
+        """Conditions on the numbers given by keyword; those of views are noted where the view is taken."""
+        for member, expression in self.bindings.items():
+            what = f"{self.cls.__name__}({member}={expression!r})"
+            if member in self.cls.extents:
+                self.tracer.check(IndexCheck(what, expression, 0, getattr(op, self.cls.extents[member].field)))
+                continue
+            within = getattr(self.cls.scratchpads[member], "within", None)
+            if within is not None:
+                count, limit = self.cls.scratchpads[member].count, math.prod(op.shape(within.name))
+                self.tracer.check(IndexCheck(what, expression, count, limit))
 
     # -- views ------------------------------------------------------------------------------------
 
@@ -204,7 +264,7 @@ class _Recording:
                 continue
             shapes[name] = (handle.buffer.shape, handle.format)
             self._view_fields(name, members, handle)
-        for name, handle in list(self.handles.items()):
+        for handle in list(self.handles.values()):
             if isinstance(handle.ids, Handle):
                 ids = self.cls.accept_gather
                 self.handles[ids] = handle.ids
@@ -237,58 +297,81 @@ class _Recording:
                 self.fields[members.axis] = axis
 
     def _same_bound(self) -> None:
-        """What an operator that takes views writes is bounded as what it reads."""
+        """An operator that takes views moves what it reads to what it writes: both have the same bound."""
         views = self.cls.accept_views
-        source = next((self.handles[o.name] for o in self.cls.inputs if o.name in views and o.name in self.handles), None)
-        if source is None:
+        reader = next((o.name for o in self.cls.inputs if o.name in views and o.name in self.handles), None)
+        if reader is None:
             return
+        source = self.handles[reader]
         for operand in self.cls.outputs:
-            members = views.get(operand.name)
-            if members is None:
+            if operand.name not in views:
                 continue
             target = self.handles.get(operand.name)
             if target is not None and target.size != source.size:
                 raise ShapeError(f"{self.cls.__name__}: {source} has {source.size} elements, {target} {target.size}.")
-            if not source.bounds or (target is not None and target.bounds):
-                continue
-            if target is not None and target.shape != source.shape:
-                raise TraceError(f"{self.cls.__name__}: {source} is bounded per call; give {target} its shape, or bound it alike.")
-            (axis, expression), = source.bounds.items()
-            self.fields[members.pattern] = Pattern.whole(source.shape) if target is None else target.pattern
-            self.fields[members.axis] = axis
-            self.bindings[members.valid] = expression
+            if target is None or not target.bounds:
+                self._bound_alike(operand.name, target, source)
+            elif source.bounds:
+                if _amount(source) != _amount(target):
+                    raise ShapeError(f"{self.cls.__name__}: {source} and {target} are bounded differently; bound both alike.")
+            elif source.ids is not None:
+                raise TraceError(f"{self.cls.__name__}: {target} is bounded per call; bound the ids of the gather instead.")
+            else:
+                self._bound_alike(reader, source, target)
+
+    def _bound_alike(self, name: str, handle: Handle | None, other: Handle) -> None:
+        """Bound one side as the other is; None is an output yet to be made, of the other's shape."""
+        if not other.bounds:
+            return
+        pattern, bounds = Pattern.whole(other.shape), dict(other.bounds)
+        if handle is not None:
+            pattern = handle.pattern
+            moved = bounds if handle.shape == other.shape else rebound(other.shape, bounds, handle.shape)
+            if moved is None:
+                raise TraceError(f"{self.cls.__name__}: {other} is bounded per call; give {handle} its shape, or bound it alike.")
+            bounds = moved
+        members = self.cls.accept_views[name]
+        ((axis, expression),) = bounds.items()
+        self.fields[members.pattern] = pattern
+        self.fields[members.axis] = axis
+        self.bindings[members.valid] = expression
 
     def _ids(self) -> None:
         for handle in self.handles.values():
             if isinstance(handle.ids, Handle) and handle.ids.buffer.role == "input":
-                ids = handle.ids
-                self.tracer.id_checks[ids.buffer.name] = IdCheck(ids.buffer.name, handle.pattern.sizes[0], ids.bounds.get(0))
+                ids, bound = handle.ids, handle.ids.bounds.get(0)
+                check = IdCheck(ids.buffer.name, handle.pattern.sizes[0], bound, ids.pattern.offset, ids.size)
+                key = None if bound is None else bound.key
+                self.tracer.id_checks[check.name, check.limit, key, check.start, check.count] = check
 
     # -- bounds -----------------------------------------------------------------------------------
 
     def _regions(self, op: Operator) -> tuple[dict[str, Region], dict[str, Affine]]:
         """Regions of the operands given, and per bounded field of the operator its expression."""
         regions: dict[str, Region] = {}
-        bounds: dict[str, Affine] = {}
+        bounds = {e.field: self.bindings[m] for m, e in self.cls.extents.items() if m in self.bindings}
         for name, handle in self.handles.items():
             shape = op.shape(name)
             if name in self.cls.accept_views:
                 buffer = handle.buffer
-                regions[name] = Region(buffer, 0, buffer.shape)
+                if buffer.size != math.prod(shape):
+                    raise ShapeError(f"{self.cls.__name__}: {name} is {list(shape)}; got a view of {buffer}.")
+                self._same_format(op, name, handle)
+                regions[name] = _region(handle, shape) if handle.whole else Region(buffer, 0, buffer.shape)
                 continue
             if handle.size != math.prod(shape) or (handle.ndim == len(shape) and handle.shape != shape):
                 raise ShapeError(f"{self.cls.__name__}: {name} is {list(shape)}; got {handle}.")
-            if handle.format != op.format(name):
-                raise ShapeError(f"{self.cls.__name__}: {name} is {op.format(name)}; got {handle} of {handle.format}.")
+            self._same_format(op, name, handle)
             regions[name] = _region(handle, shape)
             if name == self.cls.accept_gather:
                 continue
             for axis, expression in handle.bounds.items():
                 self._bound(op, name, handle, axis, expression, bounds)
-        for member, extent in self.cls.extents.items():
-            if member in self.bindings and isinstance(self.bindings[member], Affine):
-                bounds.setdefault(extent.field, self.bindings[member])
         return regions, bounds
+
+    def _same_format(self, op: Operator, name: str, handle: Handle) -> None:
+        if handle.format != op.format(name):
+            raise ShapeError(f"{self.cls.__name__}: {name} is {op.format(name)}; got {handle} of {handle.format}.")
 
     def _bound(self, op: Operator, name: str, handle: Handle, axis: int, expression: Affine, bounds: dict[str, Affine]) -> None:
         axes = op.operands[name].axes(op)
@@ -316,16 +399,23 @@ class _Recording:
         self.bindings[member] = scaled
 
     def _fresh(self, op: Operator, operand: Any, bounds: dict[str, Affine]) -> Handle:
-        """A new output: of the first input's shape where both are flat and equally large, else as declared."""
+        """A new output: where it is flat, of the shape of an equally large input (one that is bounded, if any is); else as declared."""
         shape, format = op.shape(operand.name), op.format(operand.name)
         axes = operand.axes(op)
         stem = f"{self.cls.__name__.lower()}_{operand.name.lower()}"
-        if len(axes) == 1:
-            for source in op.inputs:
-                handle = self.handles.get(source.name)
-                if handle is not None and handle.size == math.prod(shape) and handle.ndim > 0:
-                    return self.tracer.intermediate(stem, handle.shape, format, dict(handle.bounds))
         limited = {i: bounds[f] for i, f in enumerate(axes) if isinstance(f, str) and f in bounds}
+        if len(axes) == 1:
+            size = math.prod(shape)
+            alike = [self.handles[o.name] for o in op.inputs if o.name in self.handles]
+            alike = [h for h in alike if h.size == size and h.ndim > 0]
+            if alike:
+                model = next((h for h in alike if h.bounds), alike[0])
+                held = dict(model.bounds) or rebound(shape, limited, model.shape)
+                if held is None:
+                    raise TraceError(
+                        f"{self.cls.__name__}: {limited[0]!r} elements of {list(model.shape)} are not whole rows; bound the operand: x[:n]."
+                    )
+                return self.tracer.intermediate(stem, model.shape, format, held)
         return self.tracer.intermediate(stem, shape, format, limited)
 
     def _bind_once(self, op: Operator) -> None:
@@ -344,3 +434,11 @@ def _region(handle: Handle, shape: tuple[int, ...]) -> Region:
     """A plain handle as an operand of this shape. Bounds are kept where the ranks agree."""
     bounds = tuple(sorted(handle.bounds.items()))
     return Region(handle.buffer, handle.pattern.offset, handle.shape, bounds)
+
+
+def _amount(handle: Handle) -> Any:
+    """What a bounded view moves, so that two views can be compared."""
+    ((axis, expression),) = handle.bounds.items()
+    if math.prod(handle.shape[:axis]) == 1:
+        return (expression * math.prod(handle.shape[axis + 1 :])).key
+    return axis, handle.shape, expression.key

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -40,8 +42,21 @@ class _Resident:
         return self._handle().transpose(*axes)
 
     @property
+    def T(self) -> Any:
+        return self.transpose()
+
+    @property
     def ndim(self) -> int:
         return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """numpy dtype of dense numbers; for a block format, the format itself."""
+        return getattr(self.format, "dtype", self.format)
 
 
 class Weight(_Resident):
@@ -105,19 +120,17 @@ def is_array(item: Any) -> bool:
 
 
 def _children(item: Any) -> Iterator[tuple[str, Any]]:
+    """Named parts of a container; nothing of any other object."""
     if isinstance(item, dict):
         yield from ((str(k), v) for k, v in item.items())
     elif isinstance(item, (list, tuple)):
         yield from ((str(i), v) for i, v in enumerate(item))
-    elif isinstance(item, types.SimpleNamespace) or attrs.has(type(item)) or hasattr(type(item), "__dataclass_fields__"):
-        yield from ((k, getattr(item, k)) for k in getattr(item, "__dict__", None) or _slots(item))
-    elif getattr(type(item), "is_iron_graph", False):
+    elif isinstance(item, types.SimpleNamespace) or getattr(type(item), "is_iron_graph", False):
         yield from vars(item).items()
-
-
-def _slots(item: Any) -> list[str]:
-    fields = attrs.fields(type(item)) if attrs.has(type(item)) else ()
-    return [f.name for f in fields]
+    elif dataclasses.is_dataclass(item) and not isinstance(item, type):
+        yield from ((f.name, getattr(item, f.name, None)) for f in dataclasses.fields(item))
+    elif attrs.has(type(item)):
+        yield from ((f.name, getattr(item, f.name, None)) for f in attrs.fields(type(item)))
 
 
 def held(graph: Any) -> dict[int, tuple[str, Any]]:
@@ -130,14 +143,16 @@ def held(graph: Any) -> dict[int, tuple[str, Any]]:
     seen: set[int] = set()
 
     def walk(item: Any, path: str) -> None:
+        if isinstance(item, (str, int, float, bool, type(None))):
+            return
         if isinstance(item, _Resident):
             found.setdefault(item.key, (item.name or path, item))  # type: ignore[attr-defined]
         elif is_array(item):
             found.setdefault(id(item), (path, item))
         elif id(item) not in seen:
+            seen.add(id(item))
             for name, child in _children(item):
                 if not name.startswith("_"):
-                    seen.add(id(item))
                     walk(child, f"{path}.{name}" if path else name)
 
     walk(graph, "")
