@@ -1,0 +1,201 @@
+"""GGUF files: a header of metadata and tensor places, and the tensors, mapped where they lie."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from iron_core.declare.formats import Dense, Format, PackedArray, Q4_0, Q4_1, Q8_0, bfloat16
+from iron_core.errors import CheckpointError
+
+from iron_lm.mapped import MappedFile
+
+MAGIC = b"GGUF"
+#: ggml tensor types Iron's operators take, by number.
+FORMATS: dict[int, Format] = {
+    0: Dense(np.float32),
+    1: Dense(np.float16),
+    2: Q4_0,
+    3: Q4_1,
+    8: Q8_0,
+    30: Dense(bfloat16),
+}
+_TYPE_NAMES = {
+    6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K",
+    16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
+    24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+}  # fmt: skip
+_SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+_STRING, _ARRAY = 8, 9
+#: More of anything than this in a header is damage, not a model.
+_MOST = 1 << 24
+
+
+class _Header:
+    """Reads the header front to back."""
+
+    def __init__(self, file: MappedFile) -> None:
+        self.file = file
+        self.at = len(MAGIC)
+
+    def scalar(self, code: str, what: str) -> Any:
+        size = struct.calcsize(code)
+        (value,) = struct.unpack(code, self.file.read(self.at, size, what))
+        self.at += size
+        return value
+
+    def count(self, what: str) -> int:
+        n = self.scalar("<Q", what)
+        if n > _MOST:
+            raise CheckpointError(f"{self.file.path}: {what} is {n}; more than {_MOST} means the header is damaged.")
+        return n
+
+    def string(self, what: str) -> str:
+        n = self.count(f"the length of {what}")
+        raw = self.file.read(self.at, n, what)
+        self.at += n
+        return raw.decode("utf-8", "replace")
+
+    def value(self, kind: int, what: str) -> Any:
+        if kind == _STRING:
+            return self.string(what)
+        if kind == _ARRAY:
+            return self.array(what)
+        if kind not in _SCALARS:
+            raise CheckpointError(f"{self.file.path}: {what} is of metadata type {kind}, which GGUF does not have.")
+        return self.scalar(_SCALARS[kind], what)
+
+    def array(self, what: str) -> Any:
+        kind, n = self.scalar("<I", what), self.count(f"the length of {what}")
+        if kind == _STRING:
+            return self.strings(n, what)
+        if kind == _ARRAY:
+            return [self.array(what) for _ in range(n)]
+        if kind not in _SCALARS:
+            raise CheckpointError(f"{self.file.path}: {what} holds metadata type {kind}, which GGUF does not have.")
+        dtype = np.dtype(_SCALARS[kind])
+        raw = self.file.read(self.at, n * dtype.itemsize, what)
+        self.at += len(raw)
+        return np.frombuffer(raw, dtype)
+
+    def strings(self, n: int, what: str) -> Strings:
+        """Skip over n strings, noting where they lie: a vocabulary is read only by a tokenizer made from it."""
+        start, at, size = self.at, self.at, self.file.size
+        raw, unpack = self.file._map, struct.Struct("<Q").unpack_from
+        for _ in range(n):
+            if at + 8 > size:
+                break
+            at += 8 + unpack(raw, at)[0]
+            if at > size:
+                break
+        self.at = at
+        self.file.read(start, at - start, what)
+        return Strings(self.file, start, n)
+
+
+class Strings:
+    """An array of strings, decoded when asked for."""
+
+    def __init__(self, file: MappedFile, start: int, count: int) -> None:
+        self._file, self._start, self._count = file, start, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def decode(self) -> list[str]:
+        """All of them."""
+        raw, at, found = self._file._map, self._start, []
+        unpack = struct.Struct("<Q").unpack_from
+        for _ in range(self._count):
+            (n,) = unpack(raw, at)
+            found.append(raw[at + 8 : at + 8 + n].decode("utf-8", "replace"))
+            at += 8 + n
+        return found
+
+
+class GGUFFile:
+    """An open GGUF file: `metadata` (name -> value) and `tensors` (name -> (shape, Format, array)).
+
+    Shapes are numpy's (outermost first). Arrays are views of the map: numpy arrays for dense types, PackedArray for
+    block types. A tensor of a type Iron does not take is refused when it is asked for, naming the type.
+    """
+
+    kind = "gguf"
+
+    def __init__(self, path: str | Path) -> None:
+        file = MappedFile(path)
+        if file.read(0, 4, "the magic number") != MAGIC:
+            raise CheckpointError(f"{path}: not a GGUF file.")
+        header = _Header(file)
+        version = header.scalar("<I", "the version")
+        if version not in (2, 3):
+            raise CheckpointError(f"{path}: GGUF version {version}; this iron reads 2 and 3.")
+        tensors, pairs = header.count("the number of tensors"), header.count("the number of metadata entries")
+        self.path = Path(path)
+        self.metadata: dict[str, Any] = {}
+        for i in range(pairs):
+            key = header.string(f"metadata key {i}")
+            self.metadata[key] = header.value(header.scalar("<I", f"the type of {key}"), key)
+        infos = [self._info(header, i) for i in range(tensors)]
+        alignment = int(self.metadata.get("general.alignment", 32))
+        if alignment <= 0 or alignment & (alignment - 1):
+            raise CheckpointError(f"{path}: general.alignment is {alignment}; legal: a power of two.")
+        data = (header.at + alignment - 1) // alignment * alignment
+        self._file = file
+        self.tensors = _Tensors(file, data, infos)
+
+    @staticmethod
+    def _info(header: _Header, i: int) -> tuple[str, tuple[int, ...], int, int]:
+        name = header.string(f"the name of tensor {i}")
+        rank = header.scalar("<I", f"the rank of {name}")
+        if rank > 8:
+            raise CheckpointError(f"{header.file.path}: tensor {name} has {rank} dimensions; GGUF allows 4.")
+        shape = tuple(header.count(f"a dimension of {name}") for _ in range(rank))[::-1]
+        return name, shape, header.scalar("<I", f"the type of {name}"), header.scalar("<Q", f"the offset of {name}")
+
+    @classmethod
+    def sniff(cls, path: str | Path, head: bytes) -> bool:
+        """Does a file beginning with `head` look like GGUF?"""
+        return head.startswith(MAGIC)
+
+    @classmethod
+    def open(cls, path: str | Path) -> GGUFFile:
+        """Map a file and read its header; CheckpointError if it is damaged."""
+        return cls(path)
+
+
+class _Tensors(dict[str, tuple[tuple[int, ...], Format, Any]]):
+    """name -> (shape, Format, array); every place is checked against the file when it is opened."""
+
+    def __init__(self, file: MappedFile, data: int, infos: list[tuple[str, tuple[int, ...], int, int]]) -> None:
+        super().__init__()
+        self._refused: dict[str, str] = {}
+        for name, shape, kind, offset in infos:
+            if name in self:
+                raise CheckpointError(f"{file.path}: two tensors are named {name}.")
+            format = FORMATS.get(kind)
+            if format is None:
+                self._refused[name] = (
+                    f"{file.path}: tensor {name} is {_TYPE_NAMES.get(kind, f'of type {kind}')}. Legal: "
+                    f"{', '.join(f.name.upper() if not isinstance(f, Dense) else f.name for f in FORMATS.values())}."
+                )
+                continue
+            raw = file.view(data + offset, format.nbytes(shape), f"tensor {name}")
+            if isinstance(format, Dense):
+                if (data + offset) % format.dtype.itemsize:
+                    raise CheckpointError(f"{file.path}: tensor {name} is not aligned to its dtype.")
+                self[name] = (shape, format, raw.view(format.dtype).reshape(shape))
+            else:
+                self[name] = (shape, format, PackedArray(raw, shape, format))
+
+    def __missing__(self, name: str) -> Any:
+        if name in self._refused:
+            raise CheckpointError(self._refused[name])
+        raise KeyError(name)
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Tensors of types Iron does not take: name -> why."""
+        return self._refused
