@@ -12,10 +12,10 @@ import numpy as np
 
 from iron_core.backends.choose import Choice, choose
 from iron_core.backends.protocol import Backend
-from iron_core.declare.formats import BlockQuant, PackedArray, format_of
+from iron_core.declare.formats import DTYPES, BlockQuant, Format, PackedArray, format_of
 from iron_core.declare.rounding import round_to
 from iron_core.devices import Device
-from iron_core.errors import CallError, DeclarationError, ShapeError, UnknownName
+from iron_core.errors import CallError, DeclarationError, FormatError, ShapeError, UnknownName
 from iron_core.graph.affine import evaluate
 from iron_core.graph.graph import Graph, shapes_of
 from iron_core.graph.reference import pack
@@ -195,9 +195,9 @@ class CompiledGraph:
         return draft(traced, self._folds(traced) if fold else ())
 
     def _folds(self, traced: TracedGraph) -> list[Any]:
-        from iron_core.graph.fold import find_folds
+        from iron_core.graph.fold import choose_folds
 
-        return [found for found in find_folds(traced) if self.backend.accepts(found)]
+        return choose_folds(traced, self.backend.accepts)
 
     def _warm(self, key: str) -> Draft | None:
         """The version from the cache, over this graph's weights and states; None when it is not there or not of it."""
@@ -262,7 +262,7 @@ class CompiledGraph:
             for name, t in shapes_of(type(self.graph), tensors).items()
         }
         arrays = tuple(given.values())
-        signature = tuple((name, tuple(t.shape), format_of(t).name) for name, t in given.items())
+        signature = tuple((name, tuple(t.shape), _format(name, t).name) for name, t in given.items())
         version = self.versions.get(signature)
         if version is not None:
             if len(given) == len(tensors) and not any(isinstance(t, PackedArray) for t in arrays):
@@ -327,6 +327,12 @@ class CompiledGraph:
 
         return dot(self)
 
+    def picture(self, signature: Signature | None = None, *, table: Mapping[str, Any] | None = None) -> str:
+        """SVG of one version's steps and arena; `table` annotates steps, by name, with times or text."""
+        from iron_core.visualize import picture
+
+        return picture(self, signature, table=table)
+
     def __repr__(self) -> str:
         plan = self.plan
         return f"CompiledGraph({plan.name}, backend={plan.backend}, dev={plan.dev}, {len(plan.versions)} versions)"
@@ -349,6 +355,15 @@ def _cut_version(plan: VersionPlan, given: Mapping[str, Any], values: Mapping[st
             if tuple(tensor.shape) != tuple(shape):
                 return False
     return True
+
+
+def _format(name: str, tensor: Any) -> Format:
+    """The Format of a call's tensor; CallError, naming the input, for a dtype Iron does not carry."""
+    try:
+        return format_of(tensor)
+    except FormatError:
+        legal = ", ".join(DTYPES)
+        raise CallError(f"input {name} is {np.asarray(tensor).dtype}; cast it to what the graph takes. Legal: {legal}.") from None
 
 
 def _write(path: Path, content: str | bytes) -> None:

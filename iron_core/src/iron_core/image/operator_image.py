@@ -1,0 +1,205 @@
+"""`OperatorImage`: one operator alone as a callable, through the same plan, backends and cache as a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from iron_core.backends.choose import choose
+from iron_core.backends.protocol import Backend
+from iron_core.declare.formats import PackedArray, format_of
+from iron_core.devices import Device
+from iron_core.errors import BoundsError, CallError, FormatError, ShapeError
+from iron_core.graph.affine import Affine
+from iron_core.graph.traced import Binding, PerCallValue
+from iron_core.image.packaging import decide
+from iron_core.image.plan import BufferRef, Packaging, Plan, PlanStep, Port, Resident, VersionPlan
+from iron_core.image.planner import Draft
+from iron_core.image.program import Program, Version, explain
+
+
+class OperatorImage:
+    """`OperatorImage(op)(*inputs, **numbers)`: the operator's outputs, one bare or several as a tuple.
+
+    Inputs are the operands it reads, in declaration order (an absent optional one is left out), at their declared
+    shapes. What an operator writes only in part (Copy's destination) may be given last; it starts as zeros
+    otherwise. An operand written in place comes back as the output it is; the caller's array stays as it was.
+
+    numbers: the operator's `Scratchpad` members, 0 unless given, and the extents named in `bounds`, whole unless
+    given. Under a bound an input is given whole or cut, and outputs come back cut.
+
+    backend, dev, boundaries, image, strict, threads: as for `compile_graph`. CallError, ShapeError, BoundsError.
+    """
+
+    def __init__(
+        self,
+        op: Any,
+        *,
+        bounds: Iterable[str] = (),
+        backend: str | Backend | None = None,
+        dev: str | Device | None = None,
+        boundaries: str | None = None,
+        image: str | None = None,
+        strict: bool = False,
+        threads: int | None = None,
+    ) -> None:
+        self.op = op
+        self.bounds = tuple(bounds)
+        unknown = [member for member in self.bounds if member not in op.extents]
+        if unknown:
+            legal = ", ".join(op.extents) or "none"
+            raise CallError(f"{type(op).__name__} has no extent {unknown[0]}. Its extents: {legal}.")
+        chosen = choose(backend, dev.name if isinstance(dev, Device) else dev)
+        draft = self._draft()
+        packaging = decide(chosen.dev, draft.version.values, boundaries=boundaries, image=image)
+        self._program = Program(draft.name, chosen, packaging)
+        options = {name: value for name, value in (("strict", strict), ("threads", threads)) if value not in (None, False)}
+        self._version: Version = self._program.add(draft, **options)
+
+    # An operand the operator writes without writing all of it must hold something first, so it is a state:
+    # written before the call and read back after it. Any other operand is a port.
+
+    @property
+    def _kept(self) -> tuple[str, ...]:
+        op = self.op
+        partial = set(getattr(type(op), "partial", ()))
+        return tuple(o.name for o in op.outputs if o.present(op) and (o.read or o.name in partial))
+
+    def _draft(self) -> Draft:
+        op = self.op
+        fields = {op.extents[member].field: Affine(member) for member in self.bounds}
+
+        def bounded(name: str) -> tuple[tuple[int, Affine], ...]:
+            axes = enumerate(op.operands[name].axes(op))
+            return tuple((axis, fields[field]) for axis, field in axes if field in fields)
+
+        kept = self._kept
+        reads = [o.name for o in op.inputs if o.present(op) and o.name not in kept]
+        writes = [o.name for o in op.outputs if o.present(op) and o.name not in kept]
+        spaces = {"input": reads, "output": writes, "resident": list(kept)}
+        operands = {}
+        for name in op.present:
+            space = next(space for space, names in spaces.items() if name in names)
+            index = spaces[space].index(name)
+            operands[name] = BufferRef(space, index, 0, op.shape(name), op.format(name), bounded(name))
+        members = (*op.scratchpads, *self.bounds)
+        bindings = tuple(Binding(member, Affine(member)) for member in members if self._bindable(member))
+        step = PlanStep(type(op).__name__.lower(), op, operands, bindings)
+        version = VersionPlan(
+            signature=tuple((name, op.shape(name), op.format(name).name) for name in reads),
+            steps=(step,),
+            inputs=tuple(Port(name, op.shape(name), op.format(name), bounded(name)) for name in reads),
+            outputs=tuple(Port(name, op.shape(name), op.format(name), bounded(name)) for name in writes),
+            values=tuple(PerCallValue(binding.member, "scratchpad", "int32") for binding in bindings),
+        )
+        residents = tuple(
+            Resident(name, "state", op.shape(name), op.format(name), None, key) for key, name in enumerate(kept)
+        )
+        return Draft(type(op).__name__, version, residents, ())
+
+    def _bindable(self, member: str) -> bool:
+        """A view's bound says nothing without a view."""
+        views = {v.valid: v for v in getattr(type(self.op), "accept_views", {}).values()}
+        view = views.get(member)
+        return view is None or getattr(self.op, view.axis) is not None
+
+    @property
+    def plan(self) -> Plan:
+        return self._program.plan
+
+    @property
+    def packaging(self) -> Packaging:
+        return self._program.plan.packaging
+
+    @property
+    def image(self) -> Any:
+        """What the backend made of it."""
+        return self._version.image
+
+    def explain(self) -> str:
+        """Backend and why, packaging and why, and how the operator runs."""
+        return explain(self._program)
+
+    def __call__(self, *tensors: Any, **numbers: int) -> Any:
+        op, kept = self.op, self._kept
+        given = [o for o in op.inputs if o.present(op)]
+        starts = [o for o in op.outputs if o.present(op) and o.name in kept and not o.read]
+        if not len(given) <= len(tensors) <= len(given) + len(starts):
+            extra = f" (and {', '.join(o.name for o in starts)})" if starts else ""
+            names = ", ".join(o.name for o in given)
+            raise CallError(f"{type(op).__name__} takes {len(given)} tensors: {names}{extra}; got {len(tensors)}.")
+        arrays = {
+            o.name: t if isinstance(t, PackedArray) else np.asarray(t)
+            for o, t in zip((*given, *starts), tensors, strict=False)
+        }
+        values = self._values(numbers)
+        for name in kept:
+            self._program.write(name, self._start(name, arrays.get(name)))
+        ports = [self._checked(port, arrays[port.name], values) for port in self._version.plan.inputs]
+        outputs, _ = self._version.call(ports, values)
+        made = dict(zip((port.name for port in self._version.plan.outputs), outputs, strict=True))
+        for name in kept:
+            made[name] = self._program.read(name)
+        results = tuple(made[o.name] for o in op.outputs if o.present(op))
+        return results[0] if len(results) == 1 else results
+
+    def _values(self, numbers: Mapping[str, int]) -> dict[str, int]:
+        op = self.op
+        legal = [value.name for value in self._version.plan.values]
+        unknown = [name for name in numbers if name not in legal]
+        if unknown:
+            hint = f" Name it in bounds=({unknown[0]!r},) to bound it per call." if unknown[0] in op.extents else ""
+            raise CallError(f"{type(op).__name__} takes no {unknown[0]}=. Its numbers: {', '.join(legal) or 'none'}.{hint}")
+        values = {}
+        for name in legal:
+            most = getattr(op, op.extents[name].field) if name in op.extents else self._whole(name)
+            values[name] = int(numbers.get(name, most))
+            if name in op.extents and not 0 <= values[name] <= most:
+                raise BoundsError(f"{type(op).__name__}: {name}={values[name]}; legal: 0 to {most}.")
+        return values
+
+    def _whole(self, member: str) -> int:
+        """What a scratchpad member is when it is not given: all of a view's axis, or 0."""
+        for view in getattr(type(self.op), "accept_views", {}).values():
+            if view.valid == member:
+                return int(getattr(self.op, view.pattern).sizes[getattr(self.op, view.axis)])
+        return 0
+
+    def _start(self, name: str, given: Any) -> Any:
+        """What an operand that is written in part holds before the call."""
+        shape, format = self.op.shape(name), self.op.format(name)
+        if given is None:
+            zeros = np.zeros(format.nbytes(shape), np.uint8)
+            return PackedArray(zeros, shape, format) if hasattr(format, "group") else zeros.view(format.dtype).reshape(shape)
+        if self._format(name, given) != format or given.size != np.prod(shape, dtype=int):
+            raise ShapeError(f"{type(self.op).__name__}: {name} is {list(shape)} {format}; got {list(given.shape)} {format_of(given)}.")
+        return given if isinstance(given, PackedArray) else given.reshape(shape)
+
+    def _format(self, name: str, tensor: Any) -> Any:
+        try:
+            return format_of(tensor)
+        except FormatError as error:
+            raise ShapeError(f"{type(self.op).__name__}: {name} is {self.op.format(name)}; {error}") from None
+
+    def _checked(self, port: Port, tensor: Any, values: Mapping[str, int]) -> Any:
+        """A tensor at the port's shape; a flat operand takes any shape of as many elements."""
+        where = f"{type(self.op).__name__}: {port.name} is {list(port.shape)} {port.format}"
+        if self._format(port.name, tensor) != port.format:
+            raise ShapeError(f"{where}; got {format_of(tensor)}.")
+        if tuple(tensor.shape) == port.shape:
+            return tensor
+        shape = list(port.shape)
+        for axis, expression in port.bounds:
+            shape[axis] = expression.at(values)
+        for want in (port.shape, tuple(shape)):
+            if len(want) == 1 and tensor.size == want[0] and not isinstance(tensor, PackedArray):
+                return tensor.reshape(want)
+        if tuple(tensor.shape) != tuple(shape):
+            either = f", or cut to this call's bounds {shape}" if port.bounds else ""
+            raise ShapeError(f"{where}{either}; got {list(tensor.shape)}.")
+        return tensor
+
+    def __repr__(self) -> str:
+        return f"OperatorImage({self.op!r}, backend={self.plan.backend}, dev={self.plan.dev})"
