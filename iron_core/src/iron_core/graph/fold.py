@@ -1,0 +1,244 @@
+"""Folds: steps that may run inside another step. Found by what the operators declare; a backend accepts or not.
+
+A fold changes where a number is computed, never how it is rounded: folded equals unfolded bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from iron_core.graph.traced import Region, TracedGraph, TracedStep
+
+
+@attrs.frozen
+class Fold:
+    """One step inside another. Steps are named; `operators` are theirs, the producer's first.
+
+    kind "finish": the one consumer, elementwise or rowwise, is applied to the producer's result before it is stored.
+    kind "prologue": the producer, elementwise or rowwise, is computed by each consumer as it reads; each is linear in
+    the operand that takes it. kind "placed": the one consumer, a copy, becomes where the producer stores its result.
+
+    `source` is the producer's output, `at` per consumer its operand that reads it. The intermediate between them is
+    not stored. `runs_at` names the step at whose place the folded one runs (for a prologue, each consumer's own).
+    """
+
+    kind: str
+    producer: str
+    consumers: tuple[str, ...]
+    at: tuple[str, ...]
+    source: str
+    runs_at: str
+    operators: tuple[Any, ...] = attrs.field(default=(), eq=False, repr=False)
+
+    def __str__(self) -> str:
+        if self.kind == "prologue":
+            return f"{self.producer} into the prologue of {', '.join(self.consumers)}"
+        how = "the finish" if self.kind == "finish" else "the store"
+        return f"{self.consumers[0]} into {how} of {self.producer}"
+
+
+def find_folds(traced: TracedGraph) -> list[Fold]:
+    """Every fold that the contract allows, each on its own, in step order. Some exclude others: see `choose_folds`."""
+    return _Finder(traced).find()
+
+
+def choose_folds(traced: TracedGraph, accepts: Callable[[Fold], bool]) -> list[Fold]:
+    """The folds to take together: those a backend accepts, as many as go together.
+
+    A step is folded away once. Steps folded into one another run at one place (`runs_at`), where everything they read
+    is there and nothing they write is awaited earlier. Finishes are taken first, then placements, then prologues.
+    """
+    finder = _Finder(traced)
+    order = {"finish": 0, "placed": 1, "prologue": 2}
+    found = sorted((f for f in finder.find() if accepts(f)), key=lambda f: order[f.kind])
+    number = {step.name: i for i, step in enumerate(traced.steps)}
+    group = {i: [i] for i in range(len(traced.steps))}
+    place = list(range(len(traced.steps)))
+    gone: set[int] = set()
+    taken = []
+    for fold in found:
+        producer, consumers = number[fold.producer], [number[c] for c in fold.consumers]
+        if fold.kind == "prologue":
+            if producer in gone or len(group[producer]) > 1:
+                continue
+            if all(finder.readable(producer, c, place) for c in consumers):
+                gone.add(producer)
+                taken.append(fold)
+            continue
+        consumer = consumers[0]
+        members = sorted({*group[producer], *group[consumer]})
+        at = finder.meeting(members, place)
+        if consumer in gone or at is None:
+            continue
+        gone.add(consumer)
+        for member in members:
+            group[member], place[member] = members, at
+        taken.append(fold)
+    return [
+        fold if fold.kind == "prologue" else attrs.evolve(fold, runs_at=traced.steps[place[number[fold.producer]]].name)
+        for fold in taken
+    ]
+
+
+def _overlap(a: Region, b: Region) -> bool:
+    return a.buffer is b.buffer and a.start < b.start + b.size and b.start < a.start + a.size
+
+
+class _Finder:
+    """What a trace's steps read and write, and which of them may join."""
+
+    def __init__(self, traced: TracedGraph) -> None:
+        self.traced = traced
+        self.steps = traced.steps
+        self.in_order = range(len(self.steps))
+        #: buffer -> (step number, operand name) of every mention
+        self.uses: dict[int, list[tuple[int, str]]] = {}
+        for i, step in enumerate(self.steps):
+            for name, region in step.operands.items():
+                self.uses.setdefault(id(region.buffer), []).append((i, name))
+        regions = [*traced.outputs, *(c.source for c in traced.carry if isinstance(c.source, Region))]
+        self.returned = {id(region.buffer) for region in regions}
+        self.calls = Counter(id(step.op) for step in self.steps)
+        self._known: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
+
+    def find(self) -> list[Fold]:
+        folds = []
+        for i, step in enumerate(self.steps):
+            written = [n for n in step.operands if step.op.operands[n].written]
+            if len(written) != 1 or self.calls[id(step.op)] != 1 or step.op.accept_views:
+                continue
+            made = step.operands[written[0]]
+            readers = self._readers(i, made)
+            if readers is None:
+                continue
+            if len(readers) == 1:
+                ((j, name),) = readers
+                for kind, legal in (("finish", self._finish), ("placed", self._placed)):
+                    at = self.meeting([i, j], self.in_order)
+                    if at is not None and legal(step, made, self.steps[j], name):
+                        folds.append(self._fold(kind, i, written[0], readers, self.steps[at].name))
+            if self._prologue(i, made, readers):
+                folds.append(self._fold("prologue", i, written[0], readers, self.steps[readers[0][0]].name))
+        return folds
+
+    def _fold(self, kind: str, producer: int, source: str, readers: Sequence[tuple[int, str]], runs_at: str) -> Fold:
+        steps = [self.steps[j] for j, _ in readers]
+        return Fold(
+            kind,
+            self.steps[producer].name,
+            tuple(s.name for s in steps),
+            tuple(name for _, name in readers),
+            source,
+            runs_at,
+            (self.steps[producer].op, *(s.op for s in steps)),
+        )
+
+    def _readers(self, i: int, made: Region) -> list[tuple[int, str]] | None:
+        """Who reads what step i made: a whole intermediate that it alone writes, that stays inside and is read whole,
+        once by each reader, by operators called once. None where it is anything else."""
+        buffer = made.buffer
+        if buffer.role != "intermediate" or id(buffer) in self.returned or not _whole(made):
+            return None
+        mentions = self.uses[id(buffer)]
+        readers = [(j, name) for j, name in mentions if j != i]
+        each = Counter(j for j, _ in mentions)
+        for j, name in readers:
+            step = self.steps[j]
+            operand = step.op.operands[name]
+            if j < i or operand.written or each[j] > 1 or self.calls[id(step.op)] != 1 or not _whole(step.operands[name]):
+                return None
+        return readers if readers and each[i] == 1 else None
+
+    # -- the three kinds --------------------------------------------------------------------------
+
+    def _finish(self, step: TracedStep, made: Region, consumer: TracedStep, name: str) -> bool:
+        op = consumer.op
+        written = [n for n in consumer.operands if op.operands[n].written]
+        if not (op.elementwise or op.rowwise) or len(written) != 1 or op.operands[written[0]].role != "out":
+            return False
+        out, tile = consumer.operands[written[0]], consumer.operands[name]
+        if out.buffer.role != "intermediate" or not _whole(out) or out.size != made.size:
+            return False
+        for other, region in consumer.operands.items():
+            alike = region.size == out.size and region.format == out.format and _whole(region)
+            if op.operands[other].read and other != name and not alike:
+                return False
+        if any(binding.member not in op.extents for binding in consumer.bindings):
+            return False
+        if made.bounds or tile.bounds or out.bounds or consumer.bindings:
+            others = [r for n, r in consumer.operands.items() if op.operands[n].read]
+            return all(_bounded_alike(made, region) for region in (*others, out))
+        return True
+
+    def _prologue(self, i: int, made: Region, readers: Sequence[tuple[int, str]]) -> bool:
+        step = self.steps[i]
+        if not (step.op.elementwise or step.op.rowwise) or step.bindings or made.bounds:
+            return False
+        tiles = [r for n, r in step.operands.items() if step.op.operands[n].read]
+        if not any(r.size == made.size and r.format == made.format for r in tiles):
+            return False
+        return all(
+            name in self.steps[j].op.linear_in and not self.steps[j].operands[name].bounds and self.readable(i, j, self.in_order)
+            for j, name in readers
+        )
+
+    def _placed(self, step: TracedStep, made: Region, consumer: TracedStep, name: str) -> bool:
+        op = consumer.op
+        read, members = op.accept_views.get(name), dict(op.accept_views)
+        if read is None or len(members) != 2 or made.bounds:
+            return False
+        members.pop(name)
+        ((_, written),) = members.items()
+        if op.accept_gather is not None and op.accept_gather in consumer.operands:
+            return False
+        pattern = getattr(op, written.pattern)
+        bound = {binding.member for binding in consumer.bindings}
+        if getattr(op, read.pattern) is not None or not bound <= {written.offset}:
+            return False
+        return pattern is None or (not isinstance(pattern, tuple) and pattern.contiguous)
+
+    # -- order ------------------------------------------------------------------------------------
+
+    def _conflicts(self, i: int) -> tuple[frozenset[int], frozenset[int]]:
+        """Steps that write what step i reads; steps that touch what it writes or write what it reads."""
+        if i not in self._known:
+            step = self.steps[i]
+            feeding, touching = set(), set()
+            for name, region in step.operands.items():
+                mine = step.op.operands[name]
+                for k, other in self.uses[id(region.buffer)]:
+                    theirs = self.steps[k].op.operands[other]
+                    if k == i or not (mine.written or theirs.written) or not _overlap(region, self.steps[k].operands[other]):
+                        continue
+                    touching.add(k)
+                    if mine.read and theirs.written:
+                        feeding.add(k)
+            self._known[i] = frozenset(feeding), frozenset(touching)
+        return self._known[i]
+
+    def readable(self, i: int, consumer: int, place: Sequence[int]) -> bool:
+        """Does step i read the same where `consumer` runs? `place` says at whose turn each step runs."""
+        return all((i < k) == (place[consumer] < place[k]) for k in self._conflicts(i)[0])
+
+    def meeting(self, members: Sequence[int], place: Sequence[int]) -> int | None:
+        """The first of these steps at whose turn all of them may run, in their order; None where there is none.
+
+        They may where no step that is not one of them, and shares with one of them a tensor that either writes, would
+        come on the other side of it.
+        """
+        mine = set(members)
+        pairs = [(i, k) for i in members for k in self._conflicts(i)[1] if k not in mine]
+        return next((at for at in members if all((i < k) == (at < place[k]) for i, k in pairs)), None)
+
+
+def _whole(region: Region) -> bool:
+    return region.start == 0 and region.size == region.buffer.size
+
+
+def _bounded_alike(a: Region, b: Region) -> bool:
+    keys = [{axis: expression.key for axis, expression in r.bounds} for r in (a, b)]
+    return a.shape == b.shape and keys[0] == keys[1]
