@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from iron_core.errors import CallError, DeclarationError, FormatError, ParamError
 
 import iron_core as iron
-from iron_core.errors import CallError, DeclarationError, FormatError, ParamError
 
 
 class Product(iron.Operator):
@@ -233,5 +233,5 @@ def test_a_rule_that_gives_none_is_a_mistake_of_the_class():
         m: int = iron.Param(default=lambda op: None)
         x = iron.In(n)
 
-    with pytest.raises(DeclarationError, match="Bad.m: its rule gave None"):
+    with pytest.raises(DeclarationError, match=r"Bad\.m: its rule gave None"):
         Bad(n=1)

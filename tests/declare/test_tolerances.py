@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import iron_core as iron
 from iron_core.declare.rounding import round_to, widen
 from iron_core.declare.tolerance import EPS32, Deviation, DeviationError, ulp
+
+import iron_core as iron
 
 FLOATS = [np.dtype(np.float32), np.dtype(np.float16), iron.bfloat16]
 
@@ -138,7 +138,7 @@ def test_packed_outputs_are_compared_as_bytes():
     op = Move(rows=2, cols=64, W=iron.Q4_0)
     packed = iron.Q4_0.quantize(np.arange(128, dtype=np.float32).reshape(2, 64))
     assert op.check(packed, packed, packed).compared == packed.nbytes
-    with pytest.raises(DeviationError, match="Move.y"):
+    with pytest.raises(DeviationError, match=r"Move\.y"):
         op.check(iron.Q4_0.quantize(np.ones((2, 64), np.float32)), packed, packed)
 
 

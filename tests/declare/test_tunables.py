@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import iron_core as iron
 from iron_core.declare.profile import active_profile
 from iron_core.errors import CallError, DeclarationError, ParamError, Unresolvable
+
+import iron_core as iron
 
 NPU1 = iron.devices.device("npu1")
 NPU2 = iron.devices.device("npu2")
@@ -268,7 +268,7 @@ def test_a_profile_is_one_json_line_an_entry(tmp_path):
 def test_a_file_that_is_no_profile_says_what_one_is(tmp_path, text):
     """One sentence with the path and the form."""
     (tmp_path / "bad.json").write_text(text)
-    with pytest.raises(ParamError, match="bad.json is no profile"):
+    with pytest.raises(ParamError, match=r"bad\.json is no profile"):
         iron.Profile.load(tmp_path / "bad.json", operators=lambda name: Tiled)
 
 

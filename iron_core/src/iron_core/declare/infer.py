@@ -36,7 +36,7 @@ def infer(cls: Any, operands: dict[str, tuple[tuple[int, ...], Format]], given: 
             bind(cls.fields[name], value, "the call")
     for operand in cls.operands.values():
         if operand.when is not None and operand.role != "out":
-            _bind_flag(cls, operand, operands, given)
+            _check_flag(cls, operand, operand.when.name, operands, given)
             bind(operand.when, operand.name in operands, operand.name)
     for name, (shape, format) in operands.items():
         operand = cls.operands[name]
@@ -48,9 +48,8 @@ def infer(cls: Any, operands: dict[str, tuple[tuple[int, ...], Format]], given: 
     return bound | {k: v for k, v in given.items() if k not in bound}
 
 
-def _bind_flag(cls: Any, operand: Operand, operands: dict[str, Any], given: dict[str, Any]) -> None:
+def _check_flag(cls: Any, operand: Operand, flag: str, operands: dict[str, Any], given: dict[str, Any]) -> None:
     """CallError unless an optional input, its flag and the inputs sharing that flag come together."""
-    flag = operand.when.name
     here = operand.name in operands
     if given.get(flag) is not None and bool(given[flag]) != here:
         need = "needs" if given[flag] else "must not be given with"

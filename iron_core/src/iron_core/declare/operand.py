@@ -140,7 +140,7 @@ class Operand:
     def __get__(self, op: Any, owner: type | None = None) -> Any:
         if op is None:
             return self
-        if not self.present(op):
+        if self.when is not None and not self.present(op):
             raise AttributeError(f"{type(op).__name__}.{self.name} exists only with {self.when.name}=True.")
         return BoundOperand(self, self.shape(op), self.format(op))
 

@@ -28,7 +28,7 @@ class OperatorMeta(type):
         if operands:
             from iron_core.graph.tracer import record
 
-            return record(cls, operands, keywords)
+            return record(cls, operands, keywords)  # type: ignore[arg-type]
         return cls.construct(keywords)  # type: ignore[attr-defined]
 
 
@@ -59,7 +59,9 @@ class Operator(metaclass=OperatorMeta):
     accept_gather: ClassVar[str | None] = None
     test: ClassVar[Testing] = Testing()
 
+    #: Tunables a call or a profile gave: held, not searched.
     pinned: frozenset[str]
+    _given: frozenset[str]
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -125,7 +127,8 @@ class Operator(metaclass=OperatorMeta):
             if v is not None or not (cls.fields[k].computed or isinstance(cls.fields[k], AutoField))
         }
         for name in keywords:
-            if isinstance(cls.fields[name], AutoField) and cls.fields[name].derived:
+            field = cls.fields[name]
+            if isinstance(field, AutoField) and field.derived:
                 raise CallError(f"{cls.__name__}.{name} is always derived by resolve(); it cannot be given.")
         profile = active_profile()
         if profile is not None:

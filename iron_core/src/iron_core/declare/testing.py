@@ -45,7 +45,7 @@ class Sweep:
 
     def cases(self) -> Iterator[Case]:
         if self.rows:
-            shapes: tuple[dict[str, int], ...] = (
+            shapes: tuple[dict[str, Any], ...] = (
                 dict(rows=1, cols=64),
                 dict(rows=7, cols=576),
                 dict(rows=64, cols=256),

@@ -72,8 +72,8 @@ class Value(_Member):
 class Extent(_Member):
     """Says that a field's extent may be bounded per call. `Extent(M)`: the first n of M. Read, it is the field."""
 
-    def __init__(self, field: Field) -> None:
-        self._field = field
+    def __init__(self, field: Any) -> None:
+        self._field: Field = field
 
     @property
     def field(self) -> str:
