@@ -39,7 +39,7 @@ def nest(source: Pattern, target: Pattern, src_axis: int | None = None, dst_axis
         if not size or a.size % size or b.size % size or (size == 1 and not (a.bounded or b.bounded)):
             return None
         bound = None
-        if a.bounded and a.size == size or b.bounded and b.size == size:
+        if (a.bounded and a.size == size) or (b.bounded and b.size == size):
             bound = "src" if a.bounded and a.whole and a.size == size else "dst" if b.bounded and b.whole and b.size == size else ""
             if bound == "":
                 return None

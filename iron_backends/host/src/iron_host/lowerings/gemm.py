@@ -1,0 +1,33 @@
+"""GEMM on the host: the product kernels over rows of activations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from iron_core.backends.protocol import No
+from iron_core.image.plan import Binding, BufferRef
+
+from iron_host.kernel_call import KernelCall
+from iron_host.lowerings.products import Product, ProductLowering
+
+
+class GEMM(ProductLowering):
+    """B is the weights; its columns of the result are shared among threads."""
+
+    operator = "iron_ops_aie.GEMM"
+
+    def step(
+        self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
+    ) -> list[KernelCall] | No:
+        product = Product(
+            *("A", "B", "C"),
+            M=self.count(op, bindings, "valid"),
+            N=op.N,
+            K=self.count(op, bindings, "valid_k"),
+            x_stride=op.K,
+            w_stride=op.K if op.b_col_maj else op.N,
+            by_rows=op.b_col_maj,
+            c_strides=(1, op.M) if op.c_col_maj else (op.N, 1),
+        )
+        return self.calls(op, product, op.M, op.M * op.K * op.N, tunables["grain"])

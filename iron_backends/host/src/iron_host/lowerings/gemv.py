@@ -1,0 +1,37 @@
+"""GEMV on the host: the product kernels with one row of activations per batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from iron_core.backends.protocol import No
+from iron_core.image.plan import Binding, BufferRef
+
+from iron_host.kernel_call import KernelCall
+from iron_host.lowerings.products import Product, ProductLowering
+
+
+class GEMV(ProductLowering):
+    """A is the weights; its rows are shared among threads."""
+
+    operator = "iron_ops_aie.GEMV"
+
+    def step(
+        self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
+    ) -> list[KernelCall] | No:
+        product = Product(
+            *("B", "A", "C"),
+            M=1,
+            N=self.count(op, bindings, "valid"),
+            K=op.K,
+            x_stride=op.K,
+            w_stride=op.K,
+            by_rows=True,
+            c_strides=(op.M, 1),
+            batches=op.num_batches,
+            batch_strides=(op.K, op.M * op.K, op.M),
+            repeat=op.repeat,
+        )
+        work = op.num_batches * op.M * op.K
+        return self.calls(op, product, op.num_batches, work, tunables["grain"])

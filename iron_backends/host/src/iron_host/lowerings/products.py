@@ -1,0 +1,91 @@
+"""What GEMV and GEMM share on the host: one product kernel, its slots, and the step that rounds activations.
+
+C[b][m][n] = sum over k of X[b][m][k] * W[b / repeat][n][k], the slots of matmul.h. With `int8_block` arithmetic a
+step before it rounds the rows of X into the area both share.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from iron_core.backends.protocol import No, Yes
+from iron_core.declare.field import Auto
+from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, BlockQuant
+
+from iron_host.kernel_call import HostLowering, KernelCall, Member
+from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
+
+#: Block formats the kernels read, with their names in blocks.h.
+BLOCKS = {Q4_0: "Q4_0", Q4_1: "Q4_1", Q8_0: "Q8_0"}
+
+
+@attrs.frozen
+class Product:
+    """One product. X, W, C are operand names; `by_rows`: W is rows of K (else rows of N). Strides count numbers."""
+
+    X: str
+    W: str
+    C: str
+    M: int | Member
+    N: int | Member
+    K: int | Member
+    x_stride: int
+    w_stride: int
+    by_rows: bool
+    c_strides: tuple[int, int]
+    batches: int = 1
+    batch_strides: tuple[int, int, int] = (0, 0, 0)
+    repeat: int = 1
+
+    @property
+    def ints(self) -> tuple[int | Member, ...]:
+        head = (self.M, self.N, self.K, self.x_stride, self.w_stride, int(self.by_rows))
+        return (*head, *self.c_strides, self.batches, *self.batch_strides, self.repeat)
+
+
+class ProductLowering(HostLowering):
+    """`grain`: multiplications per thread."""
+
+    grain = Auto(65536)
+
+    def supports(self, op: Any, dev: str) -> Yes | No:
+        if isinstance(op.W, BlockQuant):
+            if op.W not in BLOCKS:
+                known = ", ".join(format.name for format in BLOCKS)
+                return No(f"W={op.W.name}: its kernels read {known}", known)
+            return takes(op, f"{BLOCKS[op.W]} {op.activations}", T=FLOATS, O=FLOATS)
+        return takes(op, "matmul", T=FLOATS, W=FLOATS, O=FLOATS)
+
+    def calls(self, op: Any, product: Product, rows: int, work: int, grain: int) -> list[KernelCall] | No:
+        """The kernel calls of one product; `rows` and `work` are its largest row count and multiplications."""
+        many = threads(work, grain)
+        pointers = (product.X, product.W, product.C)
+        if not isinstance(op.W, BlockQuant):
+            kernel = unit("matmul.h", "matmul", cpp(op.T), cpp(op.W), cpp(op.O))
+            return [KernelCall(kernel, pointers, product.ints, threads=many)]
+        if isinstance(product.K, Member):
+            return No("a bound on K of block weights has no kernel")
+        if isinstance(product.N, Member) and product.batches > 1:
+            return No("a bound on M of several block matrices has no kernel")
+        name = BLOCKS[op.W]
+        if op.activations == "exact":
+            kernel = unit("blocks.h", "block_exact", name, cpp(op.T), cpp(op.O))
+            return [KernelCall(kernel, pointers, product.ints, scratch_bytes=4 * product.K, threads=many)]
+        groups = product.K // op.W.group
+        shared = _aligned(rows * product.K) + 2 * _aligned(4 * rows * groups)
+        quantize = KernelCall(
+            unit("blocks.h", "quantize_rows", cpp(op.T)),
+            (product.X,),
+            (product.M if product.batches == 1 else product.batches, product.K, product.x_stride),
+            shared_bytes=shared,
+            threads=threads(rows * product.K, GRAIN),
+            shares="writes",
+        )
+        kernel = unit("blocks.h", "block_matmul", name, cpp(op.O))
+        multiply = KernelCall(kernel, (None, product.W, product.C), product.ints, shared_bytes=shared, threads=many, shares="reads")
+        return [quantize, multiply]
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // 64) * 64

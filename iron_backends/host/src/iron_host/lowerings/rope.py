@@ -1,0 +1,39 @@
+"""RoPE on the host: kernel `rope<T, A>` of rows.h."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from iron_core.backends.protocol import No, Yes
+from iron_core.declare.field import Auto
+from iron_core.image.plan import Binding, BufferRef
+
+from iron_host.kernel_call import HostLowering, KernelCall
+from iron_host.lowerings.units import FLOATS, cpp, takes, threads, unit
+
+
+class RoPE(HostLowering):
+    """Rows are shared among threads; `grain`: numbers per thread."""
+
+    operator = "iron_ops_aie.RoPE"
+    grain = Auto(8192)
+
+    def supports(self, op: Any, dev: str) -> Yes | No:
+        return takes(op, "rope", T=FLOATS, A=FLOATS)
+
+    def step(
+        self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
+    ) -> KernelCall | No:
+        per = op.rows // op.angle_rows
+        rows, angle_rows = bindings.get("valid"), bindings.get("angles_valid")
+        if angle_rows is not None or (rows is not None and op.angle_rows > 1):
+            whole = None if angle_rows is None else angle_rows.expression * per
+            if rows is None or getattr(whole, "key", None) != rows.expression.key:
+                return No(f"the bound of its rows is not {per} times that of its angle rows")
+        return KernelCall(
+            unit("rows.h", "rope", cpp(op.T), cpp(op.A)),
+            ("x", "angles", "y"),
+            (self.count(op, bindings, "valid"), op.cols, per, op.method_type),
+            threads=threads(op.rows * op.cols, tunables["grain"]),
+        )

@@ -1,0 +1,61 @@
+"""Kernel units by template and storage types, and the dtypes kernels take."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from iron_core.backends.protocol import No, Yes
+from iron_core.declare.formats import DTYPES, BlockQuant
+
+from iron_host.build import Unit
+
+#: Storage types of common.h by dtype.
+CPP = {
+    "float32": "float",
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "int32": "int32_t",
+    "uint32": "uint32_t",
+    "int8": "int8_t",
+    "uint8": "uint8_t",
+}
+
+FLOATS = ("float32", "bfloat16", "float16")
+
+#: Numbers below which a step is not worth handing to another thread.
+GRAIN = 16384
+
+
+def unit(header: str, function: str, *arguments: str) -> Unit:
+    """The unit of one instantiation, e.g. unit("rows.h", "softmax", "bf16")."""
+    symbol = "iron_" + re.sub(r"\W+", "_", "_".join((function, *arguments))).strip("_")
+    return Unit(header, f"{function}<{', '.join(arguments)}>", symbol)
+
+
+def name_of(dtype: Any) -> str:
+    """"bfloat16" of a dtype; a block format's own name."""
+    if isinstance(dtype, BlockQuant):
+        return dtype.name
+    return next(name for name, known in DTYPES.items() if known == np.dtype(dtype))
+
+
+def cpp(dtype: Any) -> str:
+    """The storage type of a dtype."""
+    return CPP[name_of(dtype)]
+
+
+def takes(op: Any, what: str, **fields: tuple[str, ...]) -> Yes | No:
+    """Yes if every dtype field of `op` is among the names given for it."""
+    for field, legal in fields.items():
+        name = name_of(getattr(op, field))
+        if name not in legal:
+            return No(f"{field}={name}: {what} takes {', '.join(legal)}", ", ".join(legal))
+    return Yes(f"kernel {what}")
+
+
+def threads(work: int, grain: int) -> int:
+    """Threads worth waking for `work` numbers: one per `grain`; 0 (all) where there is enough for many."""
+    wanted = work // grain
+    return 1 if wanted < 2 else wanted if wanted < 64 else 0
