@@ -231,7 +231,7 @@ class CompiledGraph:
         return pack(version.plan, outputs, carried)
 
     def loop(
-        self, steps: int, on_step: Callable[[int, dict[str, int]], bool] | None = None, **values: int
+        self, steps: int, /, on_step: Callable[[int, dict[str, int]], bool] | None = None, **values: int
     ) -> dict[str, int]:
         """Run the version without tensors `steps` times, each on the values the last one carried; returns the last carried.
 

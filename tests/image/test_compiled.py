@@ -1,0 +1,362 @@
+"""Compiled graphs: versions, calls, refusals, weights and states, loops and warm starts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from iron_core.errors import BoundsError, CallError, DeclarationError, ShapeError, UnknownName, UnsupportedError
+from iron_core.image.cache import Cache
+
+import iron_core as iron
+from iron_ops_aie import GEMM, Copy, ElementwiseAdd, SiLU
+
+F32 = np.float32
+
+
+class Project(iron.Graph):
+    """The first `n` rows of `x`, projected by `w`."""
+
+    def __init__(self, w):
+        self.w = iron.weight(w)
+
+    def body(self, x, *, n: iron.Scratchpad[np.int32]):
+        return GEMM(x[:n], self.w, b_col_maj=True)
+
+
+class Walk(iron.Graph):
+    """Follows `successor` from node to node, noting the way."""
+
+    def __init__(self, successor):
+        self.successor = iron.weight(np.asarray(successor, np.int32).reshape(-1, 1))
+        self.way = iron.state((8, 1), np.int32)
+
+    def body(self, *, node: iron.Carried[np.int32], steps: iron.Carried[np.int32]):
+        here = Copy(self.successor[node])
+        Copy(here, self.way[steps])
+        return iron.carry(node=here, steps=steps + 1)
+
+
+class Maybe(iron.Graph):
+    """x, plus y where it is given."""
+
+    def body(self, x, y=None):
+        return SiLU(x) if y is None else ElementwiseAdd(x, y)
+
+
+@pytest.fixture
+def w():
+    return np.random.default_rng(1).standard_normal((6, 8)).astype(F32)
+
+
+@pytest.fixture
+def x():
+    return np.random.default_rng(2).standard_normal((16, 8)).astype(F32)
+
+
+@pytest.fixture
+def project(w):
+    return Project(w).compile(x=((16, 8), F32), backend="reference")
+
+
+# -- versions -------------------------------------------------------------------------------------
+
+
+def test_the_same_four_give_the_same_object(w):
+    """Compiling again on the same backend, device, boundaries and image adds a version."""
+    graph = Project(w)
+    first = graph.compile(x=((16, 8), F32), backend="reference")
+    assert graph.compile(x=((4, 8), F32), backend="reference") is first
+    assert len(first.versions) == 2
+    assert graph.compile(x=((4, 8), F32), backend="reference", dev="npu2") is not first
+    assert graph.compile(x=((4, 8), F32), backend="reference", boundaries=iron.each_step) is not first
+
+
+def test_a_call_compiles_a_version_that_is_missing_and_says_so(project, x, capsys):
+    """Another dtype is another version; the line on stderr names its inputs."""
+    project(x.astype(iron.bfloat16), n=3)
+    assert "compiling a version for x=(16, 8) bfloat16" in capsys.readouterr().err
+    project(x.astype(iron.bfloat16), n=4)
+    assert capsys.readouterr().err == ""
+    assert len(project.versions) == 2
+
+
+def test_an_optional_input_left_out_is_a_version(capsys):
+    """None, or nothing, selects the version without it."""
+    maybe = Maybe().compile(x=((4,), F32), backend="reference")
+    x = np.ones(4, F32)
+    assert np.array_equal(maybe(x), maybe(x, None))
+    assert maybe(x, x).tolist() == [2, 2, 2, 2]
+    assert maybe(x, y=x).tolist() == [2, 2, 2, 2]
+    assert len(maybe.versions) == 2
+
+
+def test_calling_the_graph_runs_what_was_compiled(w, x):
+    """`graph(...)` uses the object compiled last."""
+    graph = Project(w)
+    compiled = graph.compile(x=((16, 8), F32), backend="reference")
+    assert np.array_equal(graph(x, n=2), compiled(x, n=2))
+
+
+def test_an_input_named_like_a_keyword_of_compile_is_refused():
+    """Its shape could not be told from the option."""
+
+    class Photo(iron.Graph):
+        def body(self, image):
+            return SiLU(image)
+
+    with pytest.raises(DeclarationError, match="input image"):
+        Photo().compile(backend="null")
+
+
+# -- calls ----------------------------------------------------------------------------------------
+
+
+def test_a_bounded_input_is_given_whole_or_cut(project, x, w):
+    """Both give the same rows, and as many as the bound says."""
+    whole, cut = project(x, n=5), project(x[:5], n=5)
+    assert whole.shape == (5, 6)
+    assert np.array_equal(whole, cut)
+    assert np.array_equal(whole, project.reference(x[:5], n=5))
+
+
+@pytest.mark.parametrize("n", [-1, 17])
+def test_an_index_outside_its_view_is_refused_before_the_call(project, x, n):
+    """The message has the value and what is legal."""
+    with pytest.raises(BoundsError, match=rf"n={n}.*legal: 0 to 16"):
+        project(x, n=n)
+
+
+@pytest.mark.parametrize("values, says", [({}, "needs n="), ({"n": 1, "m": 2}, "takes no m=")])
+def test_missing_and_unknown_values_are_refused(project, x, values, says):
+    """Every per-call value, and nothing else, is given at every call."""
+    with pytest.raises(CallError, match=f"{says}.*Its per-call values: n"):
+        project(x, **values)
+
+
+def test_wrong_tensors_are_refused(project, x):
+    """A missing tensor, one too many, and a dtype Iron does not carry each say so."""
+    with pytest.raises(CallError, match="takes 1 tensors"):
+        project(n=1)
+    with pytest.raises(CallError, match="takes 1 tensors"):
+        project(x, x, n=1)
+    with pytest.raises(CallError, match="input x is float64"):
+        project(x.astype(np.float64), n=1)
+
+
+def test_gathered_ids_are_checked(w):
+    """An id that is no row of its table is refused, but only among those the call reads."""
+
+    class Rows(iron.Graph):
+        def __init__(self):
+            self.table = iron.weight(w)
+
+        def body(self, ids, *, n: iron.Scratchpad[np.int32]):
+            return Copy(self.table[ids[:n]])
+
+    rows = Rows().compile(ids=((3,), np.int32), backend="reference")
+    ids = np.array([5, 0, 6], np.int32)
+    assert np.array_equal(rows(ids, n=2), w[[5, 0]])
+    with pytest.raises(BoundsError, match="ids holds id 6; legal: -6 to 5"):
+        rows(ids, n=3)
+
+
+# -- weights and states ---------------------------------------------------------------------------
+
+
+def test_states_are_shared_by_versions_and_read_by_name_or_object():
+    """What one version writes is where the next reads it; it starts as zeros."""
+
+    class Sum(iron.Graph):
+        def __init__(self):
+            self.total = iron.state((4,), F32)
+
+        def body(self, x, y=None):
+            s = ElementwiseAdd(self.total, x)
+            Copy(s if y is None else ElementwiseAdd(s, y), self.total)
+
+    graph = Sum()
+    compiled = graph.compile(x=((4,), F32), backend="reference")
+    compiled(np.ones(4, F32))
+    compiled(np.ones(4, F32), np.full(4, 2, F32))
+    assert compiled.read("total").tolist() == compiled.read(graph.total).tolist() == [4, 4, 4, 4]
+    compiled.write(graph.total, np.zeros(4))
+    compiled(np.ones(4, F32))
+    assert compiled.read("total").tolist() == [1, 1, 1, 1]
+
+
+def test_another_four_have_states_of_their_own():
+    """Two compiled graphs of one graph do not see each other's states."""
+    graph = Walk([1, 0])
+    one, other = graph.compile(backend="reference"), graph.compile(backend="reference", dev="npu1")
+    one(node=0, steps=0)
+    assert one.read("way")[0, 0] == 1
+    assert other.read("way")[0, 0] == 0
+
+
+def test_writing_a_weight_reaches_every_version_and_not_the_callers_array(w, x):
+    """The array that the weight was made of stays as it was."""
+    graph = Project(w)
+    compiled = graph.compile(x=((16, 8), F32), backend="reference")
+    before = w.copy()
+    compiled.write("w", np.zeros((6, 8), F32))
+    assert not compiled(x, n=4).any()
+    assert np.array_equal(w, before)
+
+
+def test_wrong_names_and_shapes_of_residents_are_refused(project):
+    """Reading what is not there lists what is; writing another shape says both."""
+    with pytest.raises(UnknownName, match=r"no weight or state `v`. It has: w"):
+        project.read("v")
+    with pytest.raises(UnknownName):
+        project.read(np.zeros(3))
+    with pytest.raises(ShapeError, match=r"\[6, 8\]; got \[3\]"):
+        project.write("w", np.zeros(3, F32))
+
+
+# -- loops ----------------------------------------------------------------------------------------
+
+
+def test_a_loop_runs_on_what_the_last_step_carried():
+    """Each step starts from the numbers of the one before; the last ones are returned."""
+    walk = Walk([3, 0, 1, 2]).compile(backend="reference")
+    seen = []
+    last = walk.loop(5, lambda i, carried: seen.append((i, carried["node"])), node=0, steps=0)
+    assert seen == [(0, 3), (1, 2), (2, 1), (3, 0), (4, 3)]
+    assert last == {"node": 3, "steps": 5}
+    assert walk.read("way")[:5, 0].tolist() == [3, 2, 1, 0, 3]
+
+
+def test_a_loop_stops_when_told():
+    """The call-back's True ends it, and the steps past it did not run."""
+    walk = Walk([1, 2, 3, 0]).compile(backend="reference")
+    assert walk.loop(6, lambda i, carried: carried["node"] == 2, node=0, steps=0) == {"node": 2, "steps": 2}
+    assert walk.read("way")[2, 0] == 0
+
+
+def test_a_loop_checks_every_step_before_it_runs():
+    """The index that would leave its view is refused at its step, not written past the end."""
+    walk = Walk([1, 0]).compile(backend="reference")
+    with pytest.raises(BoundsError, match="steps=8"):
+        walk.loop(20, node=0, steps=0)
+    assert walk.read("way")[:, 0].tolist() == [1, 0] * 4
+
+
+def test_a_call_returns_carried_values_last():
+    """As a namespace of the next call's numbers."""
+    walk = Walk([1, 0]).compile(backend="reference")
+    (carried,) = walk(node=0, steps=0)
+    assert (carried.node, carried.steps) == (1, 1)
+
+
+# -- explain, record, folds of options ------------------------------------------------------------
+
+
+def test_explain_says_what_and_why(project):
+    """Backend, packaging, weights, each step and each word are in it, with reasons."""
+    text = project.explain()
+    for part in ("reference was asked for", "host", "n: patched", "1, 192 B", "gemm0", "word       n: gemm0.valid"):
+        assert part in text
+
+
+def test_verbose_prints_the_explanation_on_stderr(w, capsys):
+    """stdout stays the program's own."""
+    Project(w).compile(x=((16, 8), F32), backend="null", dev="npu2", verbose=True)
+    out, err = capsys.readouterr()
+    assert out == "" and "patched through the parameter scratchpad" in err
+
+
+def test_the_record_is_data_and_can_go_to_disk(w, tmp_path, monkeypatch):
+    """Steps, operators and places; `record="disk"` writes the same as JSON into the cache."""
+    import json
+
+    monkeypatch.setenv("NPU_CACHE_HOME", str(tmp_path))
+    compiled = Project(w).compile(x=((16, 8), F32), backend="null", record="disk")
+    (version,) = compiled.versions.values()
+    (file,) = tmp_path.rglob("record.json")
+    assert json.loads(file.read_text()) == version.artifacts
+    assert version.artifacts["steps"][0]["operands"]["B"] == ["resident", "w", 0, 192]
+    with pytest.raises(CallError, match="'memory' and 'disk'"):
+        Project(w).compile(x=((16, 8), F32), backend="null", record="tape")
+
+
+def test_packaging_follows_the_body_and_the_options(w):
+    """A DispatchTime value, npu1 or each_step give a chain; an ELF against them is refused."""
+    graph = Project(w)
+    assert graph.compile(x=(16, 8), backend="null", dev="npu2").packaging.image == "elf"
+    assert graph.compile(x=(16, 8), backend="null", dev="npu1").packaging.image == "xclbin"
+    with pytest.raises(UnsupportedError, match="each_step"):
+        graph.compile(x=(16, 8), backend="null", dev="npu2", image=iron.ELF, boundaries=iron.each_step)
+
+
+def test_pictures_need_nothing_from_outside(project, tmp_path):
+    """One page, an SVG and Graphviz text, of compiled and traced graphs alike."""
+    page = project.html(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == page
+    assert "gemm0" in page and "src=" not in page and "href=" not in page
+    assert "12.5 us" in project.picture(table={"gemm0": 12.5})
+    traced = project.trace(x=((16, 8), F32))
+    assert traced.dot().startswith('digraph "Project"') and "shape=cylinder" in traced.dot()
+
+
+# -- warm starts ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("NPU_CACHE_HOME", str(tmp_path))
+    return Cache("reference")
+
+
+def refuse(*_, **__):
+    raise AssertionError("traced")
+
+
+def test_a_warm_start_traces_nothing(cache, w, x):
+    """With a key, a second process's graph takes the plan from the cache, over its own weights and states."""
+    cold = Project(w).compile(x=((16, 8), F32), backend="reference", cache_key="model")
+    graph = Project(w * 2)
+    graph.trace = refuse
+    warm = graph.compile(x=((16, 8), F32), backend="reference", cache_key="model")
+    assert np.array_equal(warm(x, n=7), 2 * cold(x, n=7))
+    assert warm.plan.banks == cold.plan.banks
+    with pytest.raises(BoundsError):
+        warm(x, n=17)
+
+
+def test_a_warm_start_serves_states_and_loops(cache):
+    """Versions from the cache share the graph's states with versions that were traced."""
+    Walk([1, 0]).compile(backend="reference", cache_key="walk")
+    graph = Walk([1, 0])
+    graph.trace = refuse
+    warm = graph.compile(backend="reference", cache_key="walk")
+    assert warm.loop(3, node=0, steps=0) == {"node": 1, "steps": 3}
+    assert warm.read(graph.way)[:3, 0].tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("change", ["key", "shape", "weights"])
+def test_another_key_shape_or_set_of_weights_is_traced(cache, w, change):
+    """What does not fit is not used; the result is that of a fresh trace."""
+    Project(w).compile(x=((16, 8), F32), backend="reference", cache_key="model")
+    graph = Project(np.ones((5, 8), F32) if change == "weights" else w)
+    rows = 4 if change == "shape" else 16
+    compiled = graph.compile(x=((rows, 8), F32), backend="reference", cache_key="other" if change == "key" else "model")
+    assert compiled(np.ones((rows, 8), F32), n=3).shape == (3, len(graph.w.data))
+
+
+def test_a_graph_that_holds_unnamed_weights_is_traced_each_time(cache, w, x):
+    """An array that no attribute holds cannot be found again by name."""
+
+    class Inline(iron.Graph):
+        def body(self, x):
+            return GEMM(x, w, b_col_maj=True)
+
+    for _ in range(2):
+        compiled = Inline().compile(x=((16, 8), F32), backend="reference", cache_key="inline")
+        assert np.allclose(compiled(x), x @ w.T, rtol=1e-5)
+    assert not cache.folder.exists()
+
+
+def test_without_a_key_nothing_is_written(cache, w):
+    """The cache is for those who name what they store."""
+    Project(w).compile(x=((16, 8), F32), backend="reference")
+    assert not cache.folder.exists()

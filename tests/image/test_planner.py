@@ -1,0 +1,194 @@
+"""Plans: residents stored once for all versions, arenas that hold, and later versions that keep what is placed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from iron_core.errors import TraceError
+from iron_core.image.arena import ALIGNMENT
+from iron_core.image.plan import BufferRef
+from iron_core.image.planner import plan_graphs
+
+import iron_core as iron
+from iron_ops_aie import GEMM, Copy, ElementwiseAdd, SiLU
+
+F32 = np.float32
+
+
+class Layers(iron.Graph):
+    """`depth` projections with a residual add each, and a state that keeps the last row."""
+
+    def __init__(self, depth=3, width=8):
+        rng = np.random.default_rng(0)
+        self.layers = [{"w": rng.standard_normal((width, width)).astype(F32)} for _ in range(depth)]
+        self.last = iron.state((width,), F32)
+
+    def body(self, x):
+        for layer in self.layers:
+            x = ElementwiseAdd(x, SiLU(GEMM(x, layer["w"], b_col_maj=True)))
+        Copy(x[0], self.last)
+        return x
+
+
+def refs(version):
+    return [ref for step in version.steps for ref in step.operands.values()]
+
+
+def overlapping(a: BufferRef, b: BufferRef) -> bool:
+    return a.overlaps(b) and (a.offset, a.nbytes) != (b.offset, b.nbytes)
+
+
+def test_residents_are_stored_once_for_all_versions():
+    """Two versions refer to the same weights and the same state by the same numbers."""
+    graph = Layers()
+    plan = plan_graphs([graph.trace(x=((4, 8), F32)), graph.trace(x=((16, 8), F32))])
+    assert [(r.kind, r.name) for r in plan.residents] == [
+        ("weight", "layers.0.w"),
+        ("weight", "layers.1.w"),
+        ("weight", "layers.2.w"),
+        ("state", "last"),
+    ]
+    used = [[ref.index for ref in refs(version) if ref.space == "resident"] for version in plan.versions]
+    assert used == [[0, 1, 2, 3], [0, 1, 2, 3]]
+    assert plan.residents[0].data is graph.layers[0]["w"]
+
+
+def test_a_weight_used_twice_is_one_resident():
+    """One array under two attributes, or read by two steps, is one buffer under its first name."""
+
+    class Tied(iron.Graph):
+        def __init__(self):
+            self.first = np.ones((8, 8), F32)
+            self.second = self.first
+
+        def body(self, x):
+            return GEMM(GEMM(x, self.first), self.second)
+
+    plan = plan_graphs([Tied().trace(x=((2, 8), F32))])
+    assert [r.name for r in plan.residents] == ["first"]
+
+
+def test_a_later_version_keeps_what_is_placed():
+    """Adding a version leaves earlier versions, residents and their numbers as they are; banks only grow."""
+    graph = Layers()
+    compiled = graph.compile(x=((16, 8), F32), backend="null")
+    before = compiled.plan
+    compiled.add(x=((4, 8), F32))
+    after = compiled.plan
+    assert after.versions[0] is before.versions[0]
+    assert after.residents == before.residents
+    assert after.banks == before.banks
+    compiled.add(x=((64, 8), F32))
+    assert compiled.plan.versions[:2] == after.versions
+    assert all(new >= old for new, old in zip(compiled.plan.banks, after.banks, strict=True))
+
+
+def test_names_that_two_traces_invent_do_not_alias():
+    """An array no attribute holds gets a name per storage, not per trace."""
+
+    class Constant(iron.Graph):
+        def body(self, x):
+            return ElementwiseAdd(x, np.full(x.shape, x.shape[0], F32))
+
+    compiled = Constant().compile(x=((2,), F32), backend="reference")
+    compiled.add(x=((3,), F32))
+    assert len({r.name for r in compiled.plan.residents}) == 2
+    assert compiled(np.zeros(2, F32)).tolist() == [2, 2]
+    assert compiled(np.zeros(3, F32)).tolist() == [3, 3, 3]
+
+
+def test_a_tensor_returned_twice_is_refused():
+    """Two outputs are two buffers; the message says to copy."""
+
+    class Twice(iron.Graph):
+        def body(self, x):
+            y = SiLU(x)
+            return y, y
+
+    with pytest.raises(TraceError, match="Return it once"):
+        Twice().compile(x=(8,), backend="null")
+
+
+@st.composite
+def networks(draw):
+    """Random graphs: each step takes one or two earlier tensors; some tensors are returned."""
+    count = draw(st.integers(1, 12))
+    steps = []
+    for i in range(count):
+        steps.append((draw(st.integers(0, i)), draw(st.one_of(st.none(), st.integers(0, i)))))
+    returned = draw(st.sets(st.integers(1, count), min_size=1, max_size=3))
+    return steps, sorted(returned), draw(st.integers(1, 70))
+
+
+class Network(iron.Graph):
+    def __init__(self, steps, returned):
+        self.steps, self.returned = steps, returned
+
+    def body(self, x):
+        tensors = [x]
+        for first, second in self.steps:
+            tensors.append(SiLU(tensors[first]) if second is None else ElementwiseAdd(tensors[first], tensors[second]))
+        return tuple(tensors[i] for i in self.returned)
+
+
+@settings(max_examples=200, deadline=None)
+@given(networks())
+def test_random_graphs_run_right_in_their_arena(network):
+    """Operands of one step never overlap an output of it, and the run over the arena equals the run without one."""
+    steps, returned, size = network
+    graph = Network(steps, returned)
+    compiled = graph.compile(x=((size,), F32), backend="reference")
+    (version,) = compiled.plan.versions
+    for step in version.steps:
+        y = step.operands["y"]
+        assert not any(y.overlaps(ref) for name, ref in step.operands.items() if name != "y")
+    for ref in refs(version):
+        if ref.space == "arena":
+            assert ref.offset % ALIGNMENT == 0
+            assert ref.offset + ref.nbytes <= compiled.plan.banks[ref.index]
+    x = np.linspace(-1, 1, size, dtype=F32)
+    for got, want in zip(compiled(x), compiled.reference(x), strict=True):
+        assert np.array_equal(got, want)
+
+
+def test_references_know_when_they_overlap():
+    """Bytes are shared within one buffer of one space only."""
+    a = BufferRef("arena", 0, 0, (16,), iron.Dense(F32))
+    assert a.overlaps(BufferRef("arena", 0, 60, (16,), iron.Dense(F32)))
+    assert not a.overlaps(BufferRef("arena", 0, 64, (16,), iron.Dense(F32)))
+    assert not a.overlaps(BufferRef("arena", 1, 0, (16,), iron.Dense(F32)))
+    assert not a.overlaps(BufferRef("input", 0, 0, (16,), iron.Dense(F32)))
+
+
+def test_an_input_may_be_cut_where_every_reader_bounds_it_alike():
+    """A port has the bound of its readers; one that any reader takes whole has none."""
+
+    class Bounded(iron.Graph):
+        def __init__(self, whole):
+            self.whole = whole
+
+        def body(self, x, *, n: iron.Scratchpad[np.int32]):
+            y = SiLU(x[:n])
+            return (y, SiLU(x)) if self.whole else y
+
+    (cut,) = plan_graphs([Bounded(False).trace(x=(8, 4))]).versions
+    assert [axis for axis, _ in cut.inputs[0].bounds] == [0]
+    (whole,) = plan_graphs([Bounded(True).trace(x=(8, 4))]).versions
+    assert whole.inputs[0].bounds == ()
+
+
+def test_block_weights_are_referenced_by_bytes():
+    """A row slice of a block-quantised weight starts at whole blocks."""
+
+    class Rows(iron.Graph):
+        def __init__(self):
+            self.w = iron.weight(iron.Q4_0.quantize(np.ones((4, 64), F32)))
+
+        def body(self, x):
+            return GEMM(x, self.w[2:], b_col_maj=True)
+
+    (version,) = plan_graphs([Rows().trace(x=((2, 64), F32))]).versions
+    ref = version.steps[0].operands["B"]
+    assert (ref.offset, ref.shape, ref.nbytes) == (2 * 36, (2, 64), 2 * 36)
