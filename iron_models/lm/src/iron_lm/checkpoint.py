@@ -1,0 +1,154 @@
+"""`Checkpoint`: a weight file of any registered kind, and the tree of weights a model takes from it."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+import numpy as np
+from iron_core.declare.formats import BlockQuant, Dense, Format, PackedArray
+from iron_core.declare.rounding import round_to
+from iron_core.errors import CheckpointError
+from iron_core.plugins.registry import registry
+
+
+@attrs.frozen
+class Layout:
+    """Where a model's weights are in a kind of file: attribute path -> (tensor name, shape as names of Config fields).
+
+    `{i}` in a path and its name stands for each layer. `optional` paths may be absent. `ignored` are prefixes of tensors
+    the model does without.
+    """
+
+    names: dict[str, tuple[str, tuple[Any, ...]]]
+    optional: frozenset[str] = frozenset()
+    ignored: tuple[str, ...] = ()
+
+    def expand(self, config: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Every path of this config with its tensor's name and shape."""
+        found = {}
+        for path, (name, dims) in self.names.items():
+            shape = tuple(d(config) if callable(d) else getattr(config, d) for d in dims)
+            for i in range(config.n_layers) if "{i}" in path else (0,):
+                found[path.format(i=i)] = (name.format(i=i), shape)
+        return found
+
+
+class Checkpoint:
+    """An open weight file. `kind` is its format's entry-point name, `metadata` and `tensors` what its reader gives."""
+
+    def __init__(self, path: Path, kind: str, file: Any) -> None:
+        self.path, self.kind, self.file = path, kind, file
+        self.metadata: dict[str, Any] = file.metadata
+        self.tensors: Any = file.tensors
+
+    @classmethod
+    def open(cls, path: str | Path) -> Checkpoint:
+        """Open a file or folder with the first `iron.checkpoints.v1` reader that recognises it."""
+        path = Path(path)
+        if not path.exists():
+            raise CheckpointError(f"{path}: no such file or folder.")
+        try:
+            head = path.open("rb").read(64) if path.is_file() else b""
+        except OSError as error:
+            raise CheckpointError(f"{path}: {error.strerror or error}.") from None
+        kinds = registry().names("checkpoints")
+        for kind in kinds:
+            reader = registry().load("checkpoints", kind)
+            if reader.sniff(path, head):
+                return cls(path, kind, reader.open(path))
+        raise CheckpointError(f"{path}: not a kind of checkpoint any reader recognises. Readers: {', '.join(kinds) or 'none'}.")
+
+    @property
+    def block_format(self) -> BlockQuant | None:
+        """The block format most of its tensors have, or None for a dense checkpoint."""
+        counts: dict[BlockQuant, int] = {}
+        for _, format, _ in self.tensors.values():
+            if isinstance(format, BlockQuant):
+                counts[format] = counts.get(format, 0) + 1
+        return max(counts, key=counts.__getitem__) if counts else None
+
+    def tree(self, layout: Layout, config: Any, fill: str = "read", seed: int = 0) -> SimpleNamespace:
+        """The weights by attribute path, arrays over the file.
+
+        fill: "read" the file's numbers; "random" drawn at `seed` in the file's shapes and formats; "unread" shapes only
+        (for tracing). CheckpointError lists every tensor that is missing, unknown or of another shape.
+        """
+        wanted = layout.expand(config)
+        refused = getattr(self.tensors, "refused", {})
+        faults, taken = [], {}
+        for path, (name, shape) in wanted.items():
+            if name in refused:
+                faults.append(refused[name])
+            elif name not in self.tensors:
+                if path not in layout.optional:
+                    near = difflib.get_close_matches(name, self.tensors, 1, 0.9)
+                    faults.append(f"{name} {list(shape)} is missing" + (f" (there is {near[0]})" if near else ""))
+            elif tuple(self.tensors[name][0]) != shape:
+                faults.append(f"{name} is {list(self.tensors[name][0])}, not {list(shape)}")
+            else:
+                taken[path] = self.tensors[name]
+        known = {name for name, _ in wanted.values()}
+        unknown = [n for n in (*self.tensors, *refused) if n not in known and not n.startswith(layout.ignored)]
+        faults += [f"{n} is none this model has" for n in unknown]
+        if faults:
+            shown = "; ".join(faults[:6]) + (f"; and {len(faults) - 6} more" if len(faults) > 6 else "")
+            raise CheckpointError(f"{self.path}: {shown}.")
+        rng = np.random.default_rng(seed)
+        filled = {
+            path: array if fill == "read" else unread(shape, format) if fill == "unread" else drawn(shape, format, rng)
+            for path, (shape, format, array) in taken.items()
+        }
+        return as_tree(filled)
+
+
+def as_tree(flat: dict[str, Any]) -> SimpleNamespace:
+    """`layers.3.q` -> tree.layers[3].q: namespaces, and lists where names are numbers."""
+    root: dict[str, Any] = {}
+    for path, value in flat.items():
+        *parents, last = path.split(".")
+        node = root
+        for part in parents:
+            node = node.setdefault(part, {})
+        node[last] = value
+
+    def build(node: Any) -> Any:
+        if not isinstance(node, dict):
+            return node
+        if node and all(k.isdigit() for k in node):
+            return [build(node[k]) for k in sorted(node, key=int)]
+        return SimpleNamespace(**{k: build(v) for k, v in node.items()})
+
+    return build(root)  # type: ignore[no-any-return]
+
+
+def unread(shape: tuple[int, ...], format: Format) -> Any:
+    """An array of this shape and format that takes no memory: for tracing."""
+    if isinstance(format, BlockQuant):
+        rows = (*shape[:-1], format.row_bytes(shape[-1]))
+        return PackedArray(np.broadcast_to(np.uint8(0), rows), shape, format)
+    return np.broadcast_to(np.zeros((), format.dtype), shape)
+
+
+def drawn(shape: tuple[int, ...], format: Format, rng: np.random.Generator) -> Any:
+    """Matrices N(0, 1 / columns), vectors ones: what a random model has."""
+    dtype = format.dtype if isinstance(format, Dense) else np.dtype(np.float32)
+    if len(shape) == 1:
+        values = np.ones(shape, dtype)
+    else:
+        values = np.empty(shape, dtype)
+        scale = np.float32(shape[-1] ** -0.5)
+        rows = max(1, (1 << 22) // shape[-1])
+        for start in range(0, shape[0], rows):  # in pieces: float32 noise for the whole would double the memory
+            part = rng.standard_normal((min(rows, shape[0] - start), *shape[1:]), dtype=np.float32)
+            part *= scale
+            values[start : start + rows] = part
+    return format.quantize(values) if isinstance(format, BlockQuant) else values
+
+
+def convert(array: Any, dtype: np.dtype) -> np.ndarray:
+    """A weight as dense numbers of `dtype`; the array itself where it is that already."""
+    return round_to(array.dequantize() if isinstance(array, PackedArray) else array, dtype)
