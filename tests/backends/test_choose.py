@@ -1,0 +1,165 @@
+"""Choosing a backend: the argument, then IRON_BACKEND, then the first available of npu and host, with reasons."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from iron_core.backends import choose
+from iron_core.backends.null import NullBackend
+from iron_core.backends.protocol import Available, Backend, Unavailable
+from iron_core.backends.reference import ReferenceBackend
+from iron_core.errors import BackendUnavailable, PluginError, UnknownName, UnsupportedError
+
+
+class Fake(NullBackend):
+    """A backend that says what it is told to."""
+
+    def __init__(self, name, preference=None, state=None, devices=("host",)):
+        self.name, self.preference = name, preference
+        self._state, self._devices = state or Available(f"{name} is here"), devices
+
+    def probe(self):
+        return self._state
+
+    def devices(self):
+        return self._devices
+
+
+class Installed:
+    """A registry of these backends; an exception stands for a plugin that fails to load."""
+
+    def __init__(self, **backends):
+        self.backends = backends
+
+    def names(self, group):
+        return sorted(self.backends)
+
+    def find(self, group, name):
+        found = self.backends.get(name)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+@pytest.fixture
+def install(monkeypatch):
+    monkeypatch.delenv("IRON_BACKEND", raising=False)
+
+    def install(**backends):
+        monkeypatch.setattr("iron_core.plugins.registry.registry", lambda: Installed(**backends))
+        return backends
+
+    return install
+
+
+HOST = {"host": Fake("host", 10)}
+NO_NPU = {"npu": Fake("npu", 0, Unavailable("no device node", "Load the driver."), ("npu2", "npu1"))}
+NPU = {"npu": Fake("npu", 0, devices=("npu2", "npu1"))}
+
+
+def test_the_argument_decides(install, monkeypatch):
+    """A name or a backend object given wins over the environment, and the reason says so."""
+    install(**HOST, **NPU)
+    monkeypatch.setenv("IRON_BACKEND", "npu")
+    choice = choose.choose("reference")
+    assert isinstance(choice.backend, ReferenceBackend)
+    assert choice.reasons[0] == "backend=reference was asked for."
+    mine = Fake("mine")
+    assert choose.choose(mine).backend is mine
+
+
+def test_the_environment_comes_next(install, monkeypatch):
+    """IRON_BACKEND names it for a whole process."""
+    backends = install(**HOST, **NPU)
+    monkeypatch.setenv("IRON_BACKEND", "host")
+    choice = choose.choose()
+    assert choice.backend is backends["host"]
+    assert "IRON_BACKEND=host" in choice.reasons[0]
+
+
+def test_npu_comes_before_host(install):
+    """An NPU that is there is used; the device is its first."""
+    choice = (install(**HOST, **NPU), choose.choose())[1]
+    assert (choice.backend.name, choice.dev) == ("npu", "npu2")
+
+
+def test_the_first_available_says_what_was_passed_over(install):
+    """Without an NPU it is the host, and the reasons name why not the NPU."""
+    choice = (install(**HOST, **NO_NPU), choose.choose())[1]
+    assert choice.backend.name == "host"
+    assert choice.reasons == ("host is the first available (host is here).", "npu: no device node.")
+
+
+def test_a_plugin_that_fails_to_load_is_a_reason_not_an_end(install):
+    """The next backend is taken."""
+    choice = (install(**HOST, npu=PluginError("npu failed to load")), choose.choose())[1]
+    assert choice.backend.name == "host"
+    assert "npu failed to load" in choice.reasons[1]
+
+
+def test_other_backends_are_a_last_resort(install):
+    """One of a third party is taken only when neither npu nor host can run, and never one chosen only by name."""
+    third, sim = Fake("gpu", 20), Fake("sim", None)
+    assert (install(gpu=third, sim=sim, **HOST), choose.choose())[1].backend.name == "host"
+    assert (install(gpu=third, sim=sim), choose.choose())[1].backend is third
+    install(sim=sim)
+    with pytest.raises(BackendUnavailable, match="backend='reference' runs anywhere"):
+        choose.choose()
+
+
+def test_a_backend_that_cannot_run_here_is_refused_by_name(install):
+    """The reason and the fix are its probe's."""
+    install(**NO_NPU)
+    with pytest.raises(BackendUnavailable, match=r"npu cannot run here: no device node\. Load the driver\."):
+        choose.choose("npu")
+
+
+def test_an_unknown_name_lists_what_there_is(install):
+    """With the nearest name first."""
+    install(**HOST)
+    with pytest.raises(UnknownName, match=r"backend='hots'.*Did you mean host\? Known: host, reference, null"):
+        choose.choose("hots")
+
+
+def test_a_device_narrows_the_choice(install):
+    """dev= alone finds a backend that takes it; with a backend that does not, both are named."""
+    install(**HOST, **NPU)
+    assert choose.choose(dev="npu1").backend.name == "npu"
+    assert choose.choose("reference", "npu2_4col").dev == "npu2_4col"
+    with pytest.raises(UnsupportedError, match="dev='npu2': backend host takes host"):
+        choose.choose("host", "npu2")
+    with pytest.raises(UnknownName, match="no such device"):
+        choose.choose("host", "npu9")
+
+
+def test_no_backend_for_a_device_says_why_each_was_passed_over(install):
+    """Nothing here drives an NPU: the message names each backend's reason."""
+    install(**HOST, **NO_NPU)
+    with pytest.raises(BackendUnavailable, match=r"for dev=npu2.*npu: no device node.*host: does not take dev=npu2"):
+        choose.choose(dev="npu2")
+
+
+@pytest.mark.parametrize("backend", [ReferenceBackend(), NullBackend()], ids=lambda b: b.name)
+def test_the_built_in_ones_keep_the_protocol(backend):
+    """They are available anywhere, take any device, and are chosen only by name."""
+    assert isinstance(backend, Backend)
+    assert isinstance(backend.probe(), Available)
+    assert {"host", "npu1", "npu2"} <= set(backend.devices())
+    assert backend.preference is None
+
+
+def test_null_hands_out_no_data():
+    """It plans; asked for numbers it says what to use instead."""
+    import iron_core as iron
+    from iron_ops_aie import SiLU
+
+    class One(iron.Graph):
+        def __init__(self):
+            self.seen = iron.state((4,))
+
+        def body(self, x):
+            return SiLU(x)
+
+    compiled = One().compile(x=(4,), backend="null", dev="npu2")
+    with pytest.raises(UnsupportedError, match="backend='reference' or 'host'"):
+        compiled(np.zeros(4, iron.bfloat16))

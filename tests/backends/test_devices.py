@@ -1,0 +1,37 @@
+"""Devices: numbers only, npu1 and npu2 with their column variants, and the host."""
+
+from __future__ import annotations
+
+import pytest
+from iron_core.devices import DEVICES, device
+from iron_core.errors import UnknownName
+
+
+def test_column_variants_exist():
+    """npu1 with 1 to 4 columns, npu2 with 1 to 8, the whole ones under the plain name."""
+    assert [d.columns for d in DEVICES.values() if d.family == "npu1"] == [4, 3, 2, 1]
+    assert [d.columns for d in DEVICES.values() if d.family == "npu2"] == [8, 7, 6, 5, 4, 3, 2, 1]
+    assert device("npu2_4col").cores == 16
+
+
+def test_only_npu2_takes_a_full_elf():
+    """Its control scratchpad has 32 words; npu1 and the host have none."""
+    assert device("npu2").full_elf and device("npu2").scratchpad_words == 32
+    assert not device("npu1").full_elf and not device("host").full_elf
+
+
+def test_tiles_are_those_of_the_manuals():
+    """64 KiB a core with 2 channels each way, 512 KiB a memory tile with 6, 16 descriptors at the shim."""
+    npu1, npu2 = device("npu1"), device("npu2")
+    assert (npu1.core, npu1.memtile, npu1.shim) == (npu2.core, npu2.memtile, npu2.shim)
+    assert (npu1.core.memory, npu1.core.channels, npu1.memtile.memory, npu1.memtile.channels) == (65536, 2, 524288, 6)
+    assert npu1.shim.descriptors == 16
+    assert (npu1.stream_bytes, npu2.stream_bytes) == (4, 8)
+
+
+def test_a_device_is_found_by_name_or_is_itself():
+    """An unknown name lists what there is."""
+    assert device(device("npu1")) is device("npu1")
+    assert not device("host").is_npu
+    with pytest.raises(UnknownName, match=r"dev='npu4'.*Known: host, npu1"):
+        device("npu4")

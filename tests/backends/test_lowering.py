@@ -1,0 +1,92 @@
+"""Lowerings: found by backend, package and operator, for that class exactly, with tunables of their own."""
+
+from __future__ import annotations
+
+import pytest
+from iron_core.errors import PluginError, Unresolvable
+from iron_core.lowering import lowering_for, lowering_name
+
+from iron_core import Auto, Lowering, No, Operator, Param, Yes
+
+
+class Square(Operator):
+    size: int = Param()
+
+
+class Cube(Square):
+    """Computes something else than its parent."""
+
+
+class SquareOnHost(Lowering):
+    backend = "host"
+    operator = "acme.Square"
+    block = Auto(64)
+    unroll = Auto(2)
+
+    def supports(self, op, dev):
+        return Yes("kernel square") if op.size % 4 == 0 else No("size is whole fours.", "Nearest: 4.")
+
+    def resolve(self, op, dev):
+        return {"unroll": 8} if op.size > 100 else {}
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    found = {lowering_name("host", Square): SquareOnHost}
+
+    class Registry:
+        asked = []
+
+        def find(self, group, name):
+            self.asked.append((group, name))
+            return found.get(name)
+
+    monkeypatch.setattr("iron_core.plugins.registry.registry", Registry)
+    return found
+
+
+def test_the_name_is_backend_package_operator():
+    """As entry points of `iron.lowerings.v1` spell it."""
+    from iron_ops_aie import GEMV
+
+    assert lowering_name("host", GEMV) == "host.iron_ops_aie.GEMV"
+
+
+def test_a_lowering_is_found_for_its_operator_and_backend(installed):
+    """One instance serves every step."""
+    found = lowering_for("host", Square(size=8))
+    assert isinstance(found, SquareOnHost)
+    assert lowering_for("host", Square(size=9)) is found
+    assert lowering_for("npu", Square(size=8)) is None
+
+
+def test_a_subclass_never_inherits_a_lowering(installed):
+    """It may compute something else."""
+    assert lowering_for("host", Cube(size=8)) is None
+
+
+def test_what_is_no_lowering_is_refused(installed):
+    """An entry point that names something else is the plugin's mistake, and the message names it."""
+    installed[lowering_name("host", Square)] = dict
+    with pytest.raises(PluginError, match=r"deriving from iron_core.Lowering"):
+        lowering_for("host", Square(size=8))
+
+
+def test_tunables_are_given_then_resolved_then_default():
+    """A profile's entry wins over `resolve()`, which wins over the `Auto` default."""
+    lowering = SquareOnHost()
+    assert lowering.tunables(Square(size=8), "host") == {"block": 64, "unroll": 2}
+    assert lowering.tunables(Square(size=800), "host") == {"block": 64, "unroll": 8}
+    assert lowering.tunables(Square(size=800), "host", {"unroll": 4}) == {"block": 64, "unroll": 4}
+
+
+def test_a_tunable_it_does_not_have_is_refused():
+    """With the ones it has."""
+    with pytest.raises(Unresolvable, match=r"the profile sets tile.*Its tunables: block, unroll"):
+        SquareOnHost().tunables(Square(size=8), "host", {"tile": 3})
+
+
+def test_the_key_is_the_contract_unless_narrowed():
+    """Two instances that compute the same share a build."""
+    lowering = SquareOnHost()
+    assert lowering.key(Square(size=8)) == lowering.key(Square(size=8)) != lowering.key(Square(size=12))

@@ -1,0 +1,109 @@
+"""OperatorImage: one operator alone as a callable, on the same road as a graph."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from iron_core.declare.rounding import round_to
+from iron_core.errors import BoundsError, CallError, ShapeError
+
+import iron_ops_aie as ops
+from iron_core import OperatorImage, Pattern
+
+F32 = np.float32
+
+
+@pytest.fixture
+def gemv():
+    return OperatorImage(ops.GEMV(M=8, K=16, T=F32), bounds=("valid",), backend="reference")
+
+
+@pytest.fixture
+def operands():
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((8, 16)).astype(F32), rng.standard_normal(16).astype(F32)
+
+
+def test_it_is_called_on_its_inputs(gemv, operands):
+    """In declaration order; one output comes back bare."""
+    a, b = operands
+    assert np.allclose(gemv(a, b), a @ b, rtol=1e-6)
+
+
+def test_an_extent_named_in_bounds_is_per_call(gemv, operands):
+    """Whole unless given; bounded inputs whole or cut, outputs cut."""
+    a, b = operands
+    assert np.array_equal(gemv(a, b, valid=3), gemv(a, b)[:3])
+    assert np.array_equal(gemv(a[:3], b, valid=3), gemv(a, b)[:3])
+
+
+def test_what_is_written_in_part_starts_as_given_or_as_zeros():
+    """Copy's destination keeps what the copy does not write; the caller's array is left alone."""
+    into = Pattern(2, (6,), (1,))
+    copy = OperatorImage(ops.Copy(input_size=6, output_size=10, dst=into, X=F32), backend="reference")
+    x, y = np.arange(1, 7, dtype=F32), np.full(10, 9, F32)
+    assert copy(x).tolist() == [0, 0, 1, 2, 3, 4, 5, 6, 0, 0]
+    assert copy(x, y, out_offset=2).tolist() == [9, 9, 9, 9, 1, 2, 3, 4, 5, 6]
+    assert y.tolist() == [9] * 10
+
+
+def test_flat_operands_take_any_shape():
+    """Elementwise operators count elements."""
+    silu = OperatorImage(ops.SiLU(size=12, T=F32), backend="reference")
+    assert silu(np.ones((3, 4), F32)).shape == (12,)
+
+
+@pytest.mark.parametrize(
+    "call, error, says",
+    [
+        (lambda g, a, b: g(a), CallError, "takes 2 tensors: A, B; got 1"),
+        (lambda g, a, b: g(a, b, rows=1), CallError, "takes no rows="),
+        (lambda g, a, b: g(a, b, valid=9), BoundsError, "valid=9; legal: 0 to 8"),
+        (lambda g, a, b: g(a.T, b), ShapeError, r"A is \[8, 16\] float32.*got \[16, 8\]"),
+        (lambda g, a, b: g(a, b.astype(ml_dtypes.bfloat16)), ShapeError, r"B is \[16\] float32; got bfloat16"),
+        (lambda g, a, b: g(a, b.astype(np.float64)), ShapeError, "B is float32.*not a dtype Iron carries"),
+    ],
+)
+def test_wrong_calls_are_refused(gemv, operands, call, error, says):
+    """Each names the operand, what it is and what was given."""
+    with pytest.raises(error, match=says):
+        call(gemv, *operands)
+
+
+def test_a_bound_on_no_extent_is_refused():
+    """The message lists the extents there are."""
+    with pytest.raises(CallError, match=r"SiLU has no extent size. Its extents: valid"):
+        OperatorImage(ops.SiLU(size=4), bounds=("size",), backend="reference")
+
+
+def test_a_device_decides_its_packaging():
+    """The same decision as for a graph."""
+    assert OperatorImage(ops.SiLU(size=4), backend="null", dev="npu2").packaging.image == "elf"
+    assert "npu1" in OperatorImage(ops.SiLU(size=4), backend="null", dev="npu1").explain()
+
+
+def catalog():
+    """One small case of every operator of the catalog."""
+    for name in sorted(set(dir(ops))):
+        operator = getattr(ops, name)
+        if isinstance(operator, type) and getattr(operator, "test", None) is not None:
+            case = next((c for c in operator.test.cases(operator) if not (c.bench or c.extensive)), None)
+            if case is not None:
+                yield pytest.param(operator, case, id=name)
+
+
+@pytest.mark.parametrize("operator, case", list(catalog()))
+def test_every_catalog_operator_runs_alone(operator, case):
+    """Through plan, memory and interpreter the outputs are the reference's, rounded once."""
+    op = operator(**case.fields)
+    drawn = operator.test.draw(op, np.random.default_rng(0))
+    got = OperatorImage(op, backend="reference")(*drawn.values())
+    inputs = [np.array(drawn[o.name]) if o.written else drawn.get(o.name) for o in op.inputs]
+    kept = {name: np.zeros(op.shape(name), op.format(name).dtype) for name in op.partial}
+    want = op.reference(*inputs, **kept)
+    got, want = (r if isinstance(r, tuple) else (r,) for r in (got, want))
+    assert len(got) == len(want) > 0
+    for one, exact in zip(got, want, strict=True):
+        rounded = round_to(exact, one.dtype).reshape(one.shape)
+        assert one.tobytes() == rounded.tobytes()
