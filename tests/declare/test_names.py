@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +38,13 @@ def test_every_name_loads(name):
     """What `dir()` lists is there."""
     assert name in dir(iron)
     assert getattr(iron, name) is not None
+
+
+def test_type_checkers_see_every_name():
+    """The stub re-exports each lazy name from the module it loads from."""
+    stub = Path(iron.__file__).with_name("__init__.pyi").read_text()
+    lines = re.findall(r"^from iron_core\.(\S+) import (\w+) as \2$", stub, re.M)
+    assert {name: module for module, name in lines} == iron._WHERE
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -15,14 +15,14 @@ from iron_core.errors import DeclarationError
 class OptionalDim:
     """A leading dimension that is absent when its field is 1."""
 
-    field: Field
+    field: Any
 
 
 @attrs.frozen(eq=False)
 class Select:
     """One of two runs of dimensions, by a bool field (a layout flag that transposes the declared shape)."""
 
-    flag: Field
+    flag: Any
     when_true: tuple[Any, ...]
     when_false: tuple[Any, ...]
 

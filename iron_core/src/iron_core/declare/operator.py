@@ -232,11 +232,11 @@ class Operator(metaclass=OperatorMeta):
         """A copy (`self.evolve(...)`) with tunables filled from device and extents; `Auto` defaults fill the rest."""
         return self.evolve()
 
-    def reference(self, *inputs: Any, **scratchpads: int) -> Any:
+    def reference(self, *inputs: Any, **scratchpads: Any) -> Any:
         """What the outputs are, in numpy, unrounded. Inputs in declaration order; an absent optional one is None."""
         raise DeclarationError(f"{type(self).__name__} declares no reference().")
 
-    def magnitude(self, *inputs: Any) -> Any:
+    def magnitude(self, *inputs: Any, **scratchpads: Any) -> Any:
         """Sum of the absolute values of the terms each output adds up: what its float32 error is relative to.
 
         float64, one array per output (a tuple for several). None: the output's own absolute value.
