@@ -11,10 +11,8 @@ from typing import Any
 
 import attrs
 
-from iron_core.declare.pattern import Pattern
 from iron_core.errors import TraceError
-from iron_core.graph.affine import Affine
-from iron_core.graph.traced import Buffer, Region, TracedGraph, TracedStep
+from iron_core.graph.traced import Buffer, Region, TracedGraph
 from iron_core.image.arena import place
 from iron_core.image.liveness import lifetimes
 from iron_core.image.packaging import decide
@@ -28,8 +26,6 @@ from iron_core.image.plan import (
     VersionPlan,
     byte_offset,
 )
-
-Bounds = tuple[tuple[int, Affine], ...]
 
 
 @attrs.frozen(eq=False)
@@ -82,7 +78,7 @@ def draft(traced: TracedGraph, folds: Iterable[Any] = ()) -> Draft:
             PlanStep(step.name, step.op, {name: ref(r) for name, r in step.operands.items()}, step.bindings)
             for step in traced.steps
         ),
-        inputs=tuple(Port(buffer.name, buffer.shape, buffer.format, _bounds(traced, buffer)) for buffer in traced.inputs),
+        inputs=tuple(Port(buffer.name, buffer.shape, buffer.format, traced.bounds_of(buffer)) for buffer in traced.inputs),
         outputs=tuple(Port(r.buffer.name, r.shape, r.format, r.bounds) for r in traced.outputs),
         values=traced.values,
         carry=tuple(
@@ -105,34 +101,6 @@ def _touched(traced: TracedGraph) -> list[Buffer]:
     regions = [region for step in traced.steps for region in step.operands.values()]
     regions += [*traced.outputs, *(term.source for term in traced.carry if isinstance(term.source, Region))]
     return [region.buffer for region in regions]
-
-
-def _bounds(traced: TracedGraph, buffer: Buffer) -> Bounds:
-    """How far an input is read, where every step that reads it sees its own shape under the same bounds.
-
-    Such an input may be given cut to them. One that any step reads otherwise must be given whole.
-    """
-    found: dict[tuple, Bounds] = {}
-    for step in traced.steps:
-        for name, region in step.operands.items():
-            if region.buffer is not buffer:
-                continue
-            bounds = _view_bounds(step, name, region) if name in step.op.accept_views else region.bounds
-            if region.start or region.shape != buffer.shape:
-                return ()
-            found[tuple((axis, expression.key) for axis, expression in bounds)] = bounds
-    return next(iter(found.values())) if len(found) == 1 else ()
-
-
-def _view_bounds(step: TracedStep, name: str, region: Region) -> Bounds:
-    """The bounds of an operand that is read through a pattern: those of the pattern, if it walks the whole buffer in order."""
-    members = step.op.accept_views[name]
-    pattern = getattr(step.op, members.pattern)
-    valid = next((b.expression for b in step.bindings if b.member == members.valid), None)
-    if valid is None or not isinstance(pattern, Pattern):
-        return ()
-    whole = Pattern.whole(region.shape)
-    return ((getattr(step.op, members.axis), valid),) if pattern == whole else ()
 
 
 def adopt(plan: Plan, draft: Draft) -> Plan:

@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
-import numpy as np
 
 from iron_core.backends.choose import Choice
 from iron_core.backends.protocol import Executable, Memory, No
 from iron_core.errors import BoundsError, CallError, UnknownName, UnsupportedError
-from iron_core.graph.affine import Affine, evaluate
-from iron_core.image.plan import BufferRef, IdCheck, IndexCheck, Packaging, Plan, Signature, VersionPlan
+from iron_core.graph.affine import Affine
+from iron_core.image.plan import BufferRef, IndexCheck, Packaging, Plan, Signature, VersionPlan
 from iron_core.image.planner import Draft, adopt
 
 
@@ -53,9 +52,9 @@ class Version:
         if values.keys() != self._names:
             self._refuse_names(values)
         for check in self._checks:
-            verify(check, values)
+            check.verify(values)
         for port, ids in self._ids:
-            verify_ids(ids, inputs[port], values)
+            ids.verify(inputs[port], values)
         return (self.executable or self.load()).call(inputs, values)
 
     def loop(
@@ -74,7 +73,7 @@ class Version:
         if steps < 1:
             return {name: int(values[name]) for name in values}
         for check in self._checks:
-            verify(check, values)
+            check.verify(values)
         executable = self.executable or self.load()
         if not self._checks:
             return executable.loop(steps, values, on_step)
@@ -85,7 +84,7 @@ class Version:
             if not stop and index + 1 < steps:
                 try:
                     for check in self._checks:
-                        verify(check, carried)
+                        check.verify(carried)
                 except BoundsError as error:
                     failure.append(error)
                     return True
@@ -113,24 +112,6 @@ def _distinct(checks: Sequence[IndexCheck]) -> tuple[IndexCheck, ...]:
     for check in checks:
         kept.setdefault((check.expression.key, check.extent, check.limit), check)
     return tuple(kept.values())
-
-
-def verify(check: IndexCheck, values: Mapping[str, int]) -> None:
-    """BoundsError unless the index is inside its view under these values."""
-    at = check.expression.at(values)
-    if at < 0 or at + check.extent > check.limit:
-        name = check.expression.value
-        raise BoundsError(f"{check.what} is {at} ({name}={values[name]}); legal: 0 to {check.limit - check.extent}.")
-
-
-def verify_ids(check: IdCheck, ids: Any, values: Mapping[str, int]) -> None:
-    """BoundsError unless every id this call reads is a row of its table (negative ones count from the end)."""
-    rows = np.asarray(ids).reshape(-1)
-    if check.bound is not None:
-        rows = rows[: evaluate(check.bound, values)]
-    if rows.size and (int(rows.max()) >= check.limit or int(rows.min()) < -check.limit):
-        bad = rows[(rows < -check.limit) | (rows >= check.limit)][0]
-        raise BoundsError(f"{check.name} holds id {bad}; legal: {-check.limit} to {check.limit - 1}.")
 
 
 class Program:
