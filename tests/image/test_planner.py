@@ -36,9 +36,6 @@ def refs(version):
     return [ref for step in version.steps for ref in step.operands.values()]
 
 
-def overlapping(a: BufferRef, b: BufferRef) -> bool:
-    return a.overlaps(b) and (a.offset, a.nbytes) != (b.offset, b.nbytes)
-
 
 def test_residents_are_stored_once_for_all_versions():
     """Two versions refer to the same weights and the same state by the same numbers."""
@@ -192,3 +189,30 @@ def test_block_weights_are_referenced_by_bytes():
     (version,) = plan_graphs([Rows().trace(x=((2, 64), F32))]).versions
     ref = version.steps[0].operands["B"]
     assert (ref.offset, ref.shape, ref.nbytes) == (2 * 36, (2, 64), 2 * 36)
+
+
+def test_a_folded_step_keeps_what_it_needs_where_it_runs():
+    """With folds the interpreter's result is the same, and no step reads bytes that another has at that place."""
+    graph = Layers()
+    plain = graph.compile(x=((4, 8), F32), backend="reference")
+    x = np.linspace(-1, 1, 32, dtype=F32).reshape(4, 8)
+    want = plain(x)
+    folded = Layers().compile(x=((4, 8), F32), backend="reference", fold=True)
+    (version,) = folded.plan.versions
+    assert version.folds
+    assert np.array_equal(folded(x), want)
+    by_name = {step.name: step for step in version.steps}
+    order = [step.name for step in version.steps]
+    for fold in version.folds:
+        if fold.kind == "prologue":
+            continue
+        inside = {fold.producer, *fold.consumers}
+        inputs = [
+            ref
+            for name in inside
+            for operand, ref in by_name[name].operands.items()
+            if by_name[name].op.operands[operand].read and ref.space == "arena"
+        ]
+        for name in order[order.index(fold.producer) + 1 : order.index(fold.runs_at)]:
+            made = by_name[name].operands.get("y")
+            assert name in inside or made is None or not any(made.overlaps(ref) for ref in inputs)

@@ -17,6 +17,7 @@ from iron_core.declare.rounding import round_to
 from iron_core.devices import Device
 from iron_core.errors import CallError, DeclarationError, FormatError, ShapeError, UnknownName
 from iron_core.graph.affine import evaluate
+from iron_core.graph.fold import Fold, choose_folds
 from iron_core.graph.graph import Graph, shapes_of
 from iron_core.graph.reference import pack
 from iron_core.graph.traced import Signature, TracedGraph
@@ -194,9 +195,7 @@ class CompiledGraph:
         traced = self.graph.trace(**shapes)
         return draft(traced, self._folds(traced) if fold else ())
 
-    def _folds(self, traced: TracedGraph) -> list[Any]:
-        from iron_core.graph.fold import choose_folds
-
+    def _folds(self, traced: TracedGraph) -> list[Fold]:
         return choose_folds(traced, self.backend.accepts)
 
     def _warm(self, key: str) -> Draft | None:

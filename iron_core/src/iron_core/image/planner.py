@@ -6,12 +6,13 @@ adopts drafts one after another. What it has placed keeps its place: residents a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
 from iron_core.errors import TraceError
+from iron_core.graph.fold import Fold
 from iron_core.graph.traced import Buffer, Region, TracedGraph
 from iron_core.image.arena import place
 from iron_core.image.liveness import lifetimes
@@ -42,8 +43,11 @@ class Draft:
     owners: tuple[Any, ...] = ()
 
 
-def draft(traced: TracedGraph, folds: Iterable[Any] = ()) -> Draft:
-    """Place one traced version's buffers. TraceError for an output that is returned twice."""
+def draft(traced: TracedGraph, folds: Sequence[Fold] = ()) -> Draft:
+    """Place one traced version's buffers. TraceError for an output that is returned twice.
+
+    A folded step runs where its fold says, so what it reads and writes is kept in place there too.
+    """
     ports: dict[int, tuple[str, int]] = {id(buffer): ("input", i) for i, buffer in enumerate(traced.inputs)}
     for number, region in enumerate(traced.outputs):
         if id(region.buffer) in ports:
@@ -58,7 +62,7 @@ def draft(traced: TracedGraph, folds: Iterable[Any] = ()) -> Draft:
     arena = place(
         lifetimes(
             {key: buffer.nbytes for key, buffer in inner.items()},
-            [[id(region.buffer) for region in step.operands.values()] for step in traced.steps],
+            _touches(traced, folds),
             [id(term.source.buffer) for term in traced.carry if isinstance(term.source, Region)],
         )
     )
@@ -94,6 +98,17 @@ def draft(traced: TracedGraph, folds: Iterable[Any] = ()) -> Draft:
         Resident(b.name, b.role, b.shape, b.format, None if b.role == "state" else b.data, b.key) for b in residents
     )
     return Draft(traced.name, version, kept, arena.banks, tuple(b.data for b in residents))
+
+
+def _touches(traced: TracedGraph, folds: Sequence[Fold]) -> list[list[int]]:
+    """Per step, the buffers in use while it runs."""
+    own = {step.name: [id(region.buffer) for region in step.operands.values()] for step in traced.steps}
+    there = {step.name: list(own[step.name]) for step in traced.steps}
+    for fold in folds:
+        for at in fold.consumers if fold.kind == "prologue" else (fold.runs_at,):
+            for member in (fold.producer, *fold.consumers):
+                there[at] += own[member]
+    return [there[step.name] for step in traced.steps]
 
 
 def _touched(traced: TracedGraph) -> list[Buffer]:

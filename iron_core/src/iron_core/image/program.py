@@ -127,11 +127,15 @@ class Program:
 
     def add(self, draft: Draft, **options: Any) -> Version:
         """Plan and compile one more version. UnsupportedError names the first step the backend cannot take."""
+        from iron_core.plugins.hooks import announce
+
         self._supported(draft.version)
         plan = adopt(self.plan, draft)
+        announce("iron_plan_built", plan=plan)
         started = time.perf_counter()
         image = self.backend.compile(plan, draft.version.signature, **options)
         seconds = time.perf_counter() - started
+        announce("iron_image_built", image=image, plan=plan)
         version = Version(self, plan.version(draft.version.signature), image, seconds)
         self.plan = plan
         self._owners.extend(draft.owners)  # residents are known by identity, so these must stay alive
