@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import numpy as np
 from iron_core.backends.protocol import No, Yes
+from iron_core.graph.affine import Affine
 from iron_core.image.plan import Binding, BufferRef
 from iron_core.lowering import Lowering
 
@@ -20,19 +21,19 @@ from iron_host.build import Unit
 
 @attrs.frozen
 class Member:
-    """An integer slot that is the per-call number `name` times `unit`."""
+    """An integer slot that is a per-call number times `unit`."""
 
-    name: str
+    expression: Affine
     unit: int = 1
 
 
 @attrs.frozen
 class Pointer:
-    """A pointer slot: `offset` bytes into an operand, plus `unit` bytes times the per-call number `member`, if any."""
+    """A pointer slot: `offset` bytes into an operand, plus `unit` bytes times a per-call number, if it follows one."""
 
     operand: str
     offset: int = 0
-    member: str | None = None
+    expression: Affine | None = None
     unit: int = 0
 
 
@@ -48,7 +49,9 @@ class KernelCall:
     """One kernel with its slots, in the order of the kernel's header.
 
     A pointer slot is an operand's name, a `Pointer`, a `Constant` or None; an integer slot an int or a
-    `Member`. `scratch_bytes` are per thread, `shared_bytes` for the step; `threads` 0 means all.
+    `Member`. `scratch_bytes` are per thread, `shared_bytes` for the step; `threads` 0 means all. A call that
+    prepares the shared area for the next ones `shares` "writes", one that only reads it "reads": the same
+    preparation is not made twice in a row.
     """
 
     unit: Unit
@@ -58,6 +61,7 @@ class KernelCall:
     scratch_bytes: int = 0
     shared_bytes: int = 0
     threads: int = 0
+    shares: str = ""
 
 
 class HostLowering(Lowering):
@@ -70,13 +74,13 @@ class HostLowering(Lowering):
 
     def step(
         self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
-    ) -> KernelCall | Iterable[KernelCall]:
-        """The kernel call, or calls in order, that compute this step."""
+    ) -> KernelCall | Iterable[KernelCall] | No:
+        """The kernel call, or calls in order, that compute this step; No where no kernel does."""
         raise TypeError(f"{type(self).__name__} defines no step().")
 
     @staticmethod
     def count(op: Any, bindings: Mapping[str, Binding], extent: str, unit: int = 1) -> int | Member:
         """`unit` times an extent's field, or times its per-call bound where the step has one."""
         if extent in bindings:
-            return Member(extent, unit)
+            return Member(bindings[extent].expression, unit)
         return getattr(op, type(op).extents[extent].field) * unit

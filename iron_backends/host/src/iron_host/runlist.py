@@ -27,7 +27,7 @@ from iron_core.image.plan import (
 from iron_host.build import Unit
 from iron_host.kernel_call import Constant, KernelCall, Member, Pointer
 
-MAX_POINTERS, MAX_INTS, MAX_FLOATS = 8, 24, 4
+MAX_POINTERS, MAX_INTS, MAX_FLOATS, MAX_CARRIES = 8, 24, 4, 64
 
 # The structs of iron_host.h; every member is 8 bytes, so there is no padding.
 _AFFINE = [(name, "<i8") for name in ("value", "scale", "bias", "down", "mul", "add")]
@@ -102,15 +102,31 @@ class ImageBuilder:
     def __init__(self) -> None:
         self.steps: list[RunStep] = []
         self.constants: list[np.ndarray] = []
+        # The last step that prepared the shared area, while what it read and wrote still stands.
+        self._prepared: tuple[RunStep, BufferRef] | None = None
 
     def add_callback(self, step: PlanStep) -> None:
+        self._prepared = None  # Python may run another graph meanwhile
         self.steps.append(RunStep(step.name, None, plan=step))
 
     def add_calls(self, step: PlanStep, calls: KernelCall | Iterable[KernelCall]) -> None:
         for call in (calls,) if isinstance(calls, KernelCall) else calls:
-            self.steps.append(self._run_step(step, call))
+            made = self._run_step(step, call)
+            if call.shares == "writes" and self._prepared is not None and _alike(self._prepared[0], made):
+                continue
+            self.steps.append(made)
+            if call.shares == "writes":
+                self._prepared = made, step.operands[_name(call.pointers[0])]
+            elif call.shares != "reads":
+                self._prepared = None
+        if self._prepared is not None:
+            written = [ref for name, ref in step.operands.items() if step.op.operands[name].written]
+            if any(ref.overlaps(self._prepared[1]) for ref in written):
+                self._prepared = None
 
     def image(self, version: VersionPlan, name: str, threads: int) -> HostImage:
+        if len(version.carry) > MAX_CARRIES:
+            raise UnsupportedError(f"{name}: {len(version.carry)} carried values; the host carries {MAX_CARRIES}.")
         return HostImage(
             name,
             version.signature,
@@ -131,7 +147,6 @@ class ImageBuilder:
         ):
             if have > most:
                 raise UnsupportedError(f"{step.name}: {have} {what} for kernel {call.unit}; a kernel has {most} slots.")
-        expressions = {binding.member: binding.expression for binding in step.bindings}
         bindings: list[tuple[int, int, Affine]] = []
         pointers = []
         for slot, pointer in enumerate(call.pointers):
@@ -146,12 +161,12 @@ class ImageBuilder:
                 continue
             ref = step.operands[pointer.operand]
             pointers.append(Location(ref.space, ref.index, ref.offset + pointer.offset))
-            if pointer.member is not None:
-                bindings.append((slot, pointer.unit, expressions[pointer.member]))
+            if pointer.expression is not None:
+                bindings.append((slot, pointer.unit, pointer.expression))
         ints = []
         for slot, number in enumerate(call.ints):
             if isinstance(number, Member):
-                bindings.append((MAX_POINTERS + slot, number.unit, expressions[number.name]))
+                bindings.append((MAX_POINTERS + slot, number.unit, number.expression))
                 number = 0
             ints.append(int(number))
         return RunStep(
@@ -165,6 +180,20 @@ class ImageBuilder:
             call.shared_bytes,
             call.threads,
         )
+
+
+def _name(pointer: Any) -> str:
+    return pointer.operand if isinstance(pointer, Pointer) else pointer
+
+
+def _alike(a: RunStep, b: RunStep) -> bool:
+    """Do two steps do the same to the same places?"""
+
+    def what(step: RunStep) -> tuple[Any, ...]:
+        follows = tuple((slot, unit, e.key) for slot, unit, e in step.bindings)
+        return (step.unit, step.pointers, step.ints, step.floats, follows, step.shared_bytes)
+
+    return what(a) == what(b)
 
 
 def table_form(expression: Affine | int, index: dict[str, int]) -> tuple[int, ...]:

@@ -102,7 +102,7 @@ class _Guard:
         def guarded(index: int) -> int:
             try:
                 return 1 if function(index) else 0
-            except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt too: Ctrl-C stops the loop
+            except BaseException as error:  # KeyboardInterrupt too: Ctrl-C stops the loop
                 self._error = error
                 return 1
 

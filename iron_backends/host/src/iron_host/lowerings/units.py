@@ -59,3 +59,8 @@ def threads(work: int, grain: int) -> int:
     """Threads worth waking for `work` numbers: one per `grain`; 0 (all) where there is enough for many."""
     wanted = work // grain
     return 1 if wanted < 2 else wanted if wanted < 64 else 0
+
+
+def by_width(dtype: Any) -> str:
+    """A storage type as wide as a dtype, for kernels that only move it."""
+    return {1: "uint8_t", 2: "uint16_t", 4: "uint32_t"}[np.dtype(dtype).itemsize]

@@ -1,0 +1,162 @@
+"""Copy on the host: kernels `copy<S, D>` and `gather<S, D>` of move.h."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from iron_core.backends.protocol import No, Yes
+from iron_core.declare.field import Auto
+from iron_core.declare.formats import BlockQuant
+from iron_core.declare.pattern import Pattern
+from iron_core.errors import TraceError
+from iron_core.image.plan import Binding, BufferRef
+
+from iron_host.kernel_call import Constant, HostLowering, KernelCall, Member, Pointer
+from iron_host.lowerings.nest import Axis, nest
+from iron_host.lowerings.units import FLOATS, GRAIN, by_width, cpp, name_of, threads, unit
+
+#: Loops of the copy kernel.
+LOOPS = 5
+
+#: Patterns walked in turn become this many kernel calls at most.
+PIECES = 256
+
+
+class Copy(HostLowering):
+    """One loop nest over both patterns; a gather where rows are picked. `grain`: numbers per thread."""
+
+    operator = "iron_ops_aie.Copy"
+    grain = Auto(GRAIN)
+
+    def supports(self, op: Any, dev: str) -> Yes | No:
+        if op.X != op.Y and not (name_of(op.X) in FLOATS and name_of(op.Y) in FLOATS):
+            return No(f"from {name_of(op.X)} to {name_of(op.Y)}: its kernels convert {', '.join(FLOATS)}")
+        return Yes("kernel gather" if op.gather else "kernel copy")
+
+    def step(
+        self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
+    ) -> list[KernelCall] | No:
+        if operands["x"].overlaps(operands["y"]):
+            return No("it copies within one tensor, which the kernel does not order")
+        try:
+            move = _Move(op, bindings, threads(op.elements, tunables["grain"]))
+        except TraceError as error:
+            return No(f"an offset is not whole blocks: {error}")
+        return move.gather() if op.gather else move.copies()
+
+
+class _Move:
+    """One copy in the kernel's units: numbers of a dense dtype, bytes of a block format."""
+
+    def __init__(self, op: Any, bindings: Mapping[str, Binding], many: int) -> None:
+        self.op, self.bindings, self.many = op, bindings, many
+        self.source, self.target = op.source, op.target
+        if isinstance(op.X, BlockQuant):
+            self.types, self.widths = ("uint8_t", "uint8_t"), (1, 1)
+            self.source = tuple(_bytes(p, op.X) for p in self.source)
+            self.target = tuple(_bytes(p, op.X) for p in self.target)
+        else:
+            self.widths = (op.X.itemsize, op.Y.itemsize)
+            self.types = (by_width(op.X),) * 2 if op.X == op.Y else (cpp(op.X), cpp(op.Y))
+
+    def pointer(self, operand: str, pattern: Pattern) -> Pointer:
+        """An operand at a pattern's start, moved by its per-call offset."""
+        at, member = (0, "in_offset") if operand == "x" else (1, "out_offset")
+        width = self.widths[at]
+        offset = pattern.offset * width
+        if member not in self.bindings:
+            return Pointer(operand, offset)
+        expression = self.bindings[member].expression
+        if isinstance(self.op.X, BlockQuant):
+            expression, width = expression // self.op.X.group, self.op.X.block_bytes
+        return Pointer(operand, offset, expression, width)
+
+    def trips(self, axis: Axis) -> int | Member:
+        if axis.bound is None:
+            return axis.size
+        return Member(self.bindings["src_valid" if axis.bound == "src" else "dst_valid"].expression)
+
+    def copies(self) -> list[KernelCall] | No:
+        picked = self._rows()
+        if picked is not None:
+            return picked
+        calls = []
+        kernel = unit("move.h", "copy", *self.types)
+        axes = (self.op.src_axis, self.op.dst_axis)
+        axes = tuple(a if m in self.bindings else None for a, m in zip(axes, ("src_valid", "dst_valid"), strict=True))
+        for source, target in self._pieces():
+            loops = nest(source, target, *axes) if len(calls) < PIECES else None
+            if loops is None or len(loops) > LOOPS:
+                return No("its two patterns are no loop nest of the copy kernel")
+            loops = loops or [Axis(1, 1, 1)]
+            columns = ([self.trips(a) for a in loops], [a.source for a in loops], [a.target for a in loops])
+            padded = [n for column in columns for n in (*column, *[0] * (LOOPS - len(loops)))]
+            pointers = (self.pointer("x", source), self.pointer("y", target))
+            calls.append(KernelCall(kernel, pointers, (len(loops), *padded), threads=self.many))
+        return calls or No("its patterns do not pair up")
+
+    def _pieces(self) -> Iterator[tuple[Pattern, Pattern]]:
+        """Pairs of patterns of one size; a contiguous one is cut as the other side's patterns ask."""
+        source, target = list(self.source), list(self.target)
+        if len(source) == 1 and len(target) > 1 and source[0].contiguous:
+            source = _shared_out(source[0].offset, target)
+        elif len(target) == 1 and len(source) > 1 and target[0].contiguous:
+            target = _shared_out(target[0].offset, source)
+        if len(source) == len(target) and all(a.size == b.size for a, b in zip(source, target, strict=True)):
+            yield from zip(source, target, strict=True)
+
+    def _rows(self) -> list[KernelCall] | None:
+        """Many equal contiguous rows read in turn, as a gather of ids known now; None for anything else."""
+        first = self.source[0]
+        if len(self.source) < 4 or not all(p.contiguous and p.sizes == first.sizes for p in self.source):
+            return None
+        row, low = first.size, min(p.offset for p in self.source)
+        if any((p.offset - low) % row for p in self.source):
+            return None
+        ids = np.array([(p.offset - low) // row for p in self.source], np.int32)
+        step = self._row_step(len(ids), row)
+        if step is None or self.bindings.keys() & {"src_valid", "dst_valid"}:
+            return None
+        pointers = (self.pointer("x", Pattern(low, (), ())), Constant(ids), self.pointer("y", self.target[0]))
+        ints = (len(ids), row, int(ids.max()) + 1, step)
+        return [KernelCall(unit("move.h", "gather", *self.types), pointers, ints, threads=self.many)]
+
+    def _row_step(self, rows: int, row: int) -> int | None:
+        """How far apart rows of y begin, where all of them are contiguous and evenly spread."""
+        if len(self.target) != 1:
+            return None
+        if self.target[0].contiguous:
+            return row
+        loops = nest(Pattern.whole((rows, row)), self.target[0])
+        if loops is not None and len(loops) == 2 and loops[0].size == rows and loops[1].target == 1:
+            return loops[0].target
+        return row if loops is not None and len(loops) == 1 and loops[0].target == 1 else None
+
+    def gather(self) -> list[KernelCall] | No:
+        row = self.source[0].size
+        step = self._row_step(self.op.rows, row)
+        if step is None:
+            return No("the rows it writes are not contiguous and evenly spread")
+        count = Member(self.bindings["src_valid"].expression) if "src_valid" in self.bindings else self.op.rows
+        pointers = (self.pointer("x", self.source[0]), "ids", self.pointer("y", self.target[0]))
+        kernel = unit("move.h", "gather", *self.types)
+        return [KernelCall(kernel, pointers, (count, row, self.op.table_rows, step), threads=self.many)]
+
+
+def _shared_out(offset: int, other: list[Pattern]) -> list[Pattern]:
+    """A contiguous run from `offset` on, cut into the sizes of the other side's patterns."""
+    cut = []
+    for pattern in other:
+        cut.append(Pattern(offset, (pattern.size,), (1,)))
+        offset += pattern.size
+    return cut
+
+
+def _bytes(pattern: Pattern, format: BlockQuant) -> Pattern:
+    """A pattern over the numbers of a block format as one over its bytes; the contract holds it to whole blocks."""
+    group, unit_bytes = format.group, format.block_bytes
+    inner = pattern.sizes[-1] // group * unit_bytes
+    strides = tuple(stride // group * unit_bytes for stride in pattern.strides[:-1])
+    return Pattern(pattern.offset // group * unit_bytes, (*pattern.sizes[:-1], inner), (*strides, 1))

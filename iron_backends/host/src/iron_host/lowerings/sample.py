@@ -1,0 +1,39 @@
+"""Sample on the host: kernel `sample<T>` of sample.h."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from iron_core.backends.protocol import No, Yes
+from iron_core.image.plan import Binding, BufferRef
+
+from iron_host.kernel_call import HostLowering, KernelCall, Pointer
+from iron_host.lowerings.units import FLOATS, cpp, takes, unit
+
+WORD = 4  # bytes of an int32
+
+
+class Sample(HostLowering):
+    """One thread: a pass over the logits is shorter than waking another."""
+
+    operator = "iron_ops_aie.Sample"
+
+    def supports(self, op: Any, dev: str) -> Yes | No:
+        return takes(op, "sample", T=FLOATS)
+
+    def step(
+        self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
+    ) -> KernelCall:
+        def moved(operand: str, member: str) -> Pointer:
+            if member not in bindings:
+                return Pointer(operand)
+            return Pointer(operand, 0, bindings[member].expression, WORD)
+
+        return KernelCall(
+            unit("sample.h", "sample", cpp(op.T)),
+            ("logits", moved("draws", "row"), moved("tokens", "at"), "token"),
+            (op.vocab, op.k_max),
+            scratch_bytes=op.k_max * (8 + WORD),
+            threads=1,
+        )
