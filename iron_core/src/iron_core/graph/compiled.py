@@ -184,7 +184,6 @@ class CompiledGraph:
             key = digest("version", cache_key, signature, fold, sources_digest("iron_core"))
             one = self._warm(key) or self._cold(key, shapes, fold)
         version = self._program.add(one, **{k: v for k, v in options.items() if v not in (None, False)})
-        version.artifacts = artifacts(self.plan, version.plan)
         if record == "disk":
             text = json.dumps(version.artifacts, indent=1)
             Cache(self.backend.name).entry(digest("artifacts", text), lambda folder: _write(folder / "record.json", text))
@@ -367,28 +366,3 @@ def _format(name: str, tensor: Any) -> Format:
 
 def _write(path: Path, content: str | bytes) -> None:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-
-
-def artifacts(plan: Plan, version: VersionPlan) -> dict[str, Any]:
-    """The record of a version as plain data: kind, steps with their operators and buffers, where every buffer is."""
-
-    def place(ref: Any) -> list[Any]:
-        name = plan.residents[ref.index].name if ref.space == "resident" else ref.index
-        return [ref.space, name, ref.offset, ref.nbytes]
-
-    return {
-        "graph": plan.name,
-        "kind": plan.packaging.image,
-        "dispatch": plan.packaging.dispatch,
-        "signature": [[name, list(shape), format] for name, shape, format in version.signature],
-        "banks": list(plan.banks),
-        "steps": [
-            {
-                "name": step.name,
-                "operator": step.op.label,
-                "operands": {name: place(ref) for name, ref in step.operands.items()},
-                "values": {binding.member: repr(binding.expression) for binding in step.bindings},
-            }
-            for step in version.steps
-        ],
-    }

@@ -17,6 +17,7 @@ from iron_core.errors import BoundsError, CallError, UnknownName, UnsupportedErr
 from iron_core.graph.affine import Affine
 from iron_core.image.plan import BufferRef, IndexCheck, Packaging, Plan, Signature, VersionPlan
 from iron_core.image.planner import Draft, adopt
+from iron_core.image.record import artifacts
 
 
 class Version:
@@ -29,8 +30,6 @@ class Version:
         #: How long `Backend.compile` took.
         self.compile_seconds = seconds
         self.executable: Executable | None = None
-        #: The record of its steps and buffers, as plain data.
-        self.artifacts: dict[str, Any] = {}
         self._names = {value.name for value in plan.values}
         self._checks = _distinct(plan.checks)
         self._ids = [
@@ -40,6 +39,11 @@ class Version:
     @property
     def is_loaded(self) -> bool:
         return self.executable is not None
+
+    @property
+    def artifacts(self) -> dict[str, Any]:
+        """The record of its steps and buffers, as plain data; see `iron_core.image.record`."""
+        return artifacts(self.program.plan, self.plan)
 
     def load(self) -> Executable:
         """Make it callable on the program's memory."""
