@@ -1,0 +1,85 @@
+"""`CausalLM`: a decoder as one graph with two versions, a decode step and a prompt chunk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import iron_core as iron
+import numpy as np
+from iron_core import Carried, Scratchpad
+from iron_core.declare.formats import BlockQuant, as_dtype
+from iron_ops_aie import Copy, Dequant, Sample
+from iron_ops_aie.sample import ROW_WORDS
+
+from iron_lm.blocks import Step
+from iron_lm.config import Config
+from iron_lm.generation import K_MAX
+
+
+class CausalLM(iron.Graph):
+    """Weights, caches and the body of a decoder; a model adds its layer and its head.
+
+    Without `ids` the body is a decode step: it embeds `token` at `position`. With `ids` (prefill_chunk of them) it is a
+    prompt chunk: rows `:rows` of chunk `chunk`, the last of them at `position`. Either way it returns the last row's
+    logits, float32 (vocab,), and carries the token drawn from them and the next position. `max_seq_len` sizes the caches,
+    the rotary table and the draws; no activation follows it.
+    """
+
+    def __init__(self, config: Config, weights: Any) -> None:
+        c = self.config = config
+        dtype, cache = as_dtype(c.dtype), as_dtype(c.cache_dtype)
+        self.embedding = iron.weight(weights.embedding)
+        self.layers = weights.layers
+        self.norm = weights.norm
+        self.head_weight = getattr(weights, "head", None)
+        table = c.angles()
+        self.rope = iron.weight(table if dtype == np.float32 else table.astype(iron.bfloat16))
+        shape = (c.max_seq_len, c.n_kv_groups, c.head_dim)
+        self.keys = [iron.state(shape, cache) for _ in range(c.n_layers)]
+        self.values = [iron.state(shape, cache) for _ in range(c.n_layers)]
+        self.draws = iron.state((c.max_seq_len, ROW_WORDS), np.int32)
+        self.drawn = iron.state(c.max_seq_len, np.int32)
+
+    def body(
+        self,
+        ids: Any = None,
+        *,
+        token: Carried[np.int32],
+        position: Carried[np.int32],
+        chunk: Scratchpad[np.int32],
+        rows: Scratchpad[np.int32],
+    ) -> Any:
+        c = self.config
+        L, C, A = c.max_seq_len, c.prefill_chunk, c.head_dim
+        prompt = ids is not None
+        if prompt:
+            x = self.embed(self.embedding[ids[:rows]], C)
+            angles = Copy(self.rope.reshape(L // C, C, A)[chunk, :rows])
+        else:
+            x = self.embed(self.embedding[token], 1)
+            angles = Copy(self.rope[position]).reshape(1, A)
+        step = Step(prompt, angles, chunk, rows, position)
+        for i, weights in enumerate(self.layers):
+            x = self.layer(step, i, weights, x)
+        if prompt:
+            x = Copy(x[rows - 1]).reshape(1, c.emb_dim)  # the last row's logits alone
+        logits = self.head(x).reshape(c.vocab_size)
+        _, drawn = Sample(
+            logits, self.draws, self.drawn, row=position * ROW_WORDS, at=position, k_max=min(K_MAX, c.vocab_size)
+        )
+        return logits, iron.carry(token=drawn, position=position + 1)
+
+    def embed(self, row: Any, n: int) -> Any:
+        """Rows of the embedding table as activations (n, emb_dim)."""
+        x = Copy(row).reshape(n, self.config.emb_dim)
+        if isinstance(self.embedding.format, BlockQuant):
+            x = Dequant(x, T=as_dtype(self.config.dtype))
+        return x
+
+    def layer(self, step: Step, i: int, weights: Any, x: Any) -> Any:
+        """Layer i of rows x (rows, emb_dim); `iron_lm.blocks.Block` has llama's."""
+        raise TypeError(f"{type(self).__name__} defines no layer().")
+
+    def head(self, x: Any) -> Any:
+        """Logits (1, vocab), float32, of the last row x (1, emb_dim)."""
+        raise TypeError(f"{type(self).__name__} defines no head().")

@@ -1,0 +1,122 @@
+"""`Session`: a decoder compiled and running, with what its caches hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from iron_core.errors import BoundsError, UsageError
+
+from iron_lm.causal import CausalLM
+from iron_lm.generation import Sampler
+
+
+class Session:
+    """A CausalLM on a backend. `held` are the tokens whose keys and values are in the caches.
+
+    A prompt runs in chunks on a fixed grid. What a new prompt shares with `held` is kept, from the start up to the first
+    chunk that differs; a prompt of one token more is one decode step.
+    """
+
+    def __init__(self, model: CausalLM, **options: Any) -> None:
+        self.model = model
+        self.config = model.config
+        self.compiled = model.compile(**options)
+        self.compiled.add(ids=((self.config.prefill_chunk,), np.int32))
+        self.held: list[int] = []
+        self._sampler: Sampler | None = None
+
+    def reset(self) -> None:
+        """Forget the history. The caches' old content is overwritten before it is read."""
+        self.held = []
+
+    def logits(self, ids: Sequence[int]) -> np.ndarray:
+        """float32 (vocab,): the logits after `ids`."""
+        return self._run(ids)[0]
+
+    def generate(
+        self,
+        ids: Sequence[int],
+        count: int,
+        sampler: Sampler | None = None,
+        on_token: Callable[[int], bool] | None = None,
+        stop: Sequence[int] = (),
+    ) -> list[int]:
+        """Up to `count` tokens after `ids`. Ends early at a token of `stop` (not returned) or where `on_token` says True.
+
+        UsageError if prompt and answer do not fit the caches. Tokens after the last one returned are not kept.
+        """
+        if len(ids) + count > self.config.max_seq_len:
+            raise UsageError(
+                f"the prompt has {len(ids)} tokens and num_tokens={count}: together over max_seq_len={self.config.max_seq_len}. "
+                f"Legal: num_tokens up to {max(0, self.config.max_seq_len - len(ids))}, or a larger --max-seq-len."
+            )
+        if count < 1:
+            return []
+        self._draw(sampler or Sampler())
+        answer: list[int] = []
+
+        def take(token: int) -> bool:
+            if token in stop:
+                return True
+            answer.append(token)
+            return bool(on_token(token)) if on_token is not None else False
+
+        _, carried = self._run(ids)
+        if not take(carried["token"]) and count > 1:
+            try:
+                self.compiled.loop(
+                    count - 1,
+                    lambda _, now: take(now["token"]),
+                    token=carried["token"],
+                    position=carried["position"],
+                    chunk=0,
+                    rows=0,
+                )
+            finally:
+                # A token is in the caches once a step has taken it in; the last of the answer is not.
+                self.held = [*ids, *answer[:-1]]
+        return answer
+
+    def _draw(self, sampler: Sampler) -> None:
+        if sampler != self._sampler:
+            self.compiled.write(self.model.draws, sampler.rows(self.config.max_seq_len))
+            self._sampler = sampler
+
+    def _run(self, ids: Sequence[int]) -> tuple[np.ndarray, dict[str, int]]:
+        """Bring the caches to hold `ids`; the logits after them, and the token drawn and next position."""
+        ids = [int(i) for i in ids]
+        c = self.config
+        if not 1 <= len(ids) <= c.max_seq_len:
+            raise UsageError(f"a prompt of {len(ids)} tokens; legal: 1 to max_seq_len={c.max_seq_len}.")
+        bad = [i for i in ids if not 0 <= i < c.vocab_size]
+        if bad:
+            raise BoundsError(f"token {bad[0]} is outside the vocabulary; legal: 0 to {c.vocab_size - 1}.")
+        if self._sampler is None:
+            self._draw(Sampler())
+        same = shared(self.held, ids)
+        if same == len(self.held) == len(ids) - 1 and same:
+            self.held = []  # a call that fails half-way leaves nothing to trust
+            logits, carried = self.compiled(token=ids[-1], position=len(ids) - 1, chunk=0, rows=0)
+        else:
+            first = min(same, len(ids) - 1) // c.prefill_chunk
+            self.held = []
+            for chunk in range(first, -(-len(ids) // c.prefill_chunk)):
+                part = ids[chunk * c.prefill_chunk : (chunk + 1) * c.prefill_chunk]
+                row = np.zeros(c.prefill_chunk, np.int32)
+                row[: len(part)] = part
+                position = chunk * c.prefill_chunk + len(part) - 1
+                logits, carried = self.compiled(row, token=0, position=position, chunk=chunk, rows=len(part))
+        self.held = ids
+        return logits, vars(carried)
+
+
+def shared(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many leading tokens two sequences share."""
+    n = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        n += 1
+    return n
