@@ -241,6 +241,27 @@ def test_a_loop_checks_every_step_before_it_runs():
     assert walk.read("way")[:, 0].tolist() == [1, 0] * 4
 
 
+def test_a_loop_holds_fixed_only_values_that_no_step_follows():
+    """A value of another version may be any number; one this version follows must be carried."""
+
+    class Two(Walk):
+        def body(self, x=None, *, node: iron.Carried[np.int32], steps: iron.Carried[np.int32], row: iron.Scratchpad[np.int32]):
+            here = Copy(self.successor[node])
+            Copy(here, self.way[steps if x is None else row])
+            return iron.carry(node=here, steps=steps + 1)
+
+    class Fixed(Walk):
+        def body(self, *, node: iron.Carried[np.int32], steps: iron.Carried[np.int32], row: iron.Scratchpad[np.int32]):
+            here = Copy(self.successor[node])
+            Copy(here, self.way[row])
+            return iron.carry(node=here, steps=steps + 1)
+
+    last = Two([1, 0]).compile(backend="reference").loop(3, node=0, steps=0, row=0)
+    assert last == {"node": 1, "steps": 3}
+    with pytest.raises(CallError, match="row would stay the same"):
+        Fixed([1, 0]).compile(backend="reference").loop(3, node=0, steps=0, row=0)
+
+
 def test_a_call_returns_carried_values_last():
     """As a namespace of the next call's numbers."""
     walk = Walk([1, 0]).compile(backend="reference")

@@ -183,7 +183,7 @@ class CompiledGraph:
         else:
             key = digest("version", cache_key, signature, fold, sources_digest("iron_core"))
             one = self._warm(key) or self._cold(key, shapes, fold)
-        version = self._program.add(one, **{k: v for k, v in options.items() if v not in (None, False)})
+        version = self._program.add(one, **{k: v for k, v in options.items() if v is not None and v is not False})
         if record == "disk":
             text = json.dumps(version.artifacts, indent=1)
             Cache(self.backend.name).entry(digest("artifacts", text), lambda folder: _write(folder / "record.json", text))
@@ -263,8 +263,9 @@ class CompiledGraph:
         signature = tuple((name, tuple(t.shape), _format(name, t).name) for name, t in given.items())
         version = self.versions.get(signature)
         if version is not None:
-            if len(given) == len(tensors) and not any(isinstance(t, PackedArray) for t in arrays):
-                self._calls[tuple([(t.shape, t.dtype) for t in arrays])] = version
+            dense = [t for t in arrays if not isinstance(t, PackedArray)]
+            if len(dense) == len(tensors):
+                self._calls[tuple([(t.shape, t.dtype) for t in dense])] = version
             return version, arrays, values
         for version in self.versions.values():
             if _cut_version(version.plan, given, values):

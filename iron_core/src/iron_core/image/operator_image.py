@@ -69,7 +69,7 @@ class OperatorImage:
 
     def _draft(self) -> Draft:
         op = self.op
-        fields = {op.extents[member].field: Affine(member) for member in self.bounds}
+        fields = op.limits({member: Affine(member) for member in self.bounds})
 
         def bounded(name: str) -> tuple[tuple[int, Affine], ...]:
             axes = enumerate(op.operands[name].axes(op))

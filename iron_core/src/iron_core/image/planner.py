@@ -128,7 +128,7 @@ def adopt(plan: Plan, draft: Draft) -> Plan:
     taken = {resident.name for resident in residents}
     numbers = []
     for resident in draft.residents:
-        number = by_key.get(resident.key)
+        number = by_key.get(resident.key) if resident.key is not None else None
         if number is None:
             number = len(residents)
             residents.append(attrs.evolve(resident, name=_free(resident.name, taken)))

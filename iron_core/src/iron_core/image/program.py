@@ -70,7 +70,7 @@ class Version:
             raise CallError(f"loop() runs a version that takes no tensor; this one takes {names}.")
         if values.keys() != self._names:
             self._refuse_names(values)
-        left = self._names - {term.name for term in self.plan.carry}
+        left = self._used() - {term.name for term in self.plan.carry}
         if left and steps > 1:
             fixed = ", ".join(sorted(left))
             raise CallError(f"loop() needs every value carried; {fixed} would stay the same for all {steps} steps.")
@@ -88,7 +88,7 @@ class Version:
             if not stop and index + 1 < steps:
                 try:
                     for check in self._checks:
-                        check.verify(carried)
+                        check.verify({**values, **carried})
                 except BoundsError as error:
                     failure.append(error)
                     return True
@@ -98,6 +98,13 @@ class Version:
         if failure:
             raise failure[0]
         return last
+
+    def _used(self) -> set[str]:
+        """Per-call values that some step, check or carried value of this version follows."""
+        steps = (b.expression for step in self.plan.steps for b in step.bindings)
+        carry = (term.source for term in self.plan.carry)
+        checks = (check.expression for check in self._checks)
+        return {e.value for e in (*steps, *carry, *checks) if isinstance(e, Affine)}
 
     def _refuse_names(self, values: Mapping[str, int]) -> None:
         missing, unknown = sorted(self._names - values.keys()), sorted(values.keys() - self._names)
