@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import attr
@@ -96,8 +97,9 @@ class Operator(metaclass=OperatorMeta):
             if hasattr(Operator, name):
                 raise DeclarationError(f"{cls.__name__}.{name}: the name is Operator's own; choose another.")
         for extent in cls.extents.values():
-            if extent.field not in cls.fields:
-                raise DeclarationError(f"{cls.__name__}.{extent.name}: `{extent.field}` is not a field of the class.")
+            for name in (extent.field, *extent.multiples):
+                if name not in cls.fields:
+                    raise DeclarationError(f"{cls.__name__}.{extent.name}: `{name}` is not a field of the class.")
         tier = {k for k, f in cls.fields.items() if f.array}
         for operand in every.values():
             operand.check(cls)
@@ -203,6 +205,17 @@ class Operator(metaclass=OperatorMeta):
         twin = self.evolve(**extents)
         twin._derive()
         return twin
+
+    def limits(self, bound: Mapping[str, Any]) -> dict[str, Any]:
+        """Per field that these members bound, its number (or expression) at the call; other members are passed over."""
+        found: dict[str, Any] = {}
+        for member, n in bound.items():
+            if member in self.extents:
+                extent = self.extents[member]
+                found[extent.field] = n
+                for multiple in extent.multiples:
+                    found[multiple] = n * (getattr(self, multiple) // getattr(self, extent.field))
+        return found
 
     def with_tunables(self, **tunables: Any) -> Any:
         """An unresolved copy with these tunables given."""

@@ -70,14 +70,22 @@ class Value(_Member):
 
 
 class Extent(_Member):
-    """Says that a field's extent may be bounded per call. `Extent(M)`: the first n of M. Read, it is the field."""
+    """Says that a field's extent may be bounded per call. `Extent(M)`: the first n of M. Read, it is the field.
 
-    def __init__(self, field: Any) -> None:
+    multiples: fields that are a whole number of times this one, and are bounded in proportion.
+    """
+
+    def __init__(self, field: Any, *, multiples: tuple[Any, ...] = ()) -> None:
         self._field: Field = field
+        self._multiples: tuple[Field, ...] = multiples
 
     @property
     def field(self) -> str:
         return self._field.name
+
+    @property
+    def multiples(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self._multiples)
 
     def __get__(self, op: Any, owner: type | None = None) -> Any:
         if op is None:

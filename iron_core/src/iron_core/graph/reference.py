@@ -55,7 +55,7 @@ def run_step(
     """Compute one step and write its outputs, rounded once, into `storage` (buffer name -> array)."""
     op = step.op
     bound = {b.member: b.expression.at(values) for b in step.bindings}
-    extents = {op.extents[m].field: n for m, n in bound.items() if m in op.extents}
+    extents = op.limits(bound)
     scratchpads = {m: n for m, n in bound.items() if m in op.scratchpads}
     small = op.bounded(**extents) if extents else op
 

@@ -367,7 +367,7 @@ class _Recording:
                 continue
             for axis, expression in handle.bounds.items():
                 self._bound(op, name, handle, axis, expression, bounds)
-        return regions, bounds
+        return regions, op.limits(self.bindings)
 
     def _same_format(self, op: Operator, name: str, handle: Handle) -> None:
         if handle.format != op.format(name):
