@@ -126,7 +126,7 @@ def test_each_bounded_axis_meets_an_extent_of_the_operator(x):
 
 def test_an_axis_the_operator_cannot_bound_is_refused():
     """The error names the axis, the field and what the operator does bound."""
-    with pytest.raises(TraceError, match="axis 1 of x .* no bound on cols. It bounds: rows"):
+    with pytest.raises(TraceError, match=r"axis 1 of x .* no bound on cols\. It bounds: rows"):
         bounded(lambda self, x, y, n: RMSNorm(x[:, :n])).trace(x=((8, 6), F32))
 
 
