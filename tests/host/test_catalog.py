@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import iron_ops_aie
 import numpy as np
 import pytest
 from iron_core.declare.formats import PackedArray
+
+import iron_ops_aie
 
 #: The run loop evaluates Emit's table, so Emit has no kernel.
 WITHOUT_KERNEL = {"Emit"}

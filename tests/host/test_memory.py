@@ -74,7 +74,7 @@ def test_writing_another_shape_or_dtype_is_refused():
 
 def test_an_unknown_name_lists_the_known_ones():
     """A misspelt weight is answered with what there is."""
-    with pytest.raises(UnknownName, match="`x` is no weight or state of this graph. It has: s."):
+    with pytest.raises(UnknownName, match=r"`x` is no weight or state of this graph\. It has: s\."):
         HostMemory(plan_of(state("s", 4))).read("x")
 
 

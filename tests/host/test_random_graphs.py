@@ -1,0 +1,327 @@
+"""Random graphs: the host equals the reference run, step by step, whatever the shapes, views, bounds and dtypes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, bfloat16
+from iron_core.declare.rounding import round_to
+from iron_core.declare.tolerance import DeviationError
+
+import iron_core as iron
+from iron_ops_aie import (
+    GEMM,
+    GEMV,
+    MHA,
+    Copy,
+    Dequant,
+    ElementwiseAdd,
+    ElementwiseMul,
+    Repeat,
+    RMSNorm,
+    RoPE,
+    RowwiseAdd,
+    SiLU,
+    Softmax,
+    Transpose,
+)
+
+FLOATS = (np.dtype(np.float32), bfloat16, np.dtype(np.float16))
+BLOCKS = (Q4_0, Q4_1, Q8_0)
+
+
+@attrs.frozen
+class Tensor:
+    """What the drawing knows of a tensor of the graph: rows, columns, dtype, and whether `n` bounds its rows."""
+
+    rows: int
+    cols: int
+    dtype: Any
+    bounded: bool = False
+
+
+class Drawing:
+    """Draws one graph: `plan` holds a function per step, from the tensors made so far to the new ones."""
+
+    def __init__(self, draw: Any) -> None:
+        self.draw = draw
+        self.rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+        self.tensors: list[Tensor] = []
+        self.inputs: list[Tensor] = []
+        self.plan: list[Any] = []
+        self.weights: list[Any] = []
+        self.states: list[Any] = []
+        self.ids = 0  # rows of the ids input, 0 for none
+        self.table_rows = 0
+
+    def pick(self, *options: Any) -> Any:
+        return self.draw(st.sampled_from(options))
+
+    def number(self, low: int, high: int) -> int:
+        return self.draw(st.integers(low, high))
+
+    def weight(self, shape: tuple[int, ...], format: Any, spread: float = 1.0) -> int:
+        numbers = self.rng.uniform(-spread, spread, shape)
+        self.weights.append(format.quantize(numbers) if format in BLOCKS else round_to(numbers, format))
+        return len(self.weights) - 1
+
+    def state(self, shape: tuple[int, ...], dtype: Any) -> int:
+        self.states.append(iron.state(shape, dtype=dtype))
+        return len(self.states) - 1
+
+    def add(self, made: Tensor, step: Any) -> None:
+        self.tensors.append(made)
+        self.plan.append(step)
+
+    def some(self, **wanted: Any) -> int | None:
+        """The place of a tensor with these attributes, if there is one."""
+        fits = [i for i, t in enumerate(self.tensors) if all(getattr(t, k) == v for k, v in wanted.items())]
+        return self.pick(*fits) if fits else None
+
+    # -- one method per kind of step; each adds itself or does nothing ----------------------------
+
+    def unary(self) -> None:
+        i = self.number(0, len(self.tensors) - 1)
+        op = self.pick(SiLU, Softmax, RMSNorm)
+        self.add(self.tensors[i], lambda g, t: op(t[i]))
+
+    def weighted_norm(self) -> None:
+        i = self.number(0, len(self.tensors) - 1)
+        w = self.weight((self.tensors[i].cols,), self.tensors[i].dtype)
+        self.add(self.tensors[i], lambda g, t: RMSNorm(t[i], weight=g.weights[w]))
+
+    def binary(self) -> None:
+        i = self.number(0, len(self.tensors) - 1)
+        j = self.some(**attrs.asdict(self.tensors[i]))
+        op = self.pick(ElementwiseAdd, ElementwiseMul)
+        self.add(self.tensors[i], lambda g, t: op(t[i], t[j]))
+
+    def bias(self) -> None:
+        i = self.number(0, len(self.tensors) - 1)
+        w = self.weight((self.tensors[i].cols,), self.tensors[i].dtype)
+        self.add(self.tensors[i], lambda g, t: RowwiseAdd(t[i], g.weights[w]))
+
+    def bound(self) -> None:
+        i = self.some(bounded=False)
+        if i is None or self.tensors[i].rows < 2:
+            return
+        made = attrs.evolve(self.tensors[i], bounded=True)
+        self.add(made, lambda g, t: SiLU(t[i][: g.n(self.tensors[i].rows)]))
+
+    def gemm(self) -> None:
+        i = self.number(0, len(self.tensors) - 1)
+        x, n = self.tensors[i], self.pick(1, 5, 32, 64)
+        spread = x.cols**-0.5
+        made = attrs.evolve(x, cols=n)
+        if x.cols % 32 == 0 and self.pick(True, False):
+            w, how = self.weight((n, x.cols), self.pick(*BLOCKS), spread), self.pick("exact", "int8_block")
+            self.add(made, lambda g, t: GEMM(t[i], g.weights[w], b_col_maj=True, activations=how))
+            return
+        by_rows = self.pick(True, False)
+        w = self.weight((n, x.cols) if by_rows else (x.cols, n), self.pick(*FLOATS), spread)
+        self.add(made, lambda g, t: GEMM(t[i], g.weights[w], b_col_maj=by_rows))
+
+    def gemv(self) -> None:
+        i = self.some(bounded=False)
+        if i is None:
+            return
+        x, m = self.tensors[i], self.pick(1, 7, 32)
+        row = self.number(0, x.rows - 1)
+        blocks = x.cols % 32 == 0 and self.pick(True, False)
+        w = self.weight((m, x.cols), self.pick(*(BLOCKS if blocks else FLOATS)), x.cols**-0.5)
+        how = self.pick("exact", "int8_block") if blocks else "exact"
+        self.add(
+            Tensor(1, m, x.dtype),
+            lambda g, t: GEMV(g.weights[w], t[i][row].reshape(x.cols), activations=how),
+        )
+
+    def view(self) -> None:
+        i = self.some(bounded=False)
+        if i is None:
+            return
+        x = self.tensors[i]
+        top, left = self.number(0, x.rows - 1), self.number(0, x.cols - 1)
+        rows, cols = self.number(1, x.rows - top), self.number(1, x.cols - left)
+        turned, dtype = self.pick(True, False), self.pick(*FLOATS)
+
+        def step(g: Any, t: Any) -> Any:
+            part = t[i][top : top + rows, left : left + cols]
+            return Copy(part.T if turned else part, Y=dtype)
+
+        self.add(Tensor(*((cols, rows) if turned else (rows, cols)), dtype), step)
+
+    def transpose(self) -> None:
+        i = self.some(bounded=False)
+        if i is not None:
+            x = self.tensors[i]
+            self.add(Tensor(x.cols, x.rows, x.dtype), lambda g, t: Transpose(t[i]))
+
+    def repeat(self) -> None:
+        i = self.some(bounded=False)
+        if i is not None and self.tensors[i].rows < 16:
+            times = self.number(1, 3)
+            made = attrs.evolve(self.tensors[i], rows=self.tensors[i].rows * times)
+            self.add(made, lambda g, t: Repeat(t[i], repeat=times))
+
+    def rope(self) -> None:
+        i = self.some(bounded=False)
+        if i is None or self.tensors[i].cols % 2:
+            return
+        x, method = self.tensors[i], self.number(0, 1)
+        every = self.pick(*[k for k in range(1, x.rows + 1) if x.rows % k == 0])
+        w = self.weight((x.rows // every, x.cols), self.pick(*FLOATS))
+        self.add(x, lambda g, t: RoPE(t[i], g.weights[w], method_type=method))
+
+    def cache(self) -> None:
+        """A row written at a per-call place of a state, then the state read: whole, at a place, or bounded."""
+        i = self.some(bounded=False)
+        if i is None:
+            return
+        x, places, dtype = self.tensors[i], self.number(4, 9), self.pick(*FLOATS)
+        s, row, how = self.state((places, x.cols), dtype), self.number(0, x.rows - 1), self.number(0, 2)
+        made = Tensor(1 if how == 1 else places, x.cols, dtype, how == 2)
+
+        def step(g: Any, t: Any) -> Any:
+            cache = g.states[s]
+            Copy(t[i][row], cache[g.at])
+            if how == 2:
+                return Copy(cache[: g.n(places)])
+            return Copy(cache[g.at] if how == 1 else cache)
+
+        self.add(made, step)
+
+    def gather(self) -> None:
+        rows, cols = self.number(4, 12), self.pick(32, 64)
+        format = self.pick(*FLOATS, *BLOCKS)
+        w, ids = self.weight((rows, cols), format), None
+        if self.pick(True, False) and self.table_rows in (0, rows):
+            self.ids, self.table_rows = self.ids or self.number(1, 6), rows
+            count = self.ids
+        else:
+            count = self.number(1, 8)
+            ids = self.rng.integers(-rows, rows, count)
+
+        def step(g: Any, t: Any) -> Any:
+            picked = Copy(g.weights[w][g.ids if ids is None else ids])
+            return (picked, Dequant(picked.reshape(count, cols), T=bfloat16)) if format in BLOCKS else picked
+
+        self.add(Tensor(count, cols, bfloat16 if format in BLOCKS else format), step)
+
+    def dequant(self) -> None:
+        w = self.weight((self.number(1, 5), self.pick(32, 96)), self.pick(*BLOCKS))
+        dtype = self.pick(*FLOATS)
+        rows, cols = self.weights[w].shape
+        self.add(Tensor(rows, cols, dtype), lambda g, t: Dequant(g.weights[w], T=dtype))
+
+    def attention(self) -> None:
+        i = self.some(bounded=False)
+        if i is None:
+            return
+        x = self.tensors[i]
+        j = self.some(**attrs.asdict(x))
+        groups = [(h, k) for h in (1, 2, 4) for k in (1, 2, 4) if h % k == 0 and x.cols % h == 0]
+        heads, kv = self.pick(*groups)
+        d = x.cols // heads
+        keys, dtype = x.rows + self.number(0, 40), self.pick(*FLOATS)
+        k, v = self.weight((keys, kv, d), dtype), self.weight((keys, kv, d), dtype)
+        causal, window = self.pick(True, False), self.pick(None, 3)
+
+        def step(g: Any, t: Any) -> Any:
+            q = ElementwiseAdd(t[i], t[j])
+            more = dict(heads_interleaved=True, kv_interleaved=True, causal=causal, window=window)
+            return q, MHA(q.reshape(x.rows, heads, d), g.weights[k], g.weights[v], **more)
+
+        self.add(x, step)
+
+
+KINDS = [name for name, member in vars(Drawing).items() if callable(member) and not name.startswith("_")]
+KINDS = [k for k in KINDS if k not in ("pick", "number", "weight", "state", "add", "some")]
+
+
+@st.composite
+def drawings(draw: Any) -> Drawing:
+    d = Drawing(draw)
+    for _ in range(d.number(1, 2)):
+        tensor = Tensor(d.number(1, 9), d.pick(2, 8, 31, 32, 64), d.pick(*FLOATS))
+        d.inputs.append(tensor)
+        d.tensors.append(tensor)
+    for _ in range(d.number(1, 8)):
+        getattr(d, d.pick(*KINDS))()
+    if not d.plan:
+        d.unary()
+    return d
+
+
+class Drawn(iron.Graph):
+    """The graph of a drawing. `every`: return what every step made, rather than the last."""
+
+    def __init__(self, drawing: Drawing, every: bool) -> None:
+        self._drawing, self._every = drawing, every
+        self.weights = [iron.weight(w) for w in drawing.weights]
+        self.states = [iron.state(s.shape, dtype=s.format.dtype) for s in drawing.states]
+
+    def body(
+        self, a: Any, b: Any = None, ids: Any = None, *, rows: iron.Scratchpad[np.int32], place: iron.Scratchpad[np.int32]
+    ) -> Any:
+        self.__dict__["ids"], self.__dict__["at"] = ids, place
+        self.__dict__["n"] = lambda most: (rows * most).__floordiv__(2) if most % 2 == 0 else rows
+        tensors, returned = [a, b][: len(self._drawing.inputs)], []
+        for made, step in zip(self._drawing.tensors[len(tensors) :], self._drawing.plan, strict=True):
+            results = step(self, tensors)
+            results = results if isinstance(results, tuple) else (results,)
+            returned.extend(results)
+            last = results[-1]
+            tensors.append(last if last.shape == (made.rows, made.cols) else last.reshape(made.rows, made.cols))
+        return tuple(returned) if self._every else returned[-1]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(drawings(), st.data())
+def test_the_host_equals_the_reference_step_by_step(judge_steps, drawing, data):
+    """Each step is within its contract of the exact result of what it read; states are equal; a run that keeps only
+    its last tensor, and so shares memory between steps, is equal bit for bit."""
+    shapes: dict[str, Any] = {}
+    for name, tensor in zip("ab", drawing.inputs, strict=False):
+        shapes[name] = ((tensor.rows, tensor.cols), tensor.dtype)
+    if drawing.ids:
+        shapes["ids"] = ((drawing.ids,), np.int32)
+    every, lean = Drawn(drawing, True), Drawn(drawing, False)
+    traced = every.trace(**shapes)
+    full, small = (g.compile(backend="host", strict=True, threads=2, **shapes) for g in (every, lean))
+    for least in (1, 0):
+        values = dict(rows=data.draw(st.integers(least, 2), "rows"), place=data.draw(st.integers(0, 3), "place"))
+        inputs = {n: round_to(drawing.rng.uniform(-1, 1, s), t) for n, (s, t) in shapes.items() if n != "ids"}
+        if drawing.ids:
+            inputs["ids"] = drawing.rng.integers(-drawing.table_rows, drawing.table_rows, drawing.ids).astype(np.int32)
+        states = {b.name: full.read(b.name) for b in traced.states}
+        tensors = (inputs.get("a"), inputs.get("b"), inputs.get("ids"))
+        outputs = full(*tensors, **values)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        assert judge_steps(traced, inputs, values, outputs, states) >= least
+        for name, content in states.items():
+            assert full.read(name).tobytes() == content.tobytes(), f"{name} after the run"
+        alone = small(*tensors, **values)
+        last = outputs[-1]
+        assert alone.shape == last.shape
+        assert alone.tobytes() == last.tobytes(), "sharing memory between steps changed a result"
+
+
+class Doubled(iron.Graph):
+    def body(self, x: Any) -> Any:
+        return ElementwiseAdd(x, x)
+
+
+def test_the_judge_sees_one_wrong_number(judge_steps):
+    """Without an error the judge passes; with one number moved by sixteen units in the last place it does not."""
+    traced = Doubled().trace(x=((4, 8), np.float32))
+    x = np.random.default_rng(0).uniform(1, 2, (4, 8)).astype(np.float32)
+    y = x + x
+    assert judge_steps(traced, {"x": x}, {}, (y,), {}) == 32
+    y[2, 3] += 16 * np.spacing(y[2, 3])
+    with pytest.raises(DeviationError, match=r"\[2, 3\]|\[19\]"):
+        judge_steps(traced, {"x": x}, {}, (y,), {})
