@@ -1,8 +1,9 @@
-"""Activation arithmetic of products with block-quantised weights: how a row of activations is rounded.
+"""Products with block-quantised weights, and how a row of activations is rounded for them.
 
 "exact" multiplies the activations as they are by the dequantised weights. "int8_block" rounds each group of a row
 to int8 with one float32 scale: scale = max|x| / 127, q = rint(x * (1 / scale)), ties to even, all in float32; the
-product of a block is then an integer, scaled once.
+product of a block is then an integer, scaled once. Where the scale is no normal number (a group of zeros, in effect)
+q is 0; where a row ends inside a group, zeros fill the group.
 """
 
 from __future__ import annotations
@@ -11,56 +12,89 @@ from typing import Any
 
 import numpy as np
 from iron_core.declare.formats import BlockQuant, PackedArray
+from iron_core.declare.rounding import widen
 from iron_core.errors import ParamError
+
+from iron_ops_aie.rules import is_integer
 
 ARITHMETIC = ("exact", "int8_block")
 
 
-def check(name: str, activations: str, weight: Any) -> None:
-    """ParamError unless this arithmetic exists for this weight format."""
+def check(name: str, activations: str, T: Any, W: Any, O: Any) -> None:  # noqa: E741
+    """ParamError unless operator `name` has this arithmetic for activations T, weights W and output O."""
     if activations not in ARITHMETIC:
         raise ParamError(f"{name}: activations={activations!r}. Legal: {', '.join(ARITHMETIC)}.")
-    if activations == "int8_block" and not isinstance(weight, BlockQuant):
-        raise ParamError(f"{name}: activations='int8_block' needs block-quantised weights; these are {weight}. Legal: 'exact'.")
+    if activations == "int8_block" and not isinstance(W, BlockQuant):
+        raise ParamError(f"{name}: activations='int8_block' needs block-quantised weights; these are {W}. Legal: 'exact'.")
+    if len({is_integer(T), is_integer(W), is_integer(O)}) > 1:
+        raise ParamError(f"{name}: activations {T}, weights {W}, output {O}; legal: all floats or all integers.")
 
 
-def quantize_rows(x: np.ndarray, group: int) -> tuple[np.ndarray, np.ndarray]:
-    """int32 rows (..., K) and their float32 scales (..., K / group)."""
-    blocks = np.asarray(x).astype(np.float32).reshape(*x.shape[:-1], -1, group)
-    scale = np.abs(blocks).max(-1) / np.float32(127)
-    with np.errstate(divide="ignore"):
-        inverse = np.where(scale > 0, np.float32(1) / scale, np.float32(0)).astype(np.float32)
-    q = np.rint(blocks * inverse[..., None]).astype(np.int32)
-    return q.reshape(x.shape), scale
+def quantize_rows(x: Any, group: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows x (..., K) as integers int32 (..., blocks * group) and float32 scales (..., blocks); blocks = ceil(K / group)."""
+    x = np.asarray(x).astype(np.float32)
+    blocks = -(-x.shape[-1] // group)
+    padded = np.zeros((*x.shape[:-1], blocks * group), np.float32)
+    padded[..., : x.shape[-1]] = x
+    padded = padded.reshape(*x.shape[:-1], blocks, group)
+    scale = np.abs(padded).max(-1) / np.float32(127)
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = np.where(scale >= np.finfo(np.float32).tiny, np.float32(1) / scale, np.float32(0)).astype(np.float32)
+    q = np.rint(padded * inverse[..., None]).astype(np.int32)
+    return q.reshape(*x.shape[:-1], blocks * group), scale
 
 
-def block_product(weights: PackedArray, x: np.ndarray) -> np.ndarray:
+def _blocks(weights: PackedArray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Integers int32 (M, blocks, group), scales and minima float64 (M, blocks) of the blocks that hold `depth` columns."""
+    group = weights.format.group
+    ints, scales, minima = weights.format.fields(weights.data, weights.shape[-1])
+    blocks = -(-depth // group)
+    ints = ints.reshape(len(ints), -1, group)[:, :blocks]
+    return ints, scales[:, :blocks].astype(np.float64), None if minima is None else minima[:, :blocks].astype(np.float64)
+
+
+def block_integers(weights: PackedArray, x: Any) -> np.ndarray:
+    """The integer product of every block: weights (M, K), activations (N, K) -> int64 (blocks, N, M)."""
+    ints, _, _ = _blocks(weights, x.shape[-1])
+    q, _ = quantize_rows(x, weights.format.group)
+    acts = q.reshape(len(q), -1, weights.format.group).transpose(1, 0, 2).astype(np.int64)
+    return np.matmul(acts, ints.transpose(1, 2, 0).astype(np.int64))
+
+
+def block_product(weights: PackedArray, x: Any) -> np.ndarray:
     """int8_block product: weights (M, K), activations (N, K) -> float64 (N, M).
 
     Block integers are exact; blocks are combined in float64 from float32 scales and minima.
     """
-    group = weights.format.group
-    ints, scales, minima = weights.format.fields(weights.data, weights.shape[-1])
-    q, d = quantize_rows(x, group)
-    rows, cols = ints.shape
-    wide = ints.reshape(rows, -1, group).transpose(1, 2, 0).astype(np.float64)
-    acts = q.reshape(len(q), -1, group).transpose(1, 0, 2).astype(np.float64)
-    products = np.matmul(acts, wide)  # (blocks, N, M), exact: |sum| < 2^53
-    left, right = d.astype(np.float64).T[:, :, None], scales.astype(np.float64).T[:, None, :]
-    total = (products * left * right).sum(0)
+    ints, scales, minima = _blocks(weights, x.shape[-1])
+    q, d = quantize_rows(x, weights.format.group)
+    acts = q.reshape(len(q), -1, weights.format.group).transpose(1, 0, 2).astype(np.float64)
+    # float64 holds these sums exactly (they stay far below 2^53) and has a fast product where int64 has none.
+    products = np.matmul(acts, ints.transpose(1, 2, 0).astype(np.float64))
+    right = d.astype(np.float64).T
+    total = (products * right[:, :, None] * scales.T[:, None, :]).sum(0)
     if minima is not None:
-        sums = acts.sum(-1) * d.astype(np.float64).T  # (blocks, N)
-        total += sums.T @ minima.astype(np.float64).T
+        total += (acts.sum(-1) * right).T @ minima.T
     return total
 
 
-def block_magnitude(weights: PackedArray, x: np.ndarray) -> np.ndarray:
+def block_magnitude(weights: PackedArray, x: Any) -> np.ndarray:
     """Sum of the absolute terms of `block_product`, float64 (N, M)."""
-    group = weights.format.group
+    ints, scales, minima = _blocks(weights, x.shape[-1])
+    q, d = quantize_rows(x, weights.format.group)
+    parts = np.abs(ints * scales[..., None])
+    if minima is not None:
+        parts = parts + np.abs(minima)[..., None]
+    acts = np.abs(q * np.repeat(d.astype(np.float64), weights.format.group, -1))
+    return acts @ parts.reshape(len(ints), acts.shape[-1]).T
+
+
+def absolute(weights: Any) -> np.ndarray:
+    """|weights| in float64; for a block format, the sum of the absolute values of scale * q and minimum."""
+    if not isinstance(weights, PackedArray):
+        return np.abs(widen(weights))
     ints, scales, minima = weights.format.fields(weights.data, weights.shape[-1])
-    q, d = quantize_rows(x, group)
-    parts = np.abs(ints.reshape(len(ints), -1, group) * scales.astype(np.float64)[..., None])
+    parts = np.abs(ints.reshape(*scales.shape, -1) * scales.astype(np.float64)[..., None])
     if minima is not None:
         parts = parts + np.abs(minima.astype(np.float64))[..., None]
-    acts = np.abs(q.reshape(len(q), -1, group) * d.astype(np.float64)[..., None])
-    return acts.reshape(len(q), -1) @ parts.reshape(len(ints), -1).T
+    return parts.reshape(ints.shape)

@@ -10,7 +10,7 @@ from iron_core.declare.formats import BlockQuant, PackedArray
 from iron_core.declare.operator import ViewMembers
 from iron_core.declare.rounding import round_to
 from iron_core.declare.testing import Case, Testing
-from iron_core.errors import ParamError
+from iron_core.errors import ParamError, ShapeError
 
 
 class Copy(Operator):
@@ -23,7 +23,10 @@ class Copy(Operator):
     Elements of y outside `dst` stay as they were. A block format moves as packed bytes: patterns take whole blocks.
     In a graph: `Copy(x)`, `Copy(x[:, 3])`, `Copy(x, cache[pos])`, `Copy(table[ids])`.
 
-    Errors: ParamError where the patterns leave a buffer or differ in size, or a conversion is between formats.
+    Numbers become another dtype's nearest; a float out of an integer dtype's range its nearest end.
+
+    Errors: ParamError where the patterns leave a buffer, differ in size or write an element twice, or a conversion is
+    between formats.
     """
 
     input_size: int = Param()
@@ -95,6 +98,9 @@ class Copy(Operator):
             for p in patterns:
                 if p.size and (p.span[0] < 0 or p.span[1] > size):
                     raise ParamError(f"Copy: {what}={p} touches elements {p.span[0]} to {p.span[1] - 1} of {size}.")
+        for p in self.target:
+            if any(n > 1 and stride == 0 for n, stride in zip(p.sizes, p.strides, strict=True)):
+                raise ParamError(f"Copy: dst={p} writes elements more than once.")
         blocks = isinstance(self.X, BlockQuant) or isinstance(self.Y, BlockQuant)
         if blocks and self.X != self.Y:
             raise ParamError(f"Copy moves packed bytes: from {self.X.name} to {self.Y.name} is not a copy. Dequant makes numbers.")
@@ -131,11 +137,13 @@ class Copy(Operator):
             moved = np.concatenate([_cut(p, self.src_axis, src_valid).shifted(in_offset).view(flat).reshape(-1) for p in source])
         if not packed:
             moved = round_to(moved, out.dtype)
+        places = [_cut(p, self.dst_axis, dst_valid).shifted(out_offset).view(out) for p in target]
+        if sum(place.size for place in places) != moved.size:
+            raise ShapeError(f"Copy: {moved.size} elements read, {sum(place.size for place in places)} to write; bound both alike.")
         start = 0
-        for p in target:
-            into = _cut(p, self.dst_axis, dst_valid).shifted(out_offset).view(out)
-            into[...] = moved[start : start + into.size].reshape(into.shape)
-            start += into.size
+        for place in places:
+            place[...] = moved[start : start + place.size].reshape(place.shape)
+            start += place.size
         return y
 
     def tolerance(self) -> Tolerance:
@@ -147,7 +155,11 @@ def _patterns(spec: Any) -> tuple[Pattern, ...]:
 
 
 def _cut(pattern: Pattern, axis: int | None, n: int | None) -> Pattern:
-    return pattern if n is None or axis is None else pattern.cut(axis, n)
+    if n is None:
+        return pattern
+    if axis is None:
+        raise ParamError("Copy: a bound needs the axis it bounds; give src_axis= or dst_axis=.")
+    return pattern.cut(axis, n)
 
 
 def byte_pattern(pattern: Pattern, format: BlockQuant) -> Pattern:

@@ -10,13 +10,16 @@ from iron_core.declare.formats import BlockQuant
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
 
+from iron_ops_aie.activations import absolute
+from iron_ops_aie.rules import floats_only
+
 
 class Dequant(Operator):
     """y = scale * (q - zero) + minimum, of rows of blocks.
 
-    x: (rows, cols) in a block format `F`. y: (rows, cols) of dtype `T`. `valid` bounds the rows.
+    x: (rows, cols) in a block format `F`. y: (rows, cols) of float dtype `T`. `valid` bounds the rows.
 
-    Errors: ParamError where x is not block-quantised or cols is not whole blocks.
+    Errors: ParamError where x is not block-quantised or y not float; FormatError where cols is not whole blocks.
     """
 
     rows: int = Param()
@@ -32,6 +35,7 @@ class Dequant(Operator):
     def validate(self) -> None:
         if not isinstance(self.F, BlockQuant):
             raise ParamError(f"Dequant: x is {self.F}, which is numbers already; Copy converts dtypes.")
+        floats_only(self, "T")
         self.F.row_bytes(self.cols)
 
     def reference(self, x: Any) -> Any:
@@ -42,9 +46,10 @@ class Dequant(Operator):
         return values.reshape(ints.shape)
 
     def magnitude(self, x: Any) -> Any:
-        from iron_ops_aie.gemv import absolute
-
         return absolute(x)
 
     def tolerance(self) -> Tolerance:
         return Tolerance(terms=1)
+
+    def ops(self) -> int:
+        return 2 * self.rows * self.cols

@@ -8,9 +8,18 @@ import numpy as np
 from iron_core import In, Operator, Out, Param, Tolerance
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
+from iron_core.graph.affine import Affine
 
 #: A program row: out = ((planes[plane, index] * scale + bias) >> down) * mul + add, then << shift.
 ROW = ("plane", "index", "scale", "bias", "down", "mul", "add", "shift")
+
+
+def program_row(expression: Any, plane: int = 0, index: int = 0, shift: int = 0) -> tuple[int, ...]:
+    """The program row of a per-call expression (an `Affine` of the value at [plane, index], or an int), shifted left."""
+    if isinstance(expression, Affine):
+        e = expression
+        return (plane, index, e.scale, e.bias, e.down, e.mul, e.add, shift)
+    return (0, 0, 0, 0, 0, 0, int(expression), shift)
 
 
 class Emit(Operator):
@@ -19,6 +28,8 @@ class Emit(Operator):
     planes: (2, carried) int32; plane 0 the values this call started from, plane 1 those it computed. program:
     (slots + carried, 8) int32, a `ROW` each. words: (slots,) int32, the next call's word image; state: (carried,)
     int32, its carried values. Arithmetic wraps at 32 bits; an all-zero row gives 0.
+
+    Errors: ParamError where program has another number of rows.
     """
 
     carried: int = Param()

@@ -5,24 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from iron_core import DType, Extent, In, Operator, Out, Param, Q4_0, Q4_1, Q8_0, Select, Tolerance, bfloat16
+from iron_core import DType, Extent, In, Operator, OptionalDim, Out, Param, Q4_0, Q4_1, Q8_0, Select, Tolerance, bfloat16
 from iron_core.declare.formats import BlockQuant
 from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
 
 from iron_ops_aie import activations as arithmetic
-from iron_ops_aie.gemv import absolute
 
 
 class GEMM(Operator):
     """C = A @ B.
 
     A: (M, K), the activations. B: (K, N), or (N, K) with `b_col_maj`, the weights; block-quantised only as (N, K).
-    C: (M, N), or (N, M) with `c_col_maj`. `activations` names the arithmetic of a block product. Per call, `valid`
-    bounds the rows M and `valid_k` the depth K.
+    C: (M, N), or (N, M) with `c_col_maj`. A, B and C have dtypes of their own (`T`, `W`, `O`; by default all as A).
+    `activations` names the arithmetic of a block product (see `iron_ops_aie.activations`). Per call, `valid` bounds the
+    rows M and `valid_k` the depth K. Reserved: B of `num_matrices` matrices, picked per row by `ids` (experts).
 
-    Errors: ParamError for block weights without b_col_maj, a K that is not whole blocks, unknown arithmetic.
+    Errors: ParamError for block weights without b_col_maj, floats that meet integers, arithmetic that does not exist for
+    B's format; FormatError where K is not whole blocks.
     """
 
     linear_in = ("A",)
@@ -32,12 +33,15 @@ class GEMM(Operator):
     N: int = Param()
     b_col_maj: bool = Param(default=False)
     c_col_maj: bool = Param(default=False)
+    num_matrices: int = Param(default=1)
     activations: str = Param(default="exact")
+    experts: bool = Param(default=False)
     T: Any = DType(default=bfloat16)
     W: Any = DType(default=lambda op: op.T, blocks=True)
     O: Any = DType(default=lambda op: op.T)  # noqa: E741
     A = In(M, K, dtype=T)
-    B = In(Select(b_col_maj, (N, K), (K, N)), dtype=W)
+    B = In(OptionalDim(num_matrices), Select(b_col_maj, (N, K), (K, N)), dtype=W)
+    ids = In(M, dtype=np.int32, when=experts)
     C = Out(Select(c_col_maj, (N, M), (M, N)), dtype=O)
     valid = Extent(M)
     valid_k = Extent(K)
@@ -60,26 +64,30 @@ class GEMM(Operator):
     )
 
     def validate(self) -> None:
-        arithmetic.check("GEMM", self.activations, self.W)
+        if self.experts or self.num_matrices != 1:
+            raise ParamError("GEMM: matrices picked by ids= (experts=True) are reserved for a later version. Legal: one B, no ids.")
+        arithmetic.check("GEMM", self.activations, self.T, self.W, self.O)
         if isinstance(self.W, BlockQuant):
             if not self.b_col_maj:
                 raise ParamError(f"GEMM: {self.W.name} weights are rows of K; give B as (N, K) with b_col_maj=True.")
             self.W.row_bytes(self.K)
 
-    def reference(self, A: Any, B: Any) -> Any:
+    def _right(self, B: np.ndarray) -> np.ndarray:
+        """B as (K, N); under a bound on K, rows of blocks come whole and are cut here."""
+        return B[:, : self.K].T if self.b_col_maj else B
+
+    def reference(self, A: Any, B: Any, ids: Any = None) -> Any:
         if self.activations == "int8_block":
             product = arithmetic.block_product(B, A)
         else:
-            right = widen(B)
-            product = widen(A) @ (right.T if self.b_col_maj else right)
+            product = widen(A) @ self._right(widen(B))
         return product.T if self.c_col_maj else product
 
-    def magnitude(self, A: Any, B: Any) -> Any:
+    def magnitude(self, A: Any, B: Any, ids: Any = None) -> Any:
         if self.activations == "int8_block":
             sums = arithmetic.block_magnitude(B, A)
         else:
-            right = absolute(B)
-            sums = np.abs(widen(A)) @ (right.T if self.b_col_maj else right)
+            sums = np.abs(widen(A)) @ self._right(arithmetic.absolute(B))
         return sums.T if self.c_col_maj else sums
 
     def tolerance(self) -> Tolerance:

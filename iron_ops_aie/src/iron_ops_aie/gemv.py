@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from iron_core import DType, Extent, In, Operator, OptionalDim, Out, Param, Q4_0, Q4_1, Q8_0, Tolerance, bfloat16
-from iron_core.declare.formats import BlockQuant, PackedArray
+from iron_core.declare.formats import BlockQuant
 from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
@@ -18,11 +18,13 @@ class GEMV(Operator):
     """C[b] = A[b // repeat] @ B[b].
 
     A: ([num_matrices,] M, K), dense or block-quantised; B: ([num_batches,] K); C: ([num_batches,] M). A single batch or
-    matrix has no such dimension. `repeat` batches share a matrix. `activations` names the arithmetic of a block
-    product (see `iron_ops_aie.activations`). `valid` bounds M per call.
+    matrix has no such dimension. `repeat` batches share a matrix (a group's keys serve several query heads). A, B and C
+    have dtypes of their own (`W`, `T`, `O`; by default all as B). `activations` names the arithmetic of a block product
+    (see `iron_ops_aie.activations`). `valid` bounds M per call. Reserved: `ids`, matrices picked per batch by indices the
+    graph computed (experts).
 
-    Errors: ParamError where num_matrices * repeat is not num_batches, K is not whole blocks, or the arithmetic
-    does not exist for A's format. `experts` (matrices picked by ids the graph computed) is reserved.
+    Errors: ParamError where num_matrices * repeat is not num_batches, floats meet integers, or the arithmetic does not
+    exist for A's format; FormatError where K is not whole blocks.
     """
 
     linear_in = ("B",)
@@ -63,17 +65,21 @@ class GEMV(Operator):
 
     def validate(self) -> None:
         if self.experts:
-            raise ParamError("GEMV: experts=True (matrices picked by ids) is reserved and not built yet. Legal: False.")
+            raise ParamError("GEMV: matrices picked by ids= (experts=True) are reserved for a later version. Legal: no ids.")
+        if self.repeat < 1:
+            raise ParamError(f"GEMV: repeat={self.repeat}; legal: 1 or more.")
         if self.num_matrices * self.repeat != self.num_batches:
+            whole, rest = divmod(self.num_batches, self.num_matrices)
+            legal = f" Legal: repeat={whole}." if not rest else ""
             raise ParamError(
-                f"GEMV: num_matrices={self.num_matrices} times repeat={self.repeat} is not num_batches={self.num_batches}."
+                f"GEMV: num_matrices={self.num_matrices} times repeat={self.repeat} is not num_batches={self.num_batches}.{legal}"
             )
-        arithmetic.check("GEMV", self.activations, self.W)
+        arithmetic.check("GEMV", self.activations, self.T, self.W, self.O)
         if isinstance(self.W, BlockQuant):
             self.W.row_bytes(self.K)
 
     def _pairs(self, A: Any, B: Any) -> Any:
-        matrices = A.reshape(self.num_matrices, -1, self.K)
+        matrices = A.reshape(self.num_matrices, self.M, self.K)
         rows = B.reshape(self.num_batches, self.K)
         return ((matrices[b // self.repeat], rows[b : b + 1]) for b in range(self.num_batches))
 
@@ -88,7 +94,7 @@ class GEMV(Operator):
         if self.activations == "int8_block":
             sums = [arithmetic.block_magnitude(m, x)[0] for m, x in self._pairs(A, B)]
         else:
-            sums = [absolute(m) @ np.abs(widen(x)[0]) for m, x in self._pairs(A, B)]
+            sums = [arithmetic.absolute(m) @ np.abs(widen(x)[0]) for m, x in self._pairs(A, B)]
         return np.stack(sums).reshape(self.shape("C"))
 
     def tolerance(self) -> Tolerance:
@@ -96,14 +102,3 @@ class GEMV(Operator):
 
     def ops(self) -> int:
         return 2 * self.num_batches * self.M * self.K
-
-
-def absolute(weights: Any) -> np.ndarray:
-    """|weights| in float64; for a block format, the sum of the absolute values of scale * q and minimum."""
-    if not isinstance(weights, PackedArray):
-        return np.abs(widen(weights))
-    ints, scales, minima = weights.format.fields(weights.data, weights.shape[-1])
-    parts = np.abs(ints.reshape(*scales.shape, -1) * scales.astype(np.float64)[..., None])
-    if minima is not None:
-        parts = parts + np.abs(minima.astype(np.float64))[..., None]
-    return parts.reshape(ints.shape)

@@ -11,6 +11,10 @@ from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
 
+from iron_ops_aie.rules import floats_only
+
+_INTERLEAVED = dict(heads_interleaved=True, kv_interleaved=True)
+
 
 class MHA(Operator):
     """O[h] = softmax(scale * Q[h] K[h // g]^T + mask) V[h // g], g = num_heads / num_KV_heads.
@@ -22,7 +26,8 @@ class MHA(Operator):
 
     K and V may be stored in another dtype (`C`) than the activations (`T`).
 
-    Errors: ParamError for heads that do not divide, more queries than keys under a mask, a negative window or scale.
+    Errors: ParamError for heads that do not divide, more queries than keys under a mask, a window below 1, a negative
+    scale, integers.
     """
 
     num_heads: int = Param()
@@ -46,18 +51,19 @@ class MHA(Operator):
 
     test = Testing(
         Case(num_heads=2, seq_len=64, d=64),
-        Case(num_heads=6, num_KV_heads=2, seq_len=19, kv_len=83, T=np.float32, heads_interleaved=True, kv_interleaved=True),
+        Case(num_heads=6, num_KV_heads=2, seq_len=19, kv_len=83, T=np.float32, **_INTERLEAVED),
         Case(num_heads=4, seq_len=40, d=32, causal=False, T=np.float32),
         Case(num_heads=4, num_KV_heads=1, seq_len=70, d=64, window=16, T=np.float32),
         Case(num_heads=4, num_KV_heads=4, seq_len=33, d=16, window=5, causal=False, T=np.float32),
-        Case(num_heads=9, num_KV_heads=3, seq_len=1, kv_len=200, T=np.float32, C=np.float16, heads_interleaved=True, kv_interleaved=True),
-        Case(num_heads=9, num_KV_heads=3, seq_len=1, kv_len=200, heads_interleaved=True, kv_interleaved=True),
-        Case(num_heads=9, num_KV_heads=3, seq_len=64, kv_len=256, T=np.float32, C=np.float16, heads_interleaved=True, kv_interleaved=True, bench=True),
+        Case(num_heads=9, num_KV_heads=3, seq_len=1, kv_len=200, T=np.float32, C=np.float16, **_INTERLEAVED),
+        Case(num_heads=9, num_KV_heads=3, seq_len=1, kv_len=200, **_INTERLEAVED),
+        Case(num_heads=9, num_KV_heads=3, seq_len=64, kv_len=256, T=np.float32, C=np.float16, **_INTERLEAVED, bench=True),
         Case(num_heads=2, seq_len=8, kv_len=24, d=128, scale=1.0, T=np.float32),
         draw=dict(normal=("Q", "K", "V")),
     )
 
     def validate(self) -> None:
+        floats_only(self, "T", "C")
         if self.num_KV_heads <= 0 or self.num_heads % self.num_KV_heads:
             raise ParamError(f"MHA: num_KV_heads={self.num_KV_heads} does not divide num_heads={self.num_heads}.")
         if (self.causal or self.window is not None) and self.seq_len > self.kv_len:
@@ -101,7 +107,7 @@ class MHA(Operator):
     def magnitude(self, Q: Any, K: Any, V: Any) -> Any:
         """Absolute terms of the weighted sum, widened by how much a score's own rounding moves its weight."""
         q, k, v = self._operands(Q, K, V)
-        spread = (np.abs(q) @ np.abs(k).swapaxes(1, 2)).max(-1, keepdims=True) * self.scale
+        spread = (np.abs(q) @ np.abs(k).swapaxes(1, 2)).max(-1, keepdims=True, initial=0.0) * self.scale
         out = self._weights(q, k) @ np.abs(v) * (1 + 2 * spread)
         return out.swapaxes(0, 1) if self.heads_interleaved else out
 

@@ -14,6 +14,8 @@ class Repeat(Operator):
     """y = x with each row `repeat` times in a row, as np.repeat(x, repeat, axis=0).
 
     x: (rows, cols). y: (rows * repeat, cols). `valid` bounds the rows of x; y then has `repeat` times as many.
+
+    Errors: ParamError for a repeat below 1, or an output given that has another number of rows.
     """
 
     rows: int = Param()
@@ -23,15 +25,14 @@ class Repeat(Operator):
     T: Any = DType(default=bfloat16)
     x = In(rows, cols, dtype=T)
     y = Out(out_rows, cols, dtype=T)
-    valid = Extent(rows)
+    valid = Extent(rows, multiples=(out_rows,))
 
     test = Testing(Case(rows=8, cols=64, repeat=4), Case(rows=3, cols=33, repeat=3, T=np.float32), Case(rows=1, cols=8, repeat=1))
 
     def validate(self) -> None:
         if self.repeat < 1:
             raise ParamError(f"Repeat: repeat={self.repeat}; legal: 1 or more.")
-        if self.out_rows != self.rows * self.repeat:
-            raise ParamError(f"Repeat: out_rows={self.out_rows} is not rows={self.rows} times repeat={self.repeat}.")
+        self.check_derived("out_rows")
 
     def reference(self, x: Any) -> Any:
         return np.repeat(x, self.repeat, axis=0)

@@ -8,7 +8,9 @@ import numpy as np
 from iron_core import DType, Extent, In, Operator, Out, Param, Tolerance, bfloat16
 from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Testing
-from iron_core.errors import ParamError
+from iron_core.errors import ParamError, ShapeError
+
+from iron_ops_aie.rules import floats_only
 
 
 class RoPE(Operator):
@@ -16,14 +18,16 @@ class RoPE(Operator):
 
     x, y: (rows, cols). angles: (angle_rows, cols), cosine and sine interleaved (c0, s0, c1, s1, ...); an angle row serves
     rows / angle_rows consecutive rows of x (the heads of one position). `method_type` 0 pairs number i with i + cols/2
-    (the halves), 1 pairs neighbours 2i and 2i + 1. `valid` bounds rows and `angles_valid` angle_rows.
+    (the halves), 1 pairs neighbours 2i and 2i + 1. The table may have a dtype of its own (`A`). `valid` bounds rows and
+    `angles_valid` angle_rows.
 
-    Errors: ParamError for odd cols, rows that are not whole angle rows, an unknown method_type.
+    Errors: ParamError for odd cols, rows that are not whole angle rows, an unknown method_type, integers.
     """
 
     rows: int = Param()
     cols: int = Param()
     angle_rows: int = Param(default=lambda op: op.rows)
+    rows_per_angle: int = Param(default=lambda op: op.rows // op.angle_rows)
     method_type: int = Param(default=0, array=True)
     T: Any = DType(default=bfloat16)
     A: Any = DType(default=lambda op: op.T)
@@ -45,17 +49,24 @@ class RoPE(Operator):
     def validate(self) -> None:
         if self.cols % 2:
             raise ParamError(f"RoPE: cols={self.cols} is odd; numbers turn in pairs.")
-        if self.angle_rows <= 0 or self.rows % self.angle_rows:
+        if self.rows_per_angle * self.angle_rows != self.rows:
             raise ParamError(f"RoPE: angle_rows={self.angle_rows} does not divide rows={self.rows}.")
         if self.method_type not in (0, 1):
             raise ParamError(f"RoPE: method_type={self.method_type}; legal: 0 (halves), 1 (neighbours).")
+        floats_only(self, "T", "A")
+
+    def bounded(self, **extents: int) -> Any:
+        """At the extents of a call an angle row serves as many rows as ever."""
+        return super(RoPE, self.evolve(rows_per_angle=self.rows_per_angle)).bounded(**extents)
 
     def _pairs(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         half = self.cols // 2
         return (x[:, :half], x[:, half:]) if self.method_type == 0 else (x[:, 0::2], x[:, 1::2])
 
     def _angles(self, angles: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        table = np.repeat(widen(angles), rows // max(1, len(angles)), 0)
+        table = np.repeat(widen(angles), self.rows_per_angle, 0)[:rows]
+        if len(table) < rows:
+            raise ShapeError(f"RoPE: {rows} rows at a call that has angles for {len(table)}; bound both alike.")
         return table[:, 0::2], table[:, 1::2]
 
     def reference(self, x: Any, angles: Any) -> Any:

@@ -11,6 +11,8 @@ from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
 
+from iron_ops_aie.rules import floats_only
+
 #: int32 words of one draw: temperature (float32 bits), top-k, the uniform's low 32 bits, its high 21 bits.
 ROW_WORDS = 4
 
@@ -33,6 +35,8 @@ class Sample(Operator):
     Greedy takes the largest logit, the lowest id among equals. Otherwise the candidates are the top-k logits (1 <= k <=
     k_max, ties by lowest id), ordered from the largest; their probabilities are exp((l - max) / temperature) in float64,
     and the token is the first whose cumulative sum exceeds uniform / 2^53 of the total.
+
+    Errors: ParamError for draws that are not whole rows, a k_max below 1, integer logits.
     """
 
     vocab: int = Param(array=True)
@@ -56,6 +60,7 @@ class Sample(Operator):
     def validate(self) -> None:
         if self.words != self.steps * ROW_WORDS:
             raise ParamError(f"Sample: draws has {self.words} words, not {ROW_WORDS} for each of steps={self.steps}.")
+        floats_only(self, "T")
         if self.k_max < 1:
             raise ParamError(f"Sample: k_max={self.k_max}; legal: 1 or more.")
 
@@ -71,7 +76,8 @@ class Sample(Operator):
 
 
 def draw(logits: np.ndarray, words: np.ndarray, k_max: int) -> int:
-    """The token a row of draws picks from float64 logits (vocab,)."""
+    """The token a row of draws picks from float64 logits (vocab,). A logit that is no number is the smallest."""
+    logits = np.where(np.isnan(logits), -np.inf, logits)
     temperature = float(words[:1].view(np.float32)[0])
     if not temperature > 0:
         return int(np.argmax(logits))

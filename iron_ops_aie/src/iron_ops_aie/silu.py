@@ -8,9 +8,14 @@ import numpy as np
 from iron_core import Tolerance, UnaryElementwise
 from iron_core.declare.rounding import widen
 
+from iron_ops_aie.rules import floats_only
+
 
 class SiLU(UnaryElementwise):
-    """y = x / (1 + exp(-x)). Shapes as in `UnaryElementwise`."""
+    """y = x / (1 + exp(-x)). Shapes as in `UnaryElementwise`. Errors: ParamError for integers."""
+
+    def validate(self) -> None:
+        floats_only(self, "T")
 
     def reference(self, x: Any) -> Any:
         wide = widen(x)

@@ -5,32 +5,57 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from iron_core import Extent, Rowwise, Tolerance
+from iron_core import Extent, Param, Rowwise, Tolerance
 from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Sweep, Testing
+from iron_core.errors import ParamError
+
+from iron_ops_aie.rules import floats_only
 
 
 class Softmax(Rowwise):
-    """y = exp(x - max) / sum, over the first `valid_cols` numbers of a row; the rest of y is zero.
+    """y = exp(x - max) / sum, over the first `vector_size` numbers of a row; the rest of the row is zero.
 
-    x, y: (rows, cols). Per call, `valid` bounds the rows and `valid_cols` the numbers of a row that count.
+    x, y: (rows, cols). Per call, `valid` bounds the rows and `valid_cols` the numbers of a row that count:
+    `Softmax(x, valid_cols=n)`. y keeps its cols, so what reads it needs no bound.
+
+    Errors: ParamError for a vector_size that is not 1 to cols, or integers.
     """
 
-    valid_cols = Extent(Rowwise.cols)
+    vector_size: int = Param(default=lambda op: op.cols)
+    valid_cols = Extent(vector_size)
 
     test = Testing(
-        Sweep(rows=True), Sweep(rows=True, T=np.float32), Case(rows=16, cols=1500, T=np.float32), draw=dict(centered=("x",))
+        Sweep(rows=True),
+        Sweep(rows=True, T=np.float32),
+        Case(rows=16, cols=1500, T=np.float32),
+        Case(rows=3, cols=96, vector_size=50, T=np.float32),
+        Case(rows=3, cols=96, vector_size=1),
+        draw=dict(centered=("x",)),
     )
+
+    def validate(self) -> None:
+        floats_only(self, "T")
+        if not 1 <= self.vector_size <= self.cols:
+            raise ParamError(f"Softmax: vector_size={self.vector_size}; legal: 1 to cols={self.cols}.")
 
     def reference(self, x: Any) -> Any:
         wide = widen(x)
-        weights = np.exp(wide - wide.max(-1, keepdims=True))
-        return weights / weights.sum(-1, keepdims=True)
+        y = np.zeros(wide.shape)
+        if self.vector_size:
+            counted = wide[:, : self.vector_size]
+            weights = np.exp(counted - counted.max(-1, keepdims=True, initial=-np.inf))
+            y[:, : self.vector_size] = weights / weights.sum(-1, keepdims=True)
+        return y
 
     def magnitude(self, x: Any) -> Any:
         """The answer, times how much the rounding of x - max moves an exponential."""
         wide = widen(x)
-        return self.reference(x) * (1 + wide.max(-1, keepdims=True) - wide)
+        top = wide[:, : self.vector_size].max(-1, keepdims=True, initial=-np.inf)
+        return self.reference(x) * (1 + np.abs(top - wide)) if self.vector_size else np.zeros(wide.shape)
 
     def tolerance(self) -> Tolerance:
         return Tolerance(terms=self.cols)
+
+    def ops(self) -> int:
+        return 4 * self.rows * self.vector_size
