@@ -294,6 +294,43 @@ def test_an_instance_binds_one_expression_to_a_member():
         body_graph(body).trace(x=(4, 8))
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda self, x: GEMV(self.m, self.s, self.s),
+        lambda self, x: RMSNorm(self.s.reshape(2, 4), self.s.reshape(2, 4)),
+        lambda self, x: SiLU(self.s[:4], self.s[2:6]),
+        lambda self, x: Copy(self.s[:4], self.s[2:6]),
+        lambda self, x: Copy(self.s.reshape(2, 4)[:, 1], self.s.reshape(2, 4)[1, :2]),
+        lambda self, x: Copy(self.s.reshape(2, 4).T, self.s),
+    ],
+)
+def test_a_step_does_not_write_over_what_it_reads(body):
+    """What it would read then depends on the order that a backend works in."""
+    with pytest.raises(TraceError, match=r"over .*, which it reads; Copy one of them first"):
+        body_graph(body, s=iron.state(8, F32), m=np.ones((8, 8), F32)).trace(x=((4,), F32))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda self, x: ElementwiseAdd(self.s, self.s, self.s),
+        lambda self, x: SiLU(self.s[:4], self.s[4:]),
+        lambda self, x: Copy(self.s.reshape(2, 4)[:, 1], self.s.reshape(2, 4)[:, 2]),
+        lambda self, x: GEMV(self.m, self.s[:4], self.s[4:]),
+    ],
+)
+def test_a_step_may_write_beside_or_elementwise_in_place(body):
+    """Parts of one state are apart; an elementwise step reads each number before it writes it."""
+
+    def returning(self, x):
+        body(self, x)
+        return Copy(self.s)
+
+    graph = body_graph(returning, s=iron.state(8, F32), m=np.ones((4, 4), F32))
+    assert len(graph.trace(x=((4,), F32)).steps) == 2
+
+
 # -- numbers given by keyword -----------------------------------------------------------------------
 
 

@@ -75,12 +75,7 @@ class Affine:
             if isinstance(other, Affine):
                 raise TraceError("a product of two per-call values is not affine; multiply by a constant.")
             return NotImplemented
-        k = int(other)
-        if k == 0:
-            return 0
-        if self.linear:
-            return attrs.evolve(self, scale=self.scale * k, bias=self.bias * k)
-        return attrs.evolve(self, mul=self.mul * k, add=self.add * k)
+        return self.times(int(other)) if other else 0
 
     __rmul__ = __mul__
 
@@ -103,6 +98,12 @@ class Affine:
         raise TraceError(
             f"a per-call value is divided by {k}; it must divide the value's step and start, or be a power of two."
         )
+
+    def times(self, k: int) -> Affine:
+        """The product by a constant other than 0."""
+        if self.linear:
+            return attrs.evolve(self, scale=self.scale * k, bias=self.bias * k)
+        return attrs.evolve(self, mul=self.mul * k, add=self.add * k)
 
     def exactly(self, k: int) -> Affine | None:
         """The quotient by `k` where it is whole whatever the value; else None."""

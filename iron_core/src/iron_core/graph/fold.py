@@ -84,10 +84,6 @@ def choose_folds(traced: TracedGraph, accepts: Callable[[Fold], bool]) -> list[F
     ]
 
 
-def _overlap(a: Region, b: Region) -> bool:
-    return a.buffer is b.buffer and a.start < b.start + b.size and b.start < a.start + a.size
-
-
 class _Finder:
     """What a trace's steps read and write, and which of them may join."""
 
@@ -141,7 +137,7 @@ class _Finder:
         """Who reads what step i made: a whole intermediate that it alone writes, that stays inside and is read whole,
         once by each reader, by operators called once. None where it is anything else."""
         buffer = made.buffer
-        if buffer.role != "intermediate" or id(buffer) in self.returned or not _whole(made):
+        if buffer.role != "intermediate" or id(buffer) in self.returned or not made.whole:
             return None
         mentions = self.uses[id(buffer)]
         readers = [(j, name) for j, name in mentions if j != i]
@@ -149,7 +145,7 @@ class _Finder:
         for j, name in readers:
             step = self.steps[j]
             operand = step.op.operands[name]
-            if j < i or operand.written or each[j] > 1 or self.calls[id(step.op)] != 1 or not _whole(step.operands[name]):
+            if j < i or operand.written or each[j] > 1 or self.calls[id(step.op)] != 1 or not step.operands[name].whole:
                 return None
         return readers if readers and each[i] == 1 else None
 
@@ -161,10 +157,10 @@ class _Finder:
         if not (op.elementwise or op.rowwise) or len(written) != 1 or op.operands[written[0]].role != "out":
             return False
         out, tile = consumer.operands[written[0]], consumer.operands[name]
-        if out.buffer.role != "intermediate" or not _whole(out) or out.size != made.size:
+        if out.buffer.role != "intermediate" or not out.whole or out.size != made.size:
             return False
         for other, region in consumer.operands.items():
-            alike = region.size == out.size and region.format == out.format and _whole(region)
+            alike = region.size == out.size and region.format == out.format and region.whole
             if op.operands[other].read and other != name and not alike:
                 return False
         if any(binding.member not in op.extents for binding in consumer.bindings):
@@ -212,7 +208,7 @@ class _Finder:
                 mine = step.op.operands[name]
                 for k, other in self.uses[id(region.buffer)]:
                     theirs = self.steps[k].op.operands[other]
-                    if k == i or not (mine.written or theirs.written) or not _overlap(region, self.steps[k].operands[other]):
+                    if k == i or not (mine.written or theirs.written) or not region.overlaps(self.steps[k].operands[other]):
                         continue
                     touching.add(k)
                     if mine.read and theirs.written:
@@ -233,10 +229,6 @@ class _Finder:
         mine = set(members)
         pairs = [(i, k) for i in members for k in self._conflicts(i)[1] if k not in mine]
         return next((at for at in members if all((i < k) == (at < place[k]) for i, k in pairs)), None)
-
-
-def _whole(region: Region) -> bool:
-    return region.start == 0 and region.size == region.buffer.size
 
 
 def _bounded_alike(a: Region, b: Region) -> bool:

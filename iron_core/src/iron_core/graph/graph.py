@@ -88,6 +88,7 @@ class Graph:
     """
 
     is_iron_graph: ClassVar[bool] = True
+    _body: ClassVar[Body]
 
     def body(self, *inputs: Any, **values: Any) -> Any:
         """The computation; a subclass defines it."""
@@ -98,7 +99,7 @@ class Graph:
         """The body's inputs and per-call values."""
         if "_body" not in vars(cls):
             cls._body = Body.of(cls)
-        return cls._body  # type: ignore[no-any-return]
+        return cls._body
 
     @classmethod
     def signature(cls, shapes: dict[str, Any]) -> Signature:

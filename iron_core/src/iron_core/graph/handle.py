@@ -127,14 +127,16 @@ class Handle:
         if len(keys) > self.ndim:
             raise BoundsError(f"{len(keys)} indices into {self}, which has {self.ndim} dimensions.")
         keys = (*keys, *[slice(None)] * (self.ndim - len(keys)))
-        offset, sizes, strides = self.pattern.offset, [], []
-        index, bounds = self.index, {}
+        offset, index = self.pattern.offset, self.index
+        sizes: list[int] = []
+        strides: list[int] = []
+        bounds: dict[int, Affine] = {}
         for axis, (k, n, stride) in enumerate(zip(keys, self.pattern.sizes, self.pattern.strides, strict=True)):
             held = self.bounds.get(axis)
             if isinstance(k, Affine):
                 self._check(axis, k, 1, n)
                 self._before_bound(axis, k, n)
-                moved = k * stride
+                moved = k.times(stride)
                 index = moved if index is None else self._joined(index, moved)
                 continue
             if isinstance(k, (int, np.integer)) and not isinstance(k, bool):
@@ -219,8 +221,8 @@ class Handle:
         elif rest < 0:
             raise BoundsError(f"index {at!r} on axis {axis} of {self}, which is bounded by {bound!r}.")
 
-    def _joined(self, index: Affine, moved: Any) -> Affine:
-        if not isinstance(moved, Affine) or moved.value != index.value:
+    def _joined(self, index: Affine, moved: Affine) -> Affine:
+        if moved.value != index.value:
             raise TraceError(f"{self}: two axes follow different per-call values; one view follows one value.")
         joined = index + moved
         if not isinstance(joined, Affine):

@@ -27,7 +27,7 @@ def rebound(
     leading = [at for at in range(len(dims)) if math.prod(dims[:at]) == 1]
     same = [at for at in leading if dims[at] == shape[axis] and math.prod(dims[at + 1 :]) == inner]
     for at in (*same, *reversed(leading)):
-        count = (expression * inner).exactly(math.prod(dims[at + 1 :]))
+        count = expression.times(inner).exactly(math.prod(dims[at + 1 :]))
         if count is not None:
             return {at: count}
     return None
@@ -80,6 +80,17 @@ class Region:
     @property
     def size(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def whole(self) -> bool:
+        """Is it all of its buffer?"""
+        return self.start == 0 and self.size == self.buffer.size
+
+    def overlaps(self, other: Region) -> bool:
+        """Do the two share an element?"""
+        return (
+            self.buffer is other.buffer and self.start < other.start + other.size and other.start < self.start + self.size
+        )
 
 
 @attrs.frozen
@@ -190,8 +201,7 @@ class TracedGraph:
         for step in self.steps:
             for region in step.operands.values():
                 if region.buffer is buffer:
-                    whole = region.start == 0 and region.size == buffer.size
-                    moved = rebound(region.shape, dict(region.bounds), buffer.shape) if whole else None
+                    moved = rebound(region.shape, dict(region.bounds), buffer.shape) if region.whole else None
                     bounds = region.bounds if region.shape == buffer.shape else tuple((moved or {}).items())
                     found[tuple((axis, expression.key) for axis, expression in bounds)] = bounds
         return next(iter(found.values())) if len(found) == 1 else ()

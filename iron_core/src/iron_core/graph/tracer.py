@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from iron_core.declare.field import Field
 from iron_core.declare.formats import Format
 from iron_core.declare.operator import Operator
@@ -206,6 +208,7 @@ class _Recording:
             self._made_for(op)
         self._check_members(op)
         regions, bounds = self._regions(op)
+        self._apart(op, regions)
         outputs = []
         for operand in op.outputs:
             if not operand.present(op):
@@ -228,7 +231,7 @@ class _Recording:
         for operand in op.operands.values():
             if operand.present(op) and operand.read and operand.name not in self.handles:
                 raise CallError(f"{name}: this instance has {operand.name}; give it.")
-            if not operand.present(op) and operand.name in self.handles:
+            if operand.when is not None and not operand.present(op) and operand.name in self.handles:
                 raise CallError(f"{name}: this instance has no {operand.name} ({operand.when.name}=False).")
         for field, value in self.fields.items():
             if getattr(op, field) != value:
@@ -264,9 +267,9 @@ class _Recording:
                 continue
             shapes[name] = (handle.buffer.shape, handle.format)
             self._view_fields(name, members, handle)
+        ids = self.cls.accept_gather
         for handle in list(self.handles.values()):
-            if isinstance(handle.ids, Handle):
-                ids = self.cls.accept_gather
+            if ids is not None and isinstance(handle.ids, Handle):
                 self.handles[ids] = handle.ids
                 shapes[ids] = (handle.ids.shape, handle.ids.format)
         self._same_bound()
@@ -344,6 +347,25 @@ class _Recording:
                 key = None if bound is None else bound.key
                 self.tracer.id_checks[check.name, check.limit, key, check.start, check.count] = check
 
+    def _apart(self, op: Operator, regions: dict[str, Region]) -> None:
+        """A step does not write over what it reads, but an elementwise one in place."""
+        for name, out in regions.items():
+            if op.operands[name].role != "out":
+                continue
+            for other, read in regions.items():
+                if not op.operands[other].read or not out.overlaps(read):
+                    continue
+                target, source = self.handles[name].pattern, self.handles[other].pattern
+                if name in self.cls.accept_views:
+                    clash = target != source and _clash(target, source, self.bindings, self.cls.accept_views.values())
+                else:
+                    alike = target.offset == source.offset and target.size == source.size
+                    clash = not (self.cls.elementwise and alike)
+                if clash:
+                    raise TraceError(
+                        f"{self.cls.__name__} writes {name} ({self.handles[name]}) over {other}, which it reads; Copy one of them first."
+                    )
+
     # -- bounds -----------------------------------------------------------------------------------
 
     def _regions(self, op: Operator) -> tuple[dict[str, Region], dict[str, Affine]]:
@@ -378,7 +400,7 @@ class _Recording:
         if len(axes) == 1 and handle.ndim != 1:
             if math.prod(handle.shape[:axis]) != 1:
                 raise TraceError(f"{self.cls.__name__}: {name} ({handle}) is flat here, and its bound is not on the leading axis.")
-            scaled = expression * math.prod(handle.shape[axis + 1 :])
+            scaled = expression.times(math.prod(handle.shape[axis + 1 :]))
             field = axes[0]
         elif handle.ndim == len(axes):
             scaled, field = expression, axes[axis]
@@ -387,7 +409,14 @@ class _Recording:
             if axis < lead or handle.shape[lead:] != op.shape(name):
                 raise TraceError(f"{self.cls.__name__}: {name} ({handle}) has another rank here, which hides its bound on axis {axis}.")
             scaled, field = expression, axes[axis - lead]
-        member = next((m for m, e in self.cls.extents.items() if e.field == field), None)
+        member = next((m for m, e in self.cls.extents.items() if field in (e.field, *e.multiples)), None)
+        if member is not None and self.cls.extents[member].field != field:
+            base = self.cls.extents[member].field
+            ratio = getattr(op, field) // getattr(op, base)
+            whole = scaled.exactly(ratio)
+            if whole is None:
+                raise TraceError(f"{self.cls.__name__}: {field}, bounded by {scaled!r} through {name}, is {ratio} times {base} on every call.")
+            scaled, field = whole, base
         if member is None:
             raise TraceError(
                 f"{self.cls.__name__}: axis {axis} of {name} ({handle}) is bounded per call, and {self.cls.__name__} has no bound on "
@@ -440,5 +469,16 @@ def _amount(handle: Handle) -> Any:
     """What a bounded view moves, so that two views can be compared."""
     ((axis, expression),) = handle.bounds.items()
     if math.prod(handle.shape[:axis]) == 1:
-        return (expression * math.prod(handle.shape[axis + 1 :])).key
+        return expression.times(math.prod(handle.shape[axis + 1 :])).key
     return axis, handle.shape, expression.key
+
+
+def _clash(a: Pattern, b: Pattern, bindings: dict[str, Any], members: Any) -> bool:
+    """Do two views of one buffer share an element? Views that move per call are taken as apart."""
+    if any(m.offset in bindings for m in members):
+        return False
+    (low, high), (start, stop) = a.span, b.span
+    if high <= start or stop <= low:
+        return False
+    flat = np.arange(max(high, stop))
+    return bool(np.intersect1d(a.view(flat), b.view(flat)).size)

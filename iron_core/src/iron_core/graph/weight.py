@@ -21,6 +21,7 @@ class _Resident:
     shape: tuple[int, ...]
     format: Format
     name: str | None
+    data: Any
 
     def _handle(self) -> Any:
         from iron_core.graph.tracer import current
