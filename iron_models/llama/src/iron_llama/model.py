@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from iron_lm.blocks import Block, project
 from iron_lm.causal import CausalLM
 from iron_ops_aie import RMSNorm

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+
 from iron_core.declare.formats import BlockQuant, format_of
 from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, ElementwiseMul, RMSNorm, RoPE, SiLU
 

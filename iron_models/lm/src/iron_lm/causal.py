@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import iron_core as iron
 import numpy as np
+
+import iron_core as iron
 from iron_core import Carried, Scratchpad
 from iron_core.declare.formats import BlockQuant, as_dtype
-from iron_ops_aie import Copy, Dequant, Sample
-from iron_ops_aie.sample import ROW_WORDS
-
 from iron_lm.blocks import Step
 from iron_lm.config import Config
 from iron_lm.generation import K_MAX
+from iron_ops_aie import Copy, Dequant, Sample
+from iron_ops_aie.sample import ROW_WORDS
 
 
 class CausalLM(iron.Graph):
@@ -71,10 +71,10 @@ class CausalLM(iron.Graph):
 
     def embed(self, row: Any, n: int) -> Any:
         """Rows of the embedding table as activations (n, emb_dim)."""
-        x = Copy(row).reshape(n, self.config.emb_dim)
+        dtype = as_dtype(self.config.dtype)
         if isinstance(self.embedding.format, BlockQuant):
-            x = Dequant(x, T=as_dtype(self.config.dtype))
-        return x
+            return Dequant(Copy(row).reshape(n, self.config.emb_dim), T=dtype)
+        return Copy(row, Y=dtype).reshape(n, self.config.emb_dim)
 
     def layer(self, step: Step, i: int, weights: Any, x: Any) -> Any:
         """Layer i of rows x (rows, emb_dim); `iron_lm.blocks.Block` has llama's."""

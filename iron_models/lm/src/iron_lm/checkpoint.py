@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+
 from iron_core.declare.formats import BlockQuant, Dense, Format, PackedArray
 from iron_core.declare.rounding import round_to
 from iron_core.errors import CheckpointError

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+
 from iron_core.errors import CheckpointError, ParamError
 
 #: A context nobody asked for is at most this long.

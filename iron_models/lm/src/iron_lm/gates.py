@@ -9,8 +9,8 @@ from typing import Any
 
 import attrs
 import numpy as np
-from iron_core.errors import UsageError
 
+from iron_core.errors import UsageError
 from iron_lm.generation import kl_divergence
 from iron_lm.session import Session
 

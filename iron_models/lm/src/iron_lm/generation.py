@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+
 from iron_core.errors import UsageError
 from iron_ops_aie.sample import ROW_WORDS, draw_words
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from iron_core.declare.formats import Dense, Format, PackedArray, Q4_0, Q4_1, Q8_0, bfloat16
-from iron_core.errors import CheckpointError
 
+from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, Dense, Format, PackedArray, bfloat16
+from iron_core.errors import CheckpointError
 from iron_lm.mapped import MappedFile
 
 MAGIC = b"GGUF"

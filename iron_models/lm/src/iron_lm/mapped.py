@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+
 from iron_core.errors import CheckpointError
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from iron_core.declare.formats import Dense, Format, bfloat16
 from iron_core.errors import CheckpointError
-
 from iron_lm.mapped import MappedFile
 
 DTYPES = {"F32": np.dtype(np.float32), "F16": np.dtype(np.float16), "BF16": bfloat16}

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from iron_core.errors import BoundsError, UsageError
 
+from iron_core.errors import BoundsError, UsageError
 from iron_lm.causal import CausalLM
 from iron_lm.generation import Sampler
 
