@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from iron_core.errors import TraceError
 from iron_core.graph.affine import Affine, evaluate
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from iron_core.errors import BoundsError, ShapeError, TraceError
 
 import iron_core as iron
+from iron_core.errors import BoundsError, ShapeError, TraceError
 from iron_ops_aie import GEMM, MHA, Copy, ElementwiseAdd, ElementwiseMul, RMSNorm, RoPE, SiLU, Softmax
 
 F32 = np.float32

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from iron_core.graph.fold import choose_folds, find_folds
 
 import iron_core as iron
+from iron_core.graph.fold import choose_folds, find_folds
 from iron_ops_aie import GEMV, Copy, ElementwiseAdd, ElementwiseMul, RMSNorm, SiLU
 
 F32 = np.float32

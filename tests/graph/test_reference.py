@@ -5,11 +5,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+
+import iron_core as iron
 from iron_core.declare.rounding import round_to
 from iron_core.errors import CallError, DeclarationError, ShapeError
 from iron_core.graph.reference import run
-
-import iron_core as iron
 from iron_ops_aie import GEMM, GEMV, Copy, ElementwiseAdd, RMSNorm, Sample, SiLU
 
 F32 = np.float32

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from iron_core.errors import CallError, DeclarationError, ShapeError, TraceError
-from iron_core.graph.graph import tensor_spec
 
 import iron_core as iron
+from iron_core.errors import CallError, DeclarationError, ShapeError, TraceError
+from iron_core.graph.graph import tensor_spec
 from iron_ops_aie import GEMM, GEMV, Copy, ElementwiseAdd, RMSNorm, Sample, SiLU
 
 F32 = np.float32

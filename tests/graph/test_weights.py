@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import attrs
 import numpy as np
 import pytest
-from iron_core.errors import ShapeError, TraceError
-from iron_core.graph.weight import names
 
 import iron_core as iron
+from iron_core.errors import ShapeError, TraceError
+from iron_core.graph.weight import names
 from iron_ops_aie import GEMV, Copy, ElementwiseAdd, SiLU
 
 F32 = np.float32
