@@ -1,0 +1,43 @@
+"""The command line every language model has, on click."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+
+def command(name: str, summary: str, run: Callable[..., int]) -> click.Command:
+    """The click command `iron-run NAME`; its options are the keywords of `run`."""
+    option = click.Option
+    whole = click.IntRange(min=1)
+    params: list[click.Parameter] = [
+        option(["--checkpoint"], metavar="FILE", help="Weights: a .safetensors file, its folder or index, or a .gguf file."),
+        option(["--tokenizer"], metavar="FILE", help="A tokenizer.json, or its folder. Default: the checkpoint's own."),
+        option(["--prompt"], help="The text to continue."),
+        option(["--prompt-len"], type=whole, metavar="N", help="Cut the prompt to N tokens; without --prompt, make one of N."),
+        option(["--num-tokens"], type=whole, default=40, show_default=True, metavar="N", help="Tokens to generate."),
+        option(["--max-seq-len"], type=whole, metavar="N", help="Tokens the caches hold. Default: the model's, at most 32768."),
+        option(["--dtype"], type=click.Choice(["bfloat16", "float32", "float16"]), help="Widen the weights, and compute and cache, in this dtype."),
+        option(["--activations"], type=click.Choice(["exact", "int8_block"]), help="Arithmetic with block-quantised weights. Default: int8_block."),
+        option(["--temperature"], type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="T", help="0 is greedy."),
+        option(["--top-k"], type=click.IntRange(1, 64), default=50, show_default=True, metavar="K", help="Draw from the K most likely tokens."),
+        option(["--seed"], type=int, default=0, show_default=True, metavar="S", help="Fixes every draw."),
+        option(["--random-weights"], type=int, metavar="SEED", help="Run the full-size model on weights drawn at SEED; needs no checkpoint."),
+        option(["--check-accuracy"], is_flag=True, help="Compare logits with the float32 oracle; exit 1 if a gate fails."),
+        option(["--check-determinism"], type=whole, metavar="N", help="Run N rounds and compare bit for bit; exit 1 if any differs."),
+        option(["--each-step"], is_flag=True, help="One dispatch per step instead of one per call."),
+        option(["--backend"], metavar="NAME", help="Default: $IRON_BACKEND, else the first available."),
+        option(["--dev"], metavar="NAME", help="The backend's device."),
+        option(["--threads"], type=whole, metavar="N", help="Default: $IRON_THREADS, else every CPU."),
+        option(["--json"], is_flag=True, help="One JSON object on standard output instead of text."),
+        option(["--verbose"], is_flag=True, help="Print the packaging decision, every step and how each value lowers."),
+    ]  # fmt: skip
+    return click.Command(f"iron-run {name}", params=params, callback=run, help=summary)
+
+
+def invoke(line: click.Command, argv: list[str]) -> Any:
+    """Run a command on an argument list; its callback's result. click's own errors come through as they are."""
+    with line.make_context(line.name, list(argv)) as context:
+        return line.invoke(context)

@@ -1,0 +1,246 @@
+"""`Runner`: a language model's command line. A model subclasses it and registers the subclass under `iron.models.v1`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any, ClassVar
+
+import attrs
+import numpy as np
+
+import iron_core as iron
+from iron_core.errors import UsageError
+from iron_lm import gates, loading, process
+from iron_lm.config import Config
+from iron_lm.generation import Sampler
+from iron_lm.options import command, invoke
+from iron_lm.oracle import Oracle
+from iron_lm.session import Session
+
+DEFAULT_PROMPT = "The capital of France is"
+
+
+@attrs.define
+class Figures:
+    """What a run took. Seconds are wall time; rates are tokens per second."""
+
+    load_s: float = 0.0
+    compile_s: float = 0.0
+    first_token_s: float = 0.0
+    first_token_cpu_s: float = 0.0
+    prompt_tokens: int = 0
+    prompt_s: float = 0.0
+    decode_tokens: int = 0
+    decode_s: float = 0.0
+    peak_anonymous_mb: float = 0.0
+
+    def sample_memory(self) -> None:
+        """Note the anonymous memory in use now if it is the most yet."""
+        self.peak_anonymous_mb = max(self.peak_anonymous_mb, process.anonymous_bytes() / 1e6)
+
+    def as_dict(self) -> dict[str, float]:
+        """For `--json`, with the rates."""
+        rates = dict(prompt_tok_s=_rate(self.prompt_tokens, self.prompt_s), decode_tok_s=_rate(self.decode_tokens, self.decode_s))
+        return attrs.asdict(self) | rates
+
+    def line(self) -> str:
+        """For people."""
+        decode = f"decode {self.decode_tokens} tok at {_rate(self.decode_tokens, self.decode_s):.1f} tok/s · " if self.decode_tokens else ""
+        return (
+            f"prompt {self.prompt_tokens} tok in {self.prompt_s * 1e3:.0f} ms ({_rate(self.prompt_tokens, self.prompt_s):.1f} tok/s) · "
+            f"{decode}first token {self.first_token_s:.2f} s after start ({self.first_token_cpu_s:.2f} s of CPU) · "
+            f"peak {self.peak_anonymous_mb:.0f} MB anonymous"
+        )
+
+
+def _rate(tokens: int, seconds: float) -> float:
+    return tokens / seconds if seconds > 0 else 0.0
+
+
+class Runner:
+    """Subclasses give `name`, `summary`, `architectures`, `model`, `layout(kind, tied)` and `full_size()`."""
+
+    name: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    #: GGUF `general.architecture` and Hugging Face `model_type` values it runs.
+    architectures: ClassVar[tuple[str, ...]] = ()
+    model: ClassVar[Any] = None
+    oracle: ClassVar[Any] = Oracle
+
+    @classmethod
+    def layout(cls, kind: str, tied: bool) -> Any:
+        """Where the weights are in a kind of checkpoint."""
+        raise TypeError(f"{cls.__name__} defines no layout().")
+
+    @classmethod
+    def full_size(cls) -> Config:
+        """The config `--random-weights` runs."""
+        raise TypeError(f"{cls.__name__} defines no full_size().")
+
+    @classmethod
+    def main(cls, argv: list[str]) -> int:
+        """Run a command line; the exit status. IronError and click's errors come through to the caller."""
+        return int(invoke(command(cls.name, cls.summary, lambda **options: cls(**options).run()), argv) or 0)
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+        self.figures = Figures()
+        if options["check_accuracy"] and options["check_determinism"]:
+            raise UsageError("--check-accuracy and --check-determinism exclude each other; run one after the other.")
+
+    # -- the run ----------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Load, compile, then check or generate."""
+        o = self.options
+        start = time.perf_counter()
+        self.loaded = self._load()
+        self.figures.load_s = time.perf_counter() - start
+        ids = self._prompt()
+        if len(ids) + o["num_tokens"] > self.loaded.context and not (o["check_accuracy"] or o["check_determinism"]):
+            raise UsageError(
+                f"the prompt has {len(ids)} tokens and --num-tokens is {o['num_tokens']}: together over "
+                f"--max-seq-len {self.loaded.context}. Legal: --num-tokens up to {max(0, self.loaded.context - len(ids))}, or a shorter prompt."
+            )
+        start = time.perf_counter()
+        self.session = Session(
+            self.model(self.loaded.config, self.loaded.weights),
+            backend=o["backend"],
+            dev=o["dev"],
+            boundaries=iron.each_step if o["each_step"] else None,
+            threads=o["threads"],
+            verbose=False,
+            cache_key=self.loaded.cache_key,
+        )
+        self.session.compiled.load()
+        self.figures.compile_s = time.perf_counter() - start
+        self.figures.sample_memory()
+        if o["verbose"]:
+            print(self.session.compiled.explain(), file=sys.stderr)
+        if not o["json"]:
+            self._say(self._header())
+        if o["check_accuracy"]:
+            return self._report(self._accuracy())
+        if o["check_determinism"]:
+            return self._report(gates.check_determinism(self.session, [ids, ids[: max(1, len(ids) // 2)]], o["check_determinism"]))
+        return self._generate(ids)
+
+    def _load(self) -> loading.Loaded:
+        o = self.options
+        common = {k: o[k] for k in ("tokenizer", "dtype", "max_seq_len")}
+        if o["random_weights"] is not None:
+            if o["checkpoint"]:
+                raise UsageError("--random-weights takes no --checkpoint; leave one out.")
+            if o["activations"] == "int8_block":
+                raise UsageError("--activations int8_block needs block-quantised weights; random ones are dense. Legal: exact.")
+            return loading.random(self.full_size(), self.layout, o["random_weights"], **common)
+        if not o["checkpoint"]:
+            raise UsageError("--checkpoint FILE is needed (or --random-weights SEED for a run without weights).")
+        return loading.load(self.layout, self.architectures, o["checkpoint"], activations=o["activations"], **common)
+
+    def _prompt(self) -> list[int]:
+        """The prompt's ids: the text's, cut or made to --prompt-len tokens."""
+        o, tokenizer, length = self.options, self.loaded.tokenizer, self.options["prompt_len"]
+        if tokenizer is None:
+            if o["prompt"]:
+                raise UsageError("--prompt needs a tokenizer; give --tokenizer FILE, or --prompt-len N for random tokens.")
+            rng = np.random.default_rng(o["seed"])
+            return [int(i) for i in rng.integers(0, self.loaded.config.vocab_size, length or 5)]
+        if o["prompt"] is not None or length is None:
+            ids = tokenizer.encode(DEFAULT_PROMPT if o["prompt"] is None else o["prompt"])
+            if not ids:
+                raise UsageError("--prompt is empty; give some text.")
+            if length is not None and length > len(ids):
+                raise UsageError(f"--prompt-len {length} is longer than the prompt, {len(ids)} tokens; leave one of them out.")
+            return ids[:length]
+        text = tokenizer.encode(gates.passage())
+        return (text * (length // len(text) + 1))[:length]
+
+    def _generate(self, ids: list[int]) -> int:
+        o, tokenizer, figures = self.options, self.loaded.tokenizer, self.figures
+        stream = tokenizer.stream() if tokenizer else (lambda token: f"{token} ")
+        text: list[str] = []
+        stamps: list[float] = []
+
+        def show(token: int) -> bool:
+            if not stamps:
+                figures.first_token_s, figures.first_token_cpu_s = process.since_start(), time.process_time()
+            stamps.append(time.perf_counter())
+            text.append(stream(token))
+            if not o["json"]:
+                sys.stdout.write(text[-1])
+                sys.stdout.flush()
+            if len(stamps) % 16 == 1:
+                figures.sample_memory()
+            return False
+
+        if not o["json"]:
+            sys.stdout.write((o["prompt"] or (DEFAULT_PROMPT if o["prompt_len"] is None else "")) if tokenizer else "")
+            sys.stdout.flush()
+        sampler = Sampler(o["temperature"], o["top_k"], o["seed"])
+        start = time.perf_counter()
+        try:
+            answer = self.session.generate(ids, o["num_tokens"], sampler, show, tokenizer.stop if tokenizer else ())
+        finally:
+            if not o["json"]:
+                sys.stdout.write("\n")
+                sys.stdout.flush()
+        end = time.perf_counter()
+        figures.prompt_tokens, figures.prompt_s = len(ids), (stamps[0] if stamps else end) - start
+        if len(stamps) > 1:
+            figures.decode_tokens, figures.decode_s = len(stamps) - 1, stamps[-1] - stamps[0]
+        figures.sample_memory()
+        if o["json"]:
+            print(json.dumps({"model": self.name, "prompt_ids": ids, "ids": answer, "text": "".join(text)} | self._facts() | figures.as_dict()))
+        else:
+            self._say(figures.line())
+        return 0
+
+    # -- checks -----------------------------------------------------------------------------------
+
+    def _accuracy(self) -> gates.Report:
+        loaded = self.loaded
+        if loaded.tokenizer is not None:
+            ids = loaded.tokenizer.encode(gates.passage())
+        else:
+            ids = [int(i) for i in np.random.default_rng(0).integers(0, loaded.config.vocab_size, gates.POSITIONS)]
+        peer = gates.llama_cpp_figures(loaded.checkpoint.path) if loaded.checkpoint else None
+        return gates.check_accuracy(self.session, self.oracle(loaded.config, loaded.exact), ids, peer)
+
+    def _report(self, report: gates.Report) -> int:
+        if self.options["json"]:
+            print(json.dumps(report.as_dict() | self._facts()))
+        else:
+            print("\n".join(report.lines()))
+        return 0 if report.passed else 1
+
+    # -- words ------------------------------------------------------------------------------------
+
+    def _facts(self) -> dict[str, Any]:
+        c = self.loaded.config
+        return {
+            "weights": self.loaded.stored,
+            "backend": self.session.compiled.backend.name,
+            "dev": self.session.compiled.dev,
+            "dtype": c.dtype,
+            "cache_dtype": c.cache_dtype,
+            "activations": c.activations,
+            "max_seq_len": self.loaded.context,
+        }
+
+    def _header(self) -> str:
+        c, f = self.loaded.config, self.figures
+        probe = self.session.compiled.backend.probe()
+        engine = f"{self.session.compiled.backend.name} ({getattr(probe, 'summary', '')})"
+        name = f"{self.name} · {c.name} · " if c.name else f"{self.name} · "
+        return (
+            f"{name}{self.loaded.stored} · {c.dtype} activations, {c.cache_dtype} cache, {c.activations} · {engine}\n"
+            f"load {f.load_s:.2f} s · compile {f.compile_s:.2f} s"
+        )
+
+    @staticmethod
+    def _say(text: str) -> None:
+        """Words about the run go to stderr; standard output is the model's text alone."""
+        print(text, file=sys.stderr, flush=True)
