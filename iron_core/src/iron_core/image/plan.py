@@ -12,7 +12,7 @@ import attrs
 
 from iron_core.declare.formats import BlockQuant, Format
 from iron_core.errors import FormatError
-from iron_core.graph.affine import Affine
+from iron_core.graph.affine import Affine, by_key
 from iron_core.graph.traced import Binding, IdCheck, IndexCheck, PerCallValue, Signature
 
 __all__ = [
@@ -55,7 +55,7 @@ class BufferRef:
     offset: int
     shape: tuple[int, ...]
     format: Format
-    bounds: tuple[tuple[int, Affine], ...] = ()
+    bounds: tuple[tuple[int, Affine], ...] = attrs.field(default=(), eq=by_key)
 
     @property
     def nbytes(self) -> int:
@@ -88,7 +88,7 @@ class Port:
     name: str
     shape: tuple[int, ...]
     format: Format
-    bounds: tuple[tuple[int, Affine], ...] = ()
+    bounds: tuple[tuple[int, Affine], ...] = attrs.field(default=(), eq=by_key)
 
 
 @attrs.frozen
@@ -96,7 +96,7 @@ class CarryTerm:
     """How a carried value's next number is made: an Affine of this call's values, or element 0 of a buffer."""
 
     name: str
-    source: Affine | int | BufferRef
+    source: Affine | int | BufferRef = attrs.field(eq=by_key)
 
 
 @attrs.frozen(eq=False)

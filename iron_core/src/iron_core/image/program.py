@@ -158,10 +158,9 @@ class Program:
     def _supported(self, version: VersionPlan) -> None:
         asked: set[Any] = set()
         for step in version.steps:
-            key = step.op.contract_key
-            if key in asked:
+            if id(step.op) in asked or step.op.contract_key in asked:
                 continue
-            asked.add(key)
+            asked |= {id(step.op), step.op.contract_key}
             answer = self.backend.supports(step.op, self.plan.dev)
             if isinstance(answer, No):
                 nearest = f" {answer.nearest}" if answer.nearest else ""

@@ -14,6 +14,7 @@ import attrs
 
 from iron_core.declare.formats import format_of
 from iron_core.graph.weight import State, Weight
+from iron_core.image.plan import PlanStep, VersionPlan
 from iron_core.image.planner import Draft
 
 
@@ -25,11 +26,33 @@ def freeze(draft: Draft, held: Mapping[int, tuple[str, Any]]) -> bytes | None:
     """
     if any(held.get(r.key, ("",))[0] != r.name for r in draft.residents):  # type: ignore[arg-type]
         return None
-    bare = attrs.evolve(draft, owners=(), residents=tuple(attrs.evolve(r, data=None, key=None) for r in draft.residents))
+    bare = attrs.evolve(
+        draft,
+        version=_shared(draft.version),
+        owners=(),
+        residents=tuple(attrs.evolve(r, data=None, key=None) for r in draft.residents),
+    )
     try:
         return pickle.dumps(bare, protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError):
         return None
+
+
+def _shared(version: VersionPlan) -> VersionPlan:
+    """The version with equal operators and formats as one object each: less to store, less to put together."""
+    operators: dict[Any, Any] = {}
+    formats: dict[Any, Any] = {}
+
+    def share(step: PlanStep) -> PlanStep:
+        op = step.op
+        key = (*op.contract_key, op.pinned, tuple((name, repr(getattr(op, name))) for name in op.autos()))
+        operands = {
+            name: attrs.evolve(ref, format=formats.setdefault(ref.format, ref.format))
+            for name, ref in step.operands.items()
+        }
+        return attrs.evolve(step, op=operators.setdefault(key, op), operands=operands)
+
+    return attrs.evolve(version, steps=tuple(share(step) for step in version.steps))
 
 
 def thaw(skeleton: bytes, held: Mapping[int, tuple[str, Any]]) -> Draft | None:

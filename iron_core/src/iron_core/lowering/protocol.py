@@ -8,6 +8,7 @@ adds the methods it calls itself (the host's `step()`, for one); nothing here kn
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, ClassVar
 
 from iron_core.backends.protocol import No, Yes
@@ -40,6 +41,7 @@ class Lowering:
         return {}
 
     @classmethod
+    @cache
     def autos(cls) -> dict[str, AutoField]:
         """This lowering's tunables by name, base classes first."""
         found: dict[str, AutoField] = {}

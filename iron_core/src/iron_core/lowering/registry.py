@@ -6,15 +6,19 @@ lowering. A lowering is imported when the first step of its operator is met.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iron_core.errors import PluginError
 from iron_core.lowering.protocol import Lowering
+
+if TYPE_CHECKING:
+    from iron_core.plugins.registry import Registry
 
 #: Entry-point group of lowerings.
 GROUP = "iron.lowerings.v1"
 
 _instances: dict[type, Lowering] = {}
+_found: dict[tuple[Registry, str, type], Lowering | None] = {}
 
 
 def lowering_name(backend: str, operator: type) -> str:
@@ -29,9 +33,16 @@ def lowering_for(backend: str, op: Any) -> Lowering | None:
     """
     from iron_core.plugins.registry import registry
 
-    operator = type(op)
+    known = registry()
+    key = (known, backend, type(op))
+    if key not in _found:
+        _found[key] = _look_up(known, backend, type(op))
+    return _found[key]
+
+
+def _look_up(known: Registry, backend: str, operator: type) -> Lowering | None:
     name = lowering_name(backend, operator)
-    found = registry().find(GROUP, name)
+    found = known.find(GROUP, name)
     if found is None:
         return None
     if not (isinstance(found, type) and issubclass(found, Lowering)):
