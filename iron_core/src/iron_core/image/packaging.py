@@ -90,8 +90,8 @@ def _host(dev: Device, values: Sequence[PerCallValue], boundaries: str | None, i
         )
     reasons = [f"{dev} runs a list of native calls: no image is linked, and another shape compiles nothing new."]
     if boundaries == each_step:
-        reasons.append("boundaries=each_step: one native call per step instead of one per graph call.")
-    return Packaging("host", "separate" if boundaries == each_step else "fused", tuple(reasons), _lowered("host", values))
+        reasons.append("boundaries=each_step changes nothing: the host has no dispatches, steps follow one another in one call.")
+    return Packaging("host", "fused", tuple(reasons), _lowered("host", values))
 
 
 def _lowered(image: str, values: Sequence[PerCallValue]) -> tuple[tuple[str, str], ...]:
