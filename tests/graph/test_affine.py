@@ -59,6 +59,15 @@ def test_a_quotient_is_exact_only_where_it_is_whole_for_every_value():
     assert ((n // 4) * 4).exactly(2).key == ((n // 4) * 2).key
 
 
+def test_records_that_hold_expressions_compare_as_data():
+    """Though a body may not compare the expressions themselves."""
+    from iron_core.graph.traced import Binding
+
+    assert Binding("valid", n + 1) == Binding("valid", n + 1)
+    assert Binding("valid", n + 1) != Binding("valid", n)
+    assert len({Binding("valid", n), Binding("valid", 1 * n)}) == 1
+
+
 @pytest.mark.parametrize(
     "branch",
     [

@@ -156,6 +156,13 @@ class Affine:
         return text
 
 
+def by_key(item: Any) -> Any:
+    """What records that hold expressions are compared by: an expression's key, a tuple's items alike, else the item."""
+    if isinstance(item, tuple):
+        return tuple(by_key(part) for part in item)
+    return item.key if isinstance(item, Affine) else item
+
+
 def evaluate(expression: Affine | int, values: Mapping[str, int]) -> int:
     """The number of an Affine or a plain int under these per-call values."""
     return expression.at(values) if isinstance(expression, Affine) else int(expression)

@@ -11,7 +11,7 @@ import numpy as np
 
 from iron_core.declare.formats import Format
 from iron_core.errors import BoundsError
-from iron_core.graph.affine import Affine
+from iron_core.graph.affine import Affine, by_key
 
 
 def rebound(
@@ -98,7 +98,7 @@ class Binding:
     """A per-call number of one step: an extent's bound or a `Scratchpad` member such as an offset."""
 
     member: str
-    expression: Affine
+    expression: Affine = attrs.field(eq=by_key)
 
 
 @attrs.frozen
@@ -115,7 +115,7 @@ class IndexCheck:
     """A per-call index that must satisfy `0 <= expression` and `expression + extent <= limit` before a call runs."""
 
     what: str
-    expression: Affine
+    expression: Affine = attrs.field(eq=by_key)
     extent: int
     limit: int
 
@@ -134,7 +134,7 @@ class IdCheck:
 
     name: str
     limit: int
-    bound: Affine | None = None
+    bound: Affine | None = attrs.field(default=None, eq=by_key)
     start: int = 0
     count: int | None = None
 
