@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_core.errors import ShapeError, TraceError
+from iron_core.errors import FormatError, ShapeError, TraceError
 from iron_core.graph.weight import names
 from iron_ops_aie import GEMV, Copy, ElementwiseAdd, SiLU
 
@@ -135,6 +135,12 @@ def test_an_input_does_not_take_the_name_of_a_weight():
     graph.x = array()
     with pytest.raises(TraceError, match="`x` has the name of a weight"):
         graph.trace(x=((4,), F32))
+
+
+def test_an_array_of_a_dtype_that_is_not_carried_is_named():
+    """By its path, with what is legal."""
+    with pytest.raises(FormatError, match=r"held of the graph: dtype=.*float64.*Legal: bfloat16"):
+        Holder(np.zeros(4), lambda h: [h]).trace(x=((4,), F32))
 
 
 def test_a_weight_looks_like_a_handle():

@@ -14,7 +14,7 @@ from iron_core.declare.field import Field
 from iron_core.declare.formats import Format
 from iron_core.declare.operator import Operator
 from iron_core.declare.pattern import Pattern
-from iron_core.errors import CallError, ShapeError, TraceError
+from iron_core.errors import CallError, FormatError, ShapeError, TraceError
 from iron_core.graph.affine import Affine
 from iron_core.graph.handle import Handle
 from iron_core.graph.traced import Binding, Buffer, IdCheck, IndexCheck, PerCallValue, Region, TracedStep, rebound
@@ -111,7 +111,10 @@ class Tracer:
                 raise TraceError(f"{item} belongs to another trace; a handle lives only while its body is traced.")
             return item
         if is_array(item):
-            item = Weight(item)
+            try:
+                item = Weight(item)
+            except FormatError as error:
+                raise FormatError(f"{self.names.get(id(item), 'an array')} of the graph: {error}") from None
         if not isinstance(item, _Resident):
             raise TraceError(
                 f"an operator is called on {type(item).__name__}; legal: handles, weights, states and arrays the graph holds."
