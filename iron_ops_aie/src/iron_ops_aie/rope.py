@@ -82,7 +82,7 @@ class RoPE(Operator):
     def _join(self, y1: np.ndarray, y2: np.ndarray) -> np.ndarray:
         if self.method_type == 0:
             return np.concatenate([y1, y2], 1)
-        return np.stack([y1, y2], -1).reshape(len(y1), -1)
+        return np.stack([y1, y2], -1).reshape(len(y1), self.cols)
 
     def tolerance(self) -> Tolerance:
         return Tolerance(terms=2)
