@@ -71,14 +71,19 @@ class Copy(Operator):
     def elements(self) -> int:
         """Elements moved by one unbounded call."""
         if self.gather:
-            return self.rows * (self.input_size // self.table_rows)
+            return self.rows * self._row
         return sum(p.size for p in _patterns(self.src)) if self.src is not None else self.input_size
+
+    @property
+    def _row(self) -> int:
+        """Elements of one row of a gather's table."""
+        return self.input_size // max(1, self.table_rows)
 
     @property
     def source(self) -> tuple[Pattern, ...]:
         """The patterns read, in turn (of one table row for a gather)."""
         if self.gather:
-            return (Pattern.whole((self.input_size // self.table_rows,)),)
+            return (Pattern.whole((self._row,)),)
         return _patterns(self.src) if self.src is not None else (Pattern.whole((self.input_size,)),)
 
     @property
@@ -87,7 +92,7 @@ class Copy(Operator):
         return _patterns(self.dst) if self.dst is not None else (Pattern.whole((self.elements,)),)
 
     def validate(self) -> None:
-        if self.gather and self.input_size % self.table_rows:
+        if self.gather and (self.table_rows < 1 or self.input_size % self.table_rows):
             raise ParamError(f"Copy: table_rows={self.table_rows} does not divide input_size={self.input_size}.")
         if self.gather and self.src is not None:
             raise ParamError("Copy: src= and ids exclude each other; a gather reads whole rows.")

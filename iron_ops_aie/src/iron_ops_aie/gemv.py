@@ -33,7 +33,7 @@ class GEMV(Operator):
     K: int = Param()
     num_batches: int = Param(default=1)
     repeat: int = Param(default=1)
-    num_matrices: int = Param(default=lambda op: op.num_batches // op.repeat)
+    num_matrices: int = Param(default=lambda op: op.num_batches // max(1, op.repeat))
     activations: str = Param(default="exact")
     experts: bool = Param(default=False)
     T: Any = DType(default=bfloat16)

@@ -13,7 +13,7 @@ from iron_core.errors import ParamError
 
 from iron_ops_aie.rules import floats_only
 
-_INTERLEAVED = dict(heads_interleaved=True, kv_interleaved=True)
+_INTERLEAVED: dict[str, Any] = dict(heads_interleaved=True, kv_interleaved=True)
 
 
 class MHA(Operator):
@@ -39,7 +39,7 @@ class MHA(Operator):
     kv_interleaved: bool = Param(default=False)
     causal: bool = Param(default=True, array=True)
     window: Any = Param(default=None, array=True)
-    scale: float = Param(default=lambda op: 1 / math.sqrt(op.d), array=True)
+    scale: float = Param(default=lambda op: 1 / math.sqrt(max(1, op.d)), array=True)
     T: Any = DType(default=bfloat16)
     C: Any = DType(default=lambda op: op.T)
     Q = In(Select(heads_interleaved, (seq_len, num_heads, d), (num_heads, seq_len, d)), dtype=T)

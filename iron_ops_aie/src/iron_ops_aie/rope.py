@@ -27,7 +27,7 @@ class RoPE(Operator):
     rows: int = Param()
     cols: int = Param()
     angle_rows: int = Param(default=lambda op: op.rows)
-    rows_per_angle: int = Param(default=lambda op: op.rows // op.angle_rows)
+    rows_per_angle: int = Param(default=lambda op: op.rows // max(1, op.angle_rows))
     method_type: int = Param(default=0, array=True)
     T: Any = DType(default=bfloat16)
     A: Any = DType(default=lambda op: op.T)

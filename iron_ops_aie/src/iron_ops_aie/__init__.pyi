@@ -1,0 +1,644 @@
+"""What a type checker sees of `iron_ops_aie`. Made by `python -m iron_core.plugins.stub iron_ops_aie`; do not edit."""
+
+from typing import Any, TypeAlias, overload
+
+import numpy as np
+from iron_core.bases.binary import BinaryElementwise
+from iron_core.bases.rowwise import Rowwise
+from iron_core.bases.unary import UnaryElementwise
+from iron_core.declare.formats import PackedArray
+from iron_core.declare.operand import BoundOperand
+from iron_core.declare.operator import Operator
+from iron_core.graph.handle import Handle
+from iron_core.graph.weight import State
+from iron_core.graph.weight import Weight
+
+_Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
+_PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
+
+__all__ = ["Copy", "Dequant", "ElementwiseAdd", "ElementwiseMul", "Emit", "GEMM", "GEMV", "MHA", "RMSNorm", "Repeat", "RoPE", "RowwiseAdd", "Sample", "SiLU", "Softmax", "Transpose"]
+
+class Copy(Operator):
+    """y[dst] = x[src], element by element in the order the two patterns walk; numbers are rounded once to y's dtype.
+
+    x: `input_size` elements, y: `output_size`; `src` and `dst` say which of them (a tuple of patterns is walked in
+    turn). With `ids` the rows `ids` of x, a table of `table_rows` rows, are read instead: an id counts from the end
+    when negative and is clipped to the table. Per call, `in_offset` and `out_offset` move the patterns (elements),
+    and `src_valid`, `dst_valid` keep the first n along `src_axis`, `dst_axis` (for a gather, the first n ids).
+    Elements of y outside `dst` stay as they were. A block format moves as packed bytes: patterns take whole blocks.
+    In a graph: `Copy(x)`, `Copy(x[:, 3])`, `Copy(x, cache[pos])`, `Copy(table[ids])`.
+
+    Numbers become another dtype's nearest; a float out of an integer dtype's range its nearest end.
+
+    Errors: ParamError where the patterns leave a buffer, differ in size or write an element twice, or a conversion is
+    between formats.
+    """
+    input_size: int
+    output_size: int
+    src: Any
+    dst: Any
+    src_axis: Any
+    dst_axis: Any
+    gather: bool
+    table_rows: int
+    rows: int
+    X: Any
+    Y: Any
+    x: BoundOperand
+    ids: BoundOperand
+    y: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        input_size: int,
+        output_size: int = ...,
+        src: Any = ...,
+        dst: Any = ...,
+        src_axis: Any = ...,
+        dst_axis: Any = ...,
+        gather: bool = ...,
+        table_rows: int = ...,
+        rows: int = ...,
+        X: Any = ...,
+        Y: Any = ...,
+    ) -> Copy: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        ids: _Tensor | None = ...,
+        input_size: int = ...,
+        output_size: int = ...,
+        src: Any = ...,
+        dst: Any = ...,
+        src_axis: Any = ...,
+        dst_axis: Any = ...,
+        gather: bool = ...,
+        table_rows: int = ...,
+        rows: int = ...,
+        X: Any = ...,
+        Y: Any = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class Dequant(Operator):
+    """y = scale * (q - zero) + minimum, of rows of blocks.
+
+    x: (rows, cols) in a block format `F`. y: (rows, cols) of float dtype `T`. `valid` bounds the rows.
+
+    Errors: ParamError where x is not block-quantised or y not float; FormatError where cols is not whole blocks.
+    """
+    rows: int
+    cols: int
+    F: Any
+    T: Any
+    x: BoundOperand
+    y: BoundOperand
+    @overload
+    def __new__(cls, *, rows: int, cols: int, F: Any = ..., T: Any = ...) -> Dequant: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        cols: int = ...,
+        F: Any = ...,
+        T: Any = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class ElementwiseAdd(BinaryElementwise):
+    """y = a + b. Shapes as in `BinaryElementwise`."""
+    @overload
+    def __new__(cls, *, size: int, T: Any = ...) -> ElementwiseAdd: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        a: _Tensor,
+        b: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        size: int = ...,
+        T: Any = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class ElementwiseMul(BinaryElementwise):
+    """y = a * b. Shapes as in `BinaryElementwise`."""
+    @overload
+    def __new__(cls, *, size: int, T: Any = ...) -> ElementwiseMul: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        a: _Tensor,
+        b: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        size: int = ...,
+        T: Any = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class Emit(Operator):
+    """Evaluate a table of Affine forms: what a call's values make of the next call's.
+
+    planes: (2, carried) int32; plane 0 the values this call started from, plane 1 those it computed. program:
+    (slots + carried, 8) int32, a `ROW` each. words: (slots,) int32, the next call's word image; state: (carried,)
+    int32, its carried values. Arithmetic wraps at 32 bits; an all-zero row gives 0.
+
+    Errors: ParamError where program has another number of rows.
+    """
+    carried: int
+    slots: int
+    rows: int
+    planes: BoundOperand
+    program: BoundOperand
+    words: BoundOperand
+    state: BoundOperand
+    @overload
+    def __new__(cls, *, carried: int, slots: int, rows: int = ...) -> Emit: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        planes: _Tensor,
+        program: _Tensor,
+        words: Handle | State = ...,
+        state: Handle | State = ...,
+        /,
+        *,
+        carried: int = ...,
+        slots: int = ...,
+        rows: int = ...,
+    ) -> tuple[Handle, Handle]: ...
+
+class GEMM(Operator):
+    """C = A @ B.
+
+    A: (M, K), the activations. B: (K, N), or (N, K) with `b_col_maj`, the weights; block-quantised only as (N, K).
+    C: (M, N), or (N, M) with `c_col_maj`. A, B and C have dtypes of their own (`T`, `W`, `O`; by default all as A).
+    `activations` names the arithmetic of a block product (see `iron_ops_aie.activations`). Per call, `valid` bounds the
+    rows M and `valid_k` the depth K. Reserved: B of `num_matrices` matrices, picked per row by `ids` (experts).
+
+    Errors: ParamError for block weights without b_col_maj, floats that meet integers, arithmetic that does not exist for
+    B's format; FormatError where K is not whole blocks.
+    """
+    M: int
+    K: int
+    N: int
+    b_col_maj: bool
+    c_col_maj: bool
+    num_matrices: int
+    activations: str
+    experts: bool
+    T: Any
+    W: Any
+    O: Any
+    A: BoundOperand
+    B: BoundOperand
+    ids: BoundOperand
+    C: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        M: int,
+        K: int,
+        N: int,
+        b_col_maj: bool = ...,
+        c_col_maj: bool = ...,
+        num_matrices: int = ...,
+        activations: str = ...,
+        experts: bool = ...,
+        T: Any = ...,
+        W: Any = ...,
+        O: Any = ...,
+    ) -> GEMM: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        A: _Tensor,
+        B: _Tensor,
+        C: Handle | State = ...,
+        /,
+        *,
+        ids: _Tensor | None = ...,
+        valid: _PerCall = ...,
+        valid_k: _PerCall = ...,
+        M: int = ...,
+        K: int = ...,
+        N: int = ...,
+        b_col_maj: bool = ...,
+        c_col_maj: bool = ...,
+        num_matrices: int = ...,
+        activations: str = ...,
+        experts: bool = ...,
+        T: Any = ...,
+        W: Any = ...,
+        O: Any = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class GEMV(Operator):
+    """C[b] = A[b // repeat] @ B[b].
+
+    A: ([num_matrices,] M, K), dense or block-quantised; B: ([num_batches,] K); C: ([num_batches,] M). A single batch or
+    matrix has no such dimension. `repeat` batches share a matrix (a group's keys serve several query heads). A, B and C
+    have dtypes of their own (`W`, `T`, `O`; by default all as B). `activations` names the arithmetic of a block product
+    (see `iron_ops_aie.activations`). `valid` bounds M per call. Reserved: `ids`, matrices picked per batch by indices the
+    graph computed (experts).
+
+    Errors: ParamError where num_matrices * repeat is not num_batches, floats meet integers, or the arithmetic does not
+    exist for A's format; FormatError where K is not whole blocks.
+    """
+    M: int
+    K: int
+    num_batches: int
+    repeat: int
+    num_matrices: int
+    activations: str
+    experts: bool
+    T: Any
+    W: Any
+    O: Any
+    A: BoundOperand
+    B: BoundOperand
+    ids: BoundOperand
+    C: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        M: int,
+        K: int,
+        num_batches: int = ...,
+        repeat: int = ...,
+        num_matrices: int = ...,
+        activations: str = ...,
+        experts: bool = ...,
+        T: Any = ...,
+        W: Any = ...,
+        O: Any = ...,
+    ) -> GEMV: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        A: _Tensor,
+        B: _Tensor,
+        C: Handle | State = ...,
+        /,
+        *,
+        ids: _Tensor | None = ...,
+        valid: _PerCall = ...,
+        M: int = ...,
+        K: int = ...,
+        num_batches: int = ...,
+        repeat: int = ...,
+        num_matrices: int = ...,
+        activations: str = ...,
+        experts: bool = ...,
+        T: Any = ...,
+        W: Any = ...,
+        O: Any = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class MHA(Operator):
+    """O[h] = softmax(scale * Q[h] K[h // g]^T + mask) V[h // g], g = num_heads / num_KV_heads.
+
+    Q, O: (num_heads, seq_len, d), or (seq_len, num_heads, d) with `heads_interleaved`. K, V: (num_KV_heads, kv_len, d),
+    or (kv_len, num_KV_heads, d) with `kv_interleaved`. The queries are the last rows of the keys: query r of n stands at
+    position m - n + r of m keys. `causal` keeps keys at or before it; `window` w keeps |key - query| <= w. Per call,
+    `valid` bounds the queries and `kv_valid` the keys. A row that sees no key is zero.
+
+    K and V may be stored in another dtype (`C`) than the activations (`T`).
+
+    Errors: ParamError for heads that do not divide, more queries than keys under a mask, a window below 1, a negative
+    scale, integers.
+    """
+    num_heads: int
+    num_KV_heads: int
+    seq_len: int
+    kv_len: int
+    d: int
+    heads_interleaved: bool
+    kv_interleaved: bool
+    causal: bool
+    window: Any
+    scale: float
+    T: Any
+    C: Any
+    Q: BoundOperand
+    K: BoundOperand
+    V: BoundOperand
+    O: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        num_heads: int,
+        seq_len: int,
+        num_KV_heads: int = ...,
+        kv_len: int = ...,
+        d: int = ...,
+        heads_interleaved: bool = ...,
+        kv_interleaved: bool = ...,
+        causal: bool = ...,
+        window: Any = ...,
+        scale: float = ...,
+        T: Any = ...,
+        C: Any = ...,
+    ) -> MHA: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        Q: _Tensor,
+        K: _Tensor,
+        V: _Tensor,
+        O: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        kv_valid: _PerCall = ...,
+        num_heads: int = ...,
+        num_KV_heads: int = ...,
+        seq_len: int = ...,
+        kv_len: int = ...,
+        d: int = ...,
+        heads_interleaved: bool = ...,
+        kv_interleaved: bool = ...,
+        causal: bool = ...,
+        window: Any = ...,
+        scale: float = ...,
+        T: Any = ...,
+        C: Any = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class RMSNorm(Rowwise):
+    """y = x / sqrt(mean(x^2) + epsilon), row by row; with `weight`, the row rounded to x's dtype, times the weight.
+
+    x, y: (rows, cols). weight: (cols,), of its own dtype. epsilon is in the units of x squared; with epsilon 0 a row of
+    zeros has no norm (NaN). `valid` bounds the rows.
+
+    Errors: ParamError for a negative epsilon or integers.
+    """
+    epsilon: float
+    weighted: bool
+    W: Any
+    weight: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        cols: int,
+        T: Any = ...,
+        epsilon: float = ...,
+        weighted: bool = ...,
+        W: Any = ...,
+    ) -> RMSNorm: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        weight: _Tensor | None = ...,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        cols: int = ...,
+        T: Any = ...,
+        epsilon: float = ...,
+        weighted: bool = ...,
+        W: Any = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class Repeat(Operator):
+    """y = x with each row `repeat` times in a row, as np.repeat(x, repeat, axis=0).
+
+    x: (rows, cols). y: (rows * repeat, cols). `valid` bounds the rows of x; y then has `repeat` times as many.
+
+    Errors: ParamError for a repeat below 1, or an output given that has another number of rows.
+    """
+    rows: int
+    cols: int
+    repeat: int
+    out_rows: int
+    T: Any
+    x: BoundOperand
+    y: BoundOperand
+    @overload
+    def __new__(cls, *, rows: int, cols: int, repeat: int = ..., out_rows: int = ..., T: Any = ...) -> Repeat: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        cols: int = ...,
+        repeat: int = ...,
+        out_rows: int = ...,
+        T: Any = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class RoPE(Operator):
+    """Each pair of a row's numbers rotated by an angle: y1 = x1 c - x2 s, y2 = x1 s + x2 c.
+
+    x, y: (rows, cols). angles: (angle_rows, cols), cosine and sine interleaved (c0, s0, c1, s1, ...); an angle row serves
+    rows / angle_rows consecutive rows of x (the heads of one position). `method_type` 0 pairs number i with i + cols/2
+    (the halves), 1 pairs neighbours 2i and 2i + 1. The table may have a dtype of its own (`A`). `valid` bounds rows and
+    `angles_valid` angle_rows.
+
+    Errors: ParamError for odd cols, rows that are not whole angle rows, an unknown method_type, integers.
+    """
+    rows: int
+    cols: int
+    angle_rows: int
+    rows_per_angle: int
+    method_type: int
+    T: Any
+    A: Any
+    x: BoundOperand
+    angles: BoundOperand
+    y: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        cols: int,
+        angle_rows: int = ...,
+        rows_per_angle: int = ...,
+        method_type: int = ...,
+        T: Any = ...,
+        A: Any = ...,
+    ) -> RoPE: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        angles: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        angles_valid: _PerCall = ...,
+        rows: int = ...,
+        cols: int = ...,
+        angle_rows: int = ...,
+        rows_per_angle: int = ...,
+        method_type: int = ...,
+        T: Any = ...,
+        A: Any = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class RowwiseAdd(Rowwise):
+    """y[r] = x[r] + vector: a projection's bias. x, y: (rows, cols); vector: (cols,)."""
+    vector: BoundOperand
+    @overload
+    def __new__(cls, *, rows: int, cols: int, T: Any = ...) -> RowwiseAdd: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        vector: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        cols: int = ...,
+        T: Any = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class Sample(Operator):
+    """Draw a token from `logits` as row `row` of `draws` says; note it at `tokens[at]`.
+
+    logits: (vocab,). draws: (steps, 4) int32, see `draw_words`; an all-zero row is greedy. tokens: (steps,) int32, a record
+    written at one place. token: (1,) int32. `row` is an element offset into draws (4 times the step), `at` the step.
+
+    Greedy takes the largest logit, the lowest id among equals. Otherwise the candidates are the top-k logits (1 <= k <=
+    k_max, ties by lowest id), ordered from the largest; their probabilities are exp((l - max) / temperature) in float64,
+    and the token is the first whose cumulative sum exceeds uniform / 2^53 of the total.
+
+    Errors: ParamError for draws that are not whole rows, a k_max below 1, integer logits.
+    """
+    vocab: int
+    steps: int
+    words: int
+    k_max: int
+    T: Any
+    logits: BoundOperand
+    draws: BoundOperand
+    tokens: BoundOperand
+    token: BoundOperand
+    @overload
+    def __new__(cls, *, vocab: int, steps: int = ..., words: int = ..., k_max: int = ..., T: Any = ...) -> Sample: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        logits: _Tensor,
+        draws: _Tensor,
+        tokens: _Tensor,
+        token: Handle | State = ...,
+        /,
+        *,
+        row: _PerCall = ...,
+        at: _PerCall = ...,
+        vocab: int = ...,
+        steps: int = ...,
+        words: int = ...,
+        k_max: int = ...,
+        T: Any = ...,
+    ) -> tuple[Handle, Handle]: ...
+
+class SiLU(UnaryElementwise):
+    """y = x / (1 + exp(-x)). Shapes as in `UnaryElementwise`. Errors: ParamError for integers."""
+    @overload
+    def __new__(cls, *, size: int, T: Any = ...) -> SiLU: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        size: int = ...,
+        T: Any = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class Softmax(Rowwise):
+    """y = exp(x - max) / sum, over the first `vector_size` numbers of a row; the rest of the row is zero.
+
+    x, y: (rows, cols). Per call, `valid` bounds the rows and `valid_cols` the numbers of a row that count:
+    `Softmax(x, valid_cols=n)`. y keeps its cols, so what reads it needs no bound.
+
+    Errors: ParamError for a vector_size that is not 1 to cols, or integers.
+    """
+    vector_size: int
+    @overload
+    def __new__(cls, *, rows: int, cols: int, T: Any = ..., vector_size: int = ...) -> Softmax: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        valid_cols: _PerCall = ...,
+        rows: int = ...,
+        cols: int = ...,
+        T: Any = ...,
+        vector_size: int = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class Transpose(Operator):
+    """y = x^T, or of each of `num_batches` matrices.
+
+    x: ([num_batches,] M, N). y: ([num_batches,] N, M).
+    """
+    M: int
+    N: int
+    num_batches: int
+    T: Any
+    x: BoundOperand
+    y: BoundOperand
+    @overload
+    def __new__(cls, *, M: int, N: int, num_batches: int = ..., T: Any = ...) -> Transpose: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        M: int = ...,
+        N: int = ...,
+        num_batches: int = ...,
+        T: Any = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
