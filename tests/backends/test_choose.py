@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from iron_core.backends import choose
 from iron_core.backends.null import NullBackend
 from iron_core.backends.protocol import Available, Backend, Unavailable

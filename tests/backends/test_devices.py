@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from iron_core.devices import DEVICES, device
 from iron_core.errors import UnknownName
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from iron_core.errors import PluginError, Unresolvable
-from iron_core.lowering import lowering_for, lowering_name
 
 from iron_core import Auto, Lowering, No, Operator, Param, Yes
+from iron_core.errors import PluginError, Unresolvable
+from iron_core.lowering import lowering_for, lowering_name
 
 
 class Square(Operator):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from iron_core.errors import UnsupportedError
 from iron_core.image.arena import ALIGNMENT, BANK_BYTES, align, place
 from iron_core.image.liveness import Lifetime, lifetimes

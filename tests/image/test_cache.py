@@ -11,6 +11,7 @@ import time
 import warnings
 
 import pytest
+
 from iron_core.errors import CacheError
 from iron_core.image.cache import Cache, CacheWarning, digest, home, sources_digest
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from iron_core.errors import BoundsError, CallError, DeclarationError, ShapeError, UnknownName, UnsupportedError
-from iron_core.image.cache import Cache
 
 import iron_core as iron
+from iron_core.errors import BoundsError, CallError, DeclarationError, ShapeError, UnknownName, UnsupportedError
+from iron_core.image.cache import Cache
 from iron_ops_aie import GEMM, Copy, ElementwiseAdd, SiLU
 
 F32 = np.float32

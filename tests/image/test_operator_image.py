@@ -5,11 +5,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from iron_core.declare.rounding import round_to
-from iron_core.errors import BoundsError, CallError, ShapeError
 
 import iron_ops_aie as ops
 from iron_core import OperatorImage, Pattern
+from iron_core.declare.rounding import round_to
+from iron_core.errors import BoundsError, CallError, ShapeError
 
 F32 = np.float32
 

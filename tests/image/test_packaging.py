@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from iron_core.errors import CallError, UnknownName, UnsupportedError
 from iron_core.image.packaging import ELF, XCLBIN, decide, each_step
 from iron_core.image.plan import PerCallValue

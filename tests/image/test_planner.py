@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import iron_core as iron
 from iron_core.errors import TraceError
 from iron_core.image.arena import ALIGNMENT
 from iron_core.image.plan import BufferRef
 from iron_core.image.planner import plan_graphs
-
-import iron_core as iron
 from iron_ops_aie import GEMM, Copy, ElementwiseAdd, SiLU
 
 F32 = np.float32
