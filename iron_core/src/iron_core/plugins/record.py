@@ -54,7 +54,7 @@ class Record:
         if self._loaded is _UNSET:
             try:
                 self._loaded = self.entry.load()
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # a module that exits must not take the process along
                 if debug:
                     raise
                 where = self.value.partition(":")[0]

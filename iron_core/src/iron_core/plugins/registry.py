@@ -20,6 +20,8 @@ from iron_core.plugins.record import LEVELS, Record
 _GROUP = re.compile(r"iron\.([a-z]+)\.v(\d+)\Z")
 #: Distributions of this project; an allow-list never hides them.
 OWN = frozenset({"iron-core", "iron-ops-aie", "iron-ops-flm", "iron-host", "iron-sim", "iron-npu", "iron-lm", "iron-llama", "iron-tuner"})
+#: Groups with a `list` command of their own.
+LISTED = ("models", "operators", "backends")
 
 
 def _normal(name: str) -> str:
@@ -133,20 +135,22 @@ class Registry:
             return found
         short = _short(group)
         known = self.names(short)
-        near = difflib.get_close_matches(name, known, 1) or [k for k in known if k.lower() == name.lower()]
-        hint = f" Did you mean `{near[0]}`?" if near else ""
+        lower = {k.lower(): k for k in known}
+        near = difflib.get_close_matches(name.lower(), lower, 1)
+        hint = f" Did you mean `{lower[near[0]]}`?" if near else ""
         packs = {o.distribution for (g, _), owners in self._by_name.items() if g == short for o in owners}
         listing = ", ".join(known) if len(known) <= 8 else f"{len(known)} from {len(packs)} distributions"
         failed = {r.owner: r.detail for r in self.records if r.status == "failed"}
         broken = "".join(f" {owner} failed to load and may be its owner: {why}." for owner, why in failed.items())
-        raise UnknownName(f"no {_kind(short)} `{name}`.{hint} Known: {listing or 'none'}; `iron {short} list`.{broken}")
+        command = f"iron {short} list" if short in LISTED else f"iron plugins list --group {short}"
+        raise UnknownName(f"no {_kind(short)} `{name}`.{hint} Known: {listing or 'none'}; `{command}`.{broken}")
 
     def select(self, group: str | None = None, load: bool = False) -> list[Record]:
         """Records, of one group or all; with `load`, after trying to load each."""
         chosen = [r for r in self.records if group is None or r.group == _short(group)]
         if load:
             for record in chosen:
-                record.load()
+                record.load(debug=self.debug)
         return chosen
 
 

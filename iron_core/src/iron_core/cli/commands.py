@@ -1,0 +1,196 @@
+"""The tree of `iron` commands. Everything behind a command is imported when it runs."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import click
+
+from iron_core.errors import PluginError, UnknownName
+
+_LATE = dict(ignore_unknown_options=True, allow_interspersed_args=False)
+_json = click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
+_load = click.option("--load", is_flag=True, help="Import each and say what it is, or how it failed.")
+_verbose = click.option("--verbose", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+
+
+class Commands(click.Group):
+    """Iron's own commands, then those of `iron.commands.v1`; one that cannot be loaded fails only when called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        from iron_core.plugins.registry import registry
+
+        return [*self.commands, *(n for n in registry().names("commands") if n not in self.commands)]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        own = self.commands.get(name)
+        if own is not None:
+            return own
+        from iron_core.plugins.registry import registry
+
+        bare = name.rpartition(":")[2]
+        owners = [r for r in registry().select("commands") if r.name == bare]
+        return _foreign(name, " and ".join(r.owner for r in owners)) if owners else None
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            known = self.list_commands(ctx)
+            near = difflib.get_close_matches(args[0], known, 1)
+            hint = f" Did you mean `{near[0]}`?" if near else ""
+            raise UnknownName(f"no command `{args[0]}`.{hint} Commands: {', '.join(known)}.")
+        return super().resolve_command(ctx, args)
+
+
+def _foreign(name: str, owner: str) -> click.Command:
+    """A third party's command: a function from the rest of the line to an exit status."""
+
+    def call(argv: tuple[str, ...]) -> int:
+        from iron_core.plugins.registry import registry
+
+        return int(registry().load("commands", name)(list(argv)) or 0)
+
+    rest = click.Argument(["argv"], nargs=-1, type=click.UNPROCESSED)
+    return click.Command(
+        name, params=[rest], callback=call, context_settings=_LATE, add_help_option=False, short_help=f"From {owner}."
+    )
+
+
+def _group(parent: click.Group, name: str, text: str) -> Any:
+    """A group of commands that says what it has when called with none."""
+
+    @parent.group(name, help=text, invoke_without_command=True)
+    @click.pass_context
+    def group(ctx: click.Context) -> None:
+        if ctx.invoked_subcommand is None:
+            click.echo(ctx.get_help())
+
+    return group
+
+
+@click.group(cls=Commands, invoke_without_command=True)
+@click.version_option(package_name="iron-core", prog_name="iron")
+@_verbose
+@click.pass_context
+def iron(ctx: click.Context) -> None:
+    """Operators, graphs and models on the CPU of this machine, a simulated NPU or a real one."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@iron.command(context_settings=_LATE)
+@click.argument("model", required=False)
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def run(ctx: click.Context, model: str | None, argv: tuple[str, ...]) -> int:
+    """Run a model: `iron run MODEL ...`, the same as `iron-run MODEL ...`.
+
+    The rest of the line is the model's own: `iron-run MODEL --help`. `iron models list` names the models.
+    """
+    from iron_core.plugins.registry import registry
+
+    if model is None:
+        names = registry().names("models")
+        click.echo(ctx.get_help())
+        click.echo(f"\nModels: {', '.join(names) or 'none is installed'}.")
+        return 0
+    entry = registry().load("models", model)
+    if not callable(getattr(entry, "main", None)):
+        raise PluginError(f"model `{model}`: its entry point names {entry!r}, which has no main(argv).")
+    return int(entry.main(list(argv)) or 0)
+
+
+models = _group(iron, "models", "What `iron-run` can run.")
+operators = _group(iron, "operators", "The operators that are installed.")
+backends = _group(iron, "backends", "Who can execute a graph.")
+plugins = _group(iron, "plugins", "Everything that other distributions add.")
+
+
+@models.command("list")
+@_load
+@_json
+@_verbose
+def models_list(load: bool, as_json: bool) -> None:
+    """Models by name."""
+    from iron_core.cli import listing
+
+    listing.named("models", load=load, as_json=as_json)
+
+
+@operators.command("list")
+@_load
+@_json
+@_verbose
+def operators_list(load: bool, as_json: bool) -> None:
+    """Operators by name."""
+    from iron_core.cli import listing
+
+    listing.named("operators", load=load, as_json=as_json)
+
+
+@operators.command("show")
+@click.argument("name")
+@_json
+@_verbose
+def operators_show(name: str, as_json: bool) -> None:
+    """What an operator computes: its fields, operands and who has a kernel for it.
+
+    NAME is an operator's, DISTRIBUTION:NAME, or FILE.py:CLASS.
+    """
+    from iron_core.cli import operators as at_work
+
+    at_work.show(name, as_json=as_json)
+
+
+@operators.command("run")
+@click.argument("name")
+@click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
+@click.option("--backend", metavar="A,B", help="Backends to compare. Default: reference, and the one chosen for graphs.")
+@click.option("--dev", metavar="NAME", help="The device, for the backends that take it.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the inputs' draw.")
+@_json
+@_verbose
+def operators_run(
+    name: str, fields: tuple[str, ...], backend: str | None, dev: str | None, seed: int, as_json: bool
+) -> int:
+    """Run one operator on drawn inputs and compare each backend with its numpy reference.
+
+    NAME is an operator's, DISTRIBUTION:NAME, or FILE.py:CLASS. Without fields its first test case runs. Exit status 1
+    if a backend is further off than the operator's contract allows.
+    """
+    from iron_core.cli import operators as at_work
+
+    chosen = [b.strip() for b in backend.split(",") if b.strip()] if backend else None
+    return at_work.run(name, fields, backends=chosen, dev=dev, seed=seed, as_json=as_json)
+
+
+@backends.command("list")
+@_json
+@_verbose
+def backends_list(as_json: bool) -> None:
+    """Backends, and whether each can run here (by its own probe)."""
+    from iron_core.cli import listing
+
+    listing.backends(as_json=as_json)
+
+
+@plugins.command("list")
+@click.option("--group", metavar="GROUP", help="Only this group: operators, backends, models...")
+@_load
+@_json
+@_verbose
+def plugins_list(group: str | None, load: bool, as_json: bool) -> None:
+    """Every entry point, whose it is, and its state. Imports nothing without --load."""
+    from iron_core.cli import listing
+
+    listing.plugins(group=group, load=load, as_json=as_json)
+
+
+@iron.command()
+@_json
+@_verbose
+def doctor(as_json: bool) -> None:
+    """What is installed, what can run here, and what is wrong."""
+    from iron_core.cli.doctor import doctor as examine
+
+    examine(as_json=as_json)

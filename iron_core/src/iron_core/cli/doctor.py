@@ -1,0 +1,96 @@
+"""`iron doctor`: everything worth knowing when something does not work."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click
+
+from iron_core.cli.listing import probed, says
+from iron_core.cli.table import print_json, print_table
+from iron_core.devices import DEVICES
+from iron_core.image.cache import home
+from iron_core.plugins.registry import registry
+
+#: Environment variables that change what iron does.
+VARIABLES = re.compile(r"IRON_\w+|NPU_CACHE_HOME|CXX")
+
+
+def doctor(*, as_json: bool) -> None:
+    """Print, or print as JSON, what `examine()` finds."""
+    facts = examine()
+    if as_json:
+        print_json(facts)
+        return
+    click.echo(f"iron {facts['iron']['version']} at {facts['iron']['path']}")
+    click.echo(f"Python {facts['python']} at {sys.executable}, {facts['platform']}")
+    click.echo(f"cache {facts['cache']['path']} ({facts['cache']['state']})")
+    for name, value in facts["environment"].items():
+        click.echo(f"{name}={value}")
+    click.echo()
+    print_table(("distribution", "version"), list(facts["distributions"].items()))
+    click.echo()
+    rows = [(f["name"], "available" if f["available"] else "unavailable", says(f)) for f in facts["backends"]]
+    print_table(("backend", "state", ""), rows)
+    click.echo()
+    click.echo(f"devices: {', '.join(facts['devices'])}")
+    click.echo(f"plugins: {facts['plugins']} known; `iron plugins list` shows them")
+    click.echo()
+    for problem in facts["problems"]:
+        click.echo(f"problem: {problem}")
+    if not facts["problems"]:
+        click.echo("no problems found")
+
+
+def examine() -> dict[str, Any]:
+    """Versions, folders, probes and every plugin that cannot be used. Loads each plugin; never raises for one."""
+    import iron_core
+
+    records = registry().select(load=True)
+    backends = probed()
+    cache = _cache()
+    problems = [f"{r.group} {r.name} ({r.owner}) is {r.status}: {r.detail}" for r in records if r.detail and r.status != "denied"]
+    if cache["state"] != "writable":
+        problems.append(f"the cache folder {cache['path']} is {cache['state']}. Set NPU_CACHE_HOME to a folder you can write to.")
+    if not any(f["available"] for f in backends if f["name"] not in ("reference", "null")):
+        problems.append("no backend but `reference` can run here: see the backends above.")
+    return {
+        "iron": {"version": iron_core.__version__, "path": str(Path(iron_core.__file__).parent)},
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cache": cache,
+        "environment": {k: v for k, v in sorted(os.environ.items()) if VARIABLES.fullmatch(k)},
+        "distributions": _distributions(),
+        "backends": backends,
+        "devices": [*DEVICES, *registry().names("devices")],
+        "plugins": len(records),
+        "problems": problems,
+    }
+
+
+def _distributions() -> dict[str, str]:
+    """Everything that registers a plugin, and the libraries iron_core stands on."""
+    found = {r.distribution: r.version for r in registry().records}
+    for name in ("numpy", "ml_dtypes", "attrs", "pluggy", "click", "rich"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _cache() -> dict[str, str]:
+    """The cache folder and whether an entry could be written. Nothing is made."""
+    folder = home()
+    place = folder
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    usable = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+    why = "writable" if usable else f"not writable ({place} is {'a folder without write permission' if place.is_dir() else 'no folder'})"
+    return {"path": str(folder), "state": why}

@@ -1,0 +1,88 @@
+"""What `iron models|operators|backends|plugins list` say."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from iron_core.backends import choose
+from iron_core.backends.protocol import Available
+from iron_core.cli.table import print_json, print_table
+from iron_core.plugins.record import Record
+from iron_core.plugins.registry import registry
+
+
+def status(record: Record) -> str:
+    """A record's status, with its reason where there is one."""
+    return f"{record.status}: {record.detail}" if record.detail else record.status
+
+
+def plugins(*, group: str | None, load: bool, as_json: bool) -> None:
+    """Every entry point; nothing is imported unless `load`."""
+    records = registry().select(group, load=load)
+    if as_json:
+        print_json([record.as_dict() for record in records])
+        return
+    rows = [(r.group, r.name, r.owner, f"v{r.level}", status(r)) for r in records]
+    print_table(("group", "name", "distribution", "api", "status"), rows)
+
+
+def named(group: str, *, load: bool, as_json: bool) -> None:
+    """The names of one group; with `load`, what each is in one line."""
+    records = registry().select(group, load=load)
+    if as_json:
+        print_json([r.as_dict() | ({"summary": summary(r.object)} if r.status == "ok" else {}) for r in records])
+        return
+    if load:
+        rows = [(r.name, r.owner, summary(r.object) if r.status == "ok" else status(r)) for r in records]
+        print_table(("name", "distribution", "summary"), rows)
+        return
+    rows = [(r.name, r.owner, "" if r.status in ("ok", "not loaded") else status(r)) for r in records]
+    print_table(("name", "distribution", ""), rows)
+
+
+def summary(thing: Any) -> str:
+    """`summary` of a plugin's object, else the first line of its docstring."""
+    said = getattr(thing, "summary", None)
+    text = said if isinstance(said, str) else inspect.getdoc(thing) or ""
+    return text.strip().partition("\n")[0]
+
+
+def probed() -> list[dict[str, Any]]:
+    """Every backend with what its probe says. One that fails to load or to probe is an entry like any other."""
+    found = []
+    for name in choose.names():
+        facts: dict[str, Any] = {"name": name, "available": False, "summary": "", "reason": "", "fix": "", "devices": []}
+        try:
+            backend = choose.get(name)
+            state = backend.probe()
+            facts["devices"] = list(backend.devices())
+        except Exception as error:
+            facts["reason"] = str(error) or type(error).__name__
+        else:
+            if isinstance(state, Available) or not hasattr(state, "reason"):
+                facts.update(available=True, summary=state.summary)
+            else:
+                facts.update(reason=state.reason.rstrip("."), fix=state.fix)
+        found.append(facts)
+    return found
+
+
+def backends(*, as_json: bool) -> None:
+    """Every backend, by its own probe."""
+    found = probed()
+    if as_json:
+        print_json(found)
+        return
+    print_table(("name", "state", ""), [(f["name"], _state(f), says(f)) for f in found])
+
+
+def _state(facts: dict[str, Any]) -> str:
+    return "available" if facts["available"] else "unavailable"
+
+
+def says(facts: dict[str, Any]) -> str:
+    """A probe's words: what is there, or why not and what to do."""
+    if facts["available"]:
+        return str(facts["summary"])
+    return f"{facts['reason']}. {facts['fix']}".replace("..", ".").strip()

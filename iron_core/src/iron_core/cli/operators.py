@@ -1,0 +1,285 @@
+"""`iron operators show` and `iron operators run`: one operator looked at, and tried on drawn inputs."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import statistics
+import time
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import click
+
+from iron_core.cli.progress import working
+from iron_core.cli.table import print_json, print_table
+from iron_core.errors import CallError, IronError, UnknownName, UnsupportedError, UsageError
+from iron_core.plugins.registry import registry
+
+#: Calls are timed for about this long, at least three of them.
+SECONDS = 0.3
+
+
+def find(name: str) -> Any:
+    """The operator class of `NAME`, `distribution:NAME` or `file.py:CLASS`."""
+    file, colon, member = name.rpartition(":")
+    found = _from_file(Path(file), member) if colon and file.endswith(".py") else registry().load("operators", name)
+    from iron_core.declare.operator import Operator
+
+    if not (isinstance(found, type) and issubclass(found, Operator)):
+        raise UsageError(f"{name} is {found!r}, no Operator class.")
+    return found
+
+
+def _from_file(path: Path, member: str) -> Any:
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file.")
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except IronError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{path} does not import: {type(error).__name__}: {error}.") from error
+    if not hasattr(module, member):
+        raise UnknownName(f"{path} defines no {member}.")
+    return getattr(module, member)
+
+
+# -- show ------------------------------------------------------------------------------------------
+
+
+def show(name: str, *, as_json: bool) -> None:
+    """Print an operator's declaration."""
+    cls = find(name)
+    facts = describe(cls)
+    if as_json:
+        print_json(facts)
+        return
+    click.echo(f"{facts['name']}  ({facts['module']})\n")
+    click.echo(inspect.getdoc(cls) or "")
+    for part in ("fields", "operands", "extents"):
+        if facts[part]:
+            click.echo()
+            headers = list(facts[part][0])
+            print_table((part, *headers[1:]), [[row[h] for h in headers] for row in facts[part]])
+    click.echo(f"\nper-call numbers: {', '.join(facts['numbers']) or 'none'}")
+    click.echo(f"lowerings: {', '.join(facts['lowerings']) or 'none; it runs by its reference'}")
+
+
+def describe(cls: Any) -> dict[str, Any]:
+    """A class's declaration as plain data."""
+    from iron_core.declare.field import Field
+    from iron_core.declare.formats import as_format
+
+    ending = f".{cls.__module__.partition('.')[0]}.{cls.__qualname__}"
+    lowered = (n.removesuffix(ending) for n in registry().names("lowerings") if n.endswith(ending))
+    return {
+        "name": cls.__name__,
+        "module": cls.__module__,
+        "doc": inspect.getdoc(cls) or "",
+        "fields": [{"name": n, "kind": f.kind, "default": _default(f)} for n, f in cls.fields.items()],
+        "operands": [
+            {
+                "name": n,
+                "role": o.role,
+                "dims": ", ".join(_dim(d) for d in o.dims),
+                "dtype": o.dtype.name if isinstance(o.dtype, Field) else as_format(o.dtype).name,
+                "when": o.when.name if o.when is not None else "",
+            }
+            for n, o in cls.operands.items()
+        ],
+        "extents": [{"name": n, "bounds": e.field} for n, e in cls.extents.items()],
+        "numbers": list(cls.scratchpads),
+        "lowerings": sorted(lowered),
+    }
+
+
+def _default(field: Any) -> str:
+    if field.required:
+        return "required"
+    if field.computed:
+        return "by rule"
+    return str(getattr(field.default, "__name__", None) or field.default)
+
+
+def _dim(dim: Any) -> str:
+    from iron_core.declare.operand import OptionalDim, Select
+
+    if isinstance(dim, OptionalDim):
+        return f"[{dim.field.name}]"
+    if isinstance(dim, Select):
+        first, second = (", ".join(_dim(d) for d in dims) for dims in (dim.when_true, dim.when_false))
+        return f"({first}) if {dim.flag.name} else ({second})"
+    return str(getattr(dim, "name", dim))
+
+
+# -- run -------------------------------------------------------------------------------------------
+
+
+def run(
+    name: str, fields: tuple[str, ...], *, backends: list[str] | None, dev: str | None, seed: int, as_json: bool
+) -> int:
+    """Compare backends on one operator; 1 if one is out of the contract's tolerance."""
+    import numpy as np
+
+    cls = find(name)
+    op = _built(cls, fields)
+    drawn = cls.test.draw(op, np.random.default_rng(seed))
+    inputs = tuple(drawn.get(o.name) for o in op.inputs)
+    exact = op.reference(*(None if a is None else a[...] for a in inputs), **_blank(op))
+    rows = []
+    for chosen in _choices(backends, dev):
+        with working(f"{op.label} on {chosen.backend.name}"):
+            rows.append(_row(op, chosen, inputs, exact))
+    if as_json:
+        print_json({"operator": cls.__name__, "fields": _shown(op), "seed": seed, "rows": rows})
+    else:
+        click.echo(f"{cls.__name__} {' '.join(f'{k}={v}' for k, v in _shown(op).items())}\n")
+        headers = ("backend", "device", "columns", "steps", "max |err|", "gate", "time", "")
+        print_table(headers, [_cells(row) for row in rows])
+        for row in rows:
+            if row["failure"]:
+                click.echo(f"\n{row['backend']}: {row['failure']}")
+    return 1 if any(row["failure"] for row in rows) else 0
+
+
+def _built(cls: Any, fields: tuple[str, ...]) -> Any:
+    """The operator of these fields; of its first test case if there are none."""
+    given = dict(_field(cls, text) for text in fields)
+    if not given:
+        case = next(iter(cls.test.cases(cls)), None)
+        given = dict(case.fields) if case is not None else {}
+    return cls(**given)
+
+
+def _field(cls: Any, text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"{text!r}: a field is NAME=VALUE. Fields of {cls.__name__}: {', '.join(cls.fields) or 'none'}.")
+    if name not in cls.fields:
+        raise CallError(f"{cls.__name__} has no field {name}. Its fields: {', '.join(cls.fields) or 'none'}.")
+    words = {"true": True, "false": False, "none": None}
+    if value.lower() in words:
+        return name, words[value.lower()]
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
+
+
+def _shown(op: Any) -> dict[str, str]:
+    """The fields that a reader would give: those not left at their default."""
+    shown = {}
+    for name, field in op.fields.items():
+        value = getattr(op, name)
+        if value is not None and (field.required or name in op._given or field.kind == "dtype"):
+            shown[name] = str(getattr(value, "name", value))
+    return shown
+
+
+def _blank(op: Any) -> dict[str, Any]:
+    """What an output that a call writes in part holds before it."""
+    import numpy as np
+
+    return {name: np.zeros(op.shape(name), op.format(name).dtype) for name in op.partial}
+
+
+def _choices(names: list[str] | None, dev: str | None) -> list[Any]:
+    from iron_core.backends.choose import choose, get
+    from iron_core.devices import device
+
+    if names is None:
+        chosen = choose().backend.name
+        names = list(dict.fromkeys(("reference", chosen)))
+    if dev is not None:
+        device(dev)
+        takes = [name for name in names if dev in get(name).devices()]
+        # A CPU backend beside one that takes the device is there to be compared with.
+        return [choose(name, dev if name in takes or not takes else None) for name in names]
+    return [choose(name) for name in names]
+
+
+def _row(op: Any, chosen: Any, inputs: tuple[Any, ...], exact: Any) -> dict[str, Any]:
+    from iron_core.declare.tolerance import DeviationError
+    from iron_core.image.operator_image import OperatorImage
+
+    image = OperatorImage(op, backend=chosen.backend, dev=chosen.dev)
+    answer = chosen.backend.supports(op, chosen.dev)
+    row: dict[str, Any] = {
+        "backend": chosen.backend.name,
+        "device": chosen.dev,
+        "columns": getattr(image.image, "columns", None),
+        "steps": 1,
+        "max_error": None,
+        "gate": "not run",
+        "seconds": None,
+        "how": getattr(answer, "how", ""),
+        "failure": "",
+    }
+    given = [a for a in inputs if a is not None]
+    try:
+        outputs = image(*given)
+    except UnsupportedError:
+        if chosen.backend.name != "null":
+            raise
+        return row
+    got = outputs if isinstance(outputs, tuple) else (outputs,)
+    want = exact if isinstance(exact, tuple) else (exact,)
+    row["max_error"] = max((_error(g, w) for g, w in zip(got, want, strict=True)), default=0.0)
+    tolerance = op.test.tolerance or op.tolerance()
+    try:
+        worst = op.check(got, want, *inputs)
+        if not worst.compared:
+            row["gate"], row["failure"] = "FAILED", "nothing was compared."
+        else:
+            row["gate"] = "exact" if tolerance.exact else f"ok, {worst.ratio:.2f} of its bound"
+    except DeviationError as error:
+        row["gate"], row["failure"] = "FAILED", str(error)
+    row["seconds"] = _seconds(image, given)
+    return row
+
+
+def _error(got: Any, want: Any) -> float:
+    """The largest absolute difference, in float64 (of packed bytes, for a block format)."""
+    import numpy as np
+
+    a, b = (np.asarray(getattr(t, "data", t) if hasattr(t, "dequantize") else t).astype(np.float64) for t in (got, want))
+    with np.errstate(all="ignore"):
+        error = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+    return float(error.max()) if error.size else 0.0
+
+
+def _seconds(image: Any, given: list[Any]) -> float:
+    """The median of repeated calls."""
+    taken: list[float] = []
+    while len(taken) < 3 or sum(taken) < SECONDS:
+        start = time.perf_counter()
+        image(*given)
+        taken.append(time.perf_counter() - start)
+        if len(taken) >= 3 and taken[-1] > SECONDS:
+            break
+    return statistics.median(taken)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    def dash(value: Any) -> str:
+        return "-" if value is None else str(value)
+
+    error = "-" if row["max_error"] is None else f"{row['max_error']:.3g}"
+    return [
+        row["backend"], row["device"], dash(row["columns"]), dash(row["steps"]), error, row["gate"],
+        _duration(row["seconds"]), row["how"],
+    ]  # fmt: skip
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
