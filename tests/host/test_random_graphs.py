@@ -37,12 +37,22 @@ BLOCKS = (Q4_0, Q4_1, Q8_0)
 
 @attrs.frozen
 class Tensor:
-    """What the drawing knows of a tensor of the graph: rows, columns, dtype, and whether `n` bounds its rows."""
+    """What the drawing knows of a tensor of the graph. `bound` times the per-call value `rows` bounds its rows; 0: none."""
 
     rows: int
     cols: int
     dtype: Any
-    bounded: bool = False
+    bound: int = 0
+
+    @property
+    def cut(self) -> Any:
+        """The index that bounds a tensor of this graph's rows as this one's are."""
+        return lambda g: slice(g.rows * self.bound) if self.bound else slice(None)
+
+
+def bound_of(rows: int) -> int:
+    """What to multiply `rows`, which is 0 to 2, by for a bound of at most this many rows."""
+    return rows // 2
 
 
 class Drawing:
@@ -107,11 +117,11 @@ class Drawing:
         self.add(self.tensors[i], lambda g, t: RowwiseAdd(t[i], g.weights[w]))
 
     def bound(self) -> None:
-        i = self.some(bounded=False)
+        i = self.some(bound=0)
         if i is None or self.tensors[i].rows < 2:
             return
-        made = attrs.evolve(self.tensors[i], bounded=True)
-        self.add(made, lambda g, t: SiLU(t[i][: g.n(self.tensors[i].rows)]))
+        made = attrs.evolve(self.tensors[i], bound=bound_of(self.tensors[i].rows))
+        self.add(made, lambda g, t: SiLU(t[i][made.cut(g)]))
 
     def gemm(self) -> None:
         i = self.number(0, len(self.tensors) - 1)
@@ -127,7 +137,7 @@ class Drawing:
         self.add(made, lambda g, t: GEMM(t[i], g.weights[w], b_col_maj=by_rows))
 
     def gemv(self) -> None:
-        i = self.some(bounded=False)
+        i = self.some(bound=0)
         if i is None:
             return
         x, m = self.tensors[i], self.pick(1, 7, 32)
@@ -141,7 +151,7 @@ class Drawing:
         )
 
     def view(self) -> None:
-        i = self.some(bounded=False)
+        i = self.some(bound=0)
         if i is None:
             return
         x = self.tensors[i]
@@ -156,41 +166,41 @@ class Drawing:
         self.add(Tensor(*((cols, rows) if turned else (rows, cols)), dtype), step)
 
     def transpose(self) -> None:
-        i = self.some(bounded=False)
+        i = self.some(bound=0)
         if i is not None:
             x = self.tensors[i]
             self.add(Tensor(x.cols, x.rows, x.dtype), lambda g, t: Transpose(t[i]))
 
     def repeat(self) -> None:
-        i = self.some(bounded=False)
-        if i is not None and self.tensors[i].rows < 16:
-            times = self.number(1, 3)
-            made = attrs.evolve(self.tensors[i], rows=self.tensors[i].rows * times)
-            self.add(made, lambda g, t: Repeat(t[i], repeat=times))
+        i = self.number(0, len(self.tensors) - 1)
+        x, times = self.tensors[i], self.number(1, 3)
+        if x.rows < 16:
+            self.add(attrs.evolve(x, rows=x.rows * times, bound=x.bound * times), lambda g, t: Repeat(t[i], repeat=times))
 
     def rope(self) -> None:
-        i = self.some(bounded=False)
-        if i is None or self.tensors[i].cols % 2:
-            return
+        i = self.number(0, len(self.tensors) - 1)
         x, method = self.tensors[i], self.number(0, 1)
-        every = self.pick(*[k for k in range(1, x.rows + 1) if x.rows % k == 0])
-        w = self.weight((x.rows // every, x.cols), self.pick(*FLOATS))
-        self.add(x, lambda g, t: RoPE(t[i], g.weights[w], method_type=method))
+        every = self.pick(*[k for k in range(1, x.rows + 1) if x.rows % k == 0 and x.bound % k == 0])
+        if x.cols % 2:
+            return
+        angles = Tensor(x.rows // every, x.cols, self.pick(*FLOATS), x.bound // every)
+        w = self.weight((angles.rows, angles.cols), angles.dtype)
+        self.add(x, lambda g, t: RoPE(t[i], g.weights[w][angles.cut(g)], method_type=method))
 
     def cache(self) -> None:
         """A row written at a per-call place of a state, then the state read: whole, at a place, or bounded."""
-        i = self.some(bounded=False)
+        i = self.some(bound=0)
         if i is None:
             return
         x, places, dtype = self.tensors[i], self.number(4, 9), self.pick(*FLOATS)
         s, row, how = self.state((places, x.cols), dtype), self.number(0, x.rows - 1), self.number(0, 2)
-        made = Tensor(1 if how == 1 else places, x.cols, dtype, how == 2)
+        made = Tensor(1 if how == 1 else places, x.cols, dtype, bound_of(places) if how == 2 else 0)
 
         def step(g: Any, t: Any) -> Any:
             cache = g.states[s]
             Copy(t[i][row], cache[g.at])
             if how == 2:
-                return Copy(cache[: g.n(places)])
+                return Copy(cache[made.cut(g)])
             return Copy(cache[g.at] if how == 1 else cache)
 
         self.add(made, step)
@@ -202,15 +212,19 @@ class Drawing:
         if self.pick(True, False) and self.table_rows in (0, rows):
             self.ids, self.table_rows = self.ids or self.number(1, 6), rows
             count = self.ids
+            bound = bound_of(count) if format not in BLOCKS else 0
         else:
+            bound = 0
             count = self.number(1, 8)
             ids = self.rng.integers(-rows, rows, count)
 
+        made = Tensor(count, cols, bfloat16 if format in BLOCKS else format, bound)
+
         def step(g: Any, t: Any) -> Any:
-            picked = Copy(g.weights[w][g.ids if ids is None else ids])
+            picked = Copy(g.weights[w][g.ids[made.cut(g)] if ids is None else ids])
             return (picked, Dequant(picked.reshape(count, cols), T=bfloat16)) if format in BLOCKS else picked
 
-        self.add(Tensor(count, cols, bfloat16 if format in BLOCKS else format), step)
+        self.add(made, step)
 
     def dequant(self) -> None:
         w = self.weight((self.number(1, 5), self.pick(32, 96)), self.pick(*BLOCKS))
@@ -219,22 +233,21 @@ class Drawing:
         self.add(Tensor(rows, cols, dtype), lambda g, t: Dequant(g.weights[w], T=dtype))
 
     def attention(self) -> None:
-        i = self.some(bounded=False)
-        if i is None:
-            return
+        i = self.number(0, len(self.tensors) - 1)
         x = self.tensors[i]
         j = self.some(**attrs.asdict(x))
         groups = [(h, k) for h in (1, 2, 4) for k in (1, 2, 4) if h % k == 0 and x.cols % h == 0]
         heads, kv = self.pick(*groups)
         d = x.cols // heads
-        keys, dtype = x.rows + self.number(0, 40), self.pick(*FLOATS)
-        k, v = self.weight((keys, kv, d), dtype), self.weight((keys, kv, d), dtype)
+        rows = x.rows + self.number(0, 40)
+        keys = Tensor(rows, kv * d, self.pick(*FLOATS), self.pick(0, bound_of(rows)))
+        k, v = (self.weight((rows, kv, d), keys.dtype) for _ in range(2))
         causal, window = self.pick(True, False), self.pick(None, 3)
 
         def step(g: Any, t: Any) -> Any:
             q = ElementwiseAdd(t[i], t[j])
             more = dict(heads_interleaved=True, kv_interleaved=True, causal=causal, window=window)
-            return q, MHA(q.reshape(x.rows, heads, d), g.weights[k], g.weights[v], **more)
+            return q, MHA(q.reshape(x.rows, heads, d), g.weights[k][keys.cut(g)], g.weights[v][keys.cut(g)], **more)
 
         self.add(x, step)
 
@@ -268,8 +281,7 @@ class Drawn(iron.Graph):
     def body(
         self, a: Any, b: Any = None, ids: Any = None, *, rows: iron.Scratchpad[np.int32], place: iron.Scratchpad[np.int32]
     ) -> Any:
-        self.__dict__["ids"], self.__dict__["at"] = ids, place
-        self.__dict__["n"] = lambda most: (rows * most).__floordiv__(2) if most % 2 == 0 else rows
+        self.__dict__.update(ids=ids, at=place, rows=rows)
         tensors, returned = [a, b][: len(self._drawing.inputs)], []
         for made, step in zip(self._drawing.tensors[len(tensors) :], self._drawing.plan, strict=True):
             results = step(self, tensors)

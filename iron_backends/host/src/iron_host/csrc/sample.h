@@ -15,7 +15,7 @@ template <class T> INLINE int64_t greedy(const T* x, int64_t n) {
   float top = max8(best);
   for (; i < n; i++) { float v = load(x + i); top = v > top ? v : top; }
   for (i = 0; i < n; i++)
-    if (load(x + i) == top) return i;
+    if (load(x + i) == top || (top == -INFINITY && load(x + i) != load(x + i))) return i;
   return 0;
 }
 
@@ -26,6 +26,7 @@ template <class T> INLINE int64_t drawn(const T* x, int64_t n, const int32_t* wo
   if (k > n) k = n;
   for (int64_t i = 0; i < n; i++) {  // the k largest, largest first, the lowest id first among equals
     double v = load(x + i);
+    if (v != v) v = -INFINITY;
     if (held == k && !(v > top[k - 1])) continue;
     int64_t at = held < k ? held++ : k - 1;
     while (at > 0 && v > top[at - 1]) { top[at] = top[at - 1]; ids[at] = ids[at - 1]; at--; }

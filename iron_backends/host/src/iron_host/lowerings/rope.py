@@ -25,12 +25,12 @@ class RoPE(HostLowering):
     def step(
         self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
     ) -> KernelCall | No:
-        per = op.rows // op.angle_rows
-        rows, angle_rows = bindings.get("valid"), bindings.get("angles_valid")
-        if angle_rows is not None or (rows is not None and op.angle_rows > 1):
-            whole = None if angle_rows is None else angle_rows.expression * per
-            if rows is None or getattr(whole, "key", None) != rows.expression.key:
-                return No(f"the bound of its rows is not {per} times that of its angle rows")
+        per = op.rows_per_angle
+        if "angles_valid" in bindings:
+            angle_rows = bindings["angles_valid"].expression * per
+            rows = bindings["valid"].expression if "valid" in bindings else op.rows
+            if getattr(angle_rows, "key", None) != getattr(rows, "key", None):
+                return No(f"the bound of its angle rows, times {per}, is not that of its rows")
         return KernelCall(
             unit("rows.h", "rope", cpp(op.T), cpp(op.A)),
             ("x", "angles", "y"),
