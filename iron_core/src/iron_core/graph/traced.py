@@ -25,8 +25,7 @@ def rebound(
         return None
     inner = math.prod(shape[axis + 1 :])
     leading = [at for at in range(len(dims)) if math.prod(dims[:at]) == 1]
-    same = [at for at in leading if dims[at] == shape[axis] and math.prod(dims[at + 1 :]) == inner]
-    for at in (*same, *reversed(leading)):
+    for at in leading:  # the coarsest rows that still are whole
         count = expression.times(inner).exactly(math.prod(dims[at + 1 :]))
         if count is not None:
             return {at: count}

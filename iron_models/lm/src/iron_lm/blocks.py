@@ -11,14 +11,14 @@ from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, ElementwiseMul, 
 
 
 def project(x: Any, weight: Any, activations: str = "exact", out: Any = None) -> Any:
-    """x (rows, K) times weight (N, K) transposed -> (rows, N): GEMV for one row, GEMM for more.
+    """x (rows, K) times weight (N, K) transposed -> (rows, N): GEMV for one row, GEMM for more (or for rows a call bounds).
 
     activations: the arithmetic where the weight is block-quantised. out: the dtype of the result (x's by default).
     """
     extra: dict[str, Any] = {} if out is None else {"O": out}
     if isinstance(format_of(weight) if not hasattr(weight, "format") else weight.format, BlockQuant):
         extra["activations"] = activations
-    if x.shape[0] == 1:
+    if x.shape[0] == 1 and not x.bounds:
         return GEMV(weight, x.reshape(x.shape[1]), **extra).reshape(1, -1)
     return GEMM(x, weight, b_col_maj=True, **extra)
 
