@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from iron_core.declare.formats import BlockQuant, PackedArray
 from iron_core.declare.rounding import widen
 from iron_core.errors import ParamError
-
 from iron_ops_aie.rules import is_integer
 
 ARITHMETIC = ("exact", "int8_block")
@@ -49,15 +49,15 @@ def _blocks(weights: PackedArray, depth: int) -> tuple[np.ndarray, np.ndarray, n
     group = weights.format.group
     ints, scales, minima = weights.format.fields(weights.data, weights.shape[-1])
     blocks = -(-depth // group)
-    ints = ints.reshape(len(ints), -1, group)[:, :blocks]
+    ints = ints.reshape(*scales.shape, group)[:, :blocks]
     return ints, scales[:, :blocks].astype(np.float64), None if minima is None else minima[:, :blocks].astype(np.float64)
 
 
 def block_integers(weights: PackedArray, x: Any) -> np.ndarray:
     """The integer product of every block: weights (M, K), activations (N, K) -> int64 (blocks, N, M)."""
     ints, _, _ = _blocks(weights, x.shape[-1])
-    q, _ = quantize_rows(x, weights.format.group)
-    acts = q.reshape(len(q), -1, weights.format.group).transpose(1, 0, 2).astype(np.int64)
+    q, d = quantize_rows(x, weights.format.group)
+    acts = q.reshape(*d.shape, weights.format.group).transpose(1, 0, 2).astype(np.int64)
     return np.matmul(acts, ints.transpose(1, 2, 0).astype(np.int64))
 
 
@@ -68,7 +68,7 @@ def block_product(weights: PackedArray, x: Any) -> np.ndarray:
     """
     ints, scales, minima = _blocks(weights, x.shape[-1])
     q, d = quantize_rows(x, weights.format.group)
-    acts = q.reshape(len(q), -1, weights.format.group).transpose(1, 0, 2).astype(np.float64)
+    acts = q.reshape(*d.shape, weights.format.group).transpose(1, 0, 2).astype(np.float64)
     # float64 holds these sums exactly (they stay far below 2^53) and has a fast product where int64 has none.
     products = np.matmul(acts, ints.transpose(1, 2, 0).astype(np.float64))
     right = d.astype(np.float64).T
@@ -89,12 +89,25 @@ def block_magnitude(weights: PackedArray, x: Any) -> np.ndarray:
     return acts @ parts.reshape(len(ints), acts.shape[-1]).T
 
 
+def _parts(weights: PackedArray) -> tuple[np.ndarray, np.ndarray | None]:
+    """scale * q and minimum of every number, float64."""
+    group = weights.format.group
+    ints, scales, minima = weights.format.fields(weights.data, weights.shape[-1])
+    scaled = ints * np.repeat(scales.astype(np.float64), group, -1)
+    return scaled, None if minima is None else np.repeat(minima.astype(np.float64), group, -1)
+
+
+def numbers(weights: Any) -> np.ndarray:
+    """Dense weights widened, or the numbers that blocks stand for, float64 and unrounded."""
+    if not isinstance(weights, PackedArray):
+        return widen(weights)
+    scaled, minima = _parts(weights)
+    return scaled if minima is None else scaled + minima
+
+
 def absolute(weights: Any) -> np.ndarray:
     """|weights| in float64; for a block format, the sum of the absolute values of scale * q and minimum."""
     if not isinstance(weights, PackedArray):
         return np.abs(widen(weights))
-    ints, scales, minima = weights.format.fields(weights.data, weights.shape[-1])
-    parts = np.abs(ints.reshape(*scales.shape, -1) * scales.astype(np.float64)[..., None])
-    if minima is not None:
-        parts = parts + np.abs(minima.astype(np.float64))[..., None]
-    return parts.reshape(ints.shape)
+    scaled, minima = _parts(weights)
+    return np.abs(scaled) if minima is None else np.abs(scaled) + np.abs(minima)

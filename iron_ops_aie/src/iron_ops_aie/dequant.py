@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from iron_core import DType, Extent, In, Operator, Out, Param, Q4_0, Q4_1, Q8_0, Tolerance, bfloat16
+
+from iron_core import Q4_0, Q4_1, Q8_0, DType, Extent, In, Operator, Out, Param, Tolerance, bfloat16
 from iron_core.declare.formats import BlockQuant
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
-
-from iron_ops_aie.activations import absolute
+from iron_ops_aie.activations import absolute, numbers
 from iron_ops_aie.rules import floats_only
 
 
@@ -39,11 +39,7 @@ class Dequant(Operator):
         self.F.row_bytes(self.cols)
 
     def reference(self, x: Any) -> Any:
-        ints, scales, minima = x.format.fields(x.data, self.cols)
-        values = ints.reshape(*scales.shape, -1) * scales.astype(np.float64)[..., None]
-        if minima is not None:
-            values = values + minima.astype(np.float64)[..., None]
-        return values.reshape(ints.shape)
+        return numbers(x)
 
     def magnitude(self, x: Any) -> Any:
         return absolute(x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from iron_core import BinaryElementwise
 from iron_core.declare.rounding import widen
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from iron_core import In, Operator, Out, Param, Tolerance
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError

@@ -5,12 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from iron_core import DType, Extent, In, Operator, OptionalDim, Out, Param, Q4_0, Q4_1, Q8_0, Select, Tolerance, bfloat16
+
+from iron_core import (
+    Q4_0,
+    Q4_1,
+    Q8_0,
+    DType,
+    Extent,
+    In,
+    Operator,
+    OptionalDim,
+    Out,
+    Param,
+    Select,
+    Tolerance,
+    bfloat16,
+)
 from iron_core.declare.formats import BlockQuant
 from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
-
 from iron_ops_aie import activations as arithmetic
 
 
@@ -80,7 +94,7 @@ class GEMM(Operator):
         if self.activations == "int8_block":
             product = arithmetic.block_product(B, A)
         else:
-            product = widen(A) @ self._right(widen(B))
+            product = widen(A) @ self._right(arithmetic.numbers(B))
         return product.T if self.c_col_maj else product
 
     def magnitude(self, A: Any, B: Any, ids: Any = None) -> Any:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from iron_core import DType, Extent, In, Operator, OptionalDim, Out, Param, Q4_0, Q4_1, Q8_0, Tolerance, bfloat16
+
+from iron_core import Q4_0, Q4_1, Q8_0, DType, Extent, In, Operator, OptionalDim, Out, Param, Tolerance, bfloat16
 from iron_core.declare.formats import BlockQuant
 from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
-
 from iron_ops_aie import activations as arithmetic
 
 
@@ -87,7 +87,7 @@ class GEMV(Operator):
         if self.activations == "int8_block":
             product = [arithmetic.block_product(m, x)[0] for m, x in self._pairs(A, B)]
         else:
-            product = [widen(m) @ widen(x)[0] for m, x in self._pairs(A, B)]
+            product = [arithmetic.numbers(m) @ widen(x)[0] for m, x in self._pairs(A, B)]
         return np.stack(product).reshape(self.shape("C"))
 
     def magnitude(self, A: Any, B: Any, ids: Any = None) -> Any:

@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 import numpy as np
+
 from iron_core import DType, Extent, In, Operator, Out, Param, Select, Tolerance, bfloat16
 from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
-
 from iron_ops_aie.rules import floats_only
 
 _INTERLEAVED: dict[str, Any] = dict(heads_interleaved=True, kv_interleaved=True)

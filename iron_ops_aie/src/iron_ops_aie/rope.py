@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from iron_core import DType, Extent, In, Operator, Out, Param, Tolerance, bfloat16
 from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError, ShapeError
-
 from iron_ops_aie.rules import floats_only
 
 

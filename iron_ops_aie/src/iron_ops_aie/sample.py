@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 import numpy as np
+
 from iron_core import DType, In, InOut, Operator, Out, Param, Scratchpad, Tolerance, bfloat16
 from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
-
 from iron_ops_aie.rules import floats_only
 
 #: int32 words of one draw: temperature (float32 bits), top-k, the uniform's low 32 bits, its high 21 bits.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from iron_core import Tolerance, UnaryElementwise
 from iron_core.declare.rounding import widen
-
 from iron_ops_aie.rules import floats_only
 
 

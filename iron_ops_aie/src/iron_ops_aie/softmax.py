@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from iron_core import Extent, Param, Rowwise, Tolerance
 from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Sweep, Testing
 from iron_core.errors import ParamError
-
 from iron_ops_aie.rules import floats_only
 
 

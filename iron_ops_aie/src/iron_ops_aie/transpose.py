@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from iron_core import DType, In, Operator, OptionalDim, Out, Param, Tolerance, bfloat16
 from iron_core.declare.testing import Case, Testing
 

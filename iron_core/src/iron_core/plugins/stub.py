@@ -73,7 +73,8 @@ def _type(cls: type[Operator], name: str) -> str:
 
 
 def _construction(cls: type[Operator]) -> list[str]:
-    required, optional = [], []
+    required: list[str] = []
+    optional: list[str] = []
     for name, field in cls.fields.items():
         if isinstance(field, AutoField) and field.derived:
             continue

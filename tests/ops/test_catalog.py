@@ -1,0 +1,173 @@
+"""What holds for every operator of the catalog: lazy names, the stub, documentation, its own test cases."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import iron_ops_aie
+from iron_core.declare.formats import BlockQuant, PackedArray
+from iron_core.declare.rounding import round_to
+from iron_core.declare.tolerance import DeviationError
+from iron_core.plugins.stub import stub
+
+NAMES = iron_ops_aie.__all__
+CASES = [
+    pytest.param(getattr(iron_ops_aie, name), case, id=f"{name}-{case.id}")
+    for name in NAMES
+    for case in getattr(iron_ops_aie, name).test.cases(getattr(iron_ops_aie, name))
+    if not case.bench
+]
+
+
+def _fresh(code: str) -> set[str]:
+    """The modules a fresh interpreter has loaded after running this."""
+    done = subprocess.run([sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_the_package_loads_no_operator_until_one_is_named():
+    """`dir()` shows every name; nothing is imported for it."""
+    loaded = _fresh("import iron_ops_aie\nassert dir(iron_ops_aie) == iron_ops_aie.__all__")
+    assert {m for m in loaded if m.startswith("iron_ops_aie")} == {"iron_ops_aie"}
+    assert "numpy" not in loaded
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_importing_one_operator_imports_no_other(name):
+    """In a fresh interpreter, only this operator's module, no graph and no backend."""
+    loaded = _fresh(f"from iron_ops_aie import {name}")
+    operators = {f"iron_ops_aie.{module}" for module in iron_ops_aie._HOME.values()}
+    assert loaded & operators == {f"iron_ops_aie.{iron_ops_aie._HOME[name]}"}
+    assert not {m for m in loaded if m.startswith(("iron_host", "iron_lm", "iron_core.backends", "iron_core.image"))}
+
+
+def test_an_unknown_name_lists_the_operators():
+    """As for any module, and it says what there is."""
+    with pytest.raises(AttributeError, match=r"no operator 'Gemv'; it has Copy, Dequant"):
+        iron_ops_aie.Gemv  # noqa: B018
+
+
+def test_every_name_is_an_entry_point():
+    """What the package offers is what its distribution announces, from the same modules."""
+    announced = {e.name: e.value for e in metadata.distribution("iron-ops-aie").entry_points if e.group == "iron.operators.v1"}
+    assert announced == {name: f"iron_ops_aie.{module}:{name}" for name, module in iron_ops_aie._HOME.items()}
+
+
+def test_the_stub_is_current():
+    """Type checkers see the operators as they are; `python -m iron_core.plugins.stub iron_ops_aie` makes it anew."""
+    assert Path(iron_ops_aie.__file__).with_suffix(".pyi").read_text() == stub("iron_ops_aie")
+
+
+def test_the_stub_has_both_ways_to_use_an_operator():
+    """By keyword it constructs; on tensors it gives a handle, or a tuple of them."""
+    text = stub("iron_ops_aie")
+    assert text.count("@overload") == 2 * len(NAMES)
+    assert "def __new__(cls, *, rows: int, cols: int, F: Any = ..., T: Any = ...) -> Dequant: ..." in text
+    assert ") -> tuple[Handle, Handle]: ..." in text.split("class Sample")[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_operator_is_documented(name):
+    """A docstring that speaks of every operand; test cases of which one can be timed, for those with arithmetic to time."""
+    cls = getattr(iron_ops_aie, name)
+    text = "".join(base.__doc__ or "" for base in cls.__mro__[:2])
+    for operand in cls.operands:
+        assert operand in text, f"{name} does not say what {operand} is"
+    assert list(cls.test.cases(cls))
+
+
+@pytest.mark.parametrize(("cls", "case"), CASES)
+def test_a_reference_keeps_the_contract(cls, case, draw):
+    """It gives every output in its declared shape, changes no input, and rounded once is within its own tolerance."""
+    op = cls(**case.fields)
+    inputs = draw(op)
+    before = [_bytes(a) for a in inputs]
+    kept = {name: np.zeros(op.shape(name), op.format(name).dtype) for name in op.partial}
+    result = op.reference(*inputs, **kept)
+    exact = result if isinstance(result, tuple) else (result,)
+    written = [o for o in op.outputs if o.present(op)]
+    assert len(exact) == len(written)
+    for operand, array in zip(written, exact, strict=True):
+        assert np.asarray(array).size == np.prod(op.shape(operand.name)), operand.name
+    assert [_bytes(a) for a in inputs] == before
+    rounded = tuple(round_to(e, op.format(o.name).dtype) for o, e in zip(written, exact, strict=True))
+    assert op.check(rounded, exact, *inputs).compared == sum(np.size(e) for e in exact)
+    assert op.ops() >= 0
+
+
+@pytest.mark.parametrize(("cls", "case"), CASES)
+def test_a_wrong_answer_is_out_of_tolerance(cls, case, draw):
+    """No contract is so wide that an answer whose largest number is off by a twentieth passes."""
+    op = cls(**case.fields)
+    inputs = draw(op)
+    kept = {name: np.zeros(op.shape(name), op.format(name).dtype) for name in op.partial}
+    result = op.reference(*inputs, **kept)
+    exact = tuple(np.array(e) for e in (result if isinstance(result, tuple) else (result,)))
+    wrong = tuple(e.astype(np.float64) for e in exact)
+    at = np.unravel_index(np.argmax(np.abs(wrong[0])), wrong[0].shape)
+    wrong[0][at] = wrong[0][at] * 0.95 if op.outputs[0].format(op).dtype.kind not in "iu" else wrong[0][at] + 1
+    written = [o for o in op.outputs if o.present(op)]
+    rounded = tuple(round_to(e, op.format(o.name).dtype) for o, e in zip(written, wrong, strict=True))
+    with pytest.raises(DeviationError):
+        op.check(rounded, exact, *inputs)
+
+
+@pytest.mark.parametrize(("cls", "case"), CASES)
+def test_two_spellings_of_one_operator_have_one_key(cls, case):
+    """Fields left to their rules and the same fields given are one contract."""
+    op = cls(**case.fields)
+    same = cls(**{name: getattr(op, name) for name in cls.fields})
+    assert op.contract_key == same.contract_key and op.label == same.label
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shapes_and_dtypes_say_everything_the_operands_can(name, draw):
+    """A call on a case's own operands needs only those fields that no shape shows."""
+    cls = getattr(iron_ops_aie, name)
+    for case in cls.test.cases(cls):
+        if case.bench or "src" in case.fields or "dst" in case.fields:
+            continue
+        op = cls(**case.fields)
+        shapes = {n: (op.shape(n), op.format(n)) for n in op.present}
+        hidden = {k: v for k, v in case.fields.items() if k not in _shown(op)}
+        assert cls(**cls.infer(shapes, hidden)).contract_key == op.contract_key
+
+
+def _shown(op):
+    """Fields that are a dimension or a dtype of some operand."""
+    names = {op.operands[n].dtype.name for n in op.present if hasattr(op.operands[n].dtype, "name")}
+    return names | {axis for n in op.present for axis in op.operands[n].axes(op) if isinstance(axis, str)}
+
+
+def _bytes(array):
+    if array is None:
+        return b""
+    return (array.data if isinstance(array, PackedArray) else array).tobytes()
+
+
+def test_a_block_format_is_refused_where_numbers_are_meant():
+    """Only movers of packed rows and products with them take block formats."""
+    takes = {
+        (name, field)
+        for name in NAMES
+        for field, declared in getattr(iron_ops_aie, name).fields.items()
+        if getattr(declared, "blocks", False)
+    }
+    assert takes == {("Copy", "X"), ("Copy", "Y"), ("Dequant", "F"), ("GEMM", "W"), ("GEMV", "W")}
+    assert all(isinstance(f, BlockQuant) for f in (iron_ops_aie.GEMV(M=1, K=32, W="q4_1").W,))
+
+
+@pytest.mark.parametrize("name", ["SiLU", "RMSNorm", "Softmax", "RoPE", "MHA", "Sample"])
+def test_integers_are_refused_where_they_mean_nothing(name):
+    """An operator of real numbers names the dtype and those that are legal."""
+    cls = getattr(iron_ops_aie, name)
+    fields = dict(next(iter(cls.test.cases(cls))).fields) | {"T": np.int32}
+    with pytest.raises(ValueError, match=rf"{name}: T=int32; legal: float32, bfloat16, float16"):
+        cls(**fields)

@@ -1,0 +1,148 @@
+"""`GEMV` and `GEMM`: products with dense weights, their batches, layouts, bounds and dtypes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, bfloat16
+from iron_core.errors import FormatError, ParamError, ShapeError
+from iron_ops_aie import GEMM, GEMV
+
+F32 = np.float32
+
+
+def naive(a, b):
+    """The sum of products, one number at a time, in Python's floats."""
+    return np.array([[sum(float(x) * float(y) for x, y in zip(r, c, strict=True)) for c in b.T] for r in a])
+
+
+# -- GEMV -------------------------------------------------------------------------------------------
+
+
+def test_a_matrix_times_a_vector(rng):
+    """One matrix, one vector, no batch dimension."""
+    op = GEMV(M=5, K=7, T=F32)
+    a, b = rng.standard_normal((5, 7)).astype(F32), rng.standard_normal(7).astype(F32)
+    assert op.shape("C") == (5,)
+    assert np.allclose(op.reference(a, b), naive(a, b[:, None])[:, 0], rtol=1e-12)
+
+
+@pytest.mark.parametrize(("batches", "repeat"), [(4, 1), (4, 2), (6, 3), (3, 3)])
+def test_repeat_batches_share_a_matrix(batches, repeat, rng):
+    """Batch b reads matrix b // repeat."""
+    op = GEMV(M=3, K=5, num_batches=batches, repeat=repeat, T=F32)
+    assert op.num_matrices == batches // repeat
+    assert op.shape("A") == ((batches // repeat, 3, 5) if batches > repeat else (3, 5))
+    a, b = rng.standard_normal(op.shape("A")).astype(F32), rng.standard_normal((batches, 5)).astype(F32)
+    c = op.reference(a, b)
+    for i in range(batches):
+        assert np.allclose(c[i], a.reshape(-1, 3, 5)[i // repeat] @ b[i], rtol=1e-5)
+
+
+def test_shapes_say_how_many_batches_and_matrices(rng):
+    """Only `repeat` is hidden, and a mismatch says which would fit."""
+    fields = GEMV.infer({"A": ((2, 3, 5), GEMV(M=1, K=1).A.format), "B": ((6, 5), GEMV(M=1, K=1).A.format)}, {"repeat": 3})
+    assert (fields["num_matrices"], fields["num_batches"], fields["M"], fields["K"]) == (2, 6, 3, 5)
+    with pytest.raises(ParamError, match=r"num_matrices=2 times repeat=1 is not num_batches=6. Legal: repeat=3."):
+        GEMV(M=3, K=5, num_matrices=2, num_batches=6)
+    with pytest.raises(ParamError, match=r"is not num_batches=5.$"):
+        GEMV(M=3, K=5, num_matrices=2, num_batches=5)
+    with pytest.raises(ParamError, match="repeat=0; legal: 1 or more"):
+        GEMV(M=3, K=5, repeat=0)
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_a_bound_on_m_leaves_the_first_outputs(n, rng):
+    """Also of several matrices; a bound may leave nothing."""
+    op = GEMV(M=4, K=5, num_batches=2, T=F32)
+    a, b = rng.standard_normal((2, 4, 5)).astype(F32), rng.standard_normal((2, 5)).astype(F32)
+    small = op.bounded(M=n).reference(a[:, :n], b)
+    assert small.shape == (2, n) and (small == op.reference(a, b)[:, :n]).all()
+
+
+# -- GEMM -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("b_col_maj", [False, True])
+@pytest.mark.parametrize("c_col_maj", [False, True])
+def test_layout_flags_transpose_operands_and_nothing_else(b_col_maj, c_col_maj, rng):
+    """B as (N, K) and C as (N, M) hold the same numbers."""
+    op = GEMM(M=3, K=5, N=4, b_col_maj=b_col_maj, c_col_maj=c_col_maj, T=F32)
+    a, b = rng.standard_normal((3, 5)).astype(F32), rng.standard_normal((5, 4)).astype(F32)
+    c = op.reference(a, b.T if b_col_maj else b)
+    assert op.shape("B") == ((4, 5) if b_col_maj else (5, 4))
+    assert c.shape == op.shape("C") == ((4, 3) if c_col_maj else (3, 4))
+    assert np.allclose(c.T if c_col_maj else c, naive(a, b), rtol=1e-12)
+
+
+@pytest.mark.parametrize("m", [0, 1, 3])
+@pytest.mark.parametrize("k", [0, 1, 5])
+def test_bounds_on_rows_and_depth(m, k, rng):
+    """Only the first rows of A, and of each the first k numbers, count; none leave zeros."""
+    op = GEMM(M=3, K=5, N=4, T=F32)
+    a, b = rng.standard_normal((3, 5)).astype(F32), rng.standard_normal((5, 4)).astype(F32)
+    c = op.bounded(M=m, K=k).reference(a[:m, :k], b[:k])
+    assert c.shape == (m, 4) and np.allclose(c, naive(a[:m, :k], b[:k]).reshape(m, 4))
+
+
+def test_activations_weights_and_output_have_dtypes_of_their_own(rng):
+    """The output follows the activations unless it is named."""
+    op = GEMM(M=2, K=32, N=3, b_col_maj=True, W=np.float16, T=F32)
+    assert (op.A.dtype, op.B.dtype, op.C.dtype) == (np.float32, np.float16, np.float32)
+    assert GEMM(M=2, K=3, N=4).C.dtype == bfloat16
+    assert GEMV(M=2, K=3, T=bfloat16, O=F32).C.dtype == np.float32
+    a, b = rng.standard_normal((2, 32)).astype(F32), rng.standard_normal((3, 32)).astype(np.float16)
+    assert np.allclose(op.reference(a, b), naive(a, b.T), rtol=1e-12)
+
+
+def test_integers_are_multiplied_exactly(rng):
+    """int64 sums, where float64 would round."""
+    op = GEMM(M=1, K=3, N=1, T=np.int32)
+    a, b = np.array([[2**30, 3, -(2**30)]], np.int32), np.array([[2**30], [5], [2**30]], np.int32)
+    assert op.reference(a, b).tolist() == [[15]]
+
+
+@pytest.mark.parametrize("cls", [GEMV, GEMM])
+def test_wrong_products_are_refused(cls):
+    """Each message says what would be legal."""
+    n = {} if cls is GEMV else dict(N=4)
+    name = cls.__name__
+    with pytest.raises(ParamError, match=f"{name}: activations='int4'. Legal: exact, int8_block"):
+        cls(M=2, K=32, activations="int4", **n)
+    with pytest.raises(ParamError, match=f"{name}: activations='int8_block' needs block-quantised weights; these are float32"):
+        cls(M=2, K=32, T=F32, activations="int8_block", **n)
+    with pytest.raises(ParamError, match="legal: all floats or all integers"):
+        cls(M=2, K=32, T=F32, W=np.int8, **n)
+    with pytest.raises(ParamError, match="legal: all floats or all integers"):
+        cls(M=2, K=32, T=np.int8, W=Q4_1, **n | ({} if cls is GEMV else dict(b_col_maj=True)))
+    with pytest.raises(FormatError, match=r"a row of 48 is not whole blocks of 32. Nearest: 32, 64"):
+        cls(M=2, K=48, W=Q8_0, **n | ({} if cls is GEMV else dict(b_col_maj=True)))
+    with pytest.raises(ParamError, match=rf"{name}: .*ids.* reserved"):
+        cls(M=2, K=32, experts=True, **n)
+
+
+def test_block_weights_of_gemm_are_rows_of_k():
+    """Blocks run along K, so B is (N, K)."""
+    with pytest.raises(ParamError, match=r"q4_0 weights are rows of K; give B as \(N, K\) with b_col_maj=True"):
+        GEMM(M=2, K=32, N=4, W=Q4_0)
+
+
+def test_matrices_picked_by_ids_are_reserved():
+    """The operands exist, so that a model can be written against them; a call is refused with a clear message."""
+    dense = GEMV(M=1, K=1, T=F32).A.format
+    int32 = GEMV.ids.dtype
+    shapes = {"A": ((8, 3, 5), dense), "B": ((2, 5), dense), "ids": ((2,), GEMV(M=1, K=1, T=np.int32).A.format)}
+    assert int32 == np.int32
+    with pytest.raises(ParamError, match="reserved for a later version"):
+        GEMV(**GEMV.infer(shapes, {}))
+    shapes = {"A": ((2, 5), dense), "B": ((8, 5, 3), dense)}
+    with pytest.raises(ParamError, match="reserved for a later version"):
+        GEMM(**GEMM.infer(shapes, {}))
+
+
+def test_operands_that_disagree_name_both():
+    """As every shape error."""
+    dense = GEMV(M=1, K=1).A.format
+    with pytest.raises(ShapeError, match=r"B \(6,\) says K=6, A \(3, 5\) says K=5"):
+        GEMV.infer({"A": ((3, 5), dense), "B": ((6,), dense)}, {})
