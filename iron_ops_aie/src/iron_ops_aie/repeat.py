@@ -22,7 +22,7 @@ class Repeat(Operator):
     rows: int = Param()
     cols: int = Param()
     repeat: int = Param(default=2)
-    out_rows: int = Param(default=lambda op: op.rows * op.repeat)
+    out_rows: int = Param(default=lambda op: op.rows * max(1, op.repeat))
     T: Any = DType(default=bfloat16)
     x = In(rows, cols, dtype=T)
     y = Out(out_rows, cols, dtype=T)
