@@ -86,7 +86,7 @@ def zig(session: nox.Session) -> None:
 @nox.session
 def oracle(session: nox.Session) -> None:
     """The tests that compare with torch and transformers."""
-    install(session, "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "torch", "transformers", "accelerate")
+    install(session, "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "torch==2.13.0", "transformers>=5", "accelerate")
     weights(session)
     session.run("pytest", "-m", "oracle", *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
 
