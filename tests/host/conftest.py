@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from iron_core.declare.formats import PackedArray
 from iron_core.graph.reference import run_step
 from iron_core.image.plan import BufferRef, Packaging, PerCallValue, Plan, PlanStep, Port, Resident, VersionPlan

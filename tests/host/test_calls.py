@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+import iron_core as iron
 from iron_core.declare.formats import Q4_1, Q8_0, bfloat16
 from iron_core.declare.rounding import round_to, widen
 from iron_core.errors import BoundsError, CallError, UnsupportedError
 from iron_host.backend import HostBackend, thread_count
-
-import iron_core as iron
 from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, Sample, SiLU, Softmax
 
 

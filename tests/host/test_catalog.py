@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from iron_core.declare.formats import PackedArray
 
 import iron_ops_aie
+from iron_core.declare.formats import PackedArray
 
 #: The run loop evaluates Emit's table, so Emit has no kernel.
 WITHOUT_KERNEL = {"Emit"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from iron_core.declare.formats import Q4_1, Dense, PackedArray, bfloat16
 from iron_core.errors import ShapeError, UnknownName
 from iron_core.image.plan import Packaging, Plan, Resident

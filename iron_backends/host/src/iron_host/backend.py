@@ -10,7 +10,6 @@ from iron_core.backends.protocol import Available, No, Unavailable, Yes
 from iron_core.errors import CallError, UnsupportedError
 from iron_core.image.plan import Plan, PlanStep, Signature
 from iron_core.lowering import lowering_for
-
 from iron_host.kernel_call import HostLowering
 from iron_host.memory import HostMemory
 from iron_host.runlist import HostImage, ImageBuilder

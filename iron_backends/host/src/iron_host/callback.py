@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+
 from iron_core.graph.affine import evaluate
 from iron_core.graph.reference import run_step
 from iron_core.graph.traced import Buffer, Region, TracedStep
 from iron_core.image.plan import BufferRef, PlanStep
-
 from iron_host.memory import as_tensor
 
 
 def tensor_at(where: int, ref: BufferRef) -> Any:
     """The memory at an address, seen as the tensor a reference describes."""
-    raw = np.frombuffer((ctypes.c_uint8 * ref.nbytes).from_address(where), np.uint8)
+    raw = np.ctypeslib.as_array((ctypes.c_uint8 * ref.nbytes).from_address(where))
     return as_tensor(raw, ref.shape, ref.format)
 
 

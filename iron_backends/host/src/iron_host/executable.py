@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
 from iron_core.declare.formats import BlockQuant, PackedArray
 from iron_core.errors import CallError, ShapeError
 from iron_core.graph.affine import evaluate
 from iron_core.image.plan import BufferRef, Port
-
 from iron_host.build import Unit
 from iron_host.callback import cut, run_reference
 from iron_host.memory import HostMemory, address
@@ -191,6 +191,7 @@ class HostExecutable:
 
     def _callback(self, index: int) -> None:
         step = self.image.steps[index].plan
+        assert step is not None, "only a step without a kernel calls back"
 
         def where(ref: BufferRef) -> int:
             return self._where(ref.space, ref.index) + ref.offset

@@ -10,6 +10,7 @@ import mmap
 from typing import Any
 
 import numpy as np
+
 from iron_core.declare.formats import BlockQuant, PackedArray
 from iron_core.errors import ShapeError, UnknownName
 from iron_core.image.plan import Plan, Resident

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+
 from iron_core.errors import UnsupportedError
 from iron_core.graph.affine import Affine
 from iron_core.image.plan import (
@@ -23,7 +24,6 @@ from iron_core.image.plan import (
     Signature,
     VersionPlan,
 )
-
 from iron_host.build import Unit
 from iron_host.kernel_call import Constant, KernelCall, Member, Pointer
 
@@ -148,7 +148,7 @@ class ImageBuilder:
             if have > most:
                 raise UnsupportedError(f"{step.name}: {have} {what} for kernel {call.unit}; a kernel has {most} slots.")
         bindings: list[tuple[int, int, Affine]] = []
-        pointers = []
+        pointers: list[Location | None] = []
         for slot, pointer in enumerate(call.pointers):
             if isinstance(pointer, Constant):
                 self.constants.append(np.ascontiguousarray(pointer.array))
@@ -232,7 +232,7 @@ class RunArrays:
         row["first_binding"], row["n_bindings"] = first_binding, len(step.bindings)
         row["scratch_bytes"], row["shared_bytes"] = step.scratch_bytes, step.shared_bytes
         row["threads"] = step.threads
-        words = memoryview(self.steps.view(np.uint64))
+        words = self.steps.view(np.uint64).data
         for slot, location in enumerate(step.pointers):
             if location is not None:
                 for field in ("p", "base"):
@@ -246,7 +246,7 @@ class RunArrays:
             row["source"] = 1
             word = (i * CARRY.itemsize + CARRY.fields["pointer"][1]) // 8  # type: ignore[index]
             ref = term.source
-            self._add(Location(ref.space, ref.index, ref.offset), memoryview(self.carries.view(np.uint64)), word)
+            self._add(Location(ref.space, ref.index, ref.offset), self.carries.view(np.uint64).data, word)
         else:
             for (name, _), number in zip(_AFFINE, table_form(term.source, index), strict=True):
                 row[name] = number

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+
 from iron_core.backends.protocol import No, Yes
 from iron_core.declare.field import Auto
 from iron_core.declare.formats import BlockQuant
 from iron_core.declare.pattern import Pattern
 from iron_core.errors import TraceError
+from iron_core.graph.affine import Affine
 from iron_core.image.plan import Binding, BufferRef
-
 from iron_host.kernel_call import Constant, HostLowering, KernelCall, Member, Pointer
 from iron_host.lowerings.nest import Axis, nest
 from iron_host.lowerings.units import FLOATS, GRAIN, by_width, cpp, name_of, threads, unit
@@ -68,9 +69,11 @@ class _Move:
         offset = pattern.offset * width
         if member not in self.bindings:
             return Pointer(operand, offset)
-        expression = self.bindings[member].expression
+        expression: Affine | int = self.bindings[member].expression
         if isinstance(self.op.X, BlockQuant):
             expression, width = expression // self.op.X.group, self.op.X.block_bytes
+        if isinstance(expression, int):
+            return Pointer(operand, offset + expression * width)
         return Pointer(operand, offset, expression, width)
 
     def trips(self, axis: Axis) -> int | Member:
@@ -82,12 +85,12 @@ class _Move:
         picked = self._rows()
         if picked is not None:
             return picked
-        calls = []
+        calls: list[KernelCall] = []
         kernel = unit("move.h", "copy", *self.types)
-        axes = (self.op.src_axis, self.op.dst_axis)
-        axes = tuple(a if m in self.bindings else None for a, m in zip(axes, ("src_valid", "dst_valid"), strict=True))
+        src_axis = self.op.src_axis if "src_valid" in self.bindings else None
+        dst_axis = self.op.dst_axis if "dst_valid" in self.bindings else None
         for source, target in self._pieces():
-            loops = nest(source, target, *axes) if len(calls) < PIECES else None
+            loops = nest(source, target, src_axis, dst_axis) if len(calls) < PIECES else None
             if loops is None or len(loops) > LOOPS:
                 return No("its two patterns are no loop nest of the copy kernel")
             loops = loops or [Axis(1, 1, 1)]

@@ -7,7 +7,6 @@ from typing import Any
 
 from iron_core.backends.protocol import No
 from iron_core.image.plan import Binding, BufferRef
-
 from iron_host.kernel_call import KernelCall
 from iron_host.lowerings.products import Product, ProductLowering
 

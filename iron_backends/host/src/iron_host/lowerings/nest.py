@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+
 from iron_core.declare.pattern import Pattern
 
 
