@@ -209,3 +209,15 @@ def test_silu_is_x_times_its_sigmoid():
     x = np.array([-1e4, -90.0, -1.0, 0.0, 1.0, 20.0, 1e4], F32)
     want = [v / (1 + math.exp(-v)) if v > -700 else 0.0 for v in x.tolist()]
     assert np.allclose(SiLU(size=7, T=F32).reference(x), want, rtol=1e-12, atol=1e-300)
+
+
+def test_the_contract_grants_what_float32_cannot_hold():
+    """Where float32's exp leaves its range, zero is right: for SiLU far below zero, for a share far below the largest."""
+    x = np.array([-87.0, -88.8, -200.0], F32)
+    silu = SiLU(size=3, T=F32)
+    got = silu.reference(x).astype(F32)
+    got[1:] = 0
+    silu.check(got, silu.reference(x), x)
+    x = np.array([[0.0, -87.4, -150.0]], F32)
+    softmax = Softmax(rows=1, cols=3, T=F32)
+    softmax.check(np.array([[1.0, 0.0, 0.0]], F32), softmax.reference(x), x)

@@ -30,7 +30,10 @@ class Dequant(Operator):
     y = Out(rows, cols, dtype=T)
     valid = Extent(rows)
 
-    test = Testing(*(Case(rows=5, cols=96, F=f, T=t) for f in (Q4_0, Q4_1, Q8_0) for t in (np.dtype(np.float32), bfloat16)))
+    test = Testing(
+        *(Case(rows=5, cols=96, F=f, T=t) for f in (Q4_0, Q4_1, Q8_0) for t in (np.dtype(np.float32), bfloat16)),
+        Case(rows=1024, cols=576, F=Q8_0, T=np.float32, bench=True),
+    )
 
     def validate(self) -> None:
         if not isinstance(self.F, BlockQuant):

@@ -105,10 +105,12 @@ class MHA(Operator):
         return out.swapaxes(0, 1) if self.heads_interleaved else out
 
     def magnitude(self, Q: Any, K: Any, V: Any) -> Any:
-        """Absolute terms of the weighted sum, widened by how much a score's own rounding moves its weight."""
+        """Absolute terms of the weighted sum, widened by how much a score's own rounding moves its weight, and by weights
+        below the smallest normal number, which may come out as zero."""
         q, k, v = self._operands(Q, K, V)
         spread = (np.abs(q) @ np.abs(k).swapaxes(1, 2)).max(-1, keepdims=True, initial=0.0) * self.scale
         out = self._weights(q, k) @ np.abs(v) * (1 + 2 * spread)
+        out += 2.0**-104 * np.abs(v).sum(1, keepdims=True)
         return out.swapaxes(0, 1) if self.heads_interleaved else out
 
     def tolerance(self) -> Tolerance:

@@ -28,7 +28,12 @@ class Repeat(Operator):
     y = Out(out_rows, cols, dtype=T)
     valid = Extent(rows, multiples=(out_rows,))
 
-    test = Testing(Case(rows=8, cols=64, repeat=4), Case(rows=3, cols=33, repeat=3, T=np.float32), Case(rows=1, cols=8, repeat=1))
+    test = Testing(
+        Case(rows=8, cols=64, repeat=4),
+        Case(rows=3, cols=33, repeat=3, T=np.float32),
+        Case(rows=1, cols=8, repeat=1),
+        Case(rows=512, cols=1024, repeat=4, bench=True),
+    )
 
     def validate(self) -> None:
         if self.repeat < 1:

@@ -43,6 +43,7 @@ class RoPE(Operator):
         Case(rows=27, cols=64, angle_rows=3, T=np.float32, method_type=1),
         Case(rows=9, cols=32, angle_rows=1, method_type=1),
         Case(rows=9, cols=32, angle_rows=9, T=bfloat16, A=np.float32),
+        Case(rows=4608, cols=64, angle_rows=512, T=np.float32, bench=True),
         draw=lambda op: dict(centered=("x",), angles=_angles),
     )
 

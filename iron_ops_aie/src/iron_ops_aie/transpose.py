@@ -23,7 +23,12 @@ class Transpose(Operator):
     x = In(OptionalDim(num_batches), M, N, dtype=T)
     y = Out(OptionalDim(num_batches), N, M, dtype=T)
 
-    test = Testing(Case(M=64, N=128), Case(M=33, N=20, T=np.float32), Case(M=5, N=7, num_batches=3, T=np.int32))
+    test = Testing(
+        Case(M=64, N=128),
+        Case(M=33, N=20, T=np.float32),
+        Case(M=5, N=7, num_batches=3, T=np.int32),
+        Case(M=1024, N=1024, bench=True),
+    )
 
     def reference(self, x: Any) -> Any:
         return np.swapaxes(x, -1, -2)
