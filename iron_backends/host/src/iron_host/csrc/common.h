@@ -10,6 +10,11 @@
 #include <string.h>
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512VNNI__)
+#define IRON_AVX512 1
 #endif
 
 typedef float f32x8 __attribute__((vector_size(32)));
@@ -28,6 +33,10 @@ INLINE uint32_t as_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
 INLINE float half_to_float(uint16_t h) {
 #if defined(__F16C__)
   return _cvtsh_ss(h);
+#elif defined(__aarch64__)
+  __fp16 f;
+  memcpy(&f, &h, 2);
+  return f;
 #else
   uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = (h >> 10) & 31, m = h & 1023;
   if (e == 31) return as_float(sign | 0x7f800000 | m << 13);
@@ -40,6 +49,11 @@ INLINE float half_to_float(uint16_t h) {
 INLINE uint16_t float_to_half(float f) {
 #if defined(__F16C__)
   return (uint16_t)_cvtss_sh(f, 0);
+#elif defined(__aarch64__)
+  __fp16 t = (__fp16)f;
+  uint16_t h;
+  memcpy(&h, &t, 2);
+  return h;
 #else
   uint32_t u = as_bits(f), sign = u >> 16 & 0x8000;
   u &= 0x7fffffff;
@@ -80,6 +94,11 @@ INLINE f32x8 load8(const bf16* p) {
 INLINE f32x8 load8(const f16* p) {
 #if defined(__F16C__)
   return (f32x8)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
+#elif defined(__aarch64__)
+  float32x4_t part[2] = {vcvt_f32_f16(vld1_f16((const __fp16*)p)), vcvt_f32_f16(vld1_f16((const __fp16*)p + 4))};
+  f32x8 v;
+  memcpy(&v, part, 32);
+  return v;
 #else
   f32x8 v;
   for (int i = 0; i < 8; i++) v[i] = half_to_float(p[i].bits);
@@ -87,9 +106,68 @@ INLINE f32x8 load8(const f16* p) {
 #endif
 }
 INLINE void store8(float* p, f32x8 v) { memcpy(p, &v, 32); }
-template <class T> INLINE void store8(T* p, f32x8 v) { for (int i = 0; i < 8; i++) store(p + i, v[i]); }
+INLINE void store8(bf16* p, f32x8 v) {
+  u32x8 u = (u32x8)v, nan = (u32x8)(v != v);
+  u = ((u >> 16 | 64) & nan) | ((u + 0x7fff + (u >> 16 & 1)) >> 16 & ~nan);
+  u16x8 h = __builtin_convertvector(u, u16x8);
+  memcpy(p, &h, 16);
+}
+INLINE void store8(f16* p, f32x8 v) {
+#if defined(__F16C__)
+  _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph((__m256)v, 0));
+#else
+  for (int i = 0; i < 8; i++) store(p + i, v[i]);
+#endif
+}
+
+// The first n numbers of a vector, zeros after them.
+template <class T> INLINE f32x8 load_part(const T* p, int64_t n) {
+  T part[8];
+  memset(part, 0, sizeof part);
+  memcpy(part, p, n * sizeof(T));
+  return load8(part);
+}
+template <class T> INLINE void store_part(T* p, f32x8 v, int64_t n) {
+  T part[8];
+  store8(part, v);
+  memcpy(p, part, n * sizeof(T));
+}
 
 INLINE f32x8 splat(float v) { return f32x8{v, v, v, v, v, v, v, v}; }
+
+// a * b + c: rounded once where the machine can.
+INLINE float madd(float a, float b, float c) {
+#if defined(__FMA__) || defined(__aarch64__)
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+// The machine's widest float vectors, for products: WIDE lanes.
+#if defined(IRON_AVX512)
+typedef float f32xw __attribute__((vector_size(64)));
+enum { WIDE = 16 };
+INLINE f32xw loadw(const float* p) { return (f32xw)_mm512_loadu_ps(p); }
+INLINE f32xw loadw(const bf16* p) {
+  return (f32xw)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)), 16);
+}
+INLINE f32xw loadw(const f16* p) { return (f32xw)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
+INLINE void storew(float* p, f32xw v) { memcpy(p, &v, 64); }
+INLINE f32xw splatw(float v) { return (f32xw)_mm512_set1_ps(v); }
+#else
+typedef f32x8 f32xw;
+enum { WIDE = 8 };
+template <class T> INLINE f32xw loadw(const T* p) { return load8(p); }
+INLINE void storew(float* p, f32xw v) { store8(p, v); }
+INLINE f32xw splatw(float v) { return splat(v); }
+#endif
+template <class T> INLINE f32xw loadw_part(const T* p, int64_t n) {
+  T part[WIDE];
+  memset(part, 0, sizeof part);
+  memcpy(part, p, n * sizeof(T));
+  return loadw(part);
+}
 
 // The one order in which eight lanes become a number.
 INLINE float sum8(f32x8 v) {
@@ -99,6 +177,15 @@ INLINE float sum8(f32x8 v) {
   return _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)));
 #else
   return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+#endif
+}
+INLINE float sumw(f32xw v) {
+#if defined(IRON_AVX512)
+  f32x8 half[2];
+  memcpy(half, &v, 64);
+  return sum8(half[0] + half[1]);
+#else
+  return sum8(v);
 #endif
 }
 INLINE float max8(f32x8 v) {

@@ -11,13 +11,6 @@ struct Mul { INLINE f32x8 of(f32x8 a, f32x8 b) { return a * b; } };
 struct SiLU { INLINE f32x8 of(f32x8 x) { return x / (splat(1.0f) + exp8(-x)); } };
 
 // The last few numbers go through a full vector, so they get the same bits wherever a run ends.
-template <class T> INLINE f32x8 load_part(const T* p, int64_t n) {
-  f32x8 v = splat(0.0f);
-  for (int64_t i = 0; i < n; i++) v[i] = load(p + i);
-  return v;
-}
-template <class T> INLINE void store_part(T* p, f32x8 v, int64_t n) { for (int64_t i = 0; i < n; i++) store(p + i, v[i]); }
-
 template <class Op, class T> INLINE void binary_run(const T* a, const T* b, T* y, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) store8(y + i, Op::of(load8(a + i), load8(b + i)));

@@ -5,63 +5,100 @@
 //   n: 0 rows M, 1 outputs N, 2 depth K, 3 X row stride, 4 W row stride, 5 W as rows of K (1) or rows of N (0),
 //      6 C stride between rows m, 7 C stride between outputs n, 8 batches, 9 X, 10 W, 11 C batch strides, 12 repeat
 //
-// Rows of K: eight lanes over k, then sum8, then the tail in order. Rows of N: k in order for each output. Either way
-// an element's order of additions does not depend on M, N or the threads.
+// Rows of K: WIDE lanes over k, the last few numbers as a vector filled up with zeros, then sumw. Rows of N: k in
+// order for each output. Either way an element's order of additions does not depend on M, N or the threads.
 #pragma once
 #include "common.h"
 
 // MT rows against NT outputs over the same stretch of k, each with an accumulator of its own.
 template <int MT, int NT, class X, class W, class O>
-INLINE void dots(const X* x, int64_t ldx, const W* w, int64_t ldw, int64_t K, O* c, int64_t cm, int64_t cn) {
-  f32x8 acc[MT][NT];
+INLINE void dots(const X* x, int64_t ldx, const W* w, int64_t ldw, int64_t K, O* c, int64_t cm, int64_t cn, int64_t ahead) {
+  f32xw acc[MT][NT];
   for (int i = 0; i < MT; i++)
-    for (int j = 0; j < NT; j++) acc[i][j] = splat(0.0f);
+    for (int j = 0; j < NT; j++) acc[i][j] = splatw(0.0f);
   int64_t k = 0;
-  for (; k + 8 <= K; k += 8) {
-    f32x8 b[NT];
-    for (int j = 0; j < NT; j++) b[j] = load8(w + j * ldw + k);
+  for (; k + WIDE <= K; k += WIDE) {
+    f32xw b[NT];
+    for (int j = 0; j < NT; j++) {
+      if (ahead) __builtin_prefetch((const char*)(w + j * ldw + k) + ahead);
+      b[j] = loadw(w + j * ldw + k);
+    }
     for (int i = 0; i < MT; i++) {
-      f32x8 a = load8(x + i * ldx + k);
+      f32xw a = loadw(x + i * ldx + k);
+      for (int j = 0; j < NT; j++) acc[i][j] += a * b[j];
+    }
+  }
+  if (k < K) {
+    f32xw b[NT];
+    for (int j = 0; j < NT; j++) b[j] = loadw_part(w + j * ldw + k, K - k);
+    for (int i = 0; i < MT; i++) {
+      f32xw a = loadw_part(x + i * ldx + k, K - k);
       for (int j = 0; j < NT; j++) acc[i][j] += a * b[j];
     }
   }
   for (int i = 0; i < MT; i++)
-    for (int j = 0; j < NT; j++) {
-      float s = sum8(acc[i][j]);
-      for (int64_t t = k; t < K; t++) s = fmaf(load(x + i * ldx + t), load(w + j * ldw + t), s);
-      store(c + i * cm + j * cn, s);
-    }
+    for (int j = 0; j < NT; j++) store(c + i * cm + j * cn, sumw(acc[i][j]));
 }
 
 template <int NT, class X, class W, class O>
 INLINE void dot_rows(const X* x, int64_t ldx, const W* w, int64_t ldw, int64_t K, O* c, int64_t cm, int64_t cn, int64_t M) {
+  enum { MT = NT == 1 ? 4 : WIDE / 4 };
   int64_t m = 0;
-  for (; m + 4 <= M; m += 4) dots<4, NT>(x + m * ldx, ldx, w, ldw, K, c + m * cm, cm, cn);
-  for (; m < M; m++) dots<1, NT>(x + m * ldx, ldx, w, ldw, K, c + m * cm, cm, cn);
+  for (; m + MT <= M; m += MT) dots<MT, NT>(x + m * ldx, ldx, w, ldw, K, c + m * cm, cm, cn, 0);
+  for (; m < M; m++) dots<1, NT>(x + m * ldx, ldx, w, ldw, K, c + m * cm, cm, cn, 1024);
 }
 
-// Weights as rows of N: V vectors of outputs at once.
-template <int V, class X, class W, class O>
-INLINE void axpys(const X* x, const W* w, int64_t ldw, int64_t K, O* c, int64_t cn, int64_t n) {
-  f32x8 acc[V];
-  for (int v = 0; v < V; v++) acc[v] = splat(0.0f);
-  for (int64_t k = 0; k < K; k++) {
-    f32x8 a = splat(load(x + k));
-    for (int v = 0; v < V; v++) {
-      f32x8 b;
-      if (n >= 8 * V) b = load8(w + k * ldw + 8 * v);
-      else for (int l = 0; l < 8; l++) b[l] = 8 * v + l < n ? load(w + k * ldw + 8 * v + l) : 0.0f;
-      acc[v] += a * b;
+// Weights as rows of N. A panel of N columns is widened PANEL rows of k at a time; ROWS rows of X pass over it, their
+// sums in `acc`, each adding its k in order.
+enum { PANEL = 64, ROWS = 16 };
+
+template <int MT> INLINE void add_panel(const float (*x)[PANEL], const float (*w)[PANEL], int64_t depth, float (*acc)[PANEL]) {
+  enum { V = 2 };
+  for (int64_t j = 0; j < PANEL; j += V * WIDE) {
+    f32xw sum[MT][V];
+    for (int i = 0; i < MT; i++)
+      for (int v = 0; v < V; v++) sum[i][v] = loadw(acc[i] + j + v * WIDE);
+    for (int64_t k = 0; k < depth; k++) {
+      f32xw b[V];
+      for (int v = 0; v < V; v++) b[v] = loadw(w[k] + j + v * WIDE);
+      for (int i = 0; i < MT; i++)
+        for (int v = 0; v < V; v++) sum[i][v] += splatw(x[i][k]) * b[v];
     }
+    for (int i = 0; i < MT; i++)
+      for (int v = 0; v < V; v++) storew(acc[i] + j + v * WIDE, sum[i][v]);
   }
-  for (int v = 0; v < V; v++)
-    for (int l = 0; l < 8 && 8 * v + l < n; l++) store(c + (8 * v + l) * cn, acc[v][l]);
+}
+
+template <class T> INLINE void widen_panel(const T* x, int64_t ld, int64_t rows, int64_t cols, float (*y)[PANEL]) {
+  for (int64_t r = 0; r < rows; r++) {
+    int64_t i = 0;
+    for (; i + 8 <= cols; i += 8) store8(y[r] + i, load8(x + r * ld + i));
+    for (; i < PANEL; i++) y[r][i] = i < cols ? load(x + r * ld + i) : 0.0f;
+  }
+}
+
+template <class X, class W, class O>
+INLINE void panel(const X* x, int64_t ldx, const W* w, int64_t ldw, int64_t K, O* c, int64_t cm, int64_t cn, int64_t M, int64_t cols) {
+  float xs[ROWS][PANEL], ws[PANEL][PANEL], acc[ROWS][PANEL];
+  for (int64_t m0 = 0; m0 < M; m0 += ROWS) {
+    int64_t rows = M - m0 < ROWS ? M - m0 : ROWS;
+    memset(acc, 0, sizeof acc);
+    for (int64_t k0 = 0; k0 < K; k0 += PANEL) {
+      int64_t depth = K - k0 < PANEL ? K - k0 : PANEL, m = 0;
+      widen_panel(w + k0 * ldw, ldw, depth, cols, ws);
+      widen_panel(x + m0 * ldx + k0, ldx, rows, depth, xs);
+      for (; m + 4 <= rows; m += 4) add_panel<4>(xs + m, ws, depth, acc + m);
+      for (; m < rows; m++) add_panel<1>(xs + m, ws, depth, acc + m);
+    }
+    for (int64_t m = 0; m < rows; m++)
+      for (int64_t j = 0; j < cols; j++) store(c + (m0 + m) * cm + j * cn, acc[m][j]);
+  }
 }
 
 template <class X, class W, class O> void matmul(const iron_args* g, int32_t tid, int32_t nt) {
   const int64_t* n = g->n;
   int64_t M = n[0], N = n[1], K = n[2], ldx = n[3], ldw = n[4], cm = n[6], cn = n[7];
-  Share s = share(N * n[8], tid, nt, n[5] ? 4 : 32);
+  Share s = share(N * n[8], tid, nt, n[5] ? 4 : 16);
   for (int64_t at = s.begin; at < s.end;) {
     int64_t b = at / N, begin = at % N, end = begin + (s.end - at);
     if (end > N) end = N;
@@ -74,12 +111,7 @@ template <class X, class W, class O> void matmul(const iron_args* g, int32_t tid
       for (; j + 4 <= end; j += 4) dot_rows<4>(x, ldx, w + j * ldw, ldw, K, c + j * cn, cm, cn, M);
       for (; j < end; j++) dot_rows<1>(x, ldx, w + j * ldw, ldw, K, c + j * cn, cm, cn, M);
     } else {
-      for (; j < end; j += 32) {
-        int64_t left = end - j;
-        for (int64_t m = 0; m < M; m++)
-          if (left >= 32) axpys<4>(x + m * ldx, w + j, ldw, K, c + m * cm + j * cn, cn, 32);
-          else for (int64_t t = 0; t < left; t += 8) axpys<1>(x + m * ldx, w + j + t, ldw, K, c + m * cm + (j + t) * cn, cn, left - t);
-      }
+      for (; j < end; j += PANEL) panel(x, ldx, w + j, ldw, K, c + j * cn, cm, cn, M, end - j < PANEL ? end - j : PANEL);
     }
   }
 }

@@ -1,0 +1,192 @@
+"""Kernels called directly: every instantiation the tests use, compiled once per session, one source per header."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from iron_host import compiler
+
+FORMATS = ("Q4_0", "Q4_1", "Q8_0")
+FLOATS = ("float", "bf16", "f16")
+DTYPES = {"float": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
+
+KERNELS: dict[str, list[str]] = {
+    "matmul.h": [
+        f"{name}<{x}, {w}, {o}>"
+        for name in ("matmul", "matmul_naive")
+        for x, w, o in (("float", "float", "float"), ("bf16", "bf16", "bf16"), ("float", "bf16", "float"), ("float", "f16", "bf16"))
+    ],
+    "blocks.h": [
+        *(f"quantize_rows<{x}>" for x in ("float", "bf16")),
+        *(f"block_matmul<{f}, {o}>" for f in FORMATS for o in ("float", "bf16")),
+        *(f"block_matmul_naive<{f}, float>" for f in FORMATS),
+        *(f"block_exact<{f}, {x}, {x}>" for f in FORMATS for x in ("float", "bf16")),
+        *(f"block_integers<{f}>" for f in FORMATS),
+        *(f"dequantize<{f}, {t}>" for f in FORMATS for t in FLOATS),
+    ],
+    "attention.h": [
+        f"{name}<{t}, {c}>"
+        for name in ("attention", "attention_naive")
+        for t, c in (("float", "f16"), ("float", "float"), ("bf16", "bf16"))
+    ],
+    "rows.h": [
+        *(f"rms_norm<{t}, {w}>" for t, w in (("float", "float"), ("bf16", "bf16"), ("bf16", "float"))),
+        *(f"softmax<{t}>" for t in FLOATS),
+        *(f"rope<{t}, float>" for t in FLOATS),
+    ],
+    "elementwise.h": [
+        *(f"binary<{op}, {t}>" for op in ("Add", "Mul") for t in FLOATS),
+        *(f"unary<SiLU, {t}>" for t in FLOATS),
+        *(f"rowwise_add<{t}>" for t in FLOATS),
+        "exponentials",
+    ],
+    "move.h": [
+        *(f"copy<{s}, {d}>" for s in FLOATS for d in FLOATS if s != d),
+        *(f"{name}<{t}>" for name in ("repeat", "transpose") for t in ("uint8_t", "uint16_t", "uint32_t")),
+        *(f"copy<{t}, {t}>" for t in ("uint8_t", "uint16_t", "uint32_t")),
+        *(f"gather<{s}, {d}>" for s, d in (("uint8_t", "uint8_t"), ("uint32_t", "uint32_t"), ("float", "f16"))),
+    ],
+    "sample.h": ["sample<float>", "sample<bf16>"],
+}
+
+#: exp() as the kernels have it: numbers through a whole vector, and one at a time.
+EXTRA = {
+    "elementwise.h": """
+void exponentials(const iron_args* g, int32_t tid, int32_t nt) {
+  const float* x = (const float*)g->p[0];
+  for (int64_t i = 0; i < g->n[0]; i += 8) store8((float*)g->p[1] + i, exp8(load8(x + i)));
+  for (int64_t i = 0; i < g->n[0]; i++) ((float*)g->p[2])[i] = exp1(x[i]);
+}
+"""
+}
+
+
+class Args(ctypes.Structure):
+    """`iron_args` of iron_host.h."""
+
+    _fields_ = (
+        ("p", ctypes.c_void_p * 8),
+        ("n", ctypes.c_int64 * 24),
+        ("f", ctypes.c_double * 4),
+        ("scratch", ctypes.c_void_p),
+        ("shared", ctypes.c_void_p),
+    )
+
+
+class Affine(ctypes.Structure):
+    """`iron_affine`."""
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("value", "scale", "bias", "down", "mul", "add"))
+
+
+class Binding(ctypes.Structure):
+    """`iron_binding`."""
+
+    _fields_ = (("slot", ctypes.c_int64), ("unit", ctypes.c_int64), ("affine", Affine))
+
+
+class Step(ctypes.Structure):
+    """`iron_step`."""
+
+    _fields_ = (
+        ("kernel", ctypes.c_void_p),
+        ("args", Args),
+        ("base", ctypes.c_void_p * 8),
+        *((name, ctypes.c_int64) for name in ("first_binding", "n_bindings", "scratch_bytes", "shared_bytes", "threads")),
+    )
+
+
+class Carry(ctypes.Structure):
+    """`iron_carry`."""
+
+    _fields_ = (("value", ctypes.c_int64), ("source", ctypes.c_int64), ("affine", Affine), ("pointer", ctypes.c_void_p))
+
+
+class Run(ctypes.Structure):
+    """`iron_run`."""
+
+    _fields_ = (
+        ("steps", ctypes.POINTER(Step)),
+        ("n_steps", ctypes.c_int64),
+        ("bindings", ctypes.POINTER(Binding)),
+        ("values", ctypes.c_void_p),
+        ("n_values", ctypes.c_int64),
+        ("carries", ctypes.POINTER(Carry)),
+        ("n_carries", ctypes.c_int64),
+    )
+
+
+def aligned(nbytes: int) -> np.ndarray:
+    """Zeros on a 64-byte border."""
+    raw = np.zeros(nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes]
+
+
+class Kernels:
+    """Call a kernel as `threads` threads would, one after the other, each with scratch of its own."""
+
+    def __init__(self, functions: dict[str, Any]) -> None:
+        self.functions = functions
+
+    def __call__(
+        self,
+        template: str,
+        pointers: Sequence[np.ndarray | None],
+        ints: Sequence[int] = (),
+        floats: Sequence[float] = (),
+        *,
+        scratch: int = 0,
+        shared: np.ndarray | None = None,
+        threads: int = 1,
+    ) -> None:
+        args = Args()
+        for i, array in enumerate(pointers):
+            args.p[i] = None if array is None else array.ctypes.data
+        args.n[: len(ints)] = list(map(int, ints))
+        args.f[: len(floats)] = list(floats)
+        args.shared = None if shared is None else shared.ctypes.data
+        for tid in range(threads):
+            own = aligned(scratch)
+            args.scratch = own.ctypes.data
+            self.functions[template](ctypes.byref(args), tid, threads)
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    """Every kernel of `KERNELS` by its template."""
+    folder = tmp_path_factory.mktemp("kernels")
+    with_ = compiler.find()
+    functions: dict[str, Any] = {}
+
+    def make(header: str) -> None:
+        symbols = {template: f"k{i}" for i, template in enumerate(KERNELS[header])}
+        lines = [f'#include "{header}"\n', EXTRA.get(header, "")]
+        for template, symbol in symbols.items():
+            lines.append(
+                f'extern "C" void {symbol}(const iron_args* a, int32_t tid, int32_t nt) {{ {template}(a, tid, nt); }}\n'
+            )
+        source, target = folder / f"{header}.cpp", folder / f"{header}.so"
+        source.write_text("".join(lines))
+        with_.run(source, target)
+        library = ctypes.CDLL(str(target))
+        for template, symbol in symbols.items():
+            function = getattr(library, symbol)
+            function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32), None
+            functions[template] = function
+
+    with ThreadPoolExecutor(2) as workers:
+        list(workers.map(make, KERNELS))
+    return Kernels(functions)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers, the same every time."""
+    return np.random.default_rng(11)

@@ -1,0 +1,172 @@
+"""Products with block-quantised weights: the integers are a numpy model's, the rest is one order of additions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from iron_core.declare.formats import BLOCK_FORMATS, PackedArray
+
+from .conftest import DTYPES, FORMATS, aligned
+
+SHAPES = [(1, 1, 32), (1, 37, 576), (2, 5, 64), (3, 19, 96), (4, 16, 160), (5, 33, 288), (8, 20, 64), (9, 18, 32), (23, 41, 96)]
+
+
+def draw(rng, name, N, K):
+    """Random blocks: any integers, scales and minima of either sign."""
+    format = BLOCK_FORMATS[name.lower()]
+    raw = rng.integers(0, 256, (N, K // 32, format.block_bytes)).astype(np.uint8)
+    heads = rng.standard_normal((N, K // 32, 2)).astype(np.float16).view(np.uint8)
+    width = 4 if format.minimum else 2
+    raw[..., :width] = heads[..., :width]
+    return PackedArray(raw.reshape(N, -1), (N, K), format)
+
+
+def model_rounding(x):
+    """int8 activations and their float32 scales by the contract's rule, written out in numpy."""
+    groups = x.astype(np.float32).reshape(len(x), -1, 32)
+    d = np.abs(groups).max(-1) / np.float32(127)
+    with np.errstate(divide="ignore"):
+        inverse = np.where(d > 0, np.float32(1) / d, np.float32(0)).astype(np.float32)
+    return np.rint(groups * inverse[..., None]).astype(np.int8), d
+
+
+def shared_for(rows, K):
+    return aligned(-(-rows * K // 64) * 64 + 2 * (-(-rows * K // 8 // 64) * 64))
+
+
+def round_activations(kernels, x, X="float", threads=1):
+    shared = shared_for(*x.shape)
+    kernels(f"quantize_rows<{X}>", (x,), (*x.shape, x.shape[1]), shared=shared, threads=threads)
+    return shared
+
+
+def product(kernels, name, w, x, O="float", kernel="block_matmul", threads=1, shared=None):  # noqa: E741
+    (M, K), N = x.shape, w.shape[0]
+    shared = round_activations(kernels, x) if shared is None else shared
+    c = np.full((M, N), np.nan, DTYPES[O])
+    kernels(f"{kernel}<{name}, {O}>", (None, w.data, c), (M, N, K, K, 0, 1, N, 1, 1, 0, 0, 0, 1), shared=shared, threads=threads)
+    return c
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_block_integers_are_the_models(kernels, rng, name):
+    """The int32 product of every block with int8 activations equals numpy's, the extremes included."""
+    N, K = 13, 1024
+    w, q = draw(rng, name, N, K), rng.integers(-127, 128, K).astype(np.int8)
+    q[:64], q[64:128] = 127, -127
+    w.data.reshape(N, K // 32, -1)[0, :, 2:] = 0x80
+    w.data.reshape(N, K // 32, -1)[1, :, 2:] = 0x7F
+    got = np.zeros((N, K // 32), np.int32)
+    kernels(f"block_integers<{name}>", (w.data, q, got), (N, K))
+    ints, _, _ = w.format.fields(w.data, K)
+    assert np.array_equal(got, (ints * q.astype(np.int32)).reshape(N, -1, 32).sum(-1))
+
+
+@pytest.mark.parametrize("X", ["float", "bf16"])
+def test_activations_are_rounded_as_the_contract_says(kernels, rng, X):
+    """Integers and scales equal the numpy model bit for bit: ties to even, zero rows, tiny and huge numbers."""
+    x = rng.standard_normal((6, 160)).astype(np.float32)
+    x[1], x[2, :32], x[3] = 0, 1e-30, x[3] * 1e30
+    x[4, :32] = np.arange(32) + 0.5
+    x[4, 0] = 127
+    x = x.astype(DTYPES[X])
+    want_q, want_d = model_rounding(x)
+    for threads in (1, 3):
+        shared = round_activations(kernels, x, X, threads)
+        assert np.array_equal(shared[: x.size].view(np.int8).reshape(want_q.shape), want_q)
+        pairs = shared[-(-x.size // 64) * 64 :][: x.size // 32 * 8].view(np.float32).reshape(6, -1, 2)
+        assert np.array_equal(pairs[..., 0], want_d)
+        assert np.array_equal(pairs[..., 1], want_d * want_q.astype(np.int32).sum(-1).astype(np.float32))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_products_are_near_the_integer_model(kernels, rng, name):
+    """Scales, minima and exact integers combined in float64 agree within a float32 accumulation over the blocks."""
+    for M, N, K in SHAPES:
+        w, x = draw(rng, name, N, K), rng.standard_normal((M, K)).astype(np.float32)
+        q, d = model_rounding(x)
+        ints, scales, minima = w.format.fields(w.data, K)
+        wide = ints.reshape(N, -1, 32).astype(np.float64) * scales[..., None]
+        if minima is not None:
+            wide = wide + minima.astype(np.float64)[..., None]
+        acts = q.astype(np.float64) * d[..., None]
+        exact = np.einsum("mbi,nbi->mn", acts, wide)
+        size = np.einsum("mbi,nbi->mn", np.abs(acts), np.abs(ints.reshape(N, -1, 32) * scales.astype(np.float64)[..., None]))
+        if minima is not None:
+            size += np.einsum("mbi,nb->mn", np.abs(acts), np.abs(minima.astype(np.float64)))
+        for kernel in ("block_matmul", "block_matmul_naive"):
+            got = product(kernels, name, w, x, kernel=kernel)
+            assert (np.abs(got - exact) <= 2.0**-22 * np.abs(exact) + (K + 8) * 2.0**-24 * size).all()
+
+
+@pytest.mark.parametrize("O", ["float", "bf16"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_row_alone_equals_the_row_among_others(kernels, rng, name, O):  # noqa: E741
+    """GEMV and GEMM agree bit for bit: any number of rows, of outputs and of threads."""
+    for M, N, K in SHAPES:
+        w, x = draw(rng, name, N, K), rng.standard_normal((M, K)).astype(np.float32)
+        whole = product(kernels, name, w, x, O)
+        for threads in (2, 3, 5):
+            assert np.array_equal(product(kernels, name, w, x, O, threads=threads), whole)
+        for rows in (1, 2, 3, 4, 7):
+            for m in range(0, M, rows):
+                assert np.array_equal(product(kernels, name, w, x[m : m + rows].copy(), O), whole[m : m + rows])
+        for n in (0, N // 2, N - 1):
+            assert np.array_equal(product(kernels, name, w[n : n + 1], x, O), whole[:, n : n + 1])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_batches_share_matrices(kernels, rng, name):
+    """Batch b multiplies matrix b // repeat, bit equal to that product alone."""
+    batches, repeat, N, K = 6, 3, 21, 96
+    w, x = draw(rng, name, batches // repeat * N, K), rng.standard_normal((batches, K)).astype(np.float32)
+    c = np.zeros((batches, N), np.float32)
+    ints = (1, N, K, K, 0, 1, N, 1, batches, K, 0, N, repeat)
+    kernels(f"block_matmul<{name}, float>", (None, w.data, c), ints, shared=round_activations(kernels, x), threads=3)
+    for b in range(batches):
+        part = w[b // repeat * N : (b // repeat + 1) * N]
+        assert np.array_equal(product(kernels, name, part, x[b : b + 1])[0], c[b])
+
+
+@pytest.mark.parametrize("X", ["float", "bf16"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_exact_activations(kernels, rng, name, X):
+    """Float activations times dequantised weights, a row's bits the same for any number of rows and threads."""
+    for M, N, K in SHAPES:
+        w, x = draw(rng, name, N, K), rng.standard_normal((M, K)).astype(np.float32).astype(DTYPES[X])
+
+        def run(x, threads=1, w=w, N=N, K=K):
+            c = np.full((len(x), N), np.nan, DTYPES[X])
+            ints = (len(x), N, K, K, 0, 1, N, 1, 1, 0, 0, 0, 1)
+            kernels(f"block_exact<{name}, {X}, {X}>", (x, w.data, c), ints, scratch=4 * K, threads=threads)
+            return c
+
+        whole, wide = run(x), w.dequantize().astype(np.float64)
+        exact, size = x.astype(np.float64) @ wide.T, np.abs(x.astype(np.float64)) @ np.abs(wide).T
+        ulp = {"float": 2.0**-23, "bf16": 2.0**-7}[X]
+        error = np.abs(whole.astype(np.float64) - exact)
+        assert (error <= 2 * ulp * np.abs(exact) + (K + 8) * 2.0**-24 * 3 * size).all()
+        assert np.array_equal(run(x, 3), whole)
+        assert all(np.array_equal(run(x[m : m + 1].copy()), whole[m : m + 1]) for m in range(M))
+
+
+@pytest.mark.parametrize("T", ["float", "bf16", "f16"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_dequantize_rounds_once(kernels, rng, name, T):
+    """Every number is scale * integer + minimum, within one rounding of the exact value."""
+    rows, cols = 7, 96
+    w, y = draw(rng, name, rows, cols), np.zeros((rows, cols), DTYPES[T])
+    ints, scales, minima = w.format.fields(w.data, cols)
+    exact = ints.reshape(rows, -1, 32) * scales.astype(np.float64)[..., None]
+    exact = (exact if minima is None else exact + minima.astype(np.float64)[..., None]).reshape(rows, cols)
+    kernels(f"dequantize<{name}, {T}>", (w.data, y), (rows, cols), threads=2)
+    ulp = {"float": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10}[T]
+    assert (np.abs(y.astype(np.float64) - exact) <= ulp * np.abs(exact) + 1e-7).all()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_fast_paths_equal_the_twin(kernels, rng, name):
+    """The vector kernel and one number at a time, in the declared order: the same bits."""
+    for M, N, K in SHAPES:
+        w, x = draw(rng, name, N, K), rng.standard_normal((M, K)).astype(np.float32)
+        assert np.array_equal(product(kernels, name, w, x), product(kernels, name, w, x, kernel="block_matmul_naive"))

@@ -1,0 +1,64 @@
+"""Dense products: near the exact result, and a row's bits do not depend on the rows or threads it ran with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from .conftest import DTYPES
+
+SHAPES = [(1, 1, 1), (1, 33, 7), (3, 5, 40), (4, 64, 64), (5, 37, 96), (9, 130, 100), (17, 12, 33), (1, 257, 576), (33, 70, 130)]
+TYPES = [("float", "float", "float"), ("bf16", "bf16", "bf16"), ("float", "bf16", "float"), ("float", "f16", "bf16")]
+
+
+def draw(rng, shape, name):
+    return np.ascontiguousarray(rng.standard_normal(shape).astype(np.float32).astype(DTYPES[name]))
+
+
+def product(kernels, types, x, w, by_rows, name="matmul", threads=1, by_columns=False):
+    (M, K), N = x.shape, w.shape[0] if by_rows else w.shape[1]
+    c = np.full((N, M) if by_columns else (M, N), np.nan, DTYPES[types[2]])
+    strides = (1, M) if by_columns else (N, 1)
+    kernels(f"{name}<{', '.join(types)}>", (x, w, c), (M, N, K, K, w.shape[1], by_rows, *strides, 1, 0, 0, 0, 1), threads=threads)
+    return c.T if by_columns else c
+
+
+@pytest.mark.parametrize("by_rows", [1, 0], ids=["N,K", "K,N"])
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
+def test_near_the_exact_product(kernels, rng, types, by_rows):
+    """Every element is within a float32 accumulation's rounding and two units of the output's last place."""
+    for M, N, K in SHAPES:
+        x, w = draw(rng, (M, K), types[0]), draw(rng, (N, K) if by_rows else (K, N), types[1])
+        wide_x, wide_w = x.astype(np.float64), (w if by_rows else w.T).astype(np.float64)
+        exact, size = wide_x @ wide_w.T, np.abs(wide_x) @ np.abs(wide_w).T
+        for name in ("matmul", "matmul_naive"):
+            got = product(kernels, types, x, w, by_rows, name).astype(np.float64)
+            ulp = {"float": 2.0**-23, "bf16": 2.0**-7}[types[2]]
+            assert (np.abs(got - exact) <= 2 * ulp * np.abs(exact) + (K + 8) * 2.0**-24 * size).all()
+
+
+@pytest.mark.parametrize("by_rows", [1, 0], ids=["N,K", "K,N"])
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
+def test_a_row_alone_equals_the_row_among_others(kernels, rng, types, by_rows):
+    """Bit for bit, for any number of rows, any number of threads and either order of C."""
+    for M, N, K in SHAPES:
+        x, w = draw(rng, (M, K), types[0]), draw(rng, (N, K) if by_rows else (K, N), types[1])
+        whole = product(kernels, types, x, w, by_rows)
+        for threads in (2, 3, 7):
+            assert np.array_equal(product(kernels, types, x, w, by_rows, threads=threads), whole)
+        assert np.array_equal(product(kernels, types, x, w, by_rows, by_columns=True), whole)
+        for m in range(M):
+            assert np.array_equal(product(kernels, types, x[m : m + 1].copy(), w, by_rows), whole[m : m + 1])
+
+
+def test_batches_share_matrices_and_rows_keep_their_strides(kernels, rng):
+    """Batch b uses matrix b // repeat; columns between the strides stay as they were."""
+    batches, repeat, M, N, K = 6, 2, 3, 21, 40
+    x, w = draw(rng, (batches, M, K + 5), "float"), draw(rng, (batches // repeat, N, K + 3), "float")
+    c = np.full((batches, M, N + 2), 7, np.float32)
+    ints = (M, N, K, K + 5, K + 3, 1, N + 2, 1, batches, M * (K + 5), N * (K + 3), M * (N + 2), repeat)
+    for threads in (1, 4):
+        kernels("matmul<float, float, float>", (x, w, c), ints, threads=threads)
+        exact = np.einsum("bmk,bnk->bmn", x[..., :K].astype(np.float64), np.repeat(w[..., :K], repeat, 0).astype(np.float64))
+        assert np.allclose(c[..., :N], exact, rtol=1e-5, atol=1e-5)
+        assert (c[..., N:] == 7).all()
