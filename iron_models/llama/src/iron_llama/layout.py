@@ -53,7 +53,7 @@ _GGUF = {
 def layout(kind: str, tied: bool) -> Layout:
     """The layout of a kind of checkpoint ("safetensors" or "gguf"). A tied head is the embedding."""
     names = _GGUF if kind == "gguf" else _HUGGINGFACE
-    ignored = ("rope_freqs.weight",) if kind == "gguf" else ()
+    ignored: tuple[str, ...] = ("rope_freqs.weight",) if kind == "gguf" else ()
     if tied:
         ignored += (names["head"],)
     return Layout({p: (n, _SHAPES[p]) for p, n in names.items() if not (tied and p == "head")}, ignored=ignored)

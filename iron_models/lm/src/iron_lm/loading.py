@@ -58,7 +58,7 @@ def context_of(longest: int, asked: int | None) -> tuple[int, int, int]:
     return context, -(-context // chunk) * chunk, chunk
 
 
-def arithmetic_of(block: BlockQuant | None, stored: np.dtype, dtype: str | None, activations: str | None) -> dict[str, str]:
+def arithmetic_of(block: BlockQuant | None, stored: np.dtype, dtype: str | None, activations: str | None) -> dict[str, Any]:
     """Config's dtype, cache_dtype and activations, from the weights' format and what was asked for."""
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"dtype={dtype}; legal: {', '.join(DTYPES)}.")
