@@ -47,7 +47,7 @@ class Product:
 class ProductLowering(HostLowering):
     """`grain`: multiplications per thread."""
 
-    grain = Auto(65536)
+    grain = Auto(32768)
 
     def supports(self, op: Any, dev: str) -> Yes | No:
         if isinstance(op.W, BlockQuant):
