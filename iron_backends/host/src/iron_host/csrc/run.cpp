@@ -1,8 +1,9 @@
 // The run loop and its thread pool. Exported: iron_pool_create, iron_pool_free, iron_call, iron_loop.
 //
-// A step is published to the workers by advancing `turn`; they and the caller run it, and the caller goes on
-// when `busy` is back to zero. Whoever waits spins for a few microseconds and then sleeps, so a process that
-// takes a core away costs a wake-up and not a time slice.
+// A step is cut into a few parts for each thread. The caller publishes it as a ticket and works on parts itself;
+// workers claim what is left, and the caller goes on when all parts are done. A worker that sleeps, or whose core
+// another process has taken, claims nothing, so nobody waits for it. Whoever waits spins for a few microseconds,
+// giving way to others, and then sleeps.
 #include "iron_host.h"
 
 #include <pthread.h>
@@ -23,6 +24,7 @@ typedef int32_t (*iron_callback)(int64_t);
 namespace {
 
 const int64_t SPIN_NS = 30000;
+const int32_t PARTS = 8;  // of a step for each thread
 
 int64_t now() {
   timespec t;
@@ -60,6 +62,7 @@ struct Gate {
       if ((get() == want) == equal) return;
       relax();
       if ((i & 63) == 63) {
+        sched_yield();
         int64_t t = now();
         if (!until) until = t + SPIN_NS;
         else if (t > until) break;
@@ -82,7 +85,8 @@ struct Worker {
 
 struct Pool {
   int32_t threads;
-  Gate turn, busy;
+  Gate turn, done;
+  uint64_t ticket;  // turn << 32 | parts claimed << 16 | parts
   const iron_step* step;
   int32_t active;  // threads that work on the step; -1: leave
   void* shared;
@@ -90,11 +94,25 @@ struct Pool {
   char* scratch;
   Worker* workers;
 
-  void work(const iron_step* s, int32_t tid) {
+  void work(const iron_step* s, int32_t tid, int32_t part, int32_t parts) {
     iron_args args = s->args;
     args.scratch = scratch + tid * scratch_bytes;
     args.shared = shared;
-    s->kernel(&args, tid, active);
+    s->kernel(&args, part, parts);
+  }
+
+  // Parts of the step on the ticket, one after another, until none is left. A part once claimed keeps the step
+  // in place: the next ticket is written only when every part of this one is done.
+  void claim(int32_t tid) {
+    uint64_t t = __atomic_load_n(&ticket, __ATOMIC_SEQ_CST);
+    for (;;) {
+      int32_t part = t >> 16 & 0xffff, parts = t & 0xffff;
+      if (part >= parts) return;
+      if (!__atomic_compare_exchange_n(&ticket, &t, t + 0x10000, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) continue;
+      work(step, tid, part, parts);
+      done.add(1);
+      t = __atomic_load_n(&ticket, __ATOMIC_SEQ_CST);
+    }
   }
 };
 
@@ -104,11 +122,10 @@ void* serve(void* item) {
   int32_t seen = 0;
   for (;;) {
     pool->turn.wait(seen, false);
-    seen++;
-    int32_t active = pool->active;
+    seen = pool->turn.get();
+    int32_t active = __atomic_load_n(&pool->active, __ATOMIC_SEQ_CST);
     if (active < 0) return NULL;
-    if (me->tid < active) pool->work(pool->step, me->tid);
-    pool->busy.add(-1);
+    if (me->tid < active) pool->claim(me->tid);
   }
 }
 
@@ -118,10 +135,15 @@ void* aligned(int64_t bytes) {
 }
 
 void publish(Pool* pool, const iron_step* step, int32_t active) {
+  int32_t parts = active * PARTS < 0xffff ? active * PARTS : 0xffff;
   pool->step = step;
-  pool->active = active;
-  __atomic_store_n(&pool->busy.value, pool->threads - 1, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&pool->active, active, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&pool->done.value, 0, __ATOMIC_SEQ_CST);
+  uint64_t turn = (uint32_t)pool->turn.get() + 1u;
+  __atomic_store_n(&pool->ticket, turn << 32 | (uint32_t)parts, __ATOMIC_SEQ_CST);
   pool->turn.add(1);
+  pool->claim(0);
+  pool->done.wait(parts, true);
 }
 
 void reserve(Pool* pool, const iron_run* run) {
@@ -166,14 +188,8 @@ int32_t once(Pool* pool, iron_run* run, iron_callback callback) {
       else s->args.n[w->slot - IRON_MAX_P] = v;
     }
     int32_t active = s->threads > 0 && s->threads < pool->threads ? (int32_t)s->threads : pool->threads;
-    if (active == 1) {
-      pool->active = 1;
-      pool->work(s, 0);
-    } else {
-      publish(pool, s, active);
-      pool->work(s, 0);
-      pool->busy.wait(0, true);
-    }
+    if (active == 1) pool->work(s, 0, 0, 1);
+    else publish(pool, s, active);
   }
   // All carried values are read before any is written: one may follow another.
   int64_t next[64];
@@ -193,7 +209,7 @@ void* iron_pool_create(int32_t threads) {
   Pool* pool = (Pool*)calloc(1, sizeof(Pool));
   pool->threads = threads < 1 ? 1 : threads;
   pool->turn.init();
-  pool->busy.init();
+  pool->done.init();
   pool->workers = (Worker*)calloc(pool->threads, sizeof(Worker));
   for (int32_t t = 1; t < pool->threads; t++) {
     pool->workers[t].pool = pool;
@@ -206,7 +222,8 @@ void* iron_pool_create(int32_t threads) {
 void iron_pool_free(void* handle) {
   Pool* pool = (Pool*)handle;
   if (pool->threads > 1) {
-    publish(pool, NULL, -1);
+    __atomic_store_n(&pool->active, -1, __ATOMIC_SEQ_CST);
+    pool->turn.add(1);
     for (int32_t t = 1; t < pool->threads; t++) pthread_join(pool->workers[t].thread, NULL);
   }
   free(pool->workers);
