@@ -330,7 +330,7 @@ def test_threads_come_from_the_option_then_the_environment(monkeypatch):
     assert thread_count(2) == 2
     monkeypatch.delenv("IRON_THREADS")
     assert thread_count() >= 1
-    with pytest.raises(CallError, match="threads=0: a number of threads, at least 1"):
+    with pytest.raises(CallError, match="threads=0"):
         Whole().compile(backend="host", threads=0, x=((8,), np.float32))
     monkeypatch.setenv("IRON_THREADS", "many")
     with pytest.raises(CallError, match="IRON_THREADS='many'"):
