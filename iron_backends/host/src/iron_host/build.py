@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from iron_core.image.cache import Cache, digest
 
+from iron_core.image.cache import Cache, digest
 from iron_host import compiler
 
 SOURCES = Path(__file__).parent / "csrc"

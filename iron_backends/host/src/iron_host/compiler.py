@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import attrs
+
 from iron_core.backends.protocol import Unavailable
 from iron_core.errors import BackendUnavailable
 from iron_core.image.cache import digest, home
