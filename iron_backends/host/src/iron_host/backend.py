@@ -17,6 +17,9 @@ from iron_host.runlist import HostImage, ImageBuilder
 #: How `supports()` and `explain()` say that a step runs numpy.
 CALLBACK = "reference call-back"
 
+#: More threads than this is a slip of the keyboard.
+MOST_THREADS = 1024
+
 _announced: set[str] = set()
 
 
@@ -31,8 +34,8 @@ def thread_count(given: int | None = None) -> int:
         number = int(count)
     except ValueError:
         number = 0
-    if number < 1:
-        raise CallError(f"{where}={count!r}: a number of threads, at least 1.")
+    if not 1 <= number <= MOST_THREADS:
+        raise CallError(f"{where}={count!r}; legal: 1 to {MOST_THREADS} threads.")
     return number
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -63,9 +64,8 @@ class Runtime:
             if on_callback is None:
                 self._library.iron_call(self._live_pool(), ctypes.byref(run), None)
             else:
-                guard = _Guard()
-                self._library.iron_call(self._live_pool(), ctypes.byref(run), guard.wrap(on_callback))
-                guard.check()
+                with _Guard() as guard:
+                    self._library.iron_call(self._live_pool(), ctypes.byref(run), guard.wrap(on_callback))
 
     def loop(
         self,
@@ -75,13 +75,10 @@ class Runtime:
         on_step: Callable[[int], bool] | None,
     ) -> int:
         """Up to `steps` runs in one native call. `on_step(index)` after each; True stops. Returns the runs made."""
-        with self._lock:
-            guard = _Guard()
+        with self._lock, _Guard() as guard:
             callback = guard.wrap(on_callback) if on_callback is not None else None
             after = guard.wrap(on_step) if on_step is not None else None
-            made = self._library.iron_loop(self._live_pool(), ctypes.byref(run), steps, callback, after)
-            guard.check()
-            return int(made)
+            return int(self._library.iron_loop(self._live_pool(), ctypes.byref(run), steps, callback, after))
 
     def _live_pool(self) -> Any:
         # A forked child has none of its parent's threads, so it makes a pool of its own.
@@ -92,25 +89,48 @@ class Runtime:
 
 
 class _Guard:
-    """Keeps an exception from crossing native code, and raises it once native code has returned."""
+    """Keeps exceptions from crossing native code: what a call-back raises ends the native call and is raised after it.
+
+    Ctrl-C too: a handler that raises would do so on the way into a call-back, where nothing can catch it, so on the main
+    thread the signal is noted, ends the native call at its next call-back, and reaches its own handler afterwards.
+    """
 
     def __init__(self) -> None:
         self._error: BaseException | None = None
         self._keep: list[Any] = []
+        self._handler: Any = None
+        self._interrupted = False
 
     def wrap(self, function: Callable[[int], Any]) -> Any:
+        """`function` as a native call-back; it returns 1 to stop."""
+
         def guarded(index: int) -> int:
             try:
-                return 1 if function(index) else 0
-            except BaseException as error:  # KeyboardInterrupt too: Ctrl-C stops the loop
+                stop = function(index)
+            except BaseException as error:
                 self._error = error
                 return 1
+            return 1 if stop or self._interrupted else 0
 
         wrapped = CALLBACK(guarded)
         self._keep.append(wrapped)
         return wrapped
 
-    def check(self) -> None:
+    def __enter__(self) -> _Guard:
+        handler = signal.getsignal(signal.SIGINT)
+        if callable(handler) and threading.current_thread() is threading.main_thread():
+            self._handler = handler
+            signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def _note(self, number: int, frame: Any) -> None:
+        self._interrupted = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+            if self._interrupted:
+                self._handler(signal.SIGINT, None)
         if self._error is not None:
             raise self._error
 
