@@ -28,17 +28,22 @@ _loaded: dict[tuple[str, Unit], tuple[Any, int]] = {}
 
 @attrs.frozen
 class Unit:
-    """A kernel: the template function `template` of csrc/`header`, exported as `symbol`."""
+    """A kernel: the template function `template` of csrc/`header`, exported as `symbol`.
+
+    source: C++ text between the two, for a template argument (or a whole function) that csrc does not have: how a
+    pack of its own brings a kernel.
+    """
 
     header: str
     template: str
     symbol: str
+    source: str = ""
 
     @property
     def text(self) -> str:
         """The source compiled for it."""
         return (
-            f'#include "{self.header}"\n'
+            f'#include "{self.header}"\n{self.source}\n'
             f'extern "C" void {self.symbol}(const iron_args* a, int32_t tid, int32_t nt) {{ {self.template}(a, tid, nt); }}\n'
         )
 
