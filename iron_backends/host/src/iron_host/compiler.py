@@ -40,7 +40,7 @@ class Compiler:
         """For people: "g++ 12.2"."""
         first = self.version.partition("\n")[0]
         tool = Path(self.command[0]).name
-        if "ziglang" in self.command:
+        if _zig(self.command):
             tool = "zig"
         elif tool == "c++":
             tool = "clang++" if "clang" in first else "g++" if "Free Software Foundation" in self.version else tool
@@ -55,7 +55,10 @@ class Compiler:
     def run(self, source: Path, target: Path) -> None:
         """Compile one source into a shared object; BackendUnavailable with the compiler's first error."""
         line = [*self.command, *self.flags, "-I", str(Path(__file__).parent / "csrc"), str(source), "-o", str(target), "-lm"]
-        done = subprocess.run(line, capture_output=True, text=True, env=os.environ | dict(self.environment))
+        try:
+            done = subprocess.run(line, capture_output=True, text=True, env=os.environ | dict(self.environment))
+        except OSError as error:
+            raise BackendUnavailable(f"host: {self.name} did not start for {source.name}: {error.strerror}.") from None
         if done.returncode:
             errors = [text for text in done.stderr.splitlines() if "error" in text] or done.stderr.splitlines() or ["no output"]
             raise BackendUnavailable(f"host: {self.name} did not compile {source.name}: {errors[0]}")
@@ -82,56 +85,68 @@ def vector_width() -> str:
     return "AVX2" if " avx2" in features and " fma" in features else "portable"
 
 
-def _version(command: tuple[str, ...], environment: tuple[tuple[str, str], ...] = ()) -> str | None:
+def _output(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> str | None:
     try:
-        done = subprocess.run(
-            [*command, "--version"], capture_output=True, text=True, timeout=60, env=os.environ | dict(environment)
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | dict(environment))
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _candidates() -> list[tuple[tuple[str, ...], tuple[tuple[str, str], ...]]]:
-    found: list[tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = []
-    if os.environ.get("CXX"):
-        found.append((tuple(shlex.split(os.environ["CXX"])), ()))
-    for tool in ("c++", "g++", "clang++"):
-        path = shutil.which(tool)
-        if path:
-            found.append(((path,), ()))
-    if find_spec("ziglang") is not None:
-        folder = home() / "iron" / "host" / "zig"
-        places = (("ZIG_LOCAL_CACHE_DIR", str(folder / "local")), ("ZIG_GLOBAL_CACHE_DIR", str(folder / "global")))
-        found.append(((sys.executable, "-m", "ziglang", "cc"), places))
-    return found
+def _zig(command: tuple[str, ...]) -> bool:
+    """Is this zig's C or C++ compiler: `zig cc`, `python -m ziglang c++` and the like?"""
+    return len(command) > 1 and command[-1] in ("cc", "c++") and "zig" in Path(command[-2]).name
+
+
+def _made(command: tuple[str, ...]) -> Compiler | None:
+    """The compiler of a command, or None if it does not run."""
+    if not _zig(command):
+        version = _output((*command, "--version"), ())
+        return None if version is None else Compiler(command, version)
+    folder = home() / "iron" / "host" / "zig"
+    places = (("ZIG_LOCAL_CACHE_DIR", str(folder / "local")), ("ZIG_GLOBAL_CACHE_DIR", str(folder / "global")))
+    version = _output((*command[:-1], "version"), places)
+    if version is None:
+        return None
+    # Its code is for the libc it finds here.
+    libc = " ".join(platform.libc_ver())
+    return Compiler(command, f"zig {version}\n{libc}", places, (*FLAGS, "-fno-sanitize=undefined"))
 
 
 @lru_cache(maxsize=4)
-def _find(key: tuple[str | None, str | None, str | None]) -> Compiler | None:
-    for command, environment in _candidates():
-        version = _version(command, environment)
-        if version is not None:
-            extra = ("-fno-sanitize=undefined",) if "ziglang" in command else ()
-            return Compiler(command, version, environment, FLAGS + extra)
-    return None
+def _find(given: str | None, path: str | None, cache_home: str | None) -> Compiler | Unavailable:
+    if given:
+        try:
+            found = _made(tuple(shlex.split(given)))
+        except ValueError:  # a quote that is not closed
+            found = None
+        fix = "Correct or unset CXX; without it c++, g++, clang++ and the ziglang wheel are looked for."
+        return found or Unavailable(f"$CXX={given!r} does not run as a compiler.", fix)
+    for tool in ("c++", "g++", "clang++"):
+        place = shutil.which(tool)
+        found = _made((place,)) if place else None
+        if found:
+            return found
+    found = _made((sys.executable, "-m", "ziglang", "cc")) if find_spec("ziglang") is not None else None
+    return found or Unavailable(
+        "no C++ compiler: looked for c++, g++ and clang++ on PATH and for the ziglang wheel.",
+        "Install one (Debian: apt-get install g++), or install iron-host with its zig extra.",
+    )
+
+
+def _look() -> Compiler | Unavailable:
+    return _find(os.environ.get("CXX", "").strip(), os.environ.get("PATH"), os.environ.get("NPU_CACHE_HOME"))
 
 
 def find() -> Compiler:
-    """The first of $CXX, c++, g++, clang++ and the ziglang wheel that runs; BackendUnavailable if none does."""
-    found = _find((os.environ.get("CXX"), os.environ.get("PATH"), os.environ.get("NPU_CACHE_HOME")))
-    if found is None:
-        none = _none()
-        raise BackendUnavailable(f"host: {none.reason} {none.fix}")
+    """$CXX if it is set, else the first of c++, g++, clang++ and the ziglang wheel that runs; else BackendUnavailable.
+
+    A $CXX that does not run is refused: whoever set it did not ask for another compiler.
+    """
+    found = _look()
+    if isinstance(found, Unavailable):
+        raise BackendUnavailable(f"host: {found.reason} {found.fix}")
     return found
-
-
-def _none() -> Unavailable:
-    tried = [f"$CXX ({os.environ['CXX']})"] if os.environ.get("CXX") else []
-    return Unavailable(
-        f"no C++ compiler: looked for {', '.join([*tried, 'c++', 'g++', 'clang++'])} on PATH and for the ziglang wheel.",
-        "Install one (Debian: apt-get install g++), or install iron-host with its zig extra.",
-    )
 
 
 @attrs.frozen
@@ -143,7 +158,5 @@ class Probe:
 
 def probe() -> Probe | Unavailable:
     """Is there a compiler? Never raises."""
-    try:
-        return Probe(f"{find().name}, {vector_width()}")
-    except BackendUnavailable:
-        return _none()
+    found = _look()
+    return found if isinstance(found, Unavailable) else Probe(f"{found.name}, {vector_width()}")
