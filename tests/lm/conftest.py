@@ -37,3 +37,93 @@ class Tiny:
 @pytest.fixture(scope="session")
 def tiny() -> Tiny:
     return Tiny()
+
+
+def gguf_permutation(weight: np.ndarray, heads: int) -> np.ndarray:
+    """Query or key rows reordered as llama.cpp's converter does: the two halves of a head become neighbours."""
+    rows, columns = weight.shape
+    return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+
+
+def llama3_factors(config: Any) -> np.ndarray:
+    """The divisors of each frequency that llama.cpp's converter writes for llama3 scaling."""
+    scaling = config.rope_scaling
+    factor, low, high = scaling["factor"], scaling["low_freq_factor"], scaling["high_freq_factor"]
+    original = scaling["original_max_position_embeddings"]
+    factors = []
+    for i in range(0, config.head_dim, 2):
+        wavelength = 2 * np.pi * config.rope_base ** (i / config.head_dim)
+        if wavelength < original / high:
+            factors.append(1.0)
+        elif wavelength > original / low:
+            factors.append(factor)
+        else:
+            smooth = (original / wavelength - low) / (high - low)
+            factors.append(1 / ((1 - smooth) / factor + smooth))
+    return np.array(factors, np.float32)
+
+
+def write_gguf(
+    path: Path,
+    tiny: Tiny,
+    kind: str = "F32",
+    *,
+    head: str | None = None,
+    tied: bool = False,
+    metadata: dict[str, Any] | None = None,
+) -> Path:
+    """The tiny Llama as a GGUF whose matrices are of a ggml type; `metadata` replaces or, with None, drops entries.
+
+    Without tokenizer, unless `metadata` brings one. head: the head's own type. tied: the head's tensor is left out.
+    """
+    gguf = pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
+    c = tiny.config()
+    entries: dict[str, Any] = {
+        "llama.vocab_size": c.vocab_size,
+        "llama.context_length": 4096,
+        "llama.embedding_length": c.emb_dim,
+        "llama.block_count": c.n_layers,
+        "llama.feed_forward_length": c.hidden_dim,
+        "llama.attention.head_count": c.n_heads,
+        "llama.attention.head_count_kv": c.n_kv_groups,
+        "llama.attention.key_length": c.head_dim,
+        "llama.attention.layer_norm_rms_epsilon": float(c.norm_epsilon),
+        "llama.rope.freq_base": float(c.rope_base),
+    } | (metadata or {})
+    writer = gguf.GGUFWriter(str(path), "llama")
+    for key, value in entries.items():
+        if isinstance(value, bool):
+            writer.add_bool(key, value)
+        elif isinstance(value, int):
+            writer.add_uint32(key, value)
+        elif isinstance(value, float):
+            writer.add_float32(key, value)
+        elif isinstance(value, str):
+            writer.add_string(key, value)
+        elif value is not None:
+            writer.add_array(key, value)
+    ours, theirs = layout("safetensors", tied), layout("gguf", tied)
+    names = {name: theirs.expand(c)[path][0] for path, (name, _) in ours.expand(c).items()}
+    writer.add_tensor("rope_freqs.weight", llama3_factors(c))
+    for name, there in names.items():
+        values = np.asarray(tiny.checkpoint.tensors[name][2]).astype(np.float32)
+        if ".q_proj" in name or ".k_proj" in name:
+            values = gguf_permutation(values, c.n_heads if ".q_proj" in name else c.n_kv_groups)
+        own = head if head is not None and there == "output.weight" else kind
+        quant = gguf.GGMLQuantizationType["F32" if values.ndim == 1 else own]
+        writer.add_tensor(there, gguf.quantize(values, quant), raw_dtype=quant)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """tiny_gguf(kind="F32", **changes) -> the path of a new GGUF of the tiny Llama; see `write_gguf`."""
+
+    def write(kind: str = "F32", **changes: Any) -> Path:
+        return write_gguf(tmp_path_factory.mktemp("gguf") / f"tiny-{kind}.gguf", tiny, kind, **changes)
+
+    return write

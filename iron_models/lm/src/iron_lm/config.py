@@ -51,6 +51,13 @@ class Config:
             raise ParamError(f"Config: n_kv_groups={self.n_kv_groups} does not divide n_heads={self.n_heads}.")
         if self.head_dim % 2:
             raise ParamError(f"Config: head_dim={self.head_dim} is odd; rotary embedding turns pairs.")
+        for field in ("rope_base", "norm_epsilon"):
+            if not 0 < getattr(self, field) < math.inf:
+                raise ParamError(f"Config: {field}={getattr(self, field)}; legal: a positive number.")
+        factors = self.rope_factors
+        if factors is not None and not (len(factors) == self.head_dim // 2 and all(0 < f < math.inf for f in factors)):
+            raise ParamError(f"Config: rope_factors has {len(factors)} numbers; legal: head_dim / 2 = {self.head_dim // 2} positive ones.")
+        llama3_scaling(self.rope_scaling)
         if self.max_seq_len % self.prefill_chunk:
             raise ParamError(
                 f"Config: max_seq_len={self.max_seq_len} is not a multiple of prefill_chunk={self.prefill_chunk}. Nearest: "
@@ -70,16 +77,10 @@ def inverse_frequencies(config: Config) -> np.ndarray:
     inverse = (1.0 / np.float64(config.rope_base) ** exponents.astype(np.float64)).astype(np.float32)
     if config.rope_factors is not None:
         inverse = (inverse / np.array(config.rope_factors, np.float32)).astype(np.float32)
-    scaling = config.rope_scaling
+    scaling = llama3_scaling(config.rope_scaling)
     if scaling is None:
         return inverse
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind == "default":
-        return inverse
-    if kind != "llama3":
-        raise CheckpointError(f"rope scaling {kind!r} is not one Iron has. Legal: default, llama3.")
-    factor, original = float(scaling["factor"]), float(scaling["original_max_position_embeddings"])
-    low, high = float(scaling["low_freq_factor"]), float(scaling["high_freq_factor"])
+    factor, low, high, original = scaling
     wavelength = 2 * math.pi / inverse.astype(np.float64)
     smooth = (original / wavelength - low) / (high - low)
     between = (1 - smooth) * inverse / factor + smooth * inverse
@@ -88,61 +89,114 @@ def inverse_frequencies(config: Config) -> np.ndarray:
     return np.where(medium, between, scaled).astype(np.float32)
 
 
+def llama3_scaling(raw: dict[str, Any] | None) -> tuple[float, float, float, float] | None:
+    """(factor, low_freq_factor, high_freq_factor, original context) of `rope_parameters`; None where nothing is scaled."""
+    kind = "default" if raw is None else raw.get("rope_type", raw.get("type", "default"))
+    if raw is None or kind == "default":
+        return None
+    if kind != "llama3":
+        raise CheckpointError(f"rope scaling {kind!r} is not one Iron has. Legal: default, llama3.")
+    entries = _Entries(raw, "rope scaling")
+    factor, original = entries.number("factor"), entries.number("original_max_position_embeddings")
+    low, high = entries.number("low_freq_factor"), entries.number("high_freq_factor")
+    if not low < high:
+        raise CheckpointError(f"rope scaling: low_freq_factor {low} is not below high_freq_factor {high}.")
+    return factor, low, high, original
+
+
+class _Entries:
+    """What a checkpoint says of its model, each entry checked; `where` and `prefix` name them in errors."""
+
+    def __init__(self, entries: dict[str, Any], where: str, prefix: str = "") -> None:
+        self.entries, self.where, self.prefix = entries, where, prefix
+
+    def has(self, key: str) -> bool:
+        return self.entries.get(self.prefix + key) is not None
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A positive number."""
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            raise CheckpointError(f"{self.where}: {self.prefix}{key} is {_shown(value)}; legal: a positive number.")
+        return float(value)
+
+    def whole(self, key: str, default: int | None = None, most: int = 1 << 24) -> int:
+        """A whole number from 1 to `most`; more is damage, not a model."""
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise CheckpointError(f"{self.where}: {self.prefix}{key} is {_shown(value)}; legal: a whole number from 1 to {most}.")
+        return value
+
+    def refuse_unless(self, key: str, *legal: Any) -> None:
+        """An entry that may be absent, and changes what the model computes where it is not one of `legal`."""
+        if self.has(key) and self.entries[self.prefix + key] not in legal:
+            shown = ", ".join(map(str, legal))
+            raise CheckpointError(f"{self.where}: {self.prefix}{key} is {_shown(self.entries[self.prefix + key])}; this model runs {shown}.")
+
+    def _value(self, key: str, default: Any) -> Any:
+        if self.has(key):
+            return self.entries[self.prefix + key]
+        if default is None:
+            raise CheckpointError(f"{self.where} lacks {self.prefix}{key}.")
+        return default
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, (str, int, float)) and len(repr(value)) < 60 else f"a {type(value).__name__}"
+
+
+#: More layers than this is damage, not a model.
+_MOST_LAYERS = 1 << 12
+
+
 def from_huggingface(raw: dict[str, Any]) -> dict[str, Any]:
-    """Config keywords from a config.json of the llama kind; CheckpointError names what is missing."""
-
-    def need(key: str) -> Any:
-        if key not in raw:
-            raise CheckpointError(f"config.json lacks {key}.")
-        return raw[key]
-
+    """Config keywords from a config.json of the llama kind; CheckpointError names what is missing or cannot be."""
+    entries = _Entries(raw, "config.json")
+    entries.refuse_unless("hidden_act", "silu", "swish")
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    base = rope.get("rope_theta", raw.get("rope_theta"))
-    if base is None:
-        raise CheckpointError("config.json lacks rope_theta (in itself or in rope_parameters).")
-    heads = need("num_attention_heads")
+    if not isinstance(rope, dict):
+        raise CheckpointError(f"config.json: rope_parameters is {_shown(rope)}; legal: an object.")
+    heads, width = entries.whole("num_attention_heads"), entries.whole("hidden_size")
     return dict(
-        vocab_size=need("vocab_size"),
-        emb_dim=need("hidden_size"),
-        n_layers=need("num_hidden_layers"),
+        vocab_size=entries.whole("vocab_size"),
+        emb_dim=width,
+        n_layers=entries.whole("num_hidden_layers", most=_MOST_LAYERS),
         n_heads=heads,
-        n_kv_groups=raw.get("num_key_value_heads", heads),
-        head_dim=raw.get("head_dim") or need("hidden_size") // heads,
-        hidden_dim=need("intermediate_size"),
-        max_seq_len=need("max_position_embeddings"),
-        rope_base=float(base),
-        rope_scaling=rope if rope.get("rope_type", rope.get("type", "default")) != "default" else None,
-        norm_epsilon=float(need("rms_norm_eps")),
-        tied=bool(raw.get("tie_word_embeddings", False)),
+        n_kv_groups=entries.whole("num_key_value_heads", heads),
+        head_dim=entries.whole("head_dim", width // heads or 1),
+        hidden_dim=entries.whole("intermediate_size"),
+        max_seq_len=entries.whole("max_position_embeddings"),
+        rope_base=_Entries(rope, "config.json").number("rope_theta", entries.number("rope_theta", 10000.0)),
+        rope_scaling=rope if llama3_scaling(rope) is not None else None,
+        norm_epsilon=entries.number("rms_norm_eps"),
+        tied=raw.get("tie_word_embeddings") is True,
         name=str(raw.get("_name_or_path") or raw.get("model_type", "")),
     )
 
 
 def from_gguf(metadata: dict[str, Any], tensors: Any) -> dict[str, Any]:
-    """Config keywords from GGUF metadata of the llama architecture; CheckpointError names what is missing."""
+    """Config keywords from GGUF metadata of the llama architecture; CheckpointError names what is missing or cannot be."""
     architecture = metadata.get("general.architecture")
-
-    def need(key: str) -> Any:
-        if f"{architecture}.{key}" not in metadata:
-            raise CheckpointError(f"GGUF metadata lacks {architecture}.{key}.")
-        return metadata[f"{architecture}.{key}"]
-
-    heads, width = int(need("attention.head_count")), int(need("embedding_length"))
-    vocabulary = metadata.get(f"{architecture}.vocab_size") or len(metadata.get("tokenizer.ggml.tokens", ()))
-    factors = tuple(float(f) for f in tensors["rope_freqs.weight"][2]) if "rope_freqs.weight" in tensors else None
+    entries = _Entries(metadata, "GGUF metadata", f"{architecture}.")
+    entries.refuse_unless("rope.scaling.type", "none")
+    heads, width = entries.whole("attention.head_count"), entries.whole("embedding_length")
+    head_dim = entries.whole("attention.key_length", width // heads or 1)
+    entries.refuse_unless("rope.dimension_count", head_dim)
+    listed = {*tensors, *getattr(tensors, "refused", ())}  # one of a type Iron does not take is still there
+    factors = tensors["rope_freqs.weight"][2] if "rope_freqs.weight" in listed else None
     return dict(
-        vocab_size=int(vocabulary),
+        vocab_size=entries.whole("vocab_size", len(metadata.get("tokenizer.ggml.tokens") or ()) or None),
         emb_dim=width,
-        n_layers=int(need("block_count")),
+        n_layers=entries.whole("block_count", most=_MOST_LAYERS),
         n_heads=heads,
-        n_kv_groups=int(metadata.get(f"{architecture}.attention.head_count_kv", heads)),
-        head_dim=int(metadata.get(f"{architecture}.attention.key_length", width // heads)),
-        hidden_dim=int(need("feed_forward_length")),
-        max_seq_len=int(need("context_length")),
-        rope_base=float(metadata.get(f"{architecture}.rope.freq_base", 10000.0)),
-        rope_factors=factors,
+        n_kv_groups=entries.whole("attention.head_count_kv", heads),
+        head_dim=head_dim,
+        hidden_dim=entries.whole("feed_forward_length"),
+        max_seq_len=entries.whole("context_length"),
+        rope_base=entries.number("rope.freq_base", 10000.0),
+        rope_factors=None if factors is None else tuple(float(f) for f in np.ravel(factors)),
         rope_neighbours=architecture == "llama",
-        norm_epsilon=float(need("attention.layer_norm_rms_epsilon")),
-        tied="output.weight" not in tensors,
+        norm_epsilon=entries.number("attention.layer_norm_rms_epsilon"),
+        tied="output.weight" not in listed,
         name=str(metadata.get("general.name", "")),
     )

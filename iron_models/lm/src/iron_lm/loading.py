@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from iron_core.declare.formats import BlockQuant, Dense, as_dtype, format_of
-from iron_core.errors import CheckpointError, UsageError
+from iron_core.errors import CheckpointError, ParamError, UsageError
 from iron_core.image.cache import digest, sources_digest
 from iron_lm.checkpoint import Checkpoint, Layout, as_tree, convert, drawn
 from iron_lm.config import DEFAULT_CONTEXT, Config, from_gguf, from_huggingface
@@ -87,7 +87,10 @@ def load(
     checkpoint = Checkpoint.open(path)
     keywords = _config_keywords(checkpoint, architectures)
     context, rows, chunk = context_of(keywords["max_seq_len"], max_seq_len)
-    probe = Config(**{**keywords, "max_seq_len": rows, "prefill_chunk": chunk})
+    try:
+        probe = Config(**{**keywords, "max_seq_len": rows, "prefill_chunk": chunk})
+    except ParamError as error:
+        raise CheckpointError(f"{checkpoint.path}: {error}") from None
     places: Layout = layout(checkpoint.kind, probe.tied)
     exact = checkpoint.tree(places, probe)
     block = checkpoint.block_format
@@ -121,9 +124,12 @@ def _config_keywords(checkpoint: Checkpoint, architectures: tuple[str, ...]) -> 
         found = str(checkpoint.metadata["config"].get("model_type"))
     if found not in architectures:
         raise CheckpointError(f"{checkpoint.path}: architecture {found!r}. This model runs: {', '.join(architectures)}.")
-    if checkpoint.kind == "gguf":
-        return from_gguf(checkpoint.metadata, checkpoint.tensors)
-    return from_huggingface(checkpoint.metadata["config"])
+    try:
+        if checkpoint.kind == "gguf":
+            return from_gguf(checkpoint.metadata, checkpoint.tensors)
+        return from_huggingface(checkpoint.metadata["config"])
+    except CheckpointError as error:
+        raise CheckpointError(f"{checkpoint.path}: {error}") from None
 
 
 def _map(node: Any, change: Any) -> Any:

@@ -18,14 +18,17 @@ _MOST_HEADER = 100 << 20  # the format's own limit
 INDEX = "model.safetensors.index.json"
 
 
-def read_json(path: Path) -> Any:
-    """A JSON file; CheckpointError if it cannot be read."""
+def read_json(path: Path) -> dict[str, Any]:
+    """The object of a JSON file; CheckpointError if it cannot be read, or holds something else."""
     try:
-        return json.loads(path.read_bytes())
+        found = json.loads(path.read_bytes())
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror or error}.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not JSON ({error}).") from None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path}: not a JSON object.")
+    return found
 
 
 def read_file(path: Path) -> tuple[dict[str, tuple[tuple[int, ...], Format, Any]], dict[str, str]]:
@@ -39,7 +42,7 @@ def read_file(path: Path) -> tuple[dict[str, tuple[tuple[int, ...], Format, Any]
         header = json.loads(raw)
         metadata = header.pop("__metadata__", {})
         entries = [(n, e["dtype"], tuple(e["shape"]), e["data_offsets"]) for n, e in header.items()]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path}: the header is not what safetensors says it is ({type(error).__name__}: {error}).") from None
     start, end_before = 8 + length, 0
     tensors: dict[str, tuple[tuple[int, ...], Format, Any]] = {}
@@ -86,8 +89,7 @@ class SafetensorsFile:
             self.metadata["config"] = read_json(config)
 
     def _sharded(self, index: Path) -> dict[str, tuple[tuple[int, ...], Format, Any]]:
-        places = read_json(index)
-        places = places.get("weight_map") if isinstance(places, dict) else None
+        places = read_json(index).get("weight_map")
         if not isinstance(places, dict):
             raise CheckpointError(f"{index}: no weight_map.")
         files: dict[str, dict[str, Any]] = {}

@@ -90,11 +90,11 @@ def _from_json(file: Path, checkpoint: Any) -> Tokenizer:
     return Tokenizer(library, bos, stops)
 
 
-def _from_gguf(checkpoint: Any) -> Tokenizer:
+def _from_gguf(checkpoint: Any) -> Tokenizer | None:
     metadata = checkpoint.metadata
     kind = metadata.get("tokenizer.ggml.model")
     if kind is None:
-        raise CheckpointError(f"{checkpoint.path}: no tokenizer in the metadata; give one with --tokenizer.")
+        return None
     if kind != "gpt2":
         raise CheckpointError(f"{checkpoint.path}: tokenizer kind {kind!r}. Legal: 'gpt2'; or give a tokenizer.json with --tokenizer.")
     stat = checkpoint.path.stat()
