@@ -16,8 +16,9 @@ INTERRUPTED, BROKEN_PIPE = 130, 141
 
 
 def main(argv: list[str]) -> int:
-    """Run `iron ARGV...`; the exit status. Errors are one line on standard error, `--verbose` adds the traceback."""
-    verbose = "--verbose" in argv
+    """Run `iron ARGV...`; the exit status. Errors are one line on standard error; `--verbose` or `IRON_DEBUG=1` adds the
+    traceback."""
+    verbose = "--verbose" in argv or os.environ.get("IRON_DEBUG") == "1"
     try:
         from iron_core.cli.commands import iron
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from iron_core.backends import choose
-from iron_core.backends.protocol import Available
 from iron_core.cli.table import print_json, print_table
 from iron_core.plugins.record import Record
 from iron_core.plugins.registry import registry
@@ -50,6 +48,9 @@ def summary(thing: Any) -> str:
 
 def probed() -> list[dict[str, Any]]:
     """Every backend with what its probe says. One that fails to load or to probe is an entry like any other."""
+    from iron_core.backends import choose
+    from iron_core.backends.protocol import Unavailable
+
     found = []
     for name in choose.names():
         facts: dict[str, Any] = {"name": name, "available": False, "summary": "", "reason": "", "fix": "", "devices": []}
@@ -60,10 +61,10 @@ def probed() -> list[dict[str, Any]]:
         except Exception as error:
             facts["reason"] = str(error) or type(error).__name__
         else:
-            if isinstance(state, Available) or not hasattr(state, "reason"):
-                facts.update(available=True, summary=state.summary)
-            else:
+            if isinstance(state, Unavailable):
                 facts.update(reason=state.reason.rstrip("."), fix=state.fix)
+            else:
+                facts.update(available=True, summary=state.summary)
         found.append(facts)
     return found
 

@@ -105,11 +105,11 @@ class Registry:
         """The object of a name, or None if no distribution provides it; PluginError if it cannot be had."""
         short = _short(group)
         qualifier, colon, bare = name.rpartition(":")
-        owners = self._by_name.get((short, bare if colon else name), [])
+        owners = self._by_name.get((short, bare), [])
+        hidden = [r for r in self.records if (r.group, r.name) == (short, bare)]
         if colon:
-            owners = [o for o in owners if _normal(o.distribution) == _normal(qualifier)]
+            owners, hidden = ([r for r in rs if _normal(r.distribution) == _normal(qualifier)] for rs in (owners, hidden))
         if not owners:
-            hidden = [r for r in self.records if (r.group, r.name) == (short, bare if colon else name)]
             if hidden:
                 record = hidden[0]
                 raise PluginError(f"{_kind(short)} `{name}` is provided by {record.owner}, which is {record.status}: {record.detail}")

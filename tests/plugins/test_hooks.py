@@ -1,0 +1,73 @@
+"""Events: pluggy modules of `iron.plugins.v1`, loaded at the first event."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from iron_core.plugins.hooks import announce
+from iron_core.plugins.registry import registry
+
+WATCHER = """
+from iron_core.plugins.hooks import hookimpl
+seen = []
+@hookimpl
+def iron_plan_built(plan):
+    seen.append(("plan", plan))
+@hookimpl
+def iron_step_timed(step, seconds):
+    seen.append(("step", step, seconds))
+"""
+
+
+@pytest.fixture
+def watcher(site):
+    """A plugin that notes what it is told."""
+    site.add("iron-watch", entries={"iron.plugins.v1": {"watch": "watcher"}}, modules={"watcher.py": WATCHER})
+
+
+def test_a_module_loads_at_the_first_event(watcher):
+    """Not at import, not when plugins are listed: when something happens."""
+    registry().select("plugins")
+    assert "watcher" not in sys.modules
+    announce("iron_step_timed", step="s", seconds=0.5)
+    assert sys.modules["watcher"].seen == [("step", "s", 0.5)]
+
+
+def test_a_plan_is_announced(watcher):
+    """Compiling a graph tells the plugins."""
+    import iron_core as iron
+    from iron_ops_aie import SiLU
+
+    class Small(iron.Graph):
+        def body(self, x):
+            return SiLU(x)
+
+    Small().compile(x=((8,), np.float32), backend="reference")(np.ones(8, np.float32))
+    assert sys.modules["watcher"].seen[0][0] == "plan"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "1/0",
+        WATCHER.replace('seen.append(("step", step, seconds))', "1/0"),
+        "from iron_core.plugins.hooks import hookimpl\n@hookimpl\ndef iron_step_timed(step, no_such_fact): pass",
+    ],
+    ids=["import", "call", "specification"],
+)
+def test_a_watcher_that_fails_hurts_nobody(watcher, site, source):
+    """At import, in a call or against its specification: it is noted, and the others are told."""
+    site.add("iron-bad", entries={"iron.plugins.v1": {"bad": "bad_watcher"}}, modules={"bad_watcher.py": source})
+    registry.cache_clear()
+    announce("iron_step_timed", step="s", seconds=0.5)
+    assert sys.modules["watcher"].seen == [("step", "s", 0.5)]
+    (bad,) = [r for r in registry().select("plugins") if r.name == "bad"]
+    assert bad.status == "failed" and bad.detail
+
+
+def test_nothing_happens_where_nobody_watches():
+    """An event without plugins costs no import of pluggy's machinery for it."""
+    announce("iron_step_timed", step=None, seconds=0.0)
