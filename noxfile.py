@@ -65,7 +65,7 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Every test that needs no NPU, no vendor toolchain and no torch."""
-    install(session, "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10")
+    install(session, "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "hatchling")
     weights(session)
     session.run("pytest", "-m", NEEDS_NOTHING, *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
 
