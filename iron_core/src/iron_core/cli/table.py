@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,7 +36,7 @@ def _line(cells: list[str]) -> None:
 
 
 def _terminal() -> bool:
-    return click.get_text_stream("stdout").isatty()
+    return sys.stdout.isatty()
 
 
 def print_json(facts: Any) -> None:

@@ -1,0 +1,291 @@
+"""The commands `iron` and `iron-run`: lists, doctor, one operator, errors in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+from iron_core.cli import main
+from iron_core.plugins.registry import registry
+
+
+@pytest.fixture
+def iron(capsys):
+    """`iron ARGV...` in this process: (status, standard output, standard error)."""
+
+    def run(*argv):
+        status = main(list(argv))
+        told = capsys.readouterr()
+        return status, told.out, told.err
+
+    return run
+
+
+def error(told):
+    """The one line of an error of the user's."""
+    status, out, err = told
+    assert status == 2, err
+    assert out == ""
+    assert err.startswith("error: ") and err.count("\n") == 1 and "Traceback" not in err, err
+    return err
+
+
+# -- lists ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", ["models", "operators", "backends", "plugins"])
+def test_every_list_is_a_table_or_json(iron, group):
+    """`iron GROUP list` prints rows under headers; `--json` the same as data."""
+    status, out, err = iron(group, "list")
+    assert (status, err) == (0, "")
+    rows = out.splitlines()[1:]
+    status, out, _ = iron(group, "list", "--json")
+    data = json.loads(out)
+    assert status == 0 and len(data) == len(rows) > 0
+    assert all("name" in entry for entry in data)
+
+
+def test_lists_are_what_is_installed(iron):
+    """The catalog, the model, and the backends with what their probes say."""
+    assert {e["name"] for e in json.loads(iron("operators", "list", "--json")[1])} >= {"GEMV", "MHA", "Copy"}
+    assert [e["name"] for e in json.loads(iron("models", "list", "--json")[1])] == ["llama"]
+    backends = {e["name"]: e for e in json.loads(iron("backends", "list", "--json")[1])}
+    assert backends["reference"]["available"] and backends["null"]["available"]
+    assert backends["host"]["available"] or backends["host"]["fix"]
+
+
+def test_load_says_what_each_is(iron):
+    """With `--load`, a line about each operator."""
+    _, out, _ = iron("operators", "list", "--load")
+    assert "GEMV" in out and "A[b // repeat] @ B[b]" in out
+
+
+def test_plugins_of_one_group(iron):
+    """`--group` takes the short name and the full one."""
+    _, short, _ = iron("plugins", "list", "--group", "backends")
+    _, full, _ = iron("plugins", "list", "--group", "iron.backends.v1")
+    assert short == full and "operators" not in short
+
+
+@pytest.fixture
+def broken(site):
+    """A plugin that raises at import, one of another API level, and two with one name; in every group that matters."""
+    groups = ("operators", "backends", "models", "commands", "devices", "plugins")
+    site.add(
+        "iron-bad",
+        "0.2",
+        entries={f"iron.{group}.v1": {f"bad-{group}": "bad_pack:Thing"} for group in groups},
+        modules={"bad_pack.py": "raise RuntimeError('no such luck')"},
+    )
+    site.add("iron-old", "0.1", entries={f"iron.{group}.v0": {f"old-{group}": "old_pack:Thing"} for group in groups})
+    for number in (1, 2):
+        entries = {f"iron.{group}.v1": {f"twin-{group}": f"twin{number}:Thing"} for group in groups}
+        site.add(f"iron-twin{number}", entries=entries, modules={f"twin{number}.py": "class Thing: pass"})
+    return site
+
+
+def test_every_command_works_when_plugins_are_broken(broken, iron_command):
+    """Lists, doctor and help do their work; `plugins list --load` shows what happened to each."""
+    for argv in (
+        ["--help"],
+        ["models", "list"],
+        ["operators", "list", "--load"],
+        ["backends", "list"],
+        ["plugins", "list"],
+        ["doctor"],
+        ["doctor", "--json"],
+        ["operators", "show", "GEMV"],
+        ["run", "llama", "--help"],
+    ):
+        done = iron_command(*argv)
+        assert done.returncode == 0, (argv, done.stderr)
+    listed = {(e["group"], e["name"], e["distribution"]): e for e in json.loads(iron_command("plugins", "list", "--json").stdout)}
+    assert listed["operators", "bad-operators", "iron-bad"]["status"] == "not loaded"
+    tried = json.loads(iron_command("plugins", "list", "--load", "--json").stdout)
+    status = {(e["name"], e["distribution"]): (e["status"], e["detail"]) for e in tried}
+    assert status["bad-operators", "iron-bad"] == ("failed", "RuntimeError: no such luck (from bad_pack)")
+    assert status["old-operators", "iron-old"] == (
+        "incompatible",
+        "built for operators v0, this iron reads v1. Upgrade iron-old.",
+    )
+    assert status["twin-operators", "iron-twin1"] == ("ambiguous", "also provided by iron-twin2 1.0")
+    assert status["GEMV", "iron-ops-aie"] == ("ok", "")
+    table = iron_command("plugins", "list", "--load").stdout
+    assert "failed: RuntimeError: no such luck" in table and "ambiguous: also provided by iron-twin2" in table
+
+
+def test_doctor_names_the_broken_plugins(broken, iron):
+    """Each is a problem with its owner and reason."""
+    status, out, _ = iron("doctor", "--json")
+    facts = json.loads(out)
+    assert status == 0
+    problems = "\n".join(facts["problems"])
+    for who in ("iron-bad 0.2", "iron-old 0.1", "iron-twin1 1.0"):
+        assert who in problems
+    assert facts["distributions"]["iron-core"].startswith("2.")
+
+
+def test_doctor_says_where_the_cache_cannot_be_written(iron, monkeypatch, tmp_path):
+    """A cache folder behind a regular file is named with the way out."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NPU_CACHE_HOME", str(tmp_path / "file" / "cache"))
+    facts = json.loads(iron("doctor", "--json")[1])
+    assert any("Set NPU_CACHE_HOME" in p for p in facts["problems"])
+
+
+def test_a_backend_whose_probe_raises_is_unavailable(site, iron):
+    """The protocol says a probe never raises; one that does is a row like any other."""
+    source = "class Thing:\n    name, preference = 'odd', None\n    def probe(self): raise OSError('the bus is gone')\n"
+    site.add("iron-odd", entries={"iron.backends.v1": {"odd": "odd_backend:Thing"}}, modules={"odd_backend.py": source})
+    rows = {e["name"]: e for e in json.loads(iron("backends", "list", "--json")[1])}
+    assert rows["odd"]["available"] is False and "the bus is gone" in rows["odd"]["reason"]
+
+
+# -- models and commands of others -----------------------------------------------------------------------
+
+MODEL = """
+class Tiny:
+    summary = "A model of somebody else's."
+    @classmethod
+    def main(cls, argv):
+        print("tiny", *argv)
+        return {"ok": 0, "gate": 1}.get(argv[0], 0) if argv else 0
+def command(argv):
+    print("command", *argv)
+class Raises:
+    @classmethod
+    def main(cls, argv):
+        raise KeyError("x")
+class Slow:
+    @classmethod
+    def main(cls, argv):
+        import time
+        print("started", flush=True)
+        time.sleep(60)
+class Talks:
+    @classmethod
+    def main(cls, argv):
+        for i in range(100000):
+            print("word", i)
+"""
+
+
+@pytest.fixture
+def acme(site):
+    """A third party's models and a command."""
+    models = {"tiny": "acme_model:Tiny", "raises": "acme_model:Raises", "slow": "acme_model:Slow", "talks": "acme_model:Talks"}
+    models["lost"] = "acme_model:command"
+    commands = {"acme": "acme_model:command", "run": "acme_model:command"}
+    site.add("iron-acme", "0.1", entries={"iron.models.v1": models, "iron.commands.v1": commands}, modules={"acme_model.py": MODEL})
+
+
+def test_the_rest_of_the_line_is_the_models(acme, iron):
+    """`iron run MODEL ...` hands everything after the name to the model's main, options and `--help` included."""
+    assert iron("run", "tiny", "ok", "--help", "--backend", "x", "--", "y")[:2] == (0, "tiny ok --help --backend x -- y\n")
+    assert iron("run", "tiny", "gate")[0] == 1
+    assert iron("run", "iron-acme:tiny")[0] == 0
+
+
+def test_iron_run_is_iron_run(acme, iron_run, iron_command):
+    """Both commands are one."""
+    assert iron_run("tiny", "-x").stdout == iron_command("run", "tiny", "-x").stdout == "tiny -x\n"
+
+
+def test_a_commands_entry_is_called_with_the_rest_of_the_line(acme, iron):
+    """`iron.commands.v1` adds commands; `--help` of iron names their owner; a built-in is not shadowed."""
+    assert iron("acme", "--flag", "a")[:2] == (0, "command --flag a\n")
+    assert "From iron-acme 0.1." in iron("--help")[1]
+    assert iron("run", "tiny")[1] == "tiny\n"
+
+
+def test_an_unknown_model_suggests_and_lists(iron):
+    """Exit status 2, the near name, and every name."""
+    told = error(iron("run", "lama"))
+    assert "no model `lama`. Did you mean `llama`?" in told and "Known: llama" in told
+
+
+def test_an_unknown_command_suggests(iron):
+    """The same of commands."""
+    assert "no command `operator`. Did you mean `operators`?" in error(iron("operator", "list"))
+
+
+@pytest.mark.parametrize("argv", [["--frob"], ["plugins", "list", "--frob"], ["operators", "show"], ["run", "llama", "--frob"]])
+def test_a_wrong_line_is_one_line_and_where_to_read(iron, argv):
+    """A usage error names the mistake and the help to read, which exists."""
+    told = error(iron(*argv))
+    program, *rest = told.split("`")[-2].split()
+    assert program in ("iron", "iron-run") and rest[-1] == "--help"
+    assert iron(*(["run"] if program == "iron-run" else []), *rest)[0] == 0
+
+
+def test_a_plugin_that_fails_is_an_error_of_one_line(broken, iron):
+    """Asking for a model or a command whose plugin is broken says whose it is and how to hide it."""
+    for argv, kind in ((["run", "bad-models"], "model"), (["bad-commands"], "command")):
+        told = error(iron(*argv))
+        assert f"{kind} `bad-{kind}s` is provided by iron-bad 0.2" in told and "IRON_PLUGINS=-iron-bad" in told
+    assert "built for models v0, this iron reads v1" in error(iron("run", "old-models"))
+    assert "`iron-twin1:twin-models` or `iron-twin2:twin-models`" in error(iron("run", "twin-models"))
+
+
+def test_a_model_without_main_is_refused(acme, iron):
+    """An entry point that names something else is the plugin's mistake, in one line."""
+    assert "has no main(argv)" in error(iron("run", "lost"))
+
+
+def test_a_bug_is_status_one_and_says_where(acme, iron):
+    """An exception nobody meant for a user: what, where, and how to see the traceback; `--verbose` shows it."""
+    status, _, err = iron("run", "raises")
+    assert status == 1 and err.count("\n") == 1
+    assert "KeyError: 'x' (a bug, at site/acme_model.py:" in err and "--verbose shows the traceback" in err
+    status, _, err = iron("run", "raises", "--verbose")
+    assert status == 1 and "Traceback" in err and "--verbose" not in err.splitlines()[-1]
+
+
+def test_verbose_adds_the_traceback_of_a_users_mistake(iron):
+    """Still status 2."""
+    status, _, err = iron("operators", "show", "GEMX", "--verbose")
+    assert status == 2 and "Traceback" in err and err.splitlines()[-1].startswith("error: no operator `GEMX`")
+
+
+def test_ctrl_c_ends_quietly(acme, iron_run):
+    """SIGINT gives status 130 and no traceback."""
+    process = iron_run.start("slow", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline() == b"started\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and b"Traceback" not in err
+
+
+def test_a_closed_pipe_ends_quietly(acme, iron_run):
+    """A reader that has seen enough (`| head -1`) is no error worth a word."""
+    process = iron_run.start("talks", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.readline()
+    process.stdout.close()
+    err = process.stderr.read()
+    assert process.wait(timeout=30) == 141 and err == b""
+
+
+def test_starting_is_quick(iron_command):
+    """`iron --version` takes a small part of a second of CPU."""
+    before = os.times()
+    assert iron_command("--version").stdout.startswith("iron, version 2.")
+    after = os.times()
+    assert after.children_user - before.children_user < 1.0
+
+
+def test_output_in_a_pipe_is_plain(iron_command):
+    """No colours, no progress, no trailing spaces."""
+    for argv in (["plugins", "list", "--load"], ["operators", "run", "SiLU", "size=64", "--backend", "reference"]):
+        done = iron_command(*argv)
+        assert done.returncode == 0 and done.stderr == ""
+        assert "\x1b" not in done.stdout
+        assert all(line == line.rstrip() for line in done.stdout.splitlines())
+
+
+def test_registry_is_untouched_between_tests():
+    """The fixtures leave no fake distribution behind."""
+    assert not [r for r in registry().records if r.distribution.startswith(("iron-bad", "iron-acme", "iron-twin"))]
