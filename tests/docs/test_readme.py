@@ -1,0 +1,54 @@
+"""README.md: its examples run, and its tables are what is there."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
+
+
+@pytest.mark.parametrize("source", BLOCKS, ids=[re.search(r"class (\w+)", block)[1] for block in BLOCKS])
+def test_an_example_runs(source, tmp_path, monkeypatch):
+    """As it stands, in any folder; its assertions hold."""
+    monkeypatch.chdir(tmp_path)
+    # Annotations of a body are evaluated in its module, which a file on disk gives.
+    exec(compile(source, "README.md", "exec"), {"__name__": "readme"})
+    assert not list(tmp_path.iterdir()), "nothing is written to the working directory"
+
+
+def test_the_commands_it_names_exist(iron_command):
+    """Every `iron` line of it that needs no file is run."""
+    lines = re.findall(r"^    iron ([^#$\n]*)", README, re.M)
+    assert len(lines) >= 4
+    for line in lines:
+        done = iron_command(*line.split())
+        assert done.returncode == 0 and done.stdout, (line, done.stderr)
+
+
+def test_the_table_of_distributions_is_complete():
+    """Every folder with a pyproject.toml of its own, under its distribution's name."""
+    found = {}
+    for file in [*ROOT.glob("*/pyproject.toml"), *ROOT.glob("*/*/pyproject.toml")]:
+        found[str(file.parent.relative_to(ROOT))] = tomllib.loads(file.read_text())["project"]["name"]
+    assert dict(re.findall(r"^\| `([\w/]+)` \| ([\w-]+) \|", README, re.M)) == found
+    for folder in found:
+        assert f"./{folder}" in README, "the one pip call names it"
+
+
+def test_nothing_advises_the_public_index():
+    """No page says `pip install iron-...`: the name there is another project's."""
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("*/*/README.md")]:
+        assert not re.search(r"pip install (-\S+ )*iron-(core|ops|host|lm|llama)", page.read_text()), page
+
+
+def test_every_local_link_leads_somewhere():
+    """Links to files of the repository."""
+    for page in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), (page.name, target)
