@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+
 from iron_host import compiler
 
 FORMATS = ("Q4_0", "Q4_1", "Q8_0")

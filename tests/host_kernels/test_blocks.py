@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from iron_core.declare.formats import BLOCK_FORMATS, PackedArray
 
 from .conftest import DTYPES, FORMATS, aligned

@@ -62,6 +62,8 @@ class Compiler:
         if done.returncode:
             errors = [text for text in done.stderr.splitlines() if "error" in text] or done.stderr.splitlines() or ["no output"]
             raise BackendUnavailable(f"host: {self.name} did not compile {source.name}: {errors[0]}")
+        if not target.is_file():
+            raise BackendUnavailable(f"host: {self.name} made no file of {source.name} and reported no error.")
 
 
 @cache

@@ -1,0 +1,185 @@
+"""The kernel cache: what is compiled anew, what is not, and what is left when compiling goes wrong."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import iron_host
+from iron_host import compiler
+
+# One small kernel, loaded and called: 3 + 4.
+CODE = """
+import ctypes, numpy as np
+from iron_host import build
+from iron_host.build import Unit
+unit = Unit("elementwise.h", "binary<Add, float>", "iron_sum")
+a, b, y = (np.full(8, v, np.float32) for v in (3, 4, 0))
+args = np.zeros(64, np.int64)
+args[:3] = [x.ctypes.data for x in (a, b, y)]
+args[8] = 8
+ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)(build.load([unit])[unit])(args.ctypes.data, 0, 1)
+assert (y == 7).all(), y
+"""
+
+SCRIPT = """#!/bin/sh
+case "$*" in *--version*) cat {folder}/version; exit 0;; esac
+echo "$*" >> {folder}/log
+. {folder}/mode
+exec {real} "$@"
+"""
+
+
+class Stand:
+    """A compiler that hands on to the real one, counts what it is asked to compile, and can be made to misbehave."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cache = folder / "cache"
+        self.real = compiler.find()
+        self.script = folder / "compiler"
+        self.script.write_text(SCRIPT.format(folder=folder, real=shlex.join(self.real.command)))
+        self.script.chmod(0o755)
+        self.version("compiler 1.0")
+        self.mode("")
+
+    def version(self, text: str) -> None:
+        (self.folder / "version").write_text(text + "\n")
+
+    def mode(self, text: str) -> None:
+        """Shell lines run before the real compiler."""
+        (self.folder / "mode").write_text(text + "\n")
+
+    @property
+    def lines(self) -> list[str]:
+        """The compiler's command lines so far."""
+        log = self.folder / "log"
+        return log.read_text().splitlines() if log.exists() else []
+
+    @property
+    def left(self) -> list[str]:
+        """Folders in the cache: whole entries, and what a crash left."""
+        places = (self.cache / "iron" / "host").glob("*")
+        return [p.name for p in places if p.is_dir() and p.name != "zig"]
+
+    def start(self, path: Path | None = None, **env: str) -> subprocess.Popen[str]:
+        given = {"CXX": str(self.script), "NPU_CACHE_HOME": str(self.cache), **dict(self.real.environment), **env}
+        if path is not None:
+            given["PYTHONPATH"] = os.pathsep.join(filter(None, [str(path), os.environ.get("PYTHONPATH")]))
+        return subprocess.Popen([sys.executable, "-c", CODE], env=os.environ | given, stderr=subprocess.PIPE, text=True)
+
+    def run(self, path: Path | None = None, **env: str) -> None:
+        """Load the kernel in a new process, which must succeed."""
+        process = self.start(path, **env)
+        errors = process.communicate()[1]
+        assert process.returncode == 0, errors
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Stand:
+    return Stand(tmp_path)
+
+
+def test_a_kernel_is_compiled_once(stand):
+    """The second process finds what the first one made."""
+    stand.run()
+    stand.run()
+    assert len(stand.lines) == 1
+    assert len(stand.left) == 1
+
+
+def test_an_edited_header_is_another_kernel_and_a_touched_one_is_not(stand):
+    """Content decides: of the header a kernel names, and of those that one includes."""
+    package = stand.folder / "site" / "iron_host"
+    shutil.copytree(Path(iron_host.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    stand.run(package.parent)
+    for header in (package / "csrc").glob("*.h"):
+        header.touch()
+    stand.run(package.parent)
+    assert len(stand.lines) == 1
+    for count, name in ((2, "elementwise.h"), (3, "common.h"), (4, "iron_host.h")):
+        with (package / "csrc" / name).open("a") as file:
+            file.write("// edited\n")
+        stand.run(package.parent)
+        assert len(stand.lines) == count
+    with (package / "csrc" / "sample.h").open("a") as file:
+        file.write("// not included\n")
+    stand.run(package.parent)
+    assert len(stand.lines) == 4
+
+
+def test_another_compiler_version_compiles_again(stand):
+    """One version's code is not taken for another's, and each keeps its own."""
+    stand.run()
+    stand.version("compiler 2.0")
+    stand.run()
+    assert len(stand.lines) == 2
+    stand.version("compiler 1.0")
+    stand.run()
+    assert len(stand.lines) == 2
+
+
+def test_arguments_in_cxx_are_passed_on(stand):
+    """$CXX may hold arguments; other arguments, other code."""
+    stand.run(CXX=f"{stand.script} -DMINE=1")
+    assert "-DMINE=1" in stand.lines[0]
+    stand.run(CXX=f"{stand.script} -DMINE=2")
+    assert len(stand.lines) == 2
+
+
+def test_a_failing_compile_leaves_nothing_and_says_one_line(stand):
+    """The compiler's first error, no entry, and the next try works."""
+    stand.mode("""echo "x.cpp:1:1: error: first" >&2; echo "x.cpp:2:1: error: second" >&2; exit 1""")
+    process = stand.start()
+    last = process.communicate()[1].splitlines()[-1]
+    assert process.returncode
+    assert "did not compile iron_sum.cpp: x.cpp:1:1: error: first" in last
+    assert stand.left == []
+    stand.mode("")
+    stand.run()
+    assert len(stand.left) == 1
+
+
+def test_a_compiler_that_makes_nothing_leaves_nothing(stand):
+    """Success without a file is a failure too."""
+    stand.mode("exit 0")
+    process = stand.start()
+    assert "made no file of iron_sum.cpp" in process.communicate()[1].splitlines()[-1]
+    assert process.returncode
+    assert stand.left == []
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this platform has no SIGKILL")
+def test_killed_while_compiling(stand):
+    """A half-written file of a process killed meanwhile is never loaded, and is swept away."""
+    stand.mode(f'for last in "$@"; do case "$last" in *.so) printf half > "$last";; esac; done; echo $$ > {stand.folder}/pid; sleep 600')
+    process = stand.start()
+    until = time.monotonic() + 60
+    while not (stand.folder / "pid").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    assert len(stand.left) == 1  # unfinished
+    os.kill(int((stand.folder / "pid").read_text()), signal.SIGKILL)
+    stand.mode("")
+    stand.run()
+    assert len(stand.left) == 1
+    assert not stand.left[0].startswith(".")
+
+
+def test_two_processes_compile_at_once(stand):
+    """Both go on with one entry, compiled by one of them."""
+    stand.mode("sleep 0.5")
+    both = [stand.start(), stand.start()]
+    errors = [process.communicate()[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], errors
+    assert len(stand.lines) == 1
+    assert len(stand.left) == 1
