@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import platform
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import attrs
 import ml_dtypes
 import numpy as np
 import pytest
@@ -133,8 +135,8 @@ def aligned(nbytes: int) -> np.ndarray:
 class Kernels:
     """Call a kernel as `threads` threads would, one after the other, each with scratch of its own."""
 
-    def __init__(self, functions: dict[str, Any]) -> None:
-        self.functions = functions
+    def __init__(self, libraries: dict[str, Future[dict[str, Any]]]) -> None:
+        self.libraries = libraries  # by template: the functions of the source that has it
 
     def __call__(
         self,
@@ -147,6 +149,7 @@ class Kernels:
         shared: np.ndarray | None = None,
         threads: int = 1,
     ) -> None:
+        function = self.libraries[template].result()[template]
         args = Args()
         for i, array in enumerate(pointers):
             args.p[i] = None if array is None else array.ctypes.data
@@ -156,17 +159,31 @@ class Kernels:
         for tid in range(threads):
             own = aligned(scratch)
             args.scratch = own.ctypes.data
-            self.functions[template](ctypes.byref(args), tid, threads)
+            function(ctypes.byref(args), tid, threads)
 
 
-@pytest.fixture(scope="session")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
-    """Every kernel of `KERNELS` by its template."""
+def builds() -> tuple[str, ...]:
+    """What kernels are built for: this processor, and older ones whose code it runs too."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return ("native",)
+    older = ("x86-64-v3", "x86-64") if compiler.vector_width() == "AVX-512" else ("x86-64",)
+    return ("native", *older)
+
+
+def built_for(processor: str) -> compiler.Compiler:
+    """The compiler of this machine, making code for `processor`."""
+    found = compiler.find()
+    name = processor.replace("-", "_") if found.name.startswith("zig") else processor
+    return attrs.evolve(found, flags=tuple(f"-march={name}" if f == "-march=native" else f for f in found.flags))
+
+
+@pytest.fixture(scope="session", params=builds())
+def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernels]:
+    """Every kernel of `KERNELS` by its template; what holds, holds for every processor."""
     folder = tmp_path_factory.mktemp("kernels")
-    with_ = compiler.find()
-    functions: dict[str, Any] = {}
+    with_ = built_for(request.param)
 
-    def make(header: str) -> None:
+    def make(header: str) -> dict[str, Any]:
         symbols = {template: f"k{i}" for i, template in enumerate(KERNELS[header])}
         lines = [f'#include "{header}"\n', EXTRA.get(header, "")]
         for template, symbol in symbols.items():
@@ -177,14 +194,14 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
         source.write_text("".join(lines))
         with_.run(source, target)
         library = ctypes.CDLL(str(target))
-        for template, symbol in symbols.items():
-            function = getattr(library, symbol)
+        functions = {template: getattr(library, symbol) for template, symbol in symbols.items()}
+        for function in functions.values():
             function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32), None
-            functions[template] = function
+        return functions
 
     with ThreadPoolExecutor(2) as workers:
-        list(workers.map(make, KERNELS))
-    return Kernels(functions)
+        made = {header: workers.submit(make, header) for header in KERNELS}
+        yield Kernels({template: made[header] for header, templates in KERNELS.items() for template in templates})
 
 
 @pytest.fixture

@@ -1,0 +1,79 @@
+"""Attention: near the exact result, and a query's bits depend on nothing but what it sees."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from .conftest import DTYPES
+
+TYPES = [("float", "f16"), ("float", "float"), ("bf16", "bf16")]
+
+#: heads, KV heads, queries, keys, d, causal, window
+CASES = [
+    (1, 1, 1, 1, 8, 1, -1),
+    (9, 3, 1, 77, 64, 1, -1),
+    (9, 3, 35, 130, 64, 1, -1),
+    (4, 1, 19, 19, 16, 0, -1),
+    (6, 2, 40, 90, 40, 1, 7),
+    (5, 5, 33, 70, 36, 0, 12),
+    (32, 1, 18, 33, 24, 1, -1),
+    (2, 2, 20, 20, 128, 1, 33),
+]
+
+
+def scratch(group, d):
+    pad = -(-d // 16) * 16
+    return 4 * (2 * 32 * pad + 16 * group * (2 * pad + 2))
+
+
+def attend(kernels, types, q, k, v, causal, window, name="attention", threads=1):
+    (queries, heads, d), (keys, kv_heads, _) = q.shape, k.shape
+    out = np.full_like(q, np.nan)
+    ints = (heads, kv_heads, queries, keys, d, heads * d, d, kv_heads * d, d, causal, window)
+    need = scratch(heads // kv_heads, d)
+    kernels(f"{name}<{', '.join(types)}>", (q, k, v, out), ints, (d**-0.5,), scratch=need, threads=threads)
+    return out
+
+
+def draw(rng, types, case):
+    heads, kv_heads, queries, keys, d, causal, window = case
+    q = rng.standard_normal((queries, heads, d)).astype(np.float32).astype(DTYPES[types[0]])
+    k, v = (rng.standard_normal((keys, kv_heads, d)).astype(np.float32).astype(DTYPES[types[1]]) for _ in range(2))
+    return q, k, v, causal, window
+
+
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
+def test_near_the_twin(kernels, rng, types):
+    """The streaming kernel agrees with the one that keeps every score, for masks, windows, groups and odd sizes."""
+    for case in CASES:
+        drawn = draw(rng, types, case)
+        got, want = (attend(kernels, types, *drawn, name=name).astype(np.float64) for name in ("attention", "attention_naive"))
+        ulp = {"float": 0.0, "bf16": 2.0**-7}[types[0]]
+        assert (np.abs(got - want) <= 2 * ulp * np.abs(want) + 2e-6 * np.abs(drawn[2].astype(np.float64)).max()).all()
+
+
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
+def test_any_chunking_gives_the_same_bits(kernels, rng, types):
+    """Queries alone, in chunks or together, with any number of threads; later keys in the cache change nothing."""
+    for case in CASES:
+        q, k, v, causal, window = draw(rng, types, case)
+        queries, keys = len(q), len(k)
+        whole = attend(kernels, types, q, k, v, causal, window)
+        for threads in (2, 5, 64):
+            assert np.array_equal(attend(kernels, types, q, k, v, causal, window, threads=threads), whole)
+        if not causal:
+            continue
+        for chunk in (1, 3, 16, 17):
+            for start in range(0, queries, chunk):
+                stop = min(start + chunk, queries)
+                seen = keys - queries + stop
+                part = attend(kernels, types, q[start:stop].copy(), k[:seen].copy(), v[:seen].copy(), 1, window, threads=3)
+                assert np.array_equal(part, whole[start:stop])
+
+
+def test_a_query_that_sees_nothing_is_zero(kernels, rng):
+    """More queries than keys under a mask: the first ones have no key."""
+    q, k = rng.standard_normal((5, 2, 16)).astype(np.float32), rng.standard_normal((3, 2, 16)).astype(np.float32)
+    out = attend(kernels, ("float", "float"), q, k, k, 1, -1)
+    assert not out[:2].any() and np.allclose(out[2], k[0], rtol=1e-6)
