@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from iron_core.errors import DeclarationError
 
 import iron_core as iron
+from iron_core.errors import DeclarationError
 
 RNG = np.random.default_rng
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from iron_core.errors import CallError, DeclarationError, FormatError, ParamError
 
 import iron_core as iron
+from iron_core.errors import CallError, DeclarationError, FormatError, ParamError
 
 
 class Product(iron.Operator):

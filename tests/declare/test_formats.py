@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from iron_core.declare.formats import BLOCK_FORMATS, DTYPES, as_dtype, as_format, format_of
-from iron_core.errors import FormatError
 
 import iron_core as iron
+from iron_core.declare.formats import BLOCK_FORMATS, DTYPES, as_dtype, as_format, format_of
+from iron_core.errors import FormatError
 
 BLOCKS = list(BLOCK_FORMATS.values())
 #: A layout of our own: signed 4-bit integers in pairs, float32 scales.

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from iron_core.declare.formats import Dense
-from iron_core.errors import CallError, ShapeError
 
 import iron_core as iron
+from iron_core.declare.formats import Dense
+from iron_core.errors import CallError, ShapeError
 
 BF16 = Dense(iron.bfloat16)
 F32 = Dense(np.float32)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from iron_core.errors import ShapeError
 
 import iron_core as iron
+from iron_core.errors import ShapeError
 
 patterns = st.integers(1, 4).flatmap(
     lambda rank: st.builds(

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from iron_core.declare.rounding import round_to, widen
 
 import iron_core as iron
+from iron_core.declare.rounding import round_to, widen
 
 BITS = {iron.bfloat16: (8, -126, 127), np.dtype(np.float16): (11, -14, 15), np.dtype(np.float32): (24, -126, 127)}
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from iron_core.declare.rounding import round_to, widen
-from iron_core.declare.tolerance import EPS32, Deviation, DeviationError, ulp
 
 import iron_core as iron
+from iron_core.declare.rounding import round_to, widen
+from iron_core.declare.tolerance import EPS32, Deviation, DeviationError, ulp
 
 FLOATS = [np.dtype(np.float32), np.dtype(np.float16), iron.bfloat16]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from iron_core.declare.profile import active_profile
-from iron_core.errors import CallError, DeclarationError, ParamError, Unresolvable
 
 import iron_core as iron
+from iron_core.declare.profile import active_profile
+from iron_core.errors import CallError, DeclarationError, ParamError, Unresolvable
 
 NPU1 = iron.devices.device("npu1")
 NPU2 = iron.devices.device("npu2")

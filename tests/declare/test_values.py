@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from iron_core.declare.value import PerCall
-from iron_core.errors import DeclarationError
 
 import iron_core as iron
+from iron_core.declare.value import PerCall
+from iron_core.errors import DeclarationError
 
 
 class Rows(iron.Operator):

@@ -9,13 +9,25 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 import numpy as np
 
 from iron_core.declare.field import Field
 from iron_core.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from iron_core.graph.affine import Affine
+
+D = TypeVar("D", bound=np.integer)
+
+if TYPE_CHECKING:
+    from iron_core.graph.affine import Affine as _InBody  # what a body's per-call value is to a type checker
+else:
+    _InBody = object
+
+_T = TypeVar("_T")
 
 #: Extent members read while a `Value`'s rule is probed (see `Value.follows`).
 _READS: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar("iron_extent_reads", default=None)
@@ -104,7 +116,7 @@ class PerCall:
     dtype: np.dtype
 
 
-class _PerCallKind(_Member):
+class _PerCallKind(_Member, _InBody):
     kind = ""
 
     def __init__(self, dtype: Any = np.int32) -> None:
@@ -121,28 +133,47 @@ class _PerCallKind(_Member):
         return cls.annotate(dtype)
 
 
-class Scratchpad(_PerCallKind):
-    """A per-call integer patched in at call time.
+if TYPE_CHECKING:
 
-    As an operator's member: `within` is the operand it indexes (in elements) and `count` how many elements from there
-    are used; a call whose number leaves the operand is refused before it runs.
-    """
+    class _Typed(Affine, Generic[D]):
+        """What a type checker sees: in a body a per-call value is an integer expression."""
 
-    kind = "scratchpad"
+        dtype: np.dtype[D]
+        within: Any
+        count: int
 
-    def __init__(self, dtype: Any = np.int32, *, within: Any = None, count: int = 1) -> None:
-        super().__init__(dtype)
-        self.within = within
-        self.count = count
+        def __init__(self, dtype: type[D], *, within: Any = None, count: int = 1) -> None: ...
+
+    class Scratchpad(_Typed[D]): ...
+
+    class Carried(_Typed[D]): ...
+
+    class DispatchTime(_Typed[D]): ...
+
+else:
+
+    class Scratchpad(_PerCallKind, Generic[_T]):
+        """A per-call integer patched in at call time.
+
+        As an operator's member: `within` is the operand it indexes (in elements) and `count` how many elements from there
+        are used; a call whose number leaves the operand is refused before it runs.
+        """
+
+        kind = "scratchpad"
+
+        def __init__(self, dtype: Any = np.int32, *, within: Any = None, count: int = 1) -> None:
+            super().__init__(dtype)
+            self.within = within
+            self.count = count
 
 
-class Carried(_PerCallKind):
-    """A per-call integer the graph computes for its own next call."""
+    class Carried(_PerCallKind, Generic[_T]):
+        """A per-call integer the graph computes for its own next call."""
 
-    kind = "carried"
+        kind = "carried"
 
 
-class DispatchTime(_PerCallKind):
-    """A per-call integer that regenerates the instruction sequence (sizes, strides and offsets may follow it)."""
+    class DispatchTime(_PerCallKind, Generic[_T]):
+        """A per-call integer that regenerates the instruction sequence (sizes, strides and offsets may follow it)."""
 
-    kind = "dispatch"
+        kind = "dispatch"
