@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from iron_core.cli import main
-from iron_core.plugins.registry import registry
+from iron_core.plugins.registry import RESERVED, registry
 
 
 @pytest.fixture
@@ -200,6 +200,15 @@ def test_a_commands_entry_is_called_with_the_rest_of_the_line(acme, iron):
     assert iron("acme", "--flag", "a")[:2] == (0, "command --flag a\n")
     assert "From iron-acme 0.1." in iron("--help")[1]
     assert iron("run", "tiny")[1] == "tiny\n"
+    (clash,) = [e for e in json.loads(iron("plugins", "list", "--group", "commands", "--json")[1]) if e["name"] == "run"]
+    assert (clash["status"], clash["detail"]) == ("ambiguous", "command `run` is Iron's own")
+
+
+def test_irons_own_commands_are_reserved():
+    """The registry knows, without click, which names a plugin cannot take."""
+    from iron_core.cli.commands import iron
+
+    assert RESERVED["commands"] == set(iron.commands)
 
 
 def test_an_unknown_model_suggests_and_lists(iron):

@@ -30,7 +30,7 @@ class Commands(click.Group):
         from iron_core.plugins.registry import registry
 
         bare = name.rpartition(":")[2]
-        owners = [r for r in registry().select("commands") if r.name == bare]
+        owners = [r for r in registry().select("commands") if r.name == bare and bare not in self.commands]
         return _foreign(name, " and ".join(r.owner for r in owners)) if owners else None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:

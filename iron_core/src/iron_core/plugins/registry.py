@@ -20,6 +20,8 @@ from iron_core.plugins.record import LEVELS, Record
 _GROUP = re.compile(r"iron\.([a-z]+)\.v(\d+)\Z")
 #: Distributions of this project; an allow-list never hides them.
 OWN = frozenset({"iron-core", "iron-ops-aie", "iron-ops-flm", "iron-host", "iron-sim", "iron-npu", "iron-lm", "iron-llama", "iron-tuner"})
+#: Names that are no entry points and belong to Iron: a plugin's of the same name is reported and never reached.
+RESERVED = {"commands": frozenset({"run", "models", "operators", "backends", "plugins", "doctor"})}
 #: Groups with a `list` command of their own.
 LISTED = ("models", "operators", "backends")
 
@@ -88,6 +90,8 @@ class Registry:
                     f"built for {record.group} v{record.level}, this iron reads v{level}. Upgrade "
                     f"{record.distribution if record.level < level else 'iron-core'}."
                 )
+            elif record.name in RESERVED.get(record.group, ()):
+                record.status, record.detail = "ambiguous", f"{_kind(record.group)} `{record.name}` is Iron's own"
             else:
                 self._by_name.setdefault((record.group, record.name), []).append(record)
         for owners in self._by_name.values():
