@@ -12,102 +12,191 @@
 #pragma once
 #include "common.h"
 
-enum { KEYS = 32, QUERIES = 16 };
+enum { KEYS = 32, QUERIES = 16, TOGETHER = WIDE / 4 };
+
+INLINE int64_t padded(int64_t d) { return (d + 15) & ~15LL; }
 
 // Floats: keys and values of a block, then per row its query, its sum of values, and maximum and sum.
-INLINE int64_t attention_scratch(int64_t group, int64_t d) { return 4 * (2 * KEYS * d + QUERIES * group * (2 * d + 2)); }
+INLINE int64_t attention_scratch(int64_t group, int64_t d) {
+  return 4 * (2 * KEYS * padded(d) + QUERIES * group * (2 * padded(d) + 2));
+}
 
 template <class C> INLINE void widen_keys(const C* x, int64_t row, int64_t n, int64_t d, float* y) {
-  for (int64_t j = 0; j < KEYS; j++, y += d) {
-    if (j >= n) { memset(y, 0, d * 4); continue; }
+  for (int64_t j = 0; j < n; j++, y += padded(d)) {
     int64_t i = 0;
-    for (; i + 8 <= d; i += 8) store8(y + i, load8(x + j * row + i));
-    for (; i < d; i++) y[i] = load(x + j * row + i);
+    for (; i + WIDE <= d; i += WIDE) storew(y + i, loadw(x + j * row + i));
+    if (i < d) storew(y + i, loadw_part(x + j * row + i, d - i));
   }
 }
 
-INLINE float dot(const float* a, const float* b, int64_t d) {
-  f32x8 acc = splat(0.0f);
-  int64_t i = 0;
-  for (; i + 8 <= d; i += 8) acc += load8(a + i) * load8(b + i);
-  float s = sum8(acc);
-  for (; i < d; i++) s = fmaf(a[i], b[i], s);
-  return s;
+// The lanes of four vectors added up, each in the one order.
+INLINE void sum4(const f32xw* v, float* s) {
+  f32x8 a[4];
+  for (int i = 0; i < 4; i++) {
+#if defined(IRON_AVX512)
+    f32x8 half[2];
+    memcpy(half, v + i, 64);
+    a[i] = half[0] + half[1];
+#else
+    a[i] = v[i];
+#endif
+  }
+#if defined(__AVX__)
+  __m256 t = _mm256_hadd_ps(_mm256_hadd_ps((__m256)a[0], (__m256)a[1]), _mm256_hadd_ps((__m256)a[2], (__m256)a[3]));
+  _mm_storeu_ps(s, _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1)));
+#else
+  for (int i = 0; i < 4; i++) s[i] = sum8(a[i]);
+#endif
 }
 
-// One row meets one block. `first` to `last`: the keys of the block it sees.
-INLINE void meet(const float* q, const float* keys, const float* values, float* acc, float* top, float* total,
-                 int64_t d, float scale, int64_t first, int64_t last) {
-  float s[KEYS], peak = -INFINITY;
-  for (int64_t j = 0; j < KEYS; j++) {
-    s[j] = j >= first && j < last ? dot(q, keys + j * d, d) * scale : -INFINITY;
-    peak = s[j] > peak ? s[j] : peak;
+// Products of R queries with the n keys of a block.
+template <int R, class C>
+INLINE void scores(const float* q, const C* k, int64_t row, int64_t n, int64_t d, float (*s)[KEYS]) {
+  int64_t pad = padded(d);
+  for (int64_t j = 0; j < n; j += 4) {
+    const C* key[4];
+    for (int t = 0; t < 4; t++) key[t] = k + (j + t < n ? j + t : n - 1) * row;
+    f32xw acc[R][4];
+    for (int r = 0; r < R; r++)
+      for (int t = 0; t < 4; t++) acc[r][t] = splatw(0.0f);
+    for (int64_t i = 0; i < d; i += WIDE) {
+      f32xw b[4];
+      for (int t = 0; t < 4; t++) b[t] = i + WIDE <= d ? loadw(key[t] + i) : loadw_part(key[t] + i, d - i);
+      for (int r = 0; r < R; r++) {
+        f32xw a = loadw(q + r * pad + i);
+        for (int t = 0; t < 4; t++) acc[r][t] += a * b[t];
+      }
+    }
+    for (int r = 0; r < R; r++) sum4(acc[r], s[r] + j);
   }
-  peak = peak > *top ? peak : *top;
-  float shrink = exp1(*top - peak);
-  f32x8 sums = splat(0.0f);
-  for (int64_t j = 0; j < KEYS; j += 8) {
-    f32x8 p = exp8(load8(s + j) - splat(peak));
-    store8(s + j, p);
-    sums += p;
+}
+
+// acc = acc * shrink + the n values of a block weighted by p, for R queries.
+template <int R, class C>
+INLINE void add_values(const float (*p)[KEYS], const float* shrink, const C* v, int64_t row, int64_t n, int64_t d, float* acc) {
+  enum { V = 2 };
+  int64_t pad = padded(d), i = 0;
+  for (; i + V * WIDE <= d; i += V * WIDE) {
+    f32xw sum[R][V];
+    for (int r = 0; r < R; r++)
+      for (int u = 0; u < V; u++) sum[r][u] = loadw(acc + r * pad + i + u * WIDE) * splatw(shrink[r]);
+    for (int64_t j = 0; j < n; j++) {
+      f32xw b[V];
+      for (int u = 0; u < V; u++) b[u] = loadw(v + j * row + i + u * WIDE);
+      for (int r = 0; r < R; r++)
+        for (int u = 0; u < V; u++) sum[r][u] += splatw(p[r][j]) * b[u];
+    }
+    for (int r = 0; r < R; r++)
+      for (int u = 0; u < V; u++) storew(acc + r * pad + i + u * WIDE, sum[r][u]);
   }
-  *total = *total * shrink + sum8(sums);
-  *top = peak;
-  int64_t i = 0;
-  for (; i + 8 <= d; i += 8) {
-    f32x8 a = load8(acc + i) * splat(shrink);
-    for (int64_t j = 0; j < KEYS; j++) a += splat(s[j]) * load8(values + j * d + i);
-    store8(acc + i, a);
+  for (; i < d; i += WIDE)
+    for (int r = 0; r < R; r++) {
+      f32xw sum = loadw(acc + r * pad + i) * splatw(shrink[r]);
+      for (int64_t j = 0; j < n; j++)
+        sum += splatw(p[r][j]) * (i + WIDE <= d ? loadw(v + j * row + i) : loadw_part(v + j * row + i, d - i));
+      storew(acc + r * pad + i, sum);
+    }
+}
+
+// The rows of one task: `per` heads of a query, then those of the next.
+struct Rows {
+  float *q, *acc, *top, *total;
+  int64_t count, per;
+  int64_t first[QUERIES], last[QUERIES];  // the keys each query sees
+};
+
+// R rows from r0 on meet the block of n keys from k0 on.
+template <int R, class C>
+INLINE void meet(const Rows& rows, int64_t r0, const C* k, const C* v, int64_t row, int64_t k0, int64_t n, int64_t d, float scale) {
+  float s[R][KEYS], shrink[R];
+  scores<R>(rows.q + r0 * padded(d), k, row, n, d, s);
+  for (int r = 0; r < R; r++) {
+    int64_t query = (r0 + r) / rows.per, first = rows.first[query] - k0, last = rows.last[query] - k0;
+    if (last > n) last = n;
+    if (first >= last) {  // it sees none of them
+      memset(s[r], 0, sizeof s[r]);
+      shrink[r] = 1.0f;
+      continue;
+    }
+    float *top = rows.top + r0 + r, *total = rows.total + r0 + r, peak = *top;
+    for (int64_t j = 0; j < KEYS; j++) {
+      s[r][j] = j >= first && j < last ? s[r][j] * scale : -INFINITY;
+      peak = s[r][j] > peak ? s[r][j] : peak;
+    }
+    shrink[r] = exp1(*top - peak);
+    f32x8 sums = splat(0.0f);
+    for (int64_t j = 0; j < KEYS; j += 8) {
+      f32x8 p = exp8(load8(s[r] + j) - splat(peak));
+      store8(s[r] + j, p);
+      sums += p;
+    }
+    *total = madd(*total, shrink[r], sum8(sums));
+    *top = peak;
   }
-  for (; i < d; i++) {
-    float a = acc[i] * shrink;
-    for (int64_t j = 0; j < KEYS; j++) a = fmaf(s[j], values[j * d + i], a);
-    acc[i] = a;
+  add_values<R>(s, shrink, v, row, n, d, rows.acc + r0 * padded(d));
+}
+
+template <class C>
+INLINE void meet_all(const Rows& rows, const C* k, const C* v, int64_t row, int64_t k0, int64_t n, int64_t d, float scale) {
+  int64_t r = 0;
+  for (; r + TOGETHER <= rows.count; r += TOGETHER) meet<TOGETHER>(rows, r, k, v, row, k0, n, d, scale);
+  switch (rows.count - r) {
+    case 3: return meet<3>(rows, r, k, v, row, k0, n, d, scale);
+    case 2: return meet<2>(rows, r, k, v, row, k0, n, d, scale);
+    case 1: return meet<1>(rows, r, k, v, row, k0, n, d, scale);
   }
 }
 
 template <class T, class C> void attention(const iron_args* g, int32_t tid, int32_t nt) {
   const int64_t* n = g->n;
-  int64_t heads = n[0], kv_heads = n[1], queries = n[2], keys = n[3], d = n[4], window = n[10];
+  int64_t heads = n[0], kv_heads = n[1], queries = n[2], keys = n[3], d = n[4], window = n[10], pad = padded(d);
   bool causal = n[9] != 0;
   float scale = (float)g->f[0];
-  int64_t group = heads / kv_heads, per = queries == 1 ? 1 : group, tiles = (queries + QUERIES - 1) / QUERIES;
-  float* kb = (float*)g->scratch;
-  float *vb = kb + KEYS * d, *q = vb + KEYS * d;
-  int64_t most = QUERIES * group;
-  float *acc = q + most * d, *top = acc + most * d, *total = top + most;
-  Share s = share(heads / per * tiles, tid, nt);
+  // The heads of a group read the cache together, unless that leaves threads without work.
+  int64_t group = heads / kv_heads, per = queries > 1 || kv_heads * IRON_PARTS >= nt ? group : 1, sets = heads / per;
+  int64_t tiles = (queries + QUERIES - 1) / QUERIES, most = QUERIES * group;
+  float *kb = (float*)g->scratch, *vb = kb + KEYS * pad;
+  Rows rows;
+  rows.q = vb + KEYS * pad;
+  rows.acc = rows.q + most * pad;
+  rows.top = rows.acc + most * pad;
+  rows.total = rows.top + most;
+  rows.per = per;
+  Share s = share(sets * tiles, tid, nt);
   for (int64_t task = s.begin; task < s.end; task++) {
-    int64_t h0 = task / tiles * per, q0 = task % tiles * QUERIES, q1 = q0 + QUERIES < queries ? q0 + QUERIES : queries;
-    int64_t kv = h0 / group, rows = (q1 - q0) * per, shift = keys - queries;
-    for (int64_t r = 0; r < rows; r++) {
-      const T* x = (const T*)g->p[0] + (q0 + r / per) * n[5] + (h0 + r % per) * n[6];
-      for (int64_t i = 0; i < d; i++) { q[r * d + i] = load(x + i); acc[r * d + i] = 0.0f; }
-      top[r] = -INFINITY;
-      total[r] = 0.0f;
+    // The last queries see most keys: they go first.
+    int64_t h0 = task % sets * per, kv = h0 / group, q0 = (tiles - 1 - task / sets) * QUERIES;
+    int64_t q1 = q0 + QUERIES < queries ? q0 + QUERIES : queries, shift = keys - queries, low = keys, high = 0;
+    rows.count = (q1 - q0) * per;
+    for (int64_t i = q0; i < q1; i++) {
+      int64_t at = i + shift, first = window >= 0 && at - window > 0 ? at - window : 0;
+      int64_t last = causal ? at + 1 : window >= 0 ? at + window + 1 : keys;
+      rows.first[i - q0] = first;
+      rows.last[i - q0] = last = last < keys ? last : keys;
+      low = first < low ? first : low;
+      high = last > high ? last : high;
     }
-    int64_t low = window >= 0 && q0 + shift - window > 0 ? q0 + shift - window : 0;
-    int64_t high = causal ? q1 + shift : window >= 0 ? q1 + shift + window : keys;
-    if (high > keys) high = keys;
+    for (int64_t r = 0; r < rows.count; r++) {
+      const T* x = (const T*)g->p[0] + (q0 + r / per) * n[5] + (h0 + r % per) * n[6];
+      for (int64_t i = 0; i < pad; i++) { rows.q[r * pad + i] = i < d ? load(x + i) : 0.0f; rows.acc[r * pad + i] = 0.0f; }
+      rows.top[r] = -INFINITY;
+      rows.total[r] = 0.0f;
+    }
+    const C *k = (const C*)g->p[1] + kv * n[8], *v = (const C*)g->p[2] + kv * n[8];
     for (int64_t k0 = low / KEYS * KEYS; k0 < high; k0 += KEYS) {
-      int64_t here = keys - k0 < KEYS ? keys - k0 : KEYS;
-      widen_keys((const C*)g->p[1] + kv * n[8] + k0 * n[7], n[7], here, d, kb);
-      widen_keys((const C*)g->p[2] + kv * n[8] + k0 * n[7], n[7], here, d, vb);
-      for (int64_t r = 0; r < rows; r++) {
-        int64_t at = q0 + r / per + shift;
-        int64_t first = window >= 0 && at - window > 0 ? at - window : 0;
-        int64_t last = causal ? at + 1 : window >= 0 ? at + window + 1 : keys;
-        if (last > keys) last = keys;
-        if (first >= k0 + KEYS || last <= k0) continue;
-        first = first > k0 ? first - k0 : 0;
-        last = last - k0 < KEYS ? last - k0 : KEYS;
-        meet(q + r * d, kb, vb, acc + r * d, top + r, total + r, d, scale, first, last);
+      int64_t here = high - k0 < KEYS ? high - k0 : KEYS;
+      if (rows.count <= TOGETHER) {
+        meet_all(rows, k + k0 * n[7], v + k0 * n[7], n[7], k0, here, d, scale);
+      } else {
+        widen_keys(k + k0 * n[7], n[7], here, d, kb);
+        widen_keys(v + k0 * n[7], n[7], here, d, vb);
+        meet_all(rows, (const float*)kb, (const float*)vb, pad, k0, here, d, scale);
       }
     }
-    for (int64_t r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < rows.count; r++) {
       T* y = (T*)g->p[3] + (q0 + r / per) * n[5] + (h0 + r % per) * n[6];
-      float inverse = total[r] > 0 ? 1.0f / total[r] : 0.0f;
-      for (int64_t i = 0; i < d; i++) store(y + i, acc[r * d + i] * inverse);
+      float inverse = rows.total[r] > 0 ? 1.0f / rows.total[r] : 0.0f;
+      for (int64_t i = 0; i < d; i++) store(y + i, rows.acc[r * pad + i] * inverse);
     }
   }
 }

@@ -196,7 +196,7 @@ INLINE float max8(f32x8 v) {
 
 // exp to about one unit in the last place; the same bits in a vector and alone.
 INLINE f32x8 exp8(f32x8 x) {
-  const f32x8 low = splat(-87.3f), high = splat(88.72f);
+  const f32x8 low = splat(-87.3f), high = splat(88.722839f);
   i32x8 under = x < low, over = x > high;
   f32x8 c = (f32x8)(((i32x8)low & under) | ((i32x8)x & ~under));
   c = (f32x8)(((i32x8)high & over) | ((i32x8)c & ~over));

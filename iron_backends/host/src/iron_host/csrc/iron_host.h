@@ -18,8 +18,10 @@ typedef struct iron_args {
   void* shared;           // one area for all threads, 64-byte aligned; the next step finds it as this one left it
 } iron_args;
 
-// Called on every thread of the step, tid in [0, nt); all return before the next step starts. A kernel that
-// works in phases is several steps, which hand over through `shared`.
+// Called once for every part of the step, part tid of nt, on any thread and in any order; all return before the next
+// step starts. A step has IRON_PARTS parts for each of its threads, so that one that lost its core holds up little; nt
+// is 1 for a step of one thread. A kernel that works in phases is several steps, which hand over through `shared`.
+#define IRON_PARTS 8
 typedef void (*iron_kernel)(const iron_args* args, int32_t tid, int32_t nt);
 
 // A table-form Affine: ((v[value]*scale + bias) >> down) * mul + add.

@@ -24,7 +24,6 @@ typedef int32_t (*iron_callback)(int64_t);
 namespace {
 
 const int64_t SPIN_NS = 30000;
-const int32_t PARTS = 8;  // of a step for each thread
 
 int64_t now() {
   timespec t;
@@ -135,7 +134,7 @@ void* aligned(int64_t bytes) {
 }
 
 void publish(Pool* pool, const iron_step* step, int32_t active) {
-  int32_t parts = active * PARTS < 0xffff ? active * PARTS : 0xffff;
+  int32_t parts = active * IRON_PARTS < 0xffff ? active * IRON_PARTS : 0xffff;
   pool->step = step;
   __atomic_store_n(&pool->active, active, __ATOMIC_SEQ_CST);
   __atomic_store_n(&pool->done.value, 0, __ATOMIC_SEQ_CST);
@@ -214,7 +213,7 @@ void* iron_pool_create(int32_t threads) {
   for (int32_t t = 1; t < pool->threads; t++) {
     pool->workers[t].pool = pool;
     pool->workers[t].tid = t;
-    pthread_create(&pool->workers[t].thread, NULL, serve, pool->workers + t);
+    if (pthread_create(&pool->workers[t].thread, NULL, serve, pool->workers + t)) pool->threads = t;  // no more to be had
   }
   return pool;
 }

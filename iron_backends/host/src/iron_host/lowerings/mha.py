@@ -11,8 +11,8 @@ from iron_core.image.plan import Binding, BufferRef
 from iron_host.kernel_call import HostLowering, KernelCall
 from iron_host.lowerings.units import FLOATS, cpp, takes, threads, unit
 
-# Of attention.h: keys and queries of a block.
-KEYS, QUERIES = 32, 16
+# Of attention.h: keys and queries of a block, and what a head's numbers are padded to.
+KEYS, QUERIES, LANES = 32, 16, 16
 
 
 class MHA(HostLowering):
@@ -30,7 +30,7 @@ class MHA(HostLowering):
         heads, kv_heads, d = op.num_heads, op.num_KV_heads, op.d
         q_strides = (heads * d, d) if op.heads_interleaved else (d, op.seq_len * d)
         kv_strides = (kv_heads * d, d) if op.kv_interleaved else (d, op.kv_len * d)
-        group = heads // kv_heads
+        group, padded = heads // kv_heads, -(-d // LANES) * LANES
         return KernelCall(
             unit("attention.h", "attention", cpp(op.T), cpp(op.C)),
             ("Q", "K", "V", "O"),
@@ -39,6 +39,6 @@ class MHA(HostLowering):
                 *(*q_strides, *kv_strides, int(op.causal), -1 if op.window is None else op.window),
             ),
             (op.scale,),
-            scratch_bytes=4 * (2 * KEYS * d + QUERIES * group * (2 * d + 2)),
+            scratch_bytes=4 * (2 * KEYS * padded + QUERIES * group * (2 * padded + 2)),
             threads=threads(2 * heads * op.seq_len * op.kv_len * d, tunables["grain"]),
         )
