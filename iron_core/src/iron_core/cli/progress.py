@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_EVERY_S = 0.5
 
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Show `what` with a spinner on standard error, if that is a terminal, until the block ends."""
-    if not sys.stderr.isatty():
+    """Show `what` and the seconds so far on standard error, if that is a terminal, until the block ends.
+
+    What takes less than half a second shows nothing.
+    """
+    stream = sys.stderr
+    if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
         yield
         return
-    from rich.console import Console  # only here: a third of a second nobody in a pipe should pay
+    done, start = threading.Event(), time.monotonic()
 
-    with Console(stderr=True).status(what):
+    def show() -> None:
+        shown = False
+        while not done.wait(_EVERY_S):
+            stream.write(f"\r{what}, {time.monotonic() - start:.0f} s\033[K")
+            stream.flush()
+            shown = True
+        if shown:
+            stream.write("\r\033[K")
+            stream.flush()
+
+    thread = threading.Thread(target=show, name="progress", daemon=True)
+    thread.start()
+    try:
         yield
+    finally:
+        done.set()
+        thread.join()

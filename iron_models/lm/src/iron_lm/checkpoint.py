@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -98,12 +99,9 @@ class Checkpoint:
         if faults:
             shown = "; ".join(faults[:6]) + (f"; and {len(faults) - 6} more" if len(faults) > 6 else "")
             raise CheckpointError(f"{self.path}: {shown}.")
-        rng = np.random.default_rng(seed)
-        filled = {
-            path: array if fill == "read" else unread(shape, format) if fill == "unread" else drawn(shape, format, rng)
-            for path, (shape, format, array) in taken.items()
-        }
-        return as_tree(filled)
+        if fill == "random":
+            return as_tree(drawn({path: (shape, format) for path, (shape, format, _) in taken.items()}, seed))
+        return as_tree({path: unread(s, f) if fill == "unread" else array for path, (s, f, array) in taken.items()})
 
 
 def as_tree(flat: dict[str, Any]) -> SimpleNamespace:
@@ -134,20 +132,41 @@ def unread(shape: tuple[int, ...], format: Format) -> Any:
     return np.broadcast_to(np.zeros((), format.dtype), shape)
 
 
-def drawn(shape: tuple[int, ...], format: Format, rng: np.random.Generator) -> Any:
-    """Matrices N(0, 1 / columns), vectors ones: what a random model has."""
-    dtype = format.dtype if isinstance(format, Dense) else np.dtype(np.float32)
-    if len(shape) == 1:
-        values = np.ones(shape, dtype)
-    else:
-        values = np.empty(shape, dtype)
-        scale = np.float32(shape[-1] ** -0.5)
-        rows = max(1, (1 << 22) // shape[-1])
-        for start in range(0, shape[0], rows):  # in pieces: float32 noise for the whole would double the memory
-            part = rng.standard_normal((min(rows, shape[0] - start), *shape[1:]), dtype=np.float32)
-            part *= scale
-            values[start : start + rows] = part
-    return format.quantize(values) if isinstance(format, BlockQuant) else values
+#: Numbers drawn at once.
+_PIECE = 1 << 20
+
+
+def drawn(wanted: dict[str, tuple[tuple[int, ...], Format]], seed: int) -> dict[str, Any]:
+    """Weights by path: matrices N(0, 1 / columns), vectors ones, which is what a random model has.
+
+    Every matrix has a stream of its own, so the numbers depend on `seed` and the order of `wanted` alone. They are the
+    65536 quantiles of the normal distribution: a table read at 16 random bits is ten times as fast as drawing.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # here: most starts draw nothing
+    from statistics import NormalDist
+
+    quantile = NormalDist().inv_cdf
+    half = np.array([quantile((i + 0.5) / 65536) for i in range(32768)])
+    table = np.concatenate([half, -half[::-1]]).astype(np.float32)
+    streams = np.random.SeedSequence(seed).spawn(len(wanted))
+
+    def draw(one: tuple[tuple[tuple[int, ...], Format], np.random.SeedSequence]) -> Any:
+        (shape, format), stream = one
+        dtype = format.dtype if isinstance(format, Dense) else np.dtype(np.float32)
+        if len(shape) == 1:
+            values = np.ones(shape, dtype)
+        else:
+            values = np.empty(shape, dtype)
+            bits = np.dtype(f"u{dtype.itemsize}")  # copied as bits: a table of bfloat16 is read one object at a time
+            scaled = (table * np.float32(shape[-1] ** -0.5)).astype(dtype).view(bits)
+            flat, rng = values.view(bits).reshape(-1), np.random.Generator(np.random.SFC64(stream))
+            for start in range(0, flat.size, _PIECE):
+                part = flat[start : start + _PIECE]
+                np.take(scaled, rng.integers(0, 65536, part.size, np.uint16), out=part, mode="clip")
+        return format.quantize(values) if isinstance(format, BlockQuant) else values
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy draws and reads tables without the interpreter's lock
+        return dict(zip(wanted, pool.map(draw, zip(wanted.values(), streams, strict=True)), strict=True))
 
 
 def convert(array: Any, dtype: np.dtype) -> np.ndarray:

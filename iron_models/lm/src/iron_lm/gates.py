@@ -12,7 +12,7 @@ import numpy as np
 
 from iron_core.errors import UsageError
 from iron_lm.generation import kl_divergence
-from iron_lm.session import Session
+from iron_lm.session import Session, shared
 
 DATA = Path(__file__).parent / "data"
 #: Teacher-forced positions an accuracy check compares.
@@ -43,11 +43,12 @@ class Gate:
 
 @attrs.frozen
 class Report:
-    """What a check found: its gates, how many comparisons stand behind them, and notes for the reader."""
+    """What a check found: its gates, how many comparisons (of `unit`) stand behind them, and notes for the reader."""
 
     name: str
     gates: tuple[Gate, ...]
     compared: int
+    unit: str = "positions"
     notes: tuple[str, ...] = ()
 
     @property
@@ -57,7 +58,8 @@ class Report:
     def lines(self) -> list[str]:
         """For people."""
         nothing = [] if self.compared else ["compared nothing: FAILED"]
-        return [f"{self.name} over {self.compared} positions", *(f"  {g}" for g in self.gates), *(f"  {n}" for n in self.notes), *nothing]
+        head = f"{self.name} over {self.compared} {self.unit}"
+        return [head, *(f"  {g}" for g in self.gates), *(f"  {n}" for n in self.notes), *nothing]
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -90,6 +92,8 @@ def check_accuracy(session: Session, oracle: Any, ids: list[int], peer: dict[str
     logit rms times 1.1 and its top-1 agreement less 3; otherwise the divergence of the distributions.
     """
     ids = ids[: min(POSITIONS, session.config.max_seq_len)]
+    if not ids:
+        return Report("accuracy against the float32 oracle", (), 0)
     exact, got = oracle.logits(ids), forced_logits(session, ids)
     error = got.astype(np.float64) - exact
     kl = kl_divergence(exact, got)
@@ -112,7 +116,7 @@ def check_accuracy(session: Session, oracle: Any, ids: list[int], peer: dict[str
         Gate("90th percentile KL", float(np.percentile(kl, 90)), limits.get("kl90")),
         Gate("largest KL", float(kl.max()), limits.get("klmax")),
     )
-    return Report("accuracy against the float32 oracle", gates, len(ids), notes)
+    return Report("accuracy against the float32 oracle", gates, len(ids), notes=notes)
 
 
 def check_determinism(session: Session, prompts: list[list[int]], rounds: int) -> Report:
@@ -129,21 +133,24 @@ def check_determinism(session: Session, prompts: list[list[int]], rounds: int) -
                 compared += 1
                 differing += not np.array_equal(first[i].view(np.uint32), logits.view(np.uint32))
             first.setdefault(i, logits)
-    return Report("determinism", (Gate("runs that differ", differing, 0),), compared)
+    return Report("determinism", (Gate("runs that differ", differing, 0),), compared, "repeated runs")
 
 
 def check_chat_turn(session: Session, first: list[int], answer: int, second: list[int]) -> Report:
     """A turn that reuses the caches equals a run from scratch, bit for bit.
 
-    The first prompt is answered with `answer` tokens and followed by `second`; the caches are overwritten in between.
+    The first prompt is answered with `answer` tokens and followed by `second`; the caches are overwritten in between. A
+    turn too short to reuse a chunk compares nothing.
     """
     session.reset()
     said = session.generate(first, answer)
     turn = [*first, *said, *second]
+    chunk = session.config.prefill_chunk
+    kept = min(shared(session.held, turn), len(turn) - 1) // chunk * chunk
     reused = session.logits(turn).copy()
     session.reset()
     session.logits(turn[::-1])  # other tokens where the turn's were
     session.reset()
     scratch = session.logits(turn).copy()
     differing = int((reused.view(np.uint32) != scratch.view(np.uint32)).sum())
-    return Report("chat turn against a run from scratch", (Gate("logits that differ", differing, 0),), len(turn))
+    return Report("chat turn against a run from scratch", (Gate("logits that differ", differing, 0),), kept, "reused tokens")

@@ -11,6 +11,8 @@ from iron_ops_aie.sample import ROW_WORDS, draw_words
 #: Candidates the sampling operator keeps.
 K_MAX = 64
 DEFAULT_TOP_K = 50
+#: From here on every candidate is as likely as any other.
+MOST_TEMPERATURE = 1e6
 
 
 @attrs.frozen
@@ -25,10 +27,12 @@ class Sampler:
     seed: int = 0
 
     def __attrs_post_init__(self) -> None:
-        if not (self.temperature >= 0 and np.isfinite(self.temperature)):
-            raise UsageError(f"temperature={self.temperature}; legal: 0 (greedy) or a positive number.")
+        if not 0 <= self.temperature <= MOST_TEMPERATURE:
+            raise UsageError(f"temperature={self.temperature}; legal: 0 (greedy) to {MOST_TEMPERATURE:g}.")
         if not 1 <= self.top_k <= K_MAX:
             raise UsageError(f"top_k={self.top_k}; legal: 1 to {K_MAX}.")
+        if self.seed < 0:
+            raise UsageError(f"seed={self.seed}; legal: 0 or more.")
 
     def rows(self, positions: int) -> np.ndarray:
         """int32 (positions, 4): the draw words of every position, as the operator Sample reads them."""

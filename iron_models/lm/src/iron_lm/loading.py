@@ -99,7 +99,8 @@ def load(
         stored = format_of(exact.layers[0].q).dtype  # type: ignore[union-attr]
     config = attrs.evolve(probe, **arithmetic_of(block, stored, dtype, activations))
     weights = exact if dtype is None else _map(exact, lambda a: convert(a, as_dtype(dtype)))
-    kept = f"{block.name if block else Dense(stored).name} as in the file" if dtype is None else f"{dtype}, widened"
+    found = block.name if block else Dense(stored).name
+    kept = f"{found} as in the file" if dtype in (None, found) else f"{dtype} from {found}"
     return Loaded(config, weights, exact, open_tokenizer(tokenizer, checkpoint), checkpoint, context, kept)
 
 
@@ -108,9 +109,8 @@ def random(config: Config, layout: Any, seed: int, *, tokenizer: str | None = No
     kept = dtype or config.dtype
     context, rows, chunk = context_of(config.max_seq_len, max_seq_len)
     config = attrs.evolve(config, max_seq_len=rows, prefill_chunk=chunk, **arithmetic_of(None, as_dtype(kept), kept, None))
-    rng = np.random.default_rng(seed)
     places = layout("safetensors", config.tied).expand(config)
-    weights = as_tree({path: drawn(shape, Dense(as_dtype(kept)), rng) for path, (_, shape) in places.items()})
+    weights = as_tree(drawn({path: (shape, Dense(as_dtype(kept))) for path, (_, shape) in places.items()}, seed))
     opened = open_tokenizer(tokenizer) if tokenizer else None
     return Loaded(config, weights, weights, opened, None, context, f"random {kept}")
 

@@ -11,7 +11,7 @@ import click
 def command(name: str, summary: str, run: Callable[..., int]) -> click.Command:
     """The click command `iron-run NAME`; its options are the keywords of `run`."""
     option = click.Option
-    whole = click.IntRange(min=1)
+    whole, seed = click.IntRange(min=1), click.IntRange(min=0)
     params: list[click.Parameter] = [
         option(["--checkpoint"], metavar="FILE", help="Weights: a .safetensors file, its folder or index, or a .gguf file."),
         option(["--tokenizer"], metavar="FILE", help="A tokenizer.json, or its folder. Default: the checkpoint's own."),
@@ -23,10 +23,10 @@ def command(name: str, summary: str, run: Callable[..., int]) -> click.Command:
         option(["--activations"], type=click.Choice(["exact", "int8_block"]), help="Arithmetic with block-quantised weights. Default: int8_block."),
         option(["--temperature"], type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="T", help="0 is greedy."),
         option(["--top-k"], type=click.IntRange(1, 64), default=50, show_default=True, metavar="K", help="Draw from the K most likely tokens."),
-        option(["--seed"], type=int, default=0, show_default=True, metavar="S", help="Fixes every draw."),
-        option(["--random-weights"], type=int, metavar="SEED", help="Run the full-size model on weights drawn at SEED; needs no checkpoint."),
+        option(["--seed"], type=seed, default=0, show_default=True, metavar="S", help="Fixes every draw."),
+        option(["--random-weights"], type=seed, metavar="SEED", help="Run the full-size model on weights drawn at SEED; needs no checkpoint."),
         option(["--check-accuracy"], is_flag=True, help="Compare logits with the float32 oracle; exit 1 if a gate fails."),
-        option(["--check-determinism"], type=whole, metavar="N", help="Run N rounds and compare bit for bit; exit 1 if any differs."),
+        option(["--check-determinism"], type=click.IntRange(min=2), metavar="N", help="Run N rounds and compare bit for bit; exit 1 if any differs."),
         option(["--each-step"], is_flag=True, help="One dispatch per step instead of one per call."),
         option(["--backend"], metavar="NAME", help="Default: $IRON_BACKEND, else the first available."),
         option(["--dev"], metavar="NAME", help="The backend's device."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import time
@@ -11,6 +12,7 @@ import attrs
 import numpy as np
 
 import iron_core as iron
+from iron_core.cli.progress import working
 from iron_core.errors import UsageError
 from iron_lm import gates, loading, process
 from iron_lm.config import Config
@@ -87,6 +89,7 @@ class Runner:
     def __init__(self, **options: Any) -> None:
         self.options = options
         self.figures = Figures()
+        self.sampler = Sampler(options["temperature"], options["top_k"], options["seed"])
         if options["check_accuracy"] and options["check_determinism"]:
             raise UsageError("--check-accuracy and --check-determinism exclude each other; run one after the other.")
 
@@ -95,37 +98,39 @@ class Runner:
     def run(self) -> int:
         """Load, compile, then check or generate."""
         o = self.options
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # a model may say what the terminal's encoding cannot
         start = time.perf_counter()
-        self.loaded = self._load()
+        with working("drawing weights" if o["checkpoint"] is None else "loading"):
+            self.loaded = self._load()
         self.figures.load_s = time.perf_counter() - start
         ids = self._prompt()
-        if len(ids) + o["num_tokens"] > self.loaded.context and not (o["check_accuracy"] or o["check_determinism"]):
-            raise UsageError(
-                f"the prompt has {len(ids)} tokens and --num-tokens is {o['num_tokens']}: together over "
-                f"--max-seq-len {self.loaded.context}. Legal: --num-tokens up to {max(0, self.loaded.context - len(ids))}, or a shorter prompt."
-            )
         start = time.perf_counter()
-        self.session = Session(
-            self.model(self.loaded.config, self.loaded.weights),
-            backend=o["backend"],
-            dev=o["dev"],
-            boundaries=iron.each_step if o["each_step"] else None,
-            threads=o["threads"],
-            verbose=False,
-            cache_key=self.loaded.cache_key,
-        )
-        self.session.compiled.load()
+        with working("compiling"):
+            self.session = Session(
+                self.model(self.loaded.config, self.loaded.weights),
+                backend=o["backend"],
+                dev=o["dev"],
+                boundaries=iron.each_step if o["each_step"] else None,
+                threads=o["threads"],
+                cache_key=self.loaded.cache_key,
+            )
+            self.session.compiled.load()
+            self.session.sample(self.sampler)
         self.figures.compile_s = time.perf_counter() - start
         self.figures.sample_memory()
         if o["verbose"]:
             print(self.session.compiled.explain(), file=sys.stderr)
         if not o["json"]:
             self._say(self._header())
-        if o["check_accuracy"]:
-            return self._report(self._accuracy())
-        if o["check_determinism"]:
-            return self._report(gates.check_determinism(self.session, [ids, ids[: max(1, len(ids) // 2)]], o["check_determinism"]))
-        return self._generate(ids)
+        if not (o["check_accuracy"] or o["check_determinism"]):
+            return self._generate(ids)
+        with working("checking"):
+            if o["check_accuracy"]:
+                report = self._accuracy()
+            else:
+                report = gates.check_determinism(self.session, [ids, ids[: max(1, len(ids) // 2)]], o["check_determinism"])
+        return self._report(report)
 
     def _load(self) -> loading.Loaded:
         o = self.options
@@ -141,22 +146,40 @@ class Runner:
         return loading.load(self.layout, self.architectures, o["checkpoint"], activations=o["activations"], **common)
 
     def _prompt(self) -> list[int]:
-        """The prompt's ids: the text's, cut or made to --prompt-len tokens."""
+        """The prompt's ids: the text's, cut or made to --prompt-len tokens. UsageError if the caches have no room for them."""
         o, tokenizer, length = self.options, self.loaded.tokenizer, self.options["prompt_len"]
+        if length is not None:
+            self._room(length)  # before a prompt of that length is made
         if tokenizer is None:
-            if o["prompt"]:
+            if o["prompt"] is not None:
                 raise UsageError("--prompt needs a tokenizer; give --tokenizer FILE, or --prompt-len N for random tokens.")
             rng = np.random.default_rng(o["seed"])
-            return [int(i) for i in rng.integers(0, self.loaded.config.vocab_size, length or 5)]
-        if o["prompt"] is not None or length is None:
+            ids = [int(i) for i in rng.integers(0, self.loaded.config.vocab_size, length or 5)]
+        elif o["prompt"] is not None or length is None:
             ids = tokenizer.encode(DEFAULT_PROMPT if o["prompt"] is None else o["prompt"])
-            if not ids:
+            if not o["prompt"] and o["prompt"] is not None:
                 raise UsageError("--prompt is empty; give some text.")
             if length is not None and length > len(ids):
                 raise UsageError(f"--prompt-len {length} is longer than the prompt, {len(ids)} tokens; leave one of them out.")
-            return ids[:length]
-        text = tokenizer.encode(gates.passage())
-        return (text * (length // len(text) + 1))[:length]
+            ids = ids[:length]
+        else:
+            text = tokenizer.encode(gates.passage())
+            ids = (text * (length // len(text) + 1))[:length]
+        self._room(len(ids))
+        return ids
+
+    def _room(self, prompt: int) -> None:
+        """UsageError unless the caches hold a prompt of this many tokens and what is asked after it."""
+        o, context = self.options, self.loaded.context
+        wanted = 0 if o["check_accuracy"] or o["check_determinism"] else o["num_tokens"]
+        if prompt + wanted <= context:
+            return
+        legal = [f"a prompt of up to {context - wanted} tokens"] if context > wanted else []
+        legal += [f"--num-tokens up to {context - prompt}"] if context > prompt else []
+        raise UsageError(
+            f"--max-seq-len {context} has no room for a prompt of {prompt} tokens and --num-tokens {wanted}. "
+            f"Legal: {', or '.join([*legal, 'a larger --max-seq-len'])}."
+        )
 
     def _generate(self, ids: list[int]) -> int:
         o, tokenizer, figures = self.options, self.loaded.tokenizer, self.figures
@@ -179,10 +202,9 @@ class Runner:
         if not o["json"]:
             sys.stdout.write((o["prompt"] or (DEFAULT_PROMPT if o["prompt_len"] is None else "")) if tokenizer else "")
             sys.stdout.flush()
-        sampler = Sampler(o["temperature"], o["top_k"], o["seed"])
         start = time.perf_counter()
         try:
-            answer = self.session.generate(ids, o["num_tokens"], sampler, show, tokenizer.stop if tokenizer else ())
+            answer = self.session.generate(ids, o["num_tokens"], self.sampler, show, tokenizer.stop if tokenizer else ())
         finally:
             if not o["json"]:
                 sys.stdout.write("\n")
@@ -232,8 +254,9 @@ class Runner:
 
     def _header(self) -> str:
         c, f = self.loaded.config, self.figures
-        probe = self.session.compiled.backend.probe()
-        engine = f"{self.session.compiled.backend.name} ({getattr(probe, 'summary', '')})"
+        summary = getattr(self.session.compiled.backend.probe(), "summary", "")
+        threads = f"; --threads {self.options['threads']}" if self.options["threads"] else ""
+        engine = f"{self.session.compiled.backend.name} ({summary}{threads})"
         name = f"{self.name} · {c.name} · " if c.name else f"{self.name} · "
         return (
             f"{name}{self.loaded.stored} · {c.dtype} activations, {c.cache_dtype} cache, {c.activations} · {engine}\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.errors import BoundsError, UsageError
+from iron_core.errors import BoundsError, CheckpointError, UsageError
 from iron_lm.causal import CausalLM
 from iron_lm.generation import Sampler
 
@@ -54,7 +54,7 @@ class Session:
             )
         if count < 1:
             return []
-        self._draw(sampler or Sampler())
+        self.sample(sampler or Sampler())
         answer: list[int] = []
 
         def take(token: int) -> bool:
@@ -79,7 +79,8 @@ class Session:
                 self.held = [*ids, *answer[:-1]]
         return answer
 
-    def _draw(self, sampler: Sampler) -> None:
+    def sample(self, sampler: Sampler) -> None:
+        """Choose tokens as this sampler says from now on."""
         if sampler != self._sampler:
             self.compiled.write(self.model.draws, sampler.rows(self.config.max_seq_len))
             self._sampler = sampler
@@ -94,7 +95,7 @@ class Session:
         if bad:
             raise BoundsError(f"token {bad[0]} is outside the vocabulary; legal: 0 to {c.vocab_size - 1}.")
         if self._sampler is None:
-            self._draw(Sampler())
+            self.sample(Sampler())
         same = shared(self.held, ids)
         if same == len(self.held) == len(ids) - 1 and same:
             self.held = []  # a call that fails half-way leaves nothing to trust
@@ -108,6 +109,8 @@ class Session:
                 row[: len(part)] = part
                 position = chunk * c.prefill_chunk + len(part) - 1
                 logits, carried = self.compiled(row, token=0, position=position, chunk=chunk, rows=len(part))
+        if not np.isfinite(logits).all():
+            raise CheckpointError("the logits are not finite: the weights hold NaN or infinity, or overflow the dtype they run in.")
         self.held = ids
         return logits, vars(carried)
 

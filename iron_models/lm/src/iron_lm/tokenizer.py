@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from iron_core.errors import CheckpointError
+from iron_core.errors import CheckpointError, UsageError
 from iron_core.image.cache import Cache, digest
 
 #: How a GGUF's `tokenizer.ggml.pre` splits text before merging: regular expressions, each piece then byte-level.
@@ -16,6 +16,7 @@ _SPLITS = {
     "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
 _CONTROL, _USER_DEFINED = 3, 4
+_STOPS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
 
 
 class Tokenizer:
@@ -34,7 +35,11 @@ class Tokenizer:
         return int(self._library.get_vocab_size())
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text, the beginning-of-text id first where the model wants one."""
+        """Ids of a text, the beginning-of-text id first where the model wants one; UsageError if it is no Unicode text."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:  # bytes of a command line that are not UTF-8 arrive as lone surrogates
+            raise UsageError(f"the text is not valid UTF-8 at character {error.start}; give it as UTF-8.") from None
         ids = list(self._library.encode(text, add_special_tokens=False).ids)
         return ids if self.bos is None else [self.bos, *ids]
 
@@ -105,7 +110,7 @@ def _from_gguf(checkpoint: Any) -> Tokenizer | None:
 
     library = _load(Cache("tokenizers").entry(key, build) / "tokenizer.json")
     bos = metadata.get("tokenizer.ggml.bos_token_id") if metadata.get("tokenizer.ggml.add_bos_token") else None
-    stop = {int(metadata[k]) for k in ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id") if k in metadata}
+    stop = {int(metadata[k]) for k in _STOPS if k in metadata}
     return Tokenizer(library, bos, tuple(sorted(stop)))
 
 
