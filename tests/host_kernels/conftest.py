@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from iron_host import compiler
+from iron_host import build, compiler
 
 FORMATS = ("Q4_0", "Q4_1", "Q8_0")
 FLOATS = ("float", "bf16", "f16")
@@ -178,9 +178,8 @@ def built_for(processor: str) -> compiler.Compiler:
 
 
 @pytest.fixture(scope="session", params=builds())
-def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernels]:
+def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     """Every kernel of `KERNELS` by its template; what holds, holds for every processor."""
-    folder = tmp_path_factory.mktemp("kernels")
     with_ = built_for(request.param)
 
     def make(header: str) -> dict[str, Any]:
@@ -190,10 +189,7 @@ def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             lines.append(
                 f'extern "C" void {symbol}(const iron_args* a, int32_t tid, int32_t nt) {{ {template}(a, tid, nt); }}\n'
             )
-        source, target = folder / f"{header}.cpp", folder / f"{header}.so"
-        source.write_text("".join(lines))
-        with_.run(source, target)
-        library = ctypes.CDLL(str(target))
+        library = ctypes.CDLL(str(build.compiled("".join(lines), header, with_)))
         functions = {template: getattr(library, symbol) for template, symbol in symbols.items()}
         for function in functions.values():
             function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32), None
@@ -202,6 +198,7 @@ def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     with ThreadPoolExecutor(2) as workers:
         made = {header: workers.submit(make, header) for header in KERNELS}
         yield Kernels({template: made[header] for header, templates in KERNELS.items() for template in templates})
+        workers.shutdown(cancel_futures=True)  # what no test asked for
 
 
 @pytest.fixture

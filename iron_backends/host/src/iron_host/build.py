@@ -72,7 +72,9 @@ def key(text: str, with_: compiler.Compiler) -> str:
     return digest(text, *(_header_digest(n.decode()) for n in names), with_.identity)
 
 
-def _compile(text: str, name: str, with_: compiler.Compiler) -> Path:
+def compiled(text: str, name: str, with_: compiler.Compiler) -> Path:
+    """The shared object of a source, from the cache or compiled into it. `name` is for messages."""
+
     def fill(folder: Path) -> None:
         source = folder / f"{name}.cpp"
         source.write_text(text)
@@ -92,7 +94,7 @@ def load(units: Iterable[Unit]) -> dict[Unit, int]:
         if absent and sys.stderr.isatty():
             print(f"compiling {absent} kernels with {with_.name} (once for this machine) ...", file=sys.stderr)
         with ThreadPoolExecutor(max_workers=min(len(missing), os.cpu_count() or 1)) as workers:
-            paths = list(workers.map(lambda u: _compile(u.text, u.symbol, with_), missing))
+            paths = list(workers.map(lambda u: compiled(u.text, u.symbol, with_), missing))
         for unit, path in zip(missing, paths, strict=True):
             library = ctypes.CDLL(str(path))
             function = getattr(library, unit.symbol)
@@ -103,7 +105,7 @@ def load(units: Iterable[Unit]) -> dict[Unit, int]:
 @cache
 def runtime() -> Any:
     """The run loop (csrc/run.cpp) as a ctypes library with its signatures declared."""
-    library = ctypes.CDLL(str(_compile('#include "run.cpp"\n', "runtime", compiler.find())))
+    library = ctypes.CDLL(str(compiled('#include "run.cpp"\n', "runtime", compiler.find())))
     pointer, i32, i64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
     for name, result, arguments in (
         ("iron_pool_create", pointer, (i32,)),
