@@ -107,7 +107,7 @@ struct Rows {
 
 // R rows from r0 on meet the block of n keys from k0 on.
 template <int R, class C>
-INLINE void meet(const Rows& rows, int64_t r0, const C* k, const C* v, int64_t row, int64_t k0, int64_t n, int64_t d, float scale) {
+static __attribute__((noinline)) void meet(const Rows& rows, int64_t r0, const C* k, const C* v, int64_t row, int64_t k0, int64_t n, int64_t d, float scale) {
   float s[R][KEYS], shrink[R];
   scores<R>(rows.q + r0 * padded(d), k, row, n, d, s);
   for (int r = 0; r < R; r++) {
@@ -136,15 +136,13 @@ INLINE void meet(const Rows& rows, int64_t r0, const C* k, const C* v, int64_t r
   add_values<R>(s, shrink, v, row, n, d, rows.acc + r0 * padded(d));
 }
 
-template <class C>
+// All rows of a task meet a block. Where few do, what is left after fours goes together too.
+template <bool FEW, class C>
 INLINE void meet_all(const Rows& rows, const C* k, const C* v, int64_t row, int64_t k0, int64_t n, int64_t d, float scale) {
   int64_t r = 0;
   for (; r + TOGETHER <= rows.count; r += TOGETHER) meet<TOGETHER>(rows, r, k, v, row, k0, n, d, scale);
-  switch (rows.count - r) {
-    case 3: return meet<3>(rows, r, k, v, row, k0, n, d, scale);
-    case 2: return meet<2>(rows, r, k, v, row, k0, n, d, scale);
-    case 1: return meet<1>(rows, r, k, v, row, k0, n, d, scale);
-  }
+  if (FEW && TOGETHER > 2 && rows.count - r == 3) return meet<FEW ? 3 : 1>(rows, r, k, v, row, k0, n, d, scale);
+  for (; r < rows.count; r++) meet<1>(rows, r, k, v, row, k0, n, d, scale);
 }
 
 template <class T, class C> void attention(const iron_args* g, int32_t tid, int32_t nt) {
@@ -186,11 +184,11 @@ template <class T, class C> void attention(const iron_args* g, int32_t tid, int3
     for (int64_t k0 = low / KEYS * KEYS; k0 < high; k0 += KEYS) {
       int64_t here = high - k0 < KEYS ? high - k0 : KEYS;
       if (rows.count <= TOGETHER) {
-        meet_all(rows, k + k0 * n[7], v + k0 * n[7], n[7], k0, here, d, scale);
+        meet_all<true>(rows, k + k0 * n[7], v + k0 * n[7], n[7], k0, here, d, scale);
       } else {
         widen_keys(k + k0 * n[7], n[7], here, d, kb);
         widen_keys(v + k0 * n[7], n[7], here, d, vb);
-        meet_all(rows, (const float*)kb, (const float*)vb, pad, k0, here, d, scale);
+        meet_all<false>(rows, (const float*)kb, (const float*)vb, pad, k0, here, d, scale);
       }
     }
     for (int64_t r = 0; r < rows.count; r++) {
