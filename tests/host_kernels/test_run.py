@@ -1,0 +1,224 @@
+"""The run loop and its threads: bindings, carried numbers, call-backs that stop, parts that are all done once."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from iron_host import build
+from iron_host.runtime import CALLBACK
+
+from .conftest import Affine, Binding, Carry, Run, Step
+
+KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)
+SAME = (0, 1, 0, 0, 1, 0)  # the affine that is value 0 itself
+P, N = 8, 8  # pointer slots; a binding's slot P + i is integer i
+
+
+@pytest.fixture(scope="module")
+def library() -> Any:
+    """The compiled run loop."""
+    return build.runtime()
+
+
+@pytest.fixture(params=[1, 2, 5])
+def pool(library: Any, request: Any) -> Iterator[Any]:
+    """A pool of one, two and five threads."""
+    handle = ctypes.c_void_p(library.iron_pool_create(request.param))
+    yield handle
+    library.iron_pool_free(handle)
+
+
+@pytest.fixture(scope="module")
+def add() -> int:
+    """The address of binary<Add, float>: p a, b, y, n size."""
+    unit = build.Unit("elementwise.h", "binary<Add, float>", "iron_add_of_the_run_tests")
+    return build.load([unit])[unit]
+
+
+def step(kernel: int | None, pointers: Sequence[np.ndarray] = (), ints: Sequence[int] = (), bindings: tuple[int, int] = (0, 0)) -> Step:
+    s = Step()
+    s.kernel = kernel
+    for i, array in enumerate(pointers):
+        s.args.p[i] = s.base[i] = array.ctypes.data
+    s.args.n[: len(ints)] = list(ints)
+    s.first_binding, s.n_bindings = bindings
+    return s
+
+
+def run_of(steps: Sequence[Step], bindings: Sequence[Binding] = (), values: np.ndarray | None = None, carries: Sequence[Carry] = ()) -> Run:
+    run = Run((Step * len(steps))(*steps), len(steps), (Binding * max(1, len(bindings)))(*bindings), None, 0, None, 0)
+    if values is not None:
+        run.values, run.n_values = values.ctypes.data, len(values)
+    run.carries, run.n_carries = (Carry * max(1, len(carries)))(*carries), len(carries)
+    return run
+
+
+def test_bindings_move_pointers_and_set_integers(library, pool, add):
+    """p[slot] = base + affine * unit bytes, n[slot] = affine * unit, on every call from the same bases."""
+    x, y = np.arange(1000, dtype=np.float32), np.zeros(1000, np.float32)
+    bindings = [
+        Binding(0, 4, Affine(*SAME)),  # a = x + v
+        Binding(2, 4, Affine(0, 2, 4, 1, 3, -6)),  # y + ((2 v + 4) >> 1) * 3 - 6 = y + 3 v
+        Binding(P + 0, 10, Affine(1, 1, 0, 0, 1, 0)),  # size 10 w
+    ]
+    values = np.array([7, 5], np.int64)
+    run = run_of([step(add, (x, x, y), (0,), (0, 3))], bindings, values)
+    for v, w in ((7, 5), (100, 30), (0, 0), (11, 1)):
+        values[:] = v, w
+        y[:] = -1
+        assert library.iron_call(pool, ctypes.byref(run), None) == 0
+        want = np.full(1000, -1, np.float32)
+        want[3 * v : 3 * v + 10 * w] = x[v : v + 10 * w] + x[: 10 * w]
+        assert np.array_equal(y, want)
+
+
+def test_a_negative_number_is_shifted_like_pythons(library, pool, add):
+    """>> rounds towards minus infinity."""
+    x, y = np.ones(64, np.float32), np.zeros(64, np.float32)
+    values = np.array([-5], np.int64)
+    run = run_of([step(add, (x, x, y), (0,), (0, 1))], [Binding(P, 1, Affine(0, 1, 0, 1, -1, 0))], values)
+    library.iron_call(pool, ctypes.byref(run), None)
+    assert y.sum() == 2 * -(-5 >> 1)
+
+
+def test_carried_numbers_are_read_together(library, pool, add):
+    """Two that follow each other swap; one is counted up; one is read from memory the steps wrote."""
+    x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
+    token = np.array([42], np.int32)
+    values = np.array([1, 2, 0, 0], np.int64)
+    swap = [Carry(0, 0, Affine(1, 1, 0, 0, 1, 0), None), Carry(1, 0, Affine(0, 1, 0, 0, 1, 0), None)]
+    count, read = Carry(2, 0, Affine(2, 1, 1, 0, 1, 0), None), Carry(3, 1, Affine(*SAME), token.ctypes.data)
+    run = run_of([step(add, (x, x, y), (4,))], (), values, [*swap, count, read])
+    assert library.iron_loop(pool, ctypes.byref(run), 3, None, None) == 3
+    assert values.tolist() == [2, 1, 3, 42]
+
+
+def test_the_call_after_a_step_stops_the_loop(library, pool, add):
+    """It runs on the calling thread after each run, with its index; nonzero ends the loop and counts that run."""
+    x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
+    seen: list[tuple[int, int]] = []
+
+    def after(index: int) -> int:
+        seen.append((index, threading.get_ident()))
+        return index == 4
+
+    keep = CALLBACK(after)
+    run = run_of([step(add, (x, y, y), (4,))])
+    assert library.iron_loop(pool, ctypes.byref(run), 100, None, keep) == 5
+    assert seen == [(i, threading.get_ident()) for i in range(5)]
+    assert (y == 5).all()
+
+
+def test_steps_without_a_kernel_call_back_in_their_place(library, pool, add):
+    """The call-back sees what earlier steps wrote, and later steps what it wrote; nonzero leaves the rest undone."""
+    x, y, z = (np.full(8, v, np.float32) for v in (1, 0, 0))
+    stop = [0]
+
+    def callback(index: int) -> int:
+        assert index == 1 and (y == 2).all()
+        y[:] = 10
+        return stop[0]
+
+    keep = CALLBACK(callback)
+    run = run_of([step(add, (x, x, y), (8,)), step(None), step(add, (y, x, z), (8,))])
+    assert library.iron_call(pool, ctypes.byref(run), keep) == 0
+    assert (z == 11).all()
+    stop[0], z[:], y[:] = 1, 0, 0
+    assert library.iron_call(pool, ctypes.byref(run), keep) != 0
+    assert (z == 0).all()
+    assert library.iron_loop(pool, ctypes.byref(run), 3, keep, None) == 0
+
+
+def test_every_part_runs_once_on_a_thread_of_the_pool(library, pool):
+    """Parts 0 to nt - 1, each once a step; steps in order; a step of one thread has one part."""
+    ran: list[tuple[int, int, int]] = []
+    lock = threading.Lock()
+
+    def kernel(tag: int) -> Any:
+        def part(args: int, tid: int, nt: int) -> None:
+            with lock:
+                ran.append((tag, tid, nt))
+
+        return KERNEL(part)
+
+    keep = [kernel(tag) for tag in range(4)]
+    steps = [step(ctypes.cast(k, ctypes.c_void_p).value) for k in keep]
+    steps[2].threads = 1
+    run = run_of(steps)
+    for _ in range(5):
+        ran.clear()
+        library.iron_call(pool, ctypes.byref(run), None)
+        assert [tag for tag, _, _ in ran] == sorted(tag for tag, _, _ in ran)
+        for tag in range(4):
+            parts = [(tid, nt) for t, tid, nt in ran if t == tag]
+            assert sorted(parts) == [(i, parts[0][1]) for i in range(parts[0][1])]
+        assert [nt for tag, _, nt in ran if tag == 2] == [1]
+
+
+def test_scratch_is_a_threads_own_and_shared_is_everyones(library, pool):
+    """Both are aligned to 64 bytes and as large as the largest step asks; a later, larger run gets more."""
+    places: list[tuple[int, int, int]] = []
+    lock = threading.Lock()
+
+    def part(args: int, tid: int, nt: int) -> None:
+        tail = ctypes.cast(args + (8 + 24 + 4) * 8, ctypes.POINTER(ctypes.c_uint64))
+        scratch, shared = tail[0], tail[1]
+        ctypes.memset(scratch, 1, size)
+        with lock:
+            places.append((scratch, shared, threading.get_ident()))
+
+    keep = KERNEL(part)
+    for size in (100, 5000, 60000):
+        s = step(ctypes.cast(keep, ctypes.c_void_p).value)
+        s.scratch_bytes, s.shared_bytes = size, 3 * size
+        run = run_of([s])
+        places.clear()
+        library.iron_call(pool, ctypes.byref(run), None)
+        assert all(a % 64 == 0 and b % 64 == 0 for a, b, _ in places)
+        assert len({b for _, b, _ in places}) == 1
+        by_thread = sorted({(a, thread) for a, _, thread in places})
+        assert len({thread for _, thread in by_thread}) == len(by_thread)
+        assert all(y - x >= size for (x, _), (y, _) in zip(by_thread, by_thread[1:], strict=False))
+
+
+def _busy(stop: Any) -> None:
+    while not stop.is_set():
+        sum(range(10000))
+
+
+def test_results_are_right_while_other_processes_take_the_cores(library, add):
+    """Thousands of steps in which each reads what the last one wrote, beside busy processes; no clock is asked."""
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    others = [context.Process(target=_busy, args=(stop,), daemon=True) for _ in range(2)]
+    for process in others:
+        process.start()
+    pool = ctypes.c_void_p(library.iron_pool_create(3))
+    try:
+        x, y = np.ones(3000, np.float32), np.zeros(3000, np.float32)
+        run = run_of([step(add, (x, y, y), (3000,))] * 50)
+        assert library.iron_loop(pool, ctypes.byref(run), 40, None, None) == 40
+        assert (y == 2000).all()
+    finally:
+        stop.set()
+        for process in others:
+            process.join(20)
+        library.iron_pool_free(pool)
+
+
+def test_pools_come_and_go(library, add):
+    """Made, used once and freed, many times; workers asleep or awake both leave."""
+    x, y = np.ones(100, np.float32), np.zeros(100, np.float32)
+    run = run_of([step(add, (x, y, y), (100,))])
+    for i in range(30):
+        pool = ctypes.c_void_p(library.iron_pool_create(i % 4 + 1))
+        if i % 3:
+            library.iron_call(pool, ctypes.byref(run), None)
+        library.iron_pool_free(pool)
+    assert (y == 20).all()
