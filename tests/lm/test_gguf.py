@@ -99,6 +99,48 @@ def test_a_hostile_count_is_refused_at_once(file: Path, field: int) -> None:
         GGUFFile.open(bad)
 
 
+@settings(max_examples=300, deadline=None)
+@given(damage=st.lists(st.tuples(st.integers(4, 700), st.binary(min_size=1, max_size=8)), min_size=1, max_size=3))
+def test_damage_anywhere_in_the_header_is_refused_in_one_line(file: Path, damage: list[tuple[int, bytes]]) -> None:
+    """Whatever bytes are overwritten, the file opens, and its tensors are read, or is a CheckpointError of one line."""
+    data = bytearray(file.read_bytes())
+    for at, there in damage:
+        data[at : at + len(there)] = there
+    bad = file.parent / "bad.gguf"
+    bad.write_bytes(data)
+    try:
+        opened = GGUFFile.open(bad)
+    except CheckpointError as error:
+        assert "\n" not in str(error)
+    else:
+        for _, _, array in opened.tensors.values():
+            np.isfinite(np.asarray(array.data if hasattr(array, "format") else array))
+
+
+def header_of(metadata: bytes = b"", pairs: int = 0, tensor: bytes = b"") -> bytes:
+    """A GGUF of one metadata entry or tensor, given as bytes, and nothing else."""
+    return b"GGUF" + struct.pack("<IQQ", 3, bool(tensor), pairs) + metadata + tensor + bytes(64)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (header_of(struct.pack("<Q1sI", 1, b"k", 9) + struct.pack("<IQ", 9, 1) * 5000, 1), "nests arrays"),
+        (header_of(struct.pack("<Q3sI", 3, b"a\nb", 4) + bytes(4), 1), "names nothing"),
+        (header_of(struct.pack("<Q17sIQ1s", 17, b"general.alignment", 8, 1, b"x"), 1), "power of two"),
+        (header_of(tensor=struct.pack("<Q1sIQIQ", 1, b"w", 1, 0, 0, 0)), "1 or more along each axis"),
+        (header_of(tensor=struct.pack("<Q1sIQIQ", 1, b"w", 1 << 31, 4, 0, 0)), "1 to 4"),
+        (header_of(tensor=struct.pack("<Q1sIQIQ", 1, b"w", 1, 4, 0, 1 << 62)), "cut short"),
+    ],
+)
+def test_what_no_writer_writes_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
+    """Arrays in arrays without end, names of two lines, empty tensors, places beyond the file: each is named."""
+    path = tmp_path / "odd.gguf"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=says):
+        GGUFFile.open(path)
+
+
 def test_a_type_iron_does_not_take_is_named(tmp_path: Path) -> None:
     """Asking for a tensor of another type says which type it is and which are legal."""
     path = tmp_path / "k.gguf"

@@ -10,6 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from iron_core.errors import CheckpointError
 from iron_lm.safetensors import SafetensorsFile
@@ -75,8 +77,12 @@ def test_an_index_that_lies_is_refused(tmp_path: Path) -> None:
         (b"{not json", b"", "header"),
         ({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}, b"\0" * 8, "cut short"),
         ({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 12]}}, b"\0" * 16, "its place has 12"),
-        ({"a": {"dtype": "I64", "shape": [1], "data_offsets": [0, 8]}}, b"\0" * 8, "a is I64"),
+        ({"a": {"dtype": "I64", "shape": [1], "data_offsets": [0, 8]}}, b"\0" * 8, "a is 'I64'"),
         ({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}, b"\0" * 8, "no tensor has"),
+        ({"a": {"dtype": "F32", "shape": [0, 1 << 40, 1 << 40], "data_offsets": [0, 0]}}, b"\0" * 8, "no tensor has"),
+        ({"a": {"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]}}, b"\0" * 8, "Legal: F32"),
+        ({"a": {"dtype": "F32", "shape": [1], "data_offsets": 4}}, b"\0" * 8, "no tensor has"),
+        ({"a\nb": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, b"\0" * 8, "names no tensor"),
         ({"a": {"shape": [1]}}, b"", "header"),
         (
             {
@@ -102,3 +108,22 @@ def test_a_header_of_2_to_the_63_bytes_is_refused(tmp_path: Path) -> None:
     path.write_bytes(struct.pack("<Q", 1 << 63) + b"{}")
     with pytest.raises(CheckpointError, match="claims"):
         SafetensorsFile.open(path)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from(["F32", "F16", [0, 4], [4, 8]]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+ENTRY = st.fixed_dictionaries({"dtype": st.just("F32") | JSON, "shape": st.just([1]) | JSON, "data_offsets": st.just([0, 4]) | JSON})
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(header=st.dictionaries(st.text(max_size=3), ENTRY | JSON, max_size=3))
+def test_any_header_opens_or_is_refused_in_one_line(tmp_path: Path, header: dict[str, Any]) -> None:
+    """Whatever JSON a header holds, the file opens or is a CheckpointError of one line."""
+    path = raw(tmp_path / "any.safetensors", header, b"\0" * 8)
+    try:
+        SafetensorsFile.open(path)
+    except CheckpointError as error:
+        assert "\n" not in str(error)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, Dense, Format, PackedArray, bfloat16
-from iron_core.errors import CheckpointError
+from iron_core.errors import CheckpointError, FormatError
 from iron_lm.mapped import MappedFile
 
 MAGIC = b"GGUF"
@@ -31,6 +31,8 @@ _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<
 _STRING, _ARRAY = 8, 9
 #: More of anything than this in a header is damage, not a model.
 _MOST = 1 << 24
+_LONGEST_NAME = 1 << 10
+_DEEPEST = 4
 
 
 class _Header:
@@ -58,6 +60,13 @@ class _Header:
         self.at += n
         return raw.decode("utf-8", "replace")
 
+    def name(self, what: str) -> str:
+        """A string that names something: printable, so that a message about it is one line."""
+        found = self.string(what)
+        if not 0 < len(found) <= _LONGEST_NAME or not found.isprintable():
+            raise CheckpointError(f"{self.file.path}: {what} is {found[:40]!r}, which names nothing; the header is damaged.")
+        return found
+
     def value(self, kind: int, what: str) -> Any:
         if kind == _STRING:
             return self.string(what)
@@ -67,12 +76,14 @@ class _Header:
             raise CheckpointError(f"{self.file.path}: {what} is of metadata type {kind}, which GGUF does not have.")
         return self.scalar(_SCALARS[kind], what)
 
-    def array(self, what: str) -> Any:
+    def array(self, what: str, depth: int = 1) -> Any:
+        if depth > _DEEPEST:
+            raise CheckpointError(f"{self.file.path}: {what} nests arrays more than {_DEEPEST} deep; the header is damaged.")
         kind, n = self.scalar("<I", what), self.count(f"the length of {what}")
         if kind == _STRING:
             return self.strings(n, what)
         if kind == _ARRAY:
-            return [self.array(what) for _ in range(n)]
+            return [self.array(what, depth + 1) for _ in range(n)]
         if kind not in _SCALARS:
             raise CheckpointError(f"{self.file.path}: {what} holds metadata type {kind}, which GGUF does not have.")
         dtype = np.dtype(_SCALARS[kind])
@@ -136,23 +147,25 @@ class GGUFFile:
         self.path = Path(path)
         self.metadata: dict[str, Any] = {}
         for i in range(pairs):
-            key = header.string(f"metadata key {i}")
+            key = header.name(f"metadata key {i}")
             self.metadata[key] = header.value(header.scalar("<I", f"the type of {key}"), key)
         infos = [self._info(header, i) for i in range(tensors)]
-        alignment = int(self.metadata.get("general.alignment", 32))
-        if alignment <= 0 or alignment & (alignment - 1):
-            raise CheckpointError(f"{path}: general.alignment is {alignment}; legal: a power of two.")
+        alignment = self.metadata.get("general.alignment", 32)
+        if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
+            raise CheckpointError(f"{path}: general.alignment is not a power of two.")
         data = (header.at + alignment - 1) // alignment * alignment
         self._file = file
         self.tensors = _Tensors(file, data, infos)
 
     @staticmethod
     def _info(header: _Header, i: int) -> tuple[str, tuple[int, ...], int, int]:
-        name = header.string(f"the name of tensor {i}")
+        name = header.name(f"the name of tensor {i}")
         rank = header.scalar("<I", f"the rank of {name}")
-        if rank > 8:
-            raise CheckpointError(f"{header.file.path}: tensor {name} has {rank} dimensions; GGUF allows 4.")
+        if not 1 <= rank <= 4:
+            raise CheckpointError(f"{header.file.path}: tensor {name} has {rank} dimensions; GGUF allows 1 to 4.")
         shape = tuple(header.count(f"a dimension of {name}") for _ in range(rank))[::-1]
+        if 0 in shape:
+            raise CheckpointError(f"{header.file.path}: tensor {name} has shape {list(shape)}; legal: 1 or more along each axis.")
         return name, shape, header.scalar("<I", f"the type of {name}"), header.scalar("<Q", f"the offset of {name}")
 
     @classmethod
@@ -182,7 +195,11 @@ class _Tensors(dict[str, tuple[tuple[int, ...], Format, Any]]):
                     f"{', '.join(f.name.upper() if not isinstance(f, Dense) else f.name for f in FORMATS.values())}."
                 )
                 continue
-            raw = file.view(data + offset, format.nbytes(shape), f"tensor {name}")
+            try:
+                size = format.nbytes(shape)
+            except FormatError as error:
+                raise CheckpointError(f"{file.path}: tensor {name}: {error}") from None
+            raw = file.view(data + offset, size, f"tensor {name}")
             if isinstance(format, Dense):
                 if (data + offset) % format.dtype.itemsize:
                     raise CheckpointError(f"{file.path}: tensor {name} is not aligned to its dtype.")

@@ -46,11 +46,15 @@ def read_file(path: Path) -> tuple[dict[str, tuple[tuple[int, ...], Format, Any]
         raise CheckpointError(f"{path}: the header is not what safetensors says it is ({type(error).__name__}: {error}).") from None
     start, end_before = 8 + length, 0
     tensors: dict[str, tuple[tuple[int, ...], Format, Any]] = {}
-    for name, kind, shape, offsets in sorted(entries, key=lambda e: e[3]):
-        if kind not in DTYPES:
-            raise CheckpointError(f"{path}: tensor {name} is {kind}. Legal: {', '.join(DTYPES)}.")
-        if not all(isinstance(n, int) and n >= 0 for n in (*shape, *offsets)) or len(offsets) != 2:
-            raise CheckpointError(f"{path}: tensor {name} has shape {shape} at {offsets}, which no tensor has.")
+    for name, kind, shape, offsets in entries:
+        if not name.isprintable():
+            raise CheckpointError(f"{path}: {name[:40]!r} names no tensor; the header is damaged.")
+        if not isinstance(kind, str) or kind not in DTYPES:
+            raise CheckpointError(f"{path}: tensor {name} is {str(kind)[:40]!r}. Legal: {', '.join(DTYPES)}.")
+        places = offsets if isinstance(offsets, list) else ()
+        if len(places) != 2 or not all(isinstance(n, int) and 0 <= n < 1 << 48 for n in (*shape, *places)):
+            raise CheckpointError(f"{path}: tensor {name} has shape {str(shape)[:60]} at {str(offsets)[:60]}, which no tensor has.")
+    for name, kind, shape, offsets in sorted(entries, key=lambda entry: entry[3]):
         format = Dense(DTYPES[kind])
         begin, end = offsets
         if end - begin != format.nbytes(shape):
@@ -61,7 +65,10 @@ def read_file(path: Path) -> tuple[dict[str, tuple[tuple[int, ...], Format, Any]
         data = file.view(start + begin, end - begin, f"tensor {name}")
         if (start + begin) % format.dtype.itemsize:
             data = data.copy()  # the format does not promise alignment; a view needs it
-        tensors[name] = (shape, format, data.view(format.dtype).reshape(shape))
+        try:
+            tensors[name] = (shape, format, data.view(format.dtype).reshape(shape))
+        except ValueError:  # no numbers, and more of them along the other axes, or more axes, than an array may have
+            raise CheckpointError(f"{path}: tensor {name} has shape {str(shape)[:60]}, which no tensor has.") from None
     return tensors, metadata
 
 
