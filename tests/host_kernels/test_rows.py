@@ -1,0 +1,90 @@
+"""Norms, softmax, rotations and elementwise kernels: near the exact result; a row's bits are its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from .conftest import DTYPES, FLOATS
+
+ULP = {"float": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10}
+SIZES = (1, 7, 8, 9, 63, 64, 65, 200, 1000)
+
+
+def draw(rng, shape, T, spread=1.0):
+    return (rng.standard_normal(shape) * spread).astype(np.float32).astype(DTYPES[T])
+
+
+def near(got, exact, T, floor=1e-6, units=2):
+    got, exact = got.astype(np.float64), np.asarray(exact, np.float64)
+    return (np.abs(got - exact) <= units * ULP[T] * np.abs(exact) + floor).all()
+
+
+@pytest.mark.parametrize("T, W", [("float", "float"), ("bf16", "bf16"), ("bf16", "float")])
+def test_rms_norm(kernels, rng, T, W):
+    """x / sqrt(mean(x^2) + epsilon), rounded to T, then times the weight if there is one."""
+    for rows, cols in ((1, 1), (3, 7), (5, 96), (4, 577)):
+        x, w = draw(rng, (rows, cols), T), draw(rng, cols, W)
+        wide = x.astype(np.float64)
+        exact = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-5)
+        for weight in (None, w):
+            want = exact if weight is None else exact.astype(DTYPES[T]).astype(np.float64) * w.astype(np.float64)
+            y = np.zeros_like(x)
+            kernels(f"rms_norm<{T}, {W}>", (x, weight, y), (rows, cols), (1e-5,), threads=2)
+            assert near(y, want, T, units=4)
+            alone = np.zeros_like(x)
+            for r in range(rows):
+                kernels(f"rms_norm<{T}, {W}>", (x[r], weight, alone[r]), (1, cols), (1e-5,))
+            assert np.array_equal(alone, y)
+
+
+@pytest.mark.parametrize("T", FLOATS)
+def test_softmax(kernels, rng, T):
+    """exp(x - max) / sum over the valid numbers; zeros after them."""
+    for rows, cols, valid in ((1, 1, 1), (3, 20, 20), (4, 65, 40), (2, 300, 300)):
+        x, y = draw(rng, (rows, cols), T, 5), np.full((rows, cols), np.nan, DTYPES[T])
+        kernels(f"softmax<{T}>", (x, y), (rows, cols, valid), threads=3)
+        wide = x[:, :valid].astype(np.float64)
+        exact = np.exp(wide - wide.max(-1, keepdims=True))
+        assert near(y[:, :valid], exact / exact.sum(-1, keepdims=True), T, 2e-6 if T == "float" else 1e-7)
+        assert not y[:, valid:].any()
+
+
+@pytest.mark.parametrize("method", [0, 1], ids=["halves", "neighbours"])
+@pytest.mark.parametrize("T", FLOATS)
+def test_rope(kernels, rng, T, method):
+    """Pairs turn by the angles of their position; `per` rows share one row of angles."""
+    for rows, cols, per in ((1, 2, 1), (6, 32, 3), (9, 10, 9), (4, 64, 1)):
+        x = draw(rng, (rows, cols), T)
+        turn = rng.uniform(0, 6.28, (rows // per, cols // 2))
+        angles = np.stack([np.cos(turn), np.sin(turn)], -1).reshape(rows // per, cols).astype(np.float32)
+        y = np.zeros_like(x)
+        kernels(f"rope<{T}, float>", (x, angles, y), (rows, cols, per, method), threads=2)
+        wide, table = x.astype(np.float64), np.repeat(angles, per, 0).astype(np.float64)
+        c, s = table[:, 0::2], table[:, 1::2]
+        a, b = (wide[:, : cols // 2], wide[:, cols // 2 :]) if method == 0 else (wide[:, 0::2], wide[:, 1::2])
+        p, q = a * c - b * s, a * s + b * c
+        want = np.concatenate([p, q], 1) if method == 0 else np.stack([p, q], -1).reshape(rows, cols)
+        assert near(y, want, T)
+
+
+@pytest.mark.parametrize("T", FLOATS)
+def test_elementwise(kernels, rng, T):
+    """a + b, a * b, x / (1 + exp(-x)) and row + vector, rounded once, the same bits however the run is cut."""
+    for size in SIZES:
+        a, b = draw(rng, size, T, 3), draw(rng, size, T)
+        wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+        for op, exact in (("Add", wide_a + wide_b), ("Mul", wide_a * wide_b)):
+            y = np.zeros_like(a)
+            kernels(f"binary<{op}, {T}>", (a, b, y), (size,), threads=3)
+            assert np.array_equal(y, exact.astype(np.float32).astype(DTYPES[T]))
+        y = np.zeros_like(a)
+        kernels(f"unary<SiLU, {T}>", (a, y), (size,), threads=3)
+        assert near(y, wide_a / (1 + np.exp(-wide_a)), T, 1e-7, 4)
+        for i in range(size):
+            one = np.zeros(1, DTYPES[T])
+            kernels(f"unary<SiLU, {T}>", (a[i : i + 1], one), (1,))
+            assert one[0] == y[i]
+        x, y = draw(rng, (3, size), T), np.zeros((3, size), DTYPES[T])
+        kernels(f"rowwise_add<{T}>", (x, b, y), (3, size), threads=2)
+        assert np.array_equal(y, (x.astype(np.float32) + b.astype(np.float32)).astype(DTYPES[T]))
