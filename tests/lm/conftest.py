@@ -127,3 +127,36 @@ def tiny_gguf(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Any:
         return write_gguf(tmp_path_factory.mktemp("gguf") / f"tiny-{kind}.gguf", tiny, kind, **changes)
 
     return write
+
+
+def byte_vocabulary() -> dict[str, Any]:
+    """Metadata of a byte-level tokenizer of 256 tokens: every byte UTF-8 uses, two merges, and two control tokens.
+
+    Ids 252 `<s>` and 253 `</s>` (the stop), 254 and 255 what " t" and "he" merge into, in the places of bytes that never occur.
+    """
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    shown = {b: chr(b) for b in plain}
+    shown |= {b: chr(256 + n) for n, b in enumerate(b for b in range(256) if b not in shown)}
+    space = shown[ord(" ")]
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": [*(shown[b] for b in range(252)), "<s>", "</s>", f"{space}t", "he"],
+        "tokenizer.ggml.token_type": [1] * 252 + [3, 3, 1, 1],
+        "tokenizer.ggml.merges": [f"{space} t", "h e"],
+        "tokenizer.ggml.bos_token_id": 252,
+        "tokenizer.ggml.eos_token_id": 253,
+        "tokenizer.ggml.add_bos_token": True,
+    }
+
+
+@pytest.fixture(scope="session")
+def byte_metadata() -> dict[str, Any]:
+    """`byte_vocabulary`, for tests that change it."""
+    return byte_vocabulary()
+
+
+@pytest.fixture(scope="session")
+def talking(tiny_gguf: Any) -> Path:
+    """The tiny Llama as a float32 GGUF with a tokenizer of bytes."""
+    return Path(tiny_gguf(metadata=byte_vocabulary()))

@@ -80,21 +80,21 @@ class Checkpoint:
         (for tracing). CheckpointError lists every tensor that is missing, unknown or of another shape.
         """
         wanted = layout.expand(config)
+        known = {name for name, _ in wanted.values()}
         refused = getattr(self.tensors, "refused", {})
+        unknown = [n for n in (*self.tensors, *refused) if n not in known and not n.startswith(layout.ignored)]
         faults, taken = [], {}
         for path, (name, shape) in wanted.items():
             if name in refused:
                 faults.append(refused[name])
             elif name not in self.tensors:
                 if path not in layout.optional:
-                    near = difflib.get_close_matches(name, self.tensors, 1, 0.9)
+                    near = difflib.get_close_matches(name, unknown, 1, 0.9)
                     faults.append(f"{name} {list(shape)} is missing" + (f" (there is {near[0]})" if near else ""))
             elif tuple(self.tensors[name][0]) != shape:
                 faults.append(f"{name} is {list(self.tensors[name][0])}, not {list(shape)}")
             else:
                 taken[path] = self.tensors[name]
-        known = {name for name, _ in wanted.values()}
-        unknown = [n for n in (*self.tensors, *refused) if n not in known and not n.startswith(layout.ignored)]
         faults += [f"{n} is none this model has" for n in unknown]
         if faults:
             shown = "; ".join(faults[:6]) + (f"; and {len(faults) - 6} more" if len(faults) > 6 else "")

@@ -184,8 +184,9 @@ def from_gguf(metadata: dict[str, Any], tensors: Any) -> dict[str, Any]:
     entries.refuse_unless("rope.dimension_count", head_dim)
     listed = {*tensors, *getattr(tensors, "refused", ())}  # one of a type Iron does not take is still there
     factors = tensors["rope_freqs.weight"][2] if "rope_freqs.weight" in listed else None
+    tokens = metadata.get("tokenizer.ggml.tokens", ())
     return dict(
-        vocab_size=entries.whole("vocab_size", len(metadata.get("tokenizer.ggml.tokens") or ()) or None),
+        vocab_size=entries.whole("vocab_size", len(tokens) or None if hasattr(tokens, "__len__") else None),
         emb_dim=width,
         n_layers=entries.whole("block_count", most=_MOST_LAYERS),
         n_heads=heads,

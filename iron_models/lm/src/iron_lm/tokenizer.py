@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from iron_core.errors import CheckpointError, UsageError
-from iron_core.image.cache import Cache, digest
+from iron_core.image.cache import Cache, digest, sources_digest
+from iron_lm.gguf import Strings
 
 #: How a GGUF's `tokenizer.ggml.pre` splits text before merging: regular expressions, each piece then byte-level.
 _SPLITS = {
@@ -88,7 +89,9 @@ def _from_json(file: Path, checkpoint: Any) -> Tokenizer:
     library = _load(file)
     config = checkpoint.metadata.get("config", {}) if checkpoint is not None else {}
     stop = config.get("eos_token_id")
-    stops = tuple(stop) if isinstance(stop, list) else () if stop is None else (int(stop),)
+    stops = tuple(stop) if isinstance(stop, list) else () if stop is None else (stop,)
+    if not all(isinstance(token, int) for token in stops):
+        raise CheckpointError(f"{checkpoint.path}: config.json: eos_token_id is {stop!r}; legal: an id, or a list of ids.")
     probe = library.encode("a", add_special_tokens=True).ids
     plain = library.encode("a", add_special_tokens=False).ids
     bos = probe[0] if len(probe) > len(plain) and probe[0] != plain[0] else None
@@ -103,20 +106,26 @@ def _from_gguf(checkpoint: Any) -> Tokenizer | None:
     if kind != "gpt2":
         raise CheckpointError(f"{checkpoint.path}: tokenizer kind {kind!r}. Legal: 'gpt2'; or give a tokenizer.json with --tokenizer.")
     stat = checkpoint.path.stat()
-    key = digest("tokenizer", 1, str(checkpoint.path.resolve()), stat.st_size, stat.st_mtime_ns)
+    key = digest(sources_digest("iron_lm.tokenizer"), str(checkpoint.path.resolve()), stat.st_size, stat.st_mtime_ns)
 
     def build(folder: Path) -> None:
-        (folder / "tokenizer.json").write_text(json.dumps(gguf_tokenizer(metadata, str(checkpoint.path))))
+        file = folder / "tokenizer.json"
+        file.write_text(json.dumps(gguf_tokenizer(metadata, str(checkpoint.path))))
+        try:
+            _load(file)  # what is kept must load
+        except CheckpointError as error:
+            raise CheckpointError(f"{checkpoint.path}: the vocabulary makes no tokenizer ({error})") from None
 
     library = _load(Cache("tokenizers").entry(key, build) / "tokenizer.json")
-    bos = metadata.get("tokenizer.ggml.bos_token_id") if metadata.get("tokenizer.ggml.add_bos_token") else None
-    stop = {int(metadata[k]) for k in _STOPS if k in metadata}
-    return Tokenizer(library, bos, tuple(sorted(stop)))
+    adds = metadata.get("tokenizer.ggml.add_bos_token", metadata.get("tokenizer.ggml.pre") == "llama-bpe")
+    bos = metadata.get("tokenizer.ggml.bos_token_id") if adds else None
+    stop = {metadata[k] for k in _STOPS if isinstance(metadata.get(k), int)}
+    return Tokenizer(library, bos if isinstance(bos, int) else None, tuple(sorted(stop)))
 
 
 def gguf_tokenizer(metadata: dict[str, Any], where: str) -> dict[str, Any]:
     """A tokenizer.json object of a GGUF's byte-level BPE vocabulary."""
-    pre = metadata.get("tokenizer.ggml.pre", "default")
+    pre = str(metadata.get("tokenizer.ggml.pre", "default"))
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     if pre in ("smollm", "starcoder", "refact", "command-r"):
         steps = [{"type": "Digits", "individual_digits": True}, byte_level]
@@ -128,8 +137,11 @@ def gguf_tokenizer(metadata: dict[str, Any], where: str) -> dict[str, Any]:
     else:
         legal = ", ".join(["smollm", "gpt-2", *_SPLITS])
         raise CheckpointError(f"{where}: pre-tokenizer {pre!r}. Legal: {legal}; or give a tokenizer.json with --tokenizer.")
-    tokens, merges = metadata["tokenizer.ggml.tokens"].decode(), metadata["tokenizer.ggml.merges"].decode()
-    types = metadata.get("tokenizer.ggml.token_type", [])
+    lists = [metadata.get(f"tokenizer.ggml.{name}") for name in ("tokens", "merges")]
+    types = metadata.get("tokenizer.ggml.token_type", ())
+    if not all(isinstance(found, Strings) for found in lists) or len(types) not in (0, len(lists[0])):
+        raise CheckpointError(f"{where}: the tokenizer's tokens, merges and token types do not fit together; give one with --tokenizer.")
+    tokens, merges = (found.decode() for found in lists)
     added = [
         {
             "id": i, "content": tokens[i], "special": int(kind) == _CONTROL, "single_word": False, "lstrip": False,
