@@ -6,10 +6,12 @@ import ctypes
 import multiprocessing
 import threading
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+
 from iron_host import build
 from iron_host.runtime import CALLBACK
 
@@ -184,7 +186,7 @@ def test_scratch_is_a_threads_own_and_shared_is_everyones(library, pool):
         assert len({b for _, b, _ in places}) == 1
         by_thread = sorted({(a, thread) for a, _, thread in places})
         assert len({thread for _, thread in by_thread}) == len(by_thread)
-        assert all(y - x >= size for (x, _), (y, _) in zip(by_thread, by_thread[1:], strict=False))
+        assert all(y - x >= size for (x, _), (y, _) in pairwise(by_thread))
 
 
 def _busy(stop: Any) -> None:
