@@ -31,7 +31,7 @@ assert (y == 7).all(), y
 """
 
 SCRIPT = """#!/bin/sh
-case "$*" in *--version*) cat {folder}/version; exit 0;; esac
+case "$*" in *--version*) read -r line < {folder}/version; echo "$line"; exit 0;; esac
 echo "$*" >> {folder}/log
 . {folder}/mode
 exec {real} "$@"
