@@ -7,6 +7,7 @@ import multiprocessing
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
