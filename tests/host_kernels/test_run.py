@@ -7,7 +7,6 @@ import multiprocessing
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
