@@ -183,7 +183,7 @@ template <class T, class C> void attention(const iron_args* g, int32_t tid, int3
     const C *k = (const C*)g->p[1] + kv * n[8], *v = (const C*)g->p[2] + kv * n[8];
     for (int64_t k0 = low / KEYS * KEYS; k0 < high; k0 += KEYS) {
       int64_t here = high - k0 < KEYS ? high - k0 : KEYS;
-      if (rows.count <= TOGETHER) {
+      if (rows.count <= 4) {
         meet_all<true>(rows, k + k0 * n[7], v + k0 * n[7], n[7], k0, here, d, scale);
       } else {
         widen_keys(k + k0 * n[7], n[7], here, d, kb);
