@@ -44,11 +44,12 @@ def test_an_extent_reads_as_its_field():
 
 @pytest.mark.parametrize("kind", [iron.Scratchpad, iron.Carried, iron.DispatchTime])
 def test_per_call_kinds_annotate_and_are_members(kind):
-    """Subscripted, the annotation of a body's keyword; called, an operator's member. Integers only."""
+    """Subscripted, the annotation of a body's keyword; called, an operator's member. 32-bit integers only."""
     assert kind[np.int32] == PerCall(kind.kind, np.dtype(np.int32))
     assert kind(np.uint32).dtype == np.uint32
-    with pytest.raises(DeclarationError, match="integer"):
-        kind[np.float32]
+    for dtype in (np.float32, np.int64, bool):
+        with pytest.raises(DeclarationError, match=r"legal: np\.int32, np\.uint32"):
+            kind[dtype]
 
 
 def test_a_value_is_an_integer_word():

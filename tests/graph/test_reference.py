@@ -187,9 +187,9 @@ def test_a_packed_weight_is_bounded_by_rows():
 def test_the_values_of_a_call_are_exactly_the_bodys(block):
     """Missing and unknown ones are named, and what there is."""
     x = np.zeros((4, 8), BF16)
-    with pytest.raises(CallError, match=r"Block needs n\. Per-call values: n"):
+    with pytest.raises(CallError, match=r"needs n=\. Its per-call values: n"):
         block.reference(x)
-    with pytest.raises(CallError, match="no per-call value m"):
+    with pytest.raises(CallError, match="takes no m="):
         block.reference(x, n=1, m=2)
 
 

@@ -199,7 +199,7 @@ def test_shapes_are_given_for_every_input_and_no_other(w):
         Project(w).trace()
     with pytest.raises(CallError, match="has no input y"):
         Project(w).trace(x=(16, 8), y=(1,))
-    with pytest.raises(ShapeError, match="positive int"):
+    with pytest.raises(ShapeError, match=r"x=\(0, 8\): every dimension"):
         Project(w).trace(x=(0, 8))
 
 
@@ -218,9 +218,9 @@ def test_shapes_are_given_for_every_input_and_no_other(w):
         (lambda self, x: SiLU(x).T, "a part of silu_y0"),
         (lambda self, x: [SiLU(x)], "returns list"),
         (lambda self, x: 3, "returns int"),
-        (lambda self, x: SiLU(x) if x else x, "branches on a tensor"),
+        (lambda self, x: SiLU(x) if x else x, "branches on or compares the tensor"),
         (lambda self, x: [SiLU(row) for row in x], "no elements while tracing"),
-        (lambda self, x: SiLU(np.asarray(x)), "numpy cannot read a handle"),
+        (lambda self, x: SiLU(np.asarray(x)), "numpy cannot read x"),
         (lambda self, x: SiLU(3), "called on int"),
         (lambda self, x: SiLU(x, self.w), "writes y, but w"),
         (lambda self, x: SiLU(SiLU(x), x), "writes y, but x"),

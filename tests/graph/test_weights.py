@@ -155,7 +155,7 @@ def test_a_weight_looks_like_a_handle():
 def test_a_state_is_dense_and_not_empty():
     """Zero at first, bfloat16 unless told otherwise."""
     assert str(iron.state((2, 3)).format) == "bfloat16"
-    with pytest.raises(ShapeError, match="every dimension is positive"):
+    with pytest.raises(ShapeError, match="every dimension is a whole number of at least 1"):
         iron.state((2, 0))
     with pytest.raises(ShapeError, match="dense"):
         iron.state((2, 32), iron.Q4_0)

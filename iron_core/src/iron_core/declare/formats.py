@@ -89,7 +89,7 @@ class BlockQuant:
             low = columns // self.group * self.group
             raise FormatError(
                 f"{self.name}: a row of {columns} is not whole blocks of {self.group}. "
-                f"Nearest: {low or self.group}, {low + self.group}."
+                f"Nearest: {f'{low}, ' if low else ''}{low + self.group}."
             )
         return columns // self.group * self.block_bytes
 

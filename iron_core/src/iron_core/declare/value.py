@@ -18,16 +18,14 @@ from iron_core.declare.field import Field
 from iron_core.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from iron_core.graph.affine import Affine
-
-D = TypeVar("D", bound=np.integer)
-
-if TYPE_CHECKING:
     from iron_core.graph.affine import Affine as _InBody  # what a body's per-call value is to a type checker
 else:
     _InBody = object
 
-_T = TypeVar("_T")
+_T = TypeVar("_T", bound=np.integer)
+
+#: Per-call values are 32-bit words on every device.
+_WORDS = (np.dtype(np.int32), np.dtype(np.uint32))
 
 #: Extent members read while a `Value`'s rule is probed (see `Value.follows`).
 _READS: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar("iron_extent_reads", default=None)
@@ -119,61 +117,42 @@ class PerCall:
 class _PerCallKind(_Member, _InBody):
     kind = ""
 
-    def __init__(self, dtype: Any = np.int32) -> None:
+    def __init__(self, dtype: Any) -> None:
         self.dtype = self.annotate(dtype).dtype
 
     @classmethod
     def annotate(cls, dtype: Any) -> PerCall:
-        dtype = np.dtype(dtype)
-        if dtype.kind not in "iu":
-            raise DeclarationError(f"{cls.__name__}[{dtype}]: a per-call value is an integer; legal: int32, uint32.")
-        return PerCall(cls.kind, dtype)
+        if dtype not in _WORDS:
+            shown = getattr(dtype, "__name__", dtype)
+            raise DeclarationError(f"{cls.__name__}[{shown}]: a per-call value is a 32-bit integer; legal: np.int32, np.uint32.")
+        return PerCall(cls.kind, np.dtype(dtype))
 
     def __class_getitem__(cls, dtype: Any) -> PerCall:
         return cls.annotate(dtype)
 
 
-if TYPE_CHECKING:
+class Scratchpad(_PerCallKind, Generic[_T]):
+    """A per-call integer patched in at call time.
 
-    class _Typed(Affine, Generic[D]):
-        """What a type checker sees: in a body a per-call value is an integer expression."""
+    As an operator's member: `within` is the operand it indexes (in elements) and `count` how many elements from there
+    are used; a call whose number leaves the operand is refused before it runs.
+    """
 
-        dtype: np.dtype[D]
-        within: Any
-        count: int
+    kind = "scratchpad"
 
-        def __init__(self, dtype: type[D], *, within: Any = None, count: int = 1) -> None: ...
-
-    class Scratchpad(_Typed[D]): ...
-
-    class Carried(_Typed[D]): ...
-
-    class DispatchTime(_Typed[D]): ...
-
-else:
-
-    class Scratchpad(_PerCallKind, Generic[_T]):
-        """A per-call integer patched in at call time.
-
-        As an operator's member: `within` is the operand it indexes (in elements) and `count` how many elements from there
-        are used; a call whose number leaves the operand is refused before it runs.
-        """
-
-        kind = "scratchpad"
-
-        def __init__(self, dtype: Any = np.int32, *, within: Any = None, count: int = 1) -> None:
-            super().__init__(dtype)
-            self.within = within
-            self.count = count
+    def __init__(self, dtype: type[_T], *, within: Any = None, count: int = 1) -> None:
+        super().__init__(dtype)
+        self.within = within
+        self.count = count
 
 
-    class Carried(_PerCallKind, Generic[_T]):
-        """A per-call integer the graph computes for its own next call."""
+class Carried(_PerCallKind, Generic[_T]):
+    """A per-call integer the graph computes for its own next call."""
 
-        kind = "carried"
+    kind = "carried"
 
 
-    class DispatchTime(_PerCallKind, Generic[_T]):
-        """A per-call integer that regenerates the instruction sequence (sizes, strides and offsets may follow it)."""
+class DispatchTime(_PerCallKind, Generic[_T]):
+    """A per-call integer that regenerates the instruction sequence (sizes, strides and offsets may follow it)."""
 
-        kind = "dispatch"
+    kind = "dispatch"

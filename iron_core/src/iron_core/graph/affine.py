@@ -71,9 +71,11 @@ class Affine:
         return self * -1
 
     def __mul__(self, other: Any) -> Affine | int:
+        if isinstance(other, Affine):
+            raise TraceError("a product of two per-call values is not affine; multiply by a constant.")
+        if isinstance(other, float):
+            raise TraceError(f"the per-call value `{self!r}` is multiplied by {other}; only whole numbers multiply one.")
         if not _integer(other):
-            if isinstance(other, Affine):
-                raise TraceError("a product of two per-call values is not affine; multiply by a constant.")
             return NotImplemented
         return self.times(int(other)) if other else 0
 
@@ -98,6 +100,14 @@ class Affine:
         raise TraceError(
             f"a per-call value is divided by {k}; it must divide the value's step and start, or be a power of two."
         )
+
+    def _inexact(self, other: Any) -> Any:
+        raise TraceError(
+            f"`{self!r}` meets {other!r} in / or %, which per-call values do not have; legal: + and -, * by a constant, // by a "
+            "constant."
+        )
+
+    __truediv__ = __rtruediv__ = __mod__ = __rmod__ = __rfloordiv__ = _inexact
 
     def times(self, k: int) -> Affine:
         """The product by a constant other than 0."""
@@ -142,6 +152,9 @@ class Affine:
 
     __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _branch  # type: ignore[assignment]
     __index__ = __int__ = __float__ = _number
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)  # what a body prints of it is its name, whatever the number's format
 
     def __repr__(self) -> str:
         text = self.value if self.scale == 1 else f"{self.scale}*{self.value}"

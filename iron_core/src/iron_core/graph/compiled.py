@@ -12,13 +12,13 @@ import numpy as np
 
 from iron_core.backends.choose import Choice, choose
 from iron_core.backends.protocol import Backend
-from iron_core.declare.formats import DTYPES, BlockQuant, Format, PackedArray, format_of
+from iron_core.declare.formats import BlockQuant, PackedArray, format_of
 from iron_core.declare.rounding import round_to
 from iron_core.devices import Device
-from iron_core.errors import CallError, DeclarationError, FormatError, ShapeError, UnknownName
+from iron_core.errors import CallError, DeclarationError, ShapeError, UnknownName
 from iron_core.graph.affine import evaluate
 from iron_core.graph.fold import Fold, choose_folds
-from iron_core.graph.graph import Graph, shapes_of
+from iron_core.graph.graph import Graph, as_arrays, sort_call
 from iron_core.graph.reference import pack
 from iron_core.graph.traced import Signature, TracedGraph
 from iron_core.graph.weight import held
@@ -235,6 +235,12 @@ class CompiledGraph:
 
         on_step(index, carried) is called after every step on this thread; True stops.
         """
+        body = type(self.graph).parameters()
+        needed = [name for name in body.inputs if name not in body.optional]
+        if needed:
+            raise CallError(
+                f"loop() runs a version that takes no tensor; {type(self.graph).__name__} takes {', '.join(needed)}."
+            )
         version = self.versions.get(()) or self._announced({})
         return version.loop(steps, values, on_step)
 
@@ -246,25 +252,16 @@ class CompiledGraph:
 
     def _find(self, tensors: tuple[Any, ...], values: dict[str, Any]) -> tuple[Version, tuple[Any, ...], dict[str, Any]]:
         """The version of a call that was not seen before, with its tensors as arrays in port order."""
-        body = type(self.graph).parameters()
-        named = {name: values[name] for name in values if name in body.inputs}
-        if named:
-            twice = [name for name in body.inputs[: len(tensors)] if name in named]
-            if twice:
-                raise CallError(f"{type(self.graph).__name__}: input {twice[0]} is given twice.")
-            rest = [named.get(name) for name in body.inputs[len(tensors) :]]
-            tensors = (*tensors, *rest)
-            values = {name: value for name, value in values.items() if name not in named}
-        given = {
-            name: t if isinstance(t, PackedArray) else np.asarray(t)
-            for name, t in shapes_of(type(self.graph), tensors).items()
-        }
+        given, values = sort_call(type(self.graph), tensors, values)
+        given = as_arrays(type(self.graph), given)
+        kinds = {value.name: value for value in type(self.graph).parameters().values}
+        values = {name: kinds[name].number(n) if name in kinds else n for name, n in values.items()}
         arrays = tuple(given.values())
-        signature = tuple((name, tuple(t.shape), _format(name, t).name) for name, t in given.items())
+        signature = tuple((name, tuple(t.shape), format_of(t).name) for name, t in given.items())
         version = self.versions.get(signature)
         if version is not None:
             dense = [t for t in arrays if not isinstance(t, PackedArray)]
-            if len(dense) == len(tensors):
+            if len(dense) == len(tensors) and not any(t is None for t in tensors):
                 self._calls[tuple([(t.shape, t.dtype) for t in dense])] = version
             return version, arrays, values
         for version in self.versions.values():
@@ -332,6 +329,9 @@ class CompiledGraph:
 
         return picture(self, signature, table=table)
 
+    def __reduce__(self) -> Any:
+        raise CallError(f"{self!r} is code and memory of this process; copy or pickle its graph, and compile that.")
+
     def __repr__(self) -> str:
         plan = self.plan
         return f"CompiledGraph({plan.name}, backend={plan.backend}, dev={plan.dev}, {len(plan.versions)} versions)"
@@ -354,15 +354,6 @@ def _cut_version(plan: VersionPlan, given: Mapping[str, Any], values: Mapping[st
             if tuple(tensor.shape) != tuple(shape):
                 return False
     return True
-
-
-def _format(name: str, tensor: Any) -> Format:
-    """The Format of a call's tensor; CallError, naming the input, for a dtype Iron does not carry."""
-    try:
-        return format_of(tensor)
-    except FormatError:
-        legal = ", ".join(DTYPES)
-        raise CallError(f"input {name} is {np.asarray(tensor).dtype}; cast it to what the graph takes. Legal: {legal}.") from None
 
 
 def _write(path: Path, content: str | bytes) -> None:

@@ -6,16 +6,17 @@ import inspect
 from typing import Any, ClassVar
 
 import attrs
+import numpy as np
 
-from iron_core.declare.formats import Format, PackedArray, as_format, bfloat16, format_of
+from iron_core.declare.formats import DTYPES, Format, PackedArray, as_format, bfloat16, format_of
 from iron_core.declare.value import PerCall
-from iron_core.errors import CallError, DeclarationError, ShapeError, TraceError
+from iron_core.errors import CallError, DeclarationError, FormatError, IronError, ShapeError, TraceError
 from iron_core.graph.affine import Affine
 from iron_core.graph.carry import Carry
 from iron_core.graph.handle import Handle
 from iron_core.graph.traced import CarryOut, PerCallValue, Region, Signature, TracedGraph
 from iron_core.graph.tracer import Tracer, current
-from iron_core.graph.weight import State, Weight, is_array, names
+from iron_core.graph.weight import State, Weight, dimensions, holds, is_array, names
 
 
 @attrs.frozen
@@ -31,6 +32,8 @@ class Body:
         """Read `graph.body`'s signature; DeclarationError for one that cannot be traced."""
         where = f"{graph.__name__}.body"
         function = graph.body  # type: ignore[attr-defined]
+        if function is Graph.body:
+            raise DeclarationError(f"{graph.__name__} defines no body().")
         inputs, optional, values = [], set(), []
         for parameter in list(inspect.signature(function).parameters.values())[1:]:
             name = parameter.name
@@ -52,32 +55,43 @@ class Body:
         if isinstance(annotation, str):
             try:
                 annotation = eval(annotation, dict(inspect.getclosurevars(function).nonlocals) | function.__globals__)
+            except IronError as error:
+                raise DeclarationError(f"{where}: {parameter.name}: {error}") from None
             except Exception as error:
                 raise DeclarationError(f"{where}: the annotation of {parameter.name} does not evaluate: {error}.") from None
         if not isinstance(annotation, PerCall):
             raise DeclarationError(
                 f"{where}: keyword-only {parameter.name} is a per-call value; annotate it Scratchpad[T], Carried[T] or "
-                "DispatchTime[T]."
+                "DispatchTime[T], as in Scratchpad[np.int32]."
+            )
+        if parameter.default is not parameter.empty:
+            raise DeclarationError(
+                f"{where}: {parameter.name}={parameter.default!r}: a per-call value has no default; every call gives it."
             )
         return PerCallValue(parameter.name, annotation.kind, annotation.dtype.name)
 
 
-def tensor_spec(spec: Any) -> tuple[tuple[int, ...], Format]:
-    """(shape, Format) of a bare shape (bfloat16), a (shape, dtype) pair, or anything with a shape and a dtype."""
+def tensor_spec(spec: Any, name: str = "shape") -> tuple[tuple[int, ...], Format]:
+    """(shape, Format) of a bare shape (bfloat16), a (shape, dtype) pair, or anything with a shape and a dtype.
+
+    ShapeError, naming the input `name`, for what is none of these.
+    """
     if isinstance(spec, PackedArray):
         return spec.shape, spec.format
     if hasattr(spec, "shape") and hasattr(spec, "dtype"):
-        return tuple(spec.shape), as_format(spec.dtype)
-    if isinstance(spec, int):
-        spec = (spec,)
-    if isinstance(spec, (tuple, list)) and len(spec) == 2 and isinstance(spec[0], (tuple, list)):
+        shape, dtype = spec.shape, spec.dtype
+    elif isinstance(spec, (tuple, list)) and len(spec) == 2 and isinstance(spec[0], (tuple, list)):
         shape, dtype = spec
     else:
         shape, dtype = spec, bfloat16
-    shape = tuple(shape)
-    if any(not isinstance(n, int) or n <= 0 for n in shape):
-        raise ShapeError(f"shape {shape}: every dimension is a positive int; a tensor is (dims) or ((dims), dtype).")
-    return shape, as_format(dtype)
+    try:
+        return dimensions(shape), as_format(dtype)
+    except (ShapeError, FormatError) as error:
+        raise type(error)(f"{name}={spec!r}: {error} A tensor is (dims) or ((dims), dtype).") from None
+
+
+#: Attributes a graph keeps its compiled graphs, reference traces and reference states under.
+_RUNNING = ("_compiled", "_reference_traces", "_reference_states")
 
 
 class Graph:
@@ -90,9 +104,21 @@ class Graph:
     is_iron_graph: ClassVar[bool] = True
     _body: ClassVar[Body]
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_compiled" in self.__dict__ and (holds(value) or holds(self.__dict__.get(name))):
+            raise TraceError(
+                f"{type(self).__name__}.{name}: the graph is compiled, and its versions would not see another tensor. "
+                f"Put numbers into a weight or state with compiled.write({name!r}, array), or make another graph."
+            )
+        super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy holds the same tensors; what was compiled, traced or run of the graph stays with the original."""
+        return {key: item for key, item in vars(self).items() if key not in _RUNNING}
+
     def body(self, *inputs: Any, **values: Any) -> Any:
         """The computation; a subclass defines it."""
-        raise DeclarationError(f"{type(self).__name__} defines no body().")
+        raise DeclarationError(f"{type(self).__name__} defines no body().")  # `Body.of` says so before any call
 
     @classmethod
     def parameters(cls) -> Body:
@@ -112,7 +138,7 @@ class Graph:
         for name in body.inputs:
             spec = shapes.get(name)
             if spec is not None:
-                shape, format = tensor_spec(spec)
+                shape, format = tensor_spec(spec, name)
                 key.append((name, shape, format.name))
             elif name not in body.optional:
                 raise CallError(f"{cls.__name__} needs the shape of {name}: {name}=(dims) or ((dims), dtype).")
@@ -133,14 +159,16 @@ class Graph:
         tracer = current()
         assert tracer is not None
         name, body = type(self).__name__, type(self).parameters()
-        shapes_of(type(self), tensors)
+        given, values = sort_call(type(self), tensors, values)
         known = [v.name for v in body.values]
         if set(values) != set(known):
             raise CallError(
                 f"{name} is called with {', '.join(values) or 'no values'}; its per-call values: {', '.join(known) or 'none'}."
             )
         tracer.adopt(self)
-        result = self.body(*(None if t is None else tracer.handle(t) for t in tensors), **values)
+        handles = {key: tracer.handle(item) for key, item in given.items()}
+        with tracer.inside(self):
+            result = self.body(*(handles.get(key) for key in body.inputs), **values)
         if isinstance(result, Carry) or (isinstance(result, tuple) and any(isinstance(r, Carry) for r in result)):
             raise TraceError(f"{name} returns iron.carry() and is called inside a graph; only the outermost graph carries.")
         return result
@@ -197,6 +225,8 @@ def _finish(name: str, signature: Signature, tracer: Tracer, result: Any) -> Tra
     if any(isinstance(i, Carry) for i in items):
         raise TraceError(f"{name}: iron.carry() is returned last.")
     outputs = tuple(_output(name, i) for i in items if i is not None)
+    if not outputs and not carried and not any(r.buffer.role == "state" for s in tracer.steps for r in s.written()):
+        raise TraceError(f"{name}.body returns nothing and writes no state, so a call would do nothing; return its outputs.")
     declared = {v.name for v in tracer.values if v.kind == "carried"}
     if set(carried) != declared:
         unknown, missing = sorted(set(carried) - declared), sorted(declared - set(carried))
@@ -225,7 +255,7 @@ def _output(name: str, item: Any) -> Region:
     if not isinstance(item, Handle):
         held = isinstance(item, (Weight, State)) or is_array(item)
         what = "a weight or state of the graph" if held else type(item).__name__
-        raise TraceError(f"{name} returns {what}; a body returns handles of what its operators made.")
+        raise TraceError(f"{name} returns {what}; a body returns what its operators made: one handle, or a tuple of them.")
     if item.buffer.role != "intermediate":
         article = "an" if item.buffer.role == "input" else "a"
         raise TraceError(f"{name} returns {item}, {article} {item.buffer.role} of the graph; Copy it to return its content.")
@@ -247,18 +277,42 @@ def _carry(name: str, tracer: Tracer, key: str, source: Any) -> CarryOut:
     return CarryOut(key, Region(source.buffer, source.pattern.offset, source.shape))
 
 
-def shapes_of(graph: type[Graph], tensors: tuple[Any, ...]) -> dict[str, Any]:
-    """Input name -> tensor, for the tensors of a call (None left out); CallError for a wrong count."""
-    body = graph.parameters()
+def sort_call(
+    graph: type[Graph], tensors: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A call's tensors by input name (None left out) and its per-call values; an input may be given by name too.
+
+    CallError for a wrong count, an input given twice, or one that is missing.
+    """
+    body, name = graph.parameters(), graph.__name__
+    named = {key: item for key, item in keywords.items() if key in body.inputs}
     least = sum(1 for n in body.inputs if n not in body.optional)
-    if not least <= len(tensors) <= len(body.inputs):
+    if len(tensors) > len(body.inputs) or len(tensors) + len(named) < least:
         many = f"{least}" if least == len(body.inputs) else f"{least} to {len(body.inputs)}"
-        raise CallError(f"{graph.__name__} takes {many} tensors ({', '.join(body.inputs) or 'none'}); got {len(tensors)}.")
-    given = {n: t for n, t in zip(body.inputs, tensors, strict=False) if t is not None}
-    for name in body.inputs:
-        if name not in given and name not in body.optional:
-            raise CallError(f"{graph.__name__}: input {name} is None; only {', '.join(sorted(body.optional)) or 'none'} may be.")
-    return given
+        raise CallError(
+            f"{name} takes {many} tensors ({', '.join(body.inputs) or 'none'}); got {len(tensors) + len(named)}."
+        )
+    for key in body.inputs[: len(tensors)]:
+        if key in named:
+            raise CallError(f"{name}: input {key} is given twice.")
+    given = dict(zip(body.inputs, tensors, strict=False)) | named
+    given = {key: given[key] for key in body.inputs if given.get(key) is not None}
+    for key in body.inputs:
+        if key not in given and key not in body.optional:
+            others = f"; the inputs that may be: {', '.join(sorted(body.optional))}" if body.optional else ""
+            raise CallError(f"{name}: input {key} is None or left out{others}.")
+    return given, {key: item for key, item in keywords.items() if key not in named}
 
 
-__all__ = ["Body", "Graph", "format_of", "shapes_of", "tensor_spec"]
+def as_arrays(graph: type[Graph], given: dict[str, Any]) -> dict[str, Any]:
+    """A call's tensors as arrays; CallError, naming the input, for a dtype Iron does not carry."""
+    arrays = {name: t if isinstance(t, PackedArray) else np.asarray(t) for name, t in given.items()}
+    for name, array in arrays.items():
+        try:
+            format_of(array)
+        except FormatError:
+            dtype = getattr(array, "dtype", type(array).__name__)
+            raise CallError(
+                f"{graph.__name__}: input {name} is {dtype}; cast it to what the graph takes. Legal: {', '.join(DTYPES)}."
+            ) from None
+    return arrays

@@ -229,14 +229,36 @@ class Handle:
             raise TraceError(f"{self}: the two per-call indices cancel; index by a number.")
         return joined
 
-    def __iter__(self) -> Any:
-        raise TraceError("a handle has no elements while tracing; index it with ints.")
+    # What a tensor cannot do while it is traced. `==` would otherwise be False and take a branch in silence.
 
-    def __bool__(self) -> bool:
-        raise TraceError("a graph body branches on a tensor. Its numbers are unknown while tracing.")
+    def _branch(self, *_: Any) -> Any:
+        raise TraceError(f"a graph body branches on or compares the tensor {self}. Its numbers are unknown while tracing.")
+
+    def _arithmetic(self, *_: Any) -> Any:
+        raise TraceError(f"{self} has no arithmetic; call an operator on it, such as ElementwiseAdd(a, b) or GEMM(a, b).")
+
+    def _number(self, *_: Any) -> Any:
+        raise TraceError(f"{self} is used as a number, and a tensor's numbers are unknown while tracing.")
+
+    def _iterate(self, *_: Any) -> Any:
+        raise TraceError(f"{self} has no elements while tracing; index it with ints; `.shape[0]` counts its rows.")
+
+    def _assign(self, *_: Any) -> Any:
+        raise TraceError(f"{self} cannot be assigned to; Copy(source, target[...]) writes into a state.")
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise TraceError("numpy cannot read a handle: its numbers are unknown while tracing. Use an operator.")
+        raise TraceError(
+            f"numpy cannot read {self}: its numbers are unknown while tracing. In a body, call operators and graphs on it; "
+            "a compiled graph and a reference run take arrays."
+        )
+
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _branch  # type: ignore[assignment]
+    __hash__ = object.__hash__
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _arithmetic
+    __matmul__ = __rmatmul__ = __pow__ = __neg__ = __abs__ = _arithmetic
+    __int__ = __float__ = __index__ = _number
+    __iter__ = __len__ = __contains__ = _iterate
+    __setitem__ = _assign
 
     def __repr__(self) -> str:
         return f"{self.buffer.name}{list(self.shape)}"

@@ -11,9 +11,9 @@ import numpy as np
 
 from iron_core.declare.formats import BlockQuant, Dense, PackedArray, format_of
 from iron_core.declare.rounding import round_to
-from iron_core.errors import CallError, DeclarationError, ShapeError
+from iron_core.errors import DeclarationError, ShapeError
 from iron_core.graph.affine import evaluate
-from iron_core.graph.traced import Buffer, Region, TracedGraph, TracedStep
+from iron_core.graph.traced import Buffer, Region, TracedGraph, TracedStep, numbers
 from iron_core.graph.weight import State, held
 
 #: Called after every step with the step, its operator at the call's bounds, the inputs it read and the exact
@@ -97,23 +97,6 @@ def _copy(array: Any) -> Any:
     return PackedArray(array.data.copy(), array.shape, array.format) if isinstance(array, PackedArray) else array.copy()
 
 
-def check_call(traced: TracedGraph, values: Mapping[str, int], ids: Mapping[str, Any]) -> None:
-    """Refuse wrong per-call values, indices outside their views and ids outside their tables, before anything runs.
-
-    ids: the arrays of the inputs that `traced.id_checks` names.
-    """
-    known = [v.name for v in traced.values]
-    if set(values) != set(known):
-        missing = [n for n in known if n not in values]
-        unknown = [n for n in values if n not in known]
-        what = f"needs {', '.join(missing)}" if missing else f"has no per-call value {', '.join(unknown)}"
-        raise CallError(f"{traced.name} {what}. Per-call values: {', '.join(known) or 'none'}.")
-    for check in traced.checks:
-        check.verify(values)
-    for ids_check in traced.id_checks:
-        ids_check.verify(ids[ids_check.name], values)
-
-
 def run(
     traced: TracedGraph,
     inputs: Mapping[str, Any],
@@ -127,7 +110,11 @@ def run(
     written in place; missing ones are added (weights from the trace, states as zeros). Returns the outputs, cut to
     their bounds, and the carried values' next numbers.
     """
-    check_call(traced, values, inputs)
+    values = numbers(traced.name, {v.name: v for v in traced.values}, values)
+    for check in traced.checks:
+        check.verify(values)
+    for ids_check in traced.id_checks:
+        ids_check.verify(inputs[ids_check.name], values)
     for buffer in (*traced.weights, *traced.states):
         if buffer.name not in residents:
             residents[buffer.name] = buffer.data if buffer.role == "weight" else _zeros(buffer)
@@ -177,10 +164,10 @@ def run_graph(graph: Any, tensors: tuple[Any, ...], values: dict[str, Any]) -> A
     The graph keeps its traces and, by the identity of their storage, its states.
     """
     from iron_core.graph.compiled import compiled_shapes
-    from iron_core.graph.graph import shapes_of
+    from iron_core.graph.graph import as_arrays, sort_call
 
-    given = shapes_of(type(graph), tensors)
-    given = {n: t if isinstance(t, PackedArray) else np.asarray(t) for n, t in given.items()}
+    given, values = sort_call(type(graph), tensors, values)
+    given = as_arrays(type(graph), given)
     traces = graph.__dict__.setdefault("_reference_traces", {})
     shapes = compiled_shapes(graph, given)
     key = graph.signature(shapes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import attrs
 import numpy as np
 
 from iron_core.declare.formats import Format
-from iron_core.errors import BoundsError
+from iron_core.errors import BoundsError, CallError
 from iron_core.graph.affine import Affine, by_key
 
 
@@ -31,6 +32,8 @@ def rebound(
             return {at: count}
     return None
 
+
+_RANGES = {name: (int(np.iinfo(name).min), int(np.iinfo(name).max)) for name in ("int32", "uint32")}
 
 #: A version's key: (input name, shape, format name) for each input it takes.
 Signature = tuple[tuple[str, tuple[int, ...], str], ...]
@@ -108,6 +111,27 @@ class PerCallValue:
     kind: str
     dtype: str
 
+    def number(self, given: Any) -> int:
+        """What a call gave for it, as an int; CallError for no whole number, or one its dtype cannot hold."""
+        try:
+            n = operator.index(given)
+        except TypeError:
+            raise CallError(f"{self.name}={given!r}: a per-call value is a whole number, an int or numpy integer.") from None
+        low, high = _RANGES[self.dtype]
+        if not low <= n <= high:
+            raise CallError(f"{self.name}={n} does not fit {self.dtype}; legal: {low} to {high}.")
+        return n
+
+
+def numbers(graph: str, known: Mapping[str, PerCallValue], given: Mapping[str, Any]) -> dict[str, int]:
+    """The per-call values of a call as ints; CallError for names missing or unknown, and for what is no number of theirs."""
+    if given.keys() != known.keys():
+        missing, unknown = [n for n in known if n not in given], [n for n in given if n not in known]
+        parts = [f"needs {', '.join(f'{name}=' for name in missing)}"] if missing else []
+        parts += [f"takes no {', '.join(f'{name}=' for name in unknown)}"] if unknown else []
+        raise CallError(f"{graph}: the call {' and '.join(parts)}. Its per-call values: {', '.join(known) or 'none'}.")
+    return {name: known[name].number(n) for name, n in given.items()}
+
 
 @attrs.frozen
 class IndexCheck:
@@ -162,6 +186,10 @@ class TracedStep:
     op: Any
     operands: dict[str, Region]
     bindings: tuple[Binding, ...] = ()
+
+    def written(self) -> tuple[Region, ...]:
+        """The regions it writes."""
+        return tuple(region for name, region in self.operands.items() if self.op.operands[name].written)
 
 
 @attrs.frozen(eq=False)

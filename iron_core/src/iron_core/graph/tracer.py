@@ -43,6 +43,7 @@ class Tracer:
         self._taken = set(names.values())
         self._placed: set[str] = set()
         self._inlined: dict[int, Any] = {}
+        self._open: set[int] = set()
         self._counts: dict[str, int] = {}
         self._bound_members: dict[int, dict[str, Any]] = {}
 
@@ -54,6 +55,17 @@ class Tracer:
             yield self
         finally:
             _CURRENT.reset(token)
+
+    @contextmanager
+    def inside(self, graph: Any) -> Iterator[None]:
+        """Trace the body of a graph called in this one; TraceError if that body is being traced already."""
+        if id(graph) in self._open:
+            raise TraceError(f"{type(graph).__name__}.body calls its own graph; loops over layers are Python loops.")
+        self._open.add(id(graph))
+        try:
+            yield
+        finally:
+            self._open.discard(id(graph))
 
     def adopt(self, graph: Any) -> None:
         """Name what a graph called in this body holds, under its class's name, unless the tracing graph names it."""

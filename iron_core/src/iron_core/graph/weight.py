@@ -104,15 +104,29 @@ def weight(array: Any, name: str | None = None) -> Weight:
     return Weight(array, name)
 
 
+def dimensions(shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple of ints; ShapeError unless it is whole numbers of at least 1, or one such number."""
+    dims = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n > 0 for n in dims):
+        raise ShapeError("every dimension is a whole number of at least 1.")
+    return tuple(int(n) for n in dims)
+
+
 def state(shape: Any, dtype: Any = bfloat16, name: str | None = None) -> State:
     """A buffer of this shape and dtype that lives between calls, zero at first."""
-    shape = tuple(int(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
-    if any(n <= 0 for n in shape):
-        raise ShapeError(f"state(shape={shape}): every dimension is positive.")
+    try:
+        shape = dimensions(shape)
+    except ShapeError as error:
+        raise ShapeError(f"state(shape={shape!r}): {error}") from None
     format = as_format(dtype)
     if not isinstance(format, Dense):
         raise ShapeError(f"state(dtype={format}): a state holds dense numbers.")
     return State(shape, format, name)
+
+
+def holds(item: Any) -> bool:
+    """Is this a weight, a state, or something that a body may find one in?"""
+    return isinstance(item, _Resident) or is_array(item) or next(_children(item), None) is not None
 
 
 def is_array(item: Any) -> bool:
@@ -143,20 +157,19 @@ def held(graph: Any) -> dict[int, tuple[str, Any]]:
     found: dict[int, tuple[str, Any]] = {}
     seen: set[int] = set()
 
-    def walk(item: Any, path: str) -> None:
+    left = [("", graph)]  # what is still to look at, the next one last: attributes may be nested however deep
+    while left:
+        path, item = left.pop()
         if isinstance(item, (str, int, float, bool, type(None))):
-            return
+            continue
         if isinstance(item, _Resident):
             found.setdefault(item.key, (item.name or path, item))  # type: ignore[attr-defined]
         elif is_array(item):
             found.setdefault(id(item), (path, item))
         elif id(item) not in seen:
             seen.add(id(item))
-            for name, child in _children(item):
-                if not name.startswith("_"):
-                    walk(child, f"{path}.{name}" if path else name)
-
-    walk(graph, "")
+            parts = [(f"{path}.{name}" if path else name, child) for name, child in _children(item) if not name.startswith("_")]
+            left += reversed(parts)
     return found
 
 

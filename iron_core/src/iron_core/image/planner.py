@@ -48,27 +48,27 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = ()) -> Draft:
 
     A folded step runs where its fold says, so what it reads and writes is kept in place there too.
     """
-    ports: dict[int, tuple[str, int]] = {id(buffer): ("input", i) for i, buffer in enumerate(traced.inputs)}
+    ports: dict[str, tuple[str, int]] = {buffer.name: ("input", i) for i, buffer in enumerate(traced.inputs)}
     for number, region in enumerate(traced.outputs):
-        if id(region.buffer) in ports:
+        if region.buffer.name in ports:
             raise TraceError(
                 f"{traced.name}: output {number} is the tensor {region.buffer.name}, which is already an input or an "
                 "output. Return it once, or return a Copy of it."
             )
-        ports[id(region.buffer)] = ("output", number)
+        ports[region.buffer.name] = ("output", number)
     residents = (*traced.weights, *traced.states)
-    ports.update((id(buffer), ("resident", i)) for i, buffer in enumerate(residents))
-    inner = {id(buffer): buffer for buffer in _touched(traced) if id(buffer) not in ports}
+    ports.update((buffer.name, ("resident", i)) for i, buffer in enumerate(residents))
+    inner = {buffer.name: buffer for buffer in _touched(traced) if buffer.name not in ports}
     arena = place(
         lifetimes(
             {key: buffer.nbytes for key, buffer in inner.items()},
             _touches(traced, folds),
-            [id(term.source.buffer) for term in traced.carry if isinstance(term.source, Region)],
+            [term.source.buffer.name for term in traced.carry if isinstance(term.source, Region)],
         )
     )
 
     def ref(region: Region) -> BufferRef:
-        key, offset = id(region.buffer), byte_offset(region.format, region.start)
+        key, offset = region.buffer.name, byte_offset(region.format, region.start)
         if key in ports:
             space, index = ports[key]
         else:
@@ -100,9 +100,9 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = ()) -> Draft:
     return Draft(traced.name, version, kept, arena.banks, tuple(b.data for b in residents))
 
 
-def _touches(traced: TracedGraph, folds: Sequence[Fold]) -> list[list[int]]:
+def _touches(traced: TracedGraph, folds: Sequence[Fold]) -> list[list[str]]:
     """Per step, the buffers in use while it runs."""
-    own = {step.name: [id(region.buffer) for region in step.operands.values()] for step in traced.steps}
+    own = {step.name: [region.buffer.name for region in step.operands.values()] for step in traced.steps}
     there = {step.name: list(own[step.name]) for step in traced.steps}
     for fold in folds:
         for at in fold.consumers if fold.kind == "prologue" else (fold.runs_at,):

@@ -15,6 +15,7 @@ from iron_core.backends.choose import Choice
 from iron_core.backends.protocol import Executable, Memory, No
 from iron_core.errors import BoundsError, CallError, UnknownName, UnsupportedError
 from iron_core.graph.affine import Affine
+from iron_core.graph.traced import numbers
 from iron_core.image.plan import BufferRef, IndexCheck, Packaging, Plan, Signature, VersionPlan
 from iron_core.image.planner import Draft, adopt
 from iron_core.image.record import artifacts
@@ -30,7 +31,7 @@ class Version:
         #: How long `Backend.compile` took.
         self.compile_seconds = seconds
         self.executable: Executable | None = None
-        self._names = {value.name for value in plan.values}
+        self._values = {value.name: value for value in plan.values}
         self._checks = _distinct(plan.checks)
         self._ids = [
             (i, check) for check in plan.id_checks for i, port in enumerate(plan.inputs) if port.name == check.name
@@ -53,8 +54,7 @@ class Version:
 
     def call(self, inputs: Sequence[Any], values: Mapping[str, int]) -> tuple[list[Any], dict[str, int]]:
         """Check the per-call values, then run once. CallError, BoundsError."""
-        if values.keys() != self._names:
-            self._refuse_names(values)
+        values = numbers(self.program.plan.name, self._values, values)
         for check in self._checks:
             check.verify(values)
         for port, ids in self._ids:
@@ -68,14 +68,13 @@ class Version:
         if self.plan.inputs:
             names = ", ".join(port.name for port in self.plan.inputs)
             raise CallError(f"loop() runs a version that takes no tensor; this one takes {names}.")
-        if values.keys() != self._names:
-            self._refuse_names(values)
+        values = numbers(self.program.plan.name, self._values, values)
         left = self._used() - {term.name for term in self.plan.carry}
         if left and steps > 1:
             fixed = ", ".join(sorted(left))
             raise CallError(f"loop() needs every value carried; {fixed} would stay the same for all {steps} steps.")
         if steps < 1:
-            return {name: int(values[name]) for name in values}
+            return values
         for check in self._checks:
             check.verify(values)
         executable = self.executable or self.load()
@@ -105,16 +104,6 @@ class Version:
         carry = (term.source for term in self.plan.carry)
         checks = (check.expression for check in self._checks)
         return {e.value for e in (*steps, *carry, *checks) if isinstance(e, Affine)}
-
-    def _refuse_names(self, values: Mapping[str, int]) -> None:
-        missing, unknown = sorted(self._names - values.keys()), sorted(values.keys() - self._names)
-        parts = []
-        if missing:
-            parts.append(f"needs {', '.join(f'{name}=' for name in missing)}")
-        if unknown:
-            parts.append(f"takes no {', '.join(f'{name}=' for name in unknown)}")
-        legal = ", ".join(sorted(self._names)) or "none"
-        raise CallError(f"{self.program.plan.name}: the call {' and '.join(parts)}. Its per-call values: {legal}.")
 
 
 def _distinct(checks: Sequence[IndexCheck]) -> tuple[IndexCheck, ...]:
