@@ -69,9 +69,10 @@ def test_runs_repeat_bit_for_bit(tiny: Any, backend: str) -> None:
     assert report.passed and report.compared == 4
 
 
-def test_a_chat_turn_equals_a_run_from_scratch(tiny: Any, backend: str) -> None:
-    """Reusing what did not change changes no bit."""
-    assert check_chat_turn(Session(tiny.model(), backend=backend), tiny.ids[:40], 9, tiny.ids[40:60]).passed
+@pytest.mark.parametrize("answer", (9, 50), ids=("within a chunk", "over two chunks"))
+def test_a_chat_turn_equals_a_run_from_scratch(tiny: Any, backend: str, answer: int) -> None:
+    """Reusing what did not change changes no bit, rows that a prompt wrote or rows that decode steps wrote."""
+    assert check_chat_turn(Session(tiny.model(), backend=backend), tiny.ids[:40], answer, tiny.ids[40:60]).passed
 
 
 def test_generation_is_greedy_unless_asked(tiny: Any, backend: str) -> None:

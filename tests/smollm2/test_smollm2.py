@@ -41,6 +41,23 @@ def packed(smollm2: Path) -> loading.Loaded:
     return load(smollm2, max_seq_len=448)
 
 
+@pytest.fixture(scope="module")
+def exact(packed: loading.Loaded) -> np.ndarray:
+    """The oracle's logits at the 256 teacher-forced positions."""
+    return Oracle(packed.config, packed.exact).logits(PASSAGE[:256])
+
+
+class Known:
+    """Stands in for the oracle where its logits are known."""
+
+    def __init__(self, exact: np.ndarray) -> None:
+        self.exact = exact
+
+    def logits(self, ids: list[int]) -> np.ndarray:
+        assert ids == PASSAGE[: len(self.exact)]
+        return self.exact
+
+
 def test_the_tokenizer_in_the_file_gives_transformers_ids(packed: loading.Loaded) -> None:
     """The prompt and a page of text become the ids stored from transformers, and come back as text."""
     assert packed.tokenizer is not None
@@ -63,17 +80,18 @@ def test_float32_continues_as_transformers_does(wide: Session) -> None:
     assert np.abs(wide.logits(prompt) - STORED["first"]).max() < 1e-3
 
 
-def test_the_oracle_ranks_as_transformers_does(packed: loading.Loaded) -> None:
+def test_the_oracle_ranks_as_transformers_does(exact: np.ndarray) -> None:
     """The float32 oracle's best token is transformers' at each of 256 teacher-forced positions."""
-    logits = Oracle(packed.config, packed.exact).logits(PASSAGE[:256])
-    np.testing.assert_array_equal(logits.argmax(-1), STORED["passage_top1"])
+    np.testing.assert_array_equal(exact.argmax(-1), STORED["passage_top1"])
 
 
-def test_quantised_weights_are_as_accurate_as_llama_cpp(packed: loading.Loaded, smollm2: Path) -> None:
+def test_quantised_weights_are_as_accurate_as_llama_cpp(
+    packed: loading.Loaded, smollm2: Path, exact: np.ndarray
+) -> None:
     """Logit rms at most 1.1 times llama.cpp's and top-1 at most 3 below its own, on the same file and positions."""
     peer = gates.llama_cpp_figures(smollm2)
     assert peer is not None
-    report = gates.check_accuracy(session(packed), Oracle(packed.config, packed.exact), PASSAGE, peer)
+    report = gates.check_accuracy(session(packed), Known(exact), PASSAGE, peer)
     print("\n".join(report.lines()))
     assert report.compared == 256 and report.passed
 
@@ -88,10 +106,13 @@ def test_quantised_prompts_do_not_depend_on_the_chunk(packed: loading.Loaded) ->
 
 
 def test_calls_repeat_and_turns_reuse_bit_for_bit(packed: loading.Loaded) -> None:
-    """The same call twice, the same grid again, and a chat turn over held caches give the same bits as from scratch."""
+    """The same call twice, the same grid again, and a chat turn over held caches give the same bits as from scratch.
+
+    The answer ends in the third chunk, so that the turn keeps rows that decode steps wrote.
+    """
     running = session(packed)
     assert gates.check_determinism(running, [PASSAGE[:30], PASSAGE[:100]], 3).passed
-    assert gates.check_chat_turn(running, PASSAGE[:90], 20, PASSAGE[90:120]).passed
+    assert gates.check_chat_turn(running, PASSAGE[:90], 45, PASSAGE[90:120]).passed
 
 
 def test_weights_stay_in_the_file(packed: loading.Loaded) -> None:

@@ -104,7 +104,7 @@ class Runner:
         with working("drawing weights" if o["checkpoint"] is None else "loading"):
             self.loaded = self._load()
         self.figures.load_s = time.perf_counter() - start
-        ids = self._prompt()
+        ids = [] if o["check_accuracy"] else self._prompt()  # accuracy has a text of its own
         start = time.perf_counter()
         with working("compiling"):
             self.session = Session(
@@ -171,13 +171,13 @@ class Runner:
     def _room(self, prompt: int) -> None:
         """UsageError unless the caches hold a prompt of this many tokens and what is asked after it."""
         o, context = self.options, self.loaded.context
-        wanted = 0 if o["check_accuracy"] or o["check_determinism"] else o["num_tokens"]
+        wanted = 0 if o["check_determinism"] else o["num_tokens"]
         if prompt + wanted <= context:
             return
         legal = [f"a prompt of up to {context - wanted} tokens"] if context > wanted else []
         legal += [f"--num-tokens up to {context - prompt}"] if context > prompt else []
         raise UsageError(
-            f"--max-seq-len {context} has no room for a prompt of {prompt} tokens and --num-tokens {wanted}. "
+            f"--max-seq-len {context} has no room for a prompt of {prompt} tokens{f' and --num-tokens {wanted}' if wanted else ''}. "
             f"Legal: {', or '.join([*legal, 'a larger --max-seq-len'])}."
         )
 

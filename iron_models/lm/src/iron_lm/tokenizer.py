@@ -137,7 +137,7 @@ def gguf_tokenizer(metadata: dict[str, Any], where: str) -> dict[str, Any]:
     else:
         legal = ", ".join(["smollm", "gpt-2", *_SPLITS])
         raise CheckpointError(f"{where}: pre-tokenizer {pre!r}. Legal: {legal}; or give a tokenizer.json with --tokenizer.")
-    lists = [metadata.get(f"tokenizer.ggml.{name}") for name in ("tokens", "merges")]
+    lists: list[Any] = [metadata.get(f"tokenizer.ggml.{name}") for name in ("tokens", "merges")]
     types = metadata.get("tokenizer.ggml.token_type", ())
     if not all(isinstance(found, Strings) for found in lists) or len(types) not in (0, len(lists[0])):
         raise CheckpointError(f"{where}: the tokenizer's tokens, merges and token types do not fit together; give one with --tokenizer.")
