@@ -40,7 +40,7 @@ def test_a_per_call_value_is_a_whole_number(first, n):
     """Refused before anything runs, compiled and in the reference, given whole or cut."""
     for call in (first, first.reference):
         for x in (X, X[:3]):
-            with pytest.raises(CallError, match="n=.*is a whole number"):
+            with pytest.raises(CallError, match=r"n=.*is a whole number"):
                 call(x, n=n)
 
 
@@ -68,7 +68,7 @@ def test_inputs_may_be_given_by_name(first):
     """Compiled and in the reference; one given twice or left out is refused."""
     for call in (first, first.reference):
         assert call(x=X, n=2).shape == (2, 8)
-        with pytest.raises(CallError, match="x is given twice|takes 1 tensors"):
+        with pytest.raises(CallError, match=r"x is given twice|takes 1 tensors"):
             call(X, x=X, n=2)
         with pytest.raises(CallError, match="input x is None or left out"):
             call(None, n=2)

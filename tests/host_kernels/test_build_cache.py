@@ -161,15 +161,16 @@ def test_a_compiler_that_makes_nothing_leaves_nothing(stand):
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this platform has no SIGKILL")
 def test_killed_while_compiling(stand):
     """A half-written file of a process killed meanwhile is never loaded, and is swept away."""
-    stand.mode(f'for last in "$@"; do case "$last" in *.so) printf half > "$last";; esac; done; echo $$ > {stand.folder}/pid; sleep 600')
+    stand.mode(f'for last in "$@"; do case "$last" in *.so) printf half > "$last";; esac; done; echo $$ > {stand.folder}/pid; exec sleep 600')
     process = stand.start()
     until = time.monotonic() + 60
-    while not (stand.folder / "pid").exists() and time.monotonic() < until:
+    pid = stand.folder / "pid"
+    while not (pid.exists() and pid.read_text().endswith("\n")) and time.monotonic() < until:
         time.sleep(0.01)
     process.kill()
     process.communicate()
     assert len(stand.left) == 1  # unfinished
-    os.kill(int((stand.folder / "pid").read_text()), signal.SIGKILL)
+    os.kill(int(pid.read_text()), signal.SIGKILL)
     stand.mode("")
     stand.run()
     assert len(stand.left) == 1
