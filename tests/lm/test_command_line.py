@@ -96,6 +96,14 @@ def test_prompt_len_counts_tokens(line: Line, length: int) -> None:
     assert line.json("--prompt", "x" * 140, "--prompt-len", length, "--num-tokens", 1)["prompt_ids"] == whole[:length]
 
 
+def test_a_cut_prompt_is_shown_as_it_was_cut(line: Line) -> None:
+    """What is printed before the answer is what the model was given."""
+    status, out, _ = line("--prompt", "x" * 140, "--prompt-len", 30, "--num-tokens", 1, "--json")
+    assert status == 0
+    shown = line("--prompt", "x" * 140, "--prompt-len", 30, "--num-tokens", 1)[1]
+    assert 0 < shown.count("x") < 140 and shown.strip().startswith("xxx") and json.loads(out)["text"] in shown
+
+
 @pytest.mark.parametrize("context", (1 + 8, 63, 65, 448))
 def test_a_context_is_used_to_its_last_token(line: Line, context: int) -> None:
     """Prompt and answer may fill --max-seq-len exactly; one token more is refused with what would fit."""

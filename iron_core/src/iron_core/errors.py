@@ -13,60 +13,120 @@ class IronError(Exception):
 
 
 class FormatError(IronError, ValueError):
-    """A dtype or block format that does not exist, or a tensor that is not whole blocks of one."""
+    """A dtype or block format that does not exist, or a tensor that is not whole blocks of one.
+
+    Raises:  iron.weight(np.ones(4))  # float64
+    Fix:     iron.weight(np.ones(4, np.float32))
+    """
 
 
 class DeclarationError(IronError, TypeError):
-    """An operator or graph class whose body breaks a rule of the vocabulary (found when the class is made)."""
+    """An operator or graph class whose body breaks a rule of the vocabulary (found when the class is made).
+
+    Raises:  def body(self, *xs): ...
+    Fix:     def body(self, x, y=None): ...
+    """
 
 
 class ParamError(IronError, ValueError):
-    """A field's value is missing, unknown, or refused by `validate()`."""
+    """A field's value is missing, unknown, or refused by `validate()`.
+
+    Raises:  SiLU(size=-4)
+    Fix:     SiLU(size=4)
+    """
 
 
 class ShapeError(IronError, ValueError):
-    """Operand shapes, ranks or dtypes that disagree with each other or with the declaration."""
+    """Operand shapes, ranks or dtypes that disagree with each other or with the declaration.
+
+    Raises:  iron.state((4, 0))
+    Fix:     iron.state((4, 1))
+    """
 
 
 class CallError(IronError, TypeError):
-    """A call with wrong names, counts or kinds of arguments."""
+    """A call with wrong names, counts or kinds of arguments.
+
+    Raises:  project(x)  # body(self, x, *, n: Scratchpad[np.int32])
+    Fix:     project(x, n=3)
+    """
 
 
 class TraceError(IronError, TypeError):
-    """Something a graph body cannot do: branch on a per-call value, return an input, take `*args`."""
+    """Something a graph body cannot do: branch on a per-call value, return an input, take `*args`.
+
+    Raises:  return x + y
+    Fix:     return ElementwiseAdd(x, y)
+    """
 
 
 class BoundsError(IronError, IndexError):
-    """A per-call index or bound outside its view; raised before the call runs."""
+    """A per-call index or bound outside its view; raised before the call runs.
+
+    Raises:  project(x, n=17)  # x has 16 rows
+    Fix:     project(x, n=16)
+    """
 
 
 class Unresolvable(IronError, ValueError):
-    """No legal choice of a tunable on this device, or one that was given and cannot hold."""
+    """No legal choice of a tunable on this device, or one that was given and cannot hold.
+
+    Raises:  Op(size=8).resolved("npu2")  # a tunable with no default and no rule
+    Fix:     Op(size=8, tile=4).resolved("npu2")
+    """
 
 
 class UnsupportedError(IronError, ValueError):
-    """A backend or device cannot take a step as it is; names the rule and the nearest legal values."""
+    """A backend or device cannot take a step as it is; names the rule and the nearest legal values.
+
+    Raises:  compile(x=(4, 8), backend="null", dev="host", image="elf")
+    Fix:     compile(x=(4, 8), backend="null", dev="npu2", image="elf")
+    """
 
 
 class BackendUnavailable(IronError, RuntimeError):
-    """A backend was asked for by name and its probe says why it cannot run here."""
+    """A backend was asked for by name and its probe says why it cannot run here.
+
+    Raises:  compile(x=(4, 8), dev="npu2")  # no npu backend here
+    Fix:     compile(x=(4, 8), dev="npu2", backend="null")
+    """
 
 
 class UnknownName(IronError, LookupError):
-    """A name no installed distribution provides; lists near names and plugins that failed to load."""
+    """A name no installed distribution provides; lists near names and plugins that failed to load.
+
+    Raises:  compile(x=(4, 8), backend="hots")
+    Fix:     compile(x=(4, 8), backend="host")
+    """
 
 
 class PluginError(IronError, ImportError):
-    """A known name whose plugin failed to load, is ambiguous, denied, or of another API level."""
+    """A known name whose plugin failed to load, is ambiguous, denied, or of another API level.
+
+    Raises:  iron operators run fast.Conv  # its module does not import
+    Fix:     IRON_PLUGINS=-iron-fast, or mend the plugin
+    """
 
 
 class CheckpointError(IronError, ValueError):
-    """A weight file that is truncated, malformed, or lacks a tensor or has it in another shape."""
+    """A weight file that is truncated, malformed, or lacks a tensor or has it in another shape.
+
+    Raises:  iron-run llama --checkpoint half-a-download.gguf
+    Fix:     download the file again
+    """
 
 
 class CacheError(IronError, OSError):
-    """The cache folder cannot be used."""
+    """The cache folder cannot be used.
+
+    Raises:  NPU_CACHE_HOME=/etc/passwd iron-run ...
+    Fix:     NPU_CACHE_HOME=a folder you can write to
+    """
 
 
 class UsageError(IronError, ValueError):
-    """A command-line value that breaks a rule (a prompt longer than the cache, an unknown flag value)."""
+    """A command-line value that breaks a rule (a prompt longer than the cache, an unknown flag value).
+
+    Raises:  iron-run llama --num-tokens -1 ...
+    Fix:     iron-run llama --num-tokens 40 ...
+    """

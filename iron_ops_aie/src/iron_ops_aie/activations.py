@@ -38,9 +38,9 @@ def quantize_rows(x: Any, group: int) -> tuple[np.ndarray, np.ndarray]:
     padded[..., : x.shape[-1]] = x
     padded = padded.reshape(*x.shape[:-1], blocks, group)
     scale = np.abs(padded).max(-1) / np.float32(127)
-    with np.errstate(divide="ignore", over="ignore"):
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # a NaN's integers mean nothing: its scale is NaN
         inverse = np.where(scale >= np.finfo(np.float32).tiny, np.float32(1) / scale, np.float32(0)).astype(np.float32)
-    q = np.rint(padded * inverse[..., None]).astype(np.int32)
+        q = np.rint(padded * inverse[..., None]).astype(np.int32)
     return q.reshape(*x.shape[:-1], blocks * group), scale
 
 

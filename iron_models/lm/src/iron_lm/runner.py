@@ -181,6 +181,13 @@ class Runner:
             f"Legal: {', or '.join([*legal, 'a larger --max-seq-len'])}."
         )
 
+    def _shown(self, ids: list[int]) -> str:
+        """The prompt as it is printed before the answer; nothing for one this program made up."""
+        o, tokenizer = self.options, self.loaded.tokenizer
+        if tokenizer is None or (o["prompt"] is None and o["prompt_len"] is not None):
+            return ""
+        return (o["prompt"] or DEFAULT_PROMPT) if o["prompt_len"] is None else tokenizer.decode(ids)
+
     def _generate(self, ids: list[int]) -> int:
         o, tokenizer, figures = self.options, self.loaded.tokenizer, self.figures
         stream = tokenizer.stream() if tokenizer else (lambda token: f"{token} ")
@@ -200,7 +207,7 @@ class Runner:
             return False
 
         if not o["json"]:
-            sys.stdout.write((o["prompt"] or (DEFAULT_PROMPT if o["prompt_len"] is None else "")) if tokenizer else "")
+            sys.stdout.write(self._shown(ids))
             sys.stdout.flush()
         start = time.perf_counter()
         try:

@@ -29,15 +29,19 @@ INLINE Rounded rounded_at(void* shared, int64_t rows, int64_t K) {
   return Rounded{(int8_t*)p, (Pair*)(p + ((rows * K + 63) & ~63LL)), K};
 }
 
-// One group: its largest magnitude decides the scale; rint of x * (1 / scale).
+// One group: its largest magnitude decides the scale; rint of x * (1 / scale). Magnitudes compare as integers, where NaN
+// is the largest: a NaN makes the scale NaN, and so whatever is computed from it.
 INLINE Pair quantize_group(const f32x8* v, int8_t* q) {
-  f32x8 most = splat(0.0f);
-  for (int i = 0; i < 4; i++) {
-    f32x8 a = (f32x8)((i32x8)v[i] & 0x7fffffff);
-    i32x8 up = a > most;
-    most = (f32x8)(((i32x8)a & up) | ((i32x8)most & ~up));
+  i32x8 most = (i32x8)v[0] & 0x7fffffff;
+  for (int i = 1; i < 4; i++) {
+    i32x8 a = (i32x8)v[i] & 0x7fffffff, up = a > most;
+    most = (a & up) | (most & ~up);
   }
-  float d = max8(most) / 127.0f, inverse = d >= 0x1p-126f ? 1.0f / d : 0.0f;
+  int32_t top = most[0];
+  for (int i = 1; i < 8; i++) top = most[i] > top ? most[i] : top;
+  float largest;
+  memcpy(&largest, &top, 4);
+  float d = largest / 127.0f, inverse = d >= 0x1p-126f ? 1.0f / d : 0.0f;
   int32_t sum = 0;
 #if defined(__AVX2__)
   __m256i n[4];

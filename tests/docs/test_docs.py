@@ -1,0 +1,23 @@
+"""Every python block of docs/*.md runs as it stands, each in a namespace of its own.
+
+README.md and plugins.md, whose blocks are files of a pack, have tests of their own beside this one.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [p for p in sorted((ROOT / "docs").glob("*.md")) if p.name != "plugins.md"]
+BLOCKS = [(p.name, i, b) for p in PAGES for i, b in enumerate(re.findall(r"^```python\n(.*?)^```", p.read_text(), re.M | re.S))]
+
+
+@pytest.mark.parametrize(("page", "number", "source"), BLOCKS, ids=[f"{page}-{i}" for page, i, _ in BLOCKS])
+def test_a_block_runs(page, number, source, tmp_path, monkeypatch):
+    """In any folder, and it leaves nothing there."""
+    monkeypatch.chdir(tmp_path)
+    exec(compile(source, f"{page} block {number}", "exec"), {"__name__": "page"})
+    assert not list(tmp_path.iterdir())
