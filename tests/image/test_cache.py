@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import warnings
 
 import pytest
@@ -98,12 +97,14 @@ def test_a_cache_below_a_regular_file_is_one_clear_error(tmp_path, monkeypatch):
 
 
 FILL = """
-    import sys, time
+    import pathlib, sys, time
     from iron_core.image.cache import Cache
     def build(folder):
         (folder / "who.txt").write_text(sys.argv[1])
         print("building", flush=True)
         time.sleep(float(sys.argv[2]))
+        while len(sys.argv) > 3 and not pathlib.Path(sys.argv[3]).exists():
+            time.sleep(0.01)
         (folder / "done.txt").write_text("done")
     entry = Cache("test").entry("k", build)
     print((entry / "who.txt").read_text(), (entry / "done.txt").read_text())
@@ -147,13 +148,13 @@ def test_another_keys_filler_sweeps_what_a_killed_one_left(cache):
     assert leftovers(cache) == []
 
 
-def test_a_filling_process_is_not_swept(cache):
-    """Another key's filler leaves a living process's folder alone."""
-    filler = process(FILL, "slow", 1.0)
+def test_a_filling_process_is_not_swept(cache, tmp_path):
+    """Another key's filler does not wait for a living process, and leaves its folder alone."""
+    gate = tmp_path / "gate"
+    filler = process(FILL, "slow", 0, gate)
     assert filler.stdout.readline().strip() == "building"
-    started = time.monotonic()
-    cache.entry("other", write("x"))
-    assert time.monotonic() - started < 0.9
+    cache.entry("other", write("x"))  # the process still waits at the gate, so this would hang if it waited for it
+    gate.touch()
     assert filler.communicate(timeout=60)[0].split() == ["slow", "done"]
     assert filler.returncode == 0
 
