@@ -8,6 +8,7 @@ import numpy as np
 
 from iron_core import BinaryElementwise
 from iron_core.declare.rounding import widen
+from iron_ops_aie import kernels
 
 
 class ElementwiseAdd(BinaryElementwise):
@@ -18,3 +19,6 @@ class ElementwiseAdd(BinaryElementwise):
 
     def magnitude(self, a: Any, b: Any) -> Any:
         return np.abs(widen(a)) + np.abs(widen(b))
+
+    def kernel(self) -> Any:
+        return kernels.add(self.tile_size)

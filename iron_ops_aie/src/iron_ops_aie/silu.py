@@ -8,6 +8,7 @@ import numpy as np
 
 from iron_core import Tolerance, UnaryElementwise
 from iron_core.declare.rounding import widen
+from iron_ops_aie import kernels
 from iron_ops_aie.rules import floats_only
 
 
@@ -21,6 +22,9 @@ class SiLU(UnaryElementwise):
         wide = widen(x)
         with np.errstate(over="ignore"):
             return wide / (1 + np.exp(-wide))
+
+    def kernel(self) -> Any:
+        return kernels.silu(self.tile_size)
 
     def tolerance(self) -> Tolerance:
         # exp, one addition, one division, each rounded once; exp's argument reaches 88. Beyond that float32's exp is

@@ -65,6 +65,8 @@ class Operator(metaclass=OperatorMeta):
     _given: frozenset[str]
 
     def __init_subclass__(cls, **options: Any) -> None:
+        if options.pop("view", False):  # the same operator seen by its array(): nothing new is declared
+            return
         super().__init_subclass__(**options)
         own = {k: v for k, v in vars(cls).items() if isinstance(v, Field)}
         cls._collect()
@@ -244,6 +246,20 @@ class Operator(metaclass=OperatorMeta):
     def resolve(self, dev: Any) -> Any:
         """A copy (`self.evolve(...)`) with tunables filled from device and extents; `Auto` defaults fill the rest."""
         return self.evolve()
+
+    def array(self, target: Any) -> None:
+        """Build the array: fifos, workers, buffers (see `iron_core.array`). Sees array-tier fields alone; an operator
+        without one runs on the CPU only."""
+        raise DeclarationError(f"{type(self).__name__} declares no array().")
+
+    def sequence(self, rt: Any) -> None:
+        """Record the runtime sequence on `rt` (`iron_core.array.runtime.Runtime`), where the derived one will not do."""
+        raise DeclarationError(f"{type(self).__name__} declares no sequence(); it is derived from its operands.")
+
+    def composed(self, *inputs: Any) -> Any:
+        """The outputs as its kernels' tile references, composed in numpy the way the array composes them, give them:
+        what a simulated array equals bit for bit. Inputs as for `reference()`; outputs rounded."""
+        raise DeclarationError(f"{type(self).__name__} declares no composed().")
 
     def reference(self, *inputs: Any, **scratchpads: Any) -> Any:
         """What the outputs are, in numpy, unrounded. Inputs in declaration order; an absent optional one is None."""

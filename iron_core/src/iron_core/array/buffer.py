@@ -1,0 +1,42 @@
+"""`Buffer`: local memory of one worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iron_core.array.builder import builder
+from iron_core.array.expression import Expr
+from iron_core.array.objects import ObjectType
+from iron_core.array.placement import Tile
+from iron_core.array.recording import MemoryHandle, local, recorder
+
+
+class Buffer(MemoryHandle):
+    """Memory of a shape and dtype on the tile of the worker it is given to.
+
+    initial_value: flat numbers it starts with. use_write_rtp: the runtime sequence writes its words (a parameter block).
+    """
+
+    def __init__(
+        self,
+        shape: Any,
+        dtype: Any,
+        *,
+        name: str | None = None,
+        initial_value: Any = (),
+        use_write_rtp: bool = False,
+        tile: Tile | None = None,
+    ) -> None:
+        self.name = builder().name(name, "buffer")
+        self.initial = tuple(initial_value)
+        self.written = use_write_rtp
+        self.tile = tile
+        super().__init__(local(self.name, ObjectType.of(shape, dtype)).memory)
+        builder().buffers.append(self)
+
+    def __getitem__(self, index: Any) -> Expr:
+        recorder().worker.owns(self)
+        return super().__getitem__(index)
+
+    def __repr__(self) -> str:
+        return f"Buffer {self.name}"

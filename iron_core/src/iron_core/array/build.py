@@ -1,0 +1,81 @@
+"""From a resolved operator to its design: `array()` and `sequence()` run once each and are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from iron_core.array.builder import building
+from iron_core.array.derive import derive
+from iron_core.array.design import ArrayDesign, Design
+from iron_core.array.runtime import Runtime
+from iron_core.array.view import view
+from iron_core.declare.operator import Operator
+from iron_core.devices import Device, device
+from iron_core.errors import UnsupportedError
+
+#: Arrays by (array key, device), designs by (design key, bound members, device): both are pure functions of these.
+_arrays: dict[Any, ArrayDesign] = {}
+_designs: dict[Any, Design] = {}
+
+
+@attrs.frozen
+class Target:
+    """What `array(target)` may ask of the device."""
+
+    dev: Device
+
+    @property
+    def default_stack(self) -> int:
+        """Stack of a core that says nothing, in bytes."""
+        return 1024
+
+    def fifo_depth(self, elements: int, itemsize: int = 2) -> int:
+        """2, unless objects are so large that holding two takes over half of a core's memory."""
+        return 2 if 2 * elements * itemsize <= self.dev.core.memory // 2 else 1  # type: ignore[union-attr]
+
+
+def has_array(op: Any) -> bool:
+    """Does the operator's class (or a base) declare an array?"""
+    return type(op).array is not Operator.array
+
+
+def build_array(op: Any, dev: Device | str) -> ArrayDesign:
+    """The array of a resolved operator. Equal array keys give the same object."""
+    dev = device(dev)
+    if not has_array(op):
+        raise UnsupportedError(f"{type(op).__name__} declares no array; it runs on the CPU.")
+    key = (op.array_key(), dev.name)
+    if key not in _arrays:
+        with building() as parts:
+            view(op).array(Target(dev))
+        _arrays[key] = parts.freeze(type(op).__name__, dev.name)
+    return _arrays[key]
+
+
+def build(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> Design:
+    """The design of an operator on a device, where calls give numbers for the members `bound`.
+
+    Unresolvable or UnsupportedError where no array takes it, naming the keyword, the rule and what would be legal.
+    """
+    dev = device(dev)
+    if not dev.is_npu:
+        raise UnsupportedError(f"dev={dev}: it has no array. Legal: npu1, npu2 and their column variants.")
+    if not has_array(op):
+        raise UnsupportedError(f"{type(op).__name__} declares no array; it runs on the CPU.")
+    op = op.resolved(dev)
+    members = frozenset(bound)
+    key = (op.design_key(), members, dev.name)
+    if key not in _designs:
+        array = build_array(op, dev)
+        rt = Runtime(op, array, dev, members)
+        if type(op).sequence is Operator.sequence:
+            derive(op, rt)
+        else:
+            op.sequence(rt)
+        _designs[key] = Design(array, rt.freeze())
+    return _designs[key]
+
+

@@ -1,0 +1,172 @@
+"""What `array()` makes, gathered while it runs, and frozen into an `ArrayDesign` afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from iron_core.array.placement import Tile
+from iron_core.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from iron_core.array.buffer import Buffer
+    from iron_core.array.design import ArrayDesign
+    from iron_core.array.fifo import ObjectFifo
+    from iron_core.array.lock import Lock, WorkerRuntimeBarrier
+    from iron_core.array.worker import Worker
+
+
+class Builder:
+    """The parts of one array, in the order they were made."""
+
+    def __init__(self) -> None:
+        self.fifos: list[ObjectFifo] = []
+        self.workers: list[Worker] = []
+        self.buffers: list[Buffer] = []
+        self.locks: list[Lock] = []
+        self.barriers: list[WorkerRuntimeBarrier] = []
+        self.links: list[tuple[Tile, tuple[str, ...], tuple[str, ...], tuple[int, ...]]] = []
+        self.values: dict[str, tuple[tuple[str, ...], int]] = {}
+        self._names: set[str] = set()
+        self._tiles: dict[int, str] = {}
+        self._kept: list[Tile] = []
+
+    def name(self, given: str | None, kind: str) -> str:
+        """`given`, or a fresh name; DeclarationError where another part has it."""
+        if given is None:
+            number = 0
+            while f"{kind}{number}" in self._names:
+                number += 1
+            given = f"{kind}{number}"
+        if given in self._names:
+            raise DeclarationError(f"two parts of one array are named {given!r}; give each its own name=.")
+        if not given.isidentifier():
+            raise DeclarationError(f"name={given!r}; legal: letters, digits and underscores.")
+        self._names.add(given)
+        return given
+
+    def link(self, tile: Tile, sources: Sequence[str], targets: Sequence[str], offsets: Sequence[int]) -> None:
+        many = max(len(sources), len(targets))
+        if offsets and len(offsets) != many:
+            raise DeclarationError(f"link of {', '.join(sources)} to {', '.join(targets)}: {len(offsets)} offsets for {many} parts.")
+        self.links.append((tile, tuple(sources), tuple(targets), tuple(int(o) for o in offsets)))
+
+    def freeze(self, name: str, dev: str) -> ArrayDesign:
+        """The array as data."""
+        from iron_core.array.design import (
+            ArrayDesign,
+            BufferData,
+            CoreData,
+            LaneData,
+            LinkData,
+            LockData,
+            TileData,
+            ValueData,
+        )
+
+        tiles: dict[int, TileData] = {}
+        counts: dict[str, int] = {}
+
+        def at(tile: Tile | None, what: str) -> str:
+            if tile is None:
+                raise DeclarationError(f"{what} is used by no worker, link or lane; it has no tile.")
+            key = id(tile)
+            same = next((t for t in tiles.values() if t.col is not None and t.row is not None and (t.kind, t.col, t.row) == (tile.kind, tile.col, tile.row)), None)
+            if key not in tiles:
+                if same is not None:
+                    tiles[key] = same
+                else:
+                    number = counts.get(tile.kind, 0)
+                    counts[tile.kind] = number + 1
+                    row = {"shim": 0, "mem": 1}.get(tile.kind, tile.row)
+                    tiles[key] = TileData(f"{tile.kind}{number}", tile.kind, tile.col, row)
+            self._kept.append(tile)
+            return tiles[key].name
+
+        cores = tuple(
+            CoreData(w.name, at(w.tile, w.name), w.stack, w.program, w.forever) for w in self.workers
+        )
+        fifos = tuple(self._fifo(fifo, at) for fifo in self.fifos)
+        kernels: dict[str, Any] = {}
+        for worker in self.workers:
+            for symbol, kernel in worker.kernels.items():
+                kernels[symbol] = kernel.data
+        locks = [LockData(lock.name, at(lock.tile, f"lock {lock.name}"), lock.init) for lock in self.locks]
+        for worker in self.workers:
+            locks += [
+                LockData(b.lock_name(worker.name), at(worker.tile, worker.name), b.initial, "barrier")
+                for b in worker.barriers
+            ]
+        lanes = [
+            LaneData(end.lane.operand, end.lane.index, fifo.name)
+            for fifo in self.fifos
+            for end in (fifo.producer, *fifo.consumers)
+            if end is not None and end.lane is not None
+        ]
+        return ArrayDesign(
+            name=name,
+            dev=dev,
+            fifos=fifos,
+            links=tuple(
+                LinkData(at(tile, "a link"), sources, targets, offsets) for tile, sources, targets, offsets in self.links
+            ),
+            buffers=tuple(
+                BufferData(b.name, at(b.tile, repr(b)), b.type, b.initial, b.written) for b in self.buffers
+            ),
+            locks=tuple(locks),
+            kernels=tuple(kernels[symbol] for symbol in sorted(kernels)),
+            cores=cores,
+            lanes=tuple(lanes),
+            values=tuple(ValueData(value, buffers, index) for value, (buffers, index) in self.values.items()),
+            tiles=tuple({t.name: t for t in tiles.values()}.values()),
+        )
+
+    def _fifo(self, fifo: ObjectFifo, at: Any) -> Any:
+        from iron_core.array.design import FifoData
+
+        if fifo.producer is None or not fifo.consumers:
+            missing = "producer" if fifo.producer is None else "consumer"
+            raise DeclarationError(f"fifo {fifo.name} has no {missing}.")
+        ends = (fifo.producer, *fifo.consumers)
+        depths = tuple(end.depth if end.depth is not None else fifo.depth for end in ends)
+        explicit = any(end.depth is not None for end in ends)
+        from_stream = tuple(end.dims for end in fifo.consumers)
+        return FifoData(
+            name=fifo.name,
+            type=fifo.type,
+            depth=depths if explicit else fifo.depth,
+            producer=at(fifo.producer.tile, f"the producer of {fifo.name}"),
+            consumers=tuple(at(end.tile, f"a consumer of {fifo.name}") for end in fifo.consumers),
+            to_stream=fifo.dims_to_stream,
+            from_stream=from_stream if any(from_stream) else (),
+            repeat=fifo.repeat_count,
+            via_dma=fifo.via_DMA,
+            pad=fifo.pad_dimensions,
+            pad_value=fifo.pad_value,
+            init=fifo.init_values,
+            consumer_type=fifo.consumer_type,
+        )
+
+
+_builder: contextvars.ContextVar[Builder | None] = contextvars.ContextVar("iron_array_builder", default=None)
+
+
+def builder() -> Builder:
+    """The array being built; DeclarationError outside of an operator's `array()`."""
+    active = _builder.get()
+    if active is None:
+        raise DeclarationError("fifos, workers, buffers and locks are made in an operator's array(), while it is built.")
+    return active
+
+
+@contextlib.contextmanager
+def building() -> Iterator[Builder]:
+    """Gather the parts made inside the block."""
+    active = Builder()
+    token = _builder.set(active)
+    try:
+        yield active
+    finally:
+        _builder.reset(token)

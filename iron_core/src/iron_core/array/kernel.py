@@ -1,0 +1,152 @@
+"""Kernels: what a core calls on its tiles. mlir-aie hosts most; `Kernel.inline` carries C++ of its own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_core.array.expression import expr
+from iron_core.array.objects import ObjectType
+from iron_core.array.recording import MemoryHandle, recorder
+from iron_core.array.program import Call
+from iron_core.declare.field import Param
+from iron_core.declare.operand import In, InOut, Out
+from iron_core.declare.tolerance import Tolerance
+from iron_core.errors import DeclarationError
+
+_ROLES: Mapping[Any, str] = {In: "in", Out: "out", InOut: "inout", Param: "param"}
+
+
+def _roles(given: Any) -> tuple[str, ...]:
+    named = tuple(_ROLES.get(role, role) if not isinstance(role, str) else role for role in given)
+    for role in named:
+        if role not in _ROLES.values():
+            raise DeclarationError(f"KernelContract(roles=...): {role!r}; legal: In, Out, InOut, Param.")
+    return named
+
+
+@attrs.frozen(eq=False)
+class KernelContract:
+    """What a kernel promises.
+
+    roles: per argument `In`, `Out`, `InOut` (read and written) or `Param` (a scalar).
+    reference(*arrays, *scalars): numpy on one tile. It is given the In and InOut arrays and the scalars, in argument order,
+    and returns what the Out and InOut arguments become (one array, or a tuple), unrounded.
+    bindings: (position, value) of scalars that are always the same.
+    elementwise: number i of an output depends on number i of the inputs alone.
+    ops: operations per call. cycles: per call, with where that figure comes from. stack: bytes a call needs.
+    rounding: "core" if the kernel rounds as the core is set, "conv_even" if it sets that itself. unsupported: device families.
+    """
+
+    roles: tuple[str, ...] = attrs.field(converter=_roles)
+    reference: Callable[..., Any]
+    bindings: tuple[tuple[int, int | float], ...] = ()
+    tolerance: Tolerance = Tolerance()
+    elementwise: bool = False
+    ops: int = 0
+    cycles: float | None = None
+    cycles_source: str = ""
+    stack: int = 1024
+    rounding: str = "core"
+    unsupported: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class KernelData:
+    """A kernel as part of a design. `arguments` are the types in order: an ObjectType or a scalar dtype's name.
+
+    factory: the dotted name of what makes it in mlir-aie, and its keywords; or source: C++ that defines `symbol`, compiled
+    with `defines`.
+    """
+
+    symbol: str
+    arguments: tuple[ObjectType | str, ...]
+    factory: str = ""
+    keywords: tuple[tuple[str, Any], ...] = ()
+    source: str = ""
+    defines: tuple[tuple[str, str], ...] = ()
+    contract: KernelContract = attrs.field(eq=False, repr=False, kw_only=True)
+
+
+class Kernel:
+    """A function of a core. Called in a core function it records the call."""
+
+    def __init__(self, data: KernelData) -> None:
+        self.data = data
+        if len(data.contract.roles) != len(data.arguments):
+            raise DeclarationError(
+                f"kernel {data.symbol}: {len(data.arguments)} arguments and {len(data.contract.roles)} roles in its contract."
+            )
+        for role, argument in zip(data.contract.roles, data.arguments, strict=True):
+            if (role == "param") != isinstance(argument, str):
+                raise DeclarationError(f"kernel {data.symbol}: {role} argument of type {argument}; a Param is a scalar dtype.")
+
+    @classmethod
+    def factory(cls, dotted: str, arguments: Any, contract: KernelContract, *, symbol: str = "", **keywords: Any) -> Kernel:
+        """What `aie.iron.kernels.<dotted>(**keywords)` makes; symbol: the function's own name, if not the factory's."""
+        types = tuple(_argument(a) for a in arguments)
+        plain = tuple(sorted((k, _plain(v)) for k, v in keywords.items()))
+        base = symbol or dotted.rpartition(".")[2]
+        return cls(KernelData(f"{base}_{_digest(dotted, symbol, types, plain)}", types, dotted, plain, contract=contract))
+
+    @classmethod
+    def inline(
+        cls, name: str, source: str, arguments: Any, contract: KernelContract, defines: Mapping[str, Any] | None = None
+    ) -> Kernel:
+        """Portable C++ that defines `extern "C" void KERNEL(...)`; KERNEL and `defines` are macros of its compilation."""
+        types = tuple(_argument(a) for a in arguments)
+        macros = tuple(sorted((k, str(v)) for k, v in (defines or {}).items()))
+        symbol = f"{name}_{_digest(source, types, macros)}"
+        return cls(KernelData(symbol, types, source=source, defines=macros, contract=contract))
+
+    @property
+    def contract(self) -> KernelContract:
+        return self.data.contract
+
+    def __call__(self, *args: Any) -> None:
+        """Record a call: memory for tiles, numbers or expressions for scalars. Bound scalars are left out."""
+        data = self.data
+        bound = dict(data.contract.bindings)
+        given = list(args)
+        if len(given) != len(data.arguments) - len(bound):
+            raise DeclarationError(
+                f"kernel {data.symbol} takes {len(data.arguments) - len(bound)} arguments; {len(given)} were given."
+            )
+        full: list[Any] = []
+        for position, argument in enumerate(data.arguments):
+            value = bound[position] if position in bound else given.pop(0)
+            if isinstance(argument, str):
+                full.append(expr(value))
+                continue
+            if not isinstance(value, MemoryHandle):
+                raise DeclarationError(f"kernel {data.symbol}, argument {position}: {value!r}; legal: an object or a buffer.")
+            have = value.type
+            if have.dtype_name != argument.dtype_name or have.elements != argument.elements:
+                raise DeclarationError(f"kernel {data.symbol}, argument {position} is {argument}; {have} was given.")
+            full.append(value.memory)
+        recorder().kernel(self)
+        recorder().add(Call(data.symbol, tuple(full)))
+
+
+def _argument(given: Any) -> ObjectType | str:
+    if isinstance(given, ObjectType):
+        return given
+    return np.dtype(given).name
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (bool, int, float, str)) or value is None:
+        return value
+    if isinstance(value, tuple):
+        return tuple(_plain(v) for v in value)
+    return np.dtype(value).name
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
+
+

@@ -1,0 +1,41 @@
+"""Tiles: where something is, as far as that is fixed."""
+
+from __future__ import annotations
+
+import attrs
+
+from iron_core.errors import DeclarationError
+
+KINDS = ("shim", "mem", "core")
+
+
+@attrs.frozen(eq=False)
+class Tile:
+    """One tile. `col` and `row` are None where the placer is free; two uses of one Tile are on the same tile.
+
+    kind: "shim" (row 0), "mem" (row 1) or "core" (rows 2 and up); rows count from the shim.
+    """
+
+    kind: str
+    col: int | None = None
+    row: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise DeclarationError(f"Tile({self.kind!r}); legal: {', '.join(KINDS)}.")
+        fixed = {"shim": 0, "mem": 1}.get(self.kind)
+        if self.row is not None and (self.row < 2 if fixed is None else self.row != fixed):
+            rule = "2 or more" if fixed is None else str(fixed)
+            raise DeclarationError(f"Tile({self.kind!r}, row={self.row}): the rows of a {self.kind} tile are {rule}.")
+
+
+@attrs.frozen(eq=False)
+class Lane:
+    """One shim-side end of an operand's stream: give it to `prod(tile=)` or `cons(tile=)` of a fifo.
+
+    tile: the shim tile, where lanes are to share one or are pinned.
+    """
+
+    operand: str
+    index: int
+    tile: Tile | None = None

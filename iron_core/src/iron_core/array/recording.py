@@ -1,0 +1,159 @@
+"""Running a core function once, on symbolic handles: the statements it makes, and what it computes with."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from iron_core.array.expression import Expr, Var, expr
+from iron_core.array.objects import ObjectType
+from iron_core.array.program import Block, Element, For, If, Load, Local, Memory, SetRounding, Statement, Store, Subview
+from iron_core.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from iron_core.array.kernel import Kernel
+    from iron_core.array.worker import Worker
+
+
+class Recorder:
+    """The statements of one core function while it runs."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.kernels: dict[str, Kernel] = {}
+        self._blocks: list[list[Statement]] = [[]]
+        self._names = 0
+
+    def add(self, statement: Statement) -> None:
+        self._blocks[-1].append(statement)
+
+    def name(self, kind: str) -> str:
+        """A name no other variable or acquisition of this program has."""
+        self._names += 1
+        return f"{kind}{self._names - 1}"
+
+    def kernel(self, kernel: Kernel) -> None:
+        """Note that the program calls it."""
+        known = self.kernels.setdefault(kernel.data.symbol, kernel)
+        if known.data != kernel.data:
+            raise DeclarationError(f"two kernels named {kernel.data.symbol} in one core.")
+
+    @contextlib.contextmanager
+    def block(self) -> Iterator[list[Statement]]:
+        """Collect statements apart."""
+        inner: list[Statement] = []
+        self._blocks.append(inner)
+        try:
+            yield inner
+        finally:
+            self._blocks.pop()
+
+    @property
+    def last(self) -> list[Statement]:
+        return self._blocks[-1]
+
+    def finish(self) -> Block:
+        return tuple(self._blocks[0])
+
+
+_recorder: contextvars.ContextVar[Recorder | None] = contextvars.ContextVar("iron_core_recorder", default=None)
+
+
+def recorder() -> Recorder:
+    """The core function being recorded; DeclarationError outside of one."""
+    active = _recorder.get()
+    if active is None:
+        raise DeclarationError("acquire, release, kernel calls and loops belong in a Worker's core function.")
+    return active
+
+
+@contextlib.contextmanager
+def recording(active: Recorder) -> Iterator[None]:
+    token = _recorder.set(active)
+    try:
+        yield
+    finally:
+        _recorder.reset(token)
+
+
+def range_(start: Any, stop: Any = None, step: int = 1) -> Iterator[Expr]:
+    """`for i in range_(n):` a loop on the core. Bounds are numbers or expressions, the step a number; the body runs once."""
+    if stop is None:
+        start, stop = 0, start
+    if not isinstance(step, int) or step < 1:
+        raise DeclarationError(f"range_ in steps of {step!r}; legal: a whole number of at least 1.")
+    active = recorder()
+    var = active.name("i")
+    with active.block() as body:
+        yield Var(var)
+    active.add(For(var, expr(start), expr(stop), step, tuple(body)))
+
+
+@contextlib.contextmanager
+def if_(condition: Expr) -> Iterator[None]:
+    """`with if_(n > 0):` statements the core runs only where the condition holds."""
+    active = recorder()
+    with active.block() as body:
+        yield
+    active.add(If(expr(condition), tuple(body)))
+
+
+@contextlib.contextmanager
+def else_() -> Iterator[None]:
+    """Right after an `if_` block: what runs otherwise."""
+    active = recorder()
+    before = active.last[-1] if active.last else None
+    if not isinstance(before, If) or before.otherwise:
+        raise DeclarationError("else_() belongs right after an if_ block.")
+    with active.block() as body:
+        yield
+    active.last[-1] = If(before.condition, before.then, tuple(body))
+
+
+def set_rounding(mode: str) -> None:
+    """How this core rounds from here on: "conv_even" or "floor" (what a fresh core does)."""
+    if mode not in ("conv_even", "floor"):
+        raise DeclarationError(f"set_rounding({mode!r}); legal: 'conv_even', 'floor'.")
+    recorder().add(SetRounding(mode))
+
+
+class MemoryHandle:
+    """An object held, a buffer, or a part of one, in a core function. Numbers are read and written by flat index."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+
+    @property
+    def type(self) -> ObjectType:
+        return self.memory.type
+
+    def _at(self, index: Any) -> Expr:
+        if self.type.dtype.kind not in "iu":
+            raise DeclarationError(f"a core function reads and writes integers; this memory is {self.type}. Call a kernel.")
+        return expr(index)
+
+    def __getitem__(self, index: Any) -> Expr:
+        where = self._at(index)
+        name = recorder().name("v")
+        recorder().add(Load(name, self.memory, where))
+        return Var(name)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        recorder().add(Store(self.memory, self._at(index), expr(value)))
+
+    def sub(self, offset: Any, shape: Any) -> MemoryHandle:
+        """`shape` numbers from number `offset` on."""
+        if isinstance(self.memory, Subview):
+            inner = self.memory
+            return MemoryHandle(Subview(inner.base, inner.offset + offset, ObjectType.of(shape, inner.type.dtype_name)))
+        return MemoryHandle(Subview(self.memory, expr(offset), ObjectType.of(shape, self.type.dtype_name)))
+
+
+def element(acquired: str, index: int, type: ObjectType) -> MemoryHandle:
+    return MemoryHandle(Element(acquired, index, type))
+
+
+def local(buffer: str, type: ObjectType) -> MemoryHandle:
+    return MemoryHandle(Local(buffer, type))

@@ -1,0 +1,218 @@
+"""`Runtime`: what an operator's `sequence(rt)` records its transfers, waits and words on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from iron_core.array.design import ArrayDesign
+from iron_core.array.descriptors import BdLimits, Descriptor, bounded, plan
+from iron_core.array.sequence import Await, Free, Port, Sequence, SetBarrier, Step, Sync, Transfer, Word, WriteWord
+from iron_core.declare.pattern import Pattern
+from iron_core.devices import Device
+from iron_core.errors import DeclarationError, UnsupportedError
+
+#: A per-call length is counted in units of this many bytes.
+LENGTH_BYTES = 16
+#: Tasks a DMA channel's queue holds.
+QUEUE = 4
+#: Shim channels (both directions) that share a tile's descriptors.
+SHARING = 4
+
+
+class TaskGroup:
+    """Transfers that are finished together: those waited for are awaited, then all are freed."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.tasks: list[tuple[int, bool]] = []
+
+    def finish(self) -> None:
+        for task, wait in self.tasks:
+            if wait:
+                self._runtime.add(Await(task))
+        for task, wait in self.tasks:
+            if not wait:
+                self._runtime.add(Free(task))
+        self.tasks.clear()
+
+
+class Runtime:
+    """Records one design's sequence. `bound`: members of the operator that calls give numbers for."""
+
+    def __init__(self, op: Any, array: ArrayDesign, dev: Device, bound: Iterable[str]) -> None:
+        self.op = op
+        self.array = array
+        self.dev = dev
+        self.bound = frozenset(bound)
+        self.steps: list[Step] = []
+        self._words: dict[str, Word] = {}
+        self._tasks = 0
+        self._default = TaskGroup(self)
+        self._queues: dict[str, list[tuple[int, int]]] = {}
+        self._order: list[int] = []
+
+    def add(self, step: Step) -> None:
+        self.steps.append(step)
+
+    # -- words -----------------------------------------------------------------------------------
+
+    def offset(self, member: str) -> Word | None:
+        """The word of a `Scratchpad` member that moves an operand, or None where no call gives it."""
+        return self._word(Word(member, "offset", ("member", member))) if member in self.bound else None
+
+    def tiles(self, extent: str, operand: str, per: int) -> Word | None:
+        """The word that says how many units of `per` a bounded extent is, rounded up; None where it is not bounded."""
+        if extent not in self.bound:
+            return None
+        return self._word(Word(f"{extent}_{operand}", "length", ("tiles", extent, per)))
+
+    def value(self, name: str) -> int | Word:
+        """A derived Value: a number, or a word where a bounded extent decides it."""
+        value = self.op.values[name]
+        if value.follows(self.op) & self.bound:
+            return self._word(Word(name, "core", ("value", name)))
+        return int(getattr(self.op, name))
+
+    def length(self, name: str) -> Word | None:
+        """A derived Value as a transfer's count of units; None where no bounded extent decides it."""
+        if self.op.values[name].follows(self.op) & self.bound:
+            return self._word(Word(f"{name}_length", "length", ("value", name)))
+        return None
+
+    def _word(self, word: Word) -> Word:
+        known = self._words.setdefault(word.name, word)
+        if known != word:
+            raise DeclarationError(f"{type(self.op).__name__}: two per-call words are named {word.name}.")
+        return word
+
+    # -- what is written before the cores start ----------------------------------------------------
+
+    def preamble(self) -> None:
+        """Write the numbers cores read: first those that never change, then this call's, then open the barriers."""
+        synced = []
+        for data in self.array.values:
+            number = self.value(data.name)
+            for buffer in data.buffers:
+                if isinstance(number, Word):
+                    synced.append((buffer, data.index, number))
+                else:
+                    self.add(WriteWord(buffer, data.index, number))
+        if synced:
+            self.add(Sync(tuple(synced)))
+        for lock in self.array.locks:
+            if lock.kind == "barrier":
+                self.add(SetBarrier(lock.name, 1))
+
+    # -- transfers ---------------------------------------------------------------------------------
+
+    def group(self) -> TaskGroup:
+        """A group of transfers of its own; see `fill(group=)`."""
+        return TaskGroup(self)
+
+    def fill(self, operand: str, lane: int, pattern: Pattern, **options: Any) -> int:
+        """Send the elements of a pattern of an operand into a lane; see `transfer`."""
+        return self.transfer("fill", operand, lane, pattern, **options)
+
+    def drain(self, operand: str, lane: int, pattern: Pattern, **options: Any) -> int:
+        """Write what leaves a lane to a pattern of an operand; see `transfer`."""
+        return self.transfer("drain", operand, lane, pattern, **options)
+
+    def transfer(
+        self,
+        way: str,
+        operand: str,
+        lane: int,
+        pattern: Pattern | tuple[Descriptor, ...],
+        *,
+        via: str | None = None,
+        wait: bool = False,
+        group: TaskGroup | None = None,
+        offset_by: Word | None = None,
+        size_by: tuple[int, Word] | None = None,
+        managed: bool = True,
+    ) -> int:
+        """One DMA task, planned within the shim's limits. Returns its number.
+
+        pattern: elements of the operand. via: the operand whose lane carries it, where that is another. wait: the group
+        awaits it. group: None is the sequence's own, finished at its end. offset_by: moves the pattern per call. size_by:
+        (axis, word): the pattern's axis keeps `word` times its first step per call; the pattern must fit one descriptor.
+        managed=False: in no group; waits are put where the channel's queue or its descriptors would run out.
+        """
+        lanes = self.array.lanes_of(via or operand)
+        fifo = next((data.fifo for data in lanes if data.index == lane), None)
+        if fifo is None:
+            raise DeclarationError(f"{self.array.name}: {via or operand} has no lane {lane}; it has {len(lanes)}.")
+        itemsize = self._port(operand)[0].itemsize
+        limits = BdLimits.of(self.dev.shim, itemsize)
+        unit = 1
+        word = None
+        where = f"{type(self.op).__name__}.{operand}, lane {lane}"
+        try:
+            if size_by is not None:
+                axis, word = size_by
+                one, unit = bounded(pattern, axis, itemsize, limits)
+                descriptors: tuple[Descriptor, ...] = (one,)
+                if unit * itemsize % LENGTH_BYTES:
+                    raise UnsupportedError(
+                        f"a per-call size counts whole units of {LENGTH_BYTES} bytes; a step of this one is {unit * itemsize}."
+                    )
+            elif isinstance(pattern, tuple):
+                descriptors = pattern
+            else:
+                descriptors = plan(pattern, itemsize, limits, single=offset_by is not None)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{where}: {error}") from None
+        task = self._tasks
+        self._tasks += 1
+        if not managed:
+            self._meter(fifo, len(descriptors))
+            self._queues.setdefault(fifo, []).append((task, len(descriptors)))
+            self._order.append(task)
+        else:
+            (group or self._default).tasks.append((task, wait))
+        self.add(
+            Transfer(task, way, operand, fifo, descriptors, wait or not managed, offset_by, word, unit)
+        )
+        return task
+
+    def _meter(self, fifo: str, descriptors: int) -> None:
+        """Await this channel's oldest tasks until one more of that many descriptors fits its queue and its share."""
+        share = self.dev.shim.descriptors // SHARING  # type: ignore[union-attr]
+        queue = self._queues.setdefault(fifo, [])
+        while queue and (len(queue) >= QUEUE or sum(n for _, n in queue) + descriptors > share):
+            task, _ = queue.pop(0)
+            self._order.remove(task)
+            self.add(Await(task))
+
+    def _port(self, operand: str) -> tuple[Any, int]:
+        bound = getattr(self.op, operand)
+        dtype = getattr(bound.format, "dtype", None)
+        if dtype is None:
+            raise UnsupportedError(f"{type(self.op).__name__}.{operand} is {bound.format}; an array moves dense numbers.")
+        return dtype, bound.size
+
+    def finish(self) -> None:
+        """Await what is unmanaged, drains last, then the sequence's own group."""
+        ways = {step.task: step.way for step in self.steps if isinstance(step, Transfer)}
+        for way in ("drain", "fill"):
+            for task in self._order:
+                if ways[task] == way:
+                    self.add(Await(task) if way == "drain" else Free(task))
+        self._order.clear()
+        self._queues.clear()
+        self._default.finish()
+
+    def freeze(self) -> Sequence:
+        self.finish()
+        ports = []
+        for name in self.op.present:
+            dtype, size = self._port(name)
+            ports.append(Port(name, dtype.name, size))
+        awaited = {step.task for step in self.steps if isinstance(step, Await)}
+        steps = tuple(
+            attrs.evolve(step, token=step.task in awaited) if isinstance(step, Transfer) else step for step in self.steps
+        )
+        return Sequence(tuple(ports), tuple(self._words.values()), steps)

@@ -1,0 +1,99 @@
+"""An operator as its `array()` sees it: array-tier fields, streams and values; no extent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from iron_core.array.buffer import Buffer
+from iron_core.array.builder import builder
+from iron_core.array.objects import ObjectType
+from iron_core.array.placement import Lane, Tile
+from iron_core.declare.field import Field
+from iron_core.declare.operand import Operand
+from iron_core.declare.operator import OperatorMeta
+from iron_core.errors import DeclarationError
+
+
+class Stream:
+    """An operand as a stream into the array."""
+
+    def __init__(self, operand: Operand, op: Any) -> None:
+        self.name = operand.name
+        self.depth = operand.depth
+        self._operand = operand
+        self._op = op
+
+    @property
+    def tile(self) -> ObjectType:
+        """What one object of its fifo holds."""
+        if self._operand.tile is None:
+            raise DeclarationError(f"{type(self._op).__name__}.{self.name} has no tile=; it is no stream of its own.")
+        return ObjectType.of(tile_shape(self._op, self._operand), self._operand.format(self._op))
+
+    @property
+    def lanes(self) -> int:
+        return lanes(self._op, self._operand)
+
+    def lane(self, index: int, tile: Tile | None = None) -> Lane:
+        """The shim-side end of lane `index`: for `prod(tile=)` or `cons(tile=)`."""
+        if not 0 <= index < self.lanes:
+            raise DeclarationError(f"{type(self._op).__name__}.{self.name}: lane {index}; legal: 0 to {self.lanes - 1}.")
+        return Lane(self.name, index, tile)
+
+
+class BoundValue:
+    """A `Value` in `array()`: `bind` says where cores read it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def bind(self, buffers: Sequence[Buffer], index: int = 0) -> None:
+        """Cores read it as number `index` of these buffers (made with use_write_rtp=True)."""
+        for buffer in buffers:
+            if not buffer.written:
+                raise DeclarationError(f"{self.name} is bound to {buffer!r}, which needs use_write_rtp=True.")
+        builder().values[self.name] = (tuple(buffer.name for buffer in buffers), index)
+
+
+def lanes(op: Any, operand: Operand) -> int:
+    """How many streams an operand has: the product of its `per=`."""
+    return math.prod(getattr(op, p.name) if isinstance(p, Field) else int(p) for p in operand.per or ())
+
+
+def tile_shape(op: Any, operand: Operand) -> tuple[int, ...]:
+    """The declared tile of an operand as numbers."""
+    tile = operand.tile if isinstance(operand.tile, tuple) else (operand.tile,)
+    return tuple(getattr(op, t.name) if isinstance(t, Field) else int(t) for t in tile)
+
+
+@cache
+def _view_class(cls: type) -> type:
+    def read(self: Any, name: str) -> Any:
+        if name.startswith("__"):
+            return object.__getattribute__(self, name)
+        if name in cls.fields and name not in cls.array_tier:  # type: ignore[attr-defined]
+            raise TypeError(
+                f"{cls.__name__}.array() reads the extent {name}; one array serves every extent. Legal: "
+                f"{', '.join(sorted(cls.array_tier))}, and a Value for what depends on an extent."  # type: ignore[attr-defined]
+            )
+        if name in cls.extents:  # type: ignore[attr-defined]
+            raise TypeError(f"{cls.__name__}.array() reads the extent {name}; one array serves every extent.")
+        if name in cls.values:  # type: ignore[attr-defined]
+            return BoundValue(name)
+        if name in cls.operands:  # type: ignore[attr-defined]
+            return Stream(cls.operands[name], self)  # type: ignore[attr-defined]
+        return object.__getattribute__(self, name)
+
+    made = type.__new__(OperatorMeta, cls.__name__, (cls,), {"__getattribute__": read}, view=True)
+    made.__qualname__, made.__module__ = cls.__qualname__, cls.__module__
+    return made
+
+
+def view(op: Any) -> Any:
+    """The operator as `array()` is to see it: reading an extent raises TypeError, in methods it calls too."""
+    twin = op.evolve()
+    twin.__class__ = _view_class(type(op))
+    return twin

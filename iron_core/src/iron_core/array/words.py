@@ -1,0 +1,28 @@
+"""The numbers of a design's per-call words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from iron_core.array.sequence import Word
+from iron_core.errors import BoundsError
+
+#: A core reads this many bits of a per-call word.
+CORE_BITS = 30
+
+
+def number(op: Any, word: Word, members: Mapping[str, int]) -> int:
+    """What a word is in a call that gives its operator's bound members these numbers. BoundsError where it does not fit."""
+    kind, *rest = word.source
+    if kind == "member":
+        value = int(members[str(rest[0])])
+    elif kind == "tiles":
+        value = -(-int(members[str(rest[0])]) // int(rest[1]))
+    else:
+        value = int(getattr(op.bounded(**op.limits(members)), str(rest[0])))
+    if word.kind == "length" and value < 1:
+        raise BoundsError(f"{type(op).__name__}: {word.name} is {value}; an array moves at least one tile of every stream.")
+    if word.kind == "core" and not 0 <= value < 1 << CORE_BITS:
+        raise BoundsError(f"{type(op).__name__}: {word.name} is {value}; a core reads {CORE_BITS} bits of a per-call word.")
+    return value
