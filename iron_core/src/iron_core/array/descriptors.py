@@ -24,14 +24,13 @@ WORD = 4
 #: Indices of the iteration slot (a 6-bit field), and executions one queue entry may ask for (an 8-bit one).
 ITERATIONS = 64
 REPEATS = 256
-#: Bytes that a length set per call is counted in.
-LENGTH_UNIT = 16
+LENGTH_UNIT = 16  # bytes that a length set per call is counted in
 # mlir-aie refuses a larger size in a descriptor that is not part of a sequence, though the field is wider.
 _COMPILED_SIZE = 512
 
-#: One dimension of a walk: its size and its stride, in elements.
-Dim = tuple[int, int]
+Dim = tuple[int, int]  # of a walk: size and stride, in elements
 _UNIT: Dim = (1, 0)
+_ONE = "a transfer set per call must be one descriptor"
 
 
 @attrs.frozen
@@ -48,9 +47,8 @@ class Descriptor:
     @classmethod
     def of(cls, offset: int, dims: tuple[Dim, ...]) -> Descriptor:
         """Of up to four dimensions; missing outer ones are 1. What never steps gets stride 0, innermost 1."""
-        *outer, inner = (_UNIT,) * (4 - len(dims)) + dims
-        slots = [dim if dim[0] > 1 else _UNIT for dim in outer] + [inner if inner[0] > 1 else (1, 1)]
-        sizes, strides = zip(*slots, strict=True)
+        slots = [(n, stride) if n > 1 else (1, int(k == 0)) for k, (n, stride) in enumerate(reversed(dims))]
+        sizes, strides = zip(*reversed(slots + [_UNIT] * (4 - len(dims))), strict=True)
         return cls(offset, sizes, strides)
 
     @property
@@ -69,9 +67,6 @@ class Descriptor:
         for n, stride in zip(self.sizes, self.strides, strict=True):
             at = (at[:, None] + np.arange(n, dtype=np.int64) * stride).ravel()
         return at if length is None else at.reshape(self.sizes[0], -1)[:, :length].ravel()
-
-    def __str__(self) -> str:
-        return str(self.pattern())
 
 
 @attrs.frozen
@@ -106,10 +101,6 @@ class BdLimits:
         return cls(itemsize, names, sizes, step, length, 0, tile.descriptors)
 
     @property
-    def iterates(self) -> bool:
-        return self.repeats > 0
-
-    @property
     def granule(self) -> int:
         """Elements in a word."""
         return WORD // self.itemsize
@@ -119,16 +110,15 @@ class BdLimits:
         slots = tuple(zip(descriptor.sizes, descriptor.strides, strict=True))
         if min(descriptor.sizes) < 1:
             return f"a size of {min(descriptor.sizes)}; every size must be at least 1"
-        head = 1 if self.iterates else 0
+        head = int(self.repeats > 0)
         inner = Pattern(0, descriptor.sizes[head:], descriptor.strides[head:])
         one_run = inner.contiguous
         walked = (*slots[:head], (inner.size, 1)) if one_run else slots
         words = inner.size * self.itemsize / WORD
         if words > self.length:
             return f"a length of {words:.0f} words; a descriptor counts to {self.length}"
-        return self.misaligned(descriptor.offset, walked) or next(
-            filter(None, (self.slot_why_not(k, *slots[k]) for k in range(head if one_run else 4))), None
-        )
+        wrong = (self.slot_why_not(k, *slots[k]) for k in range(head if one_run else 4))
+        return self.misaligned(descriptor.offset, walked) or next(filter(None, wrong), None)
 
     def misaligned(self, offset: int, dims: tuple[Dim, ...]) -> str | None:
         """The rule broken by the elements themselves, which no other arrangement or cut would mend."""
@@ -152,9 +142,9 @@ class BdLimits:
     def slot_why_not(self, slot: int, n: int, stride: int) -> str | None:
         """The rule broken by this size and stride in this slot, outermost 0."""
         name, still = self.names[slot], stride == 0 and n > 1
-        if still and not (slot == 0 and self.iterates):
-            where = "the iteration, the outermost of four" if self.iterates else "a shim's iteration"
-            return f"{name} repeats {n} times in place (stride 0); only {where}, may"
+        if still and not (slot == 0 and self.repeats):
+            where = "the iteration, the outermost of four," if self.repeats else "a shim's iteration"
+            return f"{name} repeats {n} times in place (stride 0); only {where} may"
         most = self.repeats if still else self.sizes[slot]
         if most is not None and n > most:
             return f"{name} has size {n}; there it may have {most}"
@@ -178,8 +168,7 @@ def plan(
     found = _cut(dims, limits, most)
     if found is not None:
         return tuple(part.shifted(int(pattern.offset)) for part in found)
-    tail = f"cut, it would need more than the {most} there may be"
-    tail = "a transfer set per call must be one descriptor" if single else tail
+    tail = _ONE if single else f"cut, it would need more than the {most} there may be"
     raise _refusal(pattern, itemsize, f"{_in_words(dims, limits)}; {tail}")
 
 
@@ -187,38 +176,38 @@ def bounded(pattern: Pattern, axis: int, itemsize: int, limits: BdLimits) -> tup
     """One descriptor for a pattern whose `axis` is cut to n per call, and the elements of one unit of the axis.
 
     Cutting changes nothing but the length word, to n * unit elements: `addresses(n * unit)` is
-    `pattern.cut(axis, n)`. So the axis is the outermost of an execution; dimensions outside it must merge
-    into one, which iterates. UnsupportedError names the rule broken.
+    `pattern.cut(axis, n)`. So `axis` (0 outermost) is the outermost of an execution; dimensions outside it must
+    merge into one, which iterates. UnsupportedError names the rule broken.
     """
     _checked(pattern, itemsize, limits)
-    if not limits.iterates:
+    if not limits.repeats:
         raise _refusal(pattern, itemsize, "a length set per call; only a shim's descriptor has one")
     unit = math.prod(pattern.sizes[axis + 1 :])
     if unit * itemsize % LENGTH_UNIT:
-        legal = LENGTH_UNIT // itemsize
         words = f"one unit of axis {axis} is {unit} elements, {unit * itemsize} bytes; a length set per call counts"
-        raise _refusal(pattern, itemsize, f"{words} whole {LENGTH_UNIT} bytes, {legal} elements")
+        raise _refusal(pattern, itemsize, f"{words} whole {LENGTH_UNIT} bytes, {LENGTH_UNIT // itemsize} elements")
     dims = tuple(zip(pattern.sizes, pattern.strides, strict=True))
     outer, inner = _merged(dims[:axis]), _merged(dims[axis:])
     if len(outer) > 1:
-        words = f"{len(outer)} dimensions {_dims(outer)} lie outside axis {axis}, which is bounded per call"
-        raise _refusal(pattern, itemsize, f"{words}; there may be 1, the iteration")
+        words = f"{len(outer)} dimensions lie outside axis {axis}, bounded per call; there may be 1, the iteration"
+        raise _refusal(pattern, itemsize, words)
     head = outer or (_UNIT,)
-    found = _fit(inner, limits, head)
+    one_run = len(inner) < 2 and all(stride == 1 for _, stride in inner)
+    # The axis whole in d2, whose size no field holds; else wherever it fits with all outside it 1.
+    in_d2 = None if one_run else _fit(_merged(dims[axis + 1 :]), limits, (*head, dims[axis]))
+    found = in_d2 or _fit(inner, limits, head)
     if found is None:
-        raise _refusal(pattern, itemsize, f"{_in_words(inner, limits, head)}; a transfer set per call must be one descriptor")
+        raise _refusal(pattern, itemsize, f"{_in_words(inner, limits, head)}; {_ONE}")
     return found.shifted(int(pattern.offset)), unit
 
 
 def _checked(pattern: Pattern, itemsize: int, limits: BdLimits) -> tuple[Dim, ...]:
     """The pattern's merged dimensions, if any descriptors at all could walk it."""
-    if itemsize != limits.itemsize:
-        raise ValueError(f"itemsize={itemsize}, but the limits are those of {limits.itemsize}-byte elements")
+    assert itemsize == limits.itemsize, (itemsize, limits.itemsize)
     if pattern.size < 1:
         raise _refusal(pattern, itemsize, "no elements; a transfer moves at least one word")
     dims = _merged(tuple(zip(pattern.sizes, pattern.strides, strict=True)))
-    words = limits.misaligned(pattern.offset, dims)
-    if words:
+    if words := limits.misaligned(pattern.offset, dims):
         raise _refusal(pattern, itemsize, words)
     return dims
 
@@ -257,15 +246,16 @@ def _cut(dims: tuple[Dim, ...], limits: BdLimits, most: int) -> list[Descriptor]
 @functools.lru_cache(maxsize=1024)
 def _fit(dims: tuple[Dim, ...], limits: BdLimits, head: tuple[Dim, ...] = ()) -> Descriptor | None:
     """One descriptor at offset 0, or None. `head` takes the outermost slot, the dimensions share the others."""
+    if math.prod(n for n, _ in dims) > limits.length * limits.granule * max(limits.repeats, 1):
+        return None
     descriptors = (Descriptor.of(0, head + slots) for slots in _arrangements(dims, limits, len(head)))
     return next((found for found in descriptors if limits.why_not(found) is None), None)
 
 
 def _arrangements(dims: tuple[Dim, ...], limits: BdLimits, first: int) -> Iterator[tuple[Dim, ...]]:
     """Ways to fill the slots from `first` on: one run, then factored, then runs that iterate."""
-    units = (_UNIT,) * (3 - first)
     if not dims or (len(dims) == 1 and dims[0][1] == 1):
-        yield (*units, dims[0] if dims else (1, 1))
+        yield (*(_UNIT,) * (3 - first), *(dims or (_UNIT,)))
     yield from _factored(dims, 3, limits, first)
     if len(dims) == 2 and dims[1][1] == 1 and first == 0:
         yield (dims[0], _UNIT, _UNIT, dims[1])
@@ -274,15 +264,14 @@ def _arrangements(dims: tuple[Dim, ...], limits: BdLimits, first: int) -> Iterat
 def _factored(dims: tuple[Dim, ...], slot: int, limits: BdLimits, first: int) -> Iterator[tuple[Dim, ...]]:
     """Fill the slots `first` to `slot` from the inside, each with the largest factor it takes."""
     free = slot - first + 1
-    if len(dims) > free:
-        return
     if not dims:
         yield (_UNIT,) * free
+    if not 0 < len(dims) <= free:
         return
     *outer, (n, stride) = dims
     for factor in (n,) if len(dims) == free else _divisors(n):
-        if factor > 1 and limits.slot_why_not(slot, factor, stride):
-            continue
+        if (slot, factor, stride) == (3, 1, 1) or (factor > 1 and limits.slot_why_not(slot, factor, stride)):
+            continue  # (a run that starts further out than d0 is a run that iterates)
         left = (*outer, (n // factor, factor * stride)) if factor < n else tuple(outer)
         for slots in _factored(left, slot - 1, limits, first):
             yield (*slots, (factor, stride))
@@ -299,14 +288,11 @@ def _in_words(dims: tuple[Dim, ...], limits: BdLimits, head: tuple[Dim, ...] = (
     """What is wrong with the dimensions as they are, in one descriptor."""
     free = 4 - len(head)
     if len(dims) > free:
-        return f"{len(dims)} dimensions {_dims(dims)} that do not merge; there are {free}"
+        pairs = ", ".join(f"{n}:{stride}" for n, stride in dims)
+        return f"{len(dims)} dimensions {pairs} that do not merge; there are {free}"
     units = (_UNIT,) * (free - len(dims))
     slots = (dims[0], *units, *dims[1:]) if dims and dims[0][1] == 0 else units + dims
     return str(limits.why_not(Descriptor.of(0, head + slots)))
-
-
-def _dims(dims: tuple[Dim, ...]) -> str:
-    return ", ".join(f"{n}:{stride}" for n, stride in dims)
 
 
 def _refusal(pattern: Pattern, itemsize: int, words: str) -> UnsupportedError:
