@@ -107,6 +107,13 @@ class Kernel:
     def contract(self) -> KernelContract:
         return self.data.contract
 
+    def reference(self, *args: Any) -> Any:
+        """The tile reference on numpy arrays: In and InOut tiles and the scalars that are not bound, in argument order."""
+        bound = dict(self.data.contract.bindings)
+        given = iter(args)
+        positions = (i for i, role in enumerate(self.data.contract.roles) if role != "out")
+        return self.data.contract.reference(*(bound[i] if i in bound else next(given) for i in positions))
+
     def __call__(self, *args: Any) -> None:
         """Record a call: memory for tiles, numbers or expressions for scalars. Bound scalars are left out."""
         data = self.data

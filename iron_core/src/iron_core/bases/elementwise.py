@@ -112,11 +112,11 @@ class Elementwise(Operator):
 
     def composed(self, *inputs: Any) -> Any:
         """Line by line through the kernel's tile reference; a line does not depend on where it is cut."""
-        contract = self.kernel().contract
+        kernel = self.kernel()
         flat = [tensor.reshape(-1) for tensor in inputs]
         lines = math.prod(inputs[0].shape) // self.tile_size
         out = [
-            round_to(contract.reference(*(t[i * self.tile_size : (i + 1) * self.tile_size] for t in flat)), self.T)
+            round_to(kernel.reference(*(t[i * self.tile_size : (i + 1) * self.tile_size] for t in flat)), self.T)
             for i in range(lines)
         ]
         return np.concatenate(out).reshape(inputs[0].shape)

@@ -1,0 +1,103 @@
+"""Actors and what they wait on: semaphores with waiters, run in a fixed order so that a run is the same every time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from iron_sim.errors import Deadlock
+
+
+class Semaphore:
+    """A counter that actors wait on. `provider` names who raises it, for reports."""
+
+    __slots__ = ("count", "name", "provider", "scheduler", "time", "waiters")
+
+    def __init__(self, scheduler: Scheduler, count: int, name: str, provider: str = "") -> None:
+        self.scheduler = scheduler
+        self.count = count
+        self.name = name
+        self.provider = provider
+        self.time = 0
+        self.waiters: list[Actor] = []
+
+    def give(self, count: int, time: int) -> None:
+        """Raise it and wake who waits."""
+        self.count += count
+        if time > self.time:
+            self.time = time
+        self.wake()
+
+    def set(self, value: int, time: int) -> None:
+        self.count = value
+        self.time = max(self.time, time)
+        self.wake()
+
+    def wake(self) -> None:
+        if self.waiters:
+            for actor in self.waiters:
+                self.scheduler.ready(actor)
+            self.waiters.clear()
+
+
+class Actor:
+    """Something that runs until it has to wait. `run` yields where it is blocked, after noting itself as a waiter."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.time = 0
+        self.waiting = ""
+        self.provider = ""
+        self.queued = False
+        self.events: list[tuple[str, int, int]] | None = None
+        self._body: Iterator[None] | None = None
+
+    def run(self) -> Iterator[None]:
+        raise NotImplementedError
+
+    def step(self) -> bool:
+        """Go on until blocked; False once it has ended."""
+        if self._body is None:
+            self._body = self.run()
+        return next(self._body, False) is not False
+
+    def block(self, on: Semaphore, what: str) -> None:
+        """Note what is waited for; the caller yields next."""
+        self.waiting = what
+        self.provider = on.provider
+        on.waiters.append(self)
+
+    def event(self, what: str, duration: int = 1) -> None:
+        """Time passes; noted where a trace is taken."""
+        if self.events is not None:
+            self.events.append((what, self.time, duration))
+        self.time += duration
+
+
+class Scheduler:
+    """Runs actors in the order they became ready."""
+
+    def __init__(self) -> None:
+        self._ready: deque[Actor] = deque()
+
+    def ready(self, actor: Actor) -> None:
+        if not actor.queued:
+            actor.queued = True
+            self._ready.append(actor)
+
+    def settle(self) -> None:
+        """Run until nobody can go on."""
+        ready = self._ready
+        while ready:
+            actor = ready.popleft()
+            actor.queued = False
+            actor.step()
+
+
+def deadlock(title: str, actors: list[Actor]) -> Deadlock:
+    """The report: each blocked actor, what it waits for and who should provide it."""
+    lines = [title]
+    for actor in actors:
+        by = f", which {actor.provider} gives" if actor.provider else ""
+        lines.append(f"  {actor.name} waits for {actor.waiting}{by}")
+    return Deadlock("\n".join(lines))

@@ -1,0 +1,283 @@
+"""A core: its recorded program turned into a Python generator that stops only where the core would wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from iron_core.array.design import CoreData
+from iron_core.array.expression import Binary, Const, Expr, Var
+from iron_core.array.kernel import KernelData
+from iron_core.array.objects import ObjectType
+from iron_core.array.program import (
+    Acquire,
+    AcquireLock,
+    Block,
+    Call,
+    Element,
+    For,
+    If,
+    Load,
+    Local,
+    RaiseBarrier,
+    Release,
+    ReleaseLock,
+    SetRounding,
+    Store,
+    Subview,
+    WaitBarrier,
+)
+from iron_sim.actor import Actor, Semaphore
+from iron_sim.errors import PoisonError, SimulationError
+from iron_sim.memory import Mem, store
+
+_SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "//", "rem": "%",
+    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+}  # fmt: skip
+
+
+class Port:
+    """A core's end of a fifo: buffers in turn, what it takes and what it gives."""
+
+    __slots__ = ("base", "buffers", "depth", "gives", "held", "name", "repeat", "takes")
+
+    def __init__(self, name: str, buffers: list[Mem], takes: Semaphore, gives: Semaphore, repeat: int) -> None:
+        self.name = name
+        self.buffers = buffers
+        self.depth = len(buffers)
+        self.takes = takes
+        self.gives = gives
+        self.repeat = repeat
+        self.base = 0
+        self.held = 0
+
+    def release(self, count: int, core: Core) -> None:
+        if count > self.held:
+            raise SimulationError(f"{core.name} releases {count} of {self.name} and holds {self.held}.")
+        self.held -= count
+        self.base = (self.base + count) % self.depth
+        self.gives.give(count * self.repeat, core.time)
+
+
+class Core(Actor):
+    """One worker."""
+
+    def __init__(
+        self,
+        data: CoreData,
+        ports: dict[tuple[str, str], Port],
+        buffers: dict[str, Mem],
+        locks: dict[str, Semaphore],
+        kernels: dict[str, KernelData],
+    ) -> None:
+        super().__init__(data.name)
+        self.data = data
+        self.ports = ports
+        self.buffers = buffers
+        self.locks = locks
+        self.kernels = kernels
+        self.mode = "floor"  # a fresh core rounds toward minus infinity
+        self.calls = 0
+        self.at_start = True
+
+    def run(self) -> Iterator[None]:
+        return _compiled(self)
+
+    @property
+    def idle(self) -> bool:
+        """Is it where its program starts, with nothing held?"""
+        return self.at_start or not any(port.held for port in self.ports.values())
+
+
+def _compiled(core: Core) -> Iterator[None]:
+    """The generator of a core's program."""
+    names: dict[str, Any] = {"core": core, "Mem": Mem, "part": part, "load": _load, "put": _put}
+    source = _Source(core, names)
+    source.block(core.data.program, 2)
+    lines = ["def program():"]
+    lines += ["  while True:"] if core.data.forever else ["  for _once in range(1):"]
+    lines += ["    core.at_start = True"]
+    lines += source.lines or ["    pass"]
+    if core.data.forever and not source.waits:
+        raise SimulationError(f"{core.name} runs forever and waits for nothing.")
+    lines += ["  yield" if not source.waits else "  return"]
+    exec(compile("\n".join(lines), f"<{core.name}>", "exec"), names)
+    return names["program"]()
+
+
+class _Source:
+    """Python lines for a program."""
+
+    def __init__(self, core: Core, names: dict[str, Any]) -> None:
+        self.core = core
+        self.names = names
+        self.lines: list[str] = []
+        self.waits = False
+        self._ports: dict[tuple[str, str], str] = {}
+        self._calls: dict[str, str] = {}
+
+    def add(self, depth: int, text: str) -> None:
+        self.lines.append("  " * depth + text)
+
+    def block(self, block: Block, depth: int) -> None:
+        if not block:
+            self.add(depth, "pass")
+        for s in block:
+            match s:
+                case Acquire():
+                    self.acquire(s, depth)
+                case Release():
+                    self.add(depth, f"{self.port(s.fifo, s.port)}.release({s.count}, core)")
+                case Call():
+                    args = ", ".join(self.argument(a) for a in s.args)
+                    self.add(depth, f"{self.kernel(s.kernel)}(core, {args})")
+                case For():
+                    self.add(depth, f"for {s.var} in range({_py(s.start)}, {_py(s.stop)}, {s.step}):")
+                    self.block(s.body, depth + 1)
+                case If():
+                    self.add(depth, f"if {_py(s.condition)}:")
+                    self.block(s.then, depth + 1)
+                    if s.otherwise:
+                        self.add(depth, "else:")
+                        self.block(s.otherwise, depth + 1)
+                case Load():
+                    self.add(depth, f"{s.name} = load(core, {self.memory(s.memory)}, {_py(s.index)})")
+                case Store():
+                    self.add(depth, f"put(core, {self.memory(s.memory)}, {_py(s.index)}, {_py(s.value)})")
+                case WaitBarrier():
+                    lock = self.constant(self.core.locks[s.barrier])
+                    self.waits = True
+                    self.add(depth, f"while {lock}.count != {s.value}:")
+                    self.add(depth + 1, f"core.block({lock}, {f'barrier {s.barrier} at {s.value}'!r}); yield")
+                    self.add(depth, f"core.time = max(core.time, {lock}.time); core.at_start = False")
+                case RaiseBarrier():
+                    self.add(depth, f"{self.constant(self.core.locks[s.barrier])}.give({s.value}, core.time)")
+                case AcquireLock():
+                    lock = self.constant(self.core.locks[s.lock])
+                    self.waits = True
+                    self.add(depth, f"while {lock}.count < {s.value}:")
+                    self.add(depth + 1, f"core.block({lock}, {f'lock {s.lock} at {s.value} or more'!r}); yield")
+                    self.add(depth, f"{lock}.count -= {s.value}; core.time = max(core.time, {lock}.time)")
+                case ReleaseLock():
+                    self.add(depth, f"{self.constant(self.core.locks[s.lock])}.give({s.value}, core.time)")
+                case SetRounding():
+                    self.add(depth, f"core.mode = {s.mode!r}")
+
+    def acquire(self, s: Acquire, depth: int) -> None:
+        port = self.port(s.fifo, s.port)
+        self.waits = True
+        what = f"{s.count} {'empty' if s.port == 'produce' else 'filled'} object{'s' if s.count > 1 else ''} of {s.fifo}"
+        have = self.core.ports[s.fifo, s.port].depth
+        if s.count > have:
+            raise SimulationError(f"{self.core.name} acquires {s.count} of {s.fifo}, whose end there has {have} buffers.")
+        self.add(depth, f"if {port}.held < {s.count}:")
+        self.add(depth + 1, f"need = ({s.count} - {port}.held) * {port}.repeat")
+        self.add(depth + 1, f"while {port}.takes.count < need:")
+        self.add(depth + 2, f"core.block({port}.takes, {what!r}); yield")
+        self.add(depth + 1, f"{port}.takes.count -= need; {port}.held = {s.count}; core.at_start = False")
+        self.add(depth + 1, f"if {port}.takes.time > core.time: core.time = {port}.takes.time")
+        for i in range(s.count):
+            self.add(depth, f"{s.name}_{i} = {port}.buffers[({port}.base + {i}) % {port}.depth]")
+
+    def port(self, fifo: str, port: str) -> str:
+        if (fifo, port) not in self._ports:
+            if (fifo, port) not in self.core.ports:
+                raise SimulationError(f"{self.core.name} uses the {port} end of {fifo}, which is on another tile.")
+            self._ports[fifo, port] = self.constant(self.core.ports[fifo, port])
+        return self._ports[fifo, port]
+
+    def constant(self, value: Any) -> str:
+        name = f"c{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def kernel(self, symbol: str) -> str:
+        if symbol not in self._calls:
+            self._calls[symbol] = self.constant(caller(self.core.kernels[symbol]))
+        return self._calls[symbol]
+
+    def memory(self, m: Any) -> str:
+        if isinstance(m, Element):
+            return f"{m.acquired}_{m.index}"
+        if isinstance(m, Local):
+            return self.constant(self.core.buffers[m.buffer])
+        assert isinstance(m, Subview)
+        return f"part(core, {self.memory(m.base)}, {_py(m.offset)}, {m.type.elements})"
+
+    def argument(self, a: Any) -> str:
+        return _py(a) if isinstance(a, Expr) else self.memory(a)
+
+
+def _py(e: Expr) -> str:
+    if isinstance(e, Const):
+        return repr(e.value)
+    if isinstance(e, Var):
+        return e.name
+    assert isinstance(e, Binary)
+    if e.op in ("min", "max"):
+        return f"{e.op}({_py(e.left)}, {_py(e.right)})"
+    return f"({_py(e.left)} {_SIGNS[e.op]} {_py(e.right)})"
+
+
+def part(core: Core, mem: Mem, start: int, count: int) -> Mem:
+    """A part of memory; an error where it leaves it."""
+    if start < 0 or start + count > mem.data.size:
+        raise SimulationError(f"{core.name} uses numbers {start} to {start + count - 1} of a memory of {mem.data.size}.")
+    return mem.part(start, count)
+
+
+def _load(core: Core, mem: Mem, index: int) -> int:
+    if not 0 <= index < mem.data.size:
+        raise SimulationError(f"{core.name} reads number {index} of a memory of {mem.data.size}.")
+    if mem.mask[index]:
+        raise PoisonError(f"{core.name} reads word {index}, which nobody wrote.")
+    return int(mem.data[index])
+
+
+def _put(core: Core, mem: Mem, index: int, value: int) -> None:
+    if not 0 <= index < mem.data.size:
+        raise SimulationError(f"{core.name} writes number {index} of a memory of {mem.data.size}.")
+    mem.data[index] = value
+    mem.mask[index] = False
+
+
+def caller(kernel: KernelData) -> Callable[..., None]:
+    """A function (core, *arguments) that runs a kernel's tile reference on memory."""
+    roles, reference = kernel.contract.roles, kernel.contract.reference
+    shapes = tuple(a.shape if isinstance(a, ObjectType) else None for a in kernel.arguments)
+    reads = tuple(i for i, role in enumerate(roles) if role in ("in", "inout"))
+    given = tuple((i, shapes[i]) for i, role in enumerate(roles) if role != "out")
+    writes = tuple(i for i, role in enumerate(roles) if role in ("out", "inout"))
+    sets = kernel.contract.rounding == "conv_even"
+    name = kernel.symbol
+
+    def call(core: Core, *args: Any) -> None:
+        poisoned = False
+        for i in reads:
+            if args[i].mask.any():
+                poisoned = True
+        values = [args[i] if shape is None else args[i].data.reshape(shape) for i, shape in given]
+        if poisoned:
+            with np.errstate(all="ignore"):
+                result = reference(*values)
+        else:
+            result = reference(*values)
+        results = result if isinstance(result, tuple) else (result,)
+        if len(results) != len(writes):
+            raise SimulationError(f"kernel {name}: its reference gave {len(results)} results for {len(writes)} outputs.")
+        mode = "conv_even" if sets else core.mode
+        for i, value in zip(writes, results, strict=True):
+            into = args[i]
+            store(into.data, value, mode)
+            if poisoned:
+                # A poisoned float is NaN, and what a NaN reaches is NaN: the reference itself says how far poison goes.
+                into.mask[:] = np.isnan(into.data) if into.data.dtype.kind not in "iub" else True
+            else:
+                into.mask[:] = False
+        core.calls += 1
+        core.event(name)
+
+    return call

@@ -1,0 +1,304 @@
+"""One array, configured: its cores, rings and flows, and the controller that runs sequences on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_core.array.design import ArrayDesign
+from iron_core.array.pools import End, Layout, Placement, layout
+from iron_core.array.sequence import (
+    Await,
+    ControlPackets,
+    Free,
+    Sequence,
+    SetBarrier,
+    Sync,
+    Transfer,
+    WriteWord,
+)
+from iron_sim.actor import Actor, Scheduler, Semaphore, deadlock
+from iron_sim.core import Core, Port
+from iron_sim.dma import Flow, Region, Ring, RingEnd, ShimEnd, Task
+from iron_sim.errors import Race, SimulationError
+from iron_sim.memory import Mem
+
+
+@attrs.define
+class Stats:
+    """What one run of a sequence did. moved: elements per (operand, fifo); calls: kernel calls; time: units."""
+
+    moved: dict[tuple[str, str], int] = attrs.field(factory=dict)
+    calls: int = 0
+    time: int = 0
+
+    def elements(self, operand: str) -> int:
+        """Elements that crossed the shim for an operand."""
+        return sum(n for (name, _), n in self.moved.items() if name == operand)
+
+
+class Machine:
+    """An array as it is after configuration. Cores keep running between sequences, so its state stays."""
+
+    def __init__(self, array: ArrayDesign, placement: Placement | None = None, *, trace: bool = False) -> None:
+        self.array = array
+        self.scheduler = Scheduler()
+        self.layout: Layout = layout(array, placement)
+        self.buffers = {
+            b.name: Mem.holding(b.type, b.initial) if b.initial else Mem.fresh(b.type) for b in array.buffers
+        }
+        self.locks = {
+            lock.name: Semaphore(
+                self.scheduler, lock.initial, lock.name, "the sequence" if lock.kind == "barrier" else "another core"
+            )
+            for lock in array.locks
+        }
+        self.shims: dict[tuple[str, str], ShimEnd] = {}
+        self.ends: dict[tuple[str, int], RingEnd] = {}
+        self.ports: dict[str, dict[tuple[str, str], Port]] = {core.tile: {} for core in array.cores}
+        self._pools()
+        self.flows = [self._flow(fifo) for fifo in array.fifos if self.layout.end(fifo.name, 0).way]
+        kernels = {kernel.symbol: kernel for kernel in array.kernels}
+        self.cores = [
+            Core(
+                core,
+                self.ports[core.tile],
+                {b.name: self.buffers[b.name] for b in array.buffers if b.tile == core.tile},
+                self.locks,
+                kernels,
+            )
+            for core in array.cores
+        ]
+        self.actors: list[Actor] = [*self.cores, *self.flows]
+        for actor in self.actors:
+            if trace:
+                actor.events = []
+            self.scheduler.ready(actor)
+        self.controller_events: list[tuple[str, int, int]] | None = [] if trace else None
+        self.time = 0
+        self.scheduler.settle()
+
+    # -- making it -----------------------------------------------------------------------------------
+
+    def _pools(self) -> None:
+        rings: dict[str, Ring] = {}
+        for pool in self.layout.pools:
+            buffers = [Mem.fresh(pool.type) for _ in range(pool.depth)]
+            ring = rings[pool.name] = Ring(self.scheduler, buffers, pool.name)
+            for start, count in pool.parts:
+                ring.share(start, count, filled=pool.initial, repeat=pool.repeat)
+        for fifo in self.array.fifos:
+            pool_name = self.layout.end(fifo.name, 0).pool
+            for i, values in enumerate(fifo.init):
+                mem = rings[pool_name].buffers[i]
+                mem.data[:] = values
+                mem.mask[:] = False
+        for end in self.layout.ends:
+            fifo = self.array.fifo(end.fifo)
+            kind = self.array.tile(end.tile).kind
+            if kind == "shim":
+                way = "fills" if end.number == 0 else "drains"
+                self.shims[end.fifo, "fill" if end.number == 0 else "drain"] = ShimEnd(
+                    f"the shim channel that {way} {end.fifo}", self.scheduler, reads=end.number == 0
+                )
+                continue
+            ring = rings[end.pool]
+            shares = ring.shares if end.part is None else [ring.shares[end.part]]
+            core = self.array.core_at(end.tile)
+            if kind == "core" and core is not None:
+                self._port(end, ring, core.name)
+            if end.way:
+                self.ends[end.fifo, end.number] = RingEnd(
+                    end.fifo,
+                    ring,
+                    shares,
+                    reads=end.number == 0,
+                    dims=end.dims,
+                    pad=fifo.pad if end.number == 0 else (),
+                    pad_value=fifo.pad_value,
+                )
+
+    def _port(self, end: End, ring: Ring, core: str) -> None:
+        share = ring.shares[0]
+        produces = end.number == 0
+        takes, gives = (share.free, share.full) if produces else (share.full, share.free)
+        gives.provider = core
+        repeat = share.repeat if produces else 1
+        self.ports[end.tile][end.fifo, end.port] = Port(end.fifo, ring.buffers, takes, gives, repeat)
+
+    def _flow(self, fifo: Any) -> Flow:
+        source: Any = self.shims.get((fifo.name, "fill")) or self.ends[fifo.name, 0]
+        sinks: list[Any] = []
+        for number, tile in enumerate(fifo.consumers, 1):
+            shim = self.array.tile(tile).kind == "shim"
+            sinks.append(self.shims[fifo.name, "drain"] if shim else self.ends[fifo.name, number])
+        flow = Flow(f"stream {fifo.name}", source, sinks)
+        for end in (source, *sinks):
+            if isinstance(end, RingEnd):
+                for share in end.shares:
+                    (share.free if end.reads else share.full).provider = flow.name
+        return flow
+
+    # -- running it ----------------------------------------------------------------------------------
+
+    def run(self, sequence: Sequence, regions: Mapping[str, Region], numbers: Mapping[str, int]) -> Stats:
+        """Run a sequence on tensors and this call's words, to its end. Errors are those of `iron_sim.errors`."""
+        controller = Controller(self, sequence, regions, numbers)
+        controller.time = self.time
+        controller.events = self.controller_events
+        before = {flow.name: flow.moved for flow in self.flows}
+        calls = sum(core.calls for core in self.cores)
+        self.scheduler.ready(controller)
+        self.scheduler.settle()
+        if not controller.ended:
+            blocked = [controller, *(a for a in self.actors if a.waiting and not self._resting(a))]
+            raise deadlock(f"{self.array.name} on {self.array.dev} cannot go on:", blocked)
+        self._settled(controller)
+        moved = {}
+        for task in controller.tasks.values():
+            key = (task.transfer.operand, task.transfer.fifo)
+            moved[key] = moved.get(key, 0) + task.moved
+        del before
+        self.time = max([controller.time, *(actor.time for actor in self.actors)])
+        return Stats(moved, sum(core.calls for core in self.cores) - calls, self.time)
+
+    def _resting(self, actor: Actor) -> bool:
+        """Is it where it may be for ever: a core before its first wait, a flow without anything to send?"""
+        if isinstance(actor, Core):
+            return actor.idle and not any(actor.waiting.startswith(w) for w in ("lock",))
+        assert isinstance(actor, Flow)
+        return actor.sending is None
+
+    def _settled(self, controller: Controller) -> None:
+        """After a sequence: nothing is under way, held or left over."""
+        for task in controller.tasks.values():
+            if not task.done:
+                raise SimulationError(f"the sequence ended and {task.name} has not: {self._why(task)}")
+        for flow in self.flows:
+            if flow.partial:
+                raise SimulationError(f"the sequence ended in the middle of an object: {flow.partial}.")
+        for end in self.ends.values():
+            if end.reads:
+                continue
+            for share in end.shares:
+                if share.full.count:
+                    raise SimulationError(f"{share.full.count} objects of {end.name} are left that nobody took.")
+        for core in self.cores:
+            held = [port.name for port in core.ports.values() if port.held]
+            if held and core.data.forever and core.at_start:
+                raise SimulationError(f"{core.name} starts over and still holds {', '.join(held)}.")
+
+    def _why(self, task: Task) -> str:
+        flow = next(f for f in self.flows if f.name == f"stream {task.transfer.fifo}")
+        return f"{flow.name} waits for {flow.waiting}."
+
+
+class Controller(Actor):
+    """The sequence: it configures, starts and awaits tasks and writes words, as fast as it may."""
+
+    def __init__(
+        self, machine: Machine, sequence: Sequence, regions: Mapping[str, Region], numbers: Mapping[str, int]
+    ) -> None:
+        super().__init__("the sequence")
+        self.machine = machine
+        self.sequence = sequence
+        self.regions = regions
+        self.numbers = numbers
+        self.tasks: dict[int, Task] = {}
+        self.writing: list[Task] = []
+        self.ended = False
+
+    def run(self) -> Iterator[None]:
+        machine = self.machine
+        for step in self.sequence.steps:
+            match step:
+                case Transfer():
+                    self._start(step)
+                case Await():
+                    task = self._task(step.task)
+                    if not task.transfer.token:
+                        raise SimulationError(f"{task.name} is awaited and gives no token.")
+                    while not task.done:
+                        self.block(task.finished, f"{task.name} on {task.transfer.fifo}")
+                        self.provider = f"stream {task.transfer.fifo}"
+                        yield
+                    self.time = max(self.time, task.finished.time)
+                case Free():
+                    task = self._task(step.task)
+                    if not task.done:
+                        # The others may only be behind: what they still can do, they would have done by now.
+                        machine.scheduler.ready(self)
+                        yield
+                        if not task.done:
+                            raise SimulationError(f"{task.name} is freed while its data is still moving.")
+                case WriteWord():
+                    self._write(step.buffer, step.index, step.value)
+                case Sync():
+                    for buffer, index, word in step.words:
+                        self._write(buffer, index, self.numbers[word.name])
+                case SetBarrier():
+                    machine.locks[step.lock].set(step.value, self.time)
+                    # Cores go on at once, before the next step: words that come later come too late.
+                    machine.scheduler.ready(self)
+                    yield
+                case ControlPackets():
+                    from iron_sim.control import start
+
+                    start(self, step)
+            self.event(type(step).__name__)
+        self.ended = True
+        self.waiting = ""
+
+    def _task(self, number: int) -> Task:
+        if number not in self.tasks:
+            raise SimulationError(f"task {number} is waited for and was never started.")
+        return self.tasks[number]
+
+    def _write(self, buffer: str, index: int, value: int) -> None:
+        mem = self.machine.buffers[buffer]
+        mem.data[index] = value
+        mem.mask[index] = False
+
+    def _start(self, step: Transfer) -> None:
+        machine = self.machine
+        if step.task in self.tasks:
+            raise SimulationError(f"task {step.task} is started twice.")
+        shim = machine.shims.get((step.fifo, step.way))
+        if shim is None:
+            raise SimulationError(f"task {step.task} is to {step.way} {step.fifo}, which has no such end on a shim.")
+        offset = 0 if step.offset_by is None else self.numbers[step.offset_by.name]
+        length = None if step.length_by is None else self.numbers[step.length_by.name] * step.unit
+        region = self._typed(self.regions[step.operand], step)
+        task = Task(step, region, offset, length, machine.scheduler)
+        if step.way == "drain":
+            self.writing = [other for other in self.writing if not other.done]
+            for other in self.writing:
+                if _overlap(task, other):
+                    raise Race(f"{task.name} writes where {other.name}, which is not done, writes too.")
+            self.writing.append(task)
+        self.tasks[step.task] = task
+        shim.push(task, self.time)
+
+    def _typed(self, region: Region, step: Transfer) -> Region:
+        """The tensor in the fifo's dtype, where both have numbers of the same size."""
+        dtype = self.machine.array.fifo(step.fifo).type.dtype
+        if region.data.dtype == dtype:
+            return region
+        if region.data.dtype.itemsize != dtype.itemsize:
+            raise SimulationError(f"{step.operand} of {region.data.dtype} on {step.fifo}, which carries {dtype}.")
+        return Region(region.name, region.data.view(dtype), region.mask, region.base)
+
+
+def _overlap(one: Task, other: Task) -> bool:
+    (a, b), (c, d) = one.span(), other.span()
+    if b <= c or d <= a:
+        return False
+    size = one.region.data.itemsize
+    if size != other.region.data.itemsize:
+        return True
+    first = one.region.base // size + one.addresses()
+    second = other.region.base // size + other.addresses()
+    return bool(np.intersect1d(first, second).size)

@@ -1,0 +1,68 @@
+"""One operator's array on plain numpy arrays: what tests and `nox -s sim` call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from iron_core.array.build import build
+from iron_core.array.design import Design
+from iron_core.array.words import number
+from iron_core.declare.formats import PackedArray
+from iron_core.devices import Device
+from iron_sim.dma import Region
+from iron_sim.machine import Machine, Stats
+
+
+def regions_of(design: Design, tensors: Mapping[str, Any]) -> dict[str, Region]:
+    """Host memory of a design: given tensors hold their numbers, others are unwritten."""
+    found, base = {}, 0
+    for port in design.sequence.ports:
+        from iron_core.array.objects import ObjectType
+
+        kind = ObjectType.of(port.elements, port.dtype_name)
+        given = tensors.get(port.operand)
+        if given is None:
+            data = np.full(kind.nbytes, 0xFF, np.uint8).view(kind.dtype)
+            mask = np.ones(port.elements, bool)
+        else:
+            raw = given.data if isinstance(given, PackedArray) else np.asarray(given)
+            data = np.ascontiguousarray(raw).reshape(-1).view(kind.dtype).copy()
+            mask = np.zeros(port.elements, bool)
+        found[port.operand] = Region(port.operand, data, mask, base)
+        base += -(-kind.nbytes // 64) * 64
+    return found
+
+
+def simulate(
+    op: Any, dev: str | Device, tensors: Mapping[str, Any], members: Mapping[str, int] | None = None
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], Stats]:
+    """Run an operator's design once. tensors: operand name -> array (outputs may be given: what they hold before).
+
+    members: numbers of bound members (extents, offsets). Returns per written operand its numbers and its poison mask, both
+    in its shape, and what was moved.
+    """
+    op = op.resolved(dev if isinstance(dev, Device) else _device(dev))
+    members = dict(members or {})
+    design = build(op, dev, members)
+    machine = Machine(design.array)
+    regions = regions_of(design, tensors)
+    numbers = {word.name: number(op, word, members) for word in design.sequence.words}
+    stats = machine.run(design.sequence, regions, numbers)
+    outputs, masks = {}, {}
+    for operand in op.outputs:
+        if operand.present(op):
+            region = regions[operand.name]
+            shape = operand.shape(op)
+            outputs[operand.name] = region.data.reshape(shape) if region.data.size == int(np.prod(shape)) else region.data
+            assert region.mask is not None
+            masks[operand.name] = region.mask.reshape(outputs[operand.name].shape)
+    return outputs, masks, stats
+
+
+def _device(name: str) -> Device:
+    from iron_core.devices import device
+
+    return device(name)
