@@ -44,6 +44,8 @@ class Copy(Operator):
     rows: int
     X: Any
     Y: Any
+    num_channels: int
+    tile_size: int
     x: BoundOperand
     ids: BoundOperand
     y: BoundOperand
@@ -62,6 +64,8 @@ class Copy(Operator):
         rows: int = ...,
         X: Any = ...,
         Y: Any = ...,
+        num_channels: int = ...,
+        tile_size: int = ...,
     ) -> Copy: ...
     @overload
     def __new__(  # type: ignore[misc]
@@ -82,6 +86,8 @@ class Copy(Operator):
         rows: int = ...,
         X: Any = ...,
         Y: Any = ...,
+        num_channels: int = ...,
+        tile_size: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 
@@ -118,7 +124,15 @@ class Dequant(Operator):
 class ElementwiseAdd(BinaryElementwise):
     """y = a + b. Shapes as in `BinaryElementwise`."""
     @overload
-    def __new__(cls, *, size: int, T: Any = ...) -> ElementwiseAdd: ...
+    def __new__(
+        cls,
+        *,
+        size: int,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> ElementwiseAdd: ...
     @overload
     def __new__(  # type: ignore[misc]
         cls,
@@ -130,13 +144,24 @@ class ElementwiseAdd(BinaryElementwise):
         valid: _PerCall = ...,
         size: int = ...,
         T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 
 class ElementwiseMul(BinaryElementwise):
     """y = a * b. Shapes as in `BinaryElementwise`."""
     @overload
-    def __new__(cls, *, size: int, T: Any = ...) -> ElementwiseMul: ...
+    def __new__(
+        cls,
+        *,
+        size: int,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> ElementwiseMul: ...
     @overload
     def __new__(  # type: ignore[misc]
         cls,
@@ -148,6 +173,9 @@ class ElementwiseMul(BinaryElementwise):
         valid: _PerCall = ...,
         size: int = ...,
         T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 
@@ -259,8 +287,12 @@ class GEMV(Operator):
     (see `iron_ops_aie.activations`). `valid` bounds M per call. Reserved: `ids`, matrices picked per batch by indices the
     graph computed (experts).
 
+    The array (bfloat16 throughout): the rows of A are split over num_aie_columns x num_channels lanes, one core and one
+    stream each. B has no stream of its own: per batch a tile that holds it goes ahead of the rows. `tile_size_input` rows
+    of A and `tile_size_output` numbers of C are a tile; `kernel_vector_size` numbers are multiplied at once.
+
     Errors: ParamError where num_matrices * repeat is not num_batches, floats meet integers, or the arithmetic does not
-    exist for A's format; FormatError where K is not whole blocks.
+    exist for A's format; FormatError where K is not whole blocks. Unresolvable where no array takes it.
     """
     M: int
     K: int
@@ -272,6 +304,11 @@ class GEMV(Operator):
     T: Any
     W: Any
     O: Any
+    tile_size_input: int
+    tile_size_output: int
+    kernel_vector_size: int
+    num_aie_columns: int
+    num_channels: int
     A: BoundOperand
     B: BoundOperand
     ids: BoundOperand
@@ -290,6 +327,11 @@ class GEMV(Operator):
         T: Any = ...,
         W: Any = ...,
         O: Any = ...,
+        tile_size_input: int = ...,
+        tile_size_output: int = ...,
+        kernel_vector_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
     ) -> GEMV: ...
     @overload
     def __new__(  # type: ignore[misc]
@@ -311,6 +353,11 @@ class GEMV(Operator):
         T: Any = ...,
         W: Any = ...,
         O: Any = ...,
+        tile_size_input: int = ...,
+        tile_size_output: int = ...,
+        kernel_vector_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 
@@ -575,7 +622,15 @@ class Sample(Operator):
 class SiLU(UnaryElementwise):
     """y = x / (1 + exp(-x)). Shapes as in `UnaryElementwise`. Errors: ParamError for integers."""
     @overload
-    def __new__(cls, *, size: int, T: Any = ...) -> SiLU: ...
+    def __new__(
+        cls,
+        *,
+        size: int,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> SiLU: ...
     @overload
     def __new__(  # type: ignore[misc]
         cls,
@@ -586,6 +641,9 @@ class SiLU(UnaryElementwise):
         valid: _PerCall = ...,
         size: int = ...,
         T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 

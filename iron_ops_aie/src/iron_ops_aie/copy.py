@@ -6,12 +6,28 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import DType, In, Operator, Out, Param, Pattern, Scratchpad, Tolerance, bfloat16
-from iron_core.declare.formats import BlockQuant, PackedArray
+from iron_core import Auto, Divisors, DType, In, Operator, Out, Param, Pattern, Scratchpad, Tolerance, Width, bfloat16
+from iron_core.declare.formats import Q4_1, BlockQuant, PackedArray
 from iron_core.declare.operator import ViewMembers
 from iron_core.declare.rounding import round_to
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError, ShapeError
+
+
+def _array() -> Any:
+    from iron_ops_aie import copy_array
+
+    return copy_array
+
+
+def _whole(op: Any) -> int:
+    """Elements moved that are whole 4-byte words."""
+    return max(1, 4 // _array().dtype(op).itemsize)
+
+
+def _most(op: Any) -> int:
+    """Elements of the largest object."""
+    return _array().OBJECT_BYTES // _array().dtype(op).itemsize
 
 
 class Copy(Operator):
@@ -36,14 +52,16 @@ class Copy(Operator):
     dst: Any = Param(default=None)
     src_axis: Any = Param(default=None)
     dst_axis: Any = Param(default=None)
-    gather: bool = Param(default=False)
+    gather: bool = Param(default=False, array=True)
     table_rows: int = Param(default=1)
     rows: int = Param(default=0)
     X: Any = DType(default=bfloat16, blocks=True)
     Y: Any = DType(default=lambda op: op.X, blocks=True)
-    x = In(input_size, dtype=X)
+    num_channels: int = Auto(default=1, domain=Width())
+    tile_size: int = Auto(domain=Divisors(of=lambda op: _array().grain(op, op.num_channels), step=_whole, cap=_most, span=3))
+    x = In(input_size, dtype=X, tile=tile_size, per=num_channels)
     ids = In(rows, dtype=np.int32, when=gather)
-    y = Out(output_size, dtype=Y)
+    y = Out(output_size, dtype=Y, tile=tile_size, per=num_channels)
     in_offset = Scratchpad(np.int32)
     out_offset = Scratchpad(np.int32)
     src_valid = Scratchpad(np.int32)
@@ -65,6 +83,10 @@ class Copy(Operator):
         Case(input_size=6 * 35, src=Pattern(2, (5, 3, 4), (35, 7, 1)), X=np.float32),
         Case(input_size=60, output_size=200, dst=Pattern(5, (3, 4, 5), (50, 10, 2)), X=bfloat16),
         Case(input_size=12 * 8, gather=True, table_rows=12, rows=5, X=np.float32),
+        Case(input_size=1024, num_channels=2, X=np.int8),
+        Case(input_size=24 * 40, src=Pattern(8, (3, 6, 16), (320, 40, 1)), num_channels=4, tile_size=24),
+        Case(input_size=96 * 4, src=tuple(Pattern(96 * i, (96,), (1,)) for i in (3, 1, 2, 0)), X=np.float32),
+        Case(input_size=96 * 8, X=Q4_1),
         draw=dict(centered=("x",), ids=lambda op, rng: rng.integers(-op.table_rows, op.table_rows, op.rows)),
     )
 
@@ -154,6 +176,30 @@ class Copy(Operator):
 
     def tolerance(self) -> Tolerance:
         return Tolerance(exact=True)
+
+    # -- the array ---------------------------------------------------------------------------------
+
+    def resolve(self, dev: Any) -> Any:
+        channels = self.num_channels or 1
+        moved = _array()
+        return self.evolve(
+            num_channels=channels,
+            tile_size=self.tile_size or moved.fitting(moved.grain(self, channels), moved.dtype(self).itemsize) or 1,
+        )
+
+    def compatible(self) -> None:
+        _array().check(self)
+
+    def array(self, target: Any) -> None:
+        _array().build(self, target)
+
+    def sequence(self, rt: Any) -> None:
+        rt.preamble()
+        _array().record(self, rt)
+
+    def composed(self, *inputs: Any, **rest: Any) -> Any:
+        """A mover computes nothing: what it moves is the reference."""
+        return self.reference(*inputs, **rest)
 
 
 def _patterns(spec: Any) -> tuple[Pattern, ...]:

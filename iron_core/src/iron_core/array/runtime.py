@@ -10,6 +10,7 @@ import attrs
 from iron_core.array.design import ArrayDesign
 from iron_core.array.descriptors import BdLimits, Descriptor, bounded, plan
 from iron_core.array.sequence import Await, Free, Port, Sequence, SetBarrier, Step, Sync, Transfer, Word, WriteWord
+from iron_core.declare.formats import BlockQuant, as_dtype
 from iron_core.declare.pattern import Pattern
 from iron_core.devices import Device
 from iron_core.errors import DeclarationError, UnsupportedError
@@ -59,9 +60,20 @@ class Runtime:
 
     # -- words -----------------------------------------------------------------------------------
 
-    def offset(self, member: str) -> Word | None:
-        """The word of a `Scratchpad` member that moves an operand, or None where no call gives it."""
-        return self._word(Word(member, "offset", ("member", member))) if member in self.bound else None
+    def offset(self, member: str, *, step: int = 1, unit: tuple[int, int] = (1, 1)) -> Word | None:
+        """The word of a `Scratchpad` member that moves an operand, or None where no call gives it.
+
+        unit: (elements of the member, elements of the transfer) for an operand that moves in other units than it is
+        indexed in. step: what the word must be a multiple of at every call.
+        """
+        if member not in self.bound:
+            return None
+        exact = () if step == 1 and unit == (1, 1) else (step, *unit)
+        return self._word(Word(member, "offset", ("member", member, *exact)))
+
+    def count(self, member: str) -> Word | None:
+        """A `Scratchpad` member as a transfer's count of units, or None where no call gives it."""
+        return self._word(Word(member, "length", ("member", member))) if member in self.bound else None
 
     def tiles(self, extent: str, operand: str, per: int) -> Word | None:
         """The word that says how many units of `per` a bounded extent is, rounded up; None where it is not bounded."""
@@ -188,11 +200,11 @@ class Runtime:
             self.add(Await(task))
 
     def _port(self, operand: str) -> tuple[Any, int]:
+        """dtype and elements of an operand's flat tensor; a block format's packed bytes."""
         bound = getattr(self.op, operand)
-        dtype = getattr(bound.format, "dtype", None)
-        if dtype is None:
-            raise UnsupportedError(f"{type(self.op).__name__}.{operand} is {bound.format}; an array moves dense numbers.")
-        return dtype, bound.size
+        if isinstance(bound.format, BlockQuant):
+            return as_dtype("uint8"), bound.format.nbytes(bound.shape)
+        return bound.format.dtype, bound.size
 
     def finish(self) -> None:
         """Await what is unmanaged, drains last, then the sequence's own group."""

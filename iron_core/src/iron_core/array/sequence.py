@@ -14,7 +14,8 @@ class Word:
     """A per-call number of a design.
 
     kind: "core" (cores read it), "offset" (elements added to a transfer's base) or "length" (how many units a transfer
-    moves). source: ("member", name) a bound member itself; ("value", name) a derived Value at the call's bounds;
+    moves). source: ("member", name) a bound member itself, ("member", name, step, group, each) that member with groups of
+    `group` counted as `each`, a multiple of `step`; ("value", name) a derived Value at the call's bounds;
     ("tiles", extent, per) ceil(extent / per).
     """
 

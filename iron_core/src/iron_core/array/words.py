@@ -17,6 +17,8 @@ def number(op: Any, word: Word, members: Mapping[str, int]) -> int:
     kind, *rest = word.source
     if kind == "member":
         value = int(members[str(rest[0])])
+        if len(rest) > 1:
+            value = _whole(op, word, value, *(int(n) for n in rest[1:]))
     elif kind == "tiles":
         value = -(-int(members[str(rest[0])]) // int(rest[1]))
     else:
@@ -26,3 +28,15 @@ def number(op: Any, word: Word, members: Mapping[str, int]) -> int:
     if word.kind == "core" and not 0 <= value < 1 << CORE_BITS:
         raise BoundsError(f"{type(op).__name__}: {word.name} is {value}; a core reads {CORE_BITS} bits of a per-call word.")
     return value
+
+
+def _whole(op: Any, word: Word, value: int, step: int, group: int, each: int) -> int:
+    """`value` elements in groups of `group` as groups of `each`, if that is a multiple of `step`."""
+    if value % group or value // group * each % step:
+        every = next(n for n in range(group, group * step + 1, group) if n // group * each % step == 0)
+        below = value // every * every
+        raise BoundsError(
+            f"{type(op).__name__}: {word.name} is {value}; an array's transfer begins at a whole 4-byte word, here at a "
+            f"multiple of {every}. Nearest legal: {below} or {below + every}."
+        )
+    return value // group * each
