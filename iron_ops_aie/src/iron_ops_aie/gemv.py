@@ -6,12 +6,31 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Q4_0, Q4_1, Q8_0, DType, Extent, In, Operator, OptionalDim, Out, Param, Tolerance, bfloat16
+from iron_core import Q4_0, Q4_1, Q8_0, Auto, DType, Extent, In, Operator, OptionalDim, Out, Param, Tolerance, bfloat16
+from iron_core.declare.domain import Choices, Divisors, Width
 from iron_core.declare.formats import BlockQuant
-from iron_core.declare.rounding import widen
+from iron_core.declare.pattern import Pattern
+from iron_core.declare.rounding import round_to, widen
 from iron_core.declare.testing import Case, Testing
-from iron_core.errors import ParamError
+from iron_core.declare.value import Value
+from iron_core.errors import ParamError, Unresolvable
 from iron_ops_aie import activations as arithmetic
+from iron_ops_aie import kernels_linalg
+
+#: A core's memory and one of its four banks, in bytes; both families have the same.
+MEMORY = 64 * 1024
+BANK = MEMORY // 4
+#: Rows that `resolve()` gives a tile of A and of C at most; times that a descriptor can send a head.
+ROWS = 16
+ROWS_OUT = 64
+REPEATS = 64
+#: Elements that a descriptor can step over.
+STEP = 1 << 21
+
+
+def _vectors(k: int) -> tuple[int, ...]:
+    """Vector widths that rows of k numbers are whole multiples of, twice or more."""
+    return tuple(v for v in kernels_linalg.VECTORS if k % v == 0 and k >= 2 * v)
 
 
 class GEMV(Operator):
@@ -23,8 +42,12 @@ class GEMV(Operator):
     (see `iron_ops_aie.activations`). `valid` bounds M per call. Reserved: `ids`, matrices picked per batch by indices the
     graph computed (experts).
 
+    The array (bfloat16 throughout): the rows of A are split over num_aie_columns x num_channels lanes, one core and one
+    stream each. B has no stream of its own: per batch a tile that holds it goes ahead of the rows. `tile_size_input` rows
+    of A and `tile_size_output` numbers of C are a tile; `kernel_vector_size` numbers are multiplied at once.
+
     Errors: ParamError where num_matrices * repeat is not num_batches, floats meet integers, or the arithmetic does not
-    exist for A's format; FormatError where K is not whole blocks.
+    exist for A's format; FormatError where K is not whole blocks. Unresolvable where no array takes it.
     """
 
     linear_in = ("B",)
@@ -39,14 +62,33 @@ class GEMV(Operator):
     T: Any = DType(default=bfloat16)
     W: Any = DType(default=lambda op: op.T, blocks=True)
     O: Any = DType(default=lambda op: op.T)  # noqa: E741
-    A = In(OptionalDim(num_matrices), M, K, dtype=W)
-    B = In(OptionalDim(num_batches), K, dtype=T)
+    tile_size_input: int = Auto(domain=Divisors(of=lambda op: op.tile_size_output, cap=lambda op: MEMORY // (4 * op.K)))
+    tile_size_output: int = Auto(domain=Divisors(of=lambda op: op.M // op.lanes, step=lambda op: op.tile_size_input, span=3))
+    kernel_vector_size: int = Auto(array=True, domain=Choices(lambda op: _vectors(op.K)))
+    num_aie_columns: int = Auto(domain=Width())
+    num_channels: int = Auto(default=1, domain=Choices((1, 2)))
+    A = In(
+        OptionalDim(num_matrices),
+        M,
+        K,
+        dtype=W,
+        tile=(tile_size_input, K),
+        per=(num_aie_columns, num_channels),
+        feed=True,
+    )
+    B = In(OptionalDim(num_batches), K, dtype=T, prepare=True)
     ids = In(num_batches, dtype=np.int32, when=experts)
-    C = Out(OptionalDim(num_batches), M, dtype=O)
+    C = Out(OptionalDim(num_batches), M, dtype=O, tile=tile_size_output, per=(num_aie_columns, num_channels), finish=True)
     valid = Extent(M)
+    batches = Value(derive=lambda op: op.num_batches)
+    #: Tiles of C that a lane makes per batch.
+    tiles = Value(derive=lambda op: -(-op.valid // (op.lanes * op.tile_size_output)))
 
     test = Testing(
         Case(M=64, K=64),
+        Case(M=64, K=96, num_batches=4, repeat=2, lower=True),
+        Case(M=64, K=48, num_batches=2, num_channels=2, num_aie_columns=2, lower=True),
+        Case(M=576, K=576, lower=True),
         Case(M=100, K=576, T=np.float32),
         Case(M=33, K=96, W=np.float32, T=np.float32, num_batches=4, repeat=2),
         Case(M=96, K=128, num_batches=3),
@@ -102,3 +144,166 @@ class GEMV(Operator):
 
     def ops(self) -> int:
         return 2 * self.num_batches * self.M * self.K
+
+    # -- the array ---------------------------------------------------------------------------------
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of A and of C."""
+        return self.num_aie_columns * self.num_channels
+
+    def resolve(self, dev: Any) -> Any:
+        self._bfloat16()
+        channels = self.num_channels or 1
+        vector = self.kernel_vector_size or next(iter(_vectors(self.K)), 0)
+        if self.num_aie_columns and self.num_aie_columns > dev.columns:
+            raise Unresolvable(f"GEMV: num_aie_columns={self.num_aie_columns}; {dev} has {dev.columns}.")
+        widths = (self.num_aie_columns,) if self.num_aie_columns else range(dev.columns, 0, -1)
+        for columns in widths:
+            tiles = self._tiles(columns * channels)
+            if tiles is not None:
+                break
+        else:
+            # Nothing divides: compatible() says what would.
+            columns, tiles = widths[-1], (self.tile_size_input or 1, self.tile_size_output or self.tile_size_input or 2)
+        return self.evolve(
+            num_aie_columns=columns,
+            num_channels=channels,
+            kernel_vector_size=vector,
+            tile_size_input=tiles[0],
+            tile_size_output=tiles[1],
+        )
+
+    def _tiles(self, lanes: int) -> tuple[int, int] | None:
+        """Rows of a tile of A and of C that divide a lane's rows; None where there are none. As many as a bank holds."""
+        rows, rest = divmod(self.M, lanes)
+        if rest:
+            return None
+        most = min(ROWS, max(1, BANK // (2 * self.K)), self.tile_size_output or rows)
+        # Under a bound a descriptor steps over the tiles of all lanes.
+        far = min(ROWS_OUT, STEP // (lanes * self.K))
+        for n in (self.tile_size_input,) if self.tile_size_input else range(most, 0, -1):
+            outs = (self.tile_size_output,) if self.tile_size_output else range(n, max(far, n) + 1, n)
+            # A call can bound C by whole tiles only if they are whole 16-byte units, 8 numbers.
+            fits = [(out % 8 == 0, out) for out in outs if out % n == 0 and rows % out == 0 and out % 2 == 0]
+            if fits:
+                return n, max(fits)[1]
+        return None
+
+    def _bfloat16(self) -> None:
+        for name in ("W", "T", "O"):
+            dtype = getattr(self, name)
+            if dtype != bfloat16:
+                raise Unresolvable(
+                    f"GEMV: {name}={dtype.name}; its array multiplies bfloat16 by bfloat16 into bfloat16. "
+                    "Legal: T=W=O=bfloat16."
+                )
+
+    def local_bytes(self) -> int:
+        """Bytes of a core's memory that the array takes: two tiles of A and of C, a line, the words and the stack."""
+        tile, out = self.tile_size_input * self.K, self.tile_size_output
+        return 2 * (2 * tile + self.K + 2 * out) + 8 + self.kernel().contract.stack
+
+    def compatible(self) -> None:
+        self._bfloat16()
+        tile, out, vector = self.tile_size_input, self.tile_size_output, self.kernel_vector_size
+        if vector not in _vectors(self.K):
+            legal = " or ".join(map(str, _vectors(self.K)))
+            if not legal:
+                raise Unresolvable(f"GEMV: rows of K={self.K} are not whole vectors. Legal: K a multiple of 16, at least 32.")
+            raise Unresolvable(f"GEMV: kernel_vector_size={vector}; rows of K={self.K} split into vectors of {legal}.")
+        if self.num_channels not in (1, 2):
+            raise Unresolvable(f"GEMV: num_channels={self.num_channels}; a column has 2 channels. Legal: 1, 2.")
+        if not 1 <= tile <= REPEATS or out % tile or out % 2:
+            raise Unresolvable(
+                f"GEMV: tile_size_input={tile}, tile_size_output={out}. Legal: tile_size_input from 1 to {REPEATS}, "
+                "tile_size_output a multiple of it, and even."
+            )
+        whole = self.lanes * out
+        if self.M % whole:
+            raise Unresolvable(
+                f"GEMV: M={self.M} is not whole tiles of tile_size_output={out} rows over num_aie_columns="
+                f"{self.num_aie_columns} x num_channels={self.num_channels} lanes. Nearest legal M: {_nearest(self.M, whole)}; "
+                "or give tile_size_output= or num_aie_columns=."
+            )
+        if self.local_bytes() > MEMORY:
+            raise Unresolvable(
+                f"GEMV: tile_size_input={tile} rows of K={self.K} and tile_size_output={out} take {self.local_bytes()} bytes "
+                f"of a core's {MEMORY} (two tiles of A are {4 * tile * self.K}). Legal: a smaller "
+                f"{'K' if tile == 1 else 'tile_size_input'}."
+            )
+
+    def kernel(self) -> Any:
+        """The `Kernel` of one tile of A."""
+        return kernels_linalg.mv(self.tile_size_input, self.K, self.tile_size_output, self.kernel_vector_size)
+
+    def array(self, target: Any) -> None:
+        from iron_core.array import Buffer, ObjectFifo, Tile, Worker, WorkerRuntimeBarrier, range_, set_rounding
+
+        def core(feed: Any, result: Any, head: Any, product: Any, line: Any, words: Any, barrier: Any) -> None:
+            set_rounding("conv_even")
+            barrier.wait_for_value(1)
+            batches, tiles = words[0], words[1]
+            barrier.release_with_value(1)
+            for _ in range_(batches):
+                # The feed may not wait for the batch to end, so the line it brings is copied.
+                head(feed.acquire(), line)
+                feed.release()
+                for _ in range_(tiles):
+                    out = result.acquire()
+                    for at in range_(0, self.tile_size_output, self.tile_size_input):
+                        product(at, feed.acquire(), line, out)
+                        feed.release()
+                    result.release()
+
+        product = self.kernel()
+        head = kernels_linalg.head(self.tile_size_input, self.K)
+        shims = [Tile("shim") for _ in range(self.num_aie_columns)]
+        blocks = []
+        for lane in range(self.lanes):
+            shim = shims[lane // self.num_channels]
+            feed = ObjectFifo(self.A.tile, depth=self.A.depth, name=f"A{lane}")
+            feed.prod(tile=self.A.lane(lane, shim))
+            result = ObjectFifo(self.C.tile, depth=self.C.depth, name=f"C{lane}")
+            result.cons(tile=self.C.lane(lane, shim))
+            line = Buffer(self.K, self.W, name=f"line{lane}")
+            words = Buffer(2, "int32", name=f"words{lane}", use_write_rtp=True)
+            barrier = WorkerRuntimeBarrier(name=f"ready{lane}")
+            Worker(core, [feed.cons(), result.prod(), head, product, line, words, barrier], name=f"core{lane}")
+            blocks.append(words)
+        self.batches.bind(blocks, 0)
+        self.tiles.bind(blocks, 1)
+
+    def sequence(self, rt: Any) -> None:
+        rt.preamble()
+        lanes, rows, out = self.lanes, self.M // self.lanes, self.tile_size_output
+        count = rt.length("tiles")
+        if count is not None and out * 2 % 16:
+            raise Unresolvable(f"GEMV: tile_size_output={out}; where M is bounded per call, legal: multiples of 8.")
+        # A lane's rows: one run of them; where calls bound M, every lanes-th tile, so that all lanes share what is left.
+        tile, tiles, step = (rows, 1, 0) if count is None else (out, rows // out, lanes * out)
+        for lane in range(lanes):
+            # One drain for all batches: the second could not start before the first is done.
+            where = Pattern(lane * tile, (self.num_batches, tiles, tile), (self.M, step, 1))
+            rt.drain("C", lane, where, managed=False, size_by=count and (1, count))
+        for batch in range(self.num_batches):
+            head = Pattern(batch * self.K, (self.tile_size_input, self.K), (0, 1))
+            start = batch // self.repeat * self.M
+            for lane in range(lanes):
+                rt.fill("B", lane, head, via="A", managed=False)
+                which = Pattern((start + lane * tile) * self.K, (tiles, tile * self.K), (step * self.K, 1))
+                rt.fill("A", lane, which, managed=False, size_by=count and (0, count))
+
+    def composed(self, A: Any, B: Any, ids: Any = None) -> Any:
+        """Tile by tile of A, in float32, rounded once; which rows share a tile does not depend on lanes or bounds."""
+        n = self.tile_size_input
+        result = np.empty((self.num_batches, self.M), self.O)
+        for b, (matrix, row) in enumerate(self._pairs(A, B)):
+            for at in range(0, self.M, n):
+                result[b, at : at + n] = round_to(kernels_linalg.products(matrix[at : at + n], row[0]), self.O)
+        return result.reshape(self.shape("C"))
+
+
+def _nearest(n: int, whole: int) -> int:
+    """The multiple of `whole` closest to n, at least one."""
+    return max(1, (2 * n + whole) // (2 * whole)) * whole

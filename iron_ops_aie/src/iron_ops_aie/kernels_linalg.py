@@ -1,0 +1,77 @@
+"""The kernels of matrix-vector arrays, with what each promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from iron_core import In, InOut, Out, Param, Tolerance, bfloat16
+from iron_core.array import Kernel, KernelContract, ObjectType
+
+#: Widths (in bfloat16) that linalg.mv can be compiled for, widest first; a row must hold at least two vectors.
+VECTORS = (64, 32, 16)
+
+# 32-bit words: a line is a whole number of them, and no vector header is needed.
+_COPY = """
+#include <stdint.h>
+extern "C" void KERNEL(const uint32_t *__restrict from, uint32_t *__restrict to) {
+  for (int i = 0; i < WORDS; i++)
+    to[i] = from[i];
+}
+"""
+
+
+def products(rows: Any, line: Any) -> np.ndarray:
+    """rows (n, K) times line (K,), in float32: what one call of `mv` accumulates."""
+    wide = np.ascontiguousarray(rows, dtype=np.float32)
+    return np.matmul(wide, np.ascontiguousarray(line, dtype=np.float32))
+
+
+def mv(rows: int, columns: int, out: int, vector: int) -> Kernel:
+    """c[at : at + rows] = a @ b for a (rows, columns), b (columns,), c (out,) in bfloat16: float32 sums, rounded once.
+
+    Arguments rows and at come first; rows is bound. The rest of c stays as it is.
+    """
+
+    def reference(m: int, at: int, a: Any, b: Any, c: Any) -> np.ndarray:
+        result = np.asarray(c).astype(np.float32)
+        result[at : at + m] = products(np.reshape(a, (rows, columns))[:m], np.reshape(b, -1))
+        return result
+
+    contract = KernelContract(
+        roles=(Param, Param, In, In, InOut),
+        bindings=((0, rows),),
+        reference=reference,
+        tolerance=Tolerance(terms=columns),
+        ops=2 * rows * columns,
+    )
+    return Kernel.factory(
+        "linalg.mv",
+        (
+            np.int32,
+            np.int32,
+            ObjectType.of((rows, columns), bfloat16),
+            ObjectType.of(columns, bfloat16),
+            ObjectType.of(out, bfloat16),
+        ),
+        contract,
+        dim_m=rows,
+        dim_k=columns,
+        dim_m_out=out,
+        input_dtype=bfloat16,
+        output_dtype=bfloat16,
+        vec_size=vector,
+    )
+
+
+def head(rows: int, columns: int) -> Kernel:
+    """line = the first row of a tile (rows, columns) in bfloat16: what keeps a line that came on a stream of tiles."""
+    contract = KernelContract(
+        roles=(In, Out),
+        reference=lambda tile: np.reshape(tile, -1)[:columns].astype(np.float32),
+        tolerance=Tolerance(exact=True),
+        ops=0,
+    )
+    types = (ObjectType.of((rows, columns), bfloat16), ObjectType.of(columns, bfloat16))
+    return Kernel.inline("head", _COPY, types, contract, dict(WORDS=columns // 2))
