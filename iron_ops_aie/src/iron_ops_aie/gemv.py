@@ -279,7 +279,10 @@ class GEMV(Operator):
         lanes, rows, out = self.lanes, self.M // self.lanes, self.tile_size_output
         count = rt.length("tiles")
         if count is not None and out * 2 % 16:
-            raise Unresolvable(f"GEMV: tile_size_output={out}; where M is bounded per call, legal: multiples of 8.")
+            raise Unresolvable(
+                f"GEMV: tile_size_output={out} of {rows} rows per lane; where calls bound M, legal: a multiple of 8. Give "
+                "tile_size_output=, or num_aie_columns= that leaves a lane such tiles."
+            )
         # A lane's rows: one run of them; where calls bound M, every lanes-th tile, so that all lanes share what is left.
         tile, tiles, step = (rows, 1, 0) if count is None else (out, rows // out, lanes * out)
         for lane in range(lanes):
