@@ -1,0 +1,52 @@
+"""`SimBackend`: runs plans for npu1 and npu2 on a simulated array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iron_core.array.build import build, has_array
+from iron_core.backends.protocol import Available, No, Unavailable, Yes
+from iron_core.devices import DEVICES
+from iron_core.errors import IronError
+from iron_core.image.plan import Plan, Signature
+from iron_sim.executable import SimExecutable
+from iron_sim.host import SimMemory
+from iron_sim.image import SimImage, compile_version
+
+
+class SimBackend:
+    """Takes every operator whose array fits the device. Chosen only by name."""
+
+    name = "sim"
+    preference = None
+
+    def probe(self) -> Available | Unavailable:
+        return Available("simulates the arrays of npu1 and npu2 and their column variants")
+
+    def devices(self) -> tuple[str, ...]:
+        return ("npu2", *(name for name, dev in DEVICES.items() if dev.is_npu and name != "npu2"))
+
+    def supports(self, op: Any, dev: str) -> Yes | No:
+        if not has_array(op):
+            return No(f"{type(op).__name__} declares no array.", "It runs on the CPU: backend='host'.")
+        try:
+            design = build(op, dev)
+        except IronError as error:
+            return No(str(error))
+        array = design.array
+        return Yes(f"array of {len(array.cores)} cores and {len(array.fifos)} fifos")
+
+    def accepts(self, fold: Any) -> bool:
+        return False
+
+    def compile(self, plan: Plan, signature: Signature, *, trace: str | None = None, **options: Any) -> SimImage:
+        """trace: a file that every call writes its trace to, for Perfetto."""
+        return compile_version(plan, signature, trace)
+
+    def memory(self, plan: Plan) -> SimMemory:
+        return SimMemory(plan)
+
+    def load(self, image: SimImage, memory: SimMemory) -> SimExecutable:
+        return SimExecutable(image, memory)
+
+

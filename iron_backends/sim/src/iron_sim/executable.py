@@ -1,0 +1,154 @@
+"""A version loaded into the simulator: what a call does, dispatch by dispatch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from iron_core.array.design import ArrayDesign
+from iron_core.array.words import number
+from iron_core.backends.reference import as_bytes, as_tensor, cut
+from iron_core.declare.formats import PackedArray
+from iron_core.errors import ShapeError
+from iron_core.graph.affine import evaluate
+from iron_core.image.plan import BufferRef, PlanStep, Port
+from iron_sim.errors import PoisonError, SimulationError
+from iron_sim.host import SimMemory, Space, region, spread, unwritten
+from iron_sim.image import SimImage
+from iron_sim.machine import Machine, Stats
+from iron_sim.trace import Trace
+
+
+class SimExecutable:
+    """One version over a memory. `stats` holds what each step of the last call did, by step name."""
+
+    def __init__(self, image: SimImage, memory: SimMemory) -> None:
+        self.image = image
+        self.memory = memory
+        self.stats: dict[str, Stats] = {}
+        self._machine: Machine | None = None
+        self._loaded_empty: int | None = None
+        self._trace = Trace() if image.trace else None
+
+    def call(self, inputs: Sequence[Any], values: Mapping[str, int]) -> tuple[list[Any], dict[str, int]]:
+        """Run once; see `Executable.call`. SimulationError where the array does something wrong."""
+        version = self.image.version
+        given = [self._input(port, tensor, values) for port, tensor in zip(version.inputs, inputs, strict=True)]
+        made = [self.memory.space(*unwritten(port.format.nbytes(port.shape))) for port in version.outputs]
+        spaces = {
+            "input": given,
+            "output": made,
+            "resident": list(self.memory.residents.values()),
+            "arena": self.memory.banks,
+        }
+        self.stats = {}
+        for number_, entry in enumerate(self.image.entries):
+            machine = self._enter(number_, self.image.designs[entry[0]].array)
+            for index in entry:
+                step = version.steps[index]
+                self.stats[step.name] = self._run(machine, index, step, spaces, values)
+        if self.image.elf:
+            for extra in range(self.image.resets):
+                self._load_empty(len(self.image.entries) + extra)
+                self._machine = None
+        if self._trace is not None and self.image.trace:
+            self._trace.write(self.image.trace)
+        carried = {}
+        for term in version.carry:
+            source = term.source
+            carried[term.name] = (
+                self._word(term.name, spaces, source) if isinstance(source, BufferRef) else evaluate(source, values)
+            )
+        outputs = []
+        for port, space in zip(version.outputs, made, strict=True):
+            assert space.marks is not None
+            marks = np.repeat(space.marks[:: _item(port)], 1)
+            valid = cut(marks.reshape(port.shape), port.bounds, values) if marks.size == int(np.prod(port.shape)) else marks
+            if valid.any():
+                at = [int(i) for i in np.unravel_index(int(valid.argmax()), valid.shape)]
+                raise PoisonError(f"output {port.name}{at} depends on data nobody wrote.")
+            outputs.append(cut(as_tensor(space.raw, port.shape, port.format), port.bounds, values))
+        return outputs, carried
+
+    def loop(
+        self, steps: int, values: Mapping[str, int], on_step: Callable[[int, dict[str, int]], bool] | None = None
+    ) -> dict[str, int]:
+        """Run a version without tensors again and again; see `Executable.loop`."""
+        now = dict(values)
+        for index in range(steps):
+            _, carried = self.call([], now)
+            now.update(carried)
+            if on_step is not None and on_step(index, carried):
+                break
+        return {term.name: now[term.name] for term in self.image.version.carry}
+
+    # -- one step --------------------------------------------------------------------------------------
+
+    def _run(
+        self, machine: Machine, index: int, step: PlanStep, spaces: Mapping[str, list[Space]], values: Mapping[str, int]
+    ) -> Stats:
+        op, design = self.image.ops[index], self.image.designs[index]
+        members = {binding.member: binding.expression.at(values) for binding in step.bindings}
+        numbers = {word.name: number(op, word, members) for word in design.sequence.words}
+        regions = {name: region(name, spaces[ref.space][ref.index], ref) for name, ref in step.operands.items()}
+        try:
+            stats = machine.run(design.sequence, regions, numbers)
+        except SimulationError as error:
+            raise type(error)(f"step {step.name}: {error}") from None
+        for name, ref in step.operands.items():
+            if op.operands[name].written:
+                spread(regions[name], spaces[ref.space][ref.index], ref)
+        if self._trace is not None:
+            self._trace.add(step.name, machine)
+        return stats
+
+    def _enter(self, number_: int, array: ArrayDesign) -> Machine:
+        """The array configured for an entry. A full ELF resets it every time; a chain keeps what is loaded."""
+        if self.image.elf:
+            self._load_empty(number_)
+        elif self._machine is not None and self._machine.array is array:
+            return self._machine
+        self._machine = Machine(array, trace=self._trace is not None)
+        return self._machine
+
+    def _load_empty(self, number_: int) -> None:
+        """The firmware takes a second load of the image it loaded last for none, and the array is not reset."""
+        if self._loaded_empty == number_ % 2:
+            raise SimulationError(
+                f"entry {number_} loads the empty image {number_ % 2} again: the firmware skips it and the array is not reset. "
+                "An odd number of entries needs one more empty reset."
+            )
+        self._loaded_empty = number_ % 2
+
+    # -- tensors ---------------------------------------------------------------------------------------
+
+    def _input(self, port: Port, given: Any, values: Mapping[str, int]) -> Space:
+        """An input at its compiled shape; rows past a bound that were not given are unwritten."""
+        nbytes = port.format.nbytes(port.shape)
+        if tuple(given.shape) == port.shape:
+            return self.memory.space(as_bytes(given), None)
+        raw, marks = unwritten(nbytes)
+        part = cut(as_tensor(raw, port.shape, port.format), port.bounds, values)
+        if tuple(part.shape) != tuple(given.shape):
+            raise ShapeError(
+                f"input `{port.name}` has shape {tuple(given.shape)}; it takes {port.shape} or, cut to this call's bound, "
+                f"{tuple(part.shape)}."
+            )
+        if isinstance(part, PackedArray):
+            raise ShapeError(f"input `{port.name}` of {port.format} cannot be cut; give it whole.")
+        part[...] = given
+        item = port.format.dtype.itemsize  # type: ignore[union-attr]
+        cut(marks.reshape(*port.shape, item), port.bounds, values)[...] = False
+        return self.memory.space(raw, marks)
+
+    def _word(self, name: str, spaces: Mapping[str, list[Space]], ref: BufferRef) -> int:
+        found = region(name, spaces[ref.space][ref.index], ref)
+        if found.mask is not None and found.mask[0]:
+            raise PoisonError(f"the carried value {name} is read from data nobody wrote.")
+        return int(found.data[0])
+
+
+def _item(port: Port) -> int:
+    return getattr(getattr(port.format, "dtype", None), "itemsize", 1)

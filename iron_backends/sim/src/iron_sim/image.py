@@ -1,0 +1,53 @@
+"""What a plan's version becomes for the simulator: a design per step, grouped into entries as the packaging says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from iron_core.array.build import build
+from iron_core.array.design import Design
+from iron_core.devices import device
+from iron_core.image.packaging import ELF
+from iron_core.image.parameters import Parameter, check_count, parameters
+from iron_core.image.plan import Plan, Signature, VersionPlan
+
+
+@attrs.frozen(eq=False)
+class SimImage:
+    """entries: runs of consecutive step indices that share one configuration of the array. resets: empty configurations an
+    ELF ends with, so that its loads of the two empty images alternate from call to call. parameters: its scratchpad words."""
+
+    version: VersionPlan
+    dev: str
+    elf: bool
+    ops: tuple[Any, ...]
+    designs: tuple[Design, ...]
+    entries: tuple[tuple[int, ...], ...]
+    resets: int
+    parameters: tuple[Parameter, ...]
+    trace: str | None = None
+
+
+def compile_version(plan: Plan, signature: Signature, trace: str | None = None) -> SimImage:
+    """Every step's design, and how they are entered. UnsupportedError, Unresolvable."""
+    version = plan.version(signature)
+    dev = device(plan.dev)
+    ops = tuple(step.op.resolved(dev) for step in version.steps)
+    designs = tuple(
+        build(op, dev, (b.member for b in step.bindings)) for op, step in zip(ops, version.steps, strict=True)
+    )
+    elf = plan.packaging.image == ELF
+    entries: list[list[int]] = []
+    for index, design in enumerate(designs):
+        if elf and entries and designs[entries[-1][-1]].array is design.array:
+            entries[-1].append(index)
+        else:
+            entries.append([index])
+    words = parameters(version.steps, designs) if elf else ()
+    if elf:
+        check_count(words, dev.scratchpad_words, plan.name)
+    return SimImage(
+        version, dev.name, elf, ops, designs, tuple(map(tuple, entries)), len(entries) % 2 if elf else 0, words, trace
+    )
