@@ -1,0 +1,3 @@
+"""Array designs and fused plans as MLIR of mlir-aie's dialects, and the checks of that text."""
+
+from __future__ import annotations

@@ -1,0 +1,155 @@
+"""A whole graph as one module: a device per array, and a main device that configures them and runs their sequences."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+
+import attrs
+
+from iron_core.array.build import build
+from iron_core.array.design import ArrayDesign, Design
+from iron_core.array.sequence import Sequence, Word
+from iron_core.devices import device
+from iron_core.errors import UnsupportedError
+from iron_core.image.plan import Plan, PlanStep, VersionPlan
+from iron_npu.device import placement_of, print_device
+from iron_npu.kernels import KernelObject
+from iron_npu.layout import Layout, layout
+from iron_npu.length import PATCH, Parameter
+from iron_npu.parameters import Form, Forms
+from iron_npu.printer import print_array
+from iron_npu.sequence import Scratchpad, print_sequence
+from iron_npu.text import Writer, element
+
+#: Bytes of the flat arguments.
+BYTE = "i8"
+#: The device that does nothing, entered last where the number of entries would be odd.
+RESET = "reset"
+MAIN = "main"
+
+Placer = Callable[[ArrayDesign], Mapping[str, tuple[int, int]]]
+
+
+@attrs.frozen(eq=False)
+class Fused:
+    """Text, what its cores link, the flat arguments, the scratchpad's words, and how often the array is configured."""
+
+    text: str
+    objects: tuple[KernelObject, ...]
+    layout: Layout
+    words: tuple[Form, ...]
+    entries: int
+
+
+@attrs.frozen(eq=False)
+class _Run:
+    """One step: the sequence it runs on its array's device."""
+
+    step: PlanStep
+    design: Design
+    device: str
+    sequence: str
+
+
+@attrs.define(eq=False)
+class _Part:
+    """An array's device and the sequences it holds: (sequence, each word's parameter) -> name."""
+
+    array: ArrayDesign
+    placement: Mapping[str, tuple[int, int]]
+    sequences: dict[tuple[Sequence, tuple[tuple[Word, Parameter], ...]], str] = attrs.field(factory=dict)
+
+
+def print_version(plan: Plan, version: VersionPlan, *, spelling: str = PATCH, placer: Placer = placement_of) -> Fused:
+    """One version of a plan for a device with a full ELF. `placer` gives the (column, row) of an array's tiles."""
+    dev = device(plan.dev)
+    if not dev.full_elf:
+        raise UnsupportedError(f"{dev} has no full ELF; print its steps one by one.")
+    where = layout(plan, version)
+    forms = Forms(spelling)
+    parts: dict[str, _Part] = {}
+    runs = [_run(step, plan.dev, forms, parts, placer) for step in version.steps]
+    writer = Writer()
+    objects: dict[str, KernelObject] = {}
+    with writer.block("module"):
+        for form in forms.forms:
+            writer.line(f"aiex.scratchpad_parameter @{form.parameter.symbol} : i32")
+        for name, part in parts.items():
+            for item in print_device(writer, part.array, name, part.placement, _sequences(part, spelling)):
+                _add(objects, item)
+        entries = _main(writer, plan.dev, where, runs)
+    return Fused(writer.text(), tuple(objects.values()), where, forms.forms, entries)
+
+
+def _run(step: PlanStep, dev: str, forms: Forms, parts: dict[str, _Part], placer: Placer) -> _Run:
+    """Note a step's array and sequence, and name them."""
+    members = {binding.member: binding.expression for binding in step.bindings}
+    design = build(step.op, dev, members)
+    op = step.op.resolved(device(dev))
+    placement = placer(design.array)
+    name = device_name(design.array, placement)
+    part = parts.setdefault(name, _Part(design.array, placement))
+    parameters = tuple((word, forms.parameter(op, word, members)) for word in design.sequence.words)
+    sequence = part.sequences.setdefault((design.sequence, parameters), f"sequence{len(part.sequences)}")
+    return _Run(step, design, name, sequence)
+
+
+def device_name(array: ArrayDesign, placement: Mapping[str, tuple[int, int]]) -> str:
+    """A name that follows from what the device is, so that it is the same in every graph."""
+    digest = hashlib.sha256(print_array(array, placement=placement).encode()).hexdigest()[:8]
+    return f"{array.name}_{digest}"
+
+
+def _sequences(part: _Part, spelling: str) -> Callable[[Writer, dict[str, str]], None]:
+    def write(writer: Writer, names: dict[str, str]) -> None:
+        for (sequence, parameters), name in part.sequences.items():
+            words = Scratchpad(dict(parameters), spelling)
+            print_sequence(writer, part.array, sequence, name, names, part.placement, words)
+
+    return write
+
+
+def _main(writer: Writer, dev: str, where: Layout, runs: list[_Run]) -> int:
+    """The main device. One `configure` for each group of consecutive steps on one device; returns how many there are."""
+    groups: list[tuple[str, list[_Run]]] = []
+    for run in runs:
+        if not groups or groups[-1][0] != run.device:
+            groups.append((run.device, []))
+        groups[-1][1].append(run)
+    # Every load alternates between two empty images from a fixed start: an odd number would leave the next call on the wrong one.
+    entries = len(groups) + len(groups) % 2
+    if len(groups) % 2:
+        writer.line(f"aie.device({dev}) @{RESET} {{")
+        writer.line("}")
+    with writer.block(f"aie.device({dev}) @{MAIN}"), writer.apart():
+        arguments = [writer.fresh(argument.name) for argument in where.arguments]
+        kinds = [f"memref<{argument.nbytes}x{BYTE}>" for argument in where.arguments]
+        taken = ", ".join(f"{name} : {kind}" for name, kind in zip(arguments, kinds, strict=True))
+        with writer.block(f"aie.runtime_sequence @sequence({taken})"):
+            for name, group in groups:
+                with writer.block(f"aiex.configure @{name}"):
+                    for run in group:
+                        _call(writer, run, where, arguments, kinds)
+            if len(groups) % 2:
+                writer.line(f"aiex.configure @{RESET} {{")
+                writer.line("}")
+    return entries
+
+
+def _call(writer: Writer, run: _Run, where: Layout, arguments: list[str], kinds: list[str]) -> None:
+    views, types = [], []
+    for port in run.design.sequence.ports:
+        ref = run.step.operands[port.operand]
+        spot = where.find(ref)
+        kind = f"memref<{port.elements}x{element(port.dtype_name)}>"
+        shift = writer.constant(spot.offset, "index")
+        source = f"{arguments[spot.argument]}[{shift}][] : {kinds[spot.argument]} to {kind}"
+        views.append(writer.once(port.operand, f"memref.view {source}"))
+        types.append(kind)
+    writer.line(f"aiex.run @{run.sequence}({', '.join(views)}) : ({', '.join(types)})")
+
+
+def _add(objects: dict[str, KernelObject], item: KernelObject) -> None:
+    known = objects.get(item.file)
+    objects[item.file] = item if known is None else known.merged(item)

@@ -1,0 +1,240 @@
+"""Runtime sequences: a design's transfers, waits and per-call words as operations of the aiex dialect."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import attrs
+import numpy as np
+
+from iron_core.array.descriptors import Descriptor
+from iron_core.array.design import ArrayDesign
+from iron_core.array.sequence import Await, Free, Sequence, SetBarrier, Step, Sync, Transfer, Word, WriteWord
+from iron_core.declare.formats import as_format
+from iron_core.errors import UnsupportedError
+from iron_npu.core import WORD_SHIFT, word_buffers
+from iron_npu.length import PATCH, Parameter, length, update
+from iron_npu.text import Writer, attributes, element, i32
+
+#: Descriptors of one shim tile.
+DESCRIPTORS = 16
+
+
+@attrs.frozen
+class Scratchpad:
+    """Per-call words come from the control scratchpad of a full ELF. `parameters`: each word's."""
+
+    parameters: Mapping[Word, Parameter]
+    spelling: str = PATCH
+
+
+@attrs.frozen
+class Arguments:
+    """Per-call words are scalar arguments of the sequence, which is built anew for each call."""
+
+
+Words = Scratchpad | Arguments
+
+
+def print_sequence(
+    writer: Writer,
+    array: ArrayDesign,
+    sequence: Sequence,
+    name: str,
+    names: Mapping[str, str],
+    placement: Mapping[str, tuple[int, int]],
+    words: Words,
+) -> None:
+    """`aie.runtime_sequence @name`. names: SSA names of the array's locks; placement: (column, row) of its tiles, as far as known."""
+    with writer.apart():
+        ports = {port.operand: writer.fresh(port.operand) for port in sequence.ports}
+        taken = [
+            f"{ports[port.operand]} : memref<{port.elements}x{element(port.dtype_name)}>" for port in sequence.ports
+        ]
+        scalars: dict[Word, str] = {}
+        if isinstance(words, Arguments):
+            scalars = {word: writer.fresh(word.name) for word in sequence.words}
+            taken += [f"{scalars[word]} : i32" for word in sequence.words]
+        with writer.block(f"aie.runtime_sequence @{name}({', '.join(taken)})"):
+            printer = _Sequence(writer, array, sequence, ports, names, placement, words, scalars)
+            if isinstance(words, Scratchpad) and sequence.words:
+                writer.line("aiex.sync_scratchpad_parameters_from_host")
+            for step in sequence.steps:
+                printer.step(step)
+            printer.check()
+
+
+class _Sequence:
+    """The steps of one sequence."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        array: ArrayDesign,
+        sequence: Sequence,
+        ports: Mapping[str, str],
+        names: Mapping[str, str],
+        placement: Mapping[str, tuple[int, int]],
+        words: Words,
+        scalars: Mapping[Word, str],
+    ) -> None:
+        self.writer = writer
+        self.array = array
+        self.ports = ports
+        self.kinds = {port.operand: port for port in sequence.ports}
+        self.names = names
+        self.placement = placement
+        self.words = words
+        self.scalars = scalars
+        self.shifted = word_buffers(array)
+        #: Task -> its SSA names, in the order started; only the last has a token.
+        self.tasks: dict[int, list[str]] = {}
+        # A descriptor's number is in the text only where something else names its registers, and then every one is.
+        self.pinned = isinstance(words, Scratchpad) and words.spelling == PATCH and any(
+            step.length_by is not None for step in sequence.transfers()
+        )
+        self.free: dict[int, list[int]] = {}
+        self.held: dict[int, tuple[int, list[int]]] = {}
+        self.live: set[int] = set()
+
+    def step(self, s: Step) -> None:
+        w = self.writer
+        match s:
+            case Transfer():
+                self.transfer(s)
+            case Await(task):
+                *before, last = self.tasks[task]
+                w.line(f"aiex.dma_await_task({last})")
+                for one in before:
+                    w.line(f"aiex.dma_free_task({one})")
+                self.done(task)
+            case Free(task):
+                for one in self.tasks[task]:
+                    w.line(f"aiex.dma_free_task({one})")
+                self.done(task)
+            case WriteWord(buffer, index, value):
+                kept = value << WORD_SHIFT if buffer in self.shifted else value
+                w.line(f"aiex.npu.rtp_write(@{buffer}, {index}, {w.constant(kept, 'i32')}) : i32")
+            case Sync(written):
+                for buffer, index, word in written:
+                    self.sync(buffer, index, word)
+            case SetBarrier(lock, value):
+                w.line(f"aiex.set_lock({self.names[lock]}, {value})")
+            case _:
+                raise UnsupportedError(f"{self.array.name}: {type(s).__name__} in a sequence cannot be printed.")
+
+    def sync(self, buffer: str, index: int, word: Word) -> None:
+        w = self.writer
+        if isinstance(self.words, Arguments):
+            shifted = w.once(f"{word.name}_kept", f"arith.shli {self.scalars[word]}, {w.constant(WORD_SHIFT, 'i32')} : i32")
+            w.line(f"aiex.npu.rtp_write(@{buffer}, {index}, {shifted}) : i32")
+            return
+        # The scratchpad is added to what is there.
+        at, zero = w.constant(index, "i32"), w.constant(0, "i32")
+        w.line(f"aiex.npu.write32({at}, {zero}) {{buffer = @{buffer}}} : i32, i32")
+        update(w, self.words.parameters[word], 1, f"address = {index} : ui32, buffer = @{buffer}")
+
+    # -- transfers ---------------------------------------------------------------------------------
+
+    def transfer(self, s: Transfer) -> None:
+        """Configure and start. Several descriptors are one task, a chain; unless one iterates: a task repeats as a whole."""
+        many = len(s.descriptors) > 1 and any(d.sizes[0] > 1 for d in s.descriptors)
+        groups = [(d,) for d in s.descriptors] if many else [s.descriptors]
+        ids = self.take(s)
+        self.tasks[s.task] = []
+        self.live.add(s.task)
+        for number, group in enumerate(groups):
+            token = s.token and number == len(groups) - 1
+            self.tasks[s.task].append(self.task(s, group, token, [ids.pop(0) for _ in group] if ids else []))
+
+    def task(self, s: Transfer, group: tuple[Descriptor, ...], token: bool, ids: list[int]) -> str:
+        w = self.writer
+        name = w.fresh(f"{s.fifo}_task")
+        repeat = group[0].sizes[0] - 1
+        given = attributes({"issue_token": "true" if token else None, "repeat_count": i32(repeat or None)})
+        itemsize = np.dtype(self.dtype(s)).itemsize
+        patched = None
+        texts = []
+        for number, descriptor in enumerate(group):
+            extra: dict[str, str | None] = {"bd_id": i32(ids[number]) if ids else None}
+            if s.offset_by is not None and isinstance(self.words, Scratchpad):
+                extra["offset_parameter"] = f"@{self.words.parameters[s.offset_by].symbol}"
+            if s.length_by is not None and isinstance(self.words, Scratchpad):
+                patched = length(self.words.parameters[s.length_by], s.unit, itemsize, self.words.spelling)
+                extra.update(patched.attributes)
+            texts.append(self.descriptor(s, descriptor) + attributes(extra))
+        w.line(f"{name} = aiex.dma_configure_task_for @{s.fifo} {{")
+        with w.inner():
+            for number, text in enumerate(texts):
+                w.line(text)
+                if number < len(texts) - 1:
+                    w.line(f"aie.next_bd ^bd{number + 1}")
+                    w.label(f"^bd{number + 1}:")
+            w.line("aie.end")
+        w.line(f"}}{given}")
+        if patched is not None and ids:
+            patched.patch(w, self.column(s), ids[0])
+        w.line(f"aiex.dma_start_task({name})")
+        return name
+
+    def descriptor(self, s: Transfer, d: Descriptor) -> str:
+        """`aie.dma_bd(...)` of the sequence's argument. The iteration is left out where it stands still: the task repeats."""
+        w = self.writer
+        port = self.kinds[s.operand]
+        still = d.sizes[0] == 1 or d.strides[0] == 0
+        sizes, strides = (d.sizes[1:], d.strides[1:]) if still else (d.sizes, d.strides)
+        run = math.prod(d.sizes[1:])
+        start, count = str(d.offset), str(run)
+        plain = still and sizes == (1, 1, run)
+        if isinstance(self.words, Arguments):
+            if s.offset_by is not None:
+                moved = self.scalars[s.offset_by]
+                start = w.once("start", f"arith.addi {moved}, {w.constant(d.offset, 'i32')} : i32") if d.offset else moved
+            if s.length_by is not None:
+                count = w.once("length", f"arith.muli {self.scalars[s.length_by]}, {w.constant(s.unit, 'i32')} : i32")
+            # With a start or length of the call the sizes are not taken from the buffer.
+            plain = plain and s.offset_by is None and s.length_by is None
+        text = f"{self.ports[s.operand]} : memref<{port.elements}x{element(port.dtype_name)}> offset = {start} len = {count}"
+        if not plain:
+            text += f" sizes = {list(sizes)} strides = {list(strides)}"
+        return f"aie.dma_bd({text})"
+
+    def dtype(self, s: Transfer) -> np.dtype:
+        return as_format(self.kinds[s.operand].dtype_name).dtype  # type: ignore[union-attr]
+
+    def column(self, s: Transfer) -> int:
+        """The column of the shim tile at this transfer's end of its fifo."""
+        fifo = self.array.fifo(s.fifo)
+        shims = [tile for tile in fifo.ends() if self.array.tile(tile).kind == "shim"]
+        if len(shims) != 1 or shims[0] not in self.placement:
+            raise UnsupportedError(f"{self.array.name}: fifo {s.fifo} has no shim tile with a column; place the array first.")
+        return self.placement[shims[0]][0]
+
+    # -- descriptors -------------------------------------------------------------------------------
+
+    def take(self, s: Transfer) -> list[int]:
+        """Numbers of the transfer's descriptors, the lowest that are free; none where the text names none."""
+        if not self.pinned:
+            return []
+        column = self.column(s)
+        free = self.free.setdefault(column, list(range(DESCRIPTORS)))
+        if len(free) < len(s.descriptors):
+            raise UnsupportedError(
+                f"{self.array.name}: column {column} would hold more than {DESCRIPTORS} descriptors at once; wait for transfers "
+                f"before the one on {s.fifo}."
+            )
+        ids = [free.pop(0) for _ in s.descriptors]
+        self.held[s.task] = column, list(ids)
+        return ids
+
+    def done(self, task: int) -> None:
+        self.live.discard(task)
+        if task in self.held:
+            column, ids = self.held.pop(task)
+            self.free[column] = sorted(self.free[column] + ids)
+
+    def check(self) -> None:
+        """UnsupportedError if a task is neither awaited nor freed: the next sequence in the stream would miss its descriptors."""
+        if self.live:
+            raise UnsupportedError(f"{self.array.name}: tasks {sorted(self.live)} are still held when the sequence ends.")
