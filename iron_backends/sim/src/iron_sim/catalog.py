@@ -1,0 +1,117 @@
+"""Operators' own test cases on simulated arrays: equal to their tile references, and within their gates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_core.array.build import build
+from iron_core.backends.reference import as_tensor
+from iron_core.declare.formats import PackedArray
+from iron_core.declare.tolerance import DeviationError
+from iron_core.devices import device
+from iron_core.errors import IronError
+from iron_sim.errors import SimulationError
+from iron_sim.run import simulate
+
+
+@attrs.frozen
+class Row:
+    """One case on one device. bits: output numbers that differ from the composed tile references. error: the largest
+    difference to the reference, relative to its gate `ratio`. refused: the rule, where no array takes the case."""
+
+    operator: str
+    case: str
+    dev: str
+    columns: int = 0
+    cores: int = 0
+    tiles: str = ""
+    bits: int = 0
+    compared: int = 0
+    error: float = 0.0
+    ratio: float = 0.0
+    seconds: float = 0.0
+    refused: str = ""
+    failure: str = ""
+
+
+def rows(classes: list[Any], devices: list[str], seed: int = 0) -> Iterator[Row]:
+    """Every case of the default suite, operator by operator, device by device."""
+    for cls in classes:
+        for case in cls.test.cases(cls):
+            if not case.extensive:
+                for dev in devices:
+                    yield row(cls, case, dev, seed)
+
+
+def row(cls: Any, case: Any, dev: str, seed: int = 0) -> Row:
+    """Simulate one case, and compare."""
+    start = Row(cls.__name__, case.id, dev)
+    try:
+        op = cls(**case.fields).resolved(device(dev))
+        design = build(op, dev)
+    except IronError as error:
+        return attrs.evolve(start, refused=str(error))
+    rng = np.random.default_rng(seed)
+    drawn = cls.test.draw(op, rng)
+    inputs = tuple(drawn.get(o.name) for o in op.inputs)
+    kept = {name: _zeros(op, name) for name in op.partial}
+    began = time.process_time()
+    try:
+        outputs, masks, _ = simulate(op, dev, {**kept, **drawn})
+    except SimulationError as error:
+        return attrs.evolve(start, failure=str(error))
+    seconds = time.process_time() - began
+    got = tuple(outputs[o.name] for o in op.outputs if o.present(op))
+    judged = tuple(as_tensor(g, op.shape(o.name), op.format(o.name)) if g.shape != op.shape(o.name) else g
+                   for g, o in zip(got, (o for o in op.outputs if o.present(op)), strict=True))
+    composed = op.composed(*inputs, **{name: _zeros(op, name) for name in kept})
+    want = composed if isinstance(composed, tuple) else (composed,)
+    bits = sum(_different(g, w) for g, w in zip(got, map(_flat, want), strict=True))
+    found = attrs.evolve(
+        start,
+        columns=getattr(op, "num_aie_columns", 0) or len({t.name for t in design.array.tiles if t.kind == "shim"}),
+        cores=len(design.array.cores),
+        tiles=_tiles(op),
+        bits=bits,
+        compared=sum(g.size for g in got),
+        seconds=seconds,
+    )
+    if any(mask.any() for mask in masks.values()):
+        return attrs.evolve(found, failure="some of the output was never written")
+    exact = op.reference(*inputs, **{name: _zeros(op, name) for name in kept})
+    try:
+        deviation = op.array_check(judged if len(judged) > 1 else judged[0], exact, *inputs)
+    except DeviationError as error:
+        return attrs.evolve(found, failure=str(error))
+    return attrs.evolve(
+        found,
+        error=deviation.error,
+        ratio=deviation.ratio,
+        failure=f"{bits} of {found.compared} numbers differ from the composed tile references" if bits else "",
+    )
+
+
+def _zeros(op: Any, name: str) -> Any:
+    """What an output that is written in part holds before."""
+    shape, format = op.shape(name), op.format(name)
+    raw = np.zeros(format.nbytes(shape), np.uint8)
+    return as_tensor(raw, shape, format)
+
+
+def _flat(tensor: Any) -> np.ndarray:
+    return np.asarray(tensor.data if isinstance(tensor, PackedArray) else tensor)
+
+
+def _different(got: np.ndarray, want: np.ndarray) -> int:
+    return int((got.reshape(-1).view(np.uint8) != want.reshape(-1).view(np.uint8)).reshape(got.size, -1).any(-1).sum())
+
+
+def _tiles(op: Any) -> str:
+    """The tunables that show, but for the columns."""
+    names = [n for n in op.autos() if n.startswith(("tile", "B_", "num_")) and n != "num_aie_columns"]
+    return " ".join(f"{n.removeprefix('tile_')}={getattr(op, n)}" for n in names)

@@ -1,0 +1,60 @@
+"""`iron sim`: operators' test cases on simulated arrays, as a table."""
+
+from __future__ import annotations
+
+import argparse
+
+import attrs
+
+from iron_core.array.build import has_array
+from iron_core.cli.operators import find
+from iron_core.cli.progress import working
+from iron_core.cli.table import print_json, print_table
+from iron_core.devices import device
+from iron_core.plugins.registry import registry
+from iron_sim.catalog import Row, rows
+
+HEADERS = ("operator", "case", "device", "columns", "cores", "tiles", "differs from tiles", "max |err|", "of its gate", "")
+
+
+def main(argv: list[str]) -> int:
+    """Exit status 1 if a case is not equal to its tile references, or out of its gate."""
+    parser = argparse.ArgumentParser(prog="iron sim", description="Operators' test cases on simulated NPU arrays.")
+    parser.add_argument("names", nargs="*", metavar="OPERATOR", help="operators (all that declare an array, if none)")
+    parser.add_argument("--dev", default="npu1,npu2", help="devices, comma-separated (default: npu1,npu2)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    args = parser.parse_args(argv)
+    names = args.names or registry().names("operators")
+    classes = [cls for cls in map(find, names) if args.names or _declares(cls)]
+    devices = args.dev.split(",")
+    for name in devices:
+        device(name)
+    found = []
+    with working("simulating"):
+        for one in rows(classes, devices, args.seed):
+            found.append(one)
+    if args.json:
+        print_json({"seed": args.seed, "rows": [attrs.asdict(one) for one in found]})
+    else:
+        print_table(HEADERS, [_cells(one) for one in found])
+        ran = [one for one in found if not one.refused]
+        print(f"\n{len(ran)} simulated, {len(found) - len(ran)} refused, {sum(bool(one.failure) for one in ran)} failed")
+        for one in ran:
+            if one.failure:
+                print(f"{one.operator} {one.case} on {one.dev}: {one.failure}")
+    return 1 if not found or any(one.failure for one in found) else 0
+
+
+def _declares(cls: type) -> bool:
+    return has_array(cls.__new__(cls))
+
+
+def _cells(one: Row) -> list[str]:
+    if one.refused:
+        return [one.operator, one.case, one.dev, "-", "-", "-", "-", "-", "-", f"refused: {one.refused}"]
+    state = "FAILED" if one.failure else f"{one.seconds:.2f} s"
+    return [
+        one.operator, one.case, one.dev, str(one.columns), str(one.cores), one.tiles, f"{one.bits} of {one.compared}",
+        f"{one.error:.3g}", f"{one.ratio:.2f}", state,
+    ]  # fmt: skip
