@@ -253,12 +253,13 @@ def _fit(dims: tuple[Dim, ...], limits: BdLimits, head: tuple[Dim, ...] = ()) ->
 
 
 def _arrangements(dims: tuple[Dim, ...], limits: BdLimits, first: int) -> Iterator[tuple[Dim, ...]]:
-    """Ways to fill the slots from `first` on: one run, then factored, then runs that iterate."""
+    """Ways to fill the slots from `first` on: one run, rows in one execution, rows that iterate, then the rest."""
     if not dims or (len(dims) == 1 and dims[0][1] == 1):
         yield (*(_UNIT,) * (3 - first), *(dims or (_UNIT,)))
-    yield from _factored(dims, 3, limits, first)
     if len(dims) == 2 and dims[1][1] == 1 and first == 0:
+        yield from _factored(dims, 3, limits, 1)
         yield (dims[0], _UNIT, _UNIT, dims[1])
+    yield from _factored(dims, 3, limits, first)
 
 
 def _factored(dims: tuple[Dim, ...], slot: int, limits: BdLimits, first: int) -> Iterator[tuple[Dim, ...]]:
@@ -270,16 +271,15 @@ def _factored(dims: tuple[Dim, ...], slot: int, limits: BdLimits, first: int) ->
         return
     *outer, (n, stride) = dims
     for factor in (n,) if len(dims) == free else _divisors(n):
-        if (slot, factor, stride) == (3, 1, 1) or (factor > 1 and limits.slot_why_not(slot, factor, stride)):
-            continue  # (a run that starts further out than d0 is a run that iterates)
+        if factor > 1 and limits.slot_why_not(slot, factor, stride):
+            continue
         left = (*outer, (n // factor, factor * stride)) if factor < n else tuple(outer)
         for slots in _factored(left, slot - 1, limits, first):
             yield (*slots, (factor, stride))
 
 
 @functools.lru_cache(maxsize=1024)
-def _divisors(n: int) -> tuple[int, ...]:
-    """Largest first."""
+def _divisors(n: int) -> tuple[int, ...]:  # largest first
     small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
     return tuple(sorted({*small, *(n // d for d in small)}, reverse=True))
 
