@@ -219,20 +219,32 @@ class GEMM(Operator):
     `activations` names the arithmetic of a block product (see `iron_ops_aie.activations`). Per call, `valid` bounds the
     rows M and `valid_k` the depth K. Reserved: B of `num_matrices` matrices, picked per row by `ids` (experts).
 
+    On an array (bfloat16 alone), cores keep C as bfloat16 between K tiles, or in float32 with `prio_accuracy`. `placement`:
+    "shims" pins where streams enter and leave, "tiles" every tile.
+
     Errors: ParamError for block weights without b_col_maj, floats that meet integers, arithmetic that does not exist for
-    B's format; FormatError where K is not whole blocks.
+    B's format; FormatError where K is not whole blocks; Unresolvable where an array does not take the shape.
     """
     M: int
     K: int
     N: int
     b_col_maj: bool
     c_col_maj: bool
+    prio_accuracy: bool
     num_matrices: int
     activations: str
     experts: bool
     T: Any
     W: Any
     O: Any
+    tile_m: int
+    tile_k: int
+    tile_n: int
+    num_aie_columns: int
+    placement: str
+    n_shim_mem_a: int
+    rows_per_shim: int
+    c_tile: int
     A: BoundOperand
     B: BoundOperand
     ids: BoundOperand
@@ -246,12 +258,18 @@ class GEMM(Operator):
         N: int,
         b_col_maj: bool = ...,
         c_col_maj: bool = ...,
+        prio_accuracy: bool = ...,
         num_matrices: int = ...,
         activations: str = ...,
         experts: bool = ...,
         T: Any = ...,
         W: Any = ...,
         O: Any = ...,
+        tile_m: int = ...,
+        tile_k: int = ...,
+        tile_n: int = ...,
+        num_aie_columns: int = ...,
+        placement: str = ...,
     ) -> GEMM: ...
     @overload
     def __new__(  # type: ignore[misc]
@@ -269,12 +287,18 @@ class GEMM(Operator):
         N: int = ...,
         b_col_maj: bool = ...,
         c_col_maj: bool = ...,
+        prio_accuracy: bool = ...,
         num_matrices: int = ...,
         activations: str = ...,
         experts: bool = ...,
         T: Any = ...,
         W: Any = ...,
         O: Any = ...,
+        tile_m: int = ...,
+        tile_k: int = ...,
+        tile_n: int = ...,
+        num_aie_columns: int = ...,
+        placement: str = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 
@@ -289,7 +313,8 @@ class GEMV(Operator):
 
     The array (bfloat16 throughout): the rows of A are split over num_aie_columns x num_channels lanes, one core and one
     stream each. B has no stream of its own: per batch a tile that holds it goes ahead of the rows. `tile_size_input` rows
-    of A and `tile_size_output` numbers of C are a tile; `kernel_vector_size` numbers are multiplied at once.
+    of A and `tile_size_output` numbers of C are a tile; `kernel_vector_size` numbers are multiplied at once. Cores apply
+    the steps of `prepare` to B and those of `finish` to every tile of C; what they read besides rides A's lanes too.
 
     Errors: ParamError where num_matrices * repeat is not num_batches, floats meet integers, or the arithmetic does not
     exist for A's format; FormatError where K is not whole blocks. Unresolvable where no array takes it.

@@ -10,6 +10,8 @@ from iron_core import (
     Q4_0,
     Q4_1,
     Q8_0,
+    Auto,
+    Divisors,
     DType,
     Extent,
     In,
@@ -17,15 +19,22 @@ from iron_core import (
     OptionalDim,
     Out,
     Param,
+    Pins,
+    Placement,
     Select,
     Tolerance,
+    Value,
+    Width,
     bfloat16,
 )
+from iron_core.declare.domain import Level
 from iron_core.declare.formats import BlockQuant
 from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
 from iron_ops_aie import activations as arithmetic
+from iron_ops_aie import gemm_array
+from iron_ops_aie.kernels_mm import multiples
 
 
 class GEMM(Operator):
@@ -36,8 +45,11 @@ class GEMM(Operator):
     `activations` names the arithmetic of a block product (see `iron_ops_aie.activations`). Per call, `valid` bounds the
     rows M and `valid_k` the depth K. Reserved: B of `num_matrices` matrices, picked per row by `ids` (experts).
 
+    On an array (bfloat16 alone), cores keep C as bfloat16 between K tiles, or in float32 with `prio_accuracy`. `placement`:
+    "shims" pins where streams enter and leave, "tiles" every tile.
+
     Errors: ParamError for block weights without b_col_maj, floats that meet integers, arithmetic that does not exist for
-    B's format; FormatError where K is not whole blocks.
+    B's format; FormatError where K is not whole blocks; Unresolvable where an array does not take the shape.
     """
 
     linear_in = ("A",)
@@ -45,28 +57,55 @@ class GEMM(Operator):
     M: int = Param()
     K: int = Param()
     N: int = Param()
-    b_col_maj: bool = Param(default=False)
-    c_col_maj: bool = Param(default=False)
+    b_col_maj: bool = Param(default=False, array=True)
+    c_col_maj: bool = Param(default=False, array=True)
+    prio_accuracy: bool = Param(default=False, array=True)
     num_matrices: int = Param(default=1)
     activations: str = Param(default="exact")
     experts: bool = Param(default=False)
     T: Any = DType(default=bfloat16)
     W: Any = DType(default=lambda op: op.T, blocks=True)
     O: Any = DType(default=lambda op: op.T)  # noqa: E741
-    A = In(M, K, dtype=T)
-    B = In(OptionalDim(num_matrices), Select(b_col_maj, (N, K), (K, N)), dtype=W)
+    tile_m: int = Auto(domain=Divisors(of=lambda op: op.M // gemm_array.ROWS, step=lambda op, dev: multiples(dev.arch)[0], cap=128))
+    # Another tile_k rounds C elsewhere, unless it is kept in float32.
+    tile_k: int = Auto(domain=Divisors(of=lambda op: op.K, step=lambda op, dev: multiples(dev.arch)[1], when="prio_accuracy"))
+    tile_n: int = Auto(domain=Divisors(of=lambda op: op.N, step=lambda op, dev: multiples(dev.arch)[2]))
+    num_aie_columns: int = Auto(domain=Width())
+    placement: str = Auto(
+        array=True, domain=Placement({"shims": Pins(cores=Level.FREE, memtiles=Level.FREE), "tiles": Pins()})
+    )
+    n_shim_mem_a: int = Auto(derived=True, repr=False)
+    rows_per_shim: int = Auto(derived=True, repr=False)
+    c_tile: int = Auto(derived=True, repr=False)
+    A = In(M, K, dtype=T, tile=(rows_per_shim, tile_m, tile_k), per=n_shim_mem_a)
+    B = In(
+        OptionalDim(num_matrices),
+        Select(b_col_maj, (N, K), (K, N)),
+        dtype=W,
+        tile=(tile_k, tile_n),
+        per=num_aie_columns,
+    )
     ids = In(M, dtype=np.int32, when=experts)
-    C = Out(Select(c_col_maj, (N, M), (M, N)), dtype=O)
+    C = Out(
+        Select(c_col_maj, (N, M), (M, N)), dtype=O, tile=c_tile, per=num_aie_columns, finish=(tile_m, tile_n)
+    )
     valid = Extent(M)
     valid_k = Extent(K)
+    n_tiles = Value(derive=lambda op: op.M // (gemm_array.ROWS * op.tile_m) * op.tiles_across)
+    n_tiles_valid = Value(derive=lambda op: -(-op.valid // (gemm_array.ROWS * op.tile_m)) * op.tiles_across)
+    k_tiles = Value(derive=lambda op: op.K // op.tile_k)
+    k_valid = Value(derive=lambda op: op.valid_k)
 
     test = Testing(
-        Case(M=64, K=64, N=64),
+        Case(M=64, K=64, N=64, lower=True),
         Case(M=5, K=96, N=33, b_col_maj=True, T=np.float32),
         Case(M=17, K=40, N=24, T=np.float32),
         Case(M=16, K=64, N=40, b_col_maj=True, c_col_maj=True),
         Case(M=9, K=64, N=40, c_col_maj=True, T=np.float32),
         Case(M=9, K=64, N=40, b_col_maj=True, W=bfloat16, T=np.float32),
+        Case(M=128, K=128, N=128, b_col_maj=True, lower=True),
+        Case(M=64, K=64, N=64, c_col_maj=True, lower=True),
+        Case(M=64, K=128, N=64, prio_accuracy=True, lower=True),
         *(
             Case(M=m, K=192, N=72, b_col_maj=True, W=w, T=t, activations=a)
             for w, m in ((Q4_0, 3), (Q4_1, 13), (Q8_0, 8))
@@ -109,3 +148,26 @@ class GEMM(Operator):
 
     def ops(self) -> int:
         return 2 * self.M * self.K * self.N
+
+    # -- the array: see `gemm_array` ----------------------------------------------------------------
+
+    @property
+    def tiles_across(self) -> int:
+        """Tiles of C in a row block, per column of cores."""
+        return self.N // (self.tile_n * self.num_aie_columns)
+
+    def resolve(self, dev: Any) -> Any:
+        return gemm_array.resolve(self, dev)
+
+    def compatible(self) -> None:
+        gemm_array.compatible(self)
+
+    def array(self, target: Any) -> None:
+        gemm_array.array(self, target)
+
+    def sequence(self, rt: Any) -> None:
+        gemm_array.sequence(self, rt)
+
+    def composed(self, *inputs: Any, valid: int | None = None, valid_k: int | None = None) -> Any:
+        """C as the array rounds it, bit for bit; `valid` and `valid_k` as a call bounds them. Ask a resolved operator."""
+        return gemm_array.composed(self, inputs[0], inputs[1], valid, valid_k)

@@ -1,0 +1,215 @@
+"""The kernels of the matrix product's array, with what each promises, and the order in which they hold their tiles.
+
+A core multiplies micro tiles: r x s of A by s x t of B give r x t of C. It finds every micro tile's numbers together, so
+a tile of R x C numbers is held as blocks, (R/r, C/c, r, c); memory tiles re-order on the way in and out. A B that is
+column major is held as the blocks of its transpose, and so is a C.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from iron_core import In, InOut, Out, Param, Tolerance, bfloat16
+from iron_core.array import Kernel, KernelContract, ObjectType
+
+#: Stack of the product, in bytes.
+MM_STACK = 0xD00
+#: (r, s, t) of native bfloat16 products, by architecture.
+MICRO_TILES = {"AIE2": (4, 8, 4), "AIE2P": (4, 8, 8)}
+#: A kernel works on this many micro tiles of A's rows and of B's columns at a time.
+UNROLL = {"AIE2": (4, 4), "AIE2P": (2, 2)}
+
+#: (size, stride) pairs, outermost first.
+Dims = tuple[tuple[int, int], ...]
+
+_K_TAIL = """
+#include <stdint.h>
+
+// A tile seen as OUTER x BLOCKS x MID x STEP x INNER numbers of 16 bits, STEP * BLOCKS along K: zero where K >= n.
+extern "C" void KERNEL(uint16_t *tile, int32_t n) {
+  for (int32_t block = n / STEP; block < BLOCKS; block++) {
+    int32_t first = n - block * STEP;
+    if (first < 0)
+      first = 0;
+    for (int32_t outer = 0; outer < OUTER; outer++)
+      for (int32_t mid = 0; mid < MID; mid++) {
+        uint16_t *run = tile + ((outer * BLOCKS + block) * MID + mid) * STEP * INNER;
+        for (int32_t i = first * INNER; i < STEP * INNER; i++)
+          run[i] = 0;
+      }
+  }
+}
+"""
+
+
+def multiples(arch: str) -> tuple[int, int, int]:
+    """What a tile's rows, depth and columns are whole multiples of."""
+    (r, s, t), (rows, columns) = MICRO_TILES[arch], UNROLL[arch]
+    return r * rows, s, t * columns
+
+
+def blocked(tile: Any, rows: int, columns: int) -> np.ndarray:
+    """A matrix, flat, block of rows x columns by block."""
+    high, wide = tile.shape
+    return np.ascontiguousarray(tile.reshape(high // rows, rows, wide // columns, columns).swapaxes(1, 2)).reshape(-1)
+
+
+def unblocked(flat: Any, shape: tuple[int, int], rows: int, columns: int) -> np.ndarray:
+    """The matrix of this shape that `blocked` made flat."""
+    high, wide = shape
+    blocks = np.asarray(flat).reshape(high // rows, wide // columns, rows, columns)
+    return np.ascontiguousarray(blocks.swapaxes(1, 2)).reshape(shape)
+
+
+def block_dims(shape: tuple[int, int], rows: int, columns: int) -> Dims:
+    """How a DMA reads a row-major matrix block by block."""
+    high, wide = shape
+    return ((high // rows, rows * wide), (wide // columns, columns), (rows, wide), (columns, 1))
+
+
+def row_dims(shape: tuple[int, int], rows: int, columns: int) -> Dims:
+    """How a DMA reads a matrix held in blocks row by row."""
+    high, wide = shape
+    return ((high // rows, rows * wide), (rows, columns), (wide // columns, rows * columns), (columns, 1))
+
+
+def product(a: Any, b: Any) -> np.ndarray:
+    """a @ b in float32. What tile references and `composed()` share: its bits depend on shapes and layout."""
+    return np.matmul(np.ascontiguousarray(a, np.float32), np.ascontiguousarray(b, np.float32))
+
+
+@dataclass(frozen=True)
+class MatrixKernels:
+    """The kernels for tiles of m x k by k x n on an architecture, and the re-orderings they need.
+
+    accumulator: dtype of the C that is added to.
+    """
+
+    arch: str
+    m: int
+    k: int
+    n: int
+    b_col_maj: bool = False
+    c_col_maj: bool = False
+    accumulator: Any = bfloat16
+
+    @property
+    def micro(self) -> tuple[int, int, int]:
+        return MICRO_TILES[self.arch]
+
+    # -- how tiles are held ------------------------------------------------------------------------
+
+    def held_a(self) -> Dims:
+        """The order in which a row-major tile of A is sent to a core."""
+        r, s, _ = self.micro
+        return block_dims((self.m, self.k), r, s)
+
+    def held_b(self) -> Dims:
+        """The order in which a tile of B, as it lies in memory, is sent to a core."""
+        _, s, t = self.micro
+        return block_dims((self.n, self.k), t, s) if self.b_col_maj else block_dims((self.k, self.n), s, t)
+
+    def given_c(self) -> Dims:
+        """The order in which a core's tile of C is sent on, to lie as it does in memory."""
+        r, _, t = self.micro
+        return row_dims((self.n, self.m), t, r) if self.c_col_maj else row_dims((self.m, self.n), r, t)
+
+    def _a(self, flat: Any) -> np.ndarray:
+        r, s, _ = self.micro
+        return unblocked(flat, (self.m, self.k), r, s)
+
+    def _b(self, flat: Any) -> np.ndarray:
+        _, s, t = self.micro
+        if self.b_col_maj:
+            return unblocked(flat, (self.n, self.k), t, s).T
+        return unblocked(flat, (self.k, self.n), s, t)
+
+    def _c(self, matrix: np.ndarray) -> np.ndarray:
+        r, _, t = self.micro
+        return blocked(matrix.T, t, r) if self.c_col_maj else blocked(matrix, r, t)
+
+    # -- kernels -----------------------------------------------------------------------------------
+
+    def mm(self) -> Kernel:
+        """c += a b, added in float32 and stored as the accumulator's dtype."""
+        m, k, n = self.m, self.k, self.n
+
+        def reference(a: Any, b: Any, c: Any) -> np.ndarray:
+            return np.asarray(c, np.float32).reshape(-1) + self._c(product(self._a(a), self._b(b)))
+
+        contract = KernelContract(
+            roles=(In, In, InOut),
+            reference=reference,
+            tolerance=Tolerance(terms=k),
+            ops=2 * m * k * n,
+            stack=MM_STACK,
+        )
+        types = (ObjectType.of(m * k, bfloat16), ObjectType.of(k * n, bfloat16), ObjectType.of(m * n, self.accumulator))
+        return Kernel.factory(
+            "linalg.mm",
+            types,
+            contract,
+            dim_m=m,
+            dim_k=k,
+            dim_n=n,
+            input_dtype=bfloat16,
+            output_dtype=self.accumulator,
+            b_col_maj=self.b_col_maj,
+            c_col_maj=self.c_col_maj,
+            emulate_bf16_mmul_with_bfp16=False,
+        )
+
+    def zero(self) -> Kernel:
+        """c = 0."""
+        return zero(self.m * self.n, self.accumulator)
+
+    def a_tail(self) -> Kernel:
+        """Zero the columns of a tile of A from number n on."""
+        r, s, _ = self.micro
+        return _tail("a_tail", outer=self.m // r, blocks=self.k // s, mid=r, step=s, inner=1)
+
+    def b_tail(self) -> Kernel:
+        """Zero the rows of a tile of B from number n on."""
+        _, s, t = self.micro
+        if self.b_col_maj:
+            return _tail("b_tail", outer=self.n // t, blocks=self.k // s, mid=t, step=s, inner=1)
+        return _tail("b_tail", outer=1, blocks=self.k // s, mid=self.n // t, step=s, inner=t)
+
+
+def zero(elements: int, dtype: Any) -> Kernel:
+    """That many numbers, all 0."""
+    contract = KernelContract(
+        roles=(Out,), reference=lambda: np.zeros(elements, np.float32), tolerance=Tolerance(exact=True)
+    )
+    return Kernel.factory("zero", (ObjectType.of(elements, dtype),), contract, tile_size=elements, dtype=dtype)
+
+
+def convert_copy(elements: int) -> Kernel:
+    """float32 to bfloat16, ties to even."""
+    contract = KernelContract(
+        roles=(In, Out, Param),
+        bindings=((2, elements),),
+        reference=lambda x, n: np.asarray(x, np.float32),
+        tolerance=Tolerance(exact=True),
+        elementwise=True,
+        rounding="conv_even",
+    )
+    types = (ObjectType.of(elements, np.float32), ObjectType.of(elements, bfloat16), np.int32)
+    return Kernel.factory("datamovement.convert_copy", types, contract, tile_size=elements)
+
+
+def _tail(name: str, *, outer: int, blocks: int, mid: int, step: int, inner: int) -> Kernel:
+    elements = outer * blocks * mid * step * inner
+
+    def reference(tile: Any, n: int) -> np.ndarray:
+        kept = np.array(tile, np.float32).reshape(outer, blocks, mid, step, inner)
+        at = np.arange(blocks)[:, None] * step + np.arange(step)
+        kept[np.broadcast_to((at >= n)[None, :, None, :, None], kept.shape)] = 0
+        return kept.reshape(-1)
+
+    contract = KernelContract(roles=(InOut, Param), reference=reference, tolerance=Tolerance(exact=True))
+    defines = dict(OUTER=outer, BLOCKS=blocks, MID=mid, STEP=step, INNER=inner)
+    return Kernel.inline(name, _K_TAIL, (ObjectType.of(elements, bfloat16), np.int32), contract, defines)
