@@ -9,6 +9,7 @@ objects are the larger of both sides; a join or split has a pair of locks for ev
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import attrs
@@ -51,7 +52,7 @@ class End:
     """One end of a fifo (number 0: the producer's).
 
     pool: the objects it uses, "" on a shim. way: its DMA's direction, "out" of the tile or "in", "" where the ends share
-    memory. channel: first free one of its tile and direction, in the order of the fifos. part: which part of the pool's
+    memory. channel: first free one of its tile and direction, in the order of the fifos; control flows have theirs. part: which part of the pool's
     objects its DMA moves, None: all of them in turn. dims: the order of its DMA within what one descriptor moves.
     descriptors: static ones it takes on its tile.
     """
@@ -177,7 +178,12 @@ def layout(design: ArrayDesign, placement: Placement | None = None) -> Layout:
     """The pools and ends of an array, in the order of its fifos."""
     pools: dict[str, Pool] = {}
     ends: list[End] = []
-    taken: dict[tuple[object, str], int] = {}
+    taken: dict[tuple[Place | str, str], set[int]] = {}
+    pinned = {control.fifo: control.channel for control in design.controls}
+    for control in design.controls:
+        # Control words leave by the first channel of their shim; packets drive a given one of the other.
+        for tile, channel in ((control.source, 0), (control.target, control.channel)):
+            taken.setdefault((place_of(design, tile, placement) or tile, "out"), set()).add(channel)
     for fifo in design.fifos:
         near = shared_on(design, fifo, placement)
         if near is not None:
@@ -191,7 +197,11 @@ def layout(design: ArrayDesign, placement: Placement | None = None) -> Layout:
             if pool is not None:
                 pools.setdefault(pool.name, pool)
             key = (place_of(design, tile, placement) or tile, way)
-            channel = taken[key] = taken.get(key, -1) + 1
+            used = taken.setdefault(key, set())
+            channel = next(n for n in itertools.count() if n not in used)
+            if number == 0 and fifo.name in pinned:
+                channel = pinned[fifo.name]
+            used.add(channel)
             ends.append(
                 End(
                     fifo.name,

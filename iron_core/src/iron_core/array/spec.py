@@ -33,6 +33,7 @@ def check(design: Design | ArrayDesign) -> None:
         _orders(array, found, end)
     _memory(array)
     _lanes(array)
+    _controls(array)
     for core in array.cores:
         check_core(array, core)
     if isinstance(design, Design):
@@ -58,6 +59,7 @@ def _part_names(array: ArrayDesign) -> list[str]:
         *(fifo.name for fifo in array.fifos),
         *(buffer.name for buffer in array.buffers),
         *(lock.name for lock in array.locks),
+        *(control.name for control in array.controls),
     ]
 
 
@@ -296,12 +298,27 @@ def _memory(array: ArrayDesign) -> None:
 def _lanes(array: ArrayDesign) -> None:
     fifos = {fifo.name: fifo for fifo in array.fifos}
     shims = {tile.name for tile in array.tiles if tile.kind == "shim"}
+    controls = {control.name for control in array.controls}
     seen: dict[str, list[int]] = {}
     for lane in array.lanes:
         fifo = fifos.get(lane.fifo)
-        if fifo is None or not shims & set(fifo.ends()):
+        if lane.fifo not in controls and (fifo is None or not shims & set(fifo.ends())):
             raise DeclarationError(f"lane {lane.index} of {lane.operand} is fifo {lane.fifo}, which has no end on a shim.")
         seen.setdefault(lane.operand, []).append(lane.index)
     for operand, indices in seen.items():
         if sorted(indices) != list(range(len(indices))):
             raise DeclarationError(f"lanes of {operand} are {sorted(indices)}; legal: each of 0 to {len(indices) - 1} once.")
+
+
+def _controls(array: ArrayDesign) -> None:
+    """Control words go from one shim to another, which has a column, and drive a fifo that leaves from there."""
+    tiles = {tile.name: tile for tile in array.tiles}
+    producers = {fifo.name: fifo.producer for fifo in array.fifos}
+    for control in array.controls:
+        ends = [tiles.get(name) for name in (control.source, control.target)]
+        if any(tile is None or tile.kind != "shim" or tile.col is None for tile in ends) or control.source == control.target:
+            raise DeclarationError(
+                f"control flow {control.name} from {control.source} to {control.target}; legal: two shim tiles with col=."
+            )
+        if producers.get(control.fifo) != control.target:
+            raise DeclarationError(f"control flow {control.name}: fifo {control.fifo} does not leave from {control.target}.")

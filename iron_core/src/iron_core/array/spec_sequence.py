@@ -8,7 +8,7 @@ from iron_core.array.design import ArrayDesign, Design, FifoData
 from iron_core.array.expression import Const
 from iron_core.array.pools import Layout, layout
 from iron_core.array.program import Load, Local, WaitBarrier, walk
-from iron_core.array.sequence import Await, ControlPackets, Free, SetBarrier, Sync, Transfer, Word, WriteWord
+from iron_core.array.sequence import Await, AwaitToken, Free, SetBarrier, Sync, Transfer, Word, WriteWord
 from iron_core.declare.formats import as_format
 from iron_core.errors import DeclarationError
 
@@ -27,6 +27,8 @@ class _Sequence:
         self.fifos = {fifo.name: fifo for fifo in self.array.fifos}
         self.layout: Layout = layout(self.array)
         self.shims = {tile.name for tile in self.array.tiles if tile.kind == "shim"}
+        self.controls = {control.name for control in self.array.controls}
+        self.driven = {control.fifo for control in self.array.controls}
         self.open: dict[int, bool] = {}  # running tasks -> can they be awaited
         self.done: set[int] = set()
         self.bytes: dict[str, int] = {}  # moved through each fifo so far
@@ -42,8 +44,8 @@ class _Sequence:
         for step in self.steps:
             if isinstance(step, Transfer):
                 self.transfer(step)
-            elif isinstance(step, ControlPackets):
-                self.start(step.task, step.token, f"control packets of {step.operand}")
+            elif isinstance(step, AwaitToken) and step.fifo not in self.driven:
+                self.refuse(f"a token of fifo {step.fifo} is awaited, whose channel no control flow drives")
             elif isinstance(step, (Await, Free)):
                 self.end(step)
         if self.open:
@@ -75,14 +77,31 @@ class _Sequence:
     def transfer(self, step: Transfer) -> None:
         what = f"{step.way} of {step.operand} by fifo {step.fifo}"
         self.start(step.task, step.token, what)
+        itemsize = self.elements(step, what)
         fifo = self.fifos.get(step.fifo)
+        if step.fifo in self.controls:
+            if step.way != "fill" or self.ports[step.operand].control is None:
+                self.refuse(f"{what}: a control flow is filled, with the control words of a gather")
+            return
         if fifo is None:
             self.refuse(f"{what}: no such fifo")
         assert fifo is not None
+        if step.fifo in self.driven:
+            self.refuse(f"{what}: control packets drive its channel")
         end = "fill" if fifo.producer in self.shims else "drain"
         if not self.shims & set(fifo.ends()) or step.way != end:
             where = f"only a {end}" if self.shims & set(fifo.ends()) else "neither, it has no end on a shim"
             self.refuse(f"{what}: legal for this fifo: {where}")
+        per_call = [(step.offset_by, "offset"), (step.length_by, "length")]
+        for word, kind in per_call:
+            if word is not None:
+                self.word(word, kind, what)
+                if len(step.descriptors) != 1:
+                    self.refuse(f"{what}: {len(step.descriptors)} descriptors, its {kind} is set per call; legal: one")
+        self.count(step, fifo, itemsize, what)
+
+    def elements(self, step: Transfer, what: str) -> int:
+        """What its descriptors walk is in the tensor; the bytes of an element."""
         port = self.ports.get(step.operand)
         if port is None:
             self.refuse(f"{what}: {step.operand} is no tensor of the sequence")
@@ -96,13 +115,7 @@ class _Sequence:
             high = one.offset + sum(max(0, (n - 1) * stride) for n, stride in pairs)
             if min(one.sizes) < 1 or low < 0 or high >= port.elements:
                 self.refuse(f"{what}: {one} reaches elements {low} to {high} of {port.elements}")
-        per_call = [(step.offset_by, "offset"), (step.length_by, "length")]
-        for word, kind in per_call:
-            if word is not None:
-                self.word(word, kind, what)
-                if len(step.descriptors) != 1:
-                    self.refuse(f"{what}: {len(step.descriptors)} descriptors, its {kind} is set per call; legal: one")
-        self.count(step, fifo, itemsize, what)
+        return int(itemsize)
 
     def word(self, word: Word, kind: str, what: str) -> None:
         if word not in self.words:
