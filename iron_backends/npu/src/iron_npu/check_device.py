@@ -81,6 +81,8 @@ class DeviceChecks(Names):
             self.wrong(f"a link of {m['sources']} to {m['targets']} has no tile in common")
             return
         tile = tiles.pop()
+        if self.device.tiles[tile][0] == "shim":
+            self.wrong(f"a link of {m['sources']} to {m['targets']} is on a shim")
         if self.device.tiles[tile][0] != "mem" and len(sources) + len(targets) > 2:
             self.wrong("a join or split is not on a memory tile")
         for fifo in into:

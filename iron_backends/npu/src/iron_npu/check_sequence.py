@@ -69,11 +69,16 @@ class SequenceChecks(Names):
         if not 0 <= index < len(self.parameters):
             self.wrong(f"word {index} of {len(self.parameters)} parameters")
         else:
-            self.moved.add(self.parameters[index])
+            self.follow(self.parameters[index], "number")
         if not self.synced:
             self.wrong("the scratchpad is read before it is synced")
         if "buffer" in given:
             self.word(given["buffer"], whole(given.get("address", "-1")), True)
+
+    def follow(self, parameter: str, way: str) -> None:
+        """A parameter is used: the host keeps one that moves an address as it is, any other shifted."""
+        if self.moved.setdefault(parameter, way) != way:
+            self.wrong(f"{parameter} is used as an address and as a number")
 
     def on_set_lock(self, m: re.Match[str]) -> None:
         self.type(m["lock"], "lock")
@@ -105,7 +110,7 @@ class SequenceChecks(Names):
             if attribute in given:
                 if given[attribute] not in self.parameters:
                     self.wrong(f"{given[attribute]} is no parameter of this module")
-                self.moved.add(given[attribute])
+                self.follow(given[attribute], "address" if attribute == "offset_parameter" else "number")
                 if not self.synced:
                     self.wrong("the scratchpad is read before it is synced")
         fifo = self.device.fifos.get(self.task.fifo)

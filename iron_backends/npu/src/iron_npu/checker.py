@@ -78,7 +78,8 @@ class Names:
         self.regions: list[tuple[str, dict[str, str]]] = [("", {})]
         self.parameters: list[str] = []
         self.words: dict[str, int] = {}
-        self.moved: set[str] = set()
+        #: Parameter -> how it is used: as an address ("offset"), or as a number.
+        self.moved: dict[str, str] = {}
         self.devices: dict[str, Device] = {}
         self.device = Device(0, "npu2")
         self.tile = ""

@@ -12,12 +12,13 @@ from iron_core.array.design import ArrayDesign, Design
 from iron_core.array.sequence import Sequence, Word
 from iron_core.devices import device
 from iron_core.errors import UnsupportedError
+from iron_core.image.parameters import Parameter as Shared
+from iron_core.image.parameters import check_count, parameters
 from iron_core.image.plan import Plan, PlanStep, VersionPlan
 from iron_npu.device import placement_of, print_device
 from iron_npu.kernels import KernelObject
 from iron_npu.layout import Layout, layout
 from iron_npu.length import PATCH, Parameter
-from iron_npu.parameters import Form, Forms
 from iron_npu.printer import print_array
 from iron_npu.sequence import Scratchpad, print_sequence
 from iron_npu.text import Writer, element
@@ -38,7 +39,7 @@ class Fused:
     text: str
     objects: tuple[KernelObject, ...]
     layout: Layout
-    words: tuple[Form, ...]
+    words: tuple[Shared, ...]
     entries: int
 
 
@@ -67,31 +68,36 @@ def print_version(plan: Plan, version: VersionPlan, *, spelling: str = PATCH, pl
     if not dev.full_elf:
         raise UnsupportedError(f"{dev} has no full ELF; print its steps one by one.")
     where = layout(plan, version)
-    forms = Forms(spelling)
+    designs = [build(step.op, dev, (binding.member for binding in step.bindings)) for step in version.steps]
+    words = parameters(version.steps, designs)
+    check_count(words, dev.scratchpad_words, plan.name)
+    # A word's place in the scratchpad is its place among the declarations.
+    held = {use: Parameter(word.symbol, index) for index, word in enumerate(words) for use in word.uses}
     parts: dict[str, _Part] = {}
-    runs = [_run(step, plan.dev, forms, parts, placer) for step in version.steps]
+    runs = []
+    for index, (step, design) in enumerate(zip(version.steps, designs, strict=True)):
+        given = tuple((word, held[index, word.name]) for word in design.sequence.words)
+        runs.append(_run(step, design, given, parts, placer))
     writer = Writer()
     objects: dict[str, KernelObject] = {}
     with writer.block("module"):
-        for form in forms.forms:
-            writer.line(f"aiex.scratchpad_parameter @{form.parameter.symbol} : i32")
+        for word in words:
+            writer.line(f"aiex.scratchpad_parameter @{word.symbol} : i32")
         for name, part in parts.items():
             for item in print_device(writer, part.array, name, part.placement, _sequences(part, spelling)):
                 _add(objects, item)
         entries = _main(writer, plan.dev, where, runs)
-    return Fused(writer.text(), tuple(objects.values()), where, forms.forms, entries)
+    return Fused(writer.text(), tuple(objects.values()), where, words, entries)
 
 
-def _run(step: PlanStep, dev: str, forms: Forms, parts: dict[str, _Part], placer: Placer) -> _Run:
+def _run(
+    step: PlanStep, design: Design, given: tuple[tuple[Word, Parameter], ...], parts: dict[str, _Part], placer: Placer
+) -> _Run:
     """Note a step's array and sequence, and name them."""
-    members = {binding.member: binding.expression for binding in step.bindings}
-    design = build(step.op, dev, members)
-    op = step.op.resolved(device(dev))
     placement = placer(design.array)
     name = device_name(design.array, placement)
     part = parts.setdefault(name, _Part(design.array, placement))
-    parameters = tuple((word, forms.parameter(op, word, members)) for word in design.sequence.words)
-    sequence = part.sequences.setdefault((design.sequence, parameters), f"sequence{len(part.sequences)}")
+    sequence = part.sequences.setdefault((design.sequence, given), f"sequence{len(part.sequences)}")
     return _Run(step, design, name, sequence)
 
 
@@ -103,8 +109,8 @@ def device_name(array: ArrayDesign, placement: Mapping[str, tuple[int, int]]) ->
 
 def _sequences(part: _Part, spelling: str) -> Callable[[Writer, dict[str, str]], None]:
     def write(writer: Writer, names: dict[str, str]) -> None:
-        for (sequence, parameters), name in part.sequences.items():
-            words = Scratchpad(dict(parameters), spelling)
+        for (sequence, given), name in part.sequences.items():
+            words = Scratchpad(dict(given), spelling)
             print_sequence(writer, part.array, sequence, name, names, part.placement, words)
 
     return write

@@ -1,0 +1,84 @@
+"""Small arrays that the tests print: made with the vocabulary, without an operator. The fixture `arrays` gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from iron_core.array import Buffer, Kernel, KernelContract, ObjectFifo, Worker, WorkerRuntimeBarrier, range_
+from iron_core.array.builder import Builder, building
+from iron_core.array.descriptors import Descriptor
+from iron_core.array.design import ArrayDesign, Design
+from iron_core.array.objects import ObjectType
+from iron_core.array.placement import Lane, Tile
+from iron_core.array.sequence import Await, Free, Port, Sequence, SetBarrier, Sync, Transfer, Word
+from iron_core.declare.operand import In, Out
+
+TILE = ObjectType.of(64, "int32")
+ROWS = Word("rows", "length", ("member", "rows"))
+COUNT = Word("count", "core", ("value", "count"))
+START = Word("start", "offset", ("member", "start"))
+
+
+def linear(offset: int, n: int) -> Descriptor:
+    return Descriptor.of(offset, ((n, 1),))
+
+
+def frozen(make: Callable[[Builder], None], dev: str = "npu2") -> ArrayDesign:
+    with building() as parts:
+        make(parts)
+    return parts.freeze("Small", dev)
+
+
+def copier(name: str = "copy64", size: int = 64) -> Kernel:
+    contract = KernelContract(roles=(In, Out), reference=lambda x: x)
+    kind = ObjectType.of(size, "int32")
+    return Kernel.inline(name, 'extern "C" void KERNEL(int *a, int *b) {}', (kind, kind), contract)
+
+
+def shim(col: int) -> Tile:
+    return Tile("shim", col)
+
+
+def through(dev: str = "npu2", body: Any = None) -> ArrayDesign:
+    """x -> one core -> y, as many tiles as its word says."""
+
+    def core(x: Any, y: Any, kernel: Any, words: Any, ready: Any) -> None:
+        ready.wait_for_value(1)
+        n = words[0]
+        ready.release_with_value(1)
+        for _ in range_(n):
+            a, b = x.acquire(), y.acquire()
+            kernel(a, b)
+            x.release()
+            y.release()
+
+    def make(parts: Builder) -> None:
+        x, y = ObjectFifo(TILE, name="x0"), ObjectFifo(TILE, name="y0")
+        x.prod(tile=Lane("x", 0, shim(0)))
+        y.cons(tile=Lane("y", 0, shim(0)))
+        words = Buffer(1, "int32", name="words", use_write_rtp=True)
+        ready = WorkerRuntimeBarrier(name="ready")
+        Worker(body or core, [x.cons(), y.prod(), copier(), words, ready], tile=Tile("core", 0, 2), name="worker")
+        parts.values["count"] = (("words",), 0)
+
+    return frozen(make, dev)
+
+
+def calls(dev: str = "npu2") -> Design:
+    """`through` driven by per-call words: a count, a length and a start."""
+    x = Transfer(1, "fill", "x", "x0", (linear(0, 1024),), False, START, ROWS, 64)
+    y = Transfer(0, "drain", "y", "y0", (linear(0, 1024),), True, None, ROWS, 64)
+    steps = (Sync((("words", 0, COUNT),)), SetBarrier("ready_worker", 1), y, x, Await(0), Free(1))
+    ports = (Port("x", "int32", 4096), Port("y", "int32", 1024))
+    return Design(through(dev), Sequence(ports, (COUNT, ROWS, START), steps))
+
+
+
+@pytest.fixture(scope="session")
+def arrays() -> SimpleNamespace:
+    """What this file makes."""
+    return SimpleNamespace(frozen=frozen, linear=linear, copier=copier, through=through, calls=calls)
