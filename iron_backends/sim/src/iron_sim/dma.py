@@ -177,27 +177,43 @@ class Region:
         self.base = base
 
 
-class Task:
+class Job:
+    """What a shim channel works through: pieces in turn, each a segment."""
+
+    def __init__(self, name: str, pieces: list[Any], scheduler: Scheduler) -> None:
+        self.name = name
+        self.pieces = pieces
+        self.finished = Semaphore(scheduler, 0, name)
+        self.moved = 0
+
+    @property
+    def done(self) -> bool:
+        return self.finished.count > 0
+
+    def ended(self, time: int) -> None:
+        """The last piece has moved."""
+        self.finished.give(1, time)
+
+    def segment(self, piece: Any, reads: bool, done: Callable[[int], None]) -> Segment:
+        raise NotImplementedError
+
+
+class Task(Job):
     """A transfer that was started: its descriptors with this call's offset and length."""
 
     def __init__(self, transfer: Transfer, region: Region, offset: int, length: int | None, scheduler: Scheduler) -> None:
+        self.descriptors = [d.shifted(offset) for d in transfer.descriptors]
+        name = f"task {transfer.task} ({transfer.way} {transfer.operand})"
+        super().__init__(name, self.descriptors, scheduler)
         self.transfer = transfer
         self.region = region
-        self.name = f"task {transfer.task} ({transfer.way} {transfer.operand})"
         self.length = length
-        self.descriptors = [d.shifted(offset) for d in transfer.descriptors]
-        self.finished = Semaphore(scheduler, 0, self.name)
-        self.moved = 0
         for d in self.descriptors:
             low, high = d.pattern().span
             if low < 0 or high > region.data.size:
                 raise SimulationError(
                     f"{self.name} touches elements {low} to {high - 1} of {region.name}, which has {region.data.size}."
                 )
-
-    @property
-    def done(self) -> bool:
-        return self.finished.count > 0
 
     def addresses(self) -> np.ndarray:
         """Every element it moves, in order."""
@@ -209,85 +225,82 @@ class Task:
         spans = [d.pattern().span for d in self.descriptors]
         return self.region.base + min(s[0] for s in spans) * item, self.region.base + max(s[1] for s in spans) * item
 
+    def segment(self, piece: Descriptor, reads: bool, done: Callable[[int], None]) -> Segment:
+        flat, marks = self.region.data, self.region.mask
+        at: Any
+        if piece.sizes[:3] == (1, 1, 1) and piece.strides[3] == 1:
+            at = slice(piece.offset, piece.offset + min(piece.size, self.length or piece.size))
+        else:
+            at = piece.addresses(self.length)
+        if reads or isinstance(at, slice):
+            data = flat[at]
+            self.moved += data.size
+            return Segment(data, _marks(marks, at, data.size, reads), done, self.name)
+        self.moved += at.size
+        staged, staged_marks = np.empty(at.size, flat.dtype), np.empty(at.size, bool)
 
-def _linear(d: Descriptor) -> bool:
-    return d.sizes[:3] == (1, 1, 1) and d.strides[3] == 1
+        def scatter(time: int) -> None:
+            flat[at] = staged
+            if marks is not None:
+                marks[at] = staged_marks
+            done(time)
+
+        return Segment(staged, staged_marks, scatter, self.name)
+
+
+def _marks(marks: np.ndarray | None, at: Any, size: int, reads: bool) -> np.ndarray:
+    """The marks of some numbers. Memory without marks is all written; what is written there needs no mark."""
+    if marks is not None:
+        return marks[at]
+    return np.broadcast_to(np.zeros(1, bool), size) if reads else np.empty(size, bool)
 
 
 class ShimEnd:
-    """A shim DMA channel: a queue of tasks, one at a time."""
+    """A shim DMA channel: a queue of jobs, one at a time."""
 
     def __init__(self, name: str, scheduler: Scheduler, *, reads: bool) -> None:
         self.name = name
         self.reads = reads
-        self.queue: deque[Task] = deque()
-        self.current: Task | None = None
-        self.pending: deque[Descriptor] = deque()
+        self.queue: deque[Job] = deque()
+        self.current: Job | None = None
+        self.pending: deque[Any] = deque()
         self.arrived = Semaphore(scheduler, 0, name, "the sequence")
         self.outstanding = 0
 
-    def push(self, task: Task, time: int) -> None:
-        """Queue a task; QueueOverrun where the channel holds no more."""
+    def push(self, job: Job, time: int) -> None:
+        """Queue a job; QueueOverrun where the channel holds no more."""
         if self.outstanding >= QUEUE:
-            raise QueueOverrun(f"{task.name} is the {self.outstanding + 1}th task on {self.name}, whose queue holds {QUEUE}.")
+            raise QueueOverrun(f"{job.name} is the {self.outstanding + 1}th task on {self.name}, whose queue holds {QUEUE}.")
         self.outstanding += 1
-        self.queue.append(task)
+        self.queue.append(job)
         self.arrived.give(1, time)
 
     def take(self, actor: Actor) -> Segment | None:
+        """The next segment, or None after noting what `actor` waits for."""
         if not self.pending:
             if not self.queue:
                 actor.block(self.arrived, f"a task on {self.name}")
                 return None
             self.current = self.queue.popleft()
             actor.time = max(actor.time, self.arrived.time)
-            self.pending.extend(self.current.descriptors)
-        task = self.current
-        assert task is not None
-        descriptor = self.pending.popleft()
+            self.pending.extend(self.current.pieces)
+        job = self.current
+        assert job is not None
+        piece = self.pending.popleft()
         last = not self.pending
-        flat, marks = task.region.data, task.region.mask
 
         def done(time: int) -> None:
             if last:
                 self.outstanding -= 1
-                task.finished.give(1, time)
+                job.ended(time)
 
-        if _linear(descriptor):
-            n = descriptor.size if task.length is None else min(task.length, descriptor.size)
-            at: Any = slice(descriptor.offset, descriptor.offset + n)
-        elif task.length is None and self.reads:
-            data = descriptor.pattern().view(flat).reshape(-1)
-            mask = np.zeros(1, bool) if marks is None else descriptor.pattern().view(marks).reshape(-1)
-            task.moved += data.size
-            return Segment(data, np.broadcast_to(mask, data.shape) if marks is None else mask, done, task.name)
-        else:
-            at = descriptor.addresses(task.length)
-        if self.reads:
-            data = flat[at]
-            mask = np.broadcast_to(np.zeros(1, bool), data.shape) if marks is None else marks[at]
-            task.moved += data.size
-            return Segment(data, mask, done, task.name)
-        if isinstance(at, slice):
-            task.moved += at.stop - at.start
-            marked = np.empty(at.stop - at.start, bool) if marks is None else marks[at]
-            return Segment(flat[at], marked, done, task.name)
-        task.moved += at.size
-        staged, staged_mask = np.empty(at.size, flat.dtype), np.empty(at.size, bool)
-
-        def scatter(time: int) -> None:
-            flat[at] = staged
-            if marks is not None:
-                marks[at] = staged_mask
-            done(time)
-
-        return Segment(staged, staged_mask, scatter, task.name)
+        return job.segment(piece, self.reads, done)
 
 
 class Flow(Actor):
     """A stream from one DMA channel to one or several: objects move as far as every receiver has room."""
 
-    def __init__(self, name: str, source: RingEnd | ShimEnd, sinks: list[RingEnd | ShimEnd]) -> None:
+    def __init__(self, name: str, source: RingEnd | ShimEnd, sinks: list[Any]) -> None:
         super().__init__(name)
         self.source = source
         self.sinks = sinks
