@@ -14,6 +14,7 @@ from iron_core.declare.formats import PackedArray
 from iron_core.errors import ShapeError
 from iron_core.graph.affine import evaluate
 from iron_core.image.plan import BufferRef, PlanStep, Port
+from iron_sim.control import encode
 from iron_sim.errors import PoisonError, SimulationError
 from iron_sim.host import SimMemory, Space, region, spread, unwritten
 from iron_sim.image import SimImage
@@ -93,6 +94,9 @@ class SimExecutable:
         members = {binding.member: binding.expression.at(values) for binding in step.bindings}
         numbers = {word.name: number(op, word, members) for word in design.sequence.words}
         regions = {name: region(name, spaces[ref.space][ref.index], ref) for name, ref in step.operands.items()}
+        for port in design.sequence.ports:
+            if port.control is not None:
+                regions[port.operand] = encode(port.control, regions[port.operand], regions[port.control.table])
         try:
             stats = machine.run(design.sequence, regions, numbers)
         except SimulationError as error:

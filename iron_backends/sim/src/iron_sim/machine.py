@@ -12,7 +12,7 @@ from iron_core.array.design import ArrayDesign
 from iron_core.array.pools import End, Layout, Placement, layout
 from iron_core.array.sequence import (
     Await,
-    ControlPackets,
+    AwaitToken,
     Free,
     Sequence,
     SetBarrier,
@@ -21,6 +21,7 @@ from iron_core.array.sequence import (
     WriteWord,
 )
 from iron_sim.actor import Actor, Scheduler, Semaphore, deadlock
+from iron_sim.control import ControlPort
 from iron_sim.core import Core, Port
 from iron_sim.dma import Flow, Region, Ring, RingEnd, ShimEnd, Task
 from iron_sim.errors import Race, SimulationError
@@ -61,6 +62,11 @@ class Machine:
         self.ports: dict[str, dict[tuple[str, str], Port]] = {core.tile: {} for core in array.cores}
         self._pools()
         self.flows = [self._flow(fifo) for fifo in array.fifos if self.layout.end(fifo.name, 0).way]
+        #: By the fifo whose channel the packets drive.
+        self.controls = {data.fifo: ControlPort(self, data) for data in array.controls}
+        for port in self.controls.values():
+            self.shims[port.data.name, "fill"] = shim = ShimEnd(port.data.name, self.scheduler, reads=True)
+            self.flows.append(Flow(f"stream {port.data.name}", shim, [port]))
         kernels = {kernel.symbol: kernel for kernel in array.kernels}
         self.cores = [
             Core(
@@ -149,7 +155,8 @@ class Machine:
         controller = Controller(self, sequence, regions, numbers)
         controller.time = self.time
         controller.events = self.controller_events
-        before = {flow.name: flow.moved for flow in self.flows}
+        for port in self.controls.values():
+            port.controller = controller
         calls = sum(core.calls for core in self.cores)
         self.scheduler.ready(controller)
         self.scheduler.settle()
@@ -161,7 +168,6 @@ class Machine:
         for task in controller.tasks.values():
             key = (task.transfer.operand, task.transfer.fifo)
             moved[key] = moved.get(key, 0) + task.moved
-        del before
         self.time = max([controller.time, *(actor.time for actor in self.actors)])
         return Stats(moved, sum(core.calls for core in self.cores) - calls, self.time)
 
@@ -177,6 +183,8 @@ class Machine:
         for task in controller.tasks.values():
             if not task.done:
                 raise SimulationError(f"the sequence ended and {task.name} has not: {self._why(task)}")
+        for port in self.controls.values():
+            port.settled()
         for flow in self.flows:
             if flow.partial:
                 raise SimulationError(f"the sequence ended in the middle of an object: {flow.partial}.")
@@ -244,10 +252,13 @@ class Controller(Actor):
                     # Cores go on at once, before the next step: words that come later come too late.
                     machine.scheduler.ready(self)
                     yield
-                case ControlPackets():
-                    from iron_sim.control import start
-
-                    start(self, step)
+                case AwaitToken():
+                    port = machine.controls[step.fifo]
+                    while not port.tokens.count:
+                        self.block(port.tokens, f"a token of {step.fifo}")
+                        yield
+                    port.tokens.count -= 1
+                    self.time = max(self.time, port.tokens.time)
             self.event(type(step).__name__)
         self.ended = True
         self.waiting = ""
@@ -284,6 +295,8 @@ class Controller(Actor):
 
     def _typed(self, region: Region, step: Transfer) -> Region:
         """The tensor in the fifo's dtype, where both have numbers of the same size."""
+        if any(step.fifo == port.data.name for port in self.machine.controls.values()):
+            return region
         dtype = self.machine.array.fifo(step.fifo).type.dtype
         if region.data.dtype == dtype:
             return region

@@ -12,6 +12,7 @@ from iron_core.array.design import Design
 from iron_core.array.words import number
 from iron_core.declare.formats import PackedArray
 from iron_core.devices import Device
+from iron_sim.control import encode
 from iron_sim.dma import Region
 from iron_sim.machine import Machine, Stats
 
@@ -22,6 +23,10 @@ def regions_of(design: Design, tensors: Mapping[str, Any]) -> dict[str, Region]:
     for port in design.sequence.ports:
         from iron_core.array.objects import ObjectType
 
+        if port.control is not None:
+            ids = Region(port.operand, np.asarray(tensors[port.operand]).reshape(-1), None, base)
+            found[port.operand] = encode(port.control, ids, found[port.control.table])
+            continue
         kind = ObjectType.of(port.elements, port.dtype_name)
         given = tensors.get(port.operand)
         if given is None:

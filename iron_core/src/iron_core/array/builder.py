@@ -12,6 +12,7 @@ from iron_core.errors import DeclarationError
 
 if TYPE_CHECKING:
     from iron_core.array.buffer import Buffer
+    from iron_core.array.control import ControlFlow
     from iron_core.array.design import ArrayDesign
     from iron_core.array.fifo import ObjectFifo
     from iron_core.array.lock import Lock, WorkerRuntimeBarrier
@@ -28,6 +29,7 @@ class Builder:
         self.locks: list[Lock] = []
         self.barriers: list[WorkerRuntimeBarrier] = []
         self.links: list[tuple[Tile, tuple[str, ...], tuple[str, ...], tuple[int, ...]]] = []
+        self.controls: list[ControlFlow] = []
         self.values: dict[str, tuple[tuple[str, ...], int]] = {}
         self._names: set[str] = set()
         self._tiles: dict[int, str] = {}
@@ -58,6 +60,7 @@ class Builder:
         from iron_core.array.design import (
             ArrayDesign,
             BufferData,
+            ControlData,
             CoreData,
             LaneData,
             LinkData,
@@ -105,6 +108,10 @@ class Builder:
             for end in (fifo.producer, *fifo.consumers)
             if end is not None and end.lane is not None
         ]
+        lanes += [LaneData(c.source.operand, c.source.index, c.name) for c in self.controls]
+        controls = tuple(
+            ControlData(c.name, at(c.source.tile, c.name), at(c.target, c.name), c.fifo.name, c.channel) for c in self.controls
+        )
         return ArrayDesign(
             name=name,
             dev=dev,
@@ -120,6 +127,7 @@ class Builder:
             cores=cores,
             lanes=tuple(lanes),
             values=tuple(ValueData(value, buffers, index) for value, (buffers, index) in self.values.items()),
+            controls=controls,
             tiles=tuple({t.name: t for t in tiles.values()}.values()),
         )
 

@@ -108,7 +108,7 @@ class CoreData:
 
 @attrs.frozen
 class LaneData:
-    """Lane `index` of an operand enters or leaves the array through this fifo."""
+    """Lane `index` of an operand enters or leaves the array through this fifo (or enters by this control flow)."""
 
     operand: str
     index: int
@@ -122,6 +122,20 @@ class ValueData:
     name: str
     buffers: tuple[str, ...]
     index: int
+
+
+@attrs.frozen
+class ControlData:
+    """A stream of control packets from a shim tile into another's control port (see `iron_core.array.gather`).
+
+    The packets drive reading channel `channel` of `target`, the producing end of `fifo`.
+    """
+
+    name: str
+    source: str
+    target: str
+    fifo: str
+    channel: int
 
 
 @attrs.frozen
@@ -139,6 +153,7 @@ class ArrayDesign:
     cores: tuple[CoreData, ...]
     lanes: tuple[LaneData, ...]
     values: tuple[ValueData, ...]
+    controls: tuple[ControlData, ...] = ()
 
     def tile(self, name: str) -> TileData:
         return _named(self.tiles, name)

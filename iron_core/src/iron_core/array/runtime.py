@@ -9,7 +9,8 @@ import attrs
 
 from iron_core.array.design import ArrayDesign
 from iron_core.array.descriptors import BdLimits, Descriptor, bounded, plan
-from iron_core.array.sequence import Await, Free, Port, Sequence, SetBarrier, Step, Sync, Transfer, Word, WriteWord
+from iron_core.array.gather import Gather
+from iron_core.array.sequence import Await, AwaitToken, Free, Port, Sequence, SetBarrier, Step, Sync, Transfer, Word, WriteWord
 from iron_core.declare.formats import BlockQuant, as_dtype
 from iron_core.declare.pattern import Pattern
 from iron_core.devices import Device
@@ -54,6 +55,7 @@ class Runtime:
         self._default = TaskGroup(self)
         self._queues: dict[str, list[tuple[int, int]]] = {}
         self._order: list[int] = []
+        self._controls: dict[str, Gather] = {}
 
     def add(self, step: Step) -> None:
         self.steps.append(step)
@@ -117,6 +119,16 @@ class Runtime:
         for lock in self.array.locks:
             if lock.kind == "barrier":
                 self.add(SetBarrier(lock.name, 1))
+
+    # -- gathers -----------------------------------------------------------------------------------
+
+    def control(self, operand: str, gather: Gather) -> None:
+        """From here on an operand of ids is the tensor of their control words; fills send parts of it."""
+        self._controls[operand] = gather
+
+    def await_token(self, fifo: str) -> None:
+        """Wait until the oldest chain that control packets started on this fifo's channel, and nobody waited for, is done."""
+        self.add(AwaitToken(fifo))
 
     # -- transfers ---------------------------------------------------------------------------------
 
@@ -201,6 +213,8 @@ class Runtime:
 
     def _port(self, operand: str) -> tuple[Any, int]:
         """dtype and elements of an operand's flat tensor; a block format's packed bytes."""
+        if operand in self._controls:
+            return as_dtype("uint32"), self._controls[operand].words
         bound = getattr(self.op, operand)
         if isinstance(bound.format, BlockQuant):
             return as_dtype("uint8"), bound.format.nbytes(bound.shape)
@@ -222,7 +236,7 @@ class Runtime:
         ports = []
         for name in self.op.present:
             dtype, size = self._port(name)
-            ports.append(Port(name, dtype.name, size))
+            ports.append(Port(name, dtype.name, size, self._controls.get(name)))
         awaited = {step.task for step in self.steps if isinstance(step, Await)}
         steps = tuple(
             attrs.evolve(step, token=step.task in awaited) if isinstance(step, Transfer) else step for step in self.steps

@@ -7,6 +7,7 @@ from typing import Union
 import attrs
 
 from iron_core.array.descriptors import Descriptor
+from iron_core.array.gather import Gather
 
 
 @attrs.frozen
@@ -87,30 +88,26 @@ class SetBarrier:
 
 
 @attrs.frozen
-class ControlPackets:
-    """Stream an operand's words to a shim tile's control port: they write its descriptors and push its queue.
+class AwaitToken:
+    """Wait for one token of the tasks that control packets start on a fifo's producing channel."""
 
-    `fifo` names the control flow; rows of `table` are what the written descriptors address.
-    """
-
-    task: int
-    operand: str
-    flow: str
-    offset: int
-    words: int
-    token: bool = False
+    fifo: str
 
 
-Step = Union[Transfer, Await, Free, WriteWord, Sync, SetBarrier, ControlPackets]
+Step = Union[Transfer, Await, Free, WriteWord, Sync, SetBarrier, AwaitToken]
 
 
 @attrs.frozen
 class Port:
-    """A tensor of the sequence, flat: an operand's name, its dtype's name and its number of elements."""
+    """A tensor of the sequence, flat: an operand's name, its dtype's name and its number of elements.
+
+    control: it holds the control words of that gather, made on the host of what the caller gives as this operand.
+    """
 
     operand: str
     dtype_name: str
     elements: int
+    control: Gather | None = None
 
 
 @attrs.frozen

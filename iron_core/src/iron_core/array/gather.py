@@ -1,0 +1,129 @@
+"""`Gather`: rows of a table by ids that are known when a call is made, as words that write descriptors.
+
+A shim tile's registers can be written by what is streamed into its control port. So the ids of a call become, on the host,
+a tensor of control packets: they write the table rows' addresses into descriptors of a shim and start them.
+
+A packet is a header and one to four data words, written to consecutive registers:
+
+    bits 19..0 the first register's address, 21..20 data words less 1, 23..22 the operation (0: write), 31 parity
+
+Bit 31 makes the number of ones odd. Descriptor n of a shim has eight registers from DESCRIPTORS + STRIDE * n on; a channel's
+queue takes the first descriptor of a chain in bits 3..0 and, in bit 31, whether a token tells of the chain's end.
+
+A feed's words: both sets of descriptors, then batch after batch; batch j rewrites the addresses of set j % 2 and starts it.
+So batch j must not be sent before batch j - 2 is done, which its token says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_core.errors import ParamError
+
+#: Registers of a shim tile's DMA, as byte addresses in the tile.
+DESCRIPTORS, STRIDE = 0x1D000, 0x20
+#: A reading channel's control and queue registers; the next channel's are 8 further on.
+CONTROL, QUEUE, NEXT_CHANNEL = 0x1D210, 0x1D214, 8
+#: The channel packets start, and the id its tokens carry (a shim's, in bits 15..8 of its control register).
+CHANNEL, TOKENS = 1, 15 << 8
+#: Descriptors of a set, and sets.
+BATCH, SETS = 8, 2
+TOKEN = 1 << 31
+#: Fields of a descriptor's words.
+_BURST, _CACHE, _VALID, _CHAINED, _NEXT = 1 << 30, 2 << 24, 1 << 25, 1 << 26, 27
+
+
+def packet(address: int, *words: int) -> list[int]:
+    """A control packet: `words` (one to four) into the registers from `address` on."""
+    if not 1 <= len(words) <= 4 or address % 4:
+        raise ParamError(f"a control packet of {len(words)} words to {address:#x}; legal: 1 to 4 words to a multiple of 4.")
+    header = (len(words) - 1) << 20 | address
+    return [header | (header.bit_count() + 1) % 2 << 31, *words]
+
+
+@attrs.frozen
+class Gather:
+    """Which rows are gathered and by how many feeds. `table`: the operand; a row is `row_bytes`, whole 4-byte words.
+
+    `words` is the length of the tensor of control packets; `parts` says how it is sent.
+    """
+
+    table: str
+    table_rows: int
+    rows: int
+    row_bytes: int
+    feeds: int
+
+    def share(self, feed: int) -> tuple[int, int]:
+        """First row of a feed and how many: equal shares of whole batches, what is left over at the last."""
+        batches = -(-self.rows // BATCH)
+        each = -(-batches // self.feeds) * BATCH
+        start = min(self.rows, feed * each)
+        return start, min(each, self.rows - start)
+
+    def batches(self, feed: int) -> list[int]:
+        """Rows of each of a feed's batches."""
+        _, count = self.share(feed)
+        return [min(BATCH, count - at) for at in range(0, count, BATCH)]
+
+    def parts(self, feed: int) -> list[tuple[int, int]]:
+        """Where each batch's words begin in the tensor, and how many there are. The first has both sets before it."""
+        at = sum(self._length(other) for other in range(feed))
+        found = []
+        for number, rows in enumerate(self.batches(feed)):
+            count = self._words(rows) + (len(self._sets()) if number == 0 else 0)
+            found.append((at, count))
+            at += count
+        return found
+
+    @property
+    def words(self) -> int:
+        return sum(self._length(feed) for feed in range(self.feeds))
+
+    def _length(self, feed: int) -> int:
+        return sum(self._words(rows) for rows in self.batches(feed)) + (len(self._sets()) if self.batches(feed) else 0)
+
+    def _words(self, rows: int) -> int:
+        # An address is two words, the end of a short chain one, a start two; each with its header.
+        return 3 * rows + (2 if rows < BATCH else 0) + 3
+
+    def _sets(self) -> list[int]:
+        """Packets that write every descriptor, but for the addresses."""
+        made = []
+        for number in range(SETS * BATCH):
+            last = number % BATCH == BATCH - 1
+            link = 0 if last else _CHAINED | (number + 1) << _NEXT
+            at = DESCRIPTORS + STRIDE * number
+            made += packet(at, self.row_bytes // 4, 0, 0, 0)
+            made += packet(at + 16, _BURST, _CACHE, 0, _VALID | link)
+        return made
+
+    def control_words(self, ids: Any, address: int) -> np.ndarray:
+        """The tensor (uint32) for these ids (an integer each; negative from the end, clipped to the table).
+
+        address: of the table's first byte, as the shims see it, below 2**48.
+        """
+        flat = np.asarray(ids).reshape(-1)
+        if flat.size != self.rows or flat.dtype.kind not in "iu":
+            raise ParamError(f"{flat.size} ids of {flat.dtype}; a gather of {self.rows} rows takes that many integers.")
+        if address % 4 or not 0 <= address <= (1 << 48) - self.table_rows * self.row_bytes:
+            raise ParamError(f"address={address:#x} of the table; legal: multiples of 4 below 2**48.")
+        at = np.clip(flat.astype(np.int64), -self.table_rows, self.table_rows - 1) % self.table_rows
+        made: list[int] = []
+        for feed in range(self.feeds):
+            row, _ = self.share(feed)
+            for number, rows in enumerate(self.batches(feed)):
+                if number == 0:
+                    made += self._sets()
+                first = number % SETS * BATCH
+                for k in range(rows):
+                    place = address + int(at[row + k]) * self.row_bytes
+                    made += packet(DESCRIPTORS + STRIDE * (first + k) + 4, place & 0xFFFFFFFF, place >> 32)
+                if rows < BATCH:
+                    made += packet(DESCRIPTORS + STRIDE * (first + rows - 1) + 28, _VALID)
+                made += packet(CONTROL + NEXT_CHANNEL * CHANNEL, TOKENS, TOKEN | first)
+                row += rows
+        return np.array(made, np.uint32)
