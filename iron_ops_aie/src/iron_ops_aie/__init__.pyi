@@ -16,7 +16,7 @@ from iron_core.graph.weight import Weight
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["Copy", "Dequant", "ElementwiseAdd", "ElementwiseMul", "Emit", "GEMM", "GEMV", "MHA", "RMSNorm", "Repeat", "RoPE", "RowwiseAdd", "Sample", "SiLU", "Softmax", "Transpose"]
+__all__ = ["Copy", "Dequant", "ElementwiseAdd", "ElementwiseMul", "Emit", "GEMM", "GEMV", "MHA", "RMSNorm", "ReLU", "Repeat", "RoPE", "RowwiseAdd", "Sample", "SiLU", "Softmax", "Transpose"]
 
 class Copy(Operator):
     """y[dst] = x[src], element by element in the order the two patterns walk; numbers are rounded once to y's dtype.
@@ -411,6 +411,12 @@ class MHA(Operator):
     scale: float
     T: Any
     C: Any
+    B_q: int
+    num_pipelines: int
+    packed: bool
+    q_lanes: int
+    kv_lanes: int
+    o_rows: int
     Q: BoundOperand
     K: BoundOperand
     V: BoundOperand
@@ -431,6 +437,8 @@ class MHA(Operator):
         scale: float = ...,
         T: Any = ...,
         C: Any = ...,
+        B_q: int = ...,
+        num_pipelines: int = ...,
     ) -> MHA: ...
     @overload
     def __new__(  # type: ignore[misc]
@@ -455,6 +463,8 @@ class MHA(Operator):
         scale: float = ...,
         T: Any = ...,
         C: Any = ...,
+        B_q: int = ...,
+        num_pipelines: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 
@@ -496,6 +506,34 @@ class RMSNorm(Rowwise):
         epsilon: float = ...,
         weighted: bool = ...,
         W: Any = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class ReLU(UnaryElementwise):
+    """y = max(x, 0); a NaN stays one. Shapes as in `UnaryElementwise`. Errors: ParamError for integers."""
+    @overload
+    def __new__(
+        cls,
+        *,
+        size: int,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> ReLU: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        size: int = ...,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import DType, Extent, In, Operator, Out, Param, Select, Tolerance, bfloat16
+from iron_core import Auto, Choices, DType, Extent, In, Operator, Out, Param, Select, Tolerance, Value, Width, bfloat16
 from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
+from iron_ops_aie import mha_array
 from iron_ops_aie.rules import floats_only
 
 _INTERLEAVED: dict[str, Any] = dict(heads_interleaved=True, kv_interleaved=True)
@@ -42,12 +43,31 @@ class MHA(Operator):
     scale: float = Param(default=lambda op: 1 / math.sqrt(max(1, op.d)), array=True)
     T: Any = DType(default=bfloat16)
     C: Any = DType(default=lambda op: op.T)
-    Q = In(Select(heads_interleaved, (seq_len, num_heads, d), (num_heads, seq_len, d)), dtype=T)
-    K = In(Select(kv_interleaved, (kv_len, num_KV_heads, d), (num_KV_heads, kv_len, d)), dtype=C)
-    V = In(Select(kv_interleaved, (kv_len, num_KV_heads, d), (num_KV_heads, kv_len, d)), dtype=C)
-    O = Out(Select(heads_interleaved, (seq_len, num_heads, d), (num_heads, seq_len, d)), dtype=T)  # noqa: E741
+    B_q: int = Auto(domain=Choices(mha_array.BLOCKS))
+    num_pipelines: int = Auto(array=True, domain=Width())
+    packed: bool = Auto(array=True, derived=True, repr=False)
+    q_lanes: int = Auto(derived=True, repr=False)
+    kv_lanes: int = Auto(derived=True, repr=False)
+    o_rows: int = Auto(derived=True, repr=False)
+    Q = In(
+        Select(heads_interleaved, (seq_len, num_heads, d), (num_heads, seq_len, d)), dtype=T, tile=(B_q, d), per=q_lanes
+    )
+    K = In(
+        Select(kv_interleaved, (kv_len, num_KV_heads, d), (num_KV_heads, kv_len, d)), dtype=C, tile=(B_q, d), per=kv_lanes
+    )
+    V = In(
+        Select(kv_interleaved, (kv_len, num_KV_heads, d), (num_KV_heads, kv_len, d)), dtype=C, tile=(B_q, d), per=kv_lanes
+    )
+    O = Out(  # noqa: E741
+        Select(heads_interleaved, (seq_len, num_heads, d), (num_heads, seq_len, d)), dtype=T, tile=(o_rows, d), per=q_lanes
+    )
     valid = Extent(seq_len)
     kv_valid = Extent(kv_len)
+    passes = Value(derive=lambda op: op.num_KV_heads // op.num_pipelines if op.packed else op.num_heads)
+    rounds = Value(derive=lambda op: 1 if op.packed else op.seq_len // (op.B_q * op.num_pipelines))
+    queries = Value(derive=lambda op: op.valid)
+    keys = Value(derive=lambda op: op.kv_valid)
+    kv_blocks = Value(derive=lambda op: max(1, -(-op.kv_valid // op.B_q)), optional=True)
 
     test = Testing(
         Case(num_heads=2, seq_len=64, d=64),
@@ -118,3 +138,22 @@ class MHA(Operator):
 
     def ops(self) -> int:
         return 4 * self.num_heads * self.seq_len * self.kv_len * self.d
+
+    # -- the array: see `mha_array` -----------------------------------------------------------------
+
+    def resolve(self, dev: Any) -> Any:
+        return mha_array.resolve(self, dev)
+
+    def compatible(self) -> None:
+        mha_array.compatible(self)
+
+    def array(self, target: Any) -> None:
+        mha_array.array(self, target)
+
+    def sequence(self, rt: Any) -> None:
+        mha_array.sequence(self, rt)
+
+    def composed(self, Q: Any, K: Any, V: Any, *, valid: int | None = None, kv_valid: int | None = None) -> Any:
+        """The output as the array rounds it, bit for bit; `valid` and `kv_valid` as a call bounds them. Ask a resolved
+        operator."""
+        return mha_array.composed(self, Q, K, V, valid, kv_valid)

@@ -1,0 +1,321 @@
+"""The kernels of the attention array, with what each promises.
+
+Tiles meet the products in 8 x 8 blocks, (rows/8, columns/8, 8, 8); the softmax takes scores and gives weights row by row.
+A block of b queries has a state of 4 b float32: the largest scaled score seen, the same a second time, the sum of weights,
+and the factor by which the last block of keys shrank what came before it. Scores are scaled to powers of two.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_core import In, InOut, Out, Param, Tolerance, bfloat16
+from iron_core.array import Kernel, KernelContract, ObjectType
+from iron_core.array.expression import Const
+from iron_core.declare.rounding import round_to
+from iron_ops_aie.kernels_mm import MM_STACK, Dims, block_dims, blocked, product, row_dims, unblocked, zero
+
+#: Rows and columns of a micro tile. The products run on bfp16 units, which take 8 x 8 by 8 x 8.
+MICRO = 8
+#: A hidden score: in bfloat16, and so low that its weight is 0 beside any score that counts.
+HIDDEN = -(2.0**100)
+#: The smallest scale of the exponents; times this a hidden score is still far below the others.
+LEAST_SCALE = 2.0**-60
+#: Where the object's own mask would have to look: keys one block before the queries, all of them visible.
+PLACE = (0, 1)
+LOWEST = np.finfo(np.float32).min
+
+_HIDE = """
+#include <stdint.h>
+
+// Row i stands at key i * STEP + ahead of this block, which holds `keys` keys. What it does not see becomes -2^100.
+extern "C" void KERNEL(uint16_t *scores, int32_t ahead, int32_t keys) {
+  for (int32_t i = 0; i < B; i++) {
+    int32_t at = i * STEP + ahead;
+    int32_t first = 0, last = keys < B ? keys : B;
+#if WINDOW
+    first = at - WINDOW > 0 ? at - WINDOW : 0;
+#endif
+#if REACH >= 0
+    last = at + REACH + 1 < last ? at + REACH + 1 : last;
+#endif
+    for (int32_t j = 0; j < B; j++)
+      if (j < first || j >= last)
+        scores[i * B + j] = 0xF180;
+  }
+}
+"""
+
+_CLEAR = """
+#include <stdint.h>
+
+// Rows `first` to before `last` of a tile held in 8 x 8 blocks become 0; numbers outside of 0 to ROWS are cut.
+extern "C" void KERNEL(uint16_t *tile, int32_t first, int32_t last) {
+  if (first < 0)
+    first = 0;
+  if (last > ROWS)
+    last = ROWS;
+  for (int32_t i = first; i < last; i++)
+    for (int32_t j = 0; j < COLUMNS; j++)
+      tile[(i / 8 * (COLUMNS / 8) + j / 8) * 64 + i % 8 * 8 + j % 8] = 0;
+}
+"""
+
+_FIRST_ROWS = """
+#include <stdint.h>
+
+// The first ROWS rows of a tile held in 8 x 8 blocks, row by row.
+extern "C" void KERNEL(const uint16_t *tile, uint16_t *rows) {
+  for (int32_t i = 0; i < ROWS; i++)
+    for (int32_t j = 0; j < COLUMNS; j++)
+      rows[i * COLUMNS + j] = tile[(i / 8 * (COLUMNS / 8) + j / 8) * 64 + i % 8 * 8 + j % 8];
+}
+"""
+
+
+def exponent_scale(scale: float) -> float:
+    """What scores are multiplied by before the power of two: scale times log2 e, in bfloat16."""
+    return float(round_to(np.float64(scale) * math.log2(math.e), bfloat16))
+
+
+@attrs.frozen
+class AttentionKernels:
+    """The kernels of b queries by b keys of d numbers. step: how many keys the next row of queries stands further on.
+
+    causal, window: as `MHA` has them. scale: what `exponent_scale` made.
+    """
+
+    b: int
+    d: int
+    causal: bool = True
+    window: int | None = None
+    step: int = 1
+    scale: float = 1.0
+
+    # -- how tiles are held ------------------------------------------------------------------------
+
+    def held(self) -> Dims:
+        """The order in which a row-major tile of Q, K or V is sent to a core."""
+        return block_dims((self.b, self.d), MICRO, MICRO)
+
+    def held_weights(self) -> Dims:
+        return block_dims((self.b, self.b), MICRO, MICRO)
+
+    def given_scores(self) -> Dims:
+        """The order in which a core's scores are sent on, to lie row by row."""
+        return row_dims((self.b, self.b), MICRO, MICRO)
+
+    def given_rows(self) -> Dims:
+        """The same for a tile of the output."""
+        return row_dims((self.b, self.d), MICRO, MICRO)
+
+    def hold(self, tile: Any) -> np.ndarray:
+        """A row-major tile as a core holds it."""
+        return blocked(np.asarray(tile), MICRO, MICRO)
+
+    def rows(self, flat: Any, columns: int) -> np.ndarray:
+        """A tile that a core holds, row-major."""
+        return unblocked(flat, (self.b, columns), MICRO, MICRO)
+
+    # -- types -------------------------------------------------------------------------------------
+
+    @property
+    def tile(self) -> ObjectType:
+        """Queries, keys, values or outputs."""
+        return ObjectType.of((self.b, self.d), bfloat16)
+
+    @property
+    def square(self) -> ObjectType:
+        """Scores or weights."""
+        return ObjectType.of((self.b, self.b), bfloat16)
+
+    @property
+    def state(self) -> ObjectType:
+        return ObjectType.of(4 * self.b, np.float32)
+
+    @property
+    def sums(self) -> ObjectType:
+        """The weighted sums of values, before they are divided."""
+        return ObjectType.of((self.b, self.d), np.float32)
+
+    @property
+    def place(self) -> ObjectType:
+        return ObjectType.of(2, np.int32)
+
+    # -- one object of mlir-aie's -------------------------------------------------------------------
+
+    def _part(self, symbol: str, types: Any, contract: KernelContract) -> Kernel:
+        """A function of the object; the block of keys is B's columns, so P V runs on the same sizes."""
+        return Kernel.factory(
+            "linalg.mha", types, contract, symbol=symbol, dim_m=self.b, dim_k=self.d, dim_n=self.b, b_col_maj=True,
+            emulate_bf16_mmul_with_bfp16=True,
+        )  # fmt: skip
+
+    def matmul_QK(self) -> Kernel:
+        """scores += Q K^T."""
+
+        def reference(q: Any, k: Any, scores: Any, place: Any) -> np.ndarray:
+            made = product(self.rows(q, self.d), self.rows(k, self.d).T)
+            return np.asarray(scores, np.float32).reshape(-1) + blocked(made, MICRO, MICRO)
+
+        contract = KernelContract(
+            roles=(In, In, InOut, In),
+            reference=reference,
+            tolerance=Tolerance(terms=self.d),
+            ops=2 * self.b * self.b * self.d,
+            stack=MM_STACK,
+            rounding="conv_even",
+            unsupported=("npu1",),
+        )
+        return self._part("matmul_QK", (self.tile, self.tile, self.square, self.place), contract)
+
+    def init_state(self) -> Kernel:
+        """The state before any key."""
+        b = self.b
+
+        def reference(size: int) -> np.ndarray:
+            return np.concatenate([np.full(b, LOWEST, np.float32), np.zeros(3 * b, np.float32)])
+
+        contract = KernelContract(roles=(Out, Param), bindings=((1, b),), reference=reference, tolerance=Tolerance(exact=True))
+        return self._part("init_scale_buffer", (self.state, np.int32), contract)
+
+    def softmax(self) -> Kernel:
+        """Weights 2^(scale * score - largest) of a block of keys, and the state after it. The object's own mask sees all."""
+        b, scale = self.b, np.float32(self.scale)
+
+        def reference(scores: Any, state: Any, *_: Any) -> tuple[np.ndarray, np.ndarray]:
+            before, _, total, _ = np.asarray(state, np.float32).reshape(4, b)
+            with np.errstate(all="ignore"):
+                scaled = np.asarray(scores, np.float32).reshape(b, b) * scale
+                top = np.maximum(before, scaled.max(1))
+                weights = round_to(np.exp2(scaled - top[:, None]), bfloat16).astype(np.float32)
+                shrink = np.exp2(before - top)
+                total = shrink * total + weights.sum(1)
+            return weights.reshape(-1), np.concatenate([top, top, total, shrink])
+
+        # What a device adds to float32's own error is its exp2, to bfloat16.
+        contract = KernelContract(
+            roles=(In, Out, InOut, In, Param, Param, Param, Param, Param),
+            bindings=((4, Const(self.scale)), (5, b), (6, b), (7, 2 * b), (8, b)),  # type: ignore[arg-type]
+            reference=reference,
+            tolerance=Tolerance(ulps=4),
+            ops=5 * b * b,
+            rounding="conv_even",
+            unsupported=("npu1",),
+        )
+        types = (self.square, self.square, self.state, self.place, bfloat16, np.int32, np.int32, np.int32, np.int32)
+        return self._part("partial_softmax", types, contract)
+
+    def matmul_PV(self) -> Kernel:
+        """sums = sums * shrink + P V, without the product by shrink where the block is number 0."""
+        b, d = self.b, self.d
+
+        def reference(p: Any, v: Any, sums: Any, state: Any, size: int, block: int, place: Any) -> np.ndarray:
+            kept = self.rows(np.asarray(sums, np.float32), d)
+            if block:
+                kept = kept * np.asarray(state, np.float32)[3 * b :, None]
+            return blocked(kept + product(self.rows(p, b), self.rows(v, d)), MICRO, MICRO)
+
+        contract = KernelContract(
+            roles=(In, In, InOut, In, Param, Param, In),
+            bindings=((4, b),),
+            reference=reference,
+            tolerance=Tolerance(terms=b),
+            ops=2 * b * b * d,
+            stack=MM_STACK,
+            rounding="conv_even",
+            unsupported=("npu1",),
+        )
+        return self._part(
+            "matmul_PV", (self.square, self.tile, self.sums, self.state, np.int32, np.int32, self.place), contract
+        )
+
+    def rescale(self) -> Kernel:
+        """out = sums / total; the state's total becomes its inverse. A row without a key is not a number."""
+        b, d = self.b, self.d
+
+        def reference(sums: Any, state: Any, size: int, place: Any) -> tuple[np.ndarray, np.ndarray]:
+            after = np.array(state, np.float32).reshape(-1)
+            with np.errstate(all="ignore"):
+                after[2 * b : 3 * b] = np.float32(1) / after[2 * b : 3 * b]
+                out = self.rows(np.asarray(sums, np.float32), d) * after[2 * b : 3 * b, None]
+            return blocked(out, MICRO, MICRO), after
+
+        contract = KernelContract(
+            roles=(In, Out, InOut, Param, In),
+            bindings=((3, b),),
+            reference=reference,
+            tolerance=Tolerance(terms=2),
+            ops=b * d,
+            rounding="conv_even",
+            unsupported=("npu1",),
+        )
+        return self._part("rescale_O", (self.sums, self.tile, self.state, np.int32, self.place), contract)
+
+    # -- others ------------------------------------------------------------------------------------
+
+    def zero_scores(self) -> Kernel:
+        return zero(self.b * self.b, bfloat16)
+
+    def zero_sums(self) -> Kernel:
+        return zero(self.b * self.d, np.float32)
+
+    def copy_state(self) -> Kernel:
+        """The state as it is, for the core that adds up values. Moved as 32-bit words."""
+        contract = KernelContract(
+            roles=(In, Out, Param),
+            bindings=((2, 4 * self.b),),
+            reference=lambda state, size: np.asarray(state, np.float32),
+            tolerance=Tolerance(exact=True),
+        )
+        return Kernel.factory(
+            "eltwise.passthrough", (self.state, self.state, np.int32), contract, symbol="passThroughLine",
+            tile_size=4 * self.b, dtype=np.int32,
+        )  # fmt: skip
+
+    def hide(self) -> Kernel:
+        """Scores (row by row) of keys that a row does not see become `HIDDEN`.
+
+        Row i stands at key i * step + ahead of the block, of whose keys the first `keys` are there.
+        """
+        reach = 0 if self.causal else self.window
+
+        def reference(scores: Any, ahead: int, keys: int) -> np.ndarray:
+            at = np.arange(self.b)[:, None] * self.step + ahead
+            key = np.arange(self.b)[None]
+            seen = np.broadcast_to(key < keys, (self.b, self.b))
+            if reach is not None:
+                seen = seen & (key <= at + reach)
+            if self.window is not None:
+                seen = seen & (key >= at - self.window)
+            return np.where(seen, np.asarray(scores, np.float32).reshape(self.b, self.b), np.float32(HIDDEN))
+
+        contract = KernelContract(roles=(InOut, Param, Param), reference=reference, tolerance=Tolerance(exact=True))
+        defines = dict(B=self.b, STEP=self.step, WINDOW=self.window or 0, REACH=-1 if reach is None else reach)
+        return Kernel.inline("hide", _HIDE, (self.square, np.int32, np.int32), contract, defines)
+
+    def clear(self) -> Kernel:
+        """Rows `first` to before `last` of a tile of b x d become 0, whatever they held; both may lie outside."""
+
+        def reference(tile: Any, first: int, last: int) -> np.ndarray:
+            kept = self.rows(np.asarray(tile, np.float32), self.d)
+            kept[max(first, 0) : max(last, 0)] = 0
+            return blocked(kept, MICRO, MICRO)
+
+        contract = KernelContract(roles=(InOut, Param, Param), reference=reference, tolerance=Tolerance(exact=True))
+        defines = dict(ROWS=self.b, COLUMNS=self.d)
+        return Kernel.inline("clear_rows", _CLEAR, (self.tile, np.int32, np.int32), contract, defines)
+
+    def first_rows(self, rows: int) -> Kernel:
+        """The first rows of a tile of b x d, row by row."""
+        contract = KernelContract(
+            roles=(In, Out),
+            reference=lambda tile: self.rows(np.asarray(tile, np.float32), self.d)[:rows],
+            tolerance=Tolerance(exact=True),
+        )
+        types = (self.tile, ObjectType.of((rows, self.d), bfloat16))
+        return Kernel.inline("first_rows", _FIRST_ROWS, types, contract, dict(ROWS=rows, COLUMNS=self.d))

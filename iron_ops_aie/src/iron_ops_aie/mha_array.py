@@ -1,0 +1,547 @@
+"""The array of `MHA`: pipelines of three cores, one per column, that pass blocks of keys over a block of queries.
+
+In a pipeline the first core multiplies a block of queries by a block of keys, the second hides what a query does not see
+and turns scores into weights, the third adds up weighted values and divides at the end. Scores and weights cross the
+column's memory tile, which re-orders them; the softmax's state goes from neighbour to neighbour.
+
+Several queries: a memory tile deals blocks of queries out to the pipelines, in turn, and all pipelines read one stream of
+K and one of V, which the shim sends again for every round of blocks and every head of a group. One query ("packed"): the
+heads of a group are the rows of a block, repeated until it is full; each pipeline has key heads, and streams, of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_core import Pattern, bfloat16
+from iron_core.declare.rounding import round_to
+from iron_core.errors import Unresolvable, UnsupportedError
+from iron_ops_aie.kernels_mha import LEAST_SCALE, PLACE, AttentionKernels, exponent_scale
+from iron_ops_aie.kernels_mm import MM_STACK
+
+#: Sizes of a block of queries, and of a block of keys.
+BLOCKS = (64, 32, 16)
+#: The kernels take heads of a multiple of this many numbers.
+HEAD_STEP = 64
+#: Pipelines that one memory tile serves with queries, and collects outputs from.
+SERVED = 6
+PIPELINES = 8
+#: Memory of a core, in bytes.
+CORE_BYTES = 64 * 1024
+#: Executions and indices of a descriptor's iteration.
+EXECUTIONS, ITERATIONS = 256, 64
+#: The words cores read, and where.
+WORDS = {"passes": 0, "rounds": 1, "queries": 2, "keys": 3}
+
+
+# -- tunables ----------------------------------------------------------------------------------------
+
+
+def resolve(op: Any, dev: Any) -> Any:
+    """Tunables for a device: the blocks and pipelines that take the least time; any where none fit (`compatible` says why)."""
+    if not dev.is_npu:
+        raise Unresolvable(f"MHA: dev={dev} has no array. Legal: npu2 and its column variants.")
+    packed = op.seq_len == 1
+    group = op.num_heads // op.num_KV_heads
+    found = []
+    for b in (op.B_q,) if op.B_q else BLOCKS:
+        for p in (op.num_pipelines,) if op.num_pipelines else range(1, PIPELINES + 1):
+            if _divides(op, b, p, packed, group) is None and _places(p, packed, dev.columns) is not None:
+                # Every block costs as much again as about 500 of its numbers; one query has nothing to gain from a larger one.
+                found.append((b if packed else 0, (1 + 512 / b**2) / p, -b, p))
+    b, p = (-min(found)[2], min(found)[3]) if found else (op.B_q or BLOCKS[-1], op.num_pipelines or 1)
+    return op.evolve(
+        kv_len=op.kv_len,
+        B_q=b,
+        num_pipelines=p,
+        packed=packed,
+        q_lanes=_q_lanes(p),
+        kv_lanes=p if packed else 1,
+        o_rows=group if packed else b,
+    )
+
+
+def compatible(op: Any) -> None:
+    """Unresolvable where the array has no such arithmetic, the extents are not whole blocks, or a core has no room."""
+    for name in ("T", "C"):
+        if getattr(op, name) != bfloat16:
+            raise Unresolvable(f"MHA: {name}={getattr(op, name)}; its array computes on bfloat16. Legal: T and C=bfloat16.")
+    if exponent_scale(op.scale) < LEAST_SCALE:
+        raise Unresolvable(f"MHA: scale={op.scale}; its array hides keys by very low scores. Legal: at least {LEAST_SCALE}.")
+    words = _divides(op, op.B_q, op.num_pipelines, op.packed, op.num_heads // op.num_KV_heads)
+    if words is not None:
+        raise Unresolvable(f"MHA: {words}")
+
+
+def _divides(op: Any, b: int, p: int, packed: bool, group: int) -> str | None:
+    """The rule these blocks and pipelines break; None where they fit."""
+    if op.d % HEAD_STEP:
+        return f"d={op.d}; its kernels take multiples of {HEAD_STEP}. Nearest legal d: {_nearest(op.d, HEAD_STEP)}."
+    if b not in BLOCKS:
+        return f"B_q={b}; legal: {', '.join(map(str, sorted(BLOCKS)))}."
+    if op.kv_len % b:
+        return f"kv_len={op.kv_len} is not whole blocks of B_q={b} keys. Nearest legal kv_len: {_nearest(op.kv_len, b)}."
+    if not 1 <= p <= PIPELINES or p % _q_lanes(p):
+        return f"num_pipelines={p}; legal: 1 to {SERVED}, and {PIPELINES}."
+    if packed and group > b:
+        return f"{group} heads share a key head, and a block has B_q={b} rows. Legal: at most {max(BLOCKS)}, and B_q= as many."
+    if packed and (op.num_KV_heads % p or p > SERVED):
+        return f"num_KV_heads={op.num_KV_heads} do not divide over num_pipelines={p}. Legal: a divisor of at most {SERVED}."
+    if not packed and op.seq_len % (b * p):
+        return (
+            f"seq_len={op.seq_len} is not whole blocks of B_q={b} over num_pipelines={p}. Nearest legal seq_len: "
+            f"{_nearest(op.seq_len, b * p)}; or give B_q= or num_pipelines=."
+        )
+    for stage, used in core_bytes(b, op.d, group if packed else 0).items():
+        if used > CORE_BYTES:
+            return f"d={op.d}, B_q={b}: the {stage} core needs {used} bytes of its {CORE_BYTES}. Give a smaller B_q= or d."
+    return None
+
+
+def core_bytes(b: int, d: int, packed_rows: int = 0) -> dict[str, int]:
+    """What each core of a pipeline holds, in bytes: objects two deep (outputs one), buffers, words and stack."""
+    state, words = 4 * 4 * b, 4 * len(WORDS) + 8
+    kept = 2 * b * d + 2 * packed_rows * d if packed_rows else 2 * b * d
+    return {
+        "QK": 2 * 2 * (2 * b * d + b * b) + words + MM_STACK,
+        "softmax": 2 * 2 * 2 * b * b + 3 * state + words + MM_STACK,
+        "PV": 2 * 2 * (b * b + b * d) + kept + 4 * b * d + 2 * state + words + MM_STACK,
+    }
+
+
+def _q_lanes(p: int) -> int:
+    return 1 if p <= SERVED else 2
+
+
+def _nearest(n: int, unit: int) -> str:
+    below, above = n // unit * unit, -(-n // unit) * unit
+    return str(above) if below < 1 or below == above else f"{below} or {above}"
+
+
+# -- where things are --------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Places:
+    """Columns of the memory tile and shim of every lane."""
+
+    q: tuple[int, ...]
+    o: tuple[int, ...]
+    k: tuple[int, ...]
+    v: tuple[int, ...]
+
+
+def _places(p: int, packed: bool, columns: int) -> Places | None:
+    """Columns for the lanes of p pipelines, which stand in columns 0 to p - 1; None where there is no room.
+
+    A memory tile has six channels each way, two of which a pipeline's scores and weights take; a shim has two each way.
+    """
+    if p > columns:
+        return None
+    arriving = {c: 4 if c < p else 6 for c in range(columns)}
+    leaving, fills, drains = dict(arriving), dict.fromkeys(range(columns), 2), dict.fromkeys(range(columns), 2)
+
+    def take(into: int, out: int, shim: dict[int, int], at: int | None = None) -> int | None:
+        fit = [
+            c for c in range(columns) if at in (None, c) and arriving[c] >= into and leaving[c] >= out and shim[c] > 0
+        ]
+        if not fit:
+            return None
+        best = max(fit, key=lambda c: (arriving[c] + leaving[c], -c))
+        arriving[best] -= into
+        leaving[best] -= out
+        shim[best] -= 1
+        return best
+
+    lanes = _q_lanes(p)
+    each = p // lanes
+    own: list[int | None] = list(range(p)) if packed else [None]
+    k = [take(1, 1, fills, at) for at in own] if packed else []
+    v = [take(1, 1, fills, at) for at in own] if packed else []
+    q = [take(1, each, fills) for _ in range(lanes)]
+    o = [take(each, 1, drains) for _ in range(lanes)]
+    if not packed:
+        k, v = [take(1, 1, fills)], [take(1, 1, fills)]
+    found = (*q, *o, *k, *v)
+    if any(c is None for c in found):
+        return None
+    return Places(tuple(q), tuple(o), tuple(k), tuple(v))  # type: ignore[arg-type]
+
+
+# -- what cores do -----------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Walk:
+    """Which blocks of keys a pipeline's cores work on: the same rule on all three."""
+
+    b: int
+    pipelines: int
+    index: int
+    packed: bool
+    causal: bool
+    window: int | None
+
+    def block(self, turn: Any) -> Any:
+        """Number of the pipeline's block of queries in a round."""
+        return 0 if self.packed else turn * self.pipelines + self.index
+
+    def at(self, block: Any, queries: Any, keys: Any) -> Any:
+        """Where the block's first query stands among the keys: the queries are the last of them. May be negative."""
+        return keys - queries + block * self.b
+
+    def sent(self, keys: Any) -> Any:
+        """Blocks of keys that arrive: at least one."""
+        from iron_core.array.expression import maximum
+
+        return maximum(1, (keys + (self.b - 1)) // self.b)
+
+    def seen(self, block: Any, queries: Any, keys: Any) -> tuple[Any, Any]:
+        """The first block of keys that a query of this block sees, and the one after the last."""
+        from iron_core.array.expression import maximum, minimum
+
+        b, rows = self.b, 1 if self.packed else self.b
+        at, whole = self.at(block, queries, keys), (keys + (b - 1)) // b
+        live = queries if self.packed else (queries + (b - 1)) // b
+        last = minimum(whole, maximum(0, live - block) * whole)
+        if self.reach is not None:
+            last = minimum(last, maximum(0, at + (rows + self.reach + b - 1)) // b)
+        first: Any = 0
+        if self.window is not None:
+            first = minimum(last, maximum(0, at - self.window) // b)
+        return first, last
+
+    def blind(self, block: Any, queries: Any, keys: Any) -> Any:
+        """How many of the block's rows (the first ones) see no key."""
+        from iron_core.array.expression import maximum, minimum
+
+        live = queries if self.packed else (queries + (self.b - 1)) // self.b
+        none = maximum((1 - keys) * self.b, (block - live + 1) * self.b)
+        if self.reach is not None:
+            before = 0 - (self.at(block, queries, keys) + self.reach)
+            none = maximum(none, before * self.b if self.packed else before)
+        return minimum(self.b, none)
+
+    @property
+    def reach(self) -> int | None:
+        """How many keys behind its own place a query sees; None: all."""
+        return 0 if self.causal else self.window
+
+
+def _start(words: Any, barrier: Any) -> list[Any]:
+    from iron_core.array import set_rounding
+
+    set_rounding("conv_even")
+    barrier.wait_for_value(1)
+    values = [words[i] for i in range(len(WORDS))]
+    barrier.release_with_value(1)
+    return values
+
+
+def _skip(end: Any, start: Any, stop: Any) -> None:
+    from iron_core.array import range_
+
+    for _ in range_(start, stop):
+        end.acquire()
+        end.release()
+
+
+def _qk_core(walk: Walk, q_in: Any, k_in: Any, s_out: Any, zero: Any, multiply: Any, place: Any, words: Any, barrier: Any) -> None:
+    from iron_core.array import range_
+
+    passes, rounds, queries, keys = _start(words, barrier)
+    for _ in range_(passes):
+        for turn in range_(rounds):
+            first, last = walk.seen(walk.block(turn), queries, keys)
+            q = q_in.acquire()
+            if walk.window is not None:
+                _skip(k_in, 0, first)
+            for _block in range_(first, last):
+                k, s = k_in.acquire(), s_out.acquire()
+                zero(s)
+                multiply(q, k, s, place)
+                k_in.release()
+                s_out.release()
+            _skip(k_in, last, walk.sent(keys))
+            q_in.release()
+
+
+def _softmax_core(
+    walk: Walk, s_in: Any, p_out: Any, state_out: Any, init: Any, hide: Any, softmax: Any, copy: Any,
+    state: Any, place: Any, words: Any, barrier: Any,
+) -> None:  # fmt: skip
+    from iron_core.array import range_
+
+    passes, rounds, queries, keys = _start(words, barrier)
+    for _ in range_(passes):
+        for turn in range_(rounds):
+            block = walk.block(turn)
+            first, last = walk.seen(block, queries, keys)
+            init(state)
+            for kv in range_(first, last):
+                s, p = s_in.acquire(), p_out.acquire()
+                hide(s, walk.at(block, queries, keys) - kv * walk.b, keys - kv * walk.b)
+                softmax(s, p, state, place)
+                s_in.release()
+                p_out.release()
+                copy(state, state_out.acquire())
+                state_out.release()
+            copy(state, state_out.acquire())
+            state_out.release()
+
+
+def _pv_core(
+    walk: Walk, p_in: Any, v_in: Any, state_in: Any, o_out: Any, zero: Any, clear: Any, multiply: Any, rescale: Any,
+    rows: Any, sums: Any, whole: Any, place: Any, words: Any, barrier: Any,
+) -> None:  # fmt: skip
+    from iron_core.array import range_
+
+    passes, rounds, queries, keys = _start(words, barrier)
+    for _ in range_(passes):
+        for turn in range_(rounds):
+            block = walk.block(turn)
+            first, last = walk.seen(block, queries, keys)
+            zero(sums)
+            if walk.window is not None:
+                _skip(v_in, 0, first)
+            for kv in range_(first, last):
+                p, v, state = p_in.acquire(), v_in.acquire(), state_in.acquire()
+                # Weights are 0 behind the last key, but what lies there need not be a number.
+                clear(v, keys - kv * walk.b, walk.b)
+                multiply(p, v, sums, state, kv - first, place)
+                p_in.release()
+                v_in.release()
+                state_in.release()
+            _skip(v_in, last, walk.sent(keys))
+            state, out = state_in.acquire(), o_out.acquire()
+            into = out if rows is None else whole
+            rescale(sums, into, state, place)
+            clear(into, 0, walk.blind(block, queries, keys))
+            if rows is not None:
+                rows(whole, out)
+            state_in.release()
+            o_out.release()
+
+
+# -- the array ---------------------------------------------------------------------------------------
+
+
+def kernels(op: Any) -> AttentionKernels:
+    """The kernels of a resolved operator, or of its view."""
+    return AttentionKernels(
+        op.B_q, op.d, op.causal, op.window, 0 if op.packed else 1, exponent_scale(op.scale)
+    )
+
+
+def array(op: Any, target: Any) -> None:
+    """Build it; `op` is the operator's view. See `iron_core.array`."""
+    from iron_core.array import Buffer, ObjectFifo, ObjectType, Tile, Worker, WorkerRuntimeBarrier
+
+    p, b, packed = op.num_pipelines, op.B_q, op.packed
+    if target.dev.arch != "AIE2P":
+        raise UnsupportedError(f"MHA: mlir-aie has its kernels for AIE2P; {target.dev} is {target.dev.arch}. Legal: npu2.")
+    places = _places(p, packed, target.dev.columns)
+    if places is None:
+        raise Unresolvable(
+            f"MHA: num_pipelines={p} and their streams do not fit the {target.dev.columns} columns of {target.dev}. "
+            "Give a smaller num_pipelines= or a wider device."
+        )
+    k = kernels(op)
+    columns = target.dev.columns
+    shim = [Tile("shim", c, 0) for c in range(columns)]
+    memory = [Tile("mem", c, 1) for c in range(columns)]
+    each = p // op.q_lanes
+    o_type = ObjectType.of((op.o_rows, op.d), bfloat16)
+
+    queries: list[Any] = []
+    outputs: list[Any] = []
+    for lane in range(op.q_lanes):
+        queries += _dealt(k, op.Q.lane(lane, shim[places.q[lane]]), memory[places.q[lane]], lane, each)
+        dims = () if packed else k.given_rows()
+        outputs += _collected(o_type, dims, op.O.lane(lane, shim[places.o[lane]]), memory[places.o[lane]], lane, each)
+    streams: dict[str, list[Any]] = {"K": [], "V": []}
+    for name, at in (("K", places.k), ("V", places.v)):
+        for lane in range(op.kv_lanes):
+            fifo = ObjectFifo(k.tile, name=f"{name}{lane}")
+            fifo.prod(tile=getattr(op, name).lane(lane, shim[at[lane]]))
+            onward = fifo.cons().forward(tile=memory[at[lane]], name=f"{name}{lane}_held", dims_to_stream=k.held())
+            streams[name].append(onward)
+
+    blocks: list[Any] = []
+    for i in range(p):
+        walk = Walk(b, p, i, packed, op.causal, op.window)
+        scores = ObjectFifo(k.square, name=f"scores{i}")
+        lined = scores.cons().forward(tile=memory[i], name=f"scores{i}_rows", dims_to_stream=k.given_scores())
+        weights = ObjectFifo(k.square, name=f"weights{i}")
+        held = weights.cons().forward(tile=memory[i], name=f"weights{i}_held", dims_to_stream=k.held_weights())
+        states = ObjectFifo(k.state, name=f"states{i}")
+        own = []
+        for stage in range(3):
+            words = Buffer(len(WORDS), "int32", name=f"words{i}_{stage}", use_write_rtp=True)
+            place = Buffer(2, "int32", name=f"place{i}_{stage}", initial_value=PLACE)
+            own.append((place, words, WorkerRuntimeBarrier(name=f"ready{i}_{stage}")))
+            blocks.append(words)
+        lane = i if packed else 0
+        Worker(
+            _qk_core,
+            [walk, queries[i].cons(), streams["K"][lane].cons(), scores.prod(), k.zero_scores(), k.matmul_QK(), *own[0]],
+            tile=Tile("core", i, 2),
+            name=f"qk{i}",
+        )
+        state = Buffer(4 * b, "float32", name=f"state{i}")
+        ends = [lined.cons(), weights.prod(), states.prod()]
+        Worker(
+            _softmax_core,
+            [walk, *ends, k.init_state(), k.hide(), k.softmax(), k.copy_state(), state, *own[1]],
+            tile=Tile("core", i, 3),
+            name=f"softmax{i}",
+        )
+        sums = Buffer((b, op.d), "float32", name=f"sums{i}")
+        whole = Buffer((b, op.d), bfloat16, name=f"whole{i}") if packed else None
+        rows = k.first_rows(op.o_rows) if packed else None
+        # The accumulator leaves room for one output only.
+        ends = [held.cons(), streams["V"][lane].cons(), states.cons(), outputs[i].prod(depth=1)]
+        Worker(
+            _pv_core,
+            [walk, *ends, k.zero_sums(), k.clear(), k.matmul_PV(), k.rescale(), rows, sums, whole, *own[2]],
+            tile=Tile("core", i, 4),
+            name=f"pv{i}",
+        )
+    for name, index in WORDS.items():
+        getattr(op, name).bind(blocks, index)
+
+
+def _dealt(k: AttentionKernels, lane: Any, memory: Any, number: int, each: int) -> list[Any]:
+    """Fifos of blocks of queries, one per pipeline of a lane."""
+    from iron_core.array import ObjectFifo, ObjectType
+
+    fifo = ObjectFifo(ObjectType.of((each * k.b, k.d), bfloat16), name=f"Q{number}")
+    fifo.prod(tile=lane)
+    names = [f"Q{number}_{i}" for i in range(each)]
+    if each == 1:
+        return [fifo.cons().forward(tile=memory, name=names[0], dims_to_stream=k.held())]
+    offsets = [i * k.b * k.d for i in range(each)]
+    return fifo.cons().split(offsets, [k.tile] * each, tile=memory, names=names, dims_to_stream=k.held())
+
+
+def _collected(part: Any, dims: Any, lane: Any, memory: Any, number: int, each: int) -> list[Any]:
+    """Fifos of blocks of outputs, one per pipeline of a lane."""
+    from iron_core.array import ObjectFifo, ObjectType
+
+    names = [f"O{number}_{i}" for i in range(each)]
+    if each == 1:
+        one = ObjectFifo(part, name=names[0])
+        one.cons().forward(tile=memory, name=f"O{number}", dims_to_stream=dims).cons(tile=lane)
+        return [one]
+    fifo = ObjectFifo(ObjectType.of((each * part.shape[0], part.shape[1]), bfloat16), name=f"O{number}", dims_to_stream=dims)
+    fifo.cons(tile=lane)
+    return fifo.prod().join([i * part.elements for i in range(each)], [part] * each, tile=memory, names=names)
+
+
+# -- the sequence ------------------------------------------------------------------------------------
+
+
+def sequence(op: Any, rt: Any) -> None:
+    """Record it. K and V carry, under a bound on the keys, only the blocks that hold some."""
+    rt.preamble()
+    b, d = op.B_q, op.d
+    row, head = (op.num_KV_heads * d, d) if op.kv_interleaved else (d, op.kv_len * d)
+    length = rt.length("kv_blocks")
+
+    def keys(lane: int, number: int, times: int) -> None:
+        """Send a key head's K and V that many times."""
+        for start in range(0, times, EXECUTIONS):
+            pattern = Pattern(
+                number * head, (min(EXECUTIONS, times - start), op.kv_len // b, b, d), (0, b * row, row, 1)
+            )
+            for name in ("K", "V"):
+                rt.fill(name, lane, pattern, size_by=None if length is None else (1, length), managed=False)
+
+    if op.packed:
+        _packed(op, rt, keys)
+    else:
+        _prompt(op, rt, keys)
+
+
+def _packed(op: Any, rt: Any, keys: Any) -> None:
+    """A key head per pipeline at a time. Its heads fill a block as often as they go whole, and the rest once more."""
+    p, d, group = op.num_pipelines, op.d, op.num_heads // op.num_KV_heads
+    rt.drain("O", 0, Pattern.whole((op.num_heads * d,)), managed=False)
+    for first in range(0, op.num_KV_heads, p):
+        for number in range(first, first + p):
+            at = number * group * d
+            rt.fill("Q", 0, Pattern(at, (op.B_q // group, group * d), (0, 1)), managed=False)
+            if op.B_q % group:
+                rt.fill("Q", 0, Pattern.whole((op.B_q % group * d,), at), managed=False)
+        for lane in range(p):
+            keys(lane, first + lane, 1)
+
+
+def _prompt(op: Any, rt: Any, keys: Any) -> None:
+    """A key head at a time, with all blocks of all heads that read it."""
+    p, b, d, lanes, group = op.num_pipelines, op.B_q, op.d, op.q_lanes, op.num_heads // op.num_KV_heads
+    row, head = (op.num_heads * d, d) if op.heads_interleaved else (d, op.seq_len * d)
+    rounds, rows = op.seq_len // (b * p), b * p // lanes
+    for number in range(op.num_KV_heads):
+        for start in range(0, group, ITERATIONS):
+            sizes = (min(ITERATIONS, group - start), rounds, rows, d)
+            strides = (head, b * p * row, row, 1)
+            for way, name in (("drain", "O"), ("fill", "Q")):
+                for lane in range(lanes):
+                    offset = (number * group + start) * head + lane * rows * row
+                    rt.transfer(way, name, lane, Pattern(offset, sizes, strides), managed=False)
+        keys(0, number, group * rounds)
+
+
+# -- the same in numpy -------------------------------------------------------------------------------
+
+
+def composed(op: Any, Q: Any, K: Any, V: Any, valid: int | None = None, kv_valid: int | None = None) -> np.ndarray:
+    """The output as the array rounds it; blocks of queries beyond `valid` are zero. Ask a resolved operator."""
+    k, b, group = kernels(op), op.B_q, op.num_heads // op.num_KV_heads
+    n = op.seq_len if valid is None else valid
+    m = op.kv_len if kv_valid is None else kv_valid
+    q = Q.swapaxes(0, 1) if op.heads_interleaved else Q
+    keys, values = (x.swapaxes(0, 1) if op.kv_interleaved else x for x in (K, V))
+    out = np.zeros(q.shape, bfloat16)
+    if op.packed:
+        for g in range(op.num_KV_heads) if n else ():
+            heads = slice(g * group, (g + 1) * group)
+            block = np.resize(q[heads, 0], (b, op.d))
+            out[heads, 0] = _attend(k, block, keys[g], values[g], m - 1, m)[:group]
+    else:
+        for h in range(op.num_heads):
+            for first in range(0, n, b):
+                rows = slice(first, first + b)
+                out[h, rows] = _attend(k, q[h, rows], keys[h // group], values[h // group], m - n + first, m)
+    return out.swapaxes(0, 1) if op.heads_interleaved else out
+
+
+def _attend(k: AttentionKernels, q: np.ndarray, keys: np.ndarray, values: np.ndarray, at: int, m: int) -> np.ndarray:
+    """A block of queries, the first at key `at`, over the first m keys: every block of keys that one of them sees."""
+    b = k.b
+    stand = at + np.arange(b)[:, None] * k.step
+    key = np.arange(len(keys))[None]
+    seen = np.broadcast_to(key < m, (b, len(keys)))
+    if k.causal:
+        seen = seen & (key <= stand)
+    if k.window is not None:
+        seen = seen & (np.abs(key - stand) <= k.window)
+    multiply, hide, softmax, add = k.matmul_QK(), k.hide(), k.softmax(), k.matmul_PV()
+    state, sums = k.init_state().reference(), np.zeros((b, k.d), np.float32)
+    nothing = np.zeros(b * b, np.float32)
+    for number, first in enumerate(range(0, len(keys), b)[i] for i in np.flatnonzero(seen.reshape(b, -1, b).any((0, 2)))):
+        block = slice(first, first + b)
+        scores = round_to(multiply.reference(k.hold(q), k.hold(keys[block]), nothing, PLACE), bfloat16)
+        scores = round_to(hide.reference(k.rows(scores, b), at - first, m - first), bfloat16)
+        weights, state = softmax.reference(scores, state, PLACE)
+        held = k.hold(round_to(weights, bfloat16).reshape(b, b))
+        v = round_to(k.clear().reference(k.hold(values[block]), m - first, b), bfloat16)
+        sums = add.reference(held, v, sums, state, number, PLACE)
+    divided, _ = k.rescale().reference(sums, state, PLACE)
+    out = k.rows(round_to(divided, bfloat16), k.d)
+    out[~seen.any(1)] = 0
+    return out
