@@ -38,5 +38,9 @@ class Buffer(MemoryHandle):
         recorder().worker.owns(self)
         return super().__getitem__(index)
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        recorder().worker.owns(self)
+        super().__setitem__(index, value)
+
     def __repr__(self) -> str:
         return f"Buffer {self.name}"

@@ -11,8 +11,8 @@ import numpy as np
 
 from iron_core.array.expression import expr
 from iron_core.array.objects import ObjectType
-from iron_core.array.recording import MemoryHandle, recorder
 from iron_core.array.program import Call
+from iron_core.array.recording import MemoryHandle, recorder
 from iron_core.declare.field import Param
 from iron_core.declare.operand import In, InOut, Out
 from iron_core.declare.tolerance import Tolerance
@@ -45,7 +45,7 @@ class KernelContract:
     roles: tuple[str, ...] = attrs.field(converter=_roles)
     reference: Callable[..., Any]
     bindings: tuple[tuple[int, int | float], ...] = ()
-    tolerance: Tolerance = Tolerance()
+    tolerance: Tolerance = Tolerance()  # noqa: RUF009 (frozen)
     elementwise: bool = False
     ops: int = 0
     cycles: float | None = None
@@ -155,5 +155,3 @@ def _plain(value: Any) -> Any:
 
 def _digest(*parts: Any) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
-
-

@@ -25,6 +25,7 @@ class Recorder:
         self.kernels: dict[str, Kernel] = {}
         self._blocks: list[list[Statement]] = [[]]
         self._names = 0
+        self.left = False
 
     def add(self, statement: Statement) -> None:
         self._blocks[-1].append(statement)
@@ -55,6 +56,12 @@ class Recorder:
         return self._blocks[-1]
 
     def finish(self) -> Block:
+        """The whole program."""
+        if self.left or len(self._blocks) > 1:
+            raise DeclarationError(
+                f"worker {self.worker.name} leaves a range_ loop by `break` or `return`, which only happens in Python. "
+                "Put what the core does conditionally in `with if_(...):`."
+            )
         return tuple(self._blocks[0])
 
 
@@ -87,7 +94,11 @@ def range_(start: Any, stop: Any = None, step: int = 1) -> Iterator[Expr]:
     active = recorder()
     var = active.name("i")
     with active.block() as body:
-        yield Var(var)
+        try:
+            yield Var(var)
+        except GeneratorExit:
+            active.left = True
+            raise
     active.add(For(var, expr(start), expr(stop), step, tuple(body)))
 
 
