@@ -46,6 +46,7 @@ KERNELS: dict[str, list[str]] = {
     "elementwise.h": [
         *(f"binary<{op}, {t}>" for op in ("Add", "Mul") for t in FLOATS),
         *(f"unary<SiLU, {t}>" for t in FLOATS),
+        *(f"unary<ReLU, {t}>" for t in FLOATS),
         *(f"rowwise_add<{t}>" for t in FLOATS),
         "exponentials",
     ],

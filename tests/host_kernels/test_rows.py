@@ -81,6 +81,9 @@ def test_elementwise(kernels, rng, T):
         y = np.zeros_like(a)
         kernels(f"unary<SiLU, {T}>", (a, y), (size,), threads=3)
         assert near(y, wide_a / (1 + np.exp(-wide_a)), T, 1e-7, 4)
+        r = np.zeros_like(a)
+        kernels(f"unary<ReLU, {T}>", (a, r), (size,), threads=3)
+        assert np.array_equal(r, np.where(wide_a < 0, 0, a).astype(DTYPES[T]))
         for i in range(size):
             one = np.zeros(1, DTYPES[T])
             kernels(f"unary<SiLU, {T}>", (a[i : i + 1], one), (1,))

@@ -19,6 +19,7 @@ _HOME = {
     "GEMV": "gemv",
     "MHA": "mha",
     "RMSNorm": "rms_norm",
+    "ReLU": "relu",
     "Repeat": "repeat",
     "RoPE": "rope",
     "RowwiseAdd": "rowwise_add",

@@ -8,6 +8,8 @@
 
 struct Add { INLINE f32x8 of(f32x8 a, f32x8 b) { return a + b; } };
 struct Mul { INLINE f32x8 of(f32x8 a, f32x8 b) { return a * b; } };
+// A NaN stays one: it is not less than zero.
+struct ReLU { INLINE f32x8 of(f32x8 x) { return x < splat(0.0f) ? splat(0.0f) : x; } };
 struct SiLU { INLINE f32x8 of(f32x8 x) { return x / (splat(1.0f) + exp8(-x)); } };
 
 // The last few numbers go through a full vector, so they get the same bits wherever a run ends.
