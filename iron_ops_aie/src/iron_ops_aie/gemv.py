@@ -9,6 +9,7 @@ import numpy as np
 from iron_core import Q4_0, Q4_1, Q8_0, Auto, DType, Extent, In, Operator, OptionalDim, Out, Param, Tolerance, bfloat16
 from iron_core.declare.domain import Choices, Divisors, Width
 from iron_core.declare.formats import BlockQuant
+from iron_core.declare.link import riding
 from iron_core.declare.pattern import Pattern
 from iron_core.declare.rounding import round_to, widen
 from iron_core.declare.testing import Case, Testing
@@ -24,6 +25,8 @@ BANK = MEMORY // 4
 ROWS = 16
 ROWS_OUT = 64
 REPEATS = 64
+#: Numbers that an elementwise kernel takes at most.
+ROWS_LINE = 4096
 #: Elements that a descriptor can step over.
 STEP = 1 << 21
 
@@ -44,13 +47,15 @@ class GEMV(Operator):
 
     The array (bfloat16 throughout): the rows of A are split over num_aie_columns x num_channels lanes, one core and one
     stream each. B has no stream of its own: per batch a tile that holds it goes ahead of the rows. `tile_size_input` rows
-    of A and `tile_size_output` numbers of C are a tile; `kernel_vector_size` numbers are multiplied at once.
+    of A and `tile_size_output` numbers of C are a tile; `kernel_vector_size` numbers are multiplied at once. Cores apply
+    the steps of `prepare` to B and those of `finish` to every tile of C; what they read besides rides A's lanes too.
 
     Errors: ParamError where num_matrices * repeat is not num_batches, floats meet integers, or the arithmetic does not
     exist for A's format; FormatError where K is not whole blocks. Unresolvable where no array takes it.
     """
 
     linear_in = ("B",)
+    folds = ("finish", "prepare")
 
     M: int = Param()
     K: int = Param()
@@ -180,15 +185,26 @@ class GEMV(Operator):
         if rest:
             return None
         most = min(ROWS, max(1, BANK // (2 * self.K)), self.tile_size_output or rows)
-        # Under a bound a descriptor steps over the tiles of all lanes.
-        far = min(ROWS_OUT, STEP // (lanes * self.K))
+        # Under a bound a descriptor steps over the tiles of all lanes; what rides behind a tile costs a transfer for each.
+        far = min(rows, ROWS_LINE) if any(self._riding("finish")) else min(ROWS_OUT, STEP // (lanes * self.K))
         for n in (self.tile_size_input,) if self.tile_size_input else range(most, 0, -1):
             outs = (self.tile_size_output,) if self.tile_size_output else range(n, max(far, n) + 1, n)
             # A call can bound C by whole tiles only if they are whole 16-byte units, 8 numbers.
-            fits = [(out % 8 == 0, out) for out in outs if out % n == 0 and rows % out == 0 and out % 2 == 0]
+            fits = [(out % 8 == 0, out) for out in outs if out % n == 0 and rows % out == 0 and self._carries(n, out)]
             if fits:
                 return n, max(fits)[1]
         return None
+
+    def _riding(self, chain: str) -> list[tuple[str, ...]]:
+        """Per step of a chain, the operands it reads besides the tile: at most one."""
+        return [riding(self, chain, step) for step in range(len(getattr(self, chain)))]
+
+    def _carries(self, n: int, out: int) -> bool:
+        """Is C's tile whole words, a line that its finish's kernels take, and what a tile of A holds a few times?"""
+        if out % (16 if self.finish else 2) or (self.finish and out > ROWS_LINE):
+            return False
+        times, rest = divmod(n * self.K, out)
+        return not any(self._riding("finish")) or (1 <= times <= REPEATS and not rest)
 
     def _bfloat16(self) -> None:
         for name in ("W", "T", "O"):
@@ -200,9 +216,18 @@ class GEMV(Operator):
                 )
 
     def local_bytes(self) -> int:
-        """Bytes of a core's memory that the array takes: two tiles of A and of C, a line, the words and the stack."""
+        """Bytes of a core's memory that the array takes: two tiles of A and of C, a line, scratch lines, words, stack."""
         tile, out = self.tile_size_input * self.K, self.tile_size_output
-        return 2 * (2 * tile + self.K + 2 * out) + 8 + self.kernel().contract.stack
+        scratch = (self.K if self.prepare else 0) + (out if self.finish else 0)
+        stack = max(kernel.contract.stack for kernel in (self.kernel(), *self._steps("prepare"), *self._steps("finish")))
+        return 2 * (2 * tile + self.K + 2 * out + scratch) + 8 + stack
+
+    def chain_line(self, chain: str) -> int:
+        return self.tile_size_output if chain == "finish" else self.K
+
+    def _steps(self, chain: str) -> list[Any]:
+        """The kernels of a chain."""
+        return [link.at_line(self.chain_line(chain)).kernel() for link in getattr(self, chain)]
 
     def compatible(self) -> None:
         self._bfloat16()
@@ -219,6 +244,7 @@ class GEMV(Operator):
                 f"GEMV: tile_size_input={tile}, tile_size_output={out}. Legal: tile_size_input from 1 to {REPEATS}, "
                 "tile_size_output a multiple of it, and even."
             )
+        self._chains_fit()
         whole = self.lanes * out
         if self.M % whole:
             raise Unresolvable(
@@ -233,6 +259,20 @@ class GEMV(Operator):
                 f"{'K' if tile == 1 else 'tile_size_input'}."
             )
 
+    def _chains_fit(self) -> None:
+        """Unresolvable where a tile is no line for a chain's kernels, or no lane could carry what they read."""
+        tile, out = self.tile_size_input * self.K, self.tile_size_output
+        if not self._carries(self.tile_size_input, out):
+            raise Unresolvable(
+                f"GEMV.finish: tile_size_output={out} in a tile of A of {tile} (tile_size_input={self.tile_size_input}). "
+                f"Legal: a multiple of 16, at most {ROWS_LINE}; where the finish reads another tensor, {tile} divided by 1 to "
+                f"{REPEATS}."
+            )
+        for chain in ("prepare", "finish"):
+            if any(len(names) > 1 for names in self._riding(chain)):
+                raise Unresolvable(f"GEMV.{chain}: a step reads two tensors besides its tile. Legal: one.")
+            self._steps(chain)
+
     def kernel(self) -> Any:
         """The `Kernel` of one tile of A."""
         return kernels_linalg.mv(self.tile_size_input, self.K, self.tile_size_output, self.kernel_vector_size)
@@ -240,20 +280,40 @@ class GEMV(Operator):
     def array(self, target: Any) -> None:
         from iron_core.array import Buffer, ObjectFifo, Tile, Worker, WorkerRuntimeBarrier, range_, set_rounding
 
-        def core(feed: Any, result: Any, head: Any, product: Any, line: Any, words: Any, barrier: Any) -> None:
+        chains = {chain: [*zip(getattr(self, chain), self._steps(chain), strict=True)] for chain in ("prepare", "finish")}
+
+        def chained(chain: str, feed: Any, here: Any, there: Any) -> None:
+            """Every step from one line to the other and back: kernels take no line twice. """
+            size = self.chain_line(chain)
+            for link, kernel in chains[chain]:
+                others = [feed.acquire().sub(0, size) for _ in link.others]
+                kernel(*link.arguments(here, others), there)
+                for _ in others:
+                    feed.release()
+                here, there = there, here
+
+        def ends(chain: str, last: Any, other: Any) -> tuple[Any, Any]:
+            """Where a chain starts and where its first step writes, for the last to write `last`."""
+            return (other, last) if len(chains[chain]) % 2 else (last, other)
+
+        def core(feed: Any, result: Any, head: Any, product: Any, lines: Any, words: Any, barrier: Any) -> None:
             set_rounding("conv_even")
             barrier.wait_for_value(1)
             batches, tiles = words[0], words[1]
             barrier.release_with_value(1)
+            line = lines[0]
             for _ in range_(batches):
                 # The feed may not wait for the batch to end, so the line it brings is copied.
-                head(feed.acquire(), line)
+                first, second = ends("prepare", line, lines[1])
+                head(feed.acquire(), first)
                 feed.release()
+                chained("prepare", feed, first, second)
                 for _ in range_(tiles):
-                    out = result.acquire()
+                    first, second = ends("finish", result.acquire(), lines[2])
                     for at in range_(0, self.tile_size_output, self.tile_size_input):
-                        product(at, feed.acquire(), line, out)
+                        product(at, feed.acquire(), line, first)
                         feed.release()
+                    chained("finish", feed, first, second)
                     result.release()
 
         product = self.kernel()
@@ -266,10 +326,11 @@ class GEMV(Operator):
             feed.prod(tile=self.A.lane(lane, shim))
             result = ObjectFifo(self.C.tile, depth=self.C.depth, name=f"C{lane}")
             result.cons(tile=self.C.lane(lane, shim))
-            line = Buffer(self.K, self.W, name=f"line{lane}")
+            sizes = [("line", self.K), ("prepare", self.prepare and self.K), ("finish", self.finish and self.tile_size_output)]
+            lines = [Buffer(n, self.W, name=f"{name}{lane}") if n else None for name, n in sizes]
             words = Buffer(2, "int32", name=f"words{lane}", use_write_rtp=True)
             barrier = WorkerRuntimeBarrier(name=f"ready{lane}")
-            Worker(core, [feed.cons(), result.prod(), head, product, line, words, barrier], name=f"core{lane}")
+            Worker(core, [feed.cons(), result.prod(), head, product, lines, words, barrier], name=f"core{lane}")
             blocks.append(words)
         self.batches.bind(blocks, 0)
         self.tiles.bind(blocks, 1)
@@ -289,13 +350,25 @@ class GEMV(Operator):
             # One drain for all batches: the second could not start before the first is done.
             where = Pattern(lane * tile, (self.num_batches, tiles, tile), (self.M, step, 1))
             rt.drain("C", lane, where, managed=False, size_by=count and (1, count))
+        behind = [name for names in self._riding("finish") for name in names]
+        if behind and count is not None:
+            raise Unresolvable(f"GEMV: M is bounded per call, and its finish reads {', '.join(behind)}. Legal: one of the two.")
+        # What rides behind a tile of C comes between its rows and the next tile's.
+        parts = rows // out if behind else 1
         for batch in range(self.num_batches):
-            head = Pattern(batch * self.K, (self.tile_size_input, self.K), (0, 1))
             start = batch // self.repeat * self.M
-            for lane in range(lanes):
-                rt.fill("B", lane, head, via="A", managed=False)
-                which = Pattern((start + lane * tile) * self.K, (tiles, tile * self.K), (step * self.K, 1))
-                rt.fill("A", lane, which, managed=False, size_by=count and (0, count))
+            head = Pattern(batch * self.K, (self.tile_size_input, self.K), (0, 1))
+            for name in ("B", *(name for names in self._riding("prepare") for name in names)):
+                for lane in range(lanes):
+                    rt.fill(name, lane, head, via="A", managed=False)
+            for part in range(parts):
+                for lane in range(lanes):
+                    at, n = lane * tile + part * (tile // parts), tile // parts
+                    which = Pattern((start + at) * self.K, (tiles, n * self.K), (step * self.K, 1))
+                    rt.fill("A", lane, which, managed=False, size_by=count and (0, count))
+                    again = Pattern(batch * self.M + at, (self.tile_size_input * self.K // out, out), (0, 1))
+                    for name in behind:
+                        rt.fill(name, lane, again, via="A", managed=False)
 
     def composed(self, A: Any, B: Any, ids: Any = None) -> Any:
         """Tile by tile of A, in float32, rounded once; which rows share a tile does not depend on lanes or bounds."""

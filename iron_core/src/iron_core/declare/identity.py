@@ -22,24 +22,35 @@ def canonical(value: Any) -> Any:
     return value
 
 
-def _class_name(op: Any) -> str:
+def class_name(op: Any) -> str:
     return f"{type(op).__module__}.{type(op).__qualname__}"
+
+
+def field_pairs(op: Any, *, array: bool = False) -> tuple[tuple[str, Any], ...]:
+    """Params, dtypes and formats; array: those of the array tier alone."""
+    names = (k for k, f in op.fields.items() if not isinstance(f, AutoField) and (not array or k in op.array_tier))
+    return tuple((k, canonical(getattr(op, k))) for k in names)
+
+
+def _chains(op: Any, tier: str) -> tuple[Any, ...]:
+    """What the steps folded into an operator add to a key: nothing where there are none."""
+    chains = (("finish", op.finish), ("prepare", op.prepare))
+    return tuple((chain, tuple(link.key(tier) for link in links)) for chain, links in chains if links)
 
 
 def contract_key(op: Any) -> tuple[Any, ...]:
     """Class, params, dtypes and formats."""
-    pairs = tuple((k, canonical(getattr(op, k))) for k, f in op.fields.items() if not isinstance(f, AutoField))
-    return (_class_name(op), pairs)
+    return (class_name(op), field_pairs(op), *_chains(op, "design"))
 
 
 def array_key(op: Any) -> tuple[Any, ...]:
     """Class and array-tier fields of a resolved operator."""
-    return (_class_name(op), tuple((k, canonical(getattr(op, k))) for k in op.fields if k in op.array_tier))
+    return (class_name(op), tuple((k, canonical(getattr(op, k))) for k in op.fields if k in op.array_tier), *_chains(op, "array"))
 
 
 def design_key(op: Any) -> tuple[Any, ...]:
     """Class and every field of a resolved operator."""
-    return (_class_name(op), tuple((k, canonical(getattr(op, k))) for k in op.fields))
+    return (class_name(op), tuple((k, canonical(getattr(op, k))) for k in op.fields), *_chains(op, "design"))
 
 
 def shown(value: Any) -> str:
@@ -62,4 +73,6 @@ def shown(value: Any) -> str:
 def label(op: Any) -> str:
     """Class, then every shown field as `<field><value>`, joined by underscores."""
     parts = [f"{k}{shown(getattr(op, k))}" for k, f in op.fields.items() if f.repr and getattr(op, k) is not None]
+    for chain, keys in _chains(op, "design"):
+        parts.append(f"{chain}{hashlib.sha256(repr(keys).encode()).hexdigest()[:8]}")
     return "_".join([type(op).__name__, *parts])

@@ -54,6 +54,8 @@ class Operator(metaclass=OperatorMeta):
     elementwise: ClassVar[bool] = False
     rowwise: ClassVar[bool] = False
     linear_in: ClassVar[tuple[str, ...]] = ()
+    #: Chains its array applies, of "finish" and "prepare" (see `iron_core.declare.link`).
+    folds: ClassVar[tuple[str, ...]] = ()
     #: For an operator that takes views: operand name -> its members (see `ViewMembers`).
     accept_views: ClassVar[dict[str, ViewMembers]] = {}
     #: The `when=` operand that receives the ids of `table[ids]`, for an operator that gathers.
@@ -63,6 +65,9 @@ class Operator(metaclass=OperatorMeta):
     #: Tunables a call or a profile gave: held, not searched.
     pinned: frozenset[str]
     _given: frozenset[str]
+    #: Steps folded in (`Link`s): behind the output, in front of the input. No fields; part of the keys.
+    finish: tuple[Any, ...] = ()
+    prepare: tuple[Any, ...] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
         if options.pop("view", False):  # the same operator seen by its array(): nothing new is declared
@@ -116,7 +121,9 @@ class Operator(metaclass=OperatorMeta):
 
     @classmethod
     def construct(cls, given: dict[str, Any], *, validate: bool = True) -> Any:
-        """An instance from field keywords; `operator(...)` by keyword lands here."""
+        """An instance from field keywords; `operator(...)` by keyword lands here. finish=, prepare=: chains of `Link`s."""
+        chains = {name: tuple(given[name] or ()) for name in ("finish", "prepare") if name in given}
+        given = {name: value for name, value in given.items() if name not in chains}
         for name in given:
             if name in cls.operands:
                 raise CallError(f"{cls.__name__}: {name} is a tensor; give it by position, in Graph.body().")
@@ -141,6 +148,8 @@ class Operator(metaclass=OperatorMeta):
         self._given = frozenset(keywords)
         self.pinned = frozenset(k for k in keywords if isinstance(cls.fields[k], AutoField))
         self._derive()
+        if any(chains.values()):
+            self = self._with_chains(**chains)
         if validate:
             self._check_dimensions()
             self.validate()
@@ -230,6 +239,26 @@ class Operator(metaclass=OperatorMeta):
         twin.pinned = self.pinned | frozenset(tunables)
         return twin
 
+    def fold(self, consumer: Any, at: Any = 0) -> Any:
+        """This operator with `consumer` as its last finish step. at: which of its inputs, by number or name, is the tile.
+
+        Tunables that were not given are open again. Unresolvable where the array applies no such step.
+        """
+        from iron_core.declare.link import Link
+
+        return self._with_chains(finish=(*self.finish, Link(consumer, at)))
+
+    def prefold(self, producer: Any, at: Any = 0) -> Any:
+        """This operator with `producer` as the first step in front of its `prepare=` input; otherwise as `fold`."""
+        from iron_core.declare.link import Link
+
+        return self._with_chains(prepare=(Link(producer, at), *self.prepare))
+
+    def _with_chains(self, **chains: tuple[Any, ...]) -> Any:
+        from iron_core.declare.link import fold
+
+        return fold(self, **chains)
+
     def __call__(self, *operands: Any, **keywords: Any) -> Any:
         from iron_core.graph.tracer import record
 
@@ -260,6 +289,10 @@ class Operator(metaclass=OperatorMeta):
         """The outputs as its kernels' tile references, composed in numpy the way the array composes them, give them:
         what a simulated array equals bit for bit. Inputs as for `reference()`; outputs rounded."""
         raise DeclarationError(f"{type(self).__name__} declares no composed().")
+
+    def chain_line(self, chain: str) -> int:
+        """How many numbers a step of "finish" or "prepare" is given at a time, on a resolved operator."""
+        raise DeclarationError(f"{type(self).__name__} declares no chain_line().")
 
     def reference(self, *inputs: Any, **scratchpads: Any) -> Any:
         """What the outputs are, in numpy, unrounded. Inputs in declaration order; an absent optional one is None."""

@@ -1,0 +1,185 @@
+"""Steps folded into `GEMV`: behind its output, in front of its vector, and what they read riding the rows' stream."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from iron_core import bfloat16
+from iron_core.array.build import build
+from iron_core.declare.link import Link
+from iron_core.declare.rounding import round_to
+from iron_core.declare.tolerance import DeviationError
+from iron_core.devices import device
+from iron_core.errors import Unresolvable
+from iron_ops_aie import GEMV, ElementwiseAdd, ReLU, RMSNorm, SiLU
+from iron_sim.run import simulate
+
+DEVICES = ("npu1", "npu2")
+
+
+def drawn(op):
+    return op.test.draw(op, np.random.default_rng(3))
+
+
+def inputs(op, tensors):
+    """As for `reference()`: None for an input that is absent."""
+    return [tensors.get(o.name) for o in op.inputs]
+
+
+def bits(array):
+    return np.ascontiguousarray(array).view(np.uint16)
+
+
+def on_array(op, dev, tensors, **bounds):
+    outputs, _, stats = simulate(op.resolved(device(dev)), dev, tensors, bounds)
+    return next(iter(outputs.values())), stats
+
+
+CHAINS = {
+    "add": lambda m, k: dict(finish=(Link(ElementwiseAdd(size=m)),)),
+    "add to the other input": lambda m, k: dict(finish=(Link(ElementwiseAdd(size=m), at="b"),)),
+    "silu": lambda m, k: dict(finish=(Link(SiLU(size=m)),)),
+    "silu, add, relu": lambda m, k: dict(finish=(Link(SiLU(size=m)), Link(ElementwiseAdd(size=m)), Link(ReLU(size=m)))),
+    "prologue silu": lambda m, k: dict(prepare=(Link(SiLU(size=k)),)),
+    "prologue add": lambda m, k: dict(prepare=(Link(ElementwiseAdd(size=k)),)),
+    "both": lambda m, k: dict(
+        prepare=(Link(ElementwiseAdd(size=k), 1), Link(SiLU(size=k))), finish=(Link(ReLU(size=m)), Link(ElementwiseAdd(size=m)))
+    ),
+}
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("fields", [dict(M=64, K=64), dict(M=128, K=96, num_batches=4, repeat=2), dict(M=576, K=576)], ids=str)
+def test_a_folded_array_gives_the_composed_bits(dev, chain, fields):
+    """Every bit, all of it written, and within the composed gate of the reference."""
+    n = fields.get("num_batches", 1)
+    op = GEMV(**fields, **CHAINS[chain](n * fields["M"], n * fields["K"])).resolved(device(dev))
+    tensors = drawn(op)
+    outputs, poison, _ = simulate(op, dev, tensors, {})
+    given = inputs(op, tensors)
+    assert not poison["C"].any()
+    assert np.array_equal(bits(outputs["C"]), bits(op.composed(*given)))
+    op.check(outputs["C"], op.reference(*given), *given)
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+def test_folded_is_unfolded_bit_for_bit(dev):
+    """The steps one after the other, each on its own array, give what the folded array gives."""
+    gemv, add, silu = GEMV(M=256, K=64), ElementwiseAdd(size=256), SiLU(size=64)
+    folded = gemv.fold(add, "b").prefold(silu)
+    tensors = drawn(folded)
+    got, _ = on_array(folded, dev, tensors)
+    x, _ = on_array(silu, dev, {"x": tensors["B"]})
+    # The rows' tiles decide how float32 sums are cut, so the plain product is given the folded one's.
+    tile = folded.resolved(device(dev)).tile_size_input
+    y, _ = on_array(gemv.with_tunables(tile_size_input=tile), dev, {"A": tensors["A"], "B": x})
+    z, _ = on_array(add, dev, {"a": tensors["finish0_a"], "b": y})
+    assert np.array_equal(bits(got), bits(z))
+
+
+def test_the_reference_rounds_once_per_step():
+    """Each step's own reference over the rounded result of the one before."""
+    op = GEMV(M=64, K=64).fold(SiLU(size=64)).fold(ElementwiseAdd(size=64)).prefold(ReLU(size=64))
+    t = drawn(op)
+    assert op.present == ("A", "B", "finish1_b", "C")
+    x = round_to(ReLU(size=64).reference(t["B"]), bfloat16)
+    y = round_to(GEMV(M=64, K=64).reference(t["A"], x), bfloat16)
+    z = round_to(SiLU(size=64).reference(y), bfloat16)
+    want = ElementwiseAdd(size=64).reference(z, t["finish1_b"])
+    assert np.array_equal(op.reference(*inputs(op, t)), want)
+
+
+@pytest.mark.parametrize(("prologue", "by"), [(False, 1.03), (True, 1.2)])
+def test_the_gate_of_a_fold_is_not_lax(prologue, by):
+    """One number off, a step left out, a prologue left out: all refused. A prologue's errors add up over a row."""
+    op = GEMV(M=64, K=64).fold(ElementwiseAdd(size=64))
+    op = op.prefold(SiLU(size=64)) if prologue else op
+    t = drawn(op)
+    given = inputs(op, t)
+    exact = op.reference(*given)
+    near = round_to(exact, bfloat16)
+    op.check(near, exact, *given)
+    wrong = near.copy()
+    largest = int(np.argmax(np.abs(exact)))
+    wrong[largest] = wrong[largest] * np.float32(by)
+    unfinished = exact - t["finish0_b"].astype(np.float64)
+    unprepared = GEMV(M=64, K=64).reference(t["A"], t["B"]) + t["finish0_b"].astype(np.float64)
+    for got in (wrong, round_to(unfinished, bfloat16), *([round_to(unprepared, bfloat16)] if prologue else [])):
+        with pytest.raises(DeviationError):
+            op.check(got, exact, *given)
+
+
+@pytest.mark.parametrize("valid", [1, 40, 128])
+def test_a_bound_and_a_finish_that_reads_nothing_else(valid):
+    """Steps without further inputs leave a bound on M what it is."""
+    op = GEMV(M=128, K=64, num_batches=2).fold(SiLU(size=256)).prefold(SiLU(size=128)).resolved(device("npu2"))
+    tensors = drawn(op)
+    got, _ = on_array(op, "npu2", tensors, valid=valid)
+    assert np.array_equal(bits(got[:, :valid]), bits(op.composed(*inputs(op, tensors))[:, :valid]))
+
+
+def test_what_a_step_reads_rides_the_rows():
+    """Behind each tile of C its finish's tensor, behind B its prologue's: whole tiles of A, by reading them again."""
+    op = GEMV(M=128, K=64, num_aie_columns=2, tile_size_input=4, tile_size_output=32)
+    op = op.fold(ElementwiseAdd(size=128)).prefold(ElementwiseAdd(size=64))
+    design = build(op, "npu1")
+    assert {lane.operand for lane in design.array.lanes} == {"A", "C"}
+    feed = [t for t in design.sequence.transfers() if t.fifo == "A1"]
+    assert [t.operand for t in feed] == ["B", "prepare0_b", "A", "finish0_b", "A", "finish0_b"]
+    assert [t.descriptors[0].offset for t in feed] == [0, 0, 64 * 64, 64, 96 * 64, 96]
+    assert [t.elements for t in feed] == [256, 256, 32 * 64, 256, 32 * 64, 256]
+
+
+def test_keys_follow_the_steps():
+    """A chain is part of every key; the sizes of its steps are not the array's."""
+    dev = device("npu1")
+    tiles = dict(K=64, tile_size_input=4, tile_size_output=16, num_aie_columns=2)
+
+    def folded(m, step=ElementwiseAdd, **link):
+        return GEMV(M=m, **tiles).fold(step(size=m), **link).resolved(dev)
+
+    plain = GEMV(M=64, **tiles).resolved(dev)
+    one = folded(64)
+    assert one.design_key() == folded(64).design_key()
+    assert one.contract_key == folded(64).contract_key
+    assert one.array_key() == folded(128).array_key()
+    assert one.design_key() != folded(128).design_key()
+    for other in (plain, folded(64, SiLU), folded(64, at=1)):
+        assert one.array_key() != other.array_key()
+        assert one.design_key() != other.design_key()
+        assert one.contract_key != other.contract_key
+        assert one.label != other.label
+    assert GEMV(M=64, **tiles).resolved(dev).array_key() == plain.array_key()
+
+
+def test_folding_opens_the_tunables_that_were_not_given():
+    """A resolved operator's own choices suited the plain one; what was given stays."""
+    op = GEMV(M=64, K=64, num_channels=1).resolved(device("npu2"))
+    assert (op.num_aie_columns, op.tile_size_output) == (8, 8)
+    folded = op.fold(ElementwiseAdd(size=64))
+    assert folded.num_aie_columns is None
+    assert folded.num_channels == 1
+    assert folded.resolved(device("npu2")).tile_size_output == 16
+    assert op.finish == ()
+    assert op.present == ("A", "B", "C")
+
+
+def test_a_chain_no_array_takes_is_refused_in_words():
+    """Size, dtype, a step that is not elementwise, an array that applies none, a tile no kernel takes, a bound."""
+    gemv = GEMV(M=64, K=64)
+    with pytest.raises(Unresolvable, match=r"GEMV.finish: ElementwiseAdd.a is 32 of bfloat16; C is 64"):
+        gemv.fold(ElementwiseAdd(size=32))
+    with pytest.raises(Unresolvable, match=r"GEMV.prepare: SiLU.x is 64 of float32; B is 64 of bfloat16"):
+        gemv.prefold(SiLU(size=64, T=np.float32))
+    with pytest.raises(Unresolvable, match=r"GEMV.finish: RMSNorm is not elementwise"):
+        gemv.fold(RMSNorm(rows=1, cols=64))
+    with pytest.raises(Unresolvable, match=r"SiLU: its array applies no finish"):
+        SiLU(size=64).fold(SiLU(size=64))
+    with pytest.raises(Unresolvable, match=r"has no input 2; it has 2"):
+        gemv.fold(ElementwiseAdd(size=64), 2)
+    with pytest.raises(Unresolvable, match=r"GEMV.finish: tile_size_output=8 .* a multiple of 16"):
+        GEMV(M=64, K=64, tile_size_output=8).fold(SiLU(size=64)).resolved(device("npu2"))
+    with pytest.raises(Unresolvable, match=r"M is bounded per call, and its finish reads finish0_b"):
+        build(gemv.fold(ElementwiseAdd(size=64)), "npu1", ("valid",))
