@@ -208,12 +208,18 @@ class Task(Job):
         self.transfer = transfer
         self.region = region
         self.length = length
-        for d in self.descriptors:
-            low, high = d.pattern().span
+        for low, high in map(self._span, self.descriptors):
             if low < 0 or high > region.data.size:
                 raise SimulationError(
                     f"{self.name} touches elements {low} to {high - 1} of {region.name}, which has {region.data.size}."
                 )
+
+    def _span(self, d: Descriptor) -> tuple[int, int]:
+        """First and one past the last element a descriptor touches, in as far as the call's length reaches."""
+        if self.length is None:
+            return d.pattern().span
+        at = d.addresses(self.length)
+        return int(at.min()), int(at.max()) + 1
 
     def addresses(self) -> np.ndarray:
         """Every element it moves, in order."""
@@ -222,7 +228,7 @@ class Task(Job):
     def span(self) -> tuple[int, int]:
         """First and one past the last byte it may touch, in the space all regions share."""
         item = self.region.data.itemsize
-        spans = [d.pattern().span for d in self.descriptors]
+        spans = [self._span(d) for d in self.descriptors]
         return self.region.base + min(s[0] for s in spans) * item, self.region.base + max(s[1] for s in spans) * item
 
     def segment(self, piece: Descriptor, reads: bool, done: Callable[[int], None]) -> Segment:

@@ -77,7 +77,9 @@ class Expr:
 
 @attrs.frozen(repr=False)
 class Const(Expr):
-    value: int
+    """A number; a float only where a kernel takes one."""
+
+    value: int | float
 
     def __repr__(self) -> str:
         return str(self.value)

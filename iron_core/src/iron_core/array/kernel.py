@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
-import numpy as np
 
-from iron_core.array.expression import expr
+from iron_core.array.expression import Const, Expr, expr
 from iron_core.array.objects import ObjectType
 from iron_core.array.program import Call
 from iron_core.array.recording import MemoryHandle, recorder
 from iron_core.declare.field import Param
+from iron_core.declare.formats import as_dtype
 from iron_core.declare.operand import In, InOut, Out
 from iron_core.declare.tolerance import Tolerance
 from iron_core.errors import DeclarationError
@@ -127,7 +127,7 @@ class Kernel:
         for position, argument in enumerate(data.arguments):
             value = bound[position] if position in bound else given.pop(0)
             if isinstance(argument, str):
-                full.append(expr(value))
+                full.append(_scalar(value, argument, data.symbol))
                 continue
             if not isinstance(value, MemoryHandle):
                 raise DeclarationError(f"kernel {data.symbol}, argument {position}: {value!r}; legal: an object or a buffer.")
@@ -139,10 +139,19 @@ class Kernel:
         recorder().add(Call(data.symbol, tuple(full)))
 
 
+def _scalar(value: Any, dtype: str, symbol: str) -> Expr:
+    """A Param: an expression of integers, or for a float dtype a number."""
+    if as_dtype(dtype).kind in "iu":
+        return expr(value)
+    if isinstance(value, Expr) and not isinstance(value, Const):
+        raise DeclarationError(f"kernel {symbol}: {value} for a {dtype}; cores compute integers. Legal: a number.")
+    return value if isinstance(value, Const) else Const(float(value))
+
+
 def _argument(given: Any) -> ObjectType | str:
     if isinstance(given, ObjectType):
         return given
-    return np.dtype(given).name
+    return as_dtype(given).name
 
 
 def _plain(value: Any) -> Any:
