@@ -196,8 +196,12 @@ class Machine:
                     raise SimulationError(f"{share.full.count} objects of {end.name} are left that nobody took.")
         for core in self.cores:
             held = [port.name for port in core.ports.values() if port.held]
-            if held and core.data.forever and core.at_start:
-                raise SimulationError(f"{core.name} starts over and still holds {', '.join(held)}.")
+            if held:
+                raise SimulationError(f"the sequence ended and {core.name} still holds {', '.join(held)}.")
+            if not core.at_start:
+                raise SimulationError(
+                    f"the sequence ended and {core.name} is in the middle of its program, waiting for {core.waiting}."
+                )
 
     def _why(self, task: Task) -> str:
         flow = next(f for f in self.flows if f.name == f"stream {task.transfer.fifo}")
@@ -236,12 +240,10 @@ class Controller(Actor):
                     self.time = max(self.time, task.finished.time)
                 case Free():
                     task = self._task(step.task)
+                    if task.transfer.way == "drain":
+                        raise SimulationError(f"{task.name} is freed; only an await tells that its data has arrived.")
                     if not task.done:
-                        # The others may only be behind: what they still can do, they would have done by now.
-                        machine.scheduler.ready(self)
-                        yield
-                        if not task.done:
-                            raise SimulationError(f"{task.name} is freed while its data is still moving.")
+                        raise SimulationError(f"{task.name} is freed while its data is still moving.")
                 case WriteWord():
                     self._write(step.buffer, step.index, step.value)
                 case Sync():
