@@ -130,7 +130,10 @@ class Kernel:
                 full.append(_scalar(value, argument, data.symbol))
                 continue
             if not isinstance(value, MemoryHandle):
-                raise DeclarationError(f"kernel {data.symbol}, argument {position}: {value!r}; legal: an object or a buffer.")
+                raise DeclarationError(
+                    f"kernel {data.symbol}, argument {position} is {argument}; {type(value).__name__} was given. "
+                    "Legal: an object or a buffer."
+                )
             have = value.type
             if have.dtype_name != argument.dtype_name or have.elements != argument.elements:
                 raise DeclarationError(f"kernel {data.symbol}, argument {position} is {argument}; {have} was given.")
