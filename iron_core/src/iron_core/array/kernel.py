@@ -162,7 +162,7 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, tuple):
         return tuple(_plain(v) for v in value)
-    return np.dtype(value).name
+    return as_dtype(value).name
 
 
 def _digest(*parts: Any) -> str:
