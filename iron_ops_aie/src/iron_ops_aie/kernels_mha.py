@@ -15,7 +15,6 @@ import numpy as np
 
 from iron_core import In, InOut, Out, Param, Tolerance, bfloat16
 from iron_core.array import Kernel, KernelContract, ObjectType
-from iron_core.array.expression import Const
 from iron_core.declare.rounding import round_to
 from iron_ops_aie.kernels_mm import MM_STACK, Dims, block_dims, blocked, product, row_dims, unblocked, zero
 
@@ -187,20 +186,20 @@ class AttentionKernels:
         """Weights 2^(scale * score - largest) of a block of keys, and the state after it. The object's own mask sees all."""
         b, scale = self.b, np.float32(self.scale)
 
-        def reference(scores: Any, state: Any, *_: Any) -> tuple[np.ndarray, np.ndarray]:
+        def reference(scores: Any, state: Any, *rest: Any) -> tuple[np.ndarray, np.ndarray]:
             before, _, total, _ = np.asarray(state, np.float32).reshape(4, b)
             with np.errstate(all="ignore"):
                 scaled = np.asarray(scores, np.float32).reshape(b, b) * scale
                 top = np.maximum(before, scaled.max(1))
                 weights = round_to(np.exp2(scaled - top[:, None]), bfloat16).astype(np.float32)
                 shrink = np.exp2(before - top)
-                total = shrink * total + weights.sum(1)
-            return weights.reshape(-1), np.concatenate([top, top, total, shrink])
+                after = shrink * total + weights.sum(1)
+            return weights.reshape(-1), np.concatenate([top, top, after, shrink])
 
         # What a device adds to float32's own error is its exp2, to bfloat16.
         contract = KernelContract(
             roles=(In, Out, InOut, In, Param, Param, Param, Param, Param),
-            bindings=((4, Const(self.scale)), (5, b), (6, b), (7, 2 * b), (8, b)),  # type: ignore[arg-type]
+            bindings=((4, self.scale), (5, b), (6, b), (7, 2 * b), (8, b)),
             reference=reference,
             tolerance=Tolerance(ulps=4),
             ops=5 * b * b,

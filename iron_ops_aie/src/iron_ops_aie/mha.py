@@ -153,7 +153,7 @@ class MHA(Operator):
     def sequence(self, rt: Any) -> None:
         mha_array.sequence(self, rt)
 
-    def composed(self, Q: Any, K: Any, V: Any, *, valid: int | None = None, kv_valid: int | None = None) -> Any:
+    def composed(self, Q: Any, K: Any, V: Any, valid: int | None = None, kv_valid: int | None = None) -> Any:
         """The output as the array rounds it, bit for bit; `valid` and `kv_valid` as a call bounds them. Ask a resolved
         operator."""
         return mha_array.composed(self, Q, K, V, valid, kv_valid)

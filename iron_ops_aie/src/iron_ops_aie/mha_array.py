@@ -21,6 +21,7 @@ from iron_core.declare.rounding import round_to
 from iron_core.errors import Unresolvable, UnsupportedError
 from iron_ops_aie.kernels_mha import LEAST_SCALE, PLACE, AttentionKernels, exponent_scale
 from iron_ops_aie.kernels_mm import MM_STACK
+from iron_ops_aie.mha_cores import WORDS, Walk, pv_core, qk_core, softmax_core
 
 #: Sizes of a block of queries, and of a block of keys.
 BLOCKS = (64, 32, 16)
@@ -33,8 +34,6 @@ PIPELINES = 8
 CORE_BYTES = 64 * 1024
 #: Executions and indices of a descriptor's iteration.
 EXECUTIONS, ITERATIONS = 256, 64
-#: The words cores read, and where.
-WORDS = {"passes": 0, "rounds": 1, "queries": 2, "keys": 3}
 
 
 # -- tunables ----------------------------------------------------------------------------------------
@@ -52,7 +51,8 @@ def resolve(op: Any, dev: Any) -> Any:
             if _divides(op, b, p, packed, group) is None and _places(p, packed, dev.columns) is not None:
                 # Every block costs as much again as about 500 of its numbers; one query has nothing to gain from a larger one.
                 found.append((b if packed else 0, (1 + 512 / b**2) / p, -b, p))
-    b, p = (-min(found)[2], min(found)[3]) if found else (op.B_q or BLOCKS[-1], op.num_pipelines or 1)
+    least = next((b for b in reversed(BLOCKS) if b >= group), BLOCKS[0]) if packed else BLOCKS[-1]
+    b, p = (-min(found)[2], min(found)[3]) if found else (op.B_q or least, op.num_pipelines or 1)
     return op.evolve(
         kv_len=op.kv_len,
         B_q=b,
@@ -87,7 +87,7 @@ def _divides(op: Any, b: int, p: int, packed: bool, group: int) -> str | None:
     if not 1 <= p <= PIPELINES or p % _q_lanes(p):
         return f"num_pipelines={p}; legal: 1 to {SERVED}, and {PIPELINES}."
     if packed and group > b:
-        return f"{group} heads share a key head, and a block has B_q={b} rows. Legal: at most {max(BLOCKS)}, and B_q= as many."
+        return f"{group} heads share a key head, and a block has B_q={b} rows. Legal: at most {BLOCKS[0]}, and B_q= as many."
     if packed and (op.num_KV_heads % p or p > SERVED):
         return f"num_KV_heads={op.num_KV_heads} do not divide over num_pipelines={p}. Legal: a divisor of at most {SERVED}."
     if not packed and op.seq_len % (b * p):
@@ -104,7 +104,7 @@ def _divides(op: Any, b: int, p: int, packed: bool, group: int) -> str | None:
 def core_bytes(b: int, d: int, packed_rows: int = 0) -> dict[str, int]:
     """What each core of a pipeline holds, in bytes: objects two deep (outputs one), buffers, words and stack."""
     state, words = 4 * 4 * b, 4 * len(WORDS) + 8
-    kept = 2 * b * d + 2 * packed_rows * d if packed_rows else 2 * b * d
+    kept = 2 * b * d + (2 * packed_rows * d if 0 < packed_rows < b else 0)
     return {
         "QK": 2 * 2 * (2 * b * d + b * b) + words + MM_STACK,
         "softmax": 2 * 2 * 2 * b * b + 3 * state + words + MM_STACK,
@@ -171,161 +171,6 @@ def _places(p: int, packed: bool, columns: int) -> Places | None:
     return Places(tuple(q), tuple(o), tuple(k), tuple(v))  # type: ignore[arg-type]
 
 
-# -- what cores do -----------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class Walk:
-    """Which blocks of keys a pipeline's cores work on: the same rule on all three."""
-
-    b: int
-    pipelines: int
-    index: int
-    packed: bool
-    causal: bool
-    window: int | None
-
-    def block(self, turn: Any) -> Any:
-        """Number of the pipeline's block of queries in a round."""
-        return 0 if self.packed else turn * self.pipelines + self.index
-
-    def at(self, block: Any, queries: Any, keys: Any) -> Any:
-        """Where the block's first query stands among the keys: the queries are the last of them. May be negative."""
-        return keys - queries + block * self.b
-
-    def sent(self, keys: Any) -> Any:
-        """Blocks of keys that arrive: at least one."""
-        from iron_core.array.expression import maximum
-
-        return maximum(1, (keys + (self.b - 1)) // self.b)
-
-    def seen(self, block: Any, queries: Any, keys: Any) -> tuple[Any, Any]:
-        """The first block of keys that a query of this block sees, and the one after the last."""
-        from iron_core.array.expression import maximum, minimum
-
-        b, rows = self.b, 1 if self.packed else self.b
-        at, whole = self.at(block, queries, keys), (keys + (b - 1)) // b
-        live = queries if self.packed else (queries + (b - 1)) // b
-        last = minimum(whole, maximum(0, live - block) * whole)
-        if self.reach is not None:
-            last = minimum(last, maximum(0, at + (rows + self.reach + b - 1)) // b)
-        first: Any = 0
-        if self.window is not None:
-            first = minimum(last, maximum(0, at - self.window) // b)
-        return first, last
-
-    def blind(self, block: Any, queries: Any, keys: Any) -> Any:
-        """How many of the block's rows (the first ones) see no key."""
-        from iron_core.array.expression import maximum, minimum
-
-        live = queries if self.packed else (queries + (self.b - 1)) // self.b
-        none = maximum((1 - keys) * self.b, (block - live + 1) * self.b)
-        if self.reach is not None:
-            before = 0 - (self.at(block, queries, keys) + self.reach)
-            none = maximum(none, before * self.b if self.packed else before)
-        return minimum(self.b, none)
-
-    @property
-    def reach(self) -> int | None:
-        """How many keys behind its own place a query sees; None: all."""
-        return 0 if self.causal else self.window
-
-
-def _start(words: Any, barrier: Any) -> list[Any]:
-    from iron_core.array import set_rounding
-
-    set_rounding("conv_even")
-    barrier.wait_for_value(1)
-    values = [words[i] for i in range(len(WORDS))]
-    barrier.release_with_value(1)
-    return values
-
-
-def _skip(end: Any, start: Any, stop: Any) -> None:
-    from iron_core.array import range_
-
-    for _ in range_(start, stop):
-        end.acquire()
-        end.release()
-
-
-def _qk_core(walk: Walk, q_in: Any, k_in: Any, s_out: Any, zero: Any, multiply: Any, place: Any, words: Any, barrier: Any) -> None:
-    from iron_core.array import range_
-
-    passes, rounds, queries, keys = _start(words, barrier)
-    for _ in range_(passes):
-        for turn in range_(rounds):
-            first, last = walk.seen(walk.block(turn), queries, keys)
-            q = q_in.acquire()
-            if walk.window is not None:
-                _skip(k_in, 0, first)
-            for _block in range_(first, last):
-                k, s = k_in.acquire(), s_out.acquire()
-                zero(s)
-                multiply(q, k, s, place)
-                k_in.release()
-                s_out.release()
-            _skip(k_in, last, walk.sent(keys))
-            q_in.release()
-
-
-def _softmax_core(
-    walk: Walk, s_in: Any, p_out: Any, state_out: Any, init: Any, hide: Any, softmax: Any, copy: Any,
-    state: Any, place: Any, words: Any, barrier: Any,
-) -> None:  # fmt: skip
-    from iron_core.array import range_
-
-    passes, rounds, queries, keys = _start(words, barrier)
-    for _ in range_(passes):
-        for turn in range_(rounds):
-            block = walk.block(turn)
-            first, last = walk.seen(block, queries, keys)
-            init(state)
-            for kv in range_(first, last):
-                s, p = s_in.acquire(), p_out.acquire()
-                hide(s, walk.at(block, queries, keys) - kv * walk.b, keys - kv * walk.b)
-                softmax(s, p, state, place)
-                s_in.release()
-                p_out.release()
-                copy(state, state_out.acquire())
-                state_out.release()
-            copy(state, state_out.acquire())
-            state_out.release()
-
-
-def _pv_core(
-    walk: Walk, p_in: Any, v_in: Any, state_in: Any, o_out: Any, zero: Any, clear: Any, multiply: Any, rescale: Any,
-    rows: Any, sums: Any, whole: Any, place: Any, words: Any, barrier: Any,
-) -> None:  # fmt: skip
-    from iron_core.array import range_
-
-    passes, rounds, queries, keys = _start(words, barrier)
-    for _ in range_(passes):
-        for turn in range_(rounds):
-            block = walk.block(turn)
-            first, last = walk.seen(block, queries, keys)
-            zero(sums)
-            if walk.window is not None:
-                _skip(v_in, 0, first)
-            for kv in range_(first, last):
-                p, v, state = p_in.acquire(), v_in.acquire(), state_in.acquire()
-                # Weights are 0 behind the last key, but what lies there need not be a number.
-                clear(v, keys - kv * walk.b, walk.b)
-                multiply(p, v, sums, state, kv - first, place)
-                p_in.release()
-                v_in.release()
-                state_in.release()
-            _skip(v_in, last, walk.sent(keys))
-            state, out = state_in.acquire(), o_out.acquire()
-            into = out if rows is None else whole
-            rescale(sums, into, state, place)
-            clear(into, 0, walk.blind(block, queries, keys))
-            if rows is not None:
-                rows(whole, out)
-            state_in.release()
-            o_out.release()
-
-
 # -- the array ---------------------------------------------------------------------------------------
 
 
@@ -355,12 +200,13 @@ def array(op: Any, target: Any) -> None:
     memory = [Tile("mem", c, 1) for c in range(columns)]
     each = p // op.q_lanes
     o_type = ObjectType.of((op.o_rows, op.d), bfloat16)
+    cut = op.o_rows < b
 
     queries: list[Any] = []
     outputs: list[Any] = []
     for lane in range(op.q_lanes):
         queries += _dealt(k, op.Q.lane(lane, shim[places.q[lane]]), memory[places.q[lane]], lane, each)
-        dims = () if packed else k.given_rows()
+        dims = () if cut else k.given_rows()
         outputs += _collected(o_type, dims, op.O.lane(lane, shim[places.o[lane]]), memory[places.o[lane]], lane, each)
     streams: dict[str, list[Any]] = {"K": [], "V": []}
     for name, at in (("K", places.k), ("V", places.v)):
@@ -386,7 +232,7 @@ def array(op: Any, target: Any) -> None:
             blocks.append(words)
         lane = i if packed else 0
         Worker(
-            _qk_core,
+            qk_core,
             [walk, queries[i].cons(), streams["K"][lane].cons(), scores.prod(), k.zero_scores(), k.matmul_QK(), *own[0]],
             tile=Tile("core", i, 2),
             name=f"qk{i}",
@@ -394,18 +240,18 @@ def array(op: Any, target: Any) -> None:
         state = Buffer(4 * b, "float32", name=f"state{i}")
         ends = [lined.cons(), weights.prod(), states.prod()]
         Worker(
-            _softmax_core,
+            softmax_core,
             [walk, *ends, k.init_state(), k.hide(), k.softmax(), k.copy_state(), state, *own[1]],
             tile=Tile("core", i, 3),
             name=f"softmax{i}",
         )
         sums = Buffer((b, op.d), "float32", name=f"sums{i}")
-        whole = Buffer((b, op.d), bfloat16, name=f"whole{i}") if packed else None
-        rows = k.first_rows(op.o_rows) if packed else None
+        whole = Buffer((b, op.d), bfloat16, name=f"whole{i}") if cut else None
+        rows = k.first_rows(op.o_rows) if cut else None
         # The accumulator leaves room for one output only.
         ends = [held.cons(), streams["V"][lane].cons(), states.cons(), outputs[i].prod(depth=1)]
         Worker(
-            _pv_core,
+            pv_core,
             [walk, *ends, k.zero_sums(), k.clear(), k.matmul_PV(), k.rescale(), rows, sums, whole, *own[2]],
             tile=Tile("core", i, 4),
             name=f"pv{i}",
@@ -500,24 +346,34 @@ def _prompt(op: Any, rt: Any, keys: Any) -> None:
 
 
 def composed(op: Any, Q: Any, K: Any, V: Any, valid: int | None = None, kv_valid: int | None = None) -> np.ndarray:
-    """The output as the array rounds it; blocks of queries beyond `valid` are zero. Ask a resolved operator."""
+    """The output as the array rounds it, of the valid queries alone. Operands may be whole or cut to the bounds."""
     k, b, group = kernels(op), op.B_q, op.num_heads // op.num_KV_heads
     n = op.seq_len if valid is None else valid
     m = op.kv_len if kv_valid is None else kv_valid
-    q = Q.swapaxes(0, 1) if op.heads_interleaved else Q
-    keys, values = (x.swapaxes(0, 1) if op.kv_interleaved else x for x in (K, V))
+    q = (Q.swapaxes(0, 1) if op.heads_interleaved else Q)[:, :n]
+    keys, values = (_blocks((x.swapaxes(0, 1) if op.kv_interleaved else x)[:, :m], b) for x in (K, V))
     out = np.zeros(q.shape, bfloat16)
     if op.packed:
-        for g in range(op.num_KV_heads) if n else ():
+        for g in range(op.num_KV_heads if n else 0):
             heads = slice(g * group, (g + 1) * group)
             block = np.resize(q[heads, 0], (b, op.d))
             out[heads, 0] = _attend(k, block, keys[g], values[g], m - 1, m)[:group]
     else:
+        padded = _blocks(q, b)
         for h in range(op.num_heads):
             for first in range(0, n, b):
-                rows = slice(first, first + b)
-                out[h, rows] = _attend(k, q[h, rows], keys[h // group], values[h // group], m - n + first, m)
+                block = padded[h, first : first + b]
+                made = _attend(k, block, keys[h // group], values[h // group], m - n + first, m)
+                out[h, first : first + b] = made[: n - first]
     return out.swapaxes(0, 1) if op.heads_interleaved else out
+
+
+def _blocks(x: np.ndarray, b: int) -> np.ndarray:
+    """(heads, n, d) with n filled up by zeros to whole blocks, at least one."""
+    heads, n, d = x.shape
+    whole = np.zeros((heads, max(1, -(-n // b)) * b, d), bfloat16)
+    whole[:, :n] = x
+    return whole
 
 
 def _attend(k: AttentionKernels, q: np.ndarray, keys: np.ndarray, values: np.ndarray, at: int, m: int) -> np.ndarray:
@@ -530,16 +386,16 @@ def _attend(k: AttentionKernels, q: np.ndarray, keys: np.ndarray, values: np.nda
         seen = seen & (key <= stand)
     if k.window is not None:
         seen = seen & (np.abs(key - stand) <= k.window)
-    multiply, hide, softmax, add = k.matmul_QK(), k.hide(), k.softmax(), k.matmul_PV()
-    state, sums = k.init_state().reference(), np.zeros((b, k.d), np.float32)
-    nothing = np.zeros(b * b, np.float32)
-    for number, first in enumerate(range(0, len(keys), b)[i] for i in np.flatnonzero(seen.reshape(b, -1, b).any((0, 2)))):
+    multiply, hide, softmax, clear, add = k.matmul_QK(), k.hide(), k.softmax(), k.clear(), k.matmul_PV()
+    state, sums = k.init_state().reference(), k.zero_sums().reference()
+    visible = np.flatnonzero(seen.reshape(b, -1, b).any((0, 2)))
+    for number, first in enumerate(visible * b):
         block = slice(first, first + b)
-        scores = round_to(multiply.reference(k.hold(q), k.hold(keys[block]), nothing, PLACE), bfloat16)
+        scores = round_to(multiply.reference(k.hold(q), k.hold(keys[block]), k.zero_scores().reference(), PLACE), bfloat16)
         scores = round_to(hide.reference(k.rows(scores, b), at - first, m - first), bfloat16)
         weights, state = softmax.reference(scores, state, PLACE)
         held = k.hold(round_to(weights, bfloat16).reshape(b, b))
-        v = round_to(k.clear().reference(k.hold(values[block]), m - first, b), bfloat16)
+        v = round_to(clear.reference(k.hold(values[block]), m - first, b), bfloat16)
         sums = add.reference(held, v, sums, state, number, PLACE)
     divided, _ = k.rescale().reference(sums, state, PLACE)
     out = k.rows(round_to(divided, bfloat16), k.d)
