@@ -1,0 +1,111 @@
+"""Whole graphs on simulated arrays: one compile, called with many bounds and contexts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import iron_core as iron
+from iron_core import bfloat16
+from iron_core.devices import device
+from iron_core.errors import UnsupportedError
+from iron_ops_aie import GEMM, GEMV, ElementwiseAdd, RMSNorm, SiLU
+
+DEVICES = ("npu1", "npu2")
+
+
+def drawn(rng, *shape):
+    return rng.standard_normal(shape).astype(bfloat16)
+
+
+class Project(iron.Graph):
+    """The first `n` rows of `x` projected by `w`."""
+
+    def body(self, x, w, *, n: iron.Scratchpad[np.int32]):
+        return GEMM(x[:n], w, b_col_maj=True)
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+def test_one_compile_serves_every_bound(dev):
+    """Bounds that grow and shrink from call to call: each call is right in every bit, and none leaves a word behind."""
+    rng = np.random.default_rng(0)
+    M, K, N = 512, 128, 64
+    x, w = drawn(rng, M, K), drawn(rng, N, K)
+    op = GEMM(M=M, K=K, N=N, b_col_maj=True).resolved(device(dev))
+    whole = op.composed(x, w)
+    project = Project().compile(x=(M, K), w=(N, K), backend="sim", dev=dev)
+    for n in (512, 1, 300, 64, 65, 512, 17, 128, 3):
+        got = np.asarray(project(x, w, n=n))
+        assert got.shape == (n, N)
+        assert got.tobytes() == np.ascontiguousarray(whole[:n]).tobytes()
+        op.bounded(M=n).array_check(got, Project().reference(x, w, n=n).astype(np.float64), x[:n], w)
+    assert len(project.versions) == 1
+
+
+class Block(iron.Graph):
+    """A gated projection: several designs, some used twice, in one call."""
+
+    def __init__(self, rng):
+        self.gate, self.up, self.down = drawn(rng, 256, 64), drawn(rng, 256, 64), drawn(rng, 64, 256)
+
+    def body(self, x):
+        return ElementwiseAdd(x, GEMV(self.down, ElementwiseAdd(SiLU(GEMV(self.gate, x)), GEMV(self.up, x))))
+
+
+@pytest.mark.parametrize("boundaries", [None, iron.each_step])
+@pytest.mark.parametrize("dev", DEVICES)
+def test_a_graph_is_entered_design_by_design(dev, boundaries):
+    """A full ELF and a chain of dispatches give the same bits, call after call."""
+    rng = np.random.default_rng(1)
+    block, x = Block(rng), drawn(rng, 64)
+    compiled = block.compile(x=(64,), backend="sim", dev=dev, boundaries=boundaries)
+    first = np.asarray(compiled(x))
+    want = np.asarray(block.reference(x)).astype(np.float64)
+    assert np.abs(first.astype(np.float64) - want).max() < 0.05 * np.abs(want).max()
+    for _ in range(3):
+        assert np.asarray(compiled(x)).tobytes() == first.tobytes()
+
+
+class Counter(iron.Graph):
+    """Adds a row of a table to a running sum; the position is carried."""
+
+    def __init__(self, rng):
+        self.total = iron.state((64,), name="total")
+        self.step = drawn(rng, 64)
+
+    def body(self, *, at: iron.Carried[np.int32]):
+        ElementwiseAdd(self.total, self.step, self.total)
+        return iron.carry(at=at + 1)
+
+
+def test_states_keep_what_a_call_wrote():
+    """A state one call writes is what the next one reads; a carried value follows."""
+    rng = np.random.default_rng(2)
+    counter = Counter(rng)
+    compiled = counter.compile(backend="sim", dev="npu2")
+    last = compiled.loop(3, at=5)
+    assert last["at"] == 8
+    want = np.zeros(64, bfloat16)
+    for _ in range(3):
+        want = (want.astype(np.float32) + counter.step.astype(np.float32)).astype(bfloat16)
+    assert np.asarray(compiled.read("total")).tobytes() == want.tobytes()
+
+
+def test_an_operator_without_an_array_is_refused_before_anything_is_built():
+    """The message names the operator, the step and where it does run."""
+
+    class Norm(iron.Graph):
+        def body(self, x):
+            return RMSNorm(x)
+
+    with pytest.raises(UnsupportedError, match="RMSNorm.*declares no array.*host"):
+        Norm().compile(x=(4, 64), backend="sim", dev="npu1")
+
+
+def test_a_shape_no_array_takes_is_refused_with_the_nearest_that_one_does():
+    class Add(iron.Graph):
+        def body(self, x, y):
+            return ElementwiseAdd(x, y)
+
+    with pytest.raises(UnsupportedError, match="size=1000.*Nearest legal size: 1024"):
+        Add().compile(x=(1000,), y=(1000,), backend="sim", dev="npu2")
