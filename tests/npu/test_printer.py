@@ -16,7 +16,7 @@ from iron_core.array.descriptors import Descriptor
 from iron_core.array.design import Design
 from iron_core.array.objects import ObjectType
 from iron_core.array.placement import Lane, Tile
-from iron_core.array.sequence import Await, Free, Port, Sequence, Transfer
+from iron_core.array.sequence import Await, AwaitToken, Free, Port, Sequence, Transfer
 from iron_core.devices import device
 from iron_core.errors import DeclarationError, UnsupportedError
 from iron_npu.printer import Printed, print_array, print_design
@@ -230,18 +230,19 @@ def test_forward_pad_broadcast_and_first_objects(arrays):
         Worker(lambda a, t: (a.acquire(), t.acquire(), t.release(), a.release()), [a.cons(), t.cons()], tile=Tile("core", 0, 3), name="two")
 
     text = print_array(arrays.frozen(make))
-    assert "{%tile_0_2, %tile_0_3}, [2 : i32, 2 : i32, 2 : i32]) {padDimensions = #aie<bd_pad_layout_array[<const_pad_before = 1, const_pad_after = 3>]>, padValue = 7 : i32}" in text
+    assert "{%tile_0_2, %tile_0_3}, 2 : i32) {padDimensions = #aie<bd_pad_layout_array[<const_pad_before = 1, const_pad_after = 3>]>, padValue = 7 : i32}" in text
     assert "aie.objectfifo.link [@x0] -> [@a]([] [])" in text
-    assert "[1 : i32, 1 : i32]) {via_DMA = true} : !aie.objectfifo<memref<64xi32>> = [dense<5> : memref<64xi32>]" in text
+    assert "1 : i32) {via_DMA = true} : !aie.objectfifo<memref<64xi32>> = [dense<5> : memref<64xi32>]" in text
 
 
 def test_free_tiles_are_left_to_the_tools(arrays):
     design = arrays.calls()
     loose = attrs.evolve(design.array, tiles=tuple(attrs.evolve(t, col=None, row=0 if t.kind == "shim" else None) for t in design.array.tiles))
-    text = print_design(Design(loose, design.sequence), words="arguments").text
+    text = print_design(Design(loose, design.sequence), words="arguments", placement={}).text
     assert "aie.logical_tile<ShimNOCTile>(?, 0)" in text and "aie.logical_tile<CoreTile>(?, ?)" in text and check(text) == ()
     with pytest.raises(UnsupportedError, match="place the array first"):
-        print_design(Design(loose, design.sequence))
+        print_design(Design(loose, design.sequence), placement={})
+    require(print_design(Design(loose, design.sequence)).text)
 
 
 def test_tiles_at_one_place_are_one_tile(arrays):
@@ -267,6 +268,28 @@ def test_several_descriptors_are_a_chain_unless_one_iterates(arrays):
     text = print_design(Design(arrays.through(), sequence(fill(0, *steps, token=True), drain(1, 64)))).text
     assert text.count("configure_task_for @x0") == 2 and text.count("issue_token") == 2
     assert "aiex.dma_await_task(%x0_task_1)\n      aiex.dma_free_task(%x0_task)" in text and check(text) == ()
+
+
+def test_control_packets_have_a_channel_a_flow_and_tokens(arrays):
+    from iron_core.array.control import ControlFlow
+
+    def make(builder: Builder) -> None:
+        table, words = Tile("shim", 0), Lane("ids", 0, Tile("shim", 1))
+        rows = ObjectFifo(X, name="rows")
+        rows.prod(tile=table)
+        y = rows.cons().forward(tile=Tile("mem", 1), name="y0")
+        y.cons(tile=Lane("y", 0, words.tile))
+        ControlFlow(words, table, rows, name="control0")
+
+    ports = (Port("ids", "uint32", 256), Port("y", "int32", 4096))
+    ids = Transfer(0, "fill", "ids", "control0", (line(256),), True)
+    text = print_design(Design(arrays.frozen(make), Sequence(ports, (), (drain(1, 64), ids, AwaitToken("rows"), Await(0), Await(1))))).text
+    require(text)
+    assert "aie.shim_dma_allocation @control0(%tile_1_0, MM2S, 0)" in text
+    assert "aie.packet_source<%tile_1_0, DMA : 0>\n      aie.packet_dest<%tile_0_0, TileControl : 0>" in text
+    assert "{prod_dma_channel = 1 : i32}" in text
+    assert "offset = 0 len = 256) {packet = #aie.packet_info<pkt_type = 0, pkt_id = 1>}" in text
+    assert "aiex.npu.sync(%c0_i32, %c0_i32, %c1_i32, %c1_i32, %c1_i32, %c1_i32) : i32, i32, i32, i32, i32, i32" in text
 
 
 def test_what_cannot_be_printed_is_refused(arrays):

@@ -55,7 +55,9 @@ class DeviceChecks(Names):
         ends = [m["producer"]] + [part.split(" ")[0] for part in items(m["consumers"])]
         for end in ends:
             self.type(end, "tile")
-        depths = [whole(part) for part in items(m["depths"])]
+        depths = [whole(part) for part in items(m["depths"].strip("[]"))]
+        if not m["depths"].startswith("["):
+            depths *= len(ends)
         if len(depths) != len(ends):
             self.wrong(f"{m['symbol']} has {len(ends)} ends and {len(depths)} depths")
         given = pairs(m["attrs"])
@@ -66,6 +68,8 @@ class DeviceChecks(Names):
             self.wrong(f"{m['symbol']} ends at a shim, which takes its order from the sequence")
         if "padDimensions" in given and kinds[0] != "mem":
             self.wrong(f"{m['symbol']} pads; only a memory tile's sending end does")
+        if "prod_dma_channel" in given:
+            self.device.pinned.add(m["symbol"])
         self.device.fifos[m["symbol"]] = Fifo(
             self.number, m["type"], m["consumer_type"] or m["type"], ends[0], ends[1:], depths
         )
@@ -98,6 +102,32 @@ class DeviceChecks(Names):
             if int(offset) + elements(part.type) > larger:
                 self.wrong(f"a part of {elements(part.type)} at {offset} leaves the object of {larger}")
 
+    def on_channel(self, m: re.Match[str]) -> None:
+        self.symbol(m["symbol"], "channel")
+        self.type(m["tile"], "tile")
+        self.device.channels[m["symbol"]] = m["tile"]
+        if self.device.tiles.get(m["tile"], ("", None))[0] != "shim":
+            self.wrong(f"{m['symbol']} is not on a shim")
+
+    def on_flow(self, m: re.Match[str]) -> None:
+        if not 0 <= int(m["id"]) < 32 or int(m["id"]) in self.device.flows:
+            self.wrong(f"packet id {m['id']}; each flow has its own, 0 to 31")
+        self.device.flows.add(int(m["id"]))
+
+    def on_source(self, m: re.Match[str]) -> None:
+        self.type(m["tile"], "tile")
+        if m["tile"] not in self.device.channels.values():
+            self.wrong(f"packets leave {m['tile']}, which no sequence can fill")
+
+    def on_dest(self, m: re.Match[str]) -> None:
+        self.type(m["tile"], "tile")
+        # What packets start is a fifo's producing end.
+        driven = [name for name in self.device.pinned if self.device.fifos[name].producer == m["tile"]]
+        if not driven:
+            self.wrong(f"packets drive {m['tile']}, which no fifo starts at")
+        for name in driven:
+            self.device.fifos[name].used.add("produce")
+
     def on_buffer(self, m: re.Match[str]) -> None:
         self.type(m["tile"], "tile")
         self.symbol(f"@{m['name']}", "buffer")
@@ -124,7 +154,7 @@ class DeviceChecks(Names):
                     end = "producer" if number == 0 else f"consumer {number - 1}"
                     self.wrong(f"nothing uses the {end} of {name}, on {tile}", fifo.line)
         for name, (kind, line) in dev.symbols.items():
-            if kind in ("function", "buffer") and name not in dev.used:
+            if kind in ("function", "buffer", "channel") and name not in dev.used:
                 self.wrong(f"nothing uses {kind} {name}", line)
         for name, (line, _) in dev.locks.items():
             if name not in dev.locked:

@@ -7,7 +7,7 @@ import re
 
 from iron_core.array.descriptors import BdLimits, Descriptor
 from iron_core.devices import device
-from iron_npu.checker import WIDTH, Fifo, Names, Task, element_of, elements
+from iron_npu.checker import WIDTH, Names, Task, element_of, elements
 from iron_npu.grammar import items, pairs, whole
 
 #: Descriptors of a shim tile; repeats one queue entry may ask for; what a lock holds.
@@ -86,9 +86,18 @@ class SequenceChecks(Names):
         if int(m["value"]) > LOCK:
             self.wrong(f"{m['lock']} is set to {m['value']}; a lock holds at most {LOCK}")
 
+    def on_token(self, m: re.Match[str]) -> None:
+        for value in items(m["values"]):
+            self.type(value, "i32")
+        if len(items(m["values"])) != 6:
+            self.wrong("a wait for a token takes column, row, direction, channel and how many of the first two")
+
     def on_task(self, m: re.Match[str]) -> None:
         self.define(m["result"], "task", outside=True)
         self.task = self.tasks[m["result"]] = Task(self.number, m["symbol"])
+        if m["symbol"] in self.device.channels:
+            self.use(m["symbol"], "channel")
+            return
         if not self.use(m["symbol"], "fifo"):
             return
         fifo = self.device.fifos[m["symbol"]]
@@ -165,8 +174,7 @@ class SequenceChecks(Names):
 
     def hold(self, task: Task) -> None:
         """Count the descriptors of the task's shim tile, as far as its column is known."""
-        fifo = self.device.fifos.get(task.fifo)
-        column = self.column(fifo)
+        column = self.column(task.fifo)
         if column is None:
             return
         taken = self.ids.setdefault(column, {})
@@ -179,8 +187,9 @@ class SequenceChecks(Names):
                 self.wrong(f"descriptor {number} of column {column}; a shim tile has {DESCRIPTORS}", line)
             taken[number] = next(name for name, known in self.tasks.items() if known is task)
 
-    def column(self, fifo: Fifo | None) -> int | None:
-        ends = [fifo.producer, *fifo.consumers] if fifo else []
+    def column(self, symbol: str) -> int | None:
+        fifo = self.device.fifos.get(symbol)
+        ends = [fifo.producer, *fifo.consumers] if fifo else [self.device.channels.get(symbol, "")]
         return next((self.device.tiles[end][1] for end in ends if self.device.tiles.get(end, ("",))[0] == "shim"), None)
 
     def known(self, name: str) -> Task:

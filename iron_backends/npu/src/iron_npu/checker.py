@@ -65,6 +65,10 @@ class Device:
     functions: dict[str, list[str]] = attrs.field(factory=dict)
     sequences: dict[str, list[str]] = attrs.field(factory=dict)
     cores: set[str] = attrs.field(factory=set)
+    #: Shim channels of their own by symbol, packet ids, and fifos whose sending channel is given.
+    channels: dict[str, str] = attrs.field(factory=dict)
+    flows: set[int] = attrs.field(factory=set)
+    pinned: set[str] = attrs.field(factory=set)
 
 
 class Names:

@@ -213,7 +213,7 @@ class _Core:
             widen = "trunci" if int(kind[1:]) < 32 else "extsi"
             return self.writer.value("scalar", f"arith.{widen} {self.expr(given, 'i32')} : i32 to {kind}")
         if isinstance(given, Const):
-            return self.writer.once(f"c{abs(given.value)}_{kind}", f"arith.constant {number(given.value, dtype_name)} : {kind}")
+            return self.writer.once(f"real_{kind}", f"arith.constant {number(given.value, dtype_name)} : {kind}")
         raise DeclarationError(f"kernel {kernel}: {given} as a {dtype_name} scalar; legal: a number, or a whole-number scalar.")
 
     # -- expressions ---------------------------------------------------------------------------------

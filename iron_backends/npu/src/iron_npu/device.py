@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from iron_core.array.design import ArrayDesign, FifoData, LinkData
+from iron_core.array.design import ArrayDesign, ControlData, FifoData, LinkData
+from iron_core.array.pools import layout
 from iron_core.errors import DeclarationError
 from iron_npu.core import print_core, printed_type
 from iron_npu.kernels import KernelObject, Kernels
 from iron_npu.text import Writer, attributes, dense, dims, fifo_type, i32, memref
 
+#: The channel of a shim that control words leave by.
+CONTROL_CHANNEL = 0
 _TILE_TYPES = {"shim": "ShimNOCTile", "mem": "MemTile", "core": "CoreTile"}
-
-
-def placement_of(array: ArrayDesign) -> dict[str, tuple[int, int]]:
-    """(column, row) of the tiles that have both."""
-    return {tile.name: (tile.col, tile.row) for tile in array.tiles if tile.col is not None and tile.row is not None}
 
 
 def print_device(
@@ -32,10 +30,13 @@ def print_device(
     kernels = Kernels(array)
     with writer.apart(), writer.block(f"aie.device({array.dev}) @{name}"):
         names = _tiles(writer, array, placement)
+        channels = _channels(array, placement)
         for fifo in array.fifos:
-            _fifo(writer, fifo, names)
+            _fifo(writer, fifo, names, channels.get(fifo.name))
         for link in array.links:
             _link(writer, link)
+        for control in array.controls:
+            _control(writer, control, names, packet_ids(array)[control.name])
         for buffer in array.buffers:
             kind = printed_type(array, buffer.name)
             initial = ""
@@ -72,7 +73,34 @@ def _tiles(writer: Writer, array: ArrayDesign, placement: Mapping[str, tuple[int
     return names
 
 
-def _fifo(writer: Writer, fifo: FifoData, names: dict[str, str]) -> None:
+def packet_ids(array: ArrayDesign) -> dict[str, int]:
+    """The packet id of each control flow."""
+    return {control.name: number for number, control in enumerate(array.controls, 1)}
+
+
+def _channels(array: ArrayDesign, placement: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """Sending channels that the tools must not choose: of fifos from a shim that packets drive, or that packets leave."""
+    if not array.controls:
+        return {}
+    found = layout(array, placement)
+    tiles = {tile for control in array.controls for tile in (control.source, control.target)}
+    places = {placement.get(tile) for tile in tiles} - {None}
+    return {
+        fifo.name: found.end(fifo.name, 0).channel
+        for fifo in array.fifos
+        if fifo.producer in tiles or placement.get(fifo.producer) in places
+    }
+
+
+def _control(writer: Writer, control: ControlData, names: dict[str, str], packet: int) -> None:
+    """The channel that control words leave by, and their way to the other tile's control port."""
+    writer.line(f"aie.shim_dma_allocation @{control.name}({names[control.source]}, MM2S, {CONTROL_CHANNEL})")
+    with writer.block(f"aie.packet_flow({packet})"):
+        writer.line(f"aie.packet_source<{names[control.source]}, DMA : {CONTROL_CHANNEL}>")
+        writer.line(f"aie.packet_dest<{names[control.target]}, TileControl : 0>")
+
+
+def _fifo(writer: Writer, fifo: FifoData, names: dict[str, str], channel: int | None) -> None:
     source = names[fifo.producer]
     if fifo.to_stream:
         source += f" dimensionsToStream {dims(fifo.to_stream)}"
@@ -81,14 +109,16 @@ def _fifo(writer: Writer, fifo: FifoData, names: dict[str, str]) -> None:
         names[tile] + (f" dimensionsFromStream {dims(order)}" if order else "")
         for tile, order in zip(fifo.consumers, orders, strict=True)
     )
-    # One depth would be shrunk to what the cores acquire; one per end is taken as it is.
-    depths = fifo.depth if isinstance(fifo.depth, tuple) else (fifo.depth,) * len(fifo.ends())
+    depths = fifo.depth if isinstance(fifo.depth, tuple) else (fifo.depth,)
     depth = ", ".join(f"{n} : i32" for n in depths)
+    # One depth is for the whole fifo, of which a core's end takes what it acquires and one more; one per end is as it is.
+    depth = f"[{depth}]" if isinstance(fifo.depth, tuple) else depth
     pads = ", ".join(f"<const_pad_before = {before}, const_pad_after = {after}>" for before, after in fifo.pad)
     given = attributes(
         {
             "padDimensions": f"#aie<bd_pad_layout_array[{pads}]>" if pads else None,
             "padValue": i32(fifo.pad_value or None),
+            "prod_dma_channel": i32(channel),
             "repeat_count": i32(fifo.repeat if fifo.repeat > 1 else None),
             "via_DMA": "true" if fifo.via_dma else None,
         }
@@ -100,7 +130,7 @@ def _fifo(writer: Writer, fifo: FifoData, names: dict[str, str]) -> None:
         if len(fifo.init) != depths[0]:
             raise DeclarationError(f"fifo {fifo.name}: {len(fifo.init)} initial objects; legal: {depths[0]}, its depth, or none.")
         kind += f" = [{', '.join(f'{dense(one, fifo.type)} : {memref(fifo.type)}' for one in fifo.init)}]"
-    writer.line(f"aie.objectfifo @{fifo.name}({source}, {{{sinks}}}, [{depth}]){given} : {kind}")
+    writer.line(f"aie.objectfifo @{fifo.name}({source}, {{{sinks}}}, {depth}){given} : {kind}")
 
 
 def _link(writer: Writer, link: LinkData) -> None:

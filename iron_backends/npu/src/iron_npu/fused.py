@@ -15,11 +15,11 @@ from iron_core.errors import UnsupportedError
 from iron_core.image.parameters import Parameter as Shared
 from iron_core.image.parameters import check_count, parameters
 from iron_core.image.plan import Plan, PlanStep, VersionPlan
-from iron_npu.device import placement_of, print_device
+from iron_npu.device import print_device
 from iron_npu.kernels import KernelObject
 from iron_npu.layout import Layout, layout
 from iron_npu.length import PATCH, Parameter
-from iron_npu.printer import print_array
+from iron_npu.printer import placed, print_array
 from iron_npu.sequence import Scratchpad, print_sequence
 from iron_npu.text import Writer, element
 
@@ -62,7 +62,7 @@ class _Part:
     sequences: dict[tuple[Sequence, tuple[tuple[Word, Parameter], ...]], str] = attrs.field(factory=dict)
 
 
-def print_version(plan: Plan, version: VersionPlan, *, spelling: str = PATCH, placer: Placer = placement_of) -> Fused:
+def print_version(plan: Plan, version: VersionPlan, *, spelling: str = PATCH, placer: Placer = placed) -> Fused:
     """One version of a plan for a device with a full ELF. `placer` gives the (column, row) of an array's tiles."""
     dev = device(plan.dev)
     if not dev.full_elf:

@@ -65,10 +65,14 @@ FORMS = (
         "fifo",
         "device",
         r"aie.objectfifo <symbol:S>(<producer:V>~(?: dimensionsToStream (?P<order>\[[^\]]*\]))?~, {~(?P<consumers>[^}]*)~}, "
-        r"[~(?P<depths>[^\]]*)~])<ATTRS> : !aie.objectfifo~<(?P<type>memref<[^>]*>)>"
+        r"~(?P<depths>\[[^\]]*\]|\d+ : i32)~)<ATTRS> : !aie.objectfifo~<(?P<type>memref<[^>]*>)>"
         r"(?: -> !aie\.objectfifo<(?P<consumer_type>memref<[^>]*>)>)?(?: = \[(?P<initial>.*)\])?~",
     ),
     _form("link", "device", r"aie.objectfifo.link [~(?P<sources>[^\]]*)~] -> [~(?P<targets>[^\]]*)~]([~(?P<here>[^\]]*)~] [~(?P<there>[^\]]*)~])"),
+    _form("channel", "device", "aie.shim_dma_allocation <symbol:S>(<tile:V>, MM2S, <channel:N>)"),
+    _form("flow", "device", r"aie.packet_flow(<id:\d+>) {", "flow"),
+    _form("source", "flow", "aie.packet_source~<~<tile:V>, DMA : <channel:N>~>~"),
+    _form("dest", "flow", "aie.packet_dest~<~<tile:V>, TileControl : 0~>~"),
     _form("buffer", "device", r'<result:V> = aie.buffer(<tile:V>) {sym_name = "<name:\w+>"} : <type:M>~(?: = (?P<initial>dense<.*>))?~'),
     _form("lock", "device", r'<result:V> = aie.lock(<tile:V>) {init = <init:\d+> : i32, sym_name = "<name:\w+>"}'),
     _form("function", "device", r'func.func private <symbol:S>(~(?P<types>.*)~) attributes {link_with = "<file:[\w.]+>"}'),
@@ -99,6 +103,7 @@ FORMS = (
     _form("rtp_write", "sequence", "aiex.npu.rtp_write(<symbol:S>, <index:N>, <value:V>) : i32"),
     _form("write32", "sequence", "aiex.npu.write32(<address:V>, <value:V>)<ATTRS> : i32, i32"),
     _form("update", "sequence", "aiex.npu.update_from_scratchpad~<mul>~<ATTRS>"),
+    _form("token", "sequence", "aiex.npu.sync(~(?P<values>.*)~) : i32, i32, i32, i32, i32, i32"),
     _form("set_lock", "sequence", "aiex.set_lock(<lock:V>, <value:N>)"),
     _form("task", "sequence", "<result:V> = aiex.dma_configure_task_for <symbol:S> {", "task"),
     _form(

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import attrs
 
 from iron_core.array.design import ArrayDesign, Design
+from iron_core.array.placer import place
 from iron_core.array.sequence import Sequence, Word
 from iron_core.devices import device
-from iron_npu.device import placement_of, print_device
+from iron_npu.device import print_device
 from iron_npu.kernels import KernelObject
 from iron_npu.length import PATCH, Parameter
 from iron_npu.sequence import Arguments, Scratchpad, Words, print_sequence
@@ -38,10 +39,10 @@ def print_design(
 ) -> Printed:
     """One device with one sequence. words: "scratchpad" (a full ELF; default on npu2) or "arguments" (default on npu1).
 
-    placement: (column, row) per tile of the array; default: what its tiles say themselves.
+    placement: (column, row) per tile of the array; default: as the placer puts them. An empty one leaves free tiles to mlir-aie.
     """
     array, sequence = design.array, design.sequence
-    where = dict(placement) if placement is not None else placement_of(array)
+    where = placed(array) if placement is None else dict(placement)
     way = words or (SCRATCHPAD if device(array.dev).full_elf else ARGUMENTS)
     writer = Writer()
     with writer.block("module"):
@@ -59,6 +60,11 @@ def print_design(
     return Printed(writer.text(), objects, way == ARGUMENTS and bool(sequence.words))
 
 
+def placed(array: ArrayDesign) -> dict[str, tuple[int, int]]:
+    """(column, row) of an array's tiles."""
+    return place(array, device(array.dev))
+
+
 def declare(writer: Writer, sequence: Sequence) -> dict[Word, Parameter]:
     """The module's parameters, one per word of a sequence."""
     parameters = {word: Parameter(f"{word.name}_{word.kind}", i) for i, word in enumerate(sequence.words)}
@@ -70,6 +76,6 @@ def declare(writer: Writer, sequence: Sequence) -> dict[Word, Parameter]:
 def print_array(array: ArrayDesign, *, name: str = "main", placement: Mapping[str, tuple[int, int]] | None = None) -> str:
     """The array alone, without a sequence: equal text is equal hardware."""
     writer = Writer()
-    where = dict(placement) if placement is not None else placement_of(array)
+    where = placed(array) if placement is None else dict(placement)
     print_device(writer, array, name, where, lambda w, names: None)
     return writer.text()

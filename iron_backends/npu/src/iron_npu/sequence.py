@@ -10,10 +10,22 @@ import numpy as np
 
 from iron_core.array.descriptors import Descriptor
 from iron_core.array.design import ArrayDesign
-from iron_core.array.sequence import Await, Free, Sequence, SetBarrier, Step, Sync, Transfer, Word, WriteWord
+from iron_core.array.sequence import (
+    Await,
+    AwaitToken,
+    Free,
+    Sequence,
+    SetBarrier,
+    Step,
+    Sync,
+    Transfer,
+    Word,
+    WriteWord,
+)
 from iron_core.declare.formats import as_format
 from iron_core.errors import UnsupportedError
 from iron_npu.core import WORD_SHIFT, word_buffers
+from iron_npu.device import packet_ids
 from iron_npu.length import PATCH, Parameter, length, update
 from iron_npu.text import Writer, attributes, element, i32
 
@@ -88,6 +100,7 @@ class _Sequence:
         self.words = words
         self.scalars = scalars
         self.shifted = word_buffers(array)
+        self.packets = packet_ids(array)
         #: Task -> its SSA names, in the order started; only the last has a token.
         self.tasks: dict[int, list[str]] = {}
         # A descriptor's number is in the text only where something else names its registers, and then every one is.
@@ -121,6 +134,8 @@ class _Sequence:
                     self.sync(buffer, index, word)
             case SetBarrier(lock, value):
                 w.line(f"aiex.set_lock({self.names[lock]}, {value})")
+            case AwaitToken(fifo):
+                self.token(fifo)
             case _:
                 raise UnsupportedError(f"{self.array.name}: {type(s).__name__} in a sequence cannot be printed.")
 
@@ -134,6 +149,20 @@ class _Sequence:
         at, zero = w.constant(index, "i32"), w.constant(0, "i32")
         w.line(f"aiex.npu.write32({at}, {zero}) {{buffer = @{buffer}}} : i32, i32")
         update(w, self.words.parameters[word], 1, f"address = {index} : ui32, buffer = @{buffer}")
+
+    def token(self, fifo: str) -> None:
+        """Wait for a token of the channel that control packets drive."""
+        control = next(control for control in self.array.controls if control.fifo == fifo)
+        # Column, row, direction (1: out of memory), channel, and how many columns and rows.
+        where = (self.placed(control.target)[0], 0, 1, control.channel, 1, 1)
+        values = ", ".join(self.writer.constant(n, "i32") for n in where)
+        self.writer.line(f"aiex.npu.sync({values}) : {', '.join(['i32'] * len(where))}")
+
+    def placed(self, tile: str) -> tuple[int, int]:
+        try:
+            return self.placement[tile]
+        except KeyError:
+            raise UnsupportedError(f"{self.array.name}: {tile} has no column and row; place the array first.") from None
 
     # -- transfers ---------------------------------------------------------------------------------
 
@@ -158,6 +187,8 @@ class _Sequence:
         texts = []
         for number, descriptor in enumerate(group):
             extra: dict[str, str | None] = {"bd_id": i32(ids[number]) if ids else None}
+            if s.fifo in self.packets:
+                extra["packet"] = f"#aie.packet_info<pkt_type = 0, pkt_id = {self.packets[s.fifo]}>"
             if s.offset_by is not None and isinstance(self.words, Scratchpad):
                 extra["offset_parameter"] = f"@{self.words.parameters[s.offset_by].symbol}"
             if s.length_by is not None and isinstance(self.words, Scratchpad):
@@ -205,11 +236,11 @@ class _Sequence:
 
     def column(self, s: Transfer) -> int:
         """The column of the shim tile at this transfer's end of its fifo."""
-        fifo = self.array.fifo(s.fifo)
-        shims = [tile for tile in fifo.ends() if self.array.tile(tile).kind == "shim"]
-        if len(shims) != 1 or shims[0] not in self.placement:
-            raise UnsupportedError(f"{self.array.name}: fifo {s.fifo} has no shim tile with a column; place the array first.")
-        return self.placement[shims[0]][0]
+        control = next((control for control in self.array.controls if control.name == s.fifo), None)
+        if control is not None:
+            return self.placed(control.source)[0]
+        shim = next(tile for tile in self.array.fifo(s.fifo).ends() if self.array.tile(tile).kind == "shim")
+        return self.placed(shim)[0]
 
     # -- descriptors -------------------------------------------------------------------------------
 

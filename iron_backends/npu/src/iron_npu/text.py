@@ -64,7 +64,9 @@ def number(value: Any, dtype_name: str) -> str:
     """A literal of a dtype; a float always has a point."""
     if dtype_name.startswith("int") or dtype_name.startswith("uint"):
         return str(int(value))
-    return f"{float(value):e}" if float(value) else "0.0"
+    text = repr(float(value))
+    mantissa, e, exponent = text.partition("e")
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}{e}{exponent}"
 
 
 def dense(values: Sequence[Any], kind: ObjectType) -> str:
