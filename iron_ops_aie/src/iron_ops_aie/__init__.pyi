@@ -30,8 +30,12 @@ class Copy(Operator):
 
     Numbers become another dtype's nearest; a float out of an integer dtype's range its nearest end.
 
+    The array has no cores: `num_channels` channels share out every run that both sides step through, and each passes it on
+    in objects of `tile_size` elements (of a block format: bytes). For a gather a channel is a feed, of two columns. An array
+    moves bytes as they are, in whole 4-byte words.
+
     Errors: ParamError where the patterns leave a buffer, differ in size or write an element twice, or a conversion is
-    between formats.
+    between formats. Unresolvable where no array takes it.
     """
     input_size: int
     output_size: int

@@ -42,8 +42,12 @@ class Copy(Operator):
 
     Numbers become another dtype's nearest; a float out of an integer dtype's range its nearest end.
 
+    The array has no cores: `num_channels` channels share out every run that both sides step through, and each passes it on
+    in objects of `tile_size` elements (of a block format: bytes). For a gather a channel is a feed, of two columns. An array
+    moves bytes as they are, in whole 4-byte words.
+
     Errors: ParamError where the patterns leave a buffer, differ in size or write an element twice, or a conversion is
-    between formats.
+    between formats. Unresolvable where no array takes it.
     """
 
     input_size: int = Param()
@@ -180,8 +184,8 @@ class Copy(Operator):
     # -- the array ---------------------------------------------------------------------------------
 
     def resolve(self, dev: Any) -> Any:
-        channels = self.num_channels or 1
         moved = _array()
+        channels = self.num_channels or moved.channels(self, dev)
         return self.evolve(
             num_channels=channels,
             tile_size=self.tile_size or moved.fitting(moved.grain(self, channels), moved.dtype(self).itemsize) or 1,
@@ -191,11 +195,11 @@ class Copy(Operator):
         _array().check(self)
 
     def array(self, target: Any) -> None:
-        _array().build(self, target)
+        _array().of(self).build(self, target)
 
     def sequence(self, rt: Any) -> None:
         rt.preamble()
-        _array().record(self, rt)
+        _array().of(self).record(self, rt)
 
     def composed(self, *inputs: Any, **rest: Any) -> Any:
         """A mover computes nothing: what it moves is the reference."""

@@ -16,6 +16,7 @@ from iron_core import Pattern
 from iron_core.array.descriptors import WORD, BdLimits, Descriptor, plan
 from iron_core.array.runtime import SHARING
 from iron_core.declare.formats import BlockQuant
+from iron_core.devices import device
 from iron_core.errors import Unresolvable, UnsupportedError
 
 #: Bytes of the largest object: two of them take a quarter of a memory tile.
@@ -104,12 +105,21 @@ def share(pattern: Pattern, run: int, channels: int, channel: int) -> Pattern:
 
 
 def grain(op: Any, channels: int) -> int:
-    """Elements of a channel of which every transfer has whole multiples, whatever is bounded."""
+    """Elements of a channel of which every transfer has whole multiples, whatever is bounded (of a gather: its row)."""
+    if op.gather:
+        return packed(op, op.source)[0].size
     parts = []
     for side, axis in zip(sides(op), (op.src_axis, op.dst_axis), strict=True):
         for p in side:
             parts.append(p.size // channels if axis is None else p.size // p.sizes[axis] // channels)
     return math.gcd(*parts)
+
+
+def of(op: Any) -> Any:
+    """The module of a copy's array: this one, or that of gathers."""
+    from iron_ops_aie import copy_array, copy_gather
+
+    return copy_gather if op.gather else copy_array
 
 
 # -- tunables ---------------------------------------------------------------------------------------
@@ -119,6 +129,13 @@ def fitting(elements: int, itemsize: int) -> int:
     """The largest object that divides a channel's transfers and fits; 0 where none is whole words."""
     cap = min(elements, OBJECT_BYTES // itemsize)
     return next((n for n in range(cap, 0, -1) if elements % n == 0 and n * itemsize % WORD == 0), 0)
+
+
+def channels(op: Any, dev: Any) -> int:
+    """One channel; of a gather, as many feeds as there may be."""
+    from iron_ops_aie import copy_gather
+
+    return max(copy_gather.legal_feeds(op, device(dev).columns), default=1) if op.gather else 1
 
 
 def near(wanted: int, legal: list[int]) -> str:
@@ -136,6 +153,8 @@ def divisors(n: int) -> list[int]:
 
 def check(op: Any) -> None:
     """Unresolvable where the copy does not suit its channels and objects, or is none that bytes alone make."""
+    from iron_ops_aie import copy_gather
+
     if op.X != op.Y:
         raise Unresolvable(
             f"Copy: an array moves bytes as they are, and X={_name(op.X)} to Y={_name(op.Y)} makes other numbers. "
@@ -144,6 +163,9 @@ def check(op: Any) -> None:
     itemsize = dtype(op).itemsize
     if itemsize not in (1, 2, 4):
         raise Unresolvable(f"Copy: X={_name(op.X)} has {itemsize} bytes; an array moves numbers of 1, 2 or 4.")
+    if op.gather:
+        copy_gather.check(op)
+        return
     if (op.src_axis is None) != (op.dst_axis is None):
         given, missing = ("src", "dst") if op.dst_axis is None else ("dst", "src")
         raise Unresolvable(f"Copy: {given}_axis is given and {missing}_axis is not; a bound shortens both sides alike.")
@@ -216,25 +238,27 @@ def record(op: Any, rt: Any) -> None:
         for _, way, operand, pattern in sorted(
             [(at, 0, "y", task) for at, task in drains] + [(at, 1, "x", task) for at, task in fills], key=lambda t: t[:2]
         ):
-            offset, size = words[operand]
-            rt.transfer(
-                ("drain", "fill")[way], operand, channel, pattern, offset_by=offset, size_by=size, managed=False
-            )
+            moves, size = words[operand]
+            rt.transfer(("drain", "fill")[way], operand, channel, pattern, offset_by=moves, size_by=size, managed=False)
+
+
+def offset(op: Any, rt: Any, member: str) -> Any:
+    """The word that moves an operand by a member's elements, over what is moved."""
+    unit = (op.X.group, op.X.block_bytes) if isinstance(op.X, BlockQuant) else (1, 1)
+    return rt.offset(member, step=WORD // math.gcd(WORD, dtype(op).itemsize), unit=unit)
 
 
 def _words(op: Any, rt: Any) -> dict[str, tuple[Any, Any]]:
     """Per operand the word that moves it and, under a bound, the (axis, word) that shortens it."""
-    unit = (op.X.group, op.X.block_bytes) if isinstance(op.X, BlockQuant) else (1, 1)
-    step = WORD // math.gcd(WORD, dtype(op).itemsize)
     found = {}
     bound = {member for member in ("src_valid", "dst_valid") if member in rt.bound}
     if len(bound) == 1:
         raise UnsupportedError(f"Copy: {min(bound)} alone is given per call; a bound shortens both sides alike. Give both.")
-    for operand, offset, valid, axis in (("x", "in_offset", "src_valid", "src_axis"), ("y", "out_offset", "dst_valid", "dst_axis")):
+    for operand, moves, valid, axis in (("x", "in_offset", "src_valid", "src_axis"), ("y", "out_offset", "dst_valid", "dst_axis")):
         if valid in bound and getattr(op, axis) is None:
             raise UnsupportedError(f"Copy: {valid} is given per call and {axis} is not; it says what is bounded.")
         size = (getattr(op, axis), rt.count(valid)) if valid in bound else None
-        found[operand] = (rt.offset(offset, step=step, unit=unit), size)
+        found[operand] = (offset(op, rt, moves), size)
     return found
 
 
@@ -244,7 +268,9 @@ def _tasks(
     """A channel's transfers of one side and the element each begins with: descriptors, or a pattern to be bounded."""
     itemsize = dtype(op).itemsize
     limits = BdLimits.of(rt.dev.shim, itemsize)
-    most = limits.descriptors // SHARING
+    # Descriptors of one transfer; where a call moves it, each is one of its own.
+    moves = {"src": "in_offset", "dst": "out_offset"}[what]
+    most = 1 if moves in rt.bound else limits.descriptors // SHARING
     at = 0
     for pattern in patterns:
         part = share(pattern, shared, op.num_channels, channel)
@@ -264,7 +290,7 @@ def _tasks(
                 at, held = at + moved, []
             elif len(held) == most:
                 raise UnsupportedError(
-                    f"Copy: {what}={pattern} takes {len(descriptors)} descriptors, and {most} of them, all a channel may "
-                    f"hold, are {moved} elements, not whole objects of tile_size={op.tile_size}. Nearest legal: "
+                    f"Copy: {what}={pattern} takes {len(descriptors)} descriptors, and {most} of them, all that one transfer "
+                    f"may have, are {moved} elements, not whole objects of tile_size={op.tile_size}. Nearest legal: "
                     f"tile_size={near(op.tile_size, divisors(math.gcd(*(d.size for d in descriptors))))}."
                 )

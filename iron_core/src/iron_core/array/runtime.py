@@ -7,10 +7,22 @@ from typing import Any
 
 import attrs
 
-from iron_core.array.design import ArrayDesign
 from iron_core.array.descriptors import BdLimits, Descriptor, bounded, plan
+from iron_core.array.design import ArrayDesign
 from iron_core.array.gather import Gather
-from iron_core.array.sequence import Await, AwaitToken, Free, Port, Sequence, SetBarrier, Step, Sync, Transfer, Word, WriteWord
+from iron_core.array.sequence import (
+    Await,
+    AwaitToken,
+    Free,
+    Port,
+    Sequence,
+    SetBarrier,
+    Step,
+    Sync,
+    Transfer,
+    Word,
+    WriteWord,
+)
 from iron_core.declare.formats import BlockQuant, as_dtype
 from iron_core.declare.pattern import Pattern
 from iron_core.devices import Device
