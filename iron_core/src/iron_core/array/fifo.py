@@ -61,6 +61,8 @@ class End:
 
     def release(self, count: int = 1) -> None:
         """Give the `count` oldest objects held on."""
+        if count < 1:
+            raise DeclarationError(f"fifo {self.fifo.name}: release({count}); legal: at least 1.")
         active = recorder()
         active.worker.owns(self)
         active.add(Release(self.fifo.name, self.port, count))
