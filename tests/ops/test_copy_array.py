@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from iron_core.array.build import build
 from iron_core.array.descriptors import BdLimits
 from iron_core.array.sequence import Await, Transfer
+from iron_core.array.spec import check
 from iron_core.array.words import number
 from iron_core.declare.formats import Q4_1, BlockQuant, PackedArray
 from iron_core.declare.pattern import Pattern
@@ -73,6 +74,7 @@ def moved(design, op, members=None):
 
 def legal(design, itemsize):
     """Every descriptor is one the shim takes, every transfer ends where an object does, and nothing waits in vain."""
+    check(design)
     limits = BdLimits.of(NPU2.shim, itemsize)
     at = {}
     carried, live, tasks = {}, {}, {}

@@ -227,19 +227,18 @@ def build(op: Any, target: Any) -> None:
 
 
 def record(op: Any, rt: Any) -> None:
-    """The sequence: per channel, both sides' transfers in the order of what they carry, drains first."""
+    """The sequence: both sides' transfers of all channels in the order of what they carry, drains first."""
     shared = run(op)
     read, written = sides(op)
     words = _words(op, rt)
+    tasks = []
     for channel in range(op.num_channels):
-        fills = _tasks(op, rt, "src", read, shared, channel)
-        drains = _tasks(op, rt, "dst", written, shared, channel)
-        # A wait for an earlier transfer then never needs one that is still to be given.
-        for _, way, operand, pattern in sorted(
-            [(at, 0, "y", task) for at, task in drains] + [(at, 1, "x", task) for at, task in fills], key=lambda t: t[:2]
-        ):
-            moves, size = words[operand]
-            rt.transfer(("drain", "fill")[way], operand, channel, pattern, offset_by=moves, size_by=size, managed=False)
+        tasks += [(at, 0, channel, "y", task) for at, task in _tasks(op, rt, "dst", written, shared, channel)]
+        tasks += [(at, 1, channel, "x", task) for at, task in _tasks(op, rt, "src", read, shared, channel)]
+    # A wait for an earlier transfer then never needs one that is still to be given.
+    for _, way, channel, operand, pattern in sorted(tasks, key=lambda task: task[:3]):
+        moves, size = words[operand]
+        rt.transfer(("drain", "fill")[way], operand, channel, pattern, offset_by=moves, size_by=size, managed=False)
 
 
 def offset(op: Any, rt: Any, member: str) -> Any:
