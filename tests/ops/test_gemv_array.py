@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from iron_core.array.build import build
+from iron_core.array.spec import check
 from iron_core.devices import device
 from iron_core.errors import Unresolvable
 from iron_ops_aie import GEMV
@@ -41,6 +42,7 @@ def run(op, dev, **bounds):
         dict(M=32, K=32, num_batches=24, repeat=3),
         dict(M=48, K=64, tile_size_input=2, tile_size_output=12, num_aie_columns=2),
         dict(M=34, K=32),
+        dict(M=32, K=32, num_batches=70, num_channels=2, num_aie_columns=2),
         dict(M=576, K=576),
         dict(M=192, K=576),
         dict(M=1536, K=576),
@@ -52,6 +54,7 @@ def run(op, dev, **bounds):
 def test_a_simulated_array_gives_the_composed_bits(dev, fields):
     """Every bit, and within the contract of the reference."""
     op = GEMV(**fields).resolved(device(dev))
+    check(build(op, dev))
     got, want, poison, _ = run(op, dev)
     assert not poison.any()
     assert np.array_equal(bits(got), bits(want))
@@ -64,6 +67,7 @@ def test_a_simulated_array_gives_the_composed_bits(dev, fields):
 def test_a_bound_on_m_shortens_what_is_moved(dev, valid):
     """Every lane makes its share of the whole tiles that hold the first `valid` rows of every batch; no other row of A moves."""
     op = GEMV(M=256, K=64, num_batches=4, repeat=2, tile_size_output=8).resolved(device(dev))
+    check(build(op, dev, ("valid",)))
     got, want, poison, stats = run(op, dev, valid=valid)
     assert not poison[:, :valid].any()
     assert np.array_equal(bits(got[:, :valid]), bits(want[:, :valid]))

@@ -7,6 +7,7 @@ import pytest
 
 from iron_core import bfloat16
 from iron_core.array.build import build
+from iron_core.array.spec import check
 from iron_core.declare.link import Link
 from iron_core.declare.rounding import round_to
 from iron_core.declare.tolerance import DeviationError
@@ -57,6 +58,7 @@ def test_a_folded_array_gives_the_composed_bits(dev, chain, fields):
     n = fields.get("num_batches", 1)
     op = GEMV(**fields, **CHAINS[chain](n * fields["M"], n * fields["K"])).resolved(device(dev))
     tensors = drawn(op)
+    check(build(op, dev))
     outputs, poison, _ = simulate(op, dev, tensors, {})
     given = inputs(op, tensors)
     assert not poison["C"].any()

@@ -283,7 +283,7 @@ class GEMV(Operator):
         chains = {chain: [*zip(getattr(self, chain), self._steps(chain), strict=True)] for chain in ("prepare", "finish")}
 
         def chained(chain: str, feed: Any, here: Any, there: Any) -> None:
-            """Every step from one line to the other and back: kernels take no line twice. """
+            """Every step from one line to the other and back: kernels take no line twice."""
             size = self.chain_line(chain)
             for link, kernel in chains[chain]:
                 others = [feed.acquire().sub(0, size) for _ in link.others]
