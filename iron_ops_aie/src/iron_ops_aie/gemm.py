@@ -31,6 +31,7 @@ from iron_core.declare.domain import Level
 from iron_core.declare.formats import BlockQuant
 from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Testing
+from iron_core.declare.tolerance import Deviation
 from iron_core.errors import ParamError
 from iron_ops_aie import activations as arithmetic
 from iron_ops_aie import gemm_array
@@ -53,6 +54,7 @@ class GEMM(Operator):
     """
 
     linear_in = ("A",)
+    folds = ("finish",)
 
     M: int = Param()
     K: int = Param()
@@ -66,7 +68,9 @@ class GEMM(Operator):
     T: Any = DType(default=bfloat16)
     W: Any = DType(default=lambda op: op.T, blocks=True)
     O: Any = DType(default=lambda op: op.T)  # noqa: E741
-    tile_m: int = Auto(domain=Divisors(of=lambda op: op.M // gemm_array.ROWS, step=lambda op, dev: multiples(dev.arch)[0], cap=128))
+    tile_m: int = Auto(
+        domain=Divisors(of=lambda op: op.M // gemm_array.ROWS, step=lambda op, dev: multiples(dev.arch)[0], cap=128)
+    )
     # Another tile_k rounds C elsewhere, unless it is kept in float32.
     tile_k: int = Auto(domain=Divisors(of=lambda op: op.K, step=lambda op, dev: multiples(dev.arch)[1], when="prio_accuracy"))
     tile_n: int = Auto(domain=Divisors(of=lambda op: op.N, step=lambda op, dev: multiples(dev.arch)[2]))
@@ -156,6 +160,10 @@ class GEMM(Operator):
         """Tiles of C in a row block, per column of cores."""
         return self.N // (self.tile_n * self.num_aie_columns)
 
+    def chain_line(self, chain: str) -> int:
+        """A core's tile of C."""
+        return self.tile_m * self.tile_n
+
     def resolve(self, dev: Any) -> Any:
         return gemm_array.resolve(self, dev)
 
@@ -168,6 +176,15 @@ class GEMM(Operator):
     def sequence(self, rt: Any) -> None:
         gemm_array.sequence(self, rt)
 
-    def composed(self, *inputs: Any, valid: int | None = None, valid_k: int | None = None) -> Any:
+    def composed(self, A: Any, B: Any, ids: Any = None, valid: int | None = None, valid_k: int | None = None) -> Any:
         """C as the array rounds it, bit for bit; `valid` and `valid_k` as a call bounds them. Ask a resolved operator."""
-        return gemm_array.composed(self, inputs[0], inputs[1], valid, valid_k)
+        return gemm_array.composed(self, A, B, valid, valid_k)
+
+    def array_check(self, outputs: Any, exact: Any, *inputs: Any) -> Deviation:
+        """By the array's own roundings (`gemm_array.error_bound`), carried through a finish."""
+        radius: Any = gemm_array.error_bound(self, *inputs[:2])
+        folded: Any = self
+        if self.finish:
+            centre, radius = folded._through("finish", GEMM.reference(self, *inputs[:2]), radius, {})
+            radius = radius + np.abs(centre - np.asarray(exact, np.float64))
+        return Tolerance(terms=-8, ulps=0, absolute=radius).check(outputs, exact, bfloat16, None, "GEMM.C")

@@ -45,7 +45,12 @@ def resolve(op: Any, dev: Any) -> Any:
             f"Nearest legal M: {_nearest(op.M, ROWS * rows)}."
         )
     tile_k = op.tile_k or 64
-    tile_n = op.tile_n or next((t for t in (64, 32, 16) if t % wide == 0 and op.N % t == 0), 64)
+    fits = (
+        t
+        for t in (64, 32, 16)
+        if t % wide == 0 and op.N % t == 0 and _core_bytes(op.evolve(tile_m=tile_m, tile_k=tile_k, tile_n=t)) <= CORE_BYTES
+    )
+    tile_n = op.tile_n or next(fits, 64)
     for name, tile, step in (("tile_m", tile_m, rows), ("tile_k", tile_k, deep), ("tile_n", tile_n, wide)):
         if tile < 1 or tile % step:
             raise Unresolvable(
@@ -86,11 +91,19 @@ def compatible(op: Any) -> None:
                 f"GEMM: {axis}={have} is not whole blocks of {rule}, {unit} in all. Nearest legal {axis}: "
                 f"{_nearest(have, unit)}; or give {keyword} so that {axis} divides."
             )
+    for link in op.finish:
+        if link.others:
+            raise Unresolvable(
+                f"GEMM: a finish of {type(link.op).__name__} has further inputs, and cores hold C in micro tiles, in no order "
+                "an input could follow. Legal: elementwise steps of one input."
+            )
+        link.at_line(op.chain_line("finish"))
     used = _core_bytes(op)
     if used > CORE_BYTES:
         raise Unresolvable(
             f"GEMM: tile_m={op.tile_m}, tile_k={op.tile_k}, tile_n={op.tile_n} take {used} bytes of a core's {CORE_BYTES} "
-            f"(with {MM_STACK} of stack{' and a float32 C' if op.prio_accuracy else ''}). Give a smaller tile_k= or tile_n=."
+            f"(with {MM_STACK} of stack{' and a float32 C' if op.prio_accuracy else ''}"
+            f"{' and a line for the finish' if op.finish else ''}). Give a smaller tile_k= or tile_n=."
         )
 
 
@@ -106,10 +119,11 @@ def _nearest(n: int, unit: int) -> str:
 
 
 def _core_bytes(op: Any) -> int:
-    """A and B two deep, C two deep or, beside a float32 accumulator, one; the words and the stack."""
+    """A and B two deep, C two deep or, beside a float32 sum, one; a line for a finish; the words and the stack."""
     m, k, n = op.tile_m, op.tile_k, op.tile_n
     c = m * n * (4 + 2) if op.prio_accuracy else 2 * m * n * 2
-    return 2 * (m * k + k * n) * 2 + c + 4 * len(WORDS) + MM_STACK
+    line = m * n * 2 if op.finish else 0
+    return 2 * (m * k + k * n) * 2 + c + line + 4 * len(WORDS) + MM_STACK
 
 
 # -- the array ---------------------------------------------------------------------------------------
@@ -125,6 +139,8 @@ def array(op: Any, target: Any) -> None:
     kernels = MatrixKernels(
         target.dev.arch, m, k, n, op.b_col_maj, op.c_col_maj, np.dtype(np.float32) if accurate else bfloat16
     )
+    # Steps of one input each, so the order in which a tile holds its numbers is all the same to them.
+    steps = [link.at_line(m * n).kernel() for link in op.finish]
     pins = type(op).fields["placement"].domain.pins(op.placement)
     shims = [Tile("shim", c, 0) for c in range(columns)]
     memory = [Tile("mem", c if pins.memtiles is Level.TILE else None) for c in range(columns)]
@@ -142,10 +158,9 @@ def array(op: Any, target: Any) -> None:
         else:
             offsets = [j * m * k for j in range(len(names))]
             types = [a_type] * len(names)
-            rows += fifo.cons().split(
-                offsets, types, tile=memory[column], names=names, dims_to_stream=kernels.held_a()
-            )
+            rows += fifo.cons().split(offsets, types, tile=memory[column], names=names, dims_to_stream=kernels.held_a())
 
+    core = _core(kernels, steps)
     words = []
     for column in range(columns):
         fifo = ObjectFifo(op.B.tile, depth=op.B.depth, name=f"B{column}")
@@ -163,24 +178,29 @@ def array(op: Any, target: Any) -> None:
             place = Tile("core", column, 2 + row) if pins.cores is Level.TILE else Tile("core")
             block = Buffer(len(WORDS), "int32", name=f"words{row}_{column}", use_write_rtp=True)
             total = Buffer(m * n, np.float32, name=f"sum{row}_{column}") if accurate else None
+            line = Buffer(m * n, bfloat16, name=f"line{row}_{column}") if steps else None
             barrier = WorkerRuntimeBarrier(name=f"ready{row}_{column}")
             # One deep beside a float32 sum: the next tile adds up while this one leaves.
             end = parts[row].prod(depth=1 if accurate else None)
-            left = rows[row].cons()
-            Worker(_core(kernels, k), [left, right.cons(), end, total, block, barrier], tile=place, name=f"core{row}_{column}")
+            args = [rows[row].cons(), right.cons(), end, total, line, block, barrier]
+            Worker(core, args, tile=place, name=f"core{row}_{column}")
             words.append(block)
     for name, index in WORDS.items():
         getattr(op, name).bind(words, index)
 
 
-def _core(kernels: MatrixKernels, tile_k: int) -> Any:
-    """What every core runs: the tiles of C a call has, in the order of its row blocks, then the rest passed through."""
+def _core(kernels: MatrixKernels, steps: list[Any]) -> Any:
+    """What every core runs: the tiles of C a call has, in the order of its row blocks, then the rest passed through.
+
+    Steps of a finish go back and forth between the tile that leaves and a line, so that the last one fills the tile.
+    """
     from iron_core.array import minimum, range_, set_rounding
 
+    inside = len(steps) % 2 == 1  # what the first step reads is the line
     mm, zero, a_tail, b_tail = kernels.mm(), kernels.zero(), kernels.a_tail(), kernels.b_tail()
     convert = convert_copy(kernels.m * kernels.n)
 
-    def core(left: Any, right: Any, out: Any, total: Any, words: Any, barrier: Any) -> None:
+    def core(left: Any, right: Any, out: Any, total: Any, line: Any, words: Any, barrier: Any) -> None:
         def passed(count: Any) -> None:
             for _ in range_(count):
                 left.acquire()
@@ -192,11 +212,10 @@ def _core(kernels: MatrixKernels, tile_k: int) -> Any:
         barrier.wait_for_value(1)
         tiles, valid, depth, k_valid = (words[index] for index in range(len(WORDS)))
         barrier.release_with_value(1)
-        whole = k_valid // tile_k
-        tail = k_valid % tile_k
+        whole, tail = k_valid // kernels.k, k_valid % kernels.k
         part = minimum(tail, 1)
         for _ in range_(valid):
-            c = out.acquire() if total is None else total
+            c = total if total is not None else line if inside else out.acquire()
             zero(c)
             for _ in range_(whole):
                 mm(left.acquire(), right.acquire(), c)
@@ -210,8 +229,13 @@ def _core(kernels: MatrixKernels, tile_k: int) -> Any:
                 left.release()
                 right.release()
             passed(depth - whole - part)
+            leaving = c if total is None and not inside else out.acquire()
+            last, other = (line, leaving) if inside else (leaving, line)
             if total is not None:
-                convert(total, out.acquire())
+                convert(total, last)
+            for step in steps:
+                step(last, other)
+                last, other = other, last
             out.release()
         for _ in range_(tiles - valid):
             out.acquire()
@@ -230,7 +254,9 @@ def sequence(op: Any, rt: Any) -> None:
     """
     rt.preamble()
     tiles = op.tiles_across
-    width = next(w for w in _shares(tiles) if all(_single(rt, p) for p in (_a(op, 0, 0, w), _b(op, 0, 0, w), _c(op, 0, 1, 0, 0, w))))
+    width = next(
+        w for w in _shares(tiles) if all(_single(rt, p) for p in (_a(op, 0, 0, w), _b(op, 0, 0, w), _c(op, 0, 1, 0, 0, w)))
+    )
     blocks = op.M // (ROWS * op.tile_m)
     parts = [(block, at, min(width, tiles - at)) for block in range(blocks) for at in range(0, tiles, width)]
     pairs = width == tiles and blocks > 1 and _single(rt, _c(op, 0, GROUP, 0, 0, width))
@@ -316,18 +342,19 @@ def composed(op: Any, A: Any, B: Any, valid: int | None = None, valid_k: int | N
         for j in range(0, op.N, n):
             total = np.zeros((m, n), stored)
             for at in range(0, depth, k):
-                total = round_to(total.astype(np.float32) + product(a[i : i + m, at : at + k], b[at : at + k, j : j + n]), stored)
+                more = product(a[i : i + m, at : at + k], b[at : at + k, j : j + n])
+                total = round_to(total.astype(np.float32) + more, stored)
             c[i : i + m, j : j + n] = round_to(total, bfloat16)
-    return c[:rows].T if op.c_col_maj else c[:rows]
+    return np.ascontiguousarray(c[:rows].T if op.c_col_maj else c[:rows])
 
 
 def error_bound(op: Any, A: Any, B: Any) -> np.ndarray:
-    """How far from the exact product the array's C may be, float64, per element: roundings of bfloat16 at the end and
+    """How far from the exact product the array's C may be, float64, per element: the roundings to bfloat16 at the end and
     of what is kept between K tiles, twice over, for cores do not add as float32 does."""
     a, b = widen(A), widen(B).T if op.b_col_maj else widen(B)
-    kept = np.zeros((op.M, op.N))
+    kept = np.zeros((len(a), b.shape[1]))
     if not op.prio_accuracy:
-        for at in range(op.tile_k, op.K, op.tile_k):
+        for at in range(op.tile_k, len(b), op.tile_k):
             kept += np.abs(a[:, :at] @ b[:at])
     bound = 2.0**-8 * (2 * np.abs(a) @ np.abs(b) + 2 * kept)
     return bound.T if op.c_col_maj else bound
