@@ -1,0 +1,112 @@
+"""Copies in graphs, on simulated arrays: views, states, offsets, bounds and gathers as a graph writes them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import iron_core as iron
+from iron_core import bfloat16
+from iron_core.errors import UnsupportedError
+from iron_ops_aie import Copy
+
+DEVICES = ("npu1", "npu2")
+
+
+def bits(seed, *shape):
+    """Any bfloat16 at all."""
+    return np.random.default_rng(seed).integers(0, 1 << 16, shape, np.uint16).view(bfloat16)
+
+
+class Columns(iron.Graph):
+    """Some columns of x, turned into rows of their own."""
+
+    def body(self, x):
+        return Copy(x[:, 4:12])
+
+
+class Picked(iron.Graph):
+    """Rows known when the graph is traced."""
+
+    def body(self, x):
+        return Copy(x[np.array([3, 1, 1, -1, 7])])
+
+
+class First(iron.Graph):
+    def body(self, x, *, n: iron.Scratchpad[np.int32]):
+        return Copy(x[:n])
+
+
+class One(iron.Graph):
+    def body(self, x, *, at: iron.Scratchpad[np.int32]):
+        return Copy(x[at])
+
+
+class Embed(iron.Graph):
+    """Rows of a table by ids that a call gives."""
+
+    def __init__(self):
+        self.rows = bits(9, 60, 32)
+        self.table = iron.weight(self.rows)
+
+    def body(self, ids):
+        return Copy(self.table[ids])
+
+
+class Remember(iron.Graph):
+    """Puts x into a row of a state, and shows the state."""
+
+    def __init__(self):
+        self.cache = iron.state((16, 32))
+
+    def body(self, x, *, at: iron.Scratchpad[np.int32]):
+        Copy(x, self.cache[at])
+        return Copy(self.cache)
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+@pytest.mark.parametrize(
+    ("graph", "calls"),
+    [(Columns, [{}]), (Picked, [{}]), (First, [{"n": n} for n in (16, 1, 7, 16, 2)]), (One, [{"at": at} for at in (3, 0, 15)])],
+)
+def test_a_view_in_a_graph_is_what_numpy_says(graph, calls, dev):
+    """One compile; every call its own bound or offset."""
+    x = bits(1, 16, 32)
+    compiled = graph().compile(x=(16, 32), backend="sim", dev=dev)
+    for values in calls:
+        got = np.asarray(compiled(x, **values))
+        want = graph().reference(x, **values)
+        assert got.shape == want.shape and got.tobytes() == np.asarray(want).tobytes()
+    assert len(compiled.versions) == 1
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+def test_rows_are_gathered_by_the_ids_of_a_call(dev):
+    """Also from the table's end."""
+    graph = Embed()
+    compiled = graph.compile(ids=np.zeros(20, np.int32), backend="sim", dev=dev)
+    for seed in range(3):
+        ids = np.random.default_rng(seed).integers(-60, 60, 20).astype(np.int32)
+        assert np.asarray(compiled(ids)).tobytes() == graph.rows[ids].tobytes()
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+def test_a_state_is_written_at_a_calls_row(dev):
+    """The other rows stay as they were, call after call."""
+    compiled = Remember().compile(x=(32,), backend="sim", dev=dev)
+    want = np.zeros((16, 32), bfloat16)
+    for seed, at in enumerate((3, 15, 0, 3)):
+        x = bits(seed, 32)
+        want[at] = x
+        assert np.asarray(compiled(x, at=at)).tobytes() == want.tobytes()
+
+
+def test_a_view_no_array_takes_is_refused_in_words():
+    """One bfloat16 is half a word."""
+
+    class Odd(iron.Graph):
+        def body(self, x):
+            return Copy(x[:, 3:12])
+
+    with pytest.raises(UnsupportedError, match=r"Copy.*3 is 6 bytes; an offset must be whole 4-byte words"):
+        Odd().compile(x=(16, 32), backend="sim", dev="npu2")
