@@ -29,8 +29,7 @@ class Stream:
     @property
     def tile(self) -> ObjectType:
         """What one object of its fifo holds."""
-        if self._operand.tile is None:
-            raise DeclarationError(f"{type(self._op).__name__}.{self.name} has no tile=; it is no stream of its own.")
+        self._streamed()
         return ObjectType.of(tile_shape(self._op, self._operand), self._operand.format(self._op))
 
     @property
@@ -39,9 +38,14 @@ class Stream:
 
     def lane(self, index: int, tile: Tile | None = None) -> Lane:
         """The shim-side end of lane `index`: for `prod(tile=)` or `cons(tile=)`."""
+        self._streamed()
         if not 0 <= index < self.lanes:
             raise DeclarationError(f"{type(self._op).__name__}.{self.name}: lane {index}; legal: 0 to {self.lanes - 1}.")
         return Lane(self.name, index, tile)
+
+    def _streamed(self) -> None:
+        if self._operand.tile is None:
+            raise DeclarationError(f"{type(self._op).__name__}.{self.name} has no tile=; it is no stream of its own.")
 
 
 class BoundValue:
@@ -52,6 +56,8 @@ class BoundValue:
 
     def bind(self, buffers: Sequence[Buffer], index: int = 0) -> None:
         """Cores read it as number `index` of these buffers (made with use_write_rtp=True)."""
+        if self.name in builder().values:
+            raise DeclarationError(f"{self.name} is bound twice; one bind() lists every buffer, at one index.")
         for buffer in buffers:
             if not buffer.written:
                 raise DeclarationError(f"{self.name} is bound to {buffer!r}, which needs use_write_rtp=True.")
@@ -87,7 +93,12 @@ def _view_class(cls: type) -> type:
             return Stream(cls.operands[name], self)  # type: ignore[attr-defined]
         return object.__getattribute__(self, name)
 
-    made = type.__new__(OperatorMeta, cls.__name__, (cls,), {"__getattribute__": read}, view=True)
+    def show(self: Any) -> str:
+        shown = (f"{name}={getattr(self, name)!r}" for name in cls.fields if name in cls.array_tier)  # type: ignore[attr-defined]
+        return f"{cls.__name__}({', '.join(shown)}), seen by its array()"
+
+    members = {"__getattribute__": read, "__repr__": show}
+    made = type.__new__(OperatorMeta, cls.__name__, (cls,), members, view=True)
     made.__qualname__, made.__module__ = cls.__qualname__, cls.__module__
     return made
 
