@@ -1,6 +1,6 @@
 """The kernels of the attention array, with what each promises.
 
-Tiles meet the products in 8 x 8 blocks, (rows/8, columns/8, 8, 8); the softmax takes scores and gives weights row by row.
+The products take and give tiles micro tile by micro tile (see `kernels_mm`); the softmax scores and weights row by row.
 A block of b queries has a state of 4 b float32: the largest scaled score seen, the same a second time, the sum of weights,
 and the factor by which the last block of keys shrank what came before it. Scores are scaled to powers of two.
 """
@@ -18,8 +18,8 @@ from iron_core.array import Kernel, KernelContract, ObjectType
 from iron_core.declare.rounding import round_to
 from iron_ops_aie.kernels_mm import MM_STACK, Dims, block_dims, blocked, product, row_dims, unblocked, zero
 
-#: Rows and columns of a micro tile. The products run on bfp16 units, which take 8 x 8 by 8 x 8.
-MICRO = 8
+#: (r, s, t) of the products, by architecture. AIE2P runs them on its bfp16 units.
+MICRO_TILES = {"AIE2": (4, 8, 4), "AIE2P": (8, 8, 8)}
 #: A hidden score: in bfloat16, and so low that its weight is 0 beside any score that counts.
 HIDDEN = -(2.0**100)
 #: The smallest scale of the exponents; times this a hidden score is still far below the others.
@@ -52,7 +52,7 @@ extern "C" void KERNEL(uint16_t *scores, int32_t ahead, int32_t keys) {
 _CLEAR = """
 #include <stdint.h>
 
-// Rows `first` to before `last` of a tile held in 8 x 8 blocks become 0; numbers outside of 0 to ROWS are cut.
+// Rows `first` to before `last` of a tile held in R x C blocks become 0; numbers outside of 0 to ROWS are cut.
 extern "C" void KERNEL(uint16_t *tile, int32_t first, int32_t last) {
   if (first < 0)
     first = 0;
@@ -60,18 +60,18 @@ extern "C" void KERNEL(uint16_t *tile, int32_t first, int32_t last) {
     last = ROWS;
   for (int32_t i = first; i < last; i++)
     for (int32_t j = 0; j < COLUMNS; j++)
-      tile[(i / 8 * (COLUMNS / 8) + j / 8) * 64 + i % 8 * 8 + j % 8] = 0;
+      tile[(i / R * (COLUMNS / C) + j / C) * R * C + i % R * C + j % C] = 0;
 }
 """
 
 _FIRST_ROWS = """
 #include <stdint.h>
 
-// The first ROWS rows of a tile held in 8 x 8 blocks, row by row.
+// The first ROWS rows of a tile held in R x C blocks, row by row.
 extern "C" void KERNEL(const uint16_t *tile, uint16_t *rows) {
   for (int32_t i = 0; i < ROWS; i++)
     for (int32_t j = 0; j < COLUMNS; j++)
-      rows[i * COLUMNS + j] = tile[(i / 8 * (COLUMNS / 8) + j / 8) * 64 + i % 8 * 8 + j % 8];
+      rows[i * COLUMNS + j] = tile[(i / R * (COLUMNS / C) + j / C) * R * C + i % R * C + j % C];
 }
 """
 
@@ -94,31 +94,37 @@ class AttentionKernels:
     window: int | None = None
     step: int = 1
     scale: float = 1.0
+    arch: str = "AIE2P"
 
     # -- how tiles are held ------------------------------------------------------------------------
 
-    def held(self) -> Dims:
-        """The order in which a row-major tile of Q, K or V is sent to a core."""
-        return block_dims((self.b, self.d), MICRO, MICRO)
+    def _shape(self, name: str) -> tuple[int, int]:
+        return (self.b, self.b if name in ("scores", "weights") else self.d)
 
-    def held_weights(self) -> Dims:
-        return block_dims((self.b, self.b), MICRO, MICRO)
+    def _micro(self, name: str) -> tuple[int, int]:
+        r, s, t = MICRO_TILES[self.arch]
+        # K is held as the transpose of what is multiplied by.
+        return {"q": (r, s), "k": (t, s), "scores": (r, t), "weights": (r, s), "v": (s, t), "out": (r, t)}[name]
 
-    def given_scores(self) -> Dims:
-        """The order in which a core's scores are sent on, to lie row by row."""
-        return row_dims((self.b, self.b), MICRO, MICRO)
+    def held(self, name: str) -> Dims:
+        """The order in which a row-major tile is sent to a core: of "q", "k", "v" or "weights"."""
+        return block_dims(self._shape(name), *self._micro(name))
 
-    def given_rows(self) -> Dims:
-        """The same for a tile of the output."""
-        return row_dims((self.b, self.d), MICRO, MICRO)
+    def given(self, name: str) -> Dims:
+        """The order in which a core's tile is sent on, to lie row by row: of "scores" or "out"."""
+        return row_dims(self._shape(name), *self._micro(name))
 
-    def hold(self, tile: Any) -> np.ndarray:
+    def hold(self, name: str, tile: Any) -> np.ndarray:
         """A row-major tile as a core holds it."""
-        return blocked(np.asarray(tile), MICRO, MICRO)
+        return blocked(np.asarray(tile), *self._micro(name))
 
-    def rows(self, flat: Any, columns: int) -> np.ndarray:
+    def rows(self, name: str, flat: Any) -> np.ndarray:
         """A tile that a core holds, row-major."""
-        return unblocked(flat, (self.b, columns), MICRO, MICRO)
+        return unblocked(flat, self._shape(name), *self._micro(name))
+
+    def _cut(self, name: str) -> dict[str, int]:
+        rows, columns = self._micro(name)
+        return dict(R=rows, C=columns, COLUMNS=self.d)
 
     # -- types -------------------------------------------------------------------------------------
 
@@ -151,15 +157,15 @@ class AttentionKernels:
         """A function of the object; the block of keys is B's columns, so P V runs on the same sizes."""
         return Kernel.factory(
             "linalg.mha", types, contract, symbol=symbol, dim_m=self.b, dim_k=self.d, dim_n=self.b, b_col_maj=True,
-            emulate_bf16_mmul_with_bfp16=True,
+            emulate_bf16_mmul_with_bfp16=self.arch == "AIE2P",
         )  # fmt: skip
 
     def matmul_QK(self) -> Kernel:
         """scores += Q K^T."""
 
         def reference(q: Any, k: Any, scores: Any, place: Any) -> np.ndarray:
-            made = product(self.rows(q, self.d), self.rows(k, self.d).T)
-            return np.asarray(scores, np.float32).reshape(-1) + blocked(made, MICRO, MICRO)
+            made = product(self.rows("q", q), self.rows("k", k).T)
+            return np.asarray(scores, np.float32).reshape(-1) + self.hold("scores", made)
 
         contract = KernelContract(
             roles=(In, In, InOut, In),
@@ -168,7 +174,6 @@ class AttentionKernels:
             ops=2 * self.b * self.b * self.d,
             stack=MM_STACK,
             rounding="conv_even",
-            unsupported=("npu1",),
         )
         return self._part("matmul_QK", (self.tile, self.tile, self.square, self.place), contract)
 
@@ -204,7 +209,6 @@ class AttentionKernels:
             tolerance=Tolerance(ulps=4),
             ops=5 * b * b,
             rounding="conv_even",
-            unsupported=("npu1",),
         )
         types = (self.square, self.square, self.state, self.place, bfloat16, np.int32, np.int32, np.int32, np.int32)
         return self._part("partial_softmax", types, contract)
@@ -214,10 +218,10 @@ class AttentionKernels:
         b, d = self.b, self.d
 
         def reference(p: Any, v: Any, sums: Any, state: Any, size: int, block: int, place: Any) -> np.ndarray:
-            kept = self.rows(np.asarray(sums, np.float32), d)
+            kept = self.rows("out", np.asarray(sums, np.float32))
             if block:
                 kept = kept * np.asarray(state, np.float32)[3 * b :, None]
-            return blocked(kept + product(self.rows(p, b), self.rows(v, d)), MICRO, MICRO)
+            return self.hold("out", kept + product(self.rows("weights", p), self.rows("v", v)))
 
         contract = KernelContract(
             roles=(In, In, InOut, In, Param, Param, In),
@@ -227,7 +231,6 @@ class AttentionKernels:
             ops=2 * b * b * d,
             stack=MM_STACK,
             rounding="conv_even",
-            unsupported=("npu1",),
         )
         return self._part(
             "matmul_PV", (self.square, self.tile, self.sums, self.state, np.int32, np.int32, self.place), contract
@@ -241,8 +244,8 @@ class AttentionKernels:
             after = np.array(state, np.float32).reshape(-1)
             with np.errstate(all="ignore"):
                 after[2 * b : 3 * b] = np.float32(1) / after[2 * b : 3 * b]
-                out = self.rows(np.asarray(sums, np.float32), d) * after[2 * b : 3 * b, None]
-            return blocked(out, MICRO, MICRO), after
+                out = self.rows("out", np.asarray(sums, np.float32)) * after[2 * b : 3 * b, None]
+            return self.hold("out", out), after
 
         contract = KernelContract(
             roles=(In, Out, InOut, Param, In),
@@ -251,7 +254,6 @@ class AttentionKernels:
             tolerance=Tolerance(terms=2),
             ops=b * d,
             rounding="conv_even",
-            unsupported=("npu1",),
         )
         return self._part("rescale_O", (self.sums, self.tile, self.state, np.int32, self.place), contract)
 
@@ -297,24 +299,24 @@ class AttentionKernels:
         defines = dict(B=self.b, STEP=self.step, WINDOW=self.window or 0, REACH=-1 if reach is None else reach)
         return Kernel.inline("hide", _HIDE, (self.square, np.int32, np.int32), contract, defines)
 
-    def clear(self) -> Kernel:
-        """Rows `first` to before `last` of a tile of b x d become 0, whatever they held; both may lie outside."""
+    def clear(self, name: str) -> Kernel:
+        """Rows `first` to before `last` of a tile become 0, whatever they held: of "v" or "out". Both may lie outside."""
 
         def reference(tile: Any, first: int, last: int) -> np.ndarray:
-            kept = self.rows(np.asarray(tile, np.float32), self.d)
+            kept = self.rows(name, np.asarray(tile, np.float32))
             kept[max(first, 0) : max(last, 0)] = 0
-            return blocked(kept, MICRO, MICRO)
+            return self.hold(name, kept)
 
         contract = KernelContract(roles=(InOut, Param, Param), reference=reference, tolerance=Tolerance(exact=True))
-        defines = dict(ROWS=self.b, COLUMNS=self.d)
+        defines = dict(ROWS=self.b, **self._cut(name))
         return Kernel.inline("clear_rows", _CLEAR, (self.tile, np.int32, np.int32), contract, defines)
 
     def first_rows(self, rows: int) -> Kernel:
-        """The first rows of a tile of b x d, row by row."""
+        """The first rows of an output tile, row by row."""
         contract = KernelContract(
             roles=(In, Out),
-            reference=lambda tile: self.rows(np.asarray(tile, np.float32), self.d)[:rows],
+            reference=lambda tile: self.rows("out", np.asarray(tile, np.float32))[:rows],
             tolerance=Tolerance(exact=True),
         )
         types = (self.tile, ObjectType.of((rows, self.d), bfloat16))
-        return Kernel.inline("first_rows", _FIRST_ROWS, types, contract, dict(ROWS=rows, COLUMNS=self.d))
+        return Kernel.inline("first_rows", _FIRST_ROWS, types, contract, dict(ROWS=rows, **self._cut("out")))

@@ -18,7 +18,8 @@ import numpy as np
 
 from iron_core import Pattern, bfloat16
 from iron_core.declare.rounding import round_to
-from iron_core.errors import Unresolvable, UnsupportedError
+from iron_core.declare.tolerance import Deviation, DeviationError
+from iron_core.errors import Unresolvable
 from iron_ops_aie.kernels_mha import LEAST_SCALE, PLACE, AttentionKernels, exponent_scale
 from iron_ops_aie.kernels_mm import MM_STACK
 from iron_ops_aie.mha_cores import WORDS, Walk, pv_core, qk_core, softmax_core
@@ -32,6 +33,8 @@ SERVED = 6
 PIPELINES = 8
 #: Memory of a core, in bytes.
 CORE_BYTES = 64 * 1024
+#: The gate: how far off a number may be, and the share of those that may be further.
+RELATIVE, ABSOLUTE, BEYOND = 0.04, 0.15, 0.005
 #: Executions and indices of a descriptor's iteration.
 EXECUTIONS, ITERATIONS = 256, 64
 
@@ -42,7 +45,7 @@ EXECUTIONS, ITERATIONS = 256, 64
 def resolve(op: Any, dev: Any) -> Any:
     """Tunables for a device: the blocks and pipelines that take the least time; any where none fit (`compatible` says why)."""
     if not dev.is_npu:
-        raise Unresolvable(f"MHA: dev={dev} has no array. Legal: npu2 and its column variants.")
+        raise Unresolvable(f"MHA: dev={dev} has no array. Legal: npu1, npu2 and their column variants.")
     packed = op.seq_len == 1
     group = op.num_heads // op.num_KV_heads
     found = []
@@ -174,11 +177,10 @@ def _places(p: int, packed: bool, columns: int) -> Places | None:
 # -- the array ---------------------------------------------------------------------------------------
 
 
-def kernels(op: Any) -> AttentionKernels:
+def kernels(op: Any, arch: str) -> AttentionKernels:
     """The kernels of a resolved operator, or of its view."""
-    return AttentionKernels(
-        op.B_q, op.d, op.causal, op.window, 0 if op.packed else 1, exponent_scale(op.scale)
-    )
+    step = 0 if op.packed else 1
+    return AttentionKernels(op.B_q, op.d, op.causal, op.window, step, exponent_scale(op.scale), arch)
 
 
 def array(op: Any, target: Any) -> None:
@@ -186,15 +188,13 @@ def array(op: Any, target: Any) -> None:
     from iron_core.array import Buffer, ObjectFifo, ObjectType, Tile, Worker, WorkerRuntimeBarrier
 
     p, b, packed = op.num_pipelines, op.B_q, op.packed
-    if target.dev.arch != "AIE2P":
-        raise UnsupportedError(f"MHA: mlir-aie has its kernels for AIE2P; {target.dev} is {target.dev.arch}. Legal: npu2.")
     places = _places(p, packed, target.dev.columns)
     if places is None:
         raise Unresolvable(
             f"MHA: num_pipelines={p} and their streams do not fit the {target.dev.columns} columns of {target.dev}. "
             "Give a smaller num_pipelines= or a wider device."
         )
-    k = kernels(op)
+    k = kernels(op, target.dev.arch)
     columns = target.dev.columns
     shim = [Tile("shim", c, 0) for c in range(columns)]
     memory = [Tile("mem", c, 1) for c in range(columns)]
@@ -206,23 +206,23 @@ def array(op: Any, target: Any) -> None:
     outputs: list[Any] = []
     for lane in range(op.q_lanes):
         queries += _dealt(k, op.Q.lane(lane, shim[places.q[lane]]), memory[places.q[lane]], lane, each)
-        dims = () if cut else k.given_rows()
+        dims = () if cut else k.given("out")
         outputs += _collected(o_type, dims, op.O.lane(lane, shim[places.o[lane]]), memory[places.o[lane]], lane, each)
     streams: dict[str, list[Any]] = {"K": [], "V": []}
     for name, at in (("K", places.k), ("V", places.v)):
         for lane in range(op.kv_lanes):
             fifo = ObjectFifo(k.tile, name=f"{name}{lane}")
             fifo.prod(tile=getattr(op, name).lane(lane, shim[at[lane]]))
-            onward = fifo.cons().forward(tile=memory[at[lane]], name=f"{name}{lane}_held", dims_to_stream=k.held())
+            onward = fifo.cons().forward(tile=memory[at[lane]], name=f"{name}{lane}_held", dims_to_stream=k.held(name.lower()))
             streams[name].append(onward)
 
     blocks: list[Any] = []
     for i in range(p):
         walk = Walk(b, p, i, packed, op.causal, op.window)
         scores = ObjectFifo(k.square, name=f"scores{i}")
-        lined = scores.cons().forward(tile=memory[i], name=f"scores{i}_rows", dims_to_stream=k.given_scores())
+        lined = scores.cons().forward(tile=memory[i], name=f"scores{i}_rows", dims_to_stream=k.given("scores"))
         weights = ObjectFifo(k.square, name=f"weights{i}")
-        held = weights.cons().forward(tile=memory[i], name=f"weights{i}_held", dims_to_stream=k.held_weights())
+        held = weights.cons().forward(tile=memory[i], name=f"weights{i}_held", dims_to_stream=k.held("weights"))
         states = ObjectFifo(k.state, name=f"states{i}")
         own = []
         for stage in range(3):
@@ -252,7 +252,7 @@ def array(op: Any, target: Any) -> None:
         ends = [held.cons(), streams["V"][lane].cons(), states.cons(), outputs[i].prod(depth=1)]
         Worker(
             pv_core,
-            [walk, *ends, k.zero_sums(), k.clear(), k.matmul_PV(), k.rescale(), rows, sums, whole, *own[2]],
+            [walk, *ends, k.zero_sums(), k.clear("v"), k.clear("out"), k.matmul_PV(), k.rescale(), rows, sums, whole, *own[2]],
             tile=Tile("core", i, 4),
             name=f"pv{i}",
         )
@@ -268,9 +268,9 @@ def _dealt(k: AttentionKernels, lane: Any, memory: Any, number: int, each: int) 
     fifo.prod(tile=lane)
     names = [f"Q{number}_{i}" for i in range(each)]
     if each == 1:
-        return [fifo.cons().forward(tile=memory, name=names[0], dims_to_stream=k.held())]
+        return [fifo.cons().forward(tile=memory, name=names[0], dims_to_stream=k.held("q"))]
     offsets = [i * k.b * k.d for i in range(each)]
-    return fifo.cons().split(offsets, [k.tile] * each, tile=memory, names=names, dims_to_stream=k.held())
+    return fifo.cons().split(offsets, [k.tile] * each, tile=memory, names=names, dims_to_stream=k.held("q"))
 
 
 def _collected(part: Any, dims: Any, lane: Any, memory: Any, number: int, each: int) -> list[Any]:
@@ -347,7 +347,8 @@ def _prompt(op: Any, rt: Any, keys: Any) -> None:
 
 def composed(op: Any, Q: Any, K: Any, V: Any, valid: int | None = None, kv_valid: int | None = None) -> np.ndarray:
     """The output as the array rounds it, of the valid queries alone. Operands may be whole or cut to the bounds."""
-    k, b, group = kernels(op), op.B_q, op.num_heads // op.num_KV_heads
+    # How tiles are held does not show in the numbers, so any architecture's kernels do.
+    k, b, group = kernels(op, "AIE2P"), op.B_q, op.num_heads // op.num_KV_heads
     n = op.seq_len if valid is None else valid
     m = op.kv_len if kv_valid is None else kv_valid
     q = (Q.swapaxes(0, 1) if op.heads_interleaved else Q)[:, :n]
@@ -386,18 +387,45 @@ def _attend(k: AttentionKernels, q: np.ndarray, keys: np.ndarray, values: np.nda
         seen = seen & (key <= stand)
     if k.window is not None:
         seen = seen & (np.abs(key - stand) <= k.window)
-    multiply, hide, softmax, clear, add = k.matmul_QK(), k.hide(), k.softmax(), k.clear(), k.matmul_PV()
+    multiply, hide, softmax, clear, add = k.matmul_QK(), k.hide(), k.softmax(), k.clear("v"), k.matmul_PV()
     state, sums = k.init_state().reference(), k.zero_sums().reference()
+    held_q = k.hold("q", q)
     visible = np.flatnonzero(seen.reshape(b, -1, b).any((0, 2)))
     for number, first in enumerate(visible * b):
         block = slice(first, first + b)
-        scores = round_to(multiply.reference(k.hold(q), k.hold(keys[block]), k.zero_scores().reference(), PLACE), bfloat16)
-        scores = round_to(hide.reference(k.rows(scores, b), at - first, m - first), bfloat16)
+        scores = round_to(multiply.reference(held_q, k.hold("k", keys[block]), k.zero_scores().reference(), PLACE), bfloat16)
+        scores = round_to(hide.reference(k.rows("scores", scores), at - first, m - first), bfloat16)
         weights, state = softmax.reference(scores, state, PLACE)
-        held = k.hold(round_to(weights, bfloat16).reshape(b, b))
-        v = round_to(clear.reference(k.hold(values[block]), m - first, b), bfloat16)
+        held = k.hold("weights", round_to(weights, bfloat16).reshape(b, b))
+        v = round_to(clear.reference(k.hold("v", values[block]), m - first, b), bfloat16)
         sums = add.reference(held, v, sums, state, number, PLACE)
     divided, _ = k.rescale().reference(sums, state, PLACE)
-    out = k.rows(round_to(divided, bfloat16), k.d)
+    out = k.rows("out", round_to(divided, bfloat16))
     out[~seen.any(1)] = 0
     return out
+
+
+# -- its gate ----------------------------------------------------------------------------------------
+
+
+def check(got: np.ndarray, exact: np.ndarray) -> Deviation:
+    """DeviationError if more than `BEYOND` of the numbers are off by more than `RELATIVE` and `ABSOLUTE`, or one is no number.
+
+    The deviation is the worst of those that count.
+    """
+    wide, want = got.astype(np.float64), exact.astype(np.float64)
+    if got.shape != exact.shape:
+        raise DeviationError(f"MHA.O: shape {got.shape}, exact {exact.shape}.")
+    if not got.size:
+        return Deviation()
+    error = np.abs(wide - want).ravel()
+    limit = np.maximum(RELATIVE * np.abs(want), ABSOLUTE).ravel()
+    ratio = np.where(np.isnan(error), np.inf, error / limit)
+    order = np.argsort(ratio)
+    at = order[-1] if np.isinf(ratio[order[-1]]) else order[-1 - int(BEYOND * got.size)]
+    if ratio[at] > 1:
+        raise DeviationError(
+            f"MHA.O: got {wide.flat[at]:.9g}, exact {want.flat[at]:.9g}; {int((ratio > 1).sum())} of {got.size} are off by more "
+            f"than {RELATIVE:.0%} and {ABSOLUTE}; {BEYOND:.1%} may be."
+        )
+    return Deviation(float(error[at]), float(limit[at]), float(ratio[at]), got.size)

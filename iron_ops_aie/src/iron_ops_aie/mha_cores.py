@@ -123,8 +123,8 @@ def softmax_core(
 
 
 def pv_core(
-    walk: Walk, p_in: Any, v_in: Any, state_in: Any, o_out: Any, zero: Any, clear: Any, multiply: Any, rescale: Any,
-    rows: Any, sums: Any, whole: Any, place: Any, words: Any, barrier: Any,
+    walk: Walk, p_in: Any, v_in: Any, state_in: Any, o_out: Any, zero: Any, clear_v: Any, clear_o: Any,
+    multiply: Any, rescale: Any, rows: Any, sums: Any, whole: Any, place: Any, words: Any, barrier: Any,
 ) -> None:  # fmt: skip
     passes, rounds, queries, keys = _start(words, barrier)
     for _ in range_(passes):
@@ -137,7 +137,7 @@ def pv_core(
             for kv in range_(first, last):
                 p, v, state = p_in.acquire(), v_in.acquire(), state_in.acquire()
                 # Weights are 0 behind the last key, but what lies there need not be a number.
-                clear(v, keys - kv * walk.b, walk.b)
+                clear_v(v, keys - kv * walk.b, walk.b)
                 multiply(p, v, sums, state, kv - first, place)
                 p_in.release()
                 v_in.release()
@@ -146,7 +146,7 @@ def pv_core(
             state, out = state_in.acquire(), o_out.acquire()
             into = out if rows is None else whole
             rescale(sums, into, state, place)
-            clear(into, 0, walk.blind(block, queries, keys))
+            clear_o(into, 0, walk.blind(block, queries, keys))
             if rows is not None:
                 rows(whole, out)
             state_in.release()
