@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import Auto, Divisors, DType, In, Operator, Out, Param, Pattern, Scratchpad, Tolerance, Width, bfloat16
-from iron_core.declare.formats import Q4_1, BlockQuant, PackedArray
+from iron_core.declare.formats import BlockQuant, PackedArray
 from iron_core.declare.operator import ViewMembers
 from iron_core.declare.rounding import round_to
 from iron_core.declare.testing import Case, Testing
@@ -90,7 +90,6 @@ class Copy(Operator):
         Case(input_size=1024, num_channels=2, X=np.int8),
         Case(input_size=24 * 40, src=Pattern(8, (3, 6, 16), (320, 40, 1)), num_channels=4, tile_size=24),
         Case(input_size=96 * 4, src=tuple(Pattern(96 * i, (96,), (1,)) for i in (3, 1, 2, 0)), X=np.float32),
-        Case(input_size=96 * 8, X=Q4_1),
         draw=dict(centered=("x",), ids=lambda op, rng: rng.integers(-op.table_rows, op.table_rows, op.rows)),
     )
 
