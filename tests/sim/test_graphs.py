@@ -109,3 +109,25 @@ def test_a_shape_no_array_takes_is_refused_with_the_nearest_that_one_does():
 
     with pytest.raises(UnsupportedError, match="size=1000.*Nearest legal size: 1024"):
         Add().compile(x=(1000,), y=(1000,), backend="sim", dev="npu2")
+
+
+class Residual(iron.Graph):
+    """Two products, each with elementwise steps behind it."""
+
+    def __init__(self, rng):
+        self.up, self.down = drawn(rng, 256, 64), drawn(rng, 64, 256)
+
+    def body(self, x):
+        return SiLU(ElementwiseAdd(GEMV(self.down, SiLU(GEMV(self.up, x))), x))
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+def test_folded_equals_unfolded(dev):
+    """A step folded into a core's loop rounds where it did before: the same bits, in fewer steps."""
+    graphs = [Residual(np.random.default_rng(3)) for _ in range(2)]
+    x = drawn(np.random.default_rng(4), 64)
+    plain, folded = (g.compile(x=(64,), backend="sim", dev=dev, fold=f) for g, f in zip(graphs, (False, True), strict=True))
+    assert np.asarray(folded(x)).tobytes() == np.asarray(plain(x)).tobytes()
+    text = folded.explain()
+    assert "silu0 into the finish of gemv0" in text and "elementwiseadd0 into the finish of gemv1" in text
+    assert "fold" not in plain.explain()

@@ -69,7 +69,7 @@ class HostBackend:
         answer = lowering.supports(op, dev)
         return answer if isinstance(answer, Yes) else Yes(f"{CALLBACK}: {answer.rule}")
 
-    def accepts(self, fold: Any) -> bool:
+    def accepts(self, fold: Any, dev: str) -> bool:
         """No fold has a fused kernel here."""
         return False
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from iron_core.array.build import build, has_array
 from iron_core.backends.protocol import Available, No, Unavailable, Yes
-from iron_core.devices import DEVICES
+from iron_core.devices import DEVICES, device
 from iron_core.errors import IronError
+from iron_core.image.folding import array_accepts
 from iron_core.image.plan import Plan, Signature
 from iron_sim.executable import SimExecutable
 from iron_sim.host import SimMemory
@@ -36,8 +37,8 @@ class SimBackend:
         array = design.array
         return Yes(f"array of {len(array.cores)} cores and {len(array.fifos)} fifos")
 
-    def accepts(self, fold: Any) -> bool:
-        return False
+    def accepts(self, fold: Any, dev: str) -> bool:
+        return array_accepts(fold, device(dev))
 
     def compile(self, plan: Plan, signature: Signature, *, trace: str | None = None, **options: Any) -> SimImage:
         """trace: a file that every call writes its trace to, for Perfetto."""

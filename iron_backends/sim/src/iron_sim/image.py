@@ -9,6 +9,7 @@ import attrs
 from iron_core.array.build import build
 from iron_core.array.design import Design
 from iron_core.devices import device
+from iron_core.image.folding import fold_steps
 from iron_core.image.packaging import ELF
 from iron_core.image.parameters import Parameter, check_count, parameters
 from iron_core.image.plan import Plan, Signature, VersionPlan
@@ -34,6 +35,7 @@ def compile_version(plan: Plan, signature: Signature, trace: str | None = None) 
     """Every step's design, and how they are entered. UnsupportedError, Unresolvable."""
     version = plan.version(signature)
     dev = device(plan.dev)
+    version = attrs.evolve(version, steps=fold_steps(version, dev))
     ops = tuple(step.op.resolved(dev) for step in version.steps)
     designs = tuple(
         build(op, dev, (b.member for b in step.bindings)) for op, step in zip(ops, version.steps, strict=True)

@@ -55,7 +55,7 @@ class NullBackend:
     def supports(self, op: Any, dev: str) -> Yes:
         return Yes("planned, not run")
 
-    def accepts(self, fold: Any) -> bool:
+    def accepts(self, fold: Any, dev: str) -> bool:
         return True
 
     def compile(self, plan: Plan, signature: Signature, **options: Any) -> Any:

@@ -89,8 +89,8 @@ class Backend(Protocol):
     def supports(self, op: Any, dev: str) -> Yes | No:
         """Can it take this operator instance?"""
 
-    def accepts(self, fold: Any) -> bool:
-        """Does it turn this Fold into a fused kernel or link?"""
+    def accepts(self, fold: Any, dev: str) -> bool:
+        """Does it turn this Fold into a fused kernel or link on this device?"""
 
     def compile(self, plan: Plan, signature: Signature, **options: Any) -> Any:
         """The Image of one version (what the cache keeps); needs no device."""

@@ -179,7 +179,7 @@ class ReferenceBackend:
     def supports(self, op: Any, dev: str) -> Yes:
         return Yes("numpy reference")
 
-    def accepts(self, fold: Any) -> bool:
+    def accepts(self, fold: Any, dev: str) -> bool:
         return True
 
     def compile(self, plan: Plan, signature: Signature, **options: Any) -> VersionPlan:

@@ -195,7 +195,7 @@ class CompiledGraph:
         return draft(traced, self._folds(traced) if fold else ())
 
     def _folds(self, traced: TracedGraph) -> list[Fold]:
-        return choose_folds(traced, self.backend.accepts)
+        return choose_folds(traced, lambda fold: self.backend.accepts(fold, self.plan.dev))
 
     def _warm(self, key: str) -> Draft | None:
         """The version from the cache, over this graph's weights and states; None when it is not there or not of it."""
