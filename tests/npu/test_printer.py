@@ -76,7 +76,7 @@ def test_a_small_design_byte_for_byte(arrays):
 def test_per_call_words_as_scalars_of_the_sequence(arrays):
     text = print_design(arrays.calls("npu1")).text
     assert "(%x : memref<4096xi32>, %y : memref<1024xi32>, %count : i32, %rows : i32, %start : i32)" in text
-    assert "aie.dma_bd(%x : memref<4096xi32> offset = %start len = %length sizes = [1, 1, 1024] strides = [0, 0, 1])" in text
+    assert "aie.dma_bd(%x : memref<4096xi32> offset = %start len = %length sizes = [1, 1, %length_i64] strides = [0, 0, 1])" in text
     assert "aiex.npu.rtp_write(@words, 0, %count_kept) : i32" in text and "scratchpad" not in text
     assert check(text) == ()
 

@@ -113,6 +113,9 @@ class SequenceChecks(Names):
         for name in (m["offset"], m["length"]):
             if name.startswith("%"):
                 self.type(name, "i32")
+        for name in items(m["sizes"]):
+            if name.startswith("%"):
+                self.type(name, "i64")
         self.task.descriptors.append((self.number, m))
         given = pairs(m["attrs"])
         for attribute in ("offset_parameter", "length_parameter"):
@@ -155,7 +158,15 @@ class SequenceChecks(Names):
         if m["sizes"] is None:
             sizes, strides = (length or 0,), (1,)
         else:
-            sizes, strides = (tuple(int(n) for n in items(text)) for text in (m["sizes"], m["strides"]))
+            strides = tuple(int(n) for n in items(m["strides"]))
+            # A size of the call is the innermost's, of as many numbers as fit.
+            given = [n.startswith("%") for n in items(m["sizes"])]
+            room = elements(m["type"]) - offset
+            sizes = tuple(room if dynamic else int(n) for n, dynamic in zip(items(m["sizes"]), given, strict=True))
+            if any(given[:-1]) or (given[-1] and (length is not None or math.prod(sizes[-3:-1]) != 1)):
+                self.wrong("a size of the call that is not the length of one run", line)
+            if given[-1] and len(sizes) == 4:
+                sizes = (*sizes[:-1], max(1, room - (sizes[0] - 1) * strides[0]))
         if len(sizes) != len(strides) or not 1 <= len(sizes) <= 4:
             self.wrong("a descriptor has one to four sizes, and as many strides", line)
             return

@@ -211,25 +211,34 @@ class _Sequence:
 
     def descriptor(self, s: Transfer, d: Descriptor) -> str:
         """`aie.dma_bd(...)` of the sequence's argument. The iteration is left out where it stands still: the task repeats."""
-        w = self.writer
         port = self.kinds[s.operand]
         still = d.sizes[0] == 1 or d.strides[0] == 0
         sizes, strides = (d.sizes[1:], d.strides[1:]) if still else (d.sizes, d.strides)
         run = math.prod(d.sizes[1:])
-        start, count = str(d.offset), str(run)
-        plain = still and sizes == (1, 1, run)
-        if isinstance(self.words, Arguments):
-            if s.offset_by is not None:
-                moved = self.scalars[s.offset_by]
-                start = w.once("start", f"arith.addi {moved}, {w.constant(d.offset, 'i32')} : i32") if d.offset else moved
-            if s.length_by is not None:
-                count = w.once("length", f"arith.muli {self.scalars[s.length_by]}, {w.constant(s.unit, 'i32')} : i32")
-            # With a start or length of the call the sizes are not taken from the buffer.
-            plain = plain and s.offset_by is None and s.length_by is None
+        start, count = self.start(s, d), self.count(s, run)
         text = f"{self.ports[s.operand]} : memref<{port.elements}x{element(port.dtype_name)}> offset = {start} len = {count}"
-        if not plain:
-            text += f" sizes = {list(sizes)} strides = {list(strides)}"
+        walked = [str(n) for n in sizes]
+        if count.startswith("%") and sizes[-3:-1] == (1, 1):
+            # Constant sizes that make one run would be taken for the length.
+            walked[-1] = self.writer.once(f"{count[1:]}_i64", f"arith.extsi {count} : i32 to i64")
+        if not (still and sizes == (1, 1, run)) or start.startswith("%") or count.startswith("%"):
+            text += f" sizes = [{', '.join(walked)}] strides = {list(strides)}"
         return f"aie.dma_bd({text})"
+
+    def start(self, s: Transfer, d: Descriptor) -> str:
+        """A descriptor's offset: a number, or what this call gives."""
+        if s.offset_by is None or not isinstance(self.words, Arguments):
+            return str(d.offset)
+        moved = self.scalars[s.offset_by]
+        constant = self.writer.constant(d.offset, "i32") if d.offset else ""
+        return self.writer.once("start", f"arith.addi {moved}, {constant} : i32") if d.offset else moved
+
+    def count(self, s: Transfer, run: int) -> str:
+        """A descriptor's length: a number, or what this call gives."""
+        if s.length_by is None or not isinstance(self.words, Arguments):
+            return str(run)
+        unit = self.writer.constant(s.unit, "i32")
+        return self.writer.once("length", f"arith.muli {self.scalars[s.length_by]}, {unit} : i32")
 
     def dtype(self, s: Transfer) -> np.dtype:
         return as_format(self.kinds[s.operand].dtype_name).dtype  # type: ignore[union-attr]

@@ -1,0 +1,62 @@
+"""Operators' own test cases printed for a device: alone, and with each of their members given per call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import attrs
+
+from iron_core.array.build import build
+from iron_core.declare.operator import Operator
+from iron_core.devices import device
+from iron_core.errors import IronError
+from iron_npu.printer import Printed, print_design
+
+
+@attrs.frozen
+class Item:
+    """One case on one device. bound: members that calls give. refused: the rule, where no array takes it."""
+
+    operator: str
+    case: str
+    dev: str
+    bound: tuple[str, ...]
+    printed: Printed | None = None
+    refused: str = ""
+
+    @property
+    def name(self) -> str:
+        bound = f"[{','.join(self.bound)}]" if self.bound else ""
+        return f"{self.operator}-{self.case}{bound}-{self.dev}"
+
+
+def items(classes: Iterable[Any], devices: Iterable[str]) -> Iterator[Item]:
+    """Every case of the default suite of the operators that declare arrays. Equal designs of one operator come once."""
+    for cls in classes:
+        if cls.array is Operator.array:
+            continue
+        for dev in devices:
+            seen: set[Any] = set()
+            for case in cls.test.cases(cls):
+                if not case.extensive:
+                    yield from _case(cls, case, dev, seen)
+
+
+def _case(cls: Any, case: Any, dev: str, seen: set[Any]) -> Iterator[Item]:
+    try:
+        op = cls(**case.fields).resolved(device(dev))
+    except IronError as error:
+        yield Item(cls.__name__, case.id, dev, (), refused=str(error))
+        return
+    members = (*op.extents, *op.scratchpads)
+    for bound in dict.fromkeys(((), *((member,) for member in members), tuple(op.extents), members)):
+        key = op.design_key(), bound
+        if key in seen:
+            continue
+        seen.add(key)
+        item = Item(cls.__name__, case.id, dev, bound)
+        try:
+            yield attrs.evolve(item, printed=print_design(build(op, dev, bound)))
+        except IronError as error:
+            yield attrs.evolve(item, refused=str(error))
