@@ -7,7 +7,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import iron_core as iron
 from iron_core import bfloat16
 from iron_core.array.build import build
 from iron_core.array.sequence import Await, Free, Transfer
@@ -75,6 +78,37 @@ def test_a_simulated_array_gives_the_composed_bits(dev, fields):
     assert stats.elements("A") == op.M * op.K * across
     assert stats.elements("B") == op.K * op.N * (op.M // (4 * op.tile_m))
     assert stats.elements("C") == op.M * op.N
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_any_tiles_columns_layouts_and_bounds(data):
+    """Whatever the tunables: the composed bits, of the rows and the depth a call has."""
+    draw = data.draw
+    dev = draw(st.sampled_from(DEVICES))
+    step = 16 if dev == "npu1" else 8
+    tile_m, tile_n = step * draw(st.integers(1, 3)), 16 * draw(st.integers(1, 2))
+    tile_k, columns = 8 * draw(st.integers(1, 4)), draw(st.sampled_from((1, 2, 4) if dev == "npu1" else (1, 2, 4, 5, 8)))
+    flags = {name: draw(st.booleans()) for name in ("b_col_maj", "c_col_maj", "prio_accuracy")}
+    op = GEMM(
+        M=4 * tile_m * draw(st.integers(1, 5)),
+        K=tile_k * draw(st.integers(1, 3)),
+        N=tile_n * columns * draw(st.integers(1, 3)),
+        tile_m=tile_m,
+        tile_k=tile_k,
+        tile_n=tile_n,
+        num_aie_columns=columns,
+        placement=draw(st.sampled_from(("shims", "tiles"))),
+        **flags,
+    ).resolved(device(dev))
+    bounds = {}
+    if draw(st.booleans()):
+        bounds["valid"] = draw(st.integers(0, op.M))
+    if draw(st.booleans()):
+        bounds["valid_k"] = draw(st.integers(0, op.K))
+    inputs = drawn(op)
+    got, _ = called(op, dev, inputs, **bounds)
+    assert np.array_equal(bits(got), bits(op.composed(**inputs, **bounds)))
 
 
 def test_all_eight_columns_of_npu2():
@@ -149,6 +183,38 @@ def test_only_bounded_values_are_words_of_the_call():
     op = GEMM(M=128, K=128, N=64)
     words = {bound: [w.name for w in build(op, "npu2", bound).sequence.words] for bound in ((), ("valid",), ("valid_k",))}
     assert words == {(): [], ("valid",): ["n_tiles_valid"], ("valid_k",): ["k_valid"]}
+
+
+class Project(iron.Graph):
+    def __init__(self, w):
+        self.w = w
+
+    def body(self, x, *, n: iron.Scratchpad[np.int32]):
+        return GEMM(x[:n], self.w, b_col_maj=True)
+
+
+class Depth(iron.Graph):
+    def body(self, x, y, *, n: iron.Scratchpad[np.int32], k: iron.Scratchpad[np.int32]):
+        return GEMM(x[:n, :k], y[:k])
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+def test_one_compile_is_right_at_every_bound(dev, rng):
+    """Of rows; no call leaves anything behind for the next."""
+    w, x = rng.standard_normal((64, 128)).astype(bfloat16), rng.standard_normal((512, 128)).astype(bfloat16)
+    graph = Project(w).compile(dev=dev, backend="sim", x=(512, 128))
+    whole = GEMM(M=512, K=128, N=64, b_col_maj=True).resolved(device(dev)).composed(x, w)
+    for n in (512, 1, 300, 64, 65, 512, 17, 128, 3):
+        assert np.array_equal(bits(graph(x, n=n)), bits(whole[:n]))
+
+
+def test_one_compile_is_right_at_every_depth(rng):
+    """Of rows and of the depth, in any order."""
+    x, y = rng.standard_normal((128, 128)).astype(bfloat16), rng.standard_normal((128, 64)).astype(bfloat16)
+    graph = Depth().compile(dev="npu2", backend="sim", x=(128, 128), y=(128, 64))
+    op = GEMM(M=128, K=128, N=64).resolved(device("npu2"))
+    for n, k in ((128, 128), (1, 1), (70, 65), (128, 64), (3, 127), (128, 128)):
+        assert np.array_equal(bits(graph(x, y, n=n, k=k)), bits(op.composed(x, y, valid=n, valid_k=k)))
 
 
 # -- a finish -----------------------------------------------------------------------------------------
@@ -258,13 +324,13 @@ def test_what_a_tuner_may_try():
     [
         ("npu2", dict(M=65, K=64, N=64), r"M=65; on npu2 .* multiples of 32 rows. Nearest legal M: 64 or 96"),
         ("npu1", dict(M=32, K=64, N=64), r"M=32; on npu1 .* multiples of 64 rows. Nearest legal M: 64\."),
-        ("npu2", dict(M=96, K=64, N=64, tile_m=64), r"M=96 is not whole blocks of 4 rows of tile_m=64, 256 in all.* M: 256; or give tile_m="),
-        ("npu2", dict(M=64, K=96, N=64), r"K=96 is not whole blocks of tile_k=64.* Nearest legal K: 64 or 128; or give tile_k="),
+        ("npu2", dict(M=96, K=64, N=64, tile_m=64), r"M=96 is not .* 4 rows of tile_m=64, 256 in all.* M: 256; or give tile_m="),
+        ("npu2", dict(M=64, K=96, N=64), r"K=96 is not whole blocks of tile_k=64.* legal K: 64 or 128; or give tile_k="),
         ("npu2", dict(M=64, K=64, N=72), r"N=72 is not whole blocks of tile_n=64 on num_aie_columns=1.* N: 64 or 128"),
         ("npu2", dict(M=64, K=64, N=128, num_aie_columns=4), r"N=128 .* tile_n=64 on num_aie_columns=4, 256 in all"),
         ("npu2", dict(M=64, K=64, N=192, num_aie_columns=3), r"num_aie_columns=3; legal on npu2: 1, 2, 4, 5, 6, 7, 8"),
         ("npu1", dict(M=64, K=64, N=512, num_aie_columns=8), r"num_aie_columns=8; legal on npu1: 1, 2, 4 "),
-        ("npu1", dict(M=64, K=64, N=64, tile_n=24), r"tile_n=24; the kernel of npu1 takes multiples of 16. Nearest legal: 16 or 32"),
+        ("npu1", dict(M=64, K=64, N=64, tile_n=24), r"tile_n=24; the kernel of npu1 .* multiples of 16. Nearest legal: 16 or 32"),
         ("npu2", dict(M=64, K=64, N=64, tile_m=4), r"tile_m=4; .* multiples of 8. Nearest legal: 8\."),
         ("npu2", dict(M=512, K=128, N=128, tile_m=128, tile_k=128), r"tile_m=128, .* take \d+ bytes of a core's 65536"),
         ("npu2", dict(M=64, K=64, N=64, T=np.float32), r"T=float32; its array multiplies bfloat16"),

@@ -35,7 +35,7 @@ WORDS = {"n_tiles": 0, "n_tiles_valid": 1, "k_tiles": 2, "k_valid": 3}
 def resolve(op: Any, dev: Any) -> Any:
     """Tunables for a device. Unresolvable where the arithmetic or the shape has no array."""
     _arithmetic(op)
-    if not dev.is_npu:
+    if dev is None or not dev.is_npu:
         raise Unresolvable(f"GEMM: dev={dev} has no array. Legal: npu1, npu2 and their column variants.")
     rows, deep, wide = multiples(dev.arch)
     tile_m = op.tile_m or next((t for t in (64, 32, 16, 8) if t % rows == 0 and op.M % (ROWS * t) == 0), None)
