@@ -34,6 +34,8 @@ SHAPES = [
     dict(M=128, K=64, N=192, tile_m=16, tile_n=16, num_aie_columns=2, b_col_maj=True),
     dict(M=128, K=24, N=192, tile_m=32, tile_k=24, tile_n=48, num_aie_columns=1),
     dict(M=704, K=64, N=64, tile_m=16, tile_n=16, c_col_maj=True),
+    # Row blocks too wide for one descriptor.
+    dict(M=128, K=16, N=2240, tile_m=16, tile_k=8, tile_n=16, num_aie_columns=1),
 ]
 
 
