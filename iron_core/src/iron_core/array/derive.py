@@ -9,13 +9,18 @@ from iron_core.array.runtime import Runtime
 from iron_core.array.view import lanes, tile_shape
 from iron_core.declare.operand import Operand
 from iron_core.declare.pattern import Pattern
-from iron_core.errors import Unresolvable
+from iron_core.errors import DeclarationError, Unresolvable
 
 
 def derive(op: Any, rt: Runtime) -> None:
     """Preamble, drains and fills of every streamed operand, then wait for the outputs."""
     rt.preamble()
     streamed = [op.operands[name] for name in op.present if op.operands[name].tile is not None]
+    both = next((operand.name for operand in streamed if operand.role == "inout"), None)
+    if both is not None:
+        raise DeclarationError(
+            f"{type(op).__name__}.{both} is InOut: what is filled and what is drained is not said. Declare sequence(rt)."
+        )
     # Drains go out before the fills that feed them.
     for operand in (*(o for o in streamed if o.role == "out"), *(o for o in streamed if o.role != "out")):
         for lane in range(lanes(op, operand)):
