@@ -156,7 +156,8 @@ class SequenceChecks(Names):
         length = None if m["length"].startswith("%") else int(m["length"])
         offset = 0 if m["offset"].startswith("%") else int(m["offset"])
         if m["sizes"] is None:
-            sizes, strides = (length or 0,), (1,)
+            sizes: tuple[int, ...] = (length or 0,)
+            strides: tuple[int, ...] = (1,)
         else:
             strides = tuple(int(n) for n in items(m["strides"]))
             # A size of the call is the innermost's, of as many numbers as fit.

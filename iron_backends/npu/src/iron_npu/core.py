@@ -209,7 +209,7 @@ class _Core:
             return self.expr(given, kind)
         if kind.startswith("i"):
             if isinstance(given, Const):
-                return self.writer.constant(given.value, kind)
+                return self.writer.constant(int(given.value), kind)
             widen = "trunci" if int(kind[1:]) < 32 else "extsi"
             return self.writer.value("scalar", f"arith.{widen} {self.expr(given, 'i32')} : i32 to {kind}")
         if isinstance(given, Const):
@@ -222,7 +222,9 @@ class _Core:
         """SSA name of an expression as "index" or "i32"."""
         w = self.writer
         if isinstance(e, Const):
-            return w.constant(e.value, kind)
+            if e.value != int(e.value):
+                raise DeclarationError(f"worker {self.core.name} computes with {e.value}; legal: whole numbers.")
+            return w.constant(int(e.value), kind)
         if isinstance(e, Var):
             try:
                 name, have = self.variables[e.name]

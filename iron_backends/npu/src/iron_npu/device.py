@@ -67,8 +67,8 @@ def _tiles(writer: Writer, array: ArrayDesign, placement: Mapping[str, tuple[int
             known[col, row] = writer.value(f"tile_{col}_{row}", f"aie.tile({col}, {row})")
         return {tile.name: known[placement[tile.name]] for tile in array.tiles}
     for tile in array.tiles:
-        col, row = placement.get(tile.name, (tile.col, tile.row))
-        at = ", ".join("?" if n is None else str(n) for n in (col, row))
+        place = placement.get(tile.name, (tile.col, tile.row))
+        at = ", ".join("?" if n is None else str(n) for n in place)
         names[tile.name] = writer.value(tile.name, f"aie.logical_tile<{_TILE_TYPES[tile.kind]}>({at})")
     return names
 

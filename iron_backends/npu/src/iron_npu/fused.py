@@ -34,23 +34,28 @@ Placer = Callable[[ArrayDesign], Mapping[str, tuple[int, int]]]
 
 @attrs.frozen(eq=False)
 class Fused:
-    """Text, what its cores link, the flat arguments, the scratchpad's words, and how often the array is configured."""
+    """Text, what its cores link, the flat arguments, the scratchpad's words, and how often the array is configured.
+
+    controls: (step, operand) of each tensor of control words, in the order of their space.
+    """
 
     text: str
     objects: tuple[KernelObject, ...]
     layout: Layout
     words: tuple[Shared, ...]
     entries: int
+    controls: tuple[tuple[int, str], ...] = ()
 
 
 @attrs.frozen(eq=False)
 class _Run:
-    """One step: the sequence it runs on its array's device."""
+    """One step: the sequence it runs on its array's device. packets: operands whose control words the host makes."""
 
     step: PlanStep
     design: Design
     device: str
     sequence: str
+    packets: dict[str, int]
 
 
 @attrs.define(eq=False)
@@ -67,8 +72,9 @@ def print_version(plan: Plan, version: VersionPlan, *, spelling: str = PATCH, pl
     dev = device(plan.dev)
     if not dev.full_elf:
         raise UnsupportedError(f"{dev} has no full ELF; print its steps one by one.")
-    where = layout(plan, version)
     designs = [build(step.op, dev, (binding.member for binding in step.bindings)) for step in version.steps]
+    controls = tuple((i, port) for i, d in enumerate(designs) for port in d.sequence.ports if port.control is not None)
+    where = layout(plan, version, [4 * port.elements for _, port in controls])
     words = parameters(version.steps, designs)
     check_count(words, dev.scratchpad_words, plan.name)
     # A word's place in the scratchpad is its place among the declarations.
@@ -77,7 +83,8 @@ def print_version(plan: Plan, version: VersionPlan, *, spelling: str = PATCH, pl
     runs = []
     for index, (step, design) in enumerate(zip(version.steps, designs, strict=True)):
         given = tuple((word, held[index, word.name]) for word in design.sequence.words)
-        runs.append(_run(step, design, given, parts, placer))
+        packets = {port.operand: k for k, (at, port) in enumerate(controls) if at == index}
+        runs.append(_run(step, design, given, packets, parts, placer))
     writer = Writer()
     objects: dict[str, KernelObject] = {}
     with writer.block("module"):
@@ -87,18 +94,23 @@ def print_version(plan: Plan, version: VersionPlan, *, spelling: str = PATCH, pl
             for item in print_device(writer, part.array, name, part.placement, _sequences(part, spelling)):
                 _add(objects, item)
         entries = _main(writer, plan.dev, where, runs)
-    return Fused(writer.text(), tuple(objects.values()), where, words, entries)
+    return Fused(writer.text(), tuple(objects.values()), where, words, entries, tuple((i, port.operand) for i, port in controls))
 
 
 def _run(
-    step: PlanStep, design: Design, given: tuple[tuple[Word, Parameter], ...], parts: dict[str, _Part], placer: Placer
+    step: PlanStep,
+    design: Design,
+    given: tuple[tuple[Word, Parameter], ...],
+    packets: dict[str, int],
+    parts: dict[str, _Part],
+    placer: Placer,
 ) -> _Run:
     """Note a step's array and sequence, and name them."""
     placement = placer(design.array)
     name = device_name(design.array, placement)
     part = parts.setdefault(name, _Part(design.array, placement))
     sequence = part.sequences.setdefault((design.sequence, given), f"sequence{len(part.sequences)}")
-    return _Run(step, design, name, sequence)
+    return _Run(step, design, name, sequence, packets)
 
 
 def device_name(array: ArrayDesign, placement: Mapping[str, tuple[int, int]]) -> str:
@@ -146,8 +158,11 @@ def _main(writer: Writer, dev: str, where: Layout, runs: list[_Run]) -> int:
 def _call(writer: Writer, run: _Run, where: Layout, arguments: list[str], kinds: list[str]) -> None:
     views, types = [], []
     for port in run.design.sequence.ports:
-        ref = run.step.operands[port.operand]
-        spot = where.find(ref)
+        if port.operand in run.packets:
+            spot = where.find("control", run.packets[port.operand])
+        else:
+            ref = run.step.operands[port.operand]
+            spot = where.find(ref.space, ref.index, ref.offset)
         kind = f"memref<{port.elements}x{element(port.dtype_name)}>"
         shift = writer.constant(spot.offset, "index")
         source = f"{arguments[spot.argument]}[{shift}][] : {kinds[spot.argument]} to {kind}"

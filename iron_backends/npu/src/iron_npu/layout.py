@@ -8,7 +8,7 @@ import attrs
 
 from iron_core.errors import UnsupportedError
 from iron_core.image.arena import BANK_BYTES, align
-from iron_core.image.plan import BufferRef, Plan, Port, VersionPlan
+from iron_core.image.plan import Plan, Port, VersionPlan
 
 #: A shim reads and writes whole words at addresses that are multiples of this many bytes.
 GRANULE = 4
@@ -32,15 +32,15 @@ class Spot:
 
 @attrs.frozen
 class Layout:
-    """Inputs in one argument, outputs in the next, then the banks: a plan's arena with its residents behind it."""
+    """Inputs in one argument, outputs in the next, control words, then the banks: a plan's arena, its residents behind it."""
 
     arguments: tuple[Argument, ...]
     spots: tuple[tuple[tuple[str, int], Spot], ...]
 
-    def find(self, ref: BufferRef) -> Spot:
-        """Where a reference's first byte is. UnsupportedError if a shim cannot start there."""
-        base = dict(self.spots)[ref.space, ref.index]
-        spot = Spot(base.argument, base.offset + ref.offset)
+    def find(self, space: str, index: int, offset: int = 0) -> Spot:
+        """Where byte `offset` of a plan's buffer is. UnsupportedError if a shim cannot start there."""
+        base = dict(self.spots)[space, index]
+        spot = Spot(base.argument, base.offset + offset)
         if spot.offset % GRANULE:
             raise UnsupportedError(
                 f"a buffer starts at byte {spot.offset} of {self.arguments[spot.argument].name}; a shim starts at multiples of {GRANULE}."
@@ -48,8 +48,11 @@ class Layout:
         return spot
 
 
-def layout(plan: Plan, version: VersionPlan) -> Layout:
-    """The arguments of one version. Residents are at the same place for every version of the plan."""
+def layout(plan: Plan, version: VersionPlan, controls: Sequence[int] = ()) -> Layout:
+    """The arguments of one version. Residents are at the same place for every version of the plan.
+
+    controls: bytes of each tensor of control words that the host makes for a step; they are space "control".
+    """
     arguments: list[Argument] = []
     spots: dict[tuple[str, int], Spot] = {}
     for space, ports in (("input", version.inputs), ("output", version.outputs)):
@@ -59,6 +62,12 @@ def layout(plan: Plan, version: VersionPlan) -> Layout:
         for number, offset in enumerate(offsets):
             spots[space, number] = Spot(len(arguments), offset)
         arguments.append(Argument(space, total))
+    if controls:
+        total = 0
+        for number, nbytes in enumerate(controls):
+            spots["control", number] = Spot(len(arguments), total)
+            total += align(nbytes)
+        arguments.append(Argument("control", total))
     first = len(arguments)
     banks = [align(nbytes) for nbytes in plan.banks]
     for number in range(len(banks)):

@@ -1,0 +1,143 @@
+"""A graph as one module: devices shared by steps, words shared by forms, views of flat bytes, the reset on odd entries."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import iron_core as iron
+from iron_core import bfloat16
+from iron_core.errors import UnsupportedError
+from iron_npu.fused import print_version
+from iron_npu.structural import require
+from iron_ops_aie import GEMV, Copy, ElementwiseAdd, SiLU
+
+
+class Chain(iron.Graph):
+    """Three steps on two arrays: the first and the last are one design."""
+
+    def body(self, x, y, *, n: iron.Scratchpad[np.int32]):
+        z = SiLU(ElementwiseAdd(x[:n], y[:n]))
+        return ElementwiseAdd(z, x[:n])
+
+
+class Steps(iron.Graph):
+    """Weights and a carried position: rows of a state are read at it."""
+
+    def __init__(self):
+        rng = np.random.default_rng(0)
+        self.w = rng.standard_normal((64, 64)).astype(bfloat16)
+        self.v = rng.standard_normal((64, 64)).astype(bfloat16)
+        self.table = iron.state((16, 64))
+
+    def body(self, x, *, pos: iron.Carried[np.int32]):
+        row = Copy(self.table[pos])
+        return GEMV(self.v, ElementwiseAdd(GEMV(self.w, x), row)), iron.carry(pos=pos + 1)
+
+
+def printed(graph, spelling="patch", **shapes):
+    plan = graph.compile(dev="npu2", backend="null", **shapes).plan
+    made = print_version(plan, plan.versions[0], spelling=spelling)
+    require(made.text)
+    return plan, made
+
+
+@pytest.fixture(scope="module")
+def chain():
+    return printed(Chain(), x=(4096,), y=(4096,))
+
+
+def test_equal_arrays_are_one_device_and_equal_sequences_one(chain):
+    _, made = chain
+    devices = re.findall(r"aie\.device\(npu2\) @(\w+)", made.text)
+    assert len(devices) == 4 and devices[-2:] == ["reset", "main"] and devices[0].startswith("ElementwiseAdd_")
+    assert made.text.count("aie.runtime_sequence") == 3
+    assert made.text.count(f"aiex.configure @{devices[0]}") == 2
+
+
+def test_equal_forms_share_a_word(chain):
+    _, made = chain
+    assert made.text.count("aiex.scratchpad_parameter") == len(made.words) == 3
+    lengths = [word for word in made.words if word.kind == "length"]
+    assert len(lengths) == 1 and {step for step, _ in lengths[0].uses} == {0, 1, 2}
+
+
+def test_an_odd_number_of_entries_is_made_even(chain):
+    _, made = chain
+    assert made.entries == 4 and made.text.rstrip().endswith("aiex.configure @reset {\n      }\n    }\n  }\n}")
+
+
+def test_consecutive_steps_of_one_array_are_one_entry():
+    class Two(iron.Graph):
+        def body(self, x, y):
+            return ElementwiseAdd(ElementwiseAdd(x, y), y)
+
+    _, made = printed(Two(), x=(4096,), y=(4096,))
+    assert made.text.count("aiex.configure @ElementwiseAdd") == 1 and made.text.count("aiex.run @sequence0") == 2
+    assert made.text.count("aiex.scratchpad_parameter") == 0 and "@reset" in made.text
+
+
+def test_buffers_are_views_of_flat_bytes(chain):
+    plan, made = chain
+    assert [(a.name, a.nbytes) for a in made.layout.arguments] == [("input", 16384), ("output", 8192), ("bank0", plan.banks[0])]
+    step = plan.versions[0].steps[0]
+    ref = step.operands["b"]
+    assert made.layout.find(ref.space, ref.index, ref.offset).offset == 8192
+    assert re.search(r"%b = memref\.view %input\[%c8192\]\[\] : memref<16384xi8> to memref<4096xbf16>", made.text)
+    with pytest.raises(UnsupportedError, match="multiples of 4"):
+        made.layout.find(ref.space, ref.index, 2)
+
+
+def test_weights_states_and_a_carried_value():
+    plan, made = printed(Steps(), x=(64,))
+    bank = made.layout.arguments[-1]
+    assert bank.nbytes == plan.banks[0] + 2 * 64 * 64 * 2 + 16 * 64 * 2
+    offsets = [word for word in made.words if word.kind == "offset"]
+    assert len(offsets) == 1 and f"offset_parameter = @{offsets[0].symbol}" in made.text
+
+
+def test_residents_stay_where_they_are_in_every_version():
+    class Rows(iron.Graph):
+        def __init__(self):
+            self.w = np.ones((64, 64), bfloat16)
+
+        def body(self, x):
+            return GEMV(self.w, ElementwiseAdd(x, x))
+
+    graph = Rows().compile(dev="npu2", backend="null", x=(64,))
+    plan = graph.plan
+    made = print_version(plan, plan.versions[0])
+    spots = dict(made.layout.spots)
+    assert spots["resident", 0].offset == plan.banks[0]
+
+
+def test_ids_of_a_gather_come_as_control_words():
+    class Lookup(iron.Graph):
+        def __init__(self):
+            self.table = iron.state((64, 128))
+
+        def body(self, ids):
+            return Copy(self.table[ids])
+
+    plan, made = printed(Lookup(), ids=((8,), np.int32))
+    (step,) = plan.versions[0].steps
+    assert made.controls == ((0, "ids"),) and step.op.gather
+    argument = made.layout.arguments[made.layout.find("control", 0).argument]
+    assert argument.name == "control" and "memref.view %control[" in made.text
+
+
+def test_the_other_spelling_of_a_length():
+    _, made = printed(Chain(), "parameter", x=(4096,), y=(4096,))
+    assert "length_parameter = @" in made.text and "bd_id" not in made.text
+
+
+def test_the_same_graph_prints_the_same_text(chain):
+    assert printed(Chain(), x=(4096,), y=(4096,))[1].text == chain[1].text
+
+
+def test_a_device_without_a_full_elf_is_refused():
+    plan = Chain().compile(dev="npu1", backend="null", x=(4096,), y=(4096,)).plan
+    with pytest.raises(UnsupportedError, match="no full ELF"):
+        print_version(plan, plan.versions[0])
