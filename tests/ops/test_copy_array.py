@@ -19,6 +19,8 @@ from iron_core.declare.formats import Q4_1, BlockQuant, PackedArray
 from iron_core.declare.pattern import Pattern
 from iron_core.devices import device
 from iron_core.errors import BoundsError, Unresolvable, UnsupportedError
+from iron_npu.printer import print_design
+from iron_npu.structural import require
 from iron_ops_aie import Copy
 from iron_ops_aie.copy import byte_pattern
 from iron_sim.run import simulate
@@ -440,3 +442,24 @@ def test_simulated_packed_rows_are_the_reference(rng):
     op = op.resolved(NPU2)
     got = simulated(op, x, y, {"out_offset": 320})
     assert got == op.composed(x, y=PackedArray(y.data.copy(), y.shape, Q4_1), out_offset=320).data.tobytes()
+
+
+# -- printed ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
+@pytest.mark.parametrize(
+    ("fields", "bound"),
+    [
+        (dict(input_size=4096, X=np.float32, num_channels=4), ()),
+        (dict(input_size=640, src=tuple(Pattern(16 * (k * k % 40), (16,), (1,)) for k in range(20)), num_channels=2), ()),
+        (dict(input_size=640, src=Pattern.whole((4, 16)), dst=Pattern.whole((4, 16)), src_axis=0, dst_axis=0), MEMBERS),
+        (dict(input_size=40000, src=Pattern(0, (70, 2, 3, 8), (400, 100, 20, 1)), X=np.float32), ("in_offset",)),
+        (dict(input_size=800, gather=True, table_rows=50, rows=40, X=np.int8), ("out_offset",)),
+    ],
+)  # fmt: skip
+def test_its_designs_are_printed_in_the_checked_form(fields, bound, dev):
+    """Every array and sequence above has its MLIR."""
+    design = build(Copy(**fields), dev, bound)
+    check(design)
+    require(print_design(design).text)

@@ -20,6 +20,11 @@ def _array() -> Any:
     return copy_array
 
 
+def _shared(op: Any, dev: Any) -> int:
+    """Elements of which a channel moves whole multiples."""
+    return _array().steady(op, op.num_channels, dev)
+
+
 def _whole(op: Any) -> int:
     """Elements moved that are whole 4-byte words."""
     return max(1, 4 // _array().dtype(op).itemsize)
@@ -62,7 +67,7 @@ class Copy(Operator):
     X: Any = DType(default=bfloat16, blocks=True)
     Y: Any = DType(default=lambda op: op.X, blocks=True)
     num_channels: int = Auto(default=1, domain=Width())
-    tile_size: int = Auto(domain=Divisors(of=lambda op: _array().grain(op, op.num_channels), step=_whole, cap=_most, span=3))
+    tile_size: int = Auto(domain=Divisors(of=_shared, step=_whole, cap=_most, span=3))
     x = In(input_size, dtype=X, tile=tile_size, per=num_channels)
     ids = In(rows, dtype=np.int32, when=gather)
     y = Out(output_size, dtype=Y, tile=tile_size, per=num_channels)
@@ -185,10 +190,8 @@ class Copy(Operator):
     def resolve(self, dev: Any) -> Any:
         moved = _array()
         channels = self.num_channels or moved.channels(self, dev)
-        return self.evolve(
-            num_channels=channels,
-            tile_size=self.tile_size or moved.fitting(moved.grain(self, channels), moved.dtype(self).itemsize) or 1,
-        )
+        tiles = moved.legal_tiles(moved.steady(self, channels, dev), moved.dtype(self).itemsize)
+        return self.evolve(num_channels=channels, tile_size=self.tile_size or max(tiles, default=1))
 
     def compatible(self) -> None:
         _array().check(self)

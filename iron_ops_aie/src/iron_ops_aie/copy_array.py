@@ -21,6 +21,8 @@ from iron_core.errors import Unresolvable, UnsupportedError
 
 #: Bytes of the largest object: two of them take a quarter of a memory tile.
 OBJECT_BYTES = 64 * 1024
+#: Descriptors a pattern may be cut into: they are given a few at a time.
+MANY = 1 << 16
 #: Executions of one descriptor that stands still.
 REPEATS = 256
 
@@ -115,6 +117,22 @@ def grain(op: Any, channels: int) -> int:
     return math.gcd(*parts)
 
 
+def steady(op: Any, channels: int, dev: Any) -> int:
+    """Elements of a channel of which every descriptor has whole multiples: what an object may be wherever a copy is cut."""
+    found = grain(op, channels)
+    if op.gather or run(op) % channels:
+        return found
+    itemsize = dtype(op).itemsize
+    for side, axis in zip(sides(op), (op.src_axis, op.dst_axis), strict=True):
+        for pattern in side if axis is None else ():
+            try:
+                descriptors = plan(share(pattern, run(op), channels, 0), itemsize, BdLimits.of(device(dev).shim, itemsize), most=MANY)
+            except UnsupportedError:
+                return found  # (what refuses it says so when the sequence is made)
+            found = math.gcd(found, *(d.size for d in descriptors))
+    return found
+
+
 def of(op: Any) -> Any:
     """The module of a copy's array: this one, or that of gathers."""
     from iron_ops_aie import copy_array, copy_gather
@@ -123,12 +141,6 @@ def of(op: Any) -> Any:
 
 
 # -- tunables ---------------------------------------------------------------------------------------
-
-
-def fitting(elements: int, itemsize: int) -> int:
-    """The largest object that divides a channel's transfers and fits; 0 where none is whole words."""
-    cap = min(elements, OBJECT_BYTES // itemsize)
-    return next((n for n in range(cap, 0, -1) if elements % n == 0 and n * itemsize % WORD == 0), 0)
 
 
 def channels(op: Any, dev: Any) -> int:
@@ -146,9 +158,14 @@ def near(wanted: int, legal: list[int]) -> str:
 
 
 def divisors(n: int) -> list[int]:
-    return [d for d in range(1, n + 1) if n % d == 0] if n < 1 << 16 else sorted(
-        {d for small in range(1, math.isqrt(n) + 1) if n % small == 0 for d in (small, n // small)}
-    )
+    """Smallest first."""
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return sorted({*small, *(n // d for d in small)})
+
+
+def legal_tiles(elements: int, itemsize: int) -> list[int]:
+    """Objects that divide a channel's transfers, are whole words and fit."""
+    return [n for n in divisors(elements) if n * itemsize % WORD == 0 and n * itemsize <= OBJECT_BYTES]
 
 
 def check(op: Any) -> None:
@@ -189,7 +206,7 @@ def check(op: Any) -> None:
         )
     whole = grain(op, op.num_channels)
     tile, words = op.tile_size, WORD // math.gcd(WORD, itemsize)
-    legal = [d for d in divisors(whole) if d % words == 0 and d * itemsize <= OBJECT_BYTES]
+    legal = legal_tiles(whole, itemsize)
     if not legal:
         raise Unresolvable(
             f"Copy: a channel's transfers are multiples of {whole} elements of {itemsize} bytes, {whole * itemsize} bytes; "
@@ -277,7 +294,7 @@ def _tasks(
             yield at, part
             continue
         try:
-            descriptors = plan(part, itemsize, limits, most=1 << 16)
+            descriptors = plan(part, itemsize, limits, most=MANY)
         except UnsupportedError as error:
             raise UnsupportedError(f"Copy: {what}, channel {channel} of {op.num_channels}: {error}") from None
         held: list[Descriptor] = []

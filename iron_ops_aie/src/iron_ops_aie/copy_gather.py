@@ -14,7 +14,7 @@ from iron_core.array.descriptors import WORD, BdLimits, plan
 from iron_core.array.gather import Gather
 from iron_core.array.runtime import QUEUE, SHARING
 from iron_core.errors import Unresolvable, UnsupportedError
-from iron_ops_aie.copy_array import OBJECT_BYTES, chained, divisors, dtype, near, packed
+from iron_ops_aie.copy_array import MANY, OBJECT_BYTES, chained, dtype, legal_tiles, near, packed
 
 #: Feeds there may be: more would not read faster.
 FEEDS = 4
@@ -51,7 +51,7 @@ def check(op: Any) -> None:
             f"most {FEEDS}. Nearest legal: num_channels={near(op.num_channels, feeds)}."
         )
     words = WORD // math.gcd(WORD, dtype(op).itemsize)
-    legal = [d for d in divisors(row(op)) if d % words == 0 and d * dtype(op).itemsize <= OBJECT_BYTES]
+    legal = legal_tiles(row(op), dtype(op).itemsize)
     if op.tile_size not in legal:
         raise Unresolvable(
             f"Copy: tile_size={op.tile_size} is no object of a gathered row of {row(op)} elements; it must divide that, be a "
@@ -117,7 +117,7 @@ def _drains(op: Any, rt: Any, made: Gather, feed: int) -> list[Any]:
     wide = row(op)
     pieces = chained(tuple(part(packed(op, op.target), first * wide, (first + count) * wide)))
     try:
-        descriptors = [d for p in pieces for d in plan(p, itemsize, limits, most=1 << 16)]
+        descriptors = [d for p in pieces for d in plan(p, itemsize, limits, most=MANY)]
     except UnsupportedError as error:
         raise UnsupportedError(f"Copy: dst, feed {feed} of {op.num_channels}: {error}") from None
     most = min(QUEUE, limits.descriptors // SHARING)
