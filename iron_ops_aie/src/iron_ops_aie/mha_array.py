@@ -98,9 +98,9 @@ def _divides(op: Any, b: int, p: int, packed: bool, group: int) -> str | None:
             f"seq_len={op.seq_len} is not whole blocks of B_q={b} over num_pipelines={p}. Nearest legal seq_len: "
             f"{_nearest(op.seq_len, b * p)}; or give B_q= or num_pipelines=."
         )
-    for stage, used in core_bytes(b, op.d, group if packed else 0).items():
-        if used > CORE_BYTES:
-            return f"d={op.d}, B_q={b}: the {stage} core needs {used} bytes of its {CORE_BYTES}. Give a smaller B_q= or d."
+    used, stage = max((used, stage) for stage, used in core_bytes(b, op.d, group if packed else 0).items())
+    if used > CORE_BYTES:
+        return f"d={op.d}, B_q={b}: the {stage} core needs {used} bytes of its {CORE_BYTES}. Give a smaller B_q= or d."
     return None
 
 
