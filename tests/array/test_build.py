@@ -1,0 +1,131 @@
+"""From an operator to its design: recorded once per key, refused in words where no array takes it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from iron_core import DType, In, Operator, Out, Param
+from iron_core.array import ObjectFifo, Worker
+from iron_core.array.build import Target, build, build_array, has_array
+from iron_core.array.design import ArrayDesign, Design
+from iron_core.declare.field import Auto
+from iron_core.devices import DEVICES, device
+from iron_core.errors import DeclarationError, Unresolvable, UnsupportedError
+from iron_ops_aie import ElementwiseAdd, Sample, SiLU
+
+calls = []
+
+
+class Through(Operator):
+    """`size` numbers through one core; counts how often it is recorded."""
+
+    size: int = Param()
+    T = DType(default=np.int32)
+    tile: int = Auto(default=16)
+    x = In(size, dtype=T, tile=tile)
+    y = Out(size, dtype=T, tile=tile)
+
+    def array(self, target):
+        calls.append(target)
+
+        def core(x, y):
+            x.acquire()
+            y.acquire()
+            x.release()
+            y.release()
+
+        x, y = ObjectFifo(self.x.tile, name="x"), ObjectFifo(self.y.tile, name="y")
+        x.prod(tile=self.x.lane(0))
+        y.cons(tile=self.y.lane(0))
+        Worker(core, [x.cons(), y.prod()])
+
+
+class NoArray(Operator):
+    size: int = Param()
+    x = In(size)
+    y = Out(size)
+
+
+class Broken(Through):
+    def array(self, target):
+        raise KeyError("mine")
+
+
+def test_a_design_is_an_array_and_a_sequence():
+    design = build(Through(size=64), "npu2")
+    assert isinstance(design, Design) and isinstance(design.array, ArrayDesign)
+    assert (design.array.name, design.array.dev) == ("Through", "npu2")
+    assert [p.operand for p in design.sequence.ports] == ["x", "y"]
+
+
+def test_equal_operators_have_one_design():
+    """However often they are asked for, and whichever way the device is named."""
+    one = build(Through(size=32), "npu2", {"a"} - {"a"})
+    assert build(Through(size=32), device("npu2"), ()) is one
+    assert build(Through(size=32).resolved("npu2"), "npu2") is one
+
+
+def test_an_array_is_recorded_once_for_every_extent():
+    """What differs between two sizes is the sequence."""
+    before = len(calls)
+    designs = [build(Through(size=n, tile=8), "npu1") for n in (8, 80, 800)]
+    assert len(calls) == before + 1
+    assert designs[0].array is designs[1].array is designs[2].array
+    assert len({design.sequence for design in designs}) == 3
+
+
+def test_bound_members_make_designs_not_arrays():
+    op = ElementwiseAdd(size=4096)
+    whole, bounded = build(op, "npu2"), build(op, "npu2", ["valid"])
+    assert whole.array is bounded.array and whole.sequence != bounded.sequence
+    assert build(op, "npu2", iter(("valid", "valid"))) is bounded
+
+
+@pytest.mark.parametrize("name", [name for name, dev in DEVICES.items() if dev.is_npu])
+def test_every_device_has_an_array_of_its_own(name):
+    """No wider than the device is."""
+    array = build(SiLU(size=16384), name).array
+    assert array.dev == name and len(array.cores) <= DEVICES[name].columns
+
+
+def test_the_target_says_what_the_device_offers():
+    build(Through(size=48, tile=12), "npu1")
+    target = calls[-1]
+    assert isinstance(target, Target) and target.dev is device("npu1") and target.default_stack == 1024
+
+
+@pytest.mark.parametrize(("elements", "itemsize", "depth"), [(8192, 2, 2), (8193, 2, 1), (16384, 1, 2), (4097, 4, 1)])
+def test_objects_are_held_twice_where_that_is_no_more_than_half_of_a_core(elements, itemsize, depth):
+    assert Target(device("npu2")).fifo_depth(elements, itemsize) == depth
+
+
+def test_which_operators_have_an_array():
+    assert has_array(SiLU(size=64)) and has_array(Through(size=64))
+    assert not has_array(NoArray(size=64)) and not has_array(Sample.__new__(Sample))
+
+
+@pytest.mark.parametrize("ask", [build, build_array])
+def test_an_operator_without_an_array(ask):
+    with pytest.raises(UnsupportedError, match="NoArray declares no array; it runs on the CPU"):
+        ask(NoArray(size=64), "npu2")
+
+
+def test_a_device_without_an_array():
+    with pytest.raises(UnsupportedError, match=r"dev=host: it has no array. Legal: npu1, npu2 and their column variants"):
+        build(Through(size=64), "host")
+
+
+def test_a_tunable_that_cannot_hold_is_refused_before_anything_is_recorded():
+    with pytest.raises(Unresolvable, match=r"SiLU: size=1000 is not whole lines of tile_size=64 .*Nearest legal size: 1024"):
+        build(SiLU(size=1000, tile_size=64, num_aie_columns=1), "npu2")
+
+
+def test_a_design_that_failed_is_not_kept():
+    """Asked again it fails again, and what was half built is gone."""
+    for _ in range(2):
+        with pytest.raises(KeyError, match="mine"):
+            build(Broken(size=64), "npu2")
+    with pytest.raises(DeclarationError, match="while it is built"):
+        ObjectFifo(((4,), "int32"))
+    build(Through(size=64), "npu2")

@@ -1,0 +1,65 @@
+"""Keys: which operators build one array, which are one design, and that keys print alike in every process."""
+
+from __future__ import annotations
+
+import pytest
+
+from iron_core.array.build import build
+from iron_core.devices import device
+from iron_ops_aie import GEMV, Copy, ElementwiseAdd, SiLU
+
+NPU2 = device("npu2")
+#: Pairs of one array: what differs is an extent, a number of batches or a pattern, with the tunables held.
+PAIRS = {
+    "add": (ElementwiseAdd(size=4096, tile_size=256, num_aie_columns=4), ElementwiseAdd(size=8192, tile_size=256, num_aie_columns=4)),
+    "silu": (SiLU(size=1024, tile_size=64, num_aie_columns=2), SiLU(size=65536, tile_size=64, num_aie_columns=2)),
+    "gemv rows": tuple(GEMV(M=m, K=256, num_aie_columns=4, tile_size_input=2, tile_size_output=8) for m in (64, 4096)),
+    "gemv batches": tuple(
+        GEMV(M=64, K=64, num_batches=b, num_aie_columns=2, tile_size_input=2, tile_size_output=8) for b in (1, 6)
+    ),
+    "copy": tuple(Copy(input_size=n, tile_size=512, num_channels=2) for n in (2048, 8192)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_extents_have_one_array(name, dev):
+    """The same object: nothing of an extent is in it."""
+    one, two = (build(op, dev) for op in PAIRS[name])
+    assert one.array is two.array
+    assert one.sequence != two.sequence
+
+
+@pytest.mark.parametrize(
+    "change",
+    [dict(tile_size=64), dict(num_aie_columns=2), dict(num_channels=2)],
+)
+def test_a_tunable_of_the_array_makes_another(change):
+    base = dict(size=8192, tile_size=128, num_aie_columns=4, num_channels=1)
+    one, two = build(SiLU(**base), "npu2"), build(SiLU(**base | change), "npu2")
+    assert one.array != two.array
+
+
+def test_keys_nest():
+    """Equal designs have equal arrays; equal contracts may be different designs."""
+    one = SiLU(size=8192, tile_size=128).resolved(NPU2)
+    two = SiLU(size=8192, tile_size=64).resolved(NPU2)
+    more = SiLU(size=16384, tile_size=128).resolved(NPU2)
+    assert one.contract_key == two.contract_key and one.design_key() != two.design_key()
+    assert one.array_key() == more.array_key() and one.design_key() != more.design_key()
+    assert one.array_key() != two.array_key()
+
+
+def test_operators_of_one_shape_are_not_one_array():
+    assert SiLU(size=4096).resolved(NPU2).array_key() != ElementwiseAdd(size=4096).resolved(NPU2).array_key()
+
+
+def test_keys_are_plain_data():
+    """Strings, numbers and tuples: they hash and print alike in every process."""
+
+    def plain(value):
+        return value is None or isinstance(value, (str, int, float)) or (isinstance(value, tuple) and all(map(plain, value)))
+
+    for op in (SiLU(size=4096), GEMV(M=64, K=64), ElementwiseAdd(size=4096)):
+        op = op.resolved(NPU2)
+        assert plain(op.array_key()) and plain(op.design_key()) and plain(op.contract_key)
