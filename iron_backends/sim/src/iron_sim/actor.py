@@ -41,7 +41,12 @@ class Semaphore:
 
 
 class Actor:
-    """Something that runs until it has to wait. `run` yields where it is blocked, after noting itself as a waiter."""
+    """Something that runs until it has to wait. `run` yields where it is blocked, after noting itself as a waiter.
+
+    urgent: it goes on before all others as soon as it can.
+    """
+
+    urgent = False
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -83,7 +88,10 @@ class Scheduler:
     def ready(self, actor: Actor) -> None:
         if not actor.queued:
             actor.queued = True
-            self._ready.append(actor)
+            if actor.urgent:
+                self._ready.appendleft(actor)
+            else:
+                self._ready.append(actor)
 
     def settle(self) -> None:
         """Run until nobody can go on."""

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from iron_core.array.build import build, has_array
 from iron_core.backends.protocol import Available, No, Unavailable, Yes
 from iron_core.devices import DEVICES, device
 from iron_core.errors import IronError
+from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.folding import array_accepts
 from iron_core.image.plan import Plan, Signature
 from iron_sim.executable import SimExecutable
 from iron_sim.host import SimMemory
-from iron_sim.image import SimImage, compile_version
 
 
 class SimBackend:
-    """Takes every operator whose array fits the device. Chosen only by name."""
+    """Takes every operator whose array fits the device. Chosen only by name.
+
+    trace: a file that every call writes the trace of its run to, for Perfetto; `IRON_SIM_TRACE` names one too.
+    """
 
     name = "sim"
     preference = None
+
+    def __init__(self, trace: str | None = None) -> None:
+        self.trace = trace or os.environ.get("IRON_SIM_TRACE") or None
 
     def probe(self) -> Available | Unavailable:
         return Available("simulates the arrays of npu1 and npu2 and their column variants")
@@ -40,14 +47,13 @@ class SimBackend:
     def accepts(self, fold: Any, dev: str) -> bool:
         return array_accepts(fold, device(dev))
 
-    def compile(self, plan: Plan, signature: Signature, *, trace: str | None = None, **options: Any) -> SimImage:
-        """trace: a file that every call writes its trace to, for Perfetto."""
-        return compile_version(plan, signature, trace)
+    def compile(self, plan: Plan, signature: Signature, **options: Any) -> ArrayImage:
+        return array_image(plan, signature)
 
     def memory(self, plan: Plan) -> SimMemory:
         return SimMemory(plan)
 
-    def load(self, image: SimImage, memory: SimMemory) -> SimExecutable:
-        return SimExecutable(image, memory)
+    def load(self, image: ArrayImage, memory: SimMemory) -> SimExecutable:
+        return SimExecutable(image, memory, trace=self.trace)
 
 

@@ -13,11 +13,11 @@ from iron_core.backends.reference import as_bytes, as_tensor, cut
 from iron_core.declare.formats import PackedArray
 from iron_core.errors import ShapeError
 from iron_core.graph.affine import evaluate
+from iron_core.image.array_image import ArrayImage
 from iron_core.image.plan import BufferRef, PlanStep, Port
 from iron_sim.control import encode
 from iron_sim.errors import PoisonError, SimulationError
 from iron_sim.host import SimMemory, Space, region, spread, unwritten
-from iron_sim.image import SimImage
 from iron_sim.machine import Machine, Stats
 from iron_sim.trace import Trace
 
@@ -25,13 +25,13 @@ from iron_sim.trace import Trace
 class SimExecutable:
     """One version over a memory. `stats` holds what each step of the last call did, by step name."""
 
-    def __init__(self, image: SimImage, memory: SimMemory) -> None:
+    def __init__(self, image: ArrayImage, memory: SimMemory, *, trace: str | None = None) -> None:
         self.image = image
         self.memory = memory
         self.stats: dict[str, Stats] = {}
         self._machine: Machine | None = None
         self._loaded_empty: int | None = None
-        self._trace = Trace() if image.trace else None
+        self._trace = Trace(trace) if trace else None
 
     def call(self, inputs: Sequence[Any], values: Mapping[str, int]) -> tuple[list[Any], dict[str, int]]:
         """Run once; see `Executable.call`. SimulationError where the array does something wrong."""
@@ -54,8 +54,8 @@ class SimExecutable:
             for extra in range(self.image.resets):
                 self._load_empty(len(self.image.entries) + extra)
                 self._machine = None
-        if self._trace is not None and self.image.trace:
-            self._trace.write(self.image.trace)
+        if self._trace is not None:
+            self._trace.write()
         carried = {}
         for term in version.carry:
             source = term.source

@@ -171,6 +171,19 @@ class Machine:
         self.time = max([controller.time, *(actor.time for actor in self.actors)])
         return Stats(moved, sum(core.calls for core in self.cores) - calls, self.time)
 
+    def restart(self) -> None:
+        """Count time from zero again."""
+        self.time = 0
+        for actor in self.actors:
+            actor.time = 0
+        for end in self.ends.values():
+            for share in end.shares:
+                share.free.time = share.full.time = 0
+        for lock in self.locks.values():
+            lock.time = 0
+        for shim in self.shims.values():
+            shim.arrived.time = 0
+
     def _resting(self, actor: Actor) -> bool:
         """Is it where it may be for ever: a core before its first wait, a flow without anything to send?"""
         if isinstance(actor, Core):
@@ -209,7 +222,12 @@ class Machine:
 
 
 class Controller(Actor):
-    """The sequence: it configures, starts and awaits tasks and writes words, as fast as it may."""
+    """The sequence: it configures, starts and awaits tasks and writes words, as fast as it may.
+
+    What it does too early, because it did not wait, it so does before the array is done.
+    """
+
+    urgent = True
 
     def __init__(
         self, machine: Machine, sequence: Sequence, regions: Mapping[str, Region], numbers: Mapping[str, int]
@@ -252,8 +270,10 @@ class Controller(Actor):
                 case SetBarrier():
                     machine.locks[step.lock].set(step.value, self.time)
                     # Cores go on at once, before the next step: words that come later come too late.
+                    self.urgent = False
                     machine.scheduler.ready(self)
                     yield
+                    self.urgent = True
                 case AwaitToken():
                     port = machine.controls[step.fifo]
                     while not port.tokens.count:

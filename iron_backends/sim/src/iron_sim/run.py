@@ -15,6 +15,7 @@ from iron_core.devices import Device
 from iron_sim.control import encode
 from iron_sim.dma import Region
 from iron_sim.machine import Machine, Stats
+from iron_sim.trace import Trace
 
 
 def regions_of(design: Design, tensors: Mapping[str, Any]) -> dict[str, Region]:
@@ -42,20 +43,29 @@ def regions_of(design: Design, tensors: Mapping[str, Any]) -> dict[str, Region]:
 
 
 def simulate(
-    op: Any, dev: str | Device, tensors: Mapping[str, Any], members: Mapping[str, int] | None = None
+    op: Any,
+    dev: str | Device,
+    tensors: Mapping[str, Any],
+    members: Mapping[str, int] | None = None,
+    *,
+    trace: str | None = None,
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], Stats]:
     """Run an operator's design once. tensors: operand name -> array (outputs may be given: what they hold before).
 
     members: numbers of bound members (extents, offsets). Returns per written operand its numbers and its poison mask, both
-    in its shape, and what was moved.
+    in its shape, and what was moved. trace: a file for Perfetto.
     """
     op = op.resolved(dev if isinstance(dev, Device) else _device(dev))
     members = dict(members or {})
     design = build(op, dev, members)
-    machine = Machine(design.array)
+    machine = Machine(design.array, trace=trace is not None)
     regions = regions_of(design, tensors)
     numbers = {word.name: number(op, word, members) for word in design.sequence.words}
     stats = machine.run(design.sequence, regions, numbers)
+    if trace is not None:
+        recorded = Trace(trace)
+        recorded.add(type(op).__name__, machine)
+        recorded.write()
     outputs, masks = {}, {}
     for operand in op.outputs:
         if operand.present(op):

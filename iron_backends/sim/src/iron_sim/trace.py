@@ -12,7 +12,8 @@ from iron_sim.machine import Machine
 class Trace:
     """Events of one executable, gathered step by step."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        self.path = path
         self.events: list[dict[str, Any]] = []
         self._tracks: dict[str, int] = {}
         self._offset = 0
@@ -29,7 +30,8 @@ class Trace:
                 )
             if events is not None:
                 events.clear()
-        self._offset += max(0, end - self._offset) if end > self._offset else 0
+        self._offset += end
+        machine.restart()
 
     def _track(self, name: str) -> int:
         if name not in self._tracks:
@@ -39,6 +41,6 @@ class Trace:
             )
         return self._tracks[name]
 
-    def write(self, path: str) -> None:
+    def write(self) -> None:
         """Write what there is as Chrome trace JSON, which Perfetto opens."""
-        Path(path).write_text(json.dumps({"traceEvents": self.events, "displayTimeUnit": "ns"}))
+        Path(self.path).write_text(json.dumps({"traceEvents": self.events, "displayTimeUnit": "ns"}))

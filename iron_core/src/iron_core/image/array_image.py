@@ -1,4 +1,4 @@
-"""What a plan's version becomes for the simulator: a design per step, grouped into entries as the packaging says."""
+"""What a plan's version becomes on a device with an array: a design per step, grouped into entries as the packaging says."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from iron_core.image.plan import Plan, Signature, VersionPlan
 
 
 @attrs.frozen(eq=False)
-class SimImage:
-    """entries: runs of consecutive step indices that share one configuration of the array. resets: empty configurations an
-    ELF ends with, so that its loads of the two empty images alternate from call to call. parameters: its scratchpad words."""
+class ArrayImage:
+    """`version` holds the steps as they run (folded ones are part of others); `ops` and `designs` are theirs, in order.
+
+    entries: runs of consecutive step indices that share one configuration of the array. resets: empty configurations an
+    ELF ends with, so that its loads of the two empty images alternate from call to call. parameters: its scratchpad words.
+    """
 
     version: VersionPlan
     dev: str
@@ -28,13 +31,12 @@ class SimImage:
     entries: tuple[tuple[int, ...], ...]
     resets: int
     parameters: tuple[Parameter, ...]
-    trace: str | None = None
 
 
-def compile_version(plan: Plan, signature: Signature, trace: str | None = None) -> SimImage:
-    """Every step's design, and how they are entered. UnsupportedError, Unresolvable."""
-    version = plan.version(signature)
+def array_image(plan: Plan, signature: Signature) -> ArrayImage:
+    """A version's designs and how they are entered. UnsupportedError, Unresolvable."""
     dev = device(plan.dev)
+    version = plan.version(signature)
     version = attrs.evolve(version, steps=fold_steps(version, dev))
     ops = tuple(step.op.resolved(dev) for step in version.steps)
     designs = tuple(
@@ -48,8 +50,5 @@ def compile_version(plan: Plan, signature: Signature, trace: str | None = None) 
         else:
             entries.append([index])
     words = parameters(version.steps, designs) if elf else ()
-    if elf:
-        check_count(words, dev.scratchpad_words, plan.name)
-    return SimImage(
-        version, dev.name, elf, ops, designs, tuple(map(tuple, entries)), len(entries) % 2 if elf else 0, words, trace
-    )
+    check_count(words, dev.scratchpad_words, plan.name)
+    return ArrayImage(version, dev.name, elf, ops, designs, tuple(map(tuple, entries)), len(entries) % 2 if elf else 0, words)
