@@ -122,11 +122,11 @@ def steady(op: Any, channels: int, dev: Any) -> int:
     found = grain(op, channels)
     if op.gather or run(op) % channels:
         return found
-    itemsize = dtype(op).itemsize
+    limits = BdLimits.of(device(dev).shim, dtype(op).itemsize)  # type: ignore[arg-type]
     for side, axis in zip(sides(op), (op.src_axis, op.dst_axis), strict=True):
         for pattern in side if axis is None else ():
             try:
-                descriptors = plan(share(pattern, run(op), channels, 0), itemsize, BdLimits.of(device(dev).shim, itemsize), most=MANY)
+                descriptors = plan(share(pattern, run(op), channels, 0), limits.itemsize, limits, most=MANY)
             except UnsupportedError:
                 return found  # (what refuses it says so when the sequence is made)
             found = math.gcd(found, *(d.size for d in descriptors))

@@ -58,11 +58,10 @@ class Gather:
     feeds: int
 
     def share(self, feed: int) -> tuple[int, int]:
-        """First row of a feed and how many: equal shares of whole batches, what is left over at the last."""
-        batches = -(-self.rows // BATCH)
-        each = -(-batches // self.feeds) * BATCH
-        start = min(self.rows, feed * each)
-        return start, min(each, self.rows - start)
+        """First row of a feed and how many: whole batches, one more at the first feeds where they do not divide."""
+        each, more = divmod(-(-self.rows // BATCH), self.feeds)
+        start, stop = (BATCH * (k * each + min(k, more)) for k in (feed, feed + 1))
+        return min(start, self.rows), min(stop, self.rows) - min(start, self.rows)
 
     def batches(self, feed: int) -> list[int]:
         """Rows of each of a feed's batches."""

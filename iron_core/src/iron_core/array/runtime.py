@@ -182,13 +182,14 @@ class Runtime:
         if fifo is None:
             raise DeclarationError(f"{self.array.name}: {via or operand} has no lane {lane}; it has {len(lanes)}.")
         itemsize = self._port(operand)[0].itemsize
-        limits = BdLimits.of(self.dev.shim, itemsize)
+        limits = BdLimits.of(self.dev.shim, itemsize)  # type: ignore[arg-type]
         unit = 1
         word = None
         where = f"{type(self.op).__name__}.{operand}, lane {lane}"
         try:
             if size_by is not None:
                 axis, word = size_by
+                assert isinstance(pattern, Pattern)
                 one, unit = bounded(pattern, axis, itemsize, limits)
                 descriptors: tuple[Descriptor, ...] = (one,)
                 if unit * itemsize % LENGTH_BYTES:
