@@ -10,6 +10,7 @@ Memory tiles have no ports east or west, and what passes through one north or so
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 
 import attrs
@@ -89,15 +90,15 @@ def route(design: ArrayDesign, placement: Placement, dev: Device) -> tuple[Route
 
 def place_and_route(design: ArrayDesign, dev: Device) -> tuple[dict[str, Place], tuple[Route, ...]]:
     """Places, and paths between them; where the ports do not suffice, with the cores spread over more columns."""
-    first: Unresolvable | None = None
-    for rows in (None, *range(dev.core_rows - 1, 0, -1)):
-        try:
-            placement = place(design, dev, rows)
-            return placement, route(design, placement, dev)
-        except Unresolvable as error:
-            first = first or error
-    assert first is not None
-    raise first
+    placement = place(design, dev)
+    try:
+        return placement, route(design, placement, dev)
+    except Unresolvable as error:
+        for rows in range(dev.core_rows - 1, 0, -1):
+            with contextlib.suppress(Unresolvable):
+                placement = place(design, dev, rows)
+                return placement, route(design, placement, dev)
+        raise error
 
 
 def _next(place: Place, direction: str) -> Place:

@@ -1,0 +1,64 @@
+"""Every operator's array, at each of its cases that a device takes: well formed, within its limits, placed and routed."""
+
+import inspect
+
+import pytest
+
+import iron_ops_aie
+from iron_core.array.build import build, has_array
+from iron_core.array.limits import check as limits
+from iron_core.array.router import place_and_route
+from iron_core.array.spec import check as spec
+from iron_core.declare.operator import Operator
+from iron_core.devices import device
+from iron_core.errors import IronError
+
+CLASSES = [
+    cls
+    for _, cls in inspect.getmembers(iron_ops_aie, inspect.isclass)
+    if issubclass(cls, Operator) and cls.array is not Operator.array
+]
+
+
+def designs(cls, dev):
+    """Designs of a class's cases, without and with everything that calls can give."""
+    members = tuple(cls.extents) + tuple(cls.scratchpads)
+    for case in cls.test.cases(cls):
+        try:
+            op = cls(**case.fields)
+        except IronError:
+            continue
+        for bound in ((), members) if members else ((),):
+            try:
+                yield build(op, dev, bound)
+            except IronError:  # this device does not take that case
+                continue
+
+
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_arrays_fit(cls, dev):
+    for design in designs(cls, dev):
+        spec(design)
+        limits(design, dev, place_and_route(design.array, device(dev))[0])
+
+
+LARGE = [
+    ("GEMM", dict(M=2048, K=2048, N=2048)),
+    ("GEMV", dict(M=8192, K=2048)),
+    ("MHA", dict(num_heads=32, num_KV_heads=8, seq_len=2048, d=64)),
+    ("ElementwiseAdd", dict(size=1 << 20)),
+    ("SiLU", dict(size=1 << 20, num_channels=2)),
+    ("Copy", dict(input_size=512 * 4096, gather=True, table_rows=4096, rows=64)),
+]
+
+
+@pytest.mark.parametrize("name, fields", LARGE, ids=[name for name, _ in LARGE])
+def test_whole_arrays_fit(name, fields):
+    op = getattr(iron_ops_aie, name)(**fields)
+    assert has_array(op)
+    design = build(op, "npu2")
+    spec(design)
+    places, routes = place_and_route(design.array, device("npu2"))
+    limits(design, "npu2", places)
+    assert {one.flow.name for one in routes} <= {f.name for f in (*design.array.fifos, *design.array.controls)}
