@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "iron_core": set(),
     "iron_ops_aie": {"iron_core"},
     "iron_host": {"iron_core"},
+    "iron_npu": {"iron_core"},
     "iron_lm": {"iron_core", "iron_ops_aie"},
     "iron_llama": {"iron_core", "iron_ops_aie", "iron_lm"},
 }

@@ -16,7 +16,10 @@ from iron_npu.printer import Printed, print_design
 
 @attrs.frozen
 class Item:
-    """One case on one device. bound: members that calls give. refused: the rule, where no array takes it."""
+    """One case on one device. bound: members that calls give. refused: the rule, where no array takes it.
+
+    array_key: equal keys on one device are one array.
+    """
 
     operator: str
     case: str
@@ -24,6 +27,7 @@ class Item:
     bound: tuple[str, ...]
     printed: Printed | None = None
     refused: str = ""
+    array_key: Any = None
 
     @property
     def name(self) -> str:
@@ -57,6 +61,6 @@ def _case(cls: Any, case: Any, dev: str, seen: set[Any]) -> Iterator[Item]:
         seen.add(key)
         item = Item(cls.__name__, case.id, dev, bound)
         try:
-            yield attrs.evolve(item, printed=print_design(build(op, dev, bound)))
+            yield attrs.evolve(item, printed=print_design(build(op, dev, bound)), array_key=op.array_key())
         except IronError as error:
             yield attrs.evolve(item, refused=str(error))

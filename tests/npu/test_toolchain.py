@@ -1,0 +1,140 @@
+"""The gate of mlir-aie's own tools: every case of the catalog and one fused graph, where the tools are; what it runs, everywhere."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import iron_core as iron
+import iron_ops_aie
+from iron_core import bfloat16
+from iron_npu import toolchain
+from iron_npu.catalog import items
+from iron_npu.fused import print_version
+from iron_npu.printer import Printed, print_design
+from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd
+
+OPERATORS = ("ElementwiseAdd", "SiLU", "ReLU", "GEMV", "GEMM", "MHA", "Copy")
+
+
+class All(iron.Graph):
+    """All five operators, rows read from a table at a carried position."""
+
+    def __init__(self):
+        rng = np.random.default_rng(0)
+
+        def drawn(*shape):
+            return rng.standard_normal(shape).astype(bfloat16)
+
+        self.q, self.k, self.v, self.head = drawn(128, 128), drawn(128, 128), drawn(128, 128), drawn(64, 128)
+        self.table = iron.state((256, 128))
+
+    def body(self, x, *, pos: iron.Carried[np.int32]):
+        rows = Copy(self.table[:64])
+        x = ElementwiseAdd(x, rows)
+        q, k, v = (GEMM(x, w, b_col_maj=True) for w in (self.q, self.k, self.v))
+        y = MHA(*(t.reshape(64, 2, 64) for t in (q, k, v)), heads_interleaved=True, kv_interleaved=True)
+        row = Copy(self.table[pos])
+        return y, GEMV(self.head, row), iron.carry(pos=pos + 1)
+
+
+def fused() -> Printed:
+    plan = All().compile(dev="npu2", backend="null", x=(64, 128)).plan
+    made = print_version(plan, plan.versions[0])
+    return Printed(made.text, made.objects)
+
+
+def test_the_fused_graph_of_all_five_holds_together():
+    from iron_npu.structural import check
+
+    made = fused()
+    assert check(made.text) == ()
+    for name in ("ElementwiseAdd", "GEMM", "MHA", "Copy", "GEMV"):
+        assert f"aiex.configure @{name}_" in made.text
+
+
+needs_tools = pytest.mark.skipif(toolchain.missing() is not None, reason=toolchain.missing() or "")
+
+
+@pytest.mark.toolchain
+@needs_tools
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_the_tools_take_every_case(name, dev, tmp_path):
+    """All of them are tried; those refused are listed together."""
+    refused = []
+    for number, item in enumerate(items([getattr(iron_ops_aie, name)], [dev])):
+        if item.printed is not None:
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            said = toolchain.gate(item.printed, folder)
+            if said is not None:
+                refused.append(f"{item.name}: {said}")
+    assert not refused, "\n".join(refused)
+
+
+@pytest.mark.toolchain
+@needs_tools
+def test_the_tools_take_the_fused_graph(tmp_path):
+    assert toolchain.gate(fused(), tmp_path) is None
+
+
+# -- what the gate does, with tools that only note how they were called ------------------------------------
+
+
+@pytest.fixture
+def noted(tmp_path, monkeypatch):
+    """Put stand-ins on PATH; gives the folder and a function that reads the calls."""
+    bins, log = tmp_path / "bin", tmp_path / "calls"
+    bins.mkdir()
+
+    def tool(name: str, body: str = "") -> None:
+        file = bins / name
+        file.write_text(f'#!/bin/sh\necho "{name} $*" >> {log}\n{body}\n')
+        file.chmod(file.stat().st_mode | stat.S_IEXEC)
+
+    monkeypatch.setenv("PATH", f"{bins}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    return tool, lambda: log.read_text().splitlines() if log.exists() else []
+
+
+def test_missing_names_the_tools(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert toolchain.missing() == "aie-opt and aiecc not on PATH; build or install mlir-aie and put its bin folder there"
+
+
+def test_a_static_module_is_verified_and_lowered_to_its_stream(noted, arrays, tmp_path):
+    tool, calls = noted
+    tool("aie-opt"), tool("aiecc")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    assert toolchain.missing() is None
+    assert toolchain.gate(print_design(arrays.calls()), folder) is None
+    first, second = calls()
+    assert first == f"aie-opt {folder}/design.mlir -o /dev/null"
+    assert second.startswith("aiecc --get-npu-insts --get=input_with_addresses.mlir,input_physical.mlir,npu_lowered.mlir --output-dir=")
+
+
+def test_a_module_with_scalars_becomes_a_builder_of_streams(noted, arrays, tmp_path):
+    tool, calls = noted
+    folder = tmp_path / "work"
+    folder.mkdir()
+    tool("aie-opt"), tool("aie-translate")
+    tool("aiecc", f"mkdir -p {folder}/out; touch {folder}/out/input_with_addresses.mlir")
+    printed = print_design(arrays.calls("npu1"))
+    assert printed.dynamic and toolchain.gate(printed, folder) is None
+    names = [call.split(" ")[0] for call in calls()]
+    assert names == ["aie-opt", "aiecc", "aie-opt", "aie-translate"]
+    assert "--get-npu-insts" not in calls()[1] and "--aie-dma-tasks-to-npu" in calls()[2]
+
+
+def test_a_refusal_says_what_the_tool_said(noted, arrays, tmp_path):
+    tool, _ = noted
+    folder: Path = tmp_path / "work"
+    folder.mkdir()
+    tool("aie-opt", "echo 'design.mlir:3:1: error: no such thing' >&2; exit 1"), tool("aiecc")
+    refused = toolchain.gate(print_design(arrays.calls()), folder)
+    assert refused is not None and str(refused) == "aie-opt: design.mlir:3:1: error: no such thing"
