@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from iron_core.array.build import build, has_array
+from iron_core.array.fit import fit
 from iron_core.backends.protocol import Available, No, Unavailable, Yes
 from iron_core.devices import DEVICES, device
 from iron_core.errors import IronError
@@ -39,6 +40,7 @@ class SimBackend:
             return No(f"{type(op).__name__} declares no array.", "It runs on the CPU: backend='host'.")
         try:
             design = build(op, dev)
+            fit(design)
         except IronError as error:
             return No(str(error))
         array = design.array

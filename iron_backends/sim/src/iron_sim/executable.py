@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.array.design import ArrayDesign
 from iron_core.array.words import number
 from iron_core.backends.reference import as_bytes, as_tensor, cut
 from iron_core.declare.formats import PackedArray
@@ -46,7 +45,7 @@ class SimExecutable:
         }
         self.stats = {}
         for number_, entry in enumerate(self.image.entries):
-            machine = self._enter(number_, self.image.designs[entry[0]].array)
+            machine = self._enter(number_, entry[0])
             for index in entry:
                 step = version.steps[index]
                 self.stats[step.name] = self._run(machine, index, step, spaces, values)
@@ -108,13 +107,14 @@ class SimExecutable:
             self._trace.add(step.name, machine)
         return stats
 
-    def _enter(self, number_: int, array: ArrayDesign) -> Machine:
-        """The array configured for an entry. A full ELF resets it every time; a chain keeps what is loaded."""
+    def _enter(self, number_: int, step: int) -> Machine:
+        """The array of a step configured for an entry. A full ELF resets it every time; a chain keeps what is loaded."""
+        array = self.image.designs[step].array
         if self.image.elf:
             self._load_empty(number_)
         elif self._machine is not None and self._machine.array is array:
             return self._machine
-        self._machine = Machine(array, trace=self._trace is not None)
+        self._machine = Machine(array, self.image.placements[step], trace=self._trace is not None)
         return self._machine
 
     def _load_empty(self, number_: int) -> None:

@@ -60,6 +60,7 @@ class Machine:
         self.shims: dict[tuple[str, str], ShimEnd] = {}
         self.ends: dict[tuple[str, int], RingEnd] = {}
         self.ports: dict[str, dict[tuple[str, str], Port]] = {core.tile: {} for core in array.cores}
+        self.rings: dict[str, Ring] = {}
         self._pools()
         self.flows = [self._flow(fifo) for fifo in array.fifos if self.layout.end(fifo.name, 0).way]
         #: By the fifo whose channel the packets drive.
@@ -86,11 +87,12 @@ class Machine:
         self.controller_events: list[tuple[str, int, int]] | None = [] if trace else None
         self.time = 0
         self.scheduler.settle()
+        self._at_rest = self._objects()
 
     # -- making it -----------------------------------------------------------------------------------
 
     def _pools(self) -> None:
-        rings: dict[str, Ring] = {}
+        rings = self.rings
         for pool in self.layout.pools:
             buffers = [Mem.fresh(pool.type) for _ in range(pool.depth)]
             ring = rings[pool.name] = Ring(self.scheduler, buffers, pool.name)
@@ -201,12 +203,11 @@ class Machine:
         for flow in self.flows:
             if flow.partial:
                 raise SimulationError(f"the sequence ended in the middle of an object: {flow.partial}.")
-        for end in self.ends.values():
-            if end.reads:
-                continue
-            for share in end.shares:
-                if share.full.count:
-                    raise SimulationError(f"{share.full.count} objects of {end.name} are left that nobody took.")
+        for where, count in self._objects().items():
+            more = count - self._at_rest[where]
+            if more:
+                words = f"{more} objects of {where} are left that nobody took" if more > 0 else f"{where} lacks {-more} objects"
+                raise SimulationError(f"the sequence ended and {words}; the next would find what this one left.")
         for core in self.cores:
             held = [port.name for port in core.ports.values() if port.held]
             if held:
@@ -215,6 +216,11 @@ class Machine:
                 raise SimulationError(
                     f"the sequence ended and {core.name} is in the middle of its program, waiting for {core.waiting}."
                 )
+
+    def _objects(self) -> dict[str, int]:
+        """Filled objects by where they are: in a pool's part, or at the start of a stream that does not take them."""
+        found = {share.full.name.removesuffix(" full"): share.full.count for ring in self.rings.values() for share in ring.shares}
+        return found | {flow.name: int(flow.sending is not None) for flow in self.flows}
 
     def _why(self, task: Task) -> str:
         flow = next(f for f in self.flows if f.name == f"stream {task.transfer.fifo}")

@@ -9,6 +9,7 @@ import numpy as np
 
 from iron_core.array.build import build
 from iron_core.array.design import Design
+from iron_core.array.fit import fit
 from iron_core.array.words import number
 from iron_core.declare.formats import PackedArray
 from iron_core.devices import Device
@@ -58,7 +59,7 @@ def simulate(
     op = op.resolved(dev if isinstance(dev, Device) else _device(dev))
     members = dict(members or {})
     design = build(op, dev, members)
-    machine = Machine(design.array, trace=trace is not None)
+    machine = Machine(design.array, fit(design), trace=trace is not None)
     regions = regions_of(design, tensors)
     numbers = {word.name: number(op, word, members) for word in design.sequence.words}
     stats = machine.run(design.sequence, regions, numbers)

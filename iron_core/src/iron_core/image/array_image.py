@@ -8,6 +8,8 @@ import attrs
 
 from iron_core.array.build import build
 from iron_core.array.design import Design
+from iron_core.array.fit import fit
+from iron_core.array.pools import Placement
 from iron_core.devices import device
 from iron_core.image.folding import fold_steps
 from iron_core.image.packaging import ELF
@@ -17,7 +19,8 @@ from iron_core.image.plan import Plan, Signature, VersionPlan
 
 @attrs.frozen(eq=False)
 class ArrayImage:
-    """`version` holds the steps as they run (folded ones are part of others); `ops` and `designs` are theirs, in order.
+    """`version` holds the steps as they run (folded ones are part of others); `ops`, `designs` and where their tiles
+    are (`placements`) are theirs, in order.
 
     entries: runs of consecutive step indices that share one configuration of the array. resets: empty configurations an
     ELF ends with, so that its loads of the two empty images alternate from call to call. parameters: its scratchpad words.
@@ -28,6 +31,7 @@ class ArrayImage:
     elf: bool
     ops: tuple[Any, ...]
     designs: tuple[Design, ...]
+    placements: tuple[Placement, ...]
     entries: tuple[tuple[int, ...], ...]
     resets: int
     parameters: tuple[Parameter, ...]
@@ -42,6 +46,7 @@ def array_image(plan: Plan, signature: Signature) -> ArrayImage:
     designs = tuple(
         build(op, dev, (b.member for b in step.bindings)) for op, step in zip(ops, version.steps, strict=True)
     )
+    placements = tuple(map(fit, designs))
     elf = plan.packaging.image == ELF
     entries: list[list[int]] = []
     for index, design in enumerate(designs):
@@ -51,4 +56,5 @@ def array_image(plan: Plan, signature: Signature) -> ArrayImage:
             entries.append([index])
     words = parameters(version.steps, designs) if elf else ()
     check_count(words, dev.scratchpad_words, plan.name)
-    return ArrayImage(version, dev.name, elf, ops, designs, tuple(map(tuple, entries)), len(entries) % 2 if elf else 0, words)
+    resets = len(entries) % 2 if elf else 0
+    return ArrayImage(version, dev.name, elf, ops, designs, placements, tuple(map(tuple, entries)), resets, words)

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from iron_core.array.build import build
+from iron_core.array.fit import fit
 from iron_core.declare.link import riding
 from iron_core.devices import Device
 from iron_core.errors import IronError
@@ -19,7 +20,7 @@ def array_accepts(fold: Fold, dev: Device) -> bool:
     producer, *consumers = fold.operators
     try:
         for consumer, at in zip(consumers, fold.at, strict=True):
-            build(_joined(fold, producer, consumer, at), dev)
+            fit(build(_joined(fold, producer, consumer, at), dev))
     except IronError:
         return False
     return True
@@ -116,7 +117,7 @@ def _buildable(fold: Fold, host: PlanStep, guest: Any, at: str, dev: Device) -> 
     """The joined operator, or None where no array takes it with this step's bindings."""
     try:
         joined = _joined(fold, host.op, guest, at) if fold.kind == "finish" else _joined(fold, guest, host.op, at)
-        build(joined, dev, (binding.member for binding in host.bindings))
+        fit(build(joined, dev, (binding.member for binding in host.bindings)))
     except IronError:
         return None
     return joined
