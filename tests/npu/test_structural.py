@@ -59,6 +59,24 @@ TASK = """      %x0_task = aiex.dma_configure_task_for @x0 {
       }
 """
 
+JOIN = """module {
+  aie.device(npu2) @main {
+    %tile_0_0 = aie.tile(0, 0)
+    %tile_0_1 = aie.tile(0, 1)
+    %tile_1_0 = aie.tile(1, 0)
+    %tile_1_1 = aie.tile(1, 1)
+    aie.objectfifo @a(%tile_0_0, {%tile_0_1}, 2 : i32) : !aie.objectfifo<memref<64xi32>>
+    aie.objectfifo @b(%tile_0_1 dimensionsToStream [<size = 8, stride = 1>, <size = 4, stride = 8>], {%tile_0_0}, 2 : i32) {repeat_count = 2 : i32} : !aie.objectfifo<memref<32xi32>>
+    aie.objectfifo @c(%tile_0_1, {%tile_1_0}, 2 : i32) {repeat_count = 2 : i32} : !aie.objectfifo<memref<32xi32>>
+    aie.objectfifo.link [@a] -> [@b, @c]([] [0, 32])
+    aie.objectfifo @d(%tile_1_0, {%tile_1_1}, 2 : i32) : !aie.objectfifo<memref<32xi32>>
+    aie.objectfifo @e(%tile_1_0, {%tile_1_1}, 2 : i32) : !aie.objectfifo<memref<32xi32>>
+    aie.objectfifo @f(%tile_1_1 dimensionsToStream [<size = 4, stride = 8>, <size = 8, stride = 1>], {%tile_1_0}, 2 : i32) : !aie.objectfifo<memref<64xi32>>
+    aie.objectfifo.link [@d, @e] -> [@f]([0, 32] [])
+  }
+}
+"""
+
 #: What is replaced in the small design, by what, and words of the problem that must be found.
 MUTANTS = [
     ("scf.for %i1 = %c0", "scf.for %i1 = %c5", "%c5 is used before it is defined"),
@@ -149,6 +167,21 @@ def test_a_mutant_of_the_fused_module_is_found(number):
     assert old in FUSED
     found = [str(problem) for problem in check(FUSED.replace(old, new, 1))]
     assert any(words in problem for problem in found), found
+
+
+@pytest.mark.parametrize(
+    "old, new, words",
+    [
+        ("<size = 4, stride = 8>, <size = 8, stride = 1>]", "<size = 8, stride = 8>, <size = 8, stride = 1>]", "touches element 63 of parts of 32"),
+        ("%tile_1_0}, 2 : i32) {repeat_count = 2 : i32}", "%tile_1_0}, 2 : i32) {repeat_count = 3 : i32}", "equally often"),
+        ("([0, 32] [])", "([0, 33] [])", "leaves the object of 64"),
+        ("([] [0, 32])", "([0, 32] [])", "as many offsets as parts"),
+    ],
+)
+def test_a_mutant_of_a_join_or_split_is_found(old, new, words):
+    before = {str(problem) for problem in check(JOIN)}
+    found = {str(problem) for problem in check(JOIN.replace(old, new, 1))} - before
+    assert old in JOIN and any(words in problem for problem in found), found
 
 
 def test_any_line_left_out_is_noticed():

@@ -71,7 +71,14 @@ class DeviceChecks(Names):
         if "prod_dma_channel" in given:
             self.device.pinned.add(m["symbol"])
         self.device.fifos[m["symbol"]] = Fifo(
-            self.number, m["type"], m["consumer_type"] or m["type"], ends[0], ends[1:], depths
+            self.number,
+            m["type"],
+            m["consumer_type"] or m["type"],
+            ends[0],
+            ends[1:],
+            depths,
+            [_reach(m["order"])] + [_reach(part) for part in items(m["consumers"])],
+            whole(given.get("repeat_count", "1")),
         )
 
     def on_link(self, m: re.Match[str]) -> None:
@@ -97,6 +104,13 @@ class DeviceChecks(Names):
         parts = len(sources) if len(sources) > 1 else 0, len(targets) if len(targets) > 1 else 0
         if (len(here), len(there)) != parts:
             self.wrong("a link has as many offsets as parts, on the side of the parts")
+        if len(targets) > 1 and len({fifo.repeat for fifo in out}) > 1:
+            self.wrong("the parts of a split are sent equally often")
+        # An order is each part's, not the whole's.
+        parted = into[0].reach[1 + into[0].consumers.index(tile)] if len(targets) > 1 else out[0].reach[0]
+        smallest = min(elements(part.type) for part in (out if len(targets) > 1 else into))
+        if len(sources) + len(targets) > 2 and parted >= smallest:
+            self.wrong(f"the order of a join or split touches element {parted} of parts of {smallest}")
         larger = elements(out[0].type if len(sources) > 1 else into[0].consumer_type)
         for offset, part in zip(here or there, into if here else out, strict=False):
             if int(offset) + elements(part.type) > larger:
@@ -159,3 +173,9 @@ class DeviceChecks(Names):
         for name, (line, _) in dev.locks.items():
             if name not in dev.locked:
                 self.wrong(f"nothing uses lock {name}", line)
+
+
+def _reach(text: str | None) -> int:
+    """The largest element an order of (size, stride) pairs touches."""
+    pairs_of = re.findall(r"<size = (\d+), stride = (\d+)>", text or "")
+    return sum((int(size) - 1) * int(stride) for size, stride in pairs_of)

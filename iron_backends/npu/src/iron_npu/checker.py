@@ -32,6 +32,9 @@ class Fifo:
     producer: str
     consumers: list[str]
     depths: list[int]
+    #: The largest element its orders touch: of the producer's, of each consumer's; and how often an object is sent.
+    reach: list[int] = attrs.field(factory=list)
+    repeat: int = 1
     #: Ends that something uses: "produce" and the consumers' numbers.
     used: set[str | int] = attrs.field(factory=set)
 
