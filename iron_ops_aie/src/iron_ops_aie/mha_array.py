@@ -293,53 +293,74 @@ def _collected(part: Any, dims: Any, lane: Any, memory: Any, number: int, each: 
 def sequence(op: Any, rt: Any) -> None:
     """Record it. K and V carry, under a bound on the keys, only the blocks that hold some."""
     rt.preamble()
+    under_way = _UnderWay()
+    (_packed if op.packed else _prompt)(op, rt, under_way)
+    while under_way.groups:
+        under_way.finish_one()
+
+
+class _UnderWay:
+    """Groups of transfers in the order they were started, at most three: a task of each per channel fits its queue.
+
+    K and V are awaited as outputs are: the first core may still pass by keys that no query sees when the last output is out.
+    """
+
+    def __init__(self) -> None:
+        self.groups: list[tuple[Any, ...]] = []
+
+    def add(self, *groups: Any) -> None:
+        self.groups.append(groups)
+        if len(self.groups) == 3:
+            self.finish_one()
+
+    def finish_one(self) -> None:
+        for group in self.groups.pop(0):
+            group.finish()
+
+
+def _keys(op: Any, rt: Any, group: Any, lane: int, number: int, times: int) -> None:
+    """Send a key head's K and V that many times."""
     b, d = op.B_q, op.d
     row, head = (op.num_KV_heads * d, d) if op.kv_interleaved else (d, op.kv_len * d)
     length = rt.length("kv_blocks")
-
-    def keys(lane: int, number: int, times: int) -> None:
-        """Send a key head's K and V that many times."""
-        for start in range(0, times, EXECUTIONS):
-            pattern = Pattern(
-                number * head, (min(EXECUTIONS, times - start), op.kv_len // b, b, d), (0, b * row, row, 1)
-            )
-            for name in ("K", "V"):
-                rt.fill(name, lane, pattern, size_by=None if length is None else (1, length), managed=False)
-
-    if op.packed:
-        _packed(op, rt, keys)
-    else:
-        _prompt(op, rt, keys)
+    pattern = Pattern(number * head, (times, op.kv_len // b, b, d), (0, b * row, row, 1))
+    for name in ("K", "V"):
+        rt.fill(name, lane, pattern, size_by=None if length is None else (1, length), group=group, wait=True)
 
 
-def _packed(op: Any, rt: Any, keys: Any) -> None:
+def _packed(op: Any, rt: Any, under_way: _UnderWay) -> None:
     """A key head per pipeline at a time. Its heads fill a block as often as they go whole, and the rest once more."""
     p, d, group = op.num_pipelines, op.d, op.num_heads // op.num_KV_heads
-    rt.drain("O", 0, Pattern.whole((op.num_heads * d,)), managed=False)
+    rt.drain("O", 0, Pattern.whole((op.num_heads * d,)), wait=True)
     for first in range(0, op.num_KV_heads, p):
         for number in range(first, first + p):
             at = number * group * d
             rt.fill("Q", 0, Pattern(at, (op.B_q // group, group * d), (0, 1)), managed=False)
             if op.B_q % group:
                 rt.fill("Q", 0, Pattern.whole((op.B_q % group * d,), at), managed=False)
+        step = rt.group()
         for lane in range(p):
-            keys(lane, first + lane, 1)
+            _keys(op, rt, step, lane, first + lane, 1)
+        under_way.add(step)
 
 
-def _prompt(op: Any, rt: Any, keys: Any) -> None:
-    """A key head at a time, with all blocks of all heads that read it."""
+def _prompt(op: Any, rt: Any, under_way: _UnderWay) -> None:
+    """A key head at a time, with all blocks of all heads that read it; more than a descriptor repeats, in several parts."""
     p, b, d, lanes, group = op.num_pipelines, op.B_q, op.d, op.q_lanes, op.num_heads // op.num_KV_heads
     row, head = (op.num_heads * d, d) if op.heads_interleaved else (d, op.seq_len * d)
     rounds, rows = op.seq_len // (b * p), b * p // lanes
     for number in range(op.num_KV_heads):
         for start in range(0, group, ITERATIONS):
-            sizes = (min(ITERATIONS, group - start), rounds, rows, d)
-            strides = (head, b * p * row, row, 1)
+            heads, blocks = min(ITERATIONS, group - start), rt.group()
             for way, name in (("drain", "O"), ("fill", "Q")):
                 for lane in range(lanes):
                     offset = (number * group + start) * head + lane * rows * row
-                    rt.transfer(way, name, lane, Pattern(offset, sizes, strides), managed=False)
-        keys(0, number, group * rounds)
+                    pattern = Pattern(offset, (heads, rounds, rows, d), (head, b * p * row, row, 1))
+                    rt.transfer(way, name, lane, pattern, group=blocks, wait=way == "drain")
+            for done in range(0, heads * rounds, EXECUTIONS):
+                times, step = min(EXECUTIONS, heads * rounds - done), rt.group()
+                _keys(op, rt, step, 0, number, times)
+                under_way.add(step, *((blocks,) if done + times == heads * rounds else ()))
 
 
 # -- the same in numpy -------------------------------------------------------------------------------
