@@ -352,6 +352,12 @@ def test_every_case_of_its_own_is_built_or_refused_in_words():
     assert built >= 10
 
 
+def test_without_a_device_it_resolves_to_what_every_device_has():
+    """One channel, and for a gather one feed."""
+    assert Copy(input_size=4096, X=np.float32).resolved().num_channels == 1
+    assert Copy(input_size=4096, gather=True, table_rows=64, rows=40).resolved().num_channels == 1
+
+
 def test_tunables_to_try_are_legal():
     """A tuner's values build, or are refused by a rule."""
     op = Copy(input_size=4096, X=np.float32).resolved(NPU2)

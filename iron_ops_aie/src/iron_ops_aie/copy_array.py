@@ -120,7 +120,7 @@ def grain(op: Any, channels: int) -> int:
 def steady(op: Any, channels: int, dev: Any) -> int:
     """Elements of a channel of which every descriptor has whole multiples: what an object may be wherever a copy is cut."""
     found = grain(op, channels)
-    if op.gather or run(op) % channels:
+    if dev is None or op.gather or run(op) % channels:
         return found
     limits = BdLimits.of(device(dev).shim, dtype(op).itemsize)  # type: ignore[arg-type]
     for side, axis in zip(sides(op), (op.src_axis, op.dst_axis), strict=True):
@@ -147,7 +147,9 @@ def channels(op: Any, dev: Any) -> int:
     """One channel; of a gather, as many feeds as there may be."""
     from iron_ops_aie import copy_gather
 
-    return max(copy_gather.legal_feeds(op, device(dev).columns), default=1) if op.gather else 1
+    if dev is None or not op.gather:
+        return 1
+    return max(copy_gather.legal_feeds(op, device(dev).columns), default=1)
 
 
 def near(wanted: int, legal: list[int]) -> str:
