@@ -23,6 +23,7 @@ from iron_core.array.design import Design
 from iron_core.array.limits import check
 from iron_core.array.sequence import Await, Free, Port, Sequence, Transfer, Word
 from iron_core.errors import Unresolvable, UnsupportedError
+from iron_ops_aie.copy import Copy
 from iron_ops_aie.elementwise_add import ElementwiseAdd
 
 LINE = ((64,), "int32")
@@ -312,3 +313,44 @@ def test_lengths_per_call_count_sixteen_bytes():
     word = Word("n", "length", ("member", "n"))
     check(driven([fill(0, length_by=word, unit=4)]), "npu2")
     refused("in units of 2 elements, 8 bytes; legal: multiples of 16", driven([fill(0, length_by=word, unit=2)]), error=UnsupportedError)
+
+
+def test_padding_fits_its_fields():
+    def padded(pad, dtype="int32"):
+        dims = ((2, 64), (4, 16), (2, 8), (8, 1))
+        sizes = [n + sum(side) for (n, _), side in zip(dims, pad, strict=True)]
+        total = sizes[0] * sizes[1] * sizes[2] * sizes[3]
+        return through(lambda end: end.forward(((total,), dtype), dims_to_stream=dims, pad_dimensions=pad), 128, dtype)
+
+    check(padded(((0, 0), (0, 15), (0, 0), (0, 8))), "npu2")
+    for pad, words in (
+        (((1, 0), (0, 0), (0, 0), (0, 0)), "1 numbers in dimension 0; a descriptor holds 0"),
+        (((0, 0), (16, 0), (0, 0), (0, 0)), "16 numbers in dimension 1; a descriptor holds 15"),
+        (((0, 0), (0, 0), (0, 32), (0, 0)), "32 numbers in dimension 2; a descriptor holds 31"),
+        (((0, 0), (0, 0), (0, 0), (64, 0)), "64 words in dimension 3; a descriptor holds 63"),
+    ):
+        refused(words, padded(pad), error=UnsupportedError)
+    refused("the innermost padding of 1 is 2 bytes", padded(((0, 0),) * 3 + ((1, 1),), dtype="bfloat16"), error=UnsupportedError)
+
+
+@pytest.fixture
+def gather():
+    return build(Copy(input_size=512 * 64, gather=True, table_rows=64, rows=8), "npu2")
+
+
+def test_packets_have_their_shim_alone(gather):
+    places = check(gather, "npu2")
+    control = gather.array.controls[0]
+    drain = next(f.consumers[0] for f in gather.array.fifos if gather.array.tile(f.consumers[0]).kind == "shim")
+    moved = {**places, drain: places[control.target]}
+    with pytest.raises(Unresolvable, match="whose descriptors the packets of control flow"):
+        check(gather, "npu2", moved)
+
+
+def test_control_words_queue_like_any_others(gather):
+    def again(step):
+        return [attrs.evolve(step, task=100 + n) for n in range(5)]
+
+    fills = [s for s in gather.sequence.steps if isinstance(s, Transfer) and s.way == "fill"]
+    crowded = attrs.evolve(gather, sequence=attrs.evolve(gather.sequence, steps=tuple(again(fills[0]))))
+    refused("5 tasks wait on that channel", crowded)

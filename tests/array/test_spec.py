@@ -21,10 +21,12 @@ from iron_core.array import (
 )
 from iron_core.array.build import build
 from iron_core.array.builder import building
+from iron_core.array.expression import Const
 from iron_core.array.program import Call, Element, Release
-from iron_core.array.sequence import Await, Free, SetBarrier, Transfer, WriteWord
+from iron_core.array.sequence import Await, AwaitToken, Free, SetBarrier, Transfer, WriteWord
 from iron_core.array.spec import check
 from iron_core.errors import DeclarationError
+from iron_ops_aie.copy import Copy
 from iron_ops_aie.elementwise_add import ElementwiseAdd
 
 LINE = ((64,), "int32")
@@ -428,3 +430,44 @@ def test_words_are_written_before_the_barrier_opens(plain):
     refused("written after the barrier of core core0", steps(plain, lambda all: [*opening, *(s for s in all if s not in opening)]))
     refused("reads word 0 of words0, which nothing writes", steps(plain, lambda all: [s for s in all if s is not writes[0]]))
     refused("which nothing sets it to", steps(plain, lambda all: [s for s in all if s is not opening[0]]))
+
+
+# -- control flows ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gather():
+    return build(Copy(input_size=512 * 64, gather=True, table_rows=64, rows=8), "npu2")
+
+
+def test_control_flows_go_from_shim_to_shim(gather):
+    check(gather)
+    array, control = gather.array, gather.array.controls[0]
+    for change, words in (
+        (dict(target=control.source), "legal: two shim tiles with col="),
+        (dict(source="mem0"), "legal: two shim tiles with col="),
+        (dict(fifo=next(f.name for f in array.fifos if f.name != control.fifo)), "does not leave from"),
+        (dict(name=array.fifos[0].name), "two parts"),
+    ):
+        refused(words, attrs.evolve(array, controls=(attrs.evolve(control, **change), *array.controls[1:])))
+
+
+def test_packets_drive_what_no_fill_does(gather):
+    control = gather.array.controls[0]
+    fill = next(s for s in gather.sequence.steps if isinstance(s, Transfer) and s.fifo == control.name)
+    other = next(f.name for f in gather.array.fifos if f.name != control.fifo)
+
+    def instead(change):
+        return steps(gather, lambda all: [attrs.evolve(s, **change) if s is fill else s for s in all])
+
+    refused("control packets drive its channel", instead(dict(fifo=control.fifo)))
+    refused("a control flow is filled", instead(dict(way="drain")))
+    words = "whose channel no control flow drives"
+    refused(words, steps(gather, lambda all: [AwaitToken(other) if isinstance(s, AwaitToken) else s for s in all]))
+
+
+def test_floats_are_for_kernels_alone(plain):
+    core = plain.array.cores[0]
+    loop = attrs.evolve(core.program[-1], stop=Const(2.5))
+    broken = attrs.evolve(core, program=(*core.program[:-1], loop))
+    refused("2.5 computes with a float", attrs.evolve(plain.array, cores=(broken, *plain.array.cores[1:])))

@@ -26,6 +26,8 @@ LOCK_VALUE = 63
 _ALIGNED = 32
 #: How often a channel can send the one object of a pool again.
 _REPEATS = 256
+#: What the padding fields of a memory tile's descriptor hold, outermost of three dimensions first; words innermost.
+_PADDING = (15, 31, 63)
 
 
 def check(design: Design | ArrayDesign, dev: Device | str, placement: Placement | None = None) -> dict[str, Place]:
@@ -37,6 +39,7 @@ def check(design: Design | ArrayDesign, dev: Device | str, placement: Placement 
     places = dict(placement) if placement is not None else place(array, dev)
     limits = _Limits(array, dev, places)
     limits.channels()
+    limits.controls()
     limits.memory()
     limits.locks()
     limits.descriptors()
@@ -122,6 +125,17 @@ class _Limits:
                         f"{self.array.name}: {self.where(one)} has {len(fifos)} fifos {way} by DMA ({', '.join(fifos)}); there "
                         f"are {there} channels {way}. Join or split them on a memory tile, or pin them to other tiles."
                     )
+
+    def controls(self) -> None:
+        """The descriptors of a shim that packets drive are theirs."""
+        for control in self.array.controls:
+            there = [end.fifo for end in self.found.ends if self.at[end.tile] == self.at[control.target]]
+            others = sorted(set(there) - {control.fifo})
+            if others:
+                raise Unresolvable(
+                    f"{self.array.name}: fifos {', '.join(others)} are on {self.where(control.target)}, whose descriptors the "
+                    f"packets of control flow {control.name} write. Pin them to other columns."
+                )
 
     def memory(self) -> None:
         for one, names in self.tiles():
@@ -216,11 +230,24 @@ class _Limits:
         if fifo.repeat > _REPEATS and end.number == 0:
             raise UnsupportedError(f"{self.array.name}: fifo {end.fifo}: repeat_count={fifo.repeat}; legal: up to {_REPEATS}.")
         if fifo.pad and end.number == 0:
-            for side in fifo.pad[-1]:
-                if side * itemsize % WORD:
+            self.padding(end.fifo, fifo.pad, itemsize)
+
+    def padding(self, name: str, pad: tuple[tuple[int, int], ...], itemsize: int) -> None:
+        """What a descriptor's padding fields hold: whole words innermost, numbers further out, none in a fourth dimension."""
+        most = (*(0 for _ in pad[: -len(_PADDING)]), *_PADDING[-len(pad) :])
+        for i, (sides, there) in enumerate(zip(pad, most, strict=True)):
+            inner = i == len(pad) - 1
+            for side in sides:
+                if inner and side * itemsize % WORD:
                     raise UnsupportedError(
-                        f"{self.array.name}: fifo {end.fifo}: the innermost padding of {side} is {side * itemsize} bytes; legal: "
-                        f"whole {WORD}-byte words."
+                        f"{self.array.name}: fifo {name}: the innermost padding of {side} is {side * itemsize} bytes; legal: whole "
+                        f"{WORD}-byte words."
+                    )
+                count = side * itemsize // WORD if inner else side
+                if not 0 <= count <= there:
+                    raise UnsupportedError(
+                        f"{self.array.name}: fifo {name}: pad_dimensions={pad}: {count} {'words' if inner else 'numbers'} in "
+                        f"dimension {i}; a descriptor holds {there}."
                     )
 
     # -- the sequence --------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 import attrs
 
 from iron_core.array.design import ArrayDesign, BufferData, CoreData, FifoData
-from iron_core.array.expression import Const, Expr, evaluate, variables
+from iron_core.array.expression import Binary, Const, Expr, evaluate, variables
 from iron_core.array.kernel import KernelData
 from iron_core.array.objects import ObjectType
 from iron_core.array.pools import place_of, reaches
@@ -36,6 +36,7 @@ from iron_core.array.program import (
     WaitBarrier,
     walk,
 )
+from iron_core.declare.formats import as_dtype
 from iron_core.errors import DeclarationError
 
 #: dtypes that a store rounds to.
@@ -204,7 +205,7 @@ class _Program:
             self.refuse(f"a loop in steps of {s.step}; legal: at least 1")
         trips = None
         if isinstance(s.start, Const) and isinstance(s.stop, Const):
-            trips = max(0, -(-(s.stop.value - s.start.value) // s.step))
+            trips = max(0, -(-int(s.stop.value - s.start.value) // s.step))
         counted = trips is not None and trips <= _SETTLED and any(
             isinstance(inner, If) and s.var in variables(inner.condition) for inner in walk(s.body)
         )
@@ -212,7 +213,7 @@ class _Program:
         while trips is None or rounds < trips:
             self.scope.add(s.var)
             if counted and isinstance(s.start, Const):
-                self.numbers[s.var] = s.start.value + rounds * s.step
+                self.numbers[s.var] = int(s.start.value) + rounds * s.step
             after = frozenset(state.without({s.var}) for state in self.block(s.body, now))
             self.scope.discard(s.var)
             self.numbers.pop(s.var, None)
@@ -294,7 +295,10 @@ class _Program:
             if not isinstance(given, Expr):
                 self.refuse(f"kernel {symbol}, argument {i} is a scalar {wanted}; memory is given")
             assert isinstance(given, Expr)
-            self.reads(given)
+            if as_dtype(wanted).kind in "iu":
+                self.reads(given)
+            elif not isinstance(given, Const):
+                self.refuse(f"kernel {symbol}, argument {i} is a {wanted}; {given} is computed on the core. Legal: a number")
             return
         if isinstance(given, Expr):
             self.refuse(f"kernel {symbol}, argument {i} is {wanted}; a number is given")
@@ -305,7 +309,9 @@ class _Program:
     # -- what statements use -----------------------------------------------------------------------
 
     def reads(self, e: Expr) -> None:
-        """Its variables are in scope."""
+        """Its variables are in scope, and it computes with integers."""
+        if not _integral(e):
+            self.refuse(f"{e} computes with a float; legal: integers")
         unknown = sorted(variables(e) - self.scope)
         if unknown:
             self.refuse(f"{e} reads {unknown[0]} outside of the loop or branch that makes it")
@@ -347,7 +353,7 @@ class _Program:
             base = memory.base
             if base.type.dtype_name != memory.type.dtype_name:
                 self.refuse(f"a part of {base.type} as {memory.type}; legal: the same dtype")
-            start = memory.offset.value if isinstance(memory.offset, Const) else 0
+            start = int(memory.offset.value) if isinstance(memory.offset, Const) else 0
             if start < 0 or start + memory.type.elements > base.type.elements:
                 self.refuse(f"{memory.type.elements} numbers from number {start} of {base.type} on; they reach outside")
             return self.touch(base, state)
@@ -373,6 +379,12 @@ class _Program:
         gone = dict(state.named)[memory.acquired]
         if not gone <= memory.index < one.count or memory.index - gone >= state.count((one.fifo, one.port)):
             self.refuse(f"object {memory.index} of fifo {one.fifo} ({one.port}) is used after it was released")
+
+
+def _integral(e: Expr) -> bool:
+    if isinstance(e, Binary):
+        return _integral(e.left) and _integral(e.right)
+    return not isinstance(e, Const) or isinstance(e.value, int)
 
 
 def _rounds(kernel: KernelData) -> str:
