@@ -70,6 +70,40 @@ def smollm2() -> Path:
     return files[0]
 
 
+@pytest.fixture
+def five():
+    """`five()`: a graph of the five operators that have every kind of array, with a state and a carried value; and inputs.
+
+    One step of a decoder's attention over a cache: two products of one vector, a row copied into the cache at the carried
+    position, a product of the rows up to it, attention over them, a sum.
+    """
+    import iron_core as iron
+    from iron_core import bfloat16
+    from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd
+
+    rng = np.random.default_rng(5)
+
+    def drawn(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) / 4).astype(bfloat16)
+
+    class Five(iron.Graph):
+        def __init__(self) -> None:
+            self.wq, self.wk, self.wv = drawn(128, 64), drawn(64, 64), drawn(64, 64)
+            self.k = iron.state((64, 1, 64))
+
+        def body(self, x, prompt, *, at: iron.Carried[np.int32]):
+            Copy(GEMV(self.wk, x).reshape(1, 64), self.k[at])
+            v = GEMM(prompt[: at + 1], self.wv, b_col_maj=True).reshape(64, 1, 64)
+            q = GEMV(self.wq, x)
+            mixed = MHA(q.reshape(1, 2, 64), self.k[: at + 1], v, heads_interleaved=True, kv_interleaved=True)
+            return ElementwiseAdd(mixed.reshape(128), q), iron.carry(at=at + 1)
+
+    def made():
+        return Five(), drawn(64), drawn(64, 64)
+
+    return made
+
+
 class Site:
     """A folder on the path where distributions are written as an installer would: a *.dist-info folder and modules."""
 

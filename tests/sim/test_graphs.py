@@ -9,7 +9,7 @@ import iron_core as iron
 from iron_core import bfloat16
 from iron_core.devices import device
 from iron_core.errors import UnsupportedError
-from iron_ops_aie import GEMM, GEMV, ElementwiseAdd, RMSNorm, SiLU
+from iron_ops_aie import GEMM, GEMV, MHA, ElementwiseAdd, RMSNorm, SiLU
 
 DEVICES = ("npu1", "npu2")
 
@@ -131,3 +131,44 @@ def test_folded_equals_unfolded(dev):
     text = folded.explain()
     assert "silu0 into the finish of gemv0" in text and "elementwiseadd0 into the finish of gemv1" in text
     assert "fold" not in plain.explain()
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+def test_five_operators_and_a_carried_value(five, dev):
+    """All five in one graph, call after call: a full ELF on npu2, a dispatch per step on npu1, near the reference on both."""
+    graph, x, prompt = five()
+    compiled = graph.compile(x=(64,), prompt=(64, 64), backend="sim", dev=dev)
+    at = 0
+    for _ in range(5):
+        out, carried = compiled(x, prompt, at=at)
+        want, _ = graph.reference(x, prompt, at=at)
+        assert np.abs(np.asarray(out, np.float64) - np.asarray(want, np.float64)).max() < 0.05
+        at = carried.at
+    assert at == 5
+
+
+class Attend(iron.Graph):
+    """One query of nine heads over the first `n` rows of a cache of three."""
+
+    def body(self, q, k, v, *, n: iron.Scratchpad[np.int32]):
+        return MHA(q, k[:n], v[:n], heads_interleaved=True, kv_interleaved=True)
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+def test_attention_moves_as_much_of_the_cache_as_its_context(dev):
+    """One compile, contexts up and down: near the reference each time, and K and V cost ceil(context / block) blocks."""
+    rng = np.random.default_rng(6)
+    heads, groups, d, length = 9, 3, 64, 208
+    q, k, v = drawn(rng, 1, heads, d), drawn(rng, length, groups, d), drawn(rng, length, groups, d)
+    attend = Attend().compile(q=(1, heads, d), k=(length, groups, d), v=(length, groups, d), backend="sim", dev=dev)
+    op = MHA(
+        num_heads=heads, num_KV_heads=groups, seq_len=1, kv_len=length, d=d, heads_interleaved=True, kv_interleaved=True
+    ).resolved(device(dev))
+    for n in (208, 1, 100, 16, 17, 208, 5, 64, 199):
+        got = np.asarray(attend(q, k, v, n=n))
+        assert got.tobytes() == np.asarray(op.composed(q, k, v, kv_valid=n)).tobytes()
+        op.array_check(got, op.bounded(kv_len=n).reference(q, k[:n], v[:n]), q, k[:n], v[:n])
+        (stats,) = next(iter(attend.versions.values())).load().stats.values()
+        blocks = -(-n // op.B_q)
+        for operand in ("K", "V"):
+            assert stats.elements(operand) == groups * blocks * op.B_q * d
