@@ -90,6 +90,7 @@ MUTANTS = [
     ("acquire @x0(Consume, 1)", "acquire @x0(Produce, 1)", "is not where @x0 is produced"),
     ("acquire @x0(Consume, 1)", "acquire @z(Consume, 1)", "@z is no fifo"),
     ("release @x0(Consume, 1)", "release @x0(Consume, 2)", "2 of @x0 are released; 1 are held"),
+    ("          aie.objectfifo.release @x0(Consume, 1)", "          aie.objectfifo.release @x0(Consume, 2)", "a loop releases 1 of @x0 more"),
     ("%a2[0]", "%a2[1]", "object 1 of 1 acquired"),
     ("{%tile_0_2}, 2 : i32", "{%tile_0_2}, [2 : i32]", "2 ends and 1 depths"),
     ("(%tile_0_0, {%tile_0_2}", "(%tile_0_0 dimensionsToStream [<size = 64, stride = 1>], {%tile_0_2}", "comes from a shim"),

@@ -21,6 +21,7 @@ class CoreChecks(Names):
         self.device.cores.add(m["tile"])
         self.tile = m["tile"]
         self.held = {}
+        self.loops = []
 
     def on_core_end(self, m: re.Match[str]) -> None:
         pass
@@ -29,6 +30,20 @@ class CoreChecks(Names):
         for bound in ("start", "stop", "step"):
             self.type(m[bound], "index")
         self.define(m["result"], "index")
+        self.loops.append(({}, set()))
+
+    def after_for(self, m: re.Match[str]) -> None:
+        """mlir-aie refuses a loop that by itself gives on more than it takes."""
+        balance, within = self.loops.pop()
+        for (fifo, port), left in balance.items():
+            if left < 0 and (fifo, port) not in within:
+                self.wrong(f"a loop releases {-left} of {fifo} more than it acquires")
+        if self.loops:
+            self.loops[-1][1].update(balance, within)
+
+    def count(self, key: tuple[str, str], by: int) -> None:
+        if self.loops:
+            self.loops[-1][0][key] = self.loops[-1][0].get(key, 0) + by
 
     def on_if(self, m: re.Match[str]) -> None:
         self.type(m["flag"], "i1")
@@ -58,6 +73,7 @@ class CoreChecks(Names):
             self.wrong(f"{m['count']} of {m['symbol']} are acquired; its depth there is {depth}")
         key = m["symbol"], m["port"]
         self.held[key] = max(self.held.get(key, 0), int(m["count"]))
+        self.count(key, int(m["count"]))
 
     def on_access(self, m: re.Match[str]) -> None:
         held = self.type(m["held"]).split(" ")
@@ -74,6 +90,7 @@ class CoreChecks(Names):
         if self.end(m) is None:
             return
         key = m["symbol"], m["port"]
+        self.count(key, -int(m["count"]))
         if int(m["count"]) > self.held.get(key, 0):
             self.wrong(f"{m['count']} of {m['symbol']} are released; {self.held.get(key, 0)} are held")
         self.held[key] = max(0, self.held.get(key, 0) - int(m["count"]))

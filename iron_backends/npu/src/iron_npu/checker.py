@@ -91,6 +91,8 @@ class Names:
         self.device = Device(0, "npu2")
         self.tile = ""
         self.held: dict[tuple[str, str], int] = {}
+        #: Per open loop: acquired less released by each end in it, and the ends used in loops within it.
+        self.loops: list[tuple[dict[tuple[str, str], int], set[tuple[str, str]]]] = []
         self.tasks: dict[str, Task] = {}
         self.task = Task(0, "")
         self.synced = False
