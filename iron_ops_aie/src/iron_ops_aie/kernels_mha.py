@@ -154,7 +154,7 @@ class AttentionKernels:
     # -- one object of mlir-aie's -------------------------------------------------------------------
 
     def _part(self, symbol: str, types: Any, contract: KernelContract) -> Kernel:
-        """A function of the object; the block of keys is B's columns, so P V runs on the same sizes."""
+        """A function of the object (none named: its own, Q K^T). Keys are B's columns, so P V runs on the same sizes."""
         return Kernel.factory(
             "linalg.mha", types, contract, symbol=symbol, dim_m=self.b, dim_k=self.d, dim_n=self.b, b_col_maj=True,
             emulate_bf16_mmul_with_bfp16=self.arch == "AIE2P",
@@ -175,7 +175,7 @@ class AttentionKernels:
             stack=MM_STACK,
             rounding="conv_even",
         )
-        return self._part("matmul_QK", (self.tile, self.tile, self.square, self.place), contract)
+        return self._part("", (self.tile, self.tile, self.square, self.place), contract)
 
     def init_state(self) -> Kernel:
         """The state before any key."""

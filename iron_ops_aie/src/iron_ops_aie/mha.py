@@ -28,8 +28,11 @@ class MHA(Operator):
 
     K and V may be stored in another dtype (`C`) than the activations (`T`).
 
+    On an array (bfloat16 alone), `num_pipelines` of three cores each take blocks of `B_q` queries over blocks of as many keys;
+    one query, its heads instead. Under `kv_valid` only the blocks that hold keys are moved.
+
     Errors: ParamError for heads that do not divide, more queries than keys under a mask, a window below 1, a negative
-    scale, integers.
+    scale, integers; Unresolvable where an array does not take the shape.
     """
 
     num_heads: int = Param()
