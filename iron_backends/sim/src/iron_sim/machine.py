@@ -203,11 +203,10 @@ class Machine:
         for flow in self.flows:
             if flow.partial:
                 raise SimulationError(f"the sequence ended in the middle of an object: {flow.partial}.")
-        for where, count in self._objects().items():
-            more = count - self._at_rest[where]
-            if more:
-                words = f"{more} objects of {where} are left that nobody took" if more > 0 else f"{where} lacks {-more} objects"
-                raise SimulationError(f"the sequence ended and {words}; the next would find what this one left.")
+        for (where, count), (_, rest) in zip(self._objects(), self._at_rest, strict=True):
+            if count != rest:
+                words = f"{count - rest} objects are left that nobody took" if count > rest else f"{rest - count} objects are gone"
+                raise SimulationError(f"the sequence ended and {words}: {where}.")
         for core in self.cores:
             held = [port.name for port in core.ports.values() if port.held]
             if held:
@@ -217,10 +216,10 @@ class Machine:
                     f"the sequence ended and {core.name} is in the middle of its program, waiting for {core.waiting}."
                 )
 
-    def _objects(self) -> dict[str, int]:
-        """Filled objects by where they are: in a pool's part, or at the start of a stream that does not take them."""
-        found = {share.full.name.removesuffix(" full"): share.full.count for ring in self.rings.values() for share in ring.shares}
-        return found | {flow.name: int(flow.sending is not None) for flow in self.flows}
+    def _objects(self) -> list[tuple[str, int]]:
+        """How many filled objects are where: in a pool's part, or at the head of a stream that does not take them."""
+        found = [(f"filled {ring.name}", share.full.count) for ring in self.rings.values() for share in ring.shares]
+        return found + [(flow.name, int(flow.sending is not None)) for flow in self.flows]
 
     def _why(self, task: Task) -> str:
         flow = next(f for f in self.flows if f.name == f"stream {task.transfer.fifo}")
