@@ -101,6 +101,8 @@ def _compiled(core: Core) -> Iterator[None]:
     lines += ["  while True:"] if core.data.forever else ["  for _once in range(1):"]
     lines += ["    core.at_start = True"]
     lines += source.lines or ["    pass"]
+    if not core.data.forever:
+        lines.append("  core.at_start = True")
     if core.data.forever and not source.waits:
         raise SimulationError(f"{core.name} runs forever and waits for nothing.")
     lines += ["  yield" if not source.waits else "  return"]

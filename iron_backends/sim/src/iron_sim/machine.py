@@ -203,14 +203,15 @@ class Machine:
         for flow in self.flows:
             if flow.partial:
                 raise SimulationError(f"the sequence ended in the middle of an object: {flow.partial}.")
+        for core in self.cores:
+            held = [port.name for port in core.ports.values() if port.held]
+            if held:
+                raise SimulationError(f"the sequence ended and {core.name} still holds {', '.join(held)}.")
         for (where, count), (_, rest) in zip(self._objects(), self._at_rest, strict=True):
             if count != rest:
                 words = f"{count - rest} objects are left that nobody took" if count > rest else f"{rest - count} objects are gone"
                 raise SimulationError(f"the sequence ended and {words}: {where}.")
         for core in self.cores:
-            held = [port.name for port in core.ports.values() if port.held]
-            if held:
-                raise SimulationError(f"the sequence ended and {core.name} still holds {', '.join(held)}.")
             if not core.at_start:
                 raise SimulationError(
                     f"the sequence ended and {core.name} is in the middle of its program, waiting for {core.waiting}."
