@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -41,8 +42,8 @@ def test_show_tells_the_declaration(iron):
     """Fields with their defaults, operands with their dimensions and dtypes, extents, and who has a kernel."""
     status, out, _ = iron("operators", "show", "GEMV")
     assert status == 0
-    for line in ("[num_matrices], M, K", "valid    M", "repeat        param  1", "lowerings: host"):
-        assert line in out
+    for line in ("[num_matrices], M, K", "valid    M", "repeat param 1", "lowerings: host"):
+        assert line in out or line in re.sub(" +", " ", out)
     facts = json.loads(iron("operators", "show", "Copy", "--json")[1])
     assert {"x", "y"} <= {o["name"] for o in facts["operands"]} and facts["lowerings"] == ["host"]
 

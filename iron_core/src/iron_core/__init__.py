@@ -23,6 +23,7 @@ _HOME = {
     "declare.profile": ("Profile",),
     "declare.testing": ("Case", "Sweep", "Testing"),
     "declare.tolerance": ("Tolerance", "allclose"),
+    "array": ("Kernel", "KernelContract", "Lane", "ObjectFifo", "Tile", "Worker", "WorkerRuntimeBarrier"),
     "bases": ("BinaryElementwise", "Rowwise", "UnaryElementwise"),
     "graph.graph": ("Graph",),
     "graph.weight": ("state", "weight"),

@@ -2,6 +2,13 @@
 
 from iron_core import devices as devices
 from iron_core import errors as errors
+from iron_core.array import Kernel as Kernel
+from iron_core.array import KernelContract as KernelContract
+from iron_core.array import Lane as Lane
+from iron_core.array import ObjectFifo as ObjectFifo
+from iron_core.array import Tile as Tile
+from iron_core.array import Worker as Worker
+from iron_core.array import WorkerRuntimeBarrier as WorkerRuntimeBarrier
 from iron_core.backends.protocol import Available as Available
 from iron_core.backends.protocol import Backend as Backend
 from iron_core.backends.protocol import No as No

@@ -54,7 +54,9 @@ class Elementwise(Operator):
     def resolve(self, dev: Any) -> Any:
         tile = self.tile_size or next((t for t in range(TILE, 0, -VECTOR) if self.size % t == 0), TILE)
         channels = self.num_channels or 1
-        budget = max(1, min(dev.columns, dev.columns * dev.shim.channels // (self._streams() * channels)))
+        budget = 1  # a device without an array says nothing of columns
+        if dev is not None and dev.is_npu:
+            budget = max(1, min(dev.columns, dev.columns * dev.shim.channels // (self._streams() * channels)))
         fits = (c for c in range(budget, 0, -1) if self.size % (c * channels * tile) == 0)
         return self.evolve(
             tile_size=tile, num_channels=channels, num_aie_columns=self.num_aie_columns or next(fits, 1)

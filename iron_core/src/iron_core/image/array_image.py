@@ -36,6 +36,11 @@ class ArrayImage:
     resets: int
     parameters: tuple[Parameter, ...]
 
+    @property
+    def columns(self) -> int:
+        """The most columns that one of its arrays takes."""
+        return max((len({col for col, _ in places.values()}) for places in self.placements), default=0)
+
 
 def array_image(plan: Plan, signature: Signature) -> ArrayImage:
     """A version's designs and how they are entered. UnsupportedError, Unresolvable."""
