@@ -54,6 +54,7 @@ class Actor:
         self.waiting = ""
         self.provider = ""
         self.queued = False
+        self.ended = False
         self.events: list[tuple[str, int, int]] | None = None
         self._body: Iterator[None] | None = None
 
@@ -99,13 +100,17 @@ class Scheduler:
         while ready:
             actor = ready.popleft()
             actor.queued = False
-            actor.step()
+            if not actor.step():
+                actor.ended = True
 
 
 def deadlock(title: str, actors: list[Actor]) -> Deadlock:
-    """The report: each blocked actor, what it waits for and who should provide it."""
+    """The report: each blocked actor, what it waits for and who should provide it (or that it has ended)."""
     lines = [title]
     for actor in actors:
+        if actor.ended:
+            lines.append(f"  {actor.name} has ended")
+            continue
         by = f", which {actor.provider} gives" if actor.provider else ""
         lines.append(f"  {actor.name} waits for {actor.waiting}{by}")
     return Deadlock("\n".join(lines))

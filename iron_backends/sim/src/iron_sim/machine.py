@@ -163,8 +163,7 @@ class Machine:
         self.scheduler.ready(controller)
         self.scheduler.settle()
         if not controller.ended:
-            blocked = [controller, *(a for a in self.actors if a.waiting and not self._resting(a))]
-            raise deadlock(f"{self.array.name} on {self.array.dev} cannot go on:", blocked)
+            raise deadlock(f"{self.array.name} on {self.array.dev} cannot go on:", self._blocked(controller))
         self._settled(controller)
         moved = {}
         for task in controller.tasks.values():
@@ -185,6 +184,16 @@ class Machine:
             lock.time = 0
         for shim in self.shims.values():
             shim.arrived.time = 0
+
+    def _blocked(self, controller: Controller) -> list[Actor]:
+        """The sequence and all that are in the middle of something, then, step by step, those that they wait for."""
+        found = [controller, *(actor for actor in self.actors if actor.waiting and not self._resting(actor))]
+        names = {actor.name: actor for actor in self.actors}
+        for actor in found:
+            provider = names.get(actor.provider)
+            if provider is not None and provider.waiting and provider not in found:
+                found.append(provider)
+        return found
 
     def _resting(self, actor: Actor) -> bool:
         """Is it where it may be for ever: a core before its first wait, a flow without anything to send?"""
