@@ -98,7 +98,7 @@ def test_an_operator_without_an_array_is_refused_before_anything_is_built():
         def body(self, x):
             return RMSNorm(x)
 
-    with pytest.raises(UnsupportedError, match="RMSNorm.*declares no array.*host"):
+    with pytest.raises(UnsupportedError, match=r"RMSNorm.*declares no array.*host"):
         Norm().compile(x=(4, 64), backend="sim", dev="npu1")
 
 
@@ -107,7 +107,7 @@ def test_a_shape_no_array_takes_is_refused_with_the_nearest_that_one_does():
         def body(self, x, y):
             return ElementwiseAdd(x, y)
 
-    with pytest.raises(UnsupportedError, match="size=1000.*Nearest legal size: 1024"):
+    with pytest.raises(UnsupportedError, match=r"size=1000.*Nearest legal size: 1024"):
         Add().compile(x=(1000,), y=(1000,), backend="sim", dev="npu2")
 
 

@@ -34,7 +34,7 @@ from iron_sim.errors import PoisonError, SimulationError
 from iron_sim.memory import Mem, store
 
 _SIGNS = {
-    "add": "+", "sub": "-", "mul": "*", "div": "//", "rem": "%",
+    "add": "+", "sub": "-", "mul": "*",
     "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
 }  # fmt: skip
 
@@ -94,7 +94,7 @@ class Core(Actor):
 
 def _compiled(core: Core) -> Iterator[None]:
     """The generator of a core's program."""
-    names: dict[str, Any] = {"core": core, "Mem": Mem, "part": part, "load": _load, "put": _put}
+    names: dict[str, Any] = {"core": core, "Mem": Mem, "part": part, "load": _load, "put": _put, "divided": _divided}
     source = _Source(core, names)
     source.block(core.data.program, 2)
     lines = ["def program():"]
@@ -221,7 +221,16 @@ def _py(e: Expr) -> str:
     assert isinstance(e, Binary)
     if e.op in ("min", "max"):
         return f"{e.op}({_py(e.left)}, {_py(e.right)})"
+    if e.op in ("div", "rem"):
+        return f"divided(core, {_py(e.left)}, {_py(e.right)})[{int(e.op == 'rem')}]"
     return f"({_py(e.left)} {_SIGNS[e.op]} {_py(e.right)})"
+
+
+def _divided(core: Core, number: int, by: int) -> tuple[int, int]:
+    """Quotient and remainder. Of negative numbers a core rounds them toward zero, where Python rounds down."""
+    if number < 0 or by <= 0:
+        raise SimulationError(f"{core.name} divides {number} by {by}; legal: numbers that are not negative, by positive ones.")
+    return divmod(number, by)
 
 
 def part(core: Core, mem: Mem, start: int, count: int) -> Mem:
@@ -262,11 +271,14 @@ def caller(kernel: KernelData) -> Callable[..., None]:
             if args[i].mask.any():
                 poisoned = True
         values = [args[i] if shape is None else args[i].data.reshape(shape) for i, shape in given]
-        if poisoned:
-            with np.errstate(all="ignore"):
+        try:
+            with np.errstate(all="ignore" if poisoned else None):
                 result = reference(*values)
-        else:
-            result = reference(*values)
+        except (ValueError, IndexError, TypeError) as error:
+            scalars = [value for value, (_, shape) in zip(values, given, strict=True) if shape is None]
+            raise SimulationError(
+                f"{core.name}: the tile reference of kernel {name} failed with scalars {scalars}: {error}."
+            ) from error
         results = result if isinstance(result, tuple) else (result,)
         if len(results) != len(writes):
             raise SimulationError(f"kernel {name}: its reference gave {len(results)} results for {len(writes)} outputs.")

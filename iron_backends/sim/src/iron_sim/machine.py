@@ -165,7 +165,7 @@ class Machine:
         if not controller.ended:
             raise deadlock(f"{self.array.name} on {self.array.dev} cannot go on:", self._blocked(controller))
         self._settled(controller)
-        moved = {}
+        moved: dict[tuple[str, str], int] = {}
         for task in controller.tasks.values():
             key = (task.transfer.operand, task.transfer.fifo)
             moved[key] = moved.get(key, 0) + task.moved

@@ -10,9 +10,10 @@ import numpy as np
 from iron_core.array.build import build
 from iron_core.array.design import Design
 from iron_core.array.fit import fit
+from iron_core.array.objects import ObjectType
 from iron_core.array.words import number
 from iron_core.declare.formats import PackedArray
-from iron_core.devices import Device
+from iron_core.devices import Device, device
 from iron_sim.control import encode
 from iron_sim.dma import Region
 from iron_sim.machine import Machine, Stats
@@ -21,10 +22,9 @@ from iron_sim.trace import Trace
 
 def regions_of(design: Design, tensors: Mapping[str, Any]) -> dict[str, Region]:
     """Host memory of a design: given tensors hold their numbers, others are unwritten."""
-    found, base = {}, 0
+    found: dict[str, Region] = {}
+    base = 0
     for port in design.sequence.ports:
-        from iron_core.array.objects import ObjectType
-
         if port.control is not None:
             ids = Region(port.operand, np.asarray(tensors[port.operand]).reshape(-1), None, base)
             found[port.operand] = encode(port.control, ids, found[port.control.table])
@@ -56,7 +56,8 @@ def simulate(
     members: numbers of bound members (extents, offsets). Returns per written operand its numbers and its poison mask, both
     in its shape, and what was moved. trace: a file for Perfetto.
     """
-    op = op.resolved(dev if isinstance(dev, Device) else _device(dev))
+    dev = device(dev)
+    op = op.resolved(dev)
     members = dict(members or {})
     design = build(op, dev, members)
     machine = Machine(design.array, fit(design), trace=trace is not None)
@@ -77,8 +78,3 @@ def simulate(
             masks[operand.name] = region.mask.reshape(outputs[operand.name].shape)
     return outputs, masks, stats
 
-
-def _device(name: str) -> Device:
-    from iron_core.devices import device
-
-    return device(name)

@@ -38,8 +38,8 @@ class Target:
 
 
 def has_array(op: Any) -> bool:
-    """Does the operator's class (or a base) declare an array?"""
-    return type(op).array is not Operator.array
+    """Does an operator, or an operator class (or a base of it), declare an array?"""
+    return (op if isinstance(op, type) else type(op)).array is not Operator.array
 
 
 def build_array(op: Any, dev: Device | str) -> ArrayDesign:

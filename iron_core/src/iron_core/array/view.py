@@ -106,5 +106,5 @@ def _view_class(cls: type) -> type:
 def view(op: Any) -> Any:
     """The operator as `array()` is to see it: reading an extent raises TypeError, in methods it calls too."""
     twin = op.evolve()
-    twin.__class__ = _view_class(type(op))
+    twin.__class__ = _view_class(type(op))  # type: ignore[arg-type]
     return twin

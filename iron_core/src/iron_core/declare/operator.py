@@ -349,6 +349,12 @@ class Operator(metaclass=OperatorMeta):
         twin.compatible()
         return twin
 
+    def explain(self, dev: Any, bound: Any = ()) -> str:
+        """What this operator becomes on a device's array, in words; see `iron_core.array.explain`."""
+        from iron_core.array.explain import explain
+
+        return explain(self, dev, bound)
+
     def domains(self, dev: Any) -> dict[str, tuple[Any, ...]]:
         """Per open tunable, the values a tuner may try, its own first. Ask a resolved operator."""
         return domains(self, dev)

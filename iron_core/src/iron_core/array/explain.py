@@ -1,0 +1,88 @@
+"""What an operator becomes on a device, in words: which field decides what, and how each number reaches the array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from iron_core.array.build import build
+from iron_core.array.design import Design
+from iron_core.array.fit import fit
+from iron_core.array.pools import layout
+from iron_core.array.sequence import Transfer, WriteWord
+from iron_core.declare.field import AutoField
+from iron_core.devices import Device, device
+
+
+def explain(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> str:
+    """The fields by tier, the array (where its cores are, what each memory holds), its transfers and its words.
+
+    bound: members that calls give numbers for. Unresolvable, UnsupportedError where no array takes it.
+    """
+    dev = device(dev)
+    op = op.resolved(dev)
+    members = tuple(bound)
+    design = build(op, dev, members)
+    places = fit(design)
+    lines = [f"{op!r} on {dev}"]
+    for title, chosen in (("array", True), ("sequence", False)):
+        fields = [f"{n}={_shown(getattr(op, n))}{_origin(op, n)}" for n in op.fields if (n in op.array_tier) is chosen]
+        lines.append(f"  {title:<9}  {', '.join(fields) or 'no field'}")
+    lines += _array(design, places)
+    lines += _sequence(op, design)
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    return str(getattr(value, "name", value))
+
+
+def _origin(op: Any, name: str) -> str:
+    if not isinstance(op.fields[name], AutoField):
+        return ""
+    return " (given)" if name in op.pinned else " (chosen)"
+
+
+def _array(design: Design, places: Any) -> list[str]:
+    array = design.array
+    found = layout(array, places)
+    held: dict[str, int] = {}
+    for pool in found.pools:
+        held[pool.tile] = held.get(pool.tile, 0) + pool.nbytes
+    for buffer in array.buffers:
+        held[buffer.tile] = held.get(buffer.tile, 0) + buffer.type.nbytes
+    for core in array.cores:
+        held[core.tile] = held.get(core.tile, 0) + core.stack
+    columns = sorted({col for col, _ in places.values()})
+    lines = [f"  cores      {len(array.cores)} on columns {', '.join(map(str, columns))}; {len(array.fifos)} fifos"]
+    for kind, what in (("core", "core"), ("mem", "memory tile")):
+        used = [held.get(tile.name, 0) for tile in array.tiles if tile.kind == kind]
+        if any(used):
+            lines.append(f"  memory     up to {max(used)} bytes of a {what}'s {_memory(array.dev, kind)}")
+    return lines
+
+
+def _memory(dev: str, kind: str) -> int:
+    tile = device(dev).core if kind == "core" else device(dev).memtile
+    assert tile is not None
+    return tile.memory
+
+
+def _sequence(op: Any, design: Design) -> list[str]:
+    lines = []
+    for port in design.sequence.ports:
+        moves = [s for s in design.sequence.steps if isinstance(s, Transfer) and s.operand == port.operand]
+        if moves:
+            many = f"{len(moves)} transfer{'s' if len(moves) > 1 else ''}"
+            total = sum(s.elements for s in moves)
+            lines.append(f"  {port.operand:<9}  {many} of {total} {port.dtype_name} in all, {port.elements} in the tensor")
+    written = {(s.buffer, s.index): s.value for s in design.sequence.steps if isinstance(s, WriteWord)}
+    for value in design.array.values:
+        number = written.get((value.buffers[0], value.index))
+        how = "a word patched per call" if number is None else f"{number}, written once by the sequence"
+        lines.append(f"  value      {value.name}: {how}")
+    for word in design.sequence.words:
+        if word.kind != "core":
+            rule = " ".join(map(str, word.source))
+            lines.append(f"  word       {word.name}: {word.kind} of a transfer, patched per call ({rule})")
+    return lines

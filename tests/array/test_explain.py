@@ -1,0 +1,26 @@
+"""`op.explain(dev)`: what an operator becomes on a device, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from iron_core.errors import UnsupportedError
+from iron_ops_aie import GEMV, RMSNorm
+
+
+def test_it_tells_tiers_memory_transfers_and_words():
+    """Which fields the array depends on and which tunables were chosen; what streams; how each value reaches a core."""
+    text = GEMV(M=576, K=576, num_channels=1).explain("npu2", ("valid",))
+    for part in (
+        "num_channels=1 (given)", "tile_size_input=12 (chosen)", "8 on columns 0, 1, 2, 3, 4, 5, 6, 7; 16 fifos",
+        "bytes of a core's 65536", "A          8 transfers of 331776 bfloat16 in all, 331776 in the tensor",
+        "batches: 1, written once by the sequence", "tiles: a word patched per call",
+    ):  # fmt: skip
+        assert part in text
+    sequence = next(line for line in text.splitlines() if line.startswith("  sequence"))
+    assert "M=576" in sequence and "tile_size_input" not in sequence
+
+
+def test_an_operator_without_an_array_says_so():
+    with pytest.raises(UnsupportedError, match="RMSNorm declares no array; it runs on the CPU"):
+        RMSNorm(rows=4, cols=64).explain("npu2")
