@@ -394,3 +394,37 @@ def test_a_barrier_that_is_not_rearmed_is_passed_again(lab):
     array = lab.frozen(lab.through(lab.line(64), core, *extra))
     steps = [WriteWord("words", 0, 1), SetBarrier("ready_core0", 1), lab.drain(0, "y", "y", 64), lab.fill(1, "x", "a", 64), Await(0)]
     stopped("core0 is in the middle of its program", lambda: lab.run(array, steps, x=X, y=64))
+
+
+@pytest.mark.parametrize("what", ["//", "%"])
+def test_a_negative_number_is_not_divided(ran, what):
+    """A core rounds its quotient toward zero and Python down: the simulator stops rather than take a side."""
+
+    def core(a, y, copy):
+        x, out = a.acquire(), y.acquire()
+        less = x[0] - 7
+        out[0] = less // 4 if what == "//" else less % 4
+        for i in range_(1, 64):
+            out[i] = 0
+        a.release()
+        y.release()
+
+    stopped("core0 divides -7 by 4; legal: numbers that are not negative, by positive ones", lambda: ran(core))
+
+
+def test_a_tile_reference_that_fails(ran, lab):
+    """Scalars that lead out of a tile stop the run with the kernel's name, not in the middle of numpy."""
+
+    def behind(x, at):
+        y = np.zeros(64, np.int32)
+        y[at : at + 16] = x[:16]
+        return y
+
+    kernel = lab.kernel("behind", behind, lab.line(64), "int32", lab.line(64))
+
+    def core(a, y, copy, kernel):
+        kernel(a.acquire(), 64, y.acquire())
+        a.release()
+        y.release()
+
+    stopped(r"core0: the tile reference of kernel behind_\w+ failed with scalars \[64\]", lambda: ran(core, lambda: kernel))
