@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from iron_core.array.words import number
+from iron_core.backends.loop import loop_by_calls
 from iron_core.backends.reference import as_bytes, as_tensor, cut
 from iron_core.declare.formats import PackedArray
 from iron_core.errors import ShapeError
@@ -76,13 +77,7 @@ class SimExecutable:
         self, steps: int, values: Mapping[str, int], on_step: Callable[[int, dict[str, int]], bool] | None = None
     ) -> dict[str, int]:
         """Run a version without tensors again and again; see `Executable.loop`."""
-        now = dict(values)
-        for index in range(steps):
-            _, carried = self.call([], now)
-            now.update(carried)
-            if on_step is not None and on_step(index, carried):
-                break
-        return {term.name: now[term.name] for term in self.image.version.carry}
+        return loop_by_calls(self, self.image.version.carry, steps, values, on_step)
 
     # -- one step --------------------------------------------------------------------------------------
 

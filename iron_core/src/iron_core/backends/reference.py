@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from iron_core.backends.loop import loop_by_calls
 from iron_core.backends.protocol import Available, Unavailable, Yes
 from iron_core.declare.formats import BlockQuant, Format, PackedArray, format_of
 from iron_core.devices import DEVICES
@@ -128,13 +129,7 @@ class ReferenceExecutable:
         self, steps: int, values: Mapping[str, int], on_step: Callable[[int, dict[str, int]], bool] | None = None
     ) -> dict[str, int]:
         """Run a version without tensors again and again; see `Executable.loop`."""
-        now = dict(values)
-        for index in range(steps):
-            _, carried = self.call([], now)
-            now.update(carried)
-            if on_step is not None and on_step(index, carried):
-                break
-        return {term.name: now[term.name] for term in self.version.carry}
+        return loop_by_calls(self, self.version.carry, steps, values, on_step)
 
 
 def _place(port: Port, given: Any, values: Mapping[str, int]) -> np.ndarray:
