@@ -45,15 +45,12 @@ class SimExecutable:
             "arena": self.memory.banks,
         }
         self.stats = {}
-        for number_, entry in enumerate(self.image.entries):
-            machine = self._enter(number_, entry[0])
-            for index in entry:
-                step = version.steps[index]
-                self.stats[step.name] = self._run(machine, index, step, spaces, values)
-        if self.image.elf:
-            for extra in range(self.image.resets):
-                self._load_empty(len(self.image.entries) + extra)
-                self._machine = None
+        try:
+            self._dispatch(spaces, values)
+        except Exception:
+            # What is left of the array is of no use to the next call: it begins as the first one did.
+            self._machine = self._loaded_empty = None
+            raise
         if self._trace is not None:
             self._trace.write()
         carried = {}
@@ -65,7 +62,7 @@ class SimExecutable:
         outputs = []
         for port, space in zip(version.outputs, made, strict=True):
             assert space.marks is not None
-            marks = np.repeat(space.marks[:: _item(port)], 1)
+            marks = space.marks[:: _item(port)]
             valid = cut(marks.reshape(port.shape), port.bounds, values) if marks.size == int(np.prod(port.shape)) else marks
             if valid.any():
                 at = [int(i) for i in np.unravel_index(int(valid.argmax()), valid.shape)]
@@ -78,6 +75,18 @@ class SimExecutable:
     ) -> dict[str, int]:
         """Run a version without tensors again and again; see `Executable.loop`."""
         return loop_by_calls(self, self.image.version.carry, steps, values, on_step)
+
+    def _dispatch(self, spaces: Mapping[str, list[Space]], values: Mapping[str, int]) -> None:
+        """Every entry's steps, and the resets at the end."""
+        for entry_number, entry in enumerate(self.image.entries):
+            machine = self._enter(entry_number, entry[0])
+            for index in entry:
+                step = self.image.version.steps[index]
+                self.stats[step.name] = self._run(machine, index, step, spaces, values)
+        if self.image.elf:
+            for extra in range(self.image.resets):
+                self._load_empty(len(self.image.entries) + extra)
+                self._machine = None
 
     # -- one step --------------------------------------------------------------------------------------
 
@@ -102,24 +111,24 @@ class SimExecutable:
             self._trace.add(step.name, machine)
         return stats
 
-    def _enter(self, number_: int, step: int) -> Machine:
+    def _enter(self, entry_number: int, step: int) -> Machine:
         """The array of a step configured for an entry. A full ELF resets it every time; a chain keeps what is loaded."""
         array = self.image.designs[step].array
         if self.image.elf:
-            self._load_empty(number_)
+            self._load_empty(entry_number)
         elif self._machine is not None and self._machine.array is array:
             return self._machine
         self._machine = Machine(array, self.image.placements[step], trace=self._trace is not None)
         return self._machine
 
-    def _load_empty(self, number_: int) -> None:
+    def _load_empty(self, entry_number: int) -> None:
         """The firmware takes a second load of the image it loaded last for none, and the array is not reset."""
-        if self._loaded_empty == number_ % 2:
+        if self._loaded_empty == entry_number % 2:
             raise SimulationError(
-                f"entry {number_} loads the empty image {number_ % 2} again: the firmware skips it and the array is not reset. "
+                f"entry {entry_number} loads the empty image {entry_number % 2} again: the firmware skips it and the array is not reset. "
                 "An odd number of entries needs one more empty reset."
             )
-        self._loaded_empty = number_ % 2
+        self._loaded_empty = entry_number % 2
 
     # -- tensors ---------------------------------------------------------------------------------------
 
