@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 from iron_core.backends.protocol import Available, No, Unavailable, Yes
 from iron_core.errors import CallError, UnsupportedError
@@ -13,6 +15,9 @@ from iron_core.lowering import lowering_for
 from iron_host.kernel_call import HostLowering
 from iron_host.memory import HostMemory
 from iron_host.runlist import HostImage, ImageBuilder
+
+if TYPE_CHECKING:
+    from iron_host.profile import RunProfile
 
 #: How `supports()` and `explain()` say that a step runs numpy.
 CALLBACK = "reference call-back"
@@ -113,6 +118,12 @@ class HostBackend:
         from iron_host.runtime import runtime
 
         return HostExecutable(image, memory, build.load(image.units), runtime(image.threads or thread_count()))
+
+    def profiled(self, executables: Mapping[str, Any]) -> AbstractContextManager[RunProfile]:
+        """What these executables, by name, run inside the block, step by step; see `iron_host.profile`."""
+        from iron_host.profile import profiled
+
+        return profiled(executables)
 
     @staticmethod
     def _lowering(op: Any) -> HostLowering | None:

@@ -112,6 +112,10 @@ def runtime() -> Any:
         ("iron_pool_free", None, (pointer,)),
         ("iron_call", i32, (pointer, pointer, pointer)),
         ("iron_loop", i64, (pointer, pointer, i64, pointer, pointer)),
+        ("iron_timing_create", pointer, (i32,)),
+        ("iron_timing_free", None, (pointer,)),
+        ("iron_timing_read", i64, (pointer, i32, pointer)),
+        ("iron_time", None, (pointer, pointer)),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

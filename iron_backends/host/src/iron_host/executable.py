@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -113,6 +114,21 @@ class HostExecutable:
         self._ports: dict[tuple[str, int], int] = {}
         self._epoch = -1
         self._has_callbacks = bool(image.callbacks)
+
+    @property
+    def runtime(self) -> Runtime:
+        """The pool it runs on."""
+        return self._runtime
+
+    @property
+    def run_address(self) -> int:
+        """What a recording knows its passes by."""
+        return ctypes.addressof(self._run)
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        """Its per-call numbers, in the order the native loop has them."""
+        return self._names
 
     def call(self, inputs: Sequence[Any], values: Mapping[str, int]) -> tuple[list[Any], dict[str, int]]:
         """Run once; see `Executable.call`."""

@@ -78,6 +78,17 @@ class HostLowering(Lowering):
         """The kernel call, or calls in order, that compute this step; No where no kernel does."""
         raise TypeError(f"{type(self).__name__} defines no step().")
 
+    def operations(self, op: Any, shapes: Mapping[str, tuple[int, ...]]) -> int:
+        """Multiplications and additions of one call, for profiles: 0 where they are not what the step waits for.
+
+        shapes: the operands' shapes, cut to the call's bounds.
+        """
+        return 0
+
+    def moved(self, op: Any, sizes: Mapping[str, int]) -> int:
+        """Bytes one call has to read and write at least, for profiles. sizes: the operands', cut to the call's bounds."""
+        return sum(sizes.values())
+
     @staticmethod
     def count(op: Any, bindings: Mapping[str, Binding], extent: str, unit: int = 1) -> int | Member:
         """`unit` times an extent's field, or times its per-call bound where the step has one."""

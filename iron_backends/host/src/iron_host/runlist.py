@@ -51,7 +51,7 @@ class Location:
 
 @attrs.frozen(eq=False)
 class RunStep:
-    """One entry of a run list. `unit` None: a call-back that runs `plan`'s operator's reference.
+    """One entry of a run list, of the step `plan`. `unit` None: a call-back that runs its operator's reference.
 
     `bindings` are (slot, unit, expression), slots numbered as `iron_binding` does.
     """
@@ -179,6 +179,7 @@ class ImageBuilder:
             call.scratch_bytes,
             call.shared_bytes,
             call.threads,
+            step,
         )
 
 

@@ -6,17 +6,19 @@ native code only as addresses of the arrays in `RunArrays`, which the caller kee
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
 from iron_host import build
 from iron_host.memory import address
 from iron_host.runlist import RunArrays
+from iron_host.timing import Timing
 
 #: int32 (*)(int64 step or index): nonzero stops the run.
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64)
@@ -79,6 +81,19 @@ class Runtime:
             callback = guard.wrap(on_callback) if on_callback is not None else None
             after = guard.wrap(on_step) if on_step is not None else None
             return int(self._library.iron_loop(self._live_pool(), ctypes.byref(run), steps, callback, after))
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[Timing]:
+        """The pool's runs while the block is open, in tables that are gone after it."""
+        timing = Timing(self._library, self.threads)
+        with self._lock:
+            self._library.iron_time(self._live_pool(), timing.handle)
+        try:
+            yield timing
+        finally:
+            with self._lock:
+                self._library.iron_time(self._live_pool(), None)
+                timing.close()
 
     def _live_pool(self) -> Any:
         # A forked child has none of its parent's threads, so it makes a pool of its own.

@@ -31,6 +31,8 @@ def command(name: str, summary: str, run: Callable[..., int]) -> click.Command:
         option(["--backend"], metavar="NAME", help="Default: $IRON_BACKEND, else the first available."),
         option(["--dev"], metavar="NAME", help="The backend's device."),
         option(["--threads"], type=whole, metavar="N", help="Default: $IRON_THREADS, else every CPU."),
+        option(["--profile"], is_flag=True, help="Print where the time goes, by kind of step, beside the machine's limits."),
+        option(["--profile-trace"], metavar="FILE", help="Write every step as JSON for ui.perfetto.dev; implies --profile."),
         option(["--json"], is_flag=True, help="One JSON object on standard output instead of text."),
         option(["--verbose"], is_flag=True, help="Print the packaging decision, every step and how each value lowers."),
     ]  # fmt: skip

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 import time
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import attrs
@@ -14,7 +15,7 @@ import numpy as np
 import iron_core as iron
 from iron_core.cli.progress import working
 from iron_core.errors import UsageError
-from iron_lm import gates, loading, process
+from iron_lm import gates, loading, process, profile
 from iron_lm.config import Config
 from iron_lm.generation import Sampler
 from iron_lm.options import command, invoke
@@ -92,6 +93,9 @@ class Runner:
         self.sampler = Sampler(options["temperature"], options["top_k"], options["seed"])
         if options["check_accuracy"] and options["check_determinism"]:
             raise UsageError("--check-accuracy and --check-determinism exclude each other; run one after the other.")
+        self.profiling = bool(options["profile"] or options["profile_trace"])
+        if self.profiling and (options["check_accuracy"] or options["check_determinism"]):
+            raise UsageError("--profile shows a run that generates; leave out --check-accuracy and --check-determinism.")
 
     # -- the run ----------------------------------------------------------------------------------
 
@@ -190,6 +194,7 @@ class Runner:
 
     def _generate(self, ids: list[int]) -> int:
         o, tokenizer, figures = self.options, self.loaded.tokenizer, self.figures
+        recording = profile.profiled(self.session) if self.profiling else nullcontext()
         stream = tokenizer.stream() if tokenizer else (lambda token: f"{token} ")
         text: list[str] = []
         stamps: list[float] = []
@@ -211,7 +216,9 @@ class Runner:
             sys.stdout.flush()
         start = time.perf_counter()
         try:
-            answer = self.session.generate(ids, o["num_tokens"], self.sampler, show, tokenizer.stop if tokenizer else ())
+            with recording as measured:
+                start = time.perf_counter()  # the limits are measured on the way in
+                answer = self.session.generate(ids, o["num_tokens"], self.sampler, show, tokenizer.stop if tokenizer else ())
         finally:
             if not o["json"]:
                 sys.stdout.write("\n")
@@ -221,11 +228,23 @@ class Runner:
         if len(stamps) > 1:
             figures.decode_tokens, figures.decode_s = len(stamps) - 1, stamps[-1] - stamps[0]
         figures.sample_memory()
+        if o["profile_trace"]:
+            self._write_trace(measured, o["profile_trace"])
         if o["json"]:
-            print(json.dumps({"model": self.name, "prompt_ids": ids, "ids": answer, "text": "".join(text)} | self._facts() | figures.as_dict()))
+            found = {"model": self.name, "prompt_ids": ids, "ids": answer, "text": "".join(text)} | self._facts() | figures.as_dict()
+            print(json.dumps(found | ({"profile": measured.as_dict()} if measured is not None else {})))
         else:
             self._say(figures.line())
+            if measured is not None:
+                self._say("\n".join(profile.lines(measured)))
         return 0
+
+    @staticmethod
+    def _write_trace(measured: Any, path: str) -> None:
+        try:
+            measured.write_trace(path)
+        except OSError as error:
+            raise UsageError(f"--profile-trace {path}: {error.strerror}.") from None
 
     # -- checks -----------------------------------------------------------------------------------
 

@@ -1,15 +1,14 @@
-// The run loop and its thread pool. Exported: iron_pool_create, iron_pool_free, iron_call, iron_loop.
+// The run loop and its thread pool. Exported: iron_pool_create, iron_pool_free, iron_call, iron_loop, and what records
+// times: iron_timing_create, iron_timing_free, iron_timing_read, iron_time.
 //
 // A step is cut into a few parts for each thread. The caller publishes it as a ticket and works on parts itself;
 // workers claim what is left, and the caller goes on when all parts are done. A worker that sleeps, or whose core
 // another process has taken, claims nothing, so nobody waits for it. Whoever waits spins for a few microseconds,
 // giving way to others, and then sleeps.
-#include "iron_host.h"
+#include "timing.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #if defined(__x86_64__) || defined(__i386__)
@@ -92,12 +91,19 @@ struct Pool {
   int64_t shared_bytes, scratch_bytes;
   char* scratch;
   Worker* workers;
+  Timing* timing;  // NULL: nothing is recorded
 
   void work(const iron_step* s, int32_t tid, int32_t part, int32_t parts) {
     iron_args args = s->args;
     args.scratch = scratch + tid * scratch_bytes;
     args.shared = shared;
+    if (!timing) {
+      s->kernel(&args, part, parts);
+      return;
+    }
+    int64_t begin = now();
     s->kernel(&args, part, parts);
+    timing->part(tid, begin, now());
   }
 
   // Parts of the step on the ticket, one after another, until none is left. A part once claimed keeps the step
@@ -172,12 +178,36 @@ int64_t affine_or_constant(const iron_affine* a, const iron_run* run) {
   return at(a, run->n_values ? run->values : &zero);
 }
 
-// Every step once; nonzero if a call-back stopped it.
-int32_t once(Pool* pool, iron_run* run, iron_callback callback) {
+void note(Timing* timing, int64_t pass, int64_t index, int64_t begin) {
+  int64_t* row = timing->steps.add(IRON_STEP_WORDS);
+  if (!row) return;
+  row[0] = pass;
+  row[1] = index;
+  row[2] = begin;
+  row[3] = now();
+}
+
+// Every step once; nonzero if a call-back stopped it. Recording is a template argument: off, it costs nothing.
+template <bool recording> int32_t pass(Pool* pool, iron_run* run, iron_callback callback) {
+  Timing* timing = pool->timing;
+  int64_t mine = 0, begin = 0;
+  if (recording) {
+    mine = timing->passes.n;
+    int64_t* values = timing->values.add(run->n_values);
+    if (values) memcpy(values, run->values, run->n_values * sizeof(int64_t));
+    int64_t* row = timing->passes.add(IRON_PASS_WORDS);
+    if (row) {
+      row[0] = (int64_t)(intptr_t)run;
+      row[1] = timing->values.n - run->n_values;
+      row[2] = row[3] = now();
+    }
+  }
   for (int64_t i = 0; i < run->n_steps; i++) {
     iron_step* s = run->steps + i;
+    if (recording) begin = now();
     if (!s->kernel) {
       if (callback && callback(i)) return 1;
+      if (recording) note(timing, mine / IRON_PASS_WORDS, i, begin);
       continue;
     }
     for (int64_t b = s->first_binding; b < s->first_binding + s->n_bindings; b++) {
@@ -189,6 +219,7 @@ int32_t once(Pool* pool, iron_run* run, iron_callback callback) {
     int32_t active = s->threads > 0 && s->threads < pool->threads ? (int32_t)s->threads : pool->threads;
     if (active == 1) pool->work(s, 0, 0, 1);
     else publish(pool, s, active);
+    if (recording) note(timing, mine / IRON_PASS_WORDS, i, begin);
   }
   // All carried values are read before any is written: one may follow another.
   int64_t next[64];
@@ -197,7 +228,12 @@ int32_t once(Pool* pool, iron_run* run, iron_callback callback) {
     next[c] = w->source ? *(const int32_t*)w->pointer : affine_or_constant(&w->affine, run);
   }
   for (int64_t c = 0; c < run->n_carries && c < 64; c++) run->values[run->carries[c].value] = next[c];
+  if (recording && mine < timing->passes.n) timing->passes.data[mine + 3] = now();
   return 0;
+}
+
+int32_t once(Pool* pool, iron_run* run, iron_callback callback) {
+  return pool->timing ? pass<true>(pool, run, callback) : pass<false>(pool, run, callback);
 }
 
 }  // namespace
@@ -246,4 +282,33 @@ int64_t iron_loop(void* handle, iron_run* run, int64_t steps, iron_callback call
   }
   return steps;
 }
+
+void* iron_timing_create(int32_t threads) {
+  Timing* timing = (Timing*)calloc(1, sizeof(Timing));
+  timing->threads = threads;
+  timing->lanes = (Rows*)calloc(threads, sizeof(Rows));
+  return timing;
+}
+
+void iron_timing_free(void* handle) {
+  Timing* timing = (Timing*)handle;
+  free(timing->passes.data);
+  free(timing->steps.data);
+  free(timing->values.data);
+  for (int32_t t = 0; t < timing->threads; t++) free(timing->lanes[t].data);
+  free(timing->lanes);
+  free(timing);
+}
+
+// Table 0 passes, 1 steps, 2 values, 3 and on the threads: its words, and where they are until the next run.
+int64_t iron_timing_read(void* handle, int32_t table, int64_t** data) {
+  Timing* timing = (Timing*)handle;
+  Rows* rows[] = {&timing->passes, &timing->steps, &timing->values};
+  Rows* found = table < 3 ? rows[table] : timing->lanes + (table - 3);
+  *data = found->data;
+  return found->n;
+}
+
+// Record the pool's runs from now on; NULL ends it. Not while one runs.
+void iron_time(void* handle, void* timing) { ((Pool*)handle)->timing = (Timing*)timing; }
 }

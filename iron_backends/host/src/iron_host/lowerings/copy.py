@@ -36,6 +36,10 @@ class Copy(HostLowering):
             return No(f"from {name_of(op.X)} to {name_of(op.Y)}: its kernels convert {', '.join(FLOATS)}")
         return Yes("kernel gather" if op.gather else "kernel copy")
 
+    def moved(self, op: Any, sizes: Mapping[str, int]) -> int:
+        # Either side may be a part of a large tensor.
+        return 2 * min(sizes["x"], sizes["y"]) + sizes.get("ids", 0)
+
     def step(
         self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
     ) -> list[KernelCall] | No:

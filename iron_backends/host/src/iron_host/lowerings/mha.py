@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,13 @@ class MHA(HostLowering):
 
     def supports(self, op: Any, dev: str) -> Yes | No:
         return takes(op, "attention", T=FLOATS, C=FLOATS)
+
+    def operations(self, op: Any, shapes: Mapping[str, tuple[int, ...]]) -> int:
+        rows, seen = math.prod(shapes["Q"]) // (op.num_heads * op.d), math.prod(shapes["K"]) // (op.num_KV_heads * op.d)
+        pairs = rows * seen - (rows * (rows - 1) // 2 if op.causal else 0)
+        if op.window is not None:
+            pairs = min(pairs, rows * (op.window + 1 if op.causal else 2 * op.window + 1))
+        return 4 * op.num_heads * op.d * pairs
 
     def step(
         self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]

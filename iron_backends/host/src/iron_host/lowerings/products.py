@@ -6,6 +6,8 @@ step before it rounds the rows of X into the area both share.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -56,6 +58,9 @@ class ProductLowering(HostLowering):
                 return No(f"W={op.W.name}: its kernels read {known}", known)
             return takes(op, f"{BLOCKS[op.W]} {op.activations}", T=FLOATS, O=FLOATS)
         return takes(op, "matmul", T=FLOATS, W=FLOATS, O=FLOATS)
+
+    def operations(self, op: Any, shapes: Mapping[str, tuple[int, ...]]) -> int:
+        return 2 * math.prod(shapes["C"]) * op.K
 
     def calls(self, op: Any, product: Product, rows: int, work: int, grain: int) -> list[KernelCall] | No:
         """The kernel calls of one product; `rows` and `work` are its largest row count and multiplications."""

@@ -21,6 +21,9 @@ class Sample(HostLowering):
     def supports(self, op: Any, dev: str) -> Yes | No:
         return takes(op, "sample", T=FLOATS)
 
+    def moved(self, op: Any, sizes: Mapping[str, int]) -> int:
+        return sizes["logits"]
+
     def step(
         self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
     ) -> KernelCall:

@@ -1,0 +1,91 @@
+// Loops that show what the machine can do: reading memory, multiplying float32, multiplying int8. Slots: p[0] the
+// memory to read, p[1] a double per part, where it leaves how many bytes it read or operations it made; n[0] bytes to
+// read, n[1] rounds.
+#pragma once
+#include "common.h"
+
+typedef uint64_t u64x8 __attribute__((vector_size(64)));
+
+// The compiler knows nothing of v from here on, so it neither folds nor hoists what is made of it.
+#if defined(__AVX512F__)
+#define OPAQUE(v) __asm__ volatile("" : "+v"(v))
+#elif defined(__AVX__)
+#define OPAQUE(v) __asm__ volatile("" : "+x"(v))
+#elif defined(__aarch64__)
+#define OPAQUE(v) __asm__ volatile("" : "+w"(v))
+#else
+#define OPAQUE(v) __asm__ volatile("" : : "r"(&v) : "memory")
+#endif
+
+INLINE void made(const iron_args* a, int32_t tid, int64_t count) { ((double*)a->p[1])[tid] = (double)count; }
+
+// Every byte of the part once.
+inline void read_memory(const iron_args* a, int32_t tid, int32_t nt) {
+  int64_t blocks = a->n[0] / 512, first = blocks * tid / nt, last = blocks * (tid + 1) / nt;
+  const char* p = (const char*)a->p[0];
+  u64x8 sum[8];
+  memset(sum, 0, sizeof sum);
+  for (int64_t i = first; i < last; i++) {
+    const u64x8* at = (const u64x8*)(p + i * 512);
+    for (int j = 0; j < 8; j++) sum[j] += at[j];
+  }
+  uint64_t all = 0;
+  for (int j = 0; j < 8; j++)
+    for (int k = 0; k < 8; k++) all ^= sum[j][k];
+  made(a, tid, (last - first) * 512 + (all == 1));
+}
+
+// CHAINS multiply-adds a round, each waiting for its own last one alone.
+#define CHAINS 12
+
+inline void float_rate(const iron_args* a, int32_t tid, int32_t nt) {
+  int64_t rounds = a->n[1];
+  f32xw x[CHAINS], m = splatw(0.999f), c = splatw(0.001f);
+  for (int i = 0; i < CHAINS; i++) x[i] = splatw((float)i);
+  for (int64_t r = 0; r < rounds; r++)
+    for (int i = 0; i < CHAINS; i++) {
+      OPAQUE(m);
+      x[i] = x[i] * m + c;
+    }
+  f32xw sum = x[0];
+  for (int i = 1; i < CHAINS; i++) sum += x[i];
+  OPAQUE(sum);
+  made(a, tid, rounds * CHAINS * WIDE * 2);
+}
+
+#if defined(IRON_AVX512)
+typedef int32_t i8xw __attribute__((vector_size(64)));
+INLINE i8xw dot(i8xw s, i8xw x, i8xw y) { return (i8xw)_mm512_dpbusd_epi32((__m512i)s, (__m512i)x, (__m512i)y); }
+#elif defined(__AVX2__)
+typedef i32x8 i8xw;
+INLINE i8xw dot(i8xw s, i8xw x, i8xw y) {
+  return s + (i8xw)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)x, (__m256i)y), _mm256_set1_epi16(1));
+}
+#elif defined(__ARM_FEATURE_DOTPROD)
+typedef int32x4_t i8xw;
+INLINE i8xw dot(i8xw s, i8xw x, i8xw y) { return vdotq_s32(s, vreinterpretq_s8_s32(x), vreinterpretq_s8_s32(y)); }
+#else
+typedef i32x8 i8xw;
+INLINE i8xw dot(i8xw s, i8xw x, i8xw y) {
+  for (int j = 0; j < 4; j++) s += (x << (24 - 8 * j) >> 24) * (y << (24 - 8 * j) >> 24);
+  return s;
+}
+#endif
+
+inline void int8_rate(const iron_args* a, int32_t tid, int32_t nt) {
+  int64_t rounds = a->n[1];
+  i8xw x, y;
+  memset(&x, 3, sizeof x);
+  memset(&y, 5, sizeof y);
+  // Variables of their own: an array of them is written back to memory every round.
+  i8xw s0 = x, s1 = x, s2 = x, s3 = x, s4 = x, s5 = x, s6 = x, s7 = x, s8 = x, s9 = x, s10 = x, s11 = x;
+#define CHAIN(s) OPAQUE(y); s = dot(s, x, y);
+  for (int64_t r = 0; r < rounds; r++) {
+    CHAIN(s0) CHAIN(s1) CHAIN(s2) CHAIN(s3) CHAIN(s4) CHAIN(s5)
+    CHAIN(s6) CHAIN(s7) CHAIN(s8) CHAIN(s9) CHAIN(s10) CHAIN(s11)
+  }
+#undef CHAIN
+  x = s0 + s1 + s2 + s3 + s4 + s5 + s6 + s7 + s8 + s9 + s10 + s11;
+  OPAQUE(x);
+  made(a, tid, rounds * CHAINS * (int64_t)sizeof(i8xw) * 2);
+}

@@ -1,0 +1,58 @@
+// What a run took, kept while a pool records: passes over a run list, their steps, and each thread's share of a step.
+#pragma once
+#include "iron_host.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// A growing table of int64_t. What does not fit into memory is dropped and counted.
+struct Rows {
+  int64_t* data;
+  int64_t n, room, dropped;
+
+  int64_t* add(int64_t words) {
+    if (n + words > room) {
+      int64_t more = room ? 2 * room : 1 << 12;
+      while (more < n + words) more *= 2;
+      void* moved = realloc(data, more * sizeof(int64_t));
+      if (!moved) {
+        dropped++;
+        return NULL;
+      }
+      data = (int64_t*)moved;
+      room = more;
+    }
+    int64_t* row = data + n;
+    n += words;
+    return row;
+  }
+};
+
+// Tables: passes (run, first value, begin, end), steps (pass, index, begin, end), values, and for every thread (step
+// row, begin, end, busy). Times are nanoseconds of CLOCK_MONOTONIC.
+#define IRON_PASS_WORDS 4
+#define IRON_STEP_WORDS 4
+#define IRON_LANE_WORDS 4
+
+struct Timing {
+  Rows passes, steps, values;
+  int32_t threads;
+  Rows* lanes;
+
+  // One part of the step last begun, by its thread; parts of the same step are one row.
+  void part(int32_t tid, int64_t begin, int64_t end) {
+    if (tid >= threads) return;
+    Rows* lane = lanes + tid;
+    int64_t serial = steps.n / IRON_STEP_WORDS;
+    int64_t* last = lane->n ? lane->data + lane->n - IRON_LANE_WORDS : NULL;
+    if (!last || last[0] != serial) {
+      last = lane->add(IRON_LANE_WORDS);
+      if (!last) return;
+      last[0] = serial;
+      last[1] = begin;
+      last[3] = 0;
+    }
+    last[2] = end;
+    last[3] += end - begin;
+  }
+};

@@ -1,0 +1,67 @@
+"""What this machine can do at most: bytes read and operations made in a second, measured with loops built like kernels."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_host import build
+from iron_host.build import Unit
+from iron_host.memory import address
+from iron_host.runlist import BINDING, CARRY, STEP
+from iron_host.runtime import Runtime, runtime
+
+#: Bytes read, several times the caches of a processor; and rounds of arithmetic, a few milliseconds.
+BYTES, ROUNDS = 1 << 28, 1 << 17
+REPEATS = 5
+_PARTS = 1 << 16
+
+
+@attrs.frozen
+class Limits:
+    """The best of a few tries with `threads` threads: bytes a second read from memory, float32 and int8 operations a
+    second (a multiplication and an addition are two)."""
+
+    threads: int
+    read_bytes: float
+    float_operations: float
+    int8_operations: float
+
+
+def measure(threads: int, *, nbytes: int = BYTES, rounds: int = ROUNDS, repeats: int = REPEATS) -> Limits:
+    """Measure now, on the pool kernels run on. Takes about a quarter of a second and `nbytes` of memory, given back."""
+    # Zeros would be one page of the kernel's, read from the cache.
+    block = np.ones(nbytes // 8, np.uint64)
+    loops = [Unit("limits.h", name, f"iron_{name}") for name in ("read_memory", "float_rate", "int8_rate")]
+    kernels = build.load(loops)
+    engine = runtime(threads)
+    best = [_best(engine, kernels[unit], block, rounds, repeats) for unit in loops]
+    return Limits(engine.threads, *best)
+
+
+def _best(engine: Runtime, kernel: int, block: np.ndarray, rounds: int, repeats: int) -> float:
+    """Units a second of the fastest of `repeats` runs, after one that is not counted."""
+    step, made = np.zeros(1, STEP), np.zeros(_PARTS)
+    step["kernel"] = kernel
+    step["p"][0, :2] = address(block), address(made)
+    step["n"][0, :2] = block.nbytes, rounds
+    arrays: Any = _Arrays(step)
+    run = engine.prepare(arrays, 1, 0, 0)
+    rates = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        engine.run(run, None)
+        rates.append(float(made.sum()) / (time.perf_counter() - start))
+    return max(rates[1:])
+
+
+class _Arrays:
+    """A run list of one step, as `RunArrays` lays it out."""
+
+    def __init__(self, steps: np.ndarray) -> None:
+        self.steps = steps
+        self.bindings: Any = np.zeros(1, BINDING)
+        self.values, self.carries = np.zeros(1, np.int64), np.zeros(1, CARRY)

@@ -1,0 +1,167 @@
+"""`RunProfile`: where the time of recorded runs went, by kind of step, beside what the machine can do."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_core.graph.affine import evaluate
+from iron_core.image.plan import BufferRef, PlanStep
+from iron_core.lowering import lowering_for
+from iron_host import timing, trace
+from iron_host.kernel_call import HostLowering
+from iron_host.limits import Limits, measure
+
+
+@attrs.frozen
+class Cost:
+    """What one call of a step has to do at least. `resident`: the part of `nbytes` that is weights and caches."""
+
+    nbytes: int
+    resident: int
+    operations: int
+
+
+@attrs.frozen
+class Row:
+    """The steps of one kind, a pass on average: how many, wall seconds, seconds threads were busy (all together), bytes
+    moved, multiplications and additions, and whether these are of int8."""
+
+    kind: str
+    steps: float
+    seconds: float
+    busy: float
+    nbytes: float
+    operations: float
+    integer: bool
+
+
+@attrs.frozen
+class Phase:
+    """The passes of one version. `fastest`, `median` and `mean` are seconds of a pass; `between_steps` and
+    `between_passes` what passed, a pass on average, outside its steps and before the next pass.
+
+    resident: bytes of weights and caches a pass reads. kernels: seconds a pass by kernel, the slowest first.
+    """
+
+    name: str
+    passes: int
+    fastest: float
+    median: float
+    mean: float
+    between_steps: float
+    between_passes: float
+    resident: float
+    rows: tuple[Row, ...]
+    kernels: tuple[tuple[str, float], ...]
+
+
+class RunProfile:
+    """Runs of some executables by name: their `phases()`, the machine's `limits`, and the trace of every pass."""
+
+    def __init__(self, executables: Mapping[str, Any], limits: Limits) -> None:
+        self.executables = dict(executables)
+        self.limits = limits
+        self.recording = timing.Recording()
+
+    def phases(self) -> list[Phase]:
+        """One for every executable that ran, in the order given."""
+        found = [(name, self.recording.of(e)) for name, e in self.executables.items()]
+        return [phase(name, passes) for name, passes in found if passes]
+
+    def write_trace(self, path: str | Path) -> None:
+        """Every pass, step and thread's share as JSON that Perfetto and chrome://tracing open."""
+        names = {e: name for name, e in self.executables.items()}
+        trace.write(path, [(names[p.executable], p) for p in self.recording.passes])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Limits and phases as plain data."""
+        return {"limits": attrs.asdict(self.limits), "phases": [attrs.asdict(p) for p in self.phases()]}
+
+
+@contextlib.contextmanager
+def profiled(executables: Mapping[str, Any]) -> Iterator[RunProfile]:
+    """Measure the machine, then record what these executables run inside the block."""
+    threads = max(e.runtime.threads for e in executables.values())
+    found = RunProfile(executables, measure(threads))
+    with timing.record(list(executables.values())) as recording:
+        yield found
+    found.recording = recording
+
+
+def kind(step: PlanStep) -> str:
+    """The operator, and the format of the largest weight or cache it reads: "GEMV q4_1"."""
+    held = [ref for ref in step.operands.values() if ref.space == "resident"]
+    largest = max(held, key=lambda ref: ref.nbytes, default=None)
+    return type(step.op).__name__ + (f" {largest.format.name}" if largest is not None else "")
+
+
+def cost(step: PlanStep, values: Mapping[str, int]) -> Cost:
+    """What a step has to do in a call with these numbers."""
+    shapes = {name: _shape(ref, values) for name, ref in step.operands.items()}
+    sizes = {name: ref.format.nbytes(shapes[name]) for name, ref in step.operands.items()}
+    lowering = lowering_for("host", step.op)
+    known = lowering if isinstance(lowering, HostLowering) else HostLowering()
+    moved = known.moved(step.op, sizes)
+    resident = sum(size for name, size in sizes.items() if step.operands[name].space == "resident")
+    return Cost(moved, min(resident, moved), known.operations(step.op, shapes))
+
+
+def _shape(ref: BufferRef, values: Mapping[str, int]) -> tuple[int, ...]:
+    shape = list(ref.shape)
+    for axis, expression in ref.bounds:
+        shape[axis] = min(shape[axis], evaluate(expression, values))
+    return tuple(shape)
+
+
+def phase(name: str, passes: list[timing.Pass]) -> Phase:
+    """One executable's passes added up."""
+    image: Any = passes[0].executable.image
+    n = len(passes)
+    plans: list[PlanStep] = [step.plan for step in image.steps]
+    kinds = {id(plan): kind(plan) for plan in plans}
+    fixed = {id(p): cost(p, {}) for p in plans if not any(ref.bounds for ref in p.operands.values())}
+    rows: dict[str, np.ndarray] = {}  # steps, seconds, busy, bytes, operations
+    kernels: dict[str, float] = {}
+    integer = {kinds[id(p)]: getattr(p.op, "activations", "") == "int8_block" for p in plans}
+    resident = inside = 0.0
+    for one in passes:
+        before = None
+        for index, begin, end, busy in one.steps.tolist():
+            step = image.steps[int(index)]
+            row = rows.setdefault(kinds[id(step.plan)], np.zeros(5))
+            row[1:3] += end - begin, busy
+            inside += end - begin
+            kernel = step.unit.template if step.unit is not None else "numpy reference"
+            kernels[kernel] = kernels.get(kernel, 0.0) + end - begin
+            if step.plan is not before:
+                before = step.plan
+                what = fixed.get(id(before)) or cost(before, one.values)
+                row[0] += 1
+                row[3:] += what.nbytes, what.operations
+                resident += what.resident
+    times = [p.end - p.begin for p in passes]
+    gaps = [b.begin - a.end for a, b in itertools.pairwise(passes)]
+    found = []
+    for label, sums in rows.items():
+        steps, seconds, busy, nbytes, operations = (sums / n).tolist()
+        found.append(Row(label, steps, seconds, busy, nbytes, operations, integer[label]))
+    return Phase(
+        name,
+        n,
+        min(times),
+        float(np.median(times)),
+        math.fsum(times) / n,
+        (math.fsum(times) - inside) / n,
+        float(np.median(gaps)) if gaps else 0.0,
+        resident / n,
+        tuple(sorted(found, key=lambda row: -row.seconds)),
+        tuple(sorted(((k, s / n) for k, s in kernels.items()), key=lambda pair: -pair[1])),
+    )

@@ -1,0 +1,74 @@
+"""`--profile`: what a backend recorded of a run, as lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from iron_core.errors import UsageError
+from iron_lm.session import Session
+
+#: Kernels named below a phase's table.
+_KERNELS = 6
+
+
+def profiled(session: Session) -> AbstractContextManager[Any]:
+    """Record what the session runs inside the block. UsageError where its backend keeps no times."""
+    backend = session.compiled.backend
+    record = getattr(backend, "profiled", None)
+    if record is None:
+        raise UsageError(f"--profile: backend {backend.name} keeps no times of its steps. Legal: --backend host.")
+    versions = session.compiled.versions
+    return record({"prompt" if inputs else "decode": v.load() for inputs, v in versions.items()})  # type: ignore[no-any-return]
+
+
+def lines(profile: Any) -> list[str]:
+    """The limits, then a table per phase. `profile` as `iron_host.profile.RunProfile`."""
+    limits = profile.limits
+    head = (
+        f"limits, {limits.threads} thread{'s' if limits.threads > 1 else ''}: read {limits.read_bytes / 1e9:.1f} GB/s · "
+        f"float32 {limits.float_operations / 1e9:.0f} GFLOP/s · int8 {limits.int8_operations / 1e9:.0f} GOP/s"
+    )
+    return [head, *(line for phase in profile.phases() for line in _phase(phase, limits))]
+
+
+def _phase(phase: Any, limits: Any) -> Iterator[str]:
+    yield (
+        f"{phase.name}: {phase.passes} pass{'es' if phase.passes > 1 else ''} of {phase.mean * 1e3:.2f} ms "
+        f"(median {phase.median * 1e3:.2f}, fastest {phase.fastest * 1e3:.2f})"
+        + (f", {phase.between_passes * 1e3:.2f} ms between passes" if phase.passes > 1 else "")
+    )
+    table: list[tuple[str, ...]] = [("", "steps", "ms", "share", "MB", "GB/s", "of read", "Gop/s", "of limit", "threads busy")]
+    for row in phase.rows:
+        most = limits.int8_operations if row.integer else limits.float_operations
+        table.append(
+            (
+                row.kind,
+                f"{row.steps:.0f}",
+                f"{row.seconds * 1e3:.3f}",
+                _share(row.seconds, phase.mean),
+                f"{row.nbytes / 1e6:.2f}",
+                f"{row.nbytes / row.seconds / 1e9:.2f}",
+                _share(row.nbytes / row.seconds, limits.read_bytes),
+                f"{row.operations / row.seconds / 1e9:.1f}" if row.operations else "",
+                _share(row.operations / row.seconds, most) if row.operations else "",
+                _share(row.busy, row.seconds * limits.threads),
+            )
+        )
+    rest = phase.between_steps
+    table.append(("between steps", "", f"{rest * 1e3:.3f}", _share(rest, phase.mean), *[""] * 6))
+    widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
+    for line in table:
+        yield "  " + "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))]).rstrip()
+    rate = phase.resident / phase.mean
+    yield (
+        f"  weights and caches: {phase.resident / 1e6:.1f} MB a pass at {rate / 1e9:.2f} GB/s, "
+        f"{_share(rate, limits.read_bytes)} of the read limit"
+    )
+    named = [f"{name} {seconds * 1e3:.3f}" for name, seconds in phase.kernels[:_KERNELS]]
+    yield "  kernels, ms a pass: " + " · ".join(named)
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f} %" if whole > 0 else ""

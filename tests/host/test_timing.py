@@ -1,0 +1,83 @@
+"""Recording runs: passes, steps and shares that are consistent, only while a recording is open; limits that are positive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import iron_core as iron
+from iron_core import Carried
+from iron_host import limits
+from iron_host.profile import cost, kind
+from iron_host.timing import record
+from iron_ops_aie import GEMV, ReLU
+
+
+class Net(iron.Graph):
+    """A product and its ReLU; also counts, so that it can loop."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.weight = iron.weight(rng.standard_normal((256, 64)).astype(np.float32))
+        self.x = iron.state(64, np.float32)
+
+    def body(self, *, n: Carried[np.int32]) -> Any:
+        return ReLU(GEMV(self.weight, self.x)), iron.carry(n=n + 1)
+
+
+@pytest.fixture
+def net(rng: np.random.Generator) -> Any:
+    return Net(rng).compile(backend="host", threads=2)
+
+
+def test_every_pass_and_step_is_there(net: Any) -> None:
+    """A call and a loop of three are four passes with their numbers; times are ordered and shares lie in their steps."""
+    (version,) = net.versions.values()
+    executable = version.load()
+    with record([executable]) as found:
+        net(n=5)
+        net.loop(3, n=7)
+    assert [p.values["n"] for p in found.passes] == [5, 7, 8, 9]
+    assert found.of(executable) == found.passes and found.of(None) == []
+    for one in found.passes:
+        index, begin, end, busy = one.steps.T
+        assert index.tolist() == list(range(len(executable.image.steps)))
+        assert (begin <= end).all() and one.begin <= begin.min() and end.max() <= one.end
+        assert (begin[1:] >= end[:-1]).all()
+        assert len(one.lanes) == 2 and sum(len(lane) for lane in one.lanes) >= len(index)
+        shares = np.concatenate(one.lanes)
+        assert busy == pytest.approx(np.bincount(shares[:, 0].astype(int), shares[:, 3]))
+        for lane in one.lanes:
+            rows = lane[:, 0].astype(int)
+            assert (lane[:, 1] >= begin[rows]).all() and (lane[:, 2] <= end[rows]).all()
+
+
+def test_nothing_is_recorded_outside(net: Any) -> None:
+    """Runs before and after the block leave no trace, and the numbers they give are the same."""
+    executable = next(iter(net.versions.values())).load()
+    before = net(n=0)[0].copy()
+    with record([executable]) as found:
+        inside = net(n=0)[0].copy()
+    net(n=0)
+    assert len(found.passes) == 1 and np.array_equal(before, inside)
+    with record([executable]) as empty:
+        pass
+    assert empty.passes == []
+
+
+def test_costs_are_the_operands(net: Any) -> None:
+    """A product moves its operands once and multiplies and adds once per weight."""
+    gemv, relu = next(iter(net.versions.values())).plan.steps
+    assert (kind(gemv), kind(relu)) == ("GEMV float32", "ReLU")
+    found = cost(gemv, {})
+    assert (found.nbytes, found.operations) == (4 * (256 * 64 + 64 + 256), 2 * 256 * 64)
+    assert found.resident == 4 * (256 * 64 + 64)
+    assert cost(relu, {}).operations == 0
+
+
+def test_limits_are_measured() -> None:
+    """Each is a positive rate, on as many threads as asked."""
+    found = limits.measure(2, nbytes=1 << 20, rounds=64, repeats=2)
+    assert found.threads == 2
+    assert min(found.read_bytes, found.float_operations, found.int8_operations) > 0
