@@ -10,11 +10,12 @@ import attrs
 import numpy as np
 
 from iron_core.array.build import build
+from iron_core.array.fit import fit
 from iron_core.backends.reference import as_tensor
 from iron_core.declare.formats import PackedArray
 from iron_core.declare.tolerance import DeviationError
 from iron_core.devices import device
-from iron_core.errors import IronError
+from iron_core.errors import DeclarationError, IronError
 from iron_sim.errors import SimulationError
 from iron_sim.run import simulate
 
@@ -54,6 +55,9 @@ def row(cls: Any, case: Any, dev: str, seed: int = 0) -> Row:
     try:
         op = cls(**case.fields).resolved(device(dev))
         design = build(op, dev)
+        places = fit(design)
+    except DeclarationError as error:  # no case may make a design that is not well-formed
+        return attrs.evolve(start, failure=str(error))
     except IronError as error:
         return attrs.evolve(start, refused=str(error))
     rng = np.random.default_rng(seed)
@@ -74,7 +78,7 @@ def row(cls: Any, case: Any, dev: str, seed: int = 0) -> Row:
     bits = sum(_different(g, w) for g, w in zip(got, map(_flat, want), strict=True))
     found = attrs.evolve(
         start,
-        columns=getattr(op, "num_aie_columns", 0) or len({t.name for t in design.array.tiles if t.kind == "shim"}),
+        columns=getattr(op, "num_aie_columns", 0) or len({col for col, _ in places.values()}),
         cores=len(design.array.cores),
         tiles=_tiles(op),
         bits=bits,

@@ -1,0 +1,130 @@
+"""Every test case of the operators that have an array, on both devices: equal to its tile references in every bit.
+
+And within the gate of its reference; a case that no array takes is refused by the keyword and the rule.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import attrs
+import numpy as np
+import pytest
+
+from iron_core import Pattern
+from iron_core.declare.testing import Case
+from iron_core.devices import device
+from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, SiLU
+from iron_sim.catalog import Row, row, rows
+
+DEVICES = ("npu1", "npu2")
+#: Operator -> cases that must run on each device.
+OPERATORS = {ElementwiseAdd: 3, SiLU: 3, GEMV: 6, GEMM: 4, MHA: 6, Copy: 6}
+CASES = [(cls, case, dev) for cls in OPERATORS for case in cls.test.cases(cls) if not case.extensive for dev in DEVICES]
+#: What every refusal has: a keyword and its value (or the view it belongs to), and what would be legal.
+KEYWORD = re.compile(r"\b\w+=|\b(src|dst)\b")
+LEGAL = re.compile(r"[Ll]egal|must be|may have|there (is|are)")
+
+
+@pytest.fixture(scope="module")
+def ran():
+    """Rows so far, by operator and device; a case is simulated once."""
+    return {}
+
+
+@pytest.mark.parametrize(("cls", "case", "dev"), CASES, ids=lambda v: getattr(v, "__name__", getattr(v, "id", v)))
+def test_a_case_equals_its_tile_references(ran, cls, case, dev):
+    """Not one number differs; or the case is refused in words."""
+    found = ran[cls, case.id, dev] = row(cls, case, dev)
+    assert not found.failure, found.failure
+    if found.refused:
+        assert found.refused.startswith(cls.__name__)
+        assert KEYWORD.search(found.refused), found.refused
+        assert LEGAL.search(found.refused), found.refused
+    else:
+        assert found.bits == 0 and found.compared > 0
+        assert found.ratio <= 1 and 0 < found.columns <= device(dev).columns
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+@pytest.mark.parametrize("cls", OPERATORS, ids=lambda cls: cls.__name__)
+def test_enough_cases_run(ran, cls, dev):
+    """Not everything is refused."""
+    for case in cls.test.cases(cls):
+        if not case.extensive and (cls, case.id, dev) not in ran:
+            ran[cls, case.id, dev] = row(cls, case, dev)
+    taken = [found for (c, _, d), found in ran.items() if (c, d) == (cls, dev) and not found.refused]
+    assert len(taken) >= OPERATORS[cls]
+
+
+def test_other_numbers_give_the_same_answer():
+    """Nothing depends on the seed that the table uses."""
+    case = Case(size=1024)
+    assert [row(SiLU, case, "npu2", seed).failure for seed in (1, 2)] == ["", ""]
+
+
+def test_rows_come_case_by_case():
+    found = list(rows([SiLU], ["npu1", "npu2"]))
+    assert [(r.case, r.dev) for r in found[:4]] == [("size64", "npu1"), ("size64", "npu2"), ("size1000", "npu1"), ("size1000", "npu2")]
+    assert all(isinstance(r, Row) and r.operator == "SiLU" for r in found)
+
+
+# -- a table that can fail -------------------------------------------------------------------------
+
+
+class OneOff(SiLU):
+    """Its composition is wrong in one number."""
+
+    def composed(self, *inputs):
+        out = super().composed(*inputs)
+        out.reshape(-1).view(np.uint16)[17] ^= 1
+        return out
+
+
+class Wrong(SiLU):
+    """Its array is as composed, and computes something else than its reference."""
+
+    def reference(self, x):
+        return super().reference(x) + 1
+
+
+class Short(SiLU):
+    """Its sequence forgets an input."""
+
+    def sequence(self, rt):
+        rt.preamble()
+        for lane in range(self.num_aie_columns):
+            each = self.size // self.num_aie_columns
+            rt.drain("y", lane, Pattern.whole((each,), lane * each), wait=True)
+
+
+def test_a_number_that_differs_is_counted():
+    found = row(OneOff, Case(size=1024), "npu2")
+    assert found.bits == 1 and found.failure == "1 of 1024 numbers differ from the composed tile references"
+
+
+def test_a_gate_that_is_left_is_told():
+    found = row(Wrong, Case(size=1024), "npu2")
+    assert found.bits == 0 and "Wrong.y" in found.failure
+
+
+def test_an_array_that_stops_is_told():
+    found = row(Short, Case(size=1024), "npu2")
+    assert found.failure.startswith("Short on npu2 cannot go on:") and found.compared == 0
+
+
+class Unset(SiLU):
+    """An array of its own, so that no other is found in its place."""
+
+
+def test_a_design_that_is_not_well_formed_is_no_refusal(monkeypatch):
+    """Here, because its cores do not set how they round."""
+    monkeypatch.setattr("iron_core.array.set_rounding", lambda mode: None)
+    found = row(Unset, Case(size=1024), "npu2")
+    assert "before the rounding mode is set" in found.failure and not found.refused
+
+
+def test_a_row_is_plain_data():
+    """It is printed as JSON."""
+    json.dumps(attrs.asdict(row(SiLU, Case(size=1024), "npu1")))
