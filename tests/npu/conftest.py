@@ -39,10 +39,6 @@ def copier(name: str = "copy64", size: int = 64) -> Kernel:
     return Kernel.inline(name, 'extern "C" void KERNEL(int *a, int *b) {}', (kind, kind), contract)
 
 
-def shim(col: int) -> Tile:
-    return Tile("shim", col)
-
-
 def through(dev: str = "npu2", body: Any = None) -> ArrayDesign:
     """x -> one core -> y, as many tiles as its word says."""
 
@@ -58,8 +54,9 @@ def through(dev: str = "npu2", body: Any = None) -> ArrayDesign:
 
     def make(parts: Builder) -> None:
         x, y = ObjectFifo(TILE, name="x0"), ObjectFifo(TILE, name="y0")
-        x.prod(tile=Lane("x", 0, shim(0)))
-        y.cons(tile=Lane("y", 0, shim(0)))
+        shim = Tile("shim", 0)
+        x.prod(tile=Lane("x", 0, shim))
+        y.cons(tile=Lane("y", 0, shim))
         words = Buffer(1, "int32", name="words", use_write_rtp=True)
         ready = WorkerRuntimeBarrier(name="ready")
         Worker(body or core, [x.cons(), y.prod(), copier(), words, ready], tile=Tile("core", 0, 2), name="worker")

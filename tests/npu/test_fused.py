@@ -39,7 +39,7 @@ class Steps(iron.Graph):
 
 def printed(graph, spelling="patch", **shapes):
     plan = graph.compile(dev="npu2", backend="null", **shapes).plan
-    made = print_version(plan, plan.versions[0], spelling=spelling)
+    made = print_version(plan, plan.versions[0].signature, spelling=spelling)
     require(made.text)
     return plan, made
 
@@ -108,7 +108,7 @@ def test_residents_stay_where_they_are_in_every_version():
 
     graph = Rows().compile(dev="npu2", backend="null", x=(64,))
     plan = graph.plan
-    made = print_version(plan, plan.versions[0])
+    made = print_version(plan, plan.versions[0].signature)
     spots = dict(made.layout.spots)
     assert spots["resident", 0].offset == plan.banks[0]
 
@@ -139,5 +139,5 @@ def test_the_same_graph_prints_the_same_text(chain):
 
 def test_a_device_without_a_full_elf_is_refused():
     plan = Chain().compile(dev="npu1", backend="null", x=(4096,), y=(4096,)).plan
-    with pytest.raises(UnsupportedError, match="no full ELF"):
-        print_version(plan, plan.versions[0])
+    with pytest.raises(UnsupportedError, match="no full ELF but a chain"):
+        print_version(plan, plan.versions[0].signature)

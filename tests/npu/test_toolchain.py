@@ -16,6 +16,7 @@ from iron_npu import toolchain
 from iron_npu.catalog import items
 from iron_npu.fused import print_version
 from iron_npu.printer import Printed, print_design
+from iron_npu.structural import check
 from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd
 
 OPERATORS = ("ElementwiseAdd", "SiLU", "ReLU", "GEMV", "GEMM", "MHA", "Copy")
@@ -42,15 +43,24 @@ class All(iron.Graph):
         return y, GEMV(self.head, row), iron.carry(pos=pos + 1)
 
 
-def fused() -> Printed:
-    plan = All().compile(dev="npu2", backend="null", x=(64, 128)).plan
-    made = print_version(plan, plan.versions[0])
+def printed(graph, **shapes) -> Printed:
+    plan = graph.compile(dev="npu2", backend="null", **shapes).plan
+    made = print_version(plan, plan.versions[0].signature)
     return Printed(made.text, made.objects)
 
 
-def test_the_fused_graph_of_all_five_holds_together():
-    from iron_npu.structural import check
+def fused() -> Printed:
+    return printed(All(), x=(64, 128))
 
+
+def bounded(five) -> Printed:
+    graph, x, prompt = five()
+    return printed(graph, x=x.shape, prompt=prompt.shape)
+
+
+def test_graphs_of_all_five_hold_together(five):
+    one = bounded(five)
+    assert check(one.text) == () and "length" in one.text
     made = fused()
     assert check(made.text) == ()
     for name in ("ElementwiseAdd", "GEMM", "MHA", "Copy", "GEMV"):
@@ -79,8 +89,10 @@ def test_the_tools_take_every_case(name, dev, tmp_path):
 
 @pytest.mark.toolchain
 @needs_tools
-def test_the_tools_take_the_fused_graph(tmp_path):
-    assert toolchain.gate(fused(), tmp_path) is None
+@pytest.mark.parametrize("kind", ["whole", "bounded"])
+def test_the_tools_take_a_fused_graph(kind, five, tmp_path):
+    said = toolchain.gate(fused() if kind == "whole" else bounded(five), tmp_path)
+    assert said is None, str(said)
 
 
 # -- what the gate does, with tools that only note how they were called ------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 
 import attrs
@@ -45,27 +46,38 @@ def rounding_symbol(mode: str) -> str:
 
 @attrs.frozen
 class KernelObject:
-    """An object file that cores link: what builds it, and C++ functions that go into it beside the kernel itself.
+    """An object file that cores link: the kernels it defines, and C++ functions that go into it beside them.
 
-    kernel: None for an object of the printer's own.
+    Kernels that mlir-aie makes by one call (a factory and its keywords) are one object. No kernels: an object of the printer's own.
     """
 
     file: str
-    kernel: KernelData | None
+    kernels: tuple[KernelData, ...] = ()
     functions: tuple[str, ...] = ()
 
     def merged(self, other: KernelObject) -> KernelObject:
-        """One object that serves both: the same kernel, and the functions of either."""
-        assert (self.file, self.kernel) == (other.file, other.kernel)
-        return attrs.evolve(self, functions=tuple(sorted({*self.functions, *other.functions})))
+        """One object that serves both."""
+        assert self.file == other.file
+        kernels = {kernel.symbol: kernel for kernel in (*self.kernels, *other.kernels)}
+        functions = {*self.functions, *other.functions}
+        return KernelObject(self.file, tuple(kernels[symbol] for symbol in sorted(kernels)), tuple(sorted(functions)))
 
     @property
     def source(self) -> str:
         """The functions as one C++ file; empty where there are none."""
-        head = "#include <stdint.h>\n"
-        if self.kernel is not None:
-            head += f'extern "C" void {self.kernel.symbol}({", ".join(_c_type(a) for a in self.kernel.arguments)});\n'
-        return head + "".join(f"{function}\n" for function in self.functions) if self.functions else ""
+        lines = ["#include <stdint.h>"]
+        for kernel in self.kernels:
+            takes = ", ".join(_c_type(argument) for argument in kernel.arguments)
+            lines.append(f'extern "C" void {kernel.symbol}({takes});')
+        return "\n".join([*lines, *self.functions, ""]) if self.functions else ""
+
+
+def object_file(kernel: KernelData) -> str:
+    """The object that defines a kernel."""
+    if not kernel.factory:
+        return f"{kernel.symbol}.o"
+    digest = hashlib.sha256(repr((kernel.factory, kernel.keywords)).encode()).hexdigest()[:8]
+    return f"{kernel.factory.rpartition('.')[2]}_{digest}.o"
 
 
 class Kernels:
@@ -111,14 +123,20 @@ class Kernels:
                 kinds.append(scalar_type(argument))
             else:
                 kinds += [memref(argument)] if base is None else [memref(base), "i32"]
-        writer.line(f'func.func private @{name}({", ".join(kinds)}) attributes {{link_with = "{kernel.symbol}.o"}}')
+        writer.line(f'func.func private @{name}({", ".join(kinds)}) attributes {{link_with = "{object_file(kernel)}"}}')
 
     def objects(self) -> tuple[KernelObject, ...]:
         """What has to be built for the cores to link."""
-        own = [KernelObject(f"{rounding_symbol(m)}.o", None, _rounding(m)) for m in _rounding_modes(self._array)]
+        found = {}
+        for mode in _rounding_modes(self._array):
+            file = f"{rounding_symbol(mode)}.o"
+            found[file] = KernelObject(file, (), _rounding(mode))
         used = self._direct | {symbol for symbol, _ in self._adapters}
-        kernels = (kernel for kernel in self._array.kernels if kernel.symbol in used)
-        return (*own, *(KernelObject(f"{kernel.symbol}.o", kernel, self._functions(kernel)) for kernel in kernels))
+        for kernel in self._array.kernels:
+            if kernel.symbol in used:
+                one = KernelObject(object_file(kernel), (kernel,), self._functions(kernel))
+                found[one.file] = found[one.file].merged(one) if one.file in found else one
+        return tuple(found.values())
 
     def _functions(self, kernel: KernelData) -> tuple[str, ...]:
         functions = []

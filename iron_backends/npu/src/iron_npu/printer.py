@@ -7,13 +7,14 @@ from collections.abc import Mapping
 import attrs
 
 from iron_core.array.design import ArrayDesign, Design
-from iron_core.array.placer import place
+from iron_core.array.fit import fit
+from iron_core.array.router import place_and_route
 from iron_core.array.sequence import Sequence, Word
 from iron_core.devices import device
 from iron_npu.device import print_device
 from iron_npu.kernels import KernelObject
 from iron_npu.length import PATCH, Parameter
-from iron_npu.sequence import Arguments, Scratchpad, Words, print_sequence
+from iron_npu.sequence import Arguments, Scratchpad, Words, print_sequence, same_words
 from iron_npu.text import Writer
 
 SEQUENCE = "sequence"
@@ -39,10 +40,10 @@ def print_design(
 ) -> Printed:
     """One device with one sequence. words: "scratchpad" (a full ELF; default on npu2) or "arguments" (default on npu1).
 
-    placement: (column, row) per tile of the array; default: as the placer puts them. An empty one leaves free tiles to mlir-aie.
+    placement: (column, row) per tile of the array; default: where it fits, if it does. An empty one leaves free tiles to mlir-aie.
     """
     array, sequence = design.array, design.sequence
-    where = placed(array) if placement is None else dict(placement)
+    where = dict(fit(design) if placement is None else placement)
     way = words or (SCRATCHPAD if device(array.dev).full_elf else ARGUMENTS)
     writer = Writer()
     with writer.block("module"):
@@ -60,22 +61,21 @@ def print_design(
     return Printed(writer.text(), objects, way == ARGUMENTS and bool(sequence.words))
 
 
-def placed(array: ArrayDesign) -> dict[str, tuple[int, int]]:
-    """(column, row) of an array's tiles."""
-    return place(array, device(array.dev))
-
-
 def declare(writer: Writer, sequence: Sequence) -> dict[Word, Parameter]:
-    """The module's parameters, one per word of a sequence."""
-    parameters = {word: Parameter(f"{word.name}_{word.kind}", i) for i, word in enumerate(sequence.words)}
-    for parameter in parameters.values():
-        writer.line(f"aiex.scratchpad_parameter @{parameter.symbol} : i32")
+    """The module's parameters, one for words that are always equal."""
+    parameters: dict[Word, Parameter] = {}
+    for word, first in same_words(sequence).items():
+        if word == first:
+            count = len(set(parameters.values()))
+            parameters[word] = Parameter(f"{word.name}_{word.kind}", count)
+            writer.line(f"aiex.scratchpad_parameter @{parameters[word].symbol} : i32")
+        parameters[word] = parameters[first]
     return parameters
 
 
 def print_array(array: ArrayDesign, *, name: str = "main", placement: Mapping[str, tuple[int, int]] | None = None) -> str:
     """The array alone, without a sequence: equal text is equal hardware."""
     writer = Writer()
-    where = placed(array) if placement is None else dict(placement)
+    where = dict(place_and_route(array, device(array.dev))[0] if placement is None else placement)
     print_device(writer, array, name, where, lambda w, names: None)
     return writer.text()

@@ -66,8 +66,11 @@ def print_sequence(
         ]
         scalars: dict[Word, str] = {}
         if isinstance(words, Arguments):
-            scalars = {word: writer.fresh(word.name) for word in sequence.words}
-            taken += [f"{scalars[word]} : i32" for word in sequence.words]
+            for word, first in same_words(sequence).items():
+                if word == first:
+                    scalars[word] = writer.fresh(word.name)
+                    taken.append(f"{scalars[word]} : i32")
+                scalars[word] = scalars[first]
         with writer.block(f"aie.runtime_sequence @{name}({', '.join(taken)})"):
             printer = _Sequence(writer, array, sequence, ports, names, placement, words, scalars)
             if isinstance(words, Scratchpad) and sequence.words:
@@ -75,6 +78,12 @@ def print_sequence(
             for step in sequence.steps:
                 printer.step(step)
             printer.check()
+
+
+def same_words(sequence: Sequence) -> dict[Word, Word]:
+    """Each word of a sequence, and the first that has its number in every call."""
+    first: dict[tuple[object, ...], Word] = {}
+    return {word: first.setdefault((word.kind, word.source), word) for word in sequence.words}
 
 
 class _Sequence:
