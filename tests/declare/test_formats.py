@@ -14,9 +14,9 @@ BLOCKS = list(BLOCK_FORMATS.values())
 PAIRS = iron.BlockQuant("pairs4", bits=4, group=16, scale=np.float32, zero=8, order="pairs")
 
 
-@pytest.mark.parametrize(("format", "size"), [(iron.Q4_0, 18), (iron.Q4_1, 20), (iron.Q8_0, 34)])
+@pytest.mark.parametrize(("format", "size"), [(iron.Q4_0, 18), (iron.Q4_1, 20), (iron.Q5_0, 22), (iron.Q5_1, 24), (iron.Q8_0, 34)])
 def test_block_sizes_are_ggufs(format, size):
-    """32 numbers in 18, 20 and 34 bytes."""
+    """32 numbers in 18, 20, 22, 24 and 34 bytes."""
     assert format.block_bytes == size and format.group == 32
     assert format.nbytes((3, 64)) == 6 * size
 
@@ -49,7 +49,7 @@ def test_quantising_stays_within_a_step(format):
     values = rng.standard_normal((5, 96)).astype(np.float32)
     packed = format.quantize(values)
     blocks = values.reshape(5, -1, format.group)
-    span, levels = (np.ptp(blocks, -1).max(), 15) if format.minimum else (2 * np.abs(blocks).max(), 2**format.bits - 2)
+    span, levels = (np.ptp(blocks, -1).max(), 2**format.bits - 1) if format.minimum else (2 * np.abs(blocks).max(), 2**format.bits - 2)
     step = span / levels
     assert np.abs(packed.dequantize() - values).max() <= step * 1.01
     assert np.array_equal(packed[2:4].dequantize(), packed.dequantize()[2:4])
@@ -60,11 +60,11 @@ def test_quantising_stays_within_a_step(format):
 def test_gguf_reads_the_same_numbers(format):
     """The gguf package dequantises our blocks alike, and quantises to the same bytes."""
     gguf = pytest.importorskip("gguf", reason="the gguf package is this test's oracle")
-    kind = {"q4_0": gguf.GGMLQuantizationType.Q4_0, "q4_1": gguf.GGMLQuantizationType.Q4_1, "q8_0": gguf.GGMLQuantizationType.Q8_0}
+    kind = gguf.GGMLQuantizationType[format.name.upper()]
     values = np.random.default_rng(1).standard_normal((4, 128)).astype(np.float32)
     packed = format.quantize(values)
-    theirs = gguf.quants.quantize(values, kind[format.name])
-    assert np.array_equal(gguf.quants.dequantize(packed.data, kind[format.name]), packed.dequantize())
+    theirs = gguf.quants.quantize(values, kind)
+    assert np.array_equal(gguf.quants.dequantize(packed.data, kind), packed.dequantize())
     assert np.mean(theirs != packed.data) == 0
 
 

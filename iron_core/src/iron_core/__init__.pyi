@@ -31,6 +31,8 @@ from iron_core.declare.formats import Dense as Dense
 from iron_core.declare.formats import PackedArray as PackedArray
 from iron_core.declare.formats import Q4_0 as Q4_0
 from iron_core.declare.formats import Q4_1 as Q4_1
+from iron_core.declare.formats import Q5_0 as Q5_0
+from iron_core.declare.formats import Q5_1 as Q5_1
 from iron_core.declare.formats import Q8_0 as Q8_0
 from iron_core.declare.formats import bfloat16 as bfloat16
 from iron_core.declare.operand import In as In

@@ -64,9 +64,10 @@ class BlockQuant:
     """Rows cut into blocks of `group` integers sharing a scale (and a minimum).
 
     A number is `scale * (q - zero) + minimum`, q an unsigned (or, with `signed`, two's complement)
-    integer of `bits` bits. A block's bytes are: scale, minimum (if any), integers. `order` says how
-    4-bit integers share bytes: "halves" puts element i in the low nibble and i + group/2 in the high
-    nibble of byte i (GGUF); "pairs" puts 2i low and 2i + 1 high.
+    integer of `bits` bits (4, 5 or 8). A block's bytes are: scale, minimum (if any), integers. `order`
+    says how 4-bit integers share bytes: "halves" puts element i in the low nibble and i + group/2 in
+    the high nibble of byte i (GGUF); "pairs" puts 2i low and 2i + 1 high. The fifth bits of 5-bit
+    integers stand in front of the nibbles, element i's in bit i % 8 of byte i / 8.
     """
 
     name: str
@@ -115,14 +116,20 @@ class BlockQuant:
         if self.bits == 8:
             ints = body.view(np.int8).astype(np.int32) if self.signed else body.astype(np.int32)
         else:
+            fifths = None
+            if self.bits == 5:
+                fifths = np.unpackbits(body[..., : self.group // 8], axis=-1, bitorder="little")
+                body = body[..., self.group // 8 :]
             low, high = body & 0xF, body >> 4
             if self.order == "halves":
                 ints = np.concatenate([low, high], axis=-1)
             else:
                 ints = np.stack([low, high], axis=-1).reshape(*body.shape[:-1], self.group)
+            if fifths is not None:
+                ints = ints | fifths << 4
             ints = ints.astype(np.int32)
             if self.signed:
-                ints = np.where(ints > 7, ints - 16, ints)
+                ints = np.where(ints >> (self.bits - 1), ints - (1 << self.bits), ints)
         ints = ints.reshape(*packed.shape[:-1], columns) - self.zero
         return ints, scales, minima
 
@@ -166,6 +173,8 @@ class BlockQuant:
         if self.bits == 8:
             parts.append((ints & 0xFF).astype(np.uint8))
         else:
+            if self.bits == 5:
+                parts.append(np.packbits((ints >> 4 & 1).astype(np.uint8), axis=-1, bitorder="little"))
             ints = (ints & 0xF).astype(np.uint8)
             if self.order == "halves":
                 low4, high4 = ints[..., : self.group // 2], ints[..., self.group // 2 :]
@@ -179,13 +188,15 @@ class BlockQuant:
         return self.name
 
 
-#: GGUF's block formats that Iron's operators take (ggml type ids 2, 3 and 8).
+#: GGUF's block formats of 32 numbers (ggml type ids 2, 3, 6, 7 and 8).
 Q4_0 = BlockQuant("q4_0", bits=4, group=32, scale=np.float16, zero=8)
 Q4_1 = BlockQuant("q4_1", bits=4, group=32, scale=np.float16, minimum=True)
+Q5_0 = BlockQuant("q5_0", bits=5, group=32, scale=np.float16, zero=16)
+Q5_1 = BlockQuant("q5_1", bits=5, group=32, scale=np.float16, minimum=True)
 Q8_0 = BlockQuant("q8_0", bits=8, group=32, scale=np.float16, signed=True)
 
 #: The block formats above, by name.
-BLOCK_FORMATS: dict[str, BlockQuant] = {f.name: f for f in (Q4_0, Q4_1, Q8_0)}
+BLOCK_FORMATS: dict[str, BlockQuant] = {f.name: f for f in (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0)}
 
 Format = Union[Dense, BlockQuant]
 
