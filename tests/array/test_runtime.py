@@ -229,6 +229,14 @@ def test_unmanaged_transfers_wait_where_the_queue_would_run_out():
     assert [s.task for s in tail if isinstance(s, Await)] == [2 * i for i in range(2, QUEUE + 2)]
 
 
+def test_unmanaged_fills_are_freed_after_the_drains_of_the_sequences_group():
+    """What a fill sends has arrived for certain only once the outputs have."""
+    rt = runtime()
+    rt.drain("y", 0, whole(64), wait=True)
+    rt.fill("x", 0, whole(64), managed=False)
+    assert [type(step) for step in rt.freeze().steps] == [Transfer, Transfer, Await, Free]
+
+
 def test_unmanaged_transfers_keep_to_their_share_of_the_descriptors():
     """Four channels share sixteen: two of two descriptors each are all that one may have under way."""
     rt = runtime()

@@ -114,6 +114,16 @@ def test_a_query_reads_the_blocks_its_context_covers(dev, context):
     assert stats.elements("Q") == op.num_KV_heads * op.B_q * op.d
 
 
+@pytest.mark.parametrize(("heads", "kv_heads"), [(32, 8), (16, 8), (12, 4), (64, 8), (48, 16)])
+@pytest.mark.parametrize("dev", DEVICES)
+def test_a_short_context_outruns_no_transfer(dev, heads, kv_heads):
+    """Heads in several passes whose keys and values are through before the last queries are: those are freed last."""
+    op = MHA(num_heads=heads, num_KV_heads=kv_heads, seq_len=1, kv_len=64, **INTERLEAVED).resolved(device(dev))
+    for context in (1, 17):
+        got, want, _, _ = run(op, dev, kv_valid=context)
+        assert np.array_equal(bits(got), bits(want))
+
+
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(
     "bounds",

@@ -234,15 +234,20 @@ class Runtime:
         return bound.format.dtype, bound.size
 
     def finish(self) -> None:
-        """Await what is unmanaged, drains last, then the sequence's own group."""
+        """Await what is left of the drains, unmanaged ones and the sequence's own group; then free the unmanaged fills.
+
+        In this order: what a fill sends has arrived for certain only once the outputs have.
+        """
         ways = {step.task: step.way for step in self.steps if isinstance(step, Transfer)}
-        for way in ("drain", "fill"):
-            for task in self._order:
-                if ways[task] == way:
-                    self.add(Await(task) if way == "drain" else Free(task))
+        fills = [task for task in self._order if ways[task] == "fill"]
+        for task in self._order:
+            if ways[task] == "drain":
+                self.add(Await(task))
+        self._default.finish()
+        for task in fills:
+            self.add(Free(task))
         self._order.clear()
         self._queues.clear()
-        self._default.finish()
 
     def freeze(self) -> Sequence:
         self.finish()
