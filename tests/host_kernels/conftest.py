@@ -30,7 +30,7 @@ KERNELS: dict[str, list[str]] = {
         *(f"block_matmul<{f}, {o}>" for f in FORMATS for o in ("float", "bf16")),
         *(f"block_matmul_naive<{f}, float>" for f in FORMATS),
         *(f"block_exact<{f}, {x}, {x}>" for f in FORMATS for x in ("float", "bf16")),
-        *(f"block_integers<{f}>" for f in FORMATS),
+        *(f"{kernel}<{f}>" for f in FORMATS for kernel in ("block_integers", "pack_blocks")),
         *(f"dequantize<{f}, {t}>" for f in FORMATS for t in FLOATS),
     ],
     "attention.h": [
@@ -45,9 +45,8 @@ KERNELS: dict[str, list[str]] = {
     ],
     "elementwise.h": [
         *(f"binary<{op}, {t}>" for op in ("Add", "Mul") for t in FLOATS),
-        *(f"unary<SiLU, {t}>" for t in FLOATS),
-        *(f"unary<ReLU, {t}>" for t in FLOATS),
-        *(f"rowwise_add<{t}>" for t in FLOATS),
+        *(f"unary<{op}, {t}>" for op in ("GELU", "ReLU", "Scale", "SiLU", "SoftCap") for t in FLOATS),
+        *(f"rowwise<{op}, {t}>" for op in ("Add", "Mul") for t in FLOATS),
         "exponentials",
     ],
     "move.h": [

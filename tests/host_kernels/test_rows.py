@@ -70,7 +70,7 @@ def test_rope(kernels, rng, T, method):
 
 @pytest.mark.parametrize("T", FLOATS)
 def test_elementwise(kernels, rng, T):
-    """a + b, a * b, x / (1 + exp(-x)) and row + vector, rounded once, the same bits however the run is cut."""
+    """a + b, a * b, x / (1 + exp(-x)), row + vector and row * vector, rounded once, the same bits however the run is cut."""
     for size in SIZES:
         a, b = draw(rng, size, T, 3), draw(rng, size, T)
         wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
@@ -89,5 +89,25 @@ def test_elementwise(kernels, rng, T):
             kernels(f"unary<SiLU, {T}>", (a[i : i + 1], one), (1,))
             assert one[0] == y[i]
         x, y = draw(rng, (3, size), T), np.zeros((3, size), DTYPES[T])
-        kernels(f"rowwise_add<{T}>", (x, b, y), (3, size), threads=2)
-        assert np.array_equal(y, (x.astype(np.float32) + b.astype(np.float32)).astype(DTYPES[T]))
+        for op, exact in (("Add", x.astype(np.float64) + wide_b), ("Mul", x.astype(np.float64) * wide_b)):
+            kernels(f"rowwise<{op}, {T}>", (x, b, y), (3, size), threads=2)
+            assert np.array_equal(y, exact.astype(np.float32).astype(DTYPES[T]))
+
+
+@pytest.mark.parametrize("T", FLOATS)
+def test_operations_with_a_number(kernels, rng, T):
+    """factor x, rounded once, and cap tanh(x / cap); the tanh form of GELU; the same bits however the run is cut."""
+    for size in SIZES:
+        x = draw(rng, size, T, 3)
+        wide, y = x.astype(np.float64), np.zeros_like(x)
+        kernels(f"unary<Scale, {T}>", (x, y), (size,), (25.25,), threads=3)
+        assert np.array_equal(y, (wide * 25.25).astype(np.float32).astype(DTYPES[T]))
+        kernels(f"unary<GELU, {T}>", (x, y), (size,), threads=3)
+        assert near(y, wide / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3))), T, 3e-7, 4)
+        for cap in (0.5, 30.0):
+            kernels(f"unary<SoftCap, {T}>", (x, y), (size,), (cap,), threads=3)
+            assert near(y, cap * np.tanh(wide / cap), T, 1e-12, 6)
+            for i in range(size):
+                one = np.zeros(1, DTYPES[T])
+                kernels(f"unary<SoftCap, {T}>", (x[i : i + 1], one), (1,), (cap,))
+                assert one[0] == y[i]

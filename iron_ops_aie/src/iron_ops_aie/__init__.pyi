@@ -16,7 +16,7 @@ from iron_core.graph.weight import Weight
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["Copy", "Dequant", "ElementwiseAdd", "ElementwiseMul", "Emit", "GEMM", "GEMV", "MHA", "RMSNorm", "ReLU", "Repeat", "RoPE", "RowwiseAdd", "Sample", "SiLU", "Softmax", "Transpose"]
+__all__ = ["Copy", "Dequant", "ElementwiseAdd", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "MHA", "RMSNorm", "ReLU", "Repeat", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "SoftCap", "Softmax", "Transpose"]
 
 class Copy(Operator):
     """y[dst] = x[src], element by element in the order the two patterns walk; numbers are rounded once to y's dtype.
@@ -214,6 +214,37 @@ class Emit(Operator):
         slots: int = ...,
         rows: int = ...,
     ) -> tuple[Handle, Handle]: ...
+
+class GELU(UnaryElementwise):
+    """y = x (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3), which is x / (1 + exp(-2 u)).
+
+    Shapes as in `UnaryElementwise`. Errors: ParamError for integers.
+    """
+    @overload
+    def __new__(
+        cls,
+        *,
+        size: int,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> GELU: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        size: int = ...,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
 
 class GEMM(Operator):
     """C = A @ B.
@@ -648,6 +679,26 @@ class RowwiseAdd(Rowwise):
         dtype: Any = ...,
     ) -> Handle: ...
 
+class RowwiseMul(Rowwise):
+    """y[r] = x[r] * vector, number by number: a gain of each column. x, y: (rows, cols); vector: (cols,)."""
+    vector: BoundOperand
+    @overload
+    def __new__(cls, *, rows: int, cols: int, T: Any = ...) -> RowwiseMul: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        vector: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        cols: int = ...,
+        T: Any = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
 class Sample(Operator):
     """Draw a token from `logits` as row `row` of `draws` says; note it at `tokens[at]`.
 
@@ -689,6 +740,42 @@ class Sample(Operator):
         T: Any = ...,
     ) -> tuple[Handle, Handle]: ...
 
+class Scale(UnaryElementwise):
+    """y = factor x, rounded once. Shapes as in `UnaryElementwise`.
+
+    factor: a float32. Who wants it in x's own dtype, as some models do, rounds it before.
+
+    Errors: ParamError for a factor that is not finite, for integers.
+    """
+    factor: float
+    @overload
+    def __new__(
+        cls,
+        *,
+        size: int,
+        factor: float,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> Scale: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        size: int = ...,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        factor: float = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
 class SiLU(UnaryElementwise):
     """y = x / (1 + exp(-x)). Shapes as in `UnaryElementwise`. Errors: ParamError for integers."""
     @overload
@@ -714,6 +801,40 @@ class SiLU(UnaryElementwise):
         tile_size: int = ...,
         num_aie_columns: int = ...,
         num_channels: int = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class SoftCap(UnaryElementwise):
+    """y = cap tanh(x / cap): x where it is small beside `cap`, never beyond it. Shapes as in `UnaryElementwise`.
+
+    Errors: ParamError for a cap that is not positive and finite, for integers.
+    """
+    cap: float
+    @overload
+    def __new__(
+        cls,
+        *,
+        size: int,
+        cap: float,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> SoftCap: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        size: int = ...,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        cap: float = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 

@@ -220,6 +220,18 @@ INLINE f32x8 exp8(f32x8 x) {
   y = (f32x8)((inf & over) | ((i32x8)y & ~over));
   return (f32x8)(((i32x8)x & nan) | ((i32x8)y & ~nan));
 }
+// tanh to a few units in the last place: a polynomial near zero, where the exponential would cancel.
+INLINE f32x8 tanh8(f32x8 x) {
+  f32x8 z = x * x, p = splat(-5.70498872745e-3f);
+  p = p * z + splat(2.06390887954e-2f);
+  p = p * z + splat(-5.37397155531e-2f);
+  p = p * z + splat(1.33314422036e-1f);
+  p = p * z + splat(-3.33332819422e-1f);
+  p = p * z * x + x;
+  f32x8 y = splat(1.0f) - splat(2.0f) / (exp8(x + x) + splat(1.0f));
+  i32x8 near = z < splat(0.390625f);
+  return (f32x8)(((i32x8)p & near) | ((i32x8)y & ~near));
+}
 INLINE float exp1(float x) { return exp8(splat(x))[0]; }
 
 // This thread's share of n items, in runs of `unit`.

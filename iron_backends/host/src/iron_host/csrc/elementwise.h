@@ -1,8 +1,8 @@
 // One number in, one out.
 //
 // binary<Op, T>  p: a, b, y           n: size
-// unary<Op, T>   p: x, y              n: size
-// rowwise_add<T> p: x, vector, y      n: rows, cols
+// unary<Op, T>   p: x, y              n: size          f: the operation's number, if it has one
+// rowwise<Op, T> p: x, vector, y      n: rows, cols
 #pragma once
 #include "common.h"
 
@@ -11,6 +11,19 @@ struct Mul { INLINE f32x8 of(f32x8 a, f32x8 b) { return a * b; } };
 // A NaN stays one: it is not less than zero.
 struct ReLU { INLINE f32x8 of(f32x8 x) { return x < splat(0.0f) ? splat(0.0f) : x; } };
 struct SiLU { INLINE f32x8 of(f32x8 x) { return x / (splat(1.0f) + exp8(-x)); } };
+// -2 sqrt(2 / pi) (x + 0.044715 x^3) is what the exponential takes.
+struct GELU {
+  INLINE f32x8 of(f32x8 x) {
+    f32x8 u = x * (splat(-1.5957691216f) + splat(-0.0713548163f) * (x * x));
+    return x / (splat(1.0f) + exp8(u));
+  }
+};
+struct Scale { INLINE f32x8 of(f32x8 x, f32x8 factor) { return x * factor; } };
+struct SoftCap { INLINE f32x8 of(f32x8 x, f32x8 cap) { return cap * tanh8(x / cap); } };
+
+// An operation of x alone, or of x and a number.
+template <class Op> INLINE auto apply(f32x8 x, f32x8) -> decltype(Op::of(x)) { return Op::of(x); }
+template <class Op> INLINE auto apply(f32x8 x, f32x8 number) -> decltype(Op::of(x, number)) { return Op::of(x, number); }
 
 // The last few numbers go through a full vector, so they get the same bits wherever a run ends.
 template <class Op, class T> INLINE void binary_run(const T* a, const T* b, T* y, int64_t n) {
@@ -29,13 +42,14 @@ template <class Op, class T> void unary(const iron_args* g, int32_t tid, int32_t
   const T* x = (const T*)g->p[0] + s.begin;
   T* y = (T*)g->p[1] + s.begin;
   int64_t n = s.end - s.begin, i = 0;
-  for (; i + 8 <= n; i += 8) store8(y + i, Op::of(load8(x + i)));
-  if (i < n) store_part(y + i, Op::of(load_part(x + i, n - i)), n - i);
+  f32x8 number = splat((float)g->f[0]);
+  for (; i + 8 <= n; i += 8) store8(y + i, apply<Op>(load8(x + i), number));
+  if (i < n) store_part(y + i, apply<Op>(load_part(x + i, n - i), number), n - i);
 }
 
-template <class T> void rowwise_add(const iron_args* g, int32_t tid, int32_t nt) {
+template <class Op, class T> void rowwise(const iron_args* g, int32_t tid, int32_t nt) {
   int64_t cols = g->n[1];
   Share s = share(g->n[0], tid, nt);
   for (int64_t r = s.begin; r < s.end; r++)
-    binary_run<Add, T>((const T*)g->p[0] + r * cols, (const T*)g->p[1], (T*)g->p[2] + r * cols, cols);
+    binary_run<Op, T>((const T*)g->p[0] + r * cols, (const T*)g->p[1], (T*)g->p[2] + r * cols, cols);
 }

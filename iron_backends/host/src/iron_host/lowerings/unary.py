@@ -1,4 +1,4 @@
-"""What SiLU and ReLU on the host share: kernel `unary<Op, T>` of elementwise.h."""
+"""What GELU, ReLU, Scale, SiLU and SoftCap on the host share: kernel `unary<Op, T>` of elementwise.h."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ class Unary(HostLowering):
     def supports(self, op: Any, dev: str) -> Yes | No:
         return takes(op, self.function, T=FLOATS)
 
+    def number(self, op: Any) -> float:
+        """What the C++ operation is given besides x, if it takes a number."""
+        return 0.0
+
     def step(
         self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
     ) -> KernelCall:
@@ -28,5 +32,6 @@ class Unary(HostLowering):
             unit("elementwise.h", "unary", self.function, cpp(op.T)),
             ("x", "y"),
             (self.count(op, bindings, "valid"),),
+            (self.number(op),),
             threads=threads(op.size, tunables["grain"]),
         )

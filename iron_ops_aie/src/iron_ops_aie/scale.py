@@ -1,0 +1,40 @@
+"""`Scale`: every number times one factor."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from iron_core import Param, UnaryElementwise
+from iron_core.declare.rounding import widen
+from iron_core.declare.testing import Case, Sweep, Testing
+from iron_core.errors import ParamError
+from iron_ops_aie.rules import floats_only
+
+
+class Scale(UnaryElementwise):
+    """y = factor x, rounded once. Shapes as in `UnaryElementwise`.
+
+    factor: a float32. Who wants it in x's own dtype, as some models do, rounds it before.
+
+    Errors: ParamError for a factor that is not finite, for integers.
+    """
+
+    factor: float = Param(array=True)
+
+    test = Testing(
+        Sweep(factor=0.3),
+        Case(size=1000, factor=25.25),
+        Case(size=4096, factor=-1 / 3, T=np.float32),
+        draw=dict(centered=("x",)),
+    )
+
+    def validate(self) -> None:
+        floats_only(self, "T")
+        if not math.isfinite(np.float32(self.factor)):
+            raise ParamError(f"Scale: factor={self.factor}; legal: a finite float32.")
+
+    def reference(self, x: Any) -> Any:
+        return widen(x) * float(np.float32(self.factor))
