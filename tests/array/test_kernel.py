@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 import pytest
 
@@ -145,6 +146,28 @@ def test_a_scalar_is_a_whole_number():
     """Integers only: a float's bits travel as an int32."""
     with pytest.raises(DeclarationError, match="legal: whole numbers, loop variables, loaded words"):
         called(lambda kernel, a, y: kernel(a, y, 0.5), scale())
+
+
+def test_a_scalar_of_a_float_dtype_is_a_number():
+    """Known while recording: cores compute integers only."""
+    kernel = Kernel.factory("scale", [LINE, LINE, "bfloat16"], SCALED)
+    (call,) = calls(called(lambda kernel, a, y: kernel(a, y, 0.5), kernel))
+    assert call.args[2] == Const(0.5)
+    with pytest.raises(DeclarationError, match=r"kernel scale_\w+: v2 for a bfloat16; cores compute integers. Legal: a number"):
+        called(lambda kernel, a, y: kernel(a, y, a[0]), kernel)
+
+
+def test_one_symbol_is_one_kernel():
+    """Two kernels that would be linked under one name."""
+    one = scale()
+    other = Kernel(attrs.evolve(one.data, keywords=(("fast", True),)))
+
+    def call(kernel, a, y):
+        kernel(a, y, 1)
+        other(a, y, 1)
+
+    with pytest.raises(DeclarationError, match=r"two kernels named scale_\w+ in one core"):
+        called(call, one)
 
 
 def test_a_call_belongs_in_a_core():
