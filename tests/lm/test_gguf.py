@@ -16,7 +16,7 @@ from iron_lm.gguf import GGUFFile
 
 gguf = pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
 
-TYPES = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0")
+TYPES = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_numbers_equal_the_gguf_packages(file: Path, kind: str) -> None:
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("kind", ("Q4_0", "Q4_1", "Q8_0"))
+@pytest.mark.parametrize("kind", ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"))
 def test_our_quantisation_is_theirs(kind: str) -> None:
     """Rounding to a block format gives the package's bytes."""
     from iron_core.declare import formats
@@ -145,13 +145,13 @@ def test_a_type_iron_does_not_take_is_named(tmp_path: Path) -> None:
     """Asking for a tensor of another type says which type it is and which are legal."""
     path = tmp_path / "k.gguf"
     writer = gguf.GGUFWriter(str(path), "llama")
-    quant = gguf.GGMLQuantizationType.Q5_0
+    quant = gguf.GGMLQuantizationType.MXFP4
     writer.add_tensor("w", gguf.quantize(np.ones((2, 64), np.float32), quant), raw_dtype=quant)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(CheckpointError, match=r"w is Q5_0.*Q4_0"):
+    with pytest.raises(CheckpointError, match=r"w is MXFP4.*Q4_0"):
         GGUFFile.open(path).tensors["w"]
 
 

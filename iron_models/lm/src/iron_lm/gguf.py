@@ -8,31 +8,43 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, Dense, Format, PackedArray, bfloat16
+from iron_core.declare.formats import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Dense, PackedArray, bfloat16
 from iron_core.errors import CheckpointError, FormatError
 from iron_lm.mapped import MappedFile
+from iron_lm.superblocks import Q4_K, Q5_K, Q6_K
+from iron_lm.widening import Stored
 
 MAGIC = b"GGUF"
-#: ggml tensor types Iron's operators take, by number.
-FORMATS: dict[int, Format] = {
+#: ggml tensor types Iron reads, by number.
+FORMATS: dict[int, Stored] = {
     0: Dense(np.float32),
     1: Dense(np.float16),
     2: Q4_0,
     3: Q4_1,
+    6: Q5_0,
+    7: Q5_1,
     8: Q8_0,
+    12: Q4_K,
+    13: Q5_K,
+    14: Q6_K,
     30: Dense(bfloat16),
 }
 _TYPE_NAMES = {
-    6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K",
+    9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K",
     16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
-    24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+    24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
 }  # fmt: skip
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
 #: More of anything than this in a header is damage, not a model.
 _MOST = 1 << 24
 _LONGEST_NAME = 1 << 10
+_LONGEST_STRING = 1 << 24
+_LONGEST_TOKEN = 1 << 16
 _DEEPEST = 4
+#: What all of a header together may hold: entries, each string of an array counting as one and others as several; and
+#: bytes of strings outside arrays. Reading so much takes a fraction of a second; the largest vocabularies have a million.
+_ENTRIES, _ENTRY, _TEXT = 1 << 22, 8, 1 << 25
 
 
 class _Header:
@@ -41,6 +53,14 @@ class _Header:
     def __init__(self, file: MappedFile) -> None:
         self.file = file
         self.at = len(MAGIC)
+        self.entries, self.text = _ENTRIES, _TEXT
+
+    def spend(self, entries: int, text: int, what: str) -> None:
+        """Count what was found towards what a header may hold."""
+        self.entries -= entries
+        self.text -= text
+        if self.entries < 0 or self.text < 0:
+            raise CheckpointError(f"{self.file.path}: with {what} the header holds more than any model's; it is damaged.")
 
     def scalar(self, code: str, what: str) -> Any:
         size = struct.calcsize(code)
@@ -48,14 +68,15 @@ class _Header:
         self.at += size
         return value
 
-    def count(self, what: str) -> int:
-        n = self.scalar("<Q", what)
-        if n > _MOST:
-            raise CheckpointError(f"{self.file.path}: {what} is {n}; more than {_MOST} means the header is damaged.")
+    def count(self, what: str, most: int = _MOST) -> int:
+        n: int = self.scalar("<Q", what)
+        if n > most:
+            raise CheckpointError(f"{self.file.path}: {what} is {n}; more than {most} means the header is damaged.")
         return n
 
     def string(self, what: str) -> str:
-        n = self.count(f"the length of {what}")
+        n = self.count(f"the length of {what}", _LONGEST_STRING)
+        self.spend(_ENTRY, n, what)
         raw = self.file.read(self.at, n, what)
         self.at += n
         return raw.decode("utf-8", "replace")
@@ -82,23 +103,31 @@ class _Header:
         kind, n = self.scalar("<I", what), self.count(f"the length of {what}")
         if kind == _STRING:
             return self.strings(n, what)
+        self.spend(_ENTRY, 0, what)
         if kind == _ARRAY:
             return [self.array(what, depth + 1) for _ in range(n)]
         if kind not in _SCALARS:
             raise CheckpointError(f"{self.file.path}: {what} holds metadata type {kind}, which GGUF does not have.")
         dtype = np.dtype(_SCALARS[kind])
-        raw = self.file.read(self.at, n * dtype.itemsize, what)
+        raw = self.file.view(self.at, n * dtype.itemsize, what)
         self.at += len(raw)
-        return np.frombuffer(raw, dtype)
+        return raw.view(dtype)  # over the map, aligned or not
 
     def strings(self, n: int, what: str) -> Strings:
         """Skip over n strings, noting where they lie: a vocabulary is read only by a tokenizer made from it."""
+        self.spend(n, 0, what)
         start, at, size = self.at, self.at, self.file.size
         raw, unpack = self.file._map, struct.Struct("<Q").unpack_from
-        for _ in range(n):
+        for i in range(n):
             if at + 8 > size:
+                at += 8
                 break
-            at += 8 + unpack(raw, at)[0]
+            length = unpack(raw, at)[0]
+            if length > _LONGEST_TOKEN:
+                raise CheckpointError(
+                    f"{self.file.path}: entry {i} of {what} claims {length} bytes; more than {_LONGEST_TOKEN} means the header is damaged."
+                )
+            at += 8 + length
             if at > size:
                 break
         self.at = at
@@ -130,7 +159,7 @@ class GGUFFile:
     """An open GGUF file: `metadata` (name -> value) and `tensors` (name -> (shape, Format, array)).
 
     Shapes are numpy's (outermost first). Arrays are views of the map: numpy arrays for dense types, PackedArray for
-    block types. A tensor of a type Iron does not take is refused when it is asked for, naming the type.
+    block types and K-quants. A tensor of a type Iron does not take is refused when it is asked for, naming the type.
     """
 
     kind = "gguf"
@@ -144,7 +173,8 @@ class GGUFFile:
         if version not in (2, 3):
             raise CheckpointError(f"{path}: GGUF version {version}; this iron reads 2 and 3.")
         tensors, pairs = header.count("the number of tensors"), header.count("the number of metadata entries")
-        self.path = Path(path)
+        header.spend(_ENTRY * (tensors + pairs), 0, f"{tensors} tensors and {pairs} metadata entries")
+        self.path, self.version = Path(path), version
         self.metadata: dict[str, Any] = {}
         for i in range(pairs):
             key = header.name(f"metadata key {i}")
@@ -179,14 +209,15 @@ class GGUFFile:
         return cls(path)
 
 
-class _Tensors(dict[str, tuple[tuple[int, ...], Format, Any]]):
+class _Tensors(dict[str, tuple[tuple[int, ...], Stored, Any]]):
     """name -> (shape, Format, array); every place is checked against the file when it is opened."""
 
     def __init__(self, file: MappedFile, data: int, infos: list[tuple[str, tuple[int, ...], int, int]]) -> None:
         super().__init__()
         self._refused: dict[str, str] = {}
+        places: list[tuple[int, int, str]] = []
         for name, shape, kind, offset in infos:
-            if name in self:
+            if name in self or name in self._refused:
                 raise CheckpointError(f"{file.path}: two tensors are named {name}.")
             format = FORMATS.get(kind)
             if format is None:
@@ -194,18 +225,25 @@ class _Tensors(dict[str, tuple[tuple[int, ...], Format, Any]]):
                     f"{file.path}: tensor {name} is {_TYPE_NAMES.get(kind, f'of type {kind}')}. Legal: "
                     f"{', '.join(f.name.upper() if not isinstance(f, Dense) else f.name for f in FORMATS.values())}."
                 )
+                places.append((offset, 0, name))  # its length is its type's secret, but it begins somewhere
                 continue
             try:
                 size = format.nbytes(shape)
             except FormatError as error:
                 raise CheckpointError(f"{file.path}: tensor {name}: {error}") from None
             raw = file.view(data + offset, size, f"tensor {name}")
+            places.append((offset, size, name))
             if isinstance(format, Dense):
                 if (data + offset) % format.dtype.itemsize:
                     raise CheckpointError(f"{file.path}: tensor {name} is not aligned to its dtype.")
                 self[name] = (shape, format, raw.view(format.dtype).reshape(shape))
             else:
-                self[name] = (shape, format, PackedArray(raw, shape, format))
+                self[name] = (shape, format, PackedArray(raw, shape, format))  # type: ignore[arg-type]
+        end, before = 0, ""
+        for offset, size, name in sorted(places):
+            if offset < end:
+                raise CheckpointError(f"{file.path}: tensor {name} overlaps {before}; the header is damaged.")
+            end, before = offset + size, name
 
     def __missing__(self, name: str) -> Any:
         if name in self._refused:

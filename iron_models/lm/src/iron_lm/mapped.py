@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 from pathlib import Path
 
 import numpy as np
 
 from iron_core.errors import CheckpointError
+
+
+class Map(mmap.mmap):
+    """A mapped file that says which: `origin` is its path, size in bytes and time of change in nanoseconds.
+
+    Backends that keep something made of a file's content know it by that.
+    """
+
+    origin: tuple[str, int, int]
 
 
 class MappedFile:
@@ -17,13 +27,21 @@ class MappedFile:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         try:
+            if not stat.S_ISREG(os.stat(self.path).st_mode):  # opening a pipe would wait for a writer
+                raise CheckpointError(f"{self.path}: not a file.")
             with open(self.path, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
+                status = os.fstat(file.fileno())
+                size = status.st_size
                 if size == 0:
                     raise CheckpointError(f"{self.path}: the file is empty.")
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._map = Map(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._map.origin = (str(self.path.resolve()), size, status.st_mtime_ns)
+        except CheckpointError:
+            raise
         except OSError as error:
             raise CheckpointError(f"{self.path}: {error.strerror or error}.") from None
+        except ValueError as error:  # a NUL in a name
+            raise CheckpointError(f"{str(self.path)!r}: {error}.") from None
         self.size = size
         self.bytes = np.frombuffer(self._map, np.uint8)
 

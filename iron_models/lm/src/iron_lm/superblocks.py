@@ -1,0 +1,112 @@
+"""GGUF's K-quants: superblocks of 256 numbers whose scales are themselves quantised.
+
+No operator takes these; a tensor of one is widened when it is loaded (see `iron_lm.widening`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+import numpy as np
+
+from iron_core.errors import FormatError
+
+
+@attrs.frozen
+class SuperBlock:
+    """Rows cut into superblocks of `group` numbers in `block_bytes` bytes. `halves` are the byte offsets of their float16 scales."""
+
+    name: str
+    block_bytes: int
+    halves: tuple[int, ...]
+    group: int = 256
+
+    def row_bytes(self, columns: int) -> int:
+        """Bytes of a row of `columns` numbers; FormatError unless they are whole superblocks."""
+        if columns % self.group:
+            low = columns // self.group * self.group
+            raise FormatError(
+                f"{self.name}: a row of {columns} is not whole blocks of {self.group}. "
+                f"Nearest: {f'{low}, ' if low else ''}{low + self.group}."
+            )
+        return columns // self.group * self.block_bytes
+
+    def nbytes(self, shape: tuple[int, ...]) -> int:
+        """Bytes of a tensor of this logical shape (the last axis is the blocked one)."""
+        return math.prod(shape[:-1]) * self.row_bytes(shape[-1])
+
+    def dequantize(self, packed: np.ndarray, columns: int) -> np.ndarray:
+        """float32 (..., columns) of packed rows uint8 (..., row_bytes)."""
+        blocks = np.ascontiguousarray(packed).reshape(-1, self.block_bytes)
+        with np.errstate(invalid="ignore", over="ignore"):  # scales that are no numbers are found elsewhere
+            values = _READ[self.name](blocks)
+        return values.reshape(*packed.shape[:-1], columns)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _half(blocks: np.ndarray, at: int) -> np.ndarray:
+    """float32 (n, 1): the float16 at byte `at` of each block."""
+    return np.ascontiguousarray(blocks[:, at : at + 2]).view(np.float16).astype(np.float32)
+
+
+def _six_bits(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The eight scales and eight minima, 6 bits each, in 12 bytes (n, 12): float32 (n, 8) twice.
+
+    Bytes 0 to 3 hold scales 0 to 3, bytes 4 to 7 minima 0 to 3; their upper two bits and the nibbles of bytes 8 to 11
+    are scales (low nibble) and minima (high nibble) 4 to 7.
+    """
+    first, second, rest = packed[:, 0:4], packed[:, 4:8], packed[:, 8:12]
+    scales = np.concatenate([first & 63, rest & 15 | first >> 6 << 4], 1)
+    minima = np.concatenate([second & 63, rest >> 4 | second >> 6 << 4], 1)
+    return scales.astype(np.float32), minima.astype(np.float32)
+
+
+def _scaled(blocks: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """q (n, 8, 32) times each group's scale less its minimum; in place."""
+    scales, minima = _six_bits(blocks[:, 4:16])
+    q *= (_half(blocks, 0) * scales)[..., None]
+    q -= (_half(blocks, 2) * minima)[..., None]
+    return q
+
+
+def _q4_k(blocks: np.ndarray) -> np.ndarray:
+    """Two groups of 32 share 32 bytes: the first in their low nibbles, the second in the high ones."""
+    nibbles = blocks[:, 16:].reshape(-1, 4, 32)
+    q = np.empty((len(blocks), 8, 32), np.float32)
+    q[:, 0::2] = nibbles & 15
+    q[:, 1::2] = nibbles >> 4
+    return _scaled(blocks, q)
+
+
+def _q5_k(blocks: np.ndarray) -> np.ndarray:
+    """As Q4_K, the fifth bit of number i of group g in bit g of byte i of 32 bytes before the nibbles."""
+    nibbles, high = blocks[:, 48:].reshape(-1, 4, 32), blocks[:, 16:48]
+    q = np.empty((len(blocks), 8, 32), np.float32)
+    for g in range(8):
+        part = nibbles[:, g // 2] & 15 if g % 2 == 0 else nibbles[:, g // 2] >> 4
+        q[:, g] = part | (high >> g & 1) << 4
+    return _scaled(blocks, q)
+
+
+def _q6_k(blocks: np.ndarray) -> np.ndarray:
+    """Halves of 128 numbers: 64 bytes of low nibbles (numbers 0 to 63, then 64 to 127), 32 bytes with two more bits of
+    four numbers each, 32 apart; int8 scales of 16 numbers; the float16 scale last. 32 is zero."""
+    low, high = blocks[:, :128].reshape(-1, 2, 2, 32), blocks[:, 128:192].reshape(-1, 2, 32)
+    q = np.empty((len(blocks), 2, 4, 32), np.float32)
+    for part in range(4):
+        nibble = low[:, :, part % 2] & 15 if part < 2 else low[:, :, part % 2] >> 4
+        q[:, :, part] = nibble | (high >> 2 * part & 3) << 4
+    q -= 32
+    scales = _half(blocks, 208) * np.ascontiguousarray(blocks[:, 192:208]).view(np.int8).astype(np.float32)
+    groups = q.reshape(-1, 16, 16)
+    groups *= scales[..., None]
+    return groups
+
+
+Q4_K = SuperBlock("q4_k", 144, (0, 2))
+Q5_K = SuperBlock("q5_k", 176, (0, 2))
+Q6_K = SuperBlock("q6_k", 210, (208,))
+_READ = {"q4_k": _q4_k, "q5_k": _q5_k, "q6_k": _q6_k}

@@ -1,0 +1,114 @@
+"""What a stored tensor runs as, and turning one into it, some rows at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Union
+
+import numpy as np
+
+from iron_core.declare.formats import Q4_0, Q4_1, Q5_0, Q8_0, BlockQuant, Dense, Format, PackedArray, format_of
+from iron_core.declare.rounding import round_to
+from iron_lm.superblocks import SuperBlock
+
+#: What a file may hold: what operators take, and K-quants.
+Stored = Union[Format, SuperBlock]
+#: Block formats that run as they are, and those whose numbers another has exactly.
+_RUN: dict[Any, BlockQuant] = {Q4_0: Q4_0, Q4_1: Q4_1, Q8_0: Q8_0, Q5_0: Q8_0}
+#: Numbers turned at once by one thread: temporaries stay below a few MB.
+_PIECE = 1 << 18
+#: Bytes of scales looked at before the rest is taken on trust: a start has a second, and logits are looked at too.
+_MOST_LOOKED_AT = 2 << 30
+
+
+def runs_as(format: Stored) -> Format:
+    """The format the operators are given for a tensor stored in `format`; another one holds the same numbers.
+
+    Dense and Q4_0, Q4_1, Q8_0 stay; Q5_0 becomes Q8_0 (an integer of 5 bits is one of 8, the scale is the same); the
+    rest becomes float32.
+    """
+    if isinstance(format, Dense):
+        return format
+    return _RUN.get(format) or Dense(np.float32)
+
+
+def dense(array: Any, dtype: Any) -> np.ndarray:
+    """A weight as dense numbers of `dtype`, rounded once; the array itself where it is that already."""
+    if not isinstance(array, PackedArray) and array.dtype == dtype:
+        return array  # type: ignore[no-any-return]
+    out = np.empty(array.shape, dtype)
+    columns = array.shape[-1] if array.ndim else 1
+    rows = array.reshape(-1, columns) if array.ndim else np.reshape(array, (1, 1))
+    flat = out.reshape(-1, columns)
+
+    def turn(part: slice) -> None:
+        piece = rows[part]
+        flat[part] = round_to(piece.dequantize() if isinstance(piece, PackedArray) else piece, out.dtype)
+
+    _by_rows(turn, len(flat), columns)
+    return out
+
+
+def q8_0(array: PackedArray) -> PackedArray:
+    """A Q5_0 tensor as Q8_0: the same numbers, bit for bit."""
+    out = np.empty((*array.shape[:-1], Q8_0.row_bytes(array.shape[-1])), np.uint8)
+    columns, source, target = array.shape[-1], array.format, out.reshape(-1, out.shape[-1])
+    packed = array.data.reshape(len(target), -1)
+
+    def turn(part: slice) -> None:
+        ints = source.fields(packed[part], columns)[0].astype(np.int8).view(np.uint8)
+        blocks = target[part].reshape(-1, Q8_0.block_bytes)
+        blocks[:, :2] = packed[part].reshape(-1, source.block_bytes)[:, :2]
+        blocks[:, 2:] = ints.reshape(-1, Q8_0.group)
+
+    _by_rows(turn, len(target), columns)
+    return PackedArray(out, array.shape, Q8_0)
+
+
+def runnable(array: Any) -> Any:
+    """A stored tensor in the format it runs as; the array itself where it is that already."""
+    stored: Stored = format_of(array)
+    wanted = runs_as(stored)
+    if wanted == stored:
+        return array
+    return q8_0(array) if wanted is Q8_0 else dense(array, wanted.dtype)  # type: ignore[union-attr]
+
+
+def _by_rows(turn: Callable[[slice], None], rows: int, columns: int) -> None:
+    """Call `turn` for runs of rows that cover all of them, on every CPU."""
+    step = max(1, _PIECE // max(1, columns))
+    parts = [slice(at, min(rows, at + step)) for at in range(0, rows, step)]
+    if len(parts) < 2:
+        for part in parts:
+            turn(part)
+        return
+    from concurrent.futures import ThreadPoolExecutor  # here: most starts widen nothing
+
+    with ThreadPoolExecutor(min(len(parts), os.cpu_count() or 1)) as pool:  # numpy computes without the interpreter's lock
+        for _ in pool.map(turn, parts):
+            pass
+
+
+class ScaleCheck:
+    """Looks for block scales (and minima) that are NaN or infinite, up to so many bytes of blocks."""
+
+    def __init__(self, most: int = _MOST_LOOKED_AT) -> None:
+        self.left = most
+
+    def __call__(self, array: Any) -> bool:
+        """Is every scale looked at a finite number?"""
+        if not isinstance(array, PackedArray) or array.nbytes > self.left:
+            return True
+        self.left -= array.nbytes
+        format: Any = array.format
+        blocks = array.data.reshape(-1, format.block_bytes)
+        if isinstance(format, BlockQuant) and format.scale != np.float16:
+            return True
+        at = (0, 2) if isinstance(format, BlockQuant) and format.minimum else getattr(format, "halves", (0,))
+        for start in range(0, len(blocks), _PIECE):
+            part = blocks[start : start + _PIECE]
+            for byte in at:
+                if ((part[:, byte + 1] & 0x7C) == 0x7C).any():  # a float16's exponent, all ones
+                    return False
+        return True
