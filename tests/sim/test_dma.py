@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from iron_core.array import Lane, ObjectFifo, Tile, Worker
 from iron_core.array.descriptors import Descriptor
@@ -90,6 +92,35 @@ def test_a_forward_pads(sent, value):
 
     got = sent(link, b=80, x=X[:64], out=80)
     assert (got == np.pad(X[:64].reshape(4, 16), ((0, 0), (1, 3)), constant_values=value).ravel()).all()
+
+
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=4).flatmap(lambda n: st.tuples(st.just((*n, 4)), st.permutations(range(len(n))))))
+@settings(max_examples=40)
+def test_any_order_of_axes(lab, drawn):
+    """Runs of 4 numbers under axes in any order, as the memory tile sends them, and as the core's DMA writes them."""
+    shape, order = drawn
+    size = int(np.prod(shape))
+    strides = [int(np.prod(shape[i + 1 :])) for i in range(len(shape))]
+    order = (*order, len(shape) - 1)
+    walk = [(shape[i], strides[i]) for i in order]
+
+    def through(to_stream, from_stream):
+        def make():
+            a, y = ObjectFifo(lab.line(size), name="a"), ObjectFifo(lab.line(size), name="y")
+            a.prod(tile=Lane("x", 0))
+            y.cons(tile=Lane("y", 0))
+            sent = a.cons().forward(dims_to_stream=to_stream)
+            Worker(lab.relay, [sent.cons(dims_from_stream=from_stream), y.prod(), lab.copier(lab.line(size))])
+
+        moves = lab.moved(lab.drain(0, "y", "y", size), lab.fill(1, "x", "a", size))
+        return lab.run(lab.frozen(make), moves, x=np.arange(size, dtype=np.int32), y=size)["y"]
+
+    numbers = np.arange(size, dtype=np.int32)
+    assert (through(walk, ()) == numbers.reshape(shape).transpose(order).ravel()).all()
+    back = np.empty(size, np.int32)
+    back[numbers.reshape(shape).transpose(order).ravel()] = numbers
+    assert (through((), walk) == back).all()
+    assert (through(walk, walk) == numbers).all()
 
 
 def parts(lab, offsets=(0, 32, 64), sizes=(32, 32, 64), **options):
