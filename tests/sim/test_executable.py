@@ -14,7 +14,7 @@ from iron_core.array import Buffer, Kernel, KernelContract, ObjectFifo, Worker
 from iron_core.declare.formats import Q4_1
 from iron_core.errors import ShapeError, UnsupportedError
 from iron_ops_aie import GEMV, Copy, ElementwiseAdd, SiLU
-from iron_sim.errors import Deadlock, SimulationError
+from iron_sim.errors import Deadlock, PoisonError, SimulationError
 from iron_sim.executable import SimExecutable
 
 DEVICES = ("npu1", "npu2")
@@ -28,6 +28,7 @@ class Calls(Operator):
     size: int = Param()
     tag: int = Param(default=0, array=True)
     fails: bool = Param(default=False)
+    half: bool = Param(default=False)
     T: Any = DType(default=np.int32)
     tile: int = Auto(default=16)
     x = In(size, dtype=T, tile=tile)
@@ -49,8 +50,9 @@ class Calls(Operator):
         Worker(core, [x.cons(), y.prod(), kernel, Buffer(16, "int32", initial_value=[0] * 16)])
 
     def sequence(self, rt):
-        rt.drain("y", 0, iron.Pattern.whole((self.size,)), wait=True)
-        rt.fill("x", 0, iron.Pattern.whole((self.size // 2 if self.fails else self.size,)))
+        made = self.size // 2 if self.half else self.size
+        rt.drain("y", 0, iron.Pattern.whole((made,)), wait=True)
+        rt.fill("x", 0, iron.Pattern.whole((made // 2 if self.fails else made,)))
 
     def reference(self, x):
         return x
@@ -271,6 +273,44 @@ def test_an_input_of_another_length():
     exe = executable(First().compile(backend="sim", dev="npu2", x=(8, 64)))
     with pytest.raises(ShapeError, match=r"input `x` has shape \(4, 64\); it takes \(8, 64\) or, cut to this .*, \(5, 64\)"):
         exe.call([np.ones((4, 64), bfloat16)], {"n": 5})
+
+
+class Rows(iron.Graph):
+    def body(self, x, *, n: iron.Scratchpad[np.int32]):
+        return Copy(x[:n])
+
+
+def test_packed_rows_are_cut_like_any_other():
+    """A block format moves as bytes; rows past the bound are neither needed nor returned."""
+    packed = Q4_1.quantize(np.random.default_rng(0).standard_normal((8, 512)).astype(np.float32))
+    run = Rows().compile(backend="sim", dev="npu2", x=((8, 512), Q4_1))
+    for n in (3, 8, 1):
+        for given in (packed, packed[:n]):
+            got = run(given, n=n)
+            assert got.shape == (n, 512) and got.data.tobytes() == packed.data[:n].tobytes()
+    assert len(run.versions) == 1
+
+
+class Last(iron.Graph):
+    """Carries the last number of what an array made."""
+
+    def __init__(self, **fields):
+        self.fields = fields
+
+    def body(self, x, *, at: iron.Carried[np.int32]):
+        return iron.carry(at=Copy(Calls(x, **self.fields)[31:]))
+
+
+def test_a_number_is_carried_out_of_a_tensor():
+    run = Last().compile(backend="sim", dev="npu2", x=((32,), np.int32))
+    (carried,) = run(np.arange(32, dtype=np.int32), at=0)
+    assert carried.at == 31 + 2
+
+
+def test_a_number_that_nobody_wrote_is_not_carried():
+    run = Last(half=True).compile(backend="sim", dev="npu2", x=((32,), np.int32))
+    with pytest.raises(PoisonError, match="the carried value at is read from data nobody wrote"):
+        run(np.arange(32, dtype=np.int32), at=0)
 
 
 def test_a_packed_weight_is_given_whole():

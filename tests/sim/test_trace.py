@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_core import bfloat16
+from iron_core import Pattern, bfloat16
 from iron_core.array.build import build
 from iron_ops_aie import ElementwiseAdd, SiLU
 from iron_sim.backend import SimBackend
+from iron_sim.errors import Deadlock
 from iron_sim.run import simulate
 
 OP = ElementwiseAdd(size=4096, num_aie_columns=2, tile_size=256)
@@ -107,6 +108,30 @@ def test_a_graphs_steps_and_calls_follow_one_another(tmp_path):
     _, both = tracks(path)
     assert len(both) == 2 * len(first) and both[: len(first)] == first
     assert min(e["ts"] for e in both[len(first) :]) >= max(ends.values())
+
+
+class Stuck(SiLU):
+    """Its sequence forgets the input."""
+
+    def sequence(self, rt):
+        rt.preamble()
+        rt.drain("y", 0, Pattern.whole((self.size,)), wait=True)
+
+
+def test_a_call_that_fails_leaves_its_trace(tmp_path):
+    """It shows how far each actor came."""
+
+    class Graph(iron.Graph):
+        def body(self, x):
+            return Stuck(SiLU(x), num_aie_columns=1)
+
+    path = tmp_path / "trace.json"
+    run = Graph().compile(backend=SimBackend(trace=str(path)), dev="npu2", x=(4096,))
+    with pytest.raises(Deadlock):
+        run(np.ones(4096, bfloat16))
+    found, events = tracks(path)
+    assert {e["cat"] for e in events} == {"silu0", "stuck0"}
+    assert [e["name"] for e in found["the sequence"] if e["cat"] == "stuck0"] == ["WriteWord", "SetBarrier", "Transfer"]
 
 
 def test_the_environment_names_a_file(tmp_path, monkeypatch):

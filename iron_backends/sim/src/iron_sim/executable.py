@@ -10,7 +10,7 @@ import numpy as np
 from iron_core.array.words import number
 from iron_core.backends.loop import loop_by_calls
 from iron_core.backends.reference import as_bytes, as_tensor, cut
-from iron_core.declare.formats import PackedArray
+from iron_core.declare.formats import BlockQuant
 from iron_core.errors import ShapeError
 from iron_core.graph.affine import evaluate
 from iron_core.image.array_image import ArrayImage
@@ -51,8 +51,9 @@ class SimExecutable:
             # What is left of the array is of no use to the next call: it begins as the first one did.
             self._machine = self._loaded_empty = None
             raise
-        if self._trace is not None:
-            self._trace.write()
+        finally:
+            if self._trace is not None:
+                self._trace.write()
         carried = {}
         for term in version.carry:
             source = term.source
@@ -62,8 +63,9 @@ class SimExecutable:
         outputs = []
         for port, space in zip(version.outputs, made, strict=True):
             assert space.marks is not None
-            marks = space.marks[:: _item(port)]
-            valid = cut(marks.reshape(port.shape), port.bounds, values) if marks.size == int(np.prod(port.shape)) else marks
+            valid = cut(space.marks.reshape(_rows(port)), port.bounds, values)
+            if not isinstance(port.format, BlockQuant):
+                valid = valid[..., 0]  # a number's bytes are marked alike
             if valid.any():
                 at = [int(i) for i in np.unravel_index(int(valid.argmax()), valid.shape)]
                 raise PoisonError(f"output {port.name}{at} depends on data nobody wrote.")
@@ -104,11 +106,12 @@ class SimExecutable:
             stats = machine.run(design.sequence, regions, numbers)
         except SimulationError as error:
             raise type(error)(f"step {step.name}: {error}") from None
+        finally:
+            if self._trace is not None:
+                self._trace.add(step.name, machine)
         for name, ref in step.operands.items():
             if op.operands[name].written:
                 spread(regions[name], spaces[ref.space][ref.index], ref)
-        if self._trace is not None:
-            self._trace.add(step.name, machine)
         return stats
 
     def _enter(self, entry_number: int, step: int) -> Machine:
@@ -134,21 +137,17 @@ class SimExecutable:
 
     def _input(self, port: Port, given: Any, values: Mapping[str, int]) -> Space:
         """An input at its compiled shape; rows past a bound that were not given are unwritten."""
-        nbytes = port.format.nbytes(port.shape)
         if tuple(given.shape) == port.shape:
             return self.memory.space(as_bytes(given), None)
-        raw, marks = unwritten(nbytes)
-        part = cut(as_tensor(raw, port.shape, port.format), port.bounds, values)
-        if tuple(part.shape) != tuple(given.shape):
+        raw, marks = unwritten(port.format.nbytes(port.shape))
+        part = cut(raw.reshape(_rows(port)), port.bounds, values)
+        shape = (*part.shape[:-1], port.shape[-1]) if isinstance(port.format, BlockQuant) else part.shape[:-1]
+        if tuple(given.shape) != shape:
             raise ShapeError(
-                f"input `{port.name}` has shape {tuple(given.shape)}; it takes {port.shape} or, cut to this call's bound, "
-                f"{tuple(part.shape)}."
+                f"input `{port.name}` has shape {tuple(given.shape)}; it takes {port.shape} or, cut to this call's bound, {shape}."
             )
-        if isinstance(part, PackedArray):
-            raise ShapeError(f"input `{port.name}` of {port.format} cannot be cut; give it whole.")
-        part[...] = given
-        item = port.format.dtype.itemsize  # type: ignore[union-attr]
-        cut(marks.reshape(*port.shape, item), port.bounds, values)[...] = False
+        part[...] = as_bytes(given).reshape(part.shape)
+        cut(marks.reshape(_rows(port)), port.bounds, values)[...] = False
         return self.memory.space(raw, marks)
 
     def _word(self, name: str, spaces: Mapping[str, list[Space]], ref: BufferRef) -> int:
@@ -158,5 +157,8 @@ class SimExecutable:
         return int(found.data[0])
 
 
-def _item(port: Port) -> int:
-    return getattr(getattr(port.format, "dtype", None), "itemsize", 1)
+def _rows(port: Port) -> tuple[int, ...]:
+    """The bytes of a port: its shape and a number's bytes, or, for a block format, its rows and a row's bytes."""
+    if isinstance(port.format, BlockQuant):
+        return (*port.shape[:-1], port.format.row_bytes(port.shape[-1]))
+    return (*port.shape, port.format.dtype.itemsize)
