@@ -8,7 +8,7 @@ module {
     aie.objectfifo @x0(%tile_0_0, {%tile_0_2}, 2 : i32) : !aie.objectfifo<memref<64xi32>>
     aie.objectfifo @y0(%tile_0_2, {%tile_0_0}, 2 : i32) : !aie.objectfifo<memref<64xi32>>
     %words = aie.buffer(%tile_0_2) {sym_name = "words"} : memref<2xi32>
-    %ready_worker = aie.lock(%tile_0_2) {init = 0 : i32, sym_name = "ready_worker"}
+    %ready_worker = aie.lock(%tile_0_2) {init = 0 : i32}
     func.func private @copy64_ff037616(memref<64xi32>, memref<64xi32>) attributes {link_with = "copy64_ff037616.o"}
     %worker = aie.core(%tile_0_2) {
       %c0 = arith.constant 0 : index

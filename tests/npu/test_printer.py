@@ -192,7 +192,7 @@ def test_locks_and_rounding(arrays):
 
     made = print_design(Design(arrays.frozen(make), sequence(drain(0, 64), fill(1, line(64)))))
     require(made.text)
-    assert 'aie.lock(%tile_0_2) {init = 3 : i32, sym_name = "turn"}' in made.text
+    assert '%turn = aie.lock(%tile_0_2) {init = 3 : i32}' in made.text
     assert "aie.use_lock(%turn, AcquireGreaterEqual, %c2_i32)" in made.text
     assert "func.call @iron_set_rounding_conv_even() : () -> ()" in made.text and "scf.for" not in made.text
     assert [one.file for one in made.objects] == ["iron_set_rounding_conv_even.o"]

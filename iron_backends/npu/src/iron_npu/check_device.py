@@ -150,7 +150,6 @@ class DeviceChecks(Names):
 
     def on_lock(self, m: re.Match[str]) -> None:
         self.type(m["tile"], "tile")
-        self.symbol(f"@{m['name']}", "lock")
         self.device.locks[m["result"]] = self.number, int(m["init"])
         if int(m["init"]) > LOCK:
             self.wrong(f"{m['result']} starts at {m['init']}; a lock holds at most {LOCK}")

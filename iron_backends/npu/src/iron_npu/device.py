@@ -46,8 +46,9 @@ def print_device(
             text = f'aie.buffer({names[buffer.tile]}) {{sym_name = "{buffer.name}"}} : {memref(kind)}{initial}'
             names[buffer.name] = writer.value(buffer.name, text)
         for lock in array.locks:
-            given = f'{{init = {lock.initial} : i32, sym_name = "{lock.name}"}}'
-            names[lock.name] = writer.value(lock.name, f"aie.lock({names[lock.tile]}) {given}")
+            # No sym_name: a main device gets a copy of the lock for every run of a sequence that sets it.
+            text = f"aie.lock({names[lock.tile]}) {{init = {lock.initial} : i32}}"
+            names[lock.name] = writer.value(lock.name, text)
         # Cores say which functions they call; the declarations go in front of them.
         cores = writer.beside()
         for core in array.cores:

@@ -74,7 +74,7 @@ FORMS = (
     _form("source", "flow", "aie.packet_source~<~<tile:V>, DMA : <channel:N>~>~"),
     _form("dest", "flow", "aie.packet_dest~<~<tile:V>, TileControl : 0~>~"),
     _form("buffer", "device", r'<result:V> = aie.buffer(<tile:V>) {sym_name = "<name:\w+>"} : <type:M>~(?: = (?P<initial>dense<.*>))?~'),
-    _form("lock", "device", r'<result:V> = aie.lock(<tile:V>) {init = <init:\d+> : i32, sym_name = "<name:\w+>"}'),
+    _form("lock", "device", r"<result:V> = aie.lock(<tile:V>) {init = <init:\d+> : i32}"),
     _form("function", "device", r'func.func private <symbol:S>(~(?P<types>.*)~) attributes {link_with = "<file:[\w.]+>"}'),
     _form("core", "device", "<result:V> = aie.core(<tile:V>) {", "core"),
     _form("sequence", "device", "aie.runtime_sequence <symbol:S>(~(?P<arguments>.*)~) {", "sequence"),
