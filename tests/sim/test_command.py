@@ -1,0 +1,75 @@
+"""`iron sim`: the table, JSON, and the exit status."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from iron_core.errors import UnknownName
+from iron_ops_aie import SiLU
+from iron_sim import command
+from iron_sim.command import main
+
+
+@pytest.fixture
+def wrong(monkeypatch):
+    """SiLU with a composition that is wrong in one number."""
+    composed = SiLU.composed
+
+    def other(self, *inputs):
+        out = composed(self, *inputs)
+        out.reshape(-1).view("uint16")[0] ^= 1
+        return out
+
+    monkeypatch.setattr(SiLU, "composed", other)
+
+
+def test_a_table_of_one_operator(capsys):
+    assert main(["SiLU", "--dev", "npu1"]) == 0
+    out = capsys.readouterr().out
+    assert "size4096" in out and "0 of 4096" in out
+    assert "refused: SiLU: size=1000" in out
+    assert "3 simulated, 5 refused, 0 failed" in out
+
+
+def test_json(capsys):
+    assert main(["SiLU", "ElementwiseAdd", "--dev", "npu1,npu2", "--seed", "3", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["seed"] == 3
+    assert {(row["operator"], row["dev"]) for row in found["rows"]} == {
+        (op, dev) for op in ("SiLU", "ElementwiseAdd") for dev in ("npu1", "npu2")
+    }
+    assert all(row["bits"] == 0 and not row["failure"] for row in found["rows"])
+
+
+def test_a_failure_is_told_and_is_the_exit_status(capsys, wrong):
+    assert main(["SiLU", "--dev", "npu1"]) == 1
+    out = capsys.readouterr().out
+    assert "3 simulated, 5 refused, 3 failed" in out and "FAILED" in out
+    assert "SiLU size4096 on npu1: 1 of 4096 numbers differ from the composed tile references" in out
+
+
+def test_an_operator_without_an_array_is_refused(capsys):
+    assert main(["Sample", "--dev", "npu1"]) == 0
+    assert "Sample declares no array; it runs on the CPU" in capsys.readouterr().out
+
+
+def test_all_that_declare_an_array_if_none_is_named(capsys, monkeypatch):
+    """Asked of the classes; none is simulated here."""
+    asked = []
+    monkeypatch.setattr(command, "rows", lambda classes, devices, seed: asked.extend((classes, devices)) or iter(()))
+    assert main([]) == 1
+    names = {cls.__name__ for cls in asked[0]}
+    assert {"SiLU", "ElementwiseAdd", "GEMV", "GEMM", "MHA", "Copy"} <= names and "Sample" not in names
+    assert asked[1] == ["npu1", "npu2"]
+
+
+def test_a_device_that_is_none():
+    with pytest.raises(UnknownName, match="dev='npu3': no such device"):
+        main(["SiLU", "--dev", "npu3"])
+
+
+def test_the_program_has_the_command(iron_command):
+    run = iron_command("sim", "--help")
+    assert run.returncode == 0 and "simulated NPU arrays" in run.stdout
