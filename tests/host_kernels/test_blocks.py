@@ -12,6 +12,10 @@ from .conftest import DTYPES, FORMATS, aligned
 SHAPES = [(1, 1, 32), (1, 37, 576), (2, 5, 64), (3, 19, 96), (4, 16, 160), (5, 33, 288), (8, 20, 64), (9, 18, 32), (23, 41, 96)]
 
 
+#: What a group of rounded activations leaves: its scale, scale times sum, and sum.
+SCALE = np.dtype([("d", np.float32), ("s", np.float32), ("sum", np.int32)])
+
+
 def draw(rng, name, N, K):
     """Random blocks: any integers, scales and minima of either sign."""
     format = BLOCK_FORMATS[name.lower()]
@@ -32,7 +36,7 @@ def model_rounding(x):
 
 
 def shared_for(rows, K):
-    return aligned(-(-rows * K // 64) * 64 + 2 * (-(-rows * K // 8 // 64) * 64))
+    return aligned(-(-rows * K // 64) * 64 + rows * K // 32 * SCALE.itemsize)
 
 
 def round_activations(kernels, x, X="float", threads=1):
@@ -41,11 +45,22 @@ def round_activations(kernels, x, X="float", threads=1):
     return shared
 
 
-def product(kernels, name, w, x, O="float", kernel="block_matmul", threads=1, shared=None):  # noqa: E741
+def tiles_of(kernels, name, w, matrices=1, threads=1):
+    """The weights in tiles: a row's bytes four at a time beside those of the other fifteen, scales and minima in front."""
+    rows, row_bytes = w.shape[0] // matrices, w.data.shape[-1]
+    tiles = np.full((matrices, -(-rows // 16) * 16, row_bytes), 255, np.uint8)
+    kernels(f"pack_blocks<{name}>", (w.data, tiles), (rows, w.shape[1], matrices), threads=threads)
+    return tiles
+
+
+def product(kernels, name, w, x, O="float", kernel="block_matmul", threads=1, shared=None, tiles=False):  # noqa: E741
     (M, K), N = x.shape, w.shape[0]
     shared = round_activations(kernels, x) if shared is None else shared
     c = np.full((M, N), np.nan, DTYPES[O])
-    kernels(f"{kernel}<{name}, {O}>", (None, w.data, c), (M, N, K, K, 0, 1, N, 1, 1, 0, 0, 0, 1), shared=shared, threads=threads)
+    ints = (M, N, K, K, 0, int(tiles), N, 1, 1, 0, 0, 0, 1)
+    weights = tiles_of(kernels, name, w) if tiles else w.data
+    scratch = 16 * w.data.shape[-1]
+    kernels(f"{kernel}<{name}, {O}>", (None, weights, c), ints, shared=shared, threads=threads, scratch=scratch)
     return c
 
 
@@ -75,9 +90,11 @@ def test_activations_are_rounded_as_the_contract_says(kernels, rng, X):
     for threads in (1, 3):
         shared = round_activations(kernels, x, X, threads)
         assert np.array_equal(shared[: x.size].view(np.int8).reshape(want_q.shape), want_q)
-        pairs = shared[-(-x.size // 64) * 64 :][: x.size // 32 * 8].view(np.float32).reshape(6, -1, 2)
-        assert np.array_equal(pairs[..., 0], want_d)
-        assert np.array_equal(pairs[..., 1], want_d * want_q.astype(np.int32).sum(-1).astype(np.float32))
+        scales = shared[-(-x.size // 64) * 64 :][: x.size // 32 * 12].view(SCALE).reshape(6, -1)
+        sums = want_q.astype(np.int32).sum(-1)
+        assert np.array_equal(scales["d"], want_d)
+        assert np.array_equal(scales["sum"], sums)
+        assert np.array_equal(scales["s"], want_d * sums.astype(np.float32))
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -107,11 +124,12 @@ def test_a_row_alone_equals_the_row_among_others(kernels, rng, name, O):  # noqa
     for M, N, K in SHAPES:
         w, x = draw(rng, name, N, K), rng.standard_normal((M, K)).astype(np.float32)
         whole = product(kernels, name, w, x, O)
-        for threads in (2, 3, 5):
+        for threads in (1, 2, 3, 5):
             assert np.array_equal(product(kernels, name, w, x, O, threads=threads), whole)
+            assert np.array_equal(product(kernels, name, w, x, O, threads=threads, tiles=True), whole)
         for rows in (1, 2, 3, 4, 7):
             for m in range(0, M, rows):
-                assert np.array_equal(product(kernels, name, w, x[m : m + rows].copy(), O), whole[m : m + rows])
+                assert np.array_equal(product(kernels, name, w, x[m : m + rows].copy(), O, tiles=True), whole[m : m + rows])
         for n in (0, N // 2, N - 1):
             assert np.array_equal(product(kernels, name, w[n : n + 1], x, O), whole[:, n : n + 1])
 
@@ -122,11 +140,14 @@ def test_batches_share_matrices(kernels, rng, name):
     batches, repeat, N, K = 6, 3, 21, 96
     w, x = draw(rng, name, batches // repeat * N, K), rng.standard_normal((batches, K)).astype(np.float32)
     c = np.zeros((batches, N), np.float32)
-    ints = (1, N, K, K, 0, 1, N, 1, batches, K, 0, N, repeat)
-    kernels(f"block_matmul<{name}, float>", (None, w.data, c), ints, shared=round_activations(kernels, x), threads=3)
-    for b in range(batches):
-        part = w[b // repeat * N : (b // repeat + 1) * N]
-        assert np.array_equal(product(kernels, name, part, x[b : b + 1])[0], c[b])
+    shared, tiles = round_activations(kernels, x), tiles_of(kernels, name, w, batches // repeat, 2)
+    for threads, weights in ((1, w.data), (3, w.data), (3, tiles), (5, tiles)):
+        c[:] = np.nan
+        ints = (1, N, K, K, 0, int(weights is tiles), N, 1, batches, K, 0, N, repeat)
+        kernels(f"block_matmul<{name}, float>", (None, weights, c), ints, shared=shared, threads=threads, scratch=16 * w.data.shape[-1])
+        for b in range(batches):
+            part = w[b // repeat * N : (b // repeat + 1) * N]
+            assert np.array_equal(product(kernels, name, part, x[b : b + 1])[0], c[b])
 
 
 @pytest.mark.parametrize("X", ["float", "bf16"])
@@ -167,7 +188,29 @@ def test_dequantize_rounds_once(kernels, rng, name, T):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_fast_paths_equal_the_twin(kernels, rng, name):
-    """The vector kernel and one number at a time, in the declared order: the same bits."""
+    """The vector kernel and one number at a time, in the declared order: the same bits, strided results too."""
     for M, N, K in SHAPES:
         w, x = draw(rng, name, N, K), rng.standard_normal((M, K)).astype(np.float32)
-        assert np.array_equal(product(kernels, name, w, x), product(kernels, name, w, x, kernel="block_matmul_naive"))
+        naive = product(kernels, name, w, x, kernel="block_matmul_naive")
+        for tiles in (False, True):
+            assert np.array_equal(product(kernels, name, w, x, tiles=tiles), naive)
+        c = np.full((N, M), np.nan, np.float32)
+        ints = (M, N, K, K, 0, 1, 1, M, 1, 0, 0, 0, 1)
+        kernels(f"block_matmul<{name}, float>", (None, tiles_of(kernels, name, w), c), ints, shared=round_activations(kernels, x))
+        assert np.array_equal(c.T, naive)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_tiles_hold_the_same_bytes(kernels, rng, name):
+    """Every scale, minimum and integer is where the header says; the rows a matrix lacks are zeros."""
+    for rows, K, matrices in ((16, 32, 1), (37, 96, 2), (5, 64, 3)):
+        w = draw(rng, name, rows * matrices, K)
+        tiles = tiles_of(kernels, name, w, matrices, threads=3)
+        block, head = w.format.block_bytes, w.format.block_bytes - 4 * w.format.bits
+        blocks = np.zeros((matrices, tiles.shape[1], K // 32, block), np.uint8)
+        blocks[:, :rows] = w.data.reshape(matrices, rows, K // 32, block)
+        blocks = blocks.reshape(matrices, -1, 16, K // 32, block).transpose(0, 1, 3, 2, 4)  # matrix, tile, block, row, byte
+        heads = blocks[..., :head].reshape(*blocks.shape[:-1], head // 2, 2).swapaxes(3, 4)
+        bodies = blocks[..., head:].reshape(*blocks.shape[:-1], -1, 4).swapaxes(3, 4)
+        want = np.concatenate([part.reshape(*blocks.shape[:3], -1) for part in (heads, bodies)], -1)
+        assert np.array_equal(tiles.reshape(want.shape), want)

@@ -88,7 +88,7 @@ class HostBackend:
         """
         version = plan.version(signature)
         count = 0 if threads is None else thread_count(threads)
-        builder = ImageBuilder()
+        builder = ImageBuilder({i for i, resident in enumerate(plan.residents) if resident.kind == "weight"})
         without: dict[str, tuple[str, list[str]]] = {}
         for step in version.steps:
             reason = self._lower(step, builder)

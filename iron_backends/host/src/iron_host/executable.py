@@ -179,8 +179,11 @@ class HostExecutable:
 
     def _bind_memory(self) -> None:
         """Fill in the addresses of residents, banks and constants."""
+        tiles = self.memory.tiles(self.image.tiles, self._runtime)
         for (space, index), slots in self._arrays.places.items():
-            if space == "constant":
+            if space == "tiles":
+                self._place(space, index, slots, tiles[index])
+            elif space == "constant":
                 self._place(space, index, slots, self.image.constants[index])
             elif space in ("resident", "arena"):
                 self._place(space, index, slots, self.memory.view(space, index))

@@ -37,6 +37,18 @@ class Pointer:
     unit: int = 0
 
 
+@attrs.frozen
+class Blocks:
+    """A pointer slot at block-quantised weights: at their tiles where they are a weight of the graph, else at the blocks
+    themselves. Integer slot `slot` then says which, 1 or 0. `kind` is the format's name in blocks.h, `size` matrices'
+    rows and depth, and how many."""
+
+    operand: str
+    slot: int
+    kind: str
+    size: tuple[int, int, int]
+
+
 @attrs.frozen(eq=False)
 class Constant:
     """A pointer slot at numbers that belong to the image."""
@@ -48,14 +60,14 @@ class Constant:
 class KernelCall:
     """One kernel with its slots, in the order of the kernel's header.
 
-    A pointer slot is an operand's name, a `Pointer`, a `Constant` or None; an integer slot an int or a
+    A pointer slot is an operand's name, a `Pointer`, `Blocks`, a `Constant` or None; an integer slot an int or a
     `Member`. `scratch_bytes` are per thread, `shared_bytes` for the step; `threads` 0 means all. A call that
     prepares the shared area for the next ones `shares` "writes", one that only reads it "reads": the same
     preparation is not made twice in a row.
     """
 
     unit: Unit
-    pointers: tuple[str | Pointer | Constant | None, ...]
+    pointers: tuple[str | Pointer | Blocks | Constant | None, ...]
     ints: tuple[int | Member, ...] = ()
     floats: tuple[float, ...] = ()
     scratch_bytes: int = 0

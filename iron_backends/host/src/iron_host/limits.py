@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import attrs
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from iron_host import build
 from iron_host.build import Unit
 from iron_host.memory import address
-from iron_host.runlist import BINDING, CARRY, STEP
+from iron_host.runlist import STEP, StepArrays
 from iron_host.runtime import Runtime, runtime
 
 #: Bytes read, several times the caches of a processor; and rounds of arithmetic, a few milliseconds.
@@ -48,7 +47,7 @@ def _best(engine: Runtime, kernel: int, block: np.ndarray, rounds: int, repeats:
     step["kernel"] = kernel
     step["p"][0, :2] = address(block), address(made)
     step["n"][0, :2] = block.nbytes, rounds
-    arrays: Any = _Arrays(step)
+    arrays = StepArrays(step)
     run = engine.prepare(arrays, 1, 0, 0)
     rates = []
     for _ in range(repeats + 1):
@@ -56,12 +55,3 @@ def _best(engine: Runtime, kernel: int, block: np.ndarray, rounds: int, repeats:
         engine.run(run, None)
         rates.append(float(made.sum()) / (time.perf_counter() - start))
     return max(rates[1:])
-
-
-class _Arrays:
-    """A run list of one step, as `RunArrays` lays it out."""
-
-    def __init__(self, steps: np.ndarray) -> None:
-        self.steps = steps
-        self.bindings: Any = np.zeros(1, BINDING)
-        self.values, self.carries = np.zeros(1, np.int64), np.zeros(1, CARRY)

@@ -7,13 +7,18 @@ memory, zero until touched; the arena's banks likewise. Versions of a graph shar
 from __future__ import annotations
 
 import mmap
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iron_core.declare.formats import BlockQuant, PackedArray
 from iron_core.errors import ShapeError, UnknownName
 from iron_core.image.plan import Plan, Resident
+from iron_host.tiles import Tiles
+
+if TYPE_CHECKING:
+    from iron_host.runtime import Runtime
 
 
 def anonymous(nbytes: int) -> np.ndarray:
@@ -60,6 +65,7 @@ class HostMemory:
         self.epoch = 0
         self._bytes: list[np.ndarray] = []
         self._index: dict[str, int] = {}
+        self._tiles: dict[Tiles, np.ndarray] = {}
         self.grow(plan)
 
     def grow(self, plan: Plan) -> None:
@@ -92,12 +98,23 @@ class HostMemory:
         if resident.data is None:
             raw[: new.size] = new
         else:
-            self._bytes[self._index[name]] = new.copy()
+            index = self._index[name]
+            self._bytes[index] = new.copy()
+            self._tiles = {key: tiles for key, tiles in self._tiles.items() if key.resident != index}
             self.epoch += 1
 
     def view(self, space: str, index: int) -> np.ndarray:
         """The bytes (uint8) of a resident or of a bank."""
         return self._bytes[index] if space == "resident" else self.banks[index]
+
+    def tiles(self, wanted: Sequence[Tiles], engine: Runtime) -> list[np.ndarray]:
+        """The bytes (uint8) of each, made by `engine` where they are not there yet."""
+        missing = [one for one in wanted if one not in self._tiles]
+        if missing:
+            from iron_host.tiling import made
+
+            self._tiles.update(zip(missing, made(missing, self._bytes.__getitem__, engine), strict=True))
+        return [self._tiles[one] for one in wanted]
 
     def _find(self, name: str) -> tuple[Resident, np.ndarray]:
         if name not in self._index:

@@ -7,12 +7,13 @@ address, so the cache may keep it. `RunArrays` lays it out in memory as `iron_ho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import attrs
 import numpy as np
 
+from iron_core.declare.formats import BlockQuant
 from iron_core.errors import UnsupportedError
 from iron_core.graph.affine import Affine
 from iron_core.image.plan import (
@@ -25,7 +26,8 @@ from iron_core.image.plan import (
     VersionPlan,
 )
 from iron_host.build import Unit
-from iron_host.kernel_call import Constant, KernelCall, Member, Pointer
+from iron_host.kernel_call import Blocks, Constant, KernelCall, Member, Pointer
+from iron_host.tiles import Tiles
 
 MAX_POINTERS, MAX_INTS, MAX_FLOATS, MAX_CARRIES = 8, 24, 4, 64
 
@@ -42,7 +44,7 @@ CARRY = np.dtype([("target", "<i8"), ("source", "<i8"), *_AFFINE, ("pointer", "<
 
 @attrs.frozen
 class Location:
-    """A byte of some buffer. `space` as in `BufferRef`, or "constant" (an array of the image)."""
+    """A byte of some buffer. `space` as in `BufferRef`, or of the image: "constant" or "tiles", by number."""
 
     space: str
     index: int
@@ -79,6 +81,7 @@ class HostImage:
     signature: Signature
     steps: tuple[RunStep, ...]
     constants: tuple[np.ndarray, ...]
+    tiles: tuple[Tiles, ...]
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     values: tuple[PerCallValue, ...]
@@ -88,7 +91,8 @@ class HostImage:
     @property
     def units(self) -> tuple[Unit, ...]:
         """Every kernel it needs, once."""
-        return tuple(dict.fromkeys(step.unit for step in self.steps if step.unit is not None))
+        needed = [step.unit for step in self.steps if step.unit is not None]
+        return tuple(dict.fromkeys([*needed, *(tiles.unit for tiles in self.tiles)]))
 
     @property
     def callbacks(self) -> tuple[str, ...]:
@@ -97,11 +101,13 @@ class HostImage:
 
 
 class ImageBuilder:
-    """Collects a version's run steps and constants."""
+    """Collects a version's run steps and constants. `weights`: the residents that are weights, by number."""
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Container[int] = ()) -> None:
         self.steps: list[RunStep] = []
         self.constants: list[np.ndarray] = []
+        self.tiles: dict[Tiles, int] = {}
+        self.weights = weights
         # The last step that prepared the shared area, while what it read and wrote still stands.
         self._prepared: tuple[RunStep, BufferRef] | None = None
 
@@ -132,6 +138,7 @@ class ImageBuilder:
             version.signature,
             tuple(self.steps),
             tuple(self.constants),
+            tuple(self.tiles),
             version.inputs,
             version.outputs,
             version.values,
@@ -149,11 +156,21 @@ class ImageBuilder:
                 raise UnsupportedError(f"{step.name}: {have} {what} for kernel {call.unit}; a kernel has {most} slots.")
         bindings: list[tuple[int, int, Affine]] = []
         pointers: list[Location | None] = []
+        given: list[int | Member] = list(call.ints)
         for slot, pointer in enumerate(call.pointers):
             if isinstance(pointer, Constant):
                 self.constants.append(np.ascontiguousarray(pointer.array))
                 pointers.append(Location("constant", len(self.constants) - 1, 0))
                 continue
+            if isinstance(pointer, Blocks):
+                ref = step.operands[pointer.operand]
+                assert isinstance(ref.format, BlockQuant)
+                given[pointer.slot] = int(ref.space == "resident" and ref.index in self.weights)
+                if given[pointer.slot]:
+                    tiles = Tiles(ref.index, ref.offset, ref.format, pointer.kind, *pointer.size)
+                    pointers.append(Location("tiles", self.tiles.setdefault(tiles, len(self.tiles)), 0))
+                    continue
+                pointer = pointer.operand
             if isinstance(pointer, str):
                 pointer = Pointer(pointer)
             if pointer is None:
@@ -164,7 +181,7 @@ class ImageBuilder:
             if pointer.expression is not None:
                 bindings.append((slot, pointer.unit, pointer.expression))
         ints = []
-        for slot, number in enumerate(call.ints):
+        for slot, number in enumerate(given):
             if isinstance(number, Member):
                 bindings.append((MAX_POINTERS + slot, number.unit, number.expression))
                 number = 0
@@ -203,6 +220,15 @@ def table_form(expression: Affine | int, index: dict[str, int]) -> tuple[int, ..
         e = expression
         return index[e.value], e.scale, e.bias, e.down, e.mul, e.add
     return 0, 0, int(expression), 0, 1, 0
+
+
+class StepArrays:
+    """Native steps that follow no per-call value, laid out by hand."""
+
+    def __init__(self, steps: np.ndarray) -> None:
+        self.steps = steps
+        self.bindings: Any = np.zeros(1, BINDING)
+        self.values, self.carries = np.zeros(1, np.int64), np.zeros(1, CARRY)
 
 
 class RunArrays:

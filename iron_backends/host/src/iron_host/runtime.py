@@ -17,7 +17,7 @@ from typing import Any
 
 from iron_host import build
 from iron_host.memory import address
-from iron_host.runlist import RunArrays
+from iron_host.runlist import RunArrays, StepArrays
 from iron_host.timing import Timing
 
 #: int32 (*)(int64 step or index): nonzero stops the run.
@@ -48,7 +48,7 @@ class Runtime:
         self._pool: Any = None
         self._pid = -1
 
-    def prepare(self, arrays: RunArrays, steps: int, values: int, carries: int) -> Run:
+    def prepare(self, arrays: RunArrays | StepArrays, steps: int, values: int, carries: int) -> Run:
         """The `iron_run` over these arrays, which must outlive it."""
         return Run(
             address(arrays.steps),

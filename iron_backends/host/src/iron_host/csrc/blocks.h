@@ -1,37 +1,47 @@
-// Products with block-quantised weights, read as the file has them: blocks of 32 numbers, scale (and minimum) first.
+// Products with block-quantised weights: blocks of 32 numbers, each with a scale (and a minimum) in front.
 //
 // quantize_rows<X>        p: X                n: rows, depth K, X row stride. Writes `shared`: see Rounded.
-// block_matmul<F, O>      p: -, W, C          n: as matmul, X from `shared` (int8_block; the step before rounded it)
+// block_matmul<F, O>      p: -, W, C          n: as matmul, but slot 5: W is in tiles (1) or as the file has it (0); X from
+//                                             `shared` (the step before rounded it); scratch: tile_bytes(K) where W is not
+//                                             in tiles
 // block_exact<F, X, O>    p: X, W, C          n: as matmul; scratch: K floats
 // dequantize<F, T>        p: X, Y             n: rows, cols
+// pack_blocks<F>          p: W, tiles         n: rows of a matrix, depth K, matrices
 // block_integers<F>       p: W, Q, R          n: rows N, depth K: the int32 product of each block with int8 Q, for tests
 //
-// One row of W against one row of X: blocks in order; a block's product is eight int32, each of four neighbours, which
-// times both scales are added to eight float lanes; sum8 at the end; minima in a sum of their own, in order, added
-// last. Every path below keeps this order, so GEMV, GEMM and the twin agree bit for bit.
+// A tile is 16 rows of W side by side: for every block of 32 columns, the 16 scales, the 16 minima, and then the rows' bytes
+// four at a time, so that a vector holds the same four columns of all rows and a lane is an output. As many bytes as
+// before; rows of zeros fill the last tile of a matrix.
+//
+// One output: blocks in order; a block's integer product is exact, and sum = fma(product, scale of W * scale of X, sum);
+// minima in a sum of their own, low = fma(minimum, scale of X * sum of X, low); sum + low at the end. Every path keeps
+// this order, so GEMV, GEMM and the twin agree bit for bit.
 #pragma once
 #include "matmul.h"
 
-// `bias` makes the stored integers unsigned bytes: 8-bit ones are stored signed.
-struct Q4_0 { enum { bytes = 18, head = 2, bits = 4, zero = 8, minimum = 0, bias = 8 }; };
-struct Q4_1 { enum { bytes = 20, head = 4, bits = 4, zero = 0, minimum = 1, bias = 0 }; };
-struct Q8_0 { enum { bytes = 34, head = 2, bits = 8, zero = 0, minimum = 0, bias = 128 }; };
+// The stored integer less `zero` is the number; 8-bit ones are stored signed.
+struct Q4_0 { enum { bytes = 18, head = 2, bits = 4, zero = 8, minimum = 0 }; };
+struct Q4_1 { enum { bytes = 20, head = 4, bits = 4, zero = 0, minimum = 1 }; };
+struct Q8_0 { enum { bytes = 34, head = 2, bits = 8, zero = 0, minimum = 0 }; };
 
-// Activations rounded to int8, a scale for each 32: q [rows][K], and [rows][K/32] pairs of the scale and scale * sum(q).
-struct Pair { float d, s; };
+// Rows of a tile, and bytes of one column of four times the rows.
+enum { TILE = 16, CHUNK = 4 * TILE };
+
+// Activations rounded to int8, a scale for each 32: q [rows][K], then [rows][K/32] of the scale, scale * sum(q), sum(q).
+struct Scale { float d, s; int32_t sum; };
 struct Rounded {
   int8_t* q;
-  Pair* pairs;
+  Scale* scales;
   int64_t K;
 };
 INLINE Rounded rounded_at(void* shared, int64_t rows, int64_t K) {
   char* p = (char*)shared;
-  return Rounded{(int8_t*)p, (Pair*)(p + ((rows * K + 63) & ~63LL)), K};
+  return Rounded{(int8_t*)p, (Scale*)(p + ((rows * K + 63) & ~63LL)), K};
 }
 
 // One group: its largest magnitude decides the scale; rint of x * (1 / scale). Magnitudes compare as integers, where NaN
 // is the largest: a NaN makes the scale NaN, and so whatever is computed from it.
-INLINE Pair quantize_group(const f32x8* v, int8_t* q) {
+INLINE Scale quantize_group(const f32x8* v, int8_t* q) {
   i32x8 most = (i32x8)v[0] & 0x7fffffff;
   for (int i = 1; i < 4; i++) {
     i32x8 a = (i32x8)v[i] & 0x7fffffff, up = a > most;
@@ -60,225 +70,232 @@ INLINE Pair quantize_group(const f32x8* v, int8_t* q) {
     }
   }
 #endif
-  return Pair{d, d * (float)sum};
+  return Scale{d, d * (float)sum, sum};
 }
 
 template <class X> void quantize_rows(const iron_args* g, int32_t tid, int32_t nt) {
   int64_t M = g->n[0], K = g->n[1], groups = K / 32;
   Rounded r = rounded_at(g->shared, M, K);
   Share s = share(M * groups, tid, nt, 8);
+  int64_t row = s.begin / groups, group = s.begin % groups;
   for (int64_t t = s.begin; t < s.end; t++) {
-    const X* x = (const X*)g->p[0] + t / groups * g->n[2] + t % groups * 32;
+    const X* x = (const X*)g->p[0] + row * g->n[2] + group * 32;
     f32x8 v[4];
     for (int i = 0; i < 4; i++) v[i] = load8(x + 8 * i);
-    r.pairs[t] = quantize_group(v, r.q + t * 32);
+    r.scales[t] = quantize_group(v, r.q + t * 32);
+    if (++group == groups) group = 0, row++;
   }
 }
 
 INLINE float scale_at(const uint8_t* p) { uint16_t h; memcpy(&h, p, 2); return half_to_float(h); }
 
-// The integers of a block and their products with int8 activations, as eight int32.
-#if defined(__AVX2__)
-struct Ints { __m256i value, magnitude; };  // signed bytes, and |bytes| for the unsigned side of the product
+// Rows of blocks, as the file has them, as one tile; `rows` of them, zeros for the others.
+template <class F> INLINE void pack_tile(const uint8_t* w, int64_t ldw, int64_t rows, int64_t groups, uint8_t* tile) {
+  if (rows < TILE) memset(tile, 0, TILE * groups * F::bytes);
+  for (int64_t b = 0; b < groups; b++, w += F::bytes, tile += TILE * F::bytes)
+    for (int64_t r = 0; r < rows; r++) {
+      const uint8_t* from = w + r * ldw;
+      for (int i = 0; i < F::head; i += 2) memcpy(tile + TILE * i + 2 * r, from + i, 2);
+      for (int c = 0; c < F::bits; c++) memcpy(tile + TILE * F::head + CHUNK * c + 4 * r, from + F::head + 4 * c, 4);
+    }
+}
 
-template <class F> INLINE Ints unpack(const uint8_t* body) {
-  Ints w;
-  if (F::bits == 8) {
-    w.value = _mm256_loadu_si256((const __m256i*)body);
-  } else {
-    __m128i packed = _mm_loadu_si128((const __m128i*)body);
-    __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(packed), _mm_srli_epi16(packed, 4), 1);
-    w.value = _mm256_and_si256(both, _mm256_set1_epi8(15));
-    if (F::zero) w.value = _mm256_sub_epi8(w.value, _mm256_set1_epi8(F::zero));
+template <class F> void pack_blocks(const iron_args* g, int32_t tid, int32_t nt) {
+  int64_t N = g->n[0], groups = g->n[1] / 32, ldw = groups * F::bytes, tiles = (N + TILE - 1) / TILE;
+  Share s = share(tiles * g->n[2], tid, nt);
+  for (int64_t t = s.begin; t < s.end; t++) {
+    int64_t at = t % tiles * TILE, rows = N - at < TILE ? N - at : TILE;
+    pack_tile<F>((const uint8_t*)g->p[0] + (t / tiles * N + at) * ldw, ldw, rows, groups, (uint8_t*)g->p[1] + t * TILE * ldw);
   }
-  w.magnitude = F::bits == 4 && !F::zero ? w.value : _mm256_sign_epi8(w.value, w.value);
-  return w;
 }
 
-template <class F> INLINE i32x8 product(Ints w, const int8_t* q) {
-  __m256i x = _mm256_loadu_si256((const __m256i*)q);
-  if (F::bits == 8 || F::zero) x = _mm256_sign_epi8(x, w.value);
-#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
-  return (i32x8)_mm256_dpbusd_epi32(_mm256_setzero_si256(), w.magnitude, x);
-#elif defined(__AVXVNNI__)
-  return (i32x8)_mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), w.magnitude, x);
-#else
-  return (i32x8)_mm256_madd_epi16(_mm256_maddubs_epi16(w.magnitude, x), _mm256_set1_epi16(1));
-#endif
-}
-#elif defined(__ARM_FEATURE_DOTPROD)
-struct Ints { int8x16_t low, high; };
-
-template <class F> INLINE Ints unpack(const uint8_t* body) {
-  if (F::bits == 8) return Ints{vld1q_s8((const int8_t*)body), vld1q_s8((const int8_t*)body + 16)};
-  uint8x16_t packed = vld1q_u8(body);
-  int8x16_t zero = vdupq_n_s8(F::zero);
-  return Ints{vsubq_s8(vreinterpretq_s8_u8(vandq_u8(packed, vdupq_n_u8(15))), zero),
-              vsubq_s8(vreinterpretq_s8_u8(vshrq_n_u8(packed, 4)), zero)};
-}
-
-template <class F> INLINE i32x8 product(Ints w, const int8_t* q) {
-  int32x4_t part[2] = {vdotq_s32(vdupq_n_s32(0), w.low, vld1q_s8(q)), vdotq_s32(vdupq_n_s32(0), w.high, vld1q_s8(q + 16))};
-  i32x8 sums;
-  memcpy(&sums, part, 32);
-  return sums;
-}
-#else
-struct Ints { int8_t value[32]; };
-
-template <class F> INLINE Ints unpack(const uint8_t* body) {
-  Ints w;
-  if (F::bits == 8) memcpy(w.value, body, 32);
-  else for (int i = 0; i < 16; i++) {
-    w.value[i] = (int8_t)((body[i] & 15) - F::zero);
-    w.value[i + 16] = (int8_t)((body[i] >> 4) - F::zero);
-  }
-  return w;
-}
-
-template <class F> INLINE i32x8 product(Ints w, const int8_t* q) {
-  i32x8 sums;
-  for (int l = 0; l < 8; l++) {
-    int32_t s = 0;
-    for (int i = 0; i < 4; i++) s += (int32_t)w.value[4 * l + i] * q[4 * l + i];
-    sums[l] = s;
-  }
-  return sums;
-}
-#endif
-
-// One row of W against one row of X.
-template <class F> INLINE float block_dot(const uint8_t* w, const int8_t* q, const Pair* pairs, int64_t groups) {
-  f32x8 acc = splat(0.0f);
-  float low = 0.0f;
-  for (int64_t b = 0; b < groups; b++, w += F::bytes) {
-    float d = scale_at(w);
-    f32x8 p = __builtin_convertvector(product<F>(unpack<F>(w + F::head), q + b * 32), f32x8);
-    acc += p * splat(d * pairs[b].d);
-    if (F::minimum) low = madd(scale_at(w + 2), pairs[b].s, low);
-  }
-  return sum8(acc) + low;
-}
-
-#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
-#define IRON_FOUR_ROWS 1
-// Scale and minimum (or something else) of block b of four rows: d0 m0 d1 m1 d2 m2 d3 m3.
-INLINE __m256 heads(const uint8_t* w, int64_t ldw) {
-  int32_t h[4];
-  for (int j = 0; j < 4; j++) memcpy(h + j, w + j * ldw, 4);
-  return _mm256_cvtph_ps(_mm_setr_epi32(h[0], h[1], h[2], h[3]));
-}
-INLINE __m256 both(const Pair* p) { return _mm256_castpd_ps(_mm256_broadcast_sd((const double*)p)); }
-
-// Four rows of W against MT rows of X.
-template <class F, int MT, class O>
-INLINE void block_dots(const uint8_t* w, int64_t ldw, Rounded x, int64_t m, O* c, int64_t cm, int64_t cn, int64_t ahead) {
-  int64_t groups = x.K / 32;
-  const int8_t* q = x.q + m * x.K;
-  const Pair* pairs = x.pairs + m * groups;
-  __m256 low[MT];
-  for (int i = 0; i < MT; i++) low[i] = _mm256_setzero_ps();
-  f32x8 sums[MT][4];
+// Integer products of one block of a tile with MT rows of X, `ld` bytes apart; the integers of a Q4_0 less 8.
 #if defined(IRON_AVX512)
-  // Two rows to a register: lanes 0-7 are the one's, 8-15 the other's.
-  __m512 acc[MT][2];
-  for (int i = 0; i < MT; i++) acc[i][0] = acc[i][1] = _mm512_setzero_ps();
-  const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2);
-  const __m512i second = _mm512_setr_epi32(4, 4, 4, 4, 4, 4, 4, 4, 6, 6, 6, 6, 6, 6, 6, 6);
-  for (int64_t b = 0; b < groups; b++, w += F::bytes) {
-    if (ahead && (b & 1)) for (int j = 0; j < 4; j++) __builtin_prefetch(w + j * ldw + ahead);
-    __m256 head = heads(w, ldw);
-    __m512i ints[2];
-    for (int j = 0; j < 2; j++) {
-      const uint8_t *one = w + 2 * j * ldw + F::head, *other = one + ldw;
-      if (F::bits == 8) {
-        __m256i low = _mm256_loadu_si256((const __m256i*)one), high = _mm256_loadu_si256((const __m256i*)other);
-        ints[j] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-        ints[j] = _mm512_xor_si512(ints[j], _mm512_set1_epi8((char)F::bias));
-      } else {
-        __m256i two = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i*)one));
-        two = _mm256_inserti128_si256(two, _mm_loadu_si128((const __m128i*)other), 1);
-        __m512i four = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 1, 0, 1, 2, 3, 2, 3), _mm512_castsi256_si512(two));
-        four = _mm512_srlv_epi64(four, _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4));
-        ints[j] = _mm512_and_si512(four, _mm512_set1_epi8(15));
-      }
-    }
-    for (int i = 0; i < MT; i++) {
-      __m512i x8 = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i*)(q + i * x.K + b * 32)));
-      __m512i start = _mm512_setzero_si512();
-      if (F::bias) start = _mm512_sub_epi32(start, _mm512_dpbusd_epi32(start, _mm512_set1_epi8((char)F::bias), x8));
-      __m256 pair = both(pairs + i * groups + b);
-      __m512 scale = _mm512_castps256_ps512(_mm256_mul_ps(head, pair));
-      if (F::minimum) low[i] = _mm256_fmadd_ps(head, pair, low[i]);
-      __m512 p0 = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start, ints[0], x8));
-      __m512 p1 = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start, ints[1], x8));
-      acc[i][0] = _mm512_fmadd_ps(p0, _mm512_permutexvar_ps(first, scale), acc[i][0]);
-      acc[i][1] = _mm512_fmadd_ps(p1, _mm512_permutexvar_ps(second, scale), acc[i][1]);
+typedef __m512i Ints;  // 16 int32, a lane for each row of the tile
+
+template <class F, int MT> INLINE void products(const uint8_t* body, const int8_t* q, int64_t ld, const Scale* scales, int64_t lds, Ints* p) {
+  enum { BIAS = F::bits == 8 ? 128 : F::zero };  // makes the integers unsigned bytes
+  __m512i w[8];
+  for (int c = 0; c < F::bits; c++) {
+    __m512i v = _mm512_loadu_si512(body + CHUNK * c);
+    if (F::bits == 8) {
+      w[c] = _mm512_xor_si512(v, _mm512_set1_epi8((char)0x80));
+    } else {
+      w[c] = _mm512_and_si512(v, _mm512_set1_epi8(15));
+      w[c + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
     }
   }
-  for (int i = 0; i < MT; i++) memcpy(sums[i], acc[i], sizeof sums[i]);
-#else
-  for (int i = 0; i < MT; i++)
-    for (int j = 0; j < 4; j++) sums[i][j] = splat(0.0f);
-  for (int64_t b = 0; b < groups; b++, w += F::bytes) {
-    if (ahead && (b & 1)) for (int j = 0; j < 4; j++) __builtin_prefetch(w + j * ldw + ahead);
-    __m256 head = heads(w, ldw), scale[MT];
-    for (int i = 0; i < MT; i++) {
-      __m256 pair = both(pairs + i * groups + b);
-      scale[i] = _mm256_mul_ps(head, pair);
-      if (F::minimum) low[i] = _mm256_fmadd_ps(head, pair, low[i]);
-    }
-    for (int j = 0; j < 4; j++) {
-      Ints ints = unpack<F>(w + j * ldw + F::head);
-      for (int i = 0; i < MT; i++) {
-        f32x8 p = __builtin_convertvector(product<F>(ints, q + i * x.K + b * 32), f32x8);
-        f32x8 s = (f32x8)_mm256_permutevar8x32_ps(scale[i], _mm256_set1_epi32(2 * j));
-        sums[i][j] = (f32x8)_mm256_fmadd_ps((__m256)p, (__m256)s, (__m256)sums[i][j]);
-      }
-    }
-  }
-#endif
   for (int i = 0; i < MT; i++) {
-    f32x8 lows = (f32x8)low[i];
-    for (int j = 0; j < 4; j++) store(c + i * cm + j * cn, sum8(sums[i][j]) + (F::minimum ? lows[2 * j + 1] : 0.0f));
+    __m512i sum = BIAS ? _mm512_set1_epi32(-BIAS * scales[i * lds].sum) : _mm512_setzero_si512(), other = _mm512_setzero_si512();
+    for (int c = 0; c < 8; c += 2) {
+      int32_t x[2];
+      memcpy(x, q + i * ld + 4 * c, 8);
+      sum = _mm512_dpbusd_epi32(sum, w[c], _mm512_set1_epi32(x[0]));
+      other = _mm512_dpbusd_epi32(other, w[c + 1], _mm512_set1_epi32(x[1]));
+    }
+    p[i] = _mm512_add_epi32(sum, other);
   }
 }
-#endif
+#elif defined(__AVX2__)
+struct Ints { __m256i half[2]; };
 
-template <class F, class O> void block_matmul(const iron_args* g, int32_t tid, int32_t nt) {
-  const int64_t* n = g->n;
-  int64_t M = n[0], N = n[1], K = n[2], cm = n[6], cn = n[7], ldw = K / 32 * F::bytes, batches = n[8], groups = K / 32;
-  Rounded x = rounded_at(g->shared, M * batches, K);
-  Share s = share(N * batches, tid, nt, 8);
-  for (int64_t at = s.begin; at < s.end;) {
-    int64_t b = at / N, begin = at % N, end = begin + (s.end - at);
-    if (end > N) end = N;
-    at += end - begin;
-    const uint8_t* w = (const uint8_t*)g->p[1] + b / n[12] * N * ldw;
-    O* c = (O*)g->p[2] + b * n[11];
-    // A few output rows stay in the nearest cache while every row of X passes.
-    for (int64_t j0 = begin; j0 < end; j0 += 16) {
-      int64_t j1 = j0 + 16 < end ? j0 + 16 : end, m = 0, four = j0;
-#if defined(IRON_FOUR_ROWS)
-      four = j0 + (j1 - j0) / 4 * 4;
-      enum { MT = WIDE / 4 };
-      for (; m + MT <= M; m += MT)
-        for (int64_t j = j0; j < four; j += 4)
-          block_dots<F, MT, O>(w + j * ldw, ldw, x, b * M + m, c + m * cm + j * cn, cm, cn, 0);
-      for (; m < M; m++)
-        for (int64_t j = j0; j < four; j += 4)
-          block_dots<F, 1, O>(w + j * ldw, ldw, x, b * M + m, c + m * cm + j * cn, cm, cn, 8 * ldw);
-#endif
-      for (int64_t j = four; j < j1; j++)
-        for (m = 0; m < M; m++) {
-          int64_t t = b * M + m;
-          store(c + m * cm + j * cn, block_dot<F>(w + j * ldw, x.q + t * K, x.pairs + t * groups, groups));
+INLINE __m256i four_of(const int8_t* q) { int32_t x; memcpy(&x, q, 4); return _mm256_set1_epi32(x); }
+
+template <class F, int MT> INLINE void half_products(const uint8_t* body, const int8_t* q, int64_t ld, const Scale* scales, int64_t lds, __m256i* p) {
+  for (int i = 0; i < MT; i++) p[i] = _mm256_setzero_si256();
+  for (int c = 0; c < F::bits; c++) {
+    __m256i v = _mm256_loadu_si256((const __m256i*)(body + CHUNK * c));
+    if (F::bits == 8) {
+      __m256i size = _mm256_abs_epi8(v);
+      for (int i = 0; i < MT; i++) {
+        __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(four_of(q + i * ld + 4 * c), v));
+        p[i] = _mm256_add_epi32(p[i], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+      }
+    } else {  // 32 products of at most 15 * 127 in two int16: they fit
+      __m256i low = _mm256_and_si256(v, _mm256_set1_epi8(15)), high = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
+      for (int i = 0; i < MT; i++) {
+        p[i] = _mm256_add_epi16(p[i], _mm256_maddubs_epi16(low, four_of(q + i * ld + 4 * c)));
+        p[i] = _mm256_add_epi16(p[i], _mm256_maddubs_epi16(high, four_of(q + i * ld + 16 + 4 * c)));
+      }
+    }
+  }
+  if (F::bits == 4)
+    for (int i = 0; i < MT; i++) {
+      p[i] = _mm256_madd_epi16(p[i], _mm256_set1_epi16(1));
+      if (F::zero) p[i] = _mm256_sub_epi32(p[i], _mm256_set1_epi32(F::zero * scales[i * lds].sum));
+    }
+}
+#else
+struct Ints { int32_t lane[TILE]; };
+
+template <class F, int MT> INLINE void products(const uint8_t* body, const int8_t* q, int64_t ld, const Scale* scales, int64_t lds, Ints* p) {
+  for (int i = 0; i < MT; i++) {
+    for (int r = 0; r < TILE; r++) p[i].lane[r] = -F::zero * scales[i * lds].sum;
+    for (int c = 0; c < F::bits; c++) {
+      const int8_t *low = q + i * ld + 4 * c, *high = low + 16;
+      for (int r = 0; r < TILE; r++)
+        for (int e = 0; e < 4; e++) {
+          uint8_t v = body[CHUNK * c + 4 * r + e];
+          p[i].lane[r] += F::bits == 8 ? (int8_t)v * low[e] : (v & 15) * low[e] + (v >> 4) * high[e];
         }
     }
   }
 }
+#endif
 
-// The twin: one output at a time, each in the order all keep.
+// The 16 outputs of a tile for one row of X, as floats in two halves; `n` of them exist.
+template <class O> INLINE void put(O* c, int64_t cn, int64_t n, f32x8 first, f32x8 second) {
+  if (cn == 1 && n == TILE) {
+    store8(c, first);
+    store8(c + 8, second);
+    return;
+  }
+  for (int64_t j = 0; j < n; j++) store(c + j * cn, j < 8 ? first[j] : second[j - 8]);
+}
+
+// One tile against MT rows of X from row m on: `n` outputs each.
+template <class F, int MT, class O>
+INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c, int64_t cm, int64_t cn) {
+  const int64_t groups = x.K / 32;
+  const int8_t* q = x.q + m * x.K;
+  const Scale* scales = x.scales + m * groups;
+#if defined(IRON_AVX512)
+  __m512 sum[MT], low[MT];
+  for (int i = 0; i < MT; i++) sum[i] = low[i] = _mm512_setzero_ps();
+  for (int64_t b = 0; b < groups; b++, tile += TILE * F::bytes) {
+    Ints p[MT];
+    products<F, MT>(tile + TILE * F::head, q + 32 * b, x.K, scales + b, groups, p);
+    __m512 d = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)tile));
+    for (int i = 0; i < MT; i++) {
+      const Scale* s = scales + i * groups + b;
+      sum[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(p[i]), _mm512_mul_ps(d, _mm512_set1_ps(s->d)), sum[i]);
+    }
+    if (F::minimum) {
+      __m512 minimum = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)(tile + 2 * TILE)));
+      for (int i = 0; i < MT; i++) low[i] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(scales[i * groups + b].s), low[i]);
+    }
+  }
+  for (int i = 0; i < MT; i++) {
+    f32x8 half[2];
+    __m512 all = F::minimum ? _mm512_add_ps(sum[i], low[i]) : sum[i];
+    memcpy(half, &all, 64);
+    put(c + i * cm, cn, n, half[0], half[1]);
+  }
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+  // A row of X passes both halves of the tile at once, so that memory is read in order; more rows leave no registers for it.
+  enum { HALVES = MT == 1 ? 2 : 1 };
+  f32x8 all[MT][2];
+  for (int h0 = 0; h0 < 2; h0 += HALVES) {
+    const uint8_t* at = tile;
+    __m256 sum[HALVES][MT], low[HALVES][MT];
+    for (int h = 0; h < HALVES; h++)
+      for (int i = 0; i < MT; i++) sum[h][i] = low[h][i] = _mm256_setzero_ps();
+    for (int64_t b = 0; b < groups; b++, at += TILE * F::bytes)
+      for (int h = 0; h < HALVES; h++) {
+        __m256i p[MT];
+        half_products<F, MT>(at + TILE * F::head + 32 * (h0 + h), q + 32 * b, x.K, scales + b, groups, p);
+        __m256 d = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(at + 16 * (h0 + h))));
+        for (int i = 0; i < MT; i++) {
+          __m256 scale = _mm256_mul_ps(d, _mm256_set1_ps(scales[i * groups + b].d));
+          sum[h][i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(p[i]), scale, sum[h][i]);
+        }
+        if (F::minimum) {
+          __m256 minimum = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(at + 2 * TILE + 16 * (h0 + h))));
+          for (int i = 0; i < MT; i++)
+            low[h][i] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(scales[i * groups + b].s), low[h][i]);
+        }
+      }
+    for (int h = 0; h < HALVES; h++)
+      for (int i = 0; i < MT; i++) all[i][h0 + h] = (f32x8)(F::minimum ? _mm256_add_ps(sum[h][i], low[h][i]) : sum[h][i]);
+  }
+  for (int i = 0; i < MT; i++) put(c + i * cm, cn, n, all[i][0], all[i][1]);
+#else
+  for (int i = 0; i < MT; i++) {
+    float sum[TILE] = {0}, low[TILE] = {0};
+    const uint8_t* at = tile;
+    for (int64_t b = 0; b < groups; b++, at += TILE * F::bytes) {
+      const Scale* s = scales + i * groups + b;
+      Ints p[1];
+      products<F, 1>(at + TILE * F::head, q + i * x.K + 32 * b, x.K, s, groups, p);
+      for (int r = 0; r < TILE; r++) {
+        float scale = scale_at(at + 2 * r) * s->d;
+        sum[r] = madd((float)p[0].lane[r], scale, sum[r]);
+        if (F::minimum) low[r] = madd(scale_at(at + 2 * TILE + 2 * r), s->s, low[r]);
+      }
+    }
+    for (int r = 0; r < n; r++) store(c + i * cm + r * cn, F::minimum ? sum[r] + low[r] : sum[r]);
+  }
+#endif
+}
+
+#if defined(IRON_AVX512)
+enum { MOST = 8 };
+#else
+enum { MOST = 4 };
+#endif
+
+template <class F, class O> void block_matmul(const iron_args* g, int32_t tid, int32_t nt) {
+  const int64_t* n = g->n;
+  int64_t M = n[0], N = n[1], K = n[2], cm = n[6], cn = n[7], ldw = K / 32 * F::bytes, batches = n[8];
+  int64_t tiles = (N + TILE - 1) / TILE;
+  Rounded x = rounded_at(g->shared, M * batches, K);
+  Share s = share(tiles * batches, tid, nt);
+  for (int64_t t = s.begin; t < s.end; t++) {
+    int64_t b = t / tiles, j = t % tiles * TILE, outputs = N - j < TILE ? N - j : TILE, matrix = b / n[12], m = 0;
+    const uint8_t* w = (const uint8_t*)g->p[1];
+    if (n[5]) {
+      w += (matrix * tiles * TILE + j) * ldw;
+    } else {
+      pack_tile<F>(w + (matrix * N + j) * ldw, ldw, outputs, K / 32, (uint8_t*)g->scratch);
+      w = (const uint8_t*)g->scratch;
+    }
+    O* c = (O*)g->p[2] + b * n[11] + j * cn;
+    for (; m + MOST <= M; m += MOST) tile_rows<F, MOST>(w, x, b * M + m, outputs, c + m * cm, cm, cn);
+    for (; m < M; m++) tile_rows<F, 1>(w, x, b * M + m, outputs, c + m * cm, cm, cn);
+  }
+}
+
+// The twin: one output at a time, W as the file has it, in the order all keep.
 template <class F, class O> void block_matmul_naive(const iron_args* g, int32_t tid, int32_t nt) {
   const int64_t* n = g->n;
   int64_t M = n[0], N = n[1], K = n[2], groups = K / 32;
@@ -287,22 +304,20 @@ template <class F, class O> void block_matmul_naive(const iron_args* g, int32_t 
   for (int64_t t = 0; t < n[8] * M; t++)
     for (int64_t j = 0; j < N; j++) {
       const uint8_t* w = (const uint8_t*)g->p[1] + (t / M / n[12] * N + j) * groups * F::bytes;
-      float lanes[8] = {0}, low = 0;
+      float sum = 0, low = 0;
       for (int64_t b = 0; b < groups; b++, w += F::bytes) {
-        Pair pair = x.pairs[t * groups + b];
-        for (int i = 0; i < 32; i += 4) {
-          int32_t sum = 0;
-          for (int e = i; e < i + 4; e++) {
-            int32_t v = F::bits == 8 ? (int8_t)w[F::head + e] : e < 16 ? w[F::head + e] & 15 : w[F::head + e - 16] >> 4;
-            sum += (v - F::zero) * x.q[t * K + b * 32 + e];
-          }
-          lanes[i / 4] = madd((float)sum, scale_at(w) * pair.d, lanes[i / 4]);
+        Scale s = x.scales[t * groups + b];
+        int32_t product = 0;
+        for (int e = 0; e < 32; e++) {
+          int32_t v = F::bits == 8 ? (int8_t)w[F::head + e] : e < 16 ? w[F::head + e] & 15 : w[F::head + e - 16] >> 4;
+          v -= F::zero;
+          __asm__("" : "+r"(v));  // GCC 12 would make unsigned bytes of negative integers here (vpdpbusd)
+          product += v * x.q[t * K + b * 32 + e];
         }
-        if (F::minimum) low = madd(scale_at(w + 2), pair.s, low);
+        sum = madd((float)product, scale_at(w) * s.d, sum);
+        if (F::minimum) low = madd(scale_at(w + 2), s.s, low);
       }
-      f32x8 all;
-      memcpy(&all, lanes, 32);
-      store((O*)g->p[2] + t / M * n[11] + t % M * n[6] + j * n[7], sum8(all) + low);
+      store((O*)g->p[2] + t / M * n[11] + t % M * n[6] + j * n[7], F::minimum ? sum + low : sum);
     }
 }
 
@@ -346,14 +361,26 @@ template <class F, class T> void dequantize(const iron_args* g, int32_t tid, int
     }
 }
 
+// Integer products alone, through the tiles of the fast paths.
 template <class F> void block_integers(const iron_args* g, int32_t tid, int32_t nt) {
-  int64_t K = g->n[1], groups = K / 32;
+  int64_t N = g->n[0], K = g->n[1], groups = K / 32, ldw = groups * F::bytes;
+  const int8_t* q = (const int8_t*)g->p[1];
   if (tid) return;
-  for (int64_t j = 0; j < g->n[0]; j++)
+  for (int64_t j = 0; j < N; j += TILE)
     for (int64_t b = 0; b < groups; b++) {
-      i32x8 p = product<F>(unpack<F>((const uint8_t*)g->p[0] + (j * groups + b) * F::bytes + F::head), (const int8_t*)g->p[1] + b * 32);
-      int32_t sum = 0;
-      for (int l = 0; l < 8; l++) sum += p[l];
-      ((int32_t*)g->p[2])[j * groups + b] = sum;
+      uint8_t tile[TILE * F::bytes];
+      int64_t rows = N - j < TILE ? N - j : TILE;
+      pack_tile<F>((const uint8_t*)g->p[0] + j * ldw + b * F::bytes, ldw, rows, 1, tile);
+      Scale s = {0, 0, 0};
+      for (int i = 0; i < 32; i++) s.sum += q[32 * b + i];
+      int32_t lanes[TILE];
+#if defined(__AVX2__) && !defined(IRON_AVX512)
+      for (int h = 0; h < 2; h++) half_products<F, 1>(tile + TILE * F::head + 32 * h, q + 32 * b, K, &s, 0, (__m256i*)lanes + h);
+#else
+      Ints p[1];
+      products<F, 1>(tile + TILE * F::head, q + 32 * b, K, &s, 0, p);
+      memcpy(lanes, p, sizeof lanes);
+#endif
+      for (int64_t r = 0; r < rows; r++) ((int32_t*)g->p[2])[(j + r) * groups + b] = lanes[r];
     }
 }

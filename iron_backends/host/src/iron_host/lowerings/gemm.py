@@ -28,5 +28,6 @@ class GEMM(ProductLowering):
             w_stride=op.K if op.b_col_maj else op.N,
             by_rows=op.b_col_maj,
             c_strides=(1, op.M) if op.c_col_maj else (op.N, 1),
+            matrix_rows=op.N,
         )
         return self.calls(op, product, op.M, op.M * op.K * op.N, tunables["grain"])

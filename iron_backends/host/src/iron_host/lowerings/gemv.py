@@ -31,6 +31,7 @@ class GEMV(ProductLowering):
             batches=op.num_batches,
             batch_strides=(op.K, op.M * op.K, op.M),
             repeat=op.repeat,
+            matrix_rows=op.M,
         )
         work = op.num_batches * op.M * op.K
         return self.calls(op, product, op.num_batches, work, tunables["grain"])

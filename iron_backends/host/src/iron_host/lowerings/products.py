@@ -15,16 +15,23 @@ import attrs
 from iron_core.backends.protocol import No, Yes
 from iron_core.declare.field import Auto
 from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, BlockQuant
-from iron_host.kernel_call import HostLowering, KernelCall, Member
+from iron_host.kernel_call import Blocks, HostLowering, KernelCall, Member
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
+from iron_host.tiles import ROWS as TILE_ROWS
 
 #: Block formats the kernels read, with their names in blocks.h.
 BLOCKS = {Q4_0: "Q4_0", Q4_1: "Q4_1", Q8_0: "Q8_0"}
 
+#: Of matmul.h and blocks.h: the slot that says how W lies, and the bytes of a group's scales.
+BY_ROWS, SCALE = 5, 12
+
 
 @attrs.frozen
 class Product:
-    """One product. X, W, C are operand names; `by_rows`: W is rows of K (else rows of N). Strides count numbers."""
+    """One product. X, W, C are operand names; `by_rows`: W is rows of K (else rows of N). Strides count numbers.
+
+    matrix_rows: rows of a matrix of W, of which a call may bound N.
+    """
 
     X: str
     W: str
@@ -39,6 +46,7 @@ class Product:
     batches: int = 1
     batch_strides: tuple[int, int, int] = (0, 0, 0)
     repeat: int = 1
+    matrix_rows: int = 0
 
     @property
     def ints(self) -> tuple[int | Member, ...]:
@@ -78,7 +86,7 @@ class ProductLowering(HostLowering):
             kernel = unit("blocks.h", "block_exact", name, cpp(op.T), cpp(op.O))
             return [KernelCall(kernel, pointers, product.ints, scratch_bytes=4 * product.K, threads=many)]
         groups = product.K // op.W.group
-        shared = _aligned(rows * product.K) + 2 * _aligned(4 * rows * groups)
+        shared = _aligned(rows * product.K) + SCALE * rows * groups
         quantize = KernelCall(
             unit("blocks.h", "quantize_rows", cpp(op.T)),
             (product.X,),
@@ -87,8 +95,16 @@ class ProductLowering(HostLowering):
             threads=threads(rows * product.K, GRAIN),
             shares="writes",
         )
-        kernel = unit("blocks.h", "block_matmul", name, cpp(op.O))
-        multiply = KernelCall(kernel, (None, product.W, product.C), product.ints, shared_bytes=shared, threads=many, shares="reads")
+        weights = Blocks(product.W, BY_ROWS, name, (product.matrix_rows, product.K, product.batches // product.repeat))
+        multiply = KernelCall(
+            unit("blocks.h", "block_matmul", name, cpp(op.O)),
+            (None, weights, product.C),
+            product.ints,
+            scratch_bytes=TILE_ROWS * op.W.row_bytes(product.K),  # for blocks that are not in tiles
+            shared_bytes=shared,
+            threads=many,
+            shares="reads",
+        )
         return [quantize, multiply]
 
 

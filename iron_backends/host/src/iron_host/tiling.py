@@ -1,0 +1,109 @@
+"""Making tiles: once for a weight, from then on mapped from the cache.
+
+The tiles of a mapped file's weights are one cache entry, keyed by the file's path, size and time; those of an array in
+memory are made anew in every process.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from iron_core.errors import CacheError
+from iron_core.image.cache import Cache, digest
+from iron_host import build
+from iron_host.memory import address, anonymous
+from iron_host.runlist import STEP, StepArrays
+from iron_host.runtime import Runtime
+from iron_host.tiles import Tiles
+
+#: What every tensor begins at a multiple of, and the bytes from which tiles are kept in a file.
+ALIGN, WORTH_A_FILE = 64, 4 << 20
+#: Changes whenever blocks.h lays tiles out otherwise.
+LAYOUT = 1
+
+
+def made(wanted: Sequence[Tiles], residents: Callable[[int], np.ndarray], engine: Runtime) -> list[np.ndarray]:
+    """The bytes (uint8) of each of `wanted`; residents(i) are the bytes of resident i."""
+    found: dict[Tiles, np.ndarray] = {}
+    files: dict[tuple[Any, ...], list[tuple[int, Tiles]]] = {}
+    for one in wanted:
+        origin = _origin(residents(one.resident))
+        if origin is not None:
+            files.setdefault(origin[0], []).append((origin[1] + one.offset, one))
+    for file, parts in files.items():
+        if sum(one.nbytes for _, one in parts) >= WORTH_A_FILE:
+            found.update(_from_file(file, sorted(parts, key=lambda part: part[0]), residents, engine))
+    rest = [one for one in wanted if one not in found]
+    found.update(zip(rest, _placed(rest, anonymous(_size(rest))), strict=True))
+    _fill([(one, found[one]) for one in rest], residents, engine)
+    return [found[one] for one in wanted]
+
+
+def _from_file(
+    file: tuple[Any, ...], parts: list[tuple[int, Tiles]], residents: Callable[[int], np.ndarray], engine: Runtime
+) -> dict[Tiles, np.ndarray]:
+    """Tiles of one file's tensors, mapped from the cache; none where the cache takes no file."""
+    tiles = [one for _, one in parts]
+    key = digest("tiles", LAYOUT, file, [(at, t.kind, t.rows, t.depth, t.matrices) for at, t in parts])
+
+    def write(folder: Path) -> None:
+        whole = np.memmap(folder / "tiles.bin", np.uint8, "w+", shape=(_size(tiles),))
+        _fill(list(zip(tiles, _placed(tiles, whole), strict=True)), residents, engine)
+        whole.flush()
+
+    try:
+        path = Cache("host").entry(key, write) / "tiles.bin"
+        whole = np.memmap(path, np.uint8, "r")
+    except (CacheError, OSError) as error:
+        warnings.warn(f"iron: the tiles of {file[0]} stay in memory: {error}", stacklevel=2)
+        return {}
+    return dict(zip(tiles, _placed(tiles, np.asarray(whole)), strict=True))
+
+
+def _size(tiles: Sequence[Tiles]) -> int:
+    return sum(_aligned(one.nbytes) for one in tiles)
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGN) * ALIGN
+
+
+def _placed(tiles: Sequence[Tiles], whole: np.ndarray) -> list[np.ndarray]:
+    """One after another in `whole`."""
+    places, at = [], 0
+    for one in tiles:
+        places.append(whole[at : at + one.nbytes])
+        at += _aligned(one.nbytes)
+    return places
+
+
+def _fill(work: Sequence[tuple[Tiles, np.ndarray]], residents: Callable[[int], np.ndarray], engine: Runtime) -> None:
+    """Make tiles where they shall be, with every thread."""
+    if not work:
+        return
+    kernels = build.load([one.unit for one, _ in work])
+    steps = np.zeros(len(work), STEP)
+    for row, (one, target) in zip(steps, work, strict=True):
+        row["kernel"] = kernels[one.unit]
+        row["p"][:2] = address(residents(one.resident)) + one.offset, address(target)
+        row["n"][:3] = one.rows, one.depth, one.matrices
+    arrays = StepArrays(steps)
+    engine.run(engine.prepare(arrays, len(work), 0, 0), None)
+
+
+def _origin(array: np.ndarray) -> tuple[tuple[Any, ...], int] | None:
+    """Which file an array is a part of, and at which byte: the `origin` (path, size, time) of the map below it."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    origin = getattr(base, "origin", None)
+    if origin is None:
+        return None
+    return tuple(origin), address(array) - address(np.frombuffer(base, np.uint8))
