@@ -92,7 +92,7 @@ def test_both_ways_to_write_the_rotary_embedding_are_one(rope: dict[str, Any]) -
         (dict(num_hidden_layers=10**9), "num_hidden_layers is 1000000000"),
         (dict(rms_norm_eps=-1.0), "rms_norm_eps is -1.0; legal: a positive number"),
         (dict(hidden_act="gelu"), "hidden_act is 'gelu'; this model runs silu"),
-        (dict(rope_scaling=dict(type="linear", factor=2.0)), "'linear'.*Legal: default, llama3"),
+        (dict(rope_scaling=dict(type="yarn", factor=2.0)), "'yarn'.*Legal: default, linear, llama3"),
         (dict(rope_scaling={k: v for k, v in LLAMA3.items() if k != "factor"}), "rope scaling lacks factor"),
         (dict(rope_scaling=LLAMA3 | dict(high_freq_factor=1.0)), "not below high_freq_factor"),
         (dict(rope_scaling=[1]), "rope_parameters is a list"),

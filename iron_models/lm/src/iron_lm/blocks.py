@@ -1,13 +1,16 @@
-"""The pieces decoders are made of: projections, the gated feed-forward, the llama layer."""
+"""The pieces decoders are made of: projections, the gated feed-forward, the layer, the head."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import attrs
+import numpy as np
 
 from iron_core.declare.formats import BlockQuant, format_of
-from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, ElementwiseMul, RMSNorm, RoPE, SiLU
+from iron_ops_aie import GELU, GEMM, GEMV, MHA, Copy, ElementwiseAdd, ElementwiseMul, RMSNorm, RoPE, SiLU, SoftCap
+
+GATES: dict[str, Any] = {"silu": SiLU, "gelu_tanh": GELU}
 
 
 def project(x: Any, weight: Any, activations: str = "exact", out: Any = None) -> Any:
@@ -23,9 +26,9 @@ def project(x: Any, weight: Any, activations: str = "exact", out: Any = None) ->
     return GEMM(x, weight, b_col_maj=True, **extra)
 
 
-def swiglu(x: Any, gate: Any, up: Any, down: Any, activations: str = "exact") -> Any:
-    """down(SiLU(gate x) * up x) for rows x (rows, width)."""
-    hidden = ElementwiseMul(SiLU(project(x, gate, activations)), project(x, up, activations))
+def gated(x: Any, gate: Any, up: Any, down: Any, activation: str = "silu", activations: str = "exact") -> Any:
+    """down(f(gate x) * up x) for rows x (rows, width); f is one of `GATES`."""
+    hidden = ElementwiseMul(GATES[activation](project(x, gate, activations)), project(x, up, activations))
     return project(hidden, down, activations)
 
 
@@ -33,43 +36,63 @@ def swiglu(x: Any, gate: Any, up: Any, down: Any, activations: str = "exact") ->
 class Step:
     """What a layer knows of the call it is traced for.
 
-    prompt: a chunk of rows rather than one token. angles: the rows' rotary table. chunk, rows, position: per-call values;
-    `position` is the last row's.
+    prompt: a chunk of rows rather than one token. angles: the rows' rotary tables, that of the layers that see
+    everything first and that of the layers that slide last (where both are one, there is one). chunk, rows, position: per-call values; `position` is the last row's.
     """
 
     prompt: bool
-    angles: Any
+    angles: list[Any]
     chunk: Any
     rows: Any
     position: Any
 
 
 class Block:
-    """The llama layer: RMSNorm, attention with rotary embedding over a cache, RMSNorm, SwiGLU."""
+    """The decoder's layer and head, as the config and the weights there are say.
+
+    A layer: norm, attention with rotary embedding over a cache, norm, gated feed-forward. Where it has weights `q_norm` and
+    `k_norm`, each head's queries and keys are normed before they turn; where it has `post_attention_norm` or
+    `post_ffn_norm`, what attention or the feed-forward gives is normed before it is added.
+    """
 
     config: Any
+    embedding: Any
+    head_weight: Any
     keys: list[Any]
     values: list[Any]
+    norm: Any
 
     def layer(self, step: Step, i: int, w: Any, x: Any) -> Any:
         """One layer: x (rows, emb_dim) -> the same shape."""
         c = self.config
-        y = RMSNorm(x, weight=w.attention_norm, epsilon=c.norm_epsilon)
-        q = self.rotate(step, project(y, w.q, c.activations), c.n_heads)
-        k = self.rotate(step, project(y, w.k, c.activations), c.n_kv_groups)
+        y = self.normed(x, w.attention_norm)
+        q = self.rotate(step, i, project(y, w.q, c.activations), c.n_heads, getattr(w, "q_norm", None))
+        k = self.rotate(step, i, project(y, w.k, c.activations), c.n_kv_groups, getattr(w, "k_norm", None))
         v = project(y, w.v, c.activations)
-        o = self.attend(step, i, q, k, v)
-        x = ElementwiseAdd(x, project(o, w.o, c.activations))
-        y = RMSNorm(x, weight=w.ffn_norm, epsilon=c.norm_epsilon)
-        return ElementwiseAdd(x, swiglu(y, w.gate, w.up, w.down, c.activations))
+        o = project(self.attend(step, i, q, k, v), w.o, c.activations)
+        x = ElementwiseAdd(x, self.normed(o, getattr(w, "post_attention_norm", None)))
+        y = gated(self.normed(x, w.ffn_norm), w.gate, w.up, w.down, c.activation, c.activations)
+        return ElementwiseAdd(x, self.normed(y, getattr(w, "post_ffn_norm", None)))
 
-    def rotate(self, step: Step, x: Any, heads: int) -> Any:
+    def head(self, x: Any) -> Any:
+        """Logits (1, vocab), float32, of x (1, emb_dim): the final norm, then the head, which may be the embedding."""
         c = self.config
-        flat = x.reshape(x.shape[0] * heads, c.head_dim)
-        return RoPE(flat, step.angles, method_type=int(c.rope_neighbours))
+        table = self.embedding if self.head_weight is None else self.head_weight
+        logits = project(self.normed(x, self.norm), table, c.activations, out=np.float32)
+        return logits if c.logit_cap is None else SoftCap(logits, cap=c.logit_cap)
+
+    def normed(self, x: Any, weight: Any) -> Any:
+        """Rows x normed; x itself without a weight."""
+        return x if weight is None else RMSNorm(x, weight=weight, epsilon=self.config.norm_epsilon)
+
+    def rotate(self, step: Step, i: int, x: Any, heads: int, norm: Any) -> Any:
+        """x (rows, heads * head_dim) -> (rows * heads, head_dim), each head normed if layer i does that, and turned."""
+        c = self.config
+        flat = self.normed(x.reshape(x.shape[0] * heads, c.head_dim), norm)
+        return RoPE(flat, step.angles[-1 if c.slides(i) else 0], method_type=int(c.rope_neighbours))
 
     def attend(self, step: Step, i: int, q: Any, k: Any, v: Any) -> Any:
-        """Write k and v into layer i's caches, then attend to everything written so far."""
+        """Write k and v into layer i's caches, then attend to everything written so far, or to the last of it."""
         c = self.config
         L, C, G, D = c.max_seq_len, c.prefill_chunk, c.n_kv_groups, c.head_dim
         keys, values = self.keys[i], self.values[i]
@@ -81,10 +104,12 @@ class Block:
                 Copy(new.reshape(G, D), cache[step.position])
         n = C if step.prompt else 1
         seen = step.position + 1
-        o = MHA(
-            q.reshape(n, c.n_heads, D), keys[:seen], values[:seen], heads_interleaved=True, kv_interleaved=True
-        )
+        extra: dict[str, Any] = {} if c.score_scale is None else {"scale": c.score_scale}
+        if c.slides(i):
+            extra["window"] = c.window - 1  # MHA counts the keys before the query's own
+        q = q.reshape(n, c.n_heads, D)
+        o = MHA(q, keys[:seen], values[:seen], heads_interleaved=True, kv_interleaved=True, **extra)
         return o.reshape(n, c.n_heads * D)
 
 
-__all__ = ["Block", "Step", "project", "swiglu"]
+__all__ = ["GATES", "Block", "Step", "gated", "project"]

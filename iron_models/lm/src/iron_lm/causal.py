@@ -1,4 +1,4 @@
-"""`CausalLM`: a decoder as one graph with two versions, a decode step and a prompt chunk."""
+"""`CausalLM`: a decoder as one graph with two versions, a decode step and a prompt chunk; `Decoder`, the one we run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import iron_core as iron
 from iron_core import Carried, Scratchpad
 from iron_core.declare.formats import BlockQuant, as_dtype
-from iron_lm.blocks import Step
+from iron_lm.blocks import Block, Step
 from iron_lm.config import Config
 from iron_lm.generation import K_MAX
-from iron_ops_aie import Copy, Dequant, Sample
+from iron_ops_aie import Copy, Dequant, Sample, Scale
 from iron_ops_aie.sample import ROW_WORDS
 
 
@@ -32,8 +32,8 @@ class CausalLM(iron.Graph):
         self.layers = weights.layers
         self.norm = weights.norm
         self.head_weight = getattr(weights, "head", None)
-        table = c.angles()
-        self.rope = iron.weight(table if dtype == np.float32 else table.astype(iron.bfloat16))
+        tables = [c.angles()] if c.local_rope_base is None or not any(c.sliding) else [c.angles(), c.angles(local=True)]
+        self.rope = [iron.weight(t if dtype == np.float32 else t.astype(iron.bfloat16)) for t in tables]
         shape = (c.max_seq_len, c.n_kv_groups, c.head_dim)
         self.keys = [iron.state(shape, cache) for _ in range(c.n_layers)]
         self.values = [iron.state(shape, cache) for _ in range(c.n_layers)]
@@ -54,10 +54,10 @@ class CausalLM(iron.Graph):
         prompt = ids is not None
         if prompt:
             x = self.embed(self.embedding[ids[:rows]], C)
-            angles = Copy(self.rope.reshape(L // C, C, A)[chunk, :rows])
+            angles = [Copy(table.reshape(L // C, C, A)[chunk, :rows]) for table in self.rope]
         else:
             x = self.embed(self.embedding[token], 1)
-            angles = Copy(self.rope[position]).reshape(1, A)
+            angles = [Copy(table[position]).reshape(1, A) for table in self.rope]
         step = Step(prompt, angles, chunk, rows, position)
         for i, weights in enumerate(self.layers):
             x = self.layer(step, i, weights, x)
@@ -71,15 +71,24 @@ class CausalLM(iron.Graph):
 
     def embed(self, row: Any, n: int) -> Any:
         """Rows of the embedding table as activations (n, emb_dim)."""
-        dtype = as_dtype(self.config.dtype)
+        c = self.config
+        dtype = as_dtype(c.dtype)
         if isinstance(self.embedding.format, BlockQuant):
-            return Dequant(Copy(row).reshape(n, self.config.emb_dim), T=dtype)
-        return Copy(row, Y=dtype).reshape(n, self.config.emb_dim)
+            x = Dequant(Copy(row).reshape(n, c.emb_dim), T=dtype)
+        else:
+            x = Copy(row, Y=dtype).reshape(n, c.emb_dim)
+        if c.embedding_scale == 1:
+            return x
+        return Scale(x, factor=float(np.asarray(c.embedding_scale).astype(dtype)))  # in the activations' own dtype, as trained
 
     def layer(self, step: Step, i: int, weights: Any, x: Any) -> Any:
-        """Layer i of rows x (rows, emb_dim); `iron_lm.blocks.Block` has llama's."""
+        """Layer i of rows x (rows, emb_dim)."""
         raise TypeError(f"{type(self).__name__} defines no layer().")
 
     def head(self, x: Any) -> Any:
         """Logits (1, vocab), float32, of the last row x (1, emb_dim)."""
         raise TypeError(f"{type(self).__name__} defines no head().")
+
+
+class Decoder(Block, CausalLM):
+    """The decoder that llama-like models are: what they differ in is in their config and in the weights they have."""

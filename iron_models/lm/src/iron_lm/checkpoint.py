@@ -22,12 +22,14 @@ class Layout:
     """Where a model's weights are in a kind of file: attribute path -> (tensor name, shape as names of Config fields).
 
     `{i}` in a path and its name stands for each layer. `optional` paths may be absent. `ignored` are prefixes of tensors
-    the model does without.
+    the model does without. `less_one`: the file holds vectors, which are the norms' weights, less 1; they are read with it
+    added, in float32, because 1 + w has more digits than a narrow w.
     """
 
     names: dict[str, tuple[str, tuple[Any, ...]]]
     optional: frozenset[str] = frozenset()
     ignored: tuple[str, ...] = ()
+    less_one: bool = False
 
     def expand(self, config: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Every path of this config with its tensor's name and shape."""
@@ -93,6 +95,8 @@ class Checkpoint:
                     faults.append(f"{name} {list(shape)} is missing" + (f" (there is {near[0]})" if near else ""))
             elif tuple(self.tensors[name][0]) != shape:
                 faults.append(f"{name} is {list(self.tensors[name][0])}, not {list(shape)}")
+            elif layout.less_one and len(shape) == 1:
+                taken[path] = (shape, Dense(np.float32), np.asarray(self.tensors[name][2]).astype(np.float32) + np.float32(1))
             else:
                 taken[path] = self.tensors[name]
         faults += [f"{n} is none this model has" for n in unknown]
