@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 import numpy as np
 
@@ -17,7 +19,12 @@ MOST_TEMPERATURE = 1e6
 
 @attrs.frozen
 class Sampler:
-    """temperature 0 is greedy. Otherwise the next token is drawn from the `top_k` most likely; `seed` fixes every draw.
+    """How the next token is chosen from the logits, in this order, as transformers does it:
+
+    logit_bias: (id, added to its logit) pairs. repetition_penalty: tokens among the last `repeat_last_n` have a positive logit
+    divided by it, a negative one multiplied. temperature: 0 is greedy; else logits are divided by it. top_k: only the k most
+    likely are left; top_p: only the fewest that together have at least that probability; min_p: only those at least that fraction
+    as likely as the most likely. One of those left is drawn; `seed` fixes every draw.
 
     The draw at a position depends on the seed and the position alone, so a run repeated, or resumed, draws the same.
     """
@@ -25,14 +32,61 @@ class Sampler:
     temperature: float = 0.0
     top_k: int = DEFAULT_TOP_K
     seed: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    repeat_last_n: int = 64
+    logit_bias: tuple[tuple[int, float], ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        if not 0 <= self.temperature <= MOST_TEMPERATURE:
-            raise UsageError(f"temperature={self.temperature}; legal: 0 (greedy) to {MOST_TEMPERATURE:g}.")
-        if not 1 <= self.top_k <= K_MAX:
-            raise UsageError(f"top_k={self.top_k}; legal: 1 to {K_MAX}.")
-        if self.seed < 0:
-            raise UsageError(f"seed={self.seed}; legal: 0 or more.")
+        rules = {
+            "temperature": (0 <= self.temperature <= MOST_TEMPERATURE, f"0 (greedy) to {MOST_TEMPERATURE:g}"),
+            "top_k": (self.top_k >= 1, "1 or more"),
+            "seed": (self.seed >= 0, "0 or more"),
+            "top_p": (0 < self.top_p <= 1, "over 0, up to 1"),
+            "min_p": (0 <= self.min_p <= 1, "0 to 1"),
+            "repetition_penalty": (0 < self.repetition_penalty <= MOST_TEMPERATURE, f"over 0, up to {MOST_TEMPERATURE:g}"),
+            "repeat_last_n": (self.repeat_last_n >= 0, "0 or more"),
+        }
+        for name, (holds, legal) in rules.items():
+            if not holds:
+                raise UsageError(f"{name}={getattr(self, name)}; legal: {legal}.")
+        for token, bias in self.logit_bias:
+            if token < 0 or np.isnan(bias):
+                raise UsageError(f"logit_bias {token}={bias}; legal: a token id and a number (-inf forbids the token).")
+
+    @property
+    def on_device(self) -> bool:
+        """Can the graph's own Sample step choose? It knows temperature and up to K_MAX candidates."""
+        plain = self.top_p == 1 and self.min_p == 0 and self.repetition_penalty == 1 and not self.logit_bias
+        return plain and (self.temperature == 0 or self.top_k <= K_MAX)
+
+    def choose(self, logits: np.ndarray, position: int, history: Sequence[int]) -> int:
+        """The next token after `position`. logits: float32 (vocab,). history: the tokens so far, this one's last."""
+        scores = logits.astype(np.float64)
+        for token, bias in self.logit_bias:
+            if token >= scores.size:
+                raise UsageError(f"logit_bias of token {token}; legal: 0 to {scores.size - 1}.")
+            scores[token] += bias
+        if self.repetition_penalty != 1 and self.repeat_last_n:
+            seen = np.unique(np.asarray(history[-self.repeat_last_n :], np.int64))
+            scores[seen] = np.where(scores[seen] > 0, scores[seen] / self.repetition_penalty, scores[seen] * self.repetition_penalty)
+        if self.temperature == 0:
+            return int(np.argmax(scores))
+        count = min(self.top_k, scores.size)
+        best = np.argpartition(-scores, count - 1)[:count] if count < scores.size else np.arange(scores.size)
+        best = best[np.lexsort((best, -scores[best]))]  # equal logits in the order of their ids
+        weights = np.exp((scores[best] - scores[best[0]]) / self.temperature)
+        weights /= weights.sum()
+        kept = np.searchsorted(np.cumsum(weights), self.top_p - 1e-12) + 1 if self.top_p < 1 else weights.size
+        kept = min(int(kept), int(np.count_nonzero(weights >= self.min_p * weights[0])))
+        weights = np.cumsum(weights[: max(1, kept)])
+        at = np.searchsorted(weights, self._uniform(position) * weights[-1], side="right")
+        return int(best[min(int(at), weights.size - 1)])
+
+    def _uniform(self, position: int) -> float:
+        """The draw of a position, in [0, 1)."""
+        return float(np.random.default_rng((self.seed, position)).random())
 
     def rows(self, positions: int) -> np.ndarray:
         """int32 (positions, 4): the draw words of every position, as the operator Sample reads them."""

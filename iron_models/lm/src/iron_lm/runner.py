@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, ClassVar
 
 import attrs
@@ -16,11 +17,13 @@ import iron_core as iron
 from iron_core.cli.progress import working
 from iron_core.errors import UsageError
 from iron_lm import gates, loading, process, profile
-from iron_lm.config import Config
+from iron_lm.config import Config, Entries
 from iron_lm.generation import Sampler
 from iron_lm.options import command, invoke
 from iron_lm.oracle import Oracle
 from iron_lm.session import Session
+from iron_lm.stopping import StopStrings
+from iron_lm.template import ChatTemplate, find_template
 
 DEFAULT_PROMPT = "The capital of France is"
 
@@ -58,12 +61,21 @@ class Figures:
         )
 
 
+def _bias(text: str) -> tuple[int, float]:
+    token, equals, bias = text.partition("=")
+    try:
+        return int(token), float(bias)
+    except ValueError:
+        raise UsageError(f"--logit-bias {text}: give ID=B, a token id and a number, as in 13=-inf.") from None
+
+
 def _rate(tokens: int, seconds: float) -> float:
     return tokens / seconds if seconds > 0 else 0.0
 
 
 class Runner:
-    """Subclasses give `name`, `summary`, `architectures`, `model`, `layout(kind, tied)` and `full_size()`."""
+    """Subclasses give `name`, `summary`, `architectures`, `model`, `layout(kind, tied)` and `full_size()`; `details` where
+    the architecture implies more than its files say."""
 
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
@@ -78,6 +90,11 @@ class Runner:
         raise TypeError(f"{cls.__name__} defines no layout().")
 
     @classmethod
+    def details(cls, kind: str, entries: Entries, found: dict[str, Any]) -> dict[str, Any]:
+        """Config keywords to add to those `found` in a checkpoint, or to replace; `entries` is what it says of its model."""
+        return {}
+
+    @classmethod
     def full_size(cls) -> Config:
         """The config `--random-weights` runs."""
         raise TypeError(f"{cls.__name__} defines no full_size().")
@@ -88,9 +105,17 @@ class Runner:
         return int(invoke(command(cls.name, cls.summary, lambda **options: cls(**options).run()), argv) or 0)
 
     def __init__(self, **options: Any) -> None:
+        options["num_tokens"] = options["num_tokens"] or (512 if options["chat"] else 40)
         self.options = options
         self.figures = Figures()
-        self.sampler = Sampler(options["temperature"], options["top_k"], options["seed"])
+        self.sampler = Sampler(
+            logit_bias=tuple(map(_bias, options["logit_bias"])),
+            **{name: options[name] for name in ("temperature", "top_k", "seed", "top_p", "min_p", "repetition_penalty", "repeat_last_n")},
+        )
+        if options["chat"] and (options["json"] or options["check_accuracy"] or options["check_determinism"] or options["profile"]):
+            raise UsageError("--chat is a conversation; leave out --json, --profile and the checks.")
+        if options["system"] and not options["chat"]:
+            raise UsageError("--system is for --chat.")
         if options["check_accuracy"] and options["check_determinism"]:
             raise UsageError("--check-accuracy and --check-determinism exclude each other; run one after the other.")
         self.profiling = bool(options["profile"] or options["profile_trace"])
@@ -108,7 +133,8 @@ class Runner:
         with working("drawing weights" if o["checkpoint"] is None else "loading"):
             self.loaded = self._load()
         self.figures.load_s = time.perf_counter() - start
-        ids = [] if o["check_accuracy"] else self._prompt()  # accuracy has a text of its own
+        ids = [] if o["check_accuracy"] or o["chat"] else self._prompt()  # accuracy has a text of its own
+        template = self._template() if o["chat"] else None
         start = time.perf_counter()
         with working("compiling"):
             self.session = Session(
@@ -127,6 +153,8 @@ class Runner:
             print(self.session.compiled.explain(), file=sys.stderr)
         if not o["json"]:
             self._say(self._header())
+        if template is not None:
+            return self._chat(template)
         if not (o["check_accuracy"] or o["check_determinism"]):
             return self._generate(ids)
         with working("checking"):
@@ -147,7 +175,7 @@ class Runner:
             return loading.random(self.full_size(), self.layout, o["random_weights"], **common)
         if not o["checkpoint"]:
             raise UsageError("--checkpoint FILE is needed (or --random-weights SEED for a run without weights).")
-        return loading.load(self.layout, self.architectures, o["checkpoint"], activations=o["activations"], **common)
+        return loading.load(self.layout, self.architectures, o["checkpoint"], activations=o["activations"], details=self.details, **common)
 
     def _prompt(self) -> list[int]:
         """The prompt's ids: the text's, cut or made to --prompt-len tokens. UsageError if the caches have no room for them."""
@@ -192,10 +220,44 @@ class Runner:
             return ""
         return (o["prompt"] or DEFAULT_PROMPT) if o["prompt_len"] is None else tokenizer.decode(ids)
 
+    def _template(self) -> ChatTemplate:
+        """The chat template; UsageError where a conversation is not possible."""
+        loaded = self.loaded
+        if loaded.tokenizer is None:
+            raise UsageError("--chat needs a tokenizer; give --tokenizer FILE.")
+        beside = Path(self.options["tokenizer"]) if self.options["tokenizer"] else None
+        found = find_template(loaded.checkpoint, loaded.tokenizer, beside)
+        if found is None:
+            raise UsageError("--chat needs a chat template, and this checkpoint has none; --prompt TEXT continues a text.")
+        return found
+
+    def _chat(self, template: ChatTemplate) -> int:
+        from iron_lm.chat import Chat, lines
+
+        o = self.options
+
+        def write(text: str) -> None:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+        chat = Chat(
+            self.session, self.loaded.tokenizer, template, self.sampler,
+            answer=o["num_tokens"], stop=o["stop"], system=o["system"], write=write, say=self._say,
+        )  # fmt: skip
+        self._say("/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves")
+        if o["prompt"]:
+            self._say(f"> {o['prompt']}")
+            chat.turn(o["prompt"])
+        for line in lines():
+            if not chat.take(line):
+                break
+        return 0
+
     def _generate(self, ids: list[int]) -> int:
         o, tokenizer, figures = self.options, self.loaded.tokenizer, self.figures
         recording = profile.profiled(self.session) if self.profiling else nullcontext()
         stream = tokenizer.stream() if tokenizer else (lambda token: f"{token} ")
+        stops = StopStrings(o["stop"])
         text: list[str] = []
         stamps: list[float] = []
 
@@ -203,13 +265,13 @@ class Runner:
             if not stamps:
                 figures.first_token_s, figures.first_token_cpu_s = process.since_start(), time.process_time()
             stamps.append(time.perf_counter())
-            text.append(stream(token))
+            text.append(stops.feed(stream(token)))
             if not o["json"]:
                 sys.stdout.write(text[-1])
                 sys.stdout.flush()
             if len(stamps) % 16 == 1:
                 figures.sample_memory()
-            return False
+            return stops.ended
 
         if not o["json"]:
             sys.stdout.write(self._shown(ids))
@@ -220,8 +282,9 @@ class Runner:
                 start = time.perf_counter()  # the limits are measured on the way in
                 answer = self.session.generate(ids, o["num_tokens"], self.sampler, show, tokenizer.stop if tokenizer else ())
         finally:
+            text.append(stops.rest())
             if not o["json"]:
-                sys.stdout.write("\n")
+                sys.stdout.write(text[-1] + "\n")
                 sys.stdout.flush()
         end = time.perf_counter()
         figures.prompt_tokens, figures.prompt_s = len(ids), (stamps[0] if stamps else end) - start
@@ -269,6 +332,7 @@ class Runner:
     def _facts(self) -> dict[str, Any]:
         c = self.loaded.config
         return {
+            "checkpoint": self.loaded.recognised,
             "weights": self.loaded.stored,
             "backend": self.session.compiled.backend.name,
             "dev": self.session.compiled.dev,
@@ -285,6 +349,7 @@ class Runner:
         engine = f"{self.session.compiled.backend.name} ({summary}{threads})"
         name = f"{self.name} · {c.name} · " if c.name else f"{self.name} · "
         return (
+            f"{self.loaded.recognised}{chr(10) if self.loaded.recognised else ''}"
             f"{name}{self.loaded.stored} · {c.dtype} activations, {c.cache_dtype} cache, {c.activations} · {engine}\n"
             f"load {f.load_s:.2f} s · compile {f.compile_s:.2f} s"
         )

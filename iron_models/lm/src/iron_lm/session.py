@@ -54,7 +54,7 @@ class Session:
             )
         if count < 1:
             return []
-        self.sample(sampler or Sampler())
+        sampler = sampler or Sampler()
         answer: list[int] = []
 
         def take(token: int) -> bool:
@@ -63,6 +63,9 @@ class Session:
             answer.append(token)
             return bool(on_token(token)) if on_token is not None else False
 
+        if not sampler.on_device:
+            return self._choose_here(ids, count, sampler, take, answer)
+        self.sample(sampler)
         _, carried = self._run(ids)
         if not take(carried["token"]) and count > 1:
             try:
@@ -78,6 +81,19 @@ class Session:
                 # A token is in the caches once a step has taken it in; the last of the answer is not.
                 self.held = [*ids, *answer[:-1]]
         return answer
+
+    def _choose_here(
+        self, ids: Sequence[int], count: int, sampler: Sampler, take: Callable[[int], bool], answer: list[int]
+    ) -> list[int]:
+        """`generate` where the graph cannot choose: each step's logits come back, and the sampler chooses."""
+        logits, _ = self._run(ids)
+        history = [int(i) for i in ids]
+        while True:
+            token = sampler.choose(logits, len(history) - 1, history)
+            if take(token) or len(answer) == count:
+                return answer
+            history.append(token)
+            logits, _ = self._run(history)
 
     def sample(self, sampler: Sampler) -> None:
         """Choose tokens as this sampler says from now on."""

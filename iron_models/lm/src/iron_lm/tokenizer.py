@@ -37,12 +37,25 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, the beginning-of-text id first where the model wants one; UsageError if it is no Unicode text."""
+        ids = self._ids(text)
+        return ids if self.bos is None else [self.bos, *ids]
+
+    def encode_marked(self, text: str) -> list[int]:
+        """Ids of a text that has its special tokens written out, as a chat template renders it."""
+        ids = self._ids(text)
+        return ids if self.bos is None or ids[:1] == [self.bos] else [self.bos, *ids]
+
+    def _ids(self, text: str) -> list[int]:
         try:
             text.encode()
         except UnicodeEncodeError as error:  # bytes of a command line that are not UTF-8 arrive as lone surrogates
             raise UsageError(f"the text is not valid UTF-8 at character {error.start}; give it as UTF-8.") from None
-        ids = list(self._library.encode(text, add_special_tokens=False).ids)
-        return ids if self.bos is None else [self.bos, *ids]
+        return list(self._library.encode(text, add_special_tokens=False).ids)
+
+    def token(self, id: int) -> str | None:
+        """A token as the vocabulary spells it; None if there is no such id."""
+        found = self._library.id_to_token(int(id))
+        return None if found is None else str(found)
 
     def decode(self, ids: Any) -> str:
         """Text of ids, special tokens left out."""
@@ -101,7 +114,7 @@ def _from_json(file: Path, checkpoint: Any) -> Tokenizer:
 def _from_gguf(checkpoint: Any) -> Tokenizer | None:
     metadata = checkpoint.metadata
     kind = metadata.get("tokenizer.ggml.model")
-    if kind is None:
+    if kind in (None, "no_vocab"):
         return None
     if kind != "gpt2":
         raise CheckpointError(f"{checkpoint.path}: tokenizer kind {kind!r}. Legal: 'gpt2'; or give a tokenizer.json with --tokenizer.")

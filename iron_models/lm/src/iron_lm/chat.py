@@ -1,0 +1,233 @@
+"""`--chat`: a conversation in a terminal, with history, commands, and answers that Ctrl-C cuts short."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from iron_core.errors import UsageError
+from iron_lm.generation import Sampler
+from iron_lm.session import Session
+from iron_lm.stopping import StopStrings
+from iron_lm.template import ChatTemplate
+from iron_lm.tokenizer import Tokenizer
+
+HELP = """\
+/help           this
+/system TEXT    tell the model who it is, and start over; without TEXT, show what it was told
+/reset          start over
+/save FILE      write the conversation as JSON
+/stats          tokens held, and how fast the last answer was
+/quit           leave (so does Ctrl-D)
+Ctrl-C stops an answer and keeps the talk."""
+
+
+@attrs.define
+class Turn:
+    """What the last answer took."""
+
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+    first_token_s: float = 0.0
+    seconds: float = 0.0
+
+    def line(self) -> str:
+        later = self.seconds - self.first_token_s
+        rate = f", then {(self.answer_tokens - 1) / later:.1f} tok/s" if self.answer_tokens > 1 and later > 0 else ""
+        return f"{self.answer_tokens} tokens, the first after {self.first_token_s:.2f} s{rate}"
+
+
+class Chat:
+    """A conversation with a model.
+
+    write: shows text of the model. say: tells the user something. answer: most tokens of an answer.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        sampler: Sampler,
+        *,
+        answer: int,
+        stop: tuple[str, ...] = (),
+        system: str | None = None,
+        write: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.session = session
+        self.tokenizer = tokenizer
+        self.template = template
+        self.sampler = sampler
+        self.answer = answer
+        self.stop = stop
+        self.system = system
+        self.write = write
+        self.say = say
+        self.messages: list[dict[str, str]] = []
+        self.last = Turn()
+        self._interrupted = False
+
+    # -- what the user types -------------------------------------------------------------------------
+
+    def take(self, line: str) -> bool:
+        """Act on what was typed; False to leave. A command begins with a slash, `//` writes one."""
+        if line.startswith("//"):
+            line = line[1:]
+        elif line.startswith("/"):
+            name, _, rest = line[1:].partition(" ")
+            return self._command(name.strip(), rest.strip())
+        if line.strip():
+            self.turn(line)
+        return True
+
+    def _command(self, name: str, rest: str) -> bool:
+        if name in ("quit", "exit", "bye"):
+            return False
+        if name == "help":
+            self.say(HELP)
+        elif name == "reset":
+            self.messages.clear()
+            self.session.reset()
+            self.say("a new conversation")
+        elif name == "system":
+            self._system(rest)
+        elif name == "save":
+            self._save(rest)
+        elif name == "stats":
+            self.say(f"{len(self.session.held)} of {self.session.config.max_seq_len} tokens held, {len(self.messages)} messages")
+            if self.last.answer_tokens:
+                self.say(self.last.line())
+        else:
+            self.say(f"no command /{name}; /help lists them, //{name} says it to the model")
+        return True
+
+    def _system(self, text: str) -> None:
+        if not text:
+            self.say(f"system: {self.system}" if self.system else "no system message; /system TEXT gives one")
+            return
+        self.system = text
+        self.messages.clear()
+        self.session.reset()
+        self.say("a new conversation, with this system message")
+
+    def _save(self, name: str) -> None:
+        if not name:
+            self.say("/save needs a file: /save talk.json")
+            return
+        try:
+            Path(name).expanduser().write_text(json.dumps(self._conversation(), ensure_ascii=False, indent=1) + "\n")
+        except OSError as error:
+            self.say(f"{name}: {error.strerror}; the conversation is still here")
+        else:
+            self.say(f"{len(self._conversation())} messages in {name}")
+
+    # -- a turn ----------------------------------------------------------------------------------------
+
+    def turn(self, text: str) -> None:
+        """Say something to the model, and show what it answers. What does not fit is told, and the talk goes on."""
+        self.messages.append({"role": "user", "content": text})
+        try:
+            ids = self._fitting()
+        except UsageError as error:
+            self.messages.pop()
+            self.say(str(error))
+            return
+        shown, stops = [], StopStrings(self.stop)
+        stream = self.tokenizer.stream()
+        turn = self.last = Turn(prompt_tokens=len(ids))
+        start = time.perf_counter()
+
+        def show(token: int) -> bool:
+            if not turn.answer_tokens:
+                turn.first_token_s = time.perf_counter() - start
+            turn.answer_tokens += 1
+            piece = stops.feed(stream(token))
+            shown.append(piece)
+            self.write(piece)
+            return stops.ended or self._interrupted
+
+        room = min(self.answer, self.session.config.max_seq_len - len(ids))
+        with self._stoppable():
+            self.session.generate(ids, room, self.sampler, show, self.tokenizer.stop)
+        rest = stops.rest()
+        self.write(rest + "\n")
+        turn.seconds = time.perf_counter() - start
+        self.messages.append({"role": "assistant", "content": "".join(shown) + rest})
+        if self._interrupted:
+            self.say("stopped; the talk goes on")
+        elif turn.answer_tokens == room and not stops.ended:
+            self.say(f"cut after {room} tokens; --num-tokens sets how many")
+
+    def _conversation(self) -> list[dict[str, str]]:
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return system + self.messages
+
+    def _ids(self) -> list[int]:
+        return self.tokenizer.encode_marked(self.template.render(self._conversation()))
+
+    def _fitting(self) -> list[int]:
+        """The conversation's ids; the oldest exchanges are dropped, and that is said, until an answer fits behind them."""
+        context = self.session.config.max_seq_len
+        need = min(self.answer, max(1, context // 4))
+        dropped = 0
+        while True:
+            ids = self._ids()
+            if len(ids) + need <= context:
+                break
+            if len(self.messages) < 3:
+                raise UsageError(
+                    f"the message has {len(ids)} tokens with what belongs to it; --max-seq-len {context} leaves {max(0, context - need)}. "
+                    "Say less, or start with a larger --max-seq-len."
+                )
+            del self.messages[:2]
+            dropped += 1
+        if dropped:
+            self.say(f"the context is full: the oldest {dropped} exchange{'s are' if dropped > 1 else ' is'} dropped from what the model sees")
+        return ids
+
+    @contextlib.contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """Ctrl-C ends the answer, not the program."""
+        self._interrupted = False
+
+        def note(*_: Any) -> None:
+            self._interrupted = True
+
+        try:
+            before = signal.signal(signal.SIGINT, note)
+        except ValueError:  # not on the main thread
+            yield
+            return
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def lines(prompt: str = "> ") -> Iterator[str]:
+    """What the user types, line by line, until the end of input. On a terminal with history and pastes of many lines."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        for line in sys.stdin:
+            yield line.rstrip("\n")
+        return
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.history import InMemoryHistory
+
+    session: PromptSession[str] = PromptSession(history=InMemoryHistory())
+    while True:
+        try:
+            yield session.prompt(prompt)
+        except KeyboardInterrupt:
+            continue  # an empty line; Ctrl-D leaves
+        except EOFError:
+            return

@@ -1,0 +1,129 @@
+"""A conversation: commands, history, what is dropped when the context is full. The model here says what it is told to."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from iron_lm.chat import Chat
+from iron_lm.generation import Sampler
+from iron_lm.stopping import StopStrings
+from iron_lm.template import ChatTemplate
+
+TEMPLATE = ChatTemplate("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>")
+
+
+class Letters:
+    """A tokenizer of characters."""
+
+    stop = (0,)
+
+    def encode_marked(self, text):
+        return [ord(c) for c in text]
+
+    def stream(self):
+        return chr
+
+
+class Parrot:
+    """A session that answers with given texts, and remembers the prompts."""
+
+    def __init__(self, answers, context=200):
+        self.answers = list(answers)
+        self.prompts = []
+        self.held = []
+        self.resets = 0
+        self.config = type("Config", (), {"max_seq_len": context})
+
+    def reset(self):
+        self.resets += 1
+        self.held = []
+
+    def generate(self, ids, count, sampler, on_token, stop):
+        self.prompts.append("".join(map(chr, ids)))
+        for token in self.answers.pop(0).encode()[:count]:
+            if on_token(token):
+                break
+        self.held = list(ids)
+
+
+class Talk:
+    """A chat and what it showed and said."""
+
+    def __init__(self, *answers, context=200, **options):
+        self.shown, self.said = [], []
+        self.session = Parrot(answers, context)
+        self.chat = Chat(
+            self.session, Letters(), TEMPLATE, Sampler(), write=self.shown.append, say=self.said.append, **{"answer": 40} | options
+        )
+
+    def type(self, *lines):
+        return [self.chat.take(line) for line in lines]
+
+
+def test_a_turn_sees_what_was_said_before():
+    talk = Talk("yes", "no")
+    talk.type("one", "two")
+    assert talk.session.prompts == ["<user>one<assistant>", "<user>one<assistant>yes<user>two<assistant>"]
+    assert "".join(talk.shown) == "yes\nno\n"
+
+
+def test_commands():
+    """Each answers, none reaches the model, and an unknown one is said to be so."""
+    talk = Talk("yes", "no")
+    assert talk.type("hi", "/stats", "/help", "/nope", "/system", "/save", "/reset", "/stats", "/quit") == [True] * 8 + [False]
+    text = "\n".join(talk.said)
+    for part in ("of 200 tokens held, 2 messages", "/save FILE", "no command /nope", "no system message", "/save needs a file", "0 of 200"):
+        assert part in text
+    assert talk.session.resets == 1 and len(talk.session.prompts) == 1
+    talk.type("//stats")
+    assert talk.session.prompts[-1] == "<user>/stats<assistant>"
+
+
+def test_a_system_message_comes_first_and_starts_over():
+    talk = Talk("yes", "no", system="be brief")
+    talk.type("hi", "/system be long", "ho")
+    assert talk.session.prompts == ["<system>be brief<user>hi<assistant>", "<system>be long<user>ho<assistant>"]
+
+
+def test_save_writes_the_conversation(tmp_path):
+    """As JSON; a folder that is not there is told and the talk goes on."""
+    talk = Talk("grüße")
+    talk.type("hi", f"/save {tmp_path}/talk.json", f"/save {tmp_path}/no/talk.json")
+    assert [m["role"] for m in json.loads((tmp_path / "talk.json").read_text())] == ["user", "assistant"]
+    assert "No such file" in talk.said[-1] and "still here" in talk.said[-1]
+
+
+def test_what_no_longer_fits_is_dropped_and_said():
+    """The oldest exchanges, as many as it takes; the system message stays."""
+    talk = Talk(*["x" * 20] * 6, context=150, answer=30, system="s")
+    talk.type("a" * 20, "b" * 20, "c" * 20)
+    assert "the oldest 1 exchange is dropped" in talk.said[-1]
+    assert talk.session.prompts[-1].startswith("<system>s<user>bbb") and len(talk.session.prompts[-1]) + 30 <= 150
+
+
+def test_a_message_too_long_for_the_context_is_refused_and_the_talk_goes_on():
+    talk = Talk("yes", context=100)
+    talk.type("y" * 300, "short")
+    assert "300" not in talk.said[0] or "tokens" in talk.said[0]
+    assert "Say less" in talk.said[0] and talk.session.prompts == ["<user>short<assistant>"]
+
+
+def test_a_stop_string_ends_an_answer_and_is_no_part_of_it():
+    talk = Talk("one two STOP three", stop=("STOP",))
+    talk.type("count")
+    assert "".join(talk.shown) == "one two \n" and talk.chat.messages[-1]["content"] == "one two "
+
+
+@pytest.mark.parametrize("cuts", [1, 2, 3, 100])
+def test_stop_strings_however_tokens_cut_them(cuts):
+    """What may become one is held back; what does not is shown later."""
+    text = "abcabdabX then abcabX!"
+    stops, shown = StopStrings(("abcabX", "zz")), ""
+    for i in range(0, len(text), cuts):
+        shown += stops.feed(text[i : i + cuts])
+        assert not shown.endswith("abcab")
+    assert stops.ended and shown == "abcabdabX then "
+    calm = StopStrings(("end",))
+    assert calm.feed("the e") + calm.feed("n") + calm.rest() == "the en"
