@@ -12,9 +12,10 @@ import attrs
 import numpy as np
 
 from iron_core.declare.formats import BlockQuant, Dense, Format, PackedArray
-from iron_core.declare.rounding import round_to
 from iron_core.errors import CheckpointError
 from iron_core.plugins.registry import registry
+from iron_lm import widening
+from iron_lm.widening import ScaleCheck, runs_as
 
 
 @attrs.frozen
@@ -45,32 +46,39 @@ class Checkpoint:
     """An open weight file. `kind` is its format's entry-point name, `metadata` and `tensors` what its reader gives."""
 
     def __init__(self, path: Path, kind: str, file: Any) -> None:
-        self.path, self.kind, self.file = path, kind, file
+        self.path, self.kind, self.file = Path(getattr(file, "path", path)), kind, file
         self.metadata: dict[str, Any] = file.metadata
         self.tensors: Any = file.tensors
 
     @classmethod
     def open(cls, path: str | Path) -> Checkpoint:
-        """Open a file or folder with the first `iron.checkpoints.v1` reader that recognises it."""
+        """Open a file or folder with the `iron.checkpoints.v1` reader that recognises it."""
         path = Path(path)
-        if not path.exists():
-            raise CheckpointError(f"{path}: no such file or folder.")
         try:
+            if not path.exists():
+                raise CheckpointError(f"{path}: no such file or folder.")
             head = path.open("rb").read(64) if path.is_file() else b""
         except OSError as error:
             raise CheckpointError(f"{path}: {error.strerror or error}.") from None
+        if "\0" in str(path):
+            raise CheckpointError(f"{str(path)[:80]!r}: not a path.")
         kinds = registry().names("checkpoints")
-        for kind in kinds:
-            reader = registry().load("checkpoints", kind)
-            if reader.sniff(path, head):
-                return cls(path, kind, reader.open(path))
-        raise CheckpointError(f"{path}: not a kind of checkpoint any reader recognises. Readers: {', '.join(kinds) or 'none'}.")
+        readers = {kind: registry().load("checkpoints", kind) for kind in kinds}
+        found = [kind for kind, reader in readers.items() if reader.sniff(path, head)]
+        if len(found) > 1:
+            raise CheckpointError(f"{path}: holds {' and '.join(found)} checkpoints; name the file that is meant.")
+        if found:
+            return cls(path, found[0], readers[found[0]].open(path))
+        raise CheckpointError(
+            f"{path}: not a kind of checkpoint any reader recognises{held(path)}. Readers: {', '.join(kinds) or 'none'}."
+        )
 
     @property
     def block_format(self) -> BlockQuant | None:
-        """The block format most of its tensors have, or None for a dense checkpoint."""
+        """The block format most of its tensors run as, or None where all of them run dense."""
         counts: dict[BlockQuant, int] = {}
-        for _, format, _ in self.tensors.values():
+        for _, stored, _ in self.tensors.values():
+            format = runs_as(stored)
             if isinstance(format, BlockQuant):
                 counts[format] = counts.get(format, 0) + 1
         return max(counts, key=counts.__getitem__) if counts else None
@@ -85,7 +93,8 @@ class Checkpoint:
         known = {name for name, _ in wanted.values()}
         refused = getattr(self.tensors, "refused", {})
         unknown = [n for n in (*self.tensors, *refused) if n not in known and not n.startswith(layout.ignored)]
-        faults, taken = [], {}
+        faults: list[str] = []
+        taken, finite = {}, ScaleCheck()
         for path, (name, shape) in wanted.items():
             if name in refused:
                 faults.append(refused[name])
@@ -99,13 +108,24 @@ class Checkpoint:
                 taken[path] = (shape, Dense(np.float32), np.asarray(self.tensors[name][2]).astype(np.float32) + np.float32(1))
             else:
                 taken[path] = self.tensors[name]
+                if fill == "read" and not finite(taken[path][2]):
+                    faults.append(f"{name} has scales that are NaN or infinite")
         faults += [f"{n} is none this model has" for n in unknown]
         if faults:
             shown = "; ".join(faults[:6]) + (f"; and {len(faults) - 6} more" if len(faults) > 6 else "")
             raise CheckpointError(f"{self.path}: {shown}.")
         if fill == "random":
-            return as_tree(drawn({path: (shape, format) for path, (shape, format, _) in taken.items()}, seed))
-        return as_tree({path: unread(s, f) if fill == "unread" else array for path, (s, f, array) in taken.items()})
+            return as_tree(drawn({path: (shape, runs_as(format)) for path, (shape, format, _) in taken.items()}, seed))
+        return as_tree({path: unread(s, runs_as(f)) if fill == "unread" else array for path, (s, f, array) in taken.items()})
+
+
+def held(folder: Path) -> str:
+    """What a folder holds, for people; nothing where it is none."""
+    if not folder.is_dir():
+        return ""
+    names = sorted(p.name for p, _ in zip(folder.iterdir(), range(100), strict=False))
+    shown = ", ".join(name if name.isprintable() else repr(name) for name in names[:6])
+    return f" (it holds {shown}{', ...' if len(names) > 6 else ''})" if names else " (it is empty)"
 
 
 def as_tree(flat: dict[str, Any]) -> SimpleNamespace:
@@ -175,4 +195,4 @@ def drawn(wanted: dict[str, tuple[tuple[int, ...], Format]], seed: int) -> dict[
 
 def convert(array: Any, dtype: np.dtype) -> np.ndarray:
     """A weight as dense numbers of `dtype`; the array itself where it is that already."""
-    return round_to(array.dequantize() if isinstance(array, PackedArray) else array, dtype)
+    return widening.dense(array, dtype)

@@ -165,6 +165,9 @@ class GGUFFile:
     kind = "gguf"
 
     def __init__(self, path: str | Path) -> None:
+        path = Path(path)
+        if path.is_dir():
+            path = _only(path)
         file = MappedFile(path)
         if file.read(0, 4, "the magic number") != MAGIC:
             raise CheckpointError(f"{path}: not a GGUF file.")
@@ -174,7 +177,7 @@ class GGUFFile:
             raise CheckpointError(f"{path}: GGUF version {version}; this iron reads 2 and 3.")
         tensors, pairs = header.count("the number of tensors"), header.count("the number of metadata entries")
         header.spend(_ENTRY * (tensors + pairs), 0, f"{tensors} tensors and {pairs} metadata entries")
-        self.path, self.version = Path(path), version
+        self.path, self.described = path, f"GGUF {version}"
         self.metadata: dict[str, Any] = {}
         for i in range(pairs):
             key = header.name(f"metadata key {i}")
@@ -200,13 +203,22 @@ class GGUFFile:
 
     @classmethod
     def sniff(cls, path: str | Path, head: bytes) -> bool:
-        """Does a file beginning with `head` look like GGUF?"""
-        return head.startswith(MAGIC)
+        """Does a file beginning with `head` look like GGUF, or has a folder such files?"""
+        return head.startswith(MAGIC) or (Path(path).is_dir() and any(Path(path).glob("*.gguf")))
 
     @classmethod
     def open(cls, path: str | Path) -> GGUFFile:
         """Map a file and read its header; CheckpointError if it is damaged."""
         return cls(path)
+
+
+def _only(folder: Path) -> Path:
+    """The one GGUF of a folder; CheckpointError, with their names, if there are several."""
+    found = sorted(folder.glob("*.gguf"))
+    if len(found) > 1:
+        shown = ", ".join(p.name if p.name.isprintable() else repr(p.name) for p in found[:6])
+        raise CheckpointError(f"{folder}: holds {len(found)} GGUF files; name one of {shown}{', ...' if len(found) > 6 else ''}.")
+    return found[0]
 
 
 class _Tensors(dict[str, tuple[tuple[int, ...], Stored, Any]]):

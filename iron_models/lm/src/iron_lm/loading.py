@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,19 +12,25 @@ import numpy as np
 from iron_core.declare.formats import BlockQuant, Dense, as_dtype, format_of
 from iron_core.errors import CheckpointError, ParamError, UsageError
 from iron_core.image.cache import digest, sources_digest
+from iron_lm import process
 from iron_lm.checkpoint import Checkpoint, Layout, as_tree, convert, drawn
-from iron_lm.config import DEFAULT_CONTEXT, Config, from_gguf, from_huggingface
+from iron_lm.config import DEFAULT_CONTEXT, Config, Entries, from_gguf, from_huggingface, gguf_entries
+from iron_lm.recognise import architecture, describe, unknown_architecture
 from iron_lm.tokenizer import Tokenizer, open_tokenizer
+from iron_lm.widening import runnable, runs_as, stored_format
 
 #: Tokens a prompt chunk has, unless the context is shorter.
 CHUNK = 64
 DTYPES = ("bfloat16", "float32", "float16")
+#: (kind of checkpoint, what it says of its model, the Config keywords read from that) -> keywords to add or replace.
+Details = Callable[[str, Entries, dict[str, Any]], dict[str, Any]]
 
 
 @attrs.frozen(eq=False)
 class Loaded:
     """A model ready to be traced. `exact` are the checkpoint's own weights, for the oracle; `context` is the tokens
-    asked for (the caches may have a few more). `stored` says how the weights are kept, for people."""
+    asked for (the caches may have a few more). `stored` says how the weights are kept and `recognised` what the checkpoint
+    is, for people."""
 
     config: Config
     weights: Any
@@ -32,12 +39,14 @@ class Loaded:
     checkpoint: Checkpoint | None
     context: int
     stored: str
+    recognised: str = ""
+    package: str = "iron_lm"  # the model's own, whose sources decide what is traced too
 
     @property
     def cache_key(self) -> str:
         """Digest of everything a trace of this model depends on: sources, config, the weights' names and formats."""
         shapes = [(path, tuple(a.shape), str(format_of(a))) for path, a in flat(self.weights)]
-        return digest(sources_digest("iron_lm", "iron_llama", "iron_ops_aie", "iron_host"), attrs.astuple(self.config), shapes)
+        return digest(sources_digest("iron_lm", self.package, "iron_ops_aie", "iron_host"), attrs.astuple(self.config), shapes)
 
 
 def flat(node: Any, path: str = "") -> list[tuple[str, Any]]:
@@ -49,17 +58,25 @@ def flat(node: Any, path: str = "") -> list[tuple[str, Any]]:
     return [(path, node)]
 
 
-def context_of(longest: int, asked: int | None) -> tuple[int, int, int]:
-    """(tokens asked for, cache rows, chunk): the context in whole chunks. UsageError outside 1 to the model's longest."""
-    context = min(longest, DEFAULT_CONTEXT) if asked is None else asked
+def context_of(longest: int, asked: int | None, usual: int = DEFAULT_CONTEXT) -> tuple[int, int, int]:
+    """(tokens asked for, cache rows, chunk): the context in whole chunks, `usual` or the longest where none is asked for.
+
+    UsageError outside 1 to the model's longest.
+    """
+    context = min(longest, usual) if asked is None else asked
     if not 1 <= context <= longest:
         raise UsageError(f"max_seq_len={context}; legal: 1 to {longest}, the model's own.")
     chunk = min(CHUNK, context)
     return context, -(-context // chunk) * chunk, chunk
 
 
-def arithmetic_of(block: BlockQuant | None, stored: np.dtype, dtype: str | None, activations: str | None) -> dict[str, Any]:
-    """Config's dtype, cache_dtype and activations, from the weights' format and what was asked for."""
+def arithmetic_of(
+    block: BlockQuant | None, stored: np.dtype, dtype: str | None, activations: str | None, widened: bool = False
+) -> dict[str, Any]:
+    """Config's dtype, cache_dtype and activations, from the weights' format and what was asked for.
+
+    widened: quantised weights that run as float32.
+    """
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"dtype={dtype}; legal: {', '.join(DTYPES)}.")
     if activations is not None and activations not in ("exact", "int8_block"):
@@ -68,6 +85,8 @@ def arithmetic_of(block: BlockQuant | None, stored: np.dtype, dtype: str | None,
         return dict(dtype="float32", cache_dtype="float16", activations=activations or "int8_block")
     if activations == "int8_block":
         raise UsageError("activations=int8_block needs block-quantised weights; these are widened or dense. Legal: exact.")
+    if widened and dtype is None:
+        return dict(dtype="float32", cache_dtype="float16", activations="exact")
     kept = dtype or Dense(stored).name
     # float16 is stored, never computed with.
     return dict(dtype="float32" if kept == "float16" else kept, cache_dtype=kept, activations="exact")
@@ -82,26 +101,66 @@ def load(
     dtype: str | None = None,
     activations: str | None = None,
     max_seq_len: int | None = None,
+    details: Details | None = None,
 ) -> Loaded:
-    """Open a checkpoint of one of these architectures. `layout(kind, tied)` says where its weights are."""
+    """Open a checkpoint of one of these architectures. `layout(kind, tied)` says where its weights are, `details` what the
+    config has of the architecture itself."""
     checkpoint = Checkpoint.open(path)
-    keywords = _config_keywords(checkpoint, architectures)
-    context, rows, chunk = context_of(keywords["max_seq_len"], max_seq_len)
+    keywords = _config_keywords(checkpoint, architectures, details)
+    context, rows, chunk = context_of(keywords["max_seq_len"], max_seq_len, keywords.pop("usual_context", DEFAULT_CONTEXT))
     try:
         probe = Config(**{**keywords, "max_seq_len": rows, "prefill_chunk": chunk})
     except ParamError as error:
         raise CheckpointError(f"{checkpoint.path}: {error}") from None
     places: Layout = layout(checkpoint.kind, probe.tied)
     exact = checkpoint.tree(places, probe)
-    block = checkpoint.block_format
-    stored = np.dtype(np.float32)
-    if block is None:
-        stored = format_of(exact.layers[0].q).dtype  # type: ignore[union-attr]
-    config = attrs.evolve(probe, **arithmetic_of(block, stored, dtype, activations))
-    weights = exact if dtype is None else _map(exact, lambda a: convert(a, as_dtype(dtype)))
-    found = block.name if block else Dense(stored).name
-    kept = f"{found} as in the file" if dtype in (None, found) else f"{dtype} from {found}"
-    return Loaded(config, weights, exact, open_tokenizer(tokenizer, checkpoint), checkpoint, context, kept)
+    formats = [(stored_format(array), array.shape) for _, array in flat(exact)]
+    block = _most([run for run in (runs_as(format) for format, _ in formats) if isinstance(run, BlockQuant)])
+    widened = block is None and any(not isinstance(format, Dense) for format, _ in formats)
+    stored = stored_format(exact.layers[0].q)  # type: ignore[union-attr]
+    first = stored.dtype if isinstance(stored, Dense) else np.dtype(np.float32)
+    config = attrs.evolve(probe, **arithmetic_of(block, first, dtype, activations, widened))
+    new = _made(formats, dtype)
+    free = process.available_bytes()
+    if free is not None and new > free:
+        narrower = "" if dtype in ("float16", "bfloat16") else "; --dtype float16 or bfloat16 may take half"
+        raise CheckpointError(f"{checkpoint.path}: its weights widened take {_bytes(new)} of memory; {_bytes(free)} are free{narrower}.")
+    weights = _map(exact, runnable if dtype is None else lambda a: convert(a, as_dtype(dtype)))
+    kept = kept_line(formats, dtype)
+    return Loaded(config, weights, exact, open_tokenizer(tokenizer, checkpoint), checkpoint, context, kept, describe(checkpoint), _package(layout))
+
+
+def _most(values: list[Any]) -> Any:
+    """The value there is most of, or None."""
+    return max(values, key=values.count) if values else None
+
+
+def _made(formats: list[tuple[Any, tuple[int, ...]]], dtype: str | None) -> int:
+    """Bytes of the weights that do not run as the file has them."""
+    wide = None if dtype is None else Dense(as_dtype(dtype))
+    targets = ((format, wide or runs_as(format), shape) for format, shape in formats)
+    return sum(target.nbytes(shape) for format, target, shape in targets if target != format)
+
+
+def _bytes(n: int) -> str:
+    return f"{n / 1e9:.1f} GB" if n >= 1e9 else f"{n / 1e6:.1f} MB"
+
+
+def kept_line(formats: list[tuple[Any, tuple[int, ...]]], dtype: str | None) -> str:
+    """How weights of these formats and shapes are kept, for people; matrices decide, vectors are a trifle."""
+    matrices = [(format, shape) for format, shape in formats if len(shape) > 1]
+    main = _most([format for format, _ in matrices if not isinstance(format, Dense)] or [format for format, _ in matrices])
+    if dtype is not None:
+        names = sorted({format.name for format, _ in matrices if not isinstance(format, Dense)}) or [main.name]
+        return f"{dtype} as in the file" if names == [dtype] else f"{dtype} from {', '.join(names)}"
+    changed = {format.name: runs_as(format).name for format, _ in matrices if runs_as(format) != format}
+    kept = _most([format for format, _ in matrices if runs_as(format) == format])
+    words = [f"{(main if main.name not in changed else kept).name} as in the file"] if kept is not None else []
+    for target in sorted(set(changed.values())):
+        those = ", ".join(name for name, to in sorted(changed.items()) if to == target)
+        size = sum(runs_as(f).nbytes(shape) for f, shape in matrices if changed.get(f.name) == target)
+        words.append(f"{those} {'widened to' if target == 'float32' else 'as'} {target} ({_bytes(size)} of memory)")
+    return "; ".join(words)
 
 
 def random(config: Config, layout: Any, seed: int, *, tokenizer: str | None = None, dtype: str | None = None, max_seq_len: int | None = None) -> Loaded:
@@ -112,22 +171,29 @@ def random(config: Config, layout: Any, seed: int, *, tokenizer: str | None = No
     places = layout("safetensors", config.tied).expand(config)
     weights = as_tree(drawn({path: (shape, Dense(as_dtype(kept))) for path, (_, shape) in places.items()}, seed))
     opened = open_tokenizer(tokenizer) if tokenizer else None
-    return Loaded(config, weights, weights, opened, None, context, f"random {kept}")
+    return Loaded(config, weights, weights, opened, None, context, f"random {kept}", package=_package(layout))
 
 
-def _config_keywords(checkpoint: Checkpoint, architectures: tuple[str, ...]) -> dict[str, Any]:
-    if checkpoint.kind == "gguf":
-        found = str(checkpoint.metadata.get("general.architecture"))
-    else:
-        if "config" not in checkpoint.metadata:
-            raise CheckpointError(f"{checkpoint.path}: no config.json beside it; the model's shape is read from there.")
-        found = str(checkpoint.metadata["config"].get("model_type"))
-    if found not in architectures:
-        raise CheckpointError(f"{checkpoint.path}: architecture {found!r}. This model runs: {', '.join(architectures)}.")
+def _package(layout: Any) -> str:
+    return str(layout.__module__).partition(".")[0]
+
+
+def _config_keywords(checkpoint: Checkpoint, architectures: tuple[str, ...], details: Details | None) -> dict[str, Any]:
+    if checkpoint.kind not in ("gguf", "meta") and "config" not in checkpoint.metadata:
+        raise CheckpointError(f"{checkpoint.path}: no config.json beside it; the model's shape is read from there.")
+    named = architecture(checkpoint)
+    if named not in architectures:
+        raise CheckpointError(f"{checkpoint.path}: {unknown_architecture(named, architectures)}")
     try:
         if checkpoint.kind == "gguf":
-            return from_gguf(checkpoint.metadata, checkpoint.tensors)
-        return from_huggingface(checkpoint.metadata["config"])
+            found, entries = from_gguf(checkpoint.metadata, checkpoint.tensors), gguf_entries(checkpoint.metadata)
+        elif checkpoint.kind == "meta":
+            from iron_lm.meta import from_meta
+
+            return from_meta(checkpoint.metadata["params"], checkpoint.tensors)
+        else:
+            found, entries = from_huggingface(checkpoint.metadata["config"]), Entries(checkpoint.metadata["config"], "config.json")
+        return found if details is None else found | details(checkpoint.kind, entries, found)
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint.path}: {error}") from None
 

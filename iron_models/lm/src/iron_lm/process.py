@@ -27,4 +27,14 @@ def anonymous_bytes() -> int:
         return 0
 
 
+def available_bytes() -> int | None:
+    """Memory that could be had without swapping (MemAvailable); None where the system does not tell."""
+    try:
+        with open("/proc/meminfo") as file:
+            line = next(text for text in file if text.startswith("MemAvailable"))
+        return int(line.split()[1]) * 1024
+    except (OSError, StopIteration, ValueError):
+        return None
+
+
 _IMPORTED = time.monotonic()

@@ -14,36 +14,50 @@ from iron_core.errors import CheckpointError
 from iron_lm.mapped import MappedFile
 
 DTYPES = {"F32": np.dtype(np.float32), "F16": np.dtype(np.float16), "BF16": bfloat16}
-_MOST_HEADER = 100 << 20  # the format's own limit
+#: Bytes of JSON that are read: the format allows 100 MiB of header, which would take seconds and a gigabyte to parse; the
+#: largest models' headers and indices have a few.
+_MOST_JSON = 16 << 20
+#: Bytes there are, in a header that describes tensors, for each object it holds.
+_BYTES_AN_OBJECT = 24
 INDEX = "model.safetensors.index.json"
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object of a JSON file; CheckpointError if it cannot be read, or holds something else."""
+    file = MappedFile(path)
+    if file.size > _MOST_JSON:
+        raise CheckpointError(f"{path}: {file.size} bytes of JSON; legal: up to {_MOST_JSON}.")
+    raw = file.read(0, file.size, "its text")
     try:
-        found = json.loads(path.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror or error}.") from None
+        found = _parse(raw)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not JSON ({error}).") from None
+        raise CheckpointError(f"{path}: not JSON ({str(error)[:80]!r}).") from None
     if not isinstance(found, dict):
         raise CheckpointError(f"{path}: not a JSON object.")
     return found
+
+
+def _parse(raw: bytes) -> Any:
+    """A JSON text; ValueError for one that is mostly brackets, which would take many times its size in memory."""
+    if raw.count(b"{") + raw.count(b"[") > 4096 + len(raw) // _BYTES_AN_OBJECT:
+        raise ValueError("more brackets than any description of tensors has")
+    return json.loads(raw)
 
 
 def read_file(path: Path) -> tuple[dict[str, tuple[tuple[int, ...], Format, Any]], dict[str, str]]:
     """Tensors and `__metadata__` of one file; CheckpointError if it is damaged."""
     file = MappedFile(path)
     (length,) = struct.unpack("<Q", file.read(0, 8, "the header's length"))
-    if length > _MOST_HEADER:
-        raise CheckpointError(f"{path}: the header claims {length} bytes; the format allows {_MOST_HEADER}.")
+    if length > _MOST_JSON:
+        raise CheckpointError(f"{path}: the header claims {length} bytes; legal: up to {_MOST_JSON}.")
     raw = file.read(8, length, "the header")
     try:
-        header = json.loads(raw)
+        header = _parse(raw)
         metadata = header.pop("__metadata__", {})
         entries = [(n, e["dtype"], tuple(e["shape"]), e["data_offsets"]) for n, e in header.items()]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{path}: the header is not what safetensors says it is ({type(error).__name__}: {error}).") from None
+        why = f"{type(error).__name__}: {error}"[:80]
+        raise CheckpointError(f"{path}: the header is not what safetensors says it is ({why if why.isprintable() else repr(why)}).") from None
     start, end_before = 8 + length, 0
     tensors: dict[str, tuple[tuple[int, ...], Format, Any]] = {}
     for name, kind, shape, offsets in entries:
@@ -89,8 +103,9 @@ class SafetensorsFile:
         if index.name.endswith(".index.json") and index.exists():
             self.tensors = self._sharded(index)
         else:
-            file = folder / "model.safetensors" if self.path.is_dir() else self.path
+            file = _only(folder) if self.path.is_dir() else self.path
             self.tensors, self.metadata["file"] = read_file(file)
+            self.described = "safetensors folder" if self.path.is_dir() else "safetensors file"
         config = folder / "config.json"
         if config.exists():
             self.metadata["config"] = read_json(config)
@@ -102,13 +117,16 @@ class SafetensorsFile:
         files: dict[str, dict[str, Any]] = {}
         tensors = {}
         for name, file in places.items():
-            if not isinstance(file, str) or Path(file).name != file:
-                raise CheckpointError(f"{index}: tensor {name} is in {file!r}; legal: the name of a file beside the index.")
+            if not name.isprintable() or not 0 < len(name) < 1024:
+                raise CheckpointError(f"{index}: {name[:40]!r} names no tensor.")
+            if not isinstance(file, str) or Path(file).name != file or file in (".", "..") or not file.isprintable():
+                raise CheckpointError(f"{index}: tensor {name} is in {str(file)[:80]!r}; legal: the name of a file beside the index.")
             if file not in files:
                 files[file] = read_file(index.parent / file)[0]
             if name not in files[file]:
                 raise CheckpointError(f"{index}: tensor {name} is not in {file}, where the index says it is.")
             tensors[name] = files[file][name]
+        self.described = f"safetensors index, {len(files)} file{'s' if len(files) != 1 else ''}"
         return tensors
 
     @classmethod
@@ -116,10 +134,18 @@ class SafetensorsFile:
         """Is it a .safetensors file, an index of some, or a folder with either?"""
         path = Path(path)
         if path.is_dir():
-            return (path / INDEX).exists() or (path / "model.safetensors").exists()
+            return (path / INDEX).exists() or any(path.glob("*.safetensors"))
         return path.name.endswith((".safetensors", ".safetensors.index.json")) or head[8:10] == b'{"'
 
     @classmethod
     def open(cls, path: str | Path) -> SafetensorsFile:
         """Map it and read its header; CheckpointError if it is damaged."""
         return cls(path)
+
+
+def _only(folder: Path) -> Path:
+    """The folder's model.safetensors, or else its only .safetensors file; CheckpointError if there are several."""
+    usual, found = folder / "model.safetensors", sorted(folder.glob("*.safetensors"))
+    if usual.exists() or len(found) == 1:
+        return usual if usual.exists() else found[0]
+    raise CheckpointError(f"{folder}: holds {len(found)} .safetensors files and no {INDEX}; name one of the files, or fetch the index.")

@@ -22,6 +22,28 @@ _PIECE = 1 << 18
 _MOST_LOOKED_AT = 2 << 30
 
 
+class Merged:
+    """A dense tensor whose parts lie in several files along `axis`; put together where its numbers are asked for."""
+
+    def __init__(self, parts: list[np.ndarray], axis: int) -> None:
+        first = parts[0].shape
+        self.parts, self.axis, self.dtype = parts, axis, parts[0].dtype
+        self.shape = tuple(n * len(parts) if i == axis else n for i, n in enumerate(first))
+        self.ndim = len(first)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        whole = np.concatenate(self.parts, self.axis)
+        return whole if dtype is None else whole.astype(dtype)
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        return np.asarray(self)[rows] if self.axis == 0 else np.concatenate([part[rows] for part in self.parts], self.axis)
+
+
+def stored_format(array: Any) -> Stored:
+    """The format a tensor is stored in."""
+    return Dense(array.dtype) if isinstance(array, Merged) else format_of(array)
+
+
 def runs_as(format: Stored) -> Format:
     """The format the operators are given for a tensor stored in `format`; another one holds the same numbers.
 
@@ -35,6 +57,8 @@ def runs_as(format: Stored) -> Format:
 
 def dense(array: Any, dtype: Any) -> np.ndarray:
     """A weight as dense numbers of `dtype`, rounded once; the array itself where it is that already."""
+    if isinstance(array, Merged):
+        array = np.asarray(array)
     if not isinstance(array, PackedArray) and array.dtype == dtype:
         return array  # type: ignore[no-any-return]
     out = np.empty(array.shape, dtype)
@@ -68,6 +92,8 @@ def q8_0(array: PackedArray) -> PackedArray:
 
 def runnable(array: Any) -> Any:
     """A stored tensor in the format it runs as; the array itself where it is that already."""
+    if isinstance(array, Merged):
+        return np.asarray(array)
     stored: Stored = format_of(array)
     wanted = runs_as(stored)
     if wanted == stored:

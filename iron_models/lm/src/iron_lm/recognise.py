@@ -1,0 +1,36 @@
+"""What a checkpoint is, in one line; and what to say of an architecture that is not the model's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from iron_core.plugins.registry import registry
+
+
+def architecture(checkpoint: Any) -> str:
+    """What the checkpoint says its model is. Meta's layout has no word for it: what is in it is a Llama."""
+    if checkpoint.kind == "gguf":
+        return str(checkpoint.metadata.get("general.architecture"))
+    if checkpoint.kind == "meta":
+        return "llama"
+    return str(checkpoint.metadata.get("config", {}).get("model_type"))
+
+
+def describe(checkpoint: Any) -> str:
+    """One line: the kind of file, the architecture, the tensors by format, their bytes, the path."""
+    counts = Counter(str(format) for _, format, _ in checkpoint.tensors.values())
+    formats = ", ".join(f"{n} {name}" for name, n in counts.most_common())
+    size = sum(format.nbytes(shape) for shape, format, _ in checkpoint.tensors.values())
+    kind = getattr(checkpoint.file, "described", checkpoint.kind)
+    shown = f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+    return f"{kind} · {architecture(checkpoint)} · {sum(counts.values())} tensors ({formats}) · {shown} · {checkpoint.path}"
+
+
+def unknown_architecture(found: str, architectures: tuple[str, ...]) -> str:
+    """Why a checkpoint of architecture `found` is not this model's, and which are to be had; nothing is imported for it."""
+    models = registry().names("models")
+    shown = repr(found[:40])
+    other = next((name for name in models if found == name or found.startswith(f"{name}_")), None)
+    fix = f" `iron-run {other}` runs it." if other is not None and other not in architectures else ""
+    return f"architecture {shown}. This model runs: {', '.join(architectures)}.{fix} Models there are: {', '.join(models) or 'none'}."
