@@ -34,12 +34,10 @@ def test_a_table_of_one_operator(capsys):
 
 
 def test_json(capsys):
-    assert main(["SiLU", "ElementwiseAdd", "--dev", "npu1,npu2", "--seed", "3", "--json"]) == 0
+    assert main(["SiLU", "--dev", "npu1,npu2", "--seed", "3", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["seed"] == 3
-    assert {(row["operator"], row["dev"]) for row in found["rows"]} == {
-        (op, dev) for op in ("SiLU", "ElementwiseAdd") for dev in ("npu1", "npu2")
-    }
+    assert {(row["operator"], row["dev"]) for row in found["rows"]} == {("SiLU", "npu1"), ("SiLU", "npu2")}
     assert all(row["bits"] == 0 and not row["failure"] for row in found["rows"])
 
 
