@@ -115,6 +115,18 @@ def oracle(session: nox.Session) -> None:
 
 
 @nox.session
+def bench(session: nox.Session) -> None:
+    """Iron beside llama.cpp, onnxruntime-genai and openvino-genai: medians, ratios, limits. `-- --help` lists its options.
+
+    Peers are installed into .nox/bench-peers and kept; llama.cpp is built from source, which takes a quarter of an hour.
+    """
+    install(session, "gguf>=0.10")
+    if "--checkpoint" not in session.posargs:
+        weights(session)
+    session.run("python", "-m", "bench", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """ruff over everything."""
     session.install("ruff>=0.6")

@@ -101,9 +101,10 @@ def test_a_vocabulary_that_cannot_be_is_refused(
         assert "\n" not in str(caught.value)
 
 
-def test_a_gguf_without_a_vocabulary_has_no_tokenizer(tiny_gguf: Any) -> None:
+@pytest.mark.parametrize("metadata", ({}, {"tokenizer.ggml.model": "no_vocab"}))
+def test_a_gguf_without_a_vocabulary_has_no_tokenizer(tiny_gguf: Any, metadata: dict[str, Any]) -> None:
     """Such a model runs on ids."""
-    assert open_tokenizer(None, Checkpoint.open(tiny_gguf())) is None
+    assert open_tokenizer(None, Checkpoint.open(tiny_gguf(metadata=metadata))) is None
 
 
 def test_a_tokenizer_json_is_found_beside_the_weights(tiny: Any, bytewise: Tokenizer, tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""The engines: Iron, and the peers, each in an environment of its own that is made where it is absent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+
+WORKERS = Path(__file__).parent / "workers"
+
+
+@attrs.frozen
+class Engine:
+    """One program that runs models. `packages` install it; none: this environment has it. `weights` names, for a row's
+    weights, the file it takes instead; `rows`: only rows of these weights, None all it has a file for."""
+
+    name: str
+    worker: str
+    packages: tuple[str, ...] = ()
+    weights: tuple[tuple[str, str], ...] = ()
+    takes: tuple[str, ...] = ()
+
+    def file(self, weights: str) -> str:
+        """The name of the file it runs for a row's weights."""
+        return dict(self.weights).get(weights, weights)
+
+
+IRON = Engine("iron", "iron.py", takes=("q4_1", "q4_0", "q8_0", "llama-1b-bf16"))
+LLAMA_CPP = Engine("llama.cpp", "llama_cpp.py", ("llama-cpp-python==0.3.36", "numpy"), takes=IRON.takes)
+ONNXRUNTIME = Engine(
+    "onnxruntime-genai",
+    "onnxruntime_genai.py",
+    ("onnxruntime-genai==0.18.0", "onnx", "onnx-ir", "torch==2.13.0", "transformers>=5", "accelerate", "gguf", "safetensors", "sentencepiece"),
+    weights=(("q4_1", "onnx-int4"),),
+    takes=("q4_1",),
+)
+OPENVINO = Engine("openvino-genai", "openvino_genai.py", ("openvino-genai==2026.4.1.0", "numpy"), takes=("q4_1",))
+
+ENGINES = (IRON, LLAMA_CPP, ONNXRUNTIME, OPENVINO)
+
+
+class Unavailable(Exception):
+    """An engine cannot run here; the message says why."""
+
+
+def python_of(engine: Engine, folder: Path, *, install: bool = True) -> str:
+    """The python that has the engine. A peer's environment is made in `folder` and kept; building llama.cpp takes long.
+
+    Unavailable with pip's last words where that fails, or where it is absent and not to be made.
+    """
+    if not engine.packages:
+        return sys.executable
+    place = folder / engine.name
+    python = place / "bin" / "python"
+    done = place / f"installed-{engine.name}"
+    wanted = "\n".join(engine.packages)
+    if done.is_file() and done.read_text() == wanted:
+        return str(python)
+    if not install:
+        raise Unavailable(f"not installed in {folder}, and --no-install was given")
+    print(f"installing {engine.name} ({', '.join(engine.packages)}) ...", file=sys.stderr, flush=True)
+    for line in ([sys.executable, "-m", "venv", str(place)], [str(python), "-m", "pip", "install", "--quiet", *engine.packages]):
+        ran = subprocess.run(line, capture_output=True, text=True)
+        if ran.returncode:
+            last = (ran.stderr.strip() or ran.stdout.strip() or "no output").splitlines()[-1]
+            raise Unavailable(f"does not install: {last}")
+    done.write_text(wanted)
+    return str(python)

@@ -1,0 +1,216 @@
+"""Measuring: rows of the same weights share workers; in every round each engine has one turn, alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import attrs
+
+from bench.engines import ENGINES, Engine, Unavailable, python_of
+from bench.processes import Ran, Worker, iron_run
+from bench.results import Result, Samples
+from bench.rows import Rate, Watched
+from bench.weights import Missing, Weights, cache_bytes, tensor_bytes
+
+#: "The capital of France is", as SmolLM2 reads it.
+PROMPT = [504, 3575, 282, 4649, 314]
+
+
+@attrs.define
+class Bench:
+    """One run of the program. `without`: engines left out; `scale`: tokens decoded, over those of the rows."""
+
+    weights: Weights
+    peers: Path
+    threads: int
+    rounds: int
+    log: TextIO
+    install: bool = True
+    without: tuple[str, ...] = ()
+    scale: float = 1.0
+    versions: dict[str, str] = attrs.Factory(dict)
+    limits: dict[str, list[float]] = attrs.Factory(dict)
+    _pythons: dict[str, str | Unavailable] = attrs.Factory(dict)
+
+    def run(self, rows: list[Rate | Watched]) -> list[Result]:
+        """Every row's result, in the order given."""
+        results = {row.key: Result(row) for row in rows}
+        groups: dict[tuple[str, int], list[Rate]] = {}
+        for row in rows:
+            if isinstance(row, Rate):
+                groups.setdefault((row.weights, row.context), []).append(row)
+        for (name, context), members in groups.items():
+            self._group(name, context, [results[row.key] for row in members])
+        for row in rows:
+            if isinstance(row, Watched):
+                say(row.title)
+                self._watched(results[row.key])
+        return list(results.values())
+
+    def python(self, engine: Engine) -> str:
+        """The engine's python; Unavailable says why there is none, again at every call."""
+        if engine.name not in self._pythons:
+            try:
+                if engine.name in self.without:
+                    raise Unavailable("left out by --without")
+                self._pythons[engine.name] = python_of(engine, self.peers, install=self.install)
+            except Unavailable as error:
+                self._pythons[engine.name] = error
+        found = self._pythons[engine.name]
+        if isinstance(found, Unavailable):
+            raise found
+        return found
+
+    # -- rates ------------------------------------------------------------------------------------
+
+    def _group(self, name: str, context: int, results: list[Result]) -> None:
+        """Rows of the same weights and context."""
+        with contextlib.ExitStack() as stack:
+            workers: dict[str, Worker] = {}
+            for engine in ENGINES:
+                rows = [r for r in results if _runs(engine, r.row)]
+                try:
+                    if rows:
+                        workers[engine.name] = stack.enter_context(self._worker(engine, name, context))
+                except (Unavailable, Missing) as error:
+                    for result in rows:
+                        result.engines[engine.name] = Samples(skipped=str(error))
+            for result in results:
+                say(result.row.title)
+                self._rate(result, {n: w for n, w in workers.items() if _runs(w.engine, result.row)})
+
+    @contextlib.contextmanager
+    def _worker(self, engine: Engine, weights: str, context: int) -> Iterator[Worker]:
+        python = self.python(engine)
+        worker = Worker(engine, python, self.weights.path(engine.file(weights), python), self.threads, context, self.log)
+        self.versions[engine.name] = worker.version
+        try:
+            yield worker
+        finally:
+            worker.close()
+
+    def _rate(self, result: Result, workers: dict[str, Worker]) -> None:
+        row = result.row
+        assert isinstance(row, Rate)
+        order: dict[str, object] = {"do": row.do, "ids": self._ids(row)}
+        if row.do == "decode":
+            order["count"] = count = max(4, round(row.count * self.scale))
+            file = self.weights.path(row.weights)
+            mean = row.prompt + 1 + (count + 1) / 2
+            result.token_bytes = tensor_bytes(file) + cache_bytes(file) * mean
+        turns = list(workers)
+        result.engines = {name: Samples() for name in turns} | result.engines
+        for number in range(self.rounds + 1):  # the first is not counted
+            if "iron" in workers:
+                self._limits(workers["iron"], result, number > 0)
+            for name in turns:
+                samples = result.engines[name]
+                if samples.skipped:
+                    continue
+                try:
+                    found = workers[name].order(**order)
+                except Unavailable as error:
+                    result.engines[name] = Samples(skipped=str(error))
+                    continue
+                if number:
+                    samples.add(found["tokens"] / found["wall"], found["wall"], found["cpu"], found["others"])
+                say(f"  {'round ' + str(number) if number else 'warm-up'} {name} {found['tokens'] / found['wall']:.1f}")
+            turns = turns[1:] + turns[:1]  # nobody always follows the same one
+
+    def _limits(self, iron: Worker, result: Result, counted: bool) -> None:
+        found = iron.order(do="limits")
+        if counted:
+            result.read_limits.append(found["read_bytes"])
+            for key in ("read_bytes", "float_operations", "int8_operations"):
+                self.limits.setdefault(key, []).append(found[key])
+
+    def _ids(self, row: Rate) -> list[int]:
+        if row.prompt <= len(PROMPT):
+            return PROMPT[: row.prompt]
+        from iron_lm.checkpoint import Checkpoint
+        from iron_lm.gates import passage
+        from iron_lm.tokenizer import open_tokenizer
+
+        tokenizer = open_tokenizer(None, Checkpoint.open(self.weights.path("q4_1")))
+        assert tokenizer is not None, "a row with a long prompt needs weights with a vocabulary"
+        text = tokenizer.encode(passage())
+        return (text * (row.prompt // len(text) + 1))[: row.prompt]
+
+    # -- whole runs -------------------------------------------------------------------------------
+
+    def _watched(self, result: Result) -> None:
+        measure = {"start": self._start, "kernels": self._kernels, "memory": self._memory}[result.row.key]
+        engines = [e for e in ENGINES if e.name in result.row.engines]  # type: ignore[operator]
+        result.engines = {e.name: Samples() for e in engines}
+        # Compiling has nothing to warm, and takes long.
+        rounds = [1] if result.row.key == "kernels" else range(self.rounds + 1)
+        for number in rounds:
+            for engine in engines:
+                samples = result.engines[engine.name]
+                if samples.skipped:
+                    continue
+                try:
+                    self.python(engine)
+                    measure(engine, samples if number else Samples())
+                except (Unavailable, Missing) as error:
+                    samples.skipped = str(error)
+
+    def _checkpoint(self) -> str:
+        return str(self.weights.path("q4_1"))
+
+    def _line(self, *more: str) -> list[str]:
+        return iron_run("--checkpoint", self._checkpoint(), "--threads", str(self.threads), "--json", *more)
+
+    def _start(self, engine: Engine, samples: Samples) -> None:
+        """CPU seconds from a process's start to its first token."""
+        if engine.name == "iron":
+            found = json.loads(Ran(self._line("--num-tokens", "1")).out)
+            samples.add(found["first_token_cpu_s"], found["first_token_s"], found["first_token_cpu_s"])
+            return
+        start = time.perf_counter()
+        with self._worker(engine, "q4_1", 2048) as worker:
+            found = worker.order(do="prompt", ids=PROMPT)
+            samples.add(found["process_cpu"], time.perf_counter() - start, found["process_cpu"])
+
+    def _kernels(self, engine: Engine, samples: Samples) -> None:
+        """Wall seconds of compiling into an empty cache; what another context and prompt compile after that, as a note."""
+        with tempfile.TemporaryDirectory() as folder:
+            env = {"NPU_CACHE_HOME": folder}
+            ran = Ran(self._line("--num-tokens", "2", "--max-seq-len", "2048"), env)
+            before = _built(folder)
+            samples.add(json.loads(ran.out)["compile_s"], ran.wall, ran.cpu)
+            Ran(self._line("--num-tokens", "2", "--max-seq-len", "640", "--prompt-len", "100"), env)
+            samples.notes = {"kernels": before, "compiled for another context": _built(folder) - before}
+
+    def _memory(self, engine: Engine, samples: Samples) -> None:
+        """MB of anonymous memory at most, with a cache of 2048 tokens and 128 of them decoded."""
+        count = str(max(16, round(128 * self.scale)))
+        if engine.name == "iron":
+            ran = Ran(self._line("--max-seq-len", "2048", "--num-tokens", count))
+            peak = max(ran.anonymous, json.loads(ran.out)["peak_anonymous_mb"] * 1e6)
+            samples.add(peak / 1e6, ran.wall, ran.cpu)
+            return
+        with self._worker(engine, "q4_1", 2048) as worker:
+            found = worker.order(do="decode", ids=PROMPT, count=int(count))
+            samples.add(worker.order(do="memory")["anonymous"] / 1e6, found["wall"], found["cpu"])
+
+
+def _runs(engine: Engine, row: Rate | Watched) -> bool:
+    assert isinstance(row, Rate)
+    return row.weights in engine.takes and (row.engines is None or engine.name in row.engines)
+
+
+def _built(folder: str) -> int:
+    return len(list(Path(folder).rglob("kernel.so")))
+
+
+def say(text: str) -> None:
+    """Progress, on standard error."""
+    print(text, file=sys.stderr, flush=True)

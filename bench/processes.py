@@ -1,0 +1,125 @@
+"""Worker processes: started once for a file and a context, stopped (SIGSTOP) whenever it is another's turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from bench.engines import WORKERS, Engine, Unavailable
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def busy_seconds() -> float:
+    """CPU seconds this machine has spent on anything since it started, what its host took included; 0 where unknown."""
+    try:
+        with open("/proc/stat") as file:
+            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, file.readline().split()[1:9])
+    except (OSError, ValueError):
+        return 0.0
+    return (user + nice + system + irq + softirq + steal) / _TICKS
+
+
+def anonymous_bytes(pid: int) -> int:
+    """RssAnon of a process; 0 once it is gone."""
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            return next((int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon")), 0)
+    except OSError:
+        return 0
+
+
+class Worker:
+    """An engine with a model loaded. `order()` is its turn: it runs, alone of all workers, and stops again."""
+
+    def __init__(self, engine: Engine, python: str, checkpoint: Path, threads: int, context: int, log: TextIO) -> None:
+        self.engine = engine
+        settings = json.dumps({"checkpoint": str(checkpoint), "threads": threads, "context": context})
+        self._process = subprocess.Popen(
+            [python, str(WORKERS / engine.worker), settings], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        self.version = self._answer()["version"]
+        self._stop()
+
+    def order(self, **order: Any) -> dict[str, Any]:
+        """Do one thing. With the answer: `others`, CPUs that something else than this worker was using meanwhile."""
+        os.kill(self._process.pid, signal.SIGCONT)
+        assert self._process.stdin is not None
+        before, start = busy_seconds(), time.perf_counter()
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        own = self._cpu()
+        found = self._answer()
+        wall = time.perf_counter() - start
+        found["others"] = max(0.0, busy_seconds() - before - (self._cpu() - own)) / wall if wall > 0.2 else None
+        self._stop()
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        os.kill(self._process.pid, signal.SIGCONT)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise Unavailable(f"it ended with status {self._process.wait()}")
+        found = json.loads(line)
+        if "failed" in found:
+            raise Unavailable(found["failed"])
+        return dict(found)
+
+    def _cpu(self) -> float:
+        try:
+            with open(f"/proc/{self._process.pid}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / _TICKS
+        except OSError:
+            return 0.0
+
+    def _stop(self) -> None:
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+
+class Ran:
+    """A program run to its end, watched from outside: seconds, CPU seconds with its children's, peak RssAnon in bytes."""
+
+    def __init__(self, argv: list[str], env: dict[str, str] | None = None) -> None:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | (env or {})
+        )
+        self.anonymous = 0
+        while True:
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                break
+            self.anonymous = max(self.anonymous, anonymous_bytes(process.pid))
+            time.sleep(0.003)
+        self.wall = time.perf_counter() - start
+        self.cpu = usage.ru_utime + usage.ru_stime
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.stdout is not None and process.stderr is not None
+        self.out, self.err = process.stdout.read(), process.stderr.read()
+        if process.returncode:
+            last = (self.err.strip() or "no output").splitlines()[-1]
+            raise Unavailable(f"status {process.returncode}: {last}")
+
+
+def iron_run(*argv: str) -> list[str]:
+    """The command line of `iron-run llama`."""
+    code = "import sys, _iron_start; sys.argv[0] = 'iron-run'; _iron_start.iron_run()"
+    return [sys.executable, "-c", code, "llama", *argv]

@@ -1,0 +1,87 @@
+"""The rows of the table: what is measured, with which weights, and what it has to reach."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen
+class Goal:
+    """`ratio`: times llama.cpp's rate. `read`: share of the measured read bandwidth. `most`: of the row's own unit."""
+
+    ratio: float | None = None
+    read: float | None = None
+    most: float | None = None
+
+    def text(self, unit: str) -> str:
+        """For the table."""
+        parts = [f"{self.ratio:g} x llama.cpp"] if self.ratio else []
+        parts += [f"{100 * self.read:.0f} % of read"] if self.read else []
+        parts += [f"at most {self.most:g} {unit}"] if self.most else []
+        return ", ".join(parts)
+
+
+@attrs.frozen
+class Rate:
+    """Tokens a second. `do` "decode": `count` tokens after a prompt of `prompt`; "prompt": the prompt itself. `context`:
+    tokens the caches hold. `engines`: names, None for all that take the weights."""
+
+    key: str
+    title: str
+    weights: str
+    do: str
+    prompt: int
+    goal: Goal
+    count: int = 0
+    context: int = 1024
+    engines: tuple[str, ...] | None = None
+    unit: str = "tok/s"
+
+    @property
+    def order(self) -> dict[str, int]:
+        """Keywords of the worker's method besides the ids."""
+        return {"count": self.count} if self.do == "decode" else {}
+
+    @property
+    def mean_context(self) -> float:
+        """Tokens a decode step attends to, on average."""
+        return self.prompt + 1 + (self.count + 1) / 2
+
+
+@attrs.frozen
+class Watched:
+    """A whole run seen from outside: "start", "kernels" or "memory". Smaller is better."""
+
+    key: str
+    title: str
+    unit: str
+    goal: Goal
+    engines: tuple[str, ...] = ("iron",)
+
+
+_BOTH = ("iron", "llama.cpp")
+
+ROWS: tuple[Rate | Watched, ...] = (
+    Rate("decode", "decode, Q4_1, contexts 5 to 133", "q4_1", "decode", 5, Goal(2.2, 0.75), count=128),
+    Rate("decode-512", "decode, Q4_1, context 512", "q4_1", "decode", 512, Goal(2.2, 0.75), count=64),
+    Rate("prompt", "prompt of 512, Q4_1", "q4_1", "prompt", 512, Goal(2.5)),
+    Rate("decode-4096", "decode, Q4_1, context 4096", "q4_1", "decode", 4096, Goal(1.3), count=32, context=4352, engines=_BOTH),
+    Rate("decode-q8_0", "decode, Q8_0", "q8_0", "decode", 5, Goal(1.3), count=128),
+    Rate("decode-q4_0", "decode, Q4_0", "q4_0", "decode", 5, Goal(1.3), count=128),
+    Rate("decode-1b", "decode, bfloat16, Llama 3.2 1B shape", "llama-1b-bf16", "decode", 5, Goal(read=0.85), count=24),
+    Watched("start", "start to first token, warm cache, CPU", "s", Goal(most=1.0), _BOTH),
+    Watched("kernels", "kernels, cold cache", "s", Goal(most=20.0)),
+    Watched("memory", "peak anonymous memory, cache of 2048", "MB", Goal(most=150.0), _BOTH),
+)
+
+
+def chosen(keys: str | None) -> list[Rate | Watched]:
+    """Rows whose keys are named, separated by commas; all without. ValueError for a name there is not."""
+    if not keys:
+        return list(ROWS)
+    known = {row.key: row for row in ROWS}
+    wanted = keys.split(",")
+    wrong = [key for key in wanted if key not in known]
+    if wrong:
+        raise ValueError(f"no row {', '.join(wrong)}; rows: {', '.join(known)}")
+    return [known[key] for key in wanted]

