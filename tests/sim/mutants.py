@@ -6,7 +6,7 @@ late), so what checks and simulates designs has to tell each from the design it 
 
 from __future__ import annotations
 
-import random
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,8 +15,6 @@ import attrs
 from iron_core.array.design import Design
 from iron_core.array.program import Acquire, Call, For, If, Load, RaiseBarrier, Release, SetRounding, WaitBarrier
 from iron_core.array.sequence import Await, Free, SetBarrier, Sync, Transfer, WriteWord
-
-Change = Callable[[], Design]
 
 
 def _replaced(items: tuple, index: int, *new: Any) -> tuple:
@@ -76,7 +74,13 @@ def call_dropped(design: Design) -> list[Design]:
 
 
 def call_twice(design: Design) -> list[Design]:
-    return _programs(design, lambda s: iter([(s, s)]) if isinstance(s, Call) else iter(()))
+    """Where the kernel reads what it writes; others write the same again."""
+
+    def twice(s: Any) -> Iterator[tuple]:
+        if isinstance(s, Call) and "inout" in design.array.kernel(s.kernel).contract.roles:
+            yield (s, s)
+
+    return _programs(design, twice)
 
 
 def arguments_swapped(design: Design) -> list[Design]:
@@ -88,11 +92,11 @@ def arguments_swapped(design: Design) -> list[Design]:
 
 
 def trips_one_fewer(design: Design) -> list[Design]:
-    return _programs(design, lambda s: iter([(attrs.evolve(s, stop=s.stop - 1),)]) if isinstance(s, For) else iter(()))
+    return _programs(design, lambda s: iter([(attrs.evolve(s, stop=s.stop - s.step),)]) if isinstance(s, For) else iter(()))
 
 
 def trips_one_more(design: Design) -> list[Design]:
-    return _programs(design, lambda s: iter([(attrs.evolve(s, stop=s.stop + 1),)]) if isinstance(s, For) else iter(()))
+    return _programs(design, lambda s: iter([(attrs.evolve(s, stop=s.stop + s.step),)]) if isinstance(s, For) else iter(()))
 
 
 def barrier_not_rearmed(design: Design) -> list[Design]:
@@ -121,7 +125,7 @@ def lanes_crossed(design: Design) -> list[Design]:
     for lane in design.array.lanes:
         lanes.setdefault(lane.operand, []).append(lane.fifo)
     for fifos in lanes.values():
-        for one, other in zip(fifos, fifos[1:], strict=False):
+        for one, other in itertools.pairwise(fifos):
             swap = {one: other, other: one}
             found.append(_steps(design, lambda s, swap=swap: attrs.evolve(s, fifo=swap.get(s.fifo, s.fifo))))
     return found
@@ -344,7 +348,16 @@ MUTATORS: tuple[Callable[[Design], list[Design]], ...] = (
 )  # fmt: skip
 
 
-def pick(mutator: Callable[[Design], list[Design]], design: Design, seed: int) -> Design | None:
-    """One of the mutants a mutator makes of a design; None where it finds no place."""
-    places = mutator(design)
-    return random.Random(seed).choice(places) if places else None
+def difference(one: Any, other: Any, path: str = "") -> str:
+    """Where two pieces of data part first, and how."""
+    if attrs.has(type(one)) and type(one) is type(other):
+        pairs = [(f".{f.name}", getattr(one, f.name), getattr(other, f.name)) for f in attrs.fields(type(one))]
+    elif isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+        pairs = [(f"[{i}]", a, b) for i, (a, b) in enumerate(zip(one, other, strict=True))]
+    elif isinstance(one, tuple) and isinstance(other, tuple):
+        at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+        beside = [repr(items[at]) if at < len(items) else "its end" for items in (one, other)]
+        return f"{path}[{at}], {len(one)} become {len(other)}: {beside[0][:150]} -> {beside[1][:150]}"
+    else:
+        return f"{path}: {one!r:.150} -> {other!r:.150}"
+    return next(difference(a, b, path + name) for name, a, b in pairs if a != b)
