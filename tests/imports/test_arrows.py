@@ -20,6 +20,8 @@ MAY_IMPORT = {
     "iron_npu": {"iron_core"},
     "iron_lm": {"iron_core", "iron_ops_aie"},
     "iron_llama": {"iron_core", "iron_ops_aie", "iron_lm"},
+    "iron_qwen3": {"iron_core", "iron_ops_aie", "iron_lm"},
+    "iron_gemma3": {"iron_core", "iron_ops_aie", "iron_lm"},
 }
 DISTRIBUTION = {package: package.replace("_", "-") for package in MAY_IMPORT}
 #: Checks that iron_core is ours; part of iron-core's wheel.

@@ -1,6 +1,7 @@
 """Make the numbers stored under tests/data from programs that are not Iron.
 
     python make_goldens.py transformers GGUF   # ids and logits of SmolLM2 in float32, and the tiny Llama
+    python make_goldens.py families            # the tiny Qwen3 and Gemma 3
     python make_goldens.py llama.cpp GGUF      # how far llama.cpp's default settings are from float32
 
 The first needs torch, transformers, gguf and accelerate; the second llama-cpp-python too. Run them by
@@ -118,6 +119,68 @@ def tiny_llama() -> None:
     np.savez_compressed(folder / "outputs.npz", ids=ids[0].numpy().astype(np.int32), logits=prefill)
 
 
+def tiny_qwen3():
+    """Heads wider than hidden / heads, two query heads per KV head, a tied head."""
+    import transformers
+
+    return transformers.Qwen3Config(
+        vocab_size=96,
+        hidden_size=48,
+        intermediate_size=80,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        tie_word_embeddings=True,
+        max_position_embeddings=4096,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+    )
+
+
+def tiny_gemma3():
+    """A window of 5 on two of three layers, two rotary bases, one of them scaled, scores scaled by no head's size, a cap."""
+    import transformers
+
+    return transformers.Gemma3TextConfig(
+        vocab_size=96,
+        hidden_size=40,
+        intermediate_size=56,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=4096,
+        query_pre_attn_scalar=24,
+        sliding_window=5,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+        final_logit_softcapping=3.0,
+        rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    )
+
+
+def tiny_family(name: str) -> None:
+    """One file: config.json, weights as float16 (which they are exactly), ids, and the logits float32 gives."""
+    import torch
+    import transformers
+
+    torch.set_grad_enabled(False)
+    torch.manual_seed(1)
+    config = {"tiny_qwen3": tiny_qwen3, "tiny_gemma3": tiny_gemma3}[name]()
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    for p in model.parameters():
+        drawn = p + 0.2 * torch.randn_like(p) if p.ndim == 1 else torch.randn_like(p) / p.shape[1] ** 0.5
+        p.copy_(drawn.half().float())
+    ids = torch.randint(0, config.vocab_size, (1, 80))
+    weights = {f"w/{key}": value.numpy().astype(np.float16) for key, value in model.state_dict().items() if key != "lm_head.weight"}
+    logits = model(ids).logits[0].numpy()
+    print(name, "logits", logits.std(), "parameters", sum(p.numel() for p in model.parameters()))
+    described = json.dumps(json.loads(config.to_json_string()), sort_keys=True)
+    np.savez_compressed(DATA / f"{name}.npz", config=described, ids=ids[0].numpy().astype(np.int32), logits=logits, **weights)
+
+
 def llama_cpp(gguf: Path) -> None:
     import llama_cpp
 
@@ -145,8 +208,11 @@ def llama_cpp(gguf: Path) -> None:
 
 
 if __name__ == "__main__":
-    what, path = sys.argv[1], Path(sys.argv[2])
-    if what == "transformers":
+    what, path = sys.argv[1], Path(sys.argv[-1])
+    if what == "families":
+        for family in ("tiny_qwen3", "tiny_gemma3"):
+            tiny_family(family)
+    elif what == "transformers":
         smollm2(path)
         tiny_llama()
     else:

@@ -19,7 +19,9 @@ from iron_core.plugins.record import LEVELS, Record
 
 _GROUP = re.compile(r"iron\.([a-z]+)\.v(\d+)\Z")
 #: Distributions of this project; an allow-list never hides them.
-OWN = frozenset({"iron-core", "iron-ops-aie", "iron-ops-flm", "iron-host", "iron-sim", "iron-npu", "iron-lm", "iron-llama", "iron-tuner"})
+OWN = frozenset(
+    f"iron-{name}" for name in ("core", "ops-aie", "ops-flm", "host", "sim", "npu", "lm", "llama", "qwen3", "gemma3", "tuner")
+)
 #: Names that are no entry points and belong to Iron: a plugin's of the same name is reported and never reached.
 RESERVED = {"commands": frozenset({"run", "models", "operators", "backends", "plugins", "doctor"})}
 #: Groups with a `list` command of their own.

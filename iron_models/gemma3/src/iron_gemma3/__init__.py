@@ -1,0 +1,5 @@
+"""Gemma 3 models."""
+
+import _iron_start
+
+_iron_start.check()

@@ -1,0 +1,44 @@
+"""Qwen3: the shared decoder with a norm of each head's queries and keys."""
+
+from __future__ import annotations
+
+from iron_lm.causal import Decoder
+from iron_lm.checkpoint import Layout
+from iron_lm.config import Config
+from iron_lm.layouts import QK_NORMS, layout
+from iron_lm.runner import Runner
+
+
+class Qwen3(Decoder):
+    """Dense Qwen3 models."""
+
+
+class Qwen3Runner(Runner):
+    """`iron-run qwen3`."""
+
+    name = "qwen3"
+    summary = "Qwen3 models, the dense ones."
+    architectures = ("qwen3",)
+    model = Qwen3
+
+    @classmethod
+    def layout(cls, kind: str, tied: bool) -> Layout:
+        return layout(kind, tied, QK_NORMS)
+
+    @classmethod
+    def full_size(cls) -> Config:
+        """Qwen3 0.6B: 28 layers of 1024, 16 query and 8 KV heads of 128, vocabulary 151936."""
+        return Config(
+            name="Qwen3 0.6B shape",
+            vocab_size=151936,
+            emb_dim=1024,
+            n_layers=28,
+            n_heads=16,
+            n_kv_groups=8,
+            head_dim=128,
+            hidden_dim=3072,
+            max_seq_len=40960,
+            rope_base=1000000.0,
+            norm_epsilon=1e-6,
+            tied=True,
+        )

@@ -1,0 +1,120 @@
+"""The tiny Qwen3 and Gemma 3 that transformers made, as the folders and the GGUFs that people have of such models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+
+from iron_gemma3.model import Gemma3Runner
+from iron_lm import loading
+from iron_lm.config import Config
+from iron_qwen3.model import Qwen3Runner
+
+DATA = Path(__file__).parents[1] / "data"
+RUNNERS: dict[str, Any] = {"qwen3": Qwen3Runner, "gemma3": Gemma3Runner}
+
+
+class Family:
+    """config.json, weights, ids, and the logits transformers gave after each id."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        stored = np.load(DATA / f"tiny_{name}.npz")
+        self.name, self.runner, self.folder = name, RUNNERS[name], folder
+        self.json: dict[str, Any] = json.loads(str(stored["config"]))
+        self.weights = {key[2:]: stored[key].astype(np.float32) for key in stored if key.startswith("w/")}
+        self.ids = [int(i) for i in stored["ids"]]
+        self.logits = stored["logits"]
+
+    def write(self, dtype: Any = np.float32, **changes: Any) -> Path:
+        """A new safetensors folder of it; `changes` replace entries of config.json or, with None, drop them."""
+        save = pytest.importorskip("safetensors.numpy", reason="safetensors, which makes the files, is not installed")
+        path = self.folder / f"{self.name}-{len(list(self.folder.iterdir()))}"
+        path.mkdir()
+        save.save_file({key: value.astype(dtype) for key, value in self.weights.items()}, path / "model.safetensors")
+        entries = {key: value for key, value in (self.json | changes).items() if value is not None}
+        (path / "config.json").write_text(json.dumps(entries))
+        return path
+
+    def load(self, path: Path | None = None, **options: Any) -> loading.Loaded:
+        """Loaded as its command line does, in float32 unless told otherwise."""
+        options = dict(dtype="float32", max_seq_len=128) | options
+        runner = self.runner
+        return loading.load(runner.layout, runner.architectures, str(path or self.write()), details=runner.details, **options)
+
+    def model(self, loaded: loading.Loaded | None = None, **changes: Any) -> Any:
+        """The graph of it; `changes` to the config."""
+        loaded = self.load() if loaded is None else loaded
+        return self.runner.model(attrs.evolve(loaded.config, **changes), loaded.weights)
+
+    def gguf(self, kind: str = "F16", loaded: loading.Loaded | None = None, **metadata: Any) -> Path:
+        """A new GGUF of it, or of what is `loaded`, norms whole; `metadata` (`.` as `__`) replaces entries or, with None,
+        drops them."""
+        loaded = self.load() if loaded is None else loaded
+        path = self.folder / f"{self.name}-{len(list(self.folder.iterdir()))}.gguf"
+        return write_gguf(path, self.name, loaded.config, loaded.exact, kind, {k.replace("__", "."): v for k, v in metadata.items()})
+
+
+def write_gguf(path: Path, name: str, c: Config, weights: Any, kind: str, metadata: dict[str, Any]) -> Path:
+    """A GGUF as llama.cpp's converter makes it of these weights, matrices of a ggml type."""
+    gguf = pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
+    entries: dict[str, Any] = {
+        "vocab_size": c.vocab_size,
+        "context_length": 4096,
+        "embedding_length": c.emb_dim,
+        "block_count": c.n_layers,
+        "feed_forward_length": c.hidden_dim,
+        "attention.head_count": c.n_heads,
+        "attention.head_count_kv": c.n_kv_groups,
+        "attention.key_length": c.head_dim,
+        "attention.value_length": c.head_dim,
+        "attention.layer_norm_rms_epsilon": float(c.norm_epsilon),
+        "rope.freq_base": float(c.rope_base),
+    }
+    if name == "gemma3":
+        entries |= {
+            "attention.sliding_window": c.window,
+            "attention.sliding_window_pattern": 3,
+            "attention.scale": float(c.score_scale or 0),
+            "final_logit_softcapping": c.logit_cap,
+        }
+    if c.rope_scaling is not None:
+        entries |= {"rope.scaling.type": c.rope_scaling["rope_type"], "rope.scaling.factor": c.rope_scaling["factor"]}
+    writer = gguf.GGUFWriter(str(path), name)
+    for key, value in (entries | metadata).items():
+        if isinstance(value, int):
+            writer.add_uint32(f"{name}.{key}", value)
+        elif isinstance(value, float):
+            writer.add_float32(f"{name}.{key}", value)
+        elif isinstance(value, str):
+            writer.add_string(f"{name}.{key}", value)
+    names = RUNNERS[name].layout("gguf", True).expand(c)
+    for place, array in loading.flat(weights):
+        values = np.asarray(array).astype(np.float32)
+        quant = gguf.GGMLQuantizationType["F32" if values.ndim == 1 else kind]
+        writer.add_tensor(names[place][0], gguf.quantize(values, quant), raw_dtype=quant)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture(scope="session", params=list(RUNNERS))
+def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
+    """Each of them in turn."""
+    return Family(request.param, tmp_path_factory.mktemp("families"))
+
+
+@pytest.fixture(scope="session")
+def gemma3(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    return Family("gemma3", tmp_path_factory.mktemp("families"))
+
+
+@pytest.fixture(scope="session")
+def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    return Family("qwen3", tmp_path_factory.mktemp("families"))

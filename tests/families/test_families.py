@@ -1,0 +1,129 @@
+"""Qwen3 and Gemma 3 through the shared decoder equal transformers on stored weights, whichever file they come in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+
+from iron_lm import loading
+from iron_lm.gates import check_chat_turn, check_determinism
+from iron_lm.oracle import Oracle
+from iron_lm.session import Session
+
+
+@pytest.fixture(params=("reference", "host"))
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_the_oracle_equals_transformers(family: Any) -> None:
+    """The float32 numpy forward, written without the operators, is within 1e-4 at every position."""
+    loaded = family.load()
+    assert np.abs(Oracle(loaded.config, loaded.exact).logits(family.ids) - family.logits).max() < 1e-4
+
+
+def test_a_prompt_equals_transformers(family: Any, backend: str) -> None:
+    """Prompts inside the window and past it, ending inside, at and after a chunk, are within 1e-4."""
+    session = Session(family.model(prefill_chunk=32), backend=backend)
+    for length in (1, 5, 6, 31, 32, 33, 80):
+        assert np.abs(session.logits(family.ids[:length]) - family.logits[length - 1]).max() < 1e-4, length
+
+
+def test_token_by_token_equals_transformers(family: Any, backend: str) -> None:
+    """A decode step a token is within 1e-4 at every position, far past the window."""
+    session = Session(family.model(), backend=backend)
+    for n in range(1, 41):
+        assert np.abs(session.logits(family.ids[:n]) - family.logits[n - 1]).max() < 1e-4, n
+
+
+def test_every_chunk_size_gives_the_same_answer(family: Any) -> None:
+    """On host a prompt's logits are equal bit for bit whatever the chunk, and token by token."""
+    loaded = family.load()
+    sessions = [Session(family.model(loaded, prefill_chunk=c), backend="host") for c in (1, 8, 64)]
+    answers = [session.logits(family.ids[:50]).copy() for session in sessions]
+    sessions[1].reset()
+    for n in range(1, 51):
+        stepped = sessions[1].logits(family.ids[:n])
+    for other in (*answers[1:], stepped):
+        np.testing.assert_array_equal(answers[0].view(np.uint32), other.view(np.uint32))
+
+
+def test_runs_repeat_and_turns_reuse_bit_for_bit(family: Any, backend: str) -> None:
+    """Alternating prompts give the same bits each round, and so does a turn that keeps what did not change."""
+    session = Session(family.model(prefill_chunk=32), backend=backend)
+    assert check_determinism(session, [family.ids[:20], family.ids[:45]], 2).passed
+    assert check_chat_turn(session, family.ids[:40], 9, family.ids[40:60]).passed
+
+
+def test_bfloat16_stays_near_float32(family: Any) -> None:
+    """Weights, activations and caches in bfloat16 keep the logits within a tenth of their spread."""
+    got = Session(family.model(family.load(dtype="bfloat16")), backend="host").logits(family.ids[:40])
+    assert np.abs(got - family.logits[39]).max() < 0.15 * family.logits.std() * 3
+
+
+def test_a_gguf_equals_transformers(family: Any, backend: str) -> None:
+    """llama.cpp's names and metadata, norms stored whole, say the same model."""
+    loaded = family.load(family.gguf())
+    assert loaded.config.rope_neighbours is False and loaded.config.tied
+    assert np.abs(Session(family.model(loaded), backend=backend).logits(family.ids) - family.logits[-1]).max() < 1e-4
+
+
+def test_a_gguf_says_what_config_json_says(family: Any) -> None:
+    """But for its name, the config is equal."""
+    one, other = (attrs.evolve(family.load(path).config, name="", rope_scaling=None) for path in (family.write(), family.gguf()))
+    for field in attrs.fields(type(one)):
+        a, b = getattr(one, field.name), getattr(other, field.name)
+        assert a == pytest.approx(b) if isinstance(a, float) and b is not None else (a == b or not (a or b)), field.name
+
+
+def test_block_weights_equal_the_oracle(family: Any) -> None:
+    """With float32 activations and a Q8_0 file's own blocks, embedding and all, host is the oracle on the same blocks."""
+    c = attrs.evolve(family.load().config, emb_dim=64, hidden_dim=96, head_dim=32, n_heads=4)
+    drawn = loading.random(c, family.runner.layout, 3, dtype="float32")
+    loaded = family.load(family.gguf("Q8_0", drawn), dtype=None, activations="exact")
+    want = Oracle(loaded.config, loaded.exact).logits(family.ids[:30])[-1]
+    got = Session(family.runner.model(loaded.config, loaded.weights), backend="host").logits(family.ids[:30])
+    assert np.abs(got - want).max() < 2e-3 * np.abs(want).max()
+
+
+def test_everything_the_file_says_matters(gemma3: Any) -> None:
+    """Without its window, its local rotary base, the scaling, a scale, the cap or the gate the logits are others."""
+    loaded = gemma3.load()
+    assert loaded.config.sliding == (True, True, False) and loaded.config.window == 5
+    for change in (
+        dict(window=6),
+        dict(sliding=(True, False, False)),
+        dict(local_rope_base=None),
+        dict(rope_scaling=None),
+        dict(score_scale=None),
+        dict(embedding_scale=1.0),
+        dict(logit_cap=None),
+        dict(activation="silu"),
+    ):
+        other = Oracle(attrs.evolve(loaded.config, **change), loaded.exact).logits(gemma3.ids[:30])[-1]
+        assert np.abs(other - gemma3.logits[29]).max() > 1e-3, change
+
+
+def test_what_lies_before_the_windows_is_forgotten(gemma3: Any) -> None:
+    """Where every layer slides, a token out of reach of all of them changes no bit of the answer; one in reach does."""
+    loaded = gemma3.load()
+    session = Session(gemma3.model(loaded, sliding=(True,) * 3), backend="host")
+    reach = 1 + 3 * (loaded.config.window - 1)
+    ids = gemma3.ids[:60]
+    want = session.logits(ids).copy()
+    for back, same in ((reach, True), (reach - 1, False)):
+        changed = [*ids]
+        changed[len(ids) - 1 - back] = (ids[len(ids) - 1 - back] + 1) % 96
+        session.reset()
+        assert np.array_equal(session.logits(changed).view(np.uint32), want.view(np.uint32)) == same
+
+
+def test_the_full_size_is_the_published_models(family: Any) -> None:
+    """As many numbers as Qwen3 0.6B and Gemma 3 270M have."""
+    config = family.runner.full_size()
+    places = family.runner.layout("safetensors", config.tied).expand(config)
+    count = {"qwen3": 596_049_920, "gemma3": 268_098_176}[family.name]
+    assert sum(int(np.prod(shape)) for _, shape in places.values()) == count
