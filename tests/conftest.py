@@ -41,6 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE / "oracle" in item.path.parents:
             item.add_marker(pytest.mark.oracle)
+        if HERE / "vocab" in item.path.parents:
+            item.add_marker(pytest.mark.vocab)
         if "smollm2" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.smollm2)
 

@@ -84,7 +84,8 @@ def test_a_vocabulary_is_converted_once(talking: Path, tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"tokenizer.ggml.model": "llama"}, "'llama'.*--tokenizer"),
+        ({"tokenizer.ggml.model": "bert"}, "'bert'.*--tokenizer"),
+        ({"tokenizer.ggml.model": "llama"}, "do not fit together"),  # no scores
         ({"tokenizer.ggml.pre": "tekken"}, "'tekken'.*Legal"),
         ({"tokenizer.ggml.merges": None}, "do not fit together"),
         ({"tokenizer.ggml.token_type": [1, 1]}, "do not fit together"),

@@ -9,14 +9,8 @@ from typing import Any
 
 from iron_core.errors import CheckpointError, UsageError
 from iron_core.image.cache import Cache, digest, sources_digest
-from iron_lm.gguf import Strings
+from iron_lm.vocabulary import gguf_tokenizer, is_ranks, ranks_tokenizer
 
-#: How a GGUF's `tokenizer.ggml.pre` splits text before merging: regular expressions, each piece then byte-level.
-_SPLITS = {
-    "llama-bpe": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-}
-_CONTROL, _USER_DEFINED = 3, 4
 _STOPS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
 
 
@@ -70,23 +64,54 @@ class Tokenizer:
 
 
 def open_tokenizer(path: str | Path | None, checkpoint: Any = None) -> Tokenizer | None:
-    """The tokenizer of a tokenizer.json (a file, or the folder it is in), else the checkpoint's own, else None.
+    """The tokenizer of a file (or of the folder it is in), else the checkpoint's own, else None.
 
-    CheckpointError for a file that is no tokenizer, or a GGUF vocabulary of a kind that is not supported.
+    A file may be a tokenizer.json, a GGUF, Llama 3's tokenizer.model (tiktoken's ranks) or a sentencepiece model.
+    CheckpointError for a file that is no tokenizer, or a vocabulary of a kind that is not supported.
     """
     if path is not None:
         file = Path(path)
-        file = file / "tokenizer.json" if file.is_dir() else file
-        if not file.exists():
-            raise CheckpointError(f"{file}: no such tokenizer.")
-        return _from_json(file, checkpoint)
+        found = _beside(file) if file.is_dir() else file
+        if found is None or not found.is_file():
+            raise CheckpointError(f"{file}: no such tokenizer. Legal: a {', a '.join(_FILES)}, or a folder with one.")
+        return _from_file(found, checkpoint)
     if checkpoint is None:
         return None
     if checkpoint.kind == "gguf":
         return _from_gguf(checkpoint)
-    folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
-    beside = folder / "tokenizer.json"
-    return _from_json(beside, checkpoint) if beside.exists() else None
+    found = _beside(checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent)
+    return _from_file(found, checkpoint) if found is not None else None
+
+
+#: What a tokenizer's file is called, the one to prefer first.
+_FILES = ("tokenizer.json", "tokenizer.model")
+
+
+def _beside(folder: Path) -> Path | None:
+    return next((folder / name for name in _FILES if (folder / name).is_file()), None)
+
+
+def _from_file(file: Path, checkpoint: Any) -> Tokenizer:
+    """By what the file holds: a GGUF's vocabulary, tiktoken's ranks, a sentencepiece model, or JSON."""
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(256)
+    except OSError as error:
+        raise CheckpointError(f"{file}: {error.strerror or error}.") from None
+    if head.startswith(b"GGUF"):
+        from iron_lm.checkpoint import Checkpoint
+
+        tokenizer = _from_gguf(Checkpoint.open(file))
+        if tokenizer is None:
+            raise CheckpointError(f"{file}: this GGUF holds no vocabulary.")
+        return tokenizer
+    if is_ranks(head):
+        return _from_ranks(file)
+    if not head.lstrip().startswith(b"{"):
+        from iron_lm.pieces import open_pieces
+
+        return open_pieces(file)
+    return _from_json(file, checkpoint)
 
 
 def _load(file: Path) -> Any:
@@ -96,6 +121,22 @@ def _load(file: Path) -> Any:
         return Library.from_file(str(file))
     except Exception as error:  # the library raises bare Exception
         raise CheckpointError(f"{file}: not a tokenizer.json ({error}).") from None
+
+
+def _kept(path: Path, make: Callable[[], dict[str, Any]]) -> Any:
+    """The library's tokenizer of a vocabulary; its JSON is made once for a file and kept in the cache."""
+    stat = path.stat()
+    key = digest(sources_digest("iron_lm.vocabulary"), str(path.resolve()), stat.st_size, stat.st_mtime_ns)
+
+    def build(folder: Path) -> None:
+        file = folder / "tokenizer.json"
+        file.write_text(json.dumps(make()))
+        try:
+            _load(file)  # what is kept must load
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: the vocabulary makes no tokenizer ({error})") from None
+
+    return _load(Cache("tokenizers").entry(key, build) / "tokenizer.json")
 
 
 def _from_json(file: Path, checkpoint: Any) -> Tokenizer:
@@ -116,64 +157,15 @@ def _from_gguf(checkpoint: Any) -> Tokenizer | None:
     kind = metadata.get("tokenizer.ggml.model")
     if kind in (None, "no_vocab"):
         return None
-    if kind != "gpt2":
-        raise CheckpointError(f"{checkpoint.path}: tokenizer kind {kind!r}. Legal: 'gpt2'; or give a tokenizer.json with --tokenizer.")
-    stat = checkpoint.path.stat()
-    key = digest(sources_digest("iron_lm.tokenizer"), str(checkpoint.path.resolve()), stat.st_size, stat.st_mtime_ns)
-
-    def build(folder: Path) -> None:
-        file = folder / "tokenizer.json"
-        file.write_text(json.dumps(gguf_tokenizer(metadata, str(checkpoint.path))))
-        try:
-            _load(file)  # what is kept must load
-        except CheckpointError as error:
-            raise CheckpointError(f"{checkpoint.path}: the vocabulary makes no tokenizer ({error})") from None
-
-    library = _load(Cache("tokenizers").entry(key, build) / "tokenizer.json")
-    adds = metadata.get("tokenizer.ggml.add_bos_token", metadata.get("tokenizer.ggml.pre") == "llama-bpe")
+    library = _kept(checkpoint.path, lambda: gguf_tokenizer(metadata, str(checkpoint.path)))
+    adds = metadata.get("tokenizer.ggml.add_bos_token", kind == "llama" or metadata.get("tokenizer.ggml.pre") == "llama-bpe")
     bos = metadata.get("tokenizer.ggml.bos_token_id") if adds else None
     stop = {metadata[k] for k in _STOPS if isinstance(metadata.get(k), int)}
     return Tokenizer(library, bos if isinstance(bos, int) else None, tuple(sorted(stop)))
 
 
-def gguf_tokenizer(metadata: dict[str, Any], where: str) -> dict[str, Any]:
-    """A tokenizer.json object of a GGUF's byte-level BPE vocabulary."""
-    pre = str(metadata.get("tokenizer.ggml.pre", "default"))
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    if pre in ("smollm", "starcoder", "refact", "command-r"):
-        steps = [{"type": "Digits", "individual_digits": True}, byte_level]
-    elif pre in ("default", "gpt-2", "gpt2"):
-        steps = [byte_level]
-    elif pre in _SPLITS:
-        split = {"type": "Split", "pattern": {"Regex": _SPLITS[pre]}, "behavior": "Isolated", "invert": False}
-        steps = [split, byte_level | {"use_regex": False}]
-    else:
-        legal = ", ".join(["smollm", "gpt-2", *_SPLITS])
-        raise CheckpointError(f"{where}: pre-tokenizer {pre!r}. Legal: {legal}; or give a tokenizer.json with --tokenizer.")
-    lists: list[Any] = [metadata.get(f"tokenizer.ggml.{name}") for name in ("tokens", "merges")]
-    types = metadata.get("tokenizer.ggml.token_type", ())
-    if not all(isinstance(found, Strings) for found in lists) or len(types) not in (0, len(lists[0])):
-        raise CheckpointError(f"{where}: the tokenizer's tokens, merges and token types do not fit together; give one with --tokenizer.")
-    tokens, merges = (found.decode() for found in lists)
-    added = [
-        {
-            "id": i, "content": tokens[i], "special": int(kind) == _CONTROL, "single_word": False, "lstrip": False,
-            "rstrip": False, "normalized": False,
-        }
-        for i, kind in enumerate(types)
-        if int(kind) in (_CONTROL, _USER_DEFINED)
-    ]  # fmt: skip
-    return {
-        "version": "1.0",
-        "added_tokens": added,
-        "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
-        "post_processor": None,
-        "decoder": byte_level,
-        "model": {
-            "type": "BPE",
-            "vocab": {token: i for i, token in enumerate(tokens)},
-            "merges": [merge.split(" ", 1) for merge in merges],
-            "ignore_merges": pre == "llama-bpe",
-        },
-    }
+def _from_ranks(file: Path) -> Tokenizer:
+    """Llama 3's `tokenizer.model`."""
+    library = _kept(file, lambda: ranks_tokenizer(file))
+    ids = {name: library.token_to_id(f"<|{name}|>") for name in ("begin_of_text", "end_of_text", "eot_id", "eom_id")}
+    return Tokenizer(library, ids.pop("begin_of_text"), tuple(sorted(ids.values())))

@@ -1,0 +1,211 @@
+"""Vocabularies as the `tokenizers` library's JSON: of a GGUF's own lists, and of tiktoken's ranks."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from iron_core.errors import CheckpointError
+from iron_lm.gguf import Strings
+
+#: How text is split before merging: regular expressions, each piece then byte-level. Names are GGUF's `tokenizer.ggml.pre`.
+_SPLITS = {
+    "llama-bpe": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "qwen35": (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|"
+        r"\s+(?!\S)|\s+"
+    ),
+}
+_DIGITS = ("smollm", "starcoder", "refact", "command-r")
+_PLAIN = ("default", "gpt-2", "gpt2")
+_BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
+#: What stands for a space in sentencepiece's vocabularies.
+_SPACE = "▁"
+
+#: Ranks of a Llama 3 `tokenizer.model`, and the special tokens that its program numbers from there on.
+LLAMA3_RANKS = 128_000
+_LLAMA3_NAMED = (
+    "begin_of_text end_of_text reserved_special_token_0 reserved_special_token_1 finetune_right_pad_id reserved_special_token_2 "
+    "start_header_id end_header_id eom_id eot_id python_tag"
+).split()
+LLAMA3_SPECIAL = tuple(
+    f"<|{name}|>" for name in (*_LLAMA3_NAMED, *(f"reserved_special_token_{i}" for i in range(3, 256 - len(_LLAMA3_NAMED) + 3)))
+)
+#: A line of ranks is a token of at most this many bytes.
+_LONGEST = 4096
+
+
+def gguf_tokenizer(metadata: dict[str, Any], where: str) -> dict[str, Any]:
+    """A tokenizer.json object of a GGUF's vocabulary: kind gpt2 (byte-level BPE), llama (sentencepiece BPE) or gemma4."""
+    kind = metadata.get("tokenizer.ggml.model")
+    tokens = _strings(metadata, "tokens", where)
+    types = [int(t) for t in metadata.get("tokenizer.ggml.token_type", ())]
+    if len(types) not in (0, len(tokens)):
+        raise _unfit(where)
+    added = [
+        _added(i, tokens[i], types[i] == _CONTROL) for i in range(len(types)) if types[i] in (_CONTROL, _USER_DEFINED)
+    ]
+    if kind == "gpt2":
+        pre = str(metadata.get("tokenizer.ggml.pre", "default"))
+        merges = [merge.split(" ", 1) for merge in _strings(metadata, "merges", where)]
+        return _byte_level(tokens, merges, added, _steps(pre, where), ignore_merges=pre == "llama-bpe")
+    if kind == "gemma4":
+        merges = [merge.split(" ", 1) for merge in _strings(metadata, "merges", where)]
+        return _spaced(tokens, merges, added, _unknown(metadata, tokens), prefix=False)
+    if kind == "llama":
+        scores = [float(s) for s in metadata.get("tokenizer.ggml.scores", ())]
+        if len(scores) != len(tokens):
+            raise _unfit(where)
+        kept = [not types or types[i] in (_NORMAL, _USER_DEFINED, _UNUSED) for i in range(len(tokens))]
+        merges = merges_of_scores([t for t, k in zip(tokens, kept, strict=True) if k], [s for s, k in zip(scores, kept, strict=True) if k])
+        prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
+        return _spaced(tokens, merges, added, _unknown(metadata, tokens), prefix=prefix)
+    raise CheckpointError(f"{where}: tokenizer kind {kind!r}. Legal: 'gpt2', 'llama', 'gemma4'; or give a tokenizer with --tokenizer.")
+
+
+def _strings(metadata: dict[str, Any], name: str, where: str) -> list[str]:
+    found = metadata.get(f"tokenizer.ggml.{name}")
+    if not isinstance(found, Strings):
+        raise _unfit(where)
+    return list(found.decode())
+
+
+def _unfit(where: str) -> CheckpointError:
+    return CheckpointError(f"{where}: the tokenizer's tokens, merges, scores and types do not fit together; give one with --tokenizer.")
+
+
+def _unknown(metadata: dict[str, Any], tokens: Sequence[str]) -> str | None:
+    id = metadata.get("tokenizer.ggml.unknown_token_id")
+    return tokens[id] if isinstance(id, int) and 0 <= id < len(tokens) else None
+
+
+def _steps(pre: str, where: str) -> list[dict[str, Any]]:
+    """Pre-tokenizers of a GGUF's `pre`."""
+    if pre in _DIGITS:
+        return [{"type": "Digits", "individual_digits": True}, _BYTE_LEVEL]
+    if pre in _PLAIN:
+        return [_BYTE_LEVEL]
+    if pre in _SPLITS:
+        split = {"type": "Split", "pattern": {"Regex": _SPLITS[pre]}, "behavior": "Isolated", "invert": False}
+        return [split, _BYTE_LEVEL | {"use_regex": False}]
+    legal = ", ".join([*_DIGITS, *_PLAIN, *_SPLITS])
+    raise CheckpointError(f"{where}: pre-tokenizer {pre!r}. Legal: {legal}; or give a tokenizer.json with --tokenizer.")
+
+
+def _added(id: int, content: str, special: bool) -> dict[str, Any]:
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": id, "content": content, "special": special, **plain}
+
+
+def _byte_level(
+    tokens: Iterable[str], merges: Any, added: list[dict[str, Any]], steps: list[dict[str, Any]], *, ignore_merges: bool
+) -> dict[str, Any]:
+    return {
+        "version": "1.0",
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+        "post_processor": None,
+        "decoder": _BYTE_LEVEL,
+        "model": {"type": "BPE", "vocab": {t: i for i, t in enumerate(tokens)}, "merges": merges, "ignore_merges": ignore_merges},
+    }
+
+
+def _spaced(tokens: Sequence[str], merges: Any, added: list[dict[str, Any]], unknown: str | None, *, prefix: bool) -> dict[str, Any]:
+    """A sentencepiece vocabulary: spaces are letters, and what no token spells falls back to bytes."""
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
+    prepend = [{"type": "Prepend", "prepend": _SPACE}] if prefix else []
+    strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else []
+    back = {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}
+    return {
+        "version": "1.0",
+        "added_tokens": added,
+        "normalizer": {"type": "Sequence", "normalizers": [*prepend, replace]},
+        "pre_tokenizer": None,
+        "post_processor": None,
+        "decoder": {"type": "Sequence", "decoders": [back, {"type": "ByteFallback"}, {"type": "Fuse"}, *strip]},
+        "model": {
+            "type": "BPE", "vocab": {t: i for i, t in enumerate(tokens)}, "merges": merges, "unk_token": unknown,
+            "fuse_unk": True, "byte_fallback": True,
+        },
+    }  # fmt: skip
+
+
+def merges_of_scores(tokens: Sequence[str], scores: Sequence[float]) -> list[tuple[str, str]]:
+    """The merges sentencepiece's BPE makes: every way to make a token of two others, the best-scored tokens first."""
+    rank = {token: i for i, token in enumerate(tokens)}
+    found = []
+    for token, score in zip(tokens, scores, strict=True):
+        pairs = [(token[:i], token[i:]) for i in range(1, len(token)) if token[:i] in rank and token[i:] in rank]
+        found += [(-score, rank[a], rank[b], a, b) for a, b in pairs]
+    return [(a, b) for _, _, _, a, b in sorted(found)]
+
+
+# -- tiktoken ------------------------------------------------------------------------------------------
+
+
+def is_ranks(head: bytes) -> bool:
+    """Does a file begin as tiktoken's ranks do: a token in base64, a space, its rank?"""
+    line = head.split(b"\n", 1)[0].split(b" ")
+    return len(line) == 2 and line[1].strip().isdigit() and _decoded(line[0]) is not None
+
+
+def _decoded(text: bytes) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def ranks_tokenizer(path: Path) -> dict[str, Any]:
+    """A tokenizer.json object of Llama 3's `tokenizer.model`: ranks and the special tokens its program adds."""
+    ranks: dict[bytes, int] = {}
+    for number, line in enumerate(path.read_bytes().splitlines()):
+        parts = line.split()
+        token = _decoded(parts[0]) if len(parts) == 2 and parts[1].isdigit() and len(line) < _LONGEST else None
+        if token is None or int(parts[1]) != number:
+            raise CheckpointError(f"{path}, line {number + 1}: not a token in base64 and its rank {number}.")
+        ranks[token] = number
+    if len(ranks) != LLAMA3_RANKS:
+        raise CheckpointError(
+            f"{path}: {len(ranks)} ranks. Legal: Llama 3's {LLAMA3_RANKS}, whose special tokens are known; or give a tokenizer.json."
+        )
+    spelled = _byte_letters()
+    tokens = ["".join(spelled[b] for b in token) for token in ranks]
+    merges = []
+    for token, rank in ranks.items():
+        if len(token) > 1:
+            parts = _parts(ranks, token, rank)
+            if len(parts) == 2:
+                merges.append(tuple("".join(spelled[b] for b in part) for part in parts))
+    added = [_added(LLAMA3_RANKS + i, name, True) for i, name in enumerate(LLAMA3_SPECIAL)]
+    return _byte_level([*tokens, *LLAMA3_SPECIAL], merges, added, _steps("llama-bpe", str(path)), ignore_merges=True)
+
+
+def _parts(ranks: dict[bytes, int], token: bytes, below: int) -> list[bytes]:
+    """A token as what lower ranks merge it into."""
+    parts = [token[i : i + 1] for i in range(len(token))]
+    while len(parts) > 2:
+        best = min(
+            ((ranks[a + b], i) for i, (a, b) in enumerate(zip(parts, parts[1:], strict=False)) if ranks.get(a + b, below) < below),
+            default=None,
+        )
+        if best is None:
+            return parts
+        at = best[1]
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    return parts
+
+
+@cache
+def _byte_letters() -> list[str]:
+    """The letter that stands for each byte in byte-level vocabularies: itself where it prints, else one past the bytes."""
+    prints = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return [chr(b) if b in prints else chr(next(others)) for b in range(256)]
