@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -45,27 +46,31 @@ class Worker:
             [python, str(WORKERS / engine.worker), settings], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
         )
         self.version = self._answer()["version"]
-        self._stop()
+        self._signal(signal.SIGSTOP)
 
     def order(self, **order: Any) -> dict[str, Any]:
         """Do one thing. With the answer: `others`, CPUs that something else than this worker was using meanwhile."""
-        os.kill(self._process.pid, signal.SIGCONT)
         assert self._process.stdin is not None
+        self._signal(signal.SIGCONT)
         before, start = busy_seconds(), time.perf_counter()
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise Unavailable(self._end()) from None
         own = self._cpu()
         found = self._answer()
         wall = time.perf_counter() - start
         found["others"] = max(0.0, busy_seconds() - before - (self._cpu() - own)) / wall if wall > 0.2 else None
-        self._stop()
+        self._signal(signal.SIGSTOP)
         return found
 
     def close(self) -> None:
         """End the process."""
-        os.kill(self._process.pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
         try:
             self._process.wait(20)
         except subprocess.TimeoutExpired:
@@ -76,7 +81,7 @@ class Worker:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise Unavailable(f"it ended with status {self._process.wait()}")
+            raise Unavailable(self._end())
         found = json.loads(line)
         if "failed" in found:
             raise Unavailable(found["failed"])
@@ -90,8 +95,12 @@ class Worker:
         except OSError:
             return 0.0
 
-    def _stop(self) -> None:
-        os.kill(self._process.pid, signal.SIGSTOP)
+    def _end(self) -> str:
+        return f"it ended with status {self._process.wait()}; its last words are in the log"
+
+    def _signal(self, number: int) -> None:
+        if self._process.poll() is None:
+            os.kill(self._process.pid, number)
 
 
 class Ran:

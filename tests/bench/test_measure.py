@@ -29,6 +29,8 @@ class Fake:
     def decode(self, ids, count):
         print("more of it")
         self.turns += 1
+        if NAME == "dead" and self.turns == 2:
+            sys.exit(7)
         if NAME == "tired" and self.turns == 3:
             raise RuntimeError("enough")
         watch = serve.Stopwatch()
@@ -88,13 +90,14 @@ def test_engines_take_turns(pretend: Any) -> None:
 
 def test_an_engine_that_fails_is_left_out_with_its_reason(pretend: Any) -> None:
     """When it loads, in the middle, or by --without: the others go on."""
-    bench, _ = pretend("iron", "broken", "tired", "llama.cpp", without=("llama.cpp",))
+    bench, _ = pretend("iron", "broken", "tired", "dead", "llama.cpp", without=("llama.cpp",))
     (result,) = bench.run([ROW])
     assert len(result.engines["iron"].values) == 2
     reasons = {name: samples.skipped for name, samples in result.engines.items() if samples.skipped}
     assert reasons == {
         "broken": "RuntimeError: the file does not load",
         "tired": "RuntimeError: enough",
+        "dead": "it ended with status 7; its last words are in the log",
         "llama.cpp": "left out by --without",
     }
 
