@@ -17,7 +17,7 @@ from iron_lm.checkpoint import Checkpoint, Layout, as_tree, convert, drawn
 from iron_lm.config import DEFAULT_CONTEXT, Config, Entries, from_gguf, from_huggingface, gguf_entries
 from iron_lm.recognise import architecture, describe, unknown_architecture
 from iron_lm.tokenizer import Tokenizer, open_tokenizer
-from iron_lm.widening import runnable, runs_as, stored_format
+from iron_lm.widening import Merged, runnable, runs_as, stored_format
 
 #: Tokens a prompt chunk has, unless the context is shorter.
 CHUNK = 64
@@ -120,14 +120,21 @@ def load(
     stored = stored_format(exact.layers[0].q)  # type: ignore[union-attr]
     first = stored.dtype if isinstance(stored, Dense) else np.dtype(np.float32)
     config = attrs.evolve(probe, **arithmetic_of(block, first, dtype, activations, widened))
-    new = _made(formats, dtype)
+    new = _made(formats, dtype) + (0 if dtype not in (None, Dense(first).name) else merged_bytes(exact))
     free = process.available_bytes()
     if free is not None and new > free:
         narrower = "" if dtype in ("float16", "bfloat16") else "; --dtype float16 or bfloat16 may take half"
         raise CheckpointError(f"{checkpoint.path}: its weights widened take {_bytes(new)} of memory; {_bytes(free)} are free{narrower}.")
     weights = _map(exact, runnable if dtype is None else lambda a: convert(a, as_dtype(dtype)))
     kept = kept_line(formats, dtype)
+    if merged_bytes(exact):
+        kept += f", put together from shards ({_bytes(merged_bytes(exact))} of memory)"
     return Loaded(config, weights, exact, open_tokenizer(tokenizer, checkpoint), checkpoint, context, kept, describe(checkpoint), _package(layout))
+
+
+def merged_bytes(weights: Any) -> int:
+    """Bytes of the weights whose parts lie in several files."""
+    return sum(stored_format(array).nbytes(array.shape) for _, array in flat(weights) if isinstance(array, Merged))
 
 
 def _most(values: list[Any]) -> Any:

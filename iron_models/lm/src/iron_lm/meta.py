@@ -53,6 +53,9 @@ class MetaFolder:
         shards = _shards(self.path)
         parts = [_tensors(self.path / name) for name in shards]
         self.described = f"Meta's layout, {len(shards)} shard{'s' if len(shards) > 1 else ''}"
+        params = self.metadata["params"]
+        if params.get("use_scaled_rope") is True and "rope_scaling_factor" not in params:
+            self.described += f", rotary embedding scaled by {_SCALED['factor']:g} as Meta's program has it"
         self.tensors = parts[0] if len(parts) == 1 else self._merged(shards, parts)
 
     def _merged(self, shards: list[str], parts: list[Tensors]) -> Tensors:
