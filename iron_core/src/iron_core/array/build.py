@@ -39,7 +39,8 @@ class Target:
 
 def has_array(op: Any) -> bool:
     """Does an operator, or an operator class (or a base of it), declare an array?"""
-    return (op if isinstance(op, type) else type(op)).array is not Operator.array
+    cls: Any = op if isinstance(op, type) else type(op)
+    return cls.array is not Operator.array
 
 
 def build_array(op: Any, dev: Device | str) -> ArrayDesign:

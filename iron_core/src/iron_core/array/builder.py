@@ -95,7 +95,8 @@ class Builder:
         kernels: dict[str, Any] = {}
         for worker in self.workers:
             for symbol, kernel in worker.kernels.items():
-                kernels[symbol] = kernel.data
+                if kernels.setdefault(symbol, kernel.data) != kernel.data:
+                    raise DeclarationError(f"two kernels of one array are named {symbol!r}; give each its own name.")
         locks = [LockData(lock.name, at(lock.tile, f"lock {lock.name}"), lock.init) for lock in self.locks]
         for worker in self.workers:
             locks += [

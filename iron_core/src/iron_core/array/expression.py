@@ -75,7 +75,7 @@ class Expr:
     __int__ = __index__
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(repr=False, order=False)
 class Const(Expr):
     """A number; a float only where a kernel takes one."""
 
@@ -85,7 +85,7 @@ class Const(Expr):
         return str(self.value)
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(repr=False, order=False)
 class Var(Expr):
     """An induction variable or a loaded word. `name` is unique in its program."""
 
@@ -95,7 +95,7 @@ class Var(Expr):
         return self.name
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(repr=False, order=False)
 class Binary(Expr):
     op: str
     left: Expr
@@ -119,7 +119,7 @@ def binary(op: str, left: Any, right: Any) -> Expr:
     """`left op right`, folded where both are constants."""
     a, b = expr(left), expr(right)
     if isinstance(a, Const) and isinstance(b, Const):
-        return Const(int(apply(op, a.value, b.value)))
+        return Const(int(apply(op, int(a.value), int(b.value))))
     if op in ("add", "sub") and b == Const(0):
         return a
     if op == "add" and a == Const(0):
@@ -176,7 +176,7 @@ def apply(op: str, a: int, b: int) -> int:
 def evaluate(e: Expr, variables: dict[str, int]) -> int:
     """The number of an expression under these variables."""
     if isinstance(e, Const):
-        return e.value
+        return int(e.value)
     if isinstance(e, Var):
         return variables[e.name]
     assert isinstance(e, Binary)

@@ -28,8 +28,6 @@ from iron_core.declare.pattern import Pattern
 from iron_core.devices import Device
 from iron_core.errors import DeclarationError, UnsupportedError
 
-#: A per-call length is counted in units of this many bytes.
-LENGTH_BYTES = 16
 #: Tasks a DMA channel's queue holds.
 QUEUE = 4
 #: Shim channels (both directions) that share a tile's descriptors.
@@ -192,10 +190,6 @@ class Runtime:
                 assert isinstance(pattern, Pattern)
                 one, unit = bounded(pattern, axis, itemsize, limits)
                 descriptors: tuple[Descriptor, ...] = (one,)
-                if unit * itemsize % LENGTH_BYTES:
-                    raise UnsupportedError(
-                        f"a per-call size counts whole units of {LENGTH_BYTES} bytes; a step of this one is {unit * itemsize}."
-                    )
             elif isinstance(pattern, tuple):
                 descriptors = pattern
             else:

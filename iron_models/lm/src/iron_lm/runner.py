@@ -240,6 +240,7 @@ class Runner:
             sys.stdout.write(text)
             sys.stdout.flush()
 
+        assert self.loaded.tokenizer is not None  # _template() saw to it
         chat = Chat(
             self.session, self.loaded.tokenizer, template, self.sampler,
             answer=o["num_tokens"], stop=o["stop"], system=o["system"], write=write, say=self._say,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any
 
 from jinja2 import TemplateError, nodes
 from jinja2.compiler import CodeGenerator, Frame
@@ -43,7 +43,7 @@ _METHODS = frozenset(
 class _Generation(Extension):
     """`{% generation %}` marks an assistant's text for training; rendering passes it through."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags = {"generation"}  # noqa: RUF012, the name jinja2 reads
 
     def parse(self, parser: Any) -> Any:
         line = next(parser.stream).lineno
@@ -104,7 +104,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         if isinstance(owner, str) and getattr(fn, "__name__", "") == "replace":
             return _replace(owner, *args, **keywords)
         if isinstance(owner, str) and getattr(fn, "__name__", "") == "join":
-            return _join(*args, owner)
+            return _join(args[0], owner)
         return super().call(context, fn, *args, **keywords)
 
 

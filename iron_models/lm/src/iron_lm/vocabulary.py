@@ -6,6 +6,7 @@ import base64
 import binascii
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +64,9 @@ def gguf_tokenizer(metadata: dict[str, Any], where: str) -> dict[str, Any]:
         if len(scores) != len(tokens):
             raise _unfit(where)
         kept = [not types or types[i] in (_NORMAL, _USER_DEFINED, _UNUSED) for i in range(len(tokens))]
-        merges = merges_of_scores([t for t, k in zip(tokens, kept, strict=True) if k], [s for s, k in zip(scores, kept, strict=True) if k])
+        pairs = merges_of_scores([t for t, k in zip(tokens, kept, strict=True) if k], [s for s, k in zip(scores, kept, strict=True) if k])
         prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
-        return _spaced(tokens, merges, added, _unknown(metadata, tokens), prefix=prefix)
+        return _spaced(tokens, pairs, added, _unknown(metadata, tokens), prefix=prefix)
     raise CheckpointError(f"{where}: tokenizer kind {kind!r}. Legal: 'gpt2', 'llama', 'gemma4'; or give a tokenizer with --tokenizer.")
 
 
@@ -193,7 +194,7 @@ def _parts(ranks: dict[bytes, int], token: bytes, below: int) -> list[bytes]:
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 2:
         best = min(
-            ((ranks[a + b], i) for i, (a, b) in enumerate(zip(parts, parts[1:], strict=False)) if ranks.get(a + b, below) < below),
+            ((ranks[a + b], i) for i, (a, b) in enumerate(pairwise(parts)) if ranks.get(a + b, below) < below),
             default=None,
         )
         if best is None:
