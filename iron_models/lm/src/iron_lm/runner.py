@@ -62,7 +62,7 @@ class Figures:
 
 
 def _bias(text: str) -> tuple[int, float]:
-    token, equals, bias = text.partition("=")
+    token, _, bias = text.partition("=")
     try:
         return int(token), float(bias)
     except ValueError:

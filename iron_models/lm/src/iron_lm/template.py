@@ -43,7 +43,7 @@ _METHODS = frozenset(
 class _Generation(Extension):
     """`{% generation %}` marks an assistant's text for training; rendering passes it through."""
 
-    tags = {"generation"}  # noqa: RUF012, the name jinja2 reads
+    tags = {"generation"}
 
     def parse(self, parser: Any) -> Any:
         line = next(parser.stream).lineno
