@@ -1,0 +1,131 @@
+"""Qwen3 and Gemma 3 against transformers, live: random weights saved as users save them. Needs torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from iron_gemma3.model import Gemma3Runner
+from iron_lm import loading
+from iron_lm.session import Session
+from iron_qwen3.model import Qwen3Runner
+
+pytestmark = pytest.mark.oracle
+torch = pytest.importorskip("torch", reason="torch is not installed; `nox -s oracle` installs it")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed; `nox -s oracle` installs it")
+
+DATA = Path(__file__).parents[1] / "data"
+COMMON: dict[str, Any] = dict(vocab_size=256, hidden_size=64, num_attention_heads=4, head_dim=32, max_position_embeddings=4096)
+THETA = {"rope_type": "default", "rope_theta": 1e6}
+#: Name -> (runner, config): every way the two are published, and what their configs allow besides.
+MODELS: dict[str, tuple[Any, Any]] = {
+    "qwen3": (Qwen3Runner, lambda: transformers.Qwen3Config(
+        **COMMON, intermediate_size=96, num_hidden_layers=2, num_key_value_heads=2, tie_word_embeddings=True, rope_parameters=THETA,
+    )),
+    "qwen3, untied, later layers sliding": (Qwen3Runner, lambda: transformers.Qwen3Config(
+        **COMMON, intermediate_size=96, num_hidden_layers=3, num_key_value_heads=4, tie_word_embeddings=False, rope_parameters=THETA,
+        use_sliding_window=True, sliding_window=9, max_window_layers=1,
+    )),
+    "gemma3": (Gemma3Runner, lambda: transformers.Gemma3TextConfig(
+        **COMMON, intermediate_size=128, num_hidden_layers=7, num_key_value_heads=1, query_pre_attn_scalar=32, sliding_window=8,
+    )),
+    "gemma3, scaled, capped, scores by another size": (Gemma3Runner, lambda: transformers.Gemma3TextConfig(
+        **COMMON, intermediate_size=96, num_hidden_layers=3, num_key_value_heads=2, query_pre_attn_scalar=20, sliding_window=33,
+        layer_types=["full_attention", "sliding_attention", "full_attention"], final_logit_softcapping=4.0,
+        rope_parameters={"full_attention": THETA | {"rope_type": "linear", "factor": 8.0}, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}},
+    )),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients() -> Any:
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
+    """(runner, transformers' model, the folder it was saved to); norm weights away from their start, which hides mistakes."""
+    torch.manual_seed(7)
+    runner, config = MODELS[request.param]
+    with torch.no_grad():
+        model = transformers.AutoModelForCausalLM.from_config(config(), dtype=torch.float32).eval()
+        for p in model.parameters():
+            p.copy_(p + 0.1 * torch.randn_like(p) if p.ndim == 1 else torch.randn_like(p) / p.shape[1] ** 0.5)
+    folder = tmp_path_factory.mktemp("saved")
+    model.save_pretrained(folder)
+    return runner, model, folder
+
+
+def ours(runner: Any, path: Path, **options: Any) -> Session:
+    options = dict(dtype="float32", max_seq_len=256, details=runner.details) | options
+    loaded = loading.load(runner.layout, runner.architectures, str(path), **options)
+    return Session(runner.model(loaded.config, loaded.weights), backend="host")
+
+
+def test_a_prompt(saved: tuple[Any, Any, Path]) -> None:
+    """Prompts inside the window and far past it, over several chunks, are within 1e-4 of transformers' logits."""
+    runner, model, folder = saved
+    ids = torch.randint(0, 256, (1, 200))
+    want = model(ids).logits[0].numpy()
+    session = ours(runner, folder)
+    for n in (1, 7, 8, 9, 10, 63, 64, 65, 200):
+        assert np.abs(session.logits(ids[0, :n].tolist()) - want[n - 1]).max() < 1e-4, n
+
+
+def test_token_by_token(saved: tuple[Any, Any, Path]) -> None:
+    """A decode step a token is within 1e-4 of transformers' own steps over its cache."""
+    runner, model, folder = saved
+    ids = torch.randint(0, 256, (1, 60))
+    session, cache, worst = ours(runner, folder), None, 0.0
+    for n in range(60):
+        out = model(ids[:, n : n + 1], use_cache=True, **({} if cache is None else cache))
+        cache = {"cache": out.cache} if "cache" in out else {"past_key_values": out.past_key_values}
+        worst = max(worst, np.abs(session.logits(ids[0, : n + 1].tolist()) - out.logits[0, -1].numpy()).max())
+    assert worst < 1e-4
+
+
+def test_greedy(saved: tuple[Any, Any, Path]) -> None:
+    """48 greedy tokens are equal."""
+    runner, model, folder = saved
+    ids = torch.randint(0, 256, (1, 10))
+    want = model.generate(ids, max_new_tokens=48, do_sample=False, eos_token_id=None, pad_token_id=0)[0, 10:].tolist()
+    assert ours(runner, folder).generate(ids[0].tolist(), 48) == want
+
+
+def test_bfloat16_is_as_near_as_transformers_own(saved: tuple[Any, Any, Path]) -> None:
+    """Saved in bfloat16 and run in it, the logits are no further from float32 than twice transformers' in bfloat16."""
+    runner, model, folder = saved
+    narrow = folder / "bfloat16"
+    if not narrow.exists():
+        transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(narrow)
+    wide = transformers.AutoModelForCausalLM.from_pretrained(narrow, dtype=torch.float32).eval()
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(narrow, dtype=torch.bfloat16).eval()
+    session = ours(runner, narrow, dtype=None)
+    assert session.config.dtype == "bfloat16"
+    far = {"theirs": 0.0, "ours": 0.0}
+    for seed in range(4):
+        ids = torch.randint(0, 256, (1, 50), generator=torch.Generator().manual_seed(seed))
+        want = wide(ids).logits[0, -1].numpy()
+        session.reset()
+        far["theirs"] += float(np.square(theirs(ids).logits[0, -1].float().numpy() - want).mean())
+        far["ours"] += float(np.square(session.logits(ids[0].tolist()) - want).mean())
+    assert far["ours"] < 4 * far["theirs"], far
+
+
+@pytest.mark.parametrize("name", ("tiny_qwen3", "tiny_gemma3"))
+def test_the_stored_goldens_are_current(name: str) -> None:
+    """What is stored for the other sessions still gives transformers the logits stored beside it."""
+    stored = np.load(DATA / f"{name}.npz")
+    raw = json.loads(str(stored["config"]))
+    config = transformers.AutoConfig.for_model(raw.pop("model_type"), **raw)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    weights = {key[2:]: torch.tensor(stored[key].astype(np.float32)) for key in stored if key.startswith("w/")}
+    missing = model.load_state_dict(weights, strict=False)
+    assert missing.missing_keys == ["lm_head.weight"] and not missing.unexpected_keys
+    got = model(torch.tensor(stored["ids"].astype(np.int64))[None]).logits[0].numpy()
+    assert np.abs(got - stored["logits"]).max() < 1e-5
