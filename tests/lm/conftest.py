@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,15 @@ def byte_vocabulary() -> dict[str, Any]:
 def byte_metadata() -> dict[str, Any]:
     """`byte_vocabulary`, for tests that change it."""
     return byte_vocabulary()
+
+
+@pytest.fixture(scope="session")
+def pth() -> Any:
+    """The module beside this one that writes files as torch.save does."""
+    spec = importlib.util.spec_from_file_location("pth", Path(__file__).with_name("pth.py"))
+    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    spec.loader.exec_module(module)  # type: ignore[union-attr]
+    return module
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
     python make_goldens.py transformers GGUF   # ids and logits of SmolLM2 in float32, and the tiny Llama
     python make_goldens.py families            # the tiny Qwen3 and Gemma 3
+    python make_goldens.py torch               # small files of torch.save: readable, and not
     python make_goldens.py llama.cpp GGUF      # how far llama.cpp's default settings are from float32
 
 The first needs torch, transformers, gguf and accelerate; the second llama-cpp-python too. Run them by
@@ -181,6 +182,23 @@ def tiny_family(name: str) -> None:
     np.savez_compressed(DATA / f"{name}.npz", config=described, ids=ids[0].numpy().astype(np.int32), logits=logits, **weights)
 
 
+def torch_files() -> None:
+    """A state dict and its numbers, and three files that are refused: odd tensors, a whole module, the old format."""
+    import torch
+
+    torch.manual_seed(0)
+    out = DATA / "torch"
+    out.mkdir(exist_ok=True)
+    linear = torch.nn.Linear(4, 4)
+    state = linear.state_dict()
+    torch.save(state, out / "linear.pth")
+    (out / "linear.json").write_text(json.dumps({name: values.tolist() for name, values in state.items()}))
+    odd = {"a": torch.nn.Parameter(torch.ones(3)), "h": torch.ones(5).half(), "t": torch.arange(12.0).reshape(3, 4).t()}
+    torch.save(odd, out / "odd.pth")
+    torch.save(linear, out / "module.pth")
+    torch.save(state, out / "legacy.pth", _use_new_zipfile_serialization=False)
+
+
 def llama_cpp(gguf: Path) -> None:
     import llama_cpp
 
@@ -212,6 +230,8 @@ if __name__ == "__main__":
     if what == "families":
         for family in ("tiny_qwen3", "tiny_gemma3"):
             tiny_family(family)
+    elif what == "torch":
+        torch_files()
     elif what == "transformers":
         smollm2(path)
         tiny_llama()
