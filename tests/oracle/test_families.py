@@ -99,7 +99,7 @@ def test_greedy(saved: tuple[Any, Any, Path]) -> None:
 
 def test_bfloat16_is_as_near_as_transformers_own(saved: tuple[Any, Any, Path]) -> None:
     """Saved in bfloat16 and run in it, the logits are no further from float32 than twice transformers' in bfloat16."""
-    runner, model, folder = saved
+    runner, _, folder = saved
     narrow = folder / "bfloat16"
     if not narrow.exists():
         transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(narrow)

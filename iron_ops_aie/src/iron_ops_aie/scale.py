@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ class Scale(UnaryElementwise):
 
     def validate(self) -> None:
         floats_only(self, "T")
-        if not math.isfinite(np.float32(self.factor)):
+        if not abs(self.factor) <= np.finfo(np.float32).max:
             raise ParamError(f"Scale: factor={self.factor}; legal: a finite float32.")
 
     def reference(self, x: Any) -> Any:

@@ -1,0 +1,150 @@
+"""What the files of Qwen3 and Gemma 3 say of a model: every way to write it, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+
+from iron_core.errors import CheckpointError, ParamError
+from iron_gemma3.model import Gemma3Runner
+from iron_lm.config import Config, Entries, every_nth_is_full, inverse_frequencies
+
+
+def test_gemma_as_it_was_published_before_transformers_5(gemma3: Any) -> None:
+    """rope_theta, rope_local_base_freq and sliding_window_pattern say what the nested objects do; tied unless denied."""
+    old = dict(
+        rope_parameters=None, rope_theta=1e6, rope_local_base_freq=1e4, rope_scaling={"rope_type": "linear", "factor": 4.0},
+        layer_types=None, sliding_window_pattern=3, tie_word_embeddings=None,
+    )  # fmt: skip
+    new, before = gemma3.load(), gemma3.load(gemma3.write(**old))
+    assert attrs.evolve(before.config, rope_scaling=None) == attrs.evolve(new.config, rope_scaling=None)
+    assert (inverse_frequencies(before.config) == inverse_frequencies(new.config)).all()
+
+
+def test_every_sixth_layer_sees_everything_where_nothing_says_which() -> None:
+    """The architecture's own pattern."""
+    assert every_nth_is_full(7, 6) == (True,) * 5 + (False, True)
+
+
+def test_linear_scaling_divides_every_frequency_of_the_layers_that_see_everything(gemma3: Any) -> None:
+    """And none of those that slide, which have a base of their own."""
+    c = gemma3.load().config
+    plain = attrs.evolve(c, rope_scaling=None)
+    np.testing.assert_allclose(inverse_frequencies(c) * 4, inverse_frequencies(plain), rtol=1e-6)
+    np.testing.assert_allclose(inverse_frequencies(c, local=True), 1e4 ** (-np.arange(0, 16, 2) / 16), rtol=1e-6)
+
+
+def test_qwen_slides_only_where_it_is_told_to(qwen3: Any) -> None:
+    """A window that is not in use is none; one in use starts at max_window_layers where layer_types does not say."""
+    idle = qwen3.load(qwen3.write(layer_types=None, sliding_window=64)).config
+    assert not any(idle.sliding) and idle.window is None
+    used = dict(layer_types=None, use_sliding_window=True, sliding_window=64)
+    assert qwen3.load(qwen3.write(**used, max_window_layers=1)).config.sliding == (False, True)
+    assert qwen3.load(qwen3.write(**used, max_window_layers=0)).config.sliding == (True, True)
+
+
+def test_norm_weights_are_whole_whatever_the_file(gemma3: Any) -> None:
+    """A folder stores them less 1, and a bfloat16 folder's keep every digit of the sum; a GGUF's are taken as they are."""
+    folder, gguf = gemma3.load(), gemma3.load(gemma3.gguf())
+    stored = gemma3.weights["model.layers.1.self_attn.q_norm.weight"]
+    for loaded in (folder, gguf):
+        np.testing.assert_array_equal(loaded.weights.layers[1].q_norm, stored + np.float32(1))
+    import ml_dtypes
+
+    narrow = gemma3.load(gemma3.write(ml_dtypes.bfloat16), dtype=None)
+    assert narrow.config.dtype == "bfloat16" and narrow.weights.layers[0].q.dtype == ml_dtypes.bfloat16
+    want = stored.astype(ml_dtypes.bfloat16).astype(np.float32) + np.float32(1)
+    np.testing.assert_array_equal(narrow.weights.layers[1].q_norm, want)
+
+
+def test_scores_of_the_27b_are_scaled_by_width_over_heads() -> None:
+    """A GGUF does not say it; every other size divides by the root of its heads' size."""
+    entries = Entries({"gemma3.attention.sliding_window": 1024}, "GGUF metadata", "gemma3.")
+    found: dict[str, Any] = dict(n_layers=62, emb_dim=5376, n_heads=32, head_dim=128, score_scale=None, sliding=())
+    assert Gemma3Runner.details("gguf", entries, found)["score_scale"] == pytest.approx(168**-0.5)
+    said = Gemma3Runner.details("gguf", entries, found | dict(n_layers=34))
+    assert said["score_scale"] == 128**-0.5 and said["window"] == 1024 and said["local_rope_base"] == 10000.0
+    assert said["embedding_scale"] == math.sqrt(5376) and said["sliding"] == every_nth_is_full(34, 6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (dict(query_pre_attn_scalar=None), "config.json lacks query_pre_attn_scalar"),
+        (dict(sliding_window=None), "config.json lacks sliding_window"),
+        (dict(sliding_window=1), "window=1 of layers that slide; legal: 2 or more"),
+        (dict(attn_logit_softcapping=50.0), "attn_logit_softcapping is 50.0; this model runs without it"),
+        (dict(use_bidirectional_attention=True), "use_bidirectional_attention is True"),
+        (dict(final_logit_softcapping=-1.0), "final_logit_softcapping is -1.0; legal: a positive number"),
+        (dict(hidden_activation="gelu"), "hidden_activation is 'gelu'; this model runs"),
+        (dict(hidden_activation="silu"), "hidden_activation is 'silu'; this model runs gelu_pytorch_tanh"),
+        (dict(layer_types=["full_attention"]), "layer_types is .*for each of 3 layers"),
+        (dict(layer_types=["full_attention", "chunked_attention", "full_attention"]), "layer_types is"),
+        (dict(layer_types="sliding_attention"), "layer_types is sliding_attention"),
+        (dict(rope_parameters={"full_attention": [1]}), "rope_parameters is a list"),
+        (dict(rope_parameters={"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_type": "linear", "factor": 2.0}}), "slide is scaled"),
+        (dict(rope_parameters={"rope_type": "default", "rope_theta": 1e6}), "lacks rope_local_base_freq"),
+        (dict(text_config={}), "text_config is a dict; this model runs without it"),
+        (dict(num_hidden_layers=2, layer_types=["sliding_attention"] * 2), "is none this model has"),
+        (dict(model_type="gemma2"), "architecture 'gemma2'. This model runs: gemma3, gemma3_text"),
+    ],
+)
+def test_a_config_json_that_cannot_be_is_named(gemma3: Any, changes: dict[str, Any], says: str) -> None:
+    """Each entry that is missing, of another kind, or asks for what the decoder does not have is one line that names it."""
+    with pytest.raises(CheckpointError, match=says) as caught:
+        gemma3.load(gemma3.write(**changes))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "says"),
+    [
+        (dict(attention__sliding_window=None), "lacks gemma3.attention.sliding_window"),
+        (dict(attn_logit_softcapping=50.0), "gemma3.attn_logit_softcapping is 50.0"),
+        (dict(rope__scaling__type="yarn"), "gemma3.rope.scaling.type is 'yarn'"),
+        (dict(rope__scaling__factor=None), "lacks gemma3.rope.scaling.factor"),
+        (dict(attention__key_length=8), r"is \[64, 40\], not \[32, 40\]"),
+    ],
+)
+def test_metadata_that_cannot_be_is_named(gemma3: Any, metadata: dict[str, Any], says: str) -> None:
+    """The same of a GGUF."""
+    with pytest.raises(CheckpointError, match=says) as caught:
+        gemma3.load(gemma3.gguf(**metadata))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (dict(activation="relu"), "activation='relu'; legal: gelu_tanh, silu"),
+        (dict(sliding=(True,)), "sliding speaks of 1 layers; legal: n_layers=2"),
+        (dict(sliding=(True, False)), "window=None of layers that slide"),
+        (dict(logit_cap=0.0), "logit_cap=0.0; legal: a positive number"),
+        (dict(local_rope_base=math.inf), "local_rope_base=inf"),
+    ],
+)
+def test_a_config_that_cannot_be_is_refused(changes: dict[str, Any], says: str) -> None:
+    """Each names the field, its value and the rule."""
+    sizes = dict(vocab_size=64, emb_dim=64, n_layers=2, n_heads=4, n_kv_groups=2, head_dim=64, hidden_dim=64, max_seq_len=64)
+    with pytest.raises(ParamError, match=says):
+        Config(**sizes, **changes)
+
+
+def test_the_command_line_runs_it(family: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """`iron-run qwen3` and `gemma3` continue ids on either kind of file, and pass their own accuracy gate."""
+    name = family.name
+    answers = []
+    for path in (family.write(), family.gguf()):
+        line = ["--checkpoint", str(path), "--backend", "host", "--dtype", "float32", "--max-seq-len", "64", "--json"]
+        assert family.runner.main([*line, "--prompt-len", "20", "--num-tokens", "6"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        answers.append(found["ids"])
+        assert found["model"] == name and len(found["prompt_ids"]) == 20 and len(found["ids"]) == 6
+    assert answers[0] == answers[1]
+    assert family.runner.main([*line, "--check-accuracy"]) == 0
+    assert json.loads(capsys.readouterr().out)["passed"] is True
