@@ -116,7 +116,7 @@ from pathlib import Path
 folder = Path(sys.argv[1])
 with tarfile.open(next(folder.glob("llama_cpp_python-*.tar.gz"))) as archive:
     for member in archive:
-        if "/models/ggml-vocab-" in member.name and member.isfile():
+        if member.isfile() and ("/models/ggml-vocab-" in member.name or "/models/templates/" in member.name):
             (folder / Path(member.name).name).write_bytes(archive.extractfile(member).read())
 (folder / "llama3").mkdir(exist_ok=True)
 (folder / "llama3" / "tokenizer.model").write_bytes(
@@ -124,15 +124,20 @@ with tarfile.open(next(folder.glob("llama_cpp_python-*.tar.gz"))) as archive:
 """
 
 
-@nox.session
-def vocab(session: nox.Session) -> None:
-    """Tokenizers against llama.cpp's own test vectors (fetches about 90 MB)."""
-    install(session, "pytest>=8", "hypothesis>=6.100")
+def vocabularies(session: nox.Session) -> str:
+    """A folder with llama.cpp's vocabularies, vectors and chat templates, and Llama 3's ranks."""
     folder = Path(session.create_tmp()) / "vocabularies"
     session.run("pip", "download", "--quiet", "--no-deps", "--no-binary", "llama-cpp-python", "-d", str(folder), VECTORS)
     session.run("pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", str(folder / "packages"), LLAMA3)
     session.run("python", "-c", UNPACK, str(folder))
-    session.run("pytest", "-m", "vocab", *session.posargs, env={"IRON_VOCAB": str(folder)})
+    return str(folder)
+
+
+@nox.session
+def vocab(session: nox.Session) -> None:
+    """Tokenizers against llama.cpp's own test vectors (fetches about 90 MB)."""
+    install(session, "pytest>=8", "hypothesis>=6.100")
+    session.run("pytest", "-m", "vocab", *session.posargs, env={"IRON_VOCAB": vocabularies(session)})
 
 
 @nox.session
@@ -140,7 +145,8 @@ def oracle(session: nox.Session) -> None:
     """The tests that compare with torch and transformers."""
     install(session, "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "torch==2.13.0", "transformers>=5", "accelerate")
     weights(session)
-    session.run("pytest", "-m", "oracle", *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
+    env = {"IRON_TESTS_REQUIRE": "smollm2", "IRON_VOCAB": vocabularies(session)}
+    session.run("pytest", "-m", "oracle", *session.posargs, env=env)
 
 
 @nox.session

@@ -101,6 +101,8 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def call(self, context: Any, fn: Any, *args: Any, **keywords: Any) -> Any:  # type: ignore[override]
         owner = getattr(fn, "__self__", None)
+        if isinstance(owner, str):  # what jinja passes along for context functions is none of a string's
+            keywords = {name: value for name, value in keywords.items() if name not in ("_loop_vars", "_block_vars")}
         if isinstance(owner, str) and getattr(fn, "__name__", "") == "replace":
             return _replace(owner, *args, **keywords)
         if isinstance(owner, str) and getattr(fn, "__name__", "") == "join":
