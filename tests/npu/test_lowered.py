@@ -1,0 +1,206 @@
+"""What mlir-aie's passes make of the printed sequences: the descriptors they write walk exactly the addresses that were planned."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+
+import iron_ops_aie
+from iron_core.array.build import build
+from iron_core.array.descriptors import Descriptor
+from iron_core.array.design import Design
+from iron_core.array.objects import ObjectType
+from iron_core.array.sequence import Transfer
+from iron_core.devices import device
+from iron_core.errors import IronError
+from iron_npu.printer import print_design
+
+OPERATORS = ("ElementwiseAdd", "SiLU", "GEMV", "GEMM", "MHA", "Copy")
+PASSES = (
+    "builtin.module(aie.device(aie-place-tiles),lower-affine,aie-canonicalize-device,aie-lower-scratchpad-parameters,"
+    "aie.device(aie-objectFifo-stateful-transform{packet-sw-objFifos=false},aie-objectFifo-unroll{default-dynamic=true},"
+    "aie-assign-lock-ids,aie-assign-bd-ids,aie-assign-tile-controller-ids,aie-assign-buffer-addresses),"
+    "aie-materialize-runtime-sequences,aie.device(aie-materialize-bd-chains,aie-substitute-shim-dma-allocations,"
+    "aie-unroll-runtime-sequence-loops,canonicalize,aie-decompose-large-dma-bd,aie-lower-dynamic-bd-pool,canonicalize,"
+    "aie-assign-runtime-sequence-bd-ids,aie-dma-tasks-to-npu,aie-dma-to-npu,aie-lower-set-lock))"
+)
+#: Registers of a shim: its descriptors, and the queues of its channels.
+BASE, STEP, QUEUES = 0x1D000, 0x20, {0x1D204: ("drain", 0), 0x1D20C: ("drain", 1), 0x1D214: ("fill", 0), 0x1D21C: ("fill", 1)}
+
+
+@attrs.frozen
+class Task:
+    """One push of a queue: its way, the argument it addresses, the words it moves in order, and whether a token tells of it."""
+
+    way: str
+    argument: int
+    words: tuple[int, ...]
+    token: bool
+
+
+def walk(words: list[int], start: int, execution: int) -> list[int]:
+    """Word addresses of one execution of a shim's descriptor that starts at word `start`."""
+    length = words[0]
+    wraps = [words[i] >> 20 & 0x3FF for i in (3, 4)]
+    steps = [(words[i] & 0xFFFFF) + 1 for i in (3, 4, 5)]
+    count, step = (words[6] >> 20 & 0x3F) + 1, (words[6] & 0xFFFFF) + 1
+    start += execution % count * step if words[6] & 0x3FFFFFF else 0
+    found = []
+    for k in range(length):
+        rest, at = k, start
+        for wrap, stride in zip(wraps, steps, strict=False):
+            if not wrap:
+                break
+            at += rest % wrap * stride
+            rest //= wrap
+        else:
+            found.append(at + rest * steps[2])
+            continue
+        found.append(at + rest * stride)
+    return found
+
+
+def tasks(text: str) -> Iterator[Task]:
+    """The tasks of a lowered sequence, in the order they are started."""
+    globals_ = {
+        name: [int(n) & 0xFFFFFFFF for n in numbers.split(",")]
+        for name, numbers in re.findall(r"@(\w+) : memref<8xi32> = dense<\[([^\]]*)\]>", text)
+    }
+    body = text[text.index("aie.runtime_sequence") :]
+    constants = {name: int(n) for name, n in re.findall(r"(%[\w-]+) = arith\.constant (-?\d+) : i32", body)}
+    data = dict(re.findall(r"(%\w+) = memref\.get_global @(\w+)", body))
+    written: dict[int, list[int]] = {}
+    patched: dict[int, tuple[int, int]] = {}
+    for line in body.splitlines():
+        block = re.search(r"blockwrite\((%\w+)\) \{address = (\d+)", line)
+        patch = re.search(r"address_patch\((%[\w-]+) : i32\) \{addr = (\d+) : ui32, arg_idx = (\d+)", line)
+        write = re.search(r"npu\.write32\((%[\w-]+), (%[\w-]+)\) : i32", line)
+        if block:
+            written[int(block[2])] = globals_[data[block[1]]]
+        elif patch:
+            patched[int(patch[2]) - 4] = constants[patch[1]], int(patch[3])
+        elif write:
+            address, value = constants[write[1]], constants[write[2]] & 0xFFFFFFFF
+            queue = QUEUES.get(address & 0xFFFFF)
+            if address >> 20 & 0x1F == 0 and queue:
+                yield _task(queue[0], address & ~0xFFFFF, value, written, patched)
+
+
+def _task(way: str, tile: int, value: int, written: dict[int, list[int]], patched: dict[int, tuple[int, int]]) -> Task:
+    number, repeats = value & 0xF, (value >> 16 & 0xFF) + 1
+    moved: list[int] = []
+    argument = 0
+    for execution in range(repeats):
+        at: int | None = number
+        while at is not None:
+            place = tile | BASE + STEP * at
+            words = written[place]
+            byte, argument = patched[place]
+            assert byte % 4 == 0
+            moved += walk(words, byte // 4, execution)
+            at = words[7] >> 27 & 0xF if words[7] >> 26 & 1 else None
+    return Task(way, argument, tuple(moved), bool(value >> 31))
+
+
+def planned(design: Design) -> Iterator[Task]:
+    """The tasks of a design's sequence, as its transfers say."""
+    ports = [port.operand for port in design.sequence.ports]
+    for step in design.sequence.transfers():
+        port = design.sequence.ports[ports.index(step.operand)]
+        itemsize = ObjectType.of(1, port.dtype_name).nbytes
+        iterates = len(step.descriptors) > 1 and any(d.sizes[0] > 1 for d in step.descriptors)
+        groups = [(d,) for d in step.descriptors] if iterates else [step.descriptors]
+        for number, group in enumerate(groups):
+            words = np.concatenate([_words(d, itemsize) for d in group])
+            yield Task(step.way, ports.index(step.operand), tuple(words.tolist()), step.token and number == len(groups) - 1)
+
+
+def _words(descriptor: Descriptor, itemsize: int) -> np.ndarray:
+    return descriptor.addresses()[:: 4 // itemsize] * itemsize // 4
+
+
+def designs(name: str) -> Iterator[tuple[str, Design]]:
+    """Designs of an operator's cases that are small enough to walk word by word."""
+    cls = getattr(iron_ops_aie, name)
+    for dev in ("npu1", "npu2"):
+        for case in cls.test.cases(cls):
+            try:
+                design = build(cls(**case.fields).resolved(device(dev)), dev)
+            except IronError:
+                continue
+            if sum(step.elements for step in design.sequence.transfers()) < 1 << 18:
+                yield f"{name}-{case.id}-{dev}", design
+
+
+def lower(text: str, folder: Path) -> str:
+    source = folder / "design.mlir"
+    source.write_text(text)
+    done = subprocess.run(["aie-opt", f"--pass-pipeline={PASSES}", str(source)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:2000]
+    return done.stdout
+
+
+@pytest.mark.toolchain
+@pytest.mark.skipif(shutil.which("aie-opt") is None, reason="aie-opt not on PATH")
+@pytest.mark.parametrize("name", OPERATORS)
+def test_lowered_descriptors_walk_what_was_planned(name, tmp_path):
+    seen = 0
+    for case, design in designs(name):
+        got = list(tasks(lower(print_design(design).text, tmp_path)))
+        assert got == list(planned(design)), case
+        seen += len(got)
+    assert seen
+
+
+# -- the reader of lowered text, without the tools ---------------------------------------------------------
+
+LOWERED = """
+    memref.global "private" constant @blockwrite_data_0 : memref<8xi32> = dense<[8, 0, 0, {d0}, {d1}, {d2}, {it}, 33554432]>
+    aie.runtime_sequence(%arg0: memref<4096xi32>) {{
+      %0 = memref.get_global @blockwrite_data_0 : memref<8xi32>
+      aiex.npu.blockwrite(%0) {{address = 33673216 : ui32}} : memref<8xi32>
+      %c64_i32 = arith.constant 64 : i32
+      aiex.npu.address_patch(%c64_i32 : i32) {{addr = 33673220 : ui32, arg_idx = 0 : i32}}
+      %c33673748_i32 = arith.constant 33673748 : i32
+      %c{push}_i32 = arith.constant {push} : i32
+      aiex.npu.write32(%c33673748_i32, %c{push}_i32) : i32, i32
+    }}
+"""
+
+
+@pytest.mark.parametrize(
+    "descriptor",
+    [
+        Descriptor(16, (1, 1, 1, 8), (0, 0, 0, 1)),
+        Descriptor(16, (1, 2, 2, 2), (0, 100, 10, 1)),
+        Descriptor(16, (3, 2, 2, 2), (1000, 100, 10, 2)),
+        Descriptor(16, (3, 1, 1, 8), (0, 0, 0, 1)),
+    ],
+)
+def test_the_reader_walks_a_descriptor_as_the_hardware_does(descriptor):
+    (n, c, b, a), (sn, sc, sb, sa) = descriptor.sizes, descriptor.strides
+    linear = (c, b) == (1, 1)
+    fields: dict[str, Any] = dict(
+        d0=0 if linear else a << 20 | sa - 1,
+        d1=0 if linear else b << 20 | max(0, sb - 1),
+        d2=0 if linear else max(0, sc - 1),
+        it=(n - 1) << 20 | sn - 1 if sn else 0,
+        push=(n - 1) << 16,
+    )
+    (task,) = tasks(LOWERED.format(**fields))
+    assert task == Task("fill", 0, tuple(descriptor.addresses().tolist()), False)
+
+
+def test_the_planned_tasks_of_a_chain_and_of_iterations():
+    design = build(iron_ops_aie.Copy(input_size=96 * 4, X=np.float32), "npu2")
+    first = next(planned(design))
+    assert first.argument < len(design.sequence.ports) and isinstance(design.sequence.transfers()[0], Transfer)
+    assert sum(len(task.words) for task in planned(design)) == 2 * 96 * 4
