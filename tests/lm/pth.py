@@ -70,3 +70,22 @@ def save(path: Path, tensors: dict[str, np.ndarray], **options: Any) -> Path:
         entries[name] = tensor(str(i), STORAGES[array.dtype.name], array.size, 0, array.shape, strides)
         storages[str(i)] = np.ascontiguousarray(array).tobytes()
     return archive(path, pickled(entries), storages, **options)
+
+
+def far(path: Path, pickle: bytes, storage: bytes, place: int) -> Path:
+    """An archive of one storage that begins beyond 4 GB, in the zip64 form that takes; the file is sparse."""
+    entries = {"archive/data.pkl": (pickle, 0), "archive/data/0": (storage, place)}
+    central = b""
+    with path.open("wb") as file:
+        for name, (data, at) in entries.items():
+            file.seek(at)
+            file.write(b"PK\3\4" + bytes(22) + struct.pack("<HH", len(name), 0) + name.encode() + data)
+            extra = struct.pack("<HHQQQ", 1, 24, len(data), len(data), at)
+            sizes = struct.pack("<IIHHH", 0xFFFFFFFF, 0xFFFFFFFF, len(name), len(extra), 0)
+            central += b"PK\1\2" + bytes(16) + sizes + bytes(8) + struct.pack("<I", 0xFFFFFFFF) + name.encode() + extra
+        begin = file.tell()
+        file.write(central)
+        record = struct.pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, len(entries), len(entries), len(central), begin)
+        file.write(b"PK\6\6" + record + b"PK\6\7" + struct.pack("<IQI", 0, begin + len(central), 1))
+        file.write(b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0))
+    return path

@@ -170,6 +170,15 @@ def test_what_is_missing_is_named(folder: Write, tiny: Any, pth: Any) -> None:
         MetaFolder.open(path / "consolidated.00.pth")
 
 
+def test_a_file_of_many_gigabytes_is_read(tmp_path: Path, pth: Any) -> None:
+    """A storage that begins beyond 4 GB, as in a model of eight billion numbers."""
+    (tmp_path / "params.json").write_text("{}")
+    numbers = np.arange(32, dtype=np.float32)
+    pickled = pth.pickled({"w": pth.tensor("0", "FloatStorage", 32, 8, (4, 4), (4, 1))})
+    pth.far(tmp_path / "consolidated.00.pth", pickled, numbers.tobytes(), 5 << 30)
+    np.testing.assert_array_equal(MetaFolder.open(tmp_path).tensors["w"][2], numbers[8:24].reshape(4, 4))
+
+
 # -- files torch wrote ----------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ DTYPES = {"F32": np.dtype(np.float32), "F16": np.dtype(np.float16), "BF16": bflo
 #: Bytes of JSON that are read: the format allows 100 MiB of header, which would take seconds and a gigabyte to parse; the
 #: largest models' headers and indices have a few.
 _MOST_JSON = 16 << 20
+_MOST_AXES = 16
 #: Bytes there are, in a header that describes tensors, for each object it holds.
 _BYTES_AN_OBJECT = 24
 INDEX = "model.safetensors.index.json"
@@ -66,7 +67,7 @@ def read_file(path: Path) -> tuple[dict[str, tuple[tuple[int, ...], Format, Any]
         if not isinstance(kind, str) or kind not in DTYPES:
             raise CheckpointError(f"{path}: tensor {name} is {str(kind)[:40]!r}. Legal: {', '.join(DTYPES)}.")
         places = offsets if isinstance(offsets, list) else ()
-        if len(places) != 2 or not all(isinstance(n, int) and 0 <= n < 1 << 48 for n in (*shape, *places)):
+        if len(shape) > _MOST_AXES or len(places) != 2 or not all(isinstance(n, int) and 0 <= n < 1 << 48 for n in (*shape, *places)):
             raise CheckpointError(f"{path}: tensor {name} has shape {str(shape)[:60]} at {str(offsets)[:60]}, which no tensor has.")
     for name, kind, shape, offsets in sorted(entries, key=lambda entry: entry[3]):
         format = Dense(DTYPES[kind])

@@ -1,0 +1,444 @@
+"""Files made to do harm: refused in one line, in a fraction of a second, in little memory, and nothing in them is run."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import struct
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from iron_core.cli import main
+from iron_core.declare.formats import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, PackedArray
+from iron_core.errors import CheckpointError
+from iron_lm.checkpoint import Checkpoint
+from iron_lm.gguf import GGUFFile
+from iron_lm.meta import MetaFolder
+from iron_lm.pickled import read
+from iron_lm.safetensors import INDEX, SafetensorsFile
+from iron_lm.superblocks import Q4_K, Q5_K, Q6_K
+from iron_lm.widening import ScaleCheck
+
+CPU_SECONDS, BYTES = 1.0, 100e6
+
+
+def refused(says: str, attempt: Callable[[], Any]) -> None:
+    """A CheckpointError of one line that says so, within a second of CPU and 100 MB."""
+    start = time.thread_time()
+    with pytest.raises(CheckpointError, match=says) as caught:
+        attempt()
+    took = time.thread_time() - start
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000, str(caught.value)
+    assert took < CPU_SECONDS, f"{took:.2f} s"
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError):
+            attempt()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < BYTES, f"{peak / 1e6:.0f} MB"
+
+
+def sparse(path: Path, head: bytes, size: int) -> Path:
+    """A file of this size that begins with `head` and is zero from there on; it takes no room on the disk."""
+    path.write_bytes(head)
+    os.truncate(path, size)
+    return path
+
+
+# -- GGUF -----------------------------------------------------------------------------------------
+
+HUGE = 1 << 63
+
+
+def gguf(metadata: bytes = b"", pairs: int = 0, tensors: bytes = b"", count: int | None = None) -> bytes:
+    n = (1 if tensors else 0) if count is None else count
+    return b"GGUF" + struct.pack("<IQQ", 3, n, pairs) + metadata + tensors
+
+
+def key(name: str, kind: int, value: bytes) -> bytes:
+    return struct.pack("<Q", len(name)) + name.encode() + struct.pack("<I", kind) + value
+
+
+def place(name: str, dims: tuple[int, ...], kind: int, offset: int) -> bytes:
+    return struct.pack(f"<Q{len(name)}sI{len(dims)}QIQ", len(name), name.encode(), len(dims), *dims, kind, offset)
+
+
+GIGABYTE = struct.pack("<Q", 1 << 30)
+CASES = {
+    "tensors": (gguf(count=HUGE), 1 << 20, "number of tensors is 9223372036854775808"),
+    "entries": (gguf(pairs=HUGE), 1 << 20, "number of metadata entries is 9223372036854775808"),
+    "a million entries": (gguf(pairs=1 << 20), 1 << 31, "more than any model's"),
+    "a million tensors": (gguf(count=1 << 20), 1 << 31, "more than any model's"),
+    "array length": (gguf(key("k", 9, struct.pack("<IQ", 4, HUGE)), 1), 1 << 20, "length of k is 9223372036854775808"),
+    "array beyond the file": (gguf(key("k", 9, struct.pack("<IQ", 12, 1 << 24)), 1), 1 << 20, "cut short or damaged"),
+    "string length": (gguf(key("k", 8, struct.pack("<Q", HUGE)), 1), 1 << 20, "length of k is"),
+    "a string of a gigabyte": (gguf(key("k", 8, GIGABYTE), 1), 3 << 30, "length of k is 1073741824"),
+    "a key of a gigabyte": (gguf(GIGABYTE, 1), 3 << 30, "metadata key 0 is 1073741824"),
+    "a token of a gigabyte": (gguf(key("t", 9, struct.pack("<IQ", 8, 2) + GIGABYTE), 1), 3 << 30, "entry 0 of t claims 1073741824"),
+    "sixteen million strings": (gguf(key("t", 9, struct.pack("<IQ", 8, 1 << 24)), 1), 1 << 30, "more than any model's"),
+    "many strings of 16 MB": (gguf((key("k", 8, struct.pack("<Q", 1 << 24)) + bytes(1 << 24)) * 3, 3), 1 << 26, "more than any model's"),
+    "arrays of empty arrays": (gguf(key("k", 9, struct.pack("<IQ", 9, 1 << 24)), 1), 1 << 31, "more than any model's"),
+    "dimension": (gguf(tensors=place("w", (HUGE,), 0, 0)), 1 << 20, "dimension of w is 9223372036854775808"),
+    "dimensions together": (gguf(tensors=place("w", (1 << 24,) * 4, 0, 0)), 1 << 20, "cut short or damaged"),
+    "offset": (gguf(tensors=place("w", (4,), 0, HUGE)), 1 << 20, "cut short or damaged"),
+    "offset wraps": (gguf(tensors=place("w", (4,), 0, (1 << 64) - 16)), 1 << 20, "cut short or damaged"),
+    "name of a gigabyte": (gguf(tensors=GIGABYTE), 3 << 30, "name of tensor 0 is 1073741824"),
+    "overlap": (gguf(tensors=place("a", (64,), 0, 0) + place("b", (64,), 0, 128), count=2), 1 << 20, "tensor b overlaps a"),
+    "one place": (gguf(tensors=place("a", (64,), 0, 0) + place("b", (64,), 8, 0), count=2), 1 << 20, "overlaps"),
+    "the same name": (gguf(tensors=place("a", (4,), 0, 0) + place("a", (4,), 99, 32), count=2), 1 << 20, "two tensors are named a"),
+    "alignment": (gguf(key("general.alignment", 4, struct.pack("<I", 1 << 31)), 1, place("w", (4,), 0, 0)), 1 << 20, "cut short"),
+    "half a superblock": (gguf(tensors=place("w", (128, 4), 12, 0)), 1 << 20, "q4_k: a row of 128 is not whole blocks"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_gguf_that_claims_too_much(tmp_path: Path, case: str) -> None:
+    """Counts, lengths, dimensions and offsets are checked before anything is made of them."""
+    head, size, says = CASES[case]
+    path = sparse(tmp_path / "bad.gguf", head, size)
+    refused(says, lambda: GGUFFile.open(path))
+
+
+def test_what_a_header_may_hold_takes_a_second_at_most(tmp_path: Path) -> None:
+    """Four million empty strings, the most there may be, and then an end that is none."""
+    head = gguf(key("t", 9, struct.pack("<IQ", 8, (1 << 22) - 100)), 1, count=1)
+    refused("name of tensor 0|more than any", lambda: GGUFFile.open(sparse(tmp_path / "bad.gguf", head, 1 << 26)))
+
+
+@pytest.mark.parametrize("format", (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K), ids=str)
+def test_scales_that_are_no_numbers_are_found(format: Any) -> None:
+    """NaN or infinity in any scale or minimum of any block; every other bit may be what it likes."""
+    rng = np.random.default_rng(0)
+    halves = format.halves if hasattr(format, "halves") else (0, 2) if format.minimum else (0,)
+    data = rng.integers(0, 256, (8, 4 * format.block_bytes), np.uint8)
+    blocks = data.reshape(-1, format.block_bytes)
+    for at in halves:
+        blocks[:, at : at + 2] = rng.standard_normal(len(blocks)).astype(np.float16)[:, None].view(np.uint8)
+    array = PackedArray(data, (8, 4 * format.group), format)
+    assert ScaleCheck()(array)
+    for at in halves:
+        for value in (np.nan, np.inf, -np.inf):
+            before = blocks[17, at : at + 2].copy()
+            blocks[17, at : at + 2] = np.array([value], np.float16).view(np.uint8)
+            assert not ScaleCheck()(array)
+            blocks[17, at : at + 2] = before
+
+
+# -- safetensors ----------------------------------------------------------------------------------
+
+
+def safetensors(path: Path, header: bytes, data: bytes = b"") -> Path:
+    path.write_bytes(struct.pack("<Q", len(header)) + header + data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        (b"[" * (1 << 23) + b"]" * (1 << 23), "more brackets"),
+        (b"{" + b",".join(b'"%d":{}' % i for i in range(1 << 20)) + b"}", "more brackets"),
+        (b'{"a":' * 20_000 + b"1" + b"}" * 20_000, "header"),
+        (b'{"a":{"dtype":"F32","shape":[' + b",".join([b"140737488355327"] * 100_000) + b'],"data_offsets":[0,4]}}', "no tensor has"),
+        (b'{"a":{"dtype":"F32","shape":[' + b"9" * 100_000 + b'],"data_offsets":[0,4]}}', "header"),
+        (b'{"a":{"dtype":"F32","shape":[1e308],"data_offsets":[0,4]}}', "no tensor has"),
+        (b'{"a":{"dtype":"F32","shape":[NaN],"data_offsets":[0,4]}}', "no tensor has"),
+        (b'{"a":{"dtype":"F32","shape":"aaaa","data_offsets":[0,4]}}', "no tensor has"),
+        (b'{"__metadata__":7,"\\n":{}}', "header"),
+        (b"\xff\xfe{}", "header"),
+    ],
+)
+def test_a_safetensors_header_that_is_a_bomb(tmp_path: Path, header: bytes, says: str) -> None:
+    """Brackets without end, numbers without end, axes without end."""
+    path = safetensors(tmp_path / "bad.safetensors", header, bytes(8))
+    refused(says, lambda: SafetensorsFile.open(path))
+
+
+def test_a_header_of_a_gigabyte_is_refused(tmp_path: Path) -> None:
+    """The file is as long as it says, and still no model's header is."""
+    path = sparse(tmp_path / "bad.safetensors", struct.pack("<Q", 1 << 30) + b"{", 2 << 30)
+    refused("claims 1073741824 bytes", lambda: SafetensorsFile.open(path))
+
+
+@pytest.mark.parametrize("name", (INDEX, "config.json"))
+def test_json_of_a_gigabyte_is_refused(tmp_path: Path, name: str) -> None:
+    """An index or config.json that is all zeros, and long."""
+    safetensors(tmp_path / "model.safetensors", b"{}")
+    sparse(tmp_path / name, b"{", 1 << 30)
+    refused("1073741824 bytes of JSON", lambda: SafetensorsFile.open(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "file", ("../secret.safetensors", "/etc/passwd", "..", ".", "", "a/b", "a\0b", "a\nb", 7, None, ["x"], "pipe", "folder", "absent", "loop")
+)
+def test_an_index_that_points_elsewhere(tmp_path: Path, file: Any) -> None:
+    """Outside the folder, at a pipe nobody writes to, at a folder, at nothing, at itself."""
+    safetensors(tmp_path / "secret.safetensors", b"{}")
+    folder = tmp_path / "model"
+    (folder / "folder").mkdir(parents=True)
+    os.mkfifo(folder / "pipe")
+    (folder / "loop").symlink_to("loop")
+    (folder / INDEX).write_text(json.dumps({"weight_map": {"a": file}}))
+    refused(r"legal: the name of a file|not a file|No such file|symbolic links", lambda: SafetensorsFile.open(folder))
+
+
+def test_an_index_of_many_files_that_are_not_there(tmp_path: Path) -> None:
+    """A hundred thousand names: the first that is missing ends it."""
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": {f"t{i}": f"f{i}.safetensors" for i in range(100_000)}}))
+    refused("No such file", lambda: SafetensorsFile.open(tmp_path))
+
+
+def test_pipes_and_devices_are_not_waited_for(tmp_path: Path) -> None:
+    """Whatever is no regular file is refused without being opened."""
+    for name in ("a.safetensors", "params.json", "b.gguf"):
+        os.mkfifo(tmp_path / name)
+    for name in ("a.safetensors", "b.gguf"):
+        with pytest.raises(CheckpointError, match="not a"):
+            Checkpoint.open(tmp_path / name)
+
+
+# -- pickles --------------------------------------------------------------------------------------
+
+
+class Runs:
+    """Unpickled the usual way, it makes a file."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self.made = (function, arguments)
+
+    def __reduce__(self) -> Any:
+        return self.made
+
+
+def meta(tmp_path: Path, pth: Any, pickled: bytes, storages: dict[str, bytes] | None = None, **options: Any) -> Callable[[], Any]:
+    (tmp_path / "params.json").write_text("{}")
+    pth.archive(tmp_path / "consolidated.00.pth", pickled, storages or {}, **options)
+    return lambda: MetaFolder.open(tmp_path)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("name", ("system", "eval", "open", "getattr", "import"))
+def test_nothing_a_pickle_names_is_run(tmp_path: Path, pth: Any, protocol: int, name: str) -> None:
+    """Whatever protocol and function: the name is refused, and the file it would have made is not there."""
+    mark = tmp_path / "was run"
+    what = {
+        "system": Runs(os.system, f"touch '{mark}'"),
+        "eval": Runs(eval, f"open({str(mark)!r}, 'w')"),
+        "open": Runs(open, str(mark), "w"),
+        "getattr": Runs(getattr, Path(mark), "touch"),
+        "import": Runs(__import__, "antigravity"),
+    }[name]
+    refused("which is no part of a tensor|pickle instruction|damaged", meta(tmp_path, pth, pickle.dumps({"w": what}, protocol)))
+    assert not mark.exists()
+
+
+PICKLES = {
+    "a tensor's function given a function": b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(cbuiltins\neval\ntR.",
+    "a storage of a name": b"\x80\x02(X\x07\0\0\0storagecos\nsystem\ntQ.",
+    "a parameter that is called": b"\x80\x02(X\x01\0\0\0atctorch._utils\n_rebuild_parameter\n)R.",
+    "state set on a function": b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n}X\x08\0\0\0__code__Nsb.",
+    "an object's new": b"\x80\x02ccollections\nOrderedDict\n)\x81.",
+    "an extension": b"\x80\x02\x82\x01.",
+    "an instance": b"\x80\x02(icollections\nOrderedDict\n.",
+    "nothing": b"",
+    "no stop": b"\x80\x02}",
+    "an empty stack": b".",
+    "a mark that is not there": b"\x80\x02}u.",
+    "a number of 2000 bits": b"\x80\x02\x8a\xff" + b"\x7f" * 255 + b".",
+    "a string beyond the end": b"\x80\x02X\xff\xff\xff\xff.",
+    "a name without end": b"\x80\x02c" + b"a" * 4096,
+    "a name of control characters": b"\x80\x02c\x1b[2J\nx\x07\n.",
+    "a key that takes long": b"\x80\x02})" + b"\x85" * 1000 + b"Ns.",
+    "marks without end": b"\x80\x02" + b"(" * (1 << 21),
+    "steps without end": b"\x80\x02" + b"N0" * (1 << 22) + b".",
+    "a list of itself": b"\x80\x02]q\0" + b"h\0a" * 100_000 + b".",
+    "laughs": b"\x80\x02]q\0(" + b"".join(b"h%ch%c\x86q%c" % (i, i, i + 1) for i in range(200)) + b"t.",
+    "numbers where a tensor should be": b"\x80\x02}X\x01\0\0\0wK\x07s.",
+}
+
+
+@pytest.mark.parametrize("case", PICKLES)
+def test_a_pickle_that_is_no_dict_of_tensors(tmp_path: Path, pth: Any, case: str) -> None:
+    """Calls, states and objects of any other kind, and what is broken or without end."""
+    refused(r"consolidated\.00\.pth", meta(tmp_path, pth, PICKLES[case]))
+
+
+def test_a_pickle_of_a_gigabyte_is_refused(tmp_path: Path) -> None:
+    """The archive says how long it is, and it is not read."""
+    (tmp_path / "params.json").write_text("{}")
+    name, size = b"a/data.pkl", 1 << 30
+    local = b"PK\3\4" + bytes(22) + struct.pack("<HH", len(name), 0) + name
+    central = b"PK\1\2" + bytes(16) + struct.pack("<IIHHH", size, size, len(name), 0, 0) + bytes(8) + struct.pack("<I", 0) + name
+    end = b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(central), len(local) + size, 0)
+    path = sparse(tmp_path / "consolidated.00.pth", local, len(local) + size)
+    with path.open("ab") as file:
+        file.write(central + end)
+    refused("a pickle of 1073741824 bytes", lambda: MetaFolder.open(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (dict(numel=1 << 47), "lies outside its 64 bytes"),
+        (dict(offset=1), "lies outside"),
+        (dict(shape=(17,)), "lies outside"),
+        (dict(shape=(1 << 47, 1 << 47), strides=(1 << 47, 1)), "lies outside"),
+        (dict(shape=(0,)), "1 or more along each axis"),
+        (dict(shape=(-16,)), "damaged"),
+        (dict(strides=(-1,)), "damaged"),
+        (dict(strides=(0,)), "not stored row by row"),
+        (dict(shape=(16, 1), strides=(1,)), "damaged"),
+        (dict(shape=(1,) * 9, strides=(1,) * 9), "damaged"),
+        (dict(key="1"), "which the file lacks"),
+        (dict(key="../../../etc/passwd"), "which the file lacks"),
+        (dict(kind="LongStorage"), "is a LongStorage. Legal: FloatStorage"),
+    ],
+)
+def test_a_tensor_that_is_not_in_its_storage(tmp_path: Path, pth: Any, change: dict[str, Any], says: str) -> None:
+    """Offsets, shapes and strides beyond the 16 numbers there are; storages that are not there, or of other numbers."""
+    plain = dict(key="0", kind="FloatStorage", numel=16, offset=0, shape=(16,), strides=(1,))
+    refused(says, meta(tmp_path, pth, pth.pickled({"w": pth.tensor(**(plain | change))}), {"0": bytes(64)}))
+
+
+def test_a_compressed_archive_is_no_bomb(tmp_path: Path, pth: Any) -> None:
+    """torch stores entries as they are; one that is packed is not unpacked."""
+    tensor = pth.tensor("0", "FloatStorage", 1 << 24, 0, (1 << 24,), (1,))
+    refused("is compressed", meta(tmp_path, pth, pth.pickled({"w": tensor}), {"0": bytes(1 << 26)}, compress=True))
+
+
+def test_an_archive_of_other_byte_order_is_refused(tmp_path: Path, pth: Any) -> None:
+    """Numbers of a big-endian machine are not ours."""
+    refused("byte order is b'big'", meta(tmp_path, pth, pth.pickled({}), order=b"big"))
+
+
+def test_an_archive_that_lies_about_its_directory(tmp_path: Path, pth: Any) -> None:
+    """Counts, sizes and places of the directory, and entries laid over each other."""
+    attempt = meta(tmp_path, pth, pth.pickled({"w": pth.tensor("0", "FloatStorage", 4, 0, (4,), (1,))}), {"0": bytes(16)})
+    path = tmp_path / "consolidated.00.pth"
+    whole = path.read_bytes()
+    attempt()
+    end, second = whole.rindex(b"PK\5\6"), whole.index(b"PK\1\2", whole.index(b"PK\1\2") + 4)
+    for at, value, says in (
+        (end + 10, struct.pack("<H", 0xFFFF), "cut short"),
+        (end + 12, struct.pack("<I", 0xFFFFFFFF), "claims"),
+        (end + 16, struct.pack("<I", 0xFFFFFFF0), "cut short or damaged"),
+        (second + 42, struct.pack("<I", 0), "overlaps"),
+        (second + 20, struct.pack("<II", 0xFFFFFFFF, 0xFFFFFFFF), "cut short or damaged"),
+        (second + 20, struct.pack("<II", 1 << 30, 1 << 30), "cut short or damaged"),
+        (end, b"XXXX", "no zip directory"),
+    ):
+        path.write_bytes(whole[:at] + value + whole[at + len(value) :])
+        refused(says, attempt)
+
+
+# -- anything at all ------------------------------------------------------------------------------
+
+ANY = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def good(tmp_path: Path, pth: Any) -> Path:
+    """A checkpoint in Meta's layout of two tensors in two storages."""
+    tensors = {"a.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "norm": np.ones(4, np.float16)}
+    (tmp_path / "params.json").write_text("{}")
+    pth.save(tmp_path / "consolidated.00.pth", tensors)
+    return tmp_path
+
+
+def opens_or_is_refused(folder: Path) -> None:
+    try:
+        found = MetaFolder.open(folder).tensors
+    except CheckpointError as error:
+        assert "\n" not in str(error)
+    else:
+        for shape, _, array in found.values():
+            assert array.shape == shape
+            np.asarray(array).astype(np.float64).sum()
+
+
+@ANY
+@given(damage=st.lists(st.tuples(st.integers(0, 2000), st.binary(min_size=1, max_size=8)), min_size=1, max_size=3))
+def test_damage_anywhere_in_an_archive(good: Path, damage: list[tuple[int, bytes]]) -> None:
+    """Whatever bytes are overwritten, it opens, and its tensors are read, or is refused in one line."""
+    path = good / "consolidated.00.pth"
+    whole = path.read_bytes()
+    data = bytearray(whole)
+    for at, there in damage:
+        data[at % len(data) : at % len(data) + len(there)] = there
+    path.write_bytes(data)
+    try:
+        opens_or_is_refused(good)
+    finally:
+        path.write_bytes(whole)
+
+
+@ANY
+@given(share=st.floats(0, 1))
+def test_an_archive_cut_anywhere(good: Path, share: float) -> None:
+    """However short, it is refused by name."""
+    path = good / "consolidated.00.pth"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * (len(whole) - 1))])
+    try:
+        with pytest.raises(CheckpointError, match=r"consolidated\.00\.pth"):
+            MetaFolder.open(good)
+    finally:
+        path.write_bytes(whole)
+
+
+CODES = [bytes([c]) for c in b"(0N}])tuse.aQRbqhrjKMJXcG\x80\x85\x86\x87\x88\x89\x8a\x8c\x93\x94\x95"]
+WORDS = [b"ccollections\nOrderedDict\n", b"ctorch._utils\n_rebuild_tensor_v2\n", b"ctorch\nFloatStorage\n", b"X\x01\0\0\0a", b"X\x07\0\0\0storage", b"K\x01"]
+
+
+@ANY
+@given(program=st.lists(st.sampled_from(CODES + WORDS) | st.binary(max_size=4), max_size=40))
+def test_any_program_of_the_stack_machine(program: list[bytes]) -> None:
+    """Any instructions in any order make data, or a CheckpointError of one line; nothing else."""
+    try:
+        read(b"".join(program) + b".", "here")
+    except CheckpointError as error:
+        assert "\n" not in str(error)
+
+
+@ANY
+@given(
+    entries=st.dictionaries(
+        st.sampled_from(["dim", "n_layers", "n_heads", "n_kv_heads", "norm_eps", "rope_theta", "use_scaled_rope", "vocab_size", "x\ny"]),
+        st.none() | st.booleans() | st.integers(-1, 1 << 70) | st.floats() | st.text(max_size=3) | st.lists(st.integers(), max_size=2),
+    )
+)
+def test_any_params_are_taken_or_refused(good: Path, entries: dict[str, Any]) -> None:
+    """Whatever params.json says, the command line answers in one line."""
+    from iron_llama.model import LlamaRunner
+    from iron_lm import loading
+
+    (good / "params.json").write_text(json.dumps(entries))
+    with pytest.raises(ValueError) as caught:  # CheckpointError, ParamError and UsageError are
+        loading.load(LlamaRunner.layout, LlamaRunner.architectures, str(good))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_command_line_says_it_in_one_line(tmp_path: Path, pth: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """`iron-run llama FILE` of each kind: status 2, one line, nothing on standard output."""
+    meta(tmp_path, pth, pickle.dumps({"w": Runs(os.system, "true")}))
+    head, size, _ = CASES["a string of a gigabyte"]
+    files = [
+        sparse(tmp_path / "bad.gguf", head, size),
+        safetensors(tmp_path / "bad.safetensors", b"[" * (1 << 22)),
+        tmp_path / "consolidated.00.pth",
+    ]
+    for path in files:
+        assert main(["run", "llama", str(path)]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
