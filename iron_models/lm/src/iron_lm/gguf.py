@@ -44,7 +44,7 @@ _LONGEST_TOKEN = 1 << 16
 _DEEPEST = 4
 #: What all of a header together may hold: entries, each string of an array counting as one and others as several; and
 #: bytes of strings outside arrays. Reading so much takes a fraction of a second; the largest vocabularies have a million.
-_ENTRIES, _ENTRY, _TEXT = 1 << 22, 32, 1 << 25
+_ENTRIES, _ENTRY, _TEXT = 1 << 21, 32, 1 << 25
 
 
 class _Header:
