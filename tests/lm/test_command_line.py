@@ -50,6 +50,36 @@ def line(talking: Path, capsys: pytest.CaptureFixture[str]) -> Line:
     return Line(talking, capsys)
 
 
+# -- sampling and rates ---------------------------------------------------------------------------
+
+
+def test_every_sampling_rule_is_reproducible(line: Line) -> None:
+    """The same line twice gives the same ids; another seed others; the greedy choice needs no seed."""
+    rules = ("--temperature", 1.5, "--top-p", 0.95, "--min-p", 0.01, "--repetition-penalty", 1.2, "--num-tokens", 12)
+    one, two = line.json(*rules, "--seed", 3), line.json(*rules, "--seed", 3)
+    assert one["ids"] == two["ids"] != line.json(*rules, "--seed", 4)["ids"]
+    greedy = line.json("--num-tokens", 6)["ids"]
+    assert line.json("--num-tokens", 6, "--repetition-penalty", 1.0001, "--repeat-last-n", 0)["ids"] == greedy
+    banned = line.json("--num-tokens", 6, "--logit-bias", f"{greedy[0]}=-inf")["ids"]
+    assert greedy[0] not in banned
+
+
+def test_a_stop_string_ends_the_answer(line: Line) -> None:
+    """What comes before it is the answer; it is not."""
+    text = line.json("--num-tokens", 12)["text"]
+    stop = text[3:6]
+    assert line.json("--num-tokens", 12, "--stop", stop)["text"] == text[: text.index(stop)]
+
+
+def test_bench_prints_rates_over_a_grid(line: Line) -> None:
+    """Prompts and decoding at depths that fit the context; a table, or one object with --json."""
+    found = line.json("--bench", "--max-seq-len", 64)
+    assert [rate["name"] for rate in found["rates"]] == ["pp16", "pp64", "tg32"]
+    assert all(len(rate["rates"]) == 3 and min(rate["rates"]) > 0 for rate in found["rates"])
+    status, out, _ = line("--bench", "--max-seq-len", 64)
+    assert status == 0 and out.split()[:2] == ["test", "tok/s"]
+
+
 # -- what it prints -------------------------------------------------------------------------------
 
 
@@ -173,7 +203,16 @@ def test_verbose_explains(line: Line) -> None:
         ("'--random-weights': -1", ["--random-weights", -1]),
         ("temperature=nan; legal", ["--temperature", "nan"]),
         ("temperature=inf; legal", ["--temperature", "inf"]),
-        ("'--top-k': 65", ["--top-k", 65]),
+        ("'--top-k': 0", ["--top-k", 0]),
+        ("'--top-p': 0", ["--top-p", 0]),
+        ("'--min-p': 2", ["--min-p", 2]),
+        ("'--repetition-penalty': 0", ["--repetition-penalty", 0]),
+        ("--logit-bias tea: give ID=B", ["--logit-bias", "tea"]),
+        ("logit_bias of token 99999", ["--logit-bias", "99999=1"]),
+        ("--system is for --chat", ["--system", "be brief"]),
+        ("needs a chat template", ["--chat"]),
+        ("leave out --json", ["--chat", "--json"]),
+        ("--chat and --bench exclude each other", ["--chat", "--bench"]),
         ("'--dtype': 'int8'", ["--dtype", "int8"]),
         ("'--check-determinism': 1", ["--check-determinism", 1]),
         ("exclude each other", ["--check-accuracy", "--check-determinism", 2]),

@@ -55,6 +55,12 @@ class Sampler:
             if token < 0 or np.isnan(bias):
                 raise UsageError(f"logit_bias {token}={bias}; legal: a token id and a number (-inf forbids the token).")
 
+    def check(self, vocab_size: int) -> None:
+        """UsageError for a bias of a token that a vocabulary of this size does not have."""
+        for token, _ in self.logit_bias:
+            if token >= vocab_size:
+                raise UsageError(f"logit_bias of token {token}; legal: 0 to {vocab_size - 1}.")
+
     @property
     def on_device(self) -> bool:
         """Can the graph's own Sample step choose? It knows temperature and up to K_MAX candidates."""
@@ -64,9 +70,8 @@ class Sampler:
     def choose(self, logits: np.ndarray, position: int, history: Sequence[int]) -> int:
         """The next token after `position`. logits: float32 (vocab,). history: the tokens so far, this one's last."""
         scores = logits.astype(np.float64)
+        self.check(scores.size)
         for token, bias in self.logit_bias:
-            if token >= scores.size:
-                raise UsageError(f"logit_bias of token {token}; legal: 0 to {scores.size - 1}.")
             scores[token] += bias
         if self.repetition_penalty != 1 and self.repeat_last_n:
             seen = np.unique(np.asarray(history[-self.repeat_last_n :], np.int64))

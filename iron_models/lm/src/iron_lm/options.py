@@ -37,6 +37,7 @@ def command(name: str, summary: str, run: Callable[..., int]) -> click.Command:
         option(["--random-weights"], type=seed, metavar="SEED", help="Run the full-size model on weights drawn at SEED; needs no checkpoint."),
         option(["--check-accuracy"], is_flag=True, help="Compare logits with the float32 oracle; exit 1 if a gate fails."),
         option(["--check-determinism"], type=click.IntRange(min=2), metavar="N", help="Run N rounds and compare bit for bit; exit 1 if any differs."),
+        option(["--bench"], is_flag=True, help="Prompt and decode rates over a grid of lengths."),
         option(["--each-step"], is_flag=True, help="One dispatch per step instead of one per call."),
         option(["--backend"], metavar="NAME", help="Default: $IRON_BACKEND, else the first available."),
         option(["--dev"], metavar="NAME", help="The backend's device."),

@@ -15,8 +15,9 @@ import numpy as np
 
 import iron_core as iron
 from iron_core.cli.progress import working
+from iron_core.cli.table import print_table
 from iron_core.errors import UsageError
-from iron_lm import gates, loading, process, profile
+from iron_lm import bench, gates, loading, process, profile
 from iron_lm.config import Config, Entries
 from iron_lm.generation import Sampler
 from iron_lm.options import command, invoke
@@ -112,12 +113,13 @@ class Runner:
             logit_bias=tuple(map(_bias, options["logit_bias"])),
             **{name: options[name] for name in ("temperature", "top_k", "seed", "top_p", "min_p", "repetition_penalty", "repeat_last_n")},
         )
-        if options["chat"] and (options["json"] or options["check_accuracy"] or options["check_determinism"] or options["profile"]):
-            raise UsageError("--chat is a conversation; leave out --json, --profile and the checks.")
+        if options["chat"] and (options["json"] or options["profile"]):
+            raise UsageError("--chat is a conversation; leave out --json and --profile.")
         if options["system"] and not options["chat"]:
             raise UsageError("--system is for --chat.")
-        if options["check_accuracy"] and options["check_determinism"]:
-            raise UsageError("--check-accuracy and --check-determinism exclude each other; run one after the other.")
+        doing = [f"--{name.replace('_', '-')}" for name in ("check_accuracy", "check_determinism", "chat", "bench") if options[name]]
+        if len(doing) > 1:
+            raise UsageError(f"{' and '.join(doing)} exclude each other; run one after the other.")
         self.profiling = bool(options["profile"] or options["profile_trace"])
         if self.profiling and (options["check_accuracy"] or options["check_determinism"]):
             raise UsageError("--profile shows a run that generates; leave out --check-accuracy and --check-determinism.")
@@ -133,7 +135,8 @@ class Runner:
         with working("drawing weights" if o["checkpoint"] is None else "loading"):
             self.loaded = self._load()
         self.figures.load_s = time.perf_counter() - start
-        ids = [] if o["check_accuracy"] or o["chat"] else self._prompt()  # accuracy has a text of its own
+        self.sampler.check(self.loaded.config.vocab_size)
+        ids = [] if o["check_accuracy"] or o["chat"] or o["bench"] else self._prompt()  # accuracy has a text of its own
         template = self._template() if o["chat"] else None
         start = time.perf_counter()
         with working("compiling"):
@@ -155,6 +158,8 @@ class Runner:
             self._say(self._header())
         if template is not None:
             return self._chat(template)
+        if o["bench"]:
+            return self._bench()
         if not (o["check_accuracy"] or o["check_determinism"]):
             return self._generate(ids)
         with working("checking"):
@@ -252,6 +257,15 @@ class Runner:
         for line in lines():
             if not chat.take(line):
                 break
+        return 0
+
+    def _bench(self) -> int:
+        with working("measuring"):
+            rates = list(bench.measure(self.session))
+        if self.options["json"]:
+            print(json.dumps({"rates": [rate.as_dict() for rate in rates]} | self._facts()))
+        else:
+            print_table(bench.HEADERS, [rate.cells() for rate in rates])
         return 0
 
     def _generate(self, ids: list[int]) -> int:
