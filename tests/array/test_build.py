@@ -12,7 +12,7 @@ from iron_core.array.design import ArrayDesign, Design
 from iron_core.declare.field import Auto
 from iron_core.devices import DEVICES, device
 from iron_core.errors import DeclarationError, Unresolvable, UnsupportedError
-from iron_ops_aie import ElementwiseAdd, Sample, SiLU
+from iron_ops_aie import ElementwiseAdd, ElementwiseMul, Sample, SiLU
 
 calls = []
 
@@ -103,6 +103,7 @@ def test_objects_are_held_twice_where_that_is_no_more_than_half_of_a_core(elemen
 def test_which_operators_have_an_array():
     assert has_array(SiLU(size=64)) and has_array(Through(size=64))
     assert not has_array(NoArray(size=64)) and not has_array(Sample.__new__(Sample))
+    assert not has_array(ElementwiseMul), "an elementwise operator without a kernel"
 
 
 @pytest.mark.parametrize("ask", [build, build_array])

@@ -38,9 +38,11 @@ class Target:
 
 
 def has_array(op: Any) -> bool:
-    """Does an operator, or an operator class (or a base of it), declare an array?"""
+    """Does an operator, or an operator class (or a base of it), declare an array? An elementwise one does by its kernel."""
+    from iron_core.bases.elementwise import Elementwise
+
     cls: Any = op if isinstance(op, type) else type(op)
-    return cls.array is not Operator.array
+    return cls.array is not Operator.array and getattr(cls, "kernel", None) is not Elementwise.kernel
 
 
 def build_array(op: Any, dev: Device | str) -> ArrayDesign:
