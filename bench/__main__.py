@@ -55,7 +55,7 @@ def machine() -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    """0; 2 for a wrong command line or weights that cannot be had."""
+    """0; 1 where Iron itself failed in a row; 2 for a wrong command line or weights that cannot be had."""
     options = arguments(argv)
     try:
         rows = chosen(options.rows)
@@ -96,7 +96,7 @@ def main(argv: list[str]) -> int:
     if options.json:
         whole = facts | {"rounds": bench.rounds, "versions": bench.versions, "limits": limits, "rows": [r.as_dict() for r in results]}
         options.json.write_text(json.dumps(whole, indent=1) + "\n")
-    return 0
+    return int(any(result.engines["iron"].skipped for result in results))
 
 
 if __name__ == "__main__":

@@ -150,5 +150,10 @@ def test_the_command_line(pretend: Any, tmp_path: Path, monkeypatch: pytest.Monk
     assert program.main(line) == 0
     out = capsys.readouterr().out
     assert "limits: read 1.0 GB/s" in out and "| decode, Q4_1, contexts 5 to 133 (tok/s) | iron" in out
+    pretend("dead", "iron")
+    (tmp_path / "iron.py").write_text("raise SystemExit(9)")
+    assert program.main(line) == 1 and "iron: it ended with status 9" in capsys.readouterr().out
+    pretend("iron")
+    assert program.main(line) == 0
     found = json.loads((tmp_path / "out.json").read_text())
     assert found["rounds"] == 1 and found["rows"][0]["key"] == "decode" and found["machine"]["cpus"] >= 1
