@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,12 @@ from iron_core.array.build import build
 from iron_core.array.descriptors import Descriptor
 from iron_core.array.design import Design
 from iron_core.array.objects import ObjectType
-from iron_core.array.sequence import Transfer
+from iron_core.array.sequence import Transfer, Word
+from iron_core.array.words import number
 from iron_core.devices import device
 from iron_core.errors import IronError
 from iron_npu.printer import print_design
+from iron_npu.sequence import same_words
 
 OPERATORS = ("ElementwiseAdd", "SiLU", "GEMV", "GEMM", "MHA", "Copy")
 PASSES = (
@@ -68,8 +70,8 @@ def walk(words: list[int], start: int, execution: int) -> list[int]:
     return found
 
 
-def tasks(text: str) -> Iterator[Task]:
-    """The tasks of a lowered sequence, in the order they are started."""
+def tasks(text: str, state: Sequence[int] = ()) -> Iterator[Task]:
+    """The tasks of a lowered sequence, in the order they are started. `state`: the scratchpad's words in this call."""
     globals_ = {
         name: [int(n) & 0xFFFFFFFF for n in numbers.split(",")]
         for name, numbers in re.findall(r"@(\w+) : memref<8xi32> = dense<\[([^\]]*)\]>", text)
@@ -83,8 +85,22 @@ def tasks(text: str) -> Iterator[Task]:
         block = re.search(r"blockwrite\((%\w+)\) \{address = (\d+)", line)
         patch = re.search(r"address_patch\((%[\w-]+) : i32\) \{addr = (\d+) : ui32, arg_idx = (\d+)", line)
         write = re.search(r"npu\.write32\((%[\w-]+), (%[\w-]+)\) : i32", line)
+        length = re.search(r"npu\.write32\((%[\w-]+), %c0\w*\) \{column = (\d+) : i32, row = 0 : i32\}", line)
+        update = re.search(r"update_from_scratchpad<mul> \{address = (\d+) : ui32, (?:column = (\d+) : i32, )?func_arg = (\d+) : ui32", line)
         if block:
-            written[int(block[2])] = globals_[data[block[1]]]
+            written[int(block[2])] = list(globals_[data[block[1]]])
+        elif length:
+            place = int(length[2]) << 25 | constants[length[1]]
+            if place in written:
+                written[place][0] = 0
+        elif update:
+            place = int(update[1]) | int(update[2] or 0) << 25
+            delta = state[int(line.split("state_table_idx = ")[1].split(" ")[0])] * int(update[3])
+            if place in written:
+                written[place][0] = written[place][0] + delta & ~3
+            else:
+                byte, argument = patched[place - 4]
+                patched[place - 4] = byte + delta & ~3, argument
         elif patch:
             patched[int(patch[2]) - 4] = constants[patch[1]], int(patch[3])
         elif write:
@@ -110,21 +126,23 @@ def _task(way: str, tile: int, value: int, written: dict[int, list[int]], patche
     return Task(way, argument, tuple(moved), bool(value >> 31))
 
 
-def planned(design: Design) -> Iterator[Task]:
-    """The tasks of a design's sequence, as its transfers say."""
+def planned(design: Design, numbers: Mapping[Word, int] | None = None) -> Iterator[Task]:
+    """The tasks of a design's sequence, as its transfers say, in a call that gives its words these numbers."""
     ports = [port.operand for port in design.sequence.ports]
     for step in design.sequence.transfers():
         port = design.sequence.ports[ports.index(step.operand)]
         itemsize = ObjectType.of(1, port.dtype_name).nbytes
         iterates = len(step.descriptors) > 1 and any(d.sizes[0] > 1 for d in step.descriptors)
         groups = [(d,) for d in step.descriptors] if iterates else [step.descriptors]
-        for number, group in enumerate(groups):
-            words = np.concatenate([_words(d, itemsize) for d in group])
-            yield Task(step.way, ports.index(step.operand), tuple(words.tolist()), step.token and number == len(groups) - 1)
+        for last, group in zip([*[False] * (len(groups) - 1), True], groups, strict=True):
+            start = (numbers or {})[step.offset_by] if step.offset_by else 0
+            length = (numbers or {})[step.length_by] * step.unit if step.length_by else None
+            words = np.concatenate([_words(d.shifted(start), itemsize, length) for d in group])
+            yield Task(step.way, ports.index(step.operand), tuple(words.tolist()), step.token and last)
 
 
-def _words(descriptor: Descriptor, itemsize: int) -> np.ndarray:
-    return descriptor.addresses()[:: 4 // itemsize] * itemsize // 4
+def _words(descriptor: Descriptor, itemsize: int, length: int | None = None) -> np.ndarray:
+    return descriptor.addresses(length)[:: 4 // itemsize] * itemsize // 4
 
 
 def designs(name: str) -> Iterator[tuple[str, Design]]:
@@ -158,6 +176,46 @@ def test_lowered_descriptors_walk_what_was_planned(name, tmp_path):
         assert got == list(planned(design)), case
         seen += len(got)
     assert seen
+
+
+def calls(name: str) -> Iterator[tuple[str, Any, Design, dict[str, int]]]:
+    """Operators on npu2 with members given per call, and numbers for these: about half of an extent, a start of 64."""
+    cls = getattr(iron_ops_aie, name)
+    for case in cls.test.cases(cls):
+        try:
+            op = cls(**case.fields).resolved(device("npu2"))
+        except IronError:
+            continue
+        extents = {k: getattr(op, extent.field) // 2 + 1 for k, extent in op.extents.items()}
+        starts: list[dict[str, int]] = [{member: 64} for member in op.scratchpads]
+        for members in (extents, *starts, {**extents, **{k: n for one in starts for k, n in one.items()}}):
+            try:
+                design = build(op, "npu2", members)
+            except IronError:
+                continue
+            moved = sum(step.elements for step in design.sequence.transfers())
+            if design.sequence.words and moved < 1 << 18 and (members is extents or starts):
+                yield f"{name}-{case.id}-{','.join(members)}", op, design, members
+
+
+@pytest.mark.toolchain
+@pytest.mark.skipif(shutil.which("aie-opt") is None, reason="aie-opt not on PATH")
+@pytest.mark.parametrize("name", OPERATORS)
+def test_lowered_descriptors_follow_a_call(name, tmp_path):
+    """Lengths and starts set from the scratchpad cut and move the walk as planned."""
+    for case, op, design, members in calls(name):
+        try:
+            numbers = {word: number(op, word, members) for word in design.sequence.words}
+        except IronError:
+            continue
+        printed = print_design(design).text
+        symbols = re.findall(r"scratchpad_parameter @(\w+) : i32", printed)
+        state = [0] * len(symbols)
+        for word, first in same_words(design.sequence).items():
+            # The host keeps a word that moves an address as it is, any other shifted.
+            state[symbols.index(f"{first.name}_{first.kind}")] = numbers[word] << (0 if word.kind == "offset" else 2)
+        got = list(tasks(lower(printed, tmp_path), state))
+        assert got == list(planned(design, numbers)), case
 
 
 # -- the reader of lowered text, without the tools ---------------------------------------------------------
