@@ -15,7 +15,7 @@ SIZES = dict(vocab_size=64, emb_dim=64, n_layers=1, n_heads=4, n_kv_groups=2, he
 LLAMA3 = dict(rope_type="llama3", factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
 HF: dict[str, Any] = dict(
     vocab_size=64, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96,
-    max_position_embeddings=512, rms_norm_eps=1e-5,
+    max_position_embeddings=512, rms_norm_eps=1e-5, rope_theta=10000.0,
 )  # fmt: skip
 
 
@@ -60,8 +60,8 @@ def test_angles_are_cosines_and_sines_side_by_side() -> None:
     np.testing.assert_allclose(table[7, 1::2], np.sin(turn), atol=1e-6)
 
 
-def test_what_config_json_leaves_out_is_huggingfaces_default() -> None:
-    """Heads that share nothing, a head of hidden_size / heads, base 10000, no scaling, an untied head."""
+def test_what_config_json_leaves_out_follows_from_the_rest() -> None:
+    """Heads that share nothing, a head of hidden_size / heads, no scaling, an untied head."""
     found = from_huggingface(HF)
     assert (found["n_kv_groups"], found["head_dim"], found["rope_base"]) == (4, 16, 10000.0)
     assert found["rope_scaling"] is None and found["tied"] is False
@@ -87,6 +87,7 @@ def test_both_ways_to_write_the_rotary_embedding_are_one(rope: dict[str, Any]) -
     ("changes", "says"),
     [
         (dict(vocab_size=None), "lacks vocab_size"),
+        (dict(rope_theta=None), "lacks rope_theta"),
         (dict(hidden_size="64"), "hidden_size is '64'; legal: a whole number"),
         (dict(num_attention_heads=True), "num_attention_heads is True"),
         (dict(num_hidden_layers=10**9), "num_hidden_layers is 1000000000"),

@@ -98,6 +98,7 @@ def test_a_head_of_a_type_iron_does_not_take_is_not_a_tied_head(tiny_gguf: Any) 
         ({"llama.attention.head_count_kv": 3}, "n_kv_groups=3"),
         ({"llama.attention.head_count": 0}, "head_count is 0"),
         ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "layer_norm_rms_epsilon is nan"),
+        ({"llama.rope.freq_base": None}, "lacks llama.rope.freq_base"),
         ({"llama.rope.freq_base": 0.0}, "rope.freq_base is 0.0"),
         ({"llama.rope.scaling.type": "yarn"}, "'yarn'"),
         ({"llama.rope.dimension_count": 8}, "rope.dimension_count"),

@@ -237,7 +237,7 @@ def _rotary(entries: Entries) -> dict[str, Any]:
     if rope_scaling(local) is not None:
         raise CheckpointError("config.json: the rotary embedding of the layers that slide is scaled; this model runs it as it is.")
     return dict(
-        rope_base=Entries(every, "config.json").number("rope_theta", entries.number("rope_theta", 10000.0)),
+        rope_base=(Entries(every, "config.json") if "rope_theta" in every else entries).number("rope_theta"),
         rope_scaling=every if rope_scaling(every) is not None else None,
         local_rope_base=Entries(local or {}, "config.json").optional("rope_theta") or entries.optional("rope_local_base_freq"),
     )
@@ -292,7 +292,7 @@ def from_gguf(metadata: dict[str, Any], tensors: Any) -> dict[str, Any]:
         head_dim=head_dim,
         hidden_dim=entries.whole("feed_forward_length"),
         max_seq_len=entries.whole("context_length"),
-        rope_base=entries.number("rope.freq_base", 10000.0),
+        rope_base=entries.number("rope.freq_base"),
         rope_scaling={"rope_type": "linear", "factor": entries.number("rope.scaling.factor")} if linear else None,
         rope_factors=None if factors is None else tuple(float(f) for f in np.ravel(factors)),
         rope_neighbours=entries.prefix == "llama.",
