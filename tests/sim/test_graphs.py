@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -172,3 +175,29 @@ def test_attention_moves_as_much_of_the_cache_as_its_context(dev):
         blocks = -(-n // op.B_q)
         for operand in ("K", "V"):
             assert stats.elements(operand) == groups * blocks * op.B_q * d
+
+
+class Sum(iron.Graph):
+    def body(self, a, b):
+        return ElementwiseAdd(a, b)
+
+
+def test_threads_take_turns():
+    """Calls of one compiled graph from several threads: each gets its own sum."""
+    rng = np.random.default_rng(7)
+    add = Sum().compile(a=(1024,), b=(1024,), backend="sim", dev="npu2")
+    pairs = [(drawn(rng, 1024), drawn(rng, 1024)) for _ in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        sums = list(pool.map(lambda pair: np.asarray(add(*pair)), pairs))
+    assert all((s == a + b).all() for s, (a, b) in zip(sums, pairs, strict=True))
+
+
+def test_numbers_that_are_none_warn_nobody():
+    """Infinities and NaNs go through cores as through any float hardware."""
+    a, b = np.array([[np.inf, -np.inf, np.nan, 3e38]] * 2, np.float32).repeat(256, 1).astype(bfloat16)
+    b[:256] = -np.inf
+    add = Sum().compile(a=(1024,), b=(1024,), backend="sim", dev="npu2")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = np.asarray(add(a, b)).astype(np.float32).reshape(4, 256)
+    assert np.isnan(got[[0, 2]]).all() and (got[1] == -np.inf).all() and (got[3] == np.inf).all()

@@ -272,7 +272,7 @@ def caller(kernel: KernelData) -> Callable[..., None]:
                 poisoned = True
         values = [args[i] if shape is None else args[i].data.reshape(shape) for i, shape in given]
         try:
-            with np.errstate(all="ignore" if poisoned else None):
+            with np.errstate(all="ignore"):  # cores raise no flags
                 result = reference(*values)
         except (ValueError, IndexError, TypeError) as error:
             scalars = [value for value, (_, shape) in zip(values, given, strict=True) if shape is None]
