@@ -82,7 +82,12 @@ class BlockQuant:
     @property
     def block_bytes(self) -> int:
         """Bytes of one block."""
-        return self.scale.itemsize * (2 if self.minimum else 1) + self.group * self.bits // 8
+        return self._head + self.group * self.bits // 8
+
+    @property
+    def _head(self) -> int:
+        """Bytes before a block's integers."""
+        return self.scale.itemsize * (2 if self.minimum else 1)
 
     def row_bytes(self, columns: int) -> int:
         """Bytes of a row of `columns` numbers; FormatError unless they are whole blocks."""
@@ -112,9 +117,13 @@ class BlockQuant:
         if self.minimum:
             minima = np.ascontiguousarray(raw[..., head : 2 * head]).view(self.scale)[..., 0].astype(np.float32)
             head *= 2
-        body = raw[..., head:]
+        ints = self.stored(raw[..., head:]).astype(np.int32)
+        return ints.reshape(*packed.shape[:-1], columns) - self.zero, scales, minima
+
+    def stored(self, body: np.ndarray) -> np.ndarray:
+        """uint8 or int8 (..., group): the integers of blocks' bytes, `zero` not yet subtracted."""
         if self.bits == 8:
-            ints = body.view(np.int8).astype(np.int32) if self.signed else body.astype(np.int32)
+            ints = body.view(np.int8) if self.signed else body
         else:
             fifths = None
             if self.bits == 5:
@@ -127,20 +136,21 @@ class BlockQuant:
                 ints = np.stack([low, high], axis=-1).reshape(*body.shape[:-1], self.group)
             if fifths is not None:
                 ints = ints | fifths << 4
-            ints = ints.astype(np.int32)
             if self.signed:
-                ints = np.where(ints >> (self.bits - 1), ints - (1 << self.bits), ints)
-        ints = ints.reshape(*packed.shape[:-1], columns) - self.zero
-        return ints, scales, minima
+                ints = np.where(ints >> (self.bits - 1), ints.view(np.int8) - np.int8(1 << self.bits), ints.view(np.int8))
+        return ints
 
     def dequantize(self, packed: np.ndarray, columns: int) -> np.ndarray:
         """float32 (..., columns) of packed rows uint8 (..., row_bytes)."""
-        ints, scales, minima = self.fields(packed, columns)
-        shape = ints.shape
-        values = ints.reshape(*shape[:-1], -1, self.group).astype(np.float32) * scales[..., None]
-        if minima is not None:
-            values = values + minima[..., None]
-        return values.reshape(shape)
+        raw = packed.reshape(*packed.shape[:-1], columns // self.group, self.block_bytes)
+        halves = [np.ascontiguousarray(raw[..., at : at + self.scale.itemsize]) for at in range(0, self._head, self.scale.itemsize)]
+        values = self.stored(raw[..., self._head :]).astype(np.float32)
+        if self.zero:
+            values -= np.float32(self.zero)
+        values *= halves[0].view(self.scale).astype(np.float32)
+        if self.minimum:
+            values += halves[1].view(self.scale).astype(np.float32)
+        return values.reshape(*packed.shape[:-1], columns)
 
     def quantize(self, values: np.ndarray) -> PackedArray:
         """Round a float array (..., columns) to this format, by GGUF's rule for the same layout."""

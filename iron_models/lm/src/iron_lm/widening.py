@@ -81,10 +81,9 @@ def q8_0(array: PackedArray) -> PackedArray:
     packed = array.data.reshape(len(target), -1)
 
     def turn(part: slice) -> None:
-        ints = source.fields(packed[part], columns)[0].astype(np.int8).view(np.uint8)
-        blocks = target[part].reshape(-1, Q8_0.block_bytes)
-        blocks[:, :2] = packed[part].reshape(-1, source.block_bytes)[:, :2]
-        blocks[:, 2:] = ints.reshape(-1, Q8_0.group)
+        five, eight = packed[part].reshape(-1, source.block_bytes), target[part].reshape(-1, Q8_0.block_bytes)
+        eight[:, :2] = five[:, :2]
+        eight[:, 2:] = source.stored(five[:, 2:]) - np.uint8(source.zero)  # two's complement of what is below zero
 
     _by_rows(turn, len(target), columns)
     return PackedArray(out, array.shape, Q8_0)
