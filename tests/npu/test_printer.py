@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +163,21 @@ def test_part_of_an_object_goes_through_an_adapter(arrays):
     (one,) = made.objects
     assert one.file == f"{symbol}.o"
     assert f"{symbol}_at_64_64(uint32_t * a0, int32_t o0, uint32_t * a1, int32_t o1) {{ {symbol}(a0 + o0, a1 + o1); }}" in one.source
+
+
+def test_adapters_are_c_plus_plus(arrays, tmp_path):
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    kernel = arrays.copier("copy16", 16)
+
+    def core(x: Any, y: Any) -> None:
+        pass_on(x, y, lambda a, b: kernel(a.sub(16, 16), b.sub(0, 16)))
+
+    (one,) = printed(arrays, core).objects
+    source = tmp_path / "adapters.cc"
+    source.write_text(one.source)
+    subprocess.run([compiler, "-fsyntax-only", "-Wall", "-Werror", str(source)], check=True)
 
 
 def test_a_whole_object_given_as_a_part_needs_no_adapter(arrays):
