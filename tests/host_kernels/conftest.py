@@ -34,9 +34,12 @@ KERNELS: dict[str, list[str]] = {
         *(f"dequantize<{f}, {t}>" for f in FORMATS for t in FLOATS),
     ],
     "attention.h": [
-        f"{name}<{t}, {c}>"
-        for name in ("attention", "attention_naive")
-        for t, c in (("float", "f16"), ("float", "float"), ("bf16", "bf16"))
+        *(
+            f"{name}<{t}, {c}>"
+            for name in ("attention", "attention_naive")
+            for t, c in (("float", "f16"), ("float", "float"), ("bf16", "bf16"))
+        ),
+        *(f"attention_join<{t}>" for t in ("float", "bf16")),
     ],
     "rows.h": [
         *(f"rms_norm<{t}, {w}>" for t, w in (("float", "float"), ("bf16", "bf16"), ("bf16", "float"))),
@@ -101,7 +104,7 @@ class Step(ctypes.Structure):
         ("kernel", ctypes.c_void_p),
         ("args", Args),
         ("base", ctypes.c_void_p * 8),
-        *((name, ctypes.c_int64) for name in ("first_binding", "n_bindings", "scratch_bytes", "shared_bytes", "threads")),
+        *((name, ctypes.c_int64) for name in ("first_binding", "n_bindings", "scratch_bytes", "shared_bytes", "threads", "together", "work")),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .conftest import DTYPES
+from .conftest import DTYPES, aligned
 
 TYPES = [("float", "f16"), ("float", "float"), ("bf16", "bf16")]
 
@@ -19,12 +19,14 @@ CASES = [
     (5, 5, 33, 70, 36, 0, 12),
     (32, 1, 18, 33, 24, 1, -1),
     (2, 2, 20, 20, 128, 1, 33),
+    (8, 2, 3, 300, 64, 1, -1),
+    (16, 2, 2, 200, 32, 1, 90),
 ]
 
 
 def scratch(group, d):
     pad = -(-d // 16) * 16
-    return 4 * (2 * 32 * pad + 16 * group * (2 * pad + 2))
+    return 4 * (2 * 32 * pad + max(16 * group, 32) * (3 * pad + 4))
 
 
 def attend(kernels, types, q, k, v, causal, window, name="attention", threads=1):
@@ -33,6 +35,19 @@ def attend(kernels, types, q, k, v, causal, window, name="attention", threads=1)
     ints = (heads, kv_heads, queries, keys, d, heads * d, d, kv_heads * d, d, causal, window)
     need = scratch(heads // kv_heads, d)
     kernels(f"{name}<{', '.join(types)}>", (q, k, v, out), ints, (d**-0.5,), scratch=need, threads=threads)
+    return out
+
+
+def attend_in_runs(kernels, types, q, k, v, causal, window, threads=1):
+    """The last query alone, its runs of keys shared among threads and then joined."""
+    (_, heads, d), (keys, kv_heads, _) = q.shape, k.shape
+    out = np.full_like(q[-1:], np.nan)
+    ints = (heads, kv_heads, 1, keys, d, heads * d, d, kv_heads * d, d, causal, window, 1)
+    shared = aligned(4 * (keys // 64 + 2) * heads * (-(-d // 16) * 16 + 2))
+    shared.view(np.float32)[:] = np.nan
+    need = scratch(heads // kv_heads, d)
+    kernels(f"attention<{', '.join(types)}>", (q[-1:].copy(), k, v, out), ints, (d**-0.5,), scratch=need, shared=shared, threads=threads)
+    kernels(f"attention_join<{types[0]}>", (None, None, None, out), ints, scratch=need, shared=shared, threads=threads)
     return out
 
 
@@ -62,6 +77,7 @@ def test_any_chunking_gives_the_same_bits(kernels, rng, types):
         whole = attend(kernels, types, q, k, v, causal, window)
         for threads in (2, 5, 64):
             assert np.array_equal(attend(kernels, types, q, k, v, causal, window, threads=threads), whole)
+            assert np.array_equal(attend_in_runs(kernels, types, q, k, v, causal, window, threads), whole[-1:])
         if not causal:
             continue
         for chunk in (1, 3, 16, 17):
@@ -77,3 +93,12 @@ def test_a_query_that_sees_nothing_is_zero(kernels, rng):
     q, k = rng.standard_normal((5, 2, 16)).astype(np.float32), rng.standard_normal((3, 2, 16)).astype(np.float32)
     out = attend(kernels, ("float", "float"), q, k, k, 1, -1)
     assert not out[:2].any() and np.allclose(out[2], k[0], rtol=1e-6)
+
+
+def test_a_nan_shows(kernels, rng):
+    """A key that is no number makes none of the results of those who see it, and of nobody else."""
+    q, k = rng.standard_normal((80, 2, 16)).astype(np.float32), rng.standard_normal((80, 2, 16)).astype(np.float32)
+    bad = k.copy()
+    bad[70, 1, 3] = np.nan
+    out, clean = (attend(kernels, ("float", "float"), q, keys, k, 1, -1) for keys in (bad, k))
+    assert np.isnan(out[70:, 1]).all() and np.array_equal(out[:70], clean[:70]) and np.array_equal(out[:, 0], clean[:, 0])

@@ -3,22 +3,25 @@
 // attention<T, C>
 //   p: Q, K, V, O
 //   n: 0 heads, 1 KV heads, 2 queries, 3 keys, 4 numbers per head, 5 Q row, 6 Q head, 7 K row, 8 K head strides,
-//      9 causal, 10 window or -1        f: 0 scale
-//   scratch: attention_scratch(heads / KV heads, d) bytes
+//      9 causal, 10 window or -1, 11 leave the runs in `shared` for attention_join (1; one query)      f: 0 scale
+//   scratch: attention_scratch(heads / KV heads, d) bytes; shared: runs * heads * (padded(d) + 2) floats
+// attention_join<T>   the same slots: O from the runs in `shared`
 //
 // The queries are the last of the keys. A query passes the blocks that hold a key it sees, from the first on, each
-// with a running maximum and sum; what it does in a block depends on nothing but that block's keys, so its result
-// is the same whatever other queries run with it and however long the cache is.
+// with a running maximum and sum; every RUN keys these start anew, and runs are joined in order. What a query does in
+// a run depends on nothing but that run's keys, so its result is the same whatever other queries run with it, whoever
+// passes the runs, and however long the cache is.
 #pragma once
 #include "common.h"
 
-enum { KEYS = 32, QUERIES = 16, TOGETHER = WIDE / 4 };
+enum { KEYS = 32, RUN = 64, QUERIES = 16, TOGETHER = WIDE / 4 };
 
 INLINE int64_t padded(int64_t d) { return (d + 15) & ~15LL; }
 
-// Floats: keys and values of a block, then per row its query, its sum of values, and maximum and sum.
+// Floats: keys and values of a block, then per row its query, its sum of values in this run and in those before, and
+// maximum and sum of either.
 INLINE int64_t attention_scratch(int64_t group, int64_t d) {
-  return 4 * (2 * KEYS * padded(d) + QUERIES * group * (2 * padded(d) + 2));
+  return 4 * (2 * KEYS * padded(d) + QUERIES * group * (3 * padded(d) + 4));
 }
 
 template <class C> INLINE void widen_keys(const C* x, int64_t row, int64_t n, int64_t d, float* y) {
@@ -49,13 +52,27 @@ INLINE void sum4(const f32xw* v, float* s) {
 #endif
 }
 
+// What is read next, asked for in order, a few lines at every step of a block: all heads' numbers of a key lie together,
+// which the heads' own order hides from the processor.
+struct Stream {
+  const char *at, *end;
+  int64_t lines;
+
+  void ask() {
+    const char* stop = at + 64 * lines < end ? at + 64 * lines : end;
+    for (; at < stop; at += 64) __builtin_prefetch(at, 0, 2);
+  }
+};
+
 // Products of R queries with the n keys of a block.
 template <int R, class C>
-INLINE void scores(const float* q, const C* k, int64_t row, int64_t n, int64_t d, float (*s)[KEYS]) {
+INLINE void scores(Stream* streams, const float* q, const C* k, int64_t row, int64_t n, int64_t d, float (*s)[KEYS]) {
   int64_t pad = padded(d);
   for (int64_t j = 0; j < n; j += 4) {
     const C* key[4];
     for (int t = 0; t < 4; t++) key[t] = k + (j + t < n ? j + t : n - 1) * row;
+    streams[0].ask();
+    streams[1].ask();
     f32xw acc[R][4];
     for (int r = 0; r < R; r++)
       for (int t = 0; t < 4; t++) acc[r][t] = splatw(0.0f);
@@ -64,7 +81,7 @@ INLINE void scores(const float* q, const C* k, int64_t row, int64_t n, int64_t d
       for (int t = 0; t < 4; t++) b[t] = i + WIDE <= d ? loadw(key[t] + i) : loadw_part(key[t] + i, d - i);
       for (int r = 0; r < R; r++) {
         f32xw a = loadw(q + r * pad + i);
-        for (int t = 0; t < 4; t++) acc[r][t] += a * b[t];
+        for (int t = 0; t < 4; t++) acc[r][t] = maddw(a, b[t], acc[r][t]);
       }
     }
     for (int r = 0; r < R; r++) sum4(acc[r], s[r] + j);
@@ -84,7 +101,7 @@ INLINE void add_values(const float (*p)[KEYS], const float* shrink, const C* v, 
       f32xw b[V];
       for (int u = 0; u < V; u++) b[u] = loadw(v + j * row + i + u * WIDE);
       for (int r = 0; r < R; r++)
-        for (int u = 0; u < V; u++) sum[r][u] += splatw(p[r][j]) * b[u];
+        for (int u = 0; u < V; u++) sum[r][u] = maddw(splatw(p[r][j]), b[u], sum[r][u]);
     }
     for (int r = 0; r < R; r++)
       for (int u = 0; u < V; u++) storew(acc + r * pad + i + u * WIDE, sum[r][u]);
@@ -93,7 +110,7 @@ INLINE void add_values(const float (*p)[KEYS], const float* shrink, const C* v, 
     for (int r = 0; r < R; r++) {
       f32xw sum = loadw(acc + r * pad + i) * splatw(shrink[r]);
       for (int64_t j = 0; j < n; j++)
-        sum += splatw(p[r][j]) * (i + WIDE <= d ? loadw(v + j * row + i) : loadw_part(v + j * row + i, d - i));
+        sum = maddw(splatw(p[r][j]), i + WIDE <= d ? loadw(v + j * row + i) : loadw_part(v + j * row + i, d - i), sum);
       storew(acc + r * pad + i, sum);
     }
 }
@@ -101,7 +118,9 @@ INLINE void add_values(const float (*p)[KEYS], const float* shrink, const C* v, 
 // The rows of one task: `per` heads of a query, then those of the next.
 struct Rows {
   float *q, *acc, *top, *total;
+  float *whole, *peak, *sum;  // of the runs that are over
   int64_t count, per;
+  Stream* streams;  // keys and values of the next block
   int64_t first[QUERIES], last[QUERIES];  // the keys each query sees
 };
 
@@ -109,11 +128,11 @@ struct Rows {
 template <int R, class C>
 static __attribute__((noinline)) void meet(const Rows& rows, int64_t r0, const C* k, const C* v, int64_t row, int64_t k0, int64_t n, int64_t d, float scale) {
   float s[R][KEYS], shrink[R];
-  scores<R>(rows.q + r0 * padded(d), k, row, n, d, s);
+  scores<R>(rows.streams, rows.q + r0 * padded(d), k, row, n, d, s);
   for (int r = 0; r < R; r++) {
     int64_t query = (r0 + r) / rows.per, first = rows.first[query] - k0, last = rows.last[query] - k0;
     if (last > n) last = n;
-    if (first >= last) {  // it sees none of them
+    if (last <= 0 || first >= last) {  // it sees none of them
       memset(s[r], 0, sizeof s[r]);
       shrink[r] = 1.0f;
       continue;
@@ -136,66 +155,179 @@ static __attribute__((noinline)) void meet(const Rows& rows, int64_t r0, const C
   add_values<R>(s, shrink, v, row, n, d, rows.acc + r0 * padded(d));
 }
 
-// All rows of a task meet a block. Where few do, what is left after fours goes together too.
+// rows.count rows from r on meet a block. Where few do, what is left after fours goes together too.
 template <bool FEW, class C>
-INLINE void meet_all(const Rows& rows, const C* k, const C* v, int64_t row, int64_t k0, int64_t n, int64_t d, float scale) {
-  int64_t r = 0;
-  for (; r + TOGETHER <= rows.count; r += TOGETHER) meet<TOGETHER>(rows, r, k, v, row, k0, n, d, scale);
-  if (FEW && TOGETHER > 2 && rows.count - r == 3) return meet<FEW ? 3 : 1>(rows, r, k, v, row, k0, n, d, scale);
-  for (; r < rows.count; r++) meet<1>(rows, r, k, v, row, k0, n, d, scale);
+INLINE void meet_all(const Rows& rows, int64_t r, const C* k, const C* v, int64_t row, int64_t k0, int64_t n, int64_t d, float scale) {
+  int64_t end = r + rows.count;
+  for (; r + TOGETHER <= end; r += TOGETHER) meet<TOGETHER>(rows, r, k, v, row, k0, n, d, scale);
+  if (FEW && TOGETHER > 2 && end - r == 3) return meet<FEW ? 3 : 1>(rows, r, k, v, row, k0, n, d, scale);
+  for (; r < end; r++) meet<1>(rows, r, k, v, row, k0, n, d, scale);
+}
+
+INLINE void begin_run(const Rows& rows, int64_t pad) {
+  memset(rows.acc, 0, rows.count * pad * sizeof(float));
+  for (int64_t r = 0; r < rows.count; r++) {
+    rows.top[r] = -INFINITY;
+    rows.total[r] = 0.0f;
+  }
+}
+
+// A run's sums join those of the runs before it.
+INLINE void join(float* whole, float* peak, float* sum, const float* acc, float top, float total, int64_t pad) {
+  if (total == 0.0f) return;  // it holds no key that the query sees
+  float now = top > *peak ? top : *peak, before = exp1(*peak - now), here = exp1(top - now);
+  for (int64_t i = 0; i < pad; i += WIDE)
+    storew(whole + i, maddw(loadw(whole + i), splatw(before), loadw(acc + i) * splatw(here)));
+  *sum = madd(*sum, before, total * here);
+  *peak = now;
+}
+
+template <class T> INLINE void finish(T* y, const float* whole, float sum, int64_t d) {
+  float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+  for (int64_t i = 0; i < d; i++) store(y + i, whole[i] * inverse);
+}
+
+// The keys that some of queries q0 to q1 see, and what each of them does.
+struct Span { int64_t low, high; };
+INLINE Span span(const int64_t* n, int64_t q0, int64_t q1, int64_t* firsts, int64_t* lasts) {
+  int64_t keys = n[3], shift = keys - n[2], window = n[10];
+  Span s = {keys, 0};
+  for (int64_t i = q0; i < q1; i++) {
+    int64_t at = i + shift, first = window >= 0 && at - window > 0 ? at - window : 0;
+    int64_t last = n[9] ? at + 1 : window >= 0 ? at + window + 1 : keys;
+    firsts[i - q0] = first;
+    lasts[i - q0] = last = last < keys ? last : keys;
+    s.low = first < s.low ? first : s.low;
+    s.high = last > s.high ? last : s.high;
+  }
+  return s;
+}
+INLINE float* run_at(const iron_args* g, int64_t run, int64_t head) {
+  return (float*)g->shared + (run * g->n[0] + head) * (padded(g->n[4]) + 2);
+}
+
+// Where a task's rows are in its scratch.
+INLINE Rows rows_at(float* at, int64_t most, int64_t pad, int64_t per) {
+  Rows rows;
+  rows.q = at;
+  rows.acc = rows.q + most * pad;
+  rows.whole = rows.acc + most * pad;
+  rows.top = rows.whole + most * pad;
+  rows.total = rows.top + most;
+  rows.peak = rows.total + most;
+  rows.sum = rows.peak + most;
+  rows.per = per;
+  static Stream none[2];
+  rows.streams = none;
+  return rows;
+}
+
+template <class T> INLINE void load_query(const T* x, float* q, int64_t d) {
+  for (int64_t i = 0; i < padded(d); i++) q[i] = i < d ? load(x + i) : 0.0f;
+}
+
+// One query: a task is a run, whose blocks all heads pass together, so that the cache is read once and in order.
+template <class T, class C> static void attention_runs(const iron_args* g, int32_t tid, int32_t nt) {
+  const int64_t* n = g->n;
+  int64_t heads = n[0], kv_heads = n[1], d = n[4], row = n[7], pad = padded(d), group = heads / kv_heads;
+  float *kb = (float*)g->scratch, *vb = kb + KEYS * pad, scale = (float)g->f[0];
+  Rows rows = rows_at(vb + KEYS * pad, heads > QUERIES * group ? heads : QUERIES * group, pad, heads);
+  Span seen = span(n, 0, 1, rows.first, rows.last);
+  int64_t first_run = seen.low / RUN, runs = (seen.high + RUN - 1) / RUN - first_run;
+  Share s = share(runs, tid, nt);
+  if (s.begin == s.end) return;
+  for (int64_t h = 0; h < heads; h++) load_query((const T*)g->p[0] + h * n[6], rows.q + h * pad, d);
+  Stream streams[2];
+  rows.streams = streams;
+  int64_t lines = (KEYS * row * (int64_t)sizeof(C) / 64 + KEYS / 4 * kv_heads - 1) / (KEYS / 4 * kv_heads);
+  for (int64_t run = s.begin; run < s.end; run++) {
+    int64_t begin = (first_run + run) * RUN, end = begin + RUN < seen.high ? begin + RUN : seen.high;
+    rows.count = heads;
+    begin_run(rows, pad);
+    if (begin < seen.low) begin = seen.low / KEYS * KEYS;
+    for (int64_t k0 = begin; k0 < end; k0 += KEYS) {
+      int64_t here = end - k0 < KEYS ? end - k0 : KEYS, next = k0 + KEYS;
+      int64_t rest = seen.high - next < KEYS ? seen.high - next : KEYS;
+      for (int i = 0; i < 2; i++) {
+        const char* at = (const char*)((const C*)g->p[1 + i] + next * row);
+        streams[i] = Stream{at, at + rest * row * (int64_t)sizeof(C), lines};
+      }
+      for (int64_t kv = 0; kv < kv_heads; kv++) {
+        const C *k = (const C*)g->p[1] + k0 * row + kv * n[8], *v = (const C*)g->p[2] + k0 * row + kv * n[8];
+        rows.count = group;
+        if (group <= 4) {
+          meet_all<true>(rows, kv * group, k, v, row, k0, here, d, scale);
+        } else {
+          widen_keys(k, row, here, d, kb);
+          widen_keys(v, row, here, d, vb);
+          meet_all<false>(rows, kv * group, (const float*)kb, (const float*)vb, pad, k0, here, d, scale);
+        }
+      }
+    }
+    for (int64_t h = 0; h < heads; h++) {
+      float* at = run_at(g, run, h);
+      memcpy(at, rows.acc + h * pad, pad * sizeof(float));
+      at[pad] = rows.top[h];
+      at[pad + 1] = rows.total[h];
+    }
+  }
 }
 
 template <class T, class C> void attention(const iron_args* g, int32_t tid, int32_t nt) {
   const int64_t* n = g->n;
-  int64_t heads = n[0], kv_heads = n[1], queries = n[2], keys = n[3], d = n[4], window = n[10], pad = padded(d);
-  bool causal = n[9] != 0;
-  float scale = (float)g->f[0];
-  // The heads of a group read the cache together, unless that leaves threads without work.
-  int64_t group = heads / kv_heads, per = queries > 1 || kv_heads * IRON_PARTS >= nt ? group : 1, sets = heads / per;
-  int64_t tiles = (queries + QUERIES - 1) / QUERIES, most = QUERIES * group;
-  float *kb = (float*)g->scratch, *vb = kb + KEYS * pad;
-  Rows rows;
-  rows.q = vb + KEYS * pad;
-  rows.acc = rows.q + most * pad;
-  rows.top = rows.acc + most * pad;
-  rows.total = rows.top + most;
-  rows.per = per;
-  Share s = share(sets * tiles, tid, nt);
+  if (n[11]) return attention_runs<T, C>(g, tid, nt);
+  int64_t heads = n[0], kv_heads = n[1], queries = n[2], d = n[4], row = n[7], pad = padded(d), group = heads / kv_heads;
+  float *kb = (float*)g->scratch, *vb = kb + KEYS * pad, scale = (float)g->f[0];
+  Rows rows = rows_at(vb + KEYS * pad, QUERIES * group, pad, group);
+  int64_t tiles = (queries + QUERIES - 1) / QUERIES;
+  Share s = share(kv_heads * tiles, tid, nt);
   for (int64_t task = s.begin; task < s.end; task++) {
     // The last queries see most keys: they go first.
-    int64_t h0 = task % sets * per, kv = h0 / group, q0 = (tiles - 1 - task / sets) * QUERIES;
-    int64_t q1 = q0 + QUERIES < queries ? q0 + QUERIES : queries, shift = keys - queries, low = keys, high = 0;
-    rows.count = (q1 - q0) * per;
-    for (int64_t i = q0; i < q1; i++) {
-      int64_t at = i + shift, first = window >= 0 && at - window > 0 ? at - window : 0;
-      int64_t last = causal ? at + 1 : window >= 0 ? at + window + 1 : keys;
-      rows.first[i - q0] = first;
-      rows.last[i - q0] = last = last < keys ? last : keys;
-      low = first < low ? first : low;
-      high = last > high ? last : high;
-    }
+    int64_t kv = task % kv_heads, h0 = kv * group, q0 = (tiles - 1 - task / kv_heads) * QUERIES;
+    int64_t q1 = q0 + QUERIES < queries ? q0 + QUERIES : queries;
+    Span seen = span(n, q0, q1, rows.first, rows.last);
+    rows.count = (q1 - q0) * group;
     for (int64_t r = 0; r < rows.count; r++) {
-      const T* x = (const T*)g->p[0] + (q0 + r / per) * n[5] + (h0 + r % per) * n[6];
-      for (int64_t i = 0; i < pad; i++) { rows.q[r * pad + i] = i < d ? load(x + i) : 0.0f; rows.acc[r * pad + i] = 0.0f; }
-      rows.top[r] = -INFINITY;
-      rows.total[r] = 0.0f;
+      load_query((const T*)g->p[0] + (q0 + r / group) * n[5] + (h0 + r % group) * n[6], rows.q + r * pad, d);
+      rows.peak[r] = -INFINITY;
+      rows.sum[r] = 0.0f;
     }
-    const C *k = (const C*)g->p[1] + kv * n[8], *v = (const C*)g->p[2] + kv * n[8];
-    for (int64_t k0 = low / KEYS * KEYS; k0 < high; k0 += KEYS) {
-      int64_t here = high - k0 < KEYS ? high - k0 : KEYS;
+    memset(rows.whole, 0, rows.count * pad * sizeof(float));
+    begin_run(rows, pad);
+    for (int64_t k0 = seen.low / KEYS * KEYS; k0 < seen.high; k0 += KEYS) {
+      const C *k = (const C*)g->p[1] + k0 * row + kv * n[8], *v = (const C*)g->p[2] + k0 * row + kv * n[8];
+      int64_t here = seen.high - k0 < KEYS ? seen.high - k0 : KEYS;
       if (rows.count <= 4) {
-        meet_all<true>(rows, k + k0 * n[7], v + k0 * n[7], n[7], k0, here, d, scale);
+        meet_all<true>(rows, 0, k, v, row, k0, here, d, scale);
       } else {
-        widen_keys(k + k0 * n[7], n[7], here, d, kb);
-        widen_keys(v + k0 * n[7], n[7], here, d, vb);
-        meet_all<false>(rows, (const float*)kb, (const float*)vb, pad, k0, here, d, scale);
+        widen_keys(k, row, here, d, kb);
+        widen_keys(v, row, here, d, vb);
+        meet_all<false>(rows, 0, (const float*)kb, (const float*)vb, pad, k0, here, d, scale);
       }
+      if (k0 + KEYS < seen.high && (k0 + KEYS) % RUN) continue;
+      for (int64_t r = 0; r < rows.count; r++)
+        join(rows.whole + r * pad, rows.peak + r, rows.sum + r, rows.acc + r * pad, rows.top[r], rows.total[r], pad);
+      begin_run(rows, pad);
     }
-    for (int64_t r = 0; r < rows.count; r++) {
-      T* y = (T*)g->p[3] + (q0 + r / per) * n[5] + (h0 + r % per) * n[6];
-      float inverse = rows.total[r] > 0 ? 1.0f / rows.total[r] : 0.0f;
-      for (int64_t i = 0; i < d; i++) store(y + i, rows.acc[r * pad + i] * inverse);
+    for (int64_t r = 0; r < rows.count; r++)
+      finish((T*)g->p[3] + (q0 + r / group) * n[5] + (h0 + r % group) * n[6], rows.whole + r * pad, rows.sum[r], d);
+  }
+}
+
+template <class T> void attention_join(const iron_args* g, int32_t tid, int32_t nt) {
+  int64_t d = g->n[4], pad = padded(d), first, last;
+  Span all = span(g->n, 0, 1, &first, &last);
+  int64_t runs = (all.high + RUN - 1) / RUN - all.low / RUN;
+  float* whole = (float*)g->scratch;
+  Share s = share(g->n[0], tid, nt);
+  for (int64_t h = s.begin; h < s.end; h++) {
+    float peak = -INFINITY, sum = 0.0f;
+    memset(whole, 0, pad * sizeof(float));
+    for (int64_t r = 0; r < runs; r++) {
+      const float* run = run_at(g, r, h);
+      join(whole, &peak, &sum, run, run[pad], run[pad + 1], pad);
     }
+    finish((T*)g->p[3] + h * g->n[6], whole, sum, d);
   }
 }
 

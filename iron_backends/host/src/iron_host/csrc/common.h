@@ -169,6 +169,18 @@ template <class T> INLINE f32xw loadw_part(const T* p, int64_t n) {
   return loadw(part);
 }
 
+// a * b + c in every lane, as madd() rounds it.
+INLINE f32xw maddw(f32xw a, f32xw b, f32xw c) {
+#if defined(IRON_AVX512)
+  return (f32xw)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX__) && defined(__FMA__)
+  return (f32xw)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+  for (int i = 0; i < WIDE; i++) c[i] = madd(a[i], b[i], c[i]);
+  return c;
+#endif
+}
+
 // The one order in which eight lanes become a number.
 INLINE float sum8(f32x8 v) {
 #if defined(__AVX__)

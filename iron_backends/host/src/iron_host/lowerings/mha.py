@@ -10,14 +10,14 @@ from iron_core.backends.protocol import No, Yes
 from iron_core.declare.field import Auto
 from iron_core.image.plan import Binding, BufferRef
 from iron_host.kernel_call import HostLowering, KernelCall
-from iron_host.lowerings.units import FLOATS, cpp, takes, threads, unit
+from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
 
-# Of attention.h: keys and queries of a block, and what a head's numbers are padded to.
-KEYS, QUERIES, LANES = 32, 16, 16
+# Of attention.h: keys and queries of a block, keys of a run, and what a head's numbers are padded to.
+KEYS, QUERIES, RUN, LANES = 32, 16, 64, 16
 
 
 class MHA(HostLowering):
-    """Heads and blocks of queries are shared among threads; `grain`: multiplications per thread."""
+    """Heads and blocks of queries are shared among threads, for one query runs of keys; `grain`: multiplications per thread."""
 
     operator = "iron_ops_aie.MHA"
     grain = Auto(32768)
@@ -34,19 +34,34 @@ class MHA(HostLowering):
 
     def step(
         self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
-    ) -> KernelCall:
+    ) -> list[KernelCall]:
         heads, kv_heads, d = op.num_heads, op.num_KV_heads, op.d
         q_strides = (heads * d, d) if op.heads_interleaved else (d, op.seq_len * d)
         kv_strides = (kv_heads * d, d) if op.kv_interleaved else (d, op.kv_len * d)
         group, padded = heads // kv_heads, -(-d // LANES) * LANES
-        return KernelCall(
+        runs = -(-op.kv_len // RUN) + 1 if op.seq_len == 1 and "valid" not in bindings else 0
+        ints = (
+            *(heads, kv_heads, self.count(op, bindings, "valid"), self.count(op, bindings, "kv_valid"), d),
+            *(*q_strides, *kv_strides, int(op.causal), -1 if op.window is None else op.window, int(runs > 0)),
+        )
+        rows, shared = max(QUERIES * group, heads if runs else 0), 4 * runs * heads * (padded + 2)
+        attend = KernelCall(
             unit("attention.h", "attention", cpp(op.T), cpp(op.C)),
             ("Q", "K", "V", "O"),
-            (
-                *(heads, kv_heads, self.count(op, bindings, "valid"), self.count(op, bindings, "kv_valid"), d),
-                *(*q_strides, *kv_strides, int(op.causal), -1 if op.window is None else op.window),
-            ),
+            ints,
             (op.scale,),
-            scratch_bytes=4 * (2 * KEYS * padded + QUERIES * group * (2 * padded + 2)),
+            scratch_bytes=4 * (2 * KEYS * padded + rows * (3 * padded + 4)),
+            shared_bytes=shared,
             threads=threads(2 * heads * op.seq_len * op.kv_len * d, tunables["grain"]),
         )
+        if not runs:
+            return [attend]
+        join = KernelCall(
+            unit("attention.h", "attention_join", cpp(op.T)),
+            (None, None, None, "O"),
+            ints,
+            scratch_bytes=4 * padded,
+            shared_bytes=shared,
+            threads=threads(runs * heads * padded, 8 * GRAIN),
+        )
+        return [attend, join]
