@@ -10,29 +10,32 @@
 #pragma once
 #include "common.h"
 
-// MT rows against NT outputs over the same stretch of k, each with an accumulator of its own.
+// MT rows against NT outputs over the same stretch of k, each with an accumulator of its own. `ahead`: bytes from here to
+// what is read after it, if it comes from memory; 0: nothing to ask for.
 template <int MT, int NT, class X, class W, class O>
 INLINE void dots(const X* x, int64_t ldx, const W* w, int64_t ldw, int64_t K, O* c, int64_t cm, int64_t cn, int64_t ahead) {
+  enum { LINE = 64 / sizeof(W) > WIDE ? 64 / sizeof(W) : WIDE };  // numbers of a cache line
   f32xw acc[MT][NT];
   for (int i = 0; i < MT; i++)
     for (int j = 0; j < NT; j++) acc[i][j] = splatw(0.0f);
   int64_t k = 0;
-  for (; k + WIDE <= K; k += WIDE) {
-    f32xw b[NT];
-    for (int j = 0; j < NT; j++) {
-      if (ahead) __builtin_prefetch((const char*)(w + j * ldw + k) + ahead);
-      b[j] = loadw(w + j * ldw + k);
-    }
-    for (int i = 0; i < MT; i++) {
-      f32xw a = loadw(x + i * ldx + k);
-      for (int j = 0; j < NT; j++) acc[i][j] += a * b[j];
+  for (; k + LINE <= K; k += LINE) {
+    if (ahead) for (int j = 0; j < NT; j++) __builtin_prefetch((const char*)(w + j * ldw + k) + ahead, 0, 2);
+    for (int l = 0; l < LINE; l += WIDE) {
+      f32xw b[NT];
+      for (int j = 0; j < NT; j++) b[j] = loadw(w + j * ldw + k + l);
+      for (int i = 0; i < MT; i++) {
+        f32xw a = loadw(x + i * ldx + k + l);
+        for (int j = 0; j < NT; j++) acc[i][j] += a * b[j];
+      }
     }
   }
-  if (k < K) {
+  for (; k < K; k += WIDE) {
+    bool whole = k + WIDE <= K;
     f32xw b[NT];
-    for (int j = 0; j < NT; j++) b[j] = loadw_part(w + j * ldw + k, K - k);
+    for (int j = 0; j < NT; j++) b[j] = whole ? loadw(w + j * ldw + k) : loadw_part(w + j * ldw + k, K - k);
     for (int i = 0; i < MT; i++) {
-      f32xw a = loadw_part(x + i * ldx + k, K - k);
+      f32xw a = whole ? loadw(x + i * ldx + k) : loadw_part(x + i * ldx + k, K - k);
       for (int j = 0; j < NT; j++) acc[i][j] += a * b[j];
     }
   }
@@ -45,7 +48,7 @@ INLINE void dot_rows(const X* x, int64_t ldx, const W* w, int64_t ldw, int64_t K
   enum { MT = NT == 1 ? 4 : WIDE / 4 };
   int64_t m = 0;
   for (; m + MT <= M; m += MT) dots<MT, NT>(x + m * ldx, ldx, w, ldw, K, c + m * cm, cm, cn, 0);
-  for (; m < M; m++) dots<1, NT>(x + m * ldx, ldx, w, ldw, K, c + m * cm, cm, cn, 1024);
+  for (; m < M; m++) dots<1, NT>(x + m * ldx, ldx, w, ldw, K, c + m * cm, cm, cn, NT * ldw * (int64_t)sizeof(W));
 }
 
 // Weights as rows of N. A panel of N columns is widened PANEL rows of k at a time; ROWS rows of X pass over it, their
