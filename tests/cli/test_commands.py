@@ -52,7 +52,7 @@ def test_every_list_is_a_table_or_json(iron, group):
 def test_lists_are_what_is_installed(iron):
     """The catalog, the model, and the backends with what their probes say."""
     assert {e["name"] for e in json.loads(iron("operators", "list", "--json")[1])} >= {"GEMV", "MHA", "Copy"}
-    assert [e["name"] for e in json.loads(iron("models", "list", "--json")[1])] == ["llama"]
+    assert [e["name"] for e in json.loads(iron("models", "list", "--json")[1])] == ["gemma3", "llama", "qwen3"]
     backends = {e["name"]: e for e in json.loads(iron("backends", "list", "--json")[1])}
     assert backends["reference"]["available"] and backends["null"]["available"]
     assert backends["host"]["available"] or backends["host"]["fix"]
@@ -214,7 +214,7 @@ def test_irons_own_commands_are_reserved():
 def test_an_unknown_model_suggests_and_lists(iron):
     """Exit status 2, the near name, and every name."""
     told = error(iron("run", "lama"))
-    assert "no model `lama`. Did you mean `llama`?" in told and "Known: llama" in told
+    assert "no model `lama`. Did you mean `llama`?" in told and "Known: gemma3, llama, qwen3" in told
 
 
 def test_an_unknown_command_suggests(iron):
