@@ -13,8 +13,8 @@ WORKERS = Path(__file__).parent / "workers"
 
 @attrs.frozen
 class Engine:
-    """One program that runs models. `packages` install it; none: this environment has it. `weights` names, for a row's
-    weights, the file it takes instead; `rows`: only rows of these weights, None all it has a file for."""
+    """One program that runs models. `packages` install it; none: this environment has it. `takes`: the rows' weights it
+    runs; `weights` names, for some of them, the file it takes instead."""
 
     name: str
     worker: str

@@ -103,8 +103,7 @@ class Bench:
         if row.do == "decode":
             order["count"] = count = max(4, round(row.count * self.scale))
             file = self.weights.path(row.weights)
-            mean = row.prompt + 1 + (count + 1) / 2
-            result.token_bytes = tensor_bytes(file) + cache_bytes(file) * mean
+            result.token_bytes = tensor_bytes(file) + cache_bytes(file) * row.mean_context(count)
         turns = list(workers)
         result.engines = {name: Samples() for name in turns} | result.engines
         for number in range(self.rounds + 1):  # the first is not counted

@@ -37,15 +37,9 @@ class Rate:
     engines: tuple[str, ...] | None = None
     unit: str = "tok/s"
 
-    @property
-    def order(self) -> dict[str, int]:
-        """Keywords of the worker's method besides the ids."""
-        return {"count": self.count} if self.do == "decode" else {}
-
-    @property
-    def mean_context(self) -> float:
-        """Tokens a decode step attends to, on average."""
-        return self.prompt + 1 + (self.count + 1) / 2
+    def mean_context(self, count: int) -> float:
+        """Tokens a decode step attends to, on average over `count` of them."""
+        return self.prompt + (count + 1) / 2
 
 
 @attrs.frozen

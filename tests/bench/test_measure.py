@@ -84,7 +84,7 @@ def test_engines_take_turns(pretend: Any) -> None:
         name: [pytest.approx(speed)] * 2 for name, speed in (("iron", 100), ("llama.cpp", 50), ("third", 25))
     }
     assert result.ratio("llama.cpp")[0] == pytest.approx(2) and result.verdict == "met"
-    assert result.token_bytes == 4 + 4 * ROW.mean_context and result.read_limits == [1e9, 1e9]
+    assert result.token_bytes == 4 + 4 * (5 + 32.5) and result.read_limits == [1e9, 1e9]
     assert bench.versions == dict.fromkeys(("iron", "llama.cpp", "third"), "1")
 
 
