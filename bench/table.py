@@ -13,7 +13,7 @@ BUSY = 0.1
 def lines(results: list[Result]) -> list[str]:
     """A line per row and engine: median, minimum and maximum, CPU beside wall seconds, Iron's ratio, then the goals."""
     head = ("what", "engine", "median", "min", "max", "CPU / wall s", "Iron's ratio", "read", "goal", "")
-    table = [head]
+    table: list[tuple[str, ...]] = [head]
     for result in results:
         title = f"{result.row.title} ({result.row.unit})"
         for name, samples in result.engines.items():
