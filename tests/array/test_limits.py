@@ -216,7 +216,7 @@ def pinned(count):
 
 def test_channels_of_a_pinned_shim():
     check(pinned(2), "npu2")
-    refused("shim shim0 of a0, a1, a2 needs 0 channels in, 3 out", pinned(3))
+    refused("shim shim0 of a0, a1, a2 needs 3 channels out and there are 2. Pin fewer streams", pinned(3))
     places = {"shim0": (0, 0), "core0": (0, 2), "core1": (0, 3), "core2": (0, 4)}
     with pytest.raises(Unresolvable, match=r"shim of column 0 has 3 fifos out by DMA .a0, a1, a2.; there are 2"):
         check(pinned(3), "npu2", places)

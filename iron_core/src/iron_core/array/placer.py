@@ -238,6 +238,17 @@ class _Room:
     def channels(self) -> int:
         return self.into + self.out
 
+    def beyond(self, tile: Tile) -> str:
+        """What a whole tile has less of, in words; empty where all of it would fit an empty one."""
+        there = {
+            "channels in": (self.into, tile.channels),
+            "channels out": (self.out, tile.channels),
+            "bytes": (self.nbytes, tile.memory or self.nbytes),
+            "descriptors": (self.descriptors, tile.descriptors if tile.memory else self.descriptors),
+            "locks": (self.locks, tile.locks),
+        }
+        return "; ".join(f"{used} {what} and there are {has}" for what, (used, has) in there.items() if used > has)
+
     def __str__(self) -> str:
         memory = f", {self.nbytes} bytes, {self.descriptors} descriptors" if self.nbytes else ""
         return f"{self.into} channels in, {self.out} out{memory}, {self.locks} locks"
@@ -310,6 +321,12 @@ class _Others:
             fifos = sorted({fifo.name for fifo in self.design.fifos if tile.name in fifo.ends()})
             where = f"column {tile.col}" if tile.col is not None else f"any of the {self.dev.columns} columns of {self.dev}"
             memory = f", {limit.memory} bytes, {limit.descriptors} descriptors" if limit.memory else ""
+            beyond = need.beyond(limit)
+            if beyond:
+                smaller = "Use smaller objects, a smaller depth= or repeat_count=, or fewer parts of a join or split."
+                if tile.kind == "shim":
+                    smaller = "Pin fewer streams to one shim."
+                raise Unresolvable(f"{self.design.name}: {what} {tile.name} of {', '.join(fifos)} needs {beyond}. {smaller}")
             raise Unresolvable(
                 f"{self.design.name}: {what} {tile.name} of {', '.join(fifos)} needs {need}; in {where} not so much is left of the "
                 f"{limit.channels} channels in, {limit.channels} out{memory}, {limit.locks} locks that each has. "
