@@ -167,7 +167,7 @@ def test_memory_and_shim_come_under_their_cores():
 def test_memory_tiles_run_out_by_number():
     with pytest.raises(Unresolvable, match=r"memory tile mem0 of .*needs 7 channels in and there are 6. Use"):
         place(joined(7), NPU2)
-    with pytest.raises(Unresolvable, match="needs 655360 bytes and there are 524288. Use smaller objects"):
+    with pytest.raises(Unresolvable, match=r"needs 655360 bytes and there are 524288. Use smaller objects"):
         place(joined(4, size=10240, depth=4), NPU2)
 
 
