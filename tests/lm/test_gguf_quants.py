@@ -16,13 +16,15 @@ from iron_lm import loading, widening
 from iron_lm.gguf import FORMATS, GGUFFile
 from iron_lm.oracle import Oracle, widen
 from iron_lm.session import Session
-from iron_lm.superblocks import Q4_K, Q5_K, Q6_K, SuperBlock
+from iron_lm.superblocks import IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, SuperBlock
 from iron_lm.widening import runnable, runs_as
 
 gguf = pytest.importorskip("gguf", reason="the gguf package is the oracle of its quantisations")
 
 MADE = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")  # kinds the package can make
-SUPER = (Q4_K, Q5_K, Q6_K)
+SUPER = (Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS)
+#: About how large the integers of each are, times their quantised scales.
+SIZES = {"q2_k": 2 * 8, "q3_k": 3 * 16, "q4_k": 8 * 32, "q5_k": 16 * 32, "q6_k": 16 * 60, "iq4_nl": 60, "iq4_xs": 60 * 16}
 KINDS = (*MADE, *(f.name.upper() for f in SUPER))
 WIDTH, HIDDEN, HEADS, GROUPS, LAYERS, VOCAB = 256, 512, 4, 2, 2, 96
 
@@ -37,10 +39,10 @@ def packed(kind: str, shape: tuple[int, ...], rng: np.random.Generator, spread: 
     if kind in MADE:
         return np.asarray(gguf.quantize((rng.standard_normal(shape) * spread).astype(np.float32), quant))
     format = next(f for f in SUPER if f.name.upper() == kind)
-    blocks = rng.integers(0, 256, (*shape[:-1], shape[-1] // 256, format.block_bytes), np.uint8)
-    size = spread / (16 * 60 if format is Q6_K else 16 * 32)
+    blocks = rng.integers(0, 256, (*shape[:-1], shape[-1] // format.group, format.block_bytes), np.uint8)
+    size = spread / SIZES[format.name]
     for at in format.halves:
-        sign = 1 if at == 2 else rng.choice([-1, 1], blocks.shape[:-1])
+        sign = 1 if len(format.halves) == 2 else rng.choice([-1, 1], blocks.shape[:-1])
         half = (sign * size * rng.uniform(0.5, 2, blocks.shape[:-1])).astype(np.float16)
         blocks[..., at : at + 2] = half[..., None].view(np.uint8)
     return blocks.reshape(*shape[:-1], -1)
@@ -99,7 +101,7 @@ def test_any_bits_are_a_superblock(format: SuperBlock) -> None:
     blocks = rng.integers(0, 256, (10_000, format.block_bytes), np.uint8)
     with np.errstate(all="ignore"):
         want = gguf.dequantize(blocks, gguf.GGMLQuantizationType[format.name.upper()])
-    got = format.dequantize(blocks, 256)
+    got = format.dequantize(blocks, format.group)
     known = np.isfinite(want)
     assert known.mean() > 0.9 and np.array_equal(np.isfinite(got), known)
     np.testing.assert_array_equal(bits(got)[known], bits(want)[known])
@@ -109,7 +111,7 @@ def test_what_runs_as_what() -> None:
     """Formats with kernels stay as they are, Q5_0 becomes Q8_0, the rest float32; every type has an answer."""
     names = {str(format): str(runs_as(format)) for format in FORMATS.values()}
     same = ("float32", "float16", "bfloat16", "q4_0", "q4_1", "q8_0")
-    changed = {"q5_0": "q8_0"} | dict.fromkeys(("q5_1", "q4_k", "q5_k", "q6_k"), "float32")
+    changed = {"q5_0": "q8_0"} | dict.fromkeys(("q5_1", *(format.name for format in SUPER)), "float32")
     assert names == {name: name for name in same} | changed
 
 
@@ -182,7 +184,7 @@ IDS = [int(i) for i in np.random.default_rng(4).integers(0, VOCAB, 24)]
 Q4_K_M = {"token_embd": "Q6_K", "output": "Q6_K", "attn_v": "Q5_0", "ffn_down": "Q8_0", "ffn_up": "Q5_1", "": "Q4_K"}
 
 
-@pytest.mark.parametrize("kind", ("F16", "BF16", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"))
+@pytest.mark.parametrize("kind", ("F16", "BF16", "Q5_0", "Q5_1", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"))
 def test_a_model_of_one_kind_equals_the_oracle(tmp_path: Path, kind: str) -> None:
     """The weights that run are the package's numbers, and host's logits are the float32 oracle's on them."""
     loaded = load(model(tmp_path / "m.gguf", {"": kind}), activations="exact")

@@ -26,7 +26,7 @@ from iron_lm.gguf import GGUFFile
 from iron_lm.meta import MetaFolder
 from iron_lm.pickled import read
 from iron_lm.safetensors import INDEX, SafetensorsFile
-from iron_lm.superblocks import Q4_K, Q5_K, Q6_K
+from iron_lm.superblocks import IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K
 from iron_lm.widening import ScaleCheck
 
 CPU_SECONDS, BYTES = 1.0, 100e6
@@ -117,7 +117,7 @@ def test_what_a_header_may_hold_takes_a_second_at_most(tmp_path: Path) -> None:
     refused("name of tensor 0|more than any", lambda: GGUFFile.open(sparse(tmp_path / "bad.gguf", head, 1 << 26)))
 
 
-@pytest.mark.parametrize("format", (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K), ids=str)
+@pytest.mark.parametrize("format", (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS), ids=str)
 def test_scales_that_are_no_numbers_are_found(format: Any) -> None:
     """NaN or infinity in any scale or minimum of any block; every other bit may be what it likes."""
     rng = np.random.default_rng(0)

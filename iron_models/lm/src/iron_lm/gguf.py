@@ -11,7 +11,7 @@ import numpy as np
 from iron_core.declare.formats import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Dense, PackedArray, bfloat16
 from iron_core.errors import CheckpointError, FormatError
 from iron_lm.mapped import MappedFile
-from iron_lm.superblocks import Q4_K, Q5_K, Q6_K
+from iron_lm.superblocks import IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K
 from iron_lm.widening import Stored
 
 MAGIC = b"GGUF"
@@ -24,14 +24,17 @@ FORMATS: dict[int, Stored] = {
     6: Q5_0,
     7: Q5_1,
     8: Q8_0,
+    10: Q2_K,
+    11: Q3_K,
     12: Q4_K,
     13: Q5_K,
     14: Q6_K,
+    20: IQ4_NL,
+    23: IQ4_XS,
     30: Dense(bfloat16),
 }
 _TYPE_NAMES = {
-    9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K",
-    16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
+    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S",
     24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
 }  # fmt: skip
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}

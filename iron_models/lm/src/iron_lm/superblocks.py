@@ -1,4 +1,5 @@
-"""GGUF's K-quants: superblocks of 256 numbers whose scales are themselves quantised.
+"""GGUF's formats that are only stored: K-quants, superblocks of 256 numbers whose scales are themselves quantised, and
+the two of 4 bits whose integers are places in a table.
 
 No operator takes these; a tensor of one is widened when it is loaded (see `iron_lm.widening`).
 """
@@ -15,7 +16,7 @@ from iron_core.errors import FormatError
 
 @attrs.frozen
 class SuperBlock:
-    """Rows cut into superblocks of `group` numbers in `block_bytes` bytes. `halves` are the byte offsets of their float16 scales."""
+    """Rows cut into (super)blocks of `group` numbers in `block_bytes` bytes. `halves` are the byte offsets of their float16 scales."""
 
     name: str
     block_bytes: int
@@ -106,7 +107,64 @@ def _q6_k(blocks: np.ndarray) -> np.ndarray:
     return groups
 
 
+def _two_bits(packed: np.ndarray) -> np.ndarray:
+    """float32 (n, 8, 32): halves of 128 numbers in 32 bytes each, number i + 32 k of a half in bits 2 k of its byte i."""
+    q = np.empty((len(packed), 2, 4, 32), np.float32)
+    for k in range(4):
+        q[:, :, k] = packed.reshape(-1, 2, 32) >> 2 * k & 3
+    return q.reshape(-1, 8, 32)
+
+
+def _q2_k(blocks: np.ndarray) -> np.ndarray:
+    """Sixteen bytes of a 4-bit scale (low) and minimum (high) for 16 numbers each, the numbers, both float16 scales."""
+    q, both = _two_bits(blocks[:, 16:80]).reshape(-1, 16, 16), blocks[:, :16]
+    q *= (_half(blocks, 80) * (both & 15).astype(np.float32))[..., None]
+    q -= (_half(blocks, 82) * (both >> 4).astype(np.float32))[..., None]
+    return q
+
+
+def _q3_k(blocks: np.ndarray) -> np.ndarray:
+    """32 bytes of third bits (group g's in bit g; where it is not set, 4 is subtracted), the lower two bits, sixteen 6-bit
+    scales less 32 in 12 bytes (nibbles of the first eight, then two bits each of the last four), the float16 scale."""
+    q, third, packed = _two_bits(blocks[:, 32:96]), blocks[:, :32], blocks[:, 96:108]
+    for g in range(8):
+        q[:, g] -= 4 - (third >> g & 1) * 4
+    low = np.concatenate([packed[:, :8] & 15, packed[:, :8] >> 4], 1)
+    high = np.concatenate([packed[:, 8:] >> 2 * k & 3 for k in range(4)], 1)
+    scales = (low | high << 4).astype(np.float32) - 32
+    groups = q.reshape(-1, 16, 16)
+    groups *= (_half(blocks, 108) * scales)[..., None]
+    return groups
+
+
+#: The numbers of the two formats whose 4 bits are a place in a table.
+_TABLE = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+
+
+def _table(packed: np.ndarray) -> np.ndarray:
+    """float32 (n, groups, 32) of bytes (n, groups, 16): the first 16 numbers in low nibbles, the others in high ones."""
+    return _TABLE[np.concatenate([packed & 15, packed >> 4], -1)]
+
+
+def _iq4_nl(blocks: np.ndarray) -> np.ndarray:
+    """A float16 scale and 32 places in the table."""
+    return _table(blocks[:, None, 2:]) * _half(blocks, 0)[..., None]
+
+
+def _iq4_xs(blocks: np.ndarray) -> np.ndarray:
+    """The float16 scale, eight 6-bit scales less 32 (two upper bits each in 2 bytes, nibbles in 4), 256 places in the table."""
+    upper = np.ascontiguousarray(blocks[:, 2:4]).view("<u2")
+    high = np.concatenate([upper >> 2 * g & 3 for g in range(8)], 1)
+    low = np.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], -1).reshape(-1, 8)
+    scales = (low | high << 4).astype(np.float32) - 32
+    return _table(blocks[:, 8:].reshape(-1, 8, 16)) * (_half(blocks, 0) * scales)[..., None]
+
+
+Q2_K = SuperBlock("q2_k", 84, (80, 82))
+Q3_K = SuperBlock("q3_k", 110, (108,))
 Q4_K = SuperBlock("q4_k", 144, (0, 2))
 Q5_K = SuperBlock("q5_k", 176, (0, 2))
 Q6_K = SuperBlock("q6_k", 210, (208,))
-_READ = {"q4_k": _q4_k, "q5_k": _q5_k, "q6_k": _q6_k}
+IQ4_NL = SuperBlock("iq4_nl", 18, (0,), 32)
+IQ4_XS = SuperBlock("iq4_xs", 136, (0,))
+_READ = {"q2_k": _q2_k, "q3_k": _q3_k, "q4_k": _q4_k, "q5_k": _q5_k, "q6_k": _q6_k, "iq4_nl": _iq4_nl, "iq4_xs": _iq4_xs}
