@@ -347,6 +347,13 @@ def test_what_does_not_fit_is_refused_in_words(dev, fields, words):
         GEMM(**fields).resolved(device(dev))
 
 
+@pytest.mark.parametrize("fields", [dict(K=1 << 22, N=64), dict(K=64, N=1 << 22), dict(K=1 << 22, N=64, b_col_maj=True)], ids=named)
+def test_rows_that_are_too_far_apart_are_refused(fields):
+    """A step of a descriptor holds 2^20 words."""
+    with pytest.raises(Unresolvable, match=f"K={fields['K']}, N={fields['N']}: rows of A or of B are further apart"):
+        build(GEMM(M=64, **fields), "npu2")
+
+
 def test_a_finish_that_needs_an_order_is_refused():
     """C is held in micro tiles."""
     from iron_ops_aie import ElementwiseAdd

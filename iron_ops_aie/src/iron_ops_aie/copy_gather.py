@@ -65,10 +65,11 @@ def build(op: Any, target: Any) -> None:
     from iron_core.array import Lane, ObjectFifo, ObjectType, Tile
     from iron_core.array.control import ControlFlow
 
-    if 2 * op.num_channels > target.dev.columns:
+    most = target.dev.columns // 2
+    if op.num_channels > most:
         raise Unresolvable(
             f"Copy: num_channels={op.num_channels} feeds of a gather take two columns each; {target.dev} has "
-            f"{target.dev.columns}. Nearest legal: num_channels={target.dev.columns // 2}."
+            f"{target.dev.columns}. Legal: {f'num_channels={most}' if most else 'a device of two columns or more'}."
         )
     kind = ObjectType.of(op.tile_size, dtype(op))
     for feed in range(op.num_channels):

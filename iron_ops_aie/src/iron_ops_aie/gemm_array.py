@@ -254,9 +254,15 @@ def sequence(op: Any, rt: Any) -> None:
     """
     rt.preamble()
     tiles = op.tiles_across
-    width = next(
+    fits = (
         w for w in _shares(tiles) if all(_single(rt, p) for p in (_a(op, 0, 0, w), _b(op, 0, 0, w), _c(op, 0, 1, 0, 0, w)))
     )
+    width = next(fits, 0)
+    if not width:
+        raise Unresolvable(
+            f"GEMM: K={op.K}, N={op.N}: rows of A or of B are further apart than a step of a shim's descriptor reaches. Legal: a "
+            "smaller K or N."
+        )
     blocks = op.M // (ROWS * op.tile_m)
     parts = [(block, at, min(width, tiles - at)) for block in range(blocks) for at in range(0, tiles, width)]
     pairs = width == tiles and blocks > 1 and _single(rt, _c(op, 0, GROUP, 0, 0, width))

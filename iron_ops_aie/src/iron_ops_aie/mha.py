@@ -97,8 +97,8 @@ class MHA(Operator):
             raise ParamError(f"MHA: num_KV_heads={self.num_KV_heads} does not divide num_heads={self.num_heads}.")
         if (self.causal or self.window is not None) and self.seq_len > self.kv_len:
             raise ParamError(f"MHA: seq_len={self.seq_len} queries are the last of kv_len={self.kv_len} keys; there are too few keys.")
-        if self.window is not None and self.window <= 0:
-            raise ParamError(f"MHA: window={self.window}; legal: None or a positive number of keys.")
+        if self.window is not None and not (isinstance(self.window, int) and self.window > 0):
+            raise ParamError(f"MHA: window={self.window!r}; legal: None or a positive number of keys.")
         if not (math.isfinite(self.scale) and self.scale >= 0):
             raise ParamError(f"MHA: scale={self.scale}; legal: a finite number that is not negative.")
 

@@ -192,7 +192,7 @@ def array(op: Any, target: Any) -> None:
     if places is None:
         raise Unresolvable(
             f"MHA: num_pipelines={p} and their streams do not fit the {target.dev.columns} columns of {target.dev}. "
-            "Give a smaller num_pipelines= or a wider device."
+            f"Give a {'smaller num_pipelines= or a ' if p > 1 else ''}wider device."
         )
     k = kernels(op, target.dev.arch)
     columns = target.dev.columns

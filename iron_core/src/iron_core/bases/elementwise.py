@@ -68,6 +68,8 @@ class Elementwise(Operator):
             raise Unresolvable(f"{name}: T={self.T}; its array's kernels compute in bfloat16. Legal: T=bfloat16.")
         if self.tile_size > TILE_CAP or self.tile_size % VECTOR:
             raise Unresolvable(f"{name}: tile_size={self.tile_size}; legal: multiples of {VECTOR} up to {TILE_CAP}.")
+        if self.num_channels > 2:
+            raise Unresolvable(f"{name}: num_channels={self.num_channels}; a column has 2 channels. Legal: 1, 2.")
         lines = self.num_aie_columns * self.num_channels * self.tile_size
         if self.size % lines:
             near = -(-self.size // lines) * lines
