@@ -119,6 +119,50 @@ def refused(capsys: pytest.CaptureFixture[str], says: str, *argv: str) -> None:
     assert re.search(says, err), err
 
 
+@pytest.fixture
+def parts(tmp_path: Path) -> Path:
+    """A folder with a GGUF of six tensors in three files."""
+    gguf = pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
+    writer = gguf.GGUFWriter(str(tmp_path / "big.gguf"), "llama", split_max_tensors=2)
+    for i in range(6):
+        writer.add_tensor(f"t{i}", np.full((2, 32), i, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return tmp_path
+
+
+def test_a_gguf_in_several_files_is_one(parts: Path) -> None:
+    """The folder or any of the files: all tensors, the first file's metadata."""
+    names = sorted(p.name for p in parts.iterdir())
+    assert names == [f"big-{i:05d}-of-00003.gguf" for i in (1, 2, 3)]
+    for given in (parts, *(parts / name for name in names)):
+        opened = Checkpoint.open(given)
+        assert opened.path == parts / names[0] and opened.metadata["general.architecture"] == "llama"
+        assert {name: float(array[0, 0]) for name, (_, _, array) in opened.tensors.items()} == {f"t{i}": float(i) for i in range(6)}
+        assert describe(opened).startswith("GGUF 3, 3 files · llama · 6 tensors")
+
+
+def test_a_part_that_is_missing_renamed_or_another_is_named(parts: Path) -> None:
+    """One line says which file."""
+    second, third = (parts / f"big-{i:05d}-of-00003.gguf" for i in (2, 3))
+    first = parts / "big-00001-of-00003.gguf"
+    raw = third.read_bytes()
+    third.write_bytes(second.read_bytes())
+    with pytest.raises(CheckpointError, match="tensor t2 is in another of the 3 files too"):
+        Checkpoint.open(first)
+    third.unlink()
+    with pytest.raises(CheckpointError, match=r"00003-of-00003\.gguf: No such file"):
+        Checkpoint.open(first)
+    third.write_bytes(raw.replace(b"split.count", b"split.cound"))
+    with pytest.raises(CheckpointError, match="does not say it is one of 3 files"):
+        Checkpoint.open(first)
+    first.rename(parts / "model.gguf")
+    with pytest.raises(CheckpointError, match="one of 3 files by its header; legal: a name that ends in"):
+        Checkpoint.open(parts / "model.gguf")
+
+
 def test_naming_it_twice_is_refused(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By place and by option."""
     hub = str(shelf / "hub")

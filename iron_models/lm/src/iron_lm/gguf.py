@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from iron_lm.superblocks import IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K
 from iron_lm.widening import Stored
 
 MAGIC = b"GGUF"
+#: How files of a checkpoint in several are named.
+_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
+_MOST_PARTS = 256
 #: ggml tensor types Iron reads, by number.
 FORMATS: dict[int, Stored] = {
     0: Dense(np.float32),
@@ -168,7 +172,7 @@ class GGUFFile:
 
     kind = "gguf"
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, whole: bool = True) -> None:
         path = Path(path)
         if path.is_dir():
             path = _only(path)
@@ -193,6 +197,28 @@ class GGUFFile:
         data = (header.at + alignment - 1) // alignment * alignment
         self._file = file
         self.tensors = _Tensors(file, data, infos)
+        count = self.metadata.get("split.count", 1)
+        if whole and count not in (0, 1):
+            self._join(count)
+
+    def _join(self, count: Any) -> None:
+        """Take in the other files of a checkpoint in `count` of them; the first has the metadata."""
+        named = _PART.fullmatch(self.path.name)
+        if named is None or not isinstance(count, int) or int(named[3]) != count or count > _MOST_PARTS:
+            raise CheckpointError(f"{self.path}: one of {str(count)[:20]} files by its header; legal: a name that ends in -00001-of-0000N.gguf.")
+        parts = [GGUFFile(self.path.with_name(f"{named[1]}-{i:05d}-of-{count:05d}.gguf"), whole=False) for i in range(1, count + 1)]
+        first = parts[0]
+        for part in parts:
+            if part.metadata.get("split.count") != count:
+                raise CheckpointError(f"{part.path}: its header does not say it is one of {count} files, as {self.path.name} does.")
+        for part in parts[1:]:
+            twice = next((name for name in (*part.tensors, *part.tensors.refused) if name in first.tensors or name in first.tensors.refused), None)
+            if twice is not None:
+                raise CheckpointError(f"{part.path}: tensor {twice} is in another of the {count} files too.")
+            first.tensors.update(part.tensors)
+            first.tensors.refused.update(part.tensors.refused)
+        self.path, self.metadata, self.tensors, self._file = first.path, first.metadata, first.tensors, first._file
+        self.described = f"{first.described}, {count} files"
 
     @staticmethod
     def _info(header: _Header, i: int) -> tuple[str, tuple[int, ...], int, int]:
@@ -218,7 +244,8 @@ class GGUFFile:
 
 def _only(folder: Path) -> Path:
     """The one GGUF of a folder; CheckpointError, with their names, if there are several."""
-    found = sorted(folder.glob("*.gguf"))
+    parts = {path: _PART.fullmatch(path.name) for path in sorted(folder.glob("*.gguf"))}
+    found = [path for path, part in parts.items() if part is None or int(part[2]) == 1] or list(parts)
     if len(found) > 1:
         shown = ", ".join(p.name if p.name.isprintable() else repr(p.name) for p in found[:6])
         raise CheckpointError(f"{folder}: holds {len(found)} GGUF files; name one of {shown}{', ...' if len(found) > 6 else ''}.")
