@@ -194,7 +194,8 @@ _MOST_LAYERS = 1 << 12
 def from_huggingface(raw: dict[str, Any]) -> dict[str, Any]:
     """Config keywords from a decoder's config.json; CheckpointError names what is missing or cannot be."""
     entries = Entries(raw, "config.json")
-    entries.refuse_unless("text_config")  # a decoder among other parts
+    if "text_config" in raw:
+        raise CheckpointError("config.json describes a decoder among other parts (text_config); a GGUF of it holds the decoder alone.")
     for key in ("hidden_act", "hidden_activation"):
         entries.refuse_unless(key, *ACTIVATIONS)
     entries.refuse_unless("attn_logit_softcapping")
