@@ -163,6 +163,50 @@ def test_every_part_runs_once_on_a_thread_of_the_pool(library, pool):
         assert [nt for tag, _, nt in ran if tag == 2] == [1]
 
 
+def test_steps_go_together(library, pool):
+    """A group's steps have their parts in proportion to their work, all of them once, before anything after the group."""
+    ran: list[tuple[int, int, int]] = []
+    lock = threading.Lock()
+
+    def kernel(tag: int) -> Any:
+        def part(args: int, tid: int, nt: int) -> None:
+            with lock:
+                ran.append((tag, tid, nt))
+
+        return KERNEL(part)
+
+    keep = [kernel(tag) for tag in range(5)]
+    steps = [step(ctypes.cast(k, ctypes.c_void_p).value) for k in keep]
+    steps[1].together = 3
+    for s, work in zip(steps, (1, 600, 190, 1, 1), strict=True):
+        s.work = work
+    run = run_of(steps)
+    for _ in range(20):
+        ran.clear()
+        library.iron_call(pool, ctypes.byref(run), None)
+        order = [0 if tag == 0 else 1 if tag < 4 else 2 for tag, _, _ in ran]
+        assert order == sorted(order)
+        counts = []
+        for tag in range(5):
+            parts = [(tid, nt) for t, tid, nt in ran if t == tag]
+            assert sorted(parts) == [(i, parts[0][1]) for i in range(parts[0][1])]
+            counts.append(len(parts))
+        assert counts[1] >= counts[2] >= counts[3] == 1 and counts[0] == counts[4] and sum(counts[1:4]) <= counts[0] + 2
+
+
+def test_bindings_reach_every_step_of_a_group(library, pool, add):
+    """Numbers of a call are patched into all steps that go together."""
+    x, y = np.ones(300, np.float32), np.zeros((3, 300), np.float32)
+    values = np.array([7], np.int64)
+    steps = [step(add, (x, x, row), (0,), (i, 1)) for i, row in enumerate(y)]
+    steps[0].together = 3
+    run = run_of(steps, [Binding(P, scale, Affine(*SAME)) for scale in (1, 10, 30)], values)
+    for n in (7, 3, 10):
+        values[0], y[:] = n, 0
+        library.iron_call(pool, ctypes.byref(run), None)
+        assert [int(row.sum()) for row in y] == [2 * n, 20 * n, 60 * n]
+
+
 def test_scratch_is_a_threads_own_and_shared_is_everyones(library, pool):
     """Both are aligned to 64 bytes and as large as the largest step asks; a later, larger run gets more."""
     places: list[tuple[int, int, int]] = []

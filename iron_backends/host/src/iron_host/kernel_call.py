@@ -63,7 +63,7 @@ class KernelCall:
     A pointer slot is an operand's name, a `Pointer`, `Blocks`, a `Constant` or None; an integer slot an int or a
     `Member`. `scratch_bytes` are per thread, `shared_bytes` for the step; `threads` 0 means all. A call that
     prepares the shared area for the next ones `shares` "writes", one that only reads it "reads": the same
-    preparation is not made twice in a row.
+    preparation is not made twice in a row. `work` (in any unit) is how large the call is beside others of its kind.
     """
 
     unit: Unit
@@ -74,6 +74,7 @@ class KernelCall:
     shared_bytes: int = 0
     threads: int = 0
     shares: str = ""
+    work: int = 0
 
 
 class HostLowering(Lowering):

@@ -7,7 +7,7 @@ address, so the cache may keep it. `RunArrays` lays it out in memory as `iron_ho
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -36,7 +36,7 @@ _AFFINE = [(name, "<i8") for name in ("value", "scale", "bias", "down", "mul", "
 STEP = np.dtype(
     [("kernel", "<u8"), ("p", "<u8", MAX_POINTERS), ("n", "<i8", MAX_INTS), ("f", "<f8", MAX_FLOATS)]
     + [("scratch", "<u8"), ("shared", "<u8"), ("base", "<u8", MAX_POINTERS)]
-    + [(name, "<i8") for name in ("first_binding", "n_bindings", "scratch_bytes", "shared_bytes", "threads")]
+    + [(name, "<i8") for name in ("first_binding", "n_bindings", "scratch_bytes", "shared_bytes", "threads", "together", "work")]
 )
 BINDING = np.dtype([("slot", "<i8"), ("unit", "<i8"), *_AFFINE])
 CARRY = np.dtype([("target", "<i8"), ("source", "<i8"), *_AFFINE, ("pointer", "<u8")])
@@ -55,7 +55,8 @@ class Location:
 class RunStep:
     """One entry of a run list, of the step `plan`. `unit` None: a call-back that runs its operator's reference.
 
-    `bindings` are (slot, unit, expression), slots numbered as `iron_binding` does.
+    `bindings` are (slot, unit, expression), slots numbered as `iron_binding` does. `together`: the steps from this one on
+    that run as one, none of which needs another; each has a share of the threads in proportion to its `work`.
     """
 
     name: str
@@ -68,6 +69,9 @@ class RunStep:
     shared_bytes: int = 0
     threads: int = 0
     plan: PlanStep | None = None
+    work: int = 0
+    shares: str = ""
+    together: int = 1
 
 
 @attrs.frozen(eq=False)
@@ -123,7 +127,7 @@ class ImageBuilder:
             self.steps.append(made)
             if call.shares == "writes":
                 self._prepared = made, step.operands[_name(call.pointers[0])]
-            elif call.shares != "reads":
+            elif call.shares != "reads" and call.shared_bytes:
                 self._prepared = None
         if self._prepared is not None:
             written = [ref for name, ref in step.operands.items() if step.op.operands[name].written]
@@ -136,7 +140,7 @@ class ImageBuilder:
         return HostImage(
             name,
             version.signature,
-            tuple(self.steps),
+            tuple(grouped(self.steps)),
             tuple(self.constants),
             tuple(self.tiles),
             version.inputs,
@@ -197,7 +201,54 @@ class ImageBuilder:
             call.shared_bytes,
             call.threads,
             step,
+            call.work,
+            call.shares,
         )
+
+
+#: Of iron_host.h: steps that may go together.
+TOGETHER = 8
+
+
+def grouped(steps: Sequence[RunStep]) -> list[RunStep]:
+    """The steps, with runs of them that need nothing of one another marked to go together.
+
+    Only what several threads work on gains by it: one wait for all threads instead of several.
+    """
+    found: list[RunStep] = []
+    group: list[RunStep] = []
+
+    def close() -> None:
+        if len(group) > 1:
+            many = 0 if any(step.threads == 0 for step in group) else sum(step.threads for step in group)
+            group[0] = attrs.evolve(group[0], together=len(group), threads=many)
+        found.extend(group)
+        group.clear()
+
+    for step in steps:
+        if not _joins(step) or len(group) == TOGETHER or any(_depends(step, other) for other in group):
+            close()
+        group.append(step)
+        if not _joins(step):
+            close()
+    close()
+    return found
+
+
+def _joins(step: RunStep) -> bool:
+    """May a step go together with others: a kernel of several threads that leaves the shared area as it is?"""
+    return step.unit is not None and step.threads != 1 and (not step.shared_bytes or step.shares == "reads")
+
+
+def _depends(a: RunStep, b: RunStep) -> bool:
+    """Does one of two steps write what the other touches?"""
+    assert a.plan is not None and b.plan is not None
+    for name, ref in a.plan.operands.items():
+        for other, theirs in b.plan.operands.items():
+            if a.plan.op.operands[name].written or b.plan.op.operands[other].written:
+                if ref.overlaps(theirs):
+                    return True
+    return False
 
 
 def _name(pointer: Any) -> str:
@@ -258,7 +309,7 @@ class RunArrays:
         row["f"][: len(step.floats)] = step.floats
         row["first_binding"], row["n_bindings"] = first_binding, len(step.bindings)
         row["scratch_bytes"], row["shared_bytes"] = step.scratch_bytes, step.shared_bytes
-        row["threads"] = step.threads
+        row["threads"], row["together"], row["work"] = step.threads, step.together, step.work
         words = self.steps.view(np.uint64).data
         for slot, location in enumerate(step.pointers):
             if location is not None:

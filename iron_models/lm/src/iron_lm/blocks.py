@@ -28,8 +28,8 @@ def project(x: Any, weight: Any, activations: str = "exact", out: Any = None) ->
 
 def gated(x: Any, gate: Any, up: Any, down: Any, activation: str = "silu", activations: str = "exact") -> Any:
     """down(f(gate x) * up x) for rows x (rows, width); f is one of `GATES`."""
-    hidden = ElementwiseMul(GATES[activation](project(x, gate, activations)), project(x, up, activations))
-    return project(hidden, down, activations)
+    g, u = (project(x, matrix, activations) for matrix in (gate, up))
+    return project(ElementwiseMul(GATES[activation](g), u), down, activations)
 
 
 @attrs.frozen
@@ -66,9 +66,9 @@ class Block:
         """One layer: x (rows, emb_dim) -> the same shape."""
         c = self.config
         y = self.normed(x, w.attention_norm)
-        q = self.rotate(step, i, project(y, w.q, c.activations), c.n_heads, getattr(w, "q_norm", None))
-        k = self.rotate(step, i, project(y, w.k, c.activations), c.n_kv_groups, getattr(w, "k_norm", None))
-        v = project(y, w.v, c.activations)
+        q, k, v = (project(y, matrix, c.activations) for matrix in (w.q, w.k, w.v))  # one after another: they can share a pass over y
+        q = self.rotate(step, i, q, c.n_heads, getattr(w, "q_norm", None))
+        k = self.rotate(step, i, k, c.n_kv_groups, getattr(w, "k_norm", None))
         o = project(self.attend(step, i, q, k, v), w.o, c.activations)
         x = ElementwiseAdd(x, self.normed(o, getattr(w, "post_attention_norm", None)))
         y = gated(self.normed(x, w.ffn_norm), w.gate, w.up, w.down, c.activation, c.activations)

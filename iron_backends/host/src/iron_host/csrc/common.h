@@ -246,12 +246,9 @@ INLINE f32x8 tanh8(f32x8 x) {
 }
 INLINE float exp1(float x) { return exp8(splat(x))[0]; }
 
-// This thread's share of n items, in runs of `unit`.
+// This part's share of n items, in runs of `unit`; parts without any are spread among the others.
 struct Share { int64_t begin, end; };
 INLINE Share share(int64_t n, int32_t tid, int32_t nt, int64_t unit = 1) {
-  int64_t units = (n + unit - 1) / unit, per = units / nt, rest = units % nt;
-  int64_t begin = per * tid + (tid < rest ? tid : rest), end = begin + per + (tid < rest);
-  begin *= unit;
-  end *= unit;
+  int64_t units = (n + unit - 1) / unit, begin = units * tid / nt * unit, end = units * (tid + 1) / nt * unit;
   return Share{begin < n ? begin : n, end < n ? end : n};
 }

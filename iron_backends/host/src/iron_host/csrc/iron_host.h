@@ -19,9 +19,10 @@ typedef struct iron_args {
 } iron_args;
 
 // Called once for every part of the step, part tid of nt, on any thread and in any order; all return before the next
-// step starts. A step has IRON_PARTS parts for each of its threads, so that one that lost its core holds up little; nt
-// is 1 for a step of one thread. A kernel that works in phases is several steps, which hand over through `shared`.
+// step starts. Steps that go together have IRON_PARTS parts for each thread, so that one that lost its core holds up
+// little; nt is 1 for a step of one thread. A kernel that works in phases is several steps, which hand over through `shared`.
 #define IRON_PARTS 8
+#define IRON_TOGETHER 8
 typedef void (*iron_kernel)(const iron_args* args, int32_t tid, int32_t nt);
 
 // A table-form Affine: ((v[value]*scale + bias) >> down) * mul + add.
@@ -37,6 +38,8 @@ typedef struct iron_step {
   int64_t first_binding, n_bindings;   // into the run's bindings
   int64_t scratch_bytes, shared_bytes;
   int64_t threads;         // at most this many threads do work (1 for tiny steps); 0 = all
+  int64_t together;        // this step and those after it that run as one, at most IRON_TOGETHER: none needs another
+  int64_t work;            // how large it is beside those it goes together with
 } iron_step;
 
 // Next number of a carried value: source 0 = affine over this call's values; 1 = *(int32_t*)pointer.

@@ -1,9 +1,10 @@
 // The run loop and its thread pool. Exported: iron_pool_create, iron_pool_free, iron_call, iron_loop, and what records
 // times: iron_timing_create, iron_timing_free, iron_timing_read, iron_time.
 //
-// A step is cut into a few parts for each thread. The caller publishes it as a ticket and works on parts itself;
-// workers claim what is left, and the caller goes on when all parts are done. A worker that sleeps, or whose core
-// another process has taken, claims nothing, so nobody waits for it. Whoever waits spins for a few microseconds,
+// A step is cut into a few parts for each thread, and so are several that go together. Every thread has a lane of parts
+// that follow one another in memory: it takes them from the front, and when it has none left, others' from the back. A
+// worker that sleeps, or whose core another process has taken, takes nothing, so nobody waits for it; whoever finds no
+// parts says how many it did, and the caller goes on when all are done. Whoever waits spins for a few microseconds,
 // giving way to others, and then sleeps.
 #include "timing.h"
 
@@ -31,7 +32,7 @@ int64_t now() {
 }
 
 // A counter one side waits on and the other changes.
-struct Gate {
+struct alignas(64) Gate {
   int32_t value, sleepers;
   pthread_mutex_t mutex;
   pthread_cond_t cond;
@@ -42,6 +43,7 @@ struct Gate {
     pthread_cond_init(&cond, NULL);
   }
   int32_t get() { return __atomic_load_n(&value, __ATOMIC_SEQ_CST); }
+  void set(int32_t to) { __atomic_store_n(&value, to, __ATOMIC_SEQ_CST); }
   void wake() {
     if (__atomic_load_n(&sleepers, __ATOMIC_SEQ_CST)) {
       pthread_mutex_lock(&mutex);
@@ -81,12 +83,29 @@ struct Worker {
   pthread_t thread;
 };
 
+// Parts that a thread has still to take: turn << 32 | first << 16 | end.
+struct alignas(64) Lane {
+  uint64_t parts;
+
+  // The next part, from the front or the back; -1 where there is none.
+  int32_t take(bool front) {
+    uint64_t was = __atomic_load_n(&parts, __ATOMIC_SEQ_CST);
+    for (;;) {
+      int32_t first = was >> 16 & 0xffff, end = was & 0xffff;
+      if (first >= end) return -1;
+      if (__atomic_compare_exchange_n(&parts, &was, front ? was + 0x10000 : was - 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        return front ? first : end - 1;
+    }
+  }
+};
+
 struct Pool {
-  int32_t threads;
   Gate turn, done;
-  uint64_t ticket;  // turn << 32 | parts claimed << 16 | parts
-  const iron_step* step;
-  int32_t active;  // threads that work on the step; -1: leave
+  Lane* lanes;
+  // Of the turn: its steps, how many go together, the parts of each, and the threads that work; -1 threads: leave.
+  const iron_step* steps;
+  int32_t together, threads, active;
+  int32_t ends[IRON_TOGETHER];
   void* shared;
   int64_t shared_bytes, scratch_bytes;
   char* scratch;
@@ -106,18 +125,19 @@ struct Pool {
     timing->part(tid, begin, now());
   }
 
-  // Parts of the step on the ticket, one after another, until none is left. A part once claimed keeps the step
-  // in place: the next ticket is written only when every part of this one is done.
-  void claim(int32_t tid) {
-    uint64_t t = __atomic_load_n(&ticket, __ATOMIC_SEQ_CST);
-    for (;;) {
-      int32_t part = t >> 16 & 0xffff, parts = t & 0xffff;
-      if (part >= parts) return;
-      if (!__atomic_compare_exchange_n(&ticket, &t, t + 0x10000, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) continue;
-      work(step, tid, part, parts);
-      done.add(1);
-      t = __atomic_load_n(&ticket, __ATOMIC_SEQ_CST);
+  // Parts of this turn until none is left; how many it were. A part once taken keeps the turn in place: the next one's
+  // are there only when every part of this one was said to be done.
+  int32_t claim(int32_t tid) {
+    int32_t made = 0;
+    for (int32_t i = 0; i < threads; i++) {
+      Lane* lane = lanes + (tid + i) % threads;
+      for (int32_t part; (part = lane->take(i == 0)) >= 0; made++) {
+        int32_t step = 0, begin = 0;
+        while (part >= ends[step]) begin = ends[step++];
+        work(steps + step, tid, part - begin, ends[step] - begin);
+      }
     }
+    return made;
   }
 };
 
@@ -130,7 +150,8 @@ void* serve(void* item) {
     seen = pool->turn.get();
     int32_t active = __atomic_load_n(&pool->active, __ATOMIC_SEQ_CST);
     if (active < 0) return NULL;
-    if (me->tid < active) pool->claim(me->tid);
+    int32_t made = me->tid < active ? pool->claim(me->tid) : 0;
+    if (made) pool->done.add(made);
   }
 }
 
@@ -139,16 +160,28 @@ void* aligned(int64_t bytes) {
   return posix_memalign(&p, 64, bytes) ? NULL : p;
 }
 
-void publish(Pool* pool, const iron_step* step, int32_t active) {
-  int32_t parts = active * IRON_PARTS < 0xffff ? active * IRON_PARTS : 0xffff;
-  pool->step = step;
+// Steps that go together, shared among `active` threads: parts for each in proportion to its work, at least one.
+void publish(Pool* pool, const iron_step* steps, int32_t together, int32_t active) {
+  int64_t wanted = (int64_t)active * IRON_PARTS, work = 0;
+  if (wanted > 0xf000) wanted = 0xf000;
+  for (int32_t i = 0; i < together; i++) work += steps[i].work > 0 ? steps[i].work : 1;
+  pool->steps = steps;
+  pool->together = together;
+  int32_t parts = 0;
+  for (int32_t i = 0; i < together; i++) {
+    int64_t mine = wanted * (steps[i].work > 0 ? steps[i].work : 1) / work;
+    pool->ends[i] = parts += mine > 1 ? (int32_t)mine : 1;
+  }
   __atomic_store_n(&pool->active, active, __ATOMIC_SEQ_CST);
-  __atomic_store_n(&pool->done.value, 0, __ATOMIC_SEQ_CST);
+  pool->done.set(0);
   uint64_t turn = (uint32_t)pool->turn.get() + 1u;
-  __atomic_store_n(&pool->ticket, turn << 32 | (uint32_t)parts, __ATOMIC_SEQ_CST);
+  for (int32_t t = 0; t < active; t++) {
+    uint64_t first = (int64_t)parts * t / active, end = (int64_t)parts * (t + 1) / active;
+    __atomic_store_n(&pool->lanes[t].parts, turn << 32 | first << 16 | end, __ATOMIC_SEQ_CST);
+  }
   pool->turn.add(1);
-  pool->claim(0);
-  pool->done.wait(parts, true);
+  int32_t made = pool->claim(0);
+  if (made < parts) pool->done.wait(parts - made, true);
 }
 
 void reserve(Pool* pool, const iron_run* run) {
@@ -178,13 +211,34 @@ int64_t affine_or_constant(const iron_affine* a, const iron_run* run) {
   return at(a, run->n_values ? run->values : &zero);
 }
 
-void note(Timing* timing, int64_t pass, int64_t index, int64_t begin) {
+// What a step's bindings name, for this call's values.
+void patch(const iron_run* run, iron_step* s) {
+  for (int64_t b = s->first_binding; b < s->first_binding + s->n_bindings; b++) {
+    const iron_binding* w = run->bindings + b;
+    int64_t v = affine_or_constant(&w->affine, run) * w->unit;
+    if (w->slot < IRON_MAX_P) s->args.p[w->slot] = (char*)s->base[w->slot] + v;
+    else s->args.n[w->slot - IRON_MAX_P] = v;
+  }
+}
+
+void note(Timing* timing, int64_t pass, int64_t index, int64_t begin, int64_t end) {
   int64_t* row = timing->steps.add(IRON_STEP_WORDS);
   if (!row) return;
   row[0] = pass;
   row[1] = index;
   row[2] = begin;
-  row[3] = now();
+  row[3] = end;
+}
+
+// Steps that went together share their time by their work.
+void note_all(Timing* timing, int64_t pass, int64_t index, const iron_step* s, int32_t together, int64_t begin) {
+  int64_t end = now(), work = 0, so_far = 0;
+  for (int32_t t = 0; t < together; t++) work += s[t].work > 0 ? s[t].work : 1;
+  for (int32_t t = 0; t < together; t++) {
+    int64_t from = begin + (int64_t)((double)(end - begin) * so_far / work);
+    so_far += s[t].work > 0 ? s[t].work : 1;
+    note(timing, pass, index + t, from, begin + (int64_t)((double)(end - begin) * so_far / work));
+  }
 }
 
 // Every step once; nonzero if a call-back stopped it. Recording is a template argument: off, it costs nothing.
@@ -207,19 +261,17 @@ template <bool recording> int32_t pass(Pool* pool, iron_run* run, iron_callback 
     if (recording) begin = now();
     if (!s->kernel) {
       if (callback && callback(i)) return 1;
-      if (recording) note(timing, mine / IRON_PASS_WORDS, i, begin);
+      if (recording) note(timing, mine / IRON_PASS_WORDS, i, begin, now());
       continue;
     }
-    for (int64_t b = s->first_binding; b < s->first_binding + s->n_bindings; b++) {
-      const iron_binding* w = run->bindings + b;
-      int64_t v = affine_or_constant(&w->affine, run) * w->unit;
-      if (w->slot < IRON_MAX_P) s->args.p[w->slot] = (char*)s->base[w->slot] + v;
-      else s->args.n[w->slot - IRON_MAX_P] = v;
-    }
+    patch(run, s);
+    int32_t together = s->together > 1 ? (int32_t)s->together : 1;
+    for (int32_t t = 1; t < together; t++) patch(run, s + t);
     int32_t active = s->threads > 0 && s->threads < pool->threads ? (int32_t)s->threads : pool->threads;
-    if (active == 1) pool->work(s, 0, 0, 1);
-    else publish(pool, s, active);
-    if (recording) note(timing, mine / IRON_PASS_WORDS, i, begin);
+    if (active > 1) publish(pool, s, together, active);
+    else for (int32_t t = 0; t < together; t++) pool->work(s + t, 0, 0, 1);
+    if (recording) note_all(timing, mine / IRON_PASS_WORDS, i, s, together, begin);
+    i += together - 1;
   }
   // All carried values are read before any is written: one may follow another.
   int64_t next[64];
@@ -241,8 +293,11 @@ int32_t once(Pool* pool, iron_run* run, iron_callback callback) {
 extern "C" {
 
 void* iron_pool_create(int32_t threads) {
-  Pool* pool = (Pool*)calloc(1, sizeof(Pool));
+  Pool* pool = (Pool*)aligned(sizeof(Pool));
+  memset((void*)pool, 0, sizeof(Pool));
   pool->threads = threads < 1 ? 1 : threads;
+  pool->lanes = (Lane*)aligned(pool->threads * sizeof(Lane));
+  memset((void*)pool->lanes, 0, pool->threads * sizeof(Lane));
   pool->turn.init();
   pool->done.init();
   pool->workers = (Worker*)calloc(pool->threads, sizeof(Worker));
@@ -262,6 +317,7 @@ void iron_pool_free(void* handle) {
     for (int32_t t = 1; t < pool->threads; t++) pthread_join(pool->workers[t].thread, NULL);
   }
   free(pool->workers);
+  free(pool->lanes);
   free(pool->shared);
   free(pool->scratch);
   free(pool);

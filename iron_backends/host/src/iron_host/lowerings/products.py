@@ -76,7 +76,7 @@ class ProductLowering(HostLowering):
         pointers = (product.X, product.W, product.C)
         if not isinstance(op.W, BlockQuant):
             kernel = unit("matmul.h", "matmul", cpp(op.T), cpp(op.W), cpp(op.O))
-            return [KernelCall(kernel, pointers, product.ints, threads=many)]
+            return [KernelCall(kernel, pointers, product.ints, threads=many, work=work)]
         if isinstance(product.K, Member):
             return No("a bound on K of block weights has no kernel")
         if isinstance(product.N, Member) and product.batches > 1:
@@ -84,7 +84,7 @@ class ProductLowering(HostLowering):
         name = BLOCKS[op.W]
         if op.activations == "exact":
             kernel = unit("blocks.h", "block_exact", name, cpp(op.T), cpp(op.O))
-            return [KernelCall(kernel, pointers, product.ints, scratch_bytes=4 * product.K, threads=many)]
+            return [KernelCall(kernel, pointers, product.ints, scratch_bytes=4 * product.K, threads=many, work=work)]
         groups = product.K // op.W.group
         shared = _aligned(rows * product.K) + SCALE * rows * groups
         quantize = KernelCall(
@@ -104,6 +104,7 @@ class ProductLowering(HostLowering):
             shared_bytes=shared,
             threads=many,
             shares="reads",
+            work=work,
         )
         return [quantize, multiply]
 
