@@ -317,3 +317,32 @@ def test_labels_are_file_names():
         x = iron.In(n, dtype=T)
 
     assert Named(n=4).label == "Named_n4_eps1en05_flag1_steps1x2_ato1s2x3t3x1_Tfloat32"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (dict(M="512"), "M='512'; legal: a whole number"),
+        (dict(M=512.0), "M=512.0; legal: a whole number"),
+        (dict(M=True), "M=True; legal: a whole number"),
+        (dict(tile=-16), "tile=-16; legal: at least 1"),
+        (dict(columns=0), "columns=0; legal: at least 1"),
+        (dict(columns=True), "columns=True; legal: a whole number"),
+        (dict(tile=1.5), "tile=1.5; legal: a whole number"),
+        (dict(split=1), "split=1; legal: True or False"),
+        (dict(placement=3), "placement=3; legal: a string"),
+    ],
+    ids=str,
+)
+def test_fields_are_what_they_are_annotated_as(fields, words):
+    """Wherever a value comes from: a call, a tuner, a profile. numpy's numbers are numbers."""
+    with pytest.raises(ParamError, match=words):
+        Tiled(**{"M": 512, **fields})
+    if set(fields) <= set(Tiled.autos()):
+        with pytest.raises(ParamError, match=words):
+            Tiled(M=512).with_tunables(**fields)
+        profile = iron.Profile()
+        profile.add(Tiled, M=512, **fields)
+        with profile, pytest.raises(ParamError, match=words):
+            Tiled(M=512)
+    assert Tiled(M=np.int64(512), tile=np.int32(16)).resolved("npu2").tile == 16

@@ -14,6 +14,14 @@ from iron_core.errors import FormatError
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
 
 
+_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "True or False"),
+    "str": ((str,), "a string"),
+}
+
+
 class Field:
     """One field of an operator class. Its name is the attribute it is assigned to."""
 
@@ -24,6 +32,8 @@ class Field:
         self.default = default
         self.array = array
         self.repr = repr
+        #: What it is annotated as: int, float, bool and str are held to.
+        self.annotation: Any = None
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -42,6 +52,12 @@ class Field:
         if isinstance(value, np.generic):
             return value.item()
         return tuple(value) if isinstance(value, list) else value  # values are part of hashable keys
+
+    def misfit(self, value: Any) -> str:
+        """Why a converted value cannot be this field's: what would be legal. Empty where it can."""
+        types, words = _KINDS.get(getattr(self.annotation, "__name__", self.annotation), ((object,), ""))
+        fits = isinstance(value, types) and (bool in types or not isinstance(value, bool))
+        return "" if fits else words
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name})"
@@ -62,6 +78,11 @@ class AutoField(Field):
         super().__init__(default, array=array, repr=repr)
         self.domain = domain
         self.derived = derived
+
+    def misfit(self, value: Any) -> str:
+        """A tunable that is a number is at least 1; None leaves it open."""
+        words = "" if value is None else super().misfit(value)
+        return words or ("at least 1" if isinstance(value, (int, float)) and value < 1 and not isinstance(value, bool) else "")
 
 
 class DTypeField(Field):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -74,6 +75,9 @@ class Operator(metaclass=OperatorMeta):
             return
         super().__init_subclass__(**options)
         own = {k: v for k, v in vars(cls).items() if isinstance(v, Field)}
+        annotations = inspect.get_annotations(cls)
+        for name, field in own.items():
+            field.annotation = annotations.get(name)
         cls._collect()
         these = {
             name: attr.ib(default=None if isinstance(field, AutoField) else MISSING, kw_only=True, repr=field.repr)
@@ -144,6 +148,7 @@ class Operator(metaclass=OperatorMeta):
         profile = active_profile()
         if profile is not None:
             keywords = profile.tunables(cls, keywords) | keywords
+        cls._check_kinds(keywords)
         self = type.__call__(cls, **keywords)
         self._given = frozenset(keywords)
         self.pinned = frozenset(k for k in keywords if isinstance(cls.fields[k], AutoField))
@@ -156,6 +161,14 @@ class Operator(metaclass=OperatorMeta):
             if all(getattr(self, name) is not None for name in cls.autos()):
                 self.compatible()
         return self
+
+    @classmethod
+    def _check_kinds(cls, given: Mapping[str, Any]) -> None:
+        """ParamError for a number, a flag or a name that is none."""
+        for name, value in given.items():
+            legal = cls.fields[name].misfit(value)
+            if legal:
+                raise ParamError(f"{cls.__name__}: {name}={value!r}; legal: {legal}.")
 
     def _derive(self) -> None:
         open_ = {k: f for k, f in self.fields.items() if not isinstance(f, AutoField) and k not in self._given}
@@ -235,6 +248,7 @@ class Operator(metaclass=OperatorMeta):
             if name not in settable:
                 known = ", ".join(settable) or "none"
                 raise CallError(f"{type(self).__name__} has no tunable {name}. Tunables: {known}.")
+        self._check_kinds(tunables)
         twin = self.evolve(**tunables)
         twin.pinned = self.pinned | frozenset(tunables)
         return twin
@@ -327,7 +341,14 @@ class Operator(metaclass=OperatorMeta):
         return self.operands[operand].format(self)
 
     def resolved(self, dev: Any = None) -> Any:
-        """This operator with every tunable filled: call site, profile, `resolve(dev)`, then the `Auto` default."""
+        """This operator with every tunable filled: call site, profile, `resolve(dev)`, then the `Auto` default.
+
+        dev: a `Device` or its name.
+        """
+        if isinstance(dev, str):
+            from iron_core.devices import device
+
+            dev = device(dev)
         twin = self
         if any(getattr(self, name) is None for name in self.autos()):
             twin = self.resolve(dev)
