@@ -201,3 +201,31 @@ def test_numbers_that_are_none_warn_nobody():
         warnings.simplefilter("error")
         got = np.asarray(add(a, b)).astype(np.float32).reshape(4, 256)
     assert np.isnan(got[[0, 2]]).all() and (got[1] == -np.inf).all() and (got[3] == np.inf).all()
+
+
+#: SmolLM2-135M's projections: q, k, v, o, gate, up, down.
+PROJECTIONS = ((576, 576), (192, 576), (192, 576), (576, 576), (1536, 576), (1536, 576), (576, 1536))
+
+
+class Projections(iron.Graph):
+    """All projections of 30 layers as steps of their own, each on its input as it is."""
+
+    def __init__(self, weights):
+        self.weights = [iron.weight(w) for w in weights]
+
+    def body(self, x, wide):
+        inputs = {576: x, 1536: wide}
+        return tuple(GEMV(w, inputs[k]) for _ in range(30) for w, (_, k) in zip(self.weights, PROJECTIONS, strict=True))
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+def test_the_projections_of_a_model_in_one_graph(dev):
+    """210 steps of seven designs, every one right in every bit."""
+    rng = np.random.default_rng(8)
+    weights = [drawn(rng, *shape) for shape in PROJECTIONS]
+    x, wide = drawn(rng, 576), drawn(rng, 1536)
+    made = Projections(weights).compile(x=(576,), wide=(1536,), backend="sim", dev=dev)(x, wide)
+    assert len(made) == 210
+    for i, (w, (m, k)) in enumerate(zip(weights, PROJECTIONS, strict=True)):
+        want = GEMV(M=m, K=k).resolved(device(dev)).composed(w, x if k == 576 else wide).tobytes()
+        assert all(np.asarray(y).tobytes() == want for y in made[i::7])
