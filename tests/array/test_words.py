@@ -53,7 +53,7 @@ def test_the_number_of_a_word(word, members, want):
 
 @pytest.mark.parametrize("value", [0, -1])
 def test_a_stream_moves_at_least_one_tile(value):
-    with pytest.raises(BoundsError, match=f"Rows: valid_x is {value}; an array moves at least one tile of every stream"):
+    with pytest.raises(BoundsError, match=f"Rows: valid_x is {value} .*an array moves at least one tile of every stream"):
         number(OP, Word("valid_x", "length", ("tiles", "valid", 1)), {"valid": value})
 
 

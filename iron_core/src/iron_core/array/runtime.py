@@ -30,6 +30,8 @@ from iron_core.errors import DeclarationError, UnsupportedError
 
 #: Tasks a DMA channel's queue holds.
 QUEUE = 4
+#: Transfers of one sequence; more would be instructions by the gigabyte.
+TASKS = 1 << 16
 #: Shim channels (both directions) that share a tile's descriptors.
 SHARING = 4
 
@@ -198,6 +200,8 @@ class Runtime:
             raise UnsupportedError(f"{where}: {error}") from None
         task = self._tasks
         self._tasks += 1
+        if task >= TASKS:
+            raise UnsupportedError(f"{where}: a sequence of over {TASKS} transfers. Legal: larger tiles, or a smaller operator.")
         if not managed:
             self._meter(fifo, len(descriptors))
             self._queues.setdefault(fifo, []).append((task, len(descriptors)))

@@ -24,7 +24,10 @@ def number(op: Any, word: Word, members: Mapping[str, int]) -> int:
     else:
         value = int(getattr(op.bounded(**op.limits(members)), str(rest[0])))
     if word.kind == "length" and value < 1:
-        raise BoundsError(f"{type(op).__name__}: {word.name} is {value}; an array moves at least one tile of every stream.")
+        given = ", ".join(f"{name}={n}" for name, n in members.items())
+        raise BoundsError(
+            f"{type(op).__name__}: {word.name} is {value} ({given}); an array moves at least one tile of every stream. Legal: 1 or more."
+        )
     if word.kind == "core" and not 0 <= value < 1 << CORE_BITS:
         raise BoundsError(f"{type(op).__name__}: {word.name} is {value}; a core reads {CORE_BITS} bits of a per-call word.")
     return value

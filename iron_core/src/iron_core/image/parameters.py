@@ -43,10 +43,14 @@ def parameters(steps: Sequence[PlanStep], designs: Sequence[Design]) -> tuple[Pa
     return tuple(made)
 
 
+#: Words a message lists.
+SHOWN = 8
+
+
 def check_count(found: Sequence[Parameter], available: int, where: str) -> None:
     """UnsupportedError where an ELF needs more words than the scratchpad has."""
     if len(found) > available:
-        names = ", ".join(p.symbol for p in found)
+        names = ", ".join(p.symbol for p in found[:SHOWN]) + (", ..." if len(found) > SHOWN else "")
         raise UnsupportedError(
             f"{where}: {len(found)} per-call words, and a full ELF's scratchpad has {available} ({names}). Let steps follow the "
             "same expressions, or pass boundaries=iron.each_step."
