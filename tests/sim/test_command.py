@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from iron_core.errors import UnknownName
+from iron_core.errors import UnknownName, UnsupportedError
 from iron_ops_aie import SiLU
 from iron_sim import command
 from iron_sim.command import main
@@ -66,6 +66,8 @@ def test_all_that_declare_an_array_if_none_is_named(capsys, monkeypatch):
 def test_a_device_that_is_none():
     with pytest.raises(UnknownName, match="dev='npu3': no such device"):
         main(["SiLU", "--dev", "npu3"])
+    with pytest.raises(UnsupportedError, match="dev='host' has no array to simulate. Legal: npu1, npu2"):
+        main(["SiLU", "--dev", "host"])
 
 
 def test_the_program_has_the_command(iron_command):

@@ -11,6 +11,7 @@ from iron_core.cli.operators import find
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.devices import device
+from iron_core.errors import UnsupportedError
 from iron_core.plugins.registry import registry
 from iron_sim.catalog import Row, rows
 
@@ -29,7 +30,8 @@ def main(argv: list[str]) -> int:
     classes = [cls for cls in map(find, names) if args.names or has_array(cls)]
     devices = args.dev.split(",")
     for name in devices:
-        device(name)
+        if device(name).core is None:
+            raise UnsupportedError(f"dev={name!r} has no array to simulate. Legal: npu1, npu2 and their column variants.")
     found = []
     with working("simulating"):
         for one in rows(classes, devices, args.seed):
