@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import attrs
 import numpy as np
 import pytest
 
@@ -25,6 +25,11 @@ from iron_core.errors import IronError
 from iron_npu.printer import print_design
 from iron_npu.sequence import same_words
 
+_spec = importlib.util.spec_from_file_location("lowered", Path(__file__).with_name("lowered.py"))
+lowered = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(lowered)
+Task, tasks = lowered.Task, lowered.tasks
+
 OPERATORS = ("ElementwiseAdd", "SiLU", "GEMV", "GEMM", "MHA", "Copy")
 PASSES = (
     "builtin.module(aie.device(aie-place-tiles),lower-affine,aie-canonicalize-device,aie-lower-scratchpad-parameters,"
@@ -34,96 +39,6 @@ PASSES = (
     "aie-unroll-runtime-sequence-loops,canonicalize,aie-decompose-large-dma-bd,aie-lower-dynamic-bd-pool,canonicalize,"
     "aie-assign-runtime-sequence-bd-ids,aie-dma-tasks-to-npu,aie-dma-to-npu,aie-lower-set-lock))"
 )
-#: Registers of a shim: its descriptors, and the queues of its channels.
-BASE, STEP, QUEUES = 0x1D000, 0x20, {0x1D204: ("drain", 0), 0x1D20C: ("drain", 1), 0x1D214: ("fill", 0), 0x1D21C: ("fill", 1)}
-
-
-@attrs.frozen
-class Task:
-    """One push of a queue: its way, the argument it addresses, the words it moves in order, and whether a token tells of it."""
-
-    way: str
-    argument: int
-    words: tuple[int, ...]
-    token: bool
-
-
-def walk(words: list[int], start: int, execution: int) -> list[int]:
-    """Word addresses of one execution of a shim's descriptor that starts at word `start`."""
-    length = words[0]
-    wraps = [words[i] >> 20 & 0x3FF for i in (3, 4)]
-    steps = [(words[i] & 0xFFFFF) + 1 for i in (3, 4, 5)]
-    count, step = (words[6] >> 20 & 0x3F) + 1, (words[6] & 0xFFFFF) + 1
-    start += execution % count * step if words[6] & 0x3FFFFFF else 0
-    found = []
-    for k in range(length):
-        rest, at = k, start
-        for wrap, stride in zip(wraps, steps, strict=False):
-            if not wrap:
-                break
-            at += rest % wrap * stride
-            rest //= wrap
-        else:
-            found.append(at + rest * steps[2])
-            continue
-        found.append(at + rest * stride)
-    return found
-
-
-def tasks(text: str, state: Sequence[int] = ()) -> Iterator[Task]:
-    """The tasks of a lowered sequence, in the order they are started. `state`: the scratchpad's words in this call."""
-    globals_ = {
-        name: [int(n) & 0xFFFFFFFF for n in numbers.split(",")]
-        for name, numbers in re.findall(r"@(\w+) : memref<8xi32> = dense<\[([^\]]*)\]>", text)
-    }
-    body = text[text.index("aie.runtime_sequence") :]
-    constants = {name: int(n) for name, n in re.findall(r"(%[\w-]+) = arith\.constant (-?\d+) : i32", body)}
-    data = dict(re.findall(r"(%\w+) = memref\.get_global @(\w+)", body))
-    written: dict[int, list[int]] = {}
-    patched: dict[int, tuple[int, int]] = {}
-    for line in body.splitlines():
-        block = re.search(r"blockwrite\((%\w+)\) \{address = (\d+)", line)
-        patch = re.search(r"address_patch\((%[\w-]+) : i32\) \{addr = (\d+) : ui32, arg_idx = (\d+)", line)
-        write = re.search(r"npu\.write32\((%[\w-]+), (%[\w-]+)\) : i32", line)
-        length = re.search(r"npu\.write32\((%[\w-]+), %c0\w*\) \{column = (\d+) : i32, row = 0 : i32\}", line)
-        update = re.search(r"update_from_scratchpad<mul> \{address = (\d+) : ui32, (?:column = (\d+) : i32, )?func_arg = (\d+) : ui32", line)
-        if block:
-            written[int(block[2])] = list(globals_[data[block[1]]])
-        elif length:
-            place = int(length[2]) << 25 | constants[length[1]]
-            if place in written:
-                written[place][0] = 0
-        elif update:
-            place = int(update[1]) | int(update[2] or 0) << 25
-            delta = state[int(line.split("state_table_idx = ")[1].split(" ")[0])] * int(update[3])
-            if place in written:
-                written[place][0] = written[place][0] + delta & ~3
-            else:
-                byte, argument = patched[place - 4]
-                patched[place - 4] = byte + delta & ~3, argument
-        elif patch:
-            patched[int(patch[2]) - 4] = constants[patch[1]], int(patch[3])
-        elif write:
-            address, value = constants[write[1]], constants[write[2]] & 0xFFFFFFFF
-            queue = QUEUES.get(address & 0xFFFFF)
-            if address >> 20 & 0x1F == 0 and queue:
-                yield _task(queue[0], address & ~0xFFFFF, value, written, patched)
-
-
-def _task(way: str, tile: int, value: int, written: dict[int, list[int]], patched: dict[int, tuple[int, int]]) -> Task:
-    number, repeats = value & 0xF, (value >> 16 & 0xFF) + 1
-    moved: list[int] = []
-    argument = 0
-    for execution in range(repeats):
-        at: int | None = number
-        while at is not None:
-            place = tile | BASE + STEP * at
-            words = written[place]
-            byte, argument = patched[place]
-            assert byte % 4 == 0
-            moved += walk(words, byte // 4, execution)
-            at = words[7] >> 27 & 0xF if words[7] >> 26 & 1 else None
-    return Task(way, argument, tuple(moved), bool(value >> 31))
 
 
 def planned(design: Design, numbers: Mapping[Word, int] | None = None) -> Iterator[Task]:
@@ -178,19 +93,19 @@ def test_lowered_descriptors_walk_what_was_planned(name, tmp_path):
     assert seen
 
 
-def calls(name: str) -> Iterator[tuple[str, Any, Design, dict[str, int]]]:
-    """Operators on npu2 with members given per call, and numbers for these: about half of an extent, a start of 64."""
+def calls(name: str, dev: str) -> Iterator[tuple[str, Any, Design, dict[str, int]]]:
+    """Operators with members given per call, and numbers for these: about half of an extent, a start of 64."""
     cls = getattr(iron_ops_aie, name)
     for case in cls.test.cases(cls):
         try:
-            op = cls(**case.fields).resolved(device("npu2"))
+            op = cls(**case.fields).resolved(device(dev))
         except IronError:
             continue
         extents = {k: getattr(op, extent.field) // 2 + 1 for k, extent in op.extents.items()}
         starts: list[dict[str, int]] = [{member: 64} for member in op.scratchpads]
         for members in (extents, *starts, {**extents, **{k: n for one in starts for k, n in one.items()}}):
             try:
-                design = build(op, "npu2", members)
+                design = build(op, dev, members)
             except IronError:
                 continue
             moved = sum(step.elements for step in design.sequence.transfers())
@@ -200,22 +115,27 @@ def calls(name: str) -> Iterator[tuple[str, Any, Design, dict[str, int]]]:
 
 @pytest.mark.toolchain
 @pytest.mark.skipif(shutil.which("aie-opt") is None, reason="aie-opt not on PATH")
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
 @pytest.mark.parametrize("name", OPERATORS)
-def test_lowered_descriptors_follow_a_call(name, tmp_path):
-    """Lengths and starts set from the scratchpad cut and move the walk as planned."""
-    for case, op, design, members in calls(name):
+def test_lowered_descriptors_follow_a_call(name, dev, tmp_path):
+    """Lengths and starts of a call cut and move the walk as planned: as scalars of the sequence, or from the scratchpad."""
+    for case, op, design, members in calls(name, dev):
         try:
             numbers = {word: number(op, word, members) for word in design.sequence.words}
         except IronError:
             continue
-        printed = print_design(design).text
-        symbols = re.findall(r"scratchpad_parameter @(\w+) : i32", printed)
-        state = [0] * len(symbols)
+        printed = print_design(design)
+        symbols = re.findall(r"scratchpad_parameter @(\w+) : i32", printed.text)
+        state, scalars = [0] * len(symbols), []
         for word, first in same_words(design.sequence).items():
-            # The host keeps a word that moves an address as it is, any other shifted.
-            state[symbols.index(f"{first.name}_{first.kind}")] = numbers[word] << (0 if word.kind == "offset" else 2)
-        got = list(tasks(lower(printed, tmp_path), state))
-        assert got == list(planned(design, numbers)), case
+            if printed.dynamic:
+                scalars += [numbers[word]] if word == first else []
+            else:
+                # The host keeps a word that moves an address as it is, any other shifted.
+                state[symbols.index(f"{first.name}_{first.kind}")] = numbers[word] << (0 if word.kind == "offset" else 2)
+        assert printed.dynamic is (dev == "npu1")
+        got = list(tasks(lower(printed.text, tmp_path), state, scalars))
+        assert got and got == list(planned(design, numbers)), case
 
 
 # -- the reader of lowered text, without the tools ---------------------------------------------------------
@@ -255,6 +175,21 @@ def test_the_reader_walks_a_descriptor_as_the_hardware_does(descriptor):
     )
     (task,) = tasks(LOWERED.format(**fields))
     assert task == Task("fill", 0, tuple(descriptor.addresses().tolist()), False)
+
+
+def test_the_reader_follows_scalars():
+    text = LOWERED.format(d0=0, d1=0, d2=0, it=0, push=0).replace("memref<4096xi32>) {", "memref<4096xi32>, %arg1: i32, %arg2: i32) {")
+    text = text.replace("      %c64_i32 = arith.constant 64 : i32", """
+      %c33673216_i32 = arith.constant 33673216 : i32
+      %c3_i32 = arith.constant 3 : i32
+      %1 = arith.cmpi sgt, %arg1, %c3_i32 : i32
+      %2 = arith.select %1, %arg1, %c3_i32 : i32
+      aiex.npu.write32(%c33673216_i32, %2) : i32, i32
+      %c64_i32 = arith.shli %arg2, %c3_i32 : i32""")
+    assert list(tasks(text, scalars=(5, 2))) == [Task("fill", 0, (4, 5, 6, 7, 8), False)]
+    assert list(tasks(text, scalars=(1, 0))) == [Task("fill", 0, (0, 1, 2), False)]
+    with pytest.raises(AssertionError):
+        list(tasks(text))
 
 
 def test_the_planned_tasks_of_a_chain_and_of_iterations():
