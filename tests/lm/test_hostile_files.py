@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from iron_core.cli import main
 from iron_core.declare.formats import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, PackedArray
-from iron_core.errors import CheckpointError
+from iron_core.errors import CheckpointError, IronError
 from iron_lm.checkpoint import Checkpoint
 from iron_lm.gguf import GGUFFile
 from iron_lm.meta import MetaFolder
@@ -427,6 +427,53 @@ def test_any_params_are_taken_or_refused(good: Path, entries: dict[str, Any]) ->
     with pytest.raises(ValueError) as caught:  # CheckpointError, ParamError and UsageError are
         loading.load(LlamaRunner.layout, LlamaRunner.architectures, str(good))
     assert "\n" not in str(caught.value)
+
+
+ENTRIES = [
+    "general.architecture", "general.alignment", "general.name", "split.count", "llama.vocab_size", "llama.context_length",
+    "llama.embedding_length", "llama.block_count", "llama.feed_forward_length", "llama.attention.head_count",
+    "llama.attention.head_count_kv", "llama.attention.key_length", "llama.attention.layer_norm_rms_epsilon", "llama.rope.freq_base",
+    "llama.rope.scaling.type", "llama.rope.scaling.factor", "llama.rope.dimension_count", "llama.attention.scale",
+    "llama.final_logit_softcapping", "tokenizer.ggml.tokens", "tokenizer.ggml.model", "tokenizer.ggml.eos_token_id",
+]  # fmt: skip
+VALUES = st.one_of(
+    st.integers(0, 300).map(lambda n: (4, struct.pack("<I", n))),
+    st.integers(-(1 << 63), (1 << 63) - 1).map(lambda n: (11, struct.pack("<q", n))),
+    st.floats(width=32).map(lambda x: (6, struct.pack("<f", x))),
+    st.booleans().map(lambda b: (7, bytes([b]))),
+    st.sampled_from(["llama", "linear", "none", "gpt2", "", "two\nlines"]).map(lambda s: (8, struct.pack("<Q", len(s)) + s.encode())),
+    st.lists(st.integers(0, 99), max_size=3).map(lambda v: (9, struct.pack(f"<IQ{len(v)}I", 4, len(v), *v))),
+    st.lists(st.sampled_from([b"", b"a", b"\xff"]), max_size=3).map(
+        lambda v: (9, struct.pack("<IQ", 8, len(v)) + b"".join(struct.pack("<Q", len(s)) + s for s in v))
+    ),
+    st.just((9, struct.pack("<IQIQ", 9, 1, 9, 0) + struct.pack("<IQ", 4, 0))),
+)
+
+
+@ANY
+@given(changes=st.dictionaries(st.sampled_from(ENTRIES), VALUES, min_size=1, max_size=4))
+def test_any_metadata_is_taken_or_refused(tmp_path: Path, changes: dict[str, tuple[int, bytes]]) -> None:
+    """A model of one small layer whose entries are replaced by any value of any type: it loads, or one line says why not."""
+    from iron_llama.model import LlamaRunner
+    from iron_lm import loading
+
+    whole = (4, struct.pack("<I", 32))
+    usual = {name: whole for name in ENTRIES if name.startswith("llama.") and name.rpartition(".")[2] not in ("type", "factor", "scale")}
+    usual |= {"llama.block_count": (4, struct.pack("<I", 1)), "llama.attention.layer_norm_rms_epsilon": (6, struct.pack("<f", 1e-5))}
+    usual |= {f"llama.attention.{name}": (4, struct.pack("<I", 2)) for name in ("head_count", "head_count_kv")}
+    usual |= {"llama.attention.key_length": (4, struct.pack("<I", 16)), "llama.rope.dimension_count": (4, struct.pack("<I", 16))}
+    usual["general.architecture"] = (8, struct.pack("<Q", 5) + b"llama")
+    del usual["llama.final_logit_softcapping"]
+    entries = usual | changes
+    layer = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down", "attn_norm", "ffn_norm")
+    names = ["token_embd", "output_norm", *(f"blk.0.{name}" for name in layer)]
+    places = [place(f"{name}.weight", (32,) if "norm" in name else (32, 32), 0, 4096 * i) for i, name in enumerate(names)]
+    head = gguf(b"".join(key(name, *value) for name, value in entries.items()), len(entries), b"".join(places), len(names))
+    path = sparse(tmp_path / "any.gguf", head, 4096 * (len(names) + 4))
+    try:
+        loading.load(LlamaRunner.layout, LlamaRunner.architectures, str(path))
+    except IronError as error:
+        assert "\n" not in str(error), error
 
 
 def test_the_command_line_says_it_in_one_line(tmp_path: Path, pth: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,7 +159,7 @@ def test_a_part_that_is_missing_renamed_or_another_is_named(parts: Path) -> None
     with pytest.raises(CheckpointError, match="does not say it is one of 3 files"):
         Checkpoint.open(first)
     first.rename(parts / "model.gguf")
-    with pytest.raises(CheckpointError, match="one of 3 files by its header; legal: a name that ends in"):
+    with pytest.raises(CheckpointError, match="one of '3' files by its header; legal: a name that ends in"):
         Checkpoint.open(parts / "model.gguf")
 
 

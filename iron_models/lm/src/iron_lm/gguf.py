@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ class _Header:
         dtype = np.dtype(_SCALARS[kind])
         raw = self.file.view(self.at, n * dtype.itemsize, what)
         self.at += len(raw)
-        return raw.view(dtype)  # over the map, aligned or not
+        return Numbers(raw.view(dtype))  # over the map, aligned or not
 
     def strings(self, n: int, what: str) -> Strings:
         """Skip over n strings, noting where they lie: a vocabulary is read only by a tokenizer made from it."""
@@ -141,6 +142,26 @@ class _Header:
         self.at = at
         self.file.read(start, at - start, what)
         return Strings(self.file, start, n)
+
+
+class Numbers:
+    """An array of numbers. It equals itself alone: where one number is expected, an array of them compares as another value."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self._array if dtype is None else self._array.astype(dtype)
+
+    def tolist(self) -> list[Any]:
+        """All of them, as Python's."""
+        return self._array.tolist()  # type: ignore[no-any-return]
 
 
 class Strings:
@@ -198,14 +219,14 @@ class GGUFFile:
         self._file = file
         self.tensors = _Tensors(file, data, infos)
         count = self.metadata.get("split.count", 1)
-        if whole and count not in (0, 1):
+        if whole and (not isinstance(count, int) or count > 1):
             self._join(count)
 
     def _join(self, count: Any) -> None:
         """Take in the other files of a checkpoint in `count` of them; the first has the metadata."""
         named = _PART.fullmatch(self.path.name)
         if named is None or not isinstance(count, int) or int(named[3]) != count or count > _MOST_PARTS:
-            raise CheckpointError(f"{self.path}: one of {str(count)[:20]} files by its header; legal: a name that ends in -00001-of-0000N.gguf.")
+            raise CheckpointError(f"{self.path}: one of {str(count)[:20]!r} files by its header; legal: a name that ends in -00001-of-0000N.gguf.")
         parts = [GGUFFile(self.path.with_name(f"{named[1]}-{i:05d}-of-{count:05d}.gguf"), whole=False) for i in range(1, count + 1)]
         first = parts[0]
         for part in parts:

@@ -107,6 +107,7 @@ def load(
     config has of the architecture itself."""
     checkpoint = Checkpoint.open(path)
     keywords = _config_keywords(checkpoint, architectures, details)
+    keywords["name"] = "".join(c for c in keywords.get("name", "") if c.isprintable())[:80]  # it is printed as it is
     context, rows, chunk = context_of(keywords["max_seq_len"], max_seq_len, keywords.pop("usual_context", DEFAULT_CONTEXT))
     try:
         probe = Config(**{**keywords, "max_seq_len": rows, "prefill_chunk": chunk})
