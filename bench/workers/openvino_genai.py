@@ -23,6 +23,7 @@ class OpenVINOGenAI:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.version = og.__version__
         threads = settings["threads"]
+        self.turn = 0
         self.pipe = og.LLMPipeline(settings["checkpoint"], "CPU", INFERENCE_NUM_THREADS=threads)
 
     def _generate(self, ids: list[int], count: int, note: Any) -> None:
@@ -36,7 +37,8 @@ class OpenVINOGenAI:
         self.pipe.generate(og.TokenizedInputs(tokens, mask), config, Streamer(note))
 
     def prompt(self, ids: list[int]) -> dict[str, Any]:
-        self._generate([0], 1, lambda token: None)  # what it holds of the last prompt is not to be used
+        self.turn += 1
+        ids = [ids[0] + self.turn, *ids[1:]]  # it keeps prompts by their beginning, and would answer from the last one
         watch, found = serve.Stopwatch(), []
         watch.start()
         self._generate(ids, 1, lambda token: found.append(watch.stop()))
