@@ -66,8 +66,7 @@ def test_one_candidate_is_greedy_at_any_temperature(logits: np.ndarray) -> None:
         (dict(temperature=-1), "temperature=-1; legal"),
         (dict(temperature=float("nan")), "temperature=nan"),
         (dict(temperature=float("inf")), "temperature=inf"),
-        (dict(top_k=0), "top_k=0; legal: 1 to 64"),
-        (dict(top_k=65), "top_k=65"),
+        (dict(top_k=0), "top_k=0; legal: 1 or more"),
         (dict(seed=-1), "seed=-1; legal: 0 or more"),
     ],
 )
