@@ -56,11 +56,19 @@ def test_blocks_with_exact_activations_equal_the_oracle(tiny: Any, tiny_gguf: An
 
 @pytest.mark.parametrize("kind", ("Q8_0", "Q4_0", "Q4_1"))
 def test_int8_activations_are_the_references(tiny: Any, tiny_gguf: Any, kind: str) -> None:
-    """host and the reference do the same integer arithmetic; a head in blocks is a resident of its own."""
+    """host and the reference do the same integer arithmetic; a head in blocks is a resident of its own.
+
+    A float beside the middle between two integers may round to either, and what follows it differs by the noise of
+    rounding; that befalls few prompts, and the others agree as floats do.
+    """
     loaded = load(tiny_gguf(kind))
     assert loaded.config.activations == "int8_block"
-    host, reference = (session(loaded, b).logits(tiny.ids[:40]).copy() for b in ("host", "reference"))
-    assert np.abs(host - reference).max() < 1e-2 * np.abs(reference).max()
+    running = {b: session(loaded, b) for b in ("host", "reference")}
+    differences = []
+    for n in (1, 3, 5, 8, 12, 16, 20, 40):
+        host, reference = (s.logits(tiny.ids[:n]).copy() for s in running.values())
+        differences.append(np.abs(host - reference).max() / np.abs(reference).max())
+    assert np.median(differences) < 1e-5 and max(differences) < 2e-2, differences
     assert np.abs(host - tiny.logits[39]).std() < (0.02 if kind == "Q8_0" else 0.3) * tiny.logits[39].std()
 
 
