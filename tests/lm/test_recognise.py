@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,19 @@ def test_a_kind_is_known_by_its_content(shelf: Path) -> None:
     for source, kind in (("gguf/tiny.gguf", "gguf"), ("hub/model.safetensors", "safetensors")):
         shutil.copy(shelf / source, shelf / "blob")
         assert Checkpoint.open(shelf / "blob").kind == kind
+
+
+def test_a_reader_that_does_not_load_keeps_none_from_reading(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin without code: files of the others open; a file of none says why it may be that plugin's."""
+    entry = metadata.EntryPoint("acme", "no_such_module:Reader", "iron.checkpoints.v1")
+    broken = Record("checkpoints", LEVELS["checkpoints"], "acme", entry.value, "iron-acme", "1.0", entry)
+    mine = Registry([broken, *(r for r in registry().records if r.group == "checkpoints")])
+    monkeypatch.setattr("iron_lm.checkpoint.registry", lambda: mine)
+    assert Checkpoint.open(shelf / "hub").kind == "safetensors"
+    (shelf / "notes.txt").write_text("nothing of the kind")
+    with pytest.raises(CheckpointError, match=r"Readers: gguf, meta, safetensors\. checkpoint `acme` is provided by iron-acme 1\.0") as caught:
+        Checkpoint.open(shelf / "notes.txt")
+    assert "\n" not in str(caught.value)
 
 
 def test_forms_give_the_same_answer(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:

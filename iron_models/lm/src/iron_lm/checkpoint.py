@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 
 from iron_core.declare.formats import BlockQuant, Dense, Format, PackedArray
-from iron_core.errors import CheckpointError
+from iron_core.errors import CheckpointError, PluginError
 from iron_core.plugins.registry import registry
 from iron_lm import widening
 from iron_lm.widening import ScaleCheck, runs_as
@@ -63,14 +63,19 @@ class Checkpoint:
         if "\0" in str(path):
             raise CheckpointError(f"{str(path)[:80]!r}: not a path.")
         kinds = registry().names("checkpoints")
-        readers = {kind: registry().load("checkpoints", kind) for kind in kinds}
+        readers, failed = {}, ""
+        for kind in kinds:
+            try:
+                readers[kind] = registry().load("checkpoints", kind)
+            except PluginError as error:  # one reader that does not load keeps none of the others from reading
+                failed += f" {error}"
         found = [kind for kind, reader in readers.items() if reader.sniff(path, head)]
         if len(found) > 1:
             raise CheckpointError(f"{path}: holds {' and '.join(found)} checkpoints; name the file that is meant.")
         if found:
             return cls(path, found[0], readers[found[0]].open(path))
         raise CheckpointError(
-            f"{path}: not a kind of checkpoint any reader recognises{held(path)}. Readers: {', '.join(kinds) or 'none'}."
+            f"{path}: not a kind of checkpoint any reader recognises{held(path)}. Readers: {', '.join(readers) or 'none'}.{failed}"
         )
 
     @property
