@@ -32,7 +32,7 @@ class Scale(UnaryElementwise):
 
     def validate(self) -> None:
         floats_only(self, "T")
-        if not abs(self.factor) <= np.finfo(np.float32).max:
+        if not abs(self.factor) <= float(np.finfo(np.float32).max):
             raise ParamError(f"Scale: factor={self.factor}; legal: a finite float32.")
 
     def reference(self, x: Any) -> Any:
