@@ -81,3 +81,13 @@ def test_limits_are_measured() -> None:
     found = limits.measure(2, nbytes=1 << 20, rounds=64, repeats=2)
     assert found.threads == 2
     assert min(found.read_bytes, found.float_operations, found.int8_operations) > 0
+
+
+def test_arrays_are_read_where_they_lie(net: Any) -> None:
+    """Weights of any size and place, a whole number of 512-byte blocks of each part's share."""
+    executable = next(iter(net.versions.values())).load()
+    net(n=0)
+    (weight,) = executable.memory.weights()
+    assert weight.nbytes == 4 * 256 * 64
+    odd = np.zeros(70001, np.uint8)[1:]
+    assert limits.read_rate(executable.runtime, [weight, odd, odd[:7], np.zeros(4096)], repeats=1) > 0

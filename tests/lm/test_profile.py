@@ -34,7 +34,7 @@ def test_a_table_per_phase_after_the_limits(run: Any) -> None:
     assert status == 0 and out == run()[1]
     lines = err.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("limits, "))
-    assert re.fullmatch(rf"limits, \d+ threads?: read {NUMBER} GB/s · float32 {NUMBER} GFLOP/s · int8 {NUMBER} GOP/s", lines[at])
+    assert re.fullmatch(rf"limits, \d+ threads?: read {NUMBER} GB/s · float32 {NUMBER} GFLOP/s · int8 {NUMBER} GOP/s · this model's weights where they lie {NUMBER} GB/s", lines[at])
     decode = next(line for line in lines[at:] if line.startswith("decode: "))
     assert decode.startswith("decode: 5 passes of ") and any(line.startswith("prompt: 1 pass of ") for line in lines)
     gemv = next(line for line in lines if line.startswith("  GEMV q8_0"))
@@ -46,6 +46,7 @@ def test_a_table_per_phase_after_the_limits(run: Any) -> None:
 def test_json_has_the_same_and_adds_up(run: Any, tiny: Any) -> None:
     """--json carries limits and phases: a pass is its steps and what lies between them, and bytes are the weights'."""
     found = json.loads(run("--profile", "--json")[1])["profile"]
+    assert found["weights_read"] > 0
     assert set(found["limits"]) == {"threads", "read_bytes", "float_operations", "int8_operations"}
     phases = {phase["name"]: phase for phase in found["phases"]}
     assert {name: phase["passes"] for name, phase in phases.items()} == {"decode": 5, "prompt": 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import attrs
 import numpy as np
@@ -17,6 +18,7 @@ from iron_host.runtime import Runtime, runtime
 BYTES, ROUNDS = 1 << 28, 1 << 17
 REPEATS = 5
 _PARTS = 1 << 16
+_LOOPS = {name: Unit("limits.h", name, f"iron_{name}") for name in ("read_memory", "float_rate", "int8_rate")}
 
 
 @attrs.frozen
@@ -34,21 +36,25 @@ def measure(threads: int, *, nbytes: int = BYTES, rounds: int = ROUNDS, repeats:
     """Measure now, on the pool kernels run on. Takes about a quarter of a second and `nbytes` of memory, given back."""
     # Zeros would be one page of the kernel's, read from the cache.
     block = np.ones(nbytes // 8, np.uint64)
-    loops = [Unit("limits.h", name, f"iron_{name}") for name in ("read_memory", "float_rate", "int8_rate")]
-    kernels = build.load(loops)
     engine = runtime(threads)
-    best = [_best(engine, kernels[unit], block, rounds, repeats) for unit in loops]
-    return Limits(engine.threads, *best)
+    return Limits(engine.threads, *(_best(engine, name, [block], rounds, repeats) for name in _LOOPS))
 
 
-def _best(engine: Runtime, kernel: int, block: np.ndarray, rounds: int, repeats: int) -> float:
-    """Units a second of the fastest of `repeats` runs, after one that is not counted."""
+def read_rate(engine: Runtime, arrays: Sequence[np.ndarray], repeats: int = REPEATS) -> float:
+    """Bytes a second at which these arrays are read where they lie, one after the other; the best of a few tries."""
+    return _best(engine, "read_memory", arrays, 0, repeats)
+
+
+def _best(engine: Runtime, loop: str, arrays: Sequence[np.ndarray], rounds: int, repeats: int) -> float:
+    """Units a second of the fastest of `repeats` runs of a loop, after one that is not counted."""
+    kernels = build.load(_LOOPS.values())
+    table = np.array([(address(a), a.nbytes) for a in arrays], np.int64).reshape(-1, 2)
     step, made = np.zeros(1, STEP), np.zeros(_PARTS)
-    step["kernel"] = kernel
-    step["p"][0, :2] = address(block), address(made)
-    step["n"][0, :2] = block.nbytes, rounds
-    arrays = StepArrays(step)
-    run = engine.prepare(arrays, 1, 0, 0)
+    step["kernel"] = kernels[_LOOPS[loop]]
+    step["p"][0, :2] = address(table), address(made)
+    step["n"][0, :3] = len(table), rounds, int(table[:, 1].sum())
+    steps = StepArrays(step)
+    run = engine.prepare(steps, 1, 0, 0)
     rates = []
     for _ in range(repeats + 1):
         start = time.perf_counter()

@@ -116,6 +116,12 @@ class HostMemory:
             self._tiles.update(zip(missing, made(missing, self._bytes.__getitem__, engine), strict=True))
         return [self._tiles[one] for one in wanted]
 
+    def weights(self) -> list[np.ndarray]:
+        """The bytes (uint8) weights are read from: their tiles where some were made, else their own."""
+        tiled = {one.resident for one in self._tiles}
+        own = [raw for i, raw in enumerate(self._bytes) if self.residents[i].kind == "weight" and i not in tiled]
+        return [*self._tiles.values(), *own]
+
     def _find(self, name: str) -> tuple[Resident, np.ndarray]:
         if name not in self._index:
             known = ", ".join(self._index) or "none"

@@ -17,7 +17,7 @@ from iron_core.image.plan import BufferRef, PlanStep
 from iron_core.lowering import lowering_for
 from iron_host import timing, trace
 from iron_host.kernel_call import HostLowering
-from iron_host.limits import Limits, measure
+from iron_host.limits import Limits, measure, read_rate
 
 
 @attrs.frozen
@@ -64,12 +64,17 @@ class Phase:
 
 
 class RunProfile:
-    """Runs of some executables by name: their `phases()`, the machine's `limits`, and the trace of every pass."""
+    """Runs of some executables by name: their `phases()`, the machine's `limits`, and the trace of every pass.
+
+    weights_read: bytes a second at which a loop without arithmetic reads their weights where they lie: less than memory's
+    limit where they are on small pages, as mapped files are. None until the runs are over.
+    """
 
     def __init__(self, executables: Mapping[str, Any], limits: Limits) -> None:
         self.executables = dict(executables)
         self.limits = limits
         self.recording = timing.Recording()
+        self.weights_read: float | None = None
 
     def phases(self) -> list[Phase]:
         """One for every executable that ran, in the order given."""
@@ -83,7 +88,7 @@ class RunProfile:
 
     def as_dict(self) -> dict[str, Any]:
         """Limits and phases as plain data."""
-        return {"limits": attrs.asdict(self.limits), "phases": [attrs.asdict(p) for p in self.phases()]}
+        return {"limits": attrs.asdict(self.limits), "weights_read": self.weights_read, "phases": [attrs.asdict(p) for p in self.phases()]}
 
 
 @contextlib.contextmanager
@@ -94,6 +99,8 @@ def profiled(executables: Mapping[str, Any]) -> Iterator[RunProfile]:
     with timing.record(list(executables.values())) as recording:
         yield found
     found.recording = recording
+    for memory, engine in {id(e.memory): (e.memory, e.runtime) for e in executables.values()}.values():
+        found.weights_read = read_rate(engine, memory.weights())
 
 
 def kind(step: PlanStep) -> str:

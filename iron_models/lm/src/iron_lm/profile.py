@@ -30,6 +30,8 @@ def lines(profile: Any) -> list[str]:
         f"limits, {limits.threads} thread{'s' if limits.threads > 1 else ''}: read {limits.read_bytes / 1e9:.1f} GB/s · "
         f"float32 {limits.float_operations / 1e9:.0f} GFLOP/s · int8 {limits.int8_operations / 1e9:.0f} GOP/s"
     )
+    if profile.weights_read is not None:
+        head += f" · this model's weights where they lie {profile.weights_read / 1e9:.1f} GB/s"
     return [head, *(line for phase in profile.phases() for line in _phase(phase, limits))]
 
 

@@ -1,6 +1,6 @@
-// Loops that show what the machine can do: reading memory, multiplying float32, multiplying int8. Slots: p[0] the
-// memory to read, p[1] a double per part, where it leaves how many bytes it read or operations it made; n[0] bytes to
-// read, n[1] rounds.
+// Loops that show what the machine can do: reading memory, multiplying float32, multiplying int8. Slots: p[0] a table of
+// (address, bytes) to read, p[1] a double per part, where it leaves how many bytes it read or operations it made; n[0]
+// entries of the table, n[1] rounds, n[2] bytes of the table in all.
 #pragma once
 #include "common.h"
 
@@ -19,20 +19,34 @@ typedef uint64_t u64x8 __attribute__((vector_size(64)));
 
 INLINE void made(const iron_args* a, int32_t tid, int64_t count) { ((double*)a->p[1])[tid] = (double)count; }
 
-// Every byte of the part once.
-inline void read_memory(const iron_args* a, int32_t tid, int32_t nt) {
-  int64_t blocks = a->n[0] / 512, first = blocks * tid / nt, last = blocks * (tid + 1) / nt;
-  const char* p = (const char*)a->p[0];
+typedef u64x8 u64x8_anywhere __attribute__((aligned(1)));
+
+INLINE uint64_t read_bytes(const char* p, int64_t blocks) {
   u64x8 sum[8];
   memset(sum, 0, sizeof sum);
-  for (int64_t i = first; i < last; i++) {
-    const u64x8* at = (const u64x8*)(p + i * 512);
+  for (int64_t i = 0; i < blocks; i++) {
+    const u64x8_anywhere* at = (const u64x8_anywhere*)(p + i * 512);
     for (int j = 0; j < 8; j++) sum[j] += at[j];
   }
   uint64_t all = 0;
   for (int j = 0; j < 8; j++)
     for (int k = 0; k < 8; k++) all ^= sum[j][k];
-  made(a, tid, (last - first) * 512 + (all == 1));
+  return all;
+}
+
+// Of all the memory in the table, one after another, this part's share: once, in blocks of 512 bytes.
+inline void read_memory(const iron_args* a, int32_t tid, int32_t nt) {
+  const int64_t* table = (const int64_t*)a->p[0];
+  int64_t first = a->n[2] / nt * tid, last = tid == nt - 1 ? a->n[2] : a->n[2] / nt * (tid + 1), start = 0, count = 0;
+  uint64_t all = 0;
+  for (int64_t i = 0; i < a->n[0]; start += table[2 * i++ + 1]) {
+    int64_t begin = first > start ? first - start : 0, end = last - start < table[2 * i + 1] ? last - start : table[2 * i + 1];
+    if (begin >= end) continue;
+    int64_t blocks = (end - begin) / 512;
+    all ^= read_bytes((const char*)table[2 * i] + begin, blocks);
+    count += blocks * 512;
+  }
+  made(a, tid, count + (all == 1));
 }
 
 // CHAINS multiply-adds a round, each waiting for its own last one alone.
