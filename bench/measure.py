@@ -130,6 +130,7 @@ class Bench:
             return  # its own turn will say so
         if counted:
             result.read_limits.append(found["read_bytes"])
+            result.weights_read.append(found["weights_read"])
             for key in ("read_bytes", "float_operations", "int8_operations"):
                 self.limits.setdefault(key, []).append(found[key])
 

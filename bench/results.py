@@ -48,11 +48,13 @@ class Samples:
 @attrs.define
 class Result:
     """A row with every engine's samples. read_limits: bytes a second, measured in each of its rounds; token_bytes:
-    weights and caches that Iron reads for a token."""
+    weights and caches that Iron reads for a token; weights_read: bytes a second at which the weights are read where they
+    lie, by a loop that does nothing else."""
 
     row: Rate | Watched
     engines: dict[str, Samples] = attrs.Factory(dict)
     read_limits: list[float] = attrs.Factory(list)
+    weights_read: list[float] = attrs.Factory(list)
     token_bytes: float = 0.0
 
     def ratio(self, peer: str) -> tuple[float, float, float] | None:
@@ -109,6 +111,7 @@ class Result:
             "engines": {name: samples.as_dict() for name, samples in self.engines.items()},
             "ratios": {name: dict(zip(("median", "min", "max"), r, strict=True)) for name in self.engines if name != "iron" and (r := self.ratio(name))},
             "read_limits": self.read_limits,
+            "weights_read": self.weights_read,
             "token_bytes": self.token_bytes,
             "read_rate": self.read_rate,
             "read_share": self.read_share,

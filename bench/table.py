@@ -51,7 +51,9 @@ def _read(result: Result) -> str:
     rate, share = result.read_rate, result.read_share
     if rate is None:
         return ""
-    return f"{rate / 1e9:.1f} GB/s" + (f", {100 * share:.0f} %" if share is not None else "")
+    text = f"{rate / 1e9:.1f} GB/s" + (f", {100 * share:.0f} %" if share is not None else "")
+    lie = median(result.weights_read) if result.weights_read else 0.0
+    return text + (f" ({100 * rate / lie:.0f} % where they lie)" if lie else "")
 
 
 def _number(x: float) -> str:

@@ -51,9 +51,11 @@ class Iron:
         return found[0] | {"tokens": count, "ids": seen}
 
     def limits(self) -> dict[str, Any]:
-        """What the machine can do now, as the host backend measures it."""
+        """What the machine can do now, as the host backend measures it, and how fast the weights are read where they lie."""
         best = limits.measure(self.threads)
-        return {"read_bytes": best.read_bytes, "float_operations": best.float_operations, "int8_operations": best.int8_operations}
+        one = next(iter(self.session.compiled.versions.values())).load()
+        lie = limits.read_rate(one.runtime, one.memory.weights())
+        return {"weights_read": lie, "read_bytes": best.read_bytes, "float_operations": best.float_operations, "int8_operations": best.int8_operations}
 
     def memory(self) -> dict[str, Any]:
         return {"anonymous": serve.anonymous_bytes()}

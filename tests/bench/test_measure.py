@@ -37,7 +37,7 @@ class Fake:
         watch.start()
         return watch.stop() | {{"tokens": count, "wall": count / SPEED, "turn": self.turns}}
     def limits(self):
-        return dict(read_bytes=1e9, float_operations=1e9, int8_operations=1e9)
+        return dict(read_bytes=1e9, weights_read=5e8, float_operations=1e9, int8_operations=1e9)
 
 serve.serve(Fake)
 """
@@ -85,6 +85,7 @@ def test_engines_take_turns(pretend: Any) -> None:
     }
     assert result.ratio("llama.cpp")[0] == pytest.approx(2) and result.verdict == "met"
     assert result.token_bytes == 4 + 4 * (5 + 32.5) and result.read_limits == [1e9, 1e9]
+    assert result.weights_read == [5e8, 5e8]
     assert bench.versions == dict.fromkeys(("iron", "llama.cpp", "third"), "1")
 
 

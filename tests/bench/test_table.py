@@ -61,6 +61,7 @@ def test_where_less_is_better() -> None:
 def test_the_table_is_markdown() -> None:
     """Every line has the same columns, at the same places; ratios stand beside the peers, goals beside Iron."""
     busy = result((160, 150), (50, 75))
+    busy.weights_read = [775.0]
     busy.engines["llama.cpp"].others = [0.5, 0.6]
     busy.engines["openvino-genai"] = Samples(skipped="does not install: no wheel")
     lines = table.lines([busy, result((0.5,), (2.0,), row=START)])
@@ -69,7 +70,7 @@ def test_the_table_is_markdown() -> None:
     assert len(rows) == 2 + 4 and len(places) == 1 and len(next(iter(places))) == 11
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     assert cells[2][:2] == ["decode, Q4_1 (tok/s)", "iron"] and cells[2][5] == "0.90 / 0.50"
-    assert cells[2][7:] == ["0.0 GB/s, 78 %", "2 x llama.cpp, 75 % of read", "met"]
+    assert cells[2][7:] == ["0.0 GB/s, 78 % (100 % where they lie)", "2 x llama.cpp, 75 % of read", "met"]
     assert cells[3][0] == "" and cells[3][1] == "llama.cpp*" and cells[3][6] == "2.48 (2.00 to 3.20)"
     assert cells[4][0] == "start (s)" and cells[4][8:] == ["at most 1 s", "met"]
     text = "\n".join(lines)
