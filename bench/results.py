@@ -54,8 +54,8 @@ class Result:
     row: Rate | Watched
     engines: dict[str, Samples] = attrs.Factory(dict)
     read_limits: list[float] = attrs.Factory(list)
-    weights_read: list[float] = attrs.Factory(list)
     token_bytes: float = 0.0
+    weights_read: list[float] = attrs.Factory(list)
 
     def ratio(self, peer: str) -> tuple[float, float, float] | None:
         """Iron's median over a peer's, and the least and most of their rounds; inverted where smaller is better."""
