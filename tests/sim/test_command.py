@@ -66,7 +66,7 @@ def test_all_that_declare_an_array_if_none_is_named(capsys, monkeypatch):
 def test_a_device_that_is_none():
     with pytest.raises(UnknownName, match="dev='npu3': no such device"):
         main(["SiLU", "--dev", "npu3"])
-    with pytest.raises(UnsupportedError, match="dev='host' has no array to simulate. Legal: npu1, npu2"):
+    with pytest.raises(UnsupportedError, match=r"dev='host' has no array to simulate. Legal: npu1, npu2"):
         main(["SiLU", "--dev", "host"])
 
 
