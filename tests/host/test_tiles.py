@@ -10,7 +10,7 @@ import pytest
 
 import iron_core as iron
 from iron_core.declare.formats import Q4_1, Q8_0, PackedArray
-from iron_core.image.cache import CacheWarning, home
+from iron_core.image.cache import Cache, CacheWarning
 from iron_host import tiling
 from iron_lm.mapped import MappedFile
 from iron_ops_aie import GEMM, GEMV
@@ -46,15 +46,15 @@ def compiled(a: Any, b: Any) -> Any:
     return Two(a, b).compile(backend="host", strict=True, x=((1, DEPTH), np.float32))
 
 
-def entries() -> list[Any]:
-    return sorted((home() / "iron" / "host").glob("*/tiles.bin"))
+def entries(folder: Any) -> list[Any]:
+    return sorted((folder / "iron" / "host").glob("*/tiles.bin"))
 
 
 @pytest.fixture
 def in_a_file(tmp_path, monkeypatch):
     """Two weights in a file, kept as tiles however few they are. Returns (open the file, its path)."""
     monkeypatch.setattr(tiling, "WORTH_A_FILE", 1)
-    monkeypatch.setenv("NPU_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(tiling, "Cache", lambda backend: Cache(backend, tmp_path))
     path = tmp_path / "weights.bin"
 
     def write(seed: int) -> None:
@@ -93,14 +93,14 @@ def test_a_replaced_weight_has_new_tiles():
     assert iron.allclose(host(x)[0], Two(new, weights()[1]).reference(x)[0], 1e-5, 1e-5)
 
 
-def test_a_files_tiles_are_kept(in_a_file):
+def test_a_files_tiles_are_kept(in_a_file, tmp_path):
     """One entry for a file; the next process over the same file maps it and makes nothing."""
     opened, _ = in_a_file
     assert agrees(compiled(*opened()))
-    (entry,) = entries()
+    (entry,) = entries(tmp_path)
     stamp = entry.stat().st_mtime_ns
     host = compiled(*opened())
-    assert agrees(host) and entries() == [entry] and entry.stat().st_mtime_ns == stamp
+    assert agrees(host) and entries(tmp_path) == [entry] and entry.stat().st_mtime_ns == stamp
     tiles = host._program.memory().tiles(next(iter(host.versions.values())).image.tiles, None)
     base = tiles[0]
     while isinstance(base, np.ndarray):
@@ -108,21 +108,34 @@ def test_a_files_tiles_are_kept(in_a_file):
     assert not isinstance(base, bytes) and tiles[0].flags.writeable is False
 
 
-def test_another_files_tiles_are_others(in_a_file):
+@pytest.mark.parametrize("written", [1, 700, 2000, 5000])
+def test_files_are_written_in_pieces(in_a_file, tmp_path, monkeypatch, written):
+    """However much goes at once, the file is the same."""
+    opened, _ = in_a_file
+    assert agrees(compiled(*opened()))
+    (entry,) = entries(tmp_path)
+    whole = entry.read_bytes()
+    monkeypatch.setattr(tiling, "WRITTEN", written)
+    monkeypatch.setattr(tiling, "LAYOUT", 0)
+    assert agrees(compiled(*opened()))
+    assert [path.read_bytes() for path in entries(tmp_path)] == [whole] * 2
+
+
+def test_another_files_tiles_are_others(in_a_file, tmp_path):
     """A file that changed has tiles of its own."""
     opened, write = in_a_file
     assert agrees(compiled(*opened()))
     write(5)
     os.utime(opened.__closure__[0].cell_contents, ns=(1, 1))
     host = compiled(*opened())
-    assert agrees(host) and len(entries()) == 2
+    assert agrees(host) and len(entries(tmp_path)) == 2
 
 
-def test_a_damaged_entry_is_made_again(in_a_file):
+def test_a_damaged_entry_is_made_again(in_a_file, tmp_path):
     """An entry cut short is replaced, with a warning."""
     opened, _ = in_a_file
     assert agrees(compiled(*opened()))
-    (entry,) = entries()
+    (entry,) = entries(tmp_path)
     with entry.open("r+b") as file:
         file.truncate(100)
     with pytest.warns(CacheWarning, match="size"):
@@ -137,7 +150,7 @@ def test_where_no_file_can_be_kept_tiles_stay_in_memory(in_a_file, monkeypatch):
         raise OSError(28, "No space left on device")
 
     host = compiled(*opened())
-    monkeypatch.setattr(np, "memmap", full)
+    monkeypatch.setattr(tiling, "_write", full)
     with pytest.warns(UserWarning, match="stay in memory: .*No space left"):
         assert agrees(host)
 

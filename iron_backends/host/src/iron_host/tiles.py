@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import attrs
 
 from iron_core.declare.formats import BlockQuant
@@ -27,16 +29,39 @@ class Tiles:
     matrices: int = 1
 
     @property
-    def source_bytes(self) -> int:
-        """Bytes of the blocks they are made of."""
-        return self.matrices * self.rows * self.format.row_bytes(self.depth)
-
-    @property
     def nbytes(self) -> int:
         """Bytes of the tiles: rows of zeros fill the last one of a matrix."""
-        return self.matrices * -(-self.rows // ROWS) * ROWS * self.format.row_bytes(self.depth)
+        return self.whole.nbytes
 
     @property
     def unit(self) -> Unit:
         """The kernel that makes them."""
         return Unit("blocks.h", f"pack_blocks<{self.kind}>", f"iron_pack_blocks_{self.kind}")
+
+    @property
+    def whole(self) -> Piece:
+        """All of it."""
+        return Piece(self, self.offset, self.rows, self.matrices)
+
+    def pieces(self, nbytes: int) -> Iterator[Piece]:
+        """All of it in order, in pieces of at most `nbytes` bytes of tiles, or of one tile where that is more."""
+        row_bytes = self.format.row_bytes(self.depth)
+        most = max(ROWS, nbytes // row_bytes // ROWS * ROWS)
+        for matrix in range(self.matrices):
+            for row in range(0, self.rows, most):
+                yield Piece(self, self.offset + (matrix * self.rows + row) * row_bytes, min(most, self.rows - row))
+
+
+@attrs.frozen
+class Piece:
+    """Some rows of tiles: `rows` from `offset` bytes into the resident on, of `matrices` that follow one another."""
+
+    tiles: Tiles
+    offset: int
+    rows: int
+    matrices: int = 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its tiles."""
+        return self.matrices * -(-self.rows // ROWS) * ROWS * self.tiles.format.row_bytes(self.tiles.depth)

@@ -6,10 +6,12 @@ memory are made anew in every process.
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -19,15 +21,18 @@ from iron_host import build
 from iron_host.memory import address, anonymous
 from iron_host.runlist import STEP, StepArrays
 from iron_host.runtime import Runtime
-from iron_host.tiles import Tiles
+from iron_host.tiles import Piece, Tiles
 
-#: What every tensor begins at a multiple of, and the bytes from which tiles are kept in a file.
-ALIGN, WORTH_A_FILE = 64, 4 << 20
-#: Changes whenever blocks.h lays tiles out otherwise.
-LAYOUT = 1
+#: What every tensor begins at a multiple of, the bytes from which tiles are kept in a file, and those written at once.
+ALIGN, WORTH_A_FILE, WRITTEN = 64, 4 << 20, 16 << 20
+#: Changes whenever tiles are laid out, or written, otherwise.
+LAYOUT = 2
+
+#: The bytes of a resident, by number.
+Residents = Callable[[int], np.ndarray]
 
 
-def made(wanted: Sequence[Tiles], residents: Callable[[int], np.ndarray], engine: Runtime) -> list[np.ndarray]:
+def made(wanted: Sequence[Tiles], residents: Residents, engine: Runtime) -> list[np.ndarray]:
     """The bytes (uint8) of each of `wanted`; residents(i) are the bytes of resident i."""
     found: dict[Tiles, np.ndarray] = {}
     files: dict[tuple[Any, ...], list[tuple[int, Tiles]]] = {}
@@ -40,29 +45,65 @@ def made(wanted: Sequence[Tiles], residents: Callable[[int], np.ndarray], engine
             found.update(_from_file(file, sorted(parts, key=lambda part: part[0]), residents, engine))
     rest = [one for one in wanted if one not in found]
     found.update(zip(rest, _placed(rest, anonymous(_size(rest))), strict=True))
-    _fill([(one, found[one]) for one in rest], residents, engine)
+    _fill([(one.whole, found[one]) for one in rest], residents, engine)
     return [found[one] for one in wanted]
 
 
 def _from_file(
-    file: tuple[Any, ...], parts: list[tuple[int, Tiles]], residents: Callable[[int], np.ndarray], engine: Runtime
+    file: tuple[Any, ...], parts: list[tuple[int, Tiles]], residents: Residents, engine: Runtime
 ) -> dict[Tiles, np.ndarray]:
     """Tiles of one file's tensors, mapped from the cache; none where the cache takes no file."""
     tiles = [one for _, one in parts]
     key = digest("tiles", LAYOUT, file, [(at, t.kind, t.rows, t.depth, t.matrices) for at, t in parts])
 
     def write(folder: Path) -> None:
-        whole = np.memmap(folder / "tiles.bin", np.uint8, "w+", shape=(_size(tiles),))
-        _fill(list(zip(tiles, _placed(tiles, whole), strict=True)), residents, engine)
-        whole.flush()
+        with open(folder / "tiles.bin", "wb", buffering=0) as out:
+            _write(tiles, residents, engine, out)
 
     try:
         path = Cache("host").entry(key, write) / "tiles.bin"
-        whole = np.memmap(path, np.uint8, "r")
+        whole = _mapped(path)
     except (CacheError, OSError) as error:
         warnings.warn(f"iron: the tiles of {file[0]} stay in memory: {error}", stacklevel=2)
         return {}
-    return dict(zip(tiles, _placed(tiles, np.asarray(whole)), strict=True))
+    return dict(zip(tiles, _placed(tiles, whole), strict=True))
+
+
+def _write(tiles: Sequence[Tiles], residents: Residents, engine: Runtime, out: BinaryIO) -> None:
+    """All of them one after another into a file, in pieces that the system can keep in large pages of its cache."""
+    buffer, at = anonymous(WRITTEN + ALIGN), 0
+    work: list[tuple[Piece, np.ndarray]] = []
+
+    def flush() -> None:
+        nonlocal at
+        _fill(work, residents, engine)
+        left = buffer[:at].data
+        while left:
+            left = left[out.write(left) :]
+        work.clear()
+        buffer[:at] = 0
+        at = 0
+
+    for one in tiles:
+        for piece in one.pieces(WRITTEN):
+            if at + piece.nbytes > buffer.size - ALIGN:
+                flush()
+            if piece.nbytes > buffer.size - ALIGN:  # a single tile that is longer
+                buffer = anonymous(piece.nbytes + ALIGN)
+            work.append((piece, buffer[at : at + piece.nbytes]))
+            at += piece.nbytes
+        at = _aligned(at)
+    flush()
+
+
+def _mapped(path: Path) -> np.ndarray:
+    """A file's bytes, mapped; read into large pages where the system has them for files."""
+    with open(path, "rb") as file:
+        whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):
+            whole.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(whole, np.uint8)
 
 
 def _size(tiles: Sequence[Tiles]) -> int:
@@ -82,16 +123,16 @@ def _placed(tiles: Sequence[Tiles], whole: np.ndarray) -> list[np.ndarray]:
     return places
 
 
-def _fill(work: Sequence[tuple[Tiles, np.ndarray]], residents: Callable[[int], np.ndarray], engine: Runtime) -> None:
+def _fill(work: Sequence[tuple[Piece, np.ndarray]], residents: Residents, engine: Runtime) -> None:
     """Make tiles where they shall be, with every thread."""
     if not work:
         return
-    kernels = build.load([one.unit for one, _ in work])
+    kernels = build.load([piece.tiles.unit for piece, _ in work])
     steps = np.zeros(len(work), STEP)
-    for row, (one, target) in zip(steps, work, strict=True):
-        row["kernel"] = kernels[one.unit]
-        row["p"][:2] = address(residents(one.resident)) + one.offset, address(target)
-        row["n"][:3] = one.rows, one.depth, one.matrices
+    for row, (piece, target) in zip(steps, work, strict=True):
+        row["kernel"] = kernels[piece.tiles.unit]
+        row["p"][:2] = address(residents(piece.tiles.resident)) + piece.offset, address(target)
+        row["n"][:3] = piece.rows, piece.tiles.depth, piece.matrices
     arrays = StepArrays(steps)
     engine.run(engine.prepare(arrays, len(work), 0, 0), None)
 

@@ -132,16 +132,23 @@ static __attribute__((noinline)) void meet(const Rows& rows, int64_t r0, const C
   for (int r = 0; r < R; r++) {
     int64_t query = (r0 + r) / rows.per, first = rows.first[query] - k0, last = rows.last[query] - k0;
     if (last > n) last = n;
+    if (first < 0) first = 0;
     if (last <= 0 || first >= last) {  // it sees none of them
       memset(s[r], 0, sizeof s[r]);
       shrink[r] = 1.0f;
       continue;
     }
-    float *top = rows.top + r0 + r, *total = rows.total + r0 + r, peak = *top;
-    for (int64_t j = 0; j < KEYS; j++) {
-      s[r][j] = j >= first && j < last ? s[r][j] * scale : -INFINITY;
-      peak = s[r][j] > peak ? s[r][j] : peak;
+    float *top = rows.top + r0 + r, *total = rows.total + r0 + r;
+    f32x8 most = splat(*top);
+    for (int64_t j = 0; j < KEYS; j += 8) {
+      i32x8 at = i32x8{0, 1, 2, 3, 4, 5, 6, 7} + (int32_t)j, seen = (at >= (int32_t)first) & (at < (int32_t)last);
+      f32x8 v = load8(s[r] + j) * splat(scale);
+      v = (f32x8)(((i32x8)v & seen) | ((i32x8)splat(-INFINITY) & ~seen));
+      i32x8 up = v > most;
+      most = (f32x8)(((i32x8)v & up) | ((i32x8)most & ~up));
+      store8(s[r] + j, v);
     }
+    float peak = max8(most);
     shrink[r] = exp1(*top - peak);
     f32x8 sums = splat(0.0f);
     for (int64_t j = 0; j < KEYS; j += 8) {
@@ -184,7 +191,9 @@ INLINE void join(float* whole, float* peak, float* sum, const float* acc, float 
 
 template <class T> INLINE void finish(T* y, const float* whole, float sum, int64_t d) {
   float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
-  for (int64_t i = 0; i < d; i++) store(y + i, whole[i] * inverse);
+  int64_t i = 0;
+  for (; i + 8 <= d; i += 8) store8(y + i, load8(whole + i) * splat(inverse));
+  for (; i < d; i++) store(y + i, whole[i] * inverse);
 }
 
 // The keys that some of queries q0 to q1 see, and what each of them does.
@@ -202,8 +211,8 @@ INLINE Span span(const int64_t* n, int64_t q0, int64_t q1, int64_t* firsts, int6
   }
   return s;
 }
-INLINE float* run_at(const iron_args* g, int64_t run, int64_t head) {
-  return (float*)g->shared + (run * g->n[0] + head) * (padded(g->n[4]) + 2);
+INLINE float* run_at(const iron_args* g, int64_t runs, int64_t run, int64_t head) {
+  return (float*)g->shared + (head * runs + run) * (padded(g->n[4]) + 2);
 }
 
 // Where a task's rows are in its scratch.
@@ -223,7 +232,9 @@ INLINE Rows rows_at(float* at, int64_t most, int64_t pad, int64_t per) {
 }
 
 template <class T> INLINE void load_query(const T* x, float* q, int64_t d) {
-  for (int64_t i = 0; i < padded(d); i++) q[i] = i < d ? load(x + i) : 0.0f;
+  int64_t i = 0;
+  for (; i + 8 <= d; i += 8) store8(q + i, load8(x + i));
+  for (; i < padded(d); i++) q[i] = i < d ? load(x + i) : 0.0f;
 }
 
 // One query: a task is a run, whose blocks all heads pass together, so that the cache is read once and in order.
@@ -265,7 +276,7 @@ template <class T, class C> static void attention_runs(const iron_args* g, int32
       }
     }
     for (int64_t h = 0; h < heads; h++) {
-      float* at = run_at(g, run, h);
+      float* at = run_at(g, runs, run, h);
       memcpy(at, rows.acc + h * pad, pad * sizeof(float));
       at[pad] = rows.top[h];
       at[pad + 1] = rows.total[h];
@@ -324,7 +335,7 @@ template <class T> void attention_join(const iron_args* g, int32_t tid, int32_t 
     float peak = -INFINITY, sum = 0.0f;
     memset(whole, 0, pad * sizeof(float));
     for (int64_t r = 0; r < runs; r++) {
-      const float* run = run_at(g, r, h);
+      const float* run = run_at(g, runs, r, h);
       join(whole, &peak, &sum, run, run[pad], run[pad + 1], pad);
     }
     finish((T*)g->p[3] + h * g->n[6], whole, sum, d);

@@ -31,19 +31,18 @@ int64_t now() {
   return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-// A counter one side waits on and the other changes.
+// Where threads wait for something another one does: they spin, then sleep until they are told to look again.
 struct alignas(64) Gate {
-  int32_t value, sleepers;
+  int32_t sleepers;
   pthread_mutex_t mutex;
   pthread_cond_t cond;
 
   void init() {
-    value = sleepers = 0;
+    sleepers = 0;
     pthread_mutex_init(&mutex, NULL);
     pthread_cond_init(&cond, NULL);
   }
-  int32_t get() { return __atomic_load_n(&value, __ATOMIC_SEQ_CST); }
-  void set(int32_t to) { __atomic_store_n(&value, to, __ATOMIC_SEQ_CST); }
+  // After what they wait for was done.
   void wake() {
     if (__atomic_load_n(&sleepers, __ATOMIC_SEQ_CST)) {
       pthread_mutex_lock(&mutex);
@@ -51,15 +50,10 @@ struct alignas(64) Gate {
       pthread_mutex_unlock(&mutex);
     }
   }
-  void add(int32_t by) {
-    __atomic_add_fetch(&value, by, __ATOMIC_SEQ_CST);
-    wake();
-  }
-  // Until `value` is (equal) or is no longer (!equal) `want`.
-  void wait(int32_t want, bool equal) {
+  template <class Done> void wait(Done done) {
     int64_t until = 0;
     for (int64_t i = 0;; i++) {
-      if ((get() == want) == equal) return;
+      if (done()) return;
       relax();
       if ((i & 63) == 63) {
         sched_yield();
@@ -70,7 +64,7 @@ struct alignas(64) Gate {
     }
     pthread_mutex_lock(&mutex);
     __atomic_add_fetch(&sleepers, 1, __ATOMIC_SEQ_CST);
-    while ((get() == want) != equal) pthread_cond_wait(&cond, &mutex);
+    while (!done()) pthread_cond_wait(&cond, &mutex);
     __atomic_sub_fetch(&sleepers, 1, __ATOMIC_SEQ_CST);
     pthread_mutex_unlock(&mutex);
   }
@@ -83,13 +77,18 @@ struct Worker {
   pthread_t thread;
 };
 
-// Parts that a thread has still to take: turn << 32 | first << 16 | end.
+// What a thread has to do, all in one cache line: its parts, turn << 32 | first << 16 | end; and the steps they are of,
+// of which step i has the parts up to ends[i]. The rest is written before the parts, and stays while one of them is
+// not done.
 struct alignas(64) Lane {
   uint64_t parts;
+  const iron_step* steps;
+  int32_t ends[IRON_TOGETHER];
 
+  uint64_t get() { return __atomic_load_n(&parts, __ATOMIC_SEQ_CST); }
   // The next part, from the front or the back; -1 where there is none.
   int32_t take(bool front) {
-    uint64_t was = __atomic_load_n(&parts, __ATOMIC_SEQ_CST);
+    uint64_t was = get();
     for (;;) {
       int32_t first = was >> 16 & 0xffff, end = was & 0xffff;
       if (first >= end) return -1;
@@ -100,12 +99,11 @@ struct alignas(64) Lane {
 };
 
 struct Pool {
-  Gate turn, done;
-  Lane* lanes;
-  // Of the turn: its steps, how many go together, the parts of each, and the threads that work; -1 threads: leave.
-  const iron_step* steps;
-  int32_t together, threads, active;
-  int32_t ends[IRON_TOGETHER];
+  Gate begun, ended;
+  alignas(64) int32_t done;  // parts that workers have done, ever
+  alignas(64) Lane* lanes;
+  int32_t threads, leave;
+  uint32_t turn, expected;  // expected: `done` once every turn so far is over
   void* shared;
   int64_t shared_bytes, scratch_bytes;
   char* scratch;
@@ -130,11 +128,11 @@ struct Pool {
   int32_t claim(int32_t tid) {
     int32_t made = 0;
     for (int32_t i = 0; i < threads; i++) {
-      Lane* lane = lanes + (tid + i) % threads;
+      Lane* lane = lanes + (tid + i < threads ? tid + i : tid + i - threads);
       for (int32_t part; (part = lane->take(i == 0)) >= 0; made++) {
         int32_t step = 0, begin = 0;
-        while (part >= ends[step]) begin = ends[step++];
-        work(steps + step, tid, part - begin, ends[step] - begin);
+        while (part >= lane->ends[step]) begin = lane->ends[step++];
+        work(lane->steps + step, tid, part - begin, lane->ends[step] - begin);
       }
     }
     return made;
@@ -144,14 +142,17 @@ struct Pool {
 void* serve(void* item) {
   Worker* me = (Worker*)item;
   Pool* pool = me->pool;
-  int32_t seen = 0;
+  Lane* lane = pool->lanes + me->tid;
+  uint32_t seen = 0;
   for (;;) {
-    pool->turn.wait(seen, false);
-    seen = pool->turn.get();
-    int32_t active = __atomic_load_n(&pool->active, __ATOMIC_SEQ_CST);
-    if (active < 0) return NULL;
-    int32_t made = me->tid < active ? pool->claim(me->tid) : 0;
-    if (made) pool->done.add(made);
+    pool->begun.wait([&] { return lane->get() >> 32 != seen; });
+    seen = (uint32_t)(lane->get() >> 32);
+    if (__atomic_load_n(&pool->leave, __ATOMIC_SEQ_CST)) return NULL;
+    int32_t made = pool->claim(me->tid);
+    if (made) {
+      __atomic_add_fetch(&pool->done, made, __ATOMIC_SEQ_CST);
+      pool->ended.wake();
+    }
   }
 }
 
@@ -165,23 +166,23 @@ void publish(Pool* pool, const iron_step* steps, int32_t together, int32_t activ
   int64_t wanted = (int64_t)active * IRON_PARTS, work = 0;
   if (wanted > 0xf000) wanted = 0xf000;
   for (int32_t i = 0; i < together; i++) work += steps[i].work > 0 ? steps[i].work : 1;
-  pool->steps = steps;
-  pool->together = together;
-  int32_t parts = 0;
+  int32_t parts = 0, ends[IRON_TOGETHER];
   for (int32_t i = 0; i < together; i++) {
     int64_t mine = wanted * (steps[i].work > 0 ? steps[i].work : 1) / work;
-    pool->ends[i] = parts += mine > 1 ? (int32_t)mine : 1;
+    ends[i] = parts += mine > 1 ? (int32_t)mine : 1;
   }
-  __atomic_store_n(&pool->active, active, __ATOMIC_SEQ_CST);
-  pool->done.set(0);
-  uint64_t turn = (uint32_t)pool->turn.get() + 1u;
-  for (int32_t t = 0; t < active; t++) {
+  uint64_t turn = ++pool->turn;
+  for (int32_t t = active - 1; t >= 0; t--) {
+    Lane* lane = pool->lanes + t;
+    lane->steps = steps;
+    memcpy(lane->ends, ends, sizeof ends);
     uint64_t first = (int64_t)parts * t / active, end = (int64_t)parts * (t + 1) / active;
-    __atomic_store_n(&pool->lanes[t].parts, turn << 32 | first << 16 | end, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&lane->parts, turn << 32 | first << 16 | end, __ATOMIC_SEQ_CST);
   }
-  pool->turn.add(1);
+  pool->begun.wake();
   int32_t made = pool->claim(0);
-  if (made < parts) pool->done.wait(parts - made, true);
+  pool->expected += parts - made;
+  if (made < parts) pool->ended.wait([&] { return (uint32_t)__atomic_load_n(&pool->done, __ATOMIC_SEQ_CST) == pool->expected; });
 }
 
 void reserve(Pool* pool, const iron_run* run) {
@@ -298,8 +299,8 @@ void* iron_pool_create(int32_t threads) {
   pool->threads = threads < 1 ? 1 : threads;
   pool->lanes = (Lane*)aligned(pool->threads * sizeof(Lane));
   memset((void*)pool->lanes, 0, pool->threads * sizeof(Lane));
-  pool->turn.init();
-  pool->done.init();
+  pool->begun.init();
+  pool->ended.init();
   pool->workers = (Worker*)calloc(pool->threads, sizeof(Worker));
   for (int32_t t = 1; t < pool->threads; t++) {
     pool->workers[t].pool = pool;
@@ -312,8 +313,10 @@ void* iron_pool_create(int32_t threads) {
 void iron_pool_free(void* handle) {
   Pool* pool = (Pool*)handle;
   if (pool->threads > 1) {
-    __atomic_store_n(&pool->active, -1, __ATOMIC_SEQ_CST);
-    pool->turn.add(1);
+    __atomic_store_n(&pool->leave, 1, __ATOMIC_SEQ_CST);
+    uint64_t turn = ++pool->turn;
+    for (int32_t t = 1; t < pool->threads; t++) __atomic_store_n(&pool->lanes[t].parts, turn << 32, __ATOMIC_SEQ_CST);
+    pool->begun.wake();
     for (int32_t t = 1; t < pool->threads; t++) pthread_join(pool->workers[t].thread, NULL);
   }
   free(pool->workers);
