@@ -268,11 +268,52 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
 #endif
 }
 
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#define IRON_FOUR_ROWS 1
+// Four rows of blocks as the file has them against one row of X: for so few rows of X, making a tile takes longer.
+template <class F, class O>
+INLINE void four_rows(const uint8_t* w, int64_t ldw, const int8_t* q, const Scale* scales, int64_t groups, O* c, int64_t cn) {
+  __m128 sum = _mm_setzero_ps(), low = _mm_setzero_ps();
+  for (int64_t b = 0; b < groups; b++, w += F::bytes) {
+    __m256i x = _mm256_loadu_si256((const __m256i*)(q + 32 * b)), p[4];
+    int32_t head[4];
+    if (b & 1) for (int j = 4; j < 8; j++) __builtin_prefetch(w + j * ldw);
+    for (int j = 0; j < 4; j++) {
+      const uint8_t* body = w + j * ldw + F::head;
+      memcpy(head + j, w + j * ldw, 4);
+      if (F::bits == 8) {
+        __m256i v = _mm256_loadu_si256((const __m256i*)body);
+        p[j] = _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(x, v));
+      } else {
+        __m128i packed = _mm_loadu_si128((const __m128i*)body);
+        __m256i v = _mm256_inserti128_si256(_mm256_castsi128_si256(packed), _mm_srli_epi16(packed, 4), 1);
+        p[j] = _mm256_maddubs_epi16(_mm256_and_si256(v, _mm256_set1_epi8(15)), x);
+      }
+      p[j] = _mm256_madd_epi16(p[j], _mm256_set1_epi16(1));
+    }
+    __m256i all = _mm256_hadd_epi32(_mm256_hadd_epi32(p[0], p[1]), _mm256_hadd_epi32(p[2], p[3]));
+    __m128i product = _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+    if (F::zero) product = _mm_sub_epi32(product, _mm_set1_epi32(F::zero * scales[b].sum));
+    // Scale and minimum (or something else) of each row in turn.
+    __m256 heads = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)head));
+    __m128 first = _mm256_castps256_ps128(heads), second = _mm256_extractf128_ps(heads, 1);
+    __m128 scale = _mm_mul_ps(_mm_shuffle_ps(first, second, 0x88), _mm_set1_ps(scales[b].d));
+    sum = _mm_fmadd_ps(_mm_cvtepi32_ps(product), scale, sum);
+    if (F::minimum) low = _mm_fmadd_ps(_mm_shuffle_ps(first, second, 0xdd), _mm_set1_ps(scales[b].s), low);
+  }
+  float y[4];
+  _mm_storeu_ps(y, F::minimum ? _mm_add_ps(sum, low) : sum);
+  for (int j = 0; j < 4; j++) store(c + j * cn, y[j]);
+}
+#endif
+
 #if defined(IRON_AVX512)
 enum { MOST = 8 };
 #else
 enum { MOST = 4 };
 #endif
+
+enum { FEW = 2 };  // rows of X
 
 template <class F, class O> void block_matmul(const iron_args* g, int32_t tid, int32_t nt) {
   const int64_t* n = g->n;
@@ -283,13 +324,22 @@ template <class F, class O> void block_matmul(const iron_args* g, int32_t tid, i
   for (int64_t t = s.begin; t < s.end; t++) {
     int64_t b = t / tiles, j = t % tiles * TILE, outputs = N - j < TILE ? N - j : TILE, matrix = b / n[12], m = 0;
     const uint8_t* w = (const uint8_t*)g->p[1];
+    O* c = (O*)g->p[2] + b * n[11] + j * cn;
     if (n[5]) {
       w += (matrix * tiles * TILE + j) * ldw;
+#if defined(IRON_FOUR_ROWS)
+    } else if (M <= FEW && outputs == TILE) {
+      for (int64_t r = 0; r < TILE; r += 4)
+        for (m = 0; m < M; m++) {
+          int64_t at = b * M + m;
+          four_rows<F>(w + (matrix * N + j + r) * ldw, ldw, x.q + at * K, x.scales + at * (K / 32), K / 32, c + m * cm + r * cn, cn);
+        }
+      continue;
+#endif
     } else {
       pack_tile<F>(w + (matrix * N + j) * ldw, ldw, outputs, K / 32, (uint8_t*)g->scratch);
       w = (const uint8_t*)g->scratch;
     }
-    O* c = (O*)g->p[2] + b * n[11] + j * cn;
     for (; m + MOST <= M; m += MOST) tile_rows<F, MOST>(w, x, b * M + m, outputs, c + m * cm, cm, cn);
     for (; m < M; m++) tile_rows<F, 1>(w, x, b * M + m, outputs, c + m * cm, cm, cn);
   }
