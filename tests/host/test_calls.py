@@ -363,6 +363,30 @@ def test_one_preparation_serves_the_products_that_follow_it():
         assert iron.allclose(got, want, 1e-5, 1e-5)
 
 
+def test_products_of_one_tensor_go_together():
+    """Products that need nothing of one another are one step of the run; one that reads another's result is not among them."""
+
+    class Four(iron.Graph):
+        def __init__(self) -> None:
+            rng = np.random.default_rng(0)
+            self.w = [rng.standard_normal((rows, 512)).astype(np.float32) for rows in (512, 256, 256, 256)]
+            self.w = [iron.weight(Q4_1.quantize(w)) for w in self.w]
+
+        def body(self, x: Any) -> Any:
+            a, b, c = (GEMV(w, x, activations="int8_block") for w in self.w[:3])
+            return b, c, GEMV(self.w[3], a, activations="int8_block")
+
+    graph = Four()
+    host = graph.compile(backend="host", strict=True, threads=2, x=((512,), np.float32))
+    (version,) = host.versions.values()
+    products = [(step.ints[1], step.together) for step in version.image.steps if "block_matmul" in step.unit.template]
+    assert products == [(512, 3), (256, 1), (256, 1), (256, 1)]
+    x = np.random.default_rng(3).standard_normal(512).astype(np.float32)
+    one = Four().compile(backend="host", threads=1, x=((512,), np.float32))
+    for got, alone, want in zip(host(x), one(x), graph.reference(x), strict=True):
+        assert np.array_equal(got, alone) and iron.allclose(got, want, 1e-4, 1e-4)
+
+
 def test_the_probe_says_compiler_vectors_and_threads():
     """One line for tables, such as "g++ 12.2, AVX2, 2 threads"."""
     assert HostBackend().probe().summary.endswith(("threads", "thread"))
