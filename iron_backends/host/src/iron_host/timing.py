@@ -58,7 +58,7 @@ def record(executables: Sequence[HostExecutable]) -> Iterator[Recording]:
 def _table(timing: Timing, number: int, words: int) -> np.ndarray:
     """A copy of one of the native tables, int64 (rows, words)."""
     data = ctypes.POINTER(ctypes.c_int64)()
-    count = int(timing.library.iron_timing_read(timing.handle, number, ctypes.byref(data)))
+    count = int(timing.native.iron_timing_read(timing.handle, number, ctypes.byref(data)))
     if not count:
         return np.zeros((0, words), np.int64)
     return np.ctypeslib.as_array(data, (count,)).reshape(-1, words).copy()
@@ -105,9 +105,9 @@ class Timing:
     """The native tables of a pool of `threads` threads."""
 
     def __init__(self, library: Any, threads: int) -> None:
-        self.library = library
+        self.native = library
         self.handle = ctypes.c_void_p(library.iron_timing_create(threads))
 
     def close(self) -> None:
         """Give the tables back."""
-        self.library.iron_timing_free(self.handle)
+        self.native.iron_timing_free(self.handle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections import deque
 from collections.abc import Iterator
 
@@ -40,7 +41,7 @@ class Semaphore:
             self.waiters.clear()
 
 
-class Actor:
+class Actor(abc.ABC):
     """Something that runs until it has to wait. `run` yields where it is blocked, after noting itself as a waiter.
 
     urgent: it goes on before all others as soon as it can.
@@ -58,8 +59,9 @@ class Actor:
         self.events: list[tuple[str, int, int]] | None = None
         self._body: Iterator[None] | None = None
 
+    @abc.abstractmethod
     def run(self) -> Iterator[None]:
-        raise NotImplementedError
+        """What it does; yields where it is blocked."""
 
     def step(self) -> bool:
         """Go on until blocked; False once it has ended."""

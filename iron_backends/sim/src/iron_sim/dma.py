@@ -177,34 +177,14 @@ class Region:
         self.base = base
 
 
-class Job:
-    """What a shim channel works through: pieces in turn, each a segment."""
-
-    def __init__(self, name: str, pieces: list[Any], scheduler: Scheduler) -> None:
-        self.name = name
-        self.pieces = pieces
-        self.finished = Semaphore(scheduler, 0, name)
-        self.moved = 0
-
-    @property
-    def done(self) -> bool:
-        return self.finished.count > 0
-
-    def ended(self, time: int) -> None:
-        """The last piece has moved."""
-        self.finished.give(1, time)
-
-    def segment(self, piece: Any, reads: bool, done: Callable[[int], None]) -> Segment:
-        raise NotImplementedError
-
-
-class Task(Job):
+class Task:
     """A transfer that was started: its descriptors with this call's offset and length."""
 
     def __init__(self, transfer: Transfer, region: Region, offset: int, length: int | None, scheduler: Scheduler) -> None:
         self.descriptors = [d.shifted(offset) for d in transfer.descriptors]
-        name = f"task {transfer.task} ({transfer.way} {transfer.operand})"
-        super().__init__(name, self.descriptors, scheduler)
+        self.name = f"task {transfer.task} ({transfer.way} {transfer.operand})"
+        self.finished = Semaphore(scheduler, 0, self.name)
+        self.moved = 0
         self.transfer = transfer
         self.region = region
         self.length = length
@@ -213,6 +193,14 @@ class Task(Job):
                 raise SimulationError(
                     f"{self.name} touches elements {low} to {high - 1} of {region.name}, which has {region.data.size}."
                 )
+
+    @property
+    def done(self) -> bool:
+        return self.finished.count > 0
+
+    def ended(self, time: int) -> None:
+        """Its last descriptor has moved."""
+        self.finished.give(1, time)
 
     def _span(self, d: Descriptor) -> tuple[int, int]:
         """First and one past the last element a descriptor touches, in as far as the call's length reaches."""
@@ -262,23 +250,23 @@ def _marks(marks: np.ndarray | None, at: Any, size: int, reads: bool) -> np.ndar
 
 
 class ShimEnd:
-    """A shim DMA channel: a queue of jobs, one at a time."""
+    """A shim DMA channel: a queue of tasks, one at a time."""
 
     def __init__(self, name: str, scheduler: Scheduler, *, reads: bool) -> None:
         self.name = name
         self.reads = reads
-        self.queue: deque[Job] = deque()
-        self.current: Job | None = None
+        self.queue: deque[Task] = deque()
+        self.current: Task | None = None
         self.pending: deque[Any] = deque()
         self.arrived = Semaphore(scheduler, 0, name, "the sequence")
         self.outstanding = 0
 
-    def push(self, job: Job, time: int) -> None:
-        """Queue a job; QueueOverrun where the channel holds no more."""
+    def push(self, task: Task, time: int) -> None:
+        """Queue a task; QueueOverrun where the channel holds no more."""
         if self.outstanding >= QUEUE:
-            raise QueueOverrun(f"{job.name} is the {self.outstanding + 1}th task on {self.name}, whose queue holds {QUEUE}.")
+            raise QueueOverrun(f"{task.name} is the {self.outstanding + 1}th task on {self.name}, whose queue holds {QUEUE}.")
         self.outstanding += 1
-        self.queue.append(job)
+        self.queue.append(task)
         self.arrived.give(1, time)
 
     def take(self, actor: Actor) -> Segment | None:
@@ -289,18 +277,18 @@ class ShimEnd:
                 return None
             self.current = self.queue.popleft()
             actor.time = max(actor.time, self.arrived.time)
-            self.pending.extend(self.current.pieces)
-        job = self.current
-        assert job is not None
+            self.pending.extend(self.current.descriptors)
+        task = self.current
+        assert task is not None
         piece = self.pending.popleft()
         last = not self.pending
 
         def done(time: int) -> None:
             if last:
                 self.outstanding -= 1
-                job.ended(time)
+                task.ended(time)
 
-        return job.segment(piece, self.reads, done)
+        return task.segment(piece, self.reads, done)
 
 
 class Flow(Actor):

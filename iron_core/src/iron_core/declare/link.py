@@ -18,7 +18,7 @@ from iron_core.declare.operand import BoundOperand, In, Operand
 from iron_core.declare.operator import Operator, OperatorMeta
 from iron_core.declare.rounding import round_to, widen
 from iron_core.declare.tolerance import Deviation, Tolerance
-from iron_core.errors import Unresolvable
+from iron_core.errors import DeclarationError, Unresolvable
 
 CHAINS = ("finish", "prepare")
 
@@ -190,7 +190,7 @@ class Folded(Operator, view=True):
             # Linear in it: a radius goes through with the absolute values of what it is multiplied by.
             pushed = super().magnitude(*plain[:at], radius, *plain[at + 1 :])
             if pushed is None:
-                raise NotImplementedError(f"{self.plain.__name__}.prepare= needs magnitude().")
+                raise DeclarationError(f"{self.plain.__name__} folds a prologue, so it declares magnitude(); it does not.")
         dtype = self._dtype("finish")
         centre = np.asarray(super().reference(*plain), np.float64)
         own = (self.plain.test.tolerance or super().tolerance()).bound(centre, dtype, super().magnitude(*plain))
