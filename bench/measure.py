@@ -99,7 +99,7 @@ class Bench:
     def _rate(self, result: Result, workers: dict[str, Worker]) -> None:
         row = result.row
         assert isinstance(row, Rate)
-        order: dict[str, object] = {"do": row.do, "ids": self._ids(row)}
+        order: dict[str, object] = {"do": row.do, "ids": self._ids(row.prompt)}
         if row.do == "decode":
             order["count"] = count = max(4, round(row.count * self.scale))
             file = self.weights.path(row.weights)
@@ -134,9 +134,10 @@ class Bench:
             for key in ("read_bytes", "float_operations", "int8_operations"):
                 self.limits.setdefault(key, []).append(found[key])
 
-    def _ids(self, row: Rate) -> list[int]:
-        if row.prompt <= len(PROMPT):
-            return PROMPT[: row.prompt]
+    def _ids(self, count: int) -> list[int]:
+        """The prompt's tokens, so many of them; a longer one is of the passage that the gates use."""
+        if count <= len(PROMPT):
+            return PROMPT[:count]
         from iron_lm.checkpoint import Checkpoint
         from iron_lm.gates import passage
         from iron_lm.tokenizer import open_tokenizer
@@ -144,7 +145,7 @@ class Bench:
         tokenizer = open_tokenizer(None, Checkpoint.open(self.weights.path("q4_1")))
         assert tokenizer is not None, "a row with a long prompt needs weights with a vocabulary"
         text = tokenizer.encode(passage())
-        return (text * (row.prompt // len(text) + 1))[: row.prompt]
+        return (text * (count // len(text) + 1))[:count]
 
     # -- whole runs -------------------------------------------------------------------------------
 
@@ -193,16 +194,17 @@ class Bench:
             samples.notes = {"kernels": before, "compiled for another context": _built(folder) - before}
 
     def _memory(self, engine: Engine, samples: Samples) -> None:
-        """MB of anonymous memory at most, with a cache of 2048 tokens and 128 of them decoded."""
-        count = str(max(16, round(128 * self.scale)))
+        """MB of the process's own at most, less the caches, with caches of 2048 tokens full of a prompt and what follows it."""
+        count = 64
+        caches = 2048 * cache_bytes(self.weights.path("q4_1"))
+        samples.notes = {"caches_mb": caches / 1e6}
         if engine.name == "iron":
-            ran = Ran(self._line("--max-seq-len", "2048", "--num-tokens", count))
-            peak = max(ran.anonymous, json.loads(ran.out)["peak_anonymous_mb"] * 1e6)
-            samples.add(peak / 1e6, ran.wall, ran.cpu)
+            ran = Ran(self._line("--max-seq-len", "2048", "--prompt-len", str(2048 - count), "--num-tokens", str(count)))
+            samples.add((ran.memory - caches) / 1e6, ran.wall, ran.cpu)
             return
         with self._worker(engine, "q4_1", 2048) as worker:
-            found = worker.order(do="decode", ids=PROMPT, count=int(count))
-            samples.add(worker.order(do="memory")["anonymous"] / 1e6, found["wall"], found["cpu"])
+            found = worker.order(do="decode", ids=self._ids(2048 - count), count=count - 1)
+            samples.add((worker.order(do="memory")["own"] - caches) / 1e6, found["wall"], found["cpu"])
 
 
 def _runs(engine: Engine, row: Rate | Watched) -> bool:

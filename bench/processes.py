@@ -27,11 +27,11 @@ def busy_seconds() -> float:
     return (user + nice + system + irq + softirq + steal) / _TICKS
 
 
-def anonymous_bytes(pid: int) -> int:
-    """RssAnon of a process; 0 once it is gone."""
+def own_bytes(pid: int) -> int:
+    """Memory of a process's own now: RssAnon, RssShmem and VmSwap; 0 once it is gone."""
     try:
         with open(f"/proc/{pid}/status") as file:
-            return next((int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon")), 0)
+            return sum(int(line.split()[1]) * 1024 for line in file if line.startswith(("RssAnon:", "RssShmem:", "VmSwap:")))
     except OSError:
         return 0
 
@@ -104,19 +104,19 @@ class Worker:
 
 
 class Ran:
-    """A program run to its end, watched from outside: seconds, CPU seconds with its children's, peak RssAnon in bytes."""
+    """A program run to its end, watched from outside: seconds, CPU seconds with its children's, `memory`, the most of its own in bytes."""
 
     def __init__(self, argv: list[str], env: dict[str, str] | None = None) -> None:
         start = time.perf_counter()
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | (env or {})
         )
-        self.anonymous = 0
+        self.memory = 0
         while True:
             pid, status, usage = os.wait4(process.pid, os.WNOHANG)
             if pid:
                 break
-            self.anonymous = max(self.anonymous, anonymous_bytes(process.pid))
+            self.memory = max(self.memory, own_bytes(process.pid))
             time.sleep(0.003)
         self.wall = time.perf_counter() - start
         self.cpu = usage.ru_utime + usage.ru_stime

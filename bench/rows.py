@@ -65,7 +65,7 @@ ROWS: tuple[Rate | Watched, ...] = (
     Rate("decode-1b", "decode, bfloat16, Llama 3.2 1B shape", "llama-1b-bf16", "decode", 5, Goal(read=0.85), count=24),
     Watched("start", "start to first token, warm cache, CPU", "s", Goal(most=1.0), _BOTH),
     Watched("kernels", "kernels, cold cache", "s", Goal(most=20.0)),
-    Watched("memory", "peak anonymous memory, cache of 2048", "MB", Goal(most=150.0), _BOTH),
+    Watched("memory", "peak memory beyond the caches, cache of 2048 filled", "MB", Goal(most=150.0), _BOTH),
 )
 
 

@@ -58,7 +58,7 @@ class Iron:
         return {"weights_read": lie, "read_bytes": best.read_bytes, "float_operations": best.float_operations, "int8_operations": best.int8_operations}
 
     def memory(self) -> dict[str, Any]:
-        return {"anonymous": serve.anonymous_bytes()}
+        return {"own": serve.own_bytes()}
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ class LlamaCpp:
         return watch.stop() | {"tokens": count, "ids": seen}
 
     def memory(self) -> dict[str, Any]:
-        return {"anonymous": serve.anonymous_bytes()}
+        return {"own": serve.own_bytes()}
 
 
 if __name__ == "__main__":

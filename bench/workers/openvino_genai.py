@@ -58,7 +58,7 @@ class OpenVINOGenAI:
         return found[0] | {"tokens": count, "ids": seen}
 
     def memory(self) -> dict[str, Any]:
-        return {"anonymous": serve.anonymous_bytes()}
+        return {"own": serve.own_bytes()}
 
 
 class Streamer(og.StreamerBase):

@@ -137,7 +137,7 @@ def test_a_run_is_watched_from_outside() -> None:
     """Seconds, CPU seconds and memory of a program that fills some; one that fails is an error with its last words."""
     ran = processes.Ran([sys.executable, "-c", "import time; x = bytearray(b'x' * 50_000_000); time.sleep(0.2); print('done')"])
     assert ran.out == "done\n" and ran.cpu > 0 and ran.wall > 0
-    assert ran.anonymous > 40e6 or not Path("/proc/self/status").exists()
+    assert ran.memory > 40e6 or not Path("/proc/self/status").exists()
     with pytest.raises(engines.Unavailable, match="status 3: what went wrong"):
         processes.Ran([sys.executable, "-c", "import sys; print('what went wrong', file=sys.stderr); sys.exit(3)"])
 

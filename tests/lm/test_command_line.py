@@ -88,7 +88,7 @@ def test_standard_output_is_the_text_alone(line: Line) -> None:
     status, out, err = line("--prompt", "the tea", "--num-tokens", 6)
     assert status == 0 and out.startswith("the tea") and out.endswith("\n")
     assert len(err.splitlines()) == 4
-    for word in ("float32 as in the file", "host (", "load", "compile", "prompt 6 tok", "first token", "MB anonymous"):
+    for word in ("float32 as in the file", "host (", "load", "compile", "prompt 6 tok", "first token", "MB of its own"):
         assert word in err
     assert out == "the tea" + line.json("--prompt", "the tea", "--num-tokens", 6)["text"] + "\n"
 
@@ -99,7 +99,7 @@ def test_json_is_one_object_and_nothing_else(line: Line) -> None:
     found = json.loads(out)
     assert status == 0 and err == "" and out.count("\n") == 1
     assert found["prompt_ids"] == [252, ord("t"), 255] and 1 <= len(found["ids"]) <= 5
-    for key in ("load_s", "compile_s", "first_token_cpu_s", "decode_tok_s", "peak_anonymous_mb", "backend", "weights"):
+    for key in ("load_s", "compile_s", "first_token_cpu_s", "decode_tok_s", "peak_memory_mb", "backend", "weights"):
         assert key in found
 
 

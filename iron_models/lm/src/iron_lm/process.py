@@ -1,4 +1,4 @@
-"""What this process has used: time since it started, CPU seconds, anonymous memory."""
+"""What this process has used: time since it started, CPU seconds, memory of its own."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ def since_start() -> float:
         return time.monotonic() - _IMPORTED
 
 
-def anonymous_bytes() -> int:
-    """Resident anonymous memory now (RssAnon); 0 where the system does not tell."""
+#: Of /proc/self/status: all that would be free again if the process ended. RssFile, pages of mapped files, is not.
+_OWN = ("RssAnon:", "RssShmem:", "VmSwap:")
+
+
+def own_bytes() -> int:
+    """Memory that is this process's own now, in bytes: anonymous, shared or swapped out; 0 where the system does not tell."""
     try:
         with open("/proc/self/status") as file:
-            line = next(text for text in file if text.startswith("RssAnon"))
-        return int(line.split()[1]) * 1024
-    except (OSError, StopIteration, ValueError):
+            return sum(int(line.split()[1]) * 1024 for line in file if line.startswith(_OWN))
+    except (OSError, ValueError):
         return 0
 
 

@@ -31,7 +31,7 @@ DEFAULT_PROMPT = "The capital of France is"
 
 @attrs.define
 class Figures:
-    """What a run took. Seconds are wall time; rates are tokens per second."""
+    """What a run took. Seconds are wall time; rates are tokens per second; memory is what is the process's own."""
 
     load_s: float = 0.0
     compile_s: float = 0.0
@@ -41,11 +41,11 @@ class Figures:
     prompt_s: float = 0.0
     decode_tokens: int = 0
     decode_s: float = 0.0
-    peak_anonymous_mb: float = 0.0
+    peak_memory_mb: float = 0.0
 
     def sample_memory(self) -> None:
-        """Note the anonymous memory in use now if it is the most yet."""
-        self.peak_anonymous_mb = max(self.peak_anonymous_mb, process.anonymous_bytes() / 1e6)
+        """Note the memory in use now if it is the most yet."""
+        self.peak_memory_mb = max(self.peak_memory_mb, process.own_bytes() / 1e6)
 
     def as_dict(self) -> dict[str, float]:
         """For `--json`, with the rates."""
@@ -58,7 +58,7 @@ class Figures:
         return (
             f"prompt {self.prompt_tokens} tok in {self.prompt_s * 1e3:.0f} ms ({_rate(self.prompt_tokens, self.prompt_s):.1f} tok/s) · "
             f"{decode}first token {self.first_token_s:.2f} s after start ({self.first_token_cpu_s:.2f} s of CPU) · "
-            f"peak {self.peak_anonymous_mb:.0f} MB anonymous"
+            f"peak {self.peak_memory_mb:.0f} MB of its own"
         )
 
 
