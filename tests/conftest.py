@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,13 @@ PERSONAL = ("IRON_BACKEND", "IRON_DEBUG", "IRON_PLUGINS", "IRON_PLUGINS_DEBUG")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A cache of the session's own (`IRON_TEST_CACHE` names one to keep), before anything asks where it is."""
+    """A cache of the session's own (`IRON_TEST_CACHE` names one to keep), before anything asks where it is.
+
+    A shell starts what runs in the background with SIGINT ignored, and a process passes that on to those it starts; one
+    with a handler passes on the default. So the tests that interrupt a program see the same in the background.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in PERSONAL:
         os.environ.pop(name, None)
     kept = os.environ.get("IRON_TEST_CACHE")
@@ -161,6 +168,7 @@ class Program:
 
     def __init__(self, name: str) -> None:
         self.code = f"import sys, _iron_start; sys.argv[0] = {name!r}; _iron_start.{name.replace('-', '_')}()"
+        self.started: list[subprocess.Popen[bytes]] = []
 
     def __call__(self, *argv: str, **options: object) -> subprocess.CompletedProcess[str]:
         """Run it to its end. `env` is added to the environment; other keywords are subprocess.run's."""
@@ -170,16 +178,25 @@ class Program:
 
     def start(self, *argv: str, **options: object) -> subprocess.Popen[bytes]:
         """Start it; the caller waits for it."""
-        return subprocess.Popen([sys.executable, "-c", self.code, *argv], **options)  # type: ignore[call-overload]
+        self.started.append(subprocess.Popen([sys.executable, "-c", self.code, *argv], **options))  # type: ignore[call-overload]
+        return self.started[-1]
+
+    def end(self) -> None:
+        """Kill what a test that failed left running."""
+        for process in self.started:
+            process.kill()
+            process.wait()
 
 
 @pytest.fixture(scope="session")
-def iron_command() -> Program:
+def iron_command() -> Iterator[Program]:
     """`iron ARGV...` as a user runs it: `.returncode`, `.stdout`, `.stderr`."""
-    return Program("iron")
+    yield (program := Program("iron"))
+    program.end()
 
 
 @pytest.fixture(scope="session")
-def iron_run() -> Program:
+def iron_run() -> Iterator[Program]:
     """`iron-run ARGV...` as a user runs it."""
-    return Program("iron-run")
+    yield (program := Program("iron-run"))
+    program.end()

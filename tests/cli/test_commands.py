@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -171,6 +172,11 @@ class Talks:
     def main(cls, argv):
         for i in range(100000):
             print("word", i)
+class Waits:
+    @classmethod
+    def main(cls, argv):
+        print("started", flush=True)
+        print("read", input())
 """
 
 
@@ -178,6 +184,7 @@ class Talks:
 def acme(site):
     """A third party's models and a command."""
     models = {"tiny": "acme_model:Tiny", "raises": "acme_model:Raises", "slow": "acme_model:Slow", "talks": "acme_model:Talks"}
+    models |= {"waits": "acme_model:Waits"}
     models["lost"] = "acme_model:command"
     commands = {"acme": "acme_model:command", "run": "acme_model:command"}
     site.add("iron-acme", "0.1", entries={"iron.models.v1": models, "iron.commands.v1": commands}, modules={"acme_model.py": MODEL})
@@ -267,6 +274,27 @@ def test_ctrl_c_ends_quietly(acme, iron_run):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130 and b"Traceback" not in err
+
+
+#: Started by a shell in the background: SIGINT is ignored.
+IN_BACKGROUND = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]
+
+
+def test_what_starts_with_sigint_ignored_goes_on(acme, iron_run):
+    """As a shell means it: Ctrl-C is for what runs in the foreground."""
+    line = [*IN_BACKGROUND, sys.executable, "-c", iron_run.code, "waits"]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"started\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(b"a line\n", timeout=60) == (b"read a line\n", b"")
+    assert process.returncode == 0
+
+
+def test_these_tests_pass_in_the_background():
+    """`nohup nox -s tests &`: what the tests start has the default signals all the same."""
+    line = [*IN_BACKGROUND, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{__file__}::test_ctrl_c_ends_quietly"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
 
 
 def test_a_closed_pipe_ends_quietly(acme, iron_run):

@@ -302,16 +302,26 @@ def test_a_closed_pipe_is_no_error(iron_run: Any, talking: Path) -> None:
     assert program.wait() in (0, 141) and "Traceback" not in err and "error" not in err
 
 
-def test_ctrl_c_ends_the_answer(iron_run: Any, talking: Path) -> None:
+#: More tokens than can be generated before a signal comes: each looks at all before it, which takes minutes in all.
+ENDLESS = 1 << 18
+
+
+@pytest.fixture(scope="session")
+def endless(tiny_gguf: Any, byte_metadata: dict[str, Any]) -> list[str]:
+    """A line whose answer does not end by itself: room for ENDLESS tokens, and none of them ends the turn."""
+    metadata = byte_metadata | {"llama.context_length": ENDLESS}
+    room = ["--num-tokens", str(ENDLESS - 64), "--max-seq-len", str(ENDLESS)]
+    return ["llama", str(tiny_gguf(metadata=metadata)), *room, "--logit-bias", "253=-inf", "--temperature", "1"]
+
+
+@pytest.mark.parametrize("backend", ["reference", "host"])
+def test_ctrl_c_ends_the_answer(iron_run: Any, endless: list[str], backend: str) -> None:
     """SIGINT while tokens come: exit status 130, the text so far ended by a newline, no traceback."""
-    argv = ["llama", "--checkpoint", str(talking), "--num-tokens", "4000", "--temperature", "1", "--backend", "reference"]
-    for backend in ("reference", "host"):
-        argv[-1] = backend
-        program = iron_run.start(*argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        assert program.stdout.read(24 + 8)  # the prompt and some of the answer
-        program.send_signal(signal.SIGINT)
-        out, err = program.communicate()
-        assert program.returncode == 130 and out.endswith(b"\n") and b"Traceback" not in err, err
+    program = iron_run.start(*endless, "--backend", backend, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert program.stdout.read(24 + 8)  # the prompt and some of the answer
+    program.send_signal(signal.SIGINT)
+    out, err = program.communicate()
+    assert program.returncode == 130 and out.endswith(b"\n") and b"Traceback" not in err, err
 
 
 def test_two_starts_fill_one_cache(iron_run: Any, talking: Path, tmp_path: Path) -> None:
