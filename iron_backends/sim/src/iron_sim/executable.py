@@ -34,11 +34,7 @@ class SimExecutable:
         self._trace = Trace(trace) if trace else None
 
     def call(self, inputs: Sequence[Any], values: Mapping[str, int]) -> tuple[list[Any], dict[str, int]]:
-        """Run once, other threads waiting; see `Executable.call`. SimulationError where the array does something wrong."""
-        with self.memory.lock:
-            return self._call(inputs, values)
-
-    def _call(self, inputs: Sequence[Any], values: Mapping[str, int]) -> tuple[list[Any], dict[str, int]]:
+        """Run once; see `Executable.call`. SimulationError where the array does something wrong."""
         version = self.image.version
         given = [self._input(port, tensor, values) for port, tensor in zip(version.inputs, inputs, strict=True)]
         made = [self.memory.space(*unwritten(port.format.nbytes(port.shape))) for port in version.outputs]

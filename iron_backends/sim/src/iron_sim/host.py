@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -39,8 +38,6 @@ class SimMemory:
         self.residents: dict[str, Space] = {}
         self.kinds: dict[str, tuple[tuple[int, ...], Format]] = {}
         self.banks: list[Space] = []
-        #: One call at a time, of whatever version: they share what is here.
-        self.lock = threading.RLock()
         self._next = ALIGN
         self.grow(plan)
 

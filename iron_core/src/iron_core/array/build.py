@@ -54,7 +54,7 @@ def build_array(op: Any, dev: Device | str) -> ArrayDesign:
     if key not in _arrays:
         with building() as parts:
             view(op).array(Target(dev))
-        _arrays[key] = parts.freeze(type(op).__name__, dev.name)
+        _arrays.setdefault(key, parts.freeze(type(op).__name__, dev.name))  # of two threads' arrays the first stays
     return _arrays[key]
 
 
@@ -78,7 +78,7 @@ def build(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> Design:
             derive(op, rt)
         else:
             op.sequence(rt)
-        _designs[key] = Design(array, rt.freeze())
+        _designs.setdefault(key, Design(array, rt.freeze()))
     return _designs[key]
 
 

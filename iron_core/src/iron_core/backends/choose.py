@@ -10,12 +10,12 @@ import difflib
 import os
 from functools import cache
 from importlib import import_module
-from typing import Any
 
 import attrs
 
 from iron_core.backends.protocol import Backend, Unavailable
 from iron_core.errors import BackendUnavailable, IronError, UnknownName, UnsupportedError
+from iron_core.turn import Turn
 
 GROUP = "iron.backends.v1"
 
@@ -45,19 +45,28 @@ def names() -> tuple[str, ...]:
     return (*sorted(set(registry().names(GROUP)) - set(BUILT_IN)), *BUILT_IN)
 
 
+#: Backends made from their classes: one each, for compiled graphs are known by it.
+_made: dict[type, Backend] = {}
+_making = Turn("making backends")
+
+
+def _only(cls: type) -> Backend:
+    with _making:
+        if cls not in _made:
+            _made[cls] = cls()
+        return _made[cls]
+
+
 @cache
-def _built_in(name: str) -> Backend:
+def _built_in(name: str) -> type:
     module, _, attribute = BUILT_IN[name].partition(":")
-    return getattr(import_module(module), attribute)()
-
-
-_made: dict[Any, Backend] = {}
+    return getattr(import_module(module), attribute)
 
 
 def get(name: str) -> Backend:
     """The backend of this name, whether it can run here or not. UnknownName lists what is installed."""
     if name in BUILT_IN:
-        return _built_in(name)
+        return _only(_built_in(name))
     from iron_core.plugins.registry import registry
 
     found = registry().find(GROUP, name)
@@ -65,11 +74,7 @@ def get(name: str) -> Backend:
         near = difflib.get_close_matches(name, names(), 1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise UnknownName(f"backend={name!r}: no installed distribution provides it.{hint} Known: {', '.join(names())}.")
-    if not isinstance(found, type):
-        return found
-    if found not in _made:
-        _made[found] = found()
-    return _made[found]
+    return _only(found) if isinstance(found, type) else found
 
 
 def choose(backend: str | Backend | None = None, dev: str | None = None) -> Choice:

@@ -28,6 +28,7 @@ from iron_core.image.plan import Packaging, Plan, VersionPlan
 from iron_core.image.planner import Draft, draft
 from iron_core.image.program import Program, Version, describe_signature, explain
 from iron_core.image.skeleton import freeze, thaw
+from iron_core.turn import Turn
 
 #: Keywords of `compile_graph`; a body's input of such a name could not be given a shape.
 RESERVED = frozenset(
@@ -72,21 +73,25 @@ def compile_graph(
     chosen = choose(backend, dev.name if isinstance(dev, Device) else dev)
     compiled = _compiled(graph, chosen, boundaries, image)
     options = dict(strict=strict, threads=threads, record=record, coresident=coresident, feeds=feeds)
-    compiled.options = dict(fold=fold, cache_key=cache_key, **options)
-    compiled.add(**shapes)
+    compiled.options = options = dict(fold=fold, cache_key=cache_key, **options)
+    compiled._add(shapes, options)
     if verbose:
         print(compiled.explain(), file=sys.stderr)
     return compiled
 
 
+#: Held while a graph's table of compiled graphs is looked up and changed.
+_tables = Turn("the table of compiled graphs")
+
+
 def _compiled(graph: Graph, chosen: Choice, boundaries: str | None, image: str | None) -> CompiledGraph:
     """The object of these four for this graph, made if there is none; the graph keeps it."""
-    known: dict[Any, CompiledGraph] = graph.__dict__.setdefault("_compiled", {})
     key = (chosen.backend, chosen.dev, boundaries, image)
-    if key not in known:
-        known[key] = CompiledGraph(graph, chosen, boundaries, image)
-    compiled = known.pop(key)
-    known[key] = compiled  # last is the one a plain call of the graph uses
+    with _tables:
+        known: dict[Any, CompiledGraph] = graph.__dict__.get("_compiled", {})
+        compiled = known.get(key) or CompiledGraph(graph, chosen, boundaries, image)
+        # Last is the one a plain call of the graph uses. A new table, so that whoever reads the old one may go on.
+        graph.__dict__["_compiled"] = {k: other for k, other in known.items() if k != key} | {key: compiled}
     return compiled
 
 
@@ -100,7 +105,7 @@ def compiled_shapes(graph: Graph, given: Mapping[str, Any]) -> dict[str, Any]:
     """The input shapes of a reference run on these tensors: a compiled version's where they are cut from its, else theirs."""
     own = {name: (tuple(t.shape), format_of(t)) for name, t in given.items()}
     key = tuple((name, shape, format.name) for name, (shape, format) in own.items())
-    plans = [v.plan for c in graph.__dict__.get("_compiled", {}).values() for v in c.versions.values()]
+    plans = [v for c in graph.__dict__.get("_compiled", {}).values() for v in c.plan.versions]
     if any(plan.signature == key for plan in plans):
         return own
     for plan in plans:
@@ -123,6 +128,15 @@ class CompiledGraph:
     """A graph on one (backend, dev, boundaries, image): call it on tensors and per-call values.
 
     Weights are stored once for all versions, and a state one version writes is where the next reads it.
+
+    Threads may share it. Calls, loops, `read`, `write` and `load` take turns, whatever the version, and so do compiles,
+    which wait for no call. Different compiled graphs run side by side. Between two steps of a loop, in `on_step`, everything
+    may be done that may be done between two calls. Inside a step, in a reference that the host calls back, memory is in
+    use: `read` gives what it holds at that point, `add` compiles, and everything else is a CallError. So is a call that
+    could only wait for itself, through another graph's call-back on another thread.
+
+    A forked child has its own copy of weights, states and arena, as they were at the fork: in the middle of a step, where
+    another thread was in one.
     """
 
     def __init__(self, graph: Graph, choice: Choice, boundaries: str | None, image: str | None) -> None:
@@ -138,7 +152,8 @@ class CompiledGraph:
         self.options: dict[str, Any] = {}
         packaging = decide(choice.dev, body.values, boundaries=boundaries, image=image)
         self._program = Program(type(graph).__name__, choice, packaging)
-        self._calls: dict[Any, Version] = {}
+        #: Versions met, by how many values and which tensors a call gave in order; one more keyword may be a tensor.
+        self._calls: dict[tuple[Any, ...], Version] = {}
 
     # -- what it is -----------------------------------------------------------------------------
 
@@ -172,10 +187,16 @@ class CompiledGraph:
 
     def add(self, **shapes: Any) -> Version:
         """The version of these input shapes, compiled unless it is there. Takes the options of the last compile()."""
+        return self._add(shapes, self.options)
+
+    def _add(self, shapes: dict[str, Any], options: dict[str, Any]) -> Version:
         signature = self.graph.signature(shapes)
         if signature in self.versions:
             return self.versions[signature]
-        options = dict(self.options)
+        with self._program.planning:  # another thread may have compiled it while we waited
+            return self.versions.get(signature) or self._compile(signature, shapes, dict(options))
+
+    def _compile(self, signature: Signature, shapes: dict[str, Any], options: dict[str, Any]) -> Version:
         fold, cache_key = options.pop("fold", False), options.pop("cache_key", None)
         record = options.pop("record", "memory")
         if cache_key is None:
@@ -187,7 +208,6 @@ class CompiledGraph:
         if record == "disk":
             text = json.dumps(version.artifacts, indent=1)
             Cache(self.backend.name).entry(digest("artifacts", text), lambda folder: _write(folder / "record.json", text))
-        self._calls.clear()
         return version
 
     def _trace(self, shapes: dict[str, Any], fold: bool) -> Draft:
@@ -222,7 +242,7 @@ class CompiledGraph:
         CallError for wrong names or counts, BoundsError for an index outside its view.
         """
         try:
-            version = self._calls[tuple([(t.shape, t.dtype) for t in tensors])]
+            version = self._calls[len(values), *[(t.shape, t.dtype) for t in tensors]]
         except (KeyError, AttributeError):
             version, tensors, values = self._find(tensors, values)
         outputs, carried = version.call(tensors, values)
@@ -233,7 +253,8 @@ class CompiledGraph:
     ) -> dict[str, int]:
         """Run the version without tensors `steps` times, each on the values the last one carried; returns the last carried.
 
-        on_step(index, carried) is called after every step on this thread; True stops.
+        on_step(index, carried) is called after every step on this thread; True stops. There the graph is at rest: it may be
+        called and looped, read and written, and the loop goes on with what it then holds.
         """
         body = type(self.graph).parameters()
         needed = [name for name in body.inputs if name not in body.optional]
@@ -262,7 +283,7 @@ class CompiledGraph:
         if version is not None:
             dense = [t for t in arrays if not isinstance(t, PackedArray)]
             if len(dense) == len(tensors) and not any(t is None for t in tensors):
-                self._calls[tuple([(t.shape, t.dtype) for t in dense])] = version
+                self._calls[len(values), *[(t.shape, t.dtype) for t in dense]] = version
             return version, arrays, values
         for version in self.versions.values():
             if _cut_version(version.plan, given, values):

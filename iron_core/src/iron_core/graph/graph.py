@@ -90,8 +90,8 @@ def tensor_spec(spec: Any, name: str = "shape") -> tuple[tuple[int, ...], Format
         raise type(error)(f"{name}={spec!r}: {error} A tensor is (dims) or ((dims), dtype).") from None
 
 
-#: Attributes a graph keeps its compiled graphs, reference traces and reference states under.
-_RUNNING = ("_compiled", "_reference_traces", "_reference_states")
+#: Attributes a graph keeps its compiled graphs under, and its reference's traces, states and lock.
+_RUNNING = ("_compiled", "_reference_traces", "_reference_states", "_reference_turn")
 
 
 class Graph:

@@ -15,6 +15,7 @@ from iron_core.errors import DeclarationError, ShapeError
 from iron_core.graph.affine import evaluate
 from iron_core.graph.traced import Buffer, Region, TracedGraph, TracedStep, numbers
 from iron_core.graph.weight import State, held
+from iron_core.turn import Turn
 
 #: Called after every step with the step, its operator at the call's bounds, the inputs it read and the exact
 #: (unrounded) results.
@@ -161,33 +162,39 @@ def _placed(traced: TracedGraph, buffer: Buffer, given: Any, values: Mapping[str
 def run_graph(graph: Any, tensors: tuple[Any, ...], values: dict[str, Any]) -> Any:
     """`Graph.reference`: trace at the tensors' shapes (or the compiled shapes they are cut from) and run.
 
-    The graph keeps its traces and, by the identity of their storage, its states.
+    The graph keeps its traces and, by the identity of their storage, its states; threads take turns.
     """
     from iron_core.graph.compiled import compiled_shapes
     from iron_core.graph.graph import as_arrays, sort_call
 
     given, values = sort_call(type(graph), tensors, values)
     given = as_arrays(type(graph), given)
-    traces = graph.__dict__.setdefault("_reference_traces", {})
     shapes = compiled_shapes(graph, given)
     key = graph.signature(shapes)
-    if key not in traces:
-        traces[key] = graph.trace(**shapes)
-    traced = traces[key]
-    states = graph.__dict__.setdefault("_reference_states", {})
-    states.update({b.key: (b.name, _zeros(b)) for b in traced.states if b.key not in states})
-    residents = {b.name: states[b.key][1] for b in traced.states}
-    outputs, carried = run(traced, given, values, residents)
-    return pack(traced, outputs, carried)
+    with _turn_of(graph):
+        traces = graph.__dict__.setdefault("_reference_traces", {})
+        if key not in traces:
+            traces[key] = graph.trace(**shapes)
+        traced = traces[key]
+        states = graph.__dict__.setdefault("_reference_states", {})
+        states.update({b.key: (b.name, _zeros(b)) for b in traced.states if b.key not in states})
+        residents = {b.name: states[b.key][1] for b in traced.states}
+        outputs, carried = run(traced, given, values, residents)
+        return pack(traced, outputs, carried)
 
 
 def states_of(graph: Any) -> dict[str, Any]:
     """The states of a graph's reference run, by name; zeros for those no call has touched."""
-    states = graph.__dict__.setdefault("_reference_states", {})
-    for key, (name, item) in held(graph).items():
-        if isinstance(item, State) and key not in states:
-            states[key] = (name, np.zeros(item.shape, item.dtype))
-    return dict(states.values())
+    with _turn_of(graph):
+        states = graph.__dict__.setdefault("_reference_states", {})
+        for key, (name, item) in held(graph).items():
+            if isinstance(item, State) and key not in states:
+                states[key] = (name, np.zeros(item.shape, item.dtype))
+        return dict(states.values())
+
+
+def _turn_of(graph: Any) -> Turn:
+    return graph.__dict__.setdefault("_reference_turn", Turn(f"{type(graph).__name__}.reference"))
 
 
 def pack(traced: Any, outputs: list[Any], carried: dict[str, int]) -> Any:

@@ -28,7 +28,7 @@ class OperatorImage:
     otherwise. An operand written in place comes back as the output it is; the caller's array stays as it was.
 
     numbers: the operator's `Scratchpad` members, 0 unless given, and the extents named in `bounds`, whole unless
-    given. Under a bound an input is given whole or cut, and outputs come back cut.
+    given. Under a bound an input is given whole or cut, and outputs come back cut. Calls from several threads take turns.
 
     backend, dev, boundaries, image, strict, threads: as for `compile_graph`. CallError, ShapeError, BoundsError.
     """
@@ -135,13 +135,15 @@ class OperatorImage:
             for o, t in zip((*given, *starts), tensors, strict=False)
         }
         values = self._values(numbers)
-        for name in kept:
-            self._program.write(name, self._start(name, arrays.get(name)))
+        starts_at = {name: self._start(name, arrays.get(name)) for name in kept}
         ports = [self._checked(port, arrays[port.name], values) for port in self._version.plan.inputs]
-        outputs, _ = self._version.call(ports, values)
-        made = dict(zip((port.name for port in self._version.plan.outputs), outputs, strict=True))
-        for name in kept:
-            made[name] = self._program.read(name)
+        with self._program.turn:  # all three, so that no other thread's call comes between
+            for name, start in starts_at.items():
+                self._program.write(name, start)
+            outputs, _ = self._version.call(ports, values)
+            made = dict(zip((port.name for port in self._version.plan.outputs), outputs, strict=True))
+            for name in kept:
+                made[name] = self._program.read(name)
         results = tuple(made[o.name] for o in op.outputs if o.present(op))
         return results[0] if len(results) == 1 else results
 

@@ -1,13 +1,17 @@
 """A plan with its backend, its memory and its loaded versions: what compiled graphs and operator images call.
 
-A version is compiled when it is added and loaded at its first call, so adding one needs no device.
+A version is compiled when it is added and loaded at its first call, so adding one needs no device and moves no memory.
+
+Memory is one thread's at a time (`Program.turn`): calls, loops, reads, writes and loads wait for one another, whatever the
+version. Versions are added one at a time too (`Program.planning`), beside calls: what one adds to memory is placed when
+it is loaded. Inside a call the same thread may do less; see `Program.refuse_inside`.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 
@@ -19,6 +23,7 @@ from iron_core.graph.traced import numbers
 from iron_core.image.plan import BufferRef, IndexCheck, Packaging, Plan, Signature, VersionPlan
 from iron_core.image.planner import Draft, adopt
 from iron_core.image.record import artifacts
+from iron_core.turn import Turn
 
 
 class Version:
@@ -49,7 +54,9 @@ class Version:
     def load(self) -> Executable:
         """Make it callable on the program's memory."""
         if self.executable is None:
-            self.executable = self.program.backend.load(self.image, self.program.memory())
+            with self.program.turn:
+                if self.executable is None:
+                    self.executable = self.program.backend.load(self.image, self.program.memory())
         return self.executable
 
     def call(self, inputs: Sequence[Any], values: Mapping[str, int]) -> tuple[list[Any], dict[str, int]]:
@@ -59,7 +66,16 @@ class Version:
             check.verify(values)
         for port, ids in self._ids:
             ids.verify(inputs[port], values)
-        return (self.executable or self.load()).call(inputs, values)
+        turn = self.program.turn
+        with turn:
+            if turn.busy:
+                self.program.refuse_inside("a call")
+            executable = self.executable or self.load()
+            turn.busy = True
+            try:
+                return executable.call(inputs, values)
+            finally:
+                turn.busy = False
 
     def loop(
         self, steps: int, values: Mapping[str, int], on_step: Callable[[int, dict[str, int]], bool] | None = None
@@ -77,13 +93,17 @@ class Version:
             return values
         for check in self._checks:
             check.verify(values)
-        executable = self.executable or self.load()
-        if not self._checks:
-            return executable.loop(steps, values, on_step)
+        turn = self.program.turn
         failure: list[BoundsError] = []
 
         def checked(index: int, carried: dict[str, int]) -> bool:
-            stop = on_step is not None and bool(on_step(index, carried))
+            stop = False
+            if on_step is not None:
+                turn.busy = False  # between two steps memory is at rest
+                try:
+                    stop = bool(on_step(index, carried))
+                finally:
+                    turn.busy = True
             if not stop and index + 1 < steps:
                 try:
                     for check in self._checks:
@@ -93,7 +113,15 @@ class Version:
                     return True
             return stop
 
-        last = executable.loop(steps, values, checked)
+        with turn:
+            if turn.busy:
+                self.program.refuse_inside("a loop")
+            executable = self.executable or self.load()
+            turn.busy = True
+            try:
+                last = executable.loop(steps, values, checked if self._checks or on_step is not None else None)
+            finally:
+                turn.busy = False
         if failure:
             raise failure[0]
         return last
@@ -122,11 +150,26 @@ class Program:
         self.backend = choice.backend
         self.plan = Plan(name, choice.backend.name, choice.dev, packaging, (), (), ())
         self.versions: dict[Signature, Version] = {}
+        #: Held while memory is looked at, written, placed or run on; `busy` while a step may be running.
+        self.turn = Turn(name)
+        #: Held while a version is added; `busy` from planning it on.
+        self.planning = Turn(f"compiling {name}")
         self._memory: Memory | None = None
+        self._placed: Plan | None = None
         self._owners: list[Any] = []
 
     def add(self, draft: Draft, **options: Any) -> Version:
-        """Plan and compile one more version. UnsupportedError names the first step the backend cannot take."""
+        """Plan and compile one more version, others waiting. UnsupportedError names the first step the backend cannot take."""
+        with self.planning:
+            if self.planning.busy:
+                raise CallError(f"{self.plan.name}: a version is added while one is being compiled, by what its compiling calls.")
+            self.planning.busy = True
+            try:
+                return self._add(draft, options)
+            finally:
+                self.planning.busy = False
+
+    def _add(self, draft: Draft, options: dict[str, Any]) -> Version:
         from iron_core.plugins.hooks import announce
 
         self._supported(draft.version)
@@ -137,11 +180,9 @@ class Program:
         seconds = time.perf_counter() - started
         announce("iron_image_built", image=image, plan=plan)
         version = Version(self, plan.version(draft.version.signature), image, seconds)
-        self.plan = plan
         self._owners.extend(draft.owners)  # residents are known by identity, so these must stay alive
-        if self._memory is not None:
-            self._memory.grow(plan)
-        self.versions[draft.version.signature] = version
+        self.plan = plan  # before the version is there for others: its memory is placed by this plan
+        self.versions = {**self.versions, draft.version.signature: version}  # a new one: others go through the old one
         return version
 
     def _supported(self, version: VersionPlan) -> None:
@@ -158,20 +199,41 @@ class Program:
                 )
 
     def memory(self) -> Memory:
-        """The memory, made when first needed."""
-        if self._memory is None:
-            self._memory = self.backend.memory(self.plan)
-        return self._memory
+        """The memory, with room for every version there is. Take the turn before using it."""
+        with self.turn:
+            plan = self.plan
+            if self._memory is None:
+                self._memory = self.backend.memory(plan)
+            elif self._placed is not plan:
+                if self.turn.busy:
+                    self.refuse_inside("placing the memory of a version added meanwhile")
+                self._memory.grow(plan)
+            self._placed = plan
+            return self._memory
 
     def read(self, name: str) -> Any:
         """A copy of a weight's or state's content. UnknownName lists what there is."""
         self._known(name)
-        return self.memory().read(name)
+        with self.turn:
+            return self.memory().read(name)
 
     def write(self, name: str, array: Any) -> None:
         """Replace a weight's or state's content; shape and dtype as declared."""
         self._known(name)
-        self.memory().write(name, array)
+        with self.turn:
+            if self.turn.busy:
+                self.refuse_inside("write()")
+            self.memory().write(name, array)
+
+    def refuse_inside(self, what: str) -> NoReturn:
+        """Refuse what a running step would be hurt by: inside one, its memory may only be read.
+
+        Between two steps of a loop, in `on_step`, memory is at rest: everything is as between two calls.
+        """
+        raise CallError(
+            f"{self.plan.name}: {what} inside one of its own steps, which is still running; there only read() and add() work. "
+            "Do it after the call, or between the steps of a loop (on_step)."
+        )
 
     def _known(self, name: str) -> None:
         names = [resident.name for resident in self.plan.residents]

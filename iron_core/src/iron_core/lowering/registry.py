@@ -48,5 +48,5 @@ def _look_up(known: Registry, backend: str, operator: type) -> Lowering | None:
     if not (isinstance(found, type) and issubclass(found, Lowering)):
         raise PluginError(f"{name}: a lowering is a class deriving from iron_core.Lowering; the entry point names {found!r}.")
     if found not in _instances:
-        _instances[found] = found()
+        _instances.setdefault(found, found())
     return _instances[found]
