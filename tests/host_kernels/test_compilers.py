@@ -102,3 +102,15 @@ def test_code_belongs_to_a_processor_and_flags(monkeypatch):
     assert before != compiler.Compiler(("c++",), "c++ 1.0", flags=("-O1",)).identity
     monkeypatch.setattr(compiler, "cpu", lambda: "another processor")
     assert here.identity != before
+
+
+def test_flags_of_ones_own_come_last_and_make_other_code(bare, monkeypatch):
+    """$IRON_HOST_CXXFLAGS follows our flags and is part of what the cache knows a kernel by; an open quote is refused."""
+    program(bare, "g++", "g++ (Debian) 12.2.0")
+    plain = compiler.find()
+    monkeypatch.setenv("IRON_HOST_CXXFLAGS", "-O1 -DIS='a b'")
+    assert compiler.find().flags == (*plain.flags, "-O1", "-DIS=a b")
+    assert compiler.find().identity != plain.identity
+    monkeypatch.setenv("IRON_HOST_CXXFLAGS", "'-O1")
+    state = compiler.probe()
+    assert isinstance(state, Unavailable) and "IRON_HOST_CXXFLAGS" in state.reason

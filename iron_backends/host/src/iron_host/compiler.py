@@ -100,11 +100,11 @@ def _zig(command: tuple[str, ...]) -> bool:
     return len(command) > 1 and command[-1] in ("cc", "c++") and "zig" in Path(command[-2]).name
 
 
-def _made(command: tuple[str, ...]) -> Compiler | None:
-    """The compiler of a command, or None if it does not run."""
+def _made(command: tuple[str, ...], more: tuple[str, ...]) -> Compiler | None:
+    """The compiler of a command, with `more` flags behind ours; None if it does not run."""
     if not _zig(command):
         version = _output((*command, "--version"), ())
-        return None if version is None else Compiler(command, version)
+        return None if version is None else Compiler(command, version, flags=(*FLAGS, *more))
     folder = home() / "iron" / "host" / "zig"
     places = (("ZIG_LOCAL_CACHE_DIR", str(folder / "local")), ("ZIG_GLOBAL_CACHE_DIR", str(folder / "global")))
     version = _output((*command[:-1], "version"), places)
@@ -112,24 +112,28 @@ def _made(command: tuple[str, ...]) -> Compiler | None:
         return None
     # Its code is for the libc it finds here.
     libc = " ".join(platform.libc_ver())
-    return Compiler(command, f"zig {version}\n{libc}", places, (*FLAGS, "-fno-sanitize=undefined"))
+    return Compiler(command, f"zig {version}\n{libc}", places, (*FLAGS, "-fno-sanitize=undefined", *more))
 
 
 @lru_cache(maxsize=4)
-def _find(given: str | None, path: str | None, cache_home: str | None) -> Compiler | Unavailable:
+def _find(given: str | None, path: str | None, cache_home: str | None, flags: str) -> Compiler | Unavailable:
+    try:
+        more = tuple(shlex.split(flags))
+    except ValueError:
+        return Unavailable(f"$IRON_HOST_CXXFLAGS={flags!r} has a quote that is not closed.", "Correct or unset it.")
     if given:
         try:
-            found = _made(tuple(shlex.split(given)))
+            found = _made(tuple(shlex.split(given)), more)
         except ValueError:  # a quote that is not closed
             found = None
         fix = "Correct or unset CXX; without it c++, g++, clang++ and the ziglang wheel are looked for."
         return found or Unavailable(f"$CXX={given!r} does not run as a compiler.", fix)
     for tool in ("c++", "g++", "clang++"):
         place = shutil.which(tool)
-        found = _made((place,)) if place else None
+        found = _made((place,), more) if place else None
         if found:
             return found
-    found = _made((sys.executable, "-m", "ziglang", "cc")) if find_spec("ziglang") is not None else None
+    found = _made((sys.executable, "-m", "ziglang", "cc"), more) if find_spec("ziglang") is not None else None
     return found or Unavailable(
         "no C++ compiler: looked for c++, g++ and clang++ on PATH and for the ziglang wheel.",
         "Install one (Debian: apt-get install g++), or install iron-host with its zig extra.",
@@ -137,13 +141,15 @@ def _find(given: str | None, path: str | None, cache_home: str | None) -> Compil
 
 
 def _look() -> Compiler | Unavailable:
-    return _find(os.environ.get("CXX", "").strip(), os.environ.get("PATH"), os.environ.get("NPU_CACHE_HOME"))
+    get = os.environ.get
+    return _find(get("CXX", "").strip(), get("PATH"), get("NPU_CACHE_HOME"), get("IRON_HOST_CXXFLAGS", ""))
 
 
 def find() -> Compiler:
     """$CXX if it is set, else the first of c++, g++, clang++ and the ziglang wheel that runs; else BackendUnavailable.
 
-    A $CXX that does not run is refused: whoever set it did not ask for another compiler.
+    A $CXX that does not run is refused: whoever set it did not ask for another compiler. The flags in $IRON_HOST_CXXFLAGS
+    come after ours; what they make has keys of its own in the cache.
     """
     found = _look()
     if isinstance(found, Unavailable):
