@@ -111,7 +111,14 @@ class Step(ctypes.Structure):
 class Carry(ctypes.Structure):
     """`iron_carry`."""
 
-    _fields_ = (("value", ctypes.c_int64), ("source", ctypes.c_int64), ("affine", Affine), ("pointer", ctypes.c_void_p))
+    _fields_ = (
+        ("value", ctypes.c_int64),
+        ("source", ctypes.c_int64),
+        ("affine", Affine),
+        ("pointer", ctypes.c_void_p),
+        ("low", ctypes.c_int64),
+        ("high", ctypes.c_int64),
+    )
 
 
 class Run(ctypes.Structure):
@@ -125,6 +132,7 @@ class Run(ctypes.Structure):
         ("n_values", ctypes.c_int64),
         ("carries", ctypes.POINTER(Carry)),
         ("n_carries", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("passes", "each", "pause_ns", "made", "step", "began", "called", "row", "begun")),
     )
 
 

@@ -1,10 +1,11 @@
-"""The run loop and its threads: bindings, carried numbers, call-backs that stop, parts that are all done once."""
+"""The run loop and its threads: bindings, carried numbers, why it comes back and how it goes on, parts that are all done once."""
 
 from __future__ import annotations
 
 import ctypes
 import multiprocessing
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -13,11 +14,12 @@ import numpy as np
 import pytest
 
 from iron_host import build
-from iron_host.runtime import CALLBACK
+from iron_host.runtime import ASKS, DONE, PASSED, PAUSES, UNFIT
 
 from .conftest import Affine, Binding, Carry, Run, Step
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)
+INT32 = (-(2**31), 2**31 - 1)
 SAME = (0, 1, 0, 0, 1, 0)  # the affine that is value 0 itself
 P, N = 8, 8  # pointer slots; a binding's slot P + i is integer i
 
@@ -74,7 +76,7 @@ def test_bindings_move_pointers_and_set_integers(library, pool, add):
     for v, w in ((7, 5), (100, 30), (0, 0), (11, 1)):
         values[:] = v, w
         y[:] = -1
-        assert library.iron_call(pool, ctypes.byref(run), None) == 0
+        assert library.iron_begin(pool, ctypes.byref(run), 1, 0, 0) == DONE
         want = np.full(1000, -1, np.float32)
         want[3 * v : 3 * v + 10 * w] = x[v : v + 10 * w] + x[: 10 * w]
         assert np.array_equal(y, want)
@@ -85,7 +87,7 @@ def test_a_negative_number_is_shifted_like_pythons(library, pool, add):
     x, y = np.ones(64, np.float32), np.zeros(64, np.float32)
     values = np.array([-5], np.int64)
     run = run_of([step(add, (x, x, y), (0,), (0, 1))], [Binding(P, 1, Affine(0, 1, 0, 1, -1, 0))], values)
-    library.iron_call(pool, ctypes.byref(run), None)
+    library.iron_begin(pool, ctypes.byref(run), 1, 0, 0)
     assert y.sum() == 2 * -(-5 >> 1)
 
 
@@ -94,47 +96,94 @@ def test_carried_numbers_are_read_together(library, pool, add):
     x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
     token = np.array([42], np.int32)
     values = np.array([1, 2, 0, 0], np.int64)
-    swap = [Carry(0, 0, Affine(1, 1, 0, 0, 1, 0), None), Carry(1, 0, Affine(0, 1, 0, 0, 1, 0), None)]
-    count, read = Carry(2, 0, Affine(2, 1, 1, 0, 1, 0), None), Carry(3, 1, Affine(*SAME), token.ctypes.data)
+    swap = [Carry(0, 0, Affine(1, 1, 0, 0, 1, 0), None, *INT32), Carry(1, 0, Affine(0, 1, 0, 0, 1, 0), None, *INT32)]
+    count, read = Carry(2, 0, Affine(2, 1, 1, 0, 1, 0), None, *INT32), Carry(3, 1, Affine(*SAME), token.ctypes.data, *INT32)
     run = run_of([step(add, (x, x, y), (4,))], (), values, [*swap, count, read])
-    assert library.iron_loop(pool, ctypes.byref(run), 3, None, None) == 3
+    assert library.iron_begin(pool, ctypes.byref(run), 3, 0, 0) == DONE and run.made == 3
     assert values.tolist() == [2, 1, 3, 42]
 
 
-def test_the_call_after_a_step_stops_the_loop(library, pool, add):
-    """It runs on the calling thread after each run, with its index; nonzero ends the loop and counts that run."""
+def test_a_carried_number_is_read_from_memory_with_its_sign(library, pool, add):
+    """Source 1 is int32, source 2 uint32."""
     x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
-    seen: list[tuple[int, int]] = []
+    word = np.array([-7], np.int32)
+    values = np.array([0, 0], np.int64)
+    carries = [Carry(i, i + 1, Affine(*SAME), word.ctypes.data, -(2**40), 2**40) for i in range(2)]
+    run = run_of([step(add, (x, x, y), (4,))], (), values, carries)
+    assert library.iron_begin(pool, ctypes.byref(run), 1, 0, 0) == DONE
+    assert values.tolist() == [-7, 2**32 - 7]
 
-    def after(index: int) -> int:
-        seen.append((index, threading.get_ident()))
-        return index == 4
 
-    keep = CALLBACK(after)
+@pytest.mark.parametrize("scale", [3, -3])
+def test_a_pass_does_not_begin_on_a_number_outside_its_range(library, pool, add, scale):
+    """The passes before it are made, and the number is there to be told."""
+    x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
+    values = np.array([1], np.int64)
+    low, high = (-9, 9) if scale > 0 else (-27, 9)
+    run = run_of([step(add, (x, y, y), (4,))], (), values, [Carry(0, 0, Affine(0, scale, 0, 0, 1, 0), None, low, high)])
+    want = {3: (3, 27), -3: (4, 81)}[scale]
+    assert library.iron_begin(pool, ctypes.byref(run), 10, 0, 0) == UNFIT
+    assert (run.made, values[0]) == want and (y == want[0]).all()
+    assert library.iron_begin(pool, ctypes.byref(run), 1, 0, 0) == DONE, "the first pass takes what it is given"
+
+
+def test_it_comes_back_after_each_pass_where_that_is_asked(library, pool, add):
+    """After the last one too; going on makes the next."""
+    x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
     run = run_of([step(add, (x, y, y), (4,))])
-    assert library.iron_loop(pool, ctypes.byref(run), 100, None, keep) == 5
-    assert seen == [(i, threading.get_ident()) for i in range(5)]
-    assert (y == 5).all()
+    why = library.iron_begin(pool, ctypes.byref(run), 3, 1, 0)
+    for made in (1, 2, 3):
+        assert why == PASSED and run.made == made and (y == made).all()
+        why = library.iron_go_on(pool, ctypes.byref(run))
+    assert why == DONE and (y == 3).all()
 
 
-def test_steps_without_a_kernel_call_back_in_their_place(library, pool, add):
-    """The call-back sees what earlier steps wrote, and later steps what it wrote; nonzero leaves the rest undone."""
-    x, y, z = (np.full(8, v, np.float32) for v in (1, 0, 0))
-    stop = [0]
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_it_comes_back_for_a_step_without_a_kernel(library, pool, add, at):
+    """Steps before it are done, those after it wait for it; so in every pass of a loop. Another run may come between."""
+    x, y = np.ones(8, np.float32), np.zeros(8, np.float32)
+    other, z = run_of([step(add, (x, x, x2 := np.zeros(8, np.float32)), (8,))]), x2
+    steps = [step(add, (x, y, y), (8,)) for _ in range(2)]
+    steps.insert(at, step(None))
+    run = run_of(steps)
+    why = library.iron_begin(pool, ctypes.byref(run), 3, 0, 0)
+    for made in range(3):
+        assert why == ASKS and run.called == at and run.made == made
+        assert (y == 12 * made + at).all()
+        y[:] += 10
+        assert library.iron_begin(pool, ctypes.byref(other), 1, 0, 0) == DONE and (z == 2).all()
+        why = library.iron_go_on(pool, ctypes.byref(run))
+    assert why == DONE and (y == 36).all()
 
-    def callback(index: int) -> int:
-        assert index == 1 and (y == 2).all()
-        y[:] = 10
-        return stop[0]
 
-    keep = CALLBACK(callback)
-    run = run_of([step(add, (x, x, y), (8,)), step(None), step(add, (y, x, z), (8,))])
-    assert library.iron_call(pool, ctypes.byref(run), keep) == 0
-    assert (z == 11).all()
-    stop[0], z[:], y[:] = 1, 0, 0
-    assert library.iron_call(pool, ctypes.byref(run), keep) != 0
-    assert (z == 0).all()
-    assert library.iron_loop(pool, ctypes.byref(run), 3, keep, None) == 0
+def test_it_pauses_between_passes_and_within_long_ones(library, pool):
+    """Not before the time is over, and nothing is done twice or left out."""
+    ran: list[int] = []
+
+    def kernel(tag: int) -> Any:
+        def part(args: int, tid: int, nt: int) -> None:
+            if tid == 0:
+                ran.append(tag)
+                time.sleep(0.02)
+
+        return KERNEL(part)
+
+    keep = [kernel(tag) for tag in range(3)]
+    run = run_of([step(ctypes.cast(k, ctypes.c_void_p).value) for k in keep])
+
+    def whole(passes: int, pause_ns: int) -> list[tuple[int, int]]:
+        ran.clear()
+        pauses = []
+        why = library.iron_begin(pool, ctypes.byref(run), passes, 0, pause_ns)
+        while why == PAUSES:
+            pauses.append((run.made, run.step))
+            why = library.iron_go_on(pool, ctypes.byref(run))
+        assert why == DONE and ran == [0, 1, 2] * passes
+        return pauses
+
+    assert whole(2, 0) == []
+    assert whole(2, 3600_000_000_000) == []
+    assert whole(2, 1) == [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
 
 
 def test_every_part_runs_once_on_a_thread_of_the_pool(library, pool):
@@ -155,7 +204,7 @@ def test_every_part_runs_once_on_a_thread_of_the_pool(library, pool):
     run = run_of(steps)
     for _ in range(5):
         ran.clear()
-        library.iron_call(pool, ctypes.byref(run), None)
+        library.iron_begin(pool, ctypes.byref(run), 1, 0, 0)
         assert [tag for tag, _, _ in ran] == sorted(tag for tag, _, _ in ran)
         for tag in range(4):
             parts = [(tid, nt) for t, tid, nt in ran if t == tag]
@@ -183,7 +232,7 @@ def test_steps_go_together(library, pool):
     run = run_of(steps)
     for _ in range(20):
         ran.clear()
-        library.iron_call(pool, ctypes.byref(run), None)
+        library.iron_begin(pool, ctypes.byref(run), 1, 0, 0)
         order = [0 if tag == 0 else 1 if tag < 4 else 2 for tag, _, _ in ran]
         assert order == sorted(order)
         counts = []
@@ -203,7 +252,7 @@ def test_bindings_reach_every_step_of_a_group(library, pool, add):
     run = run_of(steps, [Binding(P, scale, Affine(*SAME)) for scale in (1, 10, 30)], values)
     for n in (7, 3, 10):
         values[0], y[:] = n, 0
-        library.iron_call(pool, ctypes.byref(run), None)
+        library.iron_begin(pool, ctypes.byref(run), 1, 0, 0)
         assert [int(row.sum()) for row in y] == [2 * n, 20 * n, 60 * n]
 
 
@@ -225,7 +274,7 @@ def test_scratch_is_a_threads_own_and_shared_is_everyones(library, pool):
         s.scratch_bytes, s.shared_bytes = size, 3 * size
         run = run_of([s])
         places.clear()
-        library.iron_call(pool, ctypes.byref(run), None)
+        library.iron_begin(pool, ctypes.byref(run), 1, 0, 0)
         assert all(a % 64 == 0 and b % 64 == 0 for a, b, _ in places)
         assert len({b for _, b, _ in places}) == 1
         by_thread = sorted({(a, thread) for a, _, thread in places})
@@ -249,7 +298,7 @@ def test_results_are_right_while_other_processes_take_the_cores(library, add):
     try:
         x, y = np.ones(3000, np.float32), np.zeros(3000, np.float32)
         run = run_of([step(add, (x, y, y), (3000,))] * 50)
-        assert library.iron_loop(pool, ctypes.byref(run), 40, None, None) == 40
+        assert library.iron_begin(pool, ctypes.byref(run), 40, 0, 0) == DONE and run.made == 40
         assert (y == 2000).all()
     finally:
         stop.set()
@@ -265,6 +314,6 @@ def test_pools_come_and_go(library, add):
     for i in range(30):
         pool = ctypes.c_void_p(library.iron_pool_create(i % 4 + 1))
         if i % 3:
-            library.iron_call(pool, ctypes.byref(run), None)
+            library.iron_begin(pool, ctypes.byref(run), 1, 0, 0)
         library.iron_pool_free(pool)
     assert (y == 20).all()

@@ -27,10 +27,10 @@ def wanted(logits, words, k_max=64):
 
 @pytest.mark.parametrize("T", ["float", "bf16"])
 def test_greedy(kernels, rng, T):
-    """The largest, the lowest id among equals, at every length around a vector's; NaN is the smallest."""
+    """The largest, the lowest id among equals, at every length around a vector's."""
     for n in (*range(1, 40), 1000, 49152):
         logits = rng.standard_normal(n).astype(DTYPES[T])
-        assert pick(kernels, T, logits, draw_words(0, 0, 0)) == wanted(logits, draw_words(0, 0, 0))
+        assert pick(kernels, T, logits, draw_words(0, 0, 0)) == int(np.argmax(logits.astype(np.float32)))
         several = rng.choice(AWKWARD, n).astype(DTYPES[T])
         assert pick(kernels, T, several, draw_words(0, 0, 0)) == wanted(several, draw_words(0, 0, 0))
 
@@ -46,6 +46,28 @@ def test_draws(kernels, rng, T):
         words = draw_words(float(rng.choice([1e-30, 0.1, 0.7, 1, 50])), int(rng.integers(-2, 80)), uniform)
         k_max = int(rng.choice([1, 5, 64]))
         assert pick(kernels, T, logits, words, k_max) == wanted(logits, words, k_max)
+
+
+@pytest.mark.parametrize("T", ["float", "bf16"])
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_one_logit_that_is_not_finite_leaves_no_token(kernels, rng, T, bad, temperature):
+    """Wherever it stands, within a vector or behind the last; and so do nothing but such."""
+    for n in (1, 7, 8, 9, 16, 31, 1000):
+        for at in {0, n // 2, n - 1}:
+            logits = rng.standard_normal(n).astype(DTYPES[T])
+            logits[at] = bad
+            assert pick(kernels, T, logits, draw_words(temperature, 5, 2**52)) == -1
+        assert pick(kernels, T, np.full(n, bad, DTYPES[T]), draw_words(temperature, 5, 2**52)) == -1
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_the_largest_numbers_are_finite(kernels, temperature):
+    """They are drawn like any other."""
+    most = np.finfo(np.float32).max
+    logits = np.array([-most, most, most, -most] * 5, np.float32)
+    words = draw_words(temperature, 1, 0)
+    assert pick(kernels, "float", logits, words) == wanted(logits, words) == 1
 
 
 def test_draws_from_awkward_logits(kernels, rng):

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import iron_core as iron
 from iron_core.declare.formats import bfloat16
-from iron_core.errors import ParamError
-from iron_ops_aie import Sample
+from iron_core.errors import NotFinite, ParamError
+from iron_ops_aie import Copy, Sample
 from iron_ops_aie.sample import ROW_WORDS, draw_words
 
 F32 = np.float32
@@ -44,7 +45,7 @@ def test_a_zero_row_is_greedy():
     """The largest logit; the lowest id among equals."""
     assert pick([0.5, 2.0, 1.0, 2.0], GREEDY) == 1
     assert pick([3.0, 3.0], GREEDY) == 0
-    assert pick([-np.inf, -5.0], GREEDY) == 1
+    assert pick([-3e38, -5.0], GREEDY) == 1
     assert pick([1.0, 1.0, 1.001], GREEDY, T=bfloat16) == 0, "bfloat16 cannot tell the last one apart"
 
 
@@ -115,11 +116,48 @@ def test_all_of_the_uniform_counts():
     assert pick([0.0, 0.0], draw_words(1.0, 2, half)) == 1
 
 
-def test_a_logit_that_is_no_number_is_never_preferred():
-    """It counts as the smallest, wherever it stands."""
-    assert pick([np.nan, 1.0, np.nan], GREEDY) == 1
-    assert pick([np.nan, 1.0, 2.0], draw_words(1.0, 1, 0)) == 2
-    assert pick([np.nan, np.nan], GREEDY) == 0
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("words", [GREEDY, draw_words(1.0, 2, 0), draw_words(1.0, 1, 2**53 - 1)])
+def test_where_a_logit_is_not_finite_there_is_no_token(bad, words):
+    """-1, wherever it stands: the model is broken, and any token would hide it."""
+    for logits in ([bad, 1.0, 2.0], [1.0, 2.0, bad], [bad, bad]):
+        assert pick(logits, words) == -1
+        assert pick(logits, words, T=bfloat16) == -1
+
+
+@pytest.mark.parametrize("backend", ["host", "reference"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_a_loop_ends_where_no_token_could_be_drawn(backend, bad, temperature):
+    """On every backend: what was drawn before is told and noted, the error says why, and the graph goes on being of use."""
+
+    class Walk(iron.Graph):
+        def __init__(self):
+            table = np.full((5, 5), -50, F32)
+            table[np.arange(5), [1, 2, 3, 4, 0]] = 50
+            table[3, 0] = bad
+            self.table, self.record = iron.weight(table), iron.state((8,), np.int32)
+            self.draws = iron.state((8, ROW_WORDS), np.int32)
+            self.logits = iron.state((5,), F32)
+
+        def body(self, *, token: iron.Carried[np.int32], position: iron.Carried[np.int32]):
+            Copy(self.table[token], self.logits)
+            _, drawn = Sample(self.logits, self.draws, self.record, row=position * ROW_WORDS, at=position)
+            return iron.carry(token=drawn, position=position + 1)
+
+    graph = Walk().compile(backend=backend)
+    graph.write("draws", np.tile(draw_words(temperature, 3, 2**51), (8, 1)))
+    seen = []
+    for note in (lambda i, now: seen.append((i, now["token"])), None):
+        with pytest.raises(NotFinite, match=r"Walk: sample0: the logits are not finite; step 4 of the loop has no token") as error:
+            graph.loop(8, note, token=0, position=0)
+        assert error.value.__notes__ == ["The loop was ended after 4 of 8 steps."]
+        assert graph.read("record").tolist() == [1, 2, 3, -1, 0, 0, 0, 0]
+    assert seen == [(0, 1), (1, 2), (2, 3)]
+    with pytest.raises(NotFinite, match="step 1 of"):
+        graph.loop(1, None, token=3, position=0)
+    assert graph(token=3, position=0)[-1].token == -1, "one call tells, and leaves it to its caller"
+    assert graph.loop(3, None, token=4, position=0) == dict(token=2, position=3)
 
 
 def test_positions_choose_the_row_and_the_place():

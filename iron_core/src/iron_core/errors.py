@@ -68,6 +68,14 @@ class BoundsError(IronError, IndexError):
     """
 
 
+class NotFinite(IronError, ArithmeticError):
+    """NaN or infinity where a step must have numbers to go on: a loop whose logits are not finite.
+
+    Raises:  compiled.loop(8, token=5, position=0)  # row 5 of the embedding holds NaN
+    Fix:     mend the weights, or compile for a dtype they do not overflow
+    """
+
+
 class Unresolvable(IronError, ValueError):
     """No legal choice of a tunable on this device, or one that was given and cannot hold.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +37,9 @@ class Sample(Operator):
     k_max, ties by lowest id), ordered from the largest; their probabilities are exp((l - max) / temperature) in float64,
     and the token is the first whose cumulative sum exceeds uniform / 2^53 of the total.
 
+    Where any logit is NaN or infinite there is no token: it is -1, in both places, and a loop that carries it ends there with
+    NotFinite. What shall never be drawn has a logit far below the others, not -inf.
+
     Errors: ParamError for draws that are not whole rows, a k_max below 1, integer logits.
     """
 
@@ -50,6 +54,7 @@ class Sample(Operator):
     token = Out(1, dtype=np.int32)
     row = Scratchpad(np.int32, within=draws, count=ROW_WORDS)
     at = Scratchpad(np.int32, within=tokens)
+    reports: ClassVar[Mapping[str, str]] = {"token": "the logits are not finite"}
 
     test = Testing(
         Case(vocab=1000, T=np.float32),
@@ -77,8 +82,9 @@ class Sample(Operator):
 
 
 def draw(logits: np.ndarray, words: np.ndarray, k_max: int) -> int:
-    """The token a row of draws picks from float64 logits (vocab,). A logit that is no number is the smallest."""
-    logits = np.where(np.isnan(logits), -np.inf, logits)
+    """The token a row of draws picks from float64 logits (vocab,); -1 where one of them is not finite."""
+    if not np.isfinite(logits).all():
+        return -1
     temperature = float(words[:1].view(np.float32)[0])
     if not temperature > 0:
         return int(np.argmax(logits))

@@ -110,8 +110,8 @@ def runtime() -> Any:
     for name, result, arguments in (
         ("iron_pool_create", pointer, (i32,)),
         ("iron_pool_free", None, (pointer,)),
-        ("iron_call", i32, (pointer, pointer, pointer)),
-        ("iron_loop", i64, (pointer, pointer, i64, pointer, pointer)),
+        ("iron_begin", i32, (pointer, pointer, i64, i32, i64)),
+        ("iron_go_on", i32, (pointer, pointer)),
         ("iron_timing_create", pointer, (i32,)),
         ("iron_timing_free", None, (pointer,)),
         ("iron_timing_read", i64, (pointer, i32, pointer)),

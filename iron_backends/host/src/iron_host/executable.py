@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from iron_core.backends.loop import after_steps, check_carried
 from iron_core.declare.formats import BlockQuant, PackedArray
 from iron_core.errors import CallError, ShapeError
 from iron_core.graph.affine import evaluate
@@ -154,9 +155,17 @@ class HostExecutable:
             self._begin(values)
             made = self._make_outputs()
             after = None if on_step is None else lambda index: on_step(index, self._carry())
-            self._runtime.loop(self._run, steps, self._callback if self._has_callbacks else None, after)
+            self._run.made = 0
+            try:
+                fits = self._runtime.loop(self._run, steps, self._callback if self._has_callbacks else None, after)
+                carried = self._carry()
+                if not fits:
+                    check_carried(self.image.values, carried)
+            except BaseException as error:
+                after_steps(error, self._run.made, steps)
+                raise
             del made
-            return self._carry()
+            return carried
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:

@@ -39,7 +39,7 @@ STEP = np.dtype(
     + [(name, "<i8") for name in ("first_binding", "n_bindings", "scratch_bytes", "shared_bytes", "threads", "together", "work")]
 )
 BINDING = np.dtype([("slot", "<i8"), ("unit", "<i8"), *_AFFINE])
-CARRY = np.dtype([("target", "<i8"), ("source", "<i8"), *_AFFINE, ("pointer", "<u8")])
+CARRY = np.dtype([("target", "<i8"), ("source", "<i8"), *_AFFINE, ("pointer", "<u8"), ("low", "<i8"), ("high", "<i8")])
 
 
 @attrs.frozen
@@ -300,7 +300,7 @@ class RunArrays:
             rows.extend((slot, unit, *table_form(e, index)) for slot, unit, e in step.bindings)
         self.bindings = np.array(rows or [(0,) * 8], np.int64)
         for i, term in enumerate(image.carry):
-            self._fill_carry(i, term, index)
+            self._fill_carry(i, term, index, image)
 
     def _fill_step(self, i: int, step: RunStep, kernel: int, first_binding: int) -> None:
         row = self.steps[i]
@@ -317,11 +317,12 @@ class RunArrays:
                     word = (i * STEP.itemsize + STEP.fields[field][1]) // 8 + slot  # type: ignore[index]
                     self._add(location, words, word)
 
-    def _fill_carry(self, i: int, term: CarryTerm, index: dict[str, int]) -> None:
+    def _fill_carry(self, i: int, term: CarryTerm, index: dict[str, int], image: HostImage) -> None:
         row = self.carries[i]
         row["target"] = index[term.name]
+        row["low"], row["high"] = image.values[index[term.name]].range
         if isinstance(term.source, BufferRef):
-            row["source"] = 1
+            row["source"] = 2 if term.source.format.name == "uint32" else 1
             word = (i * CARRY.itemsize + CARRY.fields["pointer"][1]) // 8  # type: ignore[index]
             ref = term.source
             self._add(Location(ref.space, ref.index, ref.offset), self.carries.view(np.uint64).data, word)

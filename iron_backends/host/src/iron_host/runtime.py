@@ -1,4 +1,8 @@
-"""Calling the native run loop: one call per graph call, one per loop, call-backs in between.
+"""Calling the native run loop: it comes back where Python is wanted, and goes on from there.
+
+No exception meets native code: steps without a kernel, and what follows every pass of a loop, run between two native
+calls. On the main thread the loop comes back every PAUSE_NS too, so that Python runs the handlers of signals; what one
+raises ends the run and arrives at its caller.
 
 The thread pool belongs to a `Runtime`; there is one per thread count in a process. Python objects reach
 native code only as addresses of the arrays in `RunArrays`, which the caller keeps alive.
@@ -9,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache
+from threading import get_ident
 from typing import Any
 
 from iron_host import build
@@ -20,8 +24,11 @@ from iron_host.memory import address
 from iron_host.runlist import RunArrays, StepArrays
 from iron_host.timing import Timing
 
-#: int32 (*)(int64 step or index): nonzero stops the run.
-CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64)
+#: How often a run on the main thread comes back to Python. A pass is ended half-way only after twice that.
+PAUSE_NS = 50_000_000
+
+#: `IRON_DONE` and so on, of iron_host.h.
+DONE, ASKS, PASSED, PAUSES, UNFIT = range(5)
 
 
 class Run(ctypes.Structure):
@@ -35,6 +42,7 @@ class Run(ctypes.Structure):
         ("n_values", ctypes.c_int64),
         ("carries", ctypes.c_void_p),
         ("n_carries", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("passes", "each", "pause_ns", "made", "step", "began", "called", "row", "begun")),
     )
 
 
@@ -45,7 +53,7 @@ class Runtime:
         self.threads = threads
         self._library = build.runtime()
         self._lock = threading.RLock()
-        self._pool: Any = None
+        self._idle: list[Any] = []
         self._pid = -1
 
     def prepare(self, arrays: RunArrays | StepArrays, steps: int, values: int, carries: int) -> Run:
@@ -61,13 +69,8 @@ class Runtime:
         )
 
     def run(self, run: Run, on_callback: Callable[[int], None] | None) -> None:
-        """Every step once, then the carried values' next numbers. What a call-back raises is raised here."""
-        with self._lock:
-            if on_callback is None:
-                self._library.iron_call(self._live_pool(), ctypes.byref(run), None)
-            else:
-                with _Guard() as guard:
-                    self._library.iron_call(self._live_pool(), ctypes.byref(run), guard.wrap(on_callback))
+        """Every step once, then the carried values' next numbers. `on_callback(i)` computes step i, which has no kernel."""
+        self.loop(run, 1, on_callback, None)
 
     def loop(
         self,
@@ -75,79 +78,56 @@ class Runtime:
         steps: int,
         on_callback: Callable[[int], None] | None,
         on_step: Callable[[int], bool] | None,
-    ) -> int:
-        """Up to `steps` runs in one native call. `on_step(index)` after each; True stops. Returns the runs made."""
-        with self._lock, _Guard() as guard:
-            callback = guard.wrap(on_callback) if on_callback is not None else None
-            after = guard.wrap(on_step) if on_step is not None else None
-            return int(self._library.iron_loop(self._live_pool(), ctypes.byref(run), steps, callback, after))
+    ) -> bool:
+        """Up to `steps` runs; the number made is `run.made`. `on_step(index)` after each; True stops.
+
+        False where a carried value left its range, so that the next run was not begun. What a call-back or a signal's handler
+        raises is raised here. A handler's ends a loop between two runs, or, one that takes long, between two of its steps.
+        """
+        with self._lock:
+            pool = self._take()
+            try:
+                pause = PAUSE_NS if get_ident() == threading.main_thread().ident else 0
+                why = self._library.iron_begin(pool, ctypes.byref(run), steps, on_step is not None, pause)
+                while why != DONE:
+                    if why == ASKS:
+                        assert on_callback is not None, "a step without a kernel needs a call-back"
+                        on_callback(run.called)
+                    elif why == PASSED:
+                        assert on_step is not None
+                        made = run.made
+                        stop = on_step(made - 1)
+                        run.passes, run.each, run.pause_ns, run.made, run.step = steps, True, pause, made, 0
+                        if stop:
+                            return True
+                    elif why == UNFIT:
+                        return False
+                    why = self._library.iron_go_on(pool, ctypes.byref(run))
+                return True
+            finally:
+                self._idle.append(pool)
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[Timing]:
         """The pool's runs while the block is open, in tables that are gone after it."""
         timing = Timing(self._library, self.threads)
         with self._lock:
-            self._library.iron_time(self._live_pool(), timing.handle)
+            pool = self._take()
+            self._library.iron_time(pool, timing.handle)
+            self._idle.append(pool)
         try:
             yield timing
         finally:
             with self._lock:
-                self._library.iron_time(self._live_pool(), None)
+                self._library.iron_time(pool, None)
                 timing.close()
 
-    def _live_pool(self) -> Any:
-        # A forked child has none of its parent's threads, so it makes a pool of its own.
-        if self._pid != os.getpid():
-            self._pool = ctypes.c_void_p(self._library.iron_pool_create(self.threads))
-            self._pid = os.getpid()
-        return self._pool
-
-
-class _Guard:
-    """Keeps exceptions from crossing native code: what a call-back raises ends the native call and is raised after it.
-
-    Ctrl-C too: a handler that raises would do so on the way into a call-back, where nothing can catch it, so on the main
-    thread the signal is noted, ends the native call at its next call-back, and reaches its own handler afterwards.
-    """
-
-    def __init__(self) -> None:
-        self._error: BaseException | None = None
-        self._keep: list[Any] = []
-        self._handler: Any = None
-        self._interrupted = False
-
-    def wrap(self, function: Callable[[int], Any]) -> Any:
-        """`function` as a native call-back; it returns 1 to stop."""
-
-        def guarded(index: int) -> int:
-            try:
-                stop = function(index)
-            except BaseException as error:
-                self._error = error
-                return 1
-            return 1 if stop or self._interrupted else 0
-
-        wrapped = CALLBACK(guarded)
-        self._keep.append(wrapped)
-        return wrapped
-
-    def __enter__(self) -> _Guard:
-        handler = signal.getsignal(signal.SIGINT)
-        if callable(handler) and threading.current_thread() is threading.main_thread():
-            self._handler = handler
-            signal.signal(signal.SIGINT, self._note)
-        return self
-
-    def _note(self, number: int, frame: Any) -> None:
-        self._interrupted = True
-
-    def __exit__(self, *_: object) -> None:
-        if self._handler is not None:
-            signal.signal(signal.SIGINT, self._handler)
-            if self._interrupted:
-                self._handler(signal.SIGINT, None)
-        if self._error is not None:
-            raise self._error
+    def _take(self) -> Any:
+        """A pool that nothing runs on. What runs while another run stands half-way, in a call-back or a signal's handler, has
+        one of its own: the other's goes on with what its shared area holds."""
+        if self._pid != os.getpid():  # a forked child has none of its parent's threads
+            self._idle, self._pid = [], os.getpid()
+        return self._idle.pop() if self._idle else ctypes.c_void_p(self._library.iron_pool_create(self.threads))
 
 
 @cache

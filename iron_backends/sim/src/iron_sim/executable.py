@@ -76,7 +76,7 @@ class SimExecutable:
         self, steps: int, values: Mapping[str, int], on_step: Callable[[int, dict[str, int]], bool] | None = None
     ) -> dict[str, int]:
         """Run a version without tensors again and again; see `Executable.loop`."""
-        return loop_by_calls(self, self.image.version.carry, steps, values, on_step)
+        return loop_by_calls(self, self.image.version, steps, values, on_step)
 
     def _dispatch(self, spaces: Mapping[str, list[Space]], values: Mapping[str, int]) -> None:
         """Every entry's steps, and the resets at the end."""

@@ -1,23 +1,45 @@
-"""The carried loop of a backend that has none of its own: one call after another."""
+"""The carried loop: what ends it on every backend, and the loop of a backend that has none of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from iron_core.graph.traced import PerCallValue
+from iron_core.image.plan import VersionPlan
+
+
+def check_carried(values: Iterable[PerCallValue], carried: Mapping[str, int]) -> None:
+    """CallError where a carried number does not fit its dtype: no step may run on it. values: the version's."""
+    for value in values:
+        if value.name in carried:
+            value.number(carried[value.name])
+
+
+def after_steps(error: BaseException, made: int, steps: int) -> None:
+    """Note on what ends a loop how many of its steps are made."""
+    error.add_note(f"The loop was ended after {made} of {steps} steps.")
 
 
 def loop_by_calls(
     executable: Any,
-    carry: tuple[Any, ...],
+    version: VersionPlan,
     steps: int,
     values: Mapping[str, int],
     on_step: Callable[[int, dict[str, int]], bool] | None = None,
 ) -> dict[str, int]:
-    """Run a version without tensors again and again; see `Executable.loop`. carry: its `CarryTerm`s."""
-    now = dict(values)
-    for index in range(steps):
-        _, carried = executable.call([], now)
-        now.update(carried)
-        if on_step is not None and on_step(index, carried):
-            break
-    return {term.name: now[term.name] for term in carry}
+    """Run a version without tensors again and again, one call after another; see `Executable.loop`."""
+    now, made = dict(values), 0
+    try:
+        while made < steps:
+            _, carried = executable.call([], now)
+            now.update(carried)
+            made += 1
+            if on_step is not None and on_step(made - 1, carried):
+                break
+            if made < steps:
+                check_carried(version.values, carried)
+    except BaseException as error:
+        after_steps(error, made, steps)
+        raise
+    return {term.name: now[term.name] for term in version.carry}

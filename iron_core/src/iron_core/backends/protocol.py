@@ -69,7 +69,9 @@ class Executable(Protocol):
         self, steps: int, values: Mapping[str, int], on_step: Callable[[int, dict[str, int]], bool] | None = None
     ) -> dict[str, int]:
         """Run a version that takes no tensor `steps` times, each on the values the last one carried. After every step
-        `on_step(index, carried)` is called on the calling thread; True stops. Returns the last carried values."""
+        `on_step(index, carried)` is called on the calling thread; True stops, and what it raises ends the loop and arrives
+        here. So does what the handler of a signal raises, soon, on the main thread. CallError before a step on a carried value
+        that its dtype cannot hold (see `iron_core.backends.loop`). Returns the last carried values."""
 
 
 @runtime_checkable

@@ -129,7 +129,7 @@ class ReferenceExecutable:
         self, steps: int, values: Mapping[str, int], on_step: Callable[[int, dict[str, int]], bool] | None = None
     ) -> dict[str, int]:
         """Run a version without tensors again and again; see `Executable.loop`."""
-        return loop_by_calls(self, self.version.carry, steps, values, on_step)
+        return loop_by_calls(self, self.version, steps, values, on_step)
 
 
 def _place(port: Port, given: Any, values: Mapping[str, int]) -> np.ndarray:

@@ -51,6 +51,8 @@ class Operator(metaclass=OperatorMeta):
     array_tier: ClassVar[frozenset[str]] = frozenset()
     #: Outputs of which a call may write only a part: `reference()` is given them by keyword and returns them whole.
     partial: ClassVar[tuple[str, ...]] = ()
+    #: Integer outputs that are negative where a call could not make them -> what that says. A loop that carries one ends there.
+    reports: ClassVar[Mapping[str, str]] = {}
     #: Folding traits: how a step may join its producer or its consumers.
     elementwise: ClassVar[bool] = False
     rowwise: ClassVar[bool] = False

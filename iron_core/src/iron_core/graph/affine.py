@@ -30,6 +30,12 @@ class Affine:
     mul: int = 1
     add: int = 0
 
+    def __attrs_post_init__(self) -> None:
+        inner = (abs(self.scale) << 32) + abs(self.bias)
+        outer = ((inner >> self.down) + 1) * abs(self.mul) + abs(self.add)
+        if max(inner, outer) >> 63:
+            raise TraceError(f"the per-call expression `{self!r}` leaves 64 bits for some {self.value}; legal: what stays within them.")
+
     # Identity is data; `==` between per-call values would be a branch, so it is refused below.
     @property
     def key(self) -> tuple[Any, ...]:

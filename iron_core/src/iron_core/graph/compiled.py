@@ -254,7 +254,10 @@ class CompiledGraph:
         """Run the version without tensors `steps` times, each on the values the last one carried; returns the last carried.
 
         on_step(index, carried) is called after every step on this thread; True stops. There the graph is at rest: it may be
-        called and looped, read and written, and the loop goes on with what it then holds.
+        called and looped, read and written, and the loop goes on with what it then holds. What it raises, or the handler of a
+        signal while a step runs, ends the loop and arrives here with a note of how many steps were made, whole ones unless one
+        takes over 0.1 s. CallError before a step on a carried value that its dtype cannot hold, BoundsError before one whose
+        index is outside, NotFinite after one that could draw no token (see `Sample`): the steps before are made and stay.
         """
         body = type(self.graph).parameters()
         needed = [name for name in body.inputs if name not in body.optional]

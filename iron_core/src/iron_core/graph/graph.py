@@ -265,15 +265,18 @@ def _output(name: str, item: Any) -> Region:
 
 
 def _carry(name: str, tracer: Tracer, key: str, source: Any) -> CarryOut:
-    if isinstance(source, (Affine, int)) and not isinstance(source, bool):
-        return CarryOut(key, source)
+    value = next(v for v in tracer.values if v.name == key)
+    if isinstance(source, (Affine, int, np.integer)) and not isinstance(source, bool):
+        low, high = value.range
+        if not isinstance(source, Affine) and not low <= source <= high:
+            raise TraceError(f"{name}: iron.carry({key}={source}) does not fit {value.dtype}; legal: {low} to {high}.")
+        return CarryOut(key, source if isinstance(source, Affine) else int(source))
     if not isinstance(source, Handle):
         raise TraceError(f"{name}: iron.carry({key}=...) takes a handle or a per-call expression; got {type(source).__name__}.")
     if source.buffer.role in ("input", "weight") or not source.whole or source.size != 1:
         raise TraceError(f"{name}: iron.carry({key}=...) takes a whole one-element tensor that the graph made; got {source}.")
-    dtype = next(v.dtype for v in tracer.values if v.name == key)
-    if source.format.name != dtype:
-        raise TraceError(f"{name}: iron.carry({key}=...) is carried as {dtype}; {source} is {source.format}.")
+    if source.format.name != value.dtype:
+        raise TraceError(f"{name}: iron.carry({key}=...) is carried as {value.dtype}; {source} is {source.format}.")
     return CarryOut(key, Region(source.buffer, source.pattern.offset, source.shape))
 
 

@@ -111,13 +111,18 @@ class PerCallValue:
     kind: str
     dtype: str
 
+    @property
+    def range(self) -> tuple[int, int]:
+        """The least and the largest number it holds."""
+        return _RANGES[self.dtype]
+
     def number(self, given: Any) -> int:
         """What a call gave for it, as an int; CallError for no whole number, or one its dtype cannot hold."""
         try:
             n = operator.index(given)
         except TypeError:
             raise CallError(f"{self.name}={given!r}: a per-call value is a whole number, an int or numpy integer.") from None
-        low, high = _RANGES[self.dtype]
+        low, high = self.range
         if not low <= n <= high:
             raise CallError(f"{self.name}={n} does not fit {self.dtype}; legal: {low} to {high}.")
         return n

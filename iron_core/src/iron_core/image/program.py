@@ -17,7 +17,7 @@ import attrs
 
 from iron_core.backends.choose import Choice
 from iron_core.backends.protocol import Executable, Memory, No
-from iron_core.errors import BoundsError, CallError, UnknownName, UnsupportedError
+from iron_core.errors import CallError, NotFinite, UnknownName, UnsupportedError
 from iron_core.graph.affine import Affine
 from iron_core.graph.traced import numbers
 from iron_core.image.plan import BufferRef, IndexCheck, Packaging, Plan, Signature, VersionPlan
@@ -41,6 +41,7 @@ class Version:
         self._ids = [
             (i, check) for check in plan.id_checks for i, port in enumerate(plan.inputs) if port.name == check.name
         ]
+        self._reports = _reports(plan)
 
     @property
     def is_loaded(self) -> bool:
@@ -80,7 +81,10 @@ class Version:
     def loop(
         self, steps: int, values: Mapping[str, int], on_step: Callable[[int, dict[str, int]], bool] | None = None
     ) -> dict[str, int]:
-        """Run `steps` times on carried values; see `Executable.loop`. Each step's indices are checked before it runs."""
+        """Run `steps` times on carried values; see `Executable.loop`. Each step's indices are checked before it runs.
+
+        NotFinite, before `on_step`, where a step could not make a value it carries (see `Operator.reports`).
+        """
         if self.plan.inputs:
             names = ", ".join(port.name for port in self.plan.inputs)
             raise CallError(f"loop() runs a version that takes no tensor; this one takes {names}.")
@@ -94,24 +98,22 @@ class Version:
         for check in self._checks:
             check.verify(values)
         turn = self.program.turn
-        failure: list[BoundsError] = []
 
         def checked(index: int, carried: dict[str, int]) -> bool:
-            stop = False
+            for name, why in self._reports:
+                if carried[name] < 0:
+                    raise NotFinite(f"{self.program.plan.name}: {why}; step {index + 1} of the loop has no {name}.")
             if on_step is not None:
                 turn.busy = False  # between two steps memory is at rest
                 try:
-                    stop = bool(on_step(index, carried))
+                    if on_step(index, carried):
+                        return True
                 finally:
                     turn.busy = True
-            if not stop and index + 1 < steps:
-                try:
-                    for check in self._checks:
-                        check.verify({**values, **carried})
-                except BoundsError as error:
-                    failure.append(error)
-                    return True
-            return stop
+            if index + 1 < steps:
+                for check in self._checks:
+                    check.verify({**values, **carried})
+            return False
 
         with turn:
             if turn.busy:
@@ -119,12 +121,9 @@ class Version:
             executable = self.executable or self.load()
             turn.busy = True
             try:
-                last = executable.loop(steps, values, checked if self._checks or on_step is not None else None)
+                return executable.loop(steps, values, checked if self._checks or self._reports or on_step is not None else None)
             finally:
                 turn.busy = False
-        if failure:
-            raise failure[0]
-        return last
 
     def _used(self) -> set[str]:
         """Per-call values that some step, check or carried value of this version follows."""
@@ -132,6 +131,17 @@ class Version:
         carry = (term.source for term in self.plan.carry)
         checks = (check.expression for check in self._checks)
         return {e.value for e in (*steps, *carry, *checks) if isinstance(e, Affine)}
+
+
+def _reports(plan: VersionPlan) -> list[tuple[str, str]]:
+    """The carried values that some step reports by (see `Operator.reports`), and what a negative one says."""
+    found = []
+    for term in plan.carry:
+        for step in plan.steps:
+            for name, why in step.op.reports.items():
+                if isinstance(term.source, BufferRef) and step.operands.get(name) == term.source:
+                    found.append((term.name, f"{step.name}: {why}"))
+    return found
 
 
 def _distinct(checks: Sequence[IndexCheck]) -> tuple[IndexCheck, ...]:

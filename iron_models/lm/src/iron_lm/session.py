@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.errors import BoundsError, CheckpointError, UsageError
+from iron_core.errors import BoundsError, CheckpointError, NotFinite, UsageError
 from iron_lm.causal import CausalLM
 from iron_lm.generation import Sampler
 
@@ -45,7 +45,8 @@ class Session:
     ) -> list[int]:
         """Up to `count` tokens after `ids`. Ends early at a token of `stop` (not returned) or where `on_token` says True.
 
-        UsageError if prompt and answer do not fit the caches. Tokens after the last one returned are not kept.
+        UsageError if prompt and answer do not fit the caches. CheckpointError where a step's logits are not finite, after
+        `on_token` had the tokens before it. Tokens after the last one returned are not kept.
         """
         if len(ids) + count > self.config.max_seq_len:
             raise UsageError(
@@ -77,6 +78,8 @@ class Session:
                     chunk=0,
                     rows=0,
                 )
+            except NotFinite:
+                raise _not_finite() from None
             finally:
                 # A token is in the caches once a step has taken it in; the last of the answer is not.
                 self.held = [*ids, *answer[:-1]]
@@ -126,9 +129,13 @@ class Session:
                 position = chunk * c.prefill_chunk + len(part) - 1
                 logits, carried = self.compiled(row, token=0, position=position, chunk=chunk, rows=len(part))
         if not np.isfinite(logits).all():
-            raise CheckpointError("the logits are not finite: the weights hold NaN or infinity, or overflow the dtype they run in.")
+            raise _not_finite()
         self.held = ids
         return logits, vars(carried)
+
+
+def _not_finite() -> CheckpointError:
+    return CheckpointError("the logits are not finite: the weights hold NaN or infinity, or overflow the dtype they run in.")
 
 
 def shared(a: Sequence[int], b: Sequence[int]) -> int:

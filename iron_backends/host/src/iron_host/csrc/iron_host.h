@@ -32,7 +32,7 @@ typedef struct iron_affine { int64_t value, scale, bias, down, mul, add; } iron_
 typedef struct iron_binding { int64_t slot, unit; iron_affine affine; } iron_binding;
 
 typedef struct iron_step {
-  iron_kernel kernel;      // NULL: a call-back into Python, `callback` with this step's index
+  iron_kernel kernel;      // NULL: the caller computes this step
   iron_args args;
   void* base[IRON_MAX_P];
   int64_t first_binding, n_bindings;   // into the run's bindings
@@ -42,12 +42,26 @@ typedef struct iron_step {
   int64_t work;            // how large it is beside those it goes together with
 } iron_step;
 
-// Next number of a carried value: source 0 = affine over this call's values; 1 = *(int32_t*)pointer.
-typedef struct iron_carry { int64_t value; int64_t source; iron_affine affine; const void* pointer; } iron_carry;
+// Next number of a carried value: source 0 = affine over this call's values; 1 = *(int32_t*)pointer, 2 = *(uint32_t*)pointer.
+// A pass begins only where it is `low` to `high`.
+typedef struct iron_carry { int64_t value; int64_t source; iron_affine affine; const void* pointer; int64_t low, high; } iron_carry;
 
 typedef struct iron_run {
   iron_step* steps; int64_t n_steps;
   iron_binding* bindings;
   int64_t* values; int64_t n_values;   // per-call values, written by Python, advanced by the loop
   iron_carry* carries; int64_t n_carries;
+  // Where the run stands between two native calls: `made` of `passes` passes over the steps, the next one `step`.
+  int64_t passes, each, pause_ns, made, step;
+  int64_t began;           // when this pass did
+  int64_t called, row, begun;  // the step that the caller was asked for, and, while times are recorded, this pass's row and the step's begin
 } iron_run;
+
+// Why the native loop came back.
+enum {
+  IRON_DONE,    // every pass is made
+  IRON_ASKS,    // step `called` has no kernel: compute it, then go on
+  IRON_PASSED,  // a pass is made, and the caller asked to see each
+  IRON_PAUSES,  // some time has gone by: the caller may want to end it, else go on
+  IRON_UNFIT,   // a carried value is outside its range: the next pass does not begin
+};

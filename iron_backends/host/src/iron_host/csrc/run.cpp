@@ -1,5 +1,8 @@
-// The run loop and its thread pool. Exported: iron_pool_create, iron_pool_free, iron_call, iron_loop, and what records
+// The run loop and its thread pool. Exported: iron_pool_create, iron_pool_free, iron_begin, iron_go_on, and what records
 // times: iron_timing_create, iron_timing_free, iron_timing_read, iron_time.
+//
+// The loop calls nobody back. It comes back where the caller is wanted, and goes on from there: for a step without a kernel,
+// after a pass, and now and then, so that Python runs the handlers of signals, whose exceptions then end it like any other.
 //
 // A step is cut into a few parts for each thread, and so are several that go together. Every thread has a lane of parts
 // that follow one another in memory: it takes them from the front, and when it has none left, others' from the back. A
@@ -19,8 +22,6 @@ static inline void relax() { _mm_pause(); }
 static inline void relax() {}
 #endif
 
-typedef int32_t (*iron_callback)(int64_t);
-
 namespace {
 
 const int64_t SPIN_NS = 30000;
@@ -29,6 +30,17 @@ int64_t now() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+// The time to some milliseconds, cheaply.
+int64_t about_now() {
+#ifdef CLOCK_MONOTONIC_COARSE
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+  return t.tv_sec * 1000000000LL + t.tv_nsec;
+#else
+  return now();
+#endif
 }
 
 // Where threads wait for something another one does: they spin, then sleep until they are told to look again.
@@ -242,28 +254,38 @@ void note_all(Timing* timing, int64_t pass, int64_t index, const iron_step* s, i
   }
 }
 
-// Every step once; nonzero if a call-back stopped it. Recording is a template argument: off, it costs nothing.
-template <bool recording> int32_t pass(Pool* pool, iron_run* run, iron_callback callback) {
+// The steps from run->step on; IRON_DONE at the end of the pass. It pauses after `until`, but not in a pass of less than
+// twice the time between pauses: such a one is made whole or not at all. Recording is a template argument: off, it costs nothing.
+template <bool recording> int32_t pass(Pool* pool, iron_run* run, int64_t until) {
   Timing* timing = pool->timing;
-  int64_t mine = 0, begin = 0;
-  if (recording) {
-    mine = timing->passes.n;
-    int64_t* values = timing->values.add(run->n_values);
-    if (values) memcpy(values, run->values, run->n_values * sizeof(int64_t));
-    int64_t* row = timing->passes.add(IRON_PASS_WORDS);
-    if (row) {
-      row[0] = (int64_t)(intptr_t)run;
-      row[1] = timing->values.n - run->n_values;
-      row[2] = row[3] = now();
+  int64_t i = run->step, begin = 0;
+  if (!i) {
+    run->called = run->row = -1;
+    if (until) run->began = about_now();
+    if (recording) {
+      int64_t at = timing->passes.n;
+      int64_t* values = timing->values.add(run->n_values);
+      if (values) memcpy(values, run->values, run->n_values * sizeof(int64_t));
+      int64_t* row = timing->passes.add(IRON_PASS_WORDS);
+      if (row) {
+        row[0] = (int64_t)(intptr_t)run;
+        row[1] = timing->values.n - run->n_values;
+        row[2] = row[3] = now();
+        run->row = at;
+      }
     }
   }
-  for (int64_t i = 0; i < run->n_steps; i++) {
+  bool noted = recording && run->row >= 0 && run->row < timing->passes.n;  // not a pass that began before the recording
+  if (noted && run->called >= 0) note(timing, run->row / IRON_PASS_WORDS, run->called, run->begun, now());
+  run->called = -1;
+  while (i < run->n_steps) {
     iron_step* s = run->steps + i;
-    if (recording) begin = now();
+    if (noted) begin = now();
     if (!s->kernel) {
-      if (callback && callback(i)) return 1;
-      if (recording) note(timing, mine / IRON_PASS_WORDS, i, begin, now());
-      continue;
+      run->begun = begin;
+      run->called = i;
+      run->step = i + 1;
+      return IRON_ASKS;
     }
     patch(run, s);
     int32_t together = s->together > 1 ? (int32_t)s->together : 1;
@@ -271,22 +293,37 @@ template <bool recording> int32_t pass(Pool* pool, iron_run* run, iron_callback 
     int32_t active = s->threads > 0 && s->threads < pool->threads ? (int32_t)s->threads : pool->threads;
     if (active > 1) publish(pool, s, together, active);
     else for (int32_t t = 0; t < together; t++) pool->work(s + t, 0, 0, 1);
-    if (recording) note_all(timing, mine / IRON_PASS_WORDS, i, s, together, begin);
-    i += together - 1;
+    if (noted) note_all(timing, run->row / IRON_PASS_WORDS, i, s, together, begin);
+    i += together;
+    if (until && s->threads != 1 && i < run->n_steps) {
+      int64_t t = about_now();
+      if (t > until && t > run->began + 2 * run->pause_ns) {
+        run->step = i;
+        return IRON_PAUSES;
+      }
+    }
   }
   // All carried values are read before any is written: one may follow another.
   int64_t next[64];
   for (int64_t c = 0; c < run->n_carries && c < 64; c++) {
     const iron_carry* w = run->carries + c;
-    next[c] = w->source ? *(const int32_t*)w->pointer : affine_or_constant(&w->affine, run);
+    next[c] = w->source == 1   ? *(const int32_t*)w->pointer
+              : w->source == 2 ? *(const uint32_t*)w->pointer
+                               : affine_or_constant(&w->affine, run);
   }
   for (int64_t c = 0; c < run->n_carries && c < 64; c++) run->values[run->carries[c].value] = next[c];
-  if (recording && mine < timing->passes.n) timing->passes.data[mine + 3] = now();
-  return 0;
+  if (noted) timing->passes.data[run->row + 3] = now();
+  run->step = 0;
+  run->made++;
+  return IRON_DONE;
 }
 
-int32_t once(Pool* pool, iron_run* run, iron_callback callback) {
-  return pool->timing ? pass<true>(pool, run, callback) : pass<false>(pool, run, callback);
+bool fits(const iron_run* run) {
+  for (int64_t c = 0; c < run->n_carries; c++) {
+    const iron_carry* w = run->carries + c;
+    if (run->values[w->value] < w->low || run->values[w->value] > w->high) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -326,20 +363,29 @@ void iron_pool_free(void* handle) {
   free(pool);
 }
 
-int32_t iron_call(void* handle, iron_run* run, iron_callback callback) {
-  reserve((Pool*)handle, run);
-  return once((Pool*)handle, run, callback);
+// Go on with a run that was begun; why it came back. What it needs to go on is in the run: another may come between.
+int32_t iron_go_on(void* handle, iron_run* run) {
+  Pool* pool = (Pool*)handle;
+  int64_t until = run->pause_ns ? about_now() + run->pause_ns : 0;
+  while (run->made < run->passes) {
+    if (!run->step && run->made && !fits(run)) return IRON_UNFIT;
+    int32_t why = pool->timing ? pass<true>(pool, run, until) : pass<false>(pool, run, until);
+    if (why) return why;
+    if (run->each) return IRON_PASSED;
+    if (until && run->made < run->passes && about_now() > until) return IRON_PAUSES;
+  }
+  return IRON_DONE;
 }
 
-// Up to `steps` runs, each on the values the last one carried. `after(i)` follows run i on this thread; nonzero
-// stops. Returns the runs made.
-int64_t iron_loop(void* handle, iron_run* run, int64_t steps, iron_callback callback, iron_callback after) {
+// Begin `passes` passes over the steps, each on the values the last one carried. `each`: come back after every one.
+// `pause_ns`: come back about so often; 0: never.
+int32_t iron_begin(void* handle, iron_run* run, int64_t passes, int32_t each, int64_t pause_ns) {
   reserve((Pool*)handle, run);
-  for (int64_t i = 0; i < steps; i++) {
-    if (once((Pool*)handle, run, callback)) return i;
-    if (after && after(i)) return i + 1;
-  }
-  return steps;
+  run->passes = passes;
+  run->each = each;
+  run->pause_ns = pause_ns;
+  run->made = run->step = 0;
+  return iron_go_on(handle, run);
 }
 
 void* iron_timing_create(int32_t threads) {

@@ -1,22 +1,25 @@
-// The next token from logits; see iron_ops_aie's Sample for the rule.
+// The next token from logits, -1 where one of them is not finite; see iron_ops_aie's Sample for the rule.
 //
 // sample<T>  p: logits, draws (moved to the row), tokens (moved to the place), token    n: vocabulary, k_max
 #pragma once
 #include "common.h"
 
 template <class T> INLINE int64_t greedy(const T* x, int64_t n) {
-  f32x8 best = splat(-INFINITY);
+  f32x8 best = splat(-INFINITY), wrong = splat(0);
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
     f32x8 v = load8(x + i);
     i32x8 up = v > best;
     best = (f32x8)(((i32x8)v & up) | ((i32x8)best & ~up));
+    wrong += v - v;  // 0, or NaN where v is not finite
   }
-  float top = max8(best);
-  for (; i < n; i++) { float v = load(x + i); top = v > top ? v : top; }
+  float top = max8(best), rest = 0;
+  for (; i < n; i++) { float v = load(x + i); top = v > top ? v : top; rest += v - v; }
+  for (int64_t l = 0; l < 8; l++) rest += wrong[l];
+  if (rest != 0) return -1;
   for (i = 0; i < n; i++)
-    if (load(x + i) == top || (top == -INFINITY && load(x + i) != load(x + i))) return i;
-  return 0;
+    if (load(x + i) == top) return i;
+  return -1;
 }
 
 template <class T> INLINE int64_t drawn(const T* x, int64_t n, const int32_t* words, int64_t k_max, double* top, int32_t* ids) {
@@ -26,7 +29,7 @@ template <class T> INLINE int64_t drawn(const T* x, int64_t n, const int32_t* wo
   if (k > n) k = n;
   for (int64_t i = 0; i < n; i++) {  // the k largest, largest first, the lowest id first among equals
     double v = load(x + i);
-    if (v != v) v = -INFINITY;
+    if (v - v != 0) return -1;  // not finite
     if (held == k && !(v > top[k - 1])) continue;
     int64_t at = held < k ? held++ : k - 1;
     while (at > 0 && v > top[at - 1]) { top[at] = top[at - 1]; ids[at] = ids[at - 1]; at--; }
