@@ -23,7 +23,17 @@ class Letters:
         return [ord(c) for c in text]
 
     def stream(self):
-        return chr
+        return Letterwise()
+
+
+class Letterwise:
+    """A stream of characters."""
+
+    def __call__(self, token):
+        return chr(token)
+
+    def rest(self):
+        return ""
 
 
 class Parrot:

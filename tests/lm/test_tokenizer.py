@@ -109,15 +109,15 @@ def test_a_gguf_without_a_vocabulary_has_no_tokenizer(tiny_gguf: Any, metadata: 
 
 
 def test_a_tokenizer_json_is_found_beside_the_weights(tiny: Any, bytewise: Tokenizer, tmp_path: Path) -> None:
-    """A folder's tokenizer.json is taken, its stops from config.json; a file that is none is refused."""
+    """A folder's tokenizer.json is taken, its stops from config.json and `</s>` by its text; a file that is none is refused."""
     for name in ("model.safetensors", "config.json"):
         (tmp_path / name).write_bytes((tiny.checkpoint.path / name).read_bytes())
     bytewise._library.save(str(tmp_path / "tokenizer.json"))
     found = open_tokenizer(None, Checkpoint.open(tmp_path))
-    assert found is not None and found.encode("the") == bytewise.encode("the")[1:] and found.stop == (2,)
+    assert found is not None and found.encode("the") == bytewise.encode("the")[1:] and found.stop == (2, 253)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"eos_token_id": [2, 3]}))
-    assert open_tokenizer(None, Checkpoint.open(tmp_path)).stop == (2, 3)  # type: ignore[union-attr]
+    assert open_tokenizer(None, Checkpoint.open(tmp_path)).stop == (2, 3, 253)  # type: ignore[union-attr]
     (tmp_path / "config.json").write_text(json.dumps(config | {"eos_token_id": "end"}))
     with pytest.raises(CheckpointError, match="eos_token_id is 'end'"):
         open_tokenizer(None, Checkpoint.open(tmp_path))

@@ -159,7 +159,7 @@ class Chat:
         room = min(self.answer, self.session.config.max_seq_len - len(ids))
         with self._stoppable():
             self.session.generate(ids, room, self.sampler, show, self.tokenizer.stop)
-        rest = stops.rest()
+        rest = stops.feed(stream.rest()) + stops.rest()
         self.write(rest + "\n")
         turn.seconds = time.perf_counter() - start
         self.messages.append({"role": "assistant", "content": "".join(shown) + rest})

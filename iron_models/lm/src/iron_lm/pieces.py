@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from iron_core.errors import CheckpointError
-from iron_lm.tokenizer import Tokenizer
+from iron_lm.special_tokens import Added, Companions
+from iron_lm.spelling import Spelling, byte_of
+from iron_lm.tokenizer import Tokenizer, folder_stops
+from iron_lm.vocabulary import SPACE
+
+#: At the end of a model's bytes this sets `normalizer_spec.add_dummy_prefix` to false: protobuf takes the last word of a field.
+_NO_PREFIX = b"\x1a\x02\x18\x00"
 
 
 class Ids:
@@ -19,65 +25,108 @@ class Ids:
 
 
 class Pieces:
-    """A sentencepiece model with the parts of `tokenizers.Tokenizer` that `Tokenizer` uses."""
+    """A sentencepiece model with the parts of `tokenizers.Tokenizer` that `Tokenizer` uses.
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        size = model.get_piece_size()
-        #: Control and user-defined pieces are found in a text as they are spelled; sentencepiece finds only the latter.
-        self.special = {model.id_to_piece(i): i for i in range(size) if model.is_control(i)}
-        spelled = sorted(self.special, key=len, reverse=True)
-        self._split = re.compile("(" + "|".join(map(re.escape, spelled)) + ")") if spelled else None
+    added: tokens beside the model's pieces, or what is to be known of those, by id. always_prefix: text behind a special token
+    gets the space that the model puts before a text, too.
+    """
+
+    def __init__(self, proto: bytes, added: Mapping[int, Added] | None = None, always_prefix: bool = True) -> None:
+        self.model, self._inner = _model(proto), _model(proto if always_prefix else proto + _NO_PREFIX)
+        self.size = int(self.model.get_piece_size())
+        self.prefixed = self.model.encode("a", out_type=str)[:1] not in ([], ["a"])
+        ids = list(range(self.size))
+        silent = [i for i, c, u in zip(ids, self.model.is_control(ids), self.model.is_unknown(ids), strict=True) if c or u]
+        own = {i: Added(self.model.id_to_piece(i)) for i in silent} | _user_defined(self.model, proto, ids)
+        #: Tokens found in a text as they are spelled, by id: control, user-defined and added ones.
+        self.added = own | dict(added or {})
+        #: Their ids by how they are spelled.
+        self.special = {token.content: i for i, token in self.added.items()}
+        longest_first = sorted(self.added.values(), key=lambda token: len(token.content), reverse=True)
+        self._find = re.compile("|".join(map(_pattern, longest_first))) if longest_first else None
 
     def get_vocab_size(self) -> int:
-        return int(self.model.get_piece_size())
+        return max(self.size, *(i + 1 for i in self.added)) if self.added else self.size
 
     def id_to_token(self, id: int) -> str | None:
-        return str(self.model.id_to_piece(id)) if 0 <= id < self.get_vocab_size() else None
+        if id in self.added:
+            return self.added[id].content
+        return str(self.model.id_to_piece(id)) if 0 <= id < self.size else None
+
+    def token_to_id(self, token: str) -> int | None:
+        if token in self.special:
+            return self.special[token]
+        id = int(self.model.piece_to_id(token))
+        return id if self.model.id_to_piece(id) == token else None
 
     def encode(self, text: str, add_special_tokens: bool = False) -> Ids:
-        parts = self._split.split(text) if self._split else [text]
         ids: list[int] = []
-        for part in parts:
-            if part in self.special:
-                ids.append(self.special[part])
-            elif part:
-                ids += self.model.encode(part, out_type=int)
-        return Ids(ids)
+        at = 0
+        for found in self._find.finditer(text) if self._find else ():
+            ids += self._plain(text, at, found.start())
+            ids.append(self.special[found[0] if found[0] in self.special else found[0].strip()])
+            at = found.end()
+        return Ids(ids + self._plain(text, at, len(text)))
 
-    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
-        kept = [i for i in ids if not self.model.is_control(i)] if skip_special_tokens else ids
-        return str(self.model.decode(kept))
+    def _plain(self, text: str, start: int, end: int) -> list[int]:
+        model = self._inner if start else self.model
+        return [int(i) for i in model.encode(text[start:end], out_type=int)] if start < end else []
 
-
-class PiecesTokenizer(Tokenizer):
-    """A Tokenizer over a sentencepiece model."""
-
-    def stream(self) -> Callable[[int], str]:
-        """As `Tokenizer.stream`: text is given once the characters it ends in are whole."""
-        ids: list[int] = []
-        shown = ""
-
-        def step(token: int) -> str:
-            nonlocal shown
-            ids.append(int(token))
-            text = self.decode(ids)
-            if text.endswith("\ufffd"):  # bytes of a character that is not whole yet
-                return ""
-            new, shown = text[len(shown) :], text
-            return new
-
-        return step
+    def spell(self, id: int, first: bool) -> bytes | None:
+        """The bytes an id adds to a text; None for a special token, or none at all."""
+        token = self.id_to_token(id)
+        if token is None or (id in self.added and self.added[id].special):
+            return None
+        byte = byte_of(token) if id < self.size and self.model.is_byte(id) else None
+        return token.replace(SPACE, " ").encode() if byte is None else byte
 
 
-def open_pieces(file: Path) -> PiecesTokenizer:
-    """The tokenizer of a sentencepiece model. CheckpointError for a file that is none."""
+def _user_defined(model: Any, proto: bytes, ids: list[int]) -> dict[int, Added]:
+    """User-defined pieces, which the library does not tell: those without a score whose message says type 4."""
+    found = {}
+    for id, score in zip(ids, model.get_score(ids), strict=True):
+        if score == 0 and SPACE not in model.id_to_piece(id):  # those with spaces the model finds as the text is normalised
+            text = model.id_to_piece(id).encode()
+            start = b"\n" + _varint(len(text)) + text
+            if any(start + no_score + b"\x18\x04" in proto for no_score in (b"\x15\0\0\0\0", b"")):
+                found[id] = Added(model.id_to_piece(id), special=False)
+    return found
+
+
+def _varint(n: int) -> bytes:
+    """A length, as protobuf writes it."""
+    return bytes([n]) if n < 0x80 else bytes([n & 0x7F | 0x80]) + _varint(n >> 7)
+
+
+def _pattern(token: Added) -> str:
+    """A regular expression that finds a token, with the spaces it takes along."""
+    word = re.escape(token.content)
+    if token.single_word:
+        word = rf"(?<!\w){word}(?!\w)"
+    return (r"\s*" if token.lstrip else "") + word + (r"\s*" if token.rstrip else "")
+
+
+def _model(proto: bytes) -> Any:
     from sentencepiece import SentencePieceProcessor
 
     model = SentencePieceProcessor()
+    model.LoadFromSerializedProto(proto)
+    return model
+
+
+def open_pieces(file: Path, checkpoint: Any = None) -> Tokenizer:
+    """The tokenizer of a sentencepiece model, with what the files beside it add. CheckpointError for a file that is none."""
+    companions = Companions(file.parent)
+    config = companions.config
     try:
-        model.LoadFromSerializedProto(file.read_bytes())
+        pieces = Pieces(file.read_bytes(), companions.added, config.get("legacy", not config) is True)
     except (OSError, RuntimeError) as error:
         raise CheckpointError(f"{file}: not a tokenizer: neither JSON, tiktoken's ranks, a GGUF nor a sentencepiece model.") from error
-    bos, eos = model.bos_id(), model.eos_id()
-    return PiecesTokenizer(Pieces(model), bos if bos >= 0 else None, (eos,) if eos >= 0 else ())
+    named = companions.named.get("bos_token")
+    bos = pieces.token_to_id(named) if named is not None else pieces.model.bos_id()
+    adds = config.get("add_bos_token") is not False and bos is not None and bos >= 0
+    eos = pieces.model.eos_id()
+    stop = folder_stops(companions, checkpoint, pieces.special.get, pieces.token_to_id)
+    return Tokenizer(
+        pieces, bos if adds else None, tuple(sorted({*stop, *((eos,) if eos >= 0 else ())})), Spelling(pieces.spell, int(pieces.prefixed))
+    )

@@ -218,12 +218,12 @@ class Runner:
             f"Legal: {', or '.join([*legal, 'a larger --max-seq-len'])}."
         )
 
-    def _shown(self, ids: list[int]) -> str:
-        """The prompt as it is printed before the answer; nothing for one this program made up."""
+    def _shown(self, text: str) -> str:
+        """The prompt, whose ids spell `text`, as it is printed before the answer; nothing for one this program made up."""
         o, tokenizer = self.options, self.loaded.tokenizer
         if tokenizer is None or (o["prompt"] is None and o["prompt_len"] is not None):
             return ""
-        return (o["prompt"] or DEFAULT_PROMPT) if o["prompt_len"] is None else tokenizer.decode(ids)
+        return (o["prompt"] or DEFAULT_PROMPT) if o["prompt_len"] is None else text
 
     def _template(self) -> ChatTemplate:
         """The chat template; UsageError where a conversation is not possible."""
@@ -271,7 +271,8 @@ class Runner:
     def _generate(self, ids: list[int]) -> int:
         o, tokenizer, figures = self.options, self.loaded.tokenizer, self.figures
         recording = profile.profiled(self.session) if self.profiling else nullcontext()
-        stream = tokenizer.stream() if tokenizer else (lambda token: f"{token} ")
+        stream = tokenizer.stream() if tokenizer else None
+        before = "".join(map(stream, ids)) if stream else ""  # the answer goes on where the prompt ends, not at a text's start
         stops = StopStrings(o["stop"])
         text: list[str] = []
         stamps: list[float] = []
@@ -280,7 +281,7 @@ class Runner:
             if not stamps:
                 figures.first_token_s, figures.first_token_cpu_s = process.since_start(), time.process_time()
             stamps.append(time.perf_counter())
-            text.append(stops.feed(stream(token)))
+            text.append(stops.feed(stream(token) if stream else f"{token} "))
             if not o["json"]:
                 sys.stdout.write(text[-1])
                 sys.stdout.flush()
@@ -289,7 +290,7 @@ class Runner:
             return stops.ended
 
         if not o["json"]:
-            sys.stdout.write(self._shown(ids))
+            sys.stdout.write(self._shown(before))
             sys.stdout.flush()
         start = time.perf_counter()
         try:
@@ -297,7 +298,7 @@ class Runner:
                 start = time.perf_counter()  # the limits are measured on the way in
                 answer = self.session.generate(ids, o["num_tokens"], self.sampler, show, tokenizer.stop if tokenizer else ())
         finally:
-            text.append(stops.rest())
+            text.append(stops.feed(stream.rest() if stream else "") + stops.rest())
             if not o["json"]:
                 sys.stdout.write(text[-1] + "\n")
                 sys.stdout.flush()

@@ -4,30 +4,46 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from iron_core.errors import CheckpointError, UsageError
 from iron_core.image.cache import Cache, digest, sources_digest
-from iron_lm.vocabulary import gguf_tokenizer, is_ranks, ranks_tokenizer
+from iron_lm.special_tokens import Companions, known_ends, stops
+from iron_lm.spelling import Spelling, Stream, Undivided, library_spelling
+from iron_lm.vocabulary import BYTE, NORMAL, USER_DEFINED, gguf_tokenizer, is_ranks, ranks_tokenizer
 
-_STOPS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
+#: Ids in a GGUF's metadata that end an answer; and what llama.cpp takes where a sentencepiece vocabulary names none.
+_STOPS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+_SENTENCEPIECE_IDS = {"unknown": 0, "bos": 1, "eos": 2}
 
 
 class Tokenizer:
     """Ids of a text and text of ids.
 
-    bos: put first by `encode`, or None. stop: ids that end an answer.
+    bos: put first by `encode`, or None. stop: ids that end an answer. spelling: what ids spell, by default as the library's
+    own decoder has it.
     """
 
-    def __init__(self, library: Any, bos: int | None = None, stop: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, library: Any, bos: int | None = None, stop: tuple[int, ...] = (), spelling: Spelling | Undivided | None = None
+    ) -> None:
         self._library = library
         self.bos = bos
         self.stop = stop
+        self._given = spelling
 
     @property
     def vocab_size(self) -> int:
         return int(self._library.get_vocab_size())
+
+    @cached_property
+    def spelling(self) -> Spelling | Undivided:
+        """What ids spell."""
+        return self._given or library_spelling(self._library)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, the beginning-of-text id first where the model wants one; UsageError if it is no Unicode text."""
@@ -52,15 +68,12 @@ class Tokenizer:
         return None if found is None else str(found)
 
     def decode(self, ids: Any) -> str:
-        """Text of ids, special tokens left out."""
-        return str(self._library.decode([int(i) for i in ids], skip_special_tokens=True))
+        """Text of ids, special tokens left out: what `stream` gives for them, joined."""
+        return self.spelling.text(ids)
 
-    def stream(self) -> Callable[[int], str]:
-        """A function from each next id to the text it completes; a character cut by ids is held back until whole."""
-        from tokenizers.decoders import DecodeStream
-
-        state = DecodeStream(skip_special_tokens=True)
-        return lambda token: state.step(self._library, int(token)) or ""
+    def stream(self) -> Stream:
+        """A new text, made by calling it with each next id; see `Stream`."""
+        return self.spelling.stream()
 
 
 def open_tokenizer(path: str | Path | None, checkpoint: Any = None) -> Tokenizer | None:
@@ -106,27 +119,31 @@ def _from_file(file: Path, checkpoint: Any) -> Tokenizer:
             raise CheckpointError(f"{file}: this GGUF holds no vocabulary.")
         return tokenizer
     if is_ranks(head):
-        return _from_ranks(file)
+        return _from_ranks(file, checkpoint)
     if not head.lstrip().startswith(b"{"):
         from iron_lm.pieces import open_pieces
 
-        return open_pieces(file)
+        return open_pieces(file, checkpoint)
     return _from_json(file, checkpoint)
 
 
 def _load(file: Path) -> Any:
+    """The library's tokenizer of a tokenizer.json, which neither cuts a text short nor fills it up, whatever was saved."""
     from tokenizers import Tokenizer as Library
 
     try:
-        return Library.from_file(str(file))
+        library = Library.from_file(str(file))
     except Exception as error:  # the library raises bare Exception
         raise CheckpointError(f"{file}: not a tokenizer.json ({error}).") from None
+    library.no_truncation()
+    library.no_padding()
+    return library
 
 
 def _kept(path: Path, make: Callable[[], dict[str, Any]]) -> Any:
     """The library's tokenizer of a vocabulary; its JSON is made once for a file and kept in the cache."""
     stat = path.stat()
-    key = digest(sources_digest("iron_lm.vocabulary"), str(path.resolve()), stat.st_size, stat.st_mtime_ns)
+    key = digest(sources_digest("iron_lm.vocabulary", "iron_lm.special_tokens"), str(path.resolve()), stat.st_size, stat.st_mtime_ns)
 
     def build(folder: Path) -> None:
         file = folder / "tokenizer.json"
@@ -141,15 +158,46 @@ def _kept(path: Path, make: Callable[[], dict[str, Any]]) -> Any:
 
 def _from_json(file: Path, checkpoint: Any) -> Tokenizer:
     library = _load(file)
-    config = checkpoint.metadata.get("config", {}) if checkpoint is not None else {}
-    stop = config.get("eos_token_id")
-    stops = tuple(stop) if isinstance(stop, list) else () if stop is None else (stop,)
-    if not all(isinstance(token, int) for token in stops):
-        raise CheckpointError(f"{checkpoint.path}: config.json: eos_token_id is {stop!r}; legal: an id, or a list of ids.")
+    companions = Companions(file.parent)
+    _complete(library, companions)
     probe = library.encode("a", add_special_tokens=True).ids
     plain = library.encode("a", add_special_tokens=False).ids
     bos = probe[0] if len(probe) > len(plain) and probe[0] != plain[0] else None
-    return Tokenizer(library, bos, stops)
+    beside = {token.content: id for id, token in library.get_added_tokens_decoder().items()}
+    return Tokenizer(library, bos, folder_stops(companions, checkpoint, beside.get, library.token_to_id))
+
+
+def folder_stops(
+    companions: Companions, checkpoint: Any, special: Callable[[str], int | None], find: Callable[[str], int | None]
+) -> tuple[int, ...]:
+    """Ids that end an answer of a folder's model: those its files name, and those known by their text among special tokens.
+
+    `special(text)` gives the id of a token beside the vocabulary's own, `find(text)` that of any.
+    """
+    own = Companions(checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent) if checkpoint is not None else companions
+    said = own.ends(checkpoint.metadata.get("config", {}) if checkpoint is not None else {})
+    eos = find(companions.named["eos_token"]) if "eos_token" in companions.named else None
+    of_gguf = _gguf_stops(checkpoint.metadata) if checkpoint is not None and checkpoint.kind == "gguf" else ()
+    return stops(said, () if eos is None else (eos,), known_ends(special).values(), of_gguf)
+
+
+def _complete(library: Any, companions: Companions) -> None:
+    """Add what the files beside a tokenizer.json name and it lacks; their word on what is special counts."""
+    from tokenizers import AddedToken
+
+    there = library.get_added_tokens_decoder()
+    new = {}
+    for id, token in sorted(companions.added.items()):
+        known = there.get(id)
+        if known is None or (known.content, known.special) != (token.content, token.special):
+            flags = {name: getattr(token, name) for name in ("lstrip", "rstrip", "single_word", "normalized", "special")}
+            new[token.content] = AddedToken(token.content, **flags)
+    texts = {token.content for token in there.values()} | set(new)
+    for text in (*companions.named.values(), *companions.listed):
+        if text not in texts:
+            new[text] = AddedToken(text, special=True, normalized=False)
+    for token in new.values():
+        (library.add_special_tokens if token.special else library.add_tokens)([token])
 
 
 def _from_gguf(checkpoint: Any) -> Tokenizer | None:
@@ -159,13 +207,32 @@ def _from_gguf(checkpoint: Any) -> Tokenizer | None:
         return None
     library = _kept(checkpoint.path, lambda: gguf_tokenizer(metadata, str(checkpoint.path)))
     adds = metadata.get("tokenizer.ggml.add_bos_token", kind == "llama" or metadata.get("tokenizer.ggml.pre") == "llama-bpe")
-    bos = metadata.get("tokenizer.ggml.bos_token_id") if adds else None
-    stop = {metadata[k] for k in _STOPS if isinstance(metadata.get(k), int)}
-    return Tokenizer(library, bos if isinstance(bos, int) else None, tuple(sorted(stop)))
+    bos = _gguf_id(metadata, "bos") if adds or kind == "gemma4" else None
+    ends = known_ends(library.token_to_id)
+    types = np.asarray(metadata.get("tokenizer.ggml.token_type", ()))
+    shown = np.isin(types, (NORMAL, USER_DEFINED, BYTE))
+    silent = {*np.flatnonzero(~shown).tolist(), *ends.values()}
+    plain = {*np.flatnonzero(types == USER_DEFINED).tolist()} - silent
+    return Tokenizer(library, bos, stops(_gguf_stops(metadata), ends.values()), library_spelling(library, silent, plain))
 
 
-def _from_ranks(file: Path) -> Tokenizer:
+def _gguf_stops(metadata: dict[str, Any]) -> tuple[int, ...]:
+    """Ids that a GGUF's metadata says end an answer."""
+    return tuple(id for name in _STOPS if (id := _gguf_id(metadata, name)) is not None)
+
+
+def _gguf_id(metadata: dict[str, Any], name: str) -> int | None:
+    """A special token's id, or None; as in llama.cpp, one that the vocabulary does not have is as good as none."""
+    usual = _SENTENCEPIECE_IDS.get(name) if metadata.get("tokenizer.ggml.model") == "llama" else None
+    size = len(metadata.get("tokenizer.ggml.tokens", ()))
+    for id in (metadata.get(f"tokenizer.ggml.{name}_token_id"), usual):
+        if isinstance(id, int) and not isinstance(id, bool) and 0 <= id < size:
+            return id
+    return None
+
+
+def _from_ranks(file: Path, checkpoint: Any) -> Tokenizer:
     """Llama 3's `tokenizer.model`."""
     library = _kept(file, lambda: ranks_tokenizer(file))
-    ids = {name: library.token_to_id(f"<|{name}|>") for name in ("begin_of_text", "end_of_text", "eot_id", "eom_id")}
-    return Tokenizer(library, ids.pop("begin_of_text"), tuple(sorted(ids.values())))
+    stop = folder_stops(Companions(file.parent), checkpoint, library.token_to_id, library.token_to_id)
+    return Tokenizer(library, library.token_to_id("<|begin_of_text|>"), stop)

@@ -12,6 +12,7 @@ from typing import Any
 
 from iron_core.errors import CheckpointError
 from iron_lm.gguf import Strings
+from iron_lm.special_tokens import known_ends
 
 #: How text is split before merging: regular expressions, each piece then byte-level. Names are GGUF's `tokenizer.ggml.pre`.
 _SPLITS = {
@@ -25,9 +26,10 @@ _SPLITS = {
 _DIGITS = ("smollm", "starcoder", "refact", "command-r")
 _PLAIN = ("default", "gpt-2", "gpt2")
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
+#: A GGUF's `token_type`.
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 #: What stands for a space in sentencepiece's vocabularies.
-_SPACE = "▁"
+SPACE = "▁"
 
 #: Ranks of a Llama 3 `tokenizer.model`, and the special tokens that its program numbers from there on.
 LLAMA3_RANKS = 128_000
@@ -49,8 +51,10 @@ def gguf_tokenizer(metadata: dict[str, Any], where: str) -> dict[str, Any]:
     types = [int(t) for t in metadata.get("tokenizer.ggml.token_type", ())]
     if len(types) not in (0, len(tokens)):
         raise _unfit(where)
+    ends = set(known_ends({token: i for i, token in enumerate(tokens)}.get).values())  # control tokens, whatever their type
+    special = {*ends, *(i for i, type in enumerate(types) if type in (CONTROL, UNKNOWN))}
     added = [
-        _added(i, tokens[i], types[i] == _CONTROL) for i in range(len(types)) if types[i] in (_CONTROL, _USER_DEFINED)
+        _added(i, token, i in special) for i, token in enumerate(tokens) if i in special or (types and types[i] == USER_DEFINED)
     ]
     if kind == "gpt2":
         pre = str(metadata.get("tokenizer.ggml.pre", "default"))
@@ -63,7 +67,7 @@ def gguf_tokenizer(metadata: dict[str, Any], where: str) -> dict[str, Any]:
         scores = [float(s) for s in metadata.get("tokenizer.ggml.scores", ())]
         if len(scores) != len(tokens):
             raise _unfit(where)
-        kept = [not types or types[i] in (_NORMAL, _USER_DEFINED, _UNUSED) for i in range(len(tokens))]
+        kept = [not types or types[i] in (NORMAL, USER_DEFINED, UNUSED) for i in range(len(tokens))]
         pairs = merges_of_scores([t for t, k in zip(tokens, kept, strict=True) if k], [s for s, k in zip(scores, kept, strict=True) if k])
         prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
         return _spaced(tokens, pairs, added, _unknown(metadata, tokens), prefix=prefix)
@@ -82,7 +86,7 @@ def _unfit(where: str) -> CheckpointError:
 
 
 def _unknown(metadata: dict[str, Any], tokens: Sequence[str]) -> str | None:
-    id = metadata.get("tokenizer.ggml.unknown_token_id")
+    id = metadata.get("tokenizer.ggml.unknown_token_id", 0 if metadata.get("tokenizer.ggml.model") == "llama" else None)
     return tokens[id] if isinstance(id, int) and 0 <= id < len(tokens) else None
 
 
@@ -120,10 +124,10 @@ def _byte_level(
 
 def _spaced(tokens: Sequence[str], merges: Any, added: list[dict[str, Any]], unknown: str | None, *, prefix: bool) -> dict[str, Any]:
     """A sentencepiece vocabulary: spaces are letters, and what no token spells falls back to bytes."""
-    replace = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
-    prepend = [{"type": "Prepend", "prepend": _SPACE}] if prefix else []
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+    prepend = [{"type": "Prepend", "prepend": SPACE}] if prefix else []
     strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else []
-    back = {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}
+    back = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
     return {
         "version": "1.0",
         "added_tokens": added,
@@ -177,7 +181,7 @@ def ranks_tokenizer(path: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{path}: {len(ranks)} ranks. Legal: Llama 3's {LLAMA3_RANKS}, whose special tokens are known; or give a tokenizer.json."
         )
-    spelled = _byte_letters()
+    spelled = byte_letters()
     tokens = ["".join(spelled[b] for b in token) for token in ranks]
     merges = []
     for token, rank in ranks.items():
@@ -205,7 +209,7 @@ def _parts(ranks: dict[bytes, int], token: bytes, below: int) -> list[bytes]:
 
 
 @cache
-def _byte_letters() -> list[str]:
+def byte_letters() -> list[str]:
     """The letter that stands for each byte in byte-level vocabularies: itself where it prints, else one past the bytes."""
     prints = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
