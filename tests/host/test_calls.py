@@ -311,18 +311,6 @@ def test_calls_from_several_threads_take_turns():
     assert not wrong
 
 
-def test_a_call_from_its_own_call_back_is_refused():
-    """An executable has one set of numbers, so it cannot be called while it runs."""
-    host = Counting().compile(backend="host")
-
-    def again(index: int, carried: dict[str, int]) -> bool:
-        host.loop(1, None, token=0, position=0)
-        return True
-
-    with pytest.raises(CallError, match="called from inside its own call"):
-        host.loop(2, again, token=0, position=0)
-
-
 def test_threads_come_from_the_option_then_the_environment(monkeypatch):
     """`threads=`, else IRON_THREADS, else the CPUs of this process; anything but a positive number is refused."""
     monkeypatch.setenv("IRON_THREADS", "3")

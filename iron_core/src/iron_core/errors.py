@@ -132,6 +132,19 @@ class CacheError(IronError, OSError):
     """
 
 
+class OutOfMemory(IronError, MemoryError):
+    """The system gives no memory for something. `what` names it, as "state k"; `nbytes` were asked for.
+
+    Raises:  iron.state((1 << 40, 64))  # in a graph that is called
+    Fix:     iron.state((1 << 12, 64))
+    """
+
+    def __init__(self, message: str, what: str = "", nbytes: int = 0) -> None:
+        super().__init__(message)
+        self.what = what
+        self.nbytes = nbytes
+
+
 class UsageError(IronError, ValueError):
     """A command-line value that breaks a rule (a prompt longer than the cache, an unknown flag value).
 

@@ -109,6 +109,9 @@ def runtime() -> Any:
     pointer, i32, i64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
     for name, result, arguments in (
         ("iron_pool_create", pointer, (i32,)),
+        ("iron_pool_threads", i32, (pointer,)),
+        ("iron_pool_reserve", i64, (pointer, i64, i64)),
+        ("iron_pool_forked", None, (pointer,)),
         ("iron_pool_free", None, (pointer,)),
         ("iron_begin", i32, (pointer, pointer, i64, i32, i64)),
         ("iron_go_on", i32, (pointer, pointer)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from iron_host.build import Unit
 from iron_host.callback import cut, run_reference
 from iron_host.memory import HostMemory, address
 from iron_host.runlist import HostImage, RunArrays
-from iron_host.runtime import Runtime
+from iron_host.runtime import Run, Runtime
 
 
 class InputPort:
@@ -97,7 +96,11 @@ class OutputPort:
 
 
 class HostExecutable:
-    """A host image over a memory. A call is one native call; so is a whole loop."""
+    """A host image over a memory. A call is one native call; so is a whole loop.
+
+    One thread at a time calls what shares a memory (`iron_core.image.program`). Between two steps of a loop, in `on_step`,
+    it may be called again: that call leaves the loop's numbers as they were.
+    """
 
     def __init__(self, image: HostImage, memory: HostMemory, kernels: Mapping[Unit, int], runtime: Runtime) -> None:
         self.image = image
@@ -110,8 +113,7 @@ class HostExecutable:
         self._inputs = [InputPort(p, places.get(("input", i), [])) for i, p in enumerate(image.inputs)]
         self._outputs = [OutputPort(p, places.get(("output", i), [])) for i, p in enumerate(image.outputs)]
         self._run = runtime.prepare(self._arrays, len(image.steps), len(image.values), len(image.carry))
-        self._lock = threading.RLock()
-        self._running = False
+        self._looping = False
         self._ports: dict[tuple[str, int], int] = {}
         self._epoch = -1
         self._has_callbacks = bool(image.callbacks)
@@ -133,17 +135,19 @@ class HostExecutable:
 
     def call(self, inputs: Sequence[Any], values: Mapping[str, int]) -> tuple[list[Any], dict[str, int]]:
         """Run once; see `Executable.call`."""
-        with self._exclusive():
-            self._begin(values)
-            if len(inputs) != len(self._inputs):
-                raise CallError(f"{self.image.name} takes {len(self._inputs)} tensors; got {len(inputs)}.")
-            taken = [port.take(tensor, values) for port, tensor in zip(self._inputs, inputs, strict=True)]
-            for i, data in enumerate(taken):
-                self._place("input", i, self._inputs[i].slots, data)
-            made = self._make_outputs()
-            self._runtime.run(self._run, self._callback if self._has_callbacks else None)
-            outputs = [port.finish(data, values) for port, data in zip(self._outputs, made, strict=True)]
-            return outputs, self._carry()
+        if self._looping:
+            with self._aside():
+                return self.call(inputs, values)
+        self._begin(values)
+        if len(inputs) != len(self._inputs):
+            raise CallError(f"{self.image.name} takes {len(self._inputs)} tensors; got {len(inputs)}.")
+        taken = [port.take(tensor, values) for port, tensor in zip(self._inputs, inputs, strict=True)]
+        for i, data in enumerate(taken):
+            self._place("input", i, self._inputs[i].slots, data)
+        made = self._make_outputs()
+        self._runtime.run(self._run, self._callback if self._has_callbacks else None)
+        outputs = [port.finish(data, values) for port, data in zip(self._outputs, made, strict=True)]
+        return outputs, self._carry()
 
     def loop(
         self, steps: int, values: Mapping[str, int], on_step: Callable[[int, dict[str, int]], bool] | None = None
@@ -151,33 +155,52 @@ class HostExecutable:
         """Run `steps` times, each on the values the last one carried; see `Executable.loop`."""
         if self._inputs:
             raise CallError(f"{self.image.name} takes tensors; a loop runs a version that takes none.")
-        with self._exclusive():
-            self._begin(values)
-            made = self._make_outputs()
-            after = None if on_step is None else lambda index: on_step(index, self._carry())
-            self._run.made = 0
-            try:
-                fits = self._runtime.loop(self._run, steps, self._callback if self._has_callbacks else None, after)
-                carried = self._carry()
-                if not fits:
-                    check_carried(self.image.values, carried)
-            except BaseException as error:
-                after_steps(error, self._run.made, steps)
-                raise
-            del made
-            return carried
+        if self._looping:
+            with self._aside():
+                return self.loop(steps, values, on_step)
+        self._begin(values)
+        made = self._make_outputs()
+        after = None if on_step is None else self._between(on_step)
+        self._run.made = 0
+        try:
+            self._looping = True
+            fits = self._runtime.loop(self._run, steps, self._callback if self._has_callbacks else None, after)
+            carried = self._carry()
+            if not fits:
+                check_carried(self.image.values, carried)
+        except BaseException as error:
+            after_steps(error, self._run.made, steps)
+            raise
+        finally:
+            self._looping = False
+        del made
+        return carried
+
+    def _between(self, on_step: Callable[[int, dict[str, int]], bool]) -> Callable[[int], bool]:
+        """`on_step`, after which the loop goes on where memory then is."""
+
+        def after(index: int) -> bool:
+            stop = on_step(index, self._carry())
+            if self._epoch != self.memory.epoch:
+                self._bind_memory()
+            return stop
+
+        return after
 
     @contextlib.contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        """One call at a time: other threads wait; a call from inside this one's own call-back is refused."""
-        with self._lock:
-            if self._running:
-                raise CallError(f"{self.image.name} is called from inside its own call; wait until it returns.")
-            self._running = True
-            try:
-                yield
-            finally:
-                self._running = False
+    def _aside(self) -> Iterator[None]:
+        """Put what a loop that is between two steps goes on with aside, and back."""
+        numbers, run = self._arrays.values.copy(), Run.from_buffer_copy(self._run)
+        outputs = [(port.slots, self._ports["output", i]) for i, port in enumerate(self._outputs)]
+        self._looping = False
+        try:
+            yield
+        finally:
+            self._looping = True
+            self._arrays.values[:] = numbers
+            ctypes.pointer(self._run)[0] = run
+            for i, (slots, where) in enumerate(outputs):
+                self._point("output", i, slots, where)
 
     def _begin(self, values: Mapping[str, int]) -> None:
         if self._epoch != self.memory.epoch:
@@ -199,7 +222,9 @@ class HostExecutable:
         self._epoch = self.memory.epoch
 
     def _place(self, space: str, index: int, slots: list[tuple[Any, int, int]], data: np.ndarray) -> None:
-        where = address(data)
+        self._point(space, index, slots, address(data))
+
+    def _point(self, space: str, index: int, slots: list[tuple[Any, int, int]], where: int) -> None:
         self._ports[space, index] = where
         for words, word, offset in slots:
             words[word] = where + offset

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iron_core.declare.formats import BlockQuant, PackedArray
-from iron_core.errors import ShapeError, UnknownName
+from iron_core.errors import OutOfMemory, ShapeError, UnknownName
 from iron_core.image.plan import Plan, Resident
 from iron_host.tiles import Tiles
 
@@ -21,9 +21,17 @@ if TYPE_CHECKING:
     from iron_host.runtime import Runtime
 
 
-def anonymous(nbytes: int) -> np.ndarray:
-    """`nbytes` of zeros as uint8, page aligned; no page is taken before it is touched."""
-    return np.frombuffer(mmap.mmap(-1, max(nbytes, 64)), np.uint8)
+def anonymous(nbytes: int, what: str = "memory") -> np.ndarray:
+    """`nbytes` of zeros as uint8, page aligned; no page is taken before it is touched, and a forked child has its own.
+
+    OutOfMemory, which says that it was for `what`.
+    """
+    # Python's default is shared with forked children.
+    flags = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
+    try:
+        return np.frombuffer(mmap.mmap(-1, max(nbytes, 64), **flags), np.uint8)
+    except (OSError, OverflowError, ValueError, MemoryError) as error:
+        raise OutOfMemory(f"no memory for {what} ({nbytes} bytes): {error}", what, nbytes) from None
 
 
 def address(array: np.ndarray) -> int:
@@ -57,9 +65,13 @@ def as_bytes(tensor: Any, name: str, shape: tuple[int, ...], format: Any) -> np.
 
 
 class HostMemory:
-    """Every resident's bytes, and the arena. `epoch` counts the times an address changed."""
+    """Every resident's bytes, and the arena. `epoch` counts the times an address changed.
+
+    It has no lock: whoever uses it has its program's turn, and nothing of it moves while a run is inside a step.
+    """
 
     def __init__(self, plan: Plan) -> None:
+        self.name = plan.name
         self.residents: list[Resident] = []
         self.banks: list[np.ndarray] = []
         self.epoch = 0
@@ -69,22 +81,27 @@ class HostMemory:
         self.grow(plan)
 
     def grow(self, plan: Plan) -> None:
-        """Make room for what a newly planned version adds. A bank that must be larger moves with its content."""
-        for resident in plan.residents[len(self.residents) :]:
-            self._index[resident.name] = len(self.residents)
-            self.residents.append(resident)
+        """Make room for what a newly planned version adds. A bank that must be larger moves with its content.
+
+        OutOfMemory leaves what there was, as does a fork meanwhile to its child: another try goes on from there.
+        """
+        for resident in plan.residents[len(self._bytes) :]:
             if resident.data is None:
-                self._bytes.append(anonymous(resident.nbytes))
+                raw = anonymous(resident.nbytes, f"{self.name}: state {resident.name}")
             else:
-                self._bytes.append(as_bytes(resident.data, resident.name, resident.shape, resident.format))
+                raw = as_bytes(resident.data, resident.name, resident.shape, resident.format)
+            self._index[resident.name] = len(self._bytes)
+            self.residents[len(self._bytes) :] = [resident]
+            self._bytes.append(raw)
         for index, nbytes in enumerate(plan.banks):
+            what = f"{self.name}: intermediate results"
             if index == len(self.banks):
-                self.banks.append(anonymous(nbytes))
+                self.banks.append(anonymous(nbytes, what))
             elif nbytes > self.banks[index].size:
-                larger = anonymous(nbytes)
+                larger = anonymous(nbytes, what)
                 larger[: self.banks[index].size] = self.banks[index]
-                self.banks[index] = larger
                 self.epoch += 1
+                self.banks[index] = larger
 
     def read(self, name: str) -> Any:
         """A copy of a resident, as a numpy array (PackedArray for a block format)."""
@@ -99,9 +116,10 @@ class HostMemory:
             raw[: new.size] = new
         else:
             index = self._index[name]
-            self._bytes[index] = new.copy()
-            self._tiles = {key: tiles for key, tiles in self._tiles.items() if key.resident != index}
+            own = new.copy()
             self.epoch += 1
+            self._bytes[index] = own
+            self._tiles = {key: tiles for key, tiles in self._tiles.items() if key.resident != index}
 
     def view(self, space: str, index: int) -> np.ndarray:
         """The bytes (uint8) of a resident or of a bank."""

@@ -4,25 +4,26 @@ No exception meets native code: steps without a kernel, and what follows every p
 calls. On the main thread the loop comes back every PAUSE_NS too, so that Python runs the handlers of signals; what one
 raises ends the run and arrives at its caller.
 
-The thread pool belongs to a `Runtime`; there is one per thread count in a process. Python objects reach
-native code only as addresses of the arrays in `RunArrays`, which the caller keeps alive.
+There is one `Runtime` per thread count in a process, while something needs it; every run has a thread pool of its own.
+Python objects reach native code only as addresses of the arrays in `RunArrays`, which the caller keeps alive.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import threading
 from collections.abc import Callable, Iterator
-from functools import cache
 from threading import get_ident
-from typing import Any
+from weakref import WeakValueDictionary
 
+from iron_core.errors import CallError
+from iron_core.turn import Turn
 from iron_host import build
 from iron_host.memory import address
+from iron_host.pools import Pool, Pools
 from iron_host.runlist import RunArrays, StepArrays
-from iron_host.timing import Timing
+from iron_host.timing import Tables
 
 #: How often a run on the main thread comes back to Python. A pass is ended half-way only after twice that.
 PAUSE_NS = 50_000_000
@@ -44,6 +45,8 @@ class Run(ctypes.Structure):
         ("n_carries", ctypes.c_int64),
         *((name, ctypes.c_int64) for name in ("passes", "each", "pause_ns", "made", "step", "began", "called", "row", "begun")),
     )
+    #: The most bytes that a step's threads need to share, and each for itself.
+    areas: tuple[int, int]
 
 
 class Runtime:
@@ -52,13 +55,12 @@ class Runtime:
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self._library = build.runtime()
-        self._lock = threading.RLock()
-        self._idle: list[Any] = []
-        self._pid = -1
+        self._pools = Pools(self._library, threads)
+        self._tables: Tables | None = None
 
     def prepare(self, arrays: RunArrays | StepArrays, steps: int, values: int, carries: int) -> Run:
         """The `iron_run` over these arrays, which must outlive it."""
-        return Run(
+        run = Run(
             address(arrays.steps),
             steps,
             address(arrays.bindings),
@@ -67,6 +69,8 @@ class Runtime:
             address(arrays.carries),
             carries,
         )
+        run.areas = int(arrays.steps["shared_bytes"].max()), int(arrays.steps["scratch_bytes"].max())
+        return run
 
     def run(self, run: Run, on_callback: Callable[[int], None] | None) -> None:
         """Every step once, then the carried values' next numbers. `on_callback(i)` computes step i, which has no kernel."""
@@ -84,53 +88,65 @@ class Runtime:
         False where a carried value left its range, so that the next run was not begun. What a call-back or a signal's handler
         raises is raised here. A handler's ends a loop between two runs, or, one that takes long, between two of its steps.
         """
-        with self._lock:
-            pool = self._take()
-            try:
-                pause = PAUSE_NS if get_ident() == threading.main_thread().ident else 0
-                why = self._library.iron_begin(pool, ctypes.byref(run), steps, on_step is not None, pause)
-                while why != DONE:
-                    if why == ASKS:
-                        assert on_callback is not None, "a step without a kernel needs a call-back"
-                        on_callback(run.called)
-                    elif why == PASSED:
-                        assert on_step is not None
-                        made = run.made
-                        stop = on_step(made - 1)
-                        run.passes, run.each, run.pause_ns, run.made, run.step = steps, True, pause, made, 0
-                        if stop:
-                            return True
-                    elif why == UNFIT:
-                        return False
-                    why = self._library.iron_go_on(pool, ctypes.byref(run))
-                return True
-            finally:
-                self._idle.append(pool)
+        pool = self._take(run)
+        try:
+            pause = PAUSE_NS if get_ident() == threading.main_thread().ident else 0
+            why = self._library.iron_begin(pool.handle, ctypes.byref(run), steps, on_step is not None, pause)
+            while why != DONE:
+                if why == ASKS:
+                    assert on_callback is not None, "a step without a kernel needs a call-back"
+                    on_callback(run.called)
+                elif why == PASSED:
+                    assert on_step is not None
+                    if on_step(run.made - 1):
+                        return True
+                elif why == UNFIT:
+                    return False
+                why = self._library.iron_go_on(pool.handle, ctypes.byref(run))
+            return True
+        finally:
+            self._give(pool)
 
     @contextlib.contextmanager
-    def timed(self) -> Iterator[Timing]:
-        """The pool's runs while the block is open, in tables that are gone after it."""
-        timing = Timing(self._library, self.threads)
-        with self._lock:
-            pool = self._take()
-            self._library.iron_time(pool, timing.handle)
-            self._idle.append(pool)
+    def timed(self) -> Iterator[Tables]:
+        """What runs that begin while the block is open take, in tables that are gone after it. CallError inside another such."""
+        tables = Tables(self._library, self.threads)
+        if self._tables is not None:
+            raise CallError(f"runs on {self.threads} threads are being recorded already; one recording at a time.")
+        self._tables = tables
         try:
-            yield timing
+            yield tables
         finally:
-            with self._lock:
-                self._library.iron_time(pool, None)
-                timing.close()
+            self._tables = None
+            tables.close()
 
-    def _take(self) -> Any:
-        """A pool that nothing runs on. What runs while another run stands half-way, in a call-back or a signal's handler, has
-        one of its own: the other's goes on with what its shared area holds."""
-        if self._pid != os.getpid():  # a forked child has none of its parent's threads
-            self._idle, self._pid = [], os.getpid()
-        return self._idle.pop() if self._idle else ctypes.c_void_p(self._library.iron_pool_create(self.threads))
+    def _take(self, run: Run) -> Pool:
+        """A pool for a run, with areas as large as its steps ask for.
+
+        What runs while this run stands half-way, in a call-back or a signal's handler, has another.
+        """
+        pool = self._pools.take()
+        shared, scratch = run.areas
+        if shared > pool.shared or scratch > pool.scratch:
+            pool.reserve(shared, scratch)
+        if self._tables is not None:
+            self._tables.attach(pool)
+        return pool
+
+    def _give(self, pool: Pool) -> None:
+        if pool.timing is not None:
+            pool.timing.detach(pool)
+        self._pools.give(pool)
 
 
-@cache
+_runtimes: WeakValueDictionary[int, Runtime] = WeakValueDictionary()
+_making = Turn("making runtimes")
+
+
 def runtime(threads: int) -> Runtime:
-    """The process's runtime of this many threads."""
-    return Runtime(threads)
+    """The process's runtime of this many threads; its pools are freed when nobody holds it any more."""
+    with _making:
+        found = _runtimes.get(threads)
+        if found is None:
+            found = _runtimes[threads] = Runtime(threads)
+        return found

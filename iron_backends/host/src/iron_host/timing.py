@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import numpy as np
 
+from iron_core.errors import OutOfMemory
+from iron_core.turn import Turn
+
 if TYPE_CHECKING:
     from iron_host.executable import HostExecutable
+    from iron_host.pools import Pool
 
 _PASS, _STEP, _LANE = 4, 4, 4  # words of a row; see timing.h
 
@@ -50,8 +54,10 @@ def record(executables: Sequence[HostExecutable]) -> Iterator[Recording]:
     with contextlib.ExitStack() as stack:
         taken = [(r, stack.enter_context(r.timed())) for r in dict.fromkeys(e.runtime for e in executables)]
         yield found
-        for runtime, timing in taken:
-            found.passes += _passes(timing, runtime.threads, [e for e in executables if e.runtime is runtime])
+        for runtime, tables in taken:
+            mine = [e for e in executables if e.runtime is runtime]
+            for timing in tables.ended():
+                found.passes += _passes(timing, runtime.threads, mine)
     found.passes.sort(key=lambda p: p.begin)
 
 
@@ -72,12 +78,10 @@ def _passes(timing: Timing, threads: int, executables: Sequence[HostExecutable])
     busy = np.zeros(len(steps))
     for lane in lanes:
         np.add.at(busy, lane[:, 0], lane[:, 3] * 1e-9)
-    # A run inside another's call-back interleaves its steps with that one's.
-    order = np.argsort(steps[:, 0], kind="stable")
-    cuts = np.searchsorted(steps[order, 0], np.arange(len(passes) + 1))
+    cuts = np.searchsorted(steps[:, 0], np.arange(len(passes) + 1))
     found = []
     for number, (run, first, begin, end) in enumerate(passes.tolist()):
-        owner, rows = owners.get(run), order[cuts[number] : cuts[number + 1]]
+        owner, rows = owners.get(run), np.arange(cuts[number], cuts[number + 1])
         if owner is None or not len(rows):
             continue
         mine = steps[rows]
@@ -102,12 +106,51 @@ def _passes(timing: Timing, threads: int, executables: Sequence[HostExecutable])
 
 
 class Timing:
-    """The native tables of a pool of `threads` threads."""
+    """The native tables of one pool of `threads` threads."""
 
     def __init__(self, library: Any, threads: int) -> None:
         self.native = library
-        self.handle = ctypes.c_void_p(library.iron_timing_create(threads))
+        self.handle = library.iron_timing_create(threads)
+        if not self.handle:
+            raise OutOfMemory("host: no memory to record what runs take.", "a recording")
+        #: Held by the thread whose run they record.
+        self.running = Turn("a run that is recorded")
+
+    def detach(self, pool: Pool) -> None:
+        """Record no more of this pool."""
+        self.native.iron_time(pool.handle, None)
+        pool.timing = None
+        self.running.release()
+
+    def __del__(self) -> None:
+        if self.handle:
+            self.native.iron_timing_free(self.handle)
+
+
+class Tables:
+    """The tables of every pool that runs use while a recording is open."""
+
+    def __init__(self, library: Any, threads: int) -> None:
+        self._library, self._threads = library, threads
+        self._of: dict[Pool, Timing] = {}
+
+    def attach(self, pool: Pool) -> None:
+        """Record a pool's runs until it is detached."""
+        timing = self._of.get(pool)
+        if timing is None:
+            timing = self._of[pool] = Timing(self._library, self._threads)
+        timing.running.acquire()
+        pool.timing = timing
+        self._library.iron_time(pool.handle, timing.handle)
+
+    def ended(self) -> list[Timing]:
+        """Every pool's, once the runs on other threads are over."""
+        found = list(self._of.values())
+        for timing in found:
+            with timing.running:
+                pass
+        return found
 
     def close(self) -> None:
-        """Give the tables back."""
-        self.native.iron_timing_free(self.handle)
+        """Give back what no run is writing to."""
+        self._of.clear()

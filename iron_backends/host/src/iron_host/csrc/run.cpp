@@ -1,5 +1,5 @@
-// The run loop and its thread pool. Exported: iron_pool_create, iron_pool_free, iron_begin, iron_go_on, and what records
-// times: iron_timing_create, iron_timing_free, iron_timing_read, iron_time.
+// The run loop and its thread pool. Exported: iron_pool_create, _threads, _reserve, _forked and _free, iron_begin, iron_go_on,
+// and what records times: iron_timing_create, iron_timing_free, iron_timing_read, iron_time.
 //
 // The loop calls nobody back. It comes back where the caller is wanted, and goes on from there: for a step without a kernel,
 // after a pass, and now and then, so that Python runs the handlers of signals, whose exceptions then end it like any other.
@@ -197,24 +197,6 @@ void publish(Pool* pool, const iron_step* steps, int32_t together, int32_t activ
   if (made < parts) pool->ended.wait([&] { return (uint32_t)__atomic_load_n(&pool->done, __ATOMIC_SEQ_CST) == pool->expected; });
 }
 
-void reserve(Pool* pool, const iron_run* run) {
-  int64_t shared = pool->shared_bytes, scratch = pool->scratch_bytes;
-  for (int64_t i = 0; i < run->n_steps; i++) {
-    if (run->steps[i].shared_bytes > shared) shared = run->steps[i].shared_bytes;
-    if (run->steps[i].scratch_bytes > scratch) scratch = run->steps[i].scratch_bytes;
-  }
-  scratch = (scratch + 63) & ~63LL;
-  if (shared > pool->shared_bytes) {
-    free(pool->shared);
-    pool->shared = aligned(pool->shared_bytes = shared);
-  }
-  if (scratch > pool->scratch_bytes) {
-    free(pool->scratch);
-    pool->scratch_bytes = scratch;
-    pool->scratch = (char*)aligned(scratch * pool->threads);
-  }
-}
-
 int64_t at(const iron_affine* a, const int64_t* values) {
   return ((values[a->value] * a->scale + a->bias) >> a->down) * a->mul + a->add;
 }
@@ -330,15 +312,25 @@ bool fits(const iron_run* run) {
 
 extern "C" {
 
+// NULL: no memory.
 void* iron_pool_create(int32_t threads) {
+  if (threads < 1) threads = 1;
   Pool* pool = (Pool*)aligned(sizeof(Pool));
+  Lane* lanes = (Lane*)aligned(threads * sizeof(Lane));
+  Worker* workers = (Worker*)calloc(threads, sizeof(Worker));
+  if (!pool || !lanes || !workers) {
+    free(pool);
+    free(lanes);
+    free(workers);
+    return NULL;
+  }
   memset((void*)pool, 0, sizeof(Pool));
-  pool->threads = threads < 1 ? 1 : threads;
-  pool->lanes = (Lane*)aligned(pool->threads * sizeof(Lane));
-  memset((void*)pool->lanes, 0, pool->threads * sizeof(Lane));
+  memset((void*)lanes, 0, threads * sizeof(Lane));
+  pool->threads = threads;
+  pool->lanes = lanes;
+  pool->workers = workers;
   pool->begun.init();
   pool->ended.init();
-  pool->workers = (Worker*)calloc(pool->threads, sizeof(Worker));
   for (int32_t t = 1; t < pool->threads; t++) {
     pool->workers[t].pool = pool;
     pool->workers[t].tid = t;
@@ -346,6 +338,31 @@ void* iron_pool_create(int32_t threads) {
   }
   return pool;
 }
+
+// Threads it has, the calling one included.
+int32_t iron_pool_threads(void* handle) { return ((Pool*)handle)->threads; }
+
+// Bytes, at least, that all threads share and that each has. 0, or the bytes there is no memory for; then there are none.
+int64_t iron_pool_reserve(void* handle, int64_t shared, int64_t scratch) {
+  Pool* pool = (Pool*)handle;
+  scratch = (scratch + 63) & ~63LL;
+  if (shared > pool->shared_bytes) {
+    free(pool->shared);
+    pool->shared = aligned(shared);
+    pool->shared_bytes = pool->shared ? shared : 0;
+    if (!pool->shared) return shared;
+  }
+  if (scratch > pool->scratch_bytes) {
+    free(pool->scratch);
+    pool->scratch = (char*)aligned(scratch * pool->threads);
+    pool->scratch_bytes = pool->scratch ? scratch : 0;
+    if (!pool->scratch) return scratch * pool->threads;
+  }
+  return 0;
+}
+
+// In a forked child, which has none of the pool's threads: the calling one does everything from now on.
+void iron_pool_forked(void* handle) { ((Pool*)handle)->threads = 1; }
 
 void iron_pool_free(void* handle) {
   Pool* pool = (Pool*)handle;
@@ -380,7 +397,6 @@ int32_t iron_go_on(void* handle, iron_run* run) {
 // Begin `passes` passes over the steps, each on the values the last one carried. `each`: come back after every one.
 // `pause_ns`: come back about so often; 0: never.
 int32_t iron_begin(void* handle, iron_run* run, int64_t passes, int32_t each, int64_t pause_ns) {
-  reserve((Pool*)handle, run);
   run->passes = passes;
   run->each = each;
   run->pause_ns = pause_ns;
@@ -388,10 +404,17 @@ int32_t iron_begin(void* handle, iron_run* run, int64_t passes, int32_t each, in
   return iron_go_on(handle, run);
 }
 
+// NULL: no memory.
 void* iron_timing_create(int32_t threads) {
   Timing* timing = (Timing*)calloc(1, sizeof(Timing));
+  Rows* lanes = (Rows*)calloc(threads, sizeof(Rows));
+  if (!timing || !lanes) {
+    free(timing);
+    free(lanes);
+    return NULL;
+  }
   timing->threads = threads;
-  timing->lanes = (Rows*)calloc(threads, sizeof(Rows));
+  timing->lanes = lanes;
   return timing;
 }
 
