@@ -95,6 +95,8 @@ CASES = {
     "offset": (gguf(tensors=place("w", (4,), 0, HUGE)), 1 << 20, "cut short or damaged"),
     "offset wraps": (gguf(tensors=place("w", (4,), 0, (1 << 64) - 16)), 1 << 20, "cut short or damaged"),
     "name of a gigabyte": (gguf(tensors=GIGABYTE), 3 << 30, "name of tensor 0 is 1073741824"),
+    "overlap by four bytes": (gguf(tensors=place("a", (65,), 0, 0) + place("b", (64,), 0, 256), count=2), 1 << 20, "tensor b overlaps a"),
+    "overlap by 28 bytes": (gguf(tensors=place("b", (64,), 0, 64) + place("a", (23,), 0, 0), count=2), 1 << 20, "tensor b overlaps a"),
     "overlap": (gguf(tensors=place("a", (64,), 0, 0) + place("b", (64,), 0, 128), count=2), 1 << 20, "tensor b overlaps a"),
     "one place": (gguf(tensors=place("a", (64,), 0, 0) + place("b", (64,), 8, 0), count=2), 1 << 20, "overlaps"),
     "the same name": (gguf(tensors=place("a", (4,), 0, 0) + place("a", (4,), 99, 32), count=2), 1 << 20, "two tensors are named a"),

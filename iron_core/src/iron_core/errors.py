@@ -7,6 +7,29 @@ and exit status 2.
 
 from __future__ import annotations
 
+#: Characters of a message about a file.
+LONGEST = 300
+
+
+def printable(text: object, longest: int | None = None) -> str:
+    """A text on one line, fit for a terminal: whatever does not print (controls, escape sequences, marks that turn the
+    direction of writing, halves of characters) is written as its escape, and what is longer than `longest` characters
+    loses its middle."""
+    shown = str(text)
+    if longest is not None and len(shown) > longest:
+        shown = _cut(shown, longest)  # before what may be gigabytes is looked at character by character
+    if not shown.isprintable():
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+        shown = _cut(shown, longest) if longest is not None else shown
+    return shown
+
+
+def _cut(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    last = (longest - 5) * 2 // 5
+    return f"{text[: longest - 5 - last]} ... {text[len(text) - last :]}"
+
 
 class IronError(Exception):
     """Base of every error Iron raises on a user's mistake."""
@@ -119,9 +142,15 @@ class PluginError(IronError, ImportError):
 class CheckpointError(IronError, ValueError):
     """A weight file that is truncated, malformed, or lacks a tensor or has it in another shape.
 
+    What a file holds is somebody else's: the message is one printable line of at most `LONGEST` characters, whatever is
+    quoted in it.
+
     Raises:  iron-run llama --checkpoint half-a-download.gguf
     Fix:     download the file again
     """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(printable(message, LONGEST))
 
 
 class CacheError(IronError, OSError):

@@ -12,10 +12,14 @@ import attrs
 import numpy as np
 
 from iron_core.declare.formats import BlockQuant, Dense, Format, PackedArray
-from iron_core.errors import CheckpointError, PluginError
+from iron_core.errors import CheckpointError, PluginError, printable
 from iron_core.plugins.registry import registry
 from iron_lm import widening
+from iron_lm.reading import reading
 from iron_lm.widening import ScaleCheck, runs_as
+
+#: Faults that a message lists, and tensors of another name that a missing one is compared with.
+_SHOWN, _MOST_COMPARED = 3, 1 << 10
 
 
 @attrs.frozen
@@ -52,8 +56,12 @@ class Checkpoint:
 
     @classmethod
     def open(cls, path: str | Path) -> Checkpoint:
-        """Open a file or folder with the `iron.checkpoints.v1` reader that recognises it."""
-        path = Path(path)
+        """Open a file or folder with the `iron.checkpoints.v1` reader that recognises it; CheckpointError names it."""
+        with reading(path):
+            return cls._open(Path(path))
+
+    @classmethod
+    def _open(cls, path: Path) -> Checkpoint:
         try:
             if not path.exists():
                 raise CheckpointError(f"{path}: no such file or folder.")
@@ -68,7 +76,7 @@ class Checkpoint:
             try:
                 readers[kind] = registry().load("checkpoints", kind)
             except PluginError as error:  # one reader that does not load keeps none of the others from reading
-                failed += f" {error}"
+                failed += f" {printable(error, 120)}"
         found = [kind for kind, reader in readers.items() if reader.sniff(path, head)]
         if len(found) > 1:
             raise CheckpointError(f"{path}: holds {' and '.join(found)} checkpoints; name the file that is meant.")
@@ -105,7 +113,7 @@ class Checkpoint:
                 faults.append(refused[name])
             elif name not in self.tensors:
                 if path not in layout.optional:
-                    near = difflib.get_close_matches(name, unknown, 1, 0.9)
+                    near = difflib.get_close_matches(name, unknown[:_MOST_COMPARED], 1, 0.9) if len(faults) < _SHOWN else []
                     faults.append(f"{name} {list(shape)} is missing" + (f" (there is {near[0]})" if near else ""))
             elif tuple(self.tensors[name][0]) != shape:
                 faults.append(f"{name} is {list(self.tensors[name][0])}, not {list(shape)}")
@@ -117,7 +125,7 @@ class Checkpoint:
                     faults.append(f"{name} has scales that are NaN or infinite")
         faults += [f"{n} is none this model has" for n in unknown]
         if faults:
-            shown = "; ".join(faults[:6]) + (f"; and {len(faults) - 6} more" if len(faults) > 6 else "")
+            shown = "; ".join(faults[:_SHOWN]) + (f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else "")
             raise CheckpointError(f"{self.path}: {shown}.")
         if fill == "random":
             return as_tree(drawn({path: (shape, runs_as(format)) for path, (shape, format, _) in taken.items()}, seed))

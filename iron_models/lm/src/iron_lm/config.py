@@ -8,10 +8,12 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core.errors import CheckpointError, ParamError
+from iron_core.errors import CheckpointError, ParamError, printable
 
 #: What the feed-forward's gate goes through, by `hidden_act`.
 ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
+#: More than this is no setting of a model.
+_LARGEST = 1e38
 #: A context nobody asked for is at most this long.
 DEFAULT_CONTEXT = 32768
 
@@ -154,7 +156,7 @@ class Entries:
     def number(self, key: str, default: float | None = None) -> float:
         """A positive number."""
         value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LARGEST:
             raise CheckpointError(f"{self.where}: {self.prefix}{key} is {_shown(value)}; legal: a positive number.")
         return float(value)
 
@@ -184,7 +186,8 @@ class Entries:
 
 
 def _shown(value: Any) -> str:
-    return repr(value) if isinstance(value, (str, int, float)) and len(repr(value)) < 60 else f"a {type(value).__name__}"
+    plain = isinstance(value, (str, float)) or (isinstance(value, int) and value.bit_length() < 256)
+    return printable(repr(value), 60) if plain else f"a {type(value).__name__}"
 
 
 #: More layers than this is damage, not a model.

@@ -10,11 +10,12 @@ import attrs
 import numpy as np
 
 from iron_core.declare.formats import BlockQuant, Dense, as_dtype, format_of
-from iron_core.errors import CheckpointError, ParamError, UsageError
+from iron_core.errors import CheckpointError, UsageError, printable
 from iron_core.image.cache import digest, sources_digest
 from iron_lm import process
 from iron_lm.checkpoint import Checkpoint, Layout, as_tree, convert, drawn
 from iron_lm.config import DEFAULT_CONTEXT, Config, Entries, from_gguf, from_huggingface, gguf_entries
+from iron_lm.reading import reading
 from iron_lm.recognise import architecture, describe, unknown_architecture
 from iron_lm.tokenizer import Tokenizer, open_tokenizer
 from iron_lm.widening import Merged, runnable, runs_as, stored_format
@@ -104,15 +105,26 @@ def load(
     details: Details | None = None,
 ) -> Loaded:
     """Open a checkpoint of one of these architectures. `layout(kind, tied)` says where its weights are, `details` what the
-    config has of the architecture itself."""
+    config has of the architecture itself. CheckpointError names the checkpoint; UsageError for what was asked of it."""
     checkpoint = Checkpoint.open(path)
+    with reading(checkpoint.path):
+        loaded = _loaded(checkpoint, layout, architectures, dtype, activations, max_seq_len, details)
+    return attrs.evolve(loaded, tokenizer=open_tokenizer(tokenizer, checkpoint))
+
+
+def _loaded(
+    checkpoint: Checkpoint,
+    layout: Any,
+    architectures: tuple[str, ...],
+    dtype: str | None,
+    activations: str | None,
+    max_seq_len: int | None,
+    details: Details | None,
+) -> Loaded:
     keywords = _config_keywords(checkpoint, architectures, details)
-    keywords["name"] = "".join(c for c in keywords.get("name", "") if c.isprintable())[:80]  # it is printed as it is
+    keywords["name"] = printable(keywords.get("name", ""), 80)  # it is printed as it is
     context, rows, chunk = context_of(keywords["max_seq_len"], max_seq_len, keywords.pop("usual_context", DEFAULT_CONTEXT))
-    try:
-        probe = Config(**{**keywords, "max_seq_len": rows, "prefill_chunk": chunk})
-    except ParamError as error:
-        raise CheckpointError(f"{checkpoint.path}: {error}") from None
+    probe = Config(**{**keywords, "max_seq_len": rows, "prefill_chunk": chunk})
     places: Layout = layout(checkpoint.kind, probe.tied)
     exact = checkpoint.tree(places, probe)
     formats = [(stored_format(array), array.shape) for _, array in flat(exact)]
@@ -130,7 +142,7 @@ def load(
     kept = kept_line(formats, dtype)
     if merged_bytes(exact):
         kept += f", put together from shards ({_bytes(merged_bytes(exact))} of memory)"
-    return Loaded(config, weights, exact, open_tokenizer(tokenizer, checkpoint), checkpoint, context, kept, describe(checkpoint), _package(layout))
+    return Loaded(config, weights, exact, None, checkpoint, context, kept, describe(checkpoint), _package(layout))
 
 
 def merged_bytes(weights: Any) -> int:
@@ -192,18 +204,15 @@ def _config_keywords(checkpoint: Checkpoint, architectures: tuple[str, ...], det
     named = architecture(checkpoint)
     if named not in architectures:
         raise CheckpointError(f"{checkpoint.path}: {unknown_architecture(named, architectures)}")
-    try:
-        if checkpoint.kind == "gguf":
-            found, entries = from_gguf(checkpoint.metadata, checkpoint.tensors), gguf_entries(checkpoint.metadata)
-        elif checkpoint.kind == "meta":
-            from iron_lm.meta import from_meta
+    if checkpoint.kind == "gguf":
+        found, entries = from_gguf(checkpoint.metadata, checkpoint.tensors), gguf_entries(checkpoint.metadata)
+    elif checkpoint.kind == "meta":
+        from iron_lm.meta import from_meta
 
-            return from_meta(checkpoint.metadata["params"], checkpoint.tensors)
-        else:
-            found, entries = from_huggingface(checkpoint.metadata["config"]), Entries(checkpoint.metadata["config"], "config.json")
-        return found if details is None else found | details(checkpoint.kind, entries, found)
-    except CheckpointError as error:
-        raise CheckpointError(f"{checkpoint.path}: {error}") from None
+        return from_meta(checkpoint.metadata["params"], checkpoint.tensors)
+    else:
+        found, entries = from_huggingface(checkpoint.metadata["config"]), Entries(checkpoint.metadata["config"], "config.json")
+    return found if details is None else found | details(checkpoint.kind, entries, found)
 
 
 def _map(node: Any, change: Any) -> Any:

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.errors import CheckpointError, UsageError
+from iron_core.errors import CheckpointError, UsageError, printable
 from iron_core.image.cache import Cache, digest, sources_digest
+from iron_lm.reading import reading
 from iron_lm.special_tokens import Companions, known_ends, stops
 from iron_lm.spelling import Spelling, Stream, Undivided, library_spelling
-from iron_lm.vocabulary import BYTE, NORMAL, USER_DEFINED, gguf_tokenizer, is_ranks, ranks_tokenizer
+from iron_lm.vocabulary import BYTE, NORMAL, USER_DEFINED, flag, gguf_tokenizer, is_ranks, ranks_tokenizer
 
 #: Ids in a GGUF's metadata that end an answer; and what llama.cpp takes where a sentencepiece vocabulary names none.
 _STOPS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
@@ -64,7 +65,7 @@ class Tokenizer:
 
     def token(self, id: int) -> str | None:
         """A token as the vocabulary spells it; None if there is no such id."""
-        found = self._library.id_to_token(int(id))
+        found = self._library.id_to_token(int(id)) if 0 <= int(id) < 1 << 32 else None
         return None if found is None else str(found)
 
     def decode(self, ids: Any) -> str:
@@ -82,6 +83,11 @@ def open_tokenizer(path: str | Path | None, checkpoint: Any = None) -> Tokenizer
     A file may be a tokenizer.json, a GGUF, Llama 3's tokenizer.model (tiktoken's ranks) or a sentencepiece model.
     CheckpointError for a file that is no tokenizer, or a vocabulary of a kind that is not supported.
     """
+    with reading(path if path is not None else checkpoint.path if checkpoint is not None else ""):
+        return _opened(path, checkpoint)
+
+
+def _opened(path: str | Path | None, checkpoint: Any) -> Tokenizer | None:
     if path is not None:
         file = Path(path)
         found = _beside(file) if file.is_dir() else file
@@ -134,7 +140,7 @@ def _load(file: Path) -> Any:
     try:
         library = Library.from_file(str(file))
     except Exception as error:  # the library raises bare Exception
-        raise CheckpointError(f"{file}: not a tokenizer.json ({error}).") from None
+        raise CheckpointError(f"{file}: not a tokenizer.json ({printable(error, 120)}).") from None
     library.no_truncation()
     library.no_padding()
     return library
@@ -151,7 +157,8 @@ def _kept(path: Path, make: Callable[[], dict[str, Any]]) -> Any:
         try:
             _load(file)  # what is kept must load
         except CheckpointError as error:
-            raise CheckpointError(f"{path}: the vocabulary makes no tokenizer ({error})") from None
+            said = str(error).partition("(")[2].rstrip(").") or str(error)
+            raise CheckpointError(f"{path}: the vocabulary makes no tokenizer ({said}).") from None
 
     return _load(Cache("tokenizers").entry(key, build) / "tokenizer.json")
 
@@ -206,7 +213,7 @@ def _from_gguf(checkpoint: Any) -> Tokenizer | None:
     if kind in (None, "no_vocab"):
         return None
     library = _kept(checkpoint.path, lambda: gguf_tokenizer(metadata, str(checkpoint.path)))
-    adds = metadata.get("tokenizer.ggml.add_bos_token", kind == "llama" or metadata.get("tokenizer.ggml.pre") == "llama-bpe")
+    adds = flag(metadata, "tokenizer.ggml.add_bos_token", kind == "llama" or metadata.get("tokenizer.ggml.pre") == "llama-bpe", str(checkpoint.path))
     bos = _gguf_id(metadata, "bos") if adds or kind == "gemma4" else None
     ends = known_ends(library.token_to_id)
     types = np.asarray(metadata.get("tokenizer.ggml.token_type", ()))

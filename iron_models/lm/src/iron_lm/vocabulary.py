@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import base64
 import binascii
+from array import array
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from iron_core.errors import CheckpointError
-from iron_lm.gguf import Strings
+import numpy as np
+
+from iron_core.errors import CheckpointError, printable
+from iron_lm.gguf import Numbers, Strings
 from iron_lm.special_tokens import known_ends
 
 #: How text is split before merging: regular expressions, each piece then byte-level. Names are GGUF's `tokenizer.ggml.pre`.
@@ -28,6 +31,11 @@ _PLAIN = ("default", "gpt-2", "gpt2")
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 #: A GGUF's `token_type`.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+#: Tokens a text is searched for before it is split; Gemma has six thousand.
+_MOST_ADDED = 1 << 16
+#: Of the ways to make tokens of others: characters looked at and taken for each character of the vocabulary, and ways for
+#: each token; and as many on top. Sentencepiece's vocabularies have about two ways for each token.
+_TRIED, _LETTERS, _WAYS, _FREE = 64, 16, 6, 1 << 14
 #: What stands for a space in sentencepiece's vocabularies.
 SPACE = "▁"
 
@@ -48,7 +56,7 @@ def gguf_tokenizer(metadata: dict[str, Any], where: str) -> dict[str, Any]:
     """A tokenizer.json object of a GGUF's vocabulary: kind gpt2 (byte-level BPE), llama (sentencepiece BPE) or gemma4."""
     kind = metadata.get("tokenizer.ggml.model")
     tokens = _strings(metadata, "tokens", where)
-    types = [int(t) for t in metadata.get("tokenizer.ggml.token_type", ())]
+    types = _numbers(metadata, "token_type", where, whole=True)
     if len(types) not in (0, len(tokens)):
         raise _unfit(where)
     ends = set(known_ends({token: i for i, token in enumerate(tokens)}.get).values())  # control tokens, whatever their type
@@ -56,22 +64,24 @@ def gguf_tokenizer(metadata: dict[str, Any], where: str) -> dict[str, Any]:
     added = [
         _added(i, token, i in special) for i, token in enumerate(tokens) if i in special or (types and types[i] == USER_DEFINED)
     ]
+    if len(added) > _MOST_ADDED:
+        raise CheckpointError(f"{where}: {len(added)} control and user-defined tokens; legal: up to {_MOST_ADDED}.")
     if kind == "gpt2":
-        pre = str(metadata.get("tokenizer.ggml.pre", "default"))
-        merges = [merge.split(" ", 1) for merge in _strings(metadata, "merges", where)]
+        pre = metadata.get("tokenizer.ggml.pre", "default")
+        merges = _merges(metadata, where)
         return _byte_level(tokens, merges, added, _steps(pre, where), ignore_merges=pre == "llama-bpe")
     if kind == "gemma4":
-        merges = [merge.split(" ", 1) for merge in _strings(metadata, "merges", where)]
-        return _spaced(tokens, merges, added, _unknown(metadata, tokens), prefix=False)
+        return _spaced(tokens, _merges(metadata, where), added, _unknown(metadata, tokens), prefix=False)
     if kind == "llama":
-        scores = [float(s) for s in metadata.get("tokenizer.ggml.scores", ())]
+        scores = _numbers(metadata, "scores", where)
         if len(scores) != len(tokens):
             raise _unfit(where)
         kept = [not types or types[i] in (NORMAL, USER_DEFINED, UNUSED) for i in range(len(tokens))]
-        pairs = merges_of_scores([t for t, k in zip(tokens, kept, strict=True) if k], [s for s, k in zip(scores, kept, strict=True) if k])
-        prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
+        pairs = merges_of_scores([t for t, k in zip(tokens, kept, strict=True) if k], [s for s, k in zip(scores, kept, strict=True) if k], where)
+        prefix = flag(metadata, "tokenizer.ggml.add_space_prefix", True, where)
         return _spaced(tokens, pairs, added, _unknown(metadata, tokens), prefix=prefix)
-    raise CheckpointError(f"{where}: tokenizer kind {kind!r}. Legal: 'gpt2', 'llama', 'gemma4'; or give a tokenizer with --tokenizer.")
+    shown = repr(kind[:40]) if isinstance(kind, str) else f"a {type(kind).__name__}"
+    raise CheckpointError(f"{where}: tokenizer kind {shown}. Legal: 'gpt2', 'llama', 'gemma4'; or give a tokenizer with --tokenizer.")
 
 
 def _strings(metadata: dict[str, Any], name: str, where: str) -> list[str]:
@@ -79,6 +89,37 @@ def _strings(metadata: dict[str, Any], name: str, where: str) -> list[str]:
     if not isinstance(found, Strings):
         raise _unfit(where)
     return list(found.decode())
+
+
+def _merges(metadata: dict[str, Any], where: str) -> list[list[str]]:
+    """Pairs of tokens that merge, the first to merge first."""
+    merges = [merge.split(" ", 1) for merge in _strings(metadata, "merges", where)]
+    bad = next((i for i, pair in enumerate(merges) if len(pair) != 2 or not all(pair)), None)
+    if bad is not None:
+        raise CheckpointError(
+            f"{where}: the vocabulary makes no tokenizer: merge {bad} is {' '.join(merges[bad])[:40]!r}; legal: two tokens and a space between."
+        )
+    return merges
+
+
+def _numbers(metadata: dict[str, Any], name: str, where: str, whole: bool = False) -> list[Any]:
+    """An array of numbers, one a token; [] where there is none."""
+    found = metadata.get(f"tokenizer.ggml.{name}")
+    if found is None:
+        return []
+    values = np.asarray(found) if isinstance(found, Numbers) else None
+    if values is None or values.dtype.kind not in ("iu" if whole else "iuf") or np.isnan(values).any():
+        legal = "an array of whole numbers" if whole else "an array of numbers"
+        raise CheckpointError(f"{where}: tokenizer.ggml.{name} holds what is no {'token type' if whole else 'score'}; legal: {legal}.")
+    return values.tolist()
+
+
+def flag(metadata: dict[str, Any], key: str, default: bool, where: str) -> bool:
+    """An entry that is true or false."""
+    found = metadata.get(key, default)
+    if not isinstance(found, bool):
+        raise CheckpointError(f"{where}: {key} is {printable(repr(found), 40) if isinstance(found, (str, int, float)) else 'an array'}; legal: true, false.")
+    return found
 
 
 def _unfit(where: str) -> CheckpointError:
@@ -90,17 +131,18 @@ def _unknown(metadata: dict[str, Any], tokens: Sequence[str]) -> str | None:
     return tokens[id] if isinstance(id, int) and 0 <= id < len(tokens) else None
 
 
-def _steps(pre: str, where: str) -> list[dict[str, Any]]:
+def _steps(pre: Any, where: str) -> list[dict[str, Any]]:
     """Pre-tokenizers of a GGUF's `pre`."""
     if pre in _DIGITS:
         return [{"type": "Digits", "individual_digits": True}, _BYTE_LEVEL]
     if pre in _PLAIN:
         return [_BYTE_LEVEL]
-    if pre in _SPLITS:
+    if isinstance(pre, str) and pre in _SPLITS:
         split = {"type": "Split", "pattern": {"Regex": _SPLITS[pre]}, "behavior": "Isolated", "invert": False}
         return [split, _BYTE_LEVEL | {"use_regex": False}]
     legal = ", ".join([*_DIGITS, *_PLAIN, *_SPLITS])
-    raise CheckpointError(f"{where}: pre-tokenizer {pre!r}. Legal: {legal}; or give a tokenizer.json with --tokenizer.")
+    shown = repr(pre[:40]) if isinstance(pre, str) else f"a {type(pre).__name__}"
+    raise CheckpointError(f"{where}: pre-tokenizer {shown}. Legal: {legal}; or give a tokenizer.json with --tokenizer.")
 
 
 def _added(id: int, content: str, special: bool) -> dict[str, Any]:
@@ -142,14 +184,32 @@ def _spaced(tokens: Sequence[str], merges: Any, added: list[dict[str, Any]], unk
     }  # fmt: skip
 
 
-def merges_of_scores(tokens: Sequence[str], scores: Sequence[float]) -> list[tuple[str, str]]:
-    """The merges sentencepiece's BPE makes: every way to make a token of two others, the best-scored tokens first."""
+def merges_of_scores(tokens: Sequence[str], scores: Sequence[float], where: str = "the vocabulary") -> list[tuple[str, str]]:
+    """The merges sentencepiece's BPE makes: every way to make a token of two others, the best-scored tokens first.
+
+    CheckpointError where there are many times the ways that any vocabulary has: n prefixes of one word have n * n / 2.
+    """
     rank = {token: i for i, token in enumerate(tokens)}
-    found = []
-    for token, score in zip(tokens, scores, strict=True):
-        pairs = [(token[:i], token[i:]) for i in range(1, len(token)) if token[:i] in rank and token[i:] in rank]
-        found += [(-score, rank[a], rank[b], a, b) for a, b in pairs]
-    return [(a, b) for _, _, _, a, b in sorted(found)]
+    lengths = {len(token) for token in rank}
+    total = sum(map(len, rank))
+    tries, ways, letters = _TRIED * total + _FREE, _WAYS * len(rank) + _FREE, _LETTERS * total + _FREE
+    whole, first, second = array("i"), array("i"), array("i")
+    for i, token in enumerate(tokens):
+        length = len(token)
+        shorter = lengths if len(lengths) < length else range(1, length)
+        cuts = [n for n in shorter if n < length and n in lengths and length - n in lengths]
+        tries -= length * len(cuts)
+        for n in cuts if tries >= 0 else ():
+            a, b = rank.get(token[:n]), rank.get(token[n:])
+            if a is not None and b is not None:
+                whole.append(i)
+                first.append(a)
+                second.append(b)
+                letters -= length
+        if tries < 0 or letters < 0 or len(whole) > ways:
+            raise CheckpointError(f"{where}: its tokens are made of each other in more ways than any vocabulary's; it is damaged.")
+    worst = -np.asarray(scores, np.float64)[np.asarray(whole, np.intp)]
+    return [(tokens[first[k]], tokens[second[k]]) for k in np.lexsort((second, first, worst))]
 
 
 # -- tiktoken ------------------------------------------------------------------------------------------
