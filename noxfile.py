@@ -191,6 +191,43 @@ def build(session: nox.Session) -> None:
         session.error(str(problems))
 
 
+#: What each sanitizer adds to the kernels' flags, its library (loaded first of all, for Python itself is built without it), what
+#: it is told, and the tests it watches. Processors older than this one are the address sanitizer's alone: their threads are the same.
+SANITIZERS = {
+    "address": (
+        "-fsanitize=address,undefined -fno-sanitize-recover=all", "libasan.so",
+        {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1", "IRON_GUARD": "128"},
+        ("tests/host", "tests/host_kernels", "tests/ops/test_block_products.py", "tests/lm/test_tiny_llama.py", "tests/families"),
+    ),
+    "thread": (
+        "-fsanitize=thread", "libtsan.so", {"TSAN_OPTIONS": "halt_on_error=1 exitcode=66 die_after_fork=0"},
+        ("tests/host", "tests/host_kernels/test_run.py", "tests/host_kernels/test_runtime.py", "tests/lm/test_tiny_llama.py"),
+    ),
+}  # fmt: skip
+
+
+@nox.session
+@nox.parametrize("sanitizer", list(SANITIZERS))
+def sanitize(session: nox.Session, sanitizer: str) -> None:
+    """The host's tests over kernels and a run loop built with sanitizers, with guard gaps between buffers.
+
+    `-- ARGUMENTS` are pytest's instead of the tests chosen here. A report ends the process, so the session fails.
+    """
+    flags, name, told, chosen = SANITIZERS[sanitizer]
+    found = compiler()
+    library = ""
+    if found is not None and "clang" not in found:
+        library = str(session.run(found, f"-print-file-name={name}", external=True, silent=True)).strip()
+    if not Path(library).is_absolute():
+        session.skip(f"no {name}: the kernels need g++ with its sanitizers; the compiler here is {found}")
+    install(session, "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10")
+    env = {
+        "CXX": found, "IRON_HOST_CXXFLAGS": f"-O1 -g1 -fno-omit-frame-pointer {flags}", "IRON_SANITIZER": sanitizer,
+        "LD_PRELOAD": library, "PYTHONMALLOC": "malloc", **told,
+    }  # fmt: skip
+    session.run("pytest", "-x", "-m", f"{NEEDS_NOTHING} and not smollm2", *(session.posargs or chosen), env=env)
+
+
 #: PCI device ids of AMD's NPUs, by family.
 NPUS = {"npu1": ("0x1502",), "npu2": ("0x17f0",)}
 

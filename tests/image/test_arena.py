@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iron_core.errors import UnsupportedError
-from iron_core.image.arena import ALIGNMENT, BANK_BYTES, align, place
+from iron_core.image.arena import ALIGNMENT, BANK_BYTES, align, guard_bytes, place
 from iron_core.image.liveness import Lifetime, lifetimes
 
 STEPS = 12
@@ -58,6 +58,26 @@ def test_the_arena_is_at_least_the_peak_and_at_most_the_sum(buffers):
     arena = place(buffers)
     peak = max((sum(b.nbytes for b in buffers if b.first <= s <= b.last) for s in range(STEPS)), default=0)
     assert peak <= sum(arena.banks) <= sum(align(b.nbytes) for b in buffers)
+
+
+@settings(max_examples=200, deadline=None)
+@given(runs(), st.integers(6000, 20000))
+def test_a_guard_keeps_all_buffers_apart(buffers, bank_bytes):
+    """Before, between and behind them, live together or not, there are that many bytes; banks hold what they may."""
+    arena = place(buffers, bank_bytes=bank_bytes, guard=128)
+    assert set(arena.spots) == {buffer.name for buffer in buffers}
+    ends = [0] * len(arena.banks)
+    for spot, buffer in sorted(((arena.spots[b.name], b) for b in buffers), key=lambda e: (e[0].bank, e[0].offset)):
+        assert spot.offset % ALIGNMENT == 0 and spot.offset >= ends[spot.bank] + 128
+        ends[spot.bank] = spot.offset + buffer.nbytes
+    assert all(end + 128 <= size <= bank_bytes for end, size in zip(ends, arena.banks, strict=True))
+
+
+def test_the_guard_is_asked_for_in_the_environment(monkeypatch):
+    """`IRON_GUARD`, rounded up to the alignment; anything that is no number of bytes is none."""
+    for text, want in (("100", 128), ("64", 64), ("", 0), ("yes", 0), ("-64", 0)):
+        monkeypatch.setenv("IRON_GUARD", text)
+        assert guard_bytes() == want
 
 
 def test_a_chain_of_equal_buffers_needs_two():

@@ -13,6 +13,7 @@ from iron_core.backends.loop import after_steps, check_carried
 from iron_core.declare.formats import BlockQuant, PackedArray
 from iron_core.errors import CallError, ShapeError
 from iron_core.graph.affine import evaluate
+from iron_core.image.arena import guard_bytes
 from iron_core.image.plan import BufferRef, Port
 from iron_host.build import Unit
 from iron_host.callback import cut, run_reference
@@ -117,6 +118,7 @@ class HostExecutable:
         self._ports: dict[tuple[str, int], int] = {}
         self._epoch = -1
         self._has_callbacks = bool(image.callbacks)
+        self._guarded = guard_bytes() > 0
 
     @property
     def runtime(self) -> Runtime:
@@ -181,8 +183,7 @@ class HostExecutable:
 
         def after(index: int) -> bool:
             stop = on_step(index, self._carry())
-            if self._epoch != self.memory.epoch:
-                self._bind_memory()
+            self._reach()
             return stop
 
         return after
@@ -203,11 +204,17 @@ class HostExecutable:
                 self._point("output", i, slots, where)
 
     def _begin(self, values: Mapping[str, int]) -> None:
-        if self._epoch != self.memory.epoch:
-            self._bind_memory()
+        self._reach()
         row = self._arrays.values
         for i, name in enumerate(self._names):
             row[i] = values[name]
+
+    def _reach(self) -> None:
+        """Know where memory is now; a guarded process lets kernels touch what is this version's."""
+        if self._epoch != self.memory.epoch:
+            self._bind_memory()
+        if self._guarded:
+            self.memory.keep(self.image.spots)
 
     def _bind_memory(self) -> None:
         """Fill in the addresses of residents, banks and constants."""

@@ -14,7 +14,9 @@ import numpy as np
 
 from iron_core.declare.formats import BlockQuant, PackedArray
 from iron_core.errors import OutOfMemory, ShapeError, UnknownName
+from iron_core.image.arena import guard_bytes
 from iron_core.image.plan import Plan, Resident
+from iron_host.guard import fence, room
 from iron_host.tiles import Tiles
 
 if TYPE_CHECKING:
@@ -24,8 +26,10 @@ if TYPE_CHECKING:
 def anonymous(nbytes: int, what: str = "memory") -> np.ndarray:
     """`nbytes` of zeros as uint8, page aligned; no page is taken before it is touched, and a forked child has its own.
 
-    OutOfMemory, which says that it was for `what`.
+    OutOfMemory, which says that it was for `what`. In a guarded process (see `iron_host.guard`) it lies between gaps.
     """
+    if gap := guard_bytes():
+        return room(nbytes, gap)
     # Python's default is shared with forked children.
     flags = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
     try:
@@ -99,6 +103,7 @@ class HostMemory:
                 self.banks.append(anonymous(nbytes, what))
             elif nbytes > self.banks[index].size:
                 larger = anonymous(nbytes, what)
+                fence(self.banks[index], [(0, self.banks[index].size)])
                 larger[: self.banks[index].size] = self.banks[index]
                 self.epoch += 1
                 self.banks[index] = larger
@@ -120,6 +125,11 @@ class HostMemory:
             self.epoch += 1
             self._bytes[index] = own
             self._tiles = {key: tiles for key, tiles in self._tiles.items() if key.resident != index}
+
+    def keep(self, spots: Sequence[tuple[int, int, int]]) -> None:
+        """Let kernels touch of the arena only these places, where the process is guarded (see `iron_host.guard`)."""
+        for index, bank in enumerate(self.banks):
+            fence(bank, [(offset, nbytes) for number, offset, nbytes in spots if number == index])
 
     def view(self, space: str, index: int) -> np.ndarray:
         """The bytes (uint8) of a resident or of a bank."""

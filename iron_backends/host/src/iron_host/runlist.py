@@ -78,7 +78,7 @@ class RunStep:
 class HostImage:
     """One version, ready to be loaded: a run list, its constants, and the version's ports and values.
 
-    `threads` 0 means as many as the process may use.
+    `threads` 0 means as many as the process may use. `spots`: its buffers in the arena, as in `VersionPlan`.
     """
 
     name: str
@@ -91,6 +91,7 @@ class HostImage:
     values: tuple[PerCallValue, ...]
     carry: tuple[CarryTerm, ...]
     threads: int = 0
+    spots: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -148,6 +149,7 @@ class ImageBuilder:
             version.values,
             version.carry,
             threads,
+            version.spots,
         )
 
     def _run_step(self, step: PlanStep, call: KernelCall) -> RunStep:

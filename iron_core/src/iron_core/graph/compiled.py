@@ -22,6 +22,7 @@ from iron_core.graph.graph import Graph, as_arrays, sort_call
 from iron_core.graph.reference import pack
 from iron_core.graph.traced import Signature, TracedGraph
 from iron_core.graph.weight import held
+from iron_core.image.arena import guard_bytes
 from iron_core.image.cache import Cache, digest, sources_digest
 from iron_core.image.packaging import decide
 from iron_core.image.plan import Packaging, Plan, VersionPlan
@@ -202,7 +203,7 @@ class CompiledGraph:
         if cache_key is None:
             one = self._trace(shapes, fold)
         else:
-            key = digest("version", cache_key, signature, fold, sources_digest("iron_core"))
+            key = digest("version", cache_key, signature, fold, guard_bytes(), sources_digest("iron_core"))
             one = self._warm(key) or self._cold(key, shapes, fold)
         version = self._program.add(one, **{k: v for k, v in options.items() if v is not None and v is not False})
         if record == "disk":

@@ -2,10 +2,14 @@
 
 Buffers that are never live together share bytes. The arena is cut into banks because an NPU driver maps
 at most 4 GiB as one object; the limit here leaves room below that.
+
+With `IRON_GUARD=BYTES` in the environment no two buffers share, and that many bytes lie before, between and behind them: what
+a sanitizer needs to see an access past a buffer's end. It is for tests; memory grows as it must.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Iterable
 
 import attrs
@@ -18,6 +22,12 @@ ALIGNMENT = 64
 
 #: The most bytes of one bank.
 BANK_BYTES = 7 << 29  # 3.5 GiB
+
+
+def guard_bytes() -> int:
+    """Bytes of a gap between buffers: `IRON_GUARD`, else 0."""
+    given = os.environ.get("IRON_GUARD", "")
+    return align(int(given)) if given.isdecimal() else 0
 
 
 def align(nbytes: int, to: int = ALIGNMENT) -> int:
@@ -41,22 +51,26 @@ class Arena:
     banks: tuple[int, ...]
 
 
-def place(buffers: Iterable[Lifetime], *, bank_bytes: int = BANK_BYTES, alignment: int = ALIGNMENT) -> Arena:
-    """Place every buffer so that no two that are live together overlap.
+def place(
+    buffers: Iterable[Lifetime], *, bank_bytes: int = BANK_BYTES, alignment: int = ALIGNMENT, guard: int = 0
+) -> Arena:
+    """Place every buffer so that no two that are live together overlap; with `guard` no two at all, and that far apart.
 
     Largest first (ties: earlier, then by name), each into the smallest gap that holds it among those live
     with it, in the first bank that has room. UnsupportedError for a buffer larger than a bank.
     """
     ordered = sorted(buffers, key=lambda b: (-b.nbytes, b.first, str(b.name)))
+    if ordered and ordered[0].nbytes + 2 * guard > bank_bytes:
+        raise UnsupportedError(
+            f"buffer {ordered[0].name!r} has {ordered[0].nbytes} bytes and a bank of the arena holds {bank_bytes - 2 * guard}. "
+            "Cut the tensor: fewer rows per call, or a smaller chunk."
+        )
+    if guard:
+        return _apart(ordered, bank_bytes, alignment, guard)
     banks: list[list[tuple[int, int, Lifetime]]] = []  # per bank: (offset, end, buffer)
     spots: dict[Hashable, Spot] = {}
     for buffer in ordered:
         need = align(buffer.nbytes, alignment)
-        if buffer.nbytes > bank_bytes:
-            raise UnsupportedError(
-                f"buffer {buffer.name!r} has {buffer.nbytes} bytes and a bank of the arena holds {bank_bytes}. "
-                "Cut the tensor: fewer rows per call, or a smaller chunk."
-            )
         number, offset = 0, None
         while offset is None:
             if number == len(banks):
@@ -68,6 +82,18 @@ def place(buffers: Iterable[Lifetime], *, bank_bytes: int = BANK_BYTES, alignmen
     # An aligned tail may pass the limit by less than the alignment; the bank itself never does.
     sizes = tuple(min(max((end for _, end, _ in placed), default=0), bank_bytes) for placed in banks)
     return Arena(spots, sizes)
+
+
+def _apart(buffers: list[Lifetime], bank_bytes: int, alignment: int, guard: int) -> Arena:
+    """`place` with gaps: every buffer behind the one before, live together or not."""
+    ends: list[int] = []
+    spots: dict[Hashable, Spot] = {}
+    for buffer in buffers:
+        if not ends or ends[-1] + buffer.nbytes + guard > bank_bytes:
+            ends.append(guard)
+        spots[buffer.name] = Spot(len(ends) - 1, ends[-1])
+        ends[-1] += align(buffer.nbytes, alignment) + guard
+    return Arena(spots, tuple(min(end, bank_bytes) for end in ends))
 
 
 def _best_gap(placed: list[tuple[int, int, Lifetime]], buffer: Lifetime, need: int, limit: int) -> int | None:

@@ -103,7 +103,8 @@ class CarryTerm:
 class VersionPlan:
     """One input signature's run.
 
-    `checks` and `id_checks` hold before every call. `single`: the body returned one tensor, not a tuple of one.
+    `checks` and `id_checks` hold before every call. `single`: the body returned one tensor, not a tuple of one. `spots`:
+    bank, offset and bytes of every buffer it has in the arena.
     """
 
     signature: Signature
@@ -116,6 +117,7 @@ class VersionPlan:
     id_checks: tuple[IdCheck, ...] = ()
     folds: tuple[Any, ...] = ()
     single: bool = True
+    spots: tuple[tuple[int, int, int], ...] = ()
 
 
 @attrs.frozen(eq=False)

@@ -14,7 +14,7 @@ import attrs
 from iron_core.errors import TraceError
 from iron_core.graph.fold import Fold
 from iron_core.graph.traced import Buffer, Region, TracedGraph
-from iron_core.image.arena import place
+from iron_core.image.arena import guard_bytes, place
 from iron_core.image.liveness import lifetimes
 from iron_core.image.packaging import decide
 from iron_core.image.plan import (
@@ -64,7 +64,8 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = ()) -> Draft:
             {key: buffer.nbytes for key, buffer in inner.items()},
             _touches(traced, folds),
             [term.source.buffer.name for term in traced.carry if isinstance(term.source, Region)],
-        )
+        ),
+        guard=guard_bytes(),
     )
 
     def ref(region: Region) -> BufferRef:
@@ -93,6 +94,7 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = ()) -> Draft:
         folds=tuple(folds),
         id_checks=traced.id_checks,
         single=traced.single,
+        spots=tuple((spot.bank, spot.offset, inner[key].nbytes) for key, spot in arena.spots.items()),
     )
     kept = tuple(
         Resident(b.name, b.role, b.shape, b.format, None if b.role == "state" else b.data, b.key) for b in residents

@@ -22,6 +22,18 @@ static inline void relax() { _mm_pause(); }
 static inline void relax() {}
 #endif
 
+// Under AddressSanitizer a kernel may touch of an area only the bytes its step asked for.
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+static inline void allow(void* area, int64_t all, int64_t asked) {
+  if (!area) return;
+  __asan_poison_memory_region(area, all);
+  __asan_unpoison_memory_region(area, asked);
+}
+#else
+static inline void allow(void*, int64_t, int64_t) {}
+#endif
+
 namespace {
 
 const int64_t SPIN_NS = 30000;
@@ -126,6 +138,7 @@ struct Pool {
     iron_args args = s->args;
     args.scratch = scratch + tid * scratch_bytes;
     args.shared = shared;
+    allow(args.scratch, scratch_bytes, s->scratch_bytes);
     if (!timing) {
       s->kernel(&args, part, parts);
       return;
@@ -271,7 +284,12 @@ template <bool recording> int32_t pass(Pool* pool, iron_run* run, int64_t until)
     }
     patch(run, s);
     int32_t together = s->together > 1 ? (int32_t)s->together : 1;
-    for (int32_t t = 1; t < together; t++) patch(run, s + t);
+    int64_t asked = s->shared_bytes;
+    for (int32_t t = 1; t < together; t++) {
+      patch(run, s + t);
+      if (s[t].shared_bytes > asked) asked = s[t].shared_bytes;
+    }
+    allow(pool->shared, pool->shared_bytes, asked);
     int32_t active = s->threads > 0 && s->threads < pool->threads ? (int32_t)s->threads : pool->threads;
     if (active > 1) publish(pool, s, together, active);
     else for (int32_t t = 0; t < together; t++) pool->work(s + t, 0, 0, 1);
