@@ -6,6 +6,7 @@ The name is taken on the public index by an unrelated package. Without importing
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,17 +33,31 @@ def check() -> None:
         raise SystemExit(2)
 
 
+def reopen() -> None:
+    """Give the standard streams that are closed a file, or the next file opened takes their place and what is meant for
+    them. Input is empty, messages are lost; an answer is wanted, so writing it fails."""
+    for fd, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, mode), True)  # the lowest number that is free: this one
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)
+
+
 def iron() -> None:
     """The `iron` command."""
-    check()
-    from iron_core.cli import main
-
-    raise SystemExit(main(sys.argv[1:]))
+    _run(sys.argv[1:])
 
 
 def iron_run() -> None:
     """The `iron-run` command: `iron run ...`."""
-    check()
-    from iron_core.cli import main
+    _run(["run", *sys.argv[1:]])
 
-    raise SystemExit(main(["run", *sys.argv[1:]]))
+
+def _run(argv: list[str]) -> None:
+    reopen()
+    check()
+    from iron_core.cli.entry import program
+
+    raise SystemExit(program(argv))

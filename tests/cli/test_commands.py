@@ -72,6 +72,19 @@ def test_plugins_of_one_group(iron):
     assert short == full and "operators" not in short
 
 
+TWIN = """
+from iron_core import Operator
+class operators(Operator): pass
+class backends:
+    def probe(self): pass
+class models:
+    def main(argv): pass
+def commands(argv): pass
+def devices(): pass
+class plugins: pass
+"""
+
+
 @pytest.fixture
 def broken(site):
     """A plugin that raises at import, one of another API level, and two with one name; in every group that matters."""
@@ -84,8 +97,8 @@ def broken(site):
     )
     site.add("iron-old", "0.1", entries={f"iron.{group}.v0": {f"old-{group}": "old_pack:Thing"} for group in groups})
     for number in (1, 2):
-        entries = {f"iron.{group}.v1": {f"twin-{group}": f"twin{number}:Thing"} for group in groups}
-        site.add(f"iron-twin{number}", entries=entries, modules={f"twin{number}.py": "class Thing: pass"})
+        entries = {f"iron.{group}.v1": {f"twin-{group}": f"twin{number}:{group}"} for group in groups}
+        site.add(f"iron-twin{number}", entries=entries, modules={f"twin{number}.py": TWIN})
     return site
 
 
@@ -208,7 +221,8 @@ def test_a_commands_entry_is_called_with_the_rest_of_the_line(acme, iron):
     assert "From iron-acme 0.1." in iron("--help")[1]
     assert iron("run", "tiny")[1] == "tiny\n"
     (clash,) = [e for e in json.loads(iron("plugins", "list", "--group", "commands", "--json")[1]) if e["name"] == "run"]
-    assert (clash["status"], clash["detail"]) == ("ambiguous", "command `run` is Iron's own")
+    assert (clash["status"], clash["detail"]) == ("shadowed", "command `run` is Iron's own; this one is `iron-acme:run`")
+    assert iron("iron-acme:run", "a")[:2] == (0, "command a\n")
 
 
 def test_irons_own_commands_are_reserved():
@@ -256,7 +270,7 @@ def test_a_bug_is_status_one_and_says_where(acme, iron):
     """An exception nobody meant for a user: what, where, and how to see the traceback; `--verbose` shows it."""
     status, _, err = iron("run", "raises")
     assert status == 1 and err.count("\n") == 1
-    assert "KeyError: 'x' (a bug, at site/acme_model.py:" in err and "--verbose shows the traceback" in err
+    assert "KeyError: 'x' (a bug, at site/acme_model.py:13, of iron-acme 0.1)" in err and "--verbose shows the traceback" in err
     status, _, err = iron("run", "raises", "--verbose")
     assert status == 1 and "Traceback" in err and "--verbose" not in err.splitlines()[-1]
 

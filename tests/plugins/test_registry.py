@@ -221,12 +221,35 @@ def test_denying_one_owner_leaves_the_other(two, monkeypatch):
     assert registry().load("operators", "Twice").__module__ == "pack1"
 
 
-def test_a_built_in_is_not_shadowed(site):
-    """A third party's GEMV does not replace ours: the name becomes ambiguous, and each is there by its full name."""
+def test_iron_keeps_its_names(site):
+    """A third party's GEMV takes nothing away: the name is ours, theirs is reported and reached by its full name."""
     site.add("iron-acme", entries={"iron.operators.v1": {"GEMV": "acme_ops:Twice"}}, modules={"acme_ops.py": OPERATOR})
-    with pytest.raises(PluginError, match=r"provided by iron-acme 1\.0 and by iron-ops-aie"):
-        registry().load("operators", "GEMV")
+    assert registry().load("operators", "GEMV").__module__ == "iron_ops_aie.gemv"
     assert registry().load("operators", "iron-ops-aie:GEMV").__module__ == "iron_ops_aie.gemv"
+    assert registry().load("operators", "iron-acme:GEMV").__module__ == "acme_ops"
+    theirs, ours = (r for r in registry().select("operators") if r.name == "GEMV")
+    assert (ours.status, ours.detail) == ("ok", "")
+    assert theirs.status == "shadowed" and theirs.detail == "operator `GEMV` is iron-ops-aie 2.0.0's; this one is `iron-acme:GEMV`"
+
+
+@pytest.mark.parametrize("name", ["iron-ops-aie", "Iron_Ops.AIE", "iron-core", "iron-tuner", "iron-ops-aie-2"])
+def test_irons_names_are_not_had_by_calling_oneself_iron(site, name):
+    """A distribution is ours by its name and its package together."""
+    site.add(name, "9.0", entries={"iron.operators.v1": {"GEMV": "acme_ops:Twice"}}, modules={"acme_ops.py": OPERATOR})
+    assert registry().load("operators", "GEMV").__module__ == "iron_ops_aie.gemv"
+    assert registry().load("operators", "iron-ops-aie:GEMV").__module__ == "iron_ops_aie.gemv"
+    (theirs,) = [r for r in registry().select("operators") if r.value == "acme_ops:Twice"]
+    assert theirs.status == "shadowed" and not theirs.own
+    assert not allowed(name, "", own=theirs.own)
+
+
+def test_our_distributions_are_those_of_this_repository():
+    """The names in the code are the folders' own."""
+    import tomllib
+    from pathlib import Path
+
+    folders = Path(__file__).parents[2].glob("iron_*/**/pyproject.toml")
+    assert {tomllib.loads(f.read_text())["project"]["name"] for f in folders} == module.OWN
 
 
 def test_a_distribution_seen_twice_on_the_path_is_one_owner(site, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from iron_core.errors import UnknownName
+from iron_core.errors import PluginError, UnknownName
 
 KIB = 1024
 
@@ -140,11 +140,19 @@ def device(spec: Any) -> Device:
     name = str(spec)
     if name in DEVICES:
         return DEVICES[name]
+    from iron_core.plugins import foreign
     from iron_core.plugins.registry import registry
 
-    found = registry().find("iron.devices.v1", name)
-    if found is not None:
-        return found() if callable(found) else found
+    record = registry().loaded("iron.devices.v1", name)
+    if record is not None:
+        try:
+            with foreign.guarded():
+                found = record.object() if callable(record.object) else record.object
+        except foreign.Raised as raised:
+            raise PluginError(f"dev={name!r}: the device of {record.owner} cannot be had: {raised}.") from raised.error
+        if not isinstance(found, Device):
+            raise PluginError(f"dev={name!r}: {record.owner} gives {foreign.kind_of(found)}, which is no iron_core.devices.Device.")
+        return found
     near = difflib.get_close_matches(name, DEVICES, 1)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise UnknownName(f"dev={name!r}: no such device.{hint} Known: {', '.join(DEVICES)}.")

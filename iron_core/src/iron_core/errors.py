@@ -139,6 +139,10 @@ class PluginError(IronError, ImportError):
     """
 
 
+class PluginWarning(UserWarning):
+    """A plugin that is passed over: what it did, and whose it is."""
+
+
 class CheckpointError(IronError, ValueError):
     """A weight file that is truncated, malformed, or lacks a tensor or has it in another shape.
 

@@ -7,6 +7,7 @@ import argparse
 import attrs
 
 from iron_core.array.build import has_array
+from iron_core.cli import streams
 from iron_core.cli.operators import find
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
@@ -26,6 +27,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     args = parser.parse_args(argv)
+    if args.json:
+        streams.reserve()
     names = args.names or registry().names("operators")
     classes = [cls for cls in map(find, names) if args.names or has_array(cls)]
     devices = args.dev.split(",")

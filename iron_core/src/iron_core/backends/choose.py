@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 
 import attrs
 
-from iron_core.backends.protocol import Backend, Unavailable
-from iron_core.errors import BackendUnavailable, IronError, UnknownName, UnsupportedError
+from iron_core.backends.protocol import Available, Backend, Unavailable
+from iron_core.errors import BackendUnavailable, IronError, PluginError, UnknownName, UnsupportedError
+from iron_core.plugins import foreign
+from iron_core.plugins.record import Record
+from iron_core.plugins.registry import registry
 from iron_core.turn import Turn
 
 GROUP = "iron.backends.v1"
@@ -40,8 +44,6 @@ class Choice:
 
 def names() -> tuple[str, ...]:
     """Every backend that can be asked for by name, without importing any."""
-    from iron_core.plugins.registry import registry
-
     return (*sorted(set(registry().names(GROUP)) - set(BUILT_IN)), *BUILT_IN)
 
 
@@ -50,10 +52,10 @@ _made: dict[type, Backend] = {}
 _making = Turn("making backends")
 
 
-def _only(cls: type) -> Backend:
+def _only(cls: type, make: Callable[[], Backend]) -> Backend:
     with _making:
         if cls not in _made:
-            _made[cls] = cls()
+            _made[cls] = make()
         return _made[cls]
 
 
@@ -64,17 +66,61 @@ def _built_in(name: str) -> type:
 
 
 def get(name: str) -> Backend:
-    """The backend of this name, whether it can run here or not. UnknownName lists what is installed."""
+    """The backend of this name (or `distribution:name`), whether it can run here or not. UnknownName lists what is installed,
+    PluginError says why it cannot be made."""
     if name in BUILT_IN:
-        return _only(_built_in(name))
-    from iron_core.plugins.registry import registry
-
-    found = registry().find(GROUP, name)
-    if found is None:
+        cls = _built_in(name)
+        return _only(cls, cls)
+    record = registry().loaded(GROUP, name)
+    if record is None:
         near = difflib.get_close_matches(name, names(), 1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise UnknownName(f"backend={name!r}: no installed distribution provides it.{hint} Known: {', '.join(names())}.")
-    return _only(found) if isinstance(found, type) else found
+    return _only(record.object, lambda: _make(record)) if isinstance(record.object, type) else _make(record)
+
+
+def _make(record: Record) -> Backend:
+    """A record's backend, with a name and a preference that fit."""
+    try:
+        with foreign.guarded():
+            made = record.object() if isinstance(record.object, type) else record.object
+            name, preference = getattr(made, "name", None), getattr(made, "preference", None)
+    except foreign.Raised as raised:
+        raise PluginError(f"backend `{record.name}` of {record.owner} cannot be made: {raised}.") from raised.error
+    if name != record.name:  # lowerings and cache entries are found by it
+        raise PluginError(f"backend `{record.name}` of {record.owner}: its name is {foreign.kind_of(name)}; legal: {record.name!r}, its entry point's.")
+    if preference is not None and type(preference) is not int:
+        raise PluginError(f"backend `{record.name}` of {record.owner}: its preference is {foreign.kind_of(preference)}; legal: an int, or None.")
+    return made
+
+
+def probe(backend: Backend) -> Available | Unavailable:
+    """What a backend says of itself; one that raises, or says neither, cannot run here."""
+    try:
+        with foreign.guarded():
+            said = backend.probe()
+            lacks = [name for name in _METHODS if not callable(getattr(backend, name, None))]
+            devices = () if lacks else backend.devices()
+    except foreign.Raised as raised:
+        return Unavailable(f"its probe failed{_whose(backend)}: {raised}")
+    if isinstance(said, Unavailable):
+        return said
+    if not isinstance(said, Available):
+        return Unavailable(f"its probe gave {foreign.kind_of(said)}{_whose(backend)}; legal: Available(summary) or Unavailable(reason, fix)")
+    if lacks:
+        return Unavailable(f"it has no {', '.join(f'{name}()' for name in lacks)}{_whose(backend)}")
+    if not isinstance(devices, tuple | list) or not devices or not all(isinstance(d, str) for d in devices):
+        return Unavailable(f"its devices() gave {foreign.kind_of(devices)}{_whose(backend)}; legal: names, the default first")
+    return said
+
+
+#: What a graph needs of a backend.
+_METHODS = ("devices", "supports", "accepts", "compile", "memory", "load")
+
+
+def _whose(backend: Backend) -> str:
+    record = registry().of_package(type(backend).__module__.partition(".")[0])
+    return f" ({record.owner})" if record is not None and not record.own else ""
 
 
 def choose(backend: str | Backend | None = None, dev: str | None = None) -> Choice:
@@ -94,7 +140,7 @@ def choose(backend: str | Backend | None = None, dev: str | None = None) -> Choi
 
 
 def _checked(backend: Backend, dev: str | None, reason: str) -> Choice:
-    state = backend.probe()
+    state = probe(backend)
     if isinstance(state, Unavailable):
         fix = f" {state.fix}" if state.fix else ""
         raise BackendUnavailable(f"backend {backend.name} cannot run here: {state.reason}.{fix}".replace("..", "."))
@@ -113,9 +159,18 @@ def _device(backend: Backend, dev: str | None) -> str:
     return dev
 
 
+def _foreign(name: str) -> bool:
+    try:
+        record = registry().lookup(GROUP, name)
+    except PluginError:
+        return True
+    return record is not None and not record.own
+
+
 def _first_available(dev: str | None) -> Choice:
     reasons = []
-    first = list(DEFAULT_ORDER)
+    theirs = [name for name in DEFAULT_ORDER if _foreign(name)]  # a third party's comes after ours, whatever its name
+    first = [name for name in DEFAULT_ORDER if name not in theirs]
     others = [name for name in names() if name not in BUILT_IN and name not in first]
     for group in (first, others):
         ranked: list[tuple[int, str, Backend]] = []
@@ -130,12 +185,12 @@ def _first_available(dev: str | None) -> Choice:
                 if backend.preference is not None:
                     ranked.append((backend.preference, name, backend))
         for _, name, backend in sorted(ranked, key=lambda entry: entry[:2]):
-            if dev is not None and dev not in backend.devices():
-                reasons.append(f"{name}: does not take dev={dev}.")
-                continue
-            state = backend.probe()
+            state = probe(backend)
             if isinstance(state, Unavailable):
                 reasons.append(f"{name}: {state.reason}.".replace("..", "."))
+                continue
+            if dev is not None and dev not in backend.devices():
+                reasons.append(f"{name}: does not take dev={dev}.")
                 continue
             chosen = f"{name} is the first available ({state.summary})."
             return Choice(backend, _device(backend, dev), (chosen, *reasons))

@@ -7,10 +7,20 @@ from typing import Any
 
 import click
 
+from iron_core.cli import streams
 from iron_core.errors import PluginError, UnknownName
+from iron_core.plugins.foreign import kind_of
+
+
+def _reserving(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    """Standard output is the answer's alone from here on."""
+    if value:
+        streams.reserve()
+    return value
+
 
 _LATE = dict(ignore_unknown_options=True, allow_interspersed_args=False)
-_json = click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
+_json = click.option("--json", "as_json", is_flag=True, callback=_reserving, help="JSON instead of a table.")
 _load = click.option("--load", is_flag=True, help="Import each and say what it is, or how it failed.")
 _verbose = click.option("--verbose", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 
@@ -27,10 +37,11 @@ class Commands(click.Group):
         own = self.commands.get(name)
         if own is not None:
             return own
+        from iron_core.plugins.record import normal
         from iron_core.plugins.registry import registry
 
-        bare = name.rpartition(":")[2]
-        owners = [r for r in registry().select("commands") if r.name == bare and bare not in self.commands]
+        qualifier, _, bare = name.rpartition(":")
+        owners = [r for r in registry().select("commands") if r.name == bare and normal(qualifier or r.distribution) == normal(r.distribution)]
         return _foreign(name, " and ".join(r.owner for r in owners)) if owners else None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -48,12 +59,19 @@ def _foreign(name: str, owner: str) -> click.Command:
     def call(argv: tuple[str, ...]) -> int:
         from iron_core.plugins.registry import registry
 
-        return int(registry().load("commands", name)(list(argv)) or 0)
+        return status_of(registry().load("commands", name)(list(argv)), f"command `{name}`")
 
     rest = click.Argument(["argv"], nargs=-1, type=click.UNPROCESSED)
     return click.Command(
         name, params=[rest], callback=call, context_settings=_LATE, add_help_option=False, short_help=f"From {owner}."
     )
+
+
+def status_of(given: Any, what: str) -> int:
+    """The exit status that a third party's main gave; PluginError if it is none."""
+    if given is None or isinstance(given, int):
+        return int(given or 0)
+    raise PluginError(f"{what}: its main(argv) returned {kind_of(given)}; legal: an exit status, or None for 0.")
 
 
 def _group(parent: click.Group, name: str, text: str) -> Any:
@@ -94,10 +112,7 @@ def run(ctx: click.Context, model: str | None, argv: tuple[str, ...]) -> int:
         click.echo(ctx.get_help())
         click.echo(f"\nModels: {', '.join(names) or 'none is installed'}.")
         return 0
-    entry = registry().load("models", model)
-    if not callable(getattr(entry, "main", None)):
-        raise PluginError(f"model `{model}`: its entry point names {entry!r}, which has no main(argv).")
-    return int(entry.main(list(argv)) or 0)
+    return status_of(registry().load("models", model).main(list(argv)), f"model `{model}`")
 
 
 models = _group(iron, "models", "What `iron-run` can run.")

@@ -55,7 +55,9 @@ def examine() -> dict[str, Any]:
     records = registry().select(load=True)
     backends = probed()
     cache = _cache()
+    # After the probes: a backend that loads may still not be one.
     problems = [f"{r.group} {r.name} ({r.owner}) is {r.status}: {r.detail}" for r in records if r.detail and r.status != "denied"]
+    problems += [f"IRON_PLUGINS names {word.removeprefix('-')}, which is not installed or adds nothing" for word in registry().unknown]
     if cache["state"] != "writable":
         problems.append(f"the cache folder {cache['path']} is {cache['state']}. Set NPU_CACHE_HOME to a folder you can write to.")
     if not any(f["available"] for f in backends if f["name"] not in ("reference", "null")):

@@ -2,46 +2,86 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import sys
 import traceback
+import warnings
 from pathlib import Path
+from typing import Any
 
 import click
 
-from iron_core.errors import IronError
+from iron_core.cli import streams
+from iron_core.errors import IronError, printable
+from iron_core.plugins.foreign import said
 
 #: What a shell gives a program that ended by SIGINT or SIGPIPE.
 INTERRUPTED, BROKEN_PIPE = 130, 141
+
+
+def program(argv: list[str]) -> int:
+    """`main` for a process that is this command's alone."""
+    streams.adopt()
+    warnings.showwarning = _warn
+    return main(argv)
 
 
 def main(argv: list[str]) -> int:
     """Run `iron ARGV...`; the exit status. Errors are one line on standard error; `--verbose` or `IRON_DEBUG=1` adds the
     traceback."""
     verbose = "--verbose" in argv or os.environ.get("IRON_DEBUG") == "1"
-    try:
-        from iron_core.cli.commands import iron
+    with streams.in_order():
+        try:
+            status = _run(argv)
+        except BaseException as error:
+            status = _told(error, verbose)
+        status = status if streams.finish() else BROKEN_PIPE
+        failed = streams.failure()
+    if failed is None:
+        return status
+    stream, error = failed
+    if error.errno == errno.EPIPE:
+        return BROKEN_PIPE
+    return _fail(1, f"{stream}: {error.strerror}.", False)
 
-        with iron.make_context("iron", list(argv)) as context:
-            status = iron.invoke(context)
-        sys.stdout.flush()
-        return int(status or 0)
-    except click.exceptions.Exit as done:
-        return done.exit_code
-    except (KeyboardInterrupt, click.Abort):
+
+def _run(argv: list[str]) -> int:
+    from iron_core.cli.commands import iron
+
+    with iron.make_context("iron", list(argv)) as context:
+        return int(iron.invoke(context) or 0)
+
+
+def _told(error: BaseException, verbose: bool) -> int:
+    """Say what happened; the exit status of it."""
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, SystemExit):
+        return _exit(error.code)
+    if isinstance(error, KeyboardInterrupt | click.Abort):
         click.echo(err=True)
         return INTERRUPTED
-    except BrokenPipeError:
-        # What is still buffered would fail again when the interpreter flushes it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
         return BROKEN_PIPE
-    except click.ClickException as error:
+    if streams.failure() is not None:
+        return 1
+    if isinstance(error, click.ClickException):
         return _fail(2, _usage(error), verbose)
-    except IronError as error:
+    if isinstance(error, IronError):
         return _fail(2, str(error), verbose)
-    except Exception as error:
-        hint = "" if verbose else " --verbose shows the traceback."
-        return _fail(1, f"{type(error).__name__}: {error} (a bug, at {_place(error)}).{hint}", verbose)
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        what = printable(str(error) if isinstance(error, MemoryError) else "").rstrip(".")
+        return _fail(1, f"not enough memory{f': {what}' if what else ''}.", verbose)
+    hint = "" if verbose else " --verbose shows the traceback."
+    return _fail(1, f"{said(error)} (a bug, at {_place(error)}{_whose(error)}).{hint}", verbose)
+
+
+def _exit(code: Any) -> int:
+    """What Python itself makes of a SystemExit."""
+    if code is None or isinstance(code, int):
+        return int(code or 0)
+    click.echo(code, err=True)
+    return 1
 
 
 def _fail(status: int, message: str, verbose: bool) -> int:
@@ -50,6 +90,11 @@ def _fail(status: int, message: str, verbose: bool) -> int:
     color = False if os.environ.get("NO_COLOR") else None
     click.echo(click.style("error:", fg="red", bold=True) + f" {message}", err=True, color=color)
     return status
+
+
+def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: str | None = None) -> None:
+    """A warning on one line, as a command's user wants it."""
+    click.echo(f"warning: {printable(message)}", err=True)
 
 
 def _usage(error: click.ClickException) -> str:
@@ -64,3 +109,16 @@ def _place(error: BaseException) -> str:
     """The file (its folder and name) and line that raised: whose bug it is."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{'/'.join(Path(last.filename).parts[-2:])}:{last.lineno}"
+
+
+def _whose(error: BaseException) -> str:
+    """The distribution whose code, of all plugins', was nearest to where it was raised; nothing if only Iron's was."""
+    from iron_core.plugins.registry import registry
+
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        record = registry().of_package(package)
+        if record is not None:
+            return "" if record.own else f", of {record.owner}"
+    return ""

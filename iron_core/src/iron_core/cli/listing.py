@@ -6,6 +6,8 @@ import inspect
 from typing import Any
 
 from iron_core.cli.table import print_json, print_table
+from iron_core.errors import IronError, printable
+from iron_core.plugins import foreign
 from iron_core.plugins.record import Record
 from iron_core.plugins.registry import registry
 
@@ -41,9 +43,13 @@ def named(group: str, *, load: bool, as_json: bool) -> None:
 
 def summary(thing: Any) -> str:
     """`summary` of a plugin's object, else the first line of its docstring."""
-    said = getattr(thing, "summary", None)
-    text = said if isinstance(said, str) else inspect.getdoc(thing) or ""
-    return text.strip().partition("\n")[0]
+    try:
+        with foreign.guarded():
+            said = getattr(thing, "summary", None)
+            text = said if isinstance(said, str) else inspect.getdoc(thing) or ""
+    except foreign.Raised as raised:
+        return f"its summary cannot be read: {raised}"
+    return printable(text.strip().partition("\n")[0])
 
 
 def probed() -> list[dict[str, Any]]:
@@ -56,15 +62,14 @@ def probed() -> list[dict[str, Any]]:
         facts: dict[str, Any] = {"name": name, "available": False, "summary": "", "reason": "", "fix": "", "devices": []}
         try:
             backend = choose.get(name)
-            state = backend.probe()
-            facts["devices"] = list(backend.devices())
-        except Exception as error:
-            facts["reason"] = str(error) or type(error).__name__
+        except IronError as error:
+            facts["reason"] = str(error)
         else:
+            state = choose.probe(backend)
             if isinstance(state, Unavailable):
-                facts.update(reason=state.reason.rstrip("."), fix=state.fix)
+                facts.update(reason=str(state.reason).rstrip("."), fix=str(state.fix))
             else:
-                facts.update(available=True, summary=state.summary)
+                facts.update(available=True, summary=str(state.summary), devices=list(backend.devices()))
         found.append(facts)
     return found
 

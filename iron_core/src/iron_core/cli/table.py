@@ -10,7 +10,9 @@ from typing import Any
 
 import click
 
-_COLORS = {"ok": "green", "available": "green", "failed": "red", "unavailable": "yellow", "ambiguous": "yellow"}
+from iron_core.cli import streams
+
+_COLORS = {"ok": "green", "available": "green", "failed": "red", "unavailable": "yellow", "ambiguous": "yellow", "shadowed": "yellow"}
 _COLORS |= {"incompatible": "yellow", "denied": "bright_black", "FAILED": "red"}
 
 
@@ -39,6 +41,12 @@ def _terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def print_json(facts: Any) -> None:
-    """One JSON value, indented, keys in the order given."""
-    click.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+def print_json(facts: Any, indent: int | None = 2) -> None:
+    """One JSON value, keys in the order given; alone on standard output, whatever else is printed meanwhile."""
+    stream = streams.answer()
+    text = json.dumps(facts, indent=indent, ensure_ascii=False)
+    try:
+        text.encode(getattr(stream, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(facts, indent=indent)
+    click.echo(text, file=stream)

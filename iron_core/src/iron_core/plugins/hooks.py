@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 import pluggy
+
+from iron_core.errors import PluginWarning
+from iron_core.plugins import foreign
+from iron_core.plugins.record import Record
 
 hookspec = pluggy.HookspecMarker("iron")
 #: Marks a plugin's implementations: `from iron_core.plugins.hooks import hookimpl`.
@@ -34,30 +41,74 @@ class Events:
 
 @lru_cache(maxsize=1)
 def manager() -> pluggy.PluginManager:
-    """The plugin manager, with every loadable module of `iron.plugins.v1` registered."""
+    """The plugin manager, with every module of `iron.plugins.v1` registered that loads and fits the specifications."""
     from iron_core.plugins.registry import registry
 
     found = pluggy.PluginManager("iron")
     found.add_hookspecs(Events)
     for record in registry().select("plugins"):
+        untold = record.status == "not loaded"
         if record.load():
-            try:
-                found.register(record.object, name=f"{record.distribution}:{record.name}")
-            except Exception as error:  # a plugin that does not fit its specification breaks only itself
-                record.status, record.detail = "failed", f"{type(error).__name__}: {error}"
+            _register(found, record)
+        elif untold and record.status == "failed":
+            _tell(record, "does not load", record.detail)
     return found
 
 
+def _register(found: pluggy.PluginManager, record: Record) -> None:
+    try:
+        with foreign.guarded():
+            found.register(record.object, name=_key(record))
+        for caller in found.get_hookcallers(record.object) or []:
+            for one in caller.get_hookimpls():
+                if one.plugin is record.object:
+                    _fits(caller, one)
+    except (foreign.Raised, TypeError) as error:
+        _forget(found, _key(record))
+        _drop(record, "does not fit the events", str(error))
+
+
+def _fits(caller: Any, one: Any) -> None:
+    """TypeError for what pluggy would take and never call."""
+    if not caller.has_spec() and not one.optionalhook:
+        events = ", ".join(name for name in vars(Events) if name.startswith("iron_"))
+        raise TypeError(f"it follows {caller.name}, which is no event. Events: {events}")
+    if one.hookwrapper or one.wrapper or inspect.isgeneratorfunction(one.function) or inspect.iscoroutinefunction(one.function):
+        raise TypeError(f"its {caller.name} is a wrapper, a generator or a coroutine; a plugin watches with a plain function")
+
+
 def announce(event: str, **facts: Any) -> None:
-    """Tell every plugin; one that raises is noted and hurts nobody."""
+    """Tell every plugin. One that fails is reported, in a warning with its distribution, told nothing more, and hurts nobody."""
     from iron_core.plugins.registry import registry
 
     if not any(r.status in ("not loaded", "ok") for r in registry().select("plugins")):
         return
-    for caller in getattr(manager().hook, event).get_hookimpls():
+    told = manager()
+    for caller in getattr(told.hook, event).get_hookimpls():
         try:
-            caller.function(*[facts[name] for name in caller.argnames if name in facts])
-        except Exception as error:
+            with foreign.guarded():
+                caller.function(*[facts[name] for name in caller.argnames if name in facts])
+        except foreign.Raised as raised:
+            _forget(told, caller.plugin_name)
             for record in registry().select("plugins"):
-                if f"{record.distribution}:{record.name}" == caller.plugin_name:
-                    record.status, record.detail = "failed", f"{event}: {type(error).__name__}: {error}"
+                if _key(record) == caller.plugin_name:
+                    _drop(record, f"failed at {event}", str(raised), raised.error)
+
+
+def _forget(manager: pluggy.PluginManager, key: str) -> None:
+    with suppress(foreign.Raised), foreign.guarded():
+        manager.unregister(name=key)
+
+
+def _key(record: Record) -> str:
+    return f"{record.distribution}:{record.name}"
+
+
+def _drop(record: Record, what: str, why: str, error: BaseException | None = None) -> None:
+    record.fail(f"{what}: {why}", error)
+    _tell(record, what, why)
+
+
+def _tell(record: Record, what: str, why: str) -> None:
+    text = f"iron: plugin `{record.name}` of {record.owner} {what} and is told nothing more: {why}. Hide it: IRON_PLUGINS=-{record.distribution}."
+    warnings.warn(text, PluginWarning, stacklevel=2)

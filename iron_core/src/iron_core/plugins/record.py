@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from typing import Any
 
 import attrs
+
+from iron_core.plugins import foreign, kinds
 
 #: The groups this iron reads, and the API level it reads of each.
 LEVELS = {
@@ -19,15 +22,22 @@ LEVELS = {
     "tuners": 1,
     "plugins": 1,
 }
+#: Distributions of this project; an allow-list never hides them, and a name that one of them claims is its own.
+OWN = frozenset(f"iron-{name}" for name in ("core", "ops-aie", "host", "sim", "npu", "lm", "llama", "qwen3", "gemma3"))
 
 _UNSET: Any = object()
+
+
+def normal(name: str) -> str:
+    """A distribution's name as names are compared."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 @attrs.define(eq=False)
 class Record:
     """One entry point. `group` is short ("operators"); `level` is the one its distribution was built for.
 
-    status: "not loaded", "ok", "failed", "ambiguous", "denied" or "incompatible"; `detail` says why.
+    status: "not loaded", "ok", "failed", "ambiguous", "shadowed", "denied" or "incompatible"; `detail` says why.
     """
 
     group: str
@@ -47,24 +57,43 @@ class Record:
         """Distribution and version, as shown."""
         return f"{self.distribution} {self.version}"
 
+    @property
+    def package(self) -> str:
+        """The top-level package its code is in."""
+        return self.value.partition(":")[0].partition(".")[0].strip()
+
+    @property
+    def own(self) -> bool:
+        """Is it Iron's: of a distribution of ours, and in that one's package? A name alone anybody can take."""
+        name = normal(self.distribution)
+        return name in OWN and self.package == name.replace("-", "_")
+
     def load(self, *, debug: bool = False) -> bool:
-        """Import what it names, once. False if that failed (the reason is then in `detail`)."""
+        """Import what it names, once, and see that it is of its group's kind. False if not (`detail` then says why)."""
         if self.status in ("failed", "denied", "incompatible"):
             return False
         if self._loaded is _UNSET:
             try:
-                self._loaded = self.entry.load()
-            except (Exception, SystemExit) as error:  # a module that exits must not take the process along
+                with foreign.guarded():
+                    loaded = self.entry.load()
+                    wrong = kinds.wrong(self.group, loaded)
+            except foreign.Raised as raised:
                 if debug:
-                    raise
-                where = self.value.partition(":")[0]
-                self.detail = f"{type(error).__name__}: {error} (from {where})"
-                self.traceback = traceback.format_exc()
-                self.status = "failed"
+                    raise raised.error from None
+                self.fail(f"{raised} (from {self.value.partition(':')[0]})", raised.error)
                 return False
+            if wrong:
+                self.fail(wrong)
+                return False
+            self._loaded = loaded
             if self.status == "not loaded":
                 self.status = "ok"
         return True
+
+    def fail(self, why: str, error: BaseException | None = None) -> None:
+        """From here on it is of no use."""
+        self.status, self.detail = "failed", why
+        self.traceback = "".join(traceback.format_exception(error)) if error is not None else ""
 
     @property
     def object(self) -> Any:

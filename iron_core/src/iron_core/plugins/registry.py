@@ -9,70 +9,60 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 from functools import lru_cache
-from importlib import metadata
 from typing import Any
 
-from iron_core.errors import PluginError, UnknownName
-from iron_core.plugins.record import LEVELS, Record
+from iron_core.errors import PluginError, UnknownName, UsageError, printable
+from iron_core.plugins.entry_points import GROUP, scan
+from iron_core.plugins.record import LEVELS, OWN, Record, normal
 
-_GROUP = re.compile(r"iron\.([a-z]+)\.v(\d+)\Z")
-#: Distributions of this project; an allow-list never hides them.
-OWN = frozenset(
-    f"iron-{name}" for name in ("core", "ops-aie", "ops-flm", "host", "sim", "npu", "lm", "llama", "qwen3", "gemma3", "tuner")
-)
-#: Names that are no entry points and belong to Iron: a plugin's of the same name is reported and never reached.
-RESERVED = {"commands": frozenset({"run", "models", "operators", "backends", "plugins", "doctor"})}
+__all__ = ["LEVELS", "OWN", "RESERVED", "Record", "Registry", "allowed", "registry", "scan"]
+
+#: Names that are no entry points and belong to Iron: a plugin's of the same name is reached as `distribution:name` alone.
+RESERVED = {
+    "commands": frozenset({"run", "models", "operators", "backends", "plugins", "doctor"}),
+    "devices": frozenset({"host", *(f"npu{g}{n}" for g, most in ((1, 4), (2, 8)) for n in ("", *(f"_{c}col" for c in range(1, most))))}),
+}
 #: Groups with a `list` command of their own.
 LISTED = ("models", "operators", "backends")
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+#: Groups whose names are only shown: nobody asks for one, so two may be the same.
+_NAMELESS = ("plugins",)
+_WORD = re.compile(r"-?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
 
 
 def _short(group: str) -> str:
     """ "iron.operators.v1" or "operators" as "operators"; UnknownName for anything else."""
-    match = _GROUP.match(group)
+    match = GROUP.match(group)
     short = match.group(1) if match else group
     if short not in LEVELS:
         raise UnknownName(f"no plugin group {group!r}. Groups: {', '.join(LEVELS)}.")
     return short
 
 
-def allowed(distribution: str, switch: str | None) -> bool:
-    """Does `IRON_PLUGINS=switch` (None: unset) let this distribution in?"""
+def words(switch: str) -> list[str]:
+    """The words of `IRON_PLUGINS`; UsageError for one that is no distribution's name."""
+    found = [w.strip() for w in switch.split(",") if w.strip()]
+    for word in found:
+        if not _WORD.match(word):
+            raise UsageError(
+                f"IRON_PLUGINS={printable(switch, 80)}: {printable(repr(word), 60)} is no distribution's name. Legal: names separated by "
+                f"commas, as in iron-acme (only these and Iron's own) or -iron-acme (all but it); empty for Iron's own alone."
+            )
+    return found
+
+
+def allowed(distribution: str, switch: str | None, own: bool | None = None) -> bool:
+    """Does `IRON_PLUGINS=switch` (None: unset) let this distribution in? `own`: is it Iron's; by its name unless given."""
     if switch is None:
         return True
-    words = [w.strip() for w in switch.split(",") if w.strip()]
-    name = _normal(distribution)
-    if name in {_normal(w[1:]) for w in words if w.startswith("-")}:
+    given, name = words(switch), normal(distribution)
+    if name in {normal(w[1:]) for w in given if w.startswith("-")}:
         return False
-    allow = {_normal(w) for w in words if not w.startswith("-")}
-    if not allow and words:
+    allow = {normal(w) for w in given if not w.startswith("-")}
+    if not allow and given:
         return True
-    return name in allow or name in OWN
-
-
-def scan(distributions: Iterable[Any] | None = None) -> list[Record]:
-    """A record for every `iron.*` entry point of the installed distributions. Imports nothing."""
-    records: dict[tuple[str, int, str, str], Record] = {}
-    for dist in metadata.distributions() if distributions is None else distributions:
-        try:
-            text = dist.read_text("entry_points.txt") or ""
-            if "iron." not in text:
-                continue
-            name, version, entries = dist.metadata["Name"] or "?", dist.version or "?", dist.entry_points
-        except Exception:  # another distribution's broken metadata is not ours to fail on
-            continue
-        for entry in entries:
-            match = _GROUP.match(entry.group)
-            if match and match.group(1) in LEVELS:
-                key = (match.group(1), int(match.group(2)), entry.name, _normal(name))
-                # The first on the path is the one an import would take.
-                records.setdefault(key, Record(key[0], key[1], entry.name, entry.value, name, version, entry))
-    return sorted(records.values(), key=lambda r: (list(LEVELS).index(r.group), r.name, r.distribution))
+    return name in allow or (name in OWN if own is None else own)
 
 
 class Registry:
@@ -81,26 +71,53 @@ class Registry:
     def __init__(self, records: list[Record], switch: str | None = None, debug: bool = False) -> None:
         self.debug = debug
         self.records = records
+        self._claims: dict[tuple[str, str], list[Record]] = {}
         self._by_name: dict[tuple[str, str], list[Record]] = {}
         for record in records:
-            level = LEVELS[record.group]
-            if not allowed(record.distribution, switch):
+            level = LEVELS.get(record.group)
+            if not allowed(record.distribution, switch, record.own):
                 record.status, record.detail = "denied", f"hidden by IRON_PLUGINS={switch}"
+            elif record.status == "failed" or level is None:
+                pass  # no entry point: what stands in the place of one
             elif record.level != level:
                 record.status = "incompatible"
                 record.detail = (
                     f"built for {record.group} v{record.level}, this iron reads v{level}. Upgrade "
                     f"{record.distribution if record.level < level else 'iron-core'}."
                 )
-            elif record.name in RESERVED.get(record.group, ()):
-                record.status, record.detail = "ambiguous", f"{_kind(record.group)} `{record.name}` is Iron's own"
             else:
-                self._by_name.setdefault((record.group, record.name), []).append(record)
-        for owners in self._by_name.values():
-            if len(owners) > 1:
-                for record in owners:
+                self._claims.setdefault((record.group, record.name), []).append(record)
+        self.unknown = _unknown(switch, records)
+        for (group, name), claims in self._claims.items():
+            if group in _NAMELESS:
+                continue
+            if name in RESERVED.get(group, ()):
+                for record in claims:
+                    _shadow(record, "Iron's own")
+                continue
+            owners = self._owners(group, name, claims)
+            self._by_name[group, name] = owners
+            for record in claims:
+                if record not in owners:
+                    _shadow(record, f"{' and '.join(o.owner for o in owners)}'s")
+                elif len(owners) > 1:
                     others = ", ".join(o.owner for o in owners if o is not record)
                     record.status, record.detail = "ambiguous", f"also provided by {others}"
+
+    def _owners(self, group: str, name: str, claims: list[Record]) -> list[Record]:
+        """Whose a name is: Iron's, if Iron is among those who claim it; of a lowering the operator's pack's, then the
+        backend's; else of all of them alike."""
+        ranks: list[Callable[[Record], bool]] = [lambda r: r.own]
+        if group == "lowerings":
+            backend, _, operator = name.partition(".")
+            package = operator.partition(".")[0]
+            behind = {normal(r.distribution) for r in self._claims.get(("backends", backend), ())}
+            ranks += [lambda r: r.package == package, lambda r: normal(r.distribution) in behind]
+        for first in ranks:
+            chosen = [r for r in claims if first(r)]
+            if chosen:
+                return chosen
+        return claims
 
     def names(self, group: str) -> list[str]:
         """Names that can be asked for in a group."""
@@ -109,12 +126,31 @@ class Registry:
 
     def find(self, group: str, name: str) -> Any:
         """The object of a name, or None if no distribution provides it; PluginError if it cannot be had."""
+        record = self.loaded(group, name)
+        return None if record is None else record.object
+
+    def loaded(self, group: str, name: str) -> Record | None:
+        """The record of a name, after loading it: `.object`, and whose it is. As `find` otherwise."""
+        short = _short(group)
+        record = self.lookup(short, name)
+        if record is not None and not record.load(debug=self.debug):
+            fix = "Install it again." if record.own else f"Fix it or hide it: IRON_PLUGINS=-{record.distribution}."
+            raise PluginError(
+                f"{_kind(short)} `{name}` is provided by {record.owner} (entry point `{record.name} = {record.value}`), which "
+                f"failed to load: {record.detail}. {fix}"
+            )
+        return record
+
+    def lookup(self, group: str, name: str) -> Record | None:
+        """The record of a name or of `distribution:name`, not loaded; None if no distribution provides it, PluginError if two
+        do or if it is denied or of another level."""
         short = _short(group)
         qualifier, colon, bare = name.rpartition(":")
-        owners = self._by_name.get((short, bare), [])
-        hidden = [r for r in self.records if (r.group, r.name) == (short, bare)]
+        owners = (self._claims if colon else self._by_name).get((short, bare), [])
+        hidden = [r for r in self.records if (r.group, r.name) == (short, bare) and r.status in ("denied", "incompatible", "failed")]
         if colon:
-            owners, hidden = ([r for r in rs if _normal(r.distribution) == _normal(qualifier)] for rs in (owners, hidden))
+            owners, hidden = ([r for r in rs if normal(r.distribution) == normal(qualifier)] for rs in (owners, hidden))
+            owners = [r for r in owners if r.own] or owners
         if not owners:
             if hidden:
                 record = hidden[0]
@@ -126,13 +162,7 @@ class Registry:
                 f"{_kind(short)} `{name}` is provided by {' and by '.join(o.owner for o in owners)}. Say which: {choices}; or "
                 f"hide one: IRON_PLUGINS=-{owners[-1].distribution}."
             )
-        record = owners[0]
-        if not record.load(debug=self.debug):
-            raise PluginError(
-                f"{_kind(short)} `{name}` is provided by {record.owner} (entry point `{record.name} = {record.value}`), which "
-                f"failed to load: {record.detail}. Fix it or hide it: IRON_PLUGINS=-{record.distribution}."
-            )
-        return record.object
+        return owners[0]
 
     def load(self, group: str, name: str) -> Any:
         """The object of a name; UnknownName, with near names and the plugins that failed, if there is none."""
@@ -151,6 +181,10 @@ class Registry:
         command = f"iron {short} list" if short in LISTED else f"iron plugins list --group {short}"
         raise UnknownName(f"no {_kind(short)} `{name}`.{hint} Known: {listing or 'none'}; `{command}`.{broken}")
 
+    def of_package(self, package: str) -> Record | None:
+        """A record whose code is in this top-level package, to say whose it is."""
+        return next((r for r in self.records if package and r.package == package), None)
+
     def select(self, group: str | None = None, load: bool = False) -> list[Record]:
         """Records, of one group or all; with `load`, after trying to load each."""
         chosen = [r for r in self.records if group is None or r.group == _short(group)]
@@ -162,6 +196,17 @@ class Registry:
 
 def _kind(group: str) -> str:
     return group.removesuffix("s")
+
+
+def _shadow(record: Record, whose: str) -> None:
+    record.status = "shadowed"
+    record.detail = f"{_kind(record.group)} `{record.name}` is {whose}; this one is `{record.distribution}:{record.name}`"
+
+
+def _unknown(switch: str | None, records: list[Record]) -> list[str]:
+    """Distributions that `IRON_PLUGINS` names and that add nothing to iron."""
+    known = {normal(r.distribution) for r in records} | OWN
+    return [w for w in words(switch or "") if normal(w.removeprefix("-")) not in known]
 
 
 @lru_cache(maxsize=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 import time
 from contextlib import nullcontext
@@ -14,8 +13,9 @@ import attrs
 import numpy as np
 
 import iron_core as iron
+from iron_core.cli import streams
 from iron_core.cli.progress import working
-from iron_core.cli.table import print_table
+from iron_core.cli.table import print_json, print_table
 from iron_core.errors import UsageError
 from iron_lm import bench, gates, loading, process, profile
 from iron_lm.config import Config, Entries
@@ -129,6 +129,8 @@ class Runner:
     def run(self) -> int:
         """Load, compile, then check or generate."""
         o = self.options
+        if o["json"]:
+            streams.reserve()
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # a model may say what the terminal's encoding cannot
         start = time.perf_counter()
@@ -263,7 +265,7 @@ class Runner:
         with working("measuring"):
             rates = list(bench.measure(self.session))
         if self.options["json"]:
-            print(json.dumps({"rates": [rate.as_dict() for rate in rates]} | self._facts()))
+            print_json({"rates": [rate.as_dict() for rate in rates]} | self._facts(), indent=None)
         else:
             print_table(bench.HEADERS, [rate.cells() for rate in rates])
         return 0
@@ -311,7 +313,7 @@ class Runner:
             self._write_trace(measured, o["profile_trace"])
         if o["json"]:
             found = {"model": self.name, "prompt_ids": ids, "ids": answer, "text": "".join(text)} | self._facts() | figures.as_dict()
-            print(json.dumps(found | ({"profile": measured.as_dict()} if measured is not None else {})))
+            print_json(found | ({"profile": measured.as_dict()} if measured is not None else {}), indent=None)
         else:
             self._say(figures.line())
             if measured is not None:
@@ -338,7 +340,7 @@ class Runner:
 
     def _report(self, report: gates.Report) -> int:
         if self.options["json"]:
-            print(json.dumps(report.as_dict() | self._facts()))
+            print_json(report.as_dict() | self._facts(), indent=None)
         else:
             print("\n".join(report.lines()))
         return 0 if report.passed else 1

@@ -1,0 +1,191 @@
+"""The standard streams of every command: closed, full, read by nobody; and, with --json, for the answer alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+COMMANDS = [
+    "--help",
+    "--version",
+    "models list",
+    "operators list --load",
+    "operators show GEMV",
+    "operators run SiLU size=8 --backend reference",
+    "backends list --json",
+    "plugins list --json",
+    "doctor",
+    "sim --help",
+    "run",
+    "run tiny",
+]
+PACK = """
+import atexit, os, subprocess, sys
+def noise(where):
+    print("python noise", where)
+    sys.__stdout__.write(f"original noise {where}\\n")
+    sys.__stdout__.flush()
+    os.write(1, f"descriptor noise {where}\\n".encode())
+    subprocess.run(["echo", "child noise", where])
+noise("import")
+atexit.register(noise, "exit")
+from iron_core import In, Operator, Out, Param, Case, Testing
+from iron_core.plugins.hooks import hookimpl
+class Noisy(Operator):
+    size: int = Param()
+    x = In(size)
+    y = Out(size)
+    test = Testing(Case(size=8))
+    def reference(self, x):
+        noise("reference")
+        return x * 2
+class Backend:
+    name, preference = "noisy", None
+    def __init__(self): noise("made")
+    def probe(self):
+        noise("probe")
+    def devices(self): return ("host",)
+class Reader:
+    @staticmethod
+    def sniff(path, head):
+        noise("sniff")
+        return False
+    @staticmethod
+    def open(path): pass
+class Model:
+    summary = "Noisy."
+    @staticmethod
+    def main(argv):
+        from iron_core.cli import streams
+        from iron_core.cli.table import print_json
+        if "--json" in argv:
+            streams.reserve()
+            noise("main")
+            print_json({"said": argv})
+        else:
+            print("said", *argv)
+        return 0
+"""
+
+
+@pytest.fixture
+def noisy(site):
+    """A pack that prints wherever its code runs."""
+    entries = {
+        "iron.operators.v1": {"x.Noisy": "noisy_pack:Noisy"},
+        "iron.backends.v1": {"noisy": "noisy_pack:Backend"},
+        "iron.checkpoints.v1": {"noisy": "noisy_pack:Reader"},
+        "iron.models.v1": {"tiny": "noisy_pack:Model"},
+    }
+    site.add("iron-noisy", entries=entries, modules={"noisy_pack.py": PACK})
+
+
+@pytest.fixture
+def tiny(site):
+    """A model that says one line."""
+    source = "class Tiny:\n    summary = ''\n    @staticmethod\n    def main(argv):\n        print('said')\n"
+    site.add("iron-tiny", entries={"iron.models.v1": {"tiny": "tiny_model:Tiny"}}, modules={"tiny_model.py": source})
+
+
+def shell(program, redirection, *argv):
+    """Run a program as `sh` starts it with a redirection."""
+    line = ["sh", "-c", f'"$@" {redirection}', "sh", sys.executable, "-c", program.code, *argv]
+    return subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("redirection", "why"), [(">&-", "Bad file descriptor"), (">/dev/full", "No space left on device")])
+def test_an_answer_that_cannot_be_written_is_an_error_of_one_line(tiny, iron_command, command, redirection, why):
+    """Standard output closed or full: what is wrong with it, and exit status 1."""
+    if "full" in redirection and not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    done = shell(iron_command, redirection, *command.split())
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"error: standard output: {why}.\n")
+
+
+def test_the_python_that_a_shell_starts_is_the_console_script(tiny, iron_run):
+    """The same of an installed script, whose file Python has open while it starts."""
+    from importlib.metadata import distribution
+
+    (script,) = [f for f in distribution("iron-core").files or [] if f.name == "iron-run"] or [None]
+    if script is None:
+        pytest.skip("no script is installed")
+    line = ["sh", "-c", '"$@" <&- >&-', "sh", str(script.locate()), "tiny"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (1, "error: standard output: Bad file descriptor.\n")
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
+@pytest.mark.parametrize("command", ["operators run x.Twice size=8 --backend host", "operators list", "operators show GEMX"])
+def test_what_belongs_on_standard_error_is_never_on_standard_output(site, iron_command, command, redirection):
+    """Closed or full: the words for it are lost, the answer and the exit status are the same."""
+    source = (
+        "from iron_core import In, Operator, Out, Param, Case, Testing\nclass Twice(Operator):\n    size: int = Param()\n"
+        "    x = In(size)\n    y = Out(size)\n    test = Testing(Case(size=8))\n    def reference(self, x): return x * 2\n"
+    )
+    site.add("iron-x", entries={"iron.operators.v1": {"x.Twice": "x_ops:Twice"}}, modules={"x_ops.py": source})
+    usual, other = shell(iron_command, "", *command.split()), shell(iron_command, redirection, *command.split())
+    assert other.returncode == usual.returncode and other.stderr == ""
+    assert len(other.stdout.splitlines()) == len(usual.stdout.splitlines())
+    assert "error" not in other.stdout and "iron:" not in other.stdout
+
+
+def test_all_streams_closed(tiny, iron_run):
+    """Nothing can be said, and nothing is written anywhere else."""
+    done = shell(iron_run, "<&- >&- 2>&-", "tiny")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+
+
+def test_a_closed_standard_input_is_empty(site, iron_run):
+    """A program that reads finds the end; one that cannot be read is an error of one line."""
+    source = "import sys\nclass Reads:\n    @staticmethod\n    def main(argv):\n        print(repr(sys.stdin.read()))\n"
+    site.add("iron-reads", entries={"iron.models.v1": {"reads": "reads_model:Reads"}}, modules={"reads_model.py": source})
+    done = shell(iron_run, "<&-", "reads")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "''\n", "")
+    done = shell(iron_run, "0>/dev/null", "reads")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "error: standard input: Bad file descriptor.\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "plugins list --load --json",
+        "operators list --load --json",
+        "models list --load --json",
+        "backends list --json",
+        "doctor --json",
+        "operators show x.Noisy --json",
+        "operators run x.Noisy size=8 --backend reference --json",
+        "sim x.Noisy --json",
+        "run tiny --json",
+    ],
+)
+def test_json_is_alone_on_standard_output(noisy, iron_command, command):
+    """Whatever a plugin prints, from Python, C, a child or at exit, wherever its code runs, is on standard error."""
+    done = iron_command(*command.split())
+    assert json.loads(done.stdout) and done.returncode in (0, 1), done.stderr
+    for kind in ("python", "original", "descriptor", "child"):
+        assert f"{kind} noise" in done.stderr
+
+
+def test_what_is_imported_never_speaks_among_the_answer(noisy, iron_command):
+    """Without --json too: an import's print is no part of what was asked for."""
+    done = iron_command("run", "tiny", "word")
+    assert done.stdout.splitlines()[0] == "said word" and "python noise import" in done.stderr
+    told = iron_command("backends", "list").stdout
+    assert "noise exit" in told and not any(f"noise {where}" in told for where in ("import", "made", "probe"))
+
+
+def test_in_one_process_the_streams_are_as_before(noisy, capsys):
+    """`main` may be called again and again: `sys.stdout` is what it was."""
+    from iron_core.cli import main
+
+    before = sys.stdout
+    for _ in range(2):
+        assert main(["plugins", "list", "--load", "--json"]) == 0
+        told = capsys.readouterr()
+        assert json.loads(told.out) and sys.stdout is before
