@@ -9,7 +9,8 @@ from iron_core.backends import choose
 from iron_core.backends.null import NullBackend
 from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.backends.reference import ReferenceBackend
-from iron_core.errors import BackendUnavailable, PluginError, UnknownName, UnsupportedError
+from iron_core.errors import BackendUnavailable, UnknownName, UnsupportedError
+from iron_core.plugins.registry import Record, Registry
 
 
 class Fake(NullBackend):
@@ -26,28 +27,27 @@ class Fake(NullBackend):
         return self._devices
 
 
-class Installed:
-    """A registry of these backends; an exception stands for a plugin that fails to load."""
+class Entry:
+    """An entry point that gives a backend; an exception stands for a plugin that fails to load."""
 
-    def __init__(self, **backends):
-        self.backends = backends
+    def __init__(self, found):
+        self.found = found
 
-    def names(self, group):
-        return sorted(self.backends)
-
-    def find(self, group, name):
-        found = self.backends.get(name)
-        if isinstance(found, Exception):
-            raise found
-        return found
+    def load(self):
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
 
 
 @pytest.fixture
 def install(monkeypatch):
+    """install(name=backend...): distributions iron-<name> that provide these and nothing else."""
     monkeypatch.delenv("IRON_BACKEND", raising=False)
 
     def install(**backends):
-        monkeypatch.setattr("iron_core.plugins.registry.registry", lambda: Installed(**backends))
+        records = [Record("backends", 1, n, f"iron_{n}.backend:It", f"iron-{n}", "1", Entry(b)) for n, b in backends.items()]
+        installed = Registry(records)
+        monkeypatch.setattr("iron_core.backends.choose.registry", lambda: installed)
         return backends
 
     return install
@@ -93,9 +93,9 @@ def test_the_first_available_says_what_was_passed_over(install):
 
 def test_a_plugin_that_fails_to_load_is_a_reason_not_an_end(install):
     """The next backend is taken."""
-    choice = (install(**HOST, npu=PluginError("npu failed to load")), choose.choose())[1]
+    choice = (install(**HOST, npu=OSError("no driver")), choose.choose())[1]
     assert choice.backend.name == "host"
-    assert "npu failed to load" in choice.reasons[1]
+    assert "failed to load: OSError: no driver" in choice.reasons[1]
 
 
 def test_other_backends_are_a_last_resort(install):
@@ -106,6 +106,17 @@ def test_other_backends_are_a_last_resort(install):
     install(sim=sim)
     with pytest.raises(BackendUnavailable, match="backend='reference' runs anywhere"):
         choose.choose()
+
+
+def test_a_third_partys_npu_is_a_last_resort_too(monkeypatch):
+    """The order is of our backends: another's of such a name, whatever it prefers, takes nothing from the host."""
+    monkeypatch.delenv("IRON_BACKEND", raising=False)
+    ours = Record("backends", 1, "host", "iron_host.backend:It", "iron-host", "1", Entry(HOST["host"]))
+    theirs = Record("backends", 1, "npu", "fast.npu:It", "fast-npu", "1", Entry(Fake("npu", -1)))
+    installed = Registry([ours, theirs])
+    monkeypatch.setattr("iron_core.backends.choose.registry", lambda: installed)
+    assert choose.choose().backend.name == "host"
+    assert choose.choose("npu").backend.name == "npu"
 
 
 def test_a_backend_that_cannot_run_here_is_refused_by_name(install):

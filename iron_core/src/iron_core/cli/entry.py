@@ -39,10 +39,10 @@ def main(argv: list[str]) -> int:
         failed = streams.failure()
     if failed is None:
         return status
-    stream, error = failed
-    if error.errno == errno.EPIPE:
+    stream, why = failed
+    if why.errno == errno.EPIPE:
         return BROKEN_PIPE
-    return _fail(1, f"{stream}: {error.strerror}.", False)
+    return _fail(1, f"{stream}: {why.strerror}.", False)
 
 
 def _run(argv: list[str]) -> int:

@@ -65,7 +65,7 @@ def _read(dist: Any) -> Iterator[Record]:
         elif seen.setdefault((short, level, word), value) != value:
             yield broken(short, level, f"{word} (line {number})", f"{where} names it again; the first line holds")
         else:
-            yield Record(short, level, word, value, name, version, metadata.EntryPoint(word, value, group))
+            yield Record(short, level, word, value, name, version, metadata.EntryPoint(word, value, match.group()))
 
 
 def _lines(text: str) -> Iterator[tuple[str | None, int, str]]:

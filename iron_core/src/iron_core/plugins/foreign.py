@@ -73,11 +73,11 @@ def _noting(arrived: list[BaseException]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are handled in the main thread
         return
-    handlers = {number: handler for number in signal.valid_signals() if callable(handler := signal.getsignal(number))}
+    handlers: dict[int, Any] = {n: handler for n in signal.valid_signals() if callable(handler := signal.getsignal(n))}
 
     def noted(number: int, frame: FrameType | None) -> None:
         try:
-            handlers[number](number, frame)  # type: ignore[operator]
+            handlers[number](number, frame)
         except BaseException as error:
             arrived.append(error)
             raise
