@@ -146,9 +146,15 @@ class PluginWarning(UserWarning):
 class CheckpointError(IronError, ValueError):
     """A weight file that is truncated, malformed, or lacks a tensor or has it in another shape.
 
+    What a file holds is somebody else's: the message is one printable line of at most `LONGEST` characters, whatever is
+    quoted in it.
+
     Raises:  iron-run llama --checkpoint half-a-download.gguf
     Fix:     download the file again
     """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(printable(message, LONGEST))
 
 
 class CacheError(IronError, OSError):
