@@ -158,7 +158,15 @@ class CheckpointError(IronError, ValueError):
 
 
 class CacheError(IronError, OSError):
-    """The cache folder cannot be used.
+    """The cache folder cannot be used: it is full, read-only, another user's, or not known.
+
+    Raises:  env -u HOME iron-run ...  # as a user without a home folder
+    Fix:     NPU_CACHE_HOME=a folder you can write to
+    """
+
+
+class CacheHomeError(CacheError):
+    """NPU_CACHE_HOME names what can be no folder.
 
     Raises:  NPU_CACHE_HOME=/etc/passwd iron-run ...
     Fix:     NPU_CACHE_HOME=a folder you can write to

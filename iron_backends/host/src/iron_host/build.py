@@ -18,8 +18,12 @@ from typing import Any
 
 import attrs
 
-from iron_core.image.cache import Cache, digest
-from iron_host import compiler
+from iron_core.errors import CacheError, CacheHomeError
+from iron_core.image.cache import Cache, optional
+from iron_core.image.entry import About
+from iron_core.image.home import home, is_noexec, refusal
+from iron_core.image.keys import digest
+from iron_host import compiler, scratch
 
 SOURCES = Path(__file__).parent / "csrc"
 _INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.M)
@@ -72,40 +76,83 @@ def key(text: str, with_: compiler.Compiler) -> str:
     return digest(text, *(_header_digest(n.decode()) for n in names), with_.identity)
 
 
+def found(text: str, with_: compiler.Compiler) -> Path | None:
+    """The shared object of a source, if the cache has it."""
+    with optional():
+        entry = Cache("host").get(key(text, with_))
+        return entry / "kernel.so" if entry is not None else None
+    return None
+
+
 def compiled(text: str, name: str, with_: compiler.Compiler) -> Path:
-    """The shared object of a source, from the cache or compiled into it. `name` is for messages."""
+    """The shared object of a source, from the cache or compiled into it. `name` is for messages.
+
+    Where the cache cannot be used it is compiled for this process alone, with a warning; CacheError if that cannot be done
+    either, or NPU_CACHE_HOME names no folder.
+    """
 
     def fill(folder: Path) -> None:
         source = folder / f"{name}.cpp"
         source.write_text(text)
         with_.run(source, folder / "kernel.so")
 
-    return Cache("host").entry(key(text, with_), fill) / "kernel.so"
+    def made(root: Path | None) -> Path:
+        return Cache("host", root).entry(key(text, with_), fill, about=About("kernel", name)) / "kernel.so"
+
+    try:
+        return made(None)
+    except CacheHomeError:
+        raise
+    except CacheError as error:
+        first = error
+    with optional():
+        raise first
+    try:
+        return made(scratch.folder())
+    except OSError as error:
+        raise CacheError(f"{first} Nor can kernels be compiled for this process alone: {error}") from None
+
+
+def library(path: Path) -> ctypes.CDLL:
+    """A shared object, loaded. From a file system that programs may not run from it is copied to memory."""
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        first = error
+    try:
+        descriptor = os.memfd_create(path.parent.name, 0)
+        with open(descriptor, "wb", closefd=False) as copy:  # open for good: its number is the name it is known by
+            copy.write(path.read_bytes())
+        return ctypes.CDLL(f"/proc/self/fd/{descriptor}")
+    except (OSError, AttributeError) as error:
+        why = "it is mounted noexec" if is_noexec(path) else str(first)
+        raise refusal(home(), f"{why}; nor can kernels be loaded from memory: {error}") from None
 
 
 def load(units: Iterable[Unit]) -> dict[Unit, int]:
     """The address of every unit's function, compiled first where the cache does not have it."""
     with_ = compiler.find()
     wanted = list(dict.fromkeys(units))
-    root = str(Cache("host").folder)
+    root = os.environ.get("NPU_CACHE_HOME", "")
     missing = [u for u in wanted if (root, u) not in _loaded]
     if missing:
-        absent = sum(Cache("host").get(key(u.text, with_)) is None for u in missing)
-        if absent and sys.stderr.isatty():
-            print(f"compiling {absent} kernels with {with_.name} (once for this machine) ...", file=sys.stderr)
-        with ThreadPoolExecutor(max_workers=min(len(missing), os.cpu_count() or 1)) as workers:
-            paths = list(workers.map(lambda u: compiled(u.text, u.symbol, with_), missing))
-        for unit, path in zip(missing, paths, strict=True):
-            library = ctypes.CDLL(str(path))
-            function = getattr(library, unit.symbol)
-            _loaded[root, unit] = (library, ctypes.cast(function, ctypes.c_void_p).value or 0)
+        paths = {u: found(u.text, with_) for u in missing}
+        absent = [u for u in missing if paths[u] is None]
+        if absent:
+            if sys.stderr is not None and sys.stderr.isatty():
+                print(f"compiling {len(absent)} kernels with {with_.name} (once for this machine) ...", file=sys.stderr)
+            with ThreadPoolExecutor(max_workers=min(len(absent), os.cpu_count() or 1)) as workers:
+                paths.update(zip(absent, workers.map(lambda u: compiled(u.text, u.symbol, with_), absent), strict=True))
+        for unit, path in paths.items():
+            loaded = library(path)  # type: ignore[arg-type]
+            _loaded[root, unit] = (loaded, ctypes.cast(getattr(loaded, unit.symbol), ctypes.c_void_p).value or 0)
     return {u: _loaded[root, u][1] for u in wanted}
 
 
 @cache
 def runtime() -> Any:
     """The run loop (csrc/run.cpp) as a ctypes library with its signatures declared."""
-    library = ctypes.CDLL(str(compiled('#include "run.cpp"\n', "runtime", compiler.find())))
+    native = library(compiled('#include "run.cpp"\n', "runtime", compiler.find()))
     pointer, i32, i64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
     for name, result, arguments in (
         ("iron_pool_create", pointer, (i32,)),
@@ -120,6 +167,6 @@ def runtime() -> Any:
         ("iron_timing_read", i64, (pointer, i32, pointer)),
         ("iron_time", None, (pointer, pointer)),
     ):
-        function = getattr(library, name)
+        function = getattr(native, name)
         function.restype, function.argtypes = result, arguments
-    return library
+    return native

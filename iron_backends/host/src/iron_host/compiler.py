@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import re
@@ -9,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,14 +18,19 @@ from pathlib import Path
 import attrs
 
 from iron_core.backends.protocol import Unavailable
-from iron_core.errors import BackendUnavailable
-from iron_core.image.cache import digest, home
+from iron_core.errors import BackendUnavailable, CacheError
+from iron_core.image.home import home, unusable
+from iron_core.image.keys import digest
+from iron_host import scratch
 
 #: Kernels include C headers only, so nothing of a C++ run-time library is asked for.
 FLAGS = (
     *("-x", "c++", "-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-pthread"),
     *("-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-ffp-contract=fast", "-w"),
 )
+
+#: Bytes that compiling a kernel takes at least: with less free, that is why it failed.
+_NEEDED = 1 << 18
 
 
 @attrs.frozen
@@ -53,17 +60,38 @@ class Compiler:
         return digest(self.command, self.version, self.flags, cpu())
 
     def run(self, source: Path, target: Path) -> None:
-        """Compile one source into a shared object; BackendUnavailable with the compiler's first error."""
+        """Compile one source into a shared object; BackendUnavailable with the compiler's first error, OSError where a disk is
+        full."""
         line = [*self.command, *self.flags, "-I", str(Path(__file__).parent / "csrc"), str(source), "-o", str(target), "-lm"]
+        environment = os.environ | {"LC_ALL": "C"} | dict(self.environment)
         try:
-            done = subprocess.run(line, capture_output=True, text=True, env=os.environ | dict(self.environment))
+            done = subprocess.run(line, capture_output=True, text=True, errors="replace", env=environment)
         except OSError as error:
             raise BackendUnavailable(f"host: {self.name} did not start for {source.name}: {error.strerror}.") from None
         if done.returncode:
+            full = _full(done.stderr, target.parent)
+            if full is not None:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(full))
             errors = [text for text in done.stderr.splitlines() if "error" in text] or done.stderr.splitlines() or ["no output"]
             raise BackendUnavailable(f"host: {self.name} did not compile {source.name}: {errors[0]}")
         if not target.is_file():
             raise BackendUnavailable(f"host: {self.name} made no file of {source.name} and reported no error.")
+
+
+def _full(errors: str, folder: Path) -> Path | None:
+    """The folder that is full, going by a compiler's errors and by what is free where it writes; None if none is."""
+    places = (folder, Path(tempfile.gettempdir()))
+    if any(os.strerror(number) in errors for number in (errno.ENOSPC, errno.EDQUOT)):
+        return min(places, key=_free)
+    return next((place for place in places if _free(place) < _NEEDED), None)
+
+
+def _free(folder: Path) -> int:
+    try:
+        disk = os.statvfs(folder)
+    except (OSError, AttributeError):
+        return _NEEDED
+    return disk.f_bavail * disk.f_frsize
 
 
 @cache
@@ -105,7 +133,7 @@ def _made(command: tuple[str, ...], more: tuple[str, ...]) -> Compiler | None:
     if not _zig(command):
         version = _output((*command, "--version"), ())
         return None if version is None else Compiler(command, version, flags=(*FLAGS, *more))
-    folder = home() / "iron" / "host" / "zig"
+    folder = _zig_folder()
     places = (("ZIG_LOCAL_CACHE_DIR", str(folder / "local")), ("ZIG_GLOBAL_CACHE_DIR", str(folder / "global")))
     version = _output((*command[:-1], "version"), places)
     if version is None:
@@ -113,6 +141,19 @@ def _made(command: tuple[str, ...], more: tuple[str, ...]) -> Compiler | None:
     # Its code is for the libc it finds here.
     libc = " ".join(platform.libc_ver())
     return Compiler(command, f"zig {version}\n{libc}", places, (*FLAGS, "-fno-sanitize=undefined", *more))
+
+
+def _zig_folder() -> Path:
+    """Where zig keeps what it compiles: in the cache, or where that cannot be used with this process."""
+    try:
+        if not unusable(home()):
+            return home() / "iron" / "host" / "zig"
+    except CacheError:
+        pass
+    try:
+        return scratch.folder() / "zig"
+    except OSError:
+        return Path(tempfile.gettempdir())
 
 
 @lru_cache(maxsize=4)

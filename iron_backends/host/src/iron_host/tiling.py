@@ -1,32 +1,40 @@
 """Making tiles: once for a weight, from then on mapped from the cache.
 
-The tiles of a mapped file's weights are one cache entry, keyed by the file's path, size and time; those of an array in
-memory are made anew in every process.
+The tiles of a mapped file's weights are one cache entry, keyed by the identity of the file; those of an array in memory are
+made anew in every process.
+
+Beside the tiles are sums of their pieces. All of them are checked each time tiles are mapped, before anything is computed
+from one: that reads the tiles once, as fast as memory or the disk gives them, which is what a single step of a decoder does,
+and leaves their pages where the first step finds them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from iron_core.errors import CacheError
-from iron_core.image.cache import Cache, digest
+from iron_core.errors import CacheError, CacheHomeError, printable
+from iron_core.image.cache import Cache, warn
+from iron_core.image.entry import About
+from iron_core.image.keys import FileIdentity, digest
 from iron_host import build
 from iron_host.memory import address, anonymous
 from iron_host.runlist import STEP, StepArrays
 from iron_host.runtime import Runtime
 from iron_host.tiles import Piece, Tiles
 
-#: What every tensor begins at a multiple of, the bytes from which tiles are kept in a file, and those written at once.
-ALIGN, WORTH_A_FILE, WRITTEN = 64, 4 << 20, 16 << 20
-#: Changes whenever tiles are laid out, or written, otherwise.
-LAYOUT = 2
+#: What every tensor begins at a multiple of, the bytes from which tiles are kept in a file, those written at once, and those
+#: a sum is of.
+ALIGN, WORTH_A_FILE, WRITTEN, SUMMED = 64, 4 << 20, 16 << 20, 1 << 20
+#: Changes whenever tiles are laid out, written or summed otherwise.
+LAYOUT = 3
+_TILES, _SUMS = "tiles.bin", "tiles.sums"
 
 #: The bytes of a resident, by number.
 Residents = Callable[[int], np.ndarray]
@@ -35,7 +43,7 @@ Residents = Callable[[int], np.ndarray]
 def made(wanted: Sequence[Tiles], residents: Residents, engine: Runtime) -> list[np.ndarray]:
     """The bytes (uint8) of each of `wanted`; residents(i) are the bytes of resident i."""
     found: dict[Tiles, np.ndarray] = {}
-    files: dict[tuple[Any, ...], list[tuple[int, Tiles]]] = {}
+    files: dict[FileIdentity, list[tuple[int, Tiles]]] = {}
     for one in wanted:
         origin = _origin(residents(one.resident))
         if origin is not None:
@@ -50,23 +58,46 @@ def made(wanted: Sequence[Tiles], residents: Residents, engine: Runtime) -> list
 
 
 def _from_file(
-    file: tuple[Any, ...], parts: list[tuple[int, Tiles]], residents: Residents, engine: Runtime
+    file: FileIdentity, parts: list[tuple[int, Tiles]], residents: Residents, engine: Runtime
 ) -> dict[Tiles, np.ndarray]:
     """Tiles of one file's tensors, mapped from the cache; none where the cache takes no file."""
     tiles = [one for _, one in parts]
     key = digest("tiles", LAYOUT, file, [(at, t.kind, t.rows, t.depth, t.matrices) for at, t in parts])
 
     def write(folder: Path) -> None:
-        with open(folder / "tiles.bin", "wb", buffering=0) as out:
+        with open(folder / _TILES, "wb", buffering=0) as out:
             _write(tiles, residents, engine, out)
+        if file.written_to():
+            raise CacheError(f"{printable(file.path)} was written to while it was read.")
+        (folder / _SUMS).write_bytes(sums(_mapped(folder / _TILES), engine).tobytes())
 
     try:
-        path = Cache("host").entry(key, write) / "tiles.bin"
-        whole = _mapped(path)
+        cache = Cache("host")
+        for _ in range(2):
+            entry = cache.entry(key, write, about=About("tiles", file.path), own_checks=(_TILES,))
+            whole = _mapped(entry / _TILES)
+            if sums(whole, engine).tobytes() == (entry / _SUMS).read_bytes():
+                return dict(zip(tiles, _placed(tiles, whole), strict=True))
+            warn(f"cache entry {printable(entry)}: {_TILES} has another content than when it was written; building it again.")
+            cache.discard(key)
+        raise CacheError(f"{printable(entry)} does not keep what is written to it.")
+    except CacheHomeError:
+        raise
     except (CacheError, OSError) as error:
-        warnings.warn(f"iron: the tiles of {file[0]} stay in memory: {error}", stacklevel=2)
+        warn(f"the tiles of {printable(file.path)} stay in memory: {error}")
         return {}
-    return dict(zip(tiles, _placed(tiles, whole), strict=True))
+
+
+def sums(whole: np.ndarray, engine: Runtime) -> np.ndarray:
+    """The sum (uint64) of each `SUMMED` bytes of an array, by every thread."""
+    found = np.zeros(-(-whole.size // SUMMED), np.uint64)
+    steps = np.zeros(1, STEP)
+    steps[0]["kernel"] = ctypes.cast(build.runtime().iron_checksum, ctypes.c_void_p).value
+    steps[0]["p"][:2] = address(whole), address(found)
+    steps[0]["n"][:2] = whole.size, SUMMED
+    arrays = StepArrays(steps)
+    engine.run(engine.prepare(arrays, 1, 0, 0), None)
+    return found
 
 
 def _write(tiles: Sequence[Tiles], residents: Residents, engine: Runtime, out: BinaryIO) -> None:
@@ -137,8 +168,8 @@ def _fill(work: Sequence[tuple[Piece, np.ndarray]], residents: Residents, engine
     engine.run(engine.prepare(arrays, len(work), 0, 0), None)
 
 
-def _origin(array: np.ndarray) -> tuple[tuple[Any, ...], int] | None:
-    """Which file an array is a part of, and at which byte: the `origin` (path, size, time) of the map below it."""
+def _origin(array: np.ndarray) -> tuple[FileIdentity, int] | None:
+    """Which file an array is a part of, and at which byte: the `origin` of the map below it."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -147,4 +178,4 @@ def _origin(array: np.ndarray) -> tuple[tuple[Any, ...], int] | None:
     origin = getattr(base, "origin", None)
     if origin is None:
         return None
-    return tuple(origin), address(array) - address(np.frombuffer(base, np.uint8))
+    return origin, address(array) - address(np.frombuffer(base, np.uint8))

@@ -119,6 +119,7 @@ models = _group(iron, "models", "What `iron-run` can run.")
 operators = _group(iron, "operators", "The operators that are installed.")
 backends = _group(iron, "backends", "Who can execute a graph.")
 plugins = _group(iron, "plugins", "Everything that other distributions add.")
+cache = _group(iron, "cache", "What is built once and kept: kernels, tiles, plans, tokenizers.")
 
 
 @models.command("list")
@@ -199,6 +200,38 @@ def plugins_list(group: str | None, load: bool, as_json: bool) -> None:
     from iron_core.cli import listing
 
     listing.plugins(group=group, load=load, as_json=as_json)
+
+
+@cache.command("list")
+@_json
+@_verbose
+def cache_list(as_json: bool) -> None:
+    """Every entry: whose, what, how large and when it was used last."""
+    from iron_core.cli import cache as at_work
+
+    at_work.entries(as_json=as_json)
+
+
+@cache.command("clean")
+@click.option("--older-than", metavar="AGE", help="Only what was not used for so long: 12h, 30d, 8w.")
+@click.option("--limit", metavar="SIZE", help="Only what was used least recently, until SIZE is left: 500M, 20G.")
+@_json
+@_verbose
+def cache_clean(older_than: str | None, limit: str | None, as_json: bool) -> None:
+    """Remove entries, all without options; none that a running process has open."""
+    from iron_core.cli import cache as at_work
+
+    at_work.clean(older_than=older_than, limit=limit, as_json=as_json)
+
+
+@cache.command("path")
+@_json
+@_verbose
+def cache_path(as_json: bool) -> None:
+    """The folder that entries are in: NPU_CACHE_HOME decides it."""
+    from iron_core.cli import cache as at_work
+
+    at_work.path(as_json=as_json)
 
 
 @iron.command()

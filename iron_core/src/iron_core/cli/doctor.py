@@ -15,7 +15,8 @@ import click
 from iron_core.cli.listing import probed, says
 from iron_core.cli.table import print_json, print_table
 from iron_core.devices import DEVICES
-from iron_core.image.cache import home
+from iron_core.errors import CacheError, printable
+from iron_core.image.home import home, troubles
 from iron_core.plugins.registry import registry
 
 #: Environment variables that change what iron does.
@@ -30,7 +31,8 @@ def doctor(*, as_json: bool) -> None:
         return
     click.echo(f"iron {facts['iron']['version']} at {facts['iron']['path']}")
     click.echo(f"Python {facts['python']} at {sys.executable}, {facts['platform']}")
-    click.echo(f"cache {facts['cache']['path']} ({facts['cache']['state']})")
+    place = printable(facts["cache"]["path"] or "unknown")
+    click.echo(f"cache {place} ({'writable' if facts['cache']['state'] == 'writable' else 'see the problems below'})")
     for name, value in facts["environment"].items():
         click.echo(f"{name}={value}")
     click.echo()
@@ -54,12 +56,12 @@ def examine() -> dict[str, Any]:
 
     records = registry().select(load=True)
     backends = probed()
-    cache = _cache()
+    wrong = troubles()
+    cache = {"path": _path(), "state": "; ".join(wrong) or "writable"}
     # After the probes: a backend that loads may still not be one.
     problems = [f"{r.group} {r.name} ({r.owner}) is {r.status}: {r.detail}" for r in records if r.detail and r.status != "denied"]
     problems += [f"IRON_PLUGINS names {word.removeprefix('-')}, which is not installed or adds nothing" for word in registry().unknown]
-    if cache["state"] != "writable":
-        problems.append(f"the cache folder {cache['path']} is {cache['state']}. Set NPU_CACHE_HOME to a folder you can write to.")
+    problems += wrong
     if not any(f["available"] for f in backends if f["name"] not in ("reference", "null")):
         problems.append("no backend but `reference` can run here: see the backends above.")
     return {
@@ -87,12 +89,9 @@ def _distributions() -> dict[str, str]:
     return found
 
 
-def _cache() -> dict[str, str]:
-    """The cache folder and whether an entry could be written. Nothing is made."""
-    folder = home()
-    place = folder
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    usable = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
-    why = "writable" if usable else f"not writable ({place} is {'a folder without write permission' if place.is_dir() else 'no folder'})"
-    return {"path": str(folder), "state": why}
+def _path() -> str | None:
+    """The cache folder, or None where it is not known."""
+    try:
+        return str(home())
+    except CacheError:
+        return None

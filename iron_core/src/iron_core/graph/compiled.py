@@ -23,12 +23,14 @@ from iron_core.graph.reference import pack
 from iron_core.graph.traced import Signature, TracedGraph
 from iron_core.graph.weight import held
 from iron_core.image.arena import guard_bytes
-from iron_core.image.cache import Cache, digest, sources_digest
+from iron_core.image.cache import Cache, optional
+from iron_core.image.entry import About
+from iron_core.image.keys import digest, sources_digest
 from iron_core.image.packaging import decide
 from iron_core.image.plan import Packaging, Plan, VersionPlan
 from iron_core.image.planner import Draft, draft
 from iron_core.image.program import Program, Version, describe_signature, explain
-from iron_core.image.skeleton import freeze, thaw
+from iron_core.image.skeleton import described, freeze, thaw
 from iron_core.turn import Turn
 
 #: Keywords of `compile_graph`; a body's input of such a name could not be given a shape.
@@ -203,12 +205,15 @@ class CompiledGraph:
         if cache_key is None:
             one = self._trace(shapes, fold)
         else:
-            key = digest("version", cache_key, signature, fold, guard_bytes(), sources_digest("iron_core"))
+            residents = sorted((name, kind, shape, str(format)) for name, (kind, shape, format) in described(held(self.graph)).items())
+            key = digest("version", cache_key, signature, fold, guard_bytes(), sources_digest("iron_core"), residents)
             one = self._warm(key) or self._cold(key, shapes, fold)
         version = self._program.add(one, **{k: v for k, v in options.items() if v is not None and v is not False})
         if record == "disk":
             text = json.dumps(version.artifacts, indent=1)
-            Cache(self.backend.name).entry(digest("artifacts", text), lambda folder: _write(folder / "record.json", text))
+            Cache(self.backend.name).entry(
+                digest("artifacts", text), lambda folder: _write(folder / "record.json", text), about=self._about("record")
+            )
         return version
 
     def _trace(self, shapes: dict[str, Any], fold: bool) -> Draft:
@@ -220,18 +225,22 @@ class CompiledGraph:
 
     def _warm(self, key: str) -> Draft | None:
         """The version from the cache, over this graph's weights and states; None when it is not there or not of it."""
-        entry = Cache(self.backend.name).get(key)
-        return thaw((entry / "version.pickle").read_bytes(), held(self.graph)) if entry is not None else None
+        with optional():
+            skeleton = Cache(self.backend.name).read(key, "version.pickle")
+            return thaw(skeleton, held(self.graph)) if skeleton is not None else None
+        return None
 
     def _cold(self, key: str, shapes: dict[str, Any], fold: bool) -> Draft:
         """The version traced, and kept for the next start where that can be."""
         one = self._trace(shapes, fold)
         skeleton = freeze(one, held(self.graph))
         if skeleton is not None:
-            cache = Cache(self.backend.name)
-            cache.discard(key)  # one that is there did not fit this graph
-            cache.entry(key, lambda folder: _write(folder / "version.pickle", skeleton))
+            with optional():  # one that is there did not fit this graph
+                Cache(self.backend.name).keep(key, "version.pickle", skeleton, about=self._about("version"), replace=True)
         return one
+
+    def _about(self, kind: str) -> About:
+        return About(kind, type(self.graph).__name__)
 
     # -- calls ----------------------------------------------------------------------------------
 

@@ -1,250 +1,217 @@
 """What is built once and kept: `<home>/iron/<backend>/<key>/`, whole or not there at all.
 
-An entry is filled in a temporary folder and renamed into place, so a crash leaves nothing and several
-processes filling one key at once leave one whole entry. A file lock per key lets the others wait instead
-of building the same thing. A manifest beside the files says what belongs to the entry; one whose files
-are missing or changed is rebuilt with a warning.
+An entry is filled in a temporary folder, written to the disk and renamed into place, so a crash or a power cut leaves
+nothing, and several processes filling one key at once leave one whole entry. A file lock per key lets the others wait
+instead of building the same thing. What is found damaged, or could be another user's, is never used: it is built again,
+with a warning. The cache stays below a limit; see `iron_core.image.eviction`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import importlib.util
-import json
+import errno
 import os
 import re
-import secrets
-import shutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from iron_core.errors import CacheError
+from iron_core.errors import CacheError, CacheHomeError, printable
+from iron_core.image import eviction
+from iron_core.image.entry import About, Entry, Faulty, seal, sync
+from iron_core.image.home import distrust, home, limit_of, make, refusal
+from iron_core.image.keylock import delete, locked, remove, sweep, temporary
+from iron_core.image.keys import digest
 
-try:
-    import fcntl
-except ImportError:  # a platform without it: several processes may build one entry, the first one kept
-    fcntl = None  # type: ignore[assignment]
-
-#: Changes whenever the layout of an entry does.
-FORMAT = 1
-
-MANIFEST = "entry.json"
-
-#: Files up to this many bytes are hashed when an entry is opened; of larger ones only the size is compared.
-_HASHED_BYTES = 8 << 20
+#: Errors of a full or failing disk, whoever meets them.
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+#: Entries a process keeps from being removed as long as it lives; more are only kept by the files that are mapped.
+_MOST_HELD = 256
+_held: dict[tuple[int, int], Entry] = {}
+_warned: dict[Any, Any] = {}
 
 
 class CacheWarning(UserWarning):
-    """An entry was found broken and is built again."""
+    """An entry was found broken and is built again, or the cache cannot be used."""
 
 
-def home() -> Path:
-    """The cache's root: `NPU_CACHE_HOME`, or `~/.npu/cache`."""
-    given = os.environ.get("NPU_CACHE_HOME")
-    return Path(given).expanduser() if given else Path.home() / ".npu" / "cache"
+def warn(text: str) -> None:
+    """A warning that is shown once in a process."""
+    warnings.warn_explicit(text, CacheWarning, __file__, 0, __name__, _warned)
 
 
-def digest(*parts: Any) -> str:
-    """32 hex digits of what the parts say. Bytes as they are, anything else by its repr, which must not hold an address."""
-    hashed = hashlib.sha256()
-    for part in parts:
-        data = part if isinstance(part, bytes) else repr(part).encode()
-        hashed.update(len(data).to_bytes(8, "little"))
-        hashed.update(data)
-    return hashed.hexdigest()[:32]
-
-
-def sources_digest(*modules: str) -> str:
-    """Digest of the source files of modules and packages, by path, size and time; none of them is imported.
-
-    For keys that let a start skip work its sources decide: an edit or another installation changes the digest.
-    """
-    stamps: list[tuple[str, int, int]] = []
-    for module in modules:
-        spec = importlib.util.find_spec(module)
-        if spec is None or spec.origin is None:
-            raise CacheError(f"sources_digest: module {module!r} is not installed or has no source file.")
-        files = Path(spec.origin).parent.rglob("*.py") if spec.submodule_search_locations else [Path(spec.origin)]
-        for file in files:
-            stat = file.stat()
-            stamps.append((str(file), stat.st_size, stat.st_mtime_ns))
-    return digest(*sorted(stamps))
+@contextlib.contextmanager
+def optional() -> Iterator[None]:
+    """For what a start can do without: a cache that cannot be used is a warning. The user's own mistake is an error still."""
+    try:
+        yield
+    except CacheHomeError:
+        raise
+    except CacheError as error:
+        warn(f"{error} Until then nothing is kept from one start to the next.")
 
 
 class Cache:
-    """One backend's entries. `root` is the cache's root folder, `home()` unless given."""
+    """One backend's entries. `root` is the cache's root folder, `home()` unless given; CacheError where it is not known."""
 
     def __init__(self, backend: str, root: Path | str | None = None) -> None:
         self.backend = backend
-        self.folder = Path(root) if root is not None else home()
-        self.folder = self.folder / "iron" / backend
+        self.root = Path(root) if root is not None else home()
+        self.folder = self.root / "iron" / backend
+        self._limit = limit_of(self.root)
 
     def path(self, key: str) -> Path:
         """The folder of this key, whether it is there or not. Keys that are no plain name are digested."""
         return self.folder / (key if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", key) else digest(key))
 
-    def get(self, key: str) -> Path | None:
-        """The folder of a whole entry, or None."""
+    def get(self, key: str, own_checks: Collection[str] = ()) -> Path | None:
+        """The folder of a whole entry, or None. It is not removed to make room while this process lives.
+
+        own_checks: files that whoever opens them checks; of these the size alone is looked at. CacheError if the cache
+        cannot be read, or is another user's.
+        """
+        self._trust()
         path = self.path(key)
         try:
-            return path if _fault(path) is None else None
+            entry = Entry.open(path, path.name)
+            if entry is None:
+                return None
+            try:
+                entry.check(own_checks)
+            except BaseException:
+                entry.close()
+                raise
+        except Faulty:
+            return None
         except OSError as error:
             raise self._error(error) from None
+        entry.used()
+        _hold(entry)
+        return path
 
-    def entry(self, key: str, build: Callable[[Path], Any]) -> Path:
-        """The folder of this key, built by `build(folder)` if it is not there or not whole.
+    def entry(
+        self, key: str, build: Callable[[Path], Any], *, about: About | None = None, own_checks: Collection[str] = ()
+    ) -> Path:
+        """The folder of this key, built by `build(folder)` if it is not there or not whole; see `get`.
 
         `build` fills the folder it is given; whatever it raises comes through and leaves no entry behind.
         CacheError if the cache cannot be written. The entry's files must not be changed afterwards.
         """
-        found = self.get(key)
+        found = self.get(key, own_checks)
         if found is not None:
             return found
+        self._fill(key, build, about or About(), own_checks, replace=False)
+        found = self.get(key, own_checks)
+        if found is None:
+            raise refusal(self.root, f"{printable(self.path(key))} was written and cannot be read back")
+        return found
+
+    def read(self, key: str, name: str) -> bytes | None:
+        """The content of a file of an entry; None where there is none that is whole. CacheError as `get`."""
+        self._trust()
         path = self.path(key)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            entry = Entry.open(path, path.name)
+            if entry is None:
+                return None
+            with entry:
+                content = entry.read(name)
+                entry.used()
+                return content
+        except Faulty:
+            return None
         except OSError as error:
             raise self._error(error) from None
-        with self._lock(path.name):
-            found = self.get(key)  # another process may have filled it while we waited
-            if found is None:
-                self._sweep(path.name)
-                self._fill(path, build)
-        return path
+
+    def keep(self, key: str, name: str, content: bytes, *, about: About | None = None, replace: bool = False) -> None:
+        """Keep an entry of one file, unless a whole one is there; with `replace`, even then. Who reads the old one still can.
+
+        CacheError if the cache cannot be written.
+        """
+        self._fill(key, lambda folder: (folder / name).write_bytes(content), about or About(), (), replace)
 
     def discard(self, key: str) -> None:
-        """Remove an entry if it is there."""
-        _remove(self.path(key))
-
-    def _fill(self, path: Path, build: Callable[[Path], Any]) -> None:
-        temporary = self.folder / f".{path.name}.tmp-{secrets.token_hex(6)}"
+        """Remove an entry if it is there; who has it open keeps it."""
         try:
-            try:
-                temporary.mkdir()
-            except OSError as error:
-                raise self._error(error) from None
-            build(temporary)
-            try:
-                _seal(temporary)
-                fault = _fault(path)
-                if fault is not None and path.exists():
-                    warnings.warn(f"cache entry {path}: {fault}; building it again.", CacheWarning, stacklevel=4)
-                    _remove(path)
-                _publish(temporary, path)
-            except OSError as error:
-                raise self._error(error) from None
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            remove(self.path(key))
+        except OSError as error:
+            raise self._error(error) from None
 
-    @contextlib.contextmanager
-    def _lock(self, name: str) -> Iterator[None]:
-        """Hold the lock of one key; the system drops it when a process ends, however it ends."""
-        if fcntl is None:
-            yield
-            return
-        file = self.folder / f".{name}.lock"
-        while True:
-            try:
-                descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-            except OSError as error:
-                raise self._error(error) from None
-            with contextlib.suppress(OSError):  # a file system without locks: go on as without fcntl
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # Whoever held it before may have removed the file; a lock on a removed file guards nothing.
-            with contextlib.suppress(OSError):
-                if os.fstat(descriptor).st_ino == os.stat(file).st_ino:
-                    break
-            os.close(descriptor)
+    def _fill(
+        self, key: str, build: Callable[[Path], Any], about: About, own_checks: Collection[str], replace: bool
+    ) -> None:
+        path = self.path(key)
         try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(file)
-            os.close(descriptor)
-
-    def _sweep(self, name: str) -> None:
-        """Remove what killed processes left: this key's temporary folders, whose lock we hold, and any unlocked one."""
-        for left in self.folder.glob(f".{name}.tmp-*"):
-            shutil.rmtree(left, ignore_errors=True)
-        if fcntl is None:
-            return
-        for file in self.folder.glob(".*.lock"):
-            other = file.name[1 : -len(".lock")]
-            if other == name:
-                continue
-            with contextlib.suppress(OSError):
-                descriptor = os.open(file, os.O_RDWR)
+            make(self.folder)
+        except OSError as error:
+            raise self._error(error) from None
+        self._trust()
+        unfinished = temporary(path)
+        try:
+            with locked(self.folder, path.name):
+                if not replace and self.get(key, own_checks) is not None:
+                    return  # another process filled it while we waited
+                sweep(self.folder, path.name)
                 try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    if os.fstat(descriptor).st_ino == os.stat(file).st_ino:
-                        for left in self.folder.glob(f".{other}.tmp-*"):
-                            shutil.rmtree(left, ignore_errors=True)
-                        os.unlink(file)
+                    unfinished.mkdir(mode=0o755)
+                    build(unfinished)
+                    seal(unfinished, path.name, about, own_checks)
+                    self._displace(path, own_checks)
+                    self._publish(unfinished, path, own_checks)
+                    sync(self.folder)
                 finally:
-                    os.close(descriptor)
+                    delete(unfinished)
+        except CacheError:
+            raise
+        except OSError as error:
+            names = (error.filename, error.filename2)
+            ours = any(n is not None and str(self.folder) in os.fsdecode(n) for n in names if not isinstance(n, int))
+            if ours or error.errno in _DISK:
+                raise self._error(error) from None
+            raise
+        eviction.keep_below(self.root, self._limit, path)
+
+    def _displace(self, path: Path, own_checks: Collection[str]) -> None:
+        """Take away what is in an entry's place, with a warning if it is damaged."""
+        if not os.path.lexists(path):
+            return
+        try:
+            entry = Entry.open(path, path.name)
+            if entry is not None:
+                with entry:
+                    entry.check(own_checks)
+        except Faulty as fault:
+            if not fault.older:
+                warn(f"cache entry {printable(path)}: {fault}; building it again.")
+        remove(path)
+
+    def _publish(self, unfinished: Path, path: Path, own_checks: Collection[str]) -> None:
+        """Rename into place. Without locks another process may be first; its entry is as good as ours."""
+        try:
+            unfinished.rename(path)
+        except OSError:
+            if self.get(path.name, own_checks) is None:
+                raise
+
+    def _trust(self) -> None:
+        """CacheError if another user may have put something into the folders above the entries."""
+        try:
+            why = distrust(self.folder, self.root)
+        except OSError as error:
+            raise self._error(error) from None
+        if why:
+            raise refusal(self.root, why)
 
     def _error(self, error: OSError) -> CacheError:
-        where = "NPU_CACHE_HOME" if os.environ.get("NPU_CACHE_HOME") else "the default cache folder"
-        return CacheError(
-            f"{where}: {self.folder} cannot be used ({error.strerror or error}). "
-            "Set NPU_CACHE_HOME to a folder you can write to."
-        )
+        return refusal(self.root, error)
 
 
-def _hash(path: Path) -> str:
-    hashed = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            hashed.update(chunk)
-    return hashed.hexdigest()
-
-
-def _seal(folder: Path) -> None:
-    """Write the manifest: every file's size, and a hash of those that are cheap to hash again."""
-    files = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            size = path.stat().st_size
-            files[path.relative_to(folder).as_posix()] = [size, _hash(path) if size <= _HASHED_BYTES else None]
-    (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files}))
-
-
-def _fault(folder: Path) -> str | None:
-    """What is wrong with an entry, or None when it is whole. OSErrors other than absence come through."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-        if manifest["format"] != FORMAT:
-            return f"its format is {manifest['format']}, this is {FORMAT}"
-        for name, (size, hashed) in manifest["files"].items():
-            path = folder / name
-            if path.stat().st_size != size:
-                return f"{name} has another size than when it was written"
-            if hashed is not None and _hash(path) != hashed:
-                return f"{name} has another content than when it was written"
-    except FileNotFoundError as error:
-        return f"{Path(error.filename).name} is missing"
-    except (ValueError, KeyError, TypeError):
-        return f"{MANIFEST} is not readable"
-    return None
-
-
-def _publish(temporary: Path, path: Path) -> None:
-    """Rename into place. Without locks another process may be first; its entry is as good as ours."""
-    try:
-        temporary.rename(path)
-    except OSError:
-        if _fault(path) is not None:
-            raise
-
-
-def _remove(path: Path) -> None:
-    """Remove an entry so that no one sees half of it."""
-    trash = path.with_name(f".{path.name}.tmp-{secrets.token_hex(6)}")
-    try:
-        path.rename(trash)
-    except FileNotFoundError:
-        return
-    shutil.rmtree(trash, ignore_errors=True)
+def _hold(entry: Entry) -> None:
+    """Keep an entry open as long as this process lives: what it maps or loads is not removed to make room."""
+    status = os.fstat(entry.descriptor)
+    which = (status.st_dev, status.st_ino)
+    if which in _held or len(_held) >= _MOST_HELD:
+        entry.close()
+    else:
+        _held[which] = entry

@@ -6,13 +6,17 @@ states of a graph that holds them under the same names. Everything else in a dra
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
 import attrs
+import numpy as np
 
-from iron_core.declare.formats import format_of
+from iron_core.declare.formats import Format, format_of
+from iron_core.declare.operator import Operator
 from iron_core.graph.weight import State, Weight
 from iron_core.image.plan import PlanStep, VersionPlan
 from iron_core.image.planner import Draft
@@ -38,6 +42,29 @@ def freeze(draft: Draft, held: Mapping[int, tuple[str, Any]]) -> bytes | None:
         return None
 
 
+def described(held: Mapping[int, tuple[str, Any]]) -> dict[str, tuple[str, tuple[int, ...], Format]]:
+    """Kind, shape and format of every weight and state that a graph holds, by name."""
+    found = {}
+    for name, item in held.values():
+        format = item.format if isinstance(item, State) else format_of(item.data if isinstance(item, Weight) else item)
+        found[name] = ("state" if isinstance(item, State) else "weight", tuple(item.shape), format)
+    return found
+
+
+class _Reader(pickle.Unpickler):
+    """Reads what a draft consists of, and nothing that could do more than be data."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name)
+        if found in (set, frozenset, slice, range, complex) or (
+            isinstance(found, type) and (attrs.has(found) or issubclass(found, (Operator, Enum, np.generic, np.dtype)))
+        ):
+            return found
+        if found is np.ndarray or (module.endswith("core.multiarray") and name in ("scalar", "_reconstruct")):
+            return found
+        raise pickle.UnpicklingError(f"{module}.{name} is no part of a version")
+
+
 def _shared(version: VersionPlan) -> VersionPlan:
     """The version with equal operators and formats as one object each: less to store, less to put together."""
     operators: dict[Any, Any] = {}
@@ -58,19 +85,19 @@ def _shared(version: VersionPlan) -> VersionPlan:
 def thaw(skeleton: bytes, held: Mapping[int, tuple[str, Any]]) -> Draft | None:
     """The draft over the weights and states that a graph holds; None where they, or the classes, are others."""
     try:
-        bare: Draft = pickle.loads(skeleton)
+        bare: Draft = _Reader(io.BytesIO(skeleton)).load()
     except (pickle.UnpicklingError, AttributeError, ImportError, TypeError, ValueError, EOFError, IndexError):
         return None
     by_name = {name: (key, item) for key, (name, item) in held.items()}
+    known = described(held)
     residents, owners = [], []
     for resident in bare.residents:
         key, item = by_name.get(resident.name, (None, None))
         if item is None:
             return None
-        data = None if isinstance(item, State) else item.data if isinstance(item, Weight) else item
-        kind, format = ("state", item.format) if data is None else ("weight", format_of(data))
-        if (kind, tuple(item.shape), format) != (resident.kind, resident.shape, resident.format):
+        if known[resident.name] != (resident.kind, resident.shape, resident.format):
             return None
+        data = None if isinstance(item, State) else item.data if isinstance(item, Weight) else item
         residents.append(attrs.evolve(resident, data=data, key=key))
         owners.append(item)
     return attrs.evolve(bare, residents=tuple(residents), owners=tuple(owners))

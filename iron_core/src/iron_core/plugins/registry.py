@@ -21,7 +21,7 @@ __all__ = ["LEVELS", "OWN", "RESERVED", "Record", "Registry", "allowed", "regist
 
 #: Names that are no entry points and belong to Iron: a plugin's of the same name is reached as `distribution:name` alone.
 RESERVED = {
-    "commands": frozenset({"run", "models", "operators", "backends", "plugins", "doctor"}),
+    "commands": frozenset({"run", "models", "operators", "backends", "plugins", "cache", "doctor"}),
     "devices": frozenset({"host", *(f"npu{g}{n}" for g, most in ((1, 4), (2, 8)) for n in ("", *(f"_{c}col" for c in range(1, most))))}),
 }
 #: Groups with a `list` command of their own.

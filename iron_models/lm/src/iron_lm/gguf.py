@@ -185,7 +185,7 @@ class Strings:
 
 
 class GGUFFile:
-    """An open GGUF file: `metadata` (name -> value) and `tensors` (name -> (shape, Format, array)).
+    """An open GGUF file: `metadata` (name -> value), `tensors` (name -> (shape, Format, array)) and the bytes of its `header`.
 
     Shapes are numpy's (outermost first). Arrays are views of the map: numpy arrays for dense types, PackedArray for
     block types and K-quants. A tensor of a type Iron does not take is refused when it is asked for, naming the type.
@@ -217,6 +217,7 @@ class GGUFFile:
             raise CheckpointError(f"{path}: general.alignment is not a power of two.")
         data = (header.at + alignment - 1) // alignment * alignment
         self._file = file
+        self.header = file.bytes[: header.at]
         self.tensors = _Tensors(file, data, infos)
         count = self.metadata.get("split.count", 1)
         if whole and (not isinstance(count, int) or count > 1):
@@ -239,6 +240,7 @@ class GGUFFile:
             first.tensors.update(part.tensors)
             first.tensors.refused.update(part.tensors.refused)
         self.path, self.metadata, self.tensors, self._file = first.path, first.metadata, first.tensors, first._file
+        self.header = first.header
         self.described = f"{first.described}, {count} files"
 
     @staticmethod

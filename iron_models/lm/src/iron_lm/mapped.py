@@ -10,15 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from iron_core.errors import CheckpointError
+from iron_core.image.keys import FileIdentity
 
 
 class Map(mmap.mmap):
-    """A mapped file that says which: `origin` is its path, size in bytes and time of change in nanoseconds.
+    """A mapped file that says which by its `origin`: backends that keep something made of its content know it by that."""
 
-    Backends that keep something made of a file's content know it by that.
-    """
-
-    origin: tuple[str, int, int]
+    origin: FileIdentity
 
 
 class MappedFile:
@@ -35,7 +33,7 @@ class MappedFile:
                 if size == 0:
                     raise CheckpointError(f"{self.path}: the file is empty.")
                 self._map = Map(file.fileno(), 0, access=mmap.ACCESS_READ)
-                self._map.origin = (str(self.path.resolve()), size, status.st_mtime_ns)
+                self._map.origin = FileIdentity.of(str(self.path), file.fileno())
         except CheckpointError:
             raise
         except OSError as error:

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from iron_core.errors import CheckpointError, UsageError, printable
-from iron_core.image.cache import Cache, digest, sources_digest
+from iron_core.image.cache import Cache, optional
+from iron_core.image.entry import About
+from iron_core.image.keys import digest, sources_digest
 from iron_lm.reading import reading
 from iron_lm.special_tokens import Companions, known_ends, stops
 from iron_lm.spelling import Spelling, Stream, Undivided, library_spelling
@@ -146,21 +148,23 @@ def _load(file: Path) -> Any:
     return library
 
 
-def _kept(path: Path, make: Callable[[], dict[str, Any]]) -> Any:
-    """The library's tokenizer of a vocabulary; its JSON is made once for a file and kept in the cache."""
-    stat = path.stat()
-    key = digest(sources_digest("iron_lm.vocabulary", "iron_lm.special_tokens"), str(path.resolve()), stat.st_size, stat.st_mtime_ns)
+def _kept(path: Path, content: bytes, make: Callable[[], dict[str, Any]]) -> Any:
+    """The library's tokenizer of a vocabulary, which is made of `content`; its JSON is made once and kept in the cache."""
+    from tokenizers import Tokenizer as Library
 
-    def build(folder: Path) -> None:
-        file = folder / "tokenizer.json"
-        file.write_text(json.dumps(make()))
-        try:
-            _load(file)  # what is kept must load
-        except CheckpointError as error:
-            said = str(error).partition("(")[2].rstrip(").") or str(error)
-            raise CheckpointError(f"{path}: the vocabulary makes no tokenizer ({said}).") from None
-
-    return _load(Cache("tokenizers").entry(key, build) / "tokenizer.json")
+    key = digest(sources_digest("iron_lm.vocabulary", "iron_lm.special_tokens"), content)
+    with optional():
+        kept = Cache("tokenizers").read(key, "tokenizer.json")
+        if kept is not None:
+            return Library.from_buffer(kept)
+    made = json.dumps(make()).encode()
+    try:
+        library = Library.from_buffer(made)
+    except Exception as error:  # the library raises bare Exception
+        raise CheckpointError(f"{path}: the vocabulary makes no tokenizer ({printable(error, 120)}).") from None
+    with optional():
+        Cache("tokenizers").keep(key, "tokenizer.json", made, about=About("tokenizer", str(path)))
+    return library
 
 
 def _from_json(file: Path, checkpoint: Any) -> Tokenizer:
@@ -212,7 +216,7 @@ def _from_gguf(checkpoint: Any) -> Tokenizer | None:
     kind = metadata.get("tokenizer.ggml.model")
     if kind in (None, "no_vocab"):
         return None
-    library = _kept(checkpoint.path, lambda: gguf_tokenizer(metadata, str(checkpoint.path)))
+    library = _kept(checkpoint.path, bytes(checkpoint.file.header), lambda: gguf_tokenizer(metadata, str(checkpoint.path)))
     adds = flag(metadata, "tokenizer.ggml.add_bos_token", kind == "llama" or metadata.get("tokenizer.ggml.pre") == "llama-bpe", str(checkpoint.path))
     bos = _gguf_id(metadata, "bos") if adds or kind == "gemma4" else None
     ends = known_ends(library.token_to_id)
@@ -240,6 +244,6 @@ def _gguf_id(metadata: dict[str, Any], name: str) -> int | None:
 
 def _from_ranks(file: Path, checkpoint: Any) -> Tokenizer:
     """Llama 3's `tokenizer.model`."""
-    library = _kept(file, lambda: ranks_tokenizer(file))
+    library = _kept(file, file.read_bytes(), lambda: ranks_tokenizer(file))
     stop = folder_stops(Companions(file.parent), checkpoint, library.token_to_id, library.token_to_id)
     return Tokenizer(library, library.token_to_id("<|begin_of_text|>"), stop)

@@ -1,5 +1,5 @@
 // The run loop and its thread pool. Exported: iron_pool_create, _threads, _reserve, _forked and _free, iron_begin, iron_go_on,
-// and what records times: iron_timing_create, iron_timing_free, iron_timing_read, iron_time.
+// and what records times: iron_timing_create, iron_timing_free, iron_timing_read, iron_time. And the kernel iron_checksum.
 //
 // The loop calls nobody back. It comes back where the caller is wanted, and goes on from there: for a step without a kernel,
 // after a pass, and now and then, so that Python runs the handlers of signals, whose exceptions then end it like any other.
@@ -9,6 +9,7 @@
 // worker that sleeps, or whose core another process has taken, takes nothing, so nobody waits for it; whoever finds no
 // parts says how many it did, and the caller goes on when all are done. Whoever waits spins for a few microseconds,
 // giving way to others, and then sleeps.
+#include "checksum.h"
 #include "timing.h"
 
 #include <pthread.h>

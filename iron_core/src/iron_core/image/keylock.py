@@ -1,0 +1,100 @@
+"""A lock for each key, and the removal of what is unfinished, faulty or no longer wanted.
+
+The system drops a lock when a process ends, however it ends: a temporary folder whose key nobody locks was left by one
+that was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # a platform without it: several processes may build one entry, the first one kept
+    fcntl = None  # type: ignore[assignment]
+
+_OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+def temporary(path: Path) -> Path:
+    """A new name beside an entry for what is not, or no longer, an entry."""
+    return path.with_name(f".{path.name}.tmp-{secrets.token_hex(6)}")
+
+
+@contextlib.contextmanager
+def locked(folder: Path, name: str) -> Iterator[None]:
+    """Hold the lock of one key; others wait."""
+    if fcntl is None:
+        yield
+        return
+    file = folder / f".{name}.lock"
+    while True:
+        try:
+            descriptor = os.open(file, _OPEN, 0o600)
+        except OSError:
+            if not os.path.lexists(file) or stat.S_ISREG(os.lstat(file).st_mode):
+                raise
+            remove(file)  # a folder or a link, which is nobody's lock
+            continue
+        with contextlib.suppress(OSError):  # a file system without locks: go on as without fcntl
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Whoever held it before may have removed the file; a lock on a removed file guards nothing.
+        with contextlib.suppress(OSError):
+            if os.fstat(descriptor).st_ino == os.stat(file).st_ino:
+                break
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(file)
+        os.close(descriptor)
+
+
+def sweep(folder: Path, name: str = "") -> None:
+    """Remove what killed processes left: the temporary folders of `name`, whose lock we hold, and of any unlocked key."""
+    if name:
+        for left in folder.glob(f".{name}.tmp-*"):
+            delete(left)
+    if fcntl is None:
+        return
+    for file in folder.glob(".*.lock"):
+        other = file.name[1 : -len(".lock")]
+        if other == name:
+            continue
+        with contextlib.suppress(OSError):
+            descriptor = os.open(file, _OPEN & ~os.O_CREAT)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(descriptor).st_ino == os.stat(file).st_ino:
+                    for left in folder.glob(f".{other}.tmp-*"):
+                        delete(left)
+                    os.unlink(file)
+            finally:
+                os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """Remove what is at a path so that no one sees half of it; who has opened it keeps it."""
+    trash = temporary(path)
+    try:
+        path.rename(trash)
+    except FileNotFoundError:
+        return
+    delete(trash)
+
+
+def delete(path: Path) -> None:
+    """Delete a folder with what is in it, a file or a link; what cannot be deleted stays."""
+    with contextlib.suppress(OSError):
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+            return
+        path.chmod(0o700)
+    shutil.rmtree(path, ignore_errors=True)
