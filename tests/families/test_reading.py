@@ -31,6 +31,13 @@ def test_every_sixth_layer_sees_everything_where_nothing_says_which() -> None:
     assert every_nth_is_full(7, 6) == (True,) * 5 + (False, True)
 
 
+def test_what_a_family_leaves_out_is_as_its_own_class_has_it(gemma3: Any) -> None:
+    """And what was taken so is noted."""
+    loaded = gemma3.load(gemma3.write(query_pre_attn_scalar=None, sliding_window=None), absent=Gemma3Runner.absent)
+    assert (loaded.config.score_scale, loaded.config.window) == (256**-0.5, 4096)
+    assert loaded.assumed == {"query_pre_attn_scalar": 256, "sliding_window": 4096}
+
+
 def test_linear_scaling_divides_every_frequency_of_the_layers_that_see_everything(gemma3: Any) -> None:
     """And none of those that slide, which have a base of their own."""
     c = gemma3.load().config

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from iron_core.errors import CheckpointError, ParamError
-from iron_lm.config import Config, from_huggingface, inverse_frequencies
+from iron_lm.config import Config, from_huggingface, huggingface_entries, inverse_frequencies
 
 SIZES = dict(vocab_size=64, emb_dim=64, n_layers=1, n_heads=4, n_kv_groups=2, head_dim=64, hidden_dim=64, max_seq_len=64)
 LLAMA3 = dict(rope_type="llama3", factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
@@ -68,6 +68,17 @@ def test_what_config_json_leaves_out_follows_from_the_rest() -> None:
     Config(**found)
 
 
+def test_what_no_rule_gives_is_as_transformers_has_it() -> None:
+    """The rotary base and the norms' epsilon for any family; the rest as the family's own class has it. Each is noted."""
+    less = {k: v for k, v in HF.items() if k not in ("rms_norm_eps", "rope_theta", "max_position_embeddings")}
+    entries = huggingface_entries(less, {"max_position_embeddings": 2048, "head_dim": 128})
+    found = from_huggingface(less, entries)
+    assert (found["norm_epsilon"], found["rope_base"], found["max_seq_len"], found["head_dim"]) == (1e-6, 10000.0, 2048, 128)
+    assert entries.assumed == {"max_position_embeddings": 2048, "head_dim": 128, "rms_norm_eps": 1e-6, "rope_theta": 10000.0}
+    null = from_huggingface(less | {"head_dim": None}, huggingface_entries(less | {"head_dim": None}, entries.defaults))
+    assert null["head_dim"] == 16  # null is: as the rest has it
+
+
 @pytest.mark.parametrize(
     "rope",
     [
@@ -87,7 +98,7 @@ def test_both_ways_to_write_the_rotary_embedding_are_one(rope: dict[str, Any]) -
     ("changes", "says"),
     [
         (dict(vocab_size=None), "lacks vocab_size"),
-        (dict(rope_theta=None), "lacks rope_theta"),
+        (dict(max_position_embeddings=None), "lacks max_position_embeddings"),
         (dict(hidden_size="64"), "hidden_size is '64'; legal: a whole number"),
         (dict(num_attention_heads=True), "num_attention_heads is True"),
         (dict(num_hidden_layers=10**9), "num_hidden_layers is 1000000000"),

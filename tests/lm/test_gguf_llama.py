@@ -106,7 +106,10 @@ def test_a_head_of_a_type_iron_does_not_take_is_not_a_tied_head(tiny_gguf: Any) 
         ({"llama.attention.head_count_kv": 3}, "n_kv_groups=3"),
         ({"llama.attention.head_count": 0}, "head_count is 0"),
         ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "layer_norm_rms_epsilon is nan"),
-        ({"llama.rope.freq_base": None}, "lacks llama.rope.freq_base"),
+        ({"llama.attention.layer_norm_rms_epsilon": None}, "lacks llama.attention.layer_norm_rms_epsilon"),
+        ({"llama.rope.scaling.type": "linear"}, "lacks llama.rope.scaling.factor"),
+        ({"llama.rope.scaling.factor": -2.0}, "rope.scaling.factor is -2.0; legal: a positive number"),
+        ({"llama.rope.scaling.attn_factor": 0.5}, "rope.scaling.attn_factor is 0.5; this model runs 1.0"),
         ({"llama.rope.freq_base": 0.0}, "rope.freq_base is 0.0"),
         ({"llama.rope.scaling.type": "yarn"}, "'yarn'"),
         ({"llama.rope.dimension_count": 8}, "rope.dimension_count"),
@@ -119,3 +122,28 @@ def test_metadata_that_cannot_be_is_named(tiny_gguf: Any, metadata: dict[str, An
     with pytest.raises((CheckpointError, ValueError), match=says) as caught:
         load(tiny_gguf(metadata=metadata))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("entries", "factor"),
+    [
+        ({"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}, 4.0),
+        ({"rope.scaling.factor": 4.0}, 4.0),
+        ({"rope.scale_linear": 4.0}, 4.0),
+        ({"rope.scale_linear": 4.0, "rope.scaling.factor": 2.0}, 2.0),
+        ({"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, None),
+        ({"rope.scaling.factor": 0.0}, None),
+        ({}, None),
+    ],
+)
+def test_positions_are_divided_as_llama_cpp_does(tiny_gguf: Any, entries: dict[str, Any], factor: float | None) -> None:
+    """A factor without a type is linear, as the older key is, which the newer one goes before; 0 and "none" scale nothing."""
+    config = load(tiny_gguf(metadata={f"llama.{key}": value for key, value in entries.items()})).config
+    assert config.rope_scaling == (None if factor is None else {"rope_type": "linear", "factor": factor})
+
+
+def test_what_a_gguf_leaves_out_is_as_llama_cpp_has_it(tiny_gguf: Any) -> None:
+    """No rotary base is 10000, and that is said; no vocabulary size is the embedding's rows."""
+    loaded = load(tiny_gguf(metadata={"llama.rope.freq_base": None, "llama.vocab_size": None}))
+    assert loaded.config.rope_base == 10000.0 and loaded.assumed == {"llama.rope.freq_base": 10000.0}
+    assert load(tiny_gguf()).config.vocab_size == loaded.config.vocab_size and load(tiny_gguf()).assumed == {}

@@ -15,7 +15,7 @@ from iron_core.errors import CheckpointError
 from iron_llama.model import LlamaRunner
 from iron_lm import loading
 from iron_lm.checkpoint import Checkpoint
-from iron_lm.meta import MetaFolder, from_meta
+from iron_lm.meta import MetaFolder, from_meta, meta_entries
 from iron_lm.oracle import Oracle
 from iron_lm.session import Session
 
@@ -136,8 +136,8 @@ def test_without_a_head_the_embedding_is_it(folder: Write) -> None:
     ("changes", "says"),
     [
         (dict(dim=None), "params.json lacks dim"),
-        (dict(rope_theta=None), "params.json lacks rope_theta"),
-        (dict(norm_eps=None), "params.json lacks norm_eps"),
+        (dict(n_heads=None), "params.json lacks n_heads"),
+        (dict(rope_theta=-1), "rope_theta is -1; legal: a positive number"),
         (dict(n_layers=3), r"layers\.2\..* is missing"),
         (dict(n_layers=10**9), "n_layers is 1000000000"),
         (dict(n_heads="8"), "n_heads is '8'"),
@@ -210,3 +210,12 @@ def test_other_files_of_torch_are_refused(tmp_path: Path, name: str, says: str) 
     """A transposed tensor, a whole module, the format before 1.6: each says what it is."""
     with pytest.raises(CheckpointError, match=says):
         opened(tmp_path, name)
+
+
+def test_what_params_json_leaves_out_is_as_metas_first_program_had_it(tiny: Any, folder: Write) -> None:
+    """Llama 2's says nothing of a rotary base."""
+    file = MetaFolder.open(folder())
+    entries = meta_entries({k: v for k, v in params(tiny).items() if k not in ("rope_theta", "norm_eps")})
+    found = from_meta(entries.entries, file.tensors, entries)
+    assert (found["rope_base"], found["norm_epsilon"]) == (10000.0, 1e-5)
+    assert entries.assumed == {"rope_theta": 10000.0, "norm_eps": 1e-5}

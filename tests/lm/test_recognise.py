@@ -236,7 +236,7 @@ def test_refusing_an_architecture_imports_no_other_model(shelf: Path) -> None:
     assert not [name for name in others if repr(name) in out]
 
 
-@pytest.mark.parametrize("field", ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "rms_norm_eps"))
+@pytest.mark.parametrize("field", ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"))
 def test_a_shape_is_never_guessed(shelf: Path, field: str) -> None:
     """What config.json leaves out is named; there is no model of a usual size."""
     config = json.loads((shelf / "hub" / "config.json").read_text())
@@ -244,3 +244,14 @@ def test_a_shape_is_never_guessed(shelf: Path, field: str) -> None:
     (shelf / "hub" / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match=f"config.json lacks {field}"):
         loading.load(LlamaRunner.layout, LlamaRunner.architectures, str(shelf / "hub"))
+
+
+def test_settings_that_config_json_leaves_out_are_said(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are what transformers takes, in the header and in --json; null counts as left out."""
+    config = json.loads((shelf / "hub" / "config.json").read_text())
+    (shelf / "hub" / "config.json").write_text(json.dumps(config | {"rms_norm_eps": None, "max_position_embeddings": None}))
+    assert main(["run", "llama", str(shelf / "hub"), "--num-tokens", "2"]) == 0
+    said = capsys.readouterr().err.splitlines()[1]
+    assert said == "the files do not say, so as the format has it: max_position_embeddings 2048, rms_norm_eps 1e-06"
+    assert main(["run", "llama", str(shelf / "hub"), "--num-tokens", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["assumed"] == {"max_position_embeddings": 2048, "rms_norm_eps": 1e-6}

@@ -42,6 +42,10 @@ class Gemma3Runner(Runner):
     summary = "Gemma 3's text models."
     architectures = ("gemma3", "gemma3_text")
     model = Gemma3
+    absent = {
+        "max_position_embeddings": 131072, "num_key_value_heads": 4, "head_dim": 256, "rope_theta": 1e6,
+        "rope_local_base_freq": LOCAL_BASE, "query_pre_attn_scalar": 256, "sliding_window": 4096,
+    }  # fmt: skip
 
     @classmethod
     def layout(cls, kind: str, tied: bool) -> Layout:

@@ -20,6 +20,7 @@ class LlamaRunner(Runner):
     summary = "Llama-architecture models: Llama 3.2, SmolLM2 and their kin."
     architectures = ("llama",)
     model = Llama
+    absent = {"max_position_embeddings": 2048}
 
     @classmethod
     def layout(cls, kind: str, tied: bool) -> Layout:

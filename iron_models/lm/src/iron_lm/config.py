@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -145,10 +146,15 @@ def rope_scaling(raw: dict[str, Any] | None) -> tuple[float, ...] | None:
 
 
 class Entries:
-    """What a checkpoint says of its model, each entry checked; `where` and `prefix` name them in errors."""
+    """What a checkpoint says of its model, each entry checked; `where` and `prefix` name them in errors.
 
-    def __init__(self, entries: dict[str, Any], where: str, prefix: str = "") -> None:
+    defaults: what the format takes for an entry that is absent. `assumed` are those that were asked for so far.
+    """
+
+    def __init__(self, entries: dict[str, Any], where: str, prefix: str = "", defaults: Mapping[str, Any] | None = None) -> None:
         self.entries, self.where, self.prefix = entries, where, prefix
+        self.defaults = defaults or {}
+        self.assumed: dict[str, Any] = {}
 
     def has(self, key: str) -> bool:
         return self.entries.get(self.prefix + key) is not None
@@ -180,6 +186,10 @@ class Entries:
     def _value(self, key: str, default: Any) -> Any:
         if self.has(key):
             return self.entries[self.prefix + key]
+        absent = self.prefix + key not in self.entries  # null is a word of its own: as the rest has it
+        if key in self.defaults and (absent or default is None):
+            self.assumed[self.prefix + key] = self.defaults[key]
+            return self.defaults[key]
         if default is None:
             raise CheckpointError(f"{self.where} lacks {self.prefix}{key}.")
         return default
@@ -194,9 +204,22 @@ def _shown(value: Any) -> str:
 _MOST_LAYERS = 1 << 12
 
 
-def from_huggingface(raw: dict[str, Any]) -> dict[str, Any]:
-    """Config keywords from a decoder's config.json; CheckpointError names what is missing or cannot be."""
-    entries = Entries(raw, "config.json")
+#: What transformers takes for entries that any decoder's config.json may leave out; and llama.cpp, of a GGUF.
+_TRANSFORMERS = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0}
+_LLAMA_CPP = {"rope.freq_base": 10000.0}
+
+
+def huggingface_entries(raw: dict[str, Any], absent: Mapping[str, Any] | None = None) -> Entries:
+    """What config.json says. absent: what the family's own configuration class takes for entries that are not there."""
+    return Entries(raw, "config.json", defaults=_TRANSFORMERS | dict(absent or {}))
+
+
+def from_huggingface(raw: dict[str, Any], entries: Entries | None = None) -> dict[str, Any]:
+    """Config keywords from a decoder's config.json; CheckpointError names what is missing or cannot be.
+
+    entries: as `huggingface_entries` gives them.
+    """
+    entries = entries or huggingface_entries(raw)
     if "text_config" in raw:
         raise CheckpointError("config.json describes a decoder among other parts (text_config); a GGUF of it holds the decoder alone.")
     for key in ("hidden_act", "hidden_activation"):
@@ -272,14 +295,29 @@ def every_nth_is_full(layers: int, n: int) -> tuple[bool, ...]:
 
 def gguf_entries(metadata: dict[str, Any]) -> Entries:
     """What a GGUF says of its own architecture."""
-    return Entries(metadata, "GGUF metadata", f"{metadata.get('general.architecture')}.")
+    return Entries(metadata, "GGUF metadata", f"{metadata.get('general.architecture')}.", _LLAMA_CPP)
 
 
-def from_gguf(metadata: dict[str, Any], tensors: Any) -> dict[str, Any]:
-    """Config keywords from a decoder's GGUF metadata; CheckpointError names what is missing or cannot be."""
-    entries = gguf_entries(metadata)
+def _linear(entries: Entries) -> float | None:
+    """By how much a GGUF divides positions, as llama.cpp reads it: linear is the usual type, `rope.scale_linear` the older key."""
     entries.refuse_unless("rope.scaling.type", "none", "linear")
-    linear = metadata.get(f"{entries.prefix}rope.scaling.type") == "linear"
+    entries.refuse_unless("rope.scaling.attn_factor", 1.0)
+    said = entries.entries.get(f"{entries.prefix}rope.scaling.type")
+    if said == "none":
+        return None
+    for key in ("rope.scaling.factor", "rope.scale_linear"):
+        if entries.has(key):
+            return None if entries.entries[entries.prefix + key] == 0 else entries.number(key)
+    return None if said is None else entries.number("rope.scaling.factor")  # which says that it is not there
+
+
+def from_gguf(metadata: dict[str, Any], tensors: Any, entries: Entries | None = None) -> dict[str, Any]:
+    """Config keywords from a decoder's GGUF metadata; CheckpointError names what is missing or cannot be.
+
+    entries: as `gguf_entries` gives them.
+    """
+    entries = entries or gguf_entries(metadata)
+    factor = _linear(entries)
     entries.refuse_unless("attn_logit_softcapping")
     heads, width = entries.whole("attention.head_count"), entries.whole("embedding_length")
     head_dim = entries.whole("attention.key_length", width // heads or 1)
@@ -287,8 +325,9 @@ def from_gguf(metadata: dict[str, Any], tensors: Any) -> dict[str, Any]:
     listed = {*tensors, *getattr(tensors, "refused", ())}  # one of a type Iron does not take is still there
     factors = tensors["rope_freqs.weight"][2] if "rope_freqs.weight" in listed else None
     tokens = metadata.get("tokenizer.ggml.tokens", ())
+    rows = tensors["token_embd.weight"][0][0] if "token_embd.weight" in tensors else None
     return dict(
-        vocab_size=entries.whole("vocab_size", len(tokens) or None if hasattr(tokens, "__len__") else None),
+        vocab_size=entries.whole("vocab_size", (len(tokens) if hasattr(tokens, "__len__") else 0) or rows),
         emb_dim=width,
         n_layers=entries.whole("block_count", most=_MOST_LAYERS),
         n_heads=heads,
@@ -297,7 +336,7 @@ def from_gguf(metadata: dict[str, Any], tensors: Any) -> dict[str, Any]:
         hidden_dim=entries.whole("feed_forward_length"),
         max_seq_len=entries.whole("context_length"),
         rope_base=entries.number("rope.freq_base"),
-        rope_scaling={"rope_type": "linear", "factor": entries.number("rope.scaling.factor")} if linear else None,
+        rope_scaling=None if factor is None else {"rope_type": "linear", "factor": factor},
         rope_factors=None if factors is None else tuple(float(f) for f in np.ravel(factors)),
         rope_neighbours=entries.prefix == "llama.",
         norm_epsilon=entries.number("attention.layer_norm_rms_epsilon"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +14,15 @@ from iron_core.errors import CheckpointError, UsageError, printable
 from iron_core.image.keys import digest, sources_digest
 from iron_lm import process
 from iron_lm.checkpoint import Checkpoint, Layout, as_tree, convert, drawn
-from iron_lm.config import DEFAULT_CONTEXT, Config, Entries, from_gguf, from_huggingface, gguf_entries
+from iron_lm.config import (
+    DEFAULT_CONTEXT,
+    Config,
+    Entries,
+    from_gguf,
+    from_huggingface,
+    gguf_entries,
+    huggingface_entries,
+)
 from iron_lm.reading import reading
 from iron_lm.recognise import architecture, describe, unknown_architecture
 from iron_lm.tokenizer import Tokenizer, open_tokenizer
@@ -42,6 +50,7 @@ class Loaded:
     stored: str
     recognised: str = ""
     package: str = "iron_lm"  # the model's own, whose sources decide what is traced too
+    assumed: dict[str, Any] = attrs.field(factory=dict)  # entries that the files lack, and what the format takes for them
 
     @property
     def cache_key(self) -> str:
@@ -103,12 +112,14 @@ def load(
     activations: str | None = None,
     max_seq_len: int | None = None,
     details: Details | None = None,
+    absent: Mapping[str, Any] | None = None,
 ) -> Loaded:
     """Open a checkpoint of one of these architectures. `layout(kind, tied)` says where its weights are, `details` what the
-    config has of the architecture itself. CheckpointError names the checkpoint; UsageError for what was asked of it."""
+    config has of the architecture itself, `absent` what transformers takes for entries that config.json leaves out.
+    CheckpointError names the checkpoint; UsageError for what was asked of it."""
     checkpoint = Checkpoint.open(path)
     with reading(checkpoint.path):
-        loaded = _loaded(checkpoint, layout, architectures, dtype, activations, max_seq_len, details)
+        loaded = _loaded(checkpoint, layout, architectures, dtype, activations, max_seq_len, details, absent)
     return attrs.evolve(loaded, tokenizer=open_tokenizer(tokenizer, checkpoint))
 
 
@@ -120,8 +131,10 @@ def _loaded(
     activations: str | None,
     max_seq_len: int | None,
     details: Details | None,
+    absent: Mapping[str, Any] | None,
 ) -> Loaded:
-    keywords = _config_keywords(checkpoint, architectures, details)
+    keywords = _config_keywords(checkpoint, architectures, details, absent)
+    assumed = keywords.pop("assumed")
     keywords["name"] = printable(keywords.get("name", ""), 80)  # it is printed as it is
     context, rows, chunk = context_of(keywords["max_seq_len"], max_seq_len, keywords.pop("usual_context", DEFAULT_CONTEXT))
     probe = Config(**{**keywords, "max_seq_len": rows, "prefill_chunk": chunk})
@@ -142,7 +155,7 @@ def _loaded(
     kept = kept_line(formats, dtype)
     if merged_bytes(exact):
         kept += f", put together from shards ({_bytes(merged_bytes(exact))} of memory)"
-    return Loaded(config, weights, exact, None, checkpoint, context, kept, describe(checkpoint), _package(layout))
+    return Loaded(config, weights, exact, None, checkpoint, context, kept, describe(checkpoint), _package(layout), assumed)
 
 
 def merged_bytes(weights: Any) -> int:
@@ -198,21 +211,27 @@ def _package(layout: Any) -> str:
     return str(layout.__module__).partition(".")[0]
 
 
-def _config_keywords(checkpoint: Checkpoint, architectures: tuple[str, ...], details: Details | None) -> dict[str, Any]:
+def _config_keywords(checkpoint: Checkpoint, architectures: tuple[str, ...], details: Details | None, absent: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Config's keywords, and what of them the files do not say: "assumed", entry -> value."""
     if checkpoint.kind not in ("gguf", "meta") and "config" not in checkpoint.metadata:
         raise CheckpointError(f"{checkpoint.path}: no config.json beside it; the model's shape is read from there.")
     named = architecture(checkpoint)
     if named not in architectures:
         raise CheckpointError(f"{checkpoint.path}: {unknown_architecture(named, architectures)}")
     if checkpoint.kind == "gguf":
-        found, entries = from_gguf(checkpoint.metadata, checkpoint.tensors), gguf_entries(checkpoint.metadata)
+        entries = gguf_entries(checkpoint.metadata)
+        found = from_gguf(checkpoint.metadata, checkpoint.tensors, entries)
     elif checkpoint.kind == "meta":
-        from iron_lm.meta import from_meta
+        from iron_lm.meta import from_meta, meta_entries
 
-        return from_meta(checkpoint.metadata["params"], checkpoint.tensors)
+        entries = meta_entries(checkpoint.metadata["params"])
+        return from_meta(checkpoint.metadata["params"], checkpoint.tensors, entries) | {"assumed": entries.assumed}
     else:
-        found, entries = from_huggingface(checkpoint.metadata["config"]), Entries(checkpoint.metadata["config"], "config.json")
-    return found if details is None else found | details(checkpoint.kind, entries, found)
+        entries = huggingface_entries(checkpoint.metadata["config"], absent)
+        found = from_huggingface(checkpoint.metadata["config"], entries)
+    if details is not None:
+        found |= details(checkpoint.kind, entries, found)
+    return found | {"assumed": entries.assumed}
 
 
 def _map(node: Any, change: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from iron_core.declare.formats import Dense, Format
 from iron_core.errors import CheckpointError
+from iron_lm.config import Entries
 from iron_lm.mapped import MappedFile
 from iron_lm.pickled import STORAGES, StoredTensor, read
 from iron_lm.safetensors import read_json
@@ -158,11 +159,21 @@ def _view(path: Path, name: str, tensor: StoredTensor, storage: np.ndarray | Non
     return shape, Dense(dtype), raw.view(dtype).reshape(shape)
 
 
-def from_meta(params: dict[str, Any], tensors: Any) -> dict[str, Any]:
-    """Config keywords from params.json and the tensors' shapes; CheckpointError names what is missing or cannot be."""
-    from iron_lm.config import Entries
+#: What Meta's first program, which wrote these, had instead of an entry.
+_META = {"rope_theta": 10000.0, "norm_eps": 1e-5}
 
-    entries = Entries(params, PARAMS)
+
+def meta_entries(params: dict[str, Any]) -> Entries:
+    """What params.json says."""
+    return Entries(params, PARAMS, defaults=_META)
+
+
+def from_meta(params: dict[str, Any], tensors: Any, entries: Entries | None = None) -> dict[str, Any]:
+    """Config keywords from params.json and the tensors' shapes; CheckpointError names what is missing or cannot be.
+
+    entries: as `meta_entries` gives them.
+    """
+    entries = entries or meta_entries(params)
     unknown = sorted(set(params) - set(_KNOWN))
     if unknown:
         raise CheckpointError(f"{PARAMS}: {unknown[0][:40]!r} is nothing this model has. Legal: {', '.join(_KNOWN)}.")

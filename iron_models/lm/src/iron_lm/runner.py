@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
@@ -83,6 +84,8 @@ class Runner:
     #: GGUF `general.architecture` and Hugging Face `model_type` values it runs.
     architectures: ClassVar[tuple[str, ...]] = ()
     model: ClassVar[Any] = None
+    #: What transformers takes for entries that a config.json of this family leaves out, beside what it takes for any.
+    absent: ClassVar[Mapping[str, Any]] = {}
     oracle: ClassVar[Any] = Oracle
 
     @classmethod
@@ -182,7 +185,8 @@ class Runner:
             return loading.random(self.full_size(), self.layout, o["random_weights"], **common)
         if not o["checkpoint"]:
             raise UsageError("--checkpoint FILE is needed (or --random-weights SEED for a run without weights).")
-        return loading.load(self.layout, self.architectures, o["checkpoint"], activations=o["activations"], details=self.details, **common)
+        said = dict(activations=o["activations"], details=self.details, absent=self.absent)
+        return loading.load(self.layout, self.architectures, o["checkpoint"], **said, **common)
 
     def _prompt(self) -> list[int]:
         """The prompt's ids: the text's, cut or made to --prompt-len tokens. UsageError if the caches have no room for them."""
@@ -351,6 +355,7 @@ class Runner:
         c = self.loaded.config
         return {
             "checkpoint": self.loaded.recognised,
+            **({"assumed": self.loaded.assumed} if self.loaded.assumed else {}),
             "weights": self.loaded.stored,
             "backend": self.session.compiled.backend.name,
             "dev": self.session.compiled.dev,
@@ -366,8 +371,10 @@ class Runner:
         threads = f"; --threads {self.options['threads']}" if self.options["threads"] else ""
         engine = f"{self.session.compiled.backend.name} ({summary}{threads})"
         name = f"{self.name} · {c.name} · " if c.name else f"{self.name} · "
-        return (
-            f"{self.loaded.recognised}{chr(10) if self.loaded.recognised else ''}"
+        assumed = ", ".join(f"{key} {value:g}" for key, value in self.loaded.assumed.items())
+        lines = [self.loaded.recognised] if self.loaded.recognised else []
+        lines += [f"the files do not say, so as the format has it: {assumed}"] if assumed else []
+        return "".join(f"{line}\n" for line in lines) + (
             f"{name}{self.loaded.stored} · {c.dtype} activations, {c.cache_dtype} cache, {c.activations} · {engine}\n"
             f"load {f.load_s:.2f} s · compile {f.compile_s:.2f} s"
         )

@@ -22,6 +22,7 @@ from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from iron_core.errors import CheckpointError, UsageError
+from iron_lm.special_tokens import Companions
 
 #: Lines a rendering may run, and characters a string it makes may have.
 LINES = 200_000
@@ -218,30 +219,18 @@ def find_template(checkpoint: Any, tokenizer: Any, beside: Path | None = None) -
     if place is None:
         return None
     folder = place if place.is_dir() else place.parent
-    config = _config(folder / "tokenizer_config.json")
-    tokens = {name: _spelled(config[name]) for name in _TOKENS if config.get(name)}
+    companions = Companions(folder)
+    config, tokens = companions.config, companions.named
     file = folder / "chat_template.jinja"
-    source = file.read_text() if file.is_file() else config.get("chat_template")
+    source = _text(file) if file.is_file() else config.get("chat_template")
     if isinstance(source, list):  # several, by name
         named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
         source = named.get("default") or next(iter(named.values()), None)
     return ChatTemplate(str(source), tokens, str(folder)) if source else None
 
 
-_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token")
-
-
-def _spelled(token: Any) -> str:
-    return str(token.get("content", "")) if isinstance(token, dict) else str(token)
-
-
-def _config(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
+def _text(file: Path) -> str:
     try:
-        found = json.loads(file.read_text())
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{file}: not JSON ({error}).") from None
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{file}: a JSON object is expected.")
-    return found
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{file}: not UTF-8 at byte {error.start}.") from None

@@ -207,8 +207,8 @@ def _complete(library: Any, companions: Companions) -> None:
     for text in (*companions.named.values(), *companions.listed):
         if text not in texts:
             new[text] = AddedToken(text, special=True, normalized=False)
-    for token in new.values():
-        (library.add_special_tokens if token.special else library.add_tokens)([token])
+    for each in new.values():
+        (library.add_special_tokens if each.special else library.add_tokens)([each])
 
 
 def _from_gguf(checkpoint: Any) -> Tokenizer | None:

@@ -20,6 +20,9 @@ class Qwen3Runner(Runner):
     summary = "Qwen3 models, the dense ones."
     architectures = ("qwen3",)
     model = Qwen3
+    absent = {
+        "max_position_embeddings": 32768, "num_key_value_heads": 32, "head_dim": 128, "sliding_window": 4096, "max_window_layers": 28,
+    }  # fmt: skip
 
     @classmethod
     def layout(cls, kind: str, tied: bool) -> Layout:
