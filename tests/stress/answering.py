@@ -9,11 +9,10 @@ import sys
 import warnings
 from pathlib import Path
 
-import iron_host.backend
-import iron_host.executable
-import iron_llama.model
-import iron_lm.session
+import iron_host.executable  # noqa: F401
+from iron_llama.model import LlamaRunner
 from iron_lm import loading
+from iron_lm.session import Session
 from iron_ops_aie import GEMV, MHA, Copy, RMSNorm, RoPE, Sample  # noqa: F401
 
 
@@ -21,10 +20,9 @@ def answer(file: str, cache: str) -> dict[str, object]:
     """Twelve tokens of a prompt, with everything as a run from the command line has it."""
     os.environ["NPU_CACHE_HOME"] = cache
     warnings.simplefilter("ignore")
-    runner = iron_llama.model.LlamaRunner
-    loaded = loading.load(runner.layout, runner.architectures, file, max_seq_len=128)
+    loaded = loading.load(LlamaRunner.layout, LlamaRunner.architectures, file, max_seq_len=128)
     assert loaded.tokenizer is not None
-    session = iron_lm.session.Session(runner.model(loaded.config, loaded.weights), backend="host", cache_key=loaded.cache_key)
+    session = Session(LlamaRunner.model(loaded.config, loaded.weights), backend="host", cache_key=loaded.cache_key)
     return {"ids": session.generate(loaded.tokenizer.encode("hi there, how are you?"), 12)}
 
 
