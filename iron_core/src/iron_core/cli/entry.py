@@ -30,7 +30,6 @@ def main(argv: list[str]) -> int:
     """Run `iron ARGV...`; the exit status. Errors are one line on standard error; `--verbose` or `IRON_DEBUG=1` adds the
     traceback."""
     verbose = "--verbose" in argv or os.environ.get("IRON_DEBUG") == "1"
-    warnings.formatwarning = _one_line
     with streams.in_order():
         try:
             status = _run(argv)
@@ -83,15 +82,6 @@ def _exit(code: Any) -> int:
         return int(code or 0)
     click.echo(code, err=True)
     return 1
-
-
-_as_usual = warnings.formatwarning
-
-
-def _one_line(message: Any, category: type[Warning], *place: Any) -> str:
-    """A warning of Iron's own as one line, without the place in our code; others' as they are."""
-    ours = category.__module__.partition(".")[0].startswith("iron_")
-    return f"iron: {message}\n" if ours else _as_usual(message, category, *place)
 
 
 def _fail(status: int, message: str, verbose: bool) -> int:
