@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import iron_core as iron
 from iron_core.declare.formats import Q4_1, Q8_0, PackedArray
 from iron_core.image.cache import Cache, CacheWarning
 from iron_host import tiling
+from iron_host.runtime import runtime
+from iron_host.tiles import Tiles
 from iron_lm.mapped import MappedFile
 from iron_ops_aie import GEMM, GEMV
 
@@ -54,7 +57,7 @@ def entries(folder: Any) -> list[Any]:
 def in_a_file(tmp_path, monkeypatch):
     """Two weights in a file, kept as tiles however few they are. Returns (open the file, its path)."""
     monkeypatch.setattr(tiling, "WORTH_A_FILE", 1)
-    monkeypatch.setattr(tiling, "Cache", lambda backend: Cache(backend, tmp_path))
+    monkeypatch.setattr(tiling, "Cache", lambda backend: Cache(backend, tmp_path))  # kernels stay where they are
     path = tmp_path / "weights.bin"
 
     def write(seed: int) -> None:
@@ -121,25 +124,147 @@ def test_files_are_written_in_pieces(in_a_file, tmp_path, monkeypatch, written):
     assert [path.read_bytes() for path in entries(tmp_path)] == [whole] * 2
 
 
-def test_another_files_tiles_are_others(in_a_file, tmp_path):
-    """A file that changed has tiles of its own."""
+def replaced(path, content):
+    """Another file in its place."""
+    other = path.with_name("other.bin")
+    other.write_bytes(content)
+    os.utime(other, (1, 1))
+    other.replace(path)
+
+
+def written(path, content):
+    """The same file with another content and the time it had."""
+    with path.open("r+b") as file:
+        file.write(content)
+    os.utime(path, (1, 1))
+
+
+@pytest.mark.parametrize("change", [replaced, written])
+def test_another_files_tiles_are_others(in_a_file, tmp_path, change):
+    """Whichever way it came to the place, with the size and the time of the one before."""
     opened, write = in_a_file
-    assert agrees(compiled(*opened()))
+    path = tmp_path / "weights.bin"
     write(5)
-    os.utime(opened.__closure__[0].cell_contents, ns=(1, 1))
-    host = compiled(*opened())
-    assert agrees(host) and len(entries(tmp_path)) == 2
+    other = path.read_bytes()
+    write(0)
+    os.utime(path, (1, 1))
+    first = compiled(*opened())
+    assert agrees(first)
+    change(path, other)
+    second = compiled(*opened())
+    assert agrees(second) and len(entries(tmp_path)) == 2
+    x = np.ones((1, DEPTH), np.float32)
+    assert not np.array_equal(first.graph.reference(x)[0], second.graph.reference(x)[0]) or change is written
 
 
-def test_a_damaged_entry_is_made_again(in_a_file, tmp_path):
-    """An entry cut short is replaced, with a warning."""
+def test_weights_of_another_shape_have_tiles_of_their_own(in_a_file, tmp_path):
+    """The same bytes of the same file, as other rows of another length, are in tiles otherwise; one key is not for both."""
+    opened, _ = in_a_file
+    (_, b) = opened()
+    mapped = b.data.reshape(-1)
+    copied = mapped.copy()  # in memory: tiles that are made anew
+    for rows, depth in ((ROWS, DEPTH), (ROWS // 2, DEPTH), (ROWS // 4, 2 * DEPTH), (ROWS, DEPTH)):
+        wanted = [Tiles(0, 0, b.format, "Q8_0", rows, depth)]
+        kept, new = (tiling.made(wanted, lambda _, source=source: source, runtime(1))[0] for source in (mapped, copied))
+        assert np.array_equal(kept, new)
+    assert len(entries(tmp_path)) == 3
+
+
+DAMAGE = {
+    "the first bit": lambda at: at("tiles.bin", 0, b"\1"),
+    "a bit in the middle": lambda at: at("tiles.bin", 3000, b"\x80"),
+    "the last bit": lambda at: at("tiles.bin", -1, b"\x80"),
+    "a page": lambda at: at("tiles.bin", 0, b"\xff" * 4096),
+    "a sum": lambda at: at("tiles.sums", 0, b"\1"),
+    "half of it": lambda at: at("tiles.bin", None, b""),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_entry_is_made_again(in_a_file, tmp_path, damage):
+    """Whatever its size: no product is of tiles that are not what was written, from the first call on."""
     opened, _ = in_a_file
     assert agrees(compiled(*opened()))
     (entry,) = entries(tmp_path)
-    with entry.open("r+b") as file:
-        file.truncate(100)
-    with pytest.warns(CacheWarning, match="size"):
+
+    def at(name: str, place: int | None, mask: bytes) -> None:
+        file = entry.with_name(name)
+        content = bytearray(file.read_bytes())
+        if place is None:
+            content = content[: len(content) // 2]
+        else:
+            place %= len(content)
+            mask = mask[: len(content) - place]
+            content[place : place + len(mask)] = bytes(a ^ b for a, b in zip(content[place:], mask, strict=False))
+        file.write_bytes(content)
+
+    DAMAGE[damage](at)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         assert agrees(compiled(*opened()))
+    assert [w.category for w in said] == [CacheWarning] and "building it again" in str(said[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert agrees(compiled(*opened()))
+
+
+def test_tiles_of_a_disk_that_keeps_nothing_stay_in_memory(in_a_file, monkeypatch):
+    """What cannot be read back as it was written is not used."""
+    opened, _ = in_a_file
+    monkeypatch.setattr(tiling, "sums", lambda whole, engine: np.frombuffer(os.urandom(8), np.uint64))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert agrees(compiled(*opened()))
+    assert "does not keep what is written to it" in str(said[-1].message)
+
+
+def test_a_file_that_changes_while_it_is_read_has_no_entry(in_a_file, tmp_path, monkeypatch):
+    """What was made of it is of no one file."""
+    opened, write = in_a_file
+    host = compiled(*opened())
+    tile = tiling._write
+
+    def meanwhile(*given: Any) -> None:
+        write(5)
+        tile(*given)
+
+    monkeypatch.setattr(tiling, "_write", meanwhile)
+    with pytest.warns(CacheWarning, match="was written to while it was read"):
+        host(np.ones((1, DEPTH), np.float32))
+    assert entries(tmp_path) == []
+
+
+@pytest.mark.parametrize("nbytes", [1, 63, 64, 65, 4096, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (3 << 20) + 17])
+def test_a_sum_is_of_every_byte(nbytes):
+    """A change of any one byte changes the sum of its piece and no other; so does the number of zeros."""
+    engine, content = runtime(2), np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
+    before = tiling.sums(content, engine)
+    assert len(before) == -(-nbytes // tiling.SUMMED) and np.array_equal(before, tiling.sums(content.copy(), runtime(1)))
+    for place in {0, nbytes // 3, nbytes // 2, nbytes - 1}:
+        for bit in (1, 128):
+            content[place] ^= bit
+            (changed,) = np.flatnonzero(before != tiling.sums(content, engine))
+            assert changed == place // tiling.SUMMED
+            content[place] ^= bit
+    zeros = [tiling.sums(np.zeros(n, np.uint8), engine)[0] for n in (1, 2, 8, 64, 128)]
+    assert len(set(zeros)) == len(zeros)
+
+
+def test_sums_tell_patterns_of_damage_apart():
+    """The same bit in many words, words that change places, pages that do: what a plain sum would not see."""
+    engine, content = runtime(2), np.random.default_rng(1).integers(0, 1 << 63, 1 << 14, np.uint64)
+    before = tiling.sums(content.view(np.uint8), engine)[0]
+    for stride in (1, 8, 64, 512):
+        other = content.copy()
+        other[::stride] ^= np.uint64(1 << 63)
+        assert tiling.sums(other.view(np.uint8), engine)[0] != before
+    for distance in (1, 8, 512):
+        other = content.copy()
+        other[[0, distance]] = other[[distance, 0]]
+        assert tiling.sums(other.view(np.uint8), engine)[0] != before
+    other = content.copy().reshape(-1, 512)
+    other[[0, 1]] = other[[1, 0]]
+    assert tiling.sums(other.view(np.uint8).reshape(-1), engine)[0] != before
 
 
 def test_where_no_file_can_be_kept_tiles_stay_in_memory(in_a_file, monkeypatch):

@@ -89,7 +89,7 @@ def test_a_home_that_nobody_knows_is_done_without(monkeypatch):
     """Without HOME and an entry of the user there is no default folder: said once, with what to set."""
     monkeypatch.delenv("NPU_CACHE_HOME")
     monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("Could not determine home directory.")))
-    with pytest.raises(CacheError, match="default cache folder is not known: HOME is not set.*Set NPU_CACHE_HOME") as caught:
+    with pytest.raises(CacheError, match=r"default cache folder is not known: HOME is not set.*Set NPU_CACHE_HOME") as caught:
         Cache("test")
     assert not isinstance(caught.value, CacheHomeError) and troubles() == [str(caught.value)]
     with pytest.warns(CacheWarning, match="default cache folder is not known.*nothing is kept"), optional():
@@ -235,7 +235,7 @@ def test_no_limit_is_0_and_the_usual_one_leaves_half_of_the_disk(place, monkeypa
 def test_a_limit_that_is_none_is_refused(place, monkeypatch, given):
     """In one line, by whatever uses the cache and by doctor."""
     monkeypatch.setenv("IRON_CACHE_LIMIT", given)
-    with pytest.raises(UsageError, match="IRON_CACHE_LIMIT=.*legal: bytes"):
+    with pytest.raises(UsageError, match=r"IRON_CACHE_LIMIT=.*legal: bytes"):
         Cache("test")
     assert len(troubles()) == 1
 
