@@ -106,7 +106,7 @@ def evict(path: Path) -> bool:
     except OSError:
         return False
     finally:
-        os.close(descriptor)
+        keylock.release(descriptor)
     return True
 
 

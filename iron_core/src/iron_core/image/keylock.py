@@ -1,7 +1,7 @@
 """A lock for each key, and the removal of what is unfinished, faulty or no longer wanted.
 
 The system drops a lock when a process ends, however it ends: a temporary folder whose key nobody locks was left by one
-that was killed.
+that was killed. A forked child has no part in its parent's locks.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ try:
     import fcntl
 except ImportError:  # a platform without it: several processes may build one entry, the first one kept
     fcntl = None  # type: ignore[assignment]
+
+#: Files of the keys that this process has locked.
+_held: set[int] = set()
 
 _OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -48,13 +51,35 @@ def locked(folder: Path, name: str) -> Iterator[None]:
         with contextlib.suppress(OSError):
             if os.fstat(descriptor).st_ino == os.stat(file).st_ino:
                 break
-        os.close(descriptor)
+        release(descriptor)
+    process = os.getpid()
+    _held.add(descriptor)
     try:
         yield
     finally:
+        if os.getpid() == process:
+            _held.discard(descriptor)
+            with contextlib.suppress(OSError):
+                os.unlink(file)
+            release(descriptor)
+
+
+def release(descriptor: int) -> None:
+    """Drop a lock and close its file. A child forked meanwhile has a copy of the file, which would keep the lock."""
+    if fcntl is not None:
         with contextlib.suppress(OSError):
-            os.unlink(file)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+def _in_child() -> None:
+    for descriptor in _held:
         os.close(descriptor)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 
 def sweep(folder: Path, name: str = "") -> None:
@@ -77,7 +102,7 @@ def sweep(folder: Path, name: str = "") -> None:
                         delete(left)
                     os.unlink(file)
             finally:
-                os.close(descriptor)
+                release(descriptor)
 
 
 def remove(path: Path) -> None:

@@ -216,7 +216,7 @@ class Program:
                 self._memory = self.backend.memory(plan)
             elif self._placed is not plan:
                 if self.turn.busy:
-                    self.refuse_inside("placing the memory of a version added meanwhile")
+                    self.refuse_inside("loading a version")
                 self._memory.grow(plan)
             self._placed = plan
             return self._memory
@@ -225,7 +225,12 @@ class Program:
         """A copy of a weight's or state's content. UnknownName lists what there is."""
         self._known(name)
         with self.turn:
-            return self.memory().read(name)
+            if not self.turn.busy:
+                return self.memory().read(name)
+            assert self._memory is not None and self._placed is not None
+            if not any(resident.name == name for resident in self._placed.residents):
+                self.refuse_inside(f"reading {name}, which a version added meanwhile brings,")
+            return self._memory.read(name)
 
     def write(self, name: str, array: Any) -> None:
         """Replace a weight's or state's content; shape and dtype as declared."""

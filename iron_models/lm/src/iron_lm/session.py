@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from iron_core.errors import BoundsError, CheckpointError, NotFinite, UsageError
+from iron_core.errors import BoundsError, CallError, CheckpointError, NotFinite, UsageError
+from iron_core.turn import Turn
 from iron_lm.causal import CausalLM
 from iron_lm.generation import Sampler
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _alone(method: _Method) -> _Method:
+    """A method of a session that no other runs beside: other threads wait, and what it calls is refused."""
+
+    @functools.wraps(method)
+    def turned(self: Session, *args: Any, **keywords: Any) -> Any:
+        with self._turn:
+            if self._turn.busy:
+                raise CallError(f"Session.{method.__name__}() inside an answer of the same session; end that (on_token says True), then call it.")
+            self._turn.busy = True
+            try:
+                return method(self, *args, **keywords)
+            finally:
+                self._turn.busy = False
+
+    return cast(_Method, turned)
 
 
 class Session:
     """A CausalLM on a backend. `held` are the tokens whose keys and values are in the caches.
 
-    A prompt runs in chunks on a fixed grid. What a new prompt shares with `held` is kept, from the start up to the first
+    Threads may share it: each answer is whole, one after the other. A prompt runs in chunks on a fixed grid. What a new prompt shares with `held` is kept, from the start up to the first
     chunk that differs; a prompt of one token more is one decode step.
     """
 
@@ -25,16 +46,20 @@ class Session:
         self.compiled = model.compile(**options)
         self.compiled.add(ids=((self.config.prefill_chunk,), np.int32))
         self.held: list[int] = []
+        self._turn = Turn(f"a session of {type(model).__name__}")
         self._sampler: Sampler | None = None
 
+    @_alone
     def reset(self) -> None:
         """Forget the history. The caches' old content is overwritten before it is read."""
         self.held = []
 
+    @_alone
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """float32 (vocab,): the logits after `ids`."""
         return self._run(ids)[0]
 
+    @_alone
     def generate(
         self,
         ids: Sequence[int],
