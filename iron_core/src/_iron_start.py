@@ -2,21 +2,30 @@
 
 The name is taken on the public index by an unrelated package. Without importing it, `find_spec` tells where
 `iron_core` would come from; if our marker file is not there, one line says so and the process exits with 2.
+
+Ctrl-C before a command runs and after it, while modules are imported and while Python ends, ends the process at once, with
+no traceback and a shell's status for it. So little is imported before that is seen to.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from importlib.util import find_spec
-from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MARKER = "_this_is_iron.txt"
-HERE = Path(__file__).resolve().parent
+#: What a shell gives a program that ended by SIGINT.
+INTERRUPTED = 130
 
 
 def found() -> Path | None:
     """The folder `import iron_core` would take, or None."""
+    from importlib.util import find_spec
+    from pathlib import Path
+
     spec = find_spec("iron_core")
     places = list(spec.submodule_search_locations or []) if spec else []
     return Path(places[0]) if places else None
@@ -24,11 +33,13 @@ def found() -> Path | None:
 
 def check() -> None:
     """Exit with 2 and one line unless `iron_core` is ours."""
+    from pathlib import Path
+
     place = found()
     if place is None or not (place / MARKER).is_file():
         sys.stderr.write(
             f"error: `import iron_core` finds {place or 'nothing'}, which is not Iron; ours was installed beside "
-            f"{HERE / '_iron_start.py'}. Remove the other package or put ours first on the path.\n"
+            f"{Path(__file__).resolve()}. Remove the other package or put ours first on the path.\n"
         )
         raise SystemExit(2)
 
@@ -56,8 +67,25 @@ def iron_run() -> None:
 
 
 def _run(argv: list[str]) -> None:
-    reopen()
-    check()
-    from iron_core.cli.entry import program
+    try:
+        import signal
 
-    raise SystemExit(program(argv))
+        ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # ignored, say, in a shell's background: it stays so
+        if ours:
+            signal.signal(signal.SIGINT, _leave)
+        reopen()
+        check()
+        from iron_core.cli.entry import program
+
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        status = program(argv)
+        if ours:
+            signal.signal(signal.SIGINT, _leave)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    raise SystemExit(status)
+
+
+def _leave(*_: object) -> None:
+    os._exit(INTERRUPTED)

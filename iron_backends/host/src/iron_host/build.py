@@ -11,7 +11,6 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from iron_core.image.cache import Cache, optional
 from iron_core.image.entry import About
 from iron_core.image.home import home, is_noexec, refusal
 from iron_core.image.keys import digest
+from iron_core.side_by_side import side_by_side
 from iron_host import compiler, scratch
 
 SOURCES = Path(__file__).parent / "csrc"
@@ -84,8 +84,8 @@ def found(text: str, with_: compiler.Compiler) -> Path | None:
     return None
 
 
-def compiled(text: str, name: str, with_: compiler.Compiler) -> Path:
-    """The shared object of a source, from the cache or compiled into it. `name` is for messages.
+def compiled(text: str, name: str, with_: compiler.Compiler, running: compiler.Running | None = None) -> Path:
+    """The shared object of a source, from the cache or compiled into it. `name` is for messages; `running` as for `run`.
 
     Where the cache cannot be used it is compiled for this process alone, with a warning; CacheError if that cannot be done
     either, or NPU_CACHE_HOME names no folder.
@@ -94,7 +94,7 @@ def compiled(text: str, name: str, with_: compiler.Compiler) -> Path:
     def fill(folder: Path) -> None:
         source = folder / f"{name}.cpp"
         source.write_text(text)
-        with_.run(source, folder / "kernel.so")
+        with_.run(source, folder / "kernel.so", running)
 
     def made(root: Path | None) -> Path:
         return Cache("host", root).entry(key(text, with_), fill, about=About("kernel", name)) / "kernel.so"
@@ -141,8 +141,9 @@ def load(units: Iterable[Unit]) -> dict[Unit, int]:
         if absent:
             if sys.stderr is not None and sys.stderr.isatty():
                 print(f"compiling {len(absent)} kernels with {with_.name} (once for this machine) ...", file=sys.stderr)
-            with ThreadPoolExecutor(max_workers=min(len(absent), os.cpu_count() or 1)) as workers:
-                paths.update(zip(absent, workers.map(lambda u: compiled(u.text, u.symbol, with_), absent), strict=True))
+            running = compiler.Running()
+            made = side_by_side(lambda u: compiled(u.text, u.symbol, with_, running), absent, running.end)
+            paths.update(zip(absent, made, strict=True))
         for unit, path in paths.items():
             loaded = library(path)  # type: ignore[arg-type]
             _loaded[root, unit] = (loaded, ctypes.cast(getattr(loaded, unit.symbol), ctypes.c_void_p).value or 0)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import platform
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -59,20 +63,23 @@ class Compiler:
         """What the code it makes depends on: command, version as run, flags and this CPU."""
         return digest(self.command, self.version, self.flags, cpu())
 
-    def run(self, source: Path, target: Path) -> None:
+    def run(self, source: Path, target: Path, running: Running | None = None) -> None:
         """Compile one source into a shared object; BackendUnavailable with the compiler's first error, OSError where a disk is
-        full."""
+        full.
+
+        running: what the compiler is added to, for who may want to end it. What interrupts this call ends it.
+        """
         line = [*self.command, *self.flags, "-I", str(Path(__file__).parent / "csrc"), str(source), "-o", str(target), "-lm"]
         environment = os.environ | {"LC_ALL": "C"} | dict(self.environment)
         try:
-            done = subprocess.run(line, capture_output=True, text=True, errors="replace", env=environment)
+            code, said = _run(line, environment, running or Running())
         except OSError as error:
             raise BackendUnavailable(f"host: {self.name} did not start for {source.name}: {error.strerror}.") from None
-        if done.returncode:
-            full = _full(done.stderr, target.parent)
+        if code:
+            full = _full(said, target.parent)
             if full is not None:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(full))
-            errors = [text for text in done.stderr.splitlines() if "error" in text] or done.stderr.splitlines() or ["no output"]
+            errors = [text for text in said.splitlines() if "error" in text] or said.splitlines() or ["no output"]
             raise BackendUnavailable(f"host: {self.name} did not compile {source.name}: {errors[0]}")
         if not target.is_file():
             raise BackendUnavailable(f"host: {self.name} made no file of {source.name} and reported no error.")
@@ -92,6 +99,59 @@ def _free(folder: Path) -> int:
     except (OSError, AttributeError):
         return _NEEDED
     return disk.f_bavail * disk.f_frsize
+
+
+class Running:
+    """Compilers that run, on any thread."""
+
+    def __init__(self) -> None:
+        self._processes: list[subprocess.Popen[str]] = []
+        self._lock = threading.Lock()
+        self._ended = False
+
+    def add(self, process: subprocess.Popen[str]) -> None:
+        with self._lock:
+            self._processes.append(process)
+            if self._ended:
+                _end(process)
+
+    def end(self) -> None:
+        """End them, and those that are added later."""
+        with self._lock:
+            self._ended = True
+            for process in self._processes:
+                _end(process)
+
+
+def _run(line: list[str], environment: dict[str, str], running: Running) -> tuple[int, str]:
+    """The exit status of a command and what it said on standard error."""
+    own: Any = {"process_group": 0} if os.name == "posix" else {}  # a driver's own processes are ended with it
+    with subprocess.Popen(
+        line,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=environment,
+        **own,
+    ) as process:
+        running.add(process)
+        try:
+            said = process.communicate()[1]
+        except BaseException:
+            _end(process)
+            raise
+    return process.returncode, said
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(OSError):
+            if os.name == "posix":
+                os.killpg(process.pid, signal.SIGTERM)
+            else:
+                process.terminate()
 
 
 @cache

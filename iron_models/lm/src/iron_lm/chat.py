@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -28,6 +25,8 @@ HELP = """\
 /stats          tokens held, and how fast the last answer was
 /quit           leave (so does Ctrl-D)
 Ctrl-C stops an answer and keeps the talk."""
+
+NOT_BEGUN = "stopped before there was an answer; the message is taken back"
 
 
 @attrs.define
@@ -75,7 +74,6 @@ class Chat:
         self.say = say
         self.messages: list[dict[str, str]] = []
         self.last = Turn()
-        self._interrupted = False
 
     # -- what the user types -------------------------------------------------------------------------
 
@@ -138,9 +136,9 @@ class Chat:
         self.messages.append({"role": "user", "content": text})
         try:
             ids = self._fitting()
-        except UsageError as error:
+        except (UsageError, KeyboardInterrupt) as error:
             self.messages.pop()
-            self.say(str(error))
+            self.say(str(error) or NOT_BEGUN)
             return
         shown, stops = [], StopStrings(self.stop)
         stream = self.tokenizer.stream()
@@ -154,16 +152,24 @@ class Chat:
             piece = stops.feed(stream(token))
             shown.append(piece)
             self.write(piece)
-            return stops.ended or self._interrupted
+            return stops.ended
 
         room = min(self.answer, self.session.config.max_seq_len - len(ids))
-        with self._stoppable():
+        stopped = False
+        try:
             self.session.generate(ids, room, self.sampler, show, self.tokenizer.stop)
-        rest = stops.feed(stream.rest()) + stops.rest()
-        self.write(rest + "\n")
+        except KeyboardInterrupt:
+            stopped = True
+        finally:  # what was said is shown whatever ended it
+            rest = stops.feed(stream.rest()) + stops.rest()
+            self.write(rest + "\n" if turn.answer_tokens or not stopped else "")
         turn.seconds = time.perf_counter() - start
+        if stopped and not turn.answer_tokens:
+            self.messages.pop()
+            self.say(NOT_BEGUN)
+            return
         self.messages.append({"role": "assistant", "content": "".join(shown) + rest})
-        if self._interrupted:
+        if stopped:
             self.say("stopped; the talk goes on")
         elif turn.answer_tokens == room and not stops.ended:
             self.say(f"cut after {room} tokens; --num-tokens sets how many")
@@ -194,24 +200,6 @@ class Chat:
         if dropped:
             self.say(f"the context is full: the oldest {dropped} exchange{'s are' if dropped > 1 else ' is'} dropped from what the model sees")
         return ids
-
-    @contextlib.contextmanager
-    def _stoppable(self) -> Iterator[None]:
-        """Ctrl-C ends the answer, not the program."""
-        self._interrupted = False
-
-        def note(*_: Any) -> None:
-            self._interrupted = True
-
-        try:
-            before = signal.signal(signal.SIGINT, note)
-        except ValueError:  # not on the main thread
-            yield
-            return
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
 
 
 def lines(prompt: str = "> ") -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from iron_core.declare.formats import BlockQuant, Dense, Format, PackedArray
 from iron_core.errors import CheckpointError, PluginError, printable
 from iron_core.plugins.registry import registry
+from iron_core.side_by_side import side_by_side
 from iron_lm import widening
 from iron_lm.reading import reading
 from iron_lm.widening import ScaleCheck, runs_as
@@ -179,8 +179,7 @@ def drawn(wanted: dict[str, tuple[tuple[int, ...], Format]], seed: int) -> dict[
     Every matrix has a stream of its own, so the numbers depend on `seed` and the order of `wanted` alone. They are the
     65536 quantiles of the normal distribution: a table read at 16 random bits is ten times as fast as drawing.
     """
-    from concurrent.futures import ThreadPoolExecutor  # here: most starts draw nothing
-    from statistics import NormalDist
+    from statistics import NormalDist  # here: most starts draw nothing
 
     quantile = NormalDist().inv_cdf
     half = np.array([quantile((i + 0.5) / 65536) for i in range(32768)])
@@ -202,8 +201,8 @@ def drawn(wanted: dict[str, tuple[tuple[int, ...], Format]], seed: int) -> dict[
                 np.take(scaled, rng.integers(0, 65536, part.size, np.uint16), out=part, mode="clip")
         return format.quantize(values) if isinstance(format, BlockQuant) else values
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy draws and reads tables without the interpreter's lock
-        return dict(zip(wanted, pool.map(draw, zip(wanted.values(), streams, strict=True)), strict=True))
+    # numpy draws and reads tables without the interpreter's lock
+    return dict(zip(wanted, side_by_side(draw, zip(wanted.values(), streams, strict=True)), strict=True))
 
 
 def convert(array: Any, dtype: np.dtype) -> np.ndarray:

@@ -261,8 +261,12 @@ class Runner:
             self._say(f"> {o['prompt']}")
             chat.turn(o["prompt"])
         for line in lines():
-            if not chat.take(line):
-                break
+            try:
+                if not chat.take(line):
+                    break
+            except KeyboardInterrupt:
+                if not sys.stdin.isatty():
+                    raise  # at a terminal, one too many
         return 0
 
     def _bench(self) -> int:

@@ -126,6 +126,7 @@ class Session:
     def sample(self, sampler: Sampler) -> None:
         """Choose tokens as this sampler says from now on."""
         if sampler != self._sampler:
+            self._sampler = None  # while the rows are half written
             self.compiled.write(self.model.draws, sampler.rows(self.config.max_seq_len))
             self._sampler = sampler
 
@@ -142,18 +143,18 @@ class Session:
             self.sample(Sampler())
         same = shared(self.held, ids)
         if same == len(self.held) == len(ids) - 1 and same:
-            self.held = []  # a call that fails half-way leaves nothing to trust
             logits, carried = self.compiled(token=ids[-1], position=len(ids) - 1, chunk=0, rows=0)
         else:
             first = min(same, len(ids) - 1) // c.prefill_chunk
-            self.held = []
             for chunk in range(first, -(-len(ids) // c.prefill_chunk)):
-                part = ids[chunk * c.prefill_chunk : (chunk + 1) * c.prefill_chunk]
+                start = chunk * c.prefill_chunk
+                self.held = ids[:start]  # what stands whatever becomes of this chunk, Ctrl-C within it too
+                part = ids[start : start + c.prefill_chunk]
                 row = np.zeros(c.prefill_chunk, np.int32)
                 row[: len(part)] = part
-                position = chunk * c.prefill_chunk + len(part) - 1
-                logits, carried = self.compiled(row, token=0, position=position, chunk=chunk, rows=len(part))
+                logits, carried = self.compiled(row, token=0, position=start + len(part) - 1, chunk=chunk, rows=len(part))
         if not np.isfinite(logits).all():
+            self.held = []
             raise _not_finite()
         self.held = ids
         return logits, vars(carried)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, Union
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from iron_core.declare.formats import Q4_0, Q4_1, Q5_0, Q8_0, BlockQuant, Dense, Format, PackedArray, format_of
 from iron_core.declare.rounding import round_to
+from iron_core.side_by_side import side_by_side
 from iron_lm.superblocks import SuperBlock
 
 #: What a file may hold: what operators take, and K-quants.
@@ -108,11 +108,7 @@ def _by_rows(turn: Callable[[slice], None], rows: int, columns: int) -> None:
         for part in parts:
             turn(part)
         return
-    from concurrent.futures import ThreadPoolExecutor  # here: most starts widen nothing
-
-    with ThreadPoolExecutor(min(len(parts), os.cpu_count() or 1)) as pool:  # numpy computes without the interpreter's lock
-        for _ in pool.map(turn, parts):
-            pass
+    side_by_side(turn, parts)  # numpy computes without the interpreter's lock
 
 
 class ScaleCheck:
