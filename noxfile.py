@@ -238,6 +238,17 @@ def sanitize(session: nox.Session, sanitizer: str) -> None:
     session.run("pytest", "-x", "-m", f"{NEEDS_NOTHING} and not smollm2", *(session.posargs or chosen), env=env)
 
 
+@nox.session
+def mutate(session: nox.Session) -> None:
+    """Small wrongs put into the modules a wrong number would come from, one at a time: is there a test that fails?
+
+    `-- --module M --sample N` draws N mutants of module M; `-- --help` lists all options. See tests/mutation.
+    """
+    install(session, "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10")
+    weights(session)
+    session.run("python", "tests/mutation/run.py", *session.posargs)
+
+
 #: PCI device ids of AMD's NPUs, by family.
 NPUS = {"npu1": ("0x1502",), "npu2": ("0x17f0",)}
 

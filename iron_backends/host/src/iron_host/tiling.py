@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from iron_core.errors import CacheError, CacheHomeError, printable
+from iron_core.image.arena import guard_bytes
 from iron_core.image.cache import Cache, warn
 from iron_core.image.entry import About
 from iron_core.image.keys import FileIdentity, digest
@@ -52,7 +53,8 @@ def made(wanted: Sequence[Tiles], residents: Residents, engine: Runtime) -> list
         if sum(one.nbytes for _, one in parts) >= WORTH_A_FILE:
             found.update(_from_file(file, sorted(parts, key=lambda part: part[0]), residents, engine))
     rest = [one for one in wanted if one not in found]
-    found.update(zip(rest, _placed(rest, anonymous(_size(rest))), strict=True))
+    own = [anonymous(one.nbytes) for one in rest] if guard_bytes() else _placed(rest, anonymous(_size(rest)))
+    found.update(zip(rest, own, strict=True))
     _fill([(one.whole, found[one]) for one in rest], residents, engine)
     return [found[one] for one in wanted]
 
