@@ -1,207 +1,141 @@
-"""Chat templates: the Jinja text a checkpoint brings, rendered in a sandbox that bounds what it may do.
+"""Chat templates: the Jinja text a checkpoint brings, rendered by a process of its own within a budget.
 
-A template is somebody else's program. It sees the conversation and nothing of Python, runs for a bounded number of lines, and
-makes strings of bounded length. What it renders is what transformers renders.
+A template is somebody else's program, and what it does inside a filter nobody counts. So it runs in `sandbox.py`, a small
+process that is ended where its CPU or memory is used up. It starts with the first template that is compiled, a tenth of a
+second, keeps it compiled between turns, and ends with the object that uses it.
 """
 
 from __future__ import annotations
 
 import json
-import math
+import os
+import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from jinja2 import TemplateError, nodes
-from jinja2.compiler import CodeGenerator, Frame
-from jinja2.exceptions import SecurityError
-from jinja2.ext import Extension
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-from iron_core.errors import CheckpointError, UsageError
+from iron_core.errors import CheckpointError, UsageError, printable
+from iron_lm.reading import reading
 from iron_lm.special_tokens import Companions
 
-#: Lines a rendering may run, and characters a string it makes may have.
-LINES = 200_000
-LENGTH = 4_000_000
+#: What a rendering may take: seconds of CPU, and bytes beyond those of the empty process.
+CPU_SECONDS, MEMORY = 2.0, 256 << 20
+#: Seconds after which a process that does not answer is ended, where the system counts no CPU.
+WALL_SECONDS = 60.0
 #: Characters of a template.
 SOURCE = 1_000_000
-
-_FILTERS = (
-    "abs", "batch", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "groupby", "int", "items", "last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse", "round", "safe", "select", "selectattr", "slice",
-    "sort", "string", "sum", "title", "trim", "unique", "upper",
-)  # fmt: skip
-#: Methods of strings and containers that make nothing much larger than what they are given.
-_METHODS = frozenset(
-    "capitalize count endswith find get index isalnum isalpha isdigit islower isspace isupper items keys lower lstrip rfind rsplit "
-    "rstrip split splitlines startswith strip title upper values".split()
-)
+#: Characters of what a template says.
+_SAID = 120
+#: Imports the module beside this one by its place: its package would bring numpy and much else.
+_START = "import sys; sys.path += sys.argv[3:]; import sandbox; sandbox.serve(float(sys.argv[1]), int(sys.argv[2]))"
 
 
-class _Generation(Extension):
-    """`{% generation %}` marks an assistant's text for training; rendering passes it through."""
+class _Process:
+    """A process that has compiled one template. `pid` is who started it: a fork of that has its pipes and is not its owner."""
 
-    tags = {"generation"}
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.lock = threading.Lock()
+        libraries = [str(Path(find_spec(name).submodule_search_locations[0]).parent) for name in ("jinja2", "markupsafe")]  # type: ignore[union-attr, index]
+        places = dict.fromkeys([str(Path(__file__).parent), *libraries])
+        line = [sys.executable, "-I", "-S", "-c", _START, str(CPU_SECONDS), str(MEMORY), *places]
+        try:
+            # In a session of its own Ctrl-C does not reach it.
+            self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+        except OSError as error:
+            raise UsageError(f"the process that renders chat templates does not start: {error.strerror or error}.") from None
+        self.end = weakref.finalize(self, _end, self.process, self.pid)
 
-    def parse(self, parser: Any) -> Any:
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.Scope(body).set_lineno(line)
-
-
-class _Generator(CodeGenerator):
-    """`a ~ b` goes through the sandbox too."""
-
-    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
-        self.write("environment.concat((")
-        for part in node.nodes:
-            self.write("str(")
-            self.visit(part, frame)
-            self.write("), ")
-        self.write("))")
-
-
-def _bounded(length: float) -> None:
-    if length > LENGTH:
-        raise SecurityError("it makes too long a string")
-
-
-def _concat(parts: Iterable[str]) -> str:
-    pieces = list(parts)
-    _bounded(sum(map(len, pieces)))
-    return "".join(pieces)
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """Nothing of Python but arithmetic, strings and lists; nothing that grows out of hand."""
-
-    code_generator_class = _Generator
-    intercepted_binops = frozenset(("+", "*", "**", "%"))
-    concat = staticmethod(_concat)  # type: ignore[assignment]
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        numbers = isinstance(left, (int, float)) and isinstance(right, (int, float))
-        if operator == "**" or (operator == "%" and not numbers):
-            raise SecurityError(f"it computes {operator}")
-        if numbers:
-            _bounded(math.log2(abs(left) + 2) + math.log2(abs(right) + 2))
-        elif operator == "+":
-            _bounded(_size(left) + _size(right))
-        else:
-            listed = 1 if isinstance(left, str) or isinstance(right, str) else 64  # a list's items are larger than characters
-            _bounded(_size(left) * _size(right) * listed)
-        return super().call_binop(context, operator, left, right)
-
-    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        if isinstance(obj, (str, bytes, list, tuple, Mapping)) and callable(value):
-            return attr in _METHODS or (attr in ("replace", "join") and isinstance(obj, str))
-        return super().is_safe_attribute(obj, attr, value)
-
-    def call(self, context: Any, fn: Any, *args: Any, **keywords: Any) -> Any:  # type: ignore[override]
-        owner = getattr(fn, "__self__", None)
-        if isinstance(owner, str):  # what jinja passes along for context functions is none of a string's
-            keywords = {name: value for name, value in keywords.items() if name not in ("_loop_vars", "_block_vars")}
-        if isinstance(owner, str) and getattr(fn, "__name__", "") == "replace":
-            return _replace(owner, *args, **keywords)
-        if isinstance(owner, str) and getattr(fn, "__name__", "") == "join":
-            return _join(args[0], owner)
-        return super().call(context, fn, *args, **keywords)
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The reply to a request; None where the process ended instead, its budget used up. See `sandbox.py`."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        line = json.dumps(request, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+        watch = threading.Timer(WALL_SECONDS, self.process.kill)
+        watch.daemon = True
+        watch.start()
+        try:
+            self.process.stdin.write(line)
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+            reply = json.loads(answer.decode("utf-8", "surrogatepass")) if answer.endswith(b"\n") else None
+        except BrokenPipeError:
+            reply = None
+        except BaseException:  # Ctrl-C: the answer that comes is to a question nobody asks any more
+            self.end()
+            raise
+        finally:
+            watch.cancel()
+        if reply is None or reply.get("why") == "spent":
+            self.end()
+        return reply
 
 
-def _replace(text: Any, old: str, new: str, count: int = -1) -> str:
-    text = str(text)
-    _bounded(len(text) + text.count(old) * len(new))
-    return text.replace(old, new, count)
-
-
-def _size(value: Any) -> int:
-    return len(value) if hasattr(value, "__len__") else abs(int(value))
-
-
-def _join(values: Any, d: str = "", attribute: Any = None) -> str:
-    parts = [str(v if attribute is None else (v.get(attribute) if isinstance(v, Mapping) else "")) for v in values]
-    _bounded(sum(map(len, parts)) + len(d) * len(parts))
-    return str(d).join(parts)
-
-
-def _tojson(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
-    if indent is not None and not 0 <= int(indent) <= 16:
-        raise SecurityError(f"it indents by {indent}")
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _raise(message: str) -> None:
-    raise TemplateError(message)
-
-
-def _now(format: str) -> str:
-    return datetime.now().strftime(format)
+def _end(process: subprocess.Popen[bytes], pid: int) -> None:
+    """End a process that this one started; a fork of it only lets go of the pipes."""
+    if os.getpid() == pid:
+        process.kill()
+        process.wait()
+    for pipe in (process.stdin, process.stdout):
+        try:
+            pipe.close()  # type: ignore[union-attr]
+        except OSError:  # a request that was not taken
+            pass
 
 
 class ChatTemplate:
     """A conversation as the text a model was trained on.
 
     source: the Jinja text. tokens: special tokens it names (`bos_token`, `eos_token`, ...). where: the file, for messages.
-    CheckpointError for a template that is none.
+    CheckpointError for a template that is none. Threads take turns.
     """
 
     def __init__(self, source: str, tokens: Mapping[str, str] | None = None, where: str = "the checkpoint") -> None:
         self.where = where
         self.tokens = dict(tokens or {})
+        self._source = source
+        self._process: _Process | None = None
         if len(source) > SOURCE:
             raise CheckpointError(f"{where}: its chat template has {len(source)} characters; legal: up to {SOURCE}.")
-        sandbox = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation])
-        sandbox.filters = {name: sandbox.filters[name] for name in _FILTERS} | {"tojson": _tojson, "replace": _replace, "join": _join}
-        sandbox.globals = {name: sandbox.globals[name] for name in ("range", "dict", "namespace")}
-        sandbox.globals.update(raise_exception=_raise, strftime_now=_now)
-        try:
-            self._template = sandbox.from_string(source)
-        except (TemplateError, RecursionError) as error:
-            raise CheckpointError(f"{where}: its chat template does not compile ({_first_line(error)}).") from None
+        self._compiled()
 
     def render(self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True, **values: Any) -> str:
-        """The text of `messages` (each `role` and `content`), up to where the assistant begins.
+        """The text of `messages` (each `role` and `content`), up to where the assistant begins. Values are what JSON has.
 
         UsageError where the template refuses the conversation; CheckpointError where it breaks its bounds.
         """
         given = dict(self.tokens, messages=list(messages), add_generation_prompt=add_generation_prompt, tools=None, documents=None)
-        try:
-            with _Bounded():
-                return _concat(self._template.generate(given | values))
-        except SecurityError as error:
-            raise CheckpointError(f"{self.where}: its chat template is not safe to run ({_first_line(error)}).") from None
-        except TemplateError as error:
-            raise UsageError(f"the model's chat template refuses this conversation: {_first_line(error)}.") from None
-        except (ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(f"{self.where}: its chat template fails ({type(error).__name__}: {_first_line(error)}).") from None
+        return self._text(self._compiled(), {"values": given | values})
 
+    def _compiled(self) -> _Process:
+        """A process that has this template compiled: the one there is, or a new one."""
+        process = self._process
+        if process is None or process.pid != os.getpid() or not process.end.alive:
+            process = _Process()
+            self._text(process, {"source": self._source})
+            self._process = process
+        return process
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
-class _Bounded:
-    """Counts the template's lines while it renders."""
-
-    def __enter__(self) -> None:
-        self.lines = 0
-        self.before = sys.gettrace()
-        sys.settrace(self._call)
-
-    def __exit__(self, *_: Any) -> None:
-        sys.settrace(self.before)
-
-    def _call(self, frame: FrameType, event: str, arg: Any) -> Any:
-        return self._line if frame.f_code.co_filename == "<template>" else None
-
-    def _line(self, frame: FrameType, event: str, arg: Any) -> Any:
-        self.lines += 1
-        if self.lines > LINES:
-            raise SecurityError(f"it runs for more than {LINES} lines")
-        return self._line
+    def _text(self, process: _Process, request: Mapping[str, Any]) -> str:
+        """What the process renders; its complaint as the error it is."""
+        with process.lock:
+            reply = process.ask(request)
+        if reply is None:
+            reply = {"why": "spent", "said": "its process was ended"}
+        why, said = reply.get("why"), printable(reply.get("said"), _SAID)
+        if why is None:
+            return str(reply["text"])
+        if why == "refuses":
+            raise UsageError(f"{printable(self.where, _SAID)}: the model's chat template refuses this conversation: {said}.")
+        words = {
+            "syntax": f"does not compile ({said})",
+            "unsafe": f"is not safe to run ({said})",
+            "spent": f"uses up its budget of {CPU_SECONDS:g} s of CPU and {MEMORY >> 20} MB of memory ({said})",
+        }
+        raise CheckpointError(f"{self.where}: its chat template {words.get(str(why), f'fails ({said})')}.")
 
 
 def find_template(checkpoint: Any, tokenizer: Any, beside: Path | None = None) -> ChatTemplate | None:
@@ -209,28 +143,43 @@ def find_template(checkpoint: Any, tokenizer: Any, beside: Path | None = None) -
 
     beside: the tokenizer's file or folder, where it was given apart. None where there is none; CheckpointError for a bad one.
     """
+    place = beside or (checkpoint.path if checkpoint is not None else None)
+    if place is None:
+        return None
+    with reading(place):
+        return _found(checkpoint, tokenizer, beside, place)
+
+
+def _found(checkpoint: Any, tokenizer: Any, beside: Path | None, place: Path) -> ChatTemplate | None:
     if checkpoint is not None and checkpoint.kind == "gguf" and beside is None:
         metadata = checkpoint.metadata
         source = metadata.get("tokenizer.chat_template")
         names = {f"{kind}_token": metadata.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("bos", "eos", "pad", "unk")}
         tokens = {name: tokenizer.token(id) or "" for name, id in names.items() if isinstance(id, int)}
-        return ChatTemplate(str(source), tokens, str(checkpoint.path)) if source else None
-    place = beside or (checkpoint.path if checkpoint is not None else None)
-    if place is None:
-        return None
+        return _made(source, tokens, checkpoint.path)
     folder = place if place.is_dir() else place.parent
     companions = Companions(folder)
     config, tokens = companions.config, companions.named
     file = folder / "chat_template.jinja"
-    source = _text(file) if file.is_file() else config.get("chat_template")
+    if file.is_file():
+        with reading(file):
+            return _made(_text(file), tokens, file)
+    source = config.get("chat_template")
     if isinstance(source, list):  # several, by name
-        named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
+        named = {str(entry.get("name")): entry.get("template") for entry in source if isinstance(entry, dict)}
         source = named.get("default") or next(iter(named.values()), None)
-    return ChatTemplate(str(source), tokens, str(folder)) if source else None
+    return _made(source, tokens, folder / "tokenizer_config.json")
+
+
+def _made(source: Any, tokens: Mapping[str, str], where: Path) -> ChatTemplate | None:
+    if source is not None and not isinstance(source, str):
+        raise CheckpointError(f"{where}: its chat template is of type {type(source).__name__}; legal: a text.")
+    return ChatTemplate(source, tokens, str(where)) if source else None
 
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        with file.open(encoding="utf-8") as opened:
+            return opened.read(SOURCE + 1)
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{file}: not UTF-8 at byte {error.start}.") from None
