@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -98,26 +99,59 @@ def test_a_system_message_comes_first_and_starts_over():
 
 
 def test_save_writes_the_conversation(tmp_path):
-    """As JSON; a folder that is not there is told and the talk goes on."""
-    talk = Talk("grüße")
-    talk.type("hi", f"/save {tmp_path}/talk.json", f"/save {tmp_path}/no/talk.json")
-    assert [m["role"] for m in json.loads((tmp_path / "talk.json").read_text())] == ["user", "assistant"]
-    assert "No such file" in talk.said[-1] and "still here" in talk.said[-1]
+    """As JSON in UTF-8, over what was there; /save with an accented name too."""
+    talk = Talk("yes")
+    (tmp_path / "tälk.json").write_text("something longer than nothing" * 9, encoding="utf-8")
+    talk.type("grüße €", f"/save {tmp_path}/tälk.json")
+    saved = json.loads((tmp_path / "tälk.json").read_bytes().decode("utf-8"))
+    assert [(m["role"], m["content"]) for m in saved] == [("user", "grüße €"), ("assistant", "yes")]
+    assert talk.said[-1] == f"2 messages in {tmp_path}/tälk.json" and os.listdir(tmp_path) == ["tälk.json"]
 
 
-def test_what_no_longer_fits_is_dropped_and_said():
-    """The oldest exchanges, as many as it takes; the system message stays."""
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("{}/no/talk.json", "No such file"),
+        ("~nosuch/x.json", "No such file"),
+        ("{}", "Is a directory"),
+        ("{}/talk.json/x", "Not a directory"),
+        ("/dev/full", "No space left"),
+        ("{}/\0", "Invalid argument"),
+        ("{}/" + "x" * 300, "File name too long"),
+        ("{}/\ud800", "surrogates not allowed"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_said_and_the_talk_goes_on(tmp_path, place, says):
+    """The program does not end, and nothing is left behind."""
+    talk = Talk("yes", "no")
+    (tmp_path / "talk.json").write_text("[]", encoding="utf-8")
+    talk.type("hi", f"/save {place.format(tmp_path)}", "ho")
+    assert says in talk.said[0] and "still here" in talk.said[0] and len(talk.chat.messages) == 4
+    assert os.listdir(tmp_path) == ["talk.json"] and (tmp_path / "talk.json").read_text(encoding="utf-8") == "[]"
+
+
+def test_what_no_longer_fits_is_dropped_from_the_models_view_and_said(tmp_path):
+    """The oldest exchanges, as many as it takes, for good; the system message stays, and /save still has everything."""
     talk = Talk(*["x" * 20] * 6, context=150, answer=30, system="s")
     talk.type("a" * 20, "b" * 20, "c" * 20)
-    assert "the oldest 1 exchange is dropped" in talk.said[-1]
+    assert "the oldest 1 exchange is dropped" in talk.said[-1] and "/save still writes all" in talk.said[-1]
     assert talk.session.prompts[-1].startswith("<system>s<user>bbb") and len(talk.session.prompts[-1]) + 30 <= 150
+    talk.type("d" * 20, f"/save {tmp_path}/all.json", "/stats")
+    assert talk.session.prompts[-1].startswith("<system>s<user>ccc")
+    saved = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
+    assert [m["content"][0] for m in saved] == list("saxbxcxdx")
+    assert "8 messages, the last 4 of which the model sees" in "\n".join(talk.said)
+    talk.type("/reset", "e")
+    assert talk.session.prompts[-1] == "<system>s<user>e<assistant>"
 
 
-def test_a_message_too_long_for_the_context_is_refused_and_the_talk_goes_on():
-    talk = Talk("yes", context=100)
-    talk.type("y" * 300, "short")
-    assert "300" not in talk.said[0] or "tokens" in talk.said[0]
-    assert "Say less" in talk.said[0] and talk.session.prompts == ["<user>short<assistant>"]
+def test_a_message_too_long_for_the_context_is_refused_and_the_talk_is_as_it_was():
+    """What was said before is still there, and the model still sees it."""
+    talk = Talk("yes", "no", context=100, answer=20)
+    talk.type("one", "y" * 300, "two")
+    (said,) = talk.said
+    assert "Say less" in said and "the talk is as it was" in said
+    assert talk.session.prompts == ["<user>one<assistant>", "<user>one<assistant>yes<user>two<assistant>"]
 
 
 def test_a_stop_string_ends_an_answer_and_is_no_part_of_it():

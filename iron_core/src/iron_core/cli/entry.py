@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from iron_core.cli import streams
+from iron_core.cli.encoding import use_utf8
 from iron_core.errors import IronError, printable
 from iron_core.plugins.foreign import said
 
@@ -29,6 +30,7 @@ def program(argv: list[str]) -> int:
 def main(argv: list[str]) -> int:
     """Run `iron ARGV...`; the exit status. Errors are one line on standard error; `--verbose` or `IRON_DEBUG=1` adds the
     traceback."""
+    use_utf8()
     verbose = "--verbose" in argv or os.environ.get("IRON_DEBUG") == "1"
     with streams.in_order():
         try:

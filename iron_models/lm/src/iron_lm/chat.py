@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import attrs
 
 from iron_core.errors import UsageError
+from iron_core.files import write_whole
 from iron_lm.generation import Sampler
 from iron_lm.session import Session
 from iron_lm.stopping import StopStrings
@@ -73,6 +74,7 @@ class Chat:
         self.write = write
         self.say = say
         self.messages: list[dict[str, str]] = []
+        self.first = 0  # of the messages, the first that the model still sees
         self.last = Turn()
 
     # -- what the user types -------------------------------------------------------------------------
@@ -94,15 +96,15 @@ class Chat:
         if name == "help":
             self.say(HELP)
         elif name == "reset":
-            self.messages.clear()
-            self.session.reset()
+            self._start_over()
             self.say("a new conversation")
         elif name == "system":
             self._system(rest)
         elif name == "save":
             self._save(rest)
         elif name == "stats":
-            self.say(f"{len(self.session.held)} of {self.session.config.max_seq_len} tokens held, {len(self.messages)} messages")
+            seen = f", the last {len(self.messages) - self.first} of which the model sees" if self.first else ""
+            self.say(f"{len(self.session.held)} of {self.session.config.max_seq_len} tokens held, {len(self.messages)} messages{seen}")
             if self.last.answer_tokens:
                 self.say(self.last.line())
         else:
@@ -114,26 +116,33 @@ class Chat:
             self.say(f"system: {self.system}" if self.system else "no system message; /system TEXT gives one")
             return
         self.system = text
-        self.messages.clear()
-        self.session.reset()
+        self._start_over()
         self.say("a new conversation, with this system message")
+
+    def _start_over(self) -> None:
+        self.messages.clear()
+        self.first = 0
+        self.session.reset()
 
     def _save(self, name: str) -> None:
         if not name:
             self.say("/save needs a file: /save talk.json")
             return
+        talk = self._conversation()
         try:
-            Path(name).expanduser().write_text(json.dumps(self._conversation(), ensure_ascii=False, indent=1) + "\n")
-        except OSError as error:
-            self.say(f"{name}: {error.strerror}; the conversation is still here")
+            place = os.path.expanduser(name.encode("utf-8", "surrogateescape"))
+            write_whole(place, json.dumps(talk, ensure_ascii=False, indent=1) + "\n")
+        except (OSError, UnicodeError) as error:
+            self.say(f"{name}: {getattr(error, 'strerror', None) or error}; the conversation is still here")
         else:
-            self.say(f"{len(self._conversation())} messages in {name}")
+            self.say(f"{len(talk)} messages in {name}")
 
     # -- a turn ----------------------------------------------------------------------------------------
 
     def turn(self, text: str) -> None:
         """Say something to the model, and show what it answers. What does not fit is told, and the talk goes on."""
         self.messages.append({"role": "user", "content": text})
+        seen = self.first
         try:
             ids = self._fitting()
         except (UsageError, KeyboardInterrupt) as error:
@@ -166,6 +175,7 @@ class Chat:
         turn.seconds = time.perf_counter() - start
         if stopped and not turn.answer_tokens:
             self.messages.pop()
+            self.first = seen
             self.say(NOT_BEGUN)
             return
         self.messages.append({"role": "assistant", "content": "".join(shown) + rest})
@@ -174,31 +184,30 @@ class Chat:
         elif turn.answer_tokens == room and not stops.ended:
             self.say(f"cut after {room} tokens; --num-tokens sets how many")
 
-    def _conversation(self) -> list[dict[str, str]]:
+    def _conversation(self, first: int = 0) -> list[dict[str, str]]:
         system = [{"role": "system", "content": self.system}] if self.system else []
-        return system + self.messages
-
-    def _ids(self) -> list[int]:
-        return self.tokenizer.encode_marked(self.template.render(self._conversation()))
+        return system + self.messages[first:]
 
     def _fitting(self) -> list[int]:
-        """The conversation's ids; the oldest exchanges are dropped, and that is said, until an answer fits behind them."""
+        """The ids of what the model sees of the conversation; the oldest exchanges are dropped from that, which is said, until
+        an answer fits behind them. UsageError where the last message is too long by itself; nothing is dropped then."""
         context = self.session.config.max_seq_len
         need = min(self.answer, max(1, context // 4))
-        dropped = 0
+        first = self.first
         while True:
-            ids = self._ids()
+            ids = self.tokenizer.encode_marked(self.template.render(self._conversation(first)))
             if len(ids) + need <= context:
                 break
-            if len(self.messages) < 3:
+            if len(self.messages) - first < 3:
                 raise UsageError(
                     f"the message has {len(ids)} tokens with what belongs to it; --max-seq-len {context} leaves {max(0, context - need)}. "
-                    "Say less, or start with a larger --max-seq-len."
+                    "Say less, or start with a larger --max-seq-len; the talk is as it was."
                 )
-            del self.messages[:2]
-            dropped += 1
+            first += 2
+        dropped, self.first = (first - self.first) // 2, first
         if dropped:
-            self.say(f"the context is full: the oldest {dropped} exchange{'s are' if dropped > 1 else ' is'} dropped from what the model sees")
+            exchanges = f"{dropped} exchange{'s are' if dropped > 1 else ' is'}"
+            self.say(f"the context is full: the oldest {exchanges} dropped from what the model sees; /save still writes all")
         return ids
 
 

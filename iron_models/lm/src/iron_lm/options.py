@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from iron_core.cli.encoding import as_utf8
 from iron_core.errors import UsageError
 
 
@@ -59,7 +60,8 @@ def _named(options: dict[str, Any]) -> dict[str, Any]:
         if value is not None and options[name] is not None:
             raise UsageError(f"{value!r} and --{name} {options[name]} both name the {name}; leave one out.")
         options[name] = options[name] if value is None else value
-    return options
+    texts = {name: options[name] and as_utf8(options[name]) for name in ("prompt", "system")}
+    return options | texts | {"stop": tuple(map(as_utf8, options["stop"]))}
 
 
 def invoke(line: click.Command, argv: list[str]) -> Any:

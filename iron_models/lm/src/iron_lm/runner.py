@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import time
 from collections.abc import Mapping
@@ -134,8 +133,6 @@ class Runner:
         o = self.options
         if o["json"]:
             streams.reserve()
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="replace")  # a model may say what the terminal's encoding cannot
         start = time.perf_counter()
         with working("drawing weights" if o["checkpoint"] is None else "loading"):
             self.loaded = self._load()
