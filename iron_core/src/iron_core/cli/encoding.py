@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -16,7 +17,8 @@ def use_utf8() -> None:
     for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "replace"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             own = bool(os.environ.get("PYTHONIOENCODING")) or stream.isatty()
-            stream.reconfigure(encoding=stream.encoding if own else "utf-8", errors=errors)
+            with contextlib.suppress(io.UnsupportedOperation):  # somebody has read from it already
+                stream.reconfigure(encoding=stream.encoding if own else "utf-8", errors=errors)
 
 
 def as_utf8(text: str) -> str:
