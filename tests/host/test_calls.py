@@ -351,6 +351,68 @@ def test_one_preparation_serves_the_products_that_follow_it():
         assert iron.allclose(got, want, 1e-5, 1e-5)
 
 
+@pytest.mark.parametrize("part", [slice(None), slice(0, 1), slice(1, 2)], ids=["whole", "its beginning", "its end"])
+def test_a_tensor_that_was_written_is_rounded_again(part):
+    """What a preparation was made of, or a part of it, is written between two products: the second prepares anew."""
+
+    class Between(iron.Graph):
+        def __init__(self) -> None:
+            self.w = [Q4_1.quantize(np.random.default_rng(k).standard_normal((8, 64)).astype(np.float32)) for k in range(2)]
+            self.rows = iron.state((2, 32), dtype=np.float32)
+
+        def body(self, x: Any) -> Any:
+            row = self.rows.reshape(64)
+            a = GEMV(self.w[0], row, activations="int8_block")
+            Copy(x[part], self.rows[part])
+            return a, GEMV(self.w[0], row, activations="int8_block"), GEMV(self.w[1], row, activations="int8_block")
+
+    graph = Between()
+    host = graph.compile(backend="host", strict=True, x=((2, 32), np.float32))
+    (version,) = host.versions.values()
+    kernels = [step.unit.template.partition("<")[0] for step in version.image.steps]
+    assert kernels.count("quantize_rows") == 2, "once before the copy and once after it"
+    rng = np.random.default_rng(3)
+    start = rng.standard_normal((2, 32)).astype(np.float32)
+    host.write("rows", start)
+    graph.reference_states["rows"][...] = start
+    x = rng.standard_normal((2, 32)).astype(np.float32)
+    for got, want in zip(host(x), graph.reference(x), strict=True):
+        assert iron.allclose(got, want, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("order", ["read then written", "written then read", "written twice"])
+def test_steps_that_need_one_another_do_not_go_together(order):
+    """A step that writes what another in front of it reads, reads what it writes, or writes it too, waits for it."""
+    rows = 1 << 18
+
+    class Ordered(iron.Graph):
+        def __init__(self) -> None:
+            self.s = iron.state((rows,), dtype=np.float32)
+
+        def body(self, x: Any) -> Any:
+            if order == "read then written":
+                y = SiLU(self.s)
+                Copy(x, self.s)
+                return y
+            Copy(x, self.s)
+            if order == "written then read":
+                return SiLU(self.s)
+            Copy(x[::1], self.s)
+            return SiLU(x)
+
+    host = Ordered().compile(backend="host", strict=True, threads=2, x=((rows,), np.float32))
+    (version,) = host.versions.values()
+    steps = version.image.steps
+    assert all(step.threads != 1 for step in steps[:2]), "else nothing would go together anyway"
+    assert steps[0].together == 1
+    x = np.linspace(-3, 3, rows).astype(np.float32)
+    for _ in range(3):
+        host.write("s", np.zeros(rows, np.float32))
+        got = host(x)
+        want = np.zeros(rows) if order == "read then written" else x / (1 + np.exp(-x.astype(np.float64)))
+        assert iron.allclose(got, want, 1e-5, 1e-6) and (host.read("s") == x).all()
+
+
 def test_products_of_one_tensor_go_together():
     """Products that need nothing of one another are one step of the run; one that reads another's result is not among them."""
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from iron_core.declare.formats import Q4_1, Dense, PackedArray, bfloat16
-from iron_core.errors import ShapeError, UnknownName
+from iron_core.errors import OutOfMemory, ShapeError, UnknownName
 from iron_core.image.plan import Packaging, Plan, Resident
 from iron_host.memory import HostMemory, address, anonymous
 
@@ -84,13 +84,33 @@ def test_growing_keeps_places_and_contents():
     memory = HostMemory(plan_of(state("s", 4), banks=(128,)))
     memory.write("s", np.arange(4).astype(bfloat16))
     memory.banks[0][:128] = 7
-    where = address(memory.view("resident", 0))
+    where, bank, epoch = address(memory.view("resident", 0)), memory.banks[0], memory.epoch
     memory.grow(plan_of(state("s", 4), state("t", 2), banks=(256, 64)))
+    assert address(memory.view("arena", 0)) != address(bank) and memory.epoch > epoch, "executables must learn of the new address"
     assert address(memory.view("resident", 0)) == where
     assert memory.read("s").astype(int).tolist() == [0, 1, 2, 3]
     assert not memory.read("t").any()
     assert (memory.banks[0][:128] == 7).all() and not memory.banks[0][128:].any()
     assert len(memory.banks) == 2
+
+
+def test_what_there_is_no_memory_for_is_said_and_can_be_tried_again():
+    """OutOfMemory names it and its bytes; what there was stays, and a smaller plan is placed."""
+    memory = HostMemory(plan_of(state("s", 4), banks=(128,)))
+    memory.write("s", np.arange(4).astype(bfloat16))
+    for plan, what in (
+        (plan_of(state("s", 4), state("huge", 1 << 49), banks=(128,)), "g: state huge"),
+        (plan_of(state("s", 4), banks=(1 << 50,)), "g: intermediate results"),
+        (plan_of(state("s", 4), banks=(128, 1 << 50)), "g: intermediate results"),
+    ):
+        for _ in range(2):
+            with pytest.raises(OutOfMemory, match=rf"no memory for {what} \({1 << 50} bytes\)") as caught:
+                memory.grow(plan)
+            assert isinstance(caught.value, MemoryError) and (caught.value.what, caught.value.nbytes) == (what, 1 << 50)
+        assert len(memory.banks) == 1 and memory.banks[0].size == 128
+        assert memory.read("s").astype(int).tolist() == [0, 1, 2, 3]
+    memory.grow(plan_of(state("s", 4), state("t", 2), banks=(256,)))
+    assert not memory.read("t").any() and memory.read("s").astype(int).tolist() == [0, 1, 2, 3]
 
 
 def test_large_states_take_no_memory_before_they_are_touched():

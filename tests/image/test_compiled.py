@@ -364,6 +364,21 @@ def test_another_key_shape_or_set_of_weights_is_traced(cache, w, change):
     assert compiled(np.ones((rows, 8), F32), n=3).shape == (3, len(graph.w.data))
 
 
+def test_folded_and_unfolded_versions_are_kept_apart(cache, w):
+    """A start with fold=True finds no version that was kept without, nor the other way round."""
+
+    class Activated(iron.Graph):
+        def __init__(self):
+            self.w = iron.weight(w)
+
+        def body(self, x):
+            return SiLU(GEMM(x, self.w, b_col_maj=True))
+
+    for fold in (False, True, False, True):
+        (version,) = Activated().compile(x=((16, 8), F32), backend="reference", cache_key="model", fold=fold).plan.versions
+        assert bool(version.folds) == fold
+
+
 def test_a_graph_that_holds_unnamed_weights_is_traced_each_time(cache, w, x):
     """An array that no attribute holds cannot be found again by name."""
 
