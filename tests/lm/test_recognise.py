@@ -86,7 +86,7 @@ def test_a_reader_that_does_not_load_keeps_none_from_reading(shelf: Path, monkey
     entry = metadata.EntryPoint("acme", "no_such_module:Reader", "iron.checkpoints.v1")
     broken = Record("checkpoints", LEVELS["checkpoints"], "acme", entry.value, "iron-acme", "1.0", entry)
     mine = Registry([broken, *(r for r in registry().records if r.group == "checkpoints")])
-    monkeypatch.setattr("iron_lm.checkpoint.registry", lambda: mine)
+    monkeypatch.setattr("iron_lm.readers.registry", lambda: mine)
     assert Checkpoint.open(shelf / "hub").kind == "safetensors"
     (shelf / "notes.txt").write_text("nothing of the kind")
     with pytest.raises(CheckpointError, match=r"Readers: gguf, meta, safetensors\. checkpoint `acme` is provided by iron-acme 1\.0") as caught:

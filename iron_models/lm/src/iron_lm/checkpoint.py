@@ -11,10 +11,10 @@ import attrs
 import numpy as np
 
 from iron_core.declare.formats import BlockQuant, Dense, Format, PackedArray
-from iron_core.errors import CheckpointError, PluginError, printable
-from iron_core.plugins.registry import registry
+from iron_core.errors import CheckpointError
 from iron_core.side_by_side import side_by_side
 from iron_lm import widening
+from iron_lm.readers import opened, recognised
 from iron_lm.reading import reading
 from iron_lm.widening import ScaleCheck, runs_as
 
@@ -70,21 +70,10 @@ class Checkpoint:
             raise CheckpointError(f"{path}: {error.strerror or error}.") from None
         if "\0" in str(path):
             raise CheckpointError(f"{str(path)[:80]!r}: not a path.")
-        kinds = registry().names("checkpoints")
-        readers, failed = {}, ""
-        for kind in kinds:
-            try:
-                readers[kind] = registry().load("checkpoints", kind)
-            except PluginError as error:  # one reader that does not load keeps none of the others from reading
-                failed += f" {printable(error, 120)}"
-        found = [kind for kind, reader in readers.items() if reader.sniff(path, head)]
-        if len(found) > 1:
-            raise CheckpointError(f"{path}: holds {' and '.join(found)} checkpoints; name the file that is meant.")
-        if found:
-            return cls(path, found[0], readers[found[0]].open(path))
-        raise CheckpointError(
-            f"{path}: not a kind of checkpoint any reader recognises{held(path)}. Readers: {', '.join(readers) or 'none'}.{failed}"
-        )
+        reader, who = recognised(path, head)
+        if reader is None:
+            raise CheckpointError(f"{path}: not a kind of checkpoint any reader recognises{held(path)}. {who}")
+        return cls(path, reader.name, opened(reader, path))
 
     @property
     def block_format(self) -> BlockQuant | None:
