@@ -53,7 +53,7 @@ def made(wanted: Sequence[Tiles], residents: Residents, engine: Runtime) -> list
         if sum(one.nbytes for _, one in parts) >= WORTH_A_FILE:
             found.update(_from_file(file, sorted(parts, key=lambda part: part[0]), residents, engine))
     rest = [one for one in wanted if one not in found]
-    own = [anonymous(one.nbytes) for one in rest] if guard_bytes() else _placed(rest, anonymous(_size(rest)))
+    own = [anonymous(one.nbytes, "the weights' tiles") for one in rest] if guard_bytes() else _placed(rest, anonymous(_size(rest), "the weights' tiles"))
     found.update(zip(rest, own, strict=True))
     _fill([(one.whole, found[one]) for one in rest], residents, engine)
     return [found[one] for one in wanted]
@@ -104,7 +104,7 @@ def sums(whole: np.ndarray, engine: Runtime) -> np.ndarray:
 
 def _write(tiles: Sequence[Tiles], residents: Residents, engine: Runtime, out: BinaryIO) -> None:
     """All of them one after another into a file, in pieces that the system can keep in large pages of its cache."""
-    buffer, at = anonymous(WRITTEN + ALIGN), 0
+    buffer, at = anonymous(WRITTEN + ALIGN, "a piece of tiles"), 0
     work: list[tuple[Piece, np.ndarray]] = []
 
     def flush() -> None:
@@ -122,7 +122,7 @@ def _write(tiles: Sequence[Tiles], residents: Residents, engine: Runtime, out: B
             if at + piece.nbytes > buffer.size - ALIGN:
                 flush()
             if piece.nbytes > buffer.size - ALIGN:  # a single tile that is longer
-                buffer = anonymous(piece.nbytes + ALIGN)
+                buffer = anonymous(piece.nbytes + ALIGN, "a piece of tiles")
             work.append((piece, buffer[at : at + piece.nbytes]))
             at += piece.nbytes
         at = _aligned(at)

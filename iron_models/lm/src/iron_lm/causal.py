@@ -16,6 +16,12 @@ from iron_ops_aie import Copy, Dequant, Sample, Scale
 from iron_ops_aie.sample import ROW_WORDS
 
 
+def cache_bytes(config: Config) -> int:
+    """Bytes of the keys and values of `max_seq_len` tokens, in all layers."""
+    c = config
+    return 2 * c.n_layers * c.max_seq_len * c.n_kv_groups * c.head_dim * as_dtype(c.cache_dtype).itemsize
+
+
 class CausalLM(iron.Graph):
     """Weights, caches and the body of a decoder; a model adds its layer and its head.
 

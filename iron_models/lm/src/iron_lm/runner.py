@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import time
 from collections.abc import Mapping
@@ -16,8 +17,9 @@ import iron_core as iron
 from iron_core.cli import streams
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
-from iron_core.errors import UsageError
+from iron_core.errors import OutOfMemory, UsageError
 from iron_lm import bench, gates, loading, process, profile
+from iron_lm.causal import cache_bytes
 from iron_lm.config import Config, Entries
 from iron_lm.generation import Sampler
 from iron_lm.options import command, invoke
@@ -129,7 +131,25 @@ class Runner:
     # -- the run ----------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Load, compile, then check or generate."""
+        """Load, compile, then check or generate. OutOfMemory says what was wanted, and what takes less."""
+        try:
+            return self._run()
+        except (MemoryError, OSError) as error:
+            if isinstance(error, OSError) and error.errno != errno.ENOMEM:
+                raise
+            raise self._too_little(error) from error
+
+    def _too_little(self, error: BaseException) -> OutOfMemory:
+        wanted, nbytes = getattr(error, "what", ""), getattr(error, "nbytes", 0)
+        asked = f" for {wanted}" if wanted else ""
+        size = f" ({nbytes} bytes)" if nbytes else ""
+        advice = "A smaller model takes less"
+        if hasattr(self, "loaded"):
+            taken = f"The caches of --max-seq-len {self.loaded.context} take {cache_bytes(self.loaded.config)} bytes"
+            advice = f"{taken}; a smaller --max-seq-len takes less"
+        return OutOfMemory(f"not enough memory{asked}{size}. {advice}.", wanted, nbytes)
+
+    def _run(self) -> int:
         o = self.options
         if o["json"]:
             streams.reserve()
