@@ -37,11 +37,9 @@ class Commands(click.Group):
         own = self.commands.get(name)
         if own is not None:
             return own
-        from iron_core.plugins.record import normal
         from iron_core.plugins.registry import registry
 
-        qualifier, _, bare = name.rpartition(":")
-        owners = [r for r in registry().select("commands") if r.name == bare and normal(qualifier or r.distribution) == normal(r.distribution)]
+        owners = registry().owners("commands", name)
         return _foreign(name, " and ".join(r.owner for r in owners)) if owners else None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:

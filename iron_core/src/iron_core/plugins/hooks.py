@@ -110,5 +110,5 @@ def _drop(record: Record, what: str, why: str, error: BaseException | None = Non
 
 
 def _tell(record: Record, what: str, why: str) -> None:
-    text = f"iron: plugin `{record.name}` of {record.owner} {what} and is told nothing more: {why}. Hide it: IRON_PLUGINS=-{record.distribution}."
+    text = f"plugin `{record.name}` of {record.owner} {what} and is told nothing more: {why}. {record.fix}."
     warnings.warn(text, PluginWarning, stacklevel=2)

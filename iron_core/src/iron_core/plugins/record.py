@@ -68,6 +68,11 @@ class Record:
         name = normal(self.distribution)
         return name in OWN and self.package == name.replace("-", "_")
 
+    @property
+    def fix(self) -> str:
+        """What to do about one that fails. Nobody is told to hide what is Iron's."""
+        return "Install it again" if self.own else f"Fix it or hide it: IRON_PLUGINS=-{self.distribution}"
+
     def load(self, *, debug: bool = False) -> bool:
         """Import what it names, once, and see that it is of its group's kind. False if not (`detail` then says why)."""
         if self.status in ("failed", "denied", "incompatible"):

@@ -90,6 +90,7 @@ class Registry:
         self.unknown = _unknown(switch, records)
         for (group, name), claims in self._claims.items():
             if group in _NAMELESS:
+                self._by_name[group, name] = claims
                 continue
             if name in RESERVED.get(group, ()):
                 for record in claims:
@@ -134,24 +135,33 @@ class Registry:
         short = _short(group)
         record = self.lookup(short, name)
         if record is not None and not record.load(debug=self.debug):
-            fix = "Install it again." if record.own else f"Fix it or hide it: IRON_PLUGINS=-{record.distribution}."
             raise PluginError(
                 f"{_kind(short)} `{name}` is provided by {record.owner} (entry point `{record.name} = {record.value}`), which "
-                f"failed to load: {record.detail}. {fix}"
+                f"failed to load: {record.detail}. {record.fix}."
             )
         return record
+
+    def owners(self, group: str, name: str) -> list[Record]:
+        """Those whose name it is, or of `distribution:name` that distribution's; two of a name that is ambiguous."""
+        short, bare = _short(group), name.rpartition(":")[2]
+        if ":" not in name:
+            return self._by_name.get((short, bare), [])
+        found = self._called(name, self._claims.get((short, bare), []))
+        return [r for r in found if r.own] or found
+
+    @staticmethod
+    def _called(name: str, records: list[Record]) -> list[Record]:
+        qualifier, colon, bare = name.rpartition(":")
+        return [r for r in records if r.name == bare and (not colon or normal(r.distribution) == normal(qualifier))]
 
     def lookup(self, group: str, name: str) -> Record | None:
         """The record of a name or of `distribution:name`, not loaded; None if no distribution provides it, PluginError if two
         do or if it is denied or of another level."""
         short = _short(group)
-        qualifier, colon, bare = name.rpartition(":")
-        owners = (self._claims if colon else self._by_name).get((short, bare), [])
-        hidden = [r for r in self.records if (r.group, r.name) == (short, bare) and r.status in ("denied", "incompatible", "failed")]
-        if colon:
-            owners, hidden = ([r for r in rs if normal(r.distribution) == normal(qualifier)] for rs in (owners, hidden))
-            owners = [r for r in owners if r.own] or owners
+        owners = self.owners(short, name)
         if not owners:
+            unusable = ("denied", "incompatible", "failed")
+            hidden = [r for r in self._called(name, self.records) if r.group == short and r.status in unusable]
             if hidden:
                 record = hidden[0]
                 raise PluginError(f"{_kind(short)} `{name}` is provided by {record.owner}, which is {record.status}: {record.detail}")

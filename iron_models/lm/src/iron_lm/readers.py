@@ -94,11 +94,11 @@ def _chosen(path: Path, claims: list[Record]) -> Record | None:
 
 def _pass_over(record: Record, why: str) -> None:
     record.fail(why)
-    _say(record, f"is passed over: {why}. Hide it: IRON_PLUGINS=-{record.distribution}")
+    _say(record, f"is passed over: {why}. {record.fix}")
 
 
 def _say(record: Record, what: str) -> None:
-    warnings.warn(f"iron: reader `{record.name}` of {record.owner} {what}.", PluginWarning, stacklevel=5)
+    warnings.warn(f"reader `{record.name}` of {record.owner} {what}.", PluginWarning, stacklevel=5)
 
 
 def _wrong(file: Any) -> str:

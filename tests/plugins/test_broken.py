@@ -1,0 +1,182 @@
+"""Broken plugins: each is a record, its failure is told with whose it is, and nothing else notices."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+
+import iron_core as iron
+from iron_core.backends import choose
+from iron_core.cli import main
+from iron_core.errors import PluginError, PluginWarning
+from iron_core.plugins.registry import registry
+from iron_ops_aie import SiLU
+
+TINY = Path(__file__).parents[1] / "data" / "tiny_llama"
+WATCH = "from iron_core.plugins.hooks import hookimpl\n"
+READER = "class It:\n    @staticmethod\n    def sniff(path, head):\n        {}\n    @staticmethod\n    def open(path): pass\n"
+BACKEND = "from iron_core.backends.null import NullBackend\nclass It(NullBackend):\n    name, preference = 'it', -5\n    {}\n"
+OPERATOR = "from iron_core import UnaryElementwise\nclass It(UnaryElementwise):\n    def reference(self, x): return x * 0\n"
+LOWERING = "from iron_core import Lowering, No\nclass It(Lowering):\n    def supports(self, op, dev): return No('never')\n"
+
+
+@attrs.frozen
+class Broken:
+    """A pack of one entry point, `it` unless named, whose module is `source`; what its record says in the end."""
+
+    group: str
+    source: str
+    says: str
+    status: str = "failed"
+    name: str = "it"
+    attribute: str = ":It"
+    warns: bool = False  # also told in a warning while a graph is compiled or a model runs
+
+
+GROUPS = {
+    "operators": "an operator is a class deriving from iron_core.Operator",
+    "lowerings": "a lowering is a class deriving from iron_core.Lowering",
+    "backends": "a backend is a class of the protocol iron_core.backends.protocol.Backend, made without arguments",
+    "models": "a model is a class with summary and main(argv) -> int",
+    "checkpoints": "a reader is a class with sniff(path, head) -> bool and open(path)",
+    "commands": "a command is a function of the rest of the line, main(argv) -> int",
+    "devices": "a device is an iron_core.devices.Device, or a function () -> Device",
+    "plugins": "a plugin is a module or an object with functions marked by iron_core.plugins.hooks.hookimpl",
+}
+CASES = {
+    # -- at import ------------------------------------------------------------------------------
+    "import-error": Broken("operators", "import no_such_module", "ModuleNotFoundError: No module named 'no_such_module' (from it_pack)"),
+    "import-exits": Broken("models", "import sys\nsys.exit('bye')", "SystemExit: bye"),
+    "import-interrupts": Broken("backends", "raise KeyboardInterrupt", "KeyboardInterrupt (from it_pack)"),
+    "import-base-exception": Broken("checkpoints", "class Odd(BaseException): pass\nraise Odd('x')", "Odd: x"),
+    "import-generator-exit": Broken("commands", "raise GeneratorExit", "GeneratorExit"),
+    "import-recursion": Broken("devices", "def f(): f()\nf()", "RecursionError"),
+    "import-memory": Broken("operators", "raise MemoryError", "MemoryError"),
+    "import-unsayable": Broken("operators", "class E(Exception):\n    def __str__(self): 1/0\nraise E", "its message cannot be read"),
+    "import-long-and-odd": Broken("operators", "raise ValueError('\\x1b[31m' + 'line\\n' * 50000)", "\\x1b[31mline line"),
+    "import-mends-signals": Broken("plugins", "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n1/0", "ZeroDivisionError", attribute="", warns=True),
+    "lacks-it": Broken("operators", "x = 1", "AttributeError: module 'it_pack' has no attribute 'It'"),
+    "lazy-exits": Broken("operators", "def __getattr__(name): raise SystemExit(3)", "SystemExit: 3"),
+    # -- of another kind ------------------------------------------------------------------------
+    **{f"{group}-int": Broken(group, "It = 42", "it names 42 (int)", warns=group == "plugins") for group in GROUPS},
+    "operators-plain-class": Broken("operators", "class It: pass", "it names a class `It`; an operator is a class"),
+    "operators-the-base": Broken("operators", "from iron_core import Operator as It", "an operator is a class deriving from"),
+    "lowerings-an-operator": Broken("lowerings", OPERATOR, "a lowering is a class", name="host.it_pack.It"),
+    "models-main-without-argv": Broken("models", "class It:\n    @staticmethod\n    def main(): pass", "whose main() does not take (argv)"),
+    "models-main-of-instances": Broken("models", "class It:\n    def main(self, argv): pass", "whose main(self, argv) does not take (argv)"),
+    "commands-of-two": Broken("commands", "def It(argv, more): pass", "does not take (argv)"),
+    "devices-class": Broken("devices", "class It: pass", "a device is an iron_core.devices.Device, or a function"),
+    "backends-with-arguments": Broken("backends", "class It:\n    def __init__(self, port): pass\n    def probe(self): pass", "takes arguments"),
+    "attributes-that-raise": Broken("models", "class M(type):\n    def __getattr__(self, n): raise SystemExit(n)\nclass It(metaclass=M): pass", "SystemExit: main"),
+    # -- readers --------------------------------------------------------------------------------
+    "sniff-raises": Broken("checkpoints", READER.format("1/0"), "its sniff raised ZeroDivisionError", warns=True),
+    "sniff-exits": Broken("checkpoints", READER.format("raise SystemExit"), "its sniff raised SystemExit", warns=True),
+    "sniff-interrupts": Broken("checkpoints", READER.format("raise KeyboardInterrupt"), "its sniff raised KeyboardInterrupt", warns=True),
+    "sniff-none": Broken("checkpoints", READER.format("return None"), "its sniff returned None; legal: True or False", warns=True),
+    "sniff-text": Broken("checkpoints", READER.format("return 'gguf'"), "its sniff returned 'gguf' (str)", warns=True),
+    "sniff-array": Broken("checkpoints", READER.format("import numpy; return numpy.ones(3)"), "an object of class `ndarray`", warns=True),
+    "sniff-always": Broken("checkpoints", READER.format("return True"), "its sniff takes everything", warns=True),
+    "sniff-of-one": Broken("checkpoints", READER.format("pass").replace("path, head", "path"), "whose sniff(path) does not take (path, head)"),
+    # -- watchers -------------------------------------------------------------------------------
+    "hook-raises": Broken("plugins", WATCH + "@hookimpl\ndef iron_plan_built(plan): 1/0", "failed at iron_plan_built: ZeroDivisionError", attribute="", warns=True),
+    "hook-exits": Broken("plugins", WATCH + "@hookimpl\ndef iron_plan_built(plan): raise SystemExit(4)", "SystemExit: 4", attribute="", warns=True),
+    "hook-interrupts": Broken("plugins", WATCH + "@hookimpl\ndef iron_image_built(image): raise KeyboardInterrupt", "KeyboardInterrupt", attribute="", warns=True),
+    "hook-signature": Broken("plugins", WATCH + "@hookimpl\ndef iron_plan_built(plan, more): pass", "does not fit the events", attribute="", warns=True),
+    "hook-second-signature": Broken(
+        "plugins", WATCH + "@hookimpl\ndef iron_image_built(image): 1/0\n@hookimpl\ndef iron_plan_built(nothing): pass", "does not fit the events", attribute="", warns=True
+    ),
+    "hook-unknown": Broken("plugins", WATCH + "@hookimpl\ndef iron_plan_bilt(plan): pass", "follows iron_plan_bilt, which is no event", attribute="", warns=True),
+    "hook-wrapper": Broken("plugins", WATCH + "@hookimpl(hookwrapper=True)\ndef iron_plan_built(plan): yield", "a wrapper", attribute="", warns=True),
+    "hook-coroutine": Broken("plugins", WATCH + "@hookimpl\nasync def iron_plan_built(plan): pass", "a coroutine", attribute="", warns=True),
+    "hook-of-a-class": Broken("plugins", WATCH + "class It:\n    @hookimpl\n    def iron_plan_built(self, plan): pass", "failed at iron_plan_built: TypeError", warns=True),
+    # -- names that are somebody else's ---------------------------------------------------------
+    "takes-host": Broken("backends", BACKEND.format("name = 'host'"), "backend `host` is iron-host", "shadowed", "host"),
+    "takes-reference": Broken("backends", BACKEND.format("name = 'reference'"), "backend `reference` is iron-core", "shadowed", "reference"),
+    "takes-llama": Broken("models", "class It:\n    @staticmethod\n    def main(argv): raise SystemExit(9)", "model `llama` is iron-llama", "shadowed", "llama"),
+    "takes-silu": Broken("operators", OPERATOR, "operator `SiLU` is iron-ops-aie", "shadowed", "SiLU"),
+    "takes-a-lowering": Broken("lowerings", LOWERING, "lowering `host.iron_ops_aie.SiLU` is iron-host", "shadowed", "host.iron_ops_aie.SiLU"),
+    "takes-safetensors": Broken("checkpoints", READER.format("return True"), "checkpoint `safetensors` is iron-lm", "shadowed", "safetensors"),
+    "takes-npu2": Broken("devices", "def It(): 1/0", "device `npu2` is Iron's own", "shadowed", "npu2"),
+    "takes-doctor": Broken("commands", "def It(argv): 1/0", "command `doctor` is Iron's own", "shadowed", "doctor"),
+    "takes-sim": Broken("commands", "def It(argv): 1/0", "command `sim` is iron-sim", "shadowed", "sim"),
+    "takes-host-and-fails": Broken("backends", "raise SystemExit", "SystemExit (from it_pack)", "failed", "host"),
+}
+
+
+class One(iron.Graph):
+    """A graph of one step."""
+
+    def body(self, x):
+        return SiLU(x)
+
+
+@pytest.fixture
+def told(capsys):
+    """told(*argv): the status of `iron ARGV...`, and its answer as JSON."""
+
+    def run(*argv):
+        status = main([*argv, "--json"])
+        out, err = capsys.readouterr()
+        assert status == 0, err
+        return json.loads(out)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def usual():
+    """What the graph and the model give where nothing is broken."""
+    return One().compile(x=((8,), np.float32), backend="reference")(np.ones(8, np.float32))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_broken_plugin_breaks_only_itself(site, told, usual, case, capsys):
+    """It is listed with what is wrong and whose it is; lists, doctor, operators, a compile and a model go on as before."""
+    broken = CASES[case]
+    module = {"it_pack.py": broken.source}
+    site.add("iron-odd", "0.2", entries={f"iron.{broken.group}.v1": {broken.name: f"it_pack{broken.attribute}"}}, modules=module)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        got = One().compile(x=((8,), np.float32), backend="reference")(np.ones(8, np.float32))
+        assert np.array_equal(got, usual)
+        One().compile(x=((8,), np.float32), backend="reference")
+        if broken.group in ("models", "checkpoints"):
+            answer = told("run", "llama", str(TINY), "--prompt-len", "3", "--num-tokens", "2", "--backend", "reference")
+            assert len(answer["ids"]) == 2
+    mine = [str(w.message) for w in warned if issubclass(w.category, PluginWarning)]
+    assert len(mine) == broken.warns and all("of iron-odd 0.2" in text for text in mine), mine
+
+    def found(records):
+        (record,) = [r for r in records if r["distribution"] == "iron-odd"]
+        return record
+
+    record = found(told("plugins", "list", "--load"))
+    assert record["status"] == broken.status and broken.says in record["detail"], record
+    assert len(record["detail"]) < 600 and record["detail"].isprintable()
+    (problem,) = [p for p in told("doctor")["problems"] if "iron-odd 0.2" in p]
+    assert broken.says in problem and "IRON_PLUGINS" not in problem
+    assert {"SiLU", "GEMV"} <= {e["name"] for e in told("operators", "list", "--load")}
+    assert {b["name"]: b["available"] for b in told("backends", "list")}["reference"]
+    assert choose.choose().backend.name == "host"
+    assert main(["--help"]) == 0 and capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_what_is_of_another_kind_is_refused_when_it_is_loaded(site, group):
+    """Numbers, nothing, texts, modules, objects, functions: the entry point, what it names, and what is wanted."""
+    odd = {"None": "None", "'text'": "'text' (str)", "2.5": "2.5 (float)", "[]": "an object of class `list`", "lambda a, b, c: 0": "a function `<lambda>`"}
+    odd |= {} if group == "plugins" else {"object()": "an object of class `object`", "__import__('types')": "a module `types`"}
+    source = "\n".join(f"it{i} = {given}" for i, given in enumerate(odd))
+    site.add("iron-odd", "0.2", entries={f"iron.{group}.v1": {f"it{i}": f"it_pack:it{i}" for i in range(len(odd))}}, modules={"it_pack.py": source})
+    for i, shown in enumerate(odd.values()):
+        with pytest.raises(PluginError) as caught:
+            registry().load(group, f"it{i}")
+        message = str(caught.value)
+        assert f"`it{i}` is provided by iron-odd 0.2 (entry point `it{i} = it_pack:it{i}`), which failed to load: it names {shown}" in message
+        assert GROUPS[group] in message or "does not take (argv)" in message
+        assert message.endswith("Fix it or hide it: IRON_PLUGINS=-iron-odd.") and "a bug" not in message
