@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from iron_core.errors import PluginWarning
 from iron_core.plugins.hooks import announce
 from iron_core.plugins.registry import registry
 
@@ -62,7 +63,8 @@ def test_a_watcher_that_fails_hurts_nobody(watcher, site, source):
     """At import, in a call or against its specification: it is noted, and the others are told."""
     site.add("iron-bad", entries={"iron.plugins.v1": {"bad": "bad_watcher"}}, modules={"bad_watcher.py": source})
     registry.cache_clear()
-    announce("iron_step_timed", step="s", seconds=0.5)
+    with pytest.warns(PluginWarning, match=r"plugin `bad` of iron-bad 1\.0 .* and is told nothing more: .*IRON_PLUGINS=-iron-bad\.\Z"):
+        announce("iron_step_timed", step="s", seconds=0.5)
     assert sys.modules["watcher"].seen == [("step", "s", 0.5)]
     (bad,) = [r for r in registry().select("plugins") if r.name == "bad"]
     assert bad.status == "failed" and bad.detail

@@ -86,7 +86,7 @@ def test_the_full_names_are_theirs(taker, told, monkeypatch):
     assert told("run", "iron-taker:llama", "word")[1] == "theirs word\n"
     assert told("iron-taker:sim", "word")[1] == told("iron-taker:doctor", "word")[1] == "their command word\n"
     assert "Nothing like it." in told("operators", "show", "iron-taker:SiLU")[1]
-    status, out, err = told("operators", "run", "iron-taker:SiLU", "size=8", "--backend", "iron-taker:host,reference", "--json")
+    _, out, err = told("operators", "run", "iron-taker:SiLU", "size=8", "--backend", "iron-taker:host,reference", "--json")
     assert [row["backend"] for row in json.loads(out)["rows"]] == ["host", "reference"], err
     monkeypatch.setenv("IRON_BACKEND", "iron-taker:host")
     assert choose.choose().backend is theirs

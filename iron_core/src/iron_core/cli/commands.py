@@ -39,7 +39,7 @@ class Commands(click.Group):
             return own
         from iron_core.plugins.registry import registry
 
-        owners = registry().owners("commands", name)
+        owners = registry().owners("commands", name) or registry().called("commands", name)
         return _foreign(name, " and ".join(r.owner for r in owners)) if owners else None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:

@@ -146,13 +146,14 @@ class Registry:
         short, bare = _short(group), name.rpartition(":")[2]
         if ":" not in name:
             return self._by_name.get((short, bare), [])
-        found = self._called(name, self._claims.get((short, bare), []))
+        found = [r for r in self.called(short, name) if r in self._claims.get((short, bare), [])]
         return [r for r in found if r.own] or found
 
-    @staticmethod
-    def _called(name: str, records: list[Record]) -> list[Record]:
-        qualifier, colon, bare = name.rpartition(":")
-        return [r for r in records if r.name == bare and (not colon or normal(r.distribution) == normal(qualifier))]
+    def called(self, group: str, name: str) -> list[Record]:
+        """All of a name, or of `distribution:name`, those that cannot be had included."""
+        short, (qualifier, colon, bare) = _short(group), name.rpartition(":")
+        named = (r for r in self.records if (r.group, r.name) == (short, bare))
+        return [r for r in named if not colon or normal(r.distribution) == normal(qualifier)]
 
     def lookup(self, group: str, name: str) -> Record | None:
         """The record of a name or of `distribution:name`, not loaded; None if no distribution provides it, PluginError if two
@@ -161,7 +162,7 @@ class Registry:
         owners = self.owners(short, name)
         if not owners:
             unusable = ("denied", "incompatible", "failed")
-            hidden = [r for r in self._called(name, self.records) if r.group == short and r.status in unusable]
+            hidden = [r for r in self.called(short, name) if r.status in unusable]
             if hidden:
                 record = hidden[0]
                 raise PluginError(f"{_kind(short)} `{name}` is provided by {record.owner}, which is {record.status}: {record.detail}")
