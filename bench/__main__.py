@@ -18,6 +18,7 @@ from bench.engines import ENGINES
 from bench.measure import Bench
 from bench.rows import chosen
 from bench.weights import Missing, Weights
+from iron_core.files import write_whole
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:
@@ -66,7 +67,7 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         work = options.work or Path(folder)
         weights = Weights(work, options.checkpoint)
-        with open(work / "workers.log", "w") as log:
+        with open(work / "workers.log", "w", encoding="utf-8") as log:
             bench = Bench(
                 weights,
                 options.peers,
@@ -95,7 +96,7 @@ def main(argv: list[str]) -> int:
     print("\n".join(table.lines(results)))
     if options.json:
         whole = facts | {"rounds": bench.rounds, "versions": bench.versions, "limits": limits, "rows": [r.as_dict() for r in results]}
-        options.json.write_text(json.dumps(whole, indent=1) + "\n")
+        write_whole(options.json, json.dumps(whole, indent=1) + "\n")
     return int(any(result.engines["iron"].skipped for result in results))
 
 

@@ -56,7 +56,7 @@ def python_of(engine: Engine, folder: Path, *, install: bool = True) -> str:
     python = place / "bin" / "python"
     done = place / f"installed-{engine.name}"
     wanted = "\n".join(engine.packages)
-    if done.is_file() and done.read_text() == wanted:
+    if done.is_file() and done.read_text(encoding="utf-8") == wanted:
         return str(python)
     if not install:
         raise Unavailable(f"not installed in {folder}, and --no-install was given")
@@ -66,5 +66,5 @@ def python_of(engine: Engine, folder: Path, *, install: bool = True) -> str:
         if ran.returncode:
             last = (ran.stderr.strip() or ran.stdout.strip() or "no output").splitlines()[-1]
             raise Unavailable(f"does not install: {last}")
-    done.write_text(wanted)
+    done.write_text(wanted, encoding="utf-8")
     return str(python)

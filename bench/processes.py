@@ -20,7 +20,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def busy_seconds() -> float:
     """CPU seconds this machine has spent on anything since it started, what its host took included; 0 where unknown."""
     try:
-        with open("/proc/stat") as file:
+        with open("/proc/stat", encoding="utf-8", errors="replace") as file:
             user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, file.readline().split()[1:9])
     except (OSError, ValueError):
         return 0.0
@@ -30,7 +30,7 @@ def busy_seconds() -> float:
 def own_bytes(pid: int) -> int:
     """Memory of a process's own now: RssAnon, RssShmem and VmSwap; 0 once it is gone."""
     try:
-        with open(f"/proc/{pid}/status") as file:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
             return sum(int(line.split()[1]) * 1024 for line in file if line.startswith(("RssAnon:", "RssShmem:", "VmSwap:")))
     except OSError:
         return 0
@@ -89,7 +89,7 @@ class Worker:
 
     def _cpu(self) -> float:
         try:
-            with open(f"/proc/{self._process.pid}/stat") as file:
+            with open(f"/proc/{self._process.pid}/stat", encoding="utf-8", errors="replace") as file:
                 fields = file.read().rpartition(")")[2].split()
             return (int(fields[11]) + int(fields[12])) / _TICKS
         except OSError:

@@ -26,7 +26,7 @@ class Stopwatch:
 def own_bytes() -> int:
     """Memory of the process's own now: RssAnon, RssShmem and VmSwap; 0 where the system does not tell."""
     try:
-        with open("/proc/self/status") as file:
+        with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
             return sum(int(line.split()[1]) * 1024 for line in file if line.startswith(("RssAnon:", "RssShmem:", "VmSwap:")))
     except OSError:
         return 0
@@ -37,7 +37,7 @@ def serve(make: Any) -> None:
 
     Standard output is the answers' alone: what libraries print there goes to standard error.
     """
-    answers = os.fdopen(os.dup(1), "w")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
     def answer(facts: dict[str, Any]) -> None:

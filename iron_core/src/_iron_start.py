@@ -53,7 +53,7 @@ def reopen() -> None:
         except OSError:
             os.set_inheritable(os.open(os.devnull, mode), True)  # the lowest number that is free: this one
     if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)
+        sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def iron() -> None:

@@ -93,7 +93,7 @@ def compiled(text: str, name: str, with_: compiler.Compiler, running: compiler.R
 
     def fill(folder: Path) -> None:
         source = folder / f"{name}.cpp"
-        source.write_text(text)
+        source.write_text(text, encoding="utf-8")
         with_.run(source, folder / "kernel.so", running)
 
     def made(root: Path | None) -> Path:

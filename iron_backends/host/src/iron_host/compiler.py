@@ -131,7 +131,7 @@ def _run(line: list[str], environment: dict[str, str], running: Running) -> tupl
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
         errors="replace",
         env=environment,
         **own,
@@ -158,7 +158,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 def cpu() -> str:
     """What -march=native depends on: machine, model and features."""
     try:
-        text = Path("/proc/cpuinfo").read_text()
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return f"{platform.machine()} {platform.processor()}"
     keep = dict.fromkeys(t for t in text.splitlines() if t.startswith(("model name", "flags", "Features", "CPU part")))
@@ -177,7 +177,7 @@ def vector_width() -> str:
 
 def _output(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> str | None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | dict(environment))
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=60, env=os.environ | dict(environment))
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

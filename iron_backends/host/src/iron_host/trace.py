@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from iron_core.files import write_whole
 from iron_host.timing import Pass
 
 #: Track of passes and steps; threads have the ones after it.
@@ -15,10 +16,8 @@ _RUN = 0
 
 def write(path: str | Path, passes: Sequence[tuple[str, Pass]]) -> None:
     """Write the passes, each with its name. Times count from the first one's beginning."""
-    with open(path, "w") as file:
-        file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
-        file.write(",\n".join(json.dumps(event) for event in events(passes)))
-        file.write("\n]}\n")
+    lines = ",\n".join(json.dumps(event) for event in events(passes))
+    write_whole(path, f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n')
 
 
 def events(passes: Sequence[tuple[str, Pass]]) -> Iterator[dict[str, Any]]:

@@ -62,7 +62,7 @@ def gate(printed: Printed, folder: Path) -> Refusal | None:
     there.
     """
     source = folder / "design.mlir"
-    source.write_text(printed.text)
+    source.write_text(printed.text, encoding="utf-8")
     refused = _run("aie-opt", str(source), "-o", "/dev/null", folder=folder)
     if refused is not None:
         return refused
@@ -85,7 +85,7 @@ def gate(printed: Printed, folder: Path) -> Refusal | None:
 def _run(tool: str, *arguments: str, folder: Path) -> Refusal | None:
     command = [tool, *arguments]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", errors="replace", timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return Refusal(tool, " ".join(command), f"it did not finish in {_SECONDS} s")
     return None if done.returncode == 0 else Refusal(tool, " ".join(command), done.stderr or done.stdout)

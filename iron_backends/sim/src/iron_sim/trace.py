@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
+from iron_core.files import write_whole
 from iron_sim.machine import Machine
 
 
@@ -43,4 +43,4 @@ class Trace:
 
     def write(self) -> None:
         """Write what there is as Chrome trace JSON, which Perfetto opens."""
-        Path(self.path).write_text(json.dumps({"traceEvents": self.events, "displayTimeUnit": "ns"}))
+        write_whole(self.path, json.dumps({"traceEvents": self.events, "displayTimeUnit": "ns"}))

@@ -14,6 +14,7 @@ from iron_core.declare.field import AutoField
 from iron_core.declare.formats import BlockQuant
 from iron_core.declare.identity import canonical
 from iron_core.errors import CallError, ParamError
+from iron_core.files import write_whole
 
 _ACTIVE: contextvars.ContextVar[tuple[Profile, ...]] = contextvars.ContextVar("iron_profile", default=())
 
@@ -105,7 +106,7 @@ class Profile:
         for entry in self.entries:
             fields = {k: _plain(v) for k, v in {**entry.match, **entry.give}.items()}
             lines.append(json.dumps({"operator": catalog_name(entry.operator), **fields}))
-        Path(path).write_text('{"entries": [\n  ' + ",\n  ".join(lines) + "\n]}\n")
+        write_whole(path, '{"entries": [\n  ' + ",\n  ".join(lines) + "\n]}\n")
 
     @classmethod
     def load(cls, path: str | Path, operators: Any = None) -> Profile:
@@ -120,7 +121,7 @@ class Profile:
                 return registry().load("operators", name)
 
         try:
-            entries = [(entry.pop("operator"), entry) for entry in json.loads(Path(path).read_text())["entries"]]
+            entries = [(entry.pop("operator"), entry) for entry in json.loads(Path(path).read_text(encoding="utf-8"))["entries"]]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             form = '{"entries": [{"operator": ..., ...}, ...]}'
             raise ParamError(f"{path} is no profile ({error}); a profile is {form}.") from None

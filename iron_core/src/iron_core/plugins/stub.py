@@ -13,6 +13,7 @@ from pathlib import Path
 
 from iron_core.declare.field import AutoField, DTypeField, Field
 from iron_core.declare.operator import Operator
+from iron_core.files import write_whole
 
 _HEAD = '''"""What a type checker sees of `{package}`. Made by `python -m iron_core.plugins.stub {package}`; do not edit."""
 
@@ -117,7 +118,7 @@ def _overload(parameters: list[str], result: str) -> list[str]:
 def write(package: str) -> Path:
     """Write the stub beside the package's `__init__.py`; returns its path."""
     place = Path(str(import_module(package).__file__)).with_suffix(".pyi")
-    place.write_text(stub(package))
+    write_whole(place, stub(package))
     return place
 
 

@@ -6,6 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from iron_core.files import write_whole
 from iron_core.image.plan import Plan, VersionPlan
 from iron_core.image.program import describe_signature
 from iron_core.visualize.flow import as_plan, shape_text
@@ -37,7 +38,7 @@ def html(item: Any, path: str | Path | None = None) -> str:
         f"<style>{_STYLE}</style></head><body>\n" + "\n".join(body) + "\n</body></html>\n"
     )
     if path is not None:
-        Path(path).write_text(text, encoding="utf-8")
+        write_whole(path, text)
     return text
 
 

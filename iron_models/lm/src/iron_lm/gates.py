@@ -68,14 +68,14 @@ class Report:
 
 def passage() -> str:
     """The text accuracy is judged on."""
-    return (DATA / "passage.txt").read_text()
+    return (DATA / "passage.txt").read_text(encoding="utf-8")
 
 
 def llama_cpp_figures(path: Path) -> dict[str, Any] | None:
     """What llama.cpp's default settings reach on this very file, if that was measured."""
     if not path.is_file():
         return None
-    known = json.loads((DATA / "llama_cpp.json").read_text())
+    known = json.loads((DATA / "llama_cpp.json").read_text(encoding="utf-8"))
     return known.get(hashlib.sha256(path.read_bytes()).hexdigest())  # type: ignore[no-any-return]
 
 

@@ -9,9 +9,9 @@ import time
 def since_start() -> float:
     """Wall seconds since this process was started (since the import of this module where the system does not tell)."""
     try:
-        with open("/proc/self/stat") as file:
+        with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])
-        with open("/proc/uptime") as file:
+        with open("/proc/uptime", encoding="utf-8", errors="replace") as file:
             return float(file.read().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError):
         return time.monotonic() - _IMPORTED
@@ -24,7 +24,7 @@ _OWN = ("RssAnon:", "RssShmem:", "VmSwap:")
 def own_bytes() -> int:
     """Memory that is this process's own now, in bytes: anonymous, shared or swapped out; 0 where the system does not tell."""
     try:
-        with open("/proc/self/status") as file:
+        with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
             return sum(int(line.split()[1]) * 1024 for line in file if line.startswith(_OWN))
     except (OSError, ValueError):
         return 0
@@ -33,7 +33,7 @@ def own_bytes() -> int:
 def available_bytes() -> int | None:
     """Memory that could be had without swapping (MemAvailable); None where the system does not tell."""
     try:
-        with open("/proc/meminfo") as file:
+        with open("/proc/meminfo", encoding="utf-8", errors="replace") as file:
             line = next(text for text in file if text.startswith("MemAvailable"))
         return int(line.split()[1]) * 1024
     except (OSError, StopIteration, ValueError):

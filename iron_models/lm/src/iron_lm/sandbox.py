@@ -231,7 +231,7 @@ def _limit(memory: int) -> None:
     if resource is None:
         return
     try:
-        with open("/proc/self/statm") as file:
+        with open("/proc/self/statm", encoding="utf-8") as file:
             held = int(file.read().split()[0]) * resource.getpagesize()
     except (OSError, ValueError):
         held = 1 << 30  # what a process begins with is not told: programs and libraries, once each
