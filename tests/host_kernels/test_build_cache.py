@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shlex
 import shutil
@@ -14,7 +15,9 @@ from pathlib import Path
 import pytest
 
 import iron_host
-from iron_host import compiler
+from iron_core.errors import CacheError
+from iron_core.image.cache import CacheWarning
+from iron_host import build, compiler
 
 # One small kernel, loaded and called: 3 + 4.
 CODE = """
@@ -185,3 +188,92 @@ def test_two_processes_compile_at_once(stand):
     assert [process.returncode for process in both] == [0, 0], errors
     assert len(stand.lines) == 1
     assert len(stand.left) == 1
+
+
+@pytest.fixture
+def loads(stand, monkeypatch):
+    """Load the kernel in this process, over the stand's cache."""
+    monkeypatch.setenv("NPU_CACHE_HOME", str(stand.cache))
+    unit = build.Unit("elementwise.h", "binary<Add, float>", "iron_sum")
+    monkeypatch.setattr(build, "_loaded", {})
+    return lambda: build.load([unit])[unit]
+
+
+def test_a_damaged_kernel_is_compiled_again(stand, loads):
+    """A library that is not what the compiler wrote is never loaded."""
+    loads()
+    (library,) = (stand.cache / "iron" / "host").glob("*/kernel.so")
+    content = bytearray(library.read_bytes())
+    content[len(content) // 2] ^= 1
+    library.unlink()  # another file: the one that is loaded stays as it is
+    library.write_bytes(content)
+    build._loaded.clear()
+    with pytest.warns(CacheWarning, match=r"kernel.so has another content.*building it again"):
+        loads()
+    assert bytes(content) != library.read_bytes()
+
+
+@pytest.mark.parametrize("said", ["ld: final link failed: No space left on device", "fatal error: error writing to x.s: Disk quota exceeded"])
+def test_a_disk_that_is_full_is_named(stand, said):
+    """Of what a compiler says when the disk is full the folder is worth a word, and that it is full."""
+    stand.mode(f'echo "{said}" >&2; exit 1')
+    process = stand.start()
+    *warned, last = process.communicate()[1].splitlines()
+    assert process.returncode
+    assert "CacheError" in last and f"NPU_CACHE_HOME: {stand.cache} cannot be used (the disk" in last and "is full" in last
+    assert "Nor can kernels be compiled for this process alone" in last and any("nothing is kept" in line for line in warned)
+    assert stand.left == []
+
+
+def test_where_nothing_can_be_kept_kernels_are_compiled_for_the_process(stand, loads, tmp_path, monkeypatch):
+    """A folder that is somebody else's, full or read-only does not stop a run; what was compiled meanwhile is gone after it."""
+    stand.cache.mkdir()
+    stand.cache.chmod(0o777)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    (tmp_path / "temporary").mkdir()
+    process = stand.start()
+    errors = process.communicate()[1]
+    assert process.returncode == 0, errors
+    assert errors.count("others may write to it") == 1 and "nothing is kept from one start to the next" in errors
+    assert list(stand.cache.iterdir()) == list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_name_that_is_no_folder_is_refused(stand):
+    """What the user can put right is not worked around."""
+    stand.cache.touch()
+    process = stand.start()
+    assert "CacheHomeError: NPU_CACHE_HOME" in process.communicate()[1].splitlines()[-1]
+    assert process.returncode and stand.lines == []
+
+
+def test_a_library_that_may_not_be_loaded_from_its_place_is_loaded_from_memory(stand, loads, monkeypatch):
+    """As on a file system mounted noexec."""
+    real, tried = ctypes.CDLL, []
+
+    def refused(name, *more, **options):
+        tried.append(name)
+        if str(stand.cache) in str(name):
+            raise OSError(f"{name}: failed to map segment from shared object")
+        return real(name, *more, **options)
+
+    monkeypatch.setattr(ctypes, "CDLL", refused)
+    assert loads()
+    assert [name.startswith("/proc/self/fd/") for name in tried] == [False, True]
+    monkeypatch.setattr(os, "memfd_create", lambda *_: (_ for _ in ()).throw(OSError(13, "Permission denied")))
+    build._loaded.clear()
+    with pytest.raises(CacheError, match=r"NPU_CACHE_HOME: .*failed to map segment.*nor can kernels be loaded from memory"):
+        loads()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="only root mounts")
+def test_a_cache_mounted_noexec_is_used(stand, tmp_path):
+    """Kernels are kept there, and loaded from memory."""
+    (tmp_path / "cache").mkdir()
+    mounted = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o noexec none {tmp_path}/cache && "$@" && "$@"', "-"]
+    if subprocess.run([*mounted, "true"], capture_output=True).returncode:
+        pytest.skip("nothing may be mounted here")
+    env = os.environ | {"CXX": str(stand.script), "NPU_CACHE_HOME": str(stand.cache)}
+    done = subprocess.run([*mounted, sys.executable, "-c", CODE], env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(stand.lines) == 1

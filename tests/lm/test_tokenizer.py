@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iron_core.errors import CheckpointError, UsageError
+from iron_core.image.cache import CacheWarning
 from iron_lm import tokenizer as module
 from iron_lm.checkpoint import Checkpoint
 from iron_lm.tokenizer import Tokenizer, open_tokenizer
@@ -79,6 +82,43 @@ def test_a_vocabulary_is_converted_once(talking: Path, tmp_path: Path, monkeypat
     monkeypatch.setattr(module, "gguf_tokenizer", lambda *_: pytest.fail("converted again"))
     second = open_tokenizer(None, checkpoint)
     assert first is not None and second is not None and first.encode("the") == second.encode("the")
+
+
+def test_another_vocabulary_in_its_place_is_another(
+    talking: Path, tiny_gguf: Any, byte_metadata: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The header decides, not the file's name, size and time; the same vocabulary in another place is the same."""
+    monkeypatch.setenv("NPU_CACHE_HOME", str(tmp_path / "cache"))
+    tokens = list(byte_metadata["tokenizer.ggml.tokens"])
+    tokens[ord("x")], tokens[ord("y")] = tokens[ord("y")], tokens[ord("x")]
+    other = tiny_gguf(metadata=byte_metadata | {"tokenizer.ggml.tokens": tokens})
+    place, found = tmp_path / "model.gguf", []
+    for source in (talking, other, talking):
+        shutil.copyfile(source, place)
+        os.utime(place, (1, 1))
+        tokenizer = open_tokenizer(None, Checkpoint.open(place))
+        assert tokenizer is not None
+        found.append(tokenizer.encode("xy")[-2:])
+    assert found == [[ord("x"), ord("y")], [ord("y"), ord("x")], [ord("x"), ord("y")]]
+    assert len(list((tmp_path / "cache").glob("iron/tokenizers/*"))) == 2
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "another"])
+def test_a_damaged_tokenizer_is_made_again(talking: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
+    """One letter of a token that changed would give other ids."""
+    monkeypatch.setenv("NPU_CACHE_HOME", str(tmp_path))
+    checkpoint = Checkpoint.open(talking)
+    first = open_tokenizer(None, checkpoint)
+    (kept,) = tmp_path.glob("iron/tokenizers/*/tokenizer.json")
+    content = kept.read_text()
+    damaged = {"flip": content.replace('"t"', '"\\u0001"', 1), "cut": content[:-9], "another": content.replace('"t"', '"u"', 1)}
+    kept.write_text(damaged[damage])
+    with pytest.warns(CacheWarning, match="building it again"):
+        second = open_tokenizer(None, checkpoint)
+    third = open_tokenizer(None, checkpoint)
+    assert first is not None and second is not None and third is not None
+    assert first.encode("the tea") == second.encode("the tea") == third.encode("the tea")
+    assert kept.read_text() == content
 
 
 @pytest.mark.parametrize(
