@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -287,6 +288,37 @@ def test_a_cache_that_cannot_be_written_is_refused(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("NPU_CACHE_HOME", str(tmp_path / place))
     line.refused("NPU_CACHE_HOME.*Set NPU_CACHE_HOME to a folder", "--num-tokens", 1)
+
+
+def test_too_little_memory_for_the_caches_says_how_much(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it was for, its bytes, what all the caches take, and the option that makes them smaller."""
+    import mmap
+
+    real = mmap.mmap
+
+    def short(fileno: int, length: int, **options: Any) -> mmap.mmap:
+        if fileno == -1 and length > 100_000:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        return real(fileno, length, **options)
+
+    monkeypatch.setattr("iron_host.memory.mmap.mmap", short)
+    says = r"not enough memory for .*state .* \((\d+) bytes\)\. The caches of --max-seq-len 4096 take (\d+) bytes; a smaller --max-seq-len takes less\."
+    line.refused(says, "--num-tokens", 2, "--backend", "host")
+    assert line("--num-tokens", 2, "--max-seq-len", 64, "--backend", "host")[0] == 0
+
+
+@pytest.mark.parametrize("error", [MemoryError(), MemoryError("Unable to allocate 9 GiB"), OSError(errno.ENOMEM, "Cannot allocate memory")])
+def test_no_memory_is_no_bug(line: Line, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Wherever it ends: while the model is loaded, before it, or in a command that is no model's."""
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr("iron_lm.loading.load", fails)
+    line.refused(r"not enough memory\. A smaller model takes less\.")
+    monkeypatch.setattr("iron_core.cli.listing.plugins", fails)
+    assert main(["plugins", "list"]) == 1
+    assert re.fullmatch(r"error: not enough memory(: Unable to allocate 9 GiB)?\.\n", line.capsys.readouterr().err)
 
 
 # -- from outside ---------------------------------------------------------------------------------

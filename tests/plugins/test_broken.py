@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import warnings
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 import iron_core as iron
 from iron_core.backends import choose
 from iron_core.cli import main
-from iron_core.errors import PluginError, PluginWarning
+from iron_core.errors import CheckpointError, PluginError, PluginWarning, UnsupportedError
 from iron_core.plugins.registry import registry
 from iron_ops_aie import SiLU
 
@@ -180,3 +182,153 @@ def test_what_is_of_another_kind_is_refused_when_it_is_loaded(site, group):
         assert f"`it{i}` is provided by iron-odd 0.2 (entry point `it{i} = it_pack:it{i}`), which failed to load: it names {shown}" in message
         assert GROUPS[group] in message or "does not take (argv)" in message
         assert message.endswith("Fix it or hide it: IRON_PLUGINS=-iron-odd.") and "a bug" not in message
+
+
+# -- code that is called -------------------------------------------------------------------------------
+
+TWICE = "from iron_core import UnaryElementwise, Lowering, Yes, No\nclass Twice(UnaryElementwise):\n    def reference(self, x): return x * 2\n"
+
+
+@pytest.mark.parametrize(
+    ("lowering", "says"),
+    [
+        ("class L(Lowering):\n    def supports(self, op, dev): 1/0", "iron-odd 0.2 failed to say whether its lowering takes .*: ZeroDivisionError"),
+        ("class L(Lowering):\n    def supports(self, op, dev): raise SystemExit(5)", "SystemExit: 5"),
+        ("class L(Lowering):\n    def supports(self, op, dev): raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("class L(Lowering):\n    def supports(self, op, dev): return True", r"supports\(\) gave True \(bool\); legal: Yes\(\) or No\(rule\)"),
+        ("class L(Lowering):\n    def supports(self, op): return Yes()", "TypeError"),
+        ("class L(Lowering):\n    def resolve(self, op, dev): 1/0\n    def step(self, *a): pass", "failed to lower .*: ZeroDivisionError"),
+        ("class L(Lowering): pass", "failed to lower .*: AttributeError"),
+        ("class L(Lowering):\n    def __init__(self): 1/0", "cannot be made: ZeroDivisionError"),
+        ("class L: pass", "failed to load: it names a class `L`; a lowering is a class deriving from iron_core.Lowering"),
+        ("import no_such_module", "failed to load: ModuleNotFoundError"),
+    ],
+)
+def test_a_broken_lowering_leaves_the_reference(site, capsys, lowering, says):
+    """Its operator runs by its reference, which is announced with the reason; `strict` refuses in the same words."""
+    entries = {"iron.lowerings.v1": {"host.odd_pack.Twice": "odd_kernels:L"}}
+    site.add("iron-odd", "0.2", entries=entries, modules={"odd_pack.py": TWICE, "odd_kernels.py": f"from iron_core import Lowering, No, Yes\n{lowering}"})
+    from iron_host import backend
+
+    backend._announced.discard("Twice")
+    import odd_pack
+
+    class Graph(iron.Graph):
+        def body(self, x):
+            return odd_pack.Twice(x)
+
+    assert Graph().compile(x=((4,), np.float32), backend="host")(np.ones(4, np.float32)).tolist() == [2] * 4
+    told = capsys.readouterr().err
+    assert told.startswith("iron: host: Twice runs its numpy reference") and re.search(says, told) and told.count("\n") == 1
+    with pytest.raises(UnsupportedError, match=says):
+        Graph().compile(x=((4,), np.float32), backend="host", strict=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "failure"),
+    [*((m, f) for m in ("supports", "compile") for f in ("1/0", "raise SystemExit(0)", "raise KeyboardInterrupt")), ("supports", "return None")],
+)
+def test_a_backend_that_fails_is_an_error_with_whose_it_is(site, method, failure):
+    """Never the end of the process, and never a bug of ours."""
+    source = f"from iron_core.backends.null import NullBackend\nclass It(NullBackend):\n    name, preference = 'odd', None\n    def {method}(self, *a, **k): {failure}\n"
+    site.add("iron-odd", "0.2", entries={"iron.backends.v1": {"odd": "odd_backend:It"}}, modules={"odd_backend.py": source})
+    with pytest.raises(PluginError, match=r"iron-odd 0\.2 failed to (say what it takes|compile): .*Fix it or hide it: IRON_PLUGINS=-iron-odd\."):
+        One().compile(x=((8,), np.float32), backend="odd")
+
+
+def test_an_operator_that_fails_is_an_error_with_whose_it_is(site, capsys):
+    """`iron operators run` of somebody else's: one line, exit status 2."""
+    source = "from iron_core import UnaryElementwise\nclass Odd(UnaryElementwise):\n    def reference(self, x): raise SystemExit(0)\n"
+    site.add("iron-odd", "0.2", entries={"iron.operators.v1": {"odd.Odd": "odd_ops:Odd"}}, modules={"odd_ops.py": source})
+    assert main(["operators", "run", "odd.Odd", "size=8", "--backend", "reference"]) == 2
+    assert capsys.readouterr().err == "error: iron-odd 0.2 failed in its reference: SystemExit: 0. Fix it or hide it: IRON_PLUGINS=-iron-odd.\n"
+
+
+OPENS = "class It:\n    @staticmethod\n    def sniff(path, head): return path.suffix == '.odd'\n    @staticmethod\n    def open(path): {}\n"
+FILE = "import numpy as np\nfrom types import SimpleNamespace as File\nfrom iron_core.declare.formats import Dense\nF = Dense(np.float32)\nA = np.zeros((2, 2), np.float32)\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("return None", "open() gave None without `metadata` and `tensors`"),
+        ("return 42", "open() gave 42 (int) without `metadata` and `tensors`"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("1/0", "ZeroDivisionError"),
+        ("return File(metadata={}, tensors=[1])", "without `metadata` and `tensors`, two mappings"),
+        ("return File(metadata={}, tensors={1: ((2, 2), F, A)})", "tensor 1 is an object of class `tuple`; legal: (shape, format, array) by name"),
+        ("return File(metadata={}, tensors={'w': A})", "tensor 'w' is an object of class `ndarray`"),
+        ("return File(metadata={}, tensors={'w': ((2.0, 2), F, A)})", "tensor 'w' has an object of class `tuple` for a shape"),
+        ("return File(metadata={}, tensors={'w': ((2, 2), 'float32', A)})", "tensor 'w' has 'float32' (str) for a format"),
+        ("return File(metadata={}, tensors={'w': ((2, 3), F, A)})", "of another shape than (2, 3)"),
+    ],
+)
+def test_what_a_reader_opens_is_looked_at(site, tmp_path, capsys, body, says):
+    """A file of its own kind that it cannot open, or opens as something else: one line with the file and whose reader it is."""
+    site.add("iron-odd", "0.2", entries={"iron.checkpoints.v1": {"odd": "odd_reader:It"}}, modules={"odd_reader.py": FILE + OPENS.format(body)})
+    (tmp_path / "model.odd").write_bytes(b"odd")
+    assert main(["run", "llama", str(tmp_path / "model.odd")]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and says in err and "model.odd" in err and "(reader `odd` of iron-odd 0.2)" in err
+
+
+def test_of_two_foreign_readers_the_one_that_takes_everything_gives_way(site, tmp_path):
+    """If both are honest, neither is chosen, and both are named."""
+    from iron_lm.checkpoint import Checkpoint
+
+    good = FILE + OPENS.format("return File(metadata={'of': __name__}, tensors={'w': ((2, 2), F, A)})")
+    greedy = good.replace("path.suffix == '.odd'", "True")
+    for name, source in (("greedy", greedy), ("honest", good)):
+        site.add(f"iron-{name}", entries={"iron.checkpoints.v1": {name: f"{name}_reader:It"}}, modules={f"{name}_reader.py": source})
+    (tmp_path / "model.odd").write_bytes(b"odd")
+    with pytest.warns(PluginWarning, match="reader `greedy` of iron-greedy 1.0 is passed over: its sniff takes everything"):
+        assert Checkpoint.open(tmp_path / "model.odd").metadata == {"of": "honest_reader"}
+    site.add("iron-second", entries={"iron.checkpoints.v1": {"second": "second_reader:It"}}, modules={"second_reader.py": good})
+    registry.cache_clear()
+    with pytest.warns(PluginWarning), pytest.raises(CheckpointError, match=r"`honest` of iron-honest 1\.0 and `second` of iron-second 1\.0 both recognise it"):
+        Checkpoint.open(tmp_path / "model.odd")
+
+
+# -- the user's own Ctrl-C ------------------------------------------------------------------------------
+
+SELF = "import os, signal\ndef press(): os.kill(os.getpid(), signal.SIGINT)\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "press()\nwhile True: pass",
+        "try:\n    press()\n    while True: pass\nexcept BaseException: pass",
+        "try:\n    press()\n    while True: pass\nexcept BaseException: raise ImportError('no')",
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\npress()\nwhile True: pass",
+    ],
+    ids=["goes-through", "swallowed", "turned", "others-ignored"],
+)
+def test_ctrl_c_while_a_plugin_is_imported_is_the_users(site, source):
+    """It arrives, whatever the plugin does with it, and its handler is what it was; the plugin is not called failed."""
+    site.add("iron-odd", entries={"iron.operators.v1": {"odd": "slow_pack:It"}}, modules={"slow_pack.py": SELF + source})
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        registry().load("operators", "odd")
+    assert signal.getsignal(signal.SIGINT) is before
+    assert [r.status for r in registry().select("operators") if r.name == "odd"] == ["not loaded"]
+
+
+def test_an_alarm_of_the_programs_own_goes_through(site):
+    """What any handler of this process raises is no failure of a plugin."""
+
+    class TimeUp(Exception):
+        pass
+
+    def ring(*_):
+        raise TimeUp
+
+    source = "import os, signal\nos.kill(os.getpid(), signal.SIGALRM)\nwhile True: pass\n"
+    site.add("iron-odd", entries={"iron.operators.v1": {"odd": "slow_pack:It"}}, modules={"slow_pack.py": source})
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with pytest.raises(TimeUp):
+            registry().load("operators", "odd")
+    finally:
+        signal.signal(signal.SIGALRM, before)

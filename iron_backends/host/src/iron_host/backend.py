@@ -9,9 +9,11 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from iron_core.backends.protocol import Available, No, Unavailable, Yes
-from iron_core.errors import CallError, UnsupportedError
+from iron_core.errors import CallError, PluginError, UnsupportedError
 from iron_core.image.plan import Plan, PlanStep, Signature
-from iron_core.lowering import lowering_for
+from iron_core.lowering import lowering_for, lowering_name
+from iron_core.plugins import foreign
+from iron_core.plugins.registry import labelled, registry
 from iron_host.kernel_call import HostLowering
 from iron_host.memory import HostMemory
 from iron_host.runlist import HostImage, ImageBuilder
@@ -69,9 +71,7 @@ class HostBackend:
     def supports(self, op: Any, dev: str = "host") -> Yes | No:
         """Every operator runs: by a kernel, or as a call-back of its reference. `how` says which, and why no kernel."""
         lowering = self._lowering(op)
-        if lowering is None:
-            return Yes(f"{CALLBACK}: no host lowering is installed")
-        answer = lowering.supports(op, dev)
+        answer = lowering if isinstance(lowering, No) else self._asked(lowering, op, dev)
         return answer if isinstance(answer, Yes) else Yes(f"{CALLBACK}: {answer.rule}")
 
     def accepts(self, fold: Any, dev: str) -> bool:
@@ -126,23 +126,45 @@ class HostBackend:
         return profiled(executables)
 
     @staticmethod
-    def _lowering(op: Any) -> HostLowering | None:
-        return lowering_for("host", op)  # type: ignore[return-value]
+    def _lowering(op: Any) -> HostLowering | No:
+        """The lowering of an operator, or why there is none: one of somebody else's that is broken leaves the reference."""
+        try:
+            return lowering_for("host", op) or No("no host lowering is installed")  # type: ignore[return-value]
+        except PluginError as error:
+            if any(record.own for record in registry().owners("lowerings", lowering_name("host", type(op)))):
+                raise
+            return No(str(error).rstrip("."))
+
+    @staticmethod
+    def _asked(lowering: HostLowering, op: Any, dev: str) -> Yes | No:
+        try:
+            with labelled(lowering, f"to say whether its lowering takes {op.label}"):
+                answer = lowering.supports(op, dev)
+                if not isinstance(answer, Yes | No):
+                    raise TypeError(f"supports() gave {foreign.kind_of(answer)}; legal: Yes() or No(rule)")
+                return answer
+        except PluginError as error:
+            return No(str(error).rstrip("."))
 
     def _lower(self, step: PlanStep, builder: ImageBuilder) -> str:
         """Add the step's kernel calls; or say why there are none."""
         op = step.op
         lowering = self._lowering(op)
-        if lowering is None:
-            return "no host lowering is installed"
-        answer = lowering.supports(op, "host")
+        if isinstance(lowering, No):
+            return lowering.rule
+        answer = self._asked(lowering, op, "host")
         if isinstance(answer, No):
             return answer.rule
         bindings = {binding.member: binding for binding in step.bindings}
-        calls = lowering.step(op, step.operands, bindings, lowering.tunables(op, "host"))
+        try:
+            with labelled(lowering, f"to lower {step.name}"):
+                calls = lowering.step(op, step.operands, bindings, lowering.tunables(op, "host"))
+        except PluginError as error:
+            return str(error).rstrip(".")
         if isinstance(calls, No):
             return calls.rule
-        builder.add_calls(step, calls)
+        with labelled(lowering, f"to lower {step.name}: what its step() gave is no kernel call"):
+            builder.add_calls(step, calls)
         return ""
 
     @staticmethod

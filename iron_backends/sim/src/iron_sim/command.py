@@ -29,7 +29,8 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.json:
         streams.reserve()
-    names = args.names or registry().names("operators")
+    # Of all there are, those that load: another's that is broken is no reason to simulate nothing.
+    names = args.names or [r.name for r in registry().select("operators", load=True) if r.status == "ok"]
     classes = [cls for cls in map(find, names) if args.names or has_array(cls)]
     devices = args.dev.split(",")
     for name in devices:

@@ -15,7 +15,7 @@ import click
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.errors import CallError, IronError, UnknownName, UnsupportedError, UsageError
-from iron_core.plugins.registry import registry
+from iron_core.plugins.registry import labelled, registry
 
 #: Calls are timed for about this long, at least three of them.
 SECONDS = 0.3
@@ -127,10 +127,12 @@ def run(
     import numpy as np
 
     cls = find(name)
-    op = _built(cls, fields)
-    drawn = cls.test.draw(op, np.random.default_rng(seed))
-    inputs = tuple(drawn.get(o.name) for o in op.inputs)
-    exact = op.reference(*(None if a is None else a[...] for a in inputs), **_blank(op))
+    with labelled(cls, "to make an operator of these fields and its inputs"):
+        op = _built(cls, fields)
+        drawn = cls.test.draw(op, np.random.default_rng(seed))
+        inputs = tuple(drawn.get(o.name) for o in op.inputs)
+    with labelled(op, "in its reference"):
+        exact = op.reference(*(None if a is None else a[...] for a in inputs), **_blank(op))
     rows = []
     for chosen in _choices(backends, dev):
         with working(f"{op.label} on {chosen.backend.name}"):

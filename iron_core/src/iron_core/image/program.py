@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import attrs
 
 from iron_core.backends.choose import Choice
-from iron_core.backends.protocol import Executable, Memory, No
+from iron_core.backends.protocol import Executable, Memory, No, Yes
 from iron_core.errors import CallError, NotFinite, UnknownName, UnsupportedError
 from iron_core.graph.affine import Affine
 from iron_core.graph.traced import numbers
@@ -181,12 +181,15 @@ class Program:
 
     def _add(self, draft: Draft, options: dict[str, Any]) -> Version:
         from iron_core.plugins.hooks import announce
+        from iron_core.plugins.registry import labelled
 
-        self._supported(draft.version)
+        with labelled(self.backend, "to say what it takes"):
+            self._supported(draft.version)
         plan = adopt(self.plan, draft)
         announce("iron_plan_built", plan=plan)
         started = time.perf_counter()
-        image = self.backend.compile(plan, draft.version.signature, **options)
+        with labelled(self.backend, "to compile"):
+            image = self.backend.compile(plan, draft.version.signature, **options)
         seconds = time.perf_counter() - started
         announce("iron_image_built", image=image, plan=plan)
         version = Version(self, plan.version(draft.version.signature), image, seconds)
@@ -202,6 +205,8 @@ class Program:
                 continue
             asked |= {id(step.op), step.op.contract_key}
             answer = self.backend.supports(step.op, self.plan.dev)
+            if not isinstance(answer, Yes | No):
+                raise TypeError(f"supports() gave {answer!r:.60}; legal: Yes() or No(rule)")
             if isinstance(answer, No):
                 nearest = f" {answer.nearest}" if answer.nearest else ""
                 raise UnsupportedError(

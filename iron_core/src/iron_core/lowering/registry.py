@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from iron_core.errors import PluginError
 from iron_core.lowering.protocol import Lowering
+from iron_core.plugins import foreign
 
 if TYPE_CHECKING:
     from iron_core.plugins.registry import Registry
@@ -48,5 +49,10 @@ def _look_up(known: Registry, backend: str, operator: type) -> Lowering | None:
     if not (isinstance(found, type) and issubclass(found, Lowering)):
         raise PluginError(f"{name}: a lowering is a class deriving from iron_core.Lowering; the entry point names {found!r}.")
     if found not in _instances:
-        _instances.setdefault(found, found())
+        try:
+            with foreign.guarded():
+                made = found()
+        except foreign.Raised as raised:
+            raise PluginError(f"lowering `{name}` ({found.__module__}) cannot be made: {raised}.") from raised.error
+        _instances.setdefault(found, made)
     return _instances[found]

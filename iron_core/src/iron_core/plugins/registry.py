@@ -9,15 +9,17 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from iron_core.errors import PluginError, UnknownName, UsageError, printable
+from iron_core.errors import IronError, PluginError, UnknownName, UsageError, printable
+from iron_core.plugins import foreign
 from iron_core.plugins.entry_points import GROUP, scan
 from iron_core.plugins.record import LEVELS, OWN, Record, normal
 
-__all__ = ["LEVELS", "OWN", "RESERVED", "Record", "Registry", "allowed", "registry", "scan"]
+__all__ = ["LEVELS", "OWN", "RESERVED", "Record", "Registry", "allowed", "labelled", "registry", "scan"]
 
 #: Names that are no entry points and belong to Iron: a plugin's of the same name is reached as `distribution:name` alone.
 RESERVED = {
@@ -71,6 +73,7 @@ class Registry:
     def __init__(self, records: list[Record], switch: str | None = None, debug: bool = False) -> None:
         self.debug = debug
         self.records = records
+        self._packages: dict[str, Record] = {}
         self._claims: dict[tuple[str, str], list[Record]] = {}
         self._by_name: dict[tuple[str, str], list[Record]] = {}
         for record in records:
@@ -194,7 +197,9 @@ class Registry:
 
     def of_package(self, package: str) -> Record | None:
         """A record whose code is in this top-level package, to say whose it is."""
-        return next((r for r in self.records if package and r.package == package), None)
+        if not self._packages:
+            self._packages = {r.package: r for r in reversed(self.records)}
+        return self._packages.get(package) if package else None
 
     def select(self, group: str | None = None, load: bool = False) -> list[Record]:
         """Records, of one group or all; with `load`, after trying to load each."""
@@ -224,3 +229,21 @@ def _unknown(switch: str | None, records: list[Record]) -> list[str]:
 def registry() -> Registry:
     """The process's registry, made on first use; `registry.cache_clear()` looks again."""
     return Registry(scan(), os.environ.get("IRON_PLUGINS"), os.environ.get("IRON_PLUGINS_DEBUG") == "1")
+
+
+@contextmanager
+def labelled(thing: Any, doing: str) -> Iterator[None]:
+    """Around a call of a plugin's object: what it raises is a PluginError that says whose it is. Iron's own errors, those of
+    its distributions' code, and signals go on as they are."""
+    module = (thing if isinstance(thing, type) else type(thing)).__module__
+    record = registry().of_package(module.partition(".")[0])
+    if record is None or record.own:
+        yield
+        return
+    try:
+        with foreign.guarded():
+            yield
+    except foreign.Raised as raised:
+        if isinstance(raised.error, IronError):
+            raise raised.error from None
+        raise PluginError(f"{record.owner} failed {doing}: {raised}. {record.fix}.") from raised.error
