@@ -45,15 +45,16 @@ def table(name: str) -> Any:
     return tomllib.loads((HERE / f"{name}.toml").read_text())
 
 
-def named() -> list[tuple[str, str, Any]]:
-    """(name, module, mutant) of every named mutant. ValueError for one whose text is not there once."""
+def named() -> list[tuple[str, list[str], Any]]:
+    """(module, tests, mutant) of every named mutant. ValueError for one whose text is not there once."""
     found, modules = [], table("modules")
     for name, entry in table("named").items():
         file = modules[entry["module"]]["file"]
         text = (ROOT / file).read_text()
         if text.count(entry["find"]) != 1:
             raise ValueError(f"named.toml: {name}: its text is {text.count(entry['find'])} times in {file}; it must be there once.")
-        found.append((name, entry["module"], mutants.mutant(file, name, text, text.replace(entry["find"], entry["replace"]))))
+        mutant = mutants.mutant(file, name, text, text.replace(entry["find"], entry["replace"]))
+        found.append((entry["module"], entry["tests"], mutant))
     return found
 
 
@@ -74,11 +75,11 @@ class Workplace:
             "IRON_TEST_CACHE": str(self.used), "IRON_HOST_CXXFLAGS": "-O1", "HOME": str(folder),
         }  # fmt: skip
 
-    def tests(self, module: dict[str, Any], seconds: float) -> tuple[bool, str]:
-        """Run a module's tests until one fails: did all pass; and what failed, or why there was no answer."""
+    def passed(self, tests: list[str], seconds: float) -> tuple[bool, str]:
+        """Run tests until one fails: did all pass; and what failed, or why there was no answer."""
         shutil.rmtree(self.used, ignore_errors=True)
         shutil.copytree(self.cache, self.used)
-        line = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *module.get("options", []), *module["tests"]]
+        line = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
         with tempfile.TemporaryFile("w+") as output:
             process = subprocess.Popen(
                 line, cwd=self.tree, env=self.env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=_bounded
@@ -103,26 +104,25 @@ class Workplace:
             return False, said.strip().splitlines()[-1][:150] if said.strip() else f"status {process.returncode}"
         raise RuntimeError(f"pytest ended with {process.returncode}:\n{said}")
 
-    def warm(self, module: dict[str, Any]) -> float:
-        """Run the tests on the tree as it is, keeping what they cache; the seconds they take then. RuntimeError where one fails."""
-        for _ in range(2):
-            started = time.monotonic()
-            passed, why = self.tests(module, 1800)
-            if not passed:
-                raise RuntimeError(f"without any mutant: {why}")
-            shutil.rmtree(self.cache, ignore_errors=True)
-            shutil.copytree(self.used, self.cache)
+    def warm(self, tests: list[str]) -> float:
+        """Run the tests on the tree as it is, keeping what they cache; the seconds it took. RuntimeError where one fails."""
+        started = time.monotonic()
+        passed, why = self.passed(tests, 1800)
+        if not passed:
+            raise RuntimeError(f"without any mutant: {why}")
+        shutil.rmtree(self.cache, ignore_errors=True)
+        shutil.copytree(self.used, self.cache) if self.used.is_dir() else self.cache.mkdir()
         return time.monotonic() - started
 
-    def judge(self, mutant: Any, module: dict[str, Any], seconds: float) -> tuple[bool, str]:
-        """`tests` with the mutant in its place."""
+    def judge(self, mutant: Any, tests: list[str], seconds: float) -> tuple[bool, str]:
+        """`passed` with the mutant in its place."""
         place = self.tree / mutant.file
         own = place.read_text()
         for compiled in place.parent.glob(f"__pycache__/{place.stem}.*"):
             compiled.unlink()
         place.write_text(mutant.text)
         try:
-            return self.tests(module, 3 * seconds + PATIENCE + (0 if mutant.file.endswith(".py") else 300))
+            return self.passed(tests, 3 * seconds + PATIENCE + (0 if mutant.file.endswith(".py") else 300))
         finally:
             place.write_text(own)
 
@@ -155,18 +155,19 @@ def main() -> int:
         workplace = Workplace(Path(folder))
         for name in chosen:
             module = modules[name]
-            drawn = mutants.mutants(module["file"], (ROOT / module["file"]).read_text())
-            whole = len(drawn)
-            drawn = [one for one in drawn if given.match in one.kind or given.match in f"{one.before}\n{one.after}"]
+            every = mutants.mutants(module["file"], (ROOT / module["file"]).read_text())
+            drawn = [one for one in every if given.match in f"{one.kind}\n{one.before}\n{one.after}"]
             if not given.all:
                 drawn = random.Random(f"{given.seed} {name}").sample(drawn, min(given.sample, len(drawn)))
-            first = [one for _, of, one in named() if of == name and given.match in f"{one.kind}\n{one.before}\n{one.after}"]
-            if not first and not drawn:
-                continue
-            seconds = workplace.warm(module)
-            print(f"{name}: {len(first)} named and {len(drawn)} of {whole} mutants; the tests take {seconds:.1f} s", flush=True)
-            for one in [*first, *drawn]:
-                passed, why = workplace.judge(one, module, seconds)
+            work = [(tests, one) for of, tests, one in named() if of == name and given.match in f"{one.kind}\n{one.before}\n{one.after}"]
+            print(f"{name}: {len(work)} named and {len(drawn)} of {len(every)} mutants", flush=True)
+            work += [(module["tests"], one) for one in drawn]
+            took: dict[str, float] = {}
+            for tests, one in work:
+                which = " ".join(tests)
+                if which not in took:
+                    took[which] = workplace.warm(tests)
+                passed, why = workplace.judge(one, tests, took[which])
                 reason = known.get((one.file, one.before, one.after))
                 verdict = why if why == "does not compile" else "killed" if not passed else "argued" if reason else "survived"
                 counts[verdict] += 1

@@ -27,16 +27,18 @@ def test_every_module_has_tests_that_are_there():
 
 def test_what_the_core_and_the_host_get_wrong_is_seen_without_a_language_model():
     """Their mutants have tests of their own, outside tests/lm."""
-    for module in run.table("modules").values():
-        if not module["file"].startswith("iron_models"):
-            assert not any(test.startswith("tests/lm") for test in module["tests"])
+    pairs = [(module["file"], module["tests"]) for module in run.table("modules").values()]
+    for file, tests in [*pairs, *((mutant.file, tests) for _, tests, mutant in run.named())]:
+        if not file.startswith("iron_models"):
+            assert not any(test.startswith("tests/lm") for test in tests), file
 
 
 def test_every_named_mutant_applies():
     """Its text is in its file once, and Python stays Python."""
     found = run.named()
     assert len(found) >= 12
-    for _, _, mutant in found:
+    for _, tests, mutant in found:
+        assert (ROOT / tests[0].partition("::")[0]).exists(), mutant.kind
         if mutant.file.endswith(".py"):
             ast.parse(mutant.text)
 
