@@ -73,6 +73,14 @@ def test_a_guard_keeps_all_buffers_apart(buffers, bank_bytes):
     assert all(end + 128 <= size <= bank_bytes for end, size in zip(ends, arena.banks, strict=True))
 
 
+def test_a_bank_holds_a_buffer_with_its_gaps():
+    """What fills a bank has no room for a gap before it and one behind it."""
+    life = Lifetime("x", 640, 0, 0)
+    assert place([life], bank_bytes=640 + 2 * 64, guard=64).banks == (640 + 2 * 64,)
+    with pytest.raises(UnsupportedError, match="640 bytes and a bank of the arena holds 639"):
+        place([life], bank_bytes=639 + 2 * 64, guard=64)
+
+
 def test_the_guard_is_asked_for_in_the_environment(monkeypatch):
     """`IRON_GUARD`, rounded up to the alignment; anything that is no number of bytes is none."""
     for text, want in (("100", 128), ("64", 64), ("", 0), ("yes", 0), ("-64", 0)):
