@@ -48,6 +48,15 @@ def test_ids_of_the_caller_are_checked_up_to_the_bound(table):
         graph.reference(ids(-11, 2, 3), n=1)
 
 
+def test_the_first_and_the_last_row_are_legal_and_the_next_are_not(table):
+    """A table of 10 rows has ids -10 to 9."""
+    graph = Lookup(table)
+    assert graph.reference(ids(9, -10, 0, -1), n=4).tolist() == table[[9, 0, 0, 9]].tolist()
+    for bad in (10, -11):
+        with pytest.raises(BoundsError, match=f"ids holds id {bad}; legal: -10 to 9"):
+            graph.reference(ids(0, bad), n=2)
+
+
 def test_only_the_ids_that_are_read_are_checked(table):
     """A slice of an input is ids; what is beside it may be anything."""
 

@@ -69,6 +69,29 @@ def test_near_the_twin(kernels, rng, types):
 
 
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_large_scores_do_not_overflow(kernels, types, sign):
+    """Keys in any order, the largest score first or last, all far above zero or far below: the values of the largest."""
+    for case in ((2, 1, 1, 70, 32, 0, -1), (4, 2, 20, 200, 64, 1, -1)):
+        heads, kv_heads, queries, keys, d, causal, window = case
+        q = np.full((queries, heads, d), 20, np.float32).astype(DTYPES[types[0]])
+        for order in (1, -1):
+            steps = sign * np.linspace(20, 40, keys)[::order]
+            k = np.repeat(steps[:, None, None], kv_heads, 1).repeat(d, 2).astype(np.float32).astype(DTYPES[types[1]])
+            v = np.random.default_rng(0).standard_normal(k.shape).astype(np.float32).astype(DTYPES[types[1]])
+            scores = np.einsum("qhd,khd->hqk", q.astype(np.float64), k.astype(np.float64).repeat(heads // kv_heads, 1)) * d**-0.5
+            if causal:
+                scores[:, np.arange(keys)[None] > np.arange(queries)[:, None] + keys - queries] = -np.inf
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            weights /= weights.sum(-1, keepdims=True)
+            want = np.einsum("hqk,khd->qhd", weights, v.astype(np.float64).repeat(heads // kv_heads, 1))
+            got = attend(kernels, types, q, k, v, causal, window).astype(np.float64)
+            assert np.isfinite(got).all() and np.abs(got - want).max() < (0.05 if types[0] == "bf16" else 0.01)
+            one = attend_in_runs(kernels, types, q, k, v, causal, window).astype(np.float64)
+            assert np.isfinite(one).all() and np.abs(one - want[-1:]).max() < (0.05 if types[0] == "bf16" else 0.01)
+
+
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
 def test_any_chunking_gives_the_same_bits(kernels, rng, types):
     """Queries alone, in chunks or together, with any number of threads; later keys in the cache change nothing."""
     for case in CASES:

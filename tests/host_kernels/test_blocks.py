@@ -64,6 +64,24 @@ def product(kernels, name, w, x, O="float", kernel="block_matmul", threads=1, sh
     return c
 
 
+@pytest.mark.parametrize("X", ["float", "bf16"])
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
+def test_a_number_that_is_not_finite_shows_wherever_it_stands(kernels, rng, X, bad):
+    """In any place of a group its scale is not finite, nor is a product of its row; other groups and rows are as ever."""
+    w = draw(rng, "Q8_0", 5, 96)
+    x = rng.standard_normal((2, 96)).astype(np.float32).astype(DTYPES[X])
+    want, clean = round_activations(kernels, x, X), product(kernels, "Q8_0", w, x.astype(np.float32))
+    scales = slice(2 * 96, 2 * 96 + 6 * SCALE.itemsize)
+    for at in range(32, 64):
+        broken = x.copy()
+        broken[0, at] = bad
+        got = round_activations(kernels, broken, X)
+        d = [one[scales].view(SCALE)["d"] for one in (got, want)]
+        assert not np.isfinite(d[0][1]) and np.array_equal(np.delete(d[0], 1), np.delete(d[1], 1))
+        y = product(kernels, "Q8_0", w, broken.astype(np.float32))
+        assert not np.isfinite(y[0]).any() and np.array_equal(y[1], clean[1])
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_block_integers_are_the_models(kernels, rng, name):
     """The int32 product of every block with int8 activations equals numpy's, the extremes included."""

@@ -50,6 +50,18 @@ def test_softmax(kernels, rng, T):
         assert not y[:, valid:].any()
 
 
+@pytest.mark.parametrize("T", FLOATS)
+def test_softmax_of_large_numbers(kernels, T):
+    """Only their differences count: exponentials of the numbers themselves would be infinite, or all zero."""
+    most = 3e38 if T != "f16" else 6e4
+    rows = [[1000, 999, 0, -1000], [-1000, -1001, -2000, -5000], [most, most, 0, -most], [-most, -most, -most, -most]]
+    x, y = np.array(rows, np.float32).astype(DTYPES[T]), np.full((4, 4), np.nan, DTYPES[T])
+    kernels(f"softmax<{T}>", (x, y), (4, 4, 4))
+    wide = x.astype(np.float64)
+    exact = np.exp(wide - wide.max(-1, keepdims=True))
+    assert near(y, exact / exact.sum(-1, keepdims=True), T, 2e-6)
+
+
 @pytest.mark.parametrize("method", [0, 1], ids=["halves", "neighbours"])
 @pytest.mark.parametrize("T", FLOATS)
 def test_rope(kernels, rng, T, method):

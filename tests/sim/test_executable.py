@@ -12,7 +12,7 @@ import iron_core as iron
 from iron_core import Auto, DType, In, Operator, Out, Param, bfloat16
 from iron_core.array import Buffer, Kernel, KernelContract, ObjectFifo, Worker
 from iron_core.declare.formats import Q4_1
-from iron_core.errors import ShapeError, UnsupportedError
+from iron_core.errors import IronError, ShapeError, UnsupportedError
 from iron_ops_aie import GEMV, Copy, ElementwiseAdd, SiLU
 from iron_sim.errors import Deadlock, PoisonError, SimulationError
 from iron_sim.executable import SimExecutable
@@ -326,3 +326,33 @@ def test_a_packed_weight_is_given_whole():
     weight = Q4_1.quantize(np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32))
     with pytest.raises(UnsupportedError, match=r"GEMV.*bfloat16|GEMV.*q4_1|GEMV.*Q4_1"):
         Product(weight).compile(backend="sim", dev="npu2", x=(64,))
+
+
+def test_an_input_is_the_array_that_it_makes():
+    """Not the shape that it says it has; and what was there stays where write() is refused."""
+
+    class Says:
+        shape, dtype = (16,), np.dtype(np.int32)
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            return np.ones(8, np.int32)
+
+    class Held(iron.Graph):
+        def __init__(self) -> None:
+            self.s = iron.state((16,), np.int32)
+
+        def body(self, x: Any) -> Any:
+            Copy(x, self.s)
+            return Copy(self.s)
+
+    graph = Held().compile(backend="sim", dev="npu2", x=((16,), np.int32))
+    version = next(iter(graph.versions.values()))
+    assert graph(ONE).tolist() == [1] * 16
+    with pytest.raises(ShapeError, match=r"input `x` has shape \(8,\); it takes \(16,\)"):
+        version.load().call([Says()], {})
+    with pytest.raises(ShapeError, match="input `x` is int32; got float32"):
+        version.load().call([np.ones(16, np.float32)], {})
+    for bad in (np.full(16, np.nan), np.ones(16, complex), Says()):
+        with pytest.raises(IronError, match=r"^s is "):
+            graph.write("s", bad)
+    assert graph.read("s").tolist() == [1] * 16

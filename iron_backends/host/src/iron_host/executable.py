@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from iron_core.backends.loop import after_steps, check_carried
-from iron_core.declare.formats import BlockQuant, PackedArray
+from iron_core.declare.formats import DTYPES, BlockQuant, PackedArray
+from iron_core.declare.tensor import plain
 from iron_core.errors import CallError, ShapeError
 from iron_core.graph.affine import evaluate
 from iron_core.image.arena import guard_bytes
@@ -37,18 +38,20 @@ class InputPort:
         """A contiguous array of the port's dtype: the tensor itself where it is one already."""
         port = self.port
         if type(tensor) is np.ndarray and tensor.dtype == self.dtype and tensor.shape == port.shape:
-            return tensor if tensor.flags.c_contiguous else np.ascontiguousarray(tensor)
+            flags = tensor.flags
+            return tensor if flags.c_contiguous and flags.aligned else _laid_out(tensor)
+        tensor = plain(tensor, f"input `{port.name}`")  # from here on it is what it is, whatever it was
         data = self._checked(tensor)
-        if tuple(tensor.shape) == port.shape:
-            return np.ascontiguousarray(data)
+        if tensor.shape == port.shape:
+            return _laid_out(data)
         shape = list(port.shape)
         for axis, expression in port.bounds:
             shape[axis] = evaluate(expression, values)
-        if tuple(tensor.shape) != tuple(shape):
+        if tensor.shape != tuple(shape):
             either = f" or, cut to this call's bound, {tuple(shape)}" if port.bounds else ""
-            raise ShapeError(f"input `{port.name}` has shape {tuple(tensor.shape)}; it takes {port.shape}{either}.")
+            raise ShapeError(f"input `{port.name}` has shape {tensor.shape}; it takes {port.shape}{either}.")
         if not self.staged:
-            return np.ascontiguousarray(data)
+            return _laid_out(data)
         whole = np.zeros(port.shape, self.dtype)
         whole[tuple(slice(n) for n in shape)] = data
         return whole
@@ -56,13 +59,19 @@ class InputPort:
     def _checked(self, tensor: Any) -> np.ndarray:
         """The tensor's data in the port's dtype; CallError when that would change a number."""
         port = self.port
+        packed = isinstance(tensor, PackedArray)
         if self.dtype is None:
-            if not isinstance(tensor, PackedArray) or tensor.format != port.format:
-                raise CallError(f"input `{port.name}` is a {port.format.name} PackedArray; got {type(tensor).__name__}.")
-            return tensor.data
-        data = np.asarray(tensor)
+            if not packed or tensor.format != port.format:
+                got = f"{tensor.format} one" if packed else f"{tensor.dtype} array"
+                raise CallError(f"input `{port.name}` is a {port.format.name} PackedArray; got a {got}.")
+            return tensor.data  # type: ignore[no-any-return]
+        if packed:
+            raise CallError(f"input `{port.name}` is {port.format.name}; got a {tensor.format} PackedArray.")
+        data = tensor
         if data.dtype == self.dtype:
-            return data
+            return data  # type: ignore[no-any-return]
+        if data.dtype.kind not in "biuf" and data.dtype.name not in DTYPES:
+            raise CallError(f"input `{port.name}` is {port.format.name}; got {data.dtype}. Legal: real numbers.")
         with np.errstate(all="ignore"):
             exact = data.astype(self.dtype)
             same = np.array_equal(exact.astype(data.dtype), data) and not (data.dtype.kind == "f" and self.dtype.kind in "iu")
@@ -72,6 +81,11 @@ class InputPort:
                 f"them first, or compile for {data.dtype}."
             )
         return exact
+
+
+def _laid_out(data: np.ndarray) -> np.ndarray:
+    """The numbers one after another, each at a multiple of its size, as kernels read them."""
+    return np.require(data, requirements=("C", "A"))
 
 
 class OutputPort:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iron_core.declare.formats import BlockQuant, PackedArray
+from iron_core.declare.tensor import plain
 from iron_core.errors import OutOfMemory, ShapeError, UnknownName
 from iron_core.image.arena import guard_bytes
 from iron_core.image.plan import Plan, Resident
@@ -55,13 +56,10 @@ def as_bytes(tensor: Any, name: str, shape: tuple[int, ...], format: Any) -> np.
 
     ShapeError when shape or format differ.
     """
-    data = tensor.data if isinstance(tensor, PackedArray) else np.asarray(tensor)
-    if isinstance(format, BlockQuant):
-        got = tensor.format if isinstance(tensor, PackedArray) else data.dtype
-        fits = got == format
-    else:
-        got = tensor.format if isinstance(tensor, PackedArray) else data.dtype
-        fits = not isinstance(tensor, PackedArray) and data.dtype == format.dtype
+    tensor = plain(tensor, f"`{name}`")
+    packed = isinstance(tensor, PackedArray)
+    data, got = (tensor.data, tensor.format) if packed else (tensor, tensor.dtype)
+    fits = got == format if isinstance(format, BlockQuant) else not packed and got == format.dtype
     if not fits or tuple(tensor.shape) != tuple(shape):
         raise ShapeError(f"`{name}` is {format} of shape {tuple(shape)}; got {got} of shape {tuple(tensor.shape)}.")
     data = np.ascontiguousarray(data)

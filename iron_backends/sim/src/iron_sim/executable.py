@@ -9,7 +9,7 @@ import numpy as np
 
 from iron_core.array.words import number
 from iron_core.backends.loop import loop_by_calls
-from iron_core.backends.reference import as_bytes, as_tensor, cut
+from iron_core.backends.reference import as_bytes, as_tensor, cut, taken
 from iron_core.declare.formats import BlockQuant
 from iron_core.errors import ShapeError
 from iron_core.graph.affine import evaluate
@@ -137,6 +137,7 @@ class SimExecutable:
 
     def _input(self, port: Port, given: Any, values: Mapping[str, int]) -> Space:
         """An input at its compiled shape; rows past a bound that were not given are unwritten."""
+        given = taken(port, given)
         if tuple(given.shape) == port.shape:
             return self.memory.space(as_bytes(given), None)
         raw, marks = unwritten(port.format.nbytes(port.shape))

@@ -8,6 +8,7 @@ import numpy as np
 
 from iron_core.backends.reference import as_bytes, as_tensor
 from iron_core.declare.formats import BlockQuant, Format, format_of
+from iron_core.declare.tensor import plain
 from iron_core.errors import ShapeError
 from iron_core.image.plan import BufferRef, Plan
 from iron_sim.dma import Region
@@ -75,6 +76,7 @@ class SimMemory:
     def write(self, name: str, array: Any) -> None:
         """Replace a resident's content; the array that a weight came from stays as it is."""
         shape, format = self.kinds[name]
+        array = plain(array, name)
         if tuple(array.shape) != shape or format_of(array) != format:
             raise ShapeError(f"{name} is {shape} {format.name}; got {tuple(array.shape)} {format_of(array).name}.")
         raw = as_bytes(array).copy()

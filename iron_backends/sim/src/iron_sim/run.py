@@ -13,6 +13,7 @@ from iron_core.array.fit import fit
 from iron_core.array.objects import ObjectType
 from iron_core.array.words import number
 from iron_core.declare.formats import PackedArray
+from iron_core.declare.tensor import plain
 from iron_core.devices import Device, device
 from iron_sim.control import encode
 from iron_sim.dma import Region
@@ -24,9 +25,10 @@ def regions_of(design: Design, tensors: Mapping[str, Any]) -> dict[str, Region]:
     """Host memory of a design: given tensors hold their numbers, others are unwritten."""
     found: dict[str, Region] = {}
     base = 0
+    tensors = {name: plain(given, name) for name, given in tensors.items() if given is not None}
     for port in design.sequence.ports:
         if port.control is not None:
-            ids = Region(port.operand, np.asarray(tensors[port.operand]).reshape(-1), None, base)
+            ids = Region(port.operand, tensors[port.operand].reshape(-1), None, base)
             found[port.operand] = encode(port.control, ids, found[port.control.table])
             continue
         kind = ObjectType.of(port.elements, port.dtype_name)
@@ -35,7 +37,7 @@ def regions_of(design: Design, tensors: Mapping[str, Any]) -> dict[str, Region]:
             data = np.full(kind.nbytes, 0xFF, np.uint8).view(kind.dtype)
             mask = np.ones(port.elements, bool)
         else:
-            raw = given.data if isinstance(given, PackedArray) else np.asarray(given)
+            raw = given.data if isinstance(given, PackedArray) else given
             data = np.ascontiguousarray(raw).reshape(-1).view(kind.dtype).copy()
             mask = np.zeros(port.elements, bool)
         found[port.operand] = Region(port.operand, data, mask, base)

@@ -14,8 +14,9 @@ import numpy as np
 from iron_core.backends.loop import loop_by_calls
 from iron_core.backends.protocol import Available, Unavailable, Yes
 from iron_core.declare.formats import BlockQuant, Format, PackedArray, format_of
+from iron_core.declare.tensor import plain
 from iron_core.devices import DEVICES
-from iron_core.errors import ShapeError
+from iron_core.errors import FormatError, ShapeError
 from iron_core.graph.affine import Affine, evaluate
 from iron_core.graph.reference import OnStep, run_step
 from iron_core.graph.traced import Buffer, Region, TracedStep
@@ -43,6 +44,18 @@ def cut(tensor: Any, bounds: Sequence[tuple[int, Affine]], values: Mapping[str, 
     for axis, expression in bounds:
         index[axis] = slice(evaluate(expression, values))
     return tensor[tuple(index)]
+
+
+def taken(port: Port, given: Any) -> Any:
+    """What a caller gave for an input: an array or PackedArray of the port's format, converted once. CallError, ShapeError."""
+    given = plain(given, f"input `{port.name}`")
+    try:
+        got = format_of(given)
+    except FormatError as error:
+        raise ShapeError(f"input `{port.name}` is {port.format}; {error}") from None
+    if got != port.format:
+        raise ShapeError(f"input `{port.name}` is {port.format}; got {got}.")
+    return given
 
 
 def _unwritten(nbytes: int) -> np.ndarray:
@@ -84,6 +97,7 @@ class ReferenceMemory:
     def write(self, name: str, array: Any) -> None:
         """Replace a resident's content; the array that a weight came from stays as it is."""
         shape, format = self.kinds[name]
+        array = plain(array, name)
         if tuple(array.shape) != shape or format_of(array) != format:
             raise ShapeError(f"{name} is {shape} {format.name}; got {tuple(array.shape)} {format_of(array).name}.")
         self.residents[name] = as_bytes(array).copy()
@@ -134,6 +148,7 @@ class ReferenceExecutable:
 
 def _place(port: Port, given: Any, values: Mapping[str, int]) -> np.ndarray:
     """The bytes of an input at its compiled shape; rows past a bound that were not given count as unwritten."""
+    given = taken(port, given)
     if tuple(given.shape) == port.shape:
         return as_bytes(given)
     whole = as_tensor(_unwritten(port.format.nbytes(port.shape)), port.shape, port.format)

@@ -13,9 +13,9 @@ import numpy as np
 from iron_core.backends.choose import Choice, choose
 from iron_core.backends.protocol import Backend
 from iron_core.declare.formats import BlockQuant, PackedArray, format_of
-from iron_core.declare.rounding import round_to
+from iron_core.declare.tensor import converted
 from iron_core.devices import Device
-from iron_core.errors import CallError, DeclarationError, ShapeError, UnknownName
+from iron_core.errors import CallError, DeclarationError, UnknownName
 from iron_core.graph.affine import evaluate
 from iron_core.graph.fold import Fold, choose_folds
 from iron_core.graph.graph import Graph, as_arrays, sort_call
@@ -252,8 +252,8 @@ class CompiledGraph:
         CallError for wrong names or counts, BoundsError for an index outside its view.
         """
         try:
-            version = self._calls[len(values), *[(t.shape, t.dtype) for t in tensors]]
-        except (KeyError, AttributeError):
+            version = self._calls[len(values), *[(type(t), t.shape, t.dtype) for t in tensors]]
+        except (KeyError, AttributeError, TypeError):
             version, tensors, values = self._find(tensors, values)
         outputs, carried = version.call(tensors, values)
         return pack(version.plan, outputs, carried)
@@ -296,7 +296,7 @@ class CompiledGraph:
         if version is not None:
             dense = [t for t in arrays if not isinstance(t, PackedArray)]
             if len(dense) == len(tensors) and not any(t is None for t in tensors):
-                self._calls[len(values), *[(t.shape, t.dtype) for t in dense]] = version
+                self._calls[len(values), *[(np.ndarray, t.shape, t.dtype) for t in dense]] = version
             return version, arrays, values
         for version in self.versions.values():
             if _cut_version(version.plan, given, values):
@@ -315,14 +315,14 @@ class CompiledGraph:
         return self._program.read(self._name(item))
 
     def write(self, item: Any, tensor: Any) -> None:
-        """Replace a weight's or state's content for all versions. Floats are rounded once to its dtype."""
+        """Replace a weight's or state's content for all versions, whole or not at all. Floats are rounded once to its dtype.
+
+        ShapeError for another shape; CallError for what are no real numbers, and where an integer dtype has none near.
+        """
         name = self._name(item)
         resident = next((r for r in self.plan.residents if r.name == name), None)
         if resident is not None and not isinstance(resident.format, BlockQuant):
-            tensor = np.asarray(tensor)
-            if tuple(tensor.shape) != resident.shape:
-                raise ShapeError(f"{name} is {list(resident.shape)}; got {list(tensor.shape)}.")
-            tensor = round_to(tensor, resident.format.dtype)
+            tensor = converted(tensor, name, resident.shape, resident.format.dtype)
         self._program.write(name, tensor)
 
     def _name(self, item: Any) -> str:

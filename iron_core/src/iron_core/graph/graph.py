@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 
 from iron_core.declare.formats import DTYPES, Format, PackedArray, as_format, bfloat16, format_of
+from iron_core.declare.tensor import plain
 from iron_core.declare.value import PerCall
 from iron_core.errors import CallError, DeclarationError, FormatError, IronError, ShapeError, TraceError
 from iron_core.graph.affine import Affine
@@ -308,8 +309,8 @@ def sort_call(
 
 
 def as_arrays(graph: type[Graph], given: dict[str, Any]) -> dict[str, Any]:
-    """A call's tensors as arrays; CallError, naming the input, for a dtype Iron does not carry."""
-    arrays = {name: t if isinstance(t, PackedArray) else np.asarray(t) for name, t in given.items()}
+    """A call's tensors as arrays, each converted once; CallError, naming the input, for what is none or of a dtype Iron does not carry."""
+    arrays = {name: plain(t, f"{graph.__name__}: input {name}") for name, t in given.items()}
     for name, array in arrays.items():
         try:
             format_of(array)

@@ -12,7 +12,8 @@ import attrs
 import numpy as np
 
 from iron_core.declare.formats import Dense, Format, PackedArray, as_format, bfloat16, format_of
-from iron_core.errors import ShapeError, TraceError
+from iron_core.declare.tensor import is_masked
+from iron_core.errors import FormatError, ShapeError, TraceError
 
 
 class _Resident:
@@ -64,6 +65,8 @@ class Weight(_Resident):
     """A constant array a body views or indexes. Made by `weight()`."""
 
     def __init__(self, data: Any, name: str | None = None) -> None:
+        if is_masked(data):
+            raise FormatError("a masked array; legal: its numbers, as in array.filled(0).")
         self.data = data if isinstance(data, PackedArray) else np.asarray(data)
         self.shape = tuple(self.data.shape)
         self.format = format_of(self.data)

@@ -10,6 +10,7 @@ import numpy as np
 from iron_core.backends.choose import choose
 from iron_core.backends.protocol import Backend
 from iron_core.declare.formats import PackedArray, format_of
+from iron_core.declare.tensor import plain
 from iron_core.devices import Device
 from iron_core.errors import BoundsError, CallError, FormatError, ShapeError
 from iron_core.graph.affine import Affine
@@ -131,7 +132,7 @@ class OperatorImage:
             names = ", ".join(o.name for o in given)
             raise CallError(f"{type(op).__name__} takes {len(given)} tensors: {names}{extra}; got {len(tensors)}.")
         arrays = {
-            o.name: t if isinstance(t, PackedArray) else np.asarray(t)
+            o.name: plain(t, f"{type(op).__name__}: {o.name}")
             for o, t in zip((*given, *starts), tensors, strict=False)
         }
         values = self._values(numbers)

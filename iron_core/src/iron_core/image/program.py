@@ -17,6 +17,7 @@ import attrs
 
 from iron_core.backends.choose import Choice
 from iron_core.backends.protocol import Executable, Memory, No, Yes
+from iron_core.declare.tensor import plain
 from iron_core.errors import CallError, NotFinite, UnknownName, UnsupportedError
 from iron_core.graph.affine import Affine
 from iron_core.graph.traced import numbers
@@ -65,6 +66,8 @@ class Version:
         values = numbers(self.program.plan.name, self._values, values)
         for check in self._checks:
             check.verify(values)
+        if self._ids:  # what is checked is what is used
+            inputs = [plain(tensor, port.name) for tensor, port in zip(inputs, self.plan.inputs, strict=False)]
         for port, ids in self._ids:
             ids.verify(inputs[port], values)
         turn = self.program.turn
