@@ -25,6 +25,7 @@ def numbers(expression):
         ((n + 1) * 64, lambda k: (k + 1) * 64),
         (n + 2 * n, lambda k: 3 * k),
         ((6 * n + 4) // 2, lambda k: 3 * k + 2),
+        ((6 * n + 9) // 3, lambda k: 2 * k + 3),
         (n // 4, lambda k: k // 4),
         ((n + 3) // 4 * 4, lambda k: (k + 3) // 4 * 4),
         (n // 4 // 2, lambda k: k // 4 // 2),

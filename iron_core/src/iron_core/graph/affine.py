@@ -99,8 +99,6 @@ class Affine:
         k = int(other)
         if self.linear and self.scale % k == 0 and self.bias % k == 0:
             return attrs.evolve(self, scale=self.scale // k, bias=self.bias // k)
-        if self.linear and k & (k - 1) == 0:
-            return attrs.evolve(self, down=k.bit_length() - 1)
         if k & (k - 1) == 0 and self.mul == 1 and self.add == 0:
             return attrs.evolve(self, down=self.down + k.bit_length() - 1)
         raise TraceError(
