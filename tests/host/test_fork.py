@@ -214,23 +214,26 @@ def test_a_child_forked_while_another_thread_fills_a_cache_entry_fills_it(tmp_pa
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_child_forked_inside_a_step_goes_on(threads):
-    """Both parent and child have the call's result, and call again."""
+    """Both parent and child have the call's result, and call again; the child's step has one thread, for it has no other."""
     graph = Peeking().compile(x=((4096,), F32), backend="host", threads=threads)
     x = np.linspace(-2, 2, 4096).astype(F32)
     want = graph(x)
     born: list[Any] = []
 
+    there: list[int] = []
+
     def fork() -> None:
         looks.clear()
         born.extend(forked())
+        there.extend(pool._library.iron_pool_threads(pool.handle) for pool in list(pools._pools) if pool.threads == threads)
 
     looks.append(fork)
     got = graph(x)
     child, read, write = born
     if not child:
-        sends(write, lambda: (np.array_equal(got, want), np.array_equal(graph(x), want)))
-    assert np.array_equal(got, want) and np.array_equal(graph(x), want)
-    assert answer(child, read) == (True, True)
+        sends(write, lambda: (np.array_equal(got, want), np.array_equal(graph(x), want), set(there)))
+    assert np.array_equal(got, want) and np.array_equal(graph(x), want) and set(there) == {threads}
+    assert answer(child, read) == (True, True, {1})
 
 
 def test_a_child_forked_between_two_steps_of_a_loop_goes_on():

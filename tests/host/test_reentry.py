@@ -92,6 +92,23 @@ def test_between_two_steps_of_a_loop_a_graph_is_at_rest(power, what):
     assert np.array_equal(after[0], power.read("s")) and np.array_equal(after[1], power.read("w"))
 
 
+def test_a_loop_writes_its_results_where_it_did_before():
+    """A call of the loop's own version between two steps has tensors of its own, which are gone after it."""
+    power = Power().compile(backend="host", threads=2)
+    executable = power.versions[()].load()
+    places = []
+
+    def on_step(i: int, _: dict[str, int]) -> bool:
+        places.append(executable._ports["output", 0])
+        kept.append(power(n=0))
+        places.append(executable._ports["output", 0])
+        return False
+
+    kept: list[Any] = []
+    power.loop(3, on_step, n=0)
+    assert len(set(places)) == 1
+
+
 #: What is refused inside a step.
 INSIDE = {
     "a call": lambda g: g(n=0),

@@ -108,7 +108,7 @@ def test_two_threads_that_ask_for_one_version_get_one():
 
         def load(self, image: Any, memory: Any) -> Any:
             loaded.append(image)
-            others.append(Aside(lambda: graph.compile(x=((4,), F32), backend=slow)(np.ones(4, F32))))
+            others.append(Aside(lambda: graph.compile(x=((4,), F32), backend=slow).load()(np.ones(4, F32))))
             assert others[1].waits()
             return super().load(image, memory)
 
