@@ -171,3 +171,10 @@ def test_stop_strings_however_tokens_cut_them(cuts):
     assert stops.ended and shown == "abcabdabX then "
     calm = StopStrings(("end",))
     assert calm.feed("the e") + calm.feed("n") + calm.rest() == "the en"
+
+
+def test_of_several_stop_strings_the_first_in_the_text_ends_it():
+    """Not the first that was given; what comes after it, in this piece or the next, is not shown."""
+    stops = StopStrings(("later", "now"))
+    assert stops.feed("ends now, not later") == "ends " and stops.ended
+    assert stops.feed("more") == stops.rest() == ""
