@@ -36,7 +36,7 @@ class Stored:
         """Has a process it open?"""
         descriptor = _exclusive(self.path)
         if descriptor is not None:
-            os.close(descriptor)
+            keylock.release(descriptor)
         return descriptor is None
 
 
@@ -92,7 +92,7 @@ def _exclusive(path: Path) -> int | None:
             return descriptor
     except OSError:
         pass
-    os.close(descriptor)
+    keylock.release(descriptor)
     return None
 
 
