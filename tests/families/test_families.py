@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -119,6 +120,17 @@ def test_what_lies_before_the_windows_is_forgotten(gemma3: Any) -> None:
         changed[len(ids) - 1 - back] = (ids[len(ids) - 1 - back] + 1) % 96
         session.reset()
         assert np.array_equal(session.logits(changed).view(np.uint32), want.view(np.uint32)) == same
+
+
+def test_a_second_start_traces_nothing(family: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every class a version of these models consists of is read back from the cache."""
+    monkeypatch.setenv("NPU_CACHE_HOME", str(tmp_path))
+    loaded = family.load()
+    first = Session(family.model(loaded), backend="reference", cache_key=loaded.cache_key)
+    graph = family.model(loaded)
+    graph.trace = lambda **_: pytest.fail("traced again")
+    second = Session(graph, backend="reference", cache_key=loaded.cache_key)
+    assert second.generate(family.ids[:3], 1) == first.generate(family.ids[:3], 1)
 
 
 def test_the_full_size_is_the_published_models(family: Any) -> None:

@@ -276,7 +276,7 @@ def test_where_no_file_can_be_kept_tiles_stay_in_memory(in_a_file, monkeypatch):
 
     host = compiled(*opened())
     monkeypatch.setattr(tiling, "_write", full)
-    with pytest.warns(UserWarning, match="stay in memory: .*No space left"):
+    with pytest.warns(UserWarning, match=r"disk is full: No space left.*nothing is kept"):
         assert agrees(host)
 
 

@@ -334,6 +334,16 @@ def test_another_keys_filler_sweeps_what_a_killed_one_left(cache):
     assert leftovers(cache) == []
 
 
+def test_what_a_killed_remover_left_is_swept(cache):
+    """Nobody has a lock then: what was being taken away belongs to no one."""
+    cache.entry("k", write("x"))
+    (cache.folder / ".gone.tmp-0123").mkdir()
+    (cache.folder / ".gone.tmp-0123" / "data.txt").write_text("x")
+    (cache.folder / ".file.tmp-4567").write_text("x")
+    cache.entry("other", write("x"))
+    assert leftovers(cache) == []
+
+
 def test_a_filling_process_is_not_swept(cache, tmp_path):
     """Another key's filler does not wait for a living process, and leaves its folder alone."""
     gate = tmp_path / "gate"

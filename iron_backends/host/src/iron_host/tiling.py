@@ -19,9 +19,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from iron_core.errors import CacheError, CacheHomeError, printable
+from iron_core.errors import CacheError, printable
 from iron_core.image.arena import guard_bytes
-from iron_core.image.cache import Cache, warn
+from iron_core.image.cache import Cache, optional, warn
 from iron_core.image.entry import About
 from iron_core.image.keys import FileIdentity, digest
 from iron_host import build
@@ -59,6 +59,10 @@ def made(wanted: Sequence[Tiles], residents: Residents, engine: Runtime) -> list
     return [found[one] for one in wanted]
 
 
+class _Unkept(Exception):
+    """Why tiles cannot be kept."""
+
+
 def _from_file(
     file: FileIdentity, parts: list[tuple[int, Tiles]], residents: Residents, engine: Runtime
 ) -> dict[Tiles, np.ndarray]:
@@ -70,7 +74,7 @@ def _from_file(
         with open(folder / _TILES, "wb", buffering=0) as out:
             _write(tiles, residents, engine, out)
         if file.written_to():
-            raise CacheError(f"{printable(file.path)} was written to while it was read.")
+            raise _Unkept("the file was written to while it was read.")
         (folder / _SUMS).write_bytes(sums(_mapped(folder / _TILES), engine).tobytes())
 
     try:
@@ -82,12 +86,13 @@ def _from_file(
                 return dict(zip(tiles, _placed(tiles, whole), strict=True))
             warn(f"cache entry {printable(entry)}: {_TILES} has another content than when it was written; building it again.")
             cache.discard(key)
-        raise CacheError(f"{printable(entry)} does not keep what is written to it.")
-    except CacheHomeError:
-        raise
-    except (CacheError, OSError) as error:
+        raise _Unkept(f"{printable(entry)} does not keep what is written to it.")
+    except CacheError:
+        with optional():
+            raise
+    except (_Unkept, OSError) as error:
         warn(f"the tiles of {printable(file.path)} stay in memory: {error}")
-        return {}
+    return {}
 
 
 def sums(whole: np.ndarray, engine: Runtime) -> np.ndarray:

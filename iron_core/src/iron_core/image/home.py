@@ -25,7 +25,7 @@ def home() -> Path:
     try:
         if given:
             return Path(os.path.abspath(Path(given).expanduser()))
-        return Path.home() / ".npu" / "cache"
+        return Path(os.path.abspath(Path.home() / ".npu" / "cache"))
     except FileNotFoundError:
         raise CacheHomeError(f"NPU_CACHE_HOME={printable(given or '')} goes out from a working folder that is gone. {_ADVICE}") from None
     except RuntimeError:  # what pathlib raises

@@ -84,8 +84,9 @@ if hasattr(os, "register_at_fork"):
 
 def sweep(folder: Path, name: str = "") -> None:
     """Remove what killed processes left: the temporary folders of `name`, whose lock we hold, and of any unlocked key."""
-    if name:
-        for left in folder.glob(f".{name}.tmp-*"):
+    unfinished = [(left, left.name[1:].rpartition(".tmp-")[0]) for left in folder.glob(".*.tmp-*")]
+    for left, other in unfinished:
+        if other == name or (fcntl is not None and not os.path.lexists(folder / f".{other}.lock")):
             delete(left)
     if fcntl is None:
         return
