@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import tomllib
 from pathlib import Path
 
 import nox
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 nox.needs_version = ">=2024.4.15"
 nox.options.sessions = ["lint", "types", "tests"]
@@ -69,6 +72,36 @@ def demo(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Every test that needs no NPU, no vendor toolchain and no torch."""
     install(session, "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "hatchling")
+    weights(session)
+    session.run("pytest", "-m", NEEDS_NOTHING, *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
+
+
+def lowest_versions() -> list[str]:
+    """A line for pip's constraints, `name==version`, of each dependency that our distributions declare, at its lower bound.
+
+    The highest where several are declared. An error for a dependency without one: nobody knows what it works with.
+    """
+    lowest: dict[str, Version] = {}
+    for folder in DISTRIBUTIONS:
+        project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        extras = project.get("optional-dependencies", {}).values()
+        for line in (*project.get("dependencies", ()), *(line for extra in extras for line in extra)):
+            needed = Requirement(line)
+            if needed.name.startswith("iron-"):
+                continue
+            bounds = [Version(s.version) for s in needed.specifier if s.operator == ">="]
+            if not bounds:
+                raise ValueError(f"{folder}/pyproject.toml: {line} has no lower bound (>=)")
+            lowest[needed.name] = max(bounds[0], lowest.get(needed.name, bounds[0]))
+    return [f"{name}=={version}" for name, version in sorted(lowest.items())]
+
+
+@nox.session
+def lowest(session: nox.Session) -> None:
+    """The tests with the lowest version of each dependency that we say we work with; `-- PATH...` runs some of them."""
+    constraints = Path(session.create_tmp()) / "lowest.txt"
+    constraints.write_text("\n".join(lowest_versions()) + "\n", encoding="utf-8")
+    install(session, "-c", str(constraints), "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "hatchling")
     weights(session)
     session.run("pytest", "-m", NEEDS_NOTHING, *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
 
@@ -181,7 +214,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """mypy over every distribution."""
-    session.install("mypy>=1.11", "numpy>=2.0", "ml_dtypes>=0.5", "attrs", "pluggy", "click", "rich", "tokenizers>=0.20")
+    session.install("mypy>=1.11", "numpy>=2.0", "ml_dtypes>=0.5", "attrs", "pluggy", "click", "rich", "tokenizers>=0.21.1")
     session.run("mypy", *session.posargs)
 
 
