@@ -6,6 +6,7 @@ import codecs
 import json
 import re
 from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
 from typing import Any
 
 import attrs
@@ -14,6 +15,8 @@ from iron_lm.vocabulary import byte_letters
 
 #: (an id, is it the first of the text) -> the bytes it adds; None for one that shows nothing.
 Spell = Callable[[int, bool], "bytes | None"]
+#: Spellings kept at hand; a text's ids come again and again.
+_KEPT = 1 << 13
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>\Z")
 
 
@@ -58,7 +61,8 @@ class Stream:
         if piece is None:
             return ""
         self._first = False
-        return self._begun(self._decoder.decode(piece))
+        text = self._decoder.decode(piece)
+        return self._begun(text) if self._strip else text
 
     def rest(self) -> str:
         """What was held back, at the end of the text."""
@@ -77,20 +81,17 @@ class Grown(Stream):
     def __init__(self, decode: Callable[[list[int]], str]) -> None:
         self._decode = decode
         self._ids: list[int] = []
-        self._shown = ""
+        self._shown = 0
 
     def __call__(self, id: int) -> str:
         self._ids.append(int(id))
-        text = self._decode(self._ids)
-        sure = text.rstrip(" �")  # a space may belong to the last id alone, and a character may not be whole yet
-        return self._grow(sure) if sure.startswith(self._shown) else ""
+        return self._grown(self._decode(self._ids).rstrip(" �"))  # what may yet be another space, or a character cut short
 
     def rest(self) -> str:
-        text = self._decode(self._ids)
-        return self._grow(text) if text.startswith(self._shown) else ""
+        return self._grown(self._decode(self._ids))
 
-    def _grow(self, text: str) -> str:
-        new, self._shown = text[len(self._shown) :], text
+    def _grown(self, text: str) -> str:
+        new, self._shown = text[self._shown :], max(self._shown, len(text))
         return new
 
 
@@ -120,6 +121,7 @@ def library_spelling(library: Any, silent: Collection[int] | None = None, plain:
         return Undivided(lambda ids: str(library.decode(ids, skip_special_tokens=True)))
     steps, last, strip = taken
 
+    @lru_cache(_KEPT)
     def spell(id: int, first: bool) -> bytes | None:
         token = None if id in silent else library.id_to_token(id)
         if token is None:
@@ -198,6 +200,6 @@ _BYTES = {letter: byte for byte, letter in enumerate(byte_letters())}
 def _byte_level(token: str) -> bytes:
     """Letters that stand for bytes; a token with any other letter is taken as it is written."""
     try:
-        return bytes(_BYTES[letter] for letter in token)
+        return bytes(map(_BYTES.__getitem__, token))
     except KeyError:
         return token.encode()
