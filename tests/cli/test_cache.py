@@ -118,6 +118,16 @@ def test_cleaning_takes_odd_things_away(folder, iron):
     assert builder.returncode == 0 and keys(folder) == ["busy"]
 
 
+def test_cleaning_leaves_what_is_no_entry(folder, iron):
+    """A cache home may have a folder `iron` of another kind: a checkout of Iron, say."""
+    for name in ("iron/iron_core/src", "iron/docs/pages", "iron/host/notes"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "file").write_text("precious")
+    assert "precious" not in iron("cache", "list")[1] and "notes" not in iron("cache", "list")[1]
+    assert iron("cache", "clean")[1].startswith("removed 3 entries")
+    assert sorted(str(path.parent.relative_to(folder)) for path in folder.rglob("file")) == ["iron/docs/pages", "iron/host/notes", "iron/iron_core/src"]
+
+
 def test_what_is_in_use_stays(folder, iron):
     """And is said."""
     code = "import sys; from iron_core.image.cache import Cache; Cache('host').get('old'); print('x', flush=True); sys.stdin.read()"
@@ -152,6 +162,12 @@ def test_doctor_names_what_is_wrong_with_the_cache(iron, monkeypatch, variable, 
     assert [variable in problem and said in problem for problem in facts["problems"]] == [True]
     assert said in facts["cache"]["state"]
     assert "problems below" in iron("doctor")[1] and said in iron("doctor")[1]
+
+
+def test_doctor_prints_no_control_characters(iron, monkeypatch, tmp_path):
+    """Of variables as of folders."""
+    monkeypatch.setenv("NPU_CACHE_HOME", f"{tmp_path}/\x1b[31m\n")
+    assert "\x1b" not in iron("doctor")[1] and "\\x1b[31m\\n (writable)" in iron("doctor")[1]
 
 
 def test_doctor_works_without_a_home(iron, monkeypatch):

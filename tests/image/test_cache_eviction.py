@@ -123,16 +123,20 @@ def test_what_this_process_uses_stays(cache):
 
 
 def test_damaged_and_foreign_things_go_too(cache):
-    """A folder without a manifest, or with one that cannot be read, is an entry like any other; a file is nobody's."""
-    for key in ("empty", "odd"):
+    """An entry whose manifest is lost or cannot be read is one still; any other folder, or a file, is not."""
+    lost = "0123456789abcdef" * 2
+    for key in (lost, "odd"):
         put(cache, key)
         used(cache, key, 1)
     (cache.path("odd") / "entry.json").write_text("[")
+    (cache.path(lost) / "entry.json").unlink()
     (cache.folder / "file").write_text("")
+    (cache.folder / "docs").mkdir()
+    (cache.folder / "docs" / "large.txt").write_bytes(bytes(9 * PAGE))
     (cache.folder / "link").symlink_to("nowhere")
     for key in "abc":
         put(cache, key)
-    assert there(cache) == ["a", "b", "c"]
+    assert there(cache) == ["a", "b", "c"] and (cache.folder / "docs" / "large.txt").exists()
 
 
 def test_processes_that_add_at_once_leave_whole_entries_within_the_limit(cache):

@@ -23,6 +23,7 @@ import attrs
 
 from iron_core.backends.protocol import Unavailable
 from iron_core.errors import BackendUnavailable, CacheError
+from iron_core.image.eviction import ZIG
 from iron_core.image.home import home, unusable
 from iron_core.image.keys import digest
 from iron_host import scratch
@@ -207,11 +208,11 @@ def _zig_folder() -> Path:
     """Where zig keeps what it compiles: in the cache, or where that cannot be used with this process."""
     try:
         if not unusable(home()):
-            return home() / "iron" / "host" / "zig"
+            return home() / "iron" / "host" / ZIG
     except CacheError:
         pass
     try:
-        return scratch.folder() / "zig"
+        return scratch.folder() / ZIG
     except OSError:
         return Path(tempfile.gettempdir())
 

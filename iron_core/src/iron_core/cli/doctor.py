@@ -34,7 +34,7 @@ def doctor(*, as_json: bool) -> None:
     place = printable(facts["cache"]["path"] or "unknown")
     click.echo(f"cache {place} ({'writable' if facts['cache']['state'] == 'writable' else 'see the problems below'})")
     for name, value in facts["environment"].items():
-        click.echo(f"{name}={value}")
+        click.echo(f"{name}={printable(value)}")
     click.echo()
     print_table(("distribution", "version"), list(facts["distributions"].items()))
     click.echo()

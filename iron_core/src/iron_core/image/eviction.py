@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,9 @@ import attrs
 from iron_core.image import keylock
 from iron_core.image.entry import MANIFEST, About
 
+#: The folder of host's in which zig, where it is the compiler, keeps what it likes.
+ZIG = "zig"
+_DIGEST = re.compile(r"[0-9a-f]{32}")
 #: Bytes of the entries below each root when they were last counted, and of those this process added since.
 _counted: dict[Path, int] = {}
 
@@ -41,15 +45,17 @@ class Stored:
 
 
 def stored(root: Path) -> list[Stored]:
-    """Every entry below a cache's root, the one used last first."""
+    """Every entry below a cache's root, the one used last first. What only lies there is none."""
     return sorted(_entries(root), key=lambda one: -one.used)
 
 
 def _entries(root: Path) -> Iterator[Stored]:
     for backend in _folders(root / "iron"):
         for path in _folders(backend):
-            with contextlib.suppress(OSError):
-                yield Stored(path, backend.name, _about(path), _size(path), path.stat().st_mtime)
+            about = _about(path)
+            if about is not None:
+                with contextlib.suppress(OSError):
+                    yield Stored(path, backend.name, about, _size(path), path.stat().st_mtime)
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -60,14 +66,17 @@ def _folders(folder: Path) -> list[Path]:
         return []
 
 
-def _about(path: Path) -> About:
+def _about(path: Path) -> About | None:
+    """What an entry is; None of a folder that is none: with neither a manifest nor a digest for a name."""
+    if (path.parent.name, path.name) == ("host", ZIG):
+        return About(ZIG, "what zig keeps")
     try:
         if not (path / MANIFEST).is_file():
-            return About("not an entry")
+            return About() if _DIGEST.fullmatch(path.name) else None
         manifest = json.loads((path / MANIFEST).read_bytes()[: 1 << 20])
         return About(str(manifest["kind"]), str(manifest["of"]))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return About("other")
+        return About()
 
 
 def _size(folder: Path) -> int:
@@ -126,6 +135,6 @@ def keep_below(root: Path, limit: int | None, added: Path) -> None:
     for one in reversed(found):
         if total <= limit:
             break
-        if one.path != added and one.about.kind != "not an entry" and evict(one.path):
+        if one.path != added and one.about.kind != ZIG and evict(one.path):
             total -= one.size
     _counted[root] = total
