@@ -142,6 +142,28 @@ def test_a_vocabulary_that_cannot_be_is_refused(
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("pre", "merged"), [(None, ["he"]), ("default", ["he"]), ("gpt-2", ["he", " $", "34"])])
+def test_text_is_split_as_llama_cpp_splits_it(tiny_gguf: Any, byte_metadata: dict[str, Any], pre: str | None, merged: list[str]) -> None:
+    """Where a GGUF does not say how, marks stand alone and numbers are cut in threes; gpt-2 keeps both together."""
+    words = ["he", "Ġ$", "34"]
+    tokens = [*byte_metadata["tokenizer.ggml.tokens"][:-3], *words]
+    changes = {"tokenizer.ggml.pre": pre, "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.merges": ["h e", "Ġ $", "3 4"]}
+    changes |= {"tokenizer.ggml.eos_token_id": 252, "tokenizer.ggml.token_type": [1] * 252 + [3, 1, 1, 1]}
+    found = open_tokenizer(None, Checkpoint.open(tiny_gguf(metadata=byte_metadata | changes)))
+    assert found is not None
+    assert [found.decode([i]) for i in found.encode("he $ 1234") if i > 252] == merged
+
+
+def test_merges_are_never_left_out_at_random(bytewise: Tokenizer, tmp_path: Path) -> None:
+    """A dropout saved in tokenizer.json is for training."""
+    bytewise._library.save(str(tmp_path / "tokenizer.json"))
+    saved = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    saved["model"]["dropout"] = 0.5
+    (tmp_path / "tokenizer.json").write_text(json.dumps(saved), encoding="utf-8")
+    found = open_tokenizer(tmp_path)
+    assert found is not None and len({tuple(found.encode("the the the the")) for _ in range(20)}) == 1
+
+
 @pytest.mark.parametrize("metadata", ({}, {"tokenizer.ggml.model": "no_vocab"}))
 def test_a_gguf_without_a_vocabulary_has_no_tokenizer(tiny_gguf: Any, metadata: dict[str, Any]) -> None:
     """Such a model runs on ids."""

@@ -136,7 +136,7 @@ def _from_file(file: Path, checkpoint: Any) -> Tokenizer:
 
 
 def _load(file: Path) -> Any:
-    """The library's tokenizer of a tokenizer.json, which neither cuts a text short nor fills it up, whatever was saved."""
+    """The library's tokenizer of a tokenizer.json, which neither cuts a text short, fills it up nor leaves out merges, whatever was saved."""
     from tokenizers import Tokenizer as Library
 
     try:
@@ -145,6 +145,8 @@ def _load(file: Path) -> Any:
         raise CheckpointError(f"{file}: not a tokenizer.json ({printable(error, 120)}).") from None
     library.no_truncation()
     library.no_padding()
+    if getattr(library.model, "dropout", None):
+        library.model.dropout = None  # merges left out at random are for training
     return library
 
 

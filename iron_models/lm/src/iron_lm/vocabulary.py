@@ -27,7 +27,14 @@ _SPLITS = {
     ),
 }
 _DIGITS = ("smollm", "starcoder", "refact", "command-r")
-_PLAIN = ("default", "gpt-2", "gpt2")
+_PLAIN = ("gpt-2", "gpt2")
+#: What llama.cpp splits by, one after the other, where a GGUF names no `pre`.
+_UNNAMED = (
+    r"[\p{P}\$\+<=>\^~\|]+",
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)",
+    r"\p{N}+",
+    r"[0-9][0-9][0-9]",
+)
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 #: A GGUF's `token_type`.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -137,10 +144,11 @@ def _steps(pre: Any, where: str) -> list[dict[str, Any]]:
         return [{"type": "Digits", "individual_digits": True}, _BYTE_LEVEL]
     if pre in _PLAIN:
         return [_BYTE_LEVEL]
-    if isinstance(pre, str) and pre in _SPLITS:
-        split = {"type": "Split", "pattern": {"Regex": _SPLITS[pre]}, "behavior": "Isolated", "invert": False}
-        return [split, _BYTE_LEVEL | {"use_regex": False}]
-    legal = ", ".join([*_DIGITS, *_PLAIN, *_SPLITS])
+    if pre == "default" or (isinstance(pre, str) and pre in _SPLITS):
+        patterns = _UNNAMED if pre == "default" else (_SPLITS[pre],)
+        splits = [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False} for pattern in patterns]
+        return [*splits, _BYTE_LEVEL | {"use_regex": False}]
+    legal = ", ".join(["default", *_DIGITS, *_PLAIN, *_SPLITS])
     shown = repr(pre[:40]) if isinstance(pre, str) else f"a {type(pre).__name__}"
     raise CheckpointError(f"{where}: pre-tokenizer {shown}. Legal: {legal}; or give a tokenizer.json with --tokenizer.")
 
