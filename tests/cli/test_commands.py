@@ -286,7 +286,7 @@ def test_ctrl_c_ends_quietly(acme, iron_run):
     process = iron_run.start("slow", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout.readline() == b"started\n"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130 and b"Traceback" not in err
 
 
@@ -317,7 +317,7 @@ def test_a_closed_pipe_ends_quietly(acme, iron_run):
     process.stdout.readline()
     process.stdout.close()
     err = process.stderr.read()
-    assert process.wait(timeout=30) == 141 and err == b""
+    assert process.wait(timeout=120) == 141 and err == b""
 
 
 def test_starting_is_quick(iron_command):

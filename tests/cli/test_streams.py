@@ -161,15 +161,16 @@ def test_a_closed_standard_input_is_empty(site, iron_run):
         "operators show x.Noisy --json",
         "operators run x.Noisy size=8 --backend reference --json",
         "sim x.Noisy --json",
+        "cache list --json",
         "run tiny --json",
     ],
 )
 def test_json_is_alone_on_standard_output(noisy, iron_command, command):
     """Whatever a plugin prints, from Python, C, a child or at exit, wherever its code runs, is on standard error."""
     done = iron_command(*command.split())
-    assert json.loads(done.stdout) and done.returncode in (0, 1), done.stderr
-    for kind in ("python", "original", "descriptor", "child"):
-        assert f"{kind} noise" in done.stderr
+    assert json.loads(done.stdout) is not None and done.returncode in (0, 1), done.stderr
+    if "cache" not in command:  # which asks no plugin
+        assert all(f"{kind} noise" in done.stderr for kind in ("python", "original", "descriptor", "child"))
 
 
 def test_what_is_imported_never_speaks_among_the_answer(noisy, iron_command):
