@@ -14,7 +14,6 @@ from iron_core.declare.field import AutoField
 from iron_core.declare.formats import BlockQuant
 from iron_core.declare.identity import canonical
 from iron_core.errors import CallError, ParamError
-from iron_core.files import write_whole
 
 _ACTIVE: contextvars.ContextVar[tuple[Profile, ...]] = contextvars.ContextVar("iron_profile", default=())
 
@@ -102,6 +101,8 @@ class Profile:
 
     def save(self, path: str | Path) -> None:
         """Write as JSON, an entry a line. Operators are named as their catalog's entry points name them."""
+        from iron_core.files import write_whole
+
         lines = []
         for entry in self.entries:
             fields = {k: _plain(v) for k, v in {**entry.match, **entry.give}.items()}
