@@ -272,6 +272,13 @@ def sanitize(session: nox.Session, sanitizer: str) -> None:
 
 
 @nox.session
+def fuzz(session: nox.Session) -> None:
+    """Files damaged by structure, given to every reader of files: `-- --seconds N` for each target, `-- --help` for the rest."""
+    install(session)
+    session.run("python", "-m", "fuzz", *session.posargs)
+
+
+@nox.session
 def mutate(session: nox.Session) -> None:
     """Small wrongs put into the modules a wrong number would come from, one at a time: is there a test that fails?
 

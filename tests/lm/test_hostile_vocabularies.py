@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import struct
 import time
@@ -17,7 +18,7 @@ import pytest
 
 from iron_core.errors import LONGEST, CheckpointError, printable
 from iron_lm.checkpoint import Checkpoint
-from iron_lm.reading import reading
+from iron_lm.reading import quietly, reading
 from iron_lm.tokenizer import open_tokenizer
 from iron_lm.vocabulary import merges_of_scores
 
@@ -209,3 +210,56 @@ def test_json_that_is_none_names_its_file(tmp_path: Path, where: str) -> None:
     (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", 2) + b"{}")
     (tmp_path / where).write_text(json.dumps({"a": 1})[:-1] + "\x1b\x07" * 500_000)
     refused(tmp_path / where, lambda: open_tokenizer(None, Checkpoint.open(tmp_path)))
+
+
+# -- the libraries' own errors --------------------------------------------------------------------
+
+
+def whole_words(**more: Any) -> bytes:
+    """A tokenizer.json of whole words."""
+    model = {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "[UNK]": 2}, "unk_token": "[UNK]"}
+    plain = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None}
+    return json.dumps(plain | {"model": model} | more).encode()
+
+
+def test_a_librarys_panic_is_one_line_and_leaves_no_page_behind(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It is no Exception, and it writes a backtrace to standard error before it comes."""
+    path = tmp_path / "tokenizer.json"
+    steps = [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    named_otherwise = {"<t>": {"id": "<t>", "ids": [1], "tokens": ["<t>"]}}
+    path.write_bytes(whole_words(post_processor={"type": "TemplateProcessing", "single": steps, "pair": steps, "special_tokens": named_otherwise}))
+    refused(path, lambda: open_tokenizer(path))
+    assert capfd.readouterr().err == ""
+
+
+def test_what_else_is_written_to_standard_error_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
+    """Only a panic's page is dropped; another writer's words come after the call."""
+
+    with quietly("tokenizer.json"):
+        os.write(2, b"from another thread\n")
+    assert capfd.readouterr().err == "from another thread\n"
+    panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json"), quietly("tokenizer.json"):
+        os.write(2, b"thread '<unnamed>' panicked at src/lib.rs\n")
+        raise panic("index out of bounds")
+    assert capfd.readouterr().err == ""
+
+
+def test_an_error_that_comes_with_a_text_names_the_file(tmp_path: Path) -> None:
+    """A vocabulary whose unknown token is not in it loads, and fails at the first word it does not know."""
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(whole_words(model={"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "[UNK]"}))
+    tokenizer = open_tokenizer(path)
+    assert tokenizer is not None and tokenizer.encode("a") == [0]
+    refused(path, lambda: tokenizer.encode("zebra"))
+
+
+def test_a_token_beyond_the_model_is_the_files_fault(tmp_path: Path) -> None:
+    """Ids that the embedding has no row for are refused where the text is encoded."""
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(whole_words())
+    tokenizer = open_tokenizer(path)
+    assert tokenizer is not None
+    tokenizer.limit = 2
+    assert tokenizer.encode("a b") == [0, 1]
+    assert "token 2 is beyond the 2 the model has" in refused(path, lambda: tokenizer.encode("zebra"))

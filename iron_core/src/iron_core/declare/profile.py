@@ -13,7 +13,7 @@ import attrs
 from iron_core.declare.field import AutoField
 from iron_core.declare.formats import BlockQuant
 from iron_core.declare.identity import canonical
-from iron_core.errors import CallError, ParamError
+from iron_core.errors import LONGEST, CallError, IronError, ParamError, printable
 
 _ACTIVE: contextvars.ContextVar[tuple[Profile, ...]] = contextvars.ContextVar("iron_profile", default=())
 
@@ -113,7 +113,7 @@ class Profile:
     def load(cls, path: str | Path, operators: Any = None) -> Profile:
         """Read a JSON file. `operators(name)` gives the class of an entry; by default the installed catalogs do.
 
-        ParamError for a file that is no profile; CallError for an entry its operator refuses.
+        ParamError for a file that is no profile; CallError for an entry its operator refuses. One line names the file.
         """
         if operators is None:
             from iron_core.plugins.registry import registry
@@ -121,14 +121,19 @@ class Profile:
             def operators(name: str) -> Any:
                 return registry().load("operators", name)
 
-        try:
-            entries = [(entry.pop("operator"), entry) for entry in json.loads(Path(path).read_text(encoding="utf-8"))["entries"]]
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            form = '{"entries": [{"operator": ..., ...}, ...]}'
-            raise ParamError(f"{path} is no profile ({error}); a profile is {form}.") from None
         profile = cls()
-        for name, fields in entries:
-            profile.add(operators(name), **fields)
+        try:
+            for entry in json.loads(Path(path).read_text(encoding="utf-8"))["entries"]:
+                fields = dict(entry)
+                name = fields.pop("operator")
+                if not isinstance(name, str):
+                    raise TypeError("an operator's name is a text")
+                profile.add(operators(name), **fields)
+        except IronError as error:
+            raise type(error)(printable(f"{printable(path, 120)}: {error}", LONGEST)) from error
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+            form = '{"entries": [{"operator": ..., ...}, ...]}'
+            raise ParamError(f"{printable(path, 120)} is no profile ({printable(error, 100)}); a profile is {form}.") from None
         return profile
 
     def __iter__(self) -> Iterator[Entry]:

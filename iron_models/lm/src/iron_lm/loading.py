@@ -120,7 +120,10 @@ def load(
     checkpoint = Checkpoint.open(path)
     with reading(checkpoint.path):
         loaded = _loaded(checkpoint, layout, architectures, dtype, activations, max_seq_len, details, absent)
-    return attrs.evolve(loaded, tokenizer=open_tokenizer(tokenizer, checkpoint))
+    opened = open_tokenizer(tokenizer, checkpoint)
+    if opened is not None:
+        opened.limit = loaded.config.vocab_size
+    return attrs.evolve(loaded, tokenizer=opened)
 
 
 def _loaded(
@@ -215,9 +218,15 @@ def _config_keywords(checkpoint: Checkpoint, architectures: tuple[str, ...], det
     """Config's keywords, and what of them the files do not say: "assumed", entry -> value."""
     if checkpoint.kind not in ("gguf", "meta") and "config" not in checkpoint.metadata:
         raise CheckpointError(f"{checkpoint.path}: no config.json beside it; the model's shape is read from there.")
+    folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
+    with reading({"gguf": checkpoint.path, "meta": folder / "params.json"}.get(checkpoint.kind, folder / "config.json")):
+        return _said(checkpoint, architectures, details, absent)
+
+
+def _said(checkpoint: Checkpoint, architectures: tuple[str, ...], details: Details | None, absent: Mapping[str, Any] | None) -> dict[str, Any]:
     named = architecture(checkpoint)
     if named not in architectures:
-        raise CheckpointError(f"{checkpoint.path}: {unknown_architecture(named, architectures)}")
+        raise CheckpointError(unknown_architecture(named, architectures))
     if checkpoint.kind == "gguf":
         entries = gguf_entries(checkpoint.metadata)
         found = from_gguf(checkpoint.metadata, checkpoint.tensors, entries)

@@ -107,9 +107,10 @@ def _pattern(token: Added) -> str:
 
 
 def _model(proto: bytes) -> Any:
-    from sentencepiece import SentencePieceProcessor
+    import sentencepiece
 
-    model = SentencePieceProcessor()
+    sentencepiece.set_min_log_level(2)  # what it thinks of a piece is the file's to say, and not to the terminal
+    model = sentencepiece.SentencePieceProcessor()
     model.LoadFromSerializedProto(proto)
     return model
 

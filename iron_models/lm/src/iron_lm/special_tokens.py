@@ -130,7 +130,7 @@ class Companions:
         return id
 
     def _error(self, name: str, what: str) -> CheckpointError:
-        return CheckpointError(f"{self.folder}: {name}: {what}.")
+        return CheckpointError(f"{self.folder / name}: {what}.")
 
 
 def spelled(token: Any) -> str:

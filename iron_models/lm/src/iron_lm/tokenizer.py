@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from iron_core.errors import CheckpointError, UsageError, printable
 from iron_core.image.cache import Cache, optional
 from iron_core.image.entry import About
 from iron_core.image.keys import digest, sources_digest
-from iron_lm.reading import reading
+from iron_lm.reading import quietly, reading
 from iron_lm.special_tokens import Companions, known_ends, stops
 from iron_lm.spelling import Spelling, Stream, Undivided, library_spelling
 from iron_lm.vocabulary import BYTE, NORMAL, USER_DEFINED, flag, gguf_tokenizer, is_ranks, ranks_tokenizer
@@ -38,6 +38,9 @@ class Tokenizer:
         self.bos = bos
         self.stop = stop
         self._given = spelling
+        #: The file it is of, for messages, and how many ids the model has where they may be fewer.
+        self.where = "the tokenizer"
+        self.limit: int | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -46,24 +49,36 @@ class Tokenizer:
     @cached_property
     def spelling(self) -> Spelling | Undivided:
         """What ids spell."""
-        return self._given or library_spelling(self._library)
+        found = self._given or library_spelling(self._library)
+        return Undivided(partial(self._guarded, found.decode)) if isinstance(found, Undivided) else found
+
+    def _guarded(self, decode: Callable[[list[int]], str], ids: list[int]) -> str:
+        with quietly(self.where):
+            return decode(ids)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, the beginning-of-text id first where the model wants one; UsageError if it is no Unicode text."""
         ids = self._ids(text)
-        return ids if self.bos is None else [self.bos, *ids]
+        return self._known(ids if self.bos is None else [self.bos, *ids])
 
     def encode_marked(self, text: str) -> list[int]:
         """Ids of a text that has its special tokens written out, as a chat template renders it."""
         ids = self._ids(text)
-        return ids if self.bos is None or ids[:1] == [self.bos] else [self.bos, *ids]
+        return self._known(ids if self.bos is None or ids[:1] == [self.bos] else [self.bos, *ids])
+
+    def _known(self, ids: list[int]) -> list[int]:
+        """The ids; CheckpointError where the model has no such id."""
+        if self.limit is not None and max(ids, default=0) >= self.limit:
+            raise CheckpointError(f"{self.where}: its token {max(ids)} is beyond the {self.limit} the model has; give the model's own with --tokenizer.")
+        return ids
 
     def _ids(self, text: str) -> list[int]:
         try:
             text.encode()
         except UnicodeEncodeError as error:  # bytes of a command line that are not UTF-8 arrive as lone surrogates
             raise UsageError(f"the text is not valid UTF-8 at character {error.start}; give it as UTF-8.") from None
-        return list(self._library.encode(text, add_special_tokens=False).ids)
+        with quietly(self.where):
+            return list(self._library.encode(text, add_special_tokens=False).ids)
 
     def token(self, id: int) -> str | None:
         """A token as the vocabulary spells it; None if there is no such id."""
@@ -114,6 +129,13 @@ def _beside(folder: Path) -> Path | None:
 
 def _from_file(file: Path, checkpoint: Any) -> Tokenizer:
     """By what the file holds: a GGUF's vocabulary, tiktoken's ranks, a sentencepiece model, or JSON."""
+    with reading(file):
+        tokenizer = _of_kind(file, checkpoint)
+    tokenizer.where = str(file)
+    return tokenizer
+
+
+def _of_kind(file: Path, checkpoint: Any) -> Tokenizer:
     try:
         with file.open("rb") as opened:
             head = opened.read(256)
@@ -139,10 +161,11 @@ def _load(file: Path) -> Any:
     """The library's tokenizer of a tokenizer.json, which neither cuts a text short, fills it up nor leaves out merges, whatever was saved."""
     from tokenizers import Tokenizer as Library
 
-    try:
-        library = Library.from_file(str(file))
-    except Exception as error:  # the library raises bare Exception
-        raise CheckpointError(f"{file}: not a tokenizer.json ({printable(error, 120)}).") from None
+    with quietly(file):
+        try:
+            library = Library.from_file(str(file))
+        except Exception as error:  # the library raises bare Exception
+            raise CheckpointError(f"{file}: not a tokenizer.json ({printable(error, 120)}).") from None
     library.no_truncation()
     library.no_padding()
     if getattr(library.model, "dropout", None):
@@ -172,9 +195,10 @@ def _kept(path: Path, content: bytes, make: Callable[[], dict[str, Any]]) -> Any
 def _from_json(file: Path, checkpoint: Any) -> Tokenizer:
     library = _load(file)
     companions = Companions(file.parent)
-    _complete(library, companions)
-    probe = library.encode("a", add_special_tokens=True).ids
-    plain = library.encode("a", add_special_tokens=False).ids
+    with quietly(file):
+        _complete(library, companions)
+        probe = library.encode("a", add_special_tokens=True).ids
+        plain = library.encode("a", add_special_tokens=False).ids
     bos = probe[0] if len(probe) > len(plain) and probe[0] != plain[0] else None
     beside = {token.content: id for id, token in library.get_added_tokens_decoder().items()}
     return Tokenizer(library, bos, folder_stops(companions, checkpoint, beside.get, library.token_to_id))
@@ -226,7 +250,9 @@ def _from_gguf(checkpoint: Any) -> Tokenizer | None:
     shown = np.isin(types, (NORMAL, USER_DEFINED, BYTE))
     silent = {*np.flatnonzero(~shown).tolist(), *ends.values()}
     plain = {*np.flatnonzero(types == USER_DEFINED).tolist()} - silent
-    return Tokenizer(library, bos, stops(_gguf_stops(metadata), ends.values()), library_spelling(library, silent, plain))
+    tokenizer = Tokenizer(library, bos, stops(_gguf_stops(metadata), ends.values()), library_spelling(library, silent, plain))
+    tokenizer.where = str(checkpoint.path)
+    return tokenizer
 
 
 def _gguf_stops(metadata: dict[str, Any]) -> tuple[int, ...]:

@@ -1,0 +1,325 @@
+"""Small valid files, as values that can be damaged and as the bytes that are written of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import struct
+import zipfile
+from typing import Any
+
+from fuzz.mutation import DEEP
+
+# -- JSON -----------------------------------------------------------------------------------------
+
+
+def dumped(value: Any) -> bytes:
+    """JSON of any value of ours, with halves of characters as they are and `DEEP` written out."""
+    text = json.dumps(value, ensure_ascii=False).replace(json.dumps(DEEP), "[" * 100_000 + "]" * 100_000)
+    return text.encode("utf-8", "surrogatepass")
+
+
+# -- GGUF -----------------------------------------------------------------------------------------
+
+WIDTH, HIDDEN, HEADS = 32, 32, 2
+_NUMBERS = {bool: (7, "<?"), int: (5, "<i"), float: (6, "<f")}
+
+
+def _string(text: Any) -> bytes:
+    raw = text if isinstance(text, bytes) else str(text).encode("utf-8", "surrogatepass")
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def _typed(value: Any, depth: int = 0) -> tuple[int, bytes]:
+    """A metadata value's type and bytes; what GGUF has no word for becomes a text."""
+    if isinstance(value, list) and depth < 8:
+        items = [_typed(item, depth + 1) for item in value]
+        return 9, struct.pack("<IQ", items[0][0] if items else 5, len(value)) + b"".join(raw for _, raw in items)
+    if type(value) is int and not -(1 << 31) <= value < 1 << 31:
+        return (11, struct.pack("<q", value)) if -(1 << 63) <= value < 1 << 63 else (10, struct.pack("<Q", value % (1 << 64)))
+    if type(value) in _NUMBERS:
+        kind, code = _NUMBERS[type(value)]
+        try:
+            return kind, struct.pack(code, value)
+        except OverflowError:
+            return 12, struct.pack("<d", value)
+    return 8, _string(json.dumps(value) if isinstance(value, dict) else value)
+
+
+def gguf_bytes(model: dict[str, Any]) -> bytes:
+    """The file of a model: `metadata`, `tensors` (name, dims, kind, offset, bytes), `counts` added to the true ones."""
+    metadata = model.get("metadata") if isinstance(model.get("metadata"), dict) else {}
+    listed = model.get("tensors")
+    tensors = [t for t in listed if isinstance(t, dict)] if isinstance(listed, list) else []
+    more = model.get("counts")
+    extra = [n if type(n) is int else 0 for n in (more if isinstance(more, list) else [])] + [0, 0]
+    version = model.get("version", 3)
+    out = b"GGUF" + struct.pack("<I", version % (1 << 32) if type(version) is int else 3)
+    out += struct.pack("<QQ", (len(tensors) + extra[0]) % (1 << 64), (len(metadata) + extra[1]) % (1 << 64))
+    for key, value in metadata.items():
+        kind, raw = _typed(value)
+        out += _string(key) + struct.pack("<I", kind) + raw
+    for tensor in tensors:
+        dims = tensor.get("dims")
+        dims = [n if type(n) is int else 1 for n in (dims if isinstance(dims, list) else [])][:100]
+        kind, offset = (tensor.get(name) if type(tensor.get(name)) is int else 0 for name in ("kind", "offset"))
+        out += _string(tensor.get("name")) + struct.pack(f"<I{len(dims)}Q", len(dims), *(n % (1 << 64) for n in dims))
+        out += struct.pack("<IQ", kind % (1 << 32), offset % (1 << 64))
+    size = model.get("size")
+    return out + bytes(-len(out) % 32) + bytes(min(max(size if type(size) is int else 0, 0), 1 << 18))
+
+
+def byte_letters() -> list[str]:
+    """The letter for each byte in byte-level vocabularies."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    shown = {b: chr(b) for b in plain} | {b: chr(256 + n) for n, b in enumerate(b for b in range(256) if b not in plain)}
+    return [shown[b] for b in range(256)]
+
+
+def byte_vocabulary() -> dict[str, Any]:
+    letters = byte_letters()
+    space = letters[32]
+    return {
+        "model": "gpt2", "pre": "llama-bpe", "tokens": [*letters, f"{space}t", "he", "<s>", "</s>", "<|im_end|>"],
+        "token_type": [1] * 258 + [3, 3, 3], "merges": [f"{space} t", "h e"], "bos_token_id": 258, "eos_token_id": 259, "add_bos_token": True,
+        "padding_token_id": 0, "unknown_token_id": 1, "add_space_prefix": True,
+    }  # fmt: skip
+
+
+def spaced_vocabulary() -> dict[str, Any]:
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), "▁", "a", "b", "ab", "▁a", "▁ab", "c", "abc", "<end_of_turn>"]
+    return {
+        "model": "llama", "tokens": tokens, "scores": [float(-i) for i in range(len(tokens))],
+        "token_type": [2, 3, 3] + [6] * 256 + [1] * 8 + [4], "bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0,
+    }  # fmt: skip
+
+
+TEMPLATE = "{% for m in messages %}<s>{{ m.role }}:{{ m.content | trim }}</s>{% endfor %}{% if add_generation_prompt %}A{% endif %}"
+
+
+def gguf_model(vocabulary: dict[str, Any], kind: int = 0) -> dict[str, Any]:
+    """A llama of one layer whose tensors are of a ggml type (0 F32, 8 Q8_0)."""
+    size = {0: 4 * 32, 8: 34}[kind]
+    vocab = len(vocabulary["tokens"])
+    entries = {
+        "vocab_size": vocab, "context_length": 64, "embedding_length": WIDTH, "block_count": 1, "feed_forward_length": HIDDEN,
+        "attention.head_count": HEADS, "attention.head_count_kv": 1, "attention.key_length": 16, "rope.dimension_count": 16,
+        "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 10000.0, "rope.scaling.type": "linear", "rope.scaling.factor": 2.0,
+    }  # fmt: skip
+    metadata = {"general.architecture": "llama", "general.name": "tiny", "general.alignment": 32}
+    metadata |= {f"llama.{k}": v for k, v in entries.items()} | {f"tokenizer.ggml.{k}": v for k, v in vocabulary.items()}
+    metadata["tokenizer.chat_template"] = TEMPLATE
+    tensors, at = [], 0
+    shapes = {"token_embd": vocab, "output": vocab, "output_norm": 0, "blk.0.attn_norm": 0, "blk.0.ffn_norm": 0, "blk.0.attn_q": 32}
+    shapes |= {"blk.0.attn_k": 16, "blk.0.attn_v": 16} | dict.fromkeys(("blk.0.attn_output", "blk.0.ffn_gate", "blk.0.ffn_up", "blk.0.ffn_down"), 32)
+    for name, rows in shapes.items():
+        tensors.append({"name": f"{name}.weight", "dims": [32, rows] if rows else [32], "kind": kind if rows else 0, "offset": at})
+        at += -(-(rows * size if rows else 128) // 32) * 32
+    return {"version": 3, "metadata": metadata, "tensors": tensors, "counts": [0, 0], "size": at}
+
+
+# -- safetensors ----------------------------------------------------------------------------------
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 32, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 32, "max_position_embeddings": 64, "rope_theta": 10000.0, "rms_norm_eps": 1e-5,
+    "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "float32", "eos_token_id": [2, 3], "bos_token_id": 1, "_name_or_path": "tiny",
+    "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32},
+}  # fmt: skip
+GENERATION = {"eos_token_id": [2, 3], "bos_token_id": 1, "temperature": 0.7, "top_p": 0.9, "do_sample": True}
+PARAMS = {
+    "dim": 32, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "vocab_size": 32, "multiple_of": 8, "ffn_dim_multiplier": 1.0, "norm_eps": 1e-5,
+    "rope_theta": 10000.0, "use_scaled_rope": True,
+}  # fmt: skip
+_LAYER = {
+    "input_layernorm": [32], "post_attention_layernorm": [32], "self_attn.q_proj": [32, 32], "self_attn.k_proj": [16, 32], "self_attn.v_proj": [16, 32],
+    "self_attn.o_proj": [32, 32], "mlp.gate_proj": [32, 32], "mlp.up_proj": [32, 32], "mlp.down_proj": [32, 32],
+}  # fmt: skip
+
+
+def shapes() -> dict[str, list[int]]:
+    found = {"model.embed_tokens.weight": [32, 32], "model.norm.weight": [32], "lm_head.weight": [32, 32]}
+    return found | {f"model.layers.0.{name}.weight": shape for name, shape in _LAYER.items()}
+
+
+def safetensors_model(tensors: dict[str, list[int]] | None = None) -> dict[str, Any]:
+    """A safetensors header of tensors of these shapes (a llama's), and how many bytes follow it."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, shape in (tensors or shapes()).items():
+        size = 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    return {"header": header, "length": 0, "size": at}
+
+
+def safetensors_bytes(model: dict[str, Any]) -> bytes:
+    raw = dumped(model.get("header"))
+    more, size = (model.get(name) if type(model.get(name)) is int else 0 for name in ("length", "size"))
+    return struct.pack("<Q", (len(raw) + more) % (1 << 64)) + raw + bytes(min(max(size, 0), 1 << 16))
+
+
+# -- torch.save -----------------------------------------------------------------------------------
+
+
+def pth_model() -> dict[str, Any]:
+    """Tensors of Meta's layout, each in a storage of its own."""
+    rows = {
+        "tok_embeddings": [32, 32], "norm": [32], "output": [32, 32], "layers.0.attention_norm": [32], "layers.0.ffn_norm": [32],
+        "layers.0.attention.wq": [32, 32], "layers.0.attention.wk": [16, 32], "layers.0.attention.wv": [16, 32], "layers.0.attention.wo": [32, 32],
+        "layers.0.feed_forward.w1": [32, 32], "layers.0.feed_forward.w2": [32, 32], "layers.0.feed_forward.w3": [32, 32],
+    }  # fmt: skip
+    tensors = {
+        f"{name}.weight": {"key": str(i), "kind": "HalfStorage", "numel": math.prod(s), "offset": 0, "shape": s, "strides": [s[-1], 1] if len(s) > 1 else [1]}
+        for i, (name, s) in enumerate(rows.items())
+    }
+    return {"tensors": tensors, "sizes": {str(i): 2 * math.prod(s) for i, s in enumerate(rows.values())}, "order": "little"}
+
+
+def _text(word: Any) -> bytes:
+    raw = str(word).encode("utf-8", "surrogatepass")
+    return b"X" + struct.pack("<I", len(raw)) + raw
+
+
+def _item(value: Any) -> bytes:
+    """The pickle's instructions for a plain value."""
+    if value is None or isinstance(value, bool):
+        return {None: b"N", True: b"\x88", False: b"\x89"}[value]
+    if isinstance(value, int):
+        raw = value.to_bytes((value.bit_length() + 8) // 8, "little", signed=True)[:255]
+        return b"\x8a" + bytes([len(raw)]) + raw
+    if isinstance(value, float):
+        return b"G" + struct.pack(">d", value)
+    if isinstance(value, list):
+        return b"(" + b"".join(_item(v) for v in value[:99]) + b"t"
+    return _text(value)
+
+
+def pickle_bytes(model: dict[str, Any]) -> bytes:
+    tensors = model.get("tensors")
+    out = b"\x80\x02}("
+    for name, t in (tensors if isinstance(tensors, dict) else {}).items():
+        t = t if isinstance(t, dict) else {}
+        kind = str(t.get("kind"))[:100].encode("ascii", "replace").replace(b"\n", b"?")
+        storage = b"(" + _text("storage") + b"ctorch\n" + kind + b"\n" + _item(t.get("key")) + _text("cpu") + _item(t.get("numel")) + b"tQ"
+        rest = _item(t.get("offset")) + _item(t.get("shape")) + _item(t.get("strides")) + b"\x89ccollections\nOrderedDict\n)R"
+        out += _text(name) + b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + rest + b"tR"
+    return out + b"u."
+
+
+def pth_bytes(model: dict[str, Any], pickled: bytes) -> bytes:
+    raw = io.BytesIO()
+    sizes = model.get("sizes")
+    with zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("archive/data.pkl", pickled)
+        archive.writestr("archive/byteorder", str(model.get("order")).encode("utf-8", "replace"))
+        for key, size in (sizes if isinstance(sizes, dict) else {}).items():
+            name = f"archive/data/{key}".encode("ascii", "replace").decode()[:200].split("\0")[0]
+            archive.writestr(zipfile.ZipInfo(name), bytes(min(max(size, 0), 1 << 14) if type(size) is int else 0))
+    return raw.getvalue()
+
+
+# -- tokenizers -----------------------------------------------------------------------------------
+
+
+def tokenizer_json(kind: str) -> dict[str, Any]:
+    """A tokenizer.json with a model of this kind, and of every other part something."""
+    letters = byte_letters()
+    added = [
+        {"id": 260 + i, "content": text, "single_word": False, "lstrip": i == 1, "rstrip": False, "normalized": i == 1, "special": i != 1}
+        for i, text in enumerate(("<s>", "word", "<|im_end|>"))
+    ]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    normal: Any = {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Replace", "pattern": {"String": "zz"}, "content": "y"}, {"type": "Lowercase"}]}
+    split: Any = {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "\\d{1,3}"}, "behavior": "Isolated", "invert": False}, level]}
+    decoder: Any = level
+    vocab = {text: i for i, text in enumerate([*letters, "he", "th"])}
+    if kind == "BPE":
+        model: dict[str, Any] = {
+            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False,
+            "byte_fallback": False, "ignore_merges": False, "vocab": vocab, "merges": [["h", "e"], ["t", "h"]],
+        }  # fmt: skip
+    elif kind == "Unigram":
+        model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["▁", -1.0], ["a", -2.0], ["b", -2.5], ["▁ab", -0.5], ["<0x41>", -9.0]], "byte_fallback": True}
+        split = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+        decoder = {"type": "Sequence", "decoders": [split, {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}
+    elif kind == "WordPiece":
+        words = ["[UNK]", "a", "b", "##a", "##b", "ab", "the"]
+        model = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100, "vocab": {w: i for i, w in enumerate(words)}}
+        normal = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
+        split, decoder = {"type": "BertPreTokenizer"}, {"type": "WordPiece", "prefix": "##", "cleanup": True}
+    else:
+        model = {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "[UNK]": 2}, "unk_token": "[UNK]"}
+        split = {"type": "Whitespace"}
+    post = {
+        "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [260], "tokens": ["<s>"]}},
+    }  # fmt: skip
+    return {
+        "version": "1.0", "truncation": {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0},
+        "padding": {"strategy": {"Fixed": 4}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "a"},
+        "added_tokens": added, "normalizer": normal, "pre_tokenizer": split, "post_processor": post, "decoder": decoder, "model": model,
+    }  # fmt: skip
+
+
+TOKENIZER_CONFIG = {
+    "bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": False, "special": True}, "unk_token": None, "chat_template": TEMPLATE, "add_bos_token": True,
+    "legacy": False, "model_max_length": 1000000000000000019884624838656, "additional_special_tokens": ["<a>", {"content": "<b>"}],
+    "added_tokens_decoder": {"300": {"content": "<x>", "lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": True}},
+}  # fmt: skip
+ADDED_TOKENS = {"<extra>": 301, "<more>": 302}
+SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "additional_special_tokens": ["<a>"]}
+
+
+def sentencepiece_model(kind: int) -> list[Any]:
+    """A ModelProto as fields [number, value]: bytes are ["text"], messages lists of fields. kind: 1 unigram, 2 BPE."""
+    words = [("<unk>", 2), ("<s>", 3), ("</s>", 3), *((f"<0x{i:02X}>", 6) for i in range(256)), *((w, 1) for w in ("▁", "a", "b", "ab", "▁a", "▁ab")), ("<u>", 4)]
+    pieces = [[1, [[1, word], [2, float(-i)], [3, type]]] for i, (word, type) in enumerate(words)]
+    trainer = [[3, kind], [4, len(words)], [35, True], [40, 0], [41, 1], [42, 2], [43, -1]]
+    return [*pieces, [2, trainer], [3, [[1, "identity"], [3, True], [4, True], [5, True]]]]
+
+
+def _varint(n: int) -> bytes:
+    n %= 1 << 64
+    out = bytearray()
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    return bytes([*out, n])
+
+
+def proto_bytes(fields: Any, depth: int = 0) -> bytes:
+    """A protobuf message of fields [number, value]; what is no such field is left out."""
+    out = b""
+    for field in fields if isinstance(fields, list) and depth < 20 else []:
+        if not isinstance(field, list) or len(field) != 2 or type(field[0]) is not int:
+            continue
+        number, value = field[0] % (1 << 20), field[1]
+        if isinstance(value, float):
+            try:
+                out += _varint(number << 3 | 5) + struct.pack("<f", value)
+            except OverflowError:
+                out += _varint(number << 3 | 1) + struct.pack("<d", value)
+        elif isinstance(value, int):
+            out += _varint(number << 3) + _varint(value)
+        else:
+            raw = proto_bytes(value, depth + 1) if isinstance(value, list) else str(value).encode("utf-8", "surrogatepass")
+            out += _varint(number << 3 | 2) + _varint(len(raw)) + raw
+    return out
+
+
+# -- Iron's own -----------------------------------------------------------------------------------
+
+ENTRY_POINTS = """[console_scripts]
+iron = _iron_start:iron
+
+[iron.operators.v1]
+SiLU = iron_ops_aie.silu:SiLU
+[iron.backends.v1]
+host = iron_host.backend:Host
+[iron.lowerings.v1]
+host.iron_ops_aie.SiLU = iron_host.catalog:silu
+"""
+PROFILE = {"entries": [{"operator": "GEMV", "M": 64, "K": 64, "tile_size_input": 4}, {"operator": "SiLU", "size": 128, "tile_size": 64}]}

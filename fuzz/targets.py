@@ -1,0 +1,354 @@
+"""The targets: each writes a damaged file and reads it as the product does, and says how that ended.
+
+The rule: a file is taken, or refused with the documented error, whose message is one short printable line that names the
+file. Whatever else comes out of a reader is a fault.
+"""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from fuzz import seeds
+from fuzz.mutation import Mutator
+from iron_core.errors import LONGEST, CheckpointError, IronError, UsageError
+
+TEXTS = ("", "a", "hello the word he ab", "é漢𝄞\n\t  <s>x</s><|im_end|>", "\0\x1b[2J<0x41>▁", "1234567 abc " * 40)
+
+
+class Fault(AssertionError):
+    """A reader broke the rule."""
+
+
+def told(error: BaseException, names: Iterable[str], legal: tuple[type[BaseException], ...] = (CheckpointError,)) -> str:
+    """ "refused", if an error is as the rule says."""
+    if not isinstance(error, legal):
+        raise Fault(f"{type(error).__name__} is not the documented error: {str(error)[:300]!r}") from error
+    text = str(error)
+    if not text.isprintable():
+        raise Fault(f"not printable: {text[:300]!r}") from error
+    if len(text) > LONGEST:
+        raise Fault(f"{len(text)} characters: {text[:300]!r}") from error
+    if not any(name in text for name in names):
+        raise Fault(f"names no file: {text!r}") from error
+    return "refused"
+
+
+def emptied(folder: Path) -> Path:
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return folder
+
+
+def damaged(mutator: Mutator, model: Any, write: Callable[[Any], bytes], whole: float = 0.05) -> bytes:
+    """The bytes of a model changed by structure, sometimes of its bytes changed too, sometimes as it is."""
+    draw = mutator.rng.random()
+    if draw < whole:
+        return write(model)
+    if draw < whole + 0.15:
+        return mutator.raw(write(model))
+    data = write(mutator.tree(model))
+    return mutator.raw(data, 1) if draw > 0.9 else data
+
+
+def used(tokenizer: Any, rng: Any) -> None:
+    """What a command line does with a tokenizer."""
+    if tokenizer is None:
+        return
+    for text in rng.sample(TEXTS, 2):
+        ids = tokenizer.encode(text)
+        if not all(type(id) is int and id >= 0 for id in ids):
+            raise Fault(f"ids {ids[:20]}")
+        tokenizer.decode(ids).encode()
+    stream = tokenizer.stream()
+    size = min(tokenizer.vocab_size, 1 << 20)
+    for id in (0, size - 1, size, 1 << 31, *(rng.randrange(size + 2) for _ in range(8))):
+        stream(id).encode()
+        tokenizer.token(id)
+    stream.rest().encode()
+    tokenizer.token(-1)
+
+
+def _llama(path: Path) -> Any:
+    from iron_llama.model import LlamaRunner
+    from iron_lm import loading
+
+    return loading.load(LlamaRunner.layout, LlamaRunner.architectures, str(path), details=LlamaRunner.details)
+
+
+def _attempt(
+    mutator: Mutator, folder: Path, open: Callable[[], Any], legal: tuple[type[BaseException], ...] = (CheckpointError,), whole: bool = False
+) -> str:
+    """Open a file and use what it holds. whole: a checkpoint is the folder, whose name does where two of its files disagree."""
+    names = [path.name for path in folder.rglob("*")] + [str(folder)] * whole
+    try:
+        found = open()
+        used(getattr(found, "tokenizer", found), mutator.rng)
+    except Fault:
+        raise
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return told(error, names, legal)
+    return "taken"
+
+
+# -- checkpoints ----------------------------------------------------------------------------------
+
+
+def gguf(mutator: Mutator, folder: Path) -> str:
+    """A GGUF of a llama with a vocabulary."""
+    rng = mutator.rng
+    model = seeds.gguf_model(rng.choice((seeds.byte_vocabulary, seeds.spaced_vocabulary))(), rng.choice((0, 8)))
+    (folder / "model.gguf").write_bytes(damaged(mutator, model, seeds.gguf_bytes))
+    return _attempt(mutator, folder, lambda: _llama(folder / "model.gguf"))
+
+
+def gguf_vocabulary(mutator: Mutator, folder: Path) -> str:
+    """The vocabulary of a GGUF alone is damaged."""
+    rng = mutator.rng
+    vocabulary = rng.choice((seeds.byte_vocabulary, seeds.spaced_vocabulary))()
+    if "scores" in vocabulary and rng.random() < 0.2:
+        vocabulary["model"] = "gemma4"
+        vocabulary["merges"] = ["a b"]
+    model = seeds.gguf_model(vocabulary)
+    for _ in range(rng.randint(1, 2)):
+        key = "tokenizer.ggml." + rng.choice([*vocabulary, "merges", "eot_token_id"])
+        model["metadata"][key] = (mutator.tree([model["metadata"].get(key, 0)]) or [0])[0]
+    (folder / "model.gguf").write_bytes(seeds.gguf_bytes(model))
+    return _attempt(mutator, folder, lambda: _llama(folder / "model.gguf"))
+
+
+def safetensors(mutator: Mutator, folder: Path) -> str:
+    """A safetensors file with a config.json beside it."""
+    (folder / "model.safetensors").write_bytes(damaged(mutator, seeds.safetensors_model(), seeds.safetensors_bytes))
+    (folder / "config.json").write_bytes(seeds.dumped(seeds.CONFIG))
+    return _attempt(mutator, folder, lambda: _llama(folder / "model.safetensors"))
+
+
+def safetensors_index(mutator: Mutator, folder: Path) -> str:
+    """An index of two files."""
+    (folder / "a.safetensors").write_bytes(seeds.safetensors_bytes(seeds.safetensors_model()))
+    index = {"metadata": {"total_size": 1}, "weight_map": dict.fromkeys(seeds.shapes(), "a.safetensors")}
+    (folder / "model.safetensors.index.json").write_bytes(damaged(mutator, index, seeds.dumped))
+    (folder / "config.json").write_bytes(seeds.dumped(seeds.CONFIG))
+    return _attempt(mutator, folder, lambda: _llama(folder), whole=True)
+
+
+def config(mutator: Mutator, folder: Path) -> str:
+    """config.json and generation_config.json of each family."""
+    from iron_gemma3.model import Gemma3Runner
+    from iron_llama.model import LlamaRunner
+    from iron_lm import loading
+    from iron_qwen3.model import Qwen3Runner
+
+    runner = mutator.rng.choice((LlamaRunner, LlamaRunner, Qwen3Runner, Gemma3Runner))
+    entries = seeds.CONFIG | {"model_type": runner.architectures[-1]}
+    if runner is Gemma3Runner:
+        entries.pop("hidden_act")
+        entries |= {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 16, "sliding_window": 32, "layer_types": ["sliding_attention"], "rope_local_base_freq": 1e4}
+    sizes = SimpleNamespace(vocab_size=32, emb_dim=32, n_layers=1, n_heads=2, n_kv_groups=1, head_dim=16, hidden_dim=32)
+    tensors = {name: list(shape) for name, shape in runner.layout("safetensors", False).expand(sizes).values()}
+    (folder / "model.safetensors").write_bytes(seeds.safetensors_bytes(seeds.safetensors_model(tensors)))
+    (folder / "config.json").write_bytes(damaged(mutator, entries, seeds.dumped))
+    if mutator.rng.random() < 0.3:
+        (folder / "generation_config.json").write_bytes(damaged(mutator, seeds.GENERATION, seeds.dumped, 0.7))
+        (folder / "tokenizer.json").write_bytes(seeds.dumped(seeds.tokenizer_json("WordLevel") | {"added_tokens": [], "post_processor": None}))
+    return _attempt(mutator, folder, lambda: loading.load(runner.layout, runner.architectures, str(folder), details=runner.details), whole=True)
+
+
+def meta(mutator: Mutator, folder: Path) -> str:
+    """params.json and consolidated.00.pth."""
+    which = mutator.rng.random()
+    model = seeds.pth_model()
+    model = mutator.tree(model) if which < 0.5 else model
+    pickled = seeds.pickle_bytes(model)
+    if 0.5 <= which < 0.65:
+        pickled = mutator.raw(pickled)
+    data = seeds.pth_bytes(model, pickled)
+    (folder / "consolidated.00.pth").write_bytes(mutator.raw(data) if 0.65 <= which < 0.8 else data)
+    (folder / "params.json").write_bytes(damaged(mutator, seeds.PARAMS, seeds.dumped, 0.0 if which >= 0.8 else 0.9))
+    return _attempt(mutator, folder, lambda: _llama(folder), whole=True)
+
+
+# -- tokenizers -----------------------------------------------------------------------------------
+
+
+def tokenizer_json(mutator: Mutator, folder: Path) -> str:
+    """tokenizer.json of each kind of model."""
+    from iron_lm.tokenizer import open_tokenizer
+
+    model = seeds.tokenizer_json(mutator.rng.choice(("BPE", "BPE", "Unigram", "WordPiece", "WordLevel")))
+    (folder / "tokenizer.json").write_bytes(damaged(mutator, model, seeds.dumped))
+    return _attempt(mutator, folder, lambda: open_tokenizer(folder / "tokenizer.json"))
+
+
+def sentencepiece(mutator: Mutator, folder: Path) -> str:
+    """tokenizer.model of sentencepiece."""
+    from iron_lm.tokenizer import open_tokenizer
+
+    model = seeds.sentencepiece_model(mutator.rng.choice((1, 2)))
+    (folder / "tokenizer.model").write_bytes(damaged(mutator, model, seeds.proto_bytes))
+    return _attempt(mutator, folder, lambda: open_tokenizer(folder / "tokenizer.model"))
+
+
+def ranks(mutator: Mutator, folder: Path) -> str:
+    """tokenizer.model of tiktoken; as small as a Llama 3 of 300 ranks would have it."""
+    import base64
+
+    from iron_lm import vocabulary
+    from iron_lm.tokenizer import open_tokenizer
+
+    words = [bytes([b]) for b in range(256)] + [b"th", b"the", *(b"a" * n for n in range(2, 44))]
+    lines = [base64.b64encode(word) + b" %d" % i for i, word in enumerate(words)]
+    if mutator.rng.random() < 0.3:
+        lines[mutator.rng.randrange(300)] = str(mutator.odd())[:5000].encode("utf-8", "replace")
+    data = b"\n".join(lines) + b"\n"
+    (folder / "tokenizer.model").write_bytes(mutator.raw(data) if mutator.rng.random() < 0.7 else data)
+    before, vocabulary.LLAMA3_RANKS = vocabulary.LLAMA3_RANKS, len(words)
+    try:
+        return _attempt(mutator, folder, lambda: open_tokenizer(folder / "tokenizer.model"))
+    finally:
+        vocabulary.LLAMA3_RANKS = before
+
+
+def companions(mutator: Mutator, folder: Path) -> str:
+    """What lies beside a tokenizer: tokenizer_config.json, special_tokens_map.json, added_tokens.json, generation_config.json."""
+    from iron_lm.tokenizer import open_tokenizer
+
+    rng = mutator.rng
+    if rng.random() < 0.7:
+        file = folder / "tokenizer.json"
+        file.write_bytes(seeds.dumped(seeds.tokenizer_json("BPE")))
+    else:
+        file = folder / "tokenizer.model"
+        file.write_bytes(seeds.proto_bytes(seeds.sentencepiece_model(2)))
+    files = {"tokenizer_config.json": seeds.TOKENIZER_CONFIG, "special_tokens_map.json": seeds.SPECIAL_TOKENS}
+    files |= {"added_tokens.json": seeds.ADDED_TOKENS, "generation_config.json": seeds.GENERATION}
+    for name, value in files.items():
+        if rng.random() < 0.5:
+            (folder / name).write_bytes(damaged(mutator, value, seeds.dumped, 0.4))
+    return _attempt(mutator, folder, lambda: open_tokenizer(file))
+
+
+# -- chat templates -------------------------------------------------------------------------------
+
+_PARTS = (
+    "{% for m in messages %}", "{% endfor %}", "{% if m.role == 'user' %}", "{% else %}", "{% endif %}", "{{ m.content }}", "{{ m }}", "{{ messages }}",
+    "{% set ns = namespace(l=['a'], s='ab', n=7) %}", "{% set ns.l = [ns.l, ns.l] %}", "{% set ns.s = ns.s ~ ns.s %}", "{% set ns.n = ns.n * ns.n %}",
+    "{{ ns.l }}", "{{ ns.s }}", "{{ ns.n }}", "{{ ns.l|tojson }}", "{% for i in range(99999) %}", "{% for j in ns.l recursive %}", "{{ loop(j) }}",
+    "{{ loop.changed(ns.s) }}", "{{ range(9999)|map('string')|join(ns.s) }}", "{{ ns.s|replace('a', ns.s) }}", "{{ ns.s.split('a') }}", "{{ 'a' * 4000000 }}",
+    "{% macro f(n) %}", "{% endmacro %}", "{{ f(ns.n) }}", "{% call f(1) %}", "{% endcall %}", "{{ caller() }}", "{{ raise_exception(ns.s) }}",
+    "{{ strftime_now('%c' * 99) }}", "{{ ns.l|sort }}", "{{ ns.l == [ns.l] }}", "{{ ns.s|title|upper }}", "{{ 1.5|round(300) }}", "{{ [1]|batch(900, ns.s)|list }}",
+    "{{ ns.s.__class__ }}", "{{ self }}", "{{ ns.n ** ns.n }}", "{{ '%s' % ns.s }}", "{% generation %}", "{% endgeneration %}", "{% break %}", "{% raw %}",
+    "{% endraw %}", "{#", "#}", "{{ '\\x1b[2J' }}", "{{ ns.s[::-1] }}", "{% autoescape ns.s %}", "{% endautoescape %}", "{{", "%}", "|", "(", "é漢\ud800",
+)  # fmt: skip
+
+
+def template(mutator: Mutator, folder: Path) -> str:
+    """A chat template put together of pieces, in a GGUF, in a folder's JSON, or as a file."""
+    from iron_lm import template as templates
+
+    rng = mutator.rng
+    source = seeds.TEMPLATE if rng.random() < 0.3 else "".join(rng.choice(_PARTS) for _ in range(rng.randint(1, 12)))
+    source = mutator.text(source) if rng.random() < 0.5 else source
+    if rng.random() < 0.5:
+        file, value = folder / "tokenizer_config.json", seeds.TOKENIZER_CONFIG | {"chat_template": source}
+        file.write_bytes(damaged(mutator, value, seeds.dumped, 0.8))
+    else:
+        file = folder / "chat_template.jinja"
+        file.write_bytes(source.encode("utf-8", "surrogatepass"))
+    made = type("Folder", (), {"kind": "safetensors", "path": folder})
+    before, templates.CPU_SECONDS = templates.CPU_SECONDS, 0.3
+
+    def render() -> None:
+        found = templates.find_template(made, None)
+        if found is not None:
+            text = found.render([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "a"}])
+            if len(text) > 4_000_000:
+                raise Fault(f"{len(text)} characters")
+
+    try:
+        return _attempt(mutator, folder, render, (CheckpointError, UsageError))
+    finally:
+        templates.CPU_SECONDS = before
+
+
+# -- Iron's own files -----------------------------------------------------------------------------
+
+
+class _Distribution:
+    """An installed distribution whose entry_points.txt is this."""
+
+    def __init__(self, text: str | bytes) -> None:
+        self.text = text
+        self.metadata = {"Name": "fuzzed", "Version": "1"}
+
+    def read_text(self, name: str) -> str:
+        return self.text if isinstance(self.text, str) else self.text.decode("utf-8")
+
+
+def entry_points(mutator: Mutator, folder: Path) -> str:
+    """entry_points.txt of a distribution: records, each with one printable line for what is wrong."""
+    from iron_core.plugins import entry_points as reader
+
+    text = seeds.ENTRY_POINTS
+    for _ in range(mutator.rng.randint(1, 4)):
+        text = mutator.text(text)
+    raw = text.encode("utf-8", "surrogatepass")
+    records = reader.scan([_Distribution(mutator.raw(raw) if mutator.rng.random() < 0.4 else text)])
+    for record in records:
+        line = f"{record.group} {record.name} {record.owner} {record.detail}"
+        if not line.isprintable() or len(record.detail) > LONGEST:
+            raise Fault(f"a record says {line[:300]!r}")
+    return "refused" if any(record.detail for record in records) else "taken"
+
+
+def profile(mutator: Mutator, folder: Path) -> str:
+    """A profile of tunables."""
+    from iron_core.declare.profile import Profile
+
+    (folder / "profile.json").write_bytes(damaged(mutator, seeds.PROFILE, seeds.dumped))
+    try:
+        Profile.load(folder / "profile.json")
+    except BaseException as error:
+        return told(error, ["profile.json"], (IronError,))
+    return "taken"
+
+
+def cache(mutator: Mutator, folder: Path) -> str:
+    """The manifest of a cache entry: the entry is given out whole, or built again."""
+    from iron_core.image.cache import Cache
+
+    store = Cache("fuzz", folder / "cache")
+
+    def build(place: Path) -> None:
+        (place / "file").write_bytes(b"content")
+
+    path = store.entry("key", build)
+    manifest = path / "entry.json"
+    import json
+
+    manifest.write_bytes(damaged(mutator, json.loads(manifest.read_bytes()), seeds.dumped, 0))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        again = store.entry("key", build)
+    if (again / "file").read_bytes() != b"content":
+        raise Fault("another content")
+    for warning in said:
+        if not str(warning.message).isprintable() or len(str(warning.message)) > 2 * LONGEST:
+            raise Fault(f"a warning says {str(warning.message)[:300]!r}")
+    return "refused" if said else "taken"
+
+
+TARGETS: dict[str, Callable[[Mutator, Path], str]] = {
+    target.__name__: target
+    for target in (
+        gguf, gguf_vocabulary, safetensors, safetensors_index, config, meta, tokenizer_json, sentencepiece, ranks, companions, template, entry_points,
+        profile, cache,
+    )
+}  # fmt: skip
