@@ -177,6 +177,27 @@ def test_two_entries_that_changed_places_are_both_rebuilt(cache, tmp_path):
         assert (cache.entry("two", write("2")) / "data.txt").read_text() == "2"
 
 
+def test_a_process_without_files_to_spare_takes_no_entry_for_damaged(cache, monkeypatch):
+    """What the process is short of is no fault of the cache: an error, and nothing is rebuilt. A page the disk lost is one."""
+    cache.entry("k", write("good"))
+    before = cache.path("k").stat().st_ino
+    opened = os.open
+    number = errno.EMFILE
+
+    def refuse(path, *how, **where):
+        if path == "data.txt" or path == cache.path("k"):
+            raise OSError(number, os.strerror(number))
+        return opened(path, *how, **where)
+
+    monkeypatch.setattr(os, "open", refuse)
+    for use in (lambda: cache.get("k"), lambda: cache.read("k", "data.txt"), lambda: cache.entry("k", write("new"))):
+        with pytest.raises(CacheError, match="Too many open files"):
+            use()
+    assert cache.path("k").stat().st_ino == before
+    number = errno.EIO
+    assert cache.get("k") is None and cache.read("k", "data.txt") is None
+
+
 def test_an_older_irons_entry_is_replaced_without_a_word(cache):
     """An upgrade is no damage."""
     manifest(cache.entry("k", write("old")), format=1)

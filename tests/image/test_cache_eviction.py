@@ -113,6 +113,21 @@ def test_what_a_process_uses_stays_until_it_ends(cache, user):
     assert there(cache) == ["e", "f", "g"]
 
 
+def test_an_entry_is_in_use_from_the_moment_it_is_there(cache, monkeypatch):
+    """Another process that makes room just then leaves it to the one that built it."""
+    seen, keep_below = [], eviction.keep_below
+
+    def meanwhile(root, limit, added):
+        seen.append(eviction.evict(added))
+        keep_below(root, limit, added)
+
+    monkeypatch.setattr(eviction, "keep_below", meanwhile)
+    folder = cache.entry("a", lambda folder: (folder / "data.bin").write_bytes(b"a"))
+    cache.keep("b", "data.bin", b"b")
+    assert seen == [False, False] and (folder / "data.bin").read_bytes() == b"a"
+    assert [one.in_use for one in eviction.stored(cache.root) if one.key == "b"] == [False]
+
+
 def test_what_this_process_uses_stays(cache):
     """As with another one."""
     folder = cache.entry("a", lambda folder: (folder / "data.bin").write_bytes(bytes(PAGE)))

@@ -19,7 +19,7 @@ from typing import Any
 
 from iron_core.errors import CacheError, CacheHomeError, printable
 from iron_core.image import eviction
-from iron_core.image.entry import About, Entry, Faulty, seal, sync
+from iron_core.image.entry import About, Entry, Faulty, in_use, seal, sync
 from iron_core.image.home import distrust, home, limit_of, make, refusal
 from iron_core.image.keylock import delete, locked, remove, sweep, temporary
 from iron_core.image.keys import digest
@@ -101,8 +101,8 @@ class Cache:
         found = self.get(key, own_checks)
         if found is not None:
             return found
-        self._fill(key, build, about or About(), own_checks, replace=False)
-        found = self.get(key, own_checks)
+        with self._filled(key, build, about or About(), own_checks, replace=False):
+            found = self.get(key, own_checks)
         if found is None:
             raise refusal(self.root, f"{printable(self.path(key))} was written and cannot be read back")
         return found
@@ -129,7 +129,8 @@ class Cache:
 
         CacheError if the cache cannot be written.
         """
-        self._fill(key, lambda folder: (folder / name).write_bytes(content), about or About(), (), replace)
+        with self._filled(key, lambda folder: (folder / name).write_bytes(content), about or About(), (), replace):
+            pass
 
     def discard(self, key: str) -> None:
         """Remove an entry if it is there; who has it open keeps it."""
@@ -138,9 +139,11 @@ class Cache:
         except OSError as error:
             raise self._error(error) from None
 
-    def _fill(
+    @contextlib.contextmanager
+    def _filled(
         self, key: str, build: Callable[[Path], Any], about: About, own_checks: Collection[str], replace: bool
-    ) -> None:
+    ) -> Iterator[None]:
+        """With an entry that is there, filled if need be; nobody makes room of it before the block ends."""
         path = self.path(key)
         try:
             make(self.folder)
@@ -148,29 +151,29 @@ class Cache:
             raise self._error(error) from None
         self._trust()
         unfinished = temporary(path)
-        try:
-            with locked(self.folder, path.name):
-                if not replace and self.get(key, own_checks) is not None:
-                    return  # another process filled it while we waited
-                sweep(self.folder, path.name)
-                try:
-                    unfinished.mkdir(mode=0o755)
-                    build(unfinished)
-                    seal(unfinished, path.name, about, own_checks)
-                    self._displace(path, own_checks)
-                    self._publish(unfinished, path, own_checks)
-                    sync(self.folder)
-                finally:
-                    delete(unfinished)
-        except CacheError:
-            raise
-        except OSError as error:
-            names = (error.filename, error.filename2)
-            ours = any(n is not None and str(self.folder) in os.fsdecode(n) for n in names if not isinstance(n, int))
-            if ours or error.errno in _DISK:
-                raise self._error(error) from None
-            raise
-        eviction.keep_below(self.root, self._limit, path)
+        with contextlib.ExitStack() as guard:
+            try:
+                with locked(self.folder, path.name):
+                    if replace or self.get(key, own_checks) is None:  # else another process filled it while we waited
+                        sweep(self.folder, path.name)
+                        guard.callback(delete, unfinished)
+                        unfinished.mkdir(mode=0o755)
+                        build(unfinished)
+                        seal(unfinished, path.name, about, own_checks)
+                        guard.enter_context(in_use(unfinished))
+                        self._displace(path, own_checks)
+                        self._publish(unfinished, path, own_checks)
+                        sync(self.folder)
+            except CacheError:
+                raise
+            except OSError as error:
+                names = (error.filename, error.filename2)
+                ours = any(n is not None and str(self.folder) in os.fsdecode(n) for n in names if not isinstance(n, int))
+                if ours or error.errno in _DISK:
+                    raise self._error(error) from None
+                raise
+            eviction.keep_below(self.root, self._limit, path)
+            yield
 
     def _displace(self, path: Path, own_checks: Collection[str]) -> None:
         """Take away what is in an entry's place, with a warning if it is damaged."""

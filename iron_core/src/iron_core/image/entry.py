@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ FORMAT = 2
 MANIFEST = "entry.json"
 #: A manifest is a few hundred bytes.
 _LONGEST = 1 << 20
+#: Errors that say nothing of a file.
+_SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN)
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _FOLDER = _FLAGS | getattr(os, "O_DIRECTORY", 0)
 
@@ -65,14 +67,14 @@ class Entry:
             except FileNotFoundError:
                 return None
             except OSError as error:
+                if error.errno in _SCARCE:
+                    raise
                 if error.errno in (errno.ENOTDIR, errno.ELOOP):
                     if path.parent.is_dir():
                         raise Faulty("it is no folder") from None
                     return None
                 raise Faulty(f"it cannot be opened ({error.strerror})") from None
-            if fcntl is not None:
-                with contextlib.suppress(OSError):
-                    fcntl.flock(descriptor, fcntl.LOCK_SH)
+            _share(descriptor)
             with contextlib.suppress(OSError):
                 if os.fstat(descriptor).st_ino == os.lstat(path).st_ino:
                     break
@@ -97,11 +99,10 @@ class Entry:
     def check(self, own_checks: Collection[str] = ()) -> None:
         """Faulty unless every file is as it was written; of those in `own_checks` only the size is looked at."""
         for name, (size, hashed) in self.files.items():
-            with open(self._open(name, size), "rb") as file:
-                if hashed is None:
-                    if name not in own_checks:
-                        raise Faulty(f"{MANIFEST} has no hash of {name}")
-                elif hashlib.file_digest(file, "sha256").hexdigest() != hashed:
+            if hashed is None and name not in own_checks:
+                raise Faulty(f"{MANIFEST} has no hash of {name}")
+            with open(self._open(name, size), "rb") as file, _legible(name):
+                if hashed is not None and hashlib.file_digest(file, "sha256").hexdigest() != hashed:
                     raise Faulty(f"{name} has another content than when it was written")
 
     def read(self, name: str) -> bytes:
@@ -109,7 +110,7 @@ class Entry:
         if name not in self.files:
             raise Faulty(f"{name} is missing")
         size, hashed = self.files[name]
-        with open(self._open(name, size), "rb") as file:
+        with open(self._open(name, size), "rb") as file, _legible(name):
             content = file.read(size + 1)
         if len(content) != size or hashlib.sha256(content).hexdigest() != hashed:
             raise Faulty(f"{name} has another content than when it was written")
@@ -126,8 +127,10 @@ class Entry:
             descriptor = os.open(name, _FLAGS, dir_fd=self.descriptor)
         except FileNotFoundError:
             raise Faulty(f"{name} is missing") from None
-        except (OSError, ValueError) as error:
-            raise Faulty(f"{name} cannot be read ({getattr(error, 'strerror', None) or error})") from None
+        except ValueError:  # a NUL in its name
+            raise Faulty(f"{MANIFEST} is not readable") from None
+        except OSError as error:
+            raise _unreadable(name, error) from None
         status = os.fstat(descriptor)
         why = stranger(status)
         if not stat.S_ISREG(status.st_mode):
@@ -145,7 +148,7 @@ class Entry:
         who = stranger(os.fstat(self.descriptor))
         if who:
             raise Faulty(f"it is not to be trusted: {who}")
-        with open(self._open(MANIFEST), "rb") as file:
+        with open(self._open(MANIFEST), "rb") as file, _legible(MANIFEST):
             raw = file.read(_LONGEST)
         try:
             manifest: Any = json.loads(raw)
@@ -161,6 +164,37 @@ class Entry:
                 self.files[name] = size, hashed
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise Faulty(f"{MANIFEST} is not readable") from None
+
+
+def _unreadable(name: str, error: OSError) -> Exception:
+    """What an error at opening or reading a file is: a fault of the entry, but for what this process is short of."""
+    return error if error.errno in _SCARCE else Faulty(f"{name} cannot be read ({error.strerror or error})")
+
+
+@contextlib.contextmanager
+def _legible(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # a page that the disk has lost
+        raise _unreadable(name, error) from None
+
+
+def _share(descriptor: int) -> None:
+    """Say of an open entry that it is in use, as long as it is open."""
+    if fcntl is not None:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+
+@contextlib.contextmanager
+def in_use(folder: Path) -> Iterator[None]:
+    """Nobody removes this folder to make room, wherever it is moved, until the block ends."""
+    descriptor = os.open(folder, _FOLDER)
+    try:
+        _share(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def seal(folder: Path, key: str, about: About, own_checks: Collection[str] = ()) -> None:
