@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import hashlib
 import importlib.util
 import os
-import random
 import re
 import shutil
 import signal
@@ -134,6 +134,11 @@ def _bounded() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+def lot(seed: str, mutant: Any) -> bytes:
+    """What mutants are drawn by: a larger sample has those of a smaller one, and an edit leaves the others their places."""
+    return hashlib.sha256("\n".join([seed, mutant.file, mutant.before, mutant.after]).encode()).digest()
+
+
 def argued() -> dict[tuple[str, str, str], str]:
     """Survivors that are known: file, lines before and after -> why no test can kill them."""
     return {(entry["file"], entry["before"].strip(), entry["after"].strip()): entry["why"] for entry in table("survivors")["survivor"]}
@@ -144,6 +149,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--module", action="append", choices=sorted(modules), help="only this one; may be given again")
     parser.add_argument("--sample", type=int, default=2, metavar="N", help="mutants drawn of each module (2); 0: the named ones only")
+    parser.add_argument("--skip-named", action="store_true", help="only drawn mutants")
     parser.add_argument("--all", action="store_true", help="every mutant, not a sample")
     parser.add_argument("--seed", default="0", help="what the draw follows (0)")
     parser.add_argument("--match", default="", metavar="TEXT", help="only mutants whose kind, or lines, have this text")
@@ -156,10 +162,10 @@ def main() -> int:
         for name in chosen:
             module = modules[name]
             every = mutants.mutants(module["file"], (ROOT / module["file"]).read_text())
-            drawn = [one for one in every if given.match in f"{one.kind}\n{one.before}\n{one.after}"]
+            drawn = [one for one in every if given.match in one.kind + one.before + one.after]
             if not given.all:
-                drawn = random.Random(f"{given.seed} {name}").sample(drawn, min(given.sample, len(drawn)))
-            work = [(tests, one) for of, tests, one in named() if of == name and given.match in f"{one.kind}\n{one.before}\n{one.after}"]
+                drawn = sorted(drawn, key=lambda one: lot(given.seed, one))[: given.sample]
+            work = [(tests, one) for of, tests, one in named() if of == name and not given.skip_named and given.match in one.kind + one.before + one.after]
             print(f"{name}: {len(work)} named and {len(drawn)} of {len(every)} mutants", flush=True)
             work += [(module["tests"], one) for one in drawn]
             took: dict[str, float] = {}
