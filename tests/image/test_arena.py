@@ -119,6 +119,12 @@ def test_two_buffers_of_most_of_a_bank_take_two_banks():
     assert arena.banks == (3 << 30, 3 << 30)
 
 
+def test_a_bank_is_used_to_its_last_byte():
+    """Two buffers that fill it together lie in it, as does one that fills it alone."""
+    assert place([Lifetime(name, 320, 0, 0) for name in "ab"], bank_bytes=640).banks == (640,)
+    assert place([Lifetime("a", 640, 0, 0)], bank_bytes=640).banks == (640,)
+
+
 def test_a_buffer_lives_from_its_first_touch_to_its_last():
     """Steps in between keep it; what is kept stays to the end; what nothing touches is live throughout."""
     sizes = dict(a=1, b=2, c=3, d=4)

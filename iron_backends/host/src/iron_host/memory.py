@@ -29,11 +29,11 @@ def anonymous(nbytes: int, what: str = "memory") -> np.ndarray:
 
     OutOfMemory, which says that it was for `what`. In a guarded process (see `iron_host.guard`) it lies between gaps.
     """
-    if gap := guard_bytes():
-        return room(nbytes, gap)
     # Python's default is shared with forked children.
     flags = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
     try:
+        if gap := guard_bytes():
+            return room(nbytes, gap)
         return np.frombuffer(mmap.mmap(-1, max(nbytes, 64), **flags), np.uint8)
     except (OSError, OverflowError, ValueError, MemoryError) as error:
         raise OutOfMemory(f"no memory for {what} ({nbytes} bytes): {error}", what, nbytes) from None
