@@ -125,14 +125,17 @@ def test_a_call_that_takes_long_ends_between_two_steps():
     compiled = graph.compile(backend="host", threads=1, x=((256, 256), np.float32))
     x = np.ones((256, 256), np.float32)
     compiled.load()
-    with handled(signal.SIGALRM, _raise):
-        signal.setitimer(signal.ITIMER_REAL, 0.02)
-        with pytest.raises(TimeIsUp):
-            for _ in range(100):
+    for _ in range(100):  # on a busy machine an alarm may come before the first step, or after the last
+        compiled.write("seen", np.zeros((400, 256), np.float32))
+        with handled(signal.SIGALRM, _raise), pytest.raises(TimeIsUp):
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            while True:
                 compiled(x)
-                compiled.write("seen", np.zeros((400, 256), np.float32))
-    rows = compiled.read("seen").any(1)
-    assert rows[0] and not rows[-1] and not np.diff(rows.astype(int)).clip(0).any()
+        rows = compiled.read("seen").any(1)
+        assert not np.diff(rows.astype(int)).clip(0).any()
+        if rows.any() and not rows.all():
+            break
+    assert rows[0] and not rows[-1]
     assert (compiled(x) == 1).all() and compiled.read("seen").all()
 
 
