@@ -263,3 +263,5 @@ def test_any_decoder_streams_what_it_decodes(decoder: dict[str, Any] | None, ids
     tokenizer = Tokenizer(library)
     stream = tokenizer.stream()
     assert "".join([*map(stream, ids), stream.rest()]) == tokenizer.decode(ids) == library.decode(ids, skip_special_tokens=True)
+    stream = tokenizer.stream()
+    assert stream.take(ids[:4]) + stream.take(ids[4:]) + stream.rest() == tokenizer.decode(ids)

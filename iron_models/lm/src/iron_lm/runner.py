@@ -299,7 +299,7 @@ class Runner:
         o, tokenizer, figures = self.options, self.loaded.tokenizer, self.figures
         recording = profile.profiled(self.session) if self.profiling else nullcontext()
         stream = tokenizer.stream() if tokenizer else None
-        before = "".join(map(stream, ids)) if stream else ""  # the answer goes on where the prompt ends, not at a text's start
+        before = stream.take(ids) if stream else ""  # the answer goes on where the prompt ends, not at a text's start
         stops = StopStrings(o["stop"])
         text: list[str] = []
         stamps: list[float] = []

@@ -40,7 +40,7 @@ class Spelling:
     def text(self, ids: Iterable[int]) -> str:
         """The text of all the ids: what a stream of them gives."""
         stream = self.stream()
-        return "".join([*map(stream, ids), stream.rest()])
+        return stream.take(ids) + stream.rest()
 
 
 class Stream:
@@ -64,6 +64,10 @@ class Stream:
         text = self._decoder.decode(piece)
         return self._begun(text) if self._strip else text
 
+    def take(self, ids: Iterable[int]) -> str:
+        """The text that several ids complete."""
+        return "".join(map(self, ids))
+
     def rest(self) -> str:
         """What was held back, at the end of the text."""
         return self._begun(self._decoder.decode(b"", True))
@@ -84,7 +88,10 @@ class Grown(Stream):
         self._shown = 0
 
     def __call__(self, id: int) -> str:
-        self._ids.append(int(id))
+        return self.take((id,))
+
+    def take(self, ids: Iterable[int]) -> str:
+        self._ids += map(int, ids)
         return self._grown(self._decode(self._ids).rstrip(" �"))  # what may yet be another space, or a character cut short
 
     def rest(self) -> str:
