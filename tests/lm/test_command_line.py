@@ -72,6 +72,20 @@ def test_a_stop_string_ends_the_answer(line: Line) -> None:
     assert line.json("--num-tokens", 12, "--stop", stop)["text"] == text[: text.index(stop)]
 
 
+def test_an_answer_goes_on_where_the_prompt_ends(line: Line, tiny_gguf: Any) -> None:
+    """Its first word keeps its space, in a vocabulary where a text's first word has none, and a stop string sees it."""
+    tokens = ["<unk>", "<s>", "</s>", "▁and", "▁a", "▁", *"andx", *(f"<fill{i}>" for i in range(246))]
+    metadata = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": [-float(i) for i in range(len(tokens))],
+        "tokenizer.ggml.token_type": [2, 3, 3, *[1] * 253],
+    }
+    argv = ("--checkpoint", tiny_gguf(metadata=metadata), "--prompt", "a", "--num-tokens", 2, "--logit-bias", "3=1e6")
+    assert line(*argv)[1] == "a and and\n" and line.json(*argv)["text"] == " and and"
+    assert line(*argv, "--stop", " and")[1] == "a\n"
+
+
 def test_bench_prints_rates_over_a_grid(line: Line) -> None:
     """Prompts and decoding at depths that fit the context; a table, or one object with --json."""
     found = line.json("--bench", "--max-seq-len", 64)
