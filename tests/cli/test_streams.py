@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -190,3 +192,55 @@ def test_in_one_process_the_streams_are_as_before(noisy, capsys):
         assert main(["plugins", "list", "--load", "--json"]) == 0
         told = capsys.readouterr()
         assert json.loads(told.out) and sys.stdout is before
+
+
+LIBRARY = """
+import numpy as np
+import iron_core as iron
+class Twice(iron.UnaryElementwise):
+    def reference(self, x): return x * 2
+class G(iron.Graph):
+    def body(self, x): return Twice(x)
+g = G().compile(x=((4,), np.float32), backend="host", verbose=True)
+print("answer", g(np.ones(5, np.float32))[0])
+"""
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
+def test_a_program_without_standard_error_has_its_answer_alone(redirection):
+    """Iron as a library: what it says aside goes unsaid, and never among the program's own words."""
+    line = ["sh", "-c", f'"$@" {redirection}', "sh", sys.executable, "-c", LIBRARY]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "answer 2.0\n", done
+
+
+def test_a_run_of_a_model_has_its_text_alone(noisy, iron_run):
+    """Readers are asked and plugins are loaded without a word among the answer, which --json makes one object."""
+    line = ["llama", str(Path(__file__).parents[1] / "data" / "tiny_llama"), "--prompt-len", "3", "--num-tokens", "3", "--backend", "reference"]
+    done = iron_run(*line)
+    words, *noise = done.stdout.splitlines()
+    assert done.returncode == 0 and len(words.split()) == 3 and all("exit" in word for word in noise), done
+    assert "python noise sniff" in done.stderr
+    assert len(json.loads(iron_run(*line, "--json").stdout)["ids"]) == 3
+
+
+def test_ctrl_c_while_plugins_are_loaded_ends_the_command(site, iron_command):
+    """Status 130, at once, and no plugin is blamed for it."""
+    source = "import sys, time\nsys.stderr.write('importing\\n')\nsys.stderr.flush()\ntry: time.sleep(1000)\nexcept BaseException: pass\n"
+    site.add("iron-slow", entries={"iron.operators.v1": {"slow.Op": "slow_pack:Op"}}, modules={"slow_pack.py": source})
+    process = iron_command.start("plugins", "list", "--load", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stderr.readline() == b"importing\n"
+    process.send_signal(signal.SIGINT)  # perhaps while that line is still being written
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out.strip(), err.strip()) == (130, b"", b"")
+
+
+def test_a_plugins_failure_is_one_line_of_a_commands_standard_error(site, iron_run):
+    """A warning with whose it is, once, whatever Python makes of warnings; the answer is the same."""
+    source = "from iron_core.plugins.hooks import hookimpl\n@hookimpl\ndef iron_plan_built(plan): raise SystemExit('bye')\n"
+    site.add("iron-odd", "0.2", entries={"iron.plugins.v1": {"odd": "odd_watcher"}}, modules={"odd_watcher.py": source})
+    line = ["llama", str(Path(__file__).parents[1] / "data" / "tiny_llama"), "--prompt-len", "3", "--num-tokens", "3", "--backend", "reference"]
+    done = iron_run(*line)
+    told = [text for text in done.stderr.splitlines() if "iron-odd" in text]
+    assert done.returncode == 0 and len(done.stdout.split()) == 3
+    assert told == ["warning: plugin `odd` of iron-odd 0.2 failed at iron_plan_built and is told nothing more: SystemExit: bye. Fix it or hide it: IRON_PLUGINS=-iron-odd."]

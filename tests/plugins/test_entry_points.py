@@ -128,6 +128,7 @@ def test_a_switch_that_names_no_distribution_is_refused(monkeypatch, capsys, swi
     assert main(["plugins", "list"]) == 2
     err = capsys.readouterr().err
     assert err.startswith("error: IRON_PLUGINS=") and err.count("\n") == 1 and err[:-1].isprintable()
+    assert main(["--help"]) == 0 and "plugins" in capsys.readouterr().out
     monkeypatch.delenv("IRON_PLUGINS")
     registry.cache_clear()
 

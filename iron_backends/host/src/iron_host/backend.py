@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from iron_core.aside import aside
 from iron_core.backends.protocol import Available, No, Unavailable, Yes
 from iron_core.errors import CallError, PluginError, UnsupportedError
 from iron_core.image.plan import Plan, PlanStep, Signature
@@ -173,4 +173,4 @@ class HostBackend:
             if op not in _announced:
                 _announced.add(op)
                 shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-                print(f"iron: host: {op} runs its numpy reference ({shown}): {reason}.", file=sys.stderr)
+                aside(f"iron: host: {op} runs its numpy reference ({shown}): {reason}.")

@@ -17,6 +17,7 @@ from typing import Any
 
 import attrs
 
+from iron_core.aside import aside
 from iron_core.errors import CacheError, CacheHomeError
 from iron_core.image.cache import Cache, optional
 from iron_core.image.entry import About
@@ -140,7 +141,7 @@ def load(units: Iterable[Unit]) -> dict[Unit, int]:
         absent = [u for u in missing if paths[u] is None]
         if absent:
             if sys.stderr is not None and sys.stderr.isatty():
-                print(f"compiling {len(absent)} kernels with {with_.name} (once for this machine) ...", file=sys.stderr)
+                aside(f"compiling {len(absent)} kernels with {with_.name} (once for this machine) ...")
             running = compiler.Running()
             made = side_by_side(lambda u: compiled(u.text, u.symbol, with_, running), absent, running.end)
             paths.update(zip(absent, made, strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from iron_core.cli import streams
-from iron_core.errors import PluginError, UnknownName
+from iron_core.errors import PluginError, UnknownName, UsageError
 from iron_core.plugins.foreign import kind_of
 
 
@@ -31,7 +31,10 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         from iron_core.plugins.registry import registry
 
-        return [*self.commands, *(n for n in registry().names("commands") if n not in self.commands)]
+        try:
+            return [*self.commands, *registry().names("commands")]
+        except UsageError:  # IRON_PLUGINS is none; help is help all the same
+            return list(self.commands)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         own = self.commands.get(name)

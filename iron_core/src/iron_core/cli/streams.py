@@ -16,30 +16,56 @@ from typing import Any, TextIO
 from iron_core.plugins import foreign
 
 
-class _Standard(io.FileIO):
-    """A standard stream's file. It keeps the first error; after that, what is written is dropped and nothing more is read."""
+class _Standard(io.TextIOWrapper):
+    """A standard stream. It keeps the first error; after that, what is written is dropped and nothing more is read.
 
-    def __init__(self, fd: int, what: str, mode: str = "w", silent: bool = False) -> None:
-        super().__init__(fd, mode, closefd=False)
-        self.name: Any = what
-        self.silent = silent
+    Text is where it is looked at: were bytes written in Python code, a signal's exception between the write and its return
+    would have them written again.
+    """
+
+    def __init__(self, fd: int, name: str, like: Any) -> None:
+        file = io.FileIO(fd, "r" if name == "<stdin>" else "w", closefd=False)
+        file.name = name
+        self.silent = name == "<stderr>"
         self.failure: OSError | None = None
+        super().__init__(
+            io.BufferedReader(file) if name == "<stdin>" else io.BufferedWriter(file),
+            encoding=getattr(like, "encoding", None),
+            errors=getattr(like, "errors", None) or ("backslashreplace" if self.silent else "strict"),
+            line_buffering=bool(getattr(like, "line_buffering", False)) or file.isatty() or self.silent,
+            write_through=bool(getattr(like, "write_through", False)),
+        )
 
-    def write(self, data: Any) -> int:
-        return self._kept(super().write, data, instead=memoryview(data).nbytes)
+    def write(self, text: str) -> int:
+        return self._kept(super().write, text, instead=len(text))
 
-    def readinto(self, buffer: Any) -> int:
-        return self._kept(super().readinto, buffer, instead=0)
+    def flush(self) -> None:
+        self._kept(super().flush, instead=None)
 
-    def readall(self) -> bytes:
-        return self._kept(super().readall, instead=b"")
+    def read(self, size: int | None = -1) -> str:
+        return self._kept(super().read, size, instead="")
+
+    def readline(self, size: int = -1) -> str:  # type: ignore[override]
+        return self._kept(super().readline, size, instead="")
+
+    def __next__(self) -> str:  # type: ignore[override]
+        line = self.readline()
+        if not line:
+            raise StopIteration
+        return line
 
     def _kept(self, call: Any, *arguments: Any, instead: Any) -> Any:
         if self.failure is None:
             try:
                 return call(*arguments)
             except OSError as error:
+                if isinstance(error, io.UnsupportedOperation):
+                    raise
                 self.failure = error
+                if self.name != "<stdin>":  # what is held back would fail again while Python ends
+                    nowhere = os.open(os.devnull, os.O_WRONLY)
+                    os.dup2(nowhere, self.fileno())
+                    os.close(nowhere)
                 if not self.silent:
                     raise
         return instead
@@ -49,7 +75,7 @@ class _Streams:
     """The state of this process's streams."""
 
     def __init__(self) -> None:
-        self.files: list[_Standard] = []  # none before adopt(): then the streams are somebody else's
+        self.adopted: list[_Standard] = []  # none before adopt(): then the streams are somebody else's
         self.answer: TextIO | None = None
 
 
@@ -58,35 +84,20 @@ _streams = _Streams()
 
 def adopt() -> None:
     """Take over the process's standard streams; for a program, not for a library."""
-    if _streams.files:
+    if _streams.adopted:
         return
-    out, err, given = (_Standard(fd, f"<std{name}>", mode, silent) for fd, name, mode, silent in _KINDS)
-    _streams.files = [out, err, given]
-    sys.stdout = _text(out, sys.stdout, "strict")
-    sys.stderr = _text(err, sys.stderr, "backslashreplace")
+    sys.stdout, sys.stderr = _Standard(1, "<stdout>", sys.stdout), _Standard(2, "<stderr>", sys.stderr)
+    _streams.adopted = [sys.stdout, sys.stderr]
     if sys.stdin is None or not sys.stdin.isatty():  # a terminal's line editing wants Python's own
-        sys.stdin = io.TextIOWrapper(io.BufferedReader(given), **_as(sys.stdin, "strict"))
-
-
-_KINDS = ((1, "out", "w", False), (2, "err", "w", True), (0, "in", "r", False))
-
-
-def _as(like: Any, errors: str) -> dict[str, Any]:
-    return {"encoding": getattr(like, "encoding", None), "errors": getattr(like, "errors", None) or errors}
-
-
-def _text(file: _Standard, like: Any, errors: str) -> TextIO:
-    """A text stream over a file, with the manners of another."""
-    line = bool(getattr(like, "line_buffering", False)) or file.isatty() or file.silent
-    through = bool(getattr(like, "write_through", False))
-    return io.TextIOWrapper(io.BufferedWriter(file), **_as(like, errors), line_buffering=line, write_through=through)
+        sys.stdin = _Standard(0, "<stdin>", sys.stdin)
+        _streams.adopted.append(sys.stdin)
 
 
 def failure() -> tuple[str, OSError] | None:
     """Which of standard input and output failed, and how; None if neither did."""
-    for file in _streams.files:
-        if file.failure is not None and not file.silent:
-            return ("standard input" if file.name == "<stdin>" else "standard output"), file.failure
+    for stream in _streams.adopted:
+        if stream.failure is not None and not stream.silent:
+            return ("standard input" if stream.name == "<stdin>" else "standard output"), stream.failure
     return None
 
 
@@ -99,7 +110,7 @@ def finish() -> bool:
         except BrokenPipeError:
             return False
         except OSError:
-            if not _streams.files:
+            if not _streams.adopted:
                 raise
     return True
 
@@ -111,10 +122,9 @@ def reserve() -> None:
         return
     sys.stdout.flush()
     _streams.answer = sys.stdout
-    if _streams.files:
-        own = _Standard(os.dup(1), "<stdout>")
-        _streams.files.append(own)
-        _streams.answer = _text(own, sys.stdout, "strict")
+    if _streams.adopted:
+        _streams.answer = _Standard(os.dup(1), "<stdout>", sys.stdout)
+        _streams.adopted.append(_streams.answer)
         os.dup2(2, 1)
     sys.stdout = sys.stderr
 
@@ -133,7 +143,7 @@ def in_order() -> Iterator[None]:
         yield
     finally:
         foreign.divert = before[1]
-        if not _streams.files:
+        if not _streams.adopted:
             sys.stdout, _streams.answer = before[0], None
 
 
@@ -144,7 +154,7 @@ def _diverted() -> Iterator[None]:
         yield
         return
     out, kept = sys.stdout, None
-    if _streams.files:
+    if _streams.adopted:
         out.flush()
         kept = os.dup(1)
         os.dup2(2, 1)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from iron_core.aside import aside
 from iron_core.backends.choose import Choice, choose
 from iron_core.backends.protocol import Backend
 from iron_core.declare.formats import BlockQuant, PackedArray, format_of
@@ -79,7 +79,7 @@ def compile_graph(
     compiled.options = options = dict(fold=fold, cache_key=cache_key, **options)
     compiled._add(shapes, options)
     if verbose:
-        print(compiled.explain(), file=sys.stderr)
+        aside(compiled.explain())
     return compiled
 
 
@@ -305,7 +305,7 @@ class CompiledGraph:
 
     def _announced(self, shapes: dict[str, Any]) -> Version:
         what = describe_signature(self.graph.signature(shapes))
-        print(f"iron: {type(self.graph).__name__}: compiling a version for {what}", file=sys.stderr)
+        aside(f"iron: {type(self.graph).__name__}: compiling a version for {what}")
         return self.add(**shapes)
 
     # -- weights and states ---------------------------------------------------------------------

@@ -14,6 +14,7 @@ import attrs
 import numpy as np
 
 import iron_core as iron
+from iron_core.aside import aside
 from iron_core.cli import streams
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
@@ -175,7 +176,7 @@ class Runner:
         self.figures.compile_s = time.perf_counter() - start
         self.figures.sample_memory()
         if o["verbose"]:
-            print(self.session.compiled.explain(), file=sys.stderr)
+            aside(self.session.compiled.explain())
         if not o["json"]:
             self._say(self._header())
         if template is not None:
@@ -403,4 +404,4 @@ class Runner:
     @staticmethod
     def _say(text: str) -> None:
         """Words about the run go to stderr; standard output is the model's text alone."""
-        print(text, file=sys.stderr, flush=True)
+        aside(text)
