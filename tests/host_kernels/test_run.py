@@ -257,7 +257,7 @@ def test_bindings_reach_every_step_of_a_group(library, pool, add):
 
 
 def test_scratch_is_a_threads_own_and_shared_is_everyones(library, pool):
-    """Both are aligned to 64 bytes and as large as the largest step asks; a later, larger run gets more."""
+    """Both are aligned to 64 bytes and as large as was reserved; a later, larger run gets more."""
     places: list[tuple[int, int, int]] = []
     lock = threading.Lock()
 
@@ -274,6 +274,7 @@ def test_scratch_is_a_threads_own_and_shared_is_everyones(library, pool):
         s.scratch_bytes, s.shared_bytes = size, 3 * size
         run = run_of([s])
         places.clear()
+        assert library.iron_pool_reserve(pool, 3 * size, size) == 0
         library.iron_begin(pool, ctypes.byref(run), 1, 0, 0)
         assert all(a % 64 == 0 and b % 64 == 0 for a, b, _ in places)
         assert len({b for _, b, _ in places}) == 1

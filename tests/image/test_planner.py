@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import iron_core as iron
-from iron_core.errors import TraceError
+from iron_core.errors import FormatError, TraceError
+from iron_core.graph.fold import find_folds
 from iron_core.image.arena import ALIGNMENT
-from iron_core.image.plan import BufferRef
-from iron_core.image.planner import plan_graphs
-from iron_ops_aie import GEMM, Copy, ElementwiseAdd, SiLU
+from iron_core.image.plan import BufferRef, byte_offset
+from iron_core.image.planner import draft, plan_graphs
+from iron_ops_aie import GEMM, GEMV, Copy, ElementwiseAdd, RMSNorm, SiLU
 
 F32 = np.float32
 
@@ -189,6 +190,38 @@ def test_block_weights_are_referenced_by_bytes():
     (version,) = plan_graphs([Rows().trace(x=((2, 64), F32))]).versions
     ref = version.steps[0].operands["B"]
     assert (ref.offset, ref.shape, ref.nbytes) == (2 * 36, (2, 64), 2 * 36)
+    assert byte_offset(iron.Q4_0, 96) == 3 * 18
+    with pytest.raises(FormatError, match="element 40 is not the first of a block of 32"):
+        byte_offset(iron.Q4_0, 40)
+
+
+def test_a_version_that_is_not_planned_is_not_found():
+    """A plan answers for the signatures that it has."""
+    plan = plan_graphs([Layers().trace(x=((4, 8), F32))])
+    assert plan.version((("x", (4, 8), "float32"),)) is plan.versions[0]
+    with pytest.raises(KeyError):
+        plan.version((("x", (5, 8), "float32"),))
+
+
+def test_what_a_prologue_reads_stays_for_its_last_consumer():
+    """Folded into two products, a normalisation is computed again at the second: nothing made meanwhile lies on its input."""
+
+    class Twice(iron.Graph):
+        def __init__(self):
+            self.g, self.w, self.v = np.ones(8, F32), np.ones((8, 8), F32), np.ones((8, 8), F32)
+
+        def body(self, x, z):
+            y = SiLU(x)
+            h = RMSNorm(y.reshape(1, 8), weight=self.g).reshape(8)
+            one, meanwhile = GEMV(self.w, h), SiLU(z)
+            return ElementwiseAdd(ElementwiseAdd(one, GEMV(self.v, h)), meanwhile)
+
+    traced = Twice().trace(x=((8,), F32), z=((8,), F32))
+    (fold,) = [fold for fold in find_folds(traced) if fold.kind == "prologue" and fold.producer == "rmsnorm0"]
+    for folds, reused in (([], True), ([fold], False)):
+        first, _, one, meanwhile, other, *_ = draft(traced, folds).version.steps
+        later = [one.operands["C"], meanwhile.operands["y"], other.operands["C"]]
+        assert any(first.operands["y"].overlaps(made) for made in later) is reused
 
 
 def test_a_folded_step_keeps_what_it_needs_where_it_runs():
