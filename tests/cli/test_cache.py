@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -137,6 +138,18 @@ def test_what_is_in_use_stays(folder, iron):
     assert iron("cache", "clean")[1].endswith("left, 1 entry of it in use\n") and keys(folder) == ["old"]
     user.communicate("")
     assert iron("cache", "clean")[1].startswith("removed 1 entry") and keys(folder) == []
+
+
+def test_a_cache_that_cannot_be_written_cannot_be_cleaned(folder, iron, monkeypatch):
+    """Which is no "in use"."""
+
+    def refuse(self, to):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self))
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    status, out, err = iron("cache", "clean")
+    assert (status, out) == (2, "") and "mounted read-only" in err and err.count("\n") == 1
+    assert len(keys(folder)) == 3
 
 
 @pytest.mark.parametrize("options", [["--older-than", "yesterday"], ["--older-than", "-1d"], ["--limit", "little"], ["--limit", "-1"]])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+
 import numpy as np
 import pytest
 
 import iron_core as iron
 from iron_core.errors import BoundsError, CallError, DeclarationError, ShapeError, UnknownName, UnsupportedError
-from iron_core.image.cache import Cache
+from iron_core.image.cache import Cache, CacheWarning
 from iron_ops_aie import GEMM, Copy, ElementwiseAdd, SiLU
 
 F32 = np.float32
@@ -362,6 +365,58 @@ def test_another_key_shape_or_set_of_weights_is_traced(cache, w, change):
     rows = 4 if change == "shape" else 16
     compiled = graph.compile(x=((rows, 8), F32), backend="reference", cache_key="other" if change == "key" else "model")
     assert compiled(np.ones((rows, 8), F32), n=3).shape == (3, len(graph.w.data))
+
+
+class Evil:
+    """What is unpickled as a call."""
+
+    def __init__(self, function, *given):
+        self.given = function, given
+
+    def __reduce__(self):
+        return self.given
+
+
+@pytest.mark.parametrize("what", ["a call", "a class", "no pickle", "nothing", "half", "of another shape"])
+def test_what_is_no_version_is_traced_anew(cache, w, x, tmp_path, what):
+    """An entry that says all is well and is no version runs nothing, and the next start finds a version in its place."""
+    cold = Project(w).compile(x=((16, 8), F32), backend="reference", cache_key="model")
+    (kept,) = cache.folder.glob("*/version.pickle")
+    was = kept.read_bytes()
+    made = tmp_path / "made"
+    other = {
+        "a call": pickle.dumps(Evil(os.mkdir, str(made))),
+        "a class": pickle.dumps(Evil(getattr, "a", "upper")),
+        "no pickle": b"hello",
+        "nothing": b"",
+        "half": was[: len(was) // 2],
+        "of another shape": was.replace(b"reference", b"ecnerefer") if b"reference" in was else pickle.dumps(3),
+    }[what]
+    cache.keep(kept.parent.name, "version.pickle", other, replace=True)
+    again = Project(w).compile(x=((16, 8), F32), backend="reference", cache_key="model")
+    assert np.array_equal(again(x, n=7), cold(x, n=7)) and not made.exists()
+    graph = Project(w)
+    graph.trace = refuse
+    graph.compile(x=((16, 8), F32), backend="reference", cache_key="model")
+
+
+def test_starts_on_other_weights_leave_each_others_version_alone(cache, w):
+    """Two graphs of one key whose weights differ in shape have a version each: neither takes the other's away."""
+    wide = np.ones((5, 8), F32)
+    for weights in (w, wide):
+        Project(weights).compile(x=((16, 8), F32), backend="reference", cache_key="model")
+    for weights in (w, wide):
+        graph = Project(weights)
+        graph.trace = refuse
+        graph.compile(x=((16, 8), F32), backend="reference", cache_key="model")
+
+
+def test_where_the_cache_cannot_be_used_versions_are_traced(cache, w, x):
+    """With a warning."""
+    cache.root.chmod(0o777)
+    with pytest.warns(CacheWarning, match="others may write to it"):
+        compiled = Project(w).compile(x=((16, 8), F32), backend="reference", cache_key="model")
+    assert compiled(x, n=3).shape == (3, len(w)) and not cache.folder.exists()
 
 
 def test_folded_and_unfolded_versions_are_kept_apart(cache, w):

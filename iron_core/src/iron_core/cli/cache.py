@@ -13,7 +13,7 @@ from iron_core.cli.table import print_json, print_table
 from iron_core.errors import UsageError, printable
 from iron_core.image import eviction
 from iron_core.image.eviction import Stored
-from iron_core.image.home import home, size_of
+from iron_core.image.home import home, refusal, size_of
 from iron_core.image.keylock import sweep
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -53,7 +53,11 @@ def clean(*, older_than: str | None, limit: str | None, as_json: bool) -> None:
         wanted = (before is None and most is None) or (before is not None and one.used < before) or (most is not None and left > most)
         if not wanted:
             continue
-        if eviction.evict(one.path):
+        try:
+            gone = eviction.evict(one.path)
+        except OSError as error:
+            raise refusal(root, error) from None
+        if gone:
             removed.append(one)
             left -= one.size
         else:

@@ -145,6 +145,7 @@ class Cache:
     ) -> Iterator[None]:
         """With an entry that is there, filled if need be; nobody makes room of it before the block ends."""
         path = self.path(key)
+        self._trust()
         try:
             make(self.folder)
         except OSError as error:

@@ -97,23 +97,25 @@ def _exclusive(path: Path) -> int | None:
     try:
         if keylock.fcntl is not None:
             keylock.fcntl.flock(descriptor, keylock.fcntl.LOCK_EX | keylock.fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:  # a file system without locks
+        pass
+    with contextlib.suppress(OSError):
         if os.fstat(descriptor).st_ino == os.lstat(path).st_ino:
             return descriptor
-    except OSError:
-        pass
     keylock.release(descriptor)
     return None
 
 
 def evict(path: Path) -> bool:
-    """Remove an entry unless a process has it open; says whether it is gone."""
+    """Remove an entry unless a process has it open; says whether it is gone. OSError where nothing can be removed."""
     descriptor = _exclusive(path)
     if descriptor is None:
-        return False
+        return not os.path.lexists(path)
     try:
         keylock.remove(path)
-    except OSError:
-        return False
     finally:
         keylock.release(descriptor)
     return True
@@ -135,6 +137,7 @@ def keep_below(root: Path, limit: int | None, added: Path) -> None:
     for one in reversed(found):
         if total <= limit:
             break
-        if one.path != added and one.about.kind != ZIG and evict(one.path):
-            total -= one.size
+        if one.path != added and one.about.kind != ZIG:
+            with contextlib.suppress(OSError):
+                total -= one.size if evict(one.path) else 0
     _counted[root] = total

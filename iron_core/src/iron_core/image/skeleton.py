@@ -88,6 +88,8 @@ def thaw(skeleton: bytes, held: Mapping[int, tuple[str, Any]]) -> Draft | None:
         bare: Draft = _Reader(io.BytesIO(skeleton)).load()
     except (pickle.UnpicklingError, AttributeError, ImportError, TypeError, ValueError, EOFError, IndexError):
         return None
+    if not isinstance(bare, Draft):
+        return None
     by_name = {name: (key, item) for key, (name, item) in held.items()}
     known = described(held)
     residents, owners = [], []
