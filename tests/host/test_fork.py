@@ -8,6 +8,7 @@ import os
 import pickle
 import select
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable
@@ -182,6 +183,31 @@ def test_a_child_forked_while_another_thread_compiles_compiles():
     assert in_child(both) == (True, (3, 64))
     gate.set()
     assert np.allclose(other.end(), graph.reference(x), 1e-5, 1e-5)
+
+
+def test_a_child_forked_while_another_thread_imports_imports(tmp_path, monkeypatch):
+    """Python leaves the lock of a module that is being imported taken in a child; it is imported anew there."""
+    begun, gate = threading.Event(), threading.Event()
+    (tmp_path / "iron_slow.py").write_text("number = 7\nmeet()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    parent = os.getpid()
+
+    def meet() -> None:
+        if os.getpid() == parent:
+            begun.set()
+            assert gate.wait(HANG)
+
+    monkeypatch.setattr("builtins.meet", meet, raising=False)
+
+    def number() -> int:
+        return importlib.import_module("iron_slow").number
+
+    other = Aside(number)
+    assert begun.wait(HANG)
+    assert in_child(number) == 7
+    gate.set()
+    assert other.end() == 7
+    sys.modules.pop("iron_slow")
 
 
 def test_a_child_forked_while_another_thread_fills_a_cache_entry_fills_it(tmp_path):

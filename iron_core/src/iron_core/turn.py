@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 import threading
 from threading import get_ident
 from typing import Any
@@ -89,6 +91,19 @@ def _in_child() -> None:
         if not turn._is_owned():
             turn._at_fork_reinit()
             turn.busy = False
+    _import_again()
+
+
+def _import_again() -> None:
+    """Modules that other threads were importing are imported from their beginning: Python keeps their locks taken for ever."""
+    locks: dict[str, Any] = getattr(importlib._bootstrap, "_module_locks", {})
+    for name, ref in list(locks.items()):
+        owner = getattr(ref(), "owner", None)
+        if owner is not None and owner != get_ident():
+            locks.pop(name, None)
+            spec = getattr(sys.modules.get(name), "__spec__", None)
+            if getattr(spec, "_initializing", False):
+                del sys.modules[name]
 
 
 if hasattr(os, "register_at_fork"):

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +27,7 @@ from iron_core.errors import BackendUnavailable, CacheError
 from iron_core.image.eviction import ZIG
 from iron_core.image.home import home, unusable
 from iron_core.image.keys import digest
+from iron_core.turn import Turn
 from iron_host import scratch
 
 #: Kernels include C headers only, so nothing of a C++ run-time library is asked for.
@@ -127,13 +129,11 @@ class Running:
 def _run(line: list[str], environment: dict[str, str], running: Running) -> tuple[int, str]:
     """The exit status of a command and what it said on standard error."""
     own: Any = {"process_group": 0} if os.name == "posix" else {}  # a driver's own processes are ended with it
-    with subprocess.Popen(
+    with _started(
         line,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
         env=environment,
         **own,
     ) as process:
@@ -144,6 +144,18 @@ def _run(line: list[str], environment: dict[str, str], running: Running) -> tupl
             _end(process)
             raise
     return process.returncode, said
+
+
+#: Held while a process starts, and while this one forks: a child forked meanwhile would have the pipes, and whoever reads
+#: them would wait for its end.
+_starting = Turn("starting a compiler")
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release)
+
+
+def _started(line: Sequence[str], **options: Any) -> subprocess.Popen[str]:
+    with _starting:
+        return subprocess.Popen(line, encoding="utf-8", errors="replace", **options)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -178,10 +190,17 @@ def vector_width() -> str:
 
 def _output(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> str | None:
     try:
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=60, env=os.environ | dict(environment))
+        with _started(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ | dict(environment)
+        ) as process:
+            try:
+                said = process.communicate(timeout=60)[0]
+            except BaseException:
+                process.kill()
+                raise
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return said.strip() if process.returncode == 0 else None
 
 
 def _zig(command: tuple[str, ...]) -> bool:

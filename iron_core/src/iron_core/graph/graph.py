@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import attrs
 import numpy as np
 
+import iron_core.turn  # noqa: F401  # before what compile() imports: a child forked meanwhile imports it again
 from iron_core.declare.formats import DTYPES, Format, PackedArray, as_format, bfloat16, format_of
 from iron_core.declare.tensor import plain
 from iron_core.declare.value import PerCall
