@@ -87,6 +87,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "splitters": ({"pre": ["a"]}, "pre-tokenizer"),
     "another kind": ({"model": "\x1b]0;title\x07" * 1000}, "tokenizer kind"),
     "kinds": ({"model": ["gpt2"]}, "tokenizer kind"),
+    "control tokens of many letters": ({"tokens": [f"<{i}>" + "x" * 60_000 for i in range(20)], "token_type": [3] * 20}, "characters together"),
     "control tokens without end": ({"tokens": [f"<{i}>" for i in range(66_000)], "token_type": [3] * 66_000}, "66000 control"),
 }
 

@@ -233,8 +233,7 @@ def _complete(library: Any, companions: Companions) -> None:
     for text in (*companions.named.values(), *companions.listed):
         if text not in texts:
             new[text] = AddedToken(text, special=True, normalized=False)
-    for each in new.values():
-        (library.add_special_tokens if each.special else library.add_tokens)([each])
+    library.add_tokens([*new.values()])  # at once: each call takes as long as there are tokens
 
 
 def _from_gguf(checkpoint: Any) -> Tokenizer | None:
