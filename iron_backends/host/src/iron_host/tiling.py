@@ -79,10 +79,13 @@ def _from_file(
 
     try:
         cache = Cache("host")
-        for _ in range(2):
+        for _ in range(3):
             entry = cache.entry(key, write, about=About("tiles", file.path), own_checks=(_TILES,))
-            whole = _mapped(entry / _TILES)
-            if sums(whole, engine).tobytes() == (entry / _SUMS).read_bytes():
+            try:
+                whole, written = _mapped(entry / _TILES), (entry / _SUMS).read_bytes()
+            except FileNotFoundError:  # another process found it damaged and took it away
+                continue
+            if sums(whole, engine).tobytes() == written:
                 return dict(zip(tiles, _placed(tiles, whole), strict=True))
             warn(f"cache entry {printable(entry)}: {_TILES} has another content than when it was written; building it again.")
             cache.discard(key)
