@@ -108,7 +108,8 @@ class Runner:
     @classmethod
     def main(cls, argv: list[str]) -> int:
         """Run a command line; the exit status. IronError and click's errors come through to the caller."""
-        return int(invoke(command(cls.name, cls.summary, lambda **options: cls(**options).run()), argv) or 0)
+        with streams.in_order():
+            return int(invoke(command(cls.name, cls.summary, lambda **options: cls(**options).run()), argv) or 0)
 
     def __init__(self, **options: Any) -> None:
         options["num_tokens"] = options["num_tokens"] or (512 if options["chat"] else 40)
