@@ -266,6 +266,25 @@ def test_a_model_without_main_is_refused(acme, iron):
     assert "has no main(argv)" in error(iron("run", "lost"))
 
 
+@pytest.mark.parametrize(("given", "shown"), [("'done'", "'done' (str)"), ("256", "256 (int)"), ("-1", "-1 (int)"), ("[]", "an object of class `list`")])
+def test_what_is_no_exit_status_is_refused(site, iron, given, shown):
+    """A model's or a command's main returns one, or None; 256 would be success to a shell."""
+    source = f"class Odd:\n    @staticmethod\n    def main(argv): return {given}\ndef odd(argv): return {given}\n"
+    entries = {"iron.models.v1": {"odd": "odd_main:Odd"}, "iron.commands.v1": {"odd": "odd_main:odd"}}
+    site.add("iron-odd", entries=entries, modules={"odd_main.py": source})
+    for argv, what in ((["run", "odd"], "model"), (["odd"], "command")):
+        assert f"{what} `odd`: its main(argv) returned {shown}; legal: an exit status, 0 to 255, or None" in error(iron(*argv))
+
+
+def test_an_exit_of_a_models_own_is_its_status(site, iron):
+    """SystemExit means what Python makes of it."""
+    source = "import sys\nclass Odd:\n    @staticmethod\n    def main(argv): sys.exit({'3': 3, 'words': 'words', 'none': None}[argv[0]])\n"
+    site.add("iron-odd", entries={"iron.models.v1": {"odd": "odd_main:Odd"}}, modules={"odd_main.py": source})
+    assert iron("run", "odd", "3") == (3, "", "")
+    assert iron("run", "odd", "words") == (1, "", "words\n")
+    assert iron("run", "odd", "none") == (0, "", "")
+
+
 def test_a_bug_is_status_one_and_says_where(acme, iron):
     """An exception nobody meant for a user: what, where, and how to see the traceback; `--verbose` shows it."""
     status, _, err = iron("run", "raises")

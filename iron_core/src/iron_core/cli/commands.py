@@ -70,9 +70,9 @@ def _foreign(name: str, owner: str) -> click.Command:
 
 def status_of(given: Any, what: str) -> int:
     """The exit status that a third party's main gave; PluginError if it is none."""
-    if given is None or isinstance(given, int):
+    if given is None or (isinstance(given, int) and 0 <= given <= 255):  # a shell sees the last eight bits: 256 would be 0
         return int(given or 0)
-    raise PluginError(f"{what}: its main(argv) returned {kind_of(given)}; legal: an exit status, or None for 0.")
+    raise PluginError(f"{what}: its main(argv) returned {kind_of(given)}; legal: an exit status, 0 to 255, or None for 0.")
 
 
 def _group(parent: click.Group, name: str, text: str) -> Any:
