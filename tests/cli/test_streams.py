@@ -183,6 +183,15 @@ def test_what_is_imported_never_speaks_among_the_answer(noisy, iron_command):
     assert "noise exit" in told and not any(f"noise {where}" in told for where in ("import", "made", "probe"))
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_plugin_that_closes_the_streams_closes_its_own(site, iron_command, options):
+    """Standard output is what it was when the import is over, as an object and as a descriptor."""
+    source = "import os, sys\nsys.stdout.close()\nos.close(1)\n"
+    site.add("iron-closes", entries={"iron.operators.v1": {"x.Closes": "closes_pack:Op"}}, modules={"closes_pack.py": source})
+    done = iron_command("operators", "list", "--load", *options)
+    assert (done.returncode, done.stderr) == (0, "") and "GEMV" in done.stdout and "closes_pack" in done.stdout
+
+
 def test_in_one_process_the_streams_are_as_before(noisy, capsys):
     """`main` may be called again and again: `sys.stdout` is what it was."""
     from iron_core.cli import main

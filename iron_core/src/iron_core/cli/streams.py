@@ -105,7 +105,7 @@ def finish() -> bool:
     """Write out what is still held back. False if nobody reads it; any other failure is kept for `failure()`."""
     for stream in (_streams.answer, sys.stdout):
         try:
-            if stream is not None:
+            if stream is not None and not getattr(stream, "closed", False):
                 stream.flush()
         except BrokenPipeError:
             return False
@@ -126,7 +126,12 @@ def reserve() -> None:
         _streams.answer = _Standard(os.dup(1), "<stdout>", sys.stdout)
         _streams.adopted.append(_streams.answer)
         os.dup2(2, 1)
-    sys.stdout = sys.stderr
+    sys.stdout = _for_others()
+
+
+def _for_others() -> TextIO:
+    """What others have for standard output meanwhile: standard error, in an object of their own to close."""
+    return _Standard(2, "<stderr>", sys.stderr) if _streams.adopted else sys.stderr
 
 
 def answer() -> TextIO:
@@ -150,15 +155,12 @@ def in_order() -> Iterator[None]:
 @contextmanager
 def _diverted() -> Iterator[None]:
     """Standard output is standard error for this block."""
-    if sys.stdout is sys.stderr:
-        yield
-        return
     out, kept = sys.stdout, None
     if _streams.adopted:
         out.flush()
         kept = os.dup(1)
         os.dup2(2, 1)
-    sys.stdout = sys.stderr
+    sys.stdout = _for_others()
     try:
         yield
     finally:
