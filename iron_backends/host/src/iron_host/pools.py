@@ -29,13 +29,13 @@ _counts: WeakSet[Pools] = WeakSet()
 class Pool:
     """One native pool; its threads and memory go with this object."""
 
+    handle: Any = None  # until it is made: a signal's handler may come before
+
     def __init__(self, library: Any, threads: int) -> None:
-        self.handle = None
-        self._library = library
+        self._library, self._pid = library, os.getpid()
         self.handle = library.iron_pool_create(threads)
         if not self.handle:
             raise OutOfMemory(f"host: no memory for a pool of {threads} threads.", "a pool of threads")
-        self._pid = os.getpid()
         #: Threads there are: fewer than were asked for where the system gave no more.
         self.threads = int(library.iron_pool_threads(self.handle))
         #: Has it all its threads, and is the thread that made it gone?

@@ -90,19 +90,21 @@ class Runtime:
         """
         pool = self._take(run)
         try:
+            handle, place, go_on, made = pool.handle, ctypes.byref(run), self._library.iron_go_on, 0
             pause = PAUSE_NS if get_ident() == threading.main_thread().ident else 0
-            why = self._library.iron_begin(pool.handle, ctypes.byref(run), steps, on_step is not None, pause)
+            why = self._library.iron_begin(handle, place, steps, on_step is not None, pause)
             while why != DONE:
-                if why == ASKS:
+                if why == PASSED:
+                    assert on_step is not None
+                    if on_step(made):
+                        return True
+                    made += 1
+                elif why == ASKS:
                     assert on_callback is not None, "a step without a kernel needs a call-back"
                     on_callback(run.called)
-                elif why == PASSED:
-                    assert on_step is not None
-                    if on_step(run.made - 1):
-                        return True
                 elif why == UNFIT:
                     return False
-                why = self._library.iron_go_on(pool.handle, ctypes.byref(run))
+                why = go_on(handle, place)
             return True
         finally:
             self._give(pool)

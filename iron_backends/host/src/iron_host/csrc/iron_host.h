@@ -53,7 +53,7 @@ typedef struct iron_run {
   iron_carry* carries; int64_t n_carries;
   // Where the run stands between two native calls: `made` of `passes` passes over the steps, the next one `step`.
   int64_t passes, each, pause_ns, made, step;
-  int64_t began;           // when this pass did
+  int64_t began;           // when this pass did, about
   int64_t called, row, begun;  // the step that the caller was asked for, and, while times are recorded, this pass's row and the step's begin
 } iron_run;
 

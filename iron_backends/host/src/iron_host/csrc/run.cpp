@@ -257,7 +257,6 @@ template <bool recording> int32_t pass(Pool* pool, iron_run* run, int64_t until)
   int64_t i = run->step, begin = 0;
   if (!i) {
     run->called = run->row = -1;
-    if (until) run->began = about_now();
     if (recording) {
       int64_t at = timing->passes.n;
       int64_t* values = timing->values.add(run->n_values);
@@ -402,13 +401,22 @@ void iron_pool_free(void* handle) {
 // Go on with a run that was begun; why it came back. What it needs to go on is in the run: another may come between.
 int32_t iron_go_on(void* handle, iron_run* run) {
   Pool* pool = (Pool*)handle;
-  int64_t until = run->pause_ns ? about_now() + run->pause_ns : 0;
+  int64_t last = run->pause_ns ? about_now() : 0, until = run->pause_ns ? last + run->pause_ns : 0, unseen = 0, left = 0;
   while (run->made < run->passes) {
-    if (!run->step && run->made && !fits(run)) return IRON_UNFIT;
+    if (!run->step) {
+      if (run->made && !fits(run)) return IRON_UNFIT;
+      run->began = last;
+    }
     int32_t why = pool->timing ? pass<true>(pool, run, until) : pass<false>(pool, run, until);
     if (why) return why;
     if (run->each) return IRON_PASSED;
-    if (until && run->made < run->passes && about_now() > until) return IRON_PAUSES;
+    // Short passes do without the clock, the more of them the longer it stands still.
+    if (until && --left < 0 && run->made < run->passes) {
+      int64_t t = about_now();
+      if (t > until) return IRON_PAUSES;
+      left = unseen = t != last ? 0 : unseen < 32 ? 2 * unseen + 1 : unseen;
+      last = t;
+    }
   }
   return IRON_DONE;
 }
