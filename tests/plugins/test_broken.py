@@ -244,6 +244,23 @@ def test_an_operator_that_fails_is_an_error_with_whose_it_is(site, capsys):
     assert capsys.readouterr().err == "error: iron-odd 0.2 failed in its reference: SystemExit: 0. Fix it or hide it: IRON_PLUGINS=-iron-odd.\n"
 
 
+def test_an_operator_that_cannot_be_tried_is_one_row_of_the_simulators_table(site, capsys):
+    """`iron sim` goes on with the others; the row says whose it is."""
+    source = "from iron_core import UnaryElementwise\nclass Odd(UnaryElementwise):\n    test = 5\n    def reference(self, x): return x\n"
+    site.add("iron-odd", "0.2", entries={"iron.operators.v1": {"odd.Odd": "odd_ops:Odd"}}, modules={"odd_ops.py": source})
+    assert main(["sim", "odd.Odd", "ReLU", "--dev", "npu2", "--json"]) == 1
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert rows[0]["operator"] == "Odd" and rows[0]["failure"].startswith("iron-odd 0.2 failed in its test cases: AttributeError")
+    assert {row["operator"] for row in rows[1:]} == {"ReLU"} and not any(row["failure"] for row in rows[1:])
+
+
+def test_python_is_nobodys_package(site):
+    """An entry point may name what it did not bring; what is raised there is not called its distribution's."""
+    site.add("iron-odd", entries={"iron.operators.v1": {"cwd": "os:getcwd"}})
+    assert registry().of_package("os") is None
+    assert registry().of_package("iron_host").own
+
+
 OPENS = "class It:\n    @staticmethod\n    def sniff(path, head): return path.suffix == '.odd'\n    @staticmethod\n    def open(path): {}\n"
 FILE = "import numpy as np\nfrom types import SimpleNamespace as File\nfrom iron_core.declare.formats import Dense\nF = Dense(np.float32)\nA = np.zeros((2, 2), np.float32)\n"
 

@@ -12,8 +12,8 @@ from iron_core.cli.operators import find
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.devices import device
-from iron_core.errors import UnsupportedError
-from iron_core.plugins.registry import registry
+from iron_core.errors import PluginError, UnsupportedError
+from iron_core.plugins.registry import labelled, registry
 from iron_sim.catalog import Row, rows
 
 HEADERS = ("operator", "case", "device", "columns", "cores", "tiles", "differs from tiles", "max |err|", "of its gate", "")
@@ -38,8 +38,12 @@ def main(argv: list[str]) -> int:
             raise UnsupportedError(f"dev={name!r} has no array to simulate. Legal: npu1, npu2 and their column variants.")
     found = []
     with working("simulating"):
-        for one in rows(classes, devices, args.seed):
-            found.append(one)
+        for cls in classes:
+            try:
+                with labelled(cls, "in its test cases"):
+                    found.extend(rows([cls], devices, args.seed))
+            except PluginError as error:
+                found.append(Row(cls.__name__, "", args.dev, failure=str(error)))
     if args.json:
         print_json({"seed": args.seed, "rows": [attrs.asdict(one) for one in found]})
     else:

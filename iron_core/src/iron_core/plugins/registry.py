@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -198,7 +199,8 @@ class Registry:
     def of_package(self, package: str) -> Record | None:
         """A record whose code is in this top-level package, to say whose it is."""
         if not self._packages:
-            self._packages = {r.package: r for r in reversed(self.records)}
+            theirs = (r for r in reversed(self.records) if r.package not in sys.stdlib_module_names)
+            self._packages = {r.package: r for r in sorted(theirs, key=lambda r: r.own)}  # ours last: it stays
         return self._packages.get(package) if package else None
 
     def select(self, group: str | None = None, load: bool = False) -> list[Record]:
