@@ -10,6 +10,7 @@ import pytest
 
 import iron_core as iron
 from iron_core.errors import BoundsError, CallError, DeclarationError, ShapeError, UnknownName, UnsupportedError
+from iron_core.graph.compiled import compiled_shapes
 from iron_core.image.cache import Cache, CacheWarning
 from iron_ops_aie import GEMM, Copy, ElementwiseAdd, SiLU
 
@@ -355,6 +356,25 @@ def test_a_warm_start_serves_states_and_loops(cache):
     warm = graph.compile(backend="reference", cache_key="walk")
     assert warm.loop(3, node=0, steps=0) == {"node": 1, "steps": 3}
     assert warm.read(graph.way)[:3, 0].tolist() == [1, 0, 1]
+
+
+def test_a_guarded_process_has_plans_of_its_own(cache, w, x, monkeypatch):
+    """Gaps between buffers are a part of what is kept: a start with other gaps places its buffers itself."""
+    Project(w).compile(x=((16, 8), F32), backend="reference", cache_key="model")
+    monkeypatch.setenv("IRON_GUARD", "64")
+    guarded = Project(w)
+    guarded.trace = refuse
+    with pytest.raises(AssertionError, match="traced"):
+        guarded.compile(x=((16, 8), F32), backend="reference", cache_key="model")
+
+
+def test_a_reference_is_of_the_version_that_the_tensors_are_whole_for(w):
+    """Rows that are all of one version's are that version's, though they might be another's cut to its bound."""
+    graph = Project(w)
+    for rows in (16, 8):
+        graph.compile(x=((rows, 8), F32), backend="reference")
+    shapes = {rows: compiled_shapes(graph, {"x": np.zeros((rows, 8), F32)})["x"][0] for rows in (16, 8, 3)}
+    assert shapes == {16: (16, 8), 8: (8, 8), 3: (16, 8)}
 
 
 @pytest.mark.parametrize("change", ["key", "shape", "weights"])

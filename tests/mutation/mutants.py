@@ -166,8 +166,8 @@ RULES: tuple[tuple[str, str, str], ...] = (
 )  # fmt: skip
 _STATEMENT = re.compile(r"^\s+(?!return|const|using|typedef|static|for|if|else|while|do|break|continue)([\w\[\].>+*-]+(?: [-+*/|&]?= |\().*;)$")
 _NUMBER = re.compile(r"(?<![\w.])(\d+)(?![\w.])")
-#: Code for processors that x86's compilers leave out.
-_ELSEWHERE = ("aarch64", "ARM_NEON")
+#: Code for processors that x86's compilers leave out, and for a sanitizer (tests/host/test_sanitizers.py).
+_ELSEWHERE = ("aarch64", "ARM_NEON", "__SANITIZE_")
 
 
 def _code(text: str) -> Iterator[tuple[int, str]]:

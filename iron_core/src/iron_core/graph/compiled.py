@@ -150,8 +150,6 @@ class CompiledGraph:
                 f"{type(graph).__name__}.body: input {clash[0]} has the name of a keyword of compile(); rename it."
             )
         self.graph = graph
-        self.boundaries = boundaries
-        self.image = image
         self.options: dict[str, Any] = {}
         packaging = decide(choice.dev, body.values, boundaries=boundaries, image=image)
         self._program = Program(type(graph).__name__, choice, packaging)

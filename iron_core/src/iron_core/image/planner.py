@@ -94,7 +94,7 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = ()) -> Draft:
         folds=tuple(folds),
         id_checks=traced.id_checks,
         single=traced.single,
-        spots=tuple((spot.bank, spot.offset, inner[key].nbytes) for key, spot in arena.spots.items()),
+        spots=tuple((arena.spots[key].bank, arena.spots[key].offset, buffer.nbytes) for key, buffer in inner.items()),
     )
     kept = tuple(
         Resident(b.name, b.role, b.shape, b.format, None if b.role == "state" else b.data, b.key) for b in residents
