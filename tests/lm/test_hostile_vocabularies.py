@@ -264,3 +264,29 @@ def test_a_token_beyond_the_model_is_the_files_fault(tmp_path: Path) -> None:
     tokenizer.limit = 2
     assert tokenizer.encode("a b") == [0, 1]
     assert "token 2 is beyond the 2 the model has" in refused(path, lambda: tokenizer.encode("zebra"))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    (
+        {"normalizer": {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 100}] * 4}},
+        {"normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "a" * 1_000_000}] * 40}},
+        {"decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}] * 4}},
+    ),
+    ids=("replacing", "putting in front", "decoding"),
+)
+def test_a_text_is_not_made_millions_of_times_as_long(tmp_path: Path, parts: dict[str, Any]) -> None:
+    """Memory that a library cannot have ends the process; what would ask for it is refused before."""
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(whole_words(**parts))
+    assert "characters of one" in refused(path, lambda: open_tokenizer(path))
+
+
+def test_a_pattern_that_the_library_gives_up_on(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A regular expression that would go on for ever is its panic; here it is one line, with the text that brought it."""
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(whole_words(normalizer={"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": "x"}))
+    tokenizer = open_tokenizer(path)
+    assert tokenizer is not None
+    refused(path, lambda: tokenizer.encode("a" * 40 + "b"))
+    assert capfd.readouterr().err == ""

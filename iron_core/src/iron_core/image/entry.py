@@ -18,6 +18,7 @@ from typing import Any
 
 import attrs
 
+from iron_core.errors import printable
 from iron_core.image.home import stranger
 from iron_core.image.keylock import fcntl
 
@@ -154,7 +155,7 @@ class Entry:
             manifest: Any = json.loads(raw)
             format = manifest["format"]
             if format != FORMAT:
-                raise Faulty(f"its format is {str(format)[:20]}, this is {FORMAT}", older=format in range(1, FORMAT))
+                raise Faulty(f"its format is {printable(format, 20)}, this is {FORMAT}", older=format in range(1, FORMAT))
             if manifest["key"] != key:
                 raise Faulty("it is another key's")
             self.about = About(str(manifest["kind"]), str(manifest["of"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
@@ -119,6 +120,8 @@ def _opened(path: str | Path | None, checkpoint: Any) -> Tokenizer | None:
     return _from_file(found, checkpoint) if found is not None else None
 
 
+#: Characters that one character of a text may become; spaces become one, and quotation marks two.
+_MOST_GROWTH = 1 << 8
 #: What a tokenizer's file is called, the one to prefer first.
 _FILES = ("tokenizer.json", "tokenizer.model")
 
@@ -166,11 +169,24 @@ def _load(file: Path) -> Any:
             library = Library.from_file(str(file))
         except Exception as error:  # the library raises bare Exception
             raise CheckpointError(f"{file}: not a tokenizer.json ({printable(error, 120)}).") from None
+    for part in (library.normalizer, library.decoder):
+        if part is not None and _growth(json.loads(part.__getstate__())) > _MOST_GROWTH:
+            raise CheckpointError(f"{file}: its normalizer or decoder makes more than {_MOST_GROWTH} characters of one; no tokenizer does.")
     library.no_truncation()
     library.no_padding()
     if getattr(library.model, "dropout", None):
         library.model.dropout = None  # merges left out at random are for training
     return library
+
+
+def _growth(part: Any) -> int:
+    """How many characters a normalizer or decoder may make of one, by what it replaces and puts in front, step by step."""
+    if isinstance(part, list):
+        return math.prod(map(_growth, part))
+    if not isinstance(part, dict):
+        return 1
+    made = max(len(str(part.get(name) or "")) for name in ("content", "prepend"))
+    return max(1, made) * math.prod(_growth(part[name]) for name in ("normalizers", "decoders") if name in part)
 
 
 def _kept(path: Path, content: bytes, make: Callable[[], dict[str, Any]]) -> Any:
