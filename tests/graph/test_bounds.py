@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_core.errors import BoundsError, ShapeError, TraceError
+from iron_core.errors import BoundsError, CallError, ShapeError, TraceError
+from iron_core.graph.traced import PerCallValue
 from iron_ops_aie import GEMM, MHA, Copy, ElementwiseAdd, ElementwiseMul, RMSNorm, RoPE, SiLU, Softmax
 
 F32 = np.float32
@@ -34,6 +35,16 @@ def x():
 
 
 # -- through views ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dtype", "low", "high"), [("int32", -(2**31), 2**31 - 1), ("uint32", 0, 2**32 - 1)])
+def test_a_per_call_value_holds_what_its_dtype_does(dtype, low, high):
+    """The least and the largest number are taken, and the next ones are refused."""
+    value = PerCallValue("n", "scratchpad", dtype)
+    assert (value.number(low), value.number(high)) == (low, high)
+    for beyond in (low - 1, high + 1):
+        with pytest.raises(CallError, match=f"n={beyond} does not fit {dtype}; legal: {low} to {high}"):
+            value.number(beyond)
 
 
 @pytest.mark.parametrize(
