@@ -136,6 +136,25 @@ def test_a_loop_is_one_call_with_a_call_back_that_can_stop_it():
     assert host.loop(3, None, token=1, position=2) == dict(token=4, position=5)
 
 
+class Fixed(iron.Graph):
+    """Carries 7, whatever it is called with."""
+
+    def __init__(self) -> None:
+        self.seen = iron.state((8, 4), np.float32)
+
+    def body(self, x: Any, *, at: iron.Carried[np.int32]) -> Any:
+        Copy(x, self.seen[at])
+        return SiLU(x), iron.carry(at=7)
+
+
+def test_a_carried_constant_is_that_number():
+    """It follows no value."""
+    host = Fixed().compile(backend="host", x=((4,), np.float32))
+    assert vars(host(np.ones(4, np.float32), at=2)[1]) == dict(at=7)
+    host(np.ones(4, np.float32), **vars(host(np.ones(4, np.float32), at=2)[1]))
+    assert host.read("seen").any(1).tolist() == [row in (2, 7) for row in range(8)]
+
+
 def test_a_loop_stops_before_a_step_whose_index_is_outside():
     """The record has eight places; the ninth step is refused and the eight before it stand."""
     host = Counting().compile(backend="host")
