@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-_T, _R = TypeVar("_T"), TypeVar("_R")
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 #: Seconds between two looks at whether a signal came: one that comes just before a wait does not end it.
 _LOOK = 0.1

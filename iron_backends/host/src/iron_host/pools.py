@@ -126,7 +126,8 @@ class Pools:
 class _Maker:
     """Lives as long as the thread that made a pool does."""
 
-    _pools = _pool = staticmethod(lambda: None)  # of one that a signal's handler kept from being made
+    _pools: Any = staticmethod(lambda: None)
+    _pool: Any = _pools  # of one that a signal's handler kept from being made
 
     def __init__(self, pools: Pools, pool: Pool) -> None:
         self._pools, self._pool = ref(pools), ref(pool)

@@ -147,6 +147,7 @@ class Chat:
             ids = self._fitting()
         except (UsageError, KeyboardInterrupt) as error:
             self.messages.pop()
+            self.first = seen
             self.say(str(error) or NOT_BEGUN)
             return
         shown, stops = [], StopStrings(self.stop)
