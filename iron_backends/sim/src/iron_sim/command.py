@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     for name in devices:
         if device(name).core is None:
             raise UnsupportedError(f"dev={name!r} has no array to simulate. Legal: npu1, npu2 and their column variants.")
-    found = []
+    found: list[Row] = []
     with working("simulating"):
         for cls in classes:
             try:
