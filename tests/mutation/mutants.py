@@ -10,6 +10,7 @@ import ast
 import difflib
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import attrs
 
@@ -167,7 +168,10 @@ RULES: tuple[tuple[str, str, str], ...] = (
 _STATEMENT = re.compile(r"^\s+(?!return|const|using|typedef|static|for|if|else|while|do|break|continue)([\w\[\].>+*-]+(?: [-+*/|&]?= |\().*;)$")
 _NUMBER = re.compile(r"(?<![\w.])(\d+)(?![\w.])")
 #: Code for processors that x86's compilers leave out, and for a sanitizer (tests/host/test_sanitizers.py).
-_ELSEWHERE = ("aarch64", "ARM_NEON", "__SANITIZE_")
+_ELSEWHERE = ["aarch64", "ARM_NEON", "__SANITIZE_"]
+_CPU = Path("/proc/cpuinfo")
+if not _CPU.exists() or "avx512_vnni" not in _CPU.read_text():
+    _ELSEWHERE.append("IRON_AVX512")
 
 
 def _code(text: str) -> Iterator[tuple[int, str]]:
@@ -177,6 +181,7 @@ def _code(text: str) -> Iterator[tuple[int, str]]:
         code = line.split("//")[0].rstrip()
         word = code.strip()
         if word.startswith("#"):
+            word = word.replace("!defined(IRON_AVX512)", "")
             if word.startswith("#if"):
                 conditions.append(word)
             elif word.startswith(("#elif", "#else")):
