@@ -25,6 +25,7 @@ def program(folder: Path, name: str, says: str) -> Path:
 def bare(tmp_path, monkeypatch):
     """A machine with neither compiler nor wheel: PATH is one empty folder."""
     monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("IRON_HOST_CXXFLAGS", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr(compiler, "find_spec", lambda name: None)
     compiler._find.cache_clear()
