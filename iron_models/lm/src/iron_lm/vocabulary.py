@@ -219,7 +219,7 @@ def merges_of_scores(tokens: Sequence[str], scores: Sequence[float], where: str 
         if tries < 0 or letters < 0 or len(whole) > ways:
             raise CheckpointError(f"{where}: its tokens are made of each other in more ways than any vocabulary's; it is damaged.")
     worst = -np.asarray(scores, np.float64)[np.asarray(whole, np.intp)]
-    return [(tokens[first[k]], tokens[second[k]]) for k in np.lexsort((second, first, worst))]
+    return [(tokens[first[k]], tokens[second[k]]) for k in np.lexsort((np.asarray(second), np.asarray(first), worst))]
 
 
 # -- tiktoken ------------------------------------------------------------------------------------------
