@@ -43,7 +43,11 @@ class No:
 
 @runtime_checkable
 class Memory(Protocol):
-    """Residents and arena of one compiled graph, shared by its versions. Names are the residents' names."""
+    """Residents and arena of one compiled graph, shared by its versions. Names are the residents' names.
+
+    It needs no lock: one thread at a time uses it and what runs on it, and nothing is grown or written inside a step. Between
+    two steps of a loop, in `on_step`, both may happen, and other versions, or the loop's own, may run.
+    """
 
     def grow(self, plan: Plan) -> None:
         """Make room for what a newly planned version adds; what is placed keeps its place and content."""
