@@ -35,6 +35,13 @@ def test_a_weight_is_a_pointer_into_the_array_given():
     assert address(memory.view("resident", 1)) == address(packed.data)
 
 
+def test_what_is_read_of_weights_is_their_own_bytes_until_there_are_tiles():
+    """States are not among them."""
+    a, b = np.arange(6, dtype=np.float32), np.ones(3, np.float32)
+    memory = HostMemory(plan_of(weight("a", a), state("s", 4), weight("b", b)))
+    assert [address(raw) for raw in memory.weights()] == [address(a), address(b)]
+
+
 def test_a_weight_of_a_read_only_file_is_taken_as_it_is(tmp_path):
     """A mapped file need not be writable."""
     np.arange(8, dtype=np.float32).tofile(tmp_path / "w")
