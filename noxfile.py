@@ -240,7 +240,7 @@ SANITIZERS = {
     "address": (
         "-fsanitize=address,undefined -fno-sanitize-recover=all", "libasan.so",
         {"ASAN_OPTIONS": "detect_leaks=0 allocator_may_return_null=1", "UBSAN_OPTIONS": "print_stacktrace=1", "IRON_GUARD": "128"},
-        ("tests/host", "tests/host_kernels", "tests/ops/test_block_products.py", "tests/lm/test_tiny_llama.py", "tests/families"),
+        ("tests/host", "tests/host_kernels", "tests/lm/test_tiny_llama.py"),
     ),
     "thread": (
         "-fsanitize=thread", "libtsan.so", {"TSAN_OPTIONS": "halt_on_error=1 exitcode=66 die_after_fork=0 allocator_may_return_null=1"},
