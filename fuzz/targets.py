@@ -322,7 +322,7 @@ def profile(mutator: Mutator, folder: Path) -> str:
 
 def cache(mutator: Mutator, folder: Path) -> str:
     """The manifest of a cache entry: the entry is given out whole, or built again."""
-    from iron_core.image.cache import Cache
+    from iron_core.cache.store import Cache
 
     store = Cache("fuzz", folder / "cache")
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from iron_core.cache.entry import About
+from iron_core.cache.store import Cache
 from iron_core.cli import main
-from iron_core.image.cache import Cache
-from iron_core.image.entry import About
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_cleaning_takes_odd_things_away(folder, iron):
     (folder / "iron" / "host" / "zig" / "local").mkdir(parents=True)
     (folder / "iron" / "host" / ".gone.tmp-1").mkdir()
     (folder / "iron" / "host" / ".gone.lock").touch()
-    code = "import sys; from iron_core.image.cache import Cache; Cache('host').entry('busy', lambda f: (print('x', flush=True), sys.stdin.read()))"
+    code = "import sys; from iron_core.cache.store import Cache; Cache('host').entry('busy', lambda f: (print('x', flush=True), sys.stdin.read()))"
     builder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert builder.stdout.readline() == "x\n"
     assert iron("cache", "clean")[0] == 0
@@ -131,7 +131,7 @@ def test_cleaning_leaves_what_is_no_entry(folder, iron):
 
 def test_what_is_in_use_stays(folder, iron):
     """And is said."""
-    code = "import sys; from iron_core.image.cache import Cache; Cache('host').get('old'); print('x', flush=True); sys.stdin.read()"
+    code = "import sys; from iron_core.cache.store import Cache; Cache('host').get('old'); print('x', flush=True); sys.stdin.read()"
     user = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert user.stdout.readline() == "x\n"
     assert "in use" in next(row for row in iron("cache", "list")[1].splitlines() if row.endswith("old"))

@@ -21,7 +21,7 @@ import pytest
 
 import iron_core as iron
 from iron_core.backends.choose import get
-from iron_core.image.cache import Cache
+from iron_core.cache.store import Cache
 from iron_host import pools
 from iron_ops_aie import Copy, ElementwiseAdd
 

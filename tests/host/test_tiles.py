@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import iron_core as iron
+from iron_core.cache.store import Cache, CacheWarning
 from iron_core.declare.formats import Q4_1, Q8_0, PackedArray
-from iron_core.image.cache import Cache, CacheWarning
 from iron_host import tiling
 from iron_host.runtime import runtime
 from iron_host.tiles import Tiles

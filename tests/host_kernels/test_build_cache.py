@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import iron_host
+from iron_core.cache.store import CacheWarning
 from iron_core.errors import CacheError
-from iron_core.image.cache import CacheWarning
 from iron_host import build, compiler
 
 # One small kernel, loaded and called: 3 + 4.

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iron_core.cache.store import CacheWarning
 from iron_core.errors import CheckpointError, UsageError
-from iron_core.image.cache import CacheWarning
 from iron_lm import tokenizer as module
 from iron_lm.checkpoint import Checkpoint
 from iron_lm.tokenizer import Tokenizer, open_tokenizer

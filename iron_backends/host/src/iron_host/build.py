@@ -18,11 +18,11 @@ from typing import Any
 import attrs
 
 from iron_core.aside import aside
+from iron_core.cache.entry import About
+from iron_core.cache.home import home, is_noexec, refusal
+from iron_core.cache.keys import digest
+from iron_core.cache.store import Cache, optional
 from iron_core.errors import CacheError, CacheHomeError
-from iron_core.image.cache import Cache, optional
-from iron_core.image.entry import About
-from iron_core.image.home import home, is_noexec, refusal
-from iron_core.image.keys import digest
 from iron_core.side_by_side import side_by_side
 from iron_host import compiler, scratch
 

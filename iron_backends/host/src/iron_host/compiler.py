@@ -23,10 +23,10 @@ from typing import Any
 import attrs
 
 from iron_core.backends.protocol import Unavailable
+from iron_core.cache.eviction import ZIG
+from iron_core.cache.home import home, unusable
+from iron_core.cache.keys import digest
 from iron_core.errors import BackendUnavailable, CacheError
-from iron_core.image.eviction import ZIG
-from iron_core.image.home import home, unusable
-from iron_core.image.keys import digest
 from iron_core.turn import Turn
 from iron_host import scratch
 

@@ -19,11 +19,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from iron_core.cache.entry import About
+from iron_core.cache.keys import FileIdentity, digest
+from iron_core.cache.store import Cache, optional, warn
 from iron_core.errors import CacheError, printable
 from iron_core.image.arena import guard_bytes
-from iron_core.image.cache import Cache, optional, warn
-from iron_core.image.entry import About
-from iron_core.image.keys import FileIdentity, digest
 from iron_host import build
 from iron_host.memory import address, anonymous
 from iron_host.runlist import STEP, StepArrays

@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
+from iron_core.cache import eviction
+from iron_core.cache.eviction import Stored
+from iron_core.cache.home import home, refusal, size_of
+from iron_core.cache.keylock import sweep
 from iron_core.cli.table import print_json, print_table
 from iron_core.errors import UsageError, printable
-from iron_core.image import eviction
-from iron_core.image.eviction import Stored
-from iron_core.image.home import home, refusal, size_of
-from iron_core.image.keylock import sweep
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 

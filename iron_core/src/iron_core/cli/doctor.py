@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 
+from iron_core.cache.home import home, troubles
 from iron_core.cli.listing import probed, says
 from iron_core.cli.table import print_json, print_table
 from iron_core.devices import DEVICES
 from iron_core.errors import CacheError, printable
-from iron_core.image.home import home, troubles
 from iron_core.plugins.registry import registry
 
 #: Environment variables that change what iron does.

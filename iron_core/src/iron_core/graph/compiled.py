@@ -12,6 +12,9 @@ import numpy as np
 from iron_core.aside import aside
 from iron_core.backends.choose import Choice, choose
 from iron_core.backends.protocol import Backend
+from iron_core.cache.entry import About
+from iron_core.cache.keys import digest, sources_digest
+from iron_core.cache.store import Cache, optional
 from iron_core.declare.formats import BlockQuant, PackedArray, format_of
 from iron_core.declare.tensor import converted
 from iron_core.devices import Device
@@ -23,9 +26,6 @@ from iron_core.graph.reference import pack
 from iron_core.graph.traced import Signature, TracedGraph
 from iron_core.graph.weight import held
 from iron_core.image.arena import guard_bytes
-from iron_core.image.cache import Cache, optional
-from iron_core.image.entry import About
-from iron_core.image.keys import digest, sources_digest
 from iron_core.image.packaging import decide
 from iron_core.image.plan import Packaging, Plan, VersionPlan
 from iron_core.image.planner import Draft, draft

@@ -1,1 +1,1 @@
-"""From a traced graph to a plan: steps, buffer references, arena, packaging, cache."""
+"""From a traced graph to a plan: steps, buffer references, arena, packaging."""

@@ -9,9 +9,9 @@ from typing import Any
 import attrs
 import numpy as np
 
+from iron_core.cache.keys import digest, sources_digest
 from iron_core.declare.formats import BlockQuant, Dense, as_dtype, format_of
 from iron_core.errors import CheckpointError, UsageError, printable
-from iron_core.image.keys import digest, sources_digest
 from iron_lm import process
 from iron_lm.checkpoint import Checkpoint, Layout, as_tree, convert, drawn
 from iron_lm.config import (

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from iron_core.cache.keys import FileIdentity
 from iron_core.errors import CheckpointError
-from iron_core.image.keys import FileIdentity
 
 
 class Map(mmap.mmap):

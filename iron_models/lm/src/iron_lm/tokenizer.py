@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from iron_core.cache.entry import About
+from iron_core.cache.keys import digest, sources_digest
+from iron_core.cache.store import Cache, optional
 from iron_core.errors import CheckpointError, UsageError, printable
-from iron_core.image.cache import Cache, optional
-from iron_core.image.entry import About
-from iron_core.image.keys import digest, sources_digest
 from iron_lm.reading import quietly, reading
 from iron_lm.special_tokens import Companions, known_ends, stops
 from iron_lm.spelling import Spelling, Stream, Undivided, library_spelling

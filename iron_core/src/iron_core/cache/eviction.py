@@ -11,8 +11,8 @@ from pathlib import Path
 
 import attrs
 
-from iron_core.image import keylock
-from iron_core.image.entry import MANIFEST, About
+from iron_core.cache import keylock
+from iron_core.cache.entry import MANIFEST, About
 
 #: The folder of host's in which zig, where it is the compiler, keeps what it likes.
 ZIG = "zig"

@@ -18,9 +18,9 @@ from typing import Any
 
 import attrs
 
+from iron_core.cache.home import stranger
+from iron_core.cache.keylock import fcntl
 from iron_core.errors import printable
-from iron_core.image.home import stranger
-from iron_core.image.keylock import fcntl
 
 #: Changes whenever the layout of an entry does.
 FORMAT = 2

@@ -10,9 +10,9 @@ import warnings
 
 import pytest
 
-from iron_core.image import eviction
-from iron_core.image.cache import Cache
-from iron_core.image.entry import About
+from iron_core.cache import eviction
+from iron_core.cache.entry import About
+from iron_core.cache.store import Cache
 
 PAGE = 10_000
 
@@ -79,7 +79,7 @@ def test_without_a_limit_nothing_goes(cache, monkeypatch):
 
 HOLD = """
 import sys
-from iron_core.image.cache import Cache
+from iron_core.cache.store import Cache
 assert Cache("test").get("a") is not None
 print("held", flush=True)
 sys.stdin.read()
@@ -158,7 +158,7 @@ def test_processes_that_add_at_once_leave_whole_entries_within_the_limit(cache):
     """Each makes room while others build and read."""
     code = """
 import sys, random
-from iron_core.image.cache import Cache
+from iron_core.cache.store import Cache
 cache, drawn = Cache("test"), random.Random(sys.argv[1])
 for _ in range(60):
     key = drawn.choice("abcdefgh")

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from iron_core.image.keys import FileIdentity, digest, sources_digest
+from iron_core.cache.keys import FileIdentity, digest, sources_digest
 
 SIZE = 1 << 20
 

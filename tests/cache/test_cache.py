@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from iron_core.cache.home import home
+from iron_core.cache.store import Cache, CacheWarning
 from iron_core.errors import CacheError
-from iron_core.image.cache import Cache, CacheWarning
-from iron_core.image.home import home
 
 
 @pytest.fixture
@@ -305,7 +305,7 @@ def test_a_cache_below_a_regular_file_is_one_clear_error(tmp_path, monkeypatch):
 
 FILL = """
     import pathlib, sys, time
-    from iron_core.image.cache import Cache
+    from iron_core.cache.store import Cache
     def build(folder):
         (folder / "who.txt").write_text(sys.argv[1])
         print("building", flush=True)

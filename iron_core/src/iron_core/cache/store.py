@@ -3,7 +3,7 @@
 An entry is filled in a temporary folder, written to the disk and renamed into place, so a crash or a power cut leaves
 nothing, and several processes filling one key at once leave one whole entry. A file lock per key lets the others wait
 instead of building the same thing. What is found damaged, or could be another user's, is never used: it is built again,
-with a warning. The cache stays below a limit; see `iron_core.image.eviction`.
+with a warning. The cache stays below a limit; see `iron_core.cache.eviction`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from iron_core.cache import eviction
+from iron_core.cache.entry import About, Entry, Faulty, in_use, seal, sync
+from iron_core.cache.home import distrust, home, limit_of, make, refusal
+from iron_core.cache.keylock import delete, locked, remove, sweep, temporary
+from iron_core.cache.keys import digest
 from iron_core.errors import CacheError, CacheHomeError, printable
-from iron_core.image import eviction
-from iron_core.image.entry import About, Entry, Faulty, in_use, seal, sync
-from iron_core.image.home import distrust, home, limit_of, make, refusal
-from iron_core.image.keylock import delete, locked, remove, sweep, temporary
-from iron_core.image.keys import digest
 
 #: Errors of a full or failing disk, whoever meets them.
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from iron_core.cache.home import USUAL_LIMIT, home, limit_of, stranger, troubles
+from iron_core.cache.store import Cache, CacheWarning, optional
 from iron_core.errors import CacheError, CacheHomeError, UsageError
-from iron_core.image.cache import Cache, CacheWarning, optional
-from iron_core.image.home import USUAL_LIMIT, home, limit_of, stranger, troubles
 
 
 def write(folder):
@@ -205,7 +205,7 @@ def test_doctor_knows_what_a_file_system_does_not_do(tmp_path, options, said):
     (tmp_path / "mnt").mkdir()
     if shutil.which("unshare") is None or subprocess.run([*mounted(options), "true"], cwd=tmp_path, capture_output=True).returncode:
         pytest.skip("nothing may be mounted here")
-    code = "from iron_core.image.home import troubles; print(*troubles(), sep='\\n')"
+    code = "from iron_core.cache.home import troubles; print(*troubles(), sep='\\n')"
     line = [*mounted(options), sys.executable, "-c", code]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"NPU_CACHE_HOME": "mnt"})
     assert done.stdout.count("\n") == 1 and said in done.stdout, done
