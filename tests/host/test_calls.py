@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import threading
 from typing import Any
 
@@ -337,8 +338,9 @@ def test_threads_come_from_the_option_then_the_environment(monkeypatch):
     assert thread_count(2) == 2
     monkeypatch.delenv("IRON_THREADS")
     assert thread_count() >= 1
-    with pytest.raises(CallError, match="threads=0"):
-        Whole().compile(backend="host", threads=0, x=((8,), np.float32))
+    for given in (0, -1, 1 << 40, 2.5, "2", float("inf")):
+        with pytest.raises(CallError, match=re.escape(f"threads={given!r}; legal: 1 to ")):
+            Whole().compile(backend="host", threads=given, x=((8,), np.float32))
     monkeypatch.setenv("IRON_THREADS", "many")
     with pytest.raises(CallError, match="IRON_THREADS='many'"):
         thread_count()

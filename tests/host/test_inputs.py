@@ -121,7 +121,7 @@ BAD = {
     "objects": (np.array([1.0, None, 2.0, 3.0], object), r"object|'O'"),
     "dates": (np.array([0] * 4, "datetime64[s]"), r"datetime64|M8"),
     "records": (np.zeros(4, [("a", "f4")]), "a.*f4|void"),
-    "ragged": ([[1.0], [1.0, 2.0]], "is no array"),
+    "ragged": ([[1.0], [1.0, 2.0]], r"is no array \(setting an array element .*\); legal: numbers of one shape\."),
 }
 
 

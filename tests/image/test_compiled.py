@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -235,6 +236,15 @@ def test_a_loop_stops_when_told():
     walk = Walk([1, 2, 3, 0]).compile(backend="reference")
     assert walk.loop(6, lambda i, carried: carried["node"] == 2, node=0, steps=0) == {"node": 2, "steps": 2}
     assert walk.read("way")[2, 0] == 0
+
+
+@pytest.mark.parametrize("count", [-1, 1 << 63, 10**30, 2.5, "3", None, [2]])
+def test_a_loop_makes_a_whole_number_of_steps(count):
+    """What is no count, or more than a loop can count, is refused before a step is made."""
+    walk = Walk([1, 0]).compile(backend="reference")
+    with pytest.raises(CallError, match=rf"steps={re.escape(repr(count))}[:;].*(whole number|legal: 0 to)"):
+        walk.loop(count, node=0, steps=0)
+    assert walk.loop(0, node=1, steps=5) == {"node": 1, "steps": 5} == walk.loop(np.int64(2), node=1, steps=3)
 
 
 def test_a_loop_checks_every_step_before_it_runs():

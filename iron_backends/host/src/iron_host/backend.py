@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -38,8 +39,8 @@ def thread_count(given: int | None = None) -> int:
     if count is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
-        number = int(count)
-    except ValueError:
+        number = operator.index(count) if given is not None else int(count)
+    except (TypeError, ValueError):
         number = 0
     if not 1 <= number <= MOST_THREADS:
         raise CallError(f"{where}={count!r}; legal: 1 to {MOST_THREADS} threads.")

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from iron_core.errors import CallError
 from iron_core.graph.traced import PerCallValue
 from iron_core.image.plan import VersionPlan
+
+#: What native loops count in.
+_MOST_STEPS = (1 << 63) - 1
+
+
+def step_count(given: Any) -> int:
+    """How many steps a caller wants, as an int; CallError for what is no such number."""
+    try:
+        steps = operator.index(given)
+    except TypeError:
+        raise CallError(f"steps={given!r}: a loop makes a whole number of steps, an int or numpy integer.") from None
+    if not 0 <= steps <= _MOST_STEPS:
+        raise CallError(f"steps={steps}; legal: 0 to {_MOST_STEPS}.")
+    return steps
 
 
 def check_carried(values: Iterable[PerCallValue], carried: Mapping[str, int]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from iron_core.declare.formats import DTYPES, PackedArray
 from iron_core.declare.rounding import round_to
-from iron_core.errors import CallError, FormatError, IronError, ShapeError
+from iron_core.errors import CallError, FormatError, IronError, ShapeError, printable
 
 
 def plain(given: Any, what: str) -> Any:
@@ -32,7 +32,7 @@ def plain(given: Any, what: str) -> Any:
     except IronError:
         raise
     except (TypeError, ValueError) as error:
-        raise CallError(f"{what} is no array: {' '.join(str(error).split())} Legal: numbers of one shape.") from None
+        raise CallError(f"{what} is no array ({printable(error, 200).rstrip('.') or type(error).__name__}); legal: numbers of one shape.") from None
 
 def is_masked(given: Any) -> bool:
     """Is this numpy's masked array, whose numbers do not all count?"""

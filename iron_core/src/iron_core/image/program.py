@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import attrs
 
 from iron_core.backends.choose import Choice
+from iron_core.backends.loop import step_count
 from iron_core.backends.protocol import Executable, Memory, No, Yes
 from iron_core.declare.tensor import plain
 from iron_core.errors import CallError, NotFinite, UnknownName, UnsupportedError
@@ -86,11 +87,12 @@ class Version:
     ) -> dict[str, int]:
         """Run `steps` times on carried values; see `Executable.loop`. Each step's indices are checked before it runs.
 
-        NotFinite, before `on_step`, where a step could not make a value it carries (see `Operator.reports`).
+        CallError for a count of steps that is none. NotFinite, before `on_step`, where a step could not make a value it carries (see `Operator.reports`).
         """
         if self.plan.inputs:
             names = ", ".join(port.name for port in self.plan.inputs)
             raise CallError(f"loop() runs a version that takes no tensor; this one takes {names}.")
+        steps = step_count(steps)
         values = numbers(self.program.plan.name, self._values, values)
         left = self._used() - {term.name for term in self.plan.carry}
         if left and steps > 1:
