@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from iron_core.errors import CheckpointError, UsageError, printable
 from iron_lm.reading import quietly, reading
 from iron_lm.special_tokens import Companions, known_ends, stops
 from iron_lm.spelling import Spelling, Stream, Undivided, library_spelling
+from iron_lm.tokenizer_json import check_added, read_tokenizer
 from iron_lm.vocabulary import BYTE, NORMAL, USER_DEFINED, flag, gguf_tokenizer, is_ranks, ranks_tokenizer
 
 #: Ids in a GGUF's metadata that end an answer; and what llama.cpp takes where a sentencepiece vocabulary names none.
@@ -120,8 +120,6 @@ def _opened(path: str | Path | None, checkpoint: Any) -> Tokenizer | None:
     return _from_file(found, checkpoint) if found is not None else None
 
 
-#: Characters that one character of a text may become; spaces become one, and quotation marks two.
-_MOST_GROWTH = 1 << 8
 #: What a tokenizer's file is called, the one to prefer first.
 _FILES = ("tokenizer.json", "tokenizer.model")
 
@@ -164,29 +162,17 @@ def _load(file: Path) -> Any:
     """The library's tokenizer of a tokenizer.json, which neither cuts a text short, fills it up nor leaves out merges, whatever was saved."""
     from tokenizers import Tokenizer as Library
 
+    raw = read_tokenizer(file)
     with quietly(file):
         try:
-            library = Library.from_file(str(file))
+            library = Library.from_buffer(raw)
         except Exception as error:  # the library raises bare Exception
             raise CheckpointError(f"{file}: not a tokenizer.json ({printable(error, 120)}).") from None
-    for part in (library.normalizer, library.decoder):
-        if part is not None and _growth(json.loads(part.__getstate__())) > _MOST_GROWTH:
-            raise CheckpointError(f"{file}: its normalizer or decoder makes more than {_MOST_GROWTH} characters of one; no tokenizer does.")
     library.no_truncation()
     library.no_padding()
     if getattr(library.model, "dropout", None):
         library.model.dropout = None  # merges left out at random are for training
     return library
-
-
-def _growth(part: Any) -> int:
-    """How many characters a normalizer or decoder may make of one, by what it replaces and puts in front, step by step."""
-    if isinstance(part, list):
-        return math.prod(map(_growth, part))
-    if not isinstance(part, dict):
-        return 1
-    made = max(len(str(part.get(name) or "")) for name in ("content", "prepend"))
-    return max(1, made) * math.prod(_growth(part[name]) for name in ("normalizers", "decoders") if name in part)
 
 
 def _kept(path: Path, content: bytes, make: Callable[[], dict[str, Any]]) -> Any:
@@ -212,7 +198,7 @@ def _from_json(file: Path, checkpoint: Any) -> Tokenizer:
     library = _load(file)
     companions = Companions(file.parent)
     with quietly(file):
-        _complete(library, companions)
+        _complete(library, companions, file)
         probe = library.encode("a", add_special_tokens=True).ids
         plain = library.encode("a", add_special_tokens=False).ids
     bos = probe[0] if len(probe) > len(plain) and probe[0] != plain[0] else None
@@ -234,7 +220,7 @@ def folder_stops(
     return stops(said, () if eos is None else (eos,), known_ends(special).values(), of_gguf)
 
 
-def _complete(library: Any, companions: Companions) -> None:
+def _complete(library: Any, companions: Companions, file: Path) -> None:
     """Add what the files beside a tokenizer.json name and it lacks; their word on what is special counts."""
     from tokenizers import AddedToken
 
@@ -249,6 +235,8 @@ def _complete(library: Any, companions: Companions) -> None:
     for text in (*companions.named.values(), *companions.listed):
         if text not in texts:
             new[text] = AddedToken(text, special=True, normalized=False)
+    normalizer = None if library.normalizer is None else json.loads(library.normalizer.__getstate__())
+    check_added(file, [(token.content, token.normalized) for token in (*there.values(), *new.values())], normalizer)
     library.add_tokens([*new.values()])  # at once: each call takes as long as there are tokens
 
 

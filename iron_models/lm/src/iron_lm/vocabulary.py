@@ -39,7 +39,7 @@ _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": T
 #: A GGUF's `token_type`.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 #: Tokens a text is searched for before it is split, and their characters together; Gemma has six thousand tokens.
-_MOST_ADDED, _MOST_LETTERS = 1 << 16, 1 << 20
+MOST_ADDED, MOST_LETTERS = 1 << 16, 1 << 20
 #: Of the ways to make tokens of others: characters looked at and taken for each character of the vocabulary, and ways for
 #: each token; and as many on top. Sentencepiece's vocabularies have about two ways for each token.
 _TRIED, _LETTERS, _WAYS, _FREE = 64, 16, 6, 1 << 14
@@ -71,10 +71,10 @@ def gguf_tokenizer(metadata: dict[str, Any], where: str) -> dict[str, Any]:
     added = [
         _added(i, token, i in special) for i, token in enumerate(tokens) if i in special or (types and types[i] == USER_DEFINED)
     ]
-    if len(added) > _MOST_ADDED:
-        raise CheckpointError(f"{where}: {len(added)} control and user-defined tokens; legal: up to {_MOST_ADDED}.")
-    if sum(len(token["content"]) for token in added) > _MOST_LETTERS:
-        raise CheckpointError(f"{where}: control and user-defined tokens of more than {_MOST_LETTERS} characters together; it is damaged.")
+    if len(added) > MOST_ADDED:
+        raise CheckpointError(f"{where}: {len(added)} control and user-defined tokens; legal: up to {MOST_ADDED}.")
+    if sum(len(token["content"]) for token in added) > MOST_LETTERS:
+        raise CheckpointError(f"{where}: control and user-defined tokens of more than {MOST_LETTERS} characters together; it is damaged.")
     if kind == "gpt2":
         pre = metadata.get("tokenizer.ggml.pre", "default")
         merges = _merges(metadata, where)
