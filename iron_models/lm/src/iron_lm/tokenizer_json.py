@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from iron_core.cache.entry import About
+from iron_core.cache.keys import digest, sources_digest
+from iron_core.cache.store import Cache, optional
 from iron_core.errors import CheckpointError, printable
-from iron_core.image.cache import Cache, optional
-from iron_core.image.entry import About
-from iron_core.image.keys import digest, sources_digest
 from iron_lm.vocabulary import MOST_ADDED, MOST_LETTERS
 
 #: Bytes of a file; Gemma's has 33 million.
