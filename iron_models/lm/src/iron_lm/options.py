@@ -17,7 +17,11 @@ def command(name: str, summary: str, run: Callable[..., int]) -> click.Command:
     whole, seed = click.IntRange(min=1), click.IntRange(min=0)
     params: list[click.Parameter] = [
         option(["--checkpoint"], metavar="FILE", help="Weights: a .safetensors file, its folder or index, a .gguf file, or Meta's folder (params.json)."),
-        option(["--tokenizer"], metavar="FILE", help="A tokenizer.json, or its folder. Default: the checkpoint's own."),
+        option(
+            ["--tokenizer"],
+            metavar="FILE",
+            help="A tokenizer.json, tokenizer.model or GGUF, or the folder of one of the first two. Default: the checkpoint's own.",
+        ),
         option(["--prompt"], help="The text to continue."),
         option(["--prompt-len"], type=whole, metavar="N", help="Cut the prompt to N tokens; without --prompt, make one of N."),
         option(["--num-tokens"], type=whole, metavar="N", help="Tokens to generate. Default: 40; with --chat, 512 at most an answer."),

@@ -110,7 +110,7 @@ def _opened(path: str | Path | None, checkpoint: Any) -> Tokenizer | None:
         file = Path(path)
         found = _beside(file) if file.is_dir() else file
         if found is None or not found.is_file():
-            raise CheckpointError(f"{file}: no such tokenizer. Legal: a {', a '.join(_FILES)}, or a folder with one.")
+            raise CheckpointError(f"{file}: no such tokenizer. Legal: a {', a '.join(_FILES)}, a folder with one, or a GGUF.")
         return _from_file(found, checkpoint)
     if checkpoint is None:
         return None
