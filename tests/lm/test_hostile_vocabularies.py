@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from iron_core.errors import LONGEST, CheckpointError, printable
-from iron_lm import tokenizer_json
+from iron_lm import pieces, tokenizer_json
 from iron_lm.checkpoint import Checkpoint
 from iron_lm.reading import quietly, reading
 from iron_lm.tokenizer import open_tokenizer
@@ -418,3 +418,34 @@ def test_a_pattern_that_the_library_gives_up_on(tmp_path: Path, capfd: pytest.Ca
     assert tokenizer is not None
     refused(path, lambda: tokenizer.encode("a" * 40 + "b"))
     assert capfd.readouterr().err == ""
+
+
+# -- sentencepiece --------------------------------------------------------------------------------
+
+
+def varint(n: int) -> bytes:
+    return bytes([n]) if n < 0x80 else bytes([n & 0x7F | 0x80]) + varint(n >> 7)
+
+
+def pieces_model(*given: tuple[str, float, int]) -> bytes:
+    """A sentencepiece model of pieces with their scores and types, as protobuf writes it."""
+    model = b""
+    for text, score, kind in (("<unk>", 0.0, 2), ("a", -1.0, 1), *given):
+        message = b"\n" + varint(len(text.encode())) + text.encode() + struct.pack("<Bf", 0x15, score) + b"\x18" + varint(kind)
+        model += b"\n" + varint(len(message)) + message
+    return model + b"\x12\x02\x18\x01"  # of type Unigram
+
+
+def test_special_pieces_are_found_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand control pieces, pieces without a score and user-defined ones; above a number of them the file is refused."""
+    path = tmp_path / "tokenizer.model"
+    n = 10_000
+    path.write_bytes(pieces_model(*((f"<{i}>", 0.0, 3) for i in range(n)), *((f"n{i}", 0.0, 1) for i in range(n)), ("<u>", 0.0, 4)))
+    start = time.thread_time()
+    tokenizer = open_tokenizer(path)
+    assert time.thread_time() - start < 10
+    assert tokenizer is not None and tokenizer.encode("<u><7>") == [2 + 2 * n, 2 + 7]
+    assert tokenizer.decode([2 + 2 * n, 2 + 7, 2 + n]).strip() == "<u>n0"
+
+    monkeypatch.setattr(pieces, "MOST_ADDED", n)
+    assert "more than 10000 special tokens" in refused(path, lambda: open_tokenizer(path))

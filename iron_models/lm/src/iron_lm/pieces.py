@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from iron_core.errors import CheckpointError
 from iron_lm.special_tokens import Added, Companions
 from iron_lm.spelling import Spelling, byte_of
 from iron_lm.tokenizer import Tokenizer, folder_stops
-from iron_lm.vocabulary import SPACE
+from iron_lm.vocabulary import MOST_ADDED, MOST_LETTERS, SPACE
 
 #: At the end of a model's bytes this sets `normalizer_spec.add_dummy_prefix` to false: protobuf takes the last word of a field.
 _NO_PREFIX = b"\x1a\x02\x18\x00"
@@ -37,9 +38,11 @@ class Pieces:
         self.prefixed = self.model.encode("a", out_type=str)[:1] not in ([], ["a"])
         ids = list(range(self.size))
         silent = [i for i, c, u in zip(ids, self.model.is_control(ids), self.model.is_unknown(ids), strict=True) if c or u]
-        own = {i: Added(self.model.id_to_piece(i)) for i in silent} | _user_defined(self.model, proto, ids)
+        own = {i: Added(self.model.id_to_piece(i)) for i in silent} | _user_defined(self.model, proto, silent, ids)
         #: Tokens found in a text as they are spelled, by id: control, user-defined and added ones.
         self.added = own | dict(added or {})
+        if len(self.added) > MOST_ADDED or sum(len(token.content) for token in self.added.values()) > MOST_LETTERS:
+            raise CheckpointError(f"more than {MOST_ADDED} special tokens, or of more than {MOST_LETTERS} characters; no vocabulary has them.")
         #: Their ids by how they are spelled.
         self.special = {token.content: i for i, token in self.added.items()}
         longest_first = sorted(self.added.values(), key=lambda token: len(token.content), reverse=True)
@@ -81,21 +84,47 @@ class Pieces:
         return token.replace(SPACE, " ").encode() if byte is None else byte
 
 
-def _user_defined(model: Any, proto: bytes, ids: list[int]) -> dict[int, Added]:
-    """User-defined pieces, which the library does not tell: those without a score whose message says type 4."""
+def _user_defined(model: Any, proto: bytes, silent: Collection[int], ids: list[int]) -> dict[int, Added]:
+    """User-defined pieces, which the library does not tell: those whose message says type 4."""
+    others = {*silent, *(i for i, byte in zip(ids, model.is_byte(ids), strict=True) if byte)}
+    maybe = {i for i, score in zip(ids, model.get_score(ids), strict=True) if score == 0 and i not in others}
     found = {}
-    for id, score in zip(ids, model.get_score(ids), strict=True):
-        if score == 0 and SPACE not in model.id_to_piece(id):  # those with spaces the model finds as the text is normalised
-            text = model.id_to_piece(id).encode()
-            start = b"\n" + _varint(len(text)) + text
-            if any(start + no_score + b"\x18\x04" in proto for no_score in (b"\x15\0\0\0\0", b"")):
+    if maybe:
+        messages = (value for number, value in _fields(proto) if number == 1 and isinstance(value, bytes))
+        for id, message in enumerate(islice(messages, max(maybe) + 1)):
+            # those with spaces the model finds as the text is normalised
+            if id in maybe and dict(_fields(message)).get(3) == 4 and SPACE not in model.id_to_piece(id):
                 found[id] = Added(model.id_to_piece(id), special=False)
     return found
 
 
-def _varint(n: int) -> bytes:
-    """A length, as protobuf writes it."""
-    return bytes([n]) if n < 0x80 else bytes([n & 0x7F | 0x80]) + _varint(n >> 7)
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a protobuf message by their numbers, as far as it is one: numbers, and the bytes of what has a length."""
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        wire = tag & 7
+        if wire == 0:
+            value, at = _varint(message, at)
+            yield tag >> 3, value
+        elif wire in (1, 2, 5):
+            length, at = _varint(message, at) if wire == 2 else (8 if wire == 1 else 4, at)
+            yield tag >> 3, message[at : at + length]
+            at += length
+        else:
+            return
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """A number as protobuf writes it, and where it ends."""
+    number = shift = 0
+    for byte in message[at : at + 10]:
+        at += 1
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    return number, at
 
 
 def _pattern(token: Added) -> str:
