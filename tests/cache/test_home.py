@@ -96,7 +96,7 @@ def test_a_home_that_nobody_knows_is_done_without(monkeypatch):
         Cache("test").keep("k", "data.txt", b"data")
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES])
 def test_a_disk_that_takes_nothing_is_done_without(place, monkeypatch, number):
     """Full, over quota, read-only, forbidden: an error that names the folder and why, a warning of what is optional."""
 
@@ -106,7 +106,7 @@ def test_a_disk_that_takes_nothing_is_done_without(place, monkeypatch, number):
     def build(folder):
         refuse(folder / "data.txt")
 
-    with pytest.raises(CacheError, match=rf"NPU_CACHE_HOME: {place} cannot be used \(.*(full|read-only|denied)"):
+    with pytest.raises(CacheError, match=rf"NPU_CACHE_HOME: {place} cannot be used \(.*(full|too large|read-only|denied)"):
         Cache("test").entry("k", build)
     assert list(Cache("test").folder.iterdir()) == []
     monkeypatch.setattr(Path, "mkdir", refuse)
@@ -116,6 +116,17 @@ def test_a_disk_that_takes_nothing_is_done_without(place, monkeypatch, number):
     assert not isinstance(caught.value, CacheHomeError)
     with pytest.warns(CacheWarning, match="nothing is kept"), optional():
         Cache("test").keep("k", "data.txt", b"data")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])
+def test_a_disk_that_fails_without_a_name_is_the_caches(place, number):
+    """A write that fails names no file; the error has the cache's folder all the same."""
+
+    def build(folder):
+        raise OSError(number, os.strerror(number))
+
+    with pytest.raises(CacheError, match=f"NPU_CACHE_HOME: {place} cannot be used"):
+        Cache("test").entry("k", build)
 
 
 def test_folders_are_nobody_elses(place):

@@ -108,6 +108,13 @@ def test_save_writes_the_conversation(tmp_path):
     assert talk.said[-1] == f"2 messages in {tmp_path}/tälk.json" and os.listdir(tmp_path) == ["tälk.json"]
 
 
+def test_what_was_typed_is_said_again_on_one_short_line():
+    """A command that is none, of control characters or of any length."""
+    talk = Talk()
+    talk.type("/\x1b[2J", "/" + "x" * 10_000)
+    assert all(said.startswith("no command /") and said.isprintable() and len(said) < 500 for said in talk.said) and len(talk.said) == 2
+
+
 @pytest.mark.parametrize(
     ("place", "says"),
     [
@@ -127,6 +134,7 @@ def test_a_place_that_cannot_be_written_is_said_and_the_talk_goes_on(tmp_path, p
     (tmp_path / "talk.json").write_text("[]", encoding="utf-8")
     talk.type("hi", f"/save {place.format(tmp_path)}", "ho")
     assert says in talk.said[0] and "still here" in talk.said[0] and len(talk.chat.messages) == 4
+    assert talk.said[0].isprintable() and len(talk.said[0]) < 300
     assert os.listdir(tmp_path) == ["talk.json"] and (tmp_path / "talk.json").read_text(encoding="utf-8") == "[]"
 
 

@@ -60,6 +60,12 @@ def test_one_candidate_is_greedy_at_any_temperature(logits: np.ndarray) -> None:
         assert (draw(logits, sampler.rows(50)) == logits.argmax()).all()
 
 
+def test_more_candidates_than_the_operator_keeps_are_as_many_as_it_keeps(logits: np.ndarray) -> None:
+    """Whatever number stands for `all of them` draws as K_MAX does where the graph draws."""
+    for top_k in (K_MAX + 1, 2**31, 10**20):
+        assert np.array_equal(Sampler(1.0, top_k, 3).rows(20), Sampler(1.0, K_MAX, 3).rows(20))
+
+
 @pytest.mark.parametrize(
     ("values", "says"),
     [

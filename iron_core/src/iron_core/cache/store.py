@@ -24,8 +24,8 @@ from iron_core.cache.keylock import delete, locked, remove, sweep, temporary
 from iron_core.cache.keys import digest
 from iron_core.errors import CacheError, CacheHomeError, printable
 
-#: Errors of a full or failing disk, whoever meets them.
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+#: Errors of a full or failing disk, or of a limit on what is written, whoever meets them.
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 #: Entries a process keeps from being removed as long as it lives; more are only kept by the files that are mapped.
 _MOST_HELD = 256
 _held: dict[tuple[int, int], Entry] = {}

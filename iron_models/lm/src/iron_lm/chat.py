@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from iron_core.errors import UsageError
+from iron_core.errors import UsageError, printable
 from iron_core.files import write_whole
 from iron_lm.generation import Sampler
 from iron_lm.session import Session
@@ -27,6 +27,8 @@ HELP = """\
 /quit           leave (so does Ctrl-D)
 Ctrl-C stops an answer and keeps the talk."""
 
+#: Characters of what was typed that are shown again.
+_SHOWN = 200
 NOT_BEGUN = "stopped before there was an answer; the message is taken back"
 
 
@@ -108,6 +110,7 @@ class Chat:
             if self.last.answer_tokens:
                 self.say(self.last.line())
         else:
+            name = printable(name, _SHOWN)
             self.say(f"no command /{name}; /help lists them, //{name} says it to the model")
         return True
 
@@ -128,14 +131,14 @@ class Chat:
         if not name:
             self.say("/save needs a file: /save talk.json")
             return
-        talk = self._conversation()
+        talk, shown = self._conversation(), printable(name, _SHOWN)
         try:
             place = os.path.expanduser(name.encode("utf-8", "surrogateescape"))
             write_whole(place, json.dumps(talk, ensure_ascii=False, indent=1) + "\n")
         except (OSError, UnicodeError) as error:
-            self.say(f"{name}: {getattr(error, 'strerror', None) or error}; the conversation is still here")
+            self.say(f"{shown}: {getattr(error, 'strerror', None) or error}; the conversation is still here")
         else:
-            self.say(f"{len(talk)} messages in {name}")
+            self.say(f"{len(talk)} messages in {shown}")
 
     # -- a turn ----------------------------------------------------------------------------------------
 

@@ -94,11 +94,11 @@ class Sampler:
         return float(np.random.default_rng((self.seed, position)).random())
 
     def rows(self, positions: int) -> np.ndarray:
-        """int32 (positions, 4): the draw words of every position, as the operator Sample reads them."""
+        """int32 (positions, 4): the draw words of every position, as the operator Sample reads them; of K_MAX candidates at most."""
         rows = np.zeros((positions, ROW_WORDS), np.int32)
         if self.temperature > 0:
             uniforms = np.random.default_rng(self.seed).integers(0, 1 << 53, positions)
-            rows[:] = draw_words(self.temperature, self.top_k, 0)
+            rows[:] = draw_words(self.temperature, min(self.top_k, K_MAX), 0)
             rows[:, 2] = (uniforms & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
             rows[:, 3] = (uniforms >> 32).astype(np.int32)
         return rows
