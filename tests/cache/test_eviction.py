@@ -154,6 +154,18 @@ def test_damaged_and_foreign_things_go_too(cache):
     assert there(cache) == ["a", "b", "c"] and (cache.folder / "docs" / "large.txt").exists()
 
 
+def test_a_manifest_of_any_size_is_listed_at_once(cache):
+    """A damaged one may claim a terabyte, or be a link to anything: no more of it is read than a manifest has, and no link."""
+    for key in "ab":
+        put(cache, key)
+    os.truncate(cache.path("a") / "entry.json", 1 << 40)
+    place = cache.path("b") / "entry.json"
+    place.rename(cache.root / "elsewhere.json")
+    place.symlink_to(cache.root / "elsewhere.json")
+    assert [one.about for one in eviction.stored(cache.root)] == [About(), About()]
+    put(cache, "c")
+
+
 def test_processes_that_add_at_once_leave_whole_entries_within_the_limit(cache):
     """Each makes room while others build and read."""
     code = """

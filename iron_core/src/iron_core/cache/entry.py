@@ -167,6 +167,14 @@ class Entry:
             raise Faulty(f"{MANIFEST} is not readable") from None
 
 
+def about_of(path: Path) -> About:
+    """What the manifest of the entry in a folder says it is, right or wrong. OSError, ValueError, KeyError, TypeError or
+    RecursionError where that cannot be read."""
+    with open(os.open(path / MANIFEST, _FLAGS), "rb") as file:
+        manifest: Any = json.loads(file.read(_LONGEST))
+    return About(str(manifest["kind"]), str(manifest["of"]))
+
+
 def _unreadable(name: str, error: OSError) -> Exception:
     """What an error at opening or reading a file is: a fault of the entry, but for what this process is short of."""
     return error if error.errno in _SCARCE else Faulty(f"{name} cannot be read ({error.strerror or error})")

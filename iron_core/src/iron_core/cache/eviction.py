@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 import attrs
 
 from iron_core.cache import keylock
-from iron_core.cache.entry import MANIFEST, About
+from iron_core.cache.entry import MANIFEST, About, about_of
 
 #: The folder of host's in which zig, where it is the compiler, keeps what it likes.
 ZIG = "zig"
@@ -73,8 +72,7 @@ def _about(path: Path) -> About | None:
     try:
         if not (path / MANIFEST).is_file():
             return About() if _DIGEST.fullmatch(path.name) else None
-        manifest = json.loads((path / MANIFEST).read_bytes()[: 1 << 20])
-        return About(str(manifest["kind"]), str(manifest["of"]))
+        return about_of(path)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return About()
 
