@@ -228,6 +228,23 @@ def test_bytes_that_are_no_text(bytewise: dict[str, Tokenizer], prefixed: dict[s
         assert only({name: t.decode(ids) for name, t in forms.items()}) == text
 
 
+def test_special_tokens_that_only_their_names_bring(tmp_path: Path) -> None:
+    """Named or listed beside a vocabulary that lacks them: the next ids in that order, found whole in a text, not shown."""
+    piece_forms(tmp_path, True)
+    beside = {
+        "legacy": True, "pad_token": "<pad>", "additional_special_tokens": ["<new>", "tree"], "extra_special_tokens": {"image_token": "<image>"},
+    }  # fmt: skip
+    found = {}
+    for name, file in (("json", tmp_path / "tokenizer.json"), ("pieces", tmp_path / "spm")):
+        own = opened(file).vocab_size
+        (file if file.is_dir() else tmp_path).joinpath("tokenizer_config.json").write_text(json.dumps(beside), encoding="utf-8")
+        tokenizer = opened(file)
+        ids = tokenizer.encode("<pad><new><image>tree")
+        assert ids[-4:-1] == [own, own + 1, own + 2 + (tokenizer.vocab_size == own + 4)] and tokenizer.decode(ids) == ""
+        found[name] = tokenizer.encode("the<pad> <new>a tree<image>")
+    only(found)
+
+
 def test_a_stream_goes_on_where_a_prompt_ends(prefixed: dict[str, Tokenizer]) -> None:
     """A word behind others keeps its space; the same word at a text's beginning has none."""
     for tokenizer in prefixed.values():

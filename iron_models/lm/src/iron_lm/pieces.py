@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,14 @@ class Ids:
 class Pieces:
     """A sentencepiece model with the parts of `tokenizers.Tokenizer` that `Tokenizer` uses.
 
-    added: tokens beside the model's pieces, or what is to be known of those, by id. always_prefix: text behind a special token
+    added: tokens beside the model's pieces, or what is to be known of those, by id. special: texts of special tokens; one that is
+    none of the others' gets the next id. always_prefix: text behind a special token
     gets the space that the model puts before a text, too.
     """
 
-    def __init__(self, proto: bytes, added: Mapping[int, Added] | None = None, always_prefix: bool = True) -> None:
+    def __init__(
+        self, proto: bytes, added: Mapping[int, Added] | None = None, special: Iterable[str] = (), always_prefix: bool = True
+    ) -> None:
         self.model, self._inner = _model(proto), _model(proto if always_prefix else proto + _NO_PREFIX)
         self.size = int(self.model.get_piece_size())
         self.prefixed = self.model.encode("a", out_type=str)[:1] not in ([], ["a"])
@@ -41,10 +44,16 @@ class Pieces:
         own = {i: Added(self.model.id_to_piece(i)) for i in silent} | _user_defined(self.model, proto, silent, ids)
         #: Tokens found in a text as they are spelled, by id: control, user-defined and added ones.
         self.added = own | dict(added or {})
-        if len(self.added) > MOST_ADDED or sum(len(token.content) for token in self.added.values()) > MOST_LETTERS:
-            raise CheckpointError(f"more than {MOST_ADDED} special tokens, or of more than {MOST_LETTERS} characters; no vocabulary has them.")
         #: Their ids by how they are spelled.
         self.special = {token.content: i for i, token in self.added.items()}
+        free = self.get_vocab_size()
+        for text in special:
+            if text not in self.special:
+                known = self.token_to_id(text)
+                id, free = (free, free + 1) if known is None else (known, free)
+                self.added[id], self.special[text] = Added(text), id
+        if len(self.added) > MOST_ADDED or sum(len(token.content) for token in self.added.values()) > MOST_LETTERS:
+            raise CheckpointError(f"more than {MOST_ADDED} special tokens, or of more than {MOST_LETTERS} characters; no vocabulary has them.")
         longest_first = sorted(self.added.values(), key=lambda token: len(token.content), reverse=True)
         self._find = re.compile("|".join(map(_pattern, longest_first))) if longest_first else None
 
@@ -149,7 +158,8 @@ def open_pieces(file: Path, checkpoint: Any = None) -> Tokenizer:
     companions = Companions(file.parent)
     config = companions.config
     try:
-        pieces = Pieces(file.read_bytes(), companions.added, config.get("legacy", not config) is True)
+        special = (*companions.named.values(), *companions.listed)
+        pieces = Pieces(file.read_bytes(), companions.added, special, config.get("legacy", not config) is True)
     except (OSError, RuntimeError) as error:
         raise CheckpointError(f"{file}: not a tokenizer: neither JSON, tiktoken's ranks, a GGUF nor a sentencepiece model.") from error
     named = companions.named.get("bos_token")

@@ -89,8 +89,8 @@ class Companions:
     def listed(self) -> tuple[str, ...]:
         """Special tokens without names."""
         entries = self.config | (self._read("special_tokens_map.json") if self._legacy else {})
-        lists = [entries.get(name) or () for name in _LISTED]
-        return tuple(text for found in lists if isinstance(found, list | dict) for token in found if (text := spelled(token)))
+        lists = [list(found.values()) if isinstance(found := entries.get(name), dict) else found for name in _LISTED]
+        return tuple(text for found in lists if isinstance(found, list) for token in found if (text := spelled(token)))
 
     @cached_property
     def added(self) -> dict[int, Added]:
