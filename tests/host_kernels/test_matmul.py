@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+from concurrent.futures import Future
+
+import attrs
 import numpy as np
 import pytest
 
-from .conftest import DTYPES
+from iron_host import build, compiler
+
+from .conftest import DTYPES, Kernels
 
 SHAPES = [(1, 1, 1), (1, 33, 7), (3, 5, 40), (4, 64, 64), (5, 37, 96), (9, 130, 100), (17, 12, 33), (1, 257, 576), (33, 70, 130)]
 TYPES = [("float", "float", "float"), ("bf16", "bf16", "bf16"), ("float", "bf16", "float"), ("float", "f16", "bf16")]
@@ -49,6 +55,27 @@ def test_a_row_alone_equals_the_row_among_others(kernels, rng, types, by_rows):
         assert np.array_equal(product(kernels, types, x, w, by_rows, by_columns=True), whole)
         for m in range(M):
             assert np.array_equal(product(kernels, types, x[m : m + 1].copy(), w, by_rows), whole[m : m + 1])
+
+
+@pytest.mark.skipif(compiler.vector_width() not in ("AVX2", "AVX-512"), reason="no processor with AVX2")
+def test_a_row_alone_is_the_same_whatever_processor_is_tuned_for(rng):
+    """GCC makes two roundings of some multiply-adds for Zen's sake, unless told not to."""
+    found = compiler.find()
+    if not found.name.startswith("g++"):
+        pytest.skip("the tuning is g++'s")
+    tuned = attrs.evolve(found, flags=(*found.flags, "-mtune=znver3"))
+    template = "matmul<float, float, float>"
+    source = f'#include "matmul.h"\nextern "C" void tuned(const iron_args* a, int32_t t, int32_t n) {{ {template}(a, t, n); }}\n'
+    function = ctypes.CDLL(str(build.compiled(source, "tuned", tuned))).tuned
+    function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32), None
+    made: Future = Future()
+    made.set_result({template: function})
+    run = Kernels({template: made})
+    types = ("float", "float", "float")
+    for M, N, K in SHAPES:
+        x, w = draw(rng, (M, K), "float"), draw(rng, (N, K), "float")
+        whole = product(run, types, x, w, 1)
+        assert all(np.array_equal(product(run, types, x[m : m + 1].copy(), w, 1), whole[m : m + 1]) for m in range(M))
 
 
 def test_batches_share_matrices_and_rows_keep_their_strides(kernels, rng):

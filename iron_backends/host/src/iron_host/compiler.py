@@ -36,6 +36,10 @@ FLAGS = (
     *("-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-ffp-contract=fast", "-w"),
 )
 
+#: For some processors GCC makes two instructions of some multiply-adds, which round twice: a row's sum would depend on how
+#: many rows are summed beside it.
+GCC_FLAGS = ("--param=avoid-fma-max-bits=0",)
+
 #: Bytes that compiling a kernel takes at least: with less free, that is why it failed.
 _NEEDED = 1 << 18
 
@@ -57,7 +61,7 @@ class Compiler:
         if _zig(self.command):
             tool = "zig"
         elif tool == "c++":
-            tool = "clang++" if "clang" in first else "g++" if "Free Software Foundation" in self.version else tool
+            tool = "clang++" if "clang" in first else "g++" if _gcc(self.version) else tool
         found = re.search(r"(\d+\.\d+)", first.rpartition(")")[2] or first)
         return f"{tool} {found.group(1)}" if found else tool
 
@@ -203,6 +207,11 @@ def _output(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) 
     return said.strip() if process.returncode == 0 else None
 
 
+def _gcc(version: str) -> bool:
+    """Is this what GCC says of its version?"""
+    return "Free Software Foundation" in version
+
+
 def _zig(command: tuple[str, ...]) -> bool:
     """Is this zig's C or C++ compiler: `zig cc`, `python -m ziglang c++` and the like?"""
     return len(command) > 1 and command[-1] in ("cc", "c++") and "zig" in Path(command[-2]).name
@@ -212,7 +221,7 @@ def _made(command: tuple[str, ...], more: tuple[str, ...]) -> Compiler | None:
     """The compiler of a command, with `more` flags behind ours; None if it does not run."""
     if not _zig(command):
         version = _output((*command, "--version"), ())
-        return None if version is None else Compiler(command, version, flags=(*FLAGS, *more))
+        return None if version is None else Compiler(command, version, flags=(*FLAGS, *(GCC_FLAGS if _gcc(version) else ()), *more))
     folder = _zig_folder()
     places = (("ZIG_LOCAL_CACHE_DIR", str(folder / "local")), ("ZIG_GLOBAL_CACHE_DIR", str(folder / "global")))
     version = _output((*command[:-1], "version"), places)
