@@ -709,6 +709,9 @@ class Sample(Operator):
     k_max, ties by lowest id), ordered from the largest; their probabilities are exp((l - max) / temperature) in float64,
     and the token is the first whose cumulative sum exceeds uniform / 2^53 of the total.
 
+    Where any logit is NaN or infinite there is no token: it is -1, in both places, and a loop that carries it ends there with
+    NotFinite. What shall never be drawn has a logit far below the others, not -inf.
+
     Errors: ParamError for draws that are not whole rows, a k_max below 1, integer logits.
     """
     vocab: int
