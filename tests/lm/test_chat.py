@@ -40,12 +40,11 @@ class Letterwise:
 class Parrot:
     """A session that answers with given texts, and remembers the prompts."""
 
-    def __init__(self, answers, context=200):
+    def __init__(self, answers):
         self.answers = list(answers)
         self.prompts = []
         self.held = []
         self.resets = 0
-        self.config = type("Config", (), {"max_seq_len": context})
 
     def reset(self):
         self.resets += 1
@@ -64,9 +63,9 @@ class Talk:
 
     def __init__(self, *answers, context=200, **options):
         self.shown, self.said = [], []
-        self.session = Parrot(answers, context)
+        self.session = Parrot(answers)
         self.chat = Chat(
-            self.session, Letters(), TEMPLATE, Sampler(), write=self.shown.append, say=self.said.append, **{"answer": 40} | options
+            self.session, Letters(), TEMPLATE, Sampler(), write=self.shown.append, say=self.said.append, context=context, **{"answer": 40} | options
         )
 
     def type(self, *lines):

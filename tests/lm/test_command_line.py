@@ -403,3 +403,15 @@ def test_progress_shows_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, caps
                 shown += capsys.readouterr().err
         assert ("thinking" in shown) == terminal
         assert capsys.readouterr().err.endswith("\r\033[K") == terminal
+
+
+def test_a_conversation_has_the_context_asked_for(iron_run, tiny_gguf, byte_metadata):
+    """Not the caches' rows, which are whole chunks: an answer ends there, and what is said names the number given."""
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    program = iron_run.start(
+        "llama", str(tiny_gguf(metadata=byte_metadata | {"tokenizer.chat_template": template})), "--chat", "--max-seq-len", "70",
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    _, err = program.communicate(b"hello\n/stats\n" + b"x" * 69 + b"\n")
+    said = err.decode("utf-8")
+    assert program.returncode == 0 and " of 70 tokens held" in said and "--max-seq-len 70 leaves" in said, said

@@ -50,7 +50,8 @@ class Turn:
 class Chat:
     """A conversation with a model.
 
-    write: shows text of the model. say: tells the user something. answer: most tokens of an answer.
+    write: shows text of the model. say: tells the user something. answer: most tokens of an answer. context: most of the
+    conversation, as the user knows it; the session's caches may have more rows.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Chat:
         sampler: Sampler,
         *,
         answer: int,
+        context: int,
         stop: tuple[str, ...] = (),
         system: str | None = None,
         write: Callable[[str], None],
@@ -71,6 +73,7 @@ class Chat:
         self.template = template
         self.sampler = sampler
         self.answer = answer
+        self.context = context
         self.stop = stop
         self.system = system
         self.write = write
@@ -106,7 +109,7 @@ class Chat:
             self._save(rest)
         elif name == "stats":
             seen = f", the last {len(self.messages) - self.first} of which the model sees" if self.first else ""
-            self.say(f"{len(self.session.held)} of {self.session.config.max_seq_len} tokens held, {len(self.messages)} messages{seen}")
+            self.say(f"{len(self.session.held)} of {self.context} tokens held, {len(self.messages)} messages{seen}")
             if self.last.answer_tokens:
                 self.say(self.last.line())
         else:
@@ -167,7 +170,7 @@ class Chat:
             self.write(piece)
             return stops.ended
 
-        room = min(self.answer, self.session.config.max_seq_len - len(ids))
+        room = min(self.answer, self.context - len(ids))
         stopped = False
         try:
             self.session.generate(ids, room, self.sampler, show, self.tokenizer.stop)
@@ -195,7 +198,7 @@ class Chat:
     def _fitting(self) -> list[int]:
         """The ids of what the model sees of the conversation; the oldest exchanges are dropped from that, which is said, until
         an answer fits behind them. UsageError where the last message is too long by itself; nothing is dropped then."""
-        context = self.session.config.max_seq_len
+        context = self.context
         need = min(self.answer, max(1, context // 4))
         first = self.first
         while True:

@@ -29,8 +29,8 @@ class Pieces:
     """A sentencepiece model with the parts of `tokenizers.Tokenizer` that `Tokenizer` uses.
 
     added: tokens beside the model's pieces, or what is to be known of those, by id. special: texts of special tokens; one that is
-    none of the others' gets the next id. always_prefix: text behind a special token
-    gets the space that the model puts before a text, too.
+    none of the others' gets the next id. always_prefix: text behind a special token gets the space that the model puts before a
+    text, too.
     """
 
     def __init__(

@@ -273,7 +273,7 @@ class Runner:
         assert self.loaded.tokenizer is not None  # _template() saw to it
         chat = Chat(
             self.session, self.loaded.tokenizer, template, self.sampler,
-            answer=o["num_tokens"], stop=o["stop"], system=o["system"], write=write, say=self._say,
+            answer=o["num_tokens"], context=self.loaded.context, stop=o["stop"], system=o["system"], write=write, say=self._say,
         )  # fmt: skip
         self._say("/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves")
         if o["prompt"]:
