@@ -107,6 +107,16 @@ def test_save_writes_the_conversation(tmp_path):
     assert talk.said[-1] == f"2 messages in {tmp_path}/tälk.json" and os.listdir(tmp_path) == ["tälk.json"]
 
 
+def test_a_message_that_the_template_fails_at_is_taken_back(monkeypatch):
+    """What the file is to blame for is told in its words; the talk before it stays, and goes on."""
+    fails = "{% for m in messages %}{% if m.content == 'odd' %}{{ 1 / 0 }}{% endif %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    talk = Talk("yes", "no")
+    monkeypatch.setattr(talk.chat, "template", ChatTemplate(fails, where="model.gguf"))
+    talk.type("one", "odd", "two")
+    assert [m["content"] for m in talk.chat.messages] == ["one", "yes", "two", "no"]
+    assert len(talk.said) == 1 and talk.said[0].startswith("model.gguf: its chat template fails (ZeroDivisionError")
+
+
 def test_what_was_typed_is_said_again_on_one_short_line():
     """A command that is none, of control characters or of any length."""
     talk = Talk()

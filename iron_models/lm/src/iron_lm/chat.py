@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from iron_core.errors import UsageError, printable
+from iron_core.errors import CheckpointError, UsageError, printable
 from iron_core.files import write_whole
 from iron_lm.generation import Sampler
 from iron_lm.session import Session
@@ -146,12 +146,13 @@ class Chat:
     # -- a turn ----------------------------------------------------------------------------------------
 
     def turn(self, text: str) -> None:
-        """Say something to the model, and show what it answers. What does not fit is told, and the talk goes on."""
+        """Say something to the model, and show what it answers. What does not fit, or the template fails at, is told, and the
+        talk goes on."""
         self.messages.append({"role": "user", "content": text})
         seen = self.first
         try:
             ids = self._fitting()
-        except (UsageError, KeyboardInterrupt) as error:
+        except (UsageError, CheckpointError, KeyboardInterrupt) as error:  # the template may fail at this message alone
             self.messages.pop()
             self.first = seen
             self.say(str(error) or NOT_BEGUN)
