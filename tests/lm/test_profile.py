@@ -86,7 +86,6 @@ def test_a_trace_opens_in_perfetto(run: Any, tmp_path: Path) -> None:
     [
         ("backend reference keeps no times of its steps. Legal: --backend host", ["--profile", "--backend", "reference"]),
         ("leave out --check-accuracy", ["--profile", "--check-accuracy"]),
-        ("--profile-trace /absent/t.json: No such file or directory", ["--profile-trace", "/absent/t.json"]),
     ],
 )
 def test_what_cannot_be_profiled_is_refused(run: Any, says: str, argv: list[str]) -> None:
@@ -95,3 +94,13 @@ def test_what_cannot_be_profiled_is_refused(run: Any, says: str, argv: list[str]
 
     with pytest.raises(UsageError, match=re.escape(says)):
         run(*argv)
+
+
+def test_a_trace_that_cannot_be_written_costs_no_answer(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Text, figures and table come first; then the place is named."""
+    from iron_core.errors import UsageError
+
+    with pytest.raises(UsageError, match=r"--profile-trace /absent/t\.json: No such file or directory"):
+        run("--profile-trace", "/absent/t.json")
+    err = capsys.readouterr().err
+    assert "tok/s" in err and "limits," in err

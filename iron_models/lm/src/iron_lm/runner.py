@@ -336,8 +336,6 @@ class Runner:
         if len(stamps) > 1:
             figures.decode_tokens, figures.decode_s = len(stamps) - 1, stamps[-1] - stamps[0]
         figures.sample_memory()
-        if o["profile_trace"]:
-            self._write_trace(measured, o["profile_trace"])
         if o["json"]:
             found = {"model": self.name, "prompt_ids": ids, "ids": answer, "text": "".join(text)} | self._facts() | figures.as_dict()
             print_json(found | ({"profile": measured.as_dict()} if measured is not None else {}), indent=None)
@@ -345,6 +343,8 @@ class Runner:
             self._say(figures.line())
             if measured is not None:
                 self._say("\n".join(profile.lines(measured)))
+        if o["profile_trace"]:
+            self._write_trace(measured, o["profile_trace"])
         return 0
 
     @staticmethod
