@@ -267,8 +267,10 @@ def sanitize(session: nox.Session, sanitizer: str) -> None:
     env = {
         "CXX": found, "IRON_HOST_CXXFLAGS": f"-O1 -g1 -fno-omit-frame-pointer {flags}", "IRON_SANITIZER": sanitizer,
         "LD_PRELOAD": library, "PYTHONMALLOC": "malloc", **told,
+        "OPENBLAS_NUM_THREADS": "1",  # numpy's threads are none of ours, and built without a sanitizer
     }  # fmt: skip
-    session.run("pytest", "-x", "-m", f"{NEEDS_NOTHING} and not smollm2", *(session.posargs or chosen), env=env)
+    # What is written to the descriptors is shown: a report, and then the process is gone.
+    session.run("pytest", "-x", "--capture=sys", "-m", f"{NEEDS_NOTHING} and not smollm2", *(session.posargs or chosen), env=env)
 
 
 @nox.session

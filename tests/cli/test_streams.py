@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -84,6 +85,9 @@ def noisy(site):
         "iron.models.v1": {"tiny": "noisy_pack:Model"},
     }
     site.add("iron-noisy", entries=entries, modules={"noisy_pack.py": PACK})
+    yield
+    if "noisy_pack" in sys.modules:  # imported by this process, at whose end it has nothing to say
+        atexit.unregister(sys.modules["noisy_pack"].noise)
 
 
 @pytest.fixture

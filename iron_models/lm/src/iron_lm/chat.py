@@ -141,7 +141,7 @@ class Chat:
         except (OSError, UnicodeError) as error:
             self.say(f"{shown}: {getattr(error, 'strerror', None) or error}; the conversation is still here")
         else:
-            self.say(f"{len(talk)} messages in {shown}")
+            self.say(f"{len(talk)} message{'' if len(talk) == 1 else 's'} in {shown}")
 
     # -- a turn ----------------------------------------------------------------------------------------
 
