@@ -10,20 +10,7 @@ import sys
 
 import pytest
 
-from iron_core.cli import main
 from iron_core.plugins.registry import RESERVED, registry
-
-
-@pytest.fixture
-def iron(capsys):
-    """`iron ARGV...` in this process: (status, standard output, standard error)."""
-
-    def run(*argv):
-        status = main(list(argv))
-        told = capsys.readouterr()
-        return status, told.out, told.err
-
-    return run
 
 
 def error(told):

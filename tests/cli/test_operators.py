@@ -7,8 +7,6 @@ import re
 
 import pytest
 
-from iron_core.cli import main
-
 OWN = '''
 import numpy as np
 import iron_core as iron
@@ -24,18 +22,6 @@ class SquaredReLU(iron.UnaryElementwise):
 class Plain:
     pass
 '''
-
-
-@pytest.fixture
-def iron(capsys):
-    """`iron ARGV...` in this process: (status, standard output, standard error)."""
-
-    def run(*argv):
-        status = main(list(argv))
-        told = capsys.readouterr()
-        return status, told.out, told.err
-
-    return run
 
 
 def test_show_tells_the_declaration(iron):
