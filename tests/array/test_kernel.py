@@ -10,8 +10,8 @@ from iron_core import In, InOut, Out, Param
 from iron_core.array import Buffer, Kernel, KernelContract, Lane, ObjectFifo, Worker, range_
 from iron_core.array.builder import building
 from iron_core.array.expression import Const, Var
-from iron_core.array.objects import ObjectType
 from iron_core.array.program import Call, Element, Local, walk
+from iron_core.declare.objects import ObjectType
 from iron_core.errors import DeclarationError
 
 LINE = ObjectType.of(64, "int32")

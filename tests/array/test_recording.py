@@ -19,7 +19,6 @@ from iron_core.array import (
 )
 from iron_core.array.builder import building
 from iron_core.array.expression import Binary, Const, Var
-from iron_core.array.objects import ObjectType
 from iron_core.array.program import (
     Acquire,
     AcquireLock,
@@ -38,6 +37,7 @@ from iron_core.array.program import (
     WaitBarrier,
     walk,
 )
+from iron_core.declare.objects import ObjectType
 from iron_core.errors import DeclarationError
 
 LINE = ObjectType.of(64, "int32")

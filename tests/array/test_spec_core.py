@@ -9,9 +9,9 @@ from iron_core import In
 from iron_core.array import Buffer, Kernel, KernelContract, ObjectFifo, Tile, Worker
 from iron_core.array.builder import building
 from iron_core.array.expression import Const, Var, binary, evaluate, variables
-from iron_core.array.objects import ObjectType
 from iron_core.array.program import Acquire, Call, Element, For, If, Load, Local, Release
 from iron_core.array.spec_core import check_core
+from iron_core.declare.objects import ObjectType
 from iron_core.errors import DeclarationError
 
 KIND = ObjectType.of(4, "int32")

@@ -8,8 +8,8 @@ import pytest
 from iron_core.array import Buffer, Lane, Lock, ObjectFifo, Tile, Worker
 from iron_core.array.builder import building
 from iron_core.array.design import LaneData, LinkData, LockData, TileData, ValueData
-from iron_core.array.objects import ObjectType
 from iron_core.array.spec import check
+from iron_core.declare.objects import ObjectType
 from iron_core.errors import DeclarationError
 
 LINE, HALF = ObjectType.of(64, "int32"), ObjectType.of(32, "int32")

@@ -17,9 +17,9 @@ import iron_ops_aie
 from iron_core.array.build import build
 from iron_core.array.descriptors import Descriptor
 from iron_core.array.design import Design
-from iron_core.array.objects import ObjectType
 from iron_core.array.sequence import Transfer, Word
 from iron_core.array.words import number
+from iron_core.declare.objects import ObjectType
 from iron_core.devices import device
 from iron_core.errors import IronError
 from iron_npu.printer import print_design

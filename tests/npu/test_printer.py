@@ -17,9 +17,9 @@ from iron_core.array.build import build, build_array
 from iron_core.array.builder import Builder
 from iron_core.array.descriptors import Descriptor
 from iron_core.array.design import Design
-from iron_core.array.objects import ObjectType
 from iron_core.array.placement import Lane, Tile
 from iron_core.array.sequence import Await, Free, Port, Sequence, Transfer
+from iron_core.declare.objects import ObjectType
 from iron_core.devices import device
 from iron_core.errors import DeclarationError, UnsupportedError
 from iron_npu.printer import Printed, print_array, print_design

@@ -13,7 +13,7 @@ import pytest
 import iron_ops_aie
 from iron_core.array.build import build, has_array
 from iron_core.array.kernel import Kernel
-from iron_core.array.objects import ObjectType
+from iron_core.declare.objects import ObjectType
 from iron_core.devices import device
 from iron_core.errors import IronError
 from iron_sim.memory import store

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from iron_core.array.design import ArrayDesign, CoreData
 from iron_core.array.expression import COMPARISON, Binary, Const, Expr, Var, binary
-from iron_core.array.objects import ObjectType
 from iron_core.array.program import (
     Acquire,
     AcquireLock,
@@ -28,6 +27,7 @@ from iron_core.array.program import (
     WaitBarrier,
     walk,
 )
+from iron_core.declare.objects import ObjectType
 from iron_core.errors import DeclarationError
 from iron_npu.kernels import Kernels, rounding_symbol, scalar_type
 from iron_npu.text import Writer, element, memref, number, view_type

@@ -9,8 +9,8 @@ import attrs
 
 from iron_core.array.design import ArrayDesign
 from iron_core.array.kernel import KernelData
-from iron_core.array.objects import ObjectType
 from iron_core.array.program import SetRounding, walk
+from iron_core.declare.objects import ObjectType
 from iron_core.errors import DeclarationError
 from iron_npu.text import Writer, memref
 

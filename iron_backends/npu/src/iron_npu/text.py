@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from iron_core.array.objects import ObjectType
+from iron_core.declare.objects import ObjectType
 from iron_core.errors import DeclarationError
 
 #: numpy's name of a dtype -> MLIR's. Integers are signless there; what reads them says how to widen.

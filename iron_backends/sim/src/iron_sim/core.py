@@ -10,7 +10,6 @@ import numpy as np
 from iron_core.array.design import CoreData
 from iron_core.array.expression import Binary, Const, Expr, Var
 from iron_core.array.kernel import KernelData
-from iron_core.array.objects import ObjectType
 from iron_core.array.program import (
     Acquire,
     AcquireLock,
@@ -29,6 +28,7 @@ from iron_core.array.program import (
     Subview,
     WaitBarrier,
 )
+from iron_core.declare.objects import ObjectType
 from iron_sim.actor import Actor, Semaphore
 from iron_sim.errors import PoisonError, SimulationError
 from iron_sim.memory import Mem, store

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.array.objects import ObjectType
 from iron_core.declare.formats import bfloat16
+from iron_core.declare.objects import ObjectType
 from iron_core.declare.rounding import round_to
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from iron_core.array.build import build
 from iron_core.array.design import Design
 from iron_core.array.fit import fit
-from iron_core.array.objects import ObjectType
 from iron_core.array.words import number
 from iron_core.declare.formats import PackedArray
+from iron_core.declare.objects import ObjectType
 from iron_core.declare.tensor import plain
 from iron_core.devices import Device, device
 from iron_sim.control import encode

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from iron_core.array.runtime import Runtime
-from iron_core.array.view import lanes, tile_shape
 from iron_core.declare.operand import Operand
 from iron_core.declare.pattern import Pattern
 from iron_core.errors import DeclarationError, Unresolvable
@@ -23,7 +22,7 @@ def derive(op: Any, rt: Runtime) -> None:
         )
     # Drains go out before the fills that feed them.
     for operand in (*(o for o in streamed if o.role == "out"), *(o for o in streamed if o.role != "out")):
-        for lane in range(lanes(op, operand)):
+        for lane in range(operand.lanes(op)):
             _move(op, rt, operand, lane)
 
 
@@ -42,8 +41,8 @@ def share(op: Any, rt: Runtime, operand: Operand, lane: int) -> tuple[Pattern, i
     every lane's tiles in turn (round-robin), so that whatever a call keeps is spread over all of them.
     """
     shape = operand.shape(op)
-    count = lanes(op, operand)
-    tile = math.prod(tile_shape(op, operand))
+    count = operand.lanes(op)
+    tile = operand.tile_type(op).elements
     total = math.prod(shape)
     extent = bounding(op, rt, operand)
     if operand.replicate or operand.broadcast:

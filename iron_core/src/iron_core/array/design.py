@@ -7,9 +7,9 @@ from typing import Any
 import attrs
 
 from iron_core.array.kernel import KernelData
-from iron_core.array.objects import ObjectType
 from iron_core.array.program import Block
 from iron_core.array.sequence import Sequence
+from iron_core.declare.objects import ObjectType
 
 #: (size, stride) pairs in elements, outermost first: an order of the numbers of one object.
 StreamDims = tuple[tuple[int, int], ...]

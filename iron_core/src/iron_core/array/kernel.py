@@ -9,11 +9,11 @@ from typing import Any
 import attrs
 
 from iron_core.array.expression import Const, Expr, expr
-from iron_core.array.objects import ObjectType
 from iron_core.array.program import Call
 from iron_core.array.recording import MemoryHandle, recorder
 from iron_core.declare.field import Param
 from iron_core.declare.formats import as_dtype
+from iron_core.declare.objects import ObjectType
 from iron_core.declare.operand import In, InOut, Out
 from iron_core.declare.tolerance import Tolerance
 from iron_core.errors import DeclarationError

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 import attrs
 
 from iron_core.array.design import ArrayDesign, FifoData, LinkData, StreamDims
-from iron_core.array.objects import ObjectType
 from iron_core.array.program import Acquire, walk
+from iron_core.declare.objects import ObjectType
 
 Place = tuple[int, int]
 Placement = Mapping[str, Place]

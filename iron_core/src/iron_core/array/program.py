@@ -8,7 +8,7 @@ from typing import Union
 import attrs
 
 from iron_core.array.expression import Expr
-from iron_core.array.objects import ObjectType
+from iron_core.declare.objects import ObjectType
 
 
 @attrs.frozen

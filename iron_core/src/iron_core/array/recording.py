@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from iron_core.array.expression import Expr, Var, expr
-from iron_core.array.objects import ObjectType
 from iron_core.array.program import Block, Element, For, If, Load, Local, Memory, SetRounding, Statement, Store, Subview
+from iron_core.declare.objects import ObjectType
 from iron_core.errors import DeclarationError
 
 if TYPE_CHECKING:

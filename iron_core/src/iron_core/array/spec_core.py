@@ -13,7 +13,6 @@ import attrs
 from iron_core.array.design import ArrayDesign, BufferData, CoreData, FifoData
 from iron_core.array.expression import Binary, Const, Expr, evaluate, variables
 from iron_core.array.kernel import KernelData
-from iron_core.array.objects import ObjectType
 from iron_core.array.pools import place_of, reaches
 from iron_core.array.program import (
     Acquire,
@@ -37,6 +36,7 @@ from iron_core.array.program import (
     walk,
 )
 from iron_core.declare.formats import as_dtype
+from iron_core.declare.objects import ObjectType
 from iron_core.errors import DeclarationError
 
 #: dtypes that a store rounds to.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from iron_core.array.buffer import Buffer
 from iron_core.array.builder import builder
-from iron_core.array.objects import ObjectType
 from iron_core.array.placement import Lane, Tile
-from iron_core.declare.field import Field
+from iron_core.declare.objects import ObjectType
 from iron_core.declare.operand import Operand
 from iron_core.declare.operator import OperatorMeta
 from iron_core.errors import DeclarationError
@@ -29,23 +27,19 @@ class Stream:
     @property
     def tile(self) -> ObjectType:
         """What one object of its fifo holds."""
-        self._streamed()
-        return ObjectType.of(tile_shape(self._op, self._operand), self._operand.format(self._op))
+        return self._operand.tile_type(self._op)
 
     @property
     def lanes(self) -> int:
-        return lanes(self._op, self._operand)
+        return self._operand.lanes(self._op)
 
     def lane(self, index: int, tile: Tile | None = None) -> Lane:
         """The shim-side end of lane `index`: for `prod(tile=)` or `cons(tile=)`."""
-        self._streamed()
+        if self._operand.tile is None:
+            raise DeclarationError(f"{type(self._op).__name__}.{self.name} has no tile=; it is no stream of its own.")
         if not 0 <= index < self.lanes:
             raise DeclarationError(f"{type(self._op).__name__}.{self.name}: lane {index}; legal: 0 to {self.lanes - 1}.")
         return Lane(self.name, index, tile)
-
-    def _streamed(self) -> None:
-        if self._operand.tile is None:
-            raise DeclarationError(f"{type(self._op).__name__}.{self.name} has no tile=; it is no stream of its own.")
 
 
 class BoundValue:
@@ -62,17 +56,6 @@ class BoundValue:
             if not buffer.written:
                 raise DeclarationError(f"{self.name} is bound to {buffer!r}, which needs use_write_rtp=True.")
         builder().values[self.name] = (tuple(buffer.name for buffer in buffers), index)
-
-
-def lanes(op: Any, operand: Operand) -> int:
-    """How many streams an operand has: the product of its `per=`."""
-    return math.prod(getattr(op, p.name) if isinstance(p, Field) else int(p) for p in operand.per or ())
-
-
-def tile_shape(op: Any, operand: Operand) -> tuple[int, ...]:
-    """The declared tile of an operand as numbers."""
-    tile = operand.tile if isinstance(operand.tile, tuple) else (operand.tile,)
-    return tuple(getattr(op, t.name) if isinstance(t, Field) else int(t) for t in tile)
 
 
 @cache

@@ -7,6 +7,7 @@ no stream of their own and ride another's.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -97,7 +98,7 @@ def attach(op: Any, finish: tuple[Link, ...], prepare: tuple[Link, ...]) -> Any:
     op.inputs = (*plain.inputs, *added.values())
     op.operands = {o.name: o for o in (*op.inputs, *plain.outputs)}
     for name, extra in added.items():
-        setattr(op, name, BoundOperand(extra, extra.shape(op), extra.format(op)))
+        setattr(op, name, BoundOperand(extra, op, extra.shape(op), extra.format(op)))
     return op
 
 
@@ -112,7 +113,7 @@ def target(cls: Any, chain: str) -> Operand:
 def _check(op: Any, operand: Operand, chain: str, link: Link) -> None:
     where = f"{type(op).__name__}.{chain}: {type(link.op).__name__}"
     outputs = [o for o in link.op.outputs if o.present(link.op)]
-    size = BoundOperand(operand, operand.shape(op), operand.format(op)).size
+    size = math.prod(operand.shape(op))
     if len(outputs) != 1 or not link.op.elementwise:
         raise Unresolvable(f"{where} is not elementwise with one output, which is legal.")
     if not 0 <= link.position < len(link.op.inputs):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import attrs
 
 from iron_core.declare.field import Field
 from iron_core.declare.formats import Format, as_format, bfloat16
+from iron_core.declare.objects import ObjectType
 from iron_core.errors import DeclarationError
 
 
@@ -133,6 +135,24 @@ class Operand:
         """Its Format for this operator."""
         return as_format(getattr(op, self.dtype.name) if isinstance(self.dtype, Field) else self.dtype)
 
+    def tile_type(self, op: Any) -> ObjectType:
+        """What one object of its stream holds for this operator. DeclarationError where it is no stream, or a tunable of its
+        tile is open."""
+        if self.tile is None:
+            raise DeclarationError(f"{type(op).__name__}.{self.name} has no tile=; it is no stream of its own.")
+        parts = self.tile if isinstance(self.tile, tuple) else (self.tile,)
+        shape = tuple(getattr(op, part.name) if isinstance(part, Field) else int(part) for part in parts)
+        for part, n in zip(parts, shape, strict=True):
+            if n is None:
+                raise DeclarationError(
+                    f"{type(op).__name__}.{self.name}.tile: {part.name} is open. Ask a resolved operator: op.resolved(dev)."
+                )
+        return ObjectType.of(shape, self.format(op))
+
+    def lanes(self, op: Any) -> int:
+        """How many streams it has for this operator: the product of its `per=`."""
+        return math.prod(getattr(op, p.name) if isinstance(p, Field) else int(p) for p in self.per or ())
+
     def present(self, op: Any) -> bool:
         """Does this operator have it? (`when=`)"""
         return self.when is None or bool(getattr(op, self.when.name))
@@ -142,7 +162,7 @@ class Operand:
             return self
         if self.when is not None and not self.present(op):
             raise AttributeError(f"{type(op).__name__}.{self.name} exists only with {self.when.name}=True.")
-        return BoundOperand(self, self.shape(op), self.format(op))
+        return BoundOperand(self, op, self.shape(op), self.format(op))
 
     def __repr__(self) -> str:
         return f"{self.role} {self.name}"
@@ -170,9 +190,10 @@ def InOut(*dims: Any, dtype: Any = bfloat16, **stream: Any) -> Any:
 
 @attrs.frozen(eq=False)
 class BoundOperand:
-    """An operand of one operator instance."""
+    """An operand of one operator instance, `op`."""
 
     operand: Operand
+    op: Any = attrs.field(repr=False)
     shape: tuple[int, ...]
     format: Format
 
@@ -187,7 +208,9 @@ class BoundOperand:
 
     @property
     def size(self) -> int:
-        n = 1
-        for d in self.shape:
-            n *= d
-        return n
+        return math.prod(self.shape)
+
+    @property
+    def tile(self) -> ObjectType:
+        """What one object of its stream holds: the type of a kernel's argument."""
+        return self.operand.tile_type(self.op)
