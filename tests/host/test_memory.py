@@ -7,10 +7,12 @@ import os
 import numpy as np
 import pytest
 
+import iron_core as iron
 from iron_core.declare.formats import Q4_1, Dense, PackedArray, bfloat16
 from iron_core.errors import OutOfMemory, ShapeError, UnknownName
 from iron_core.image.plan import Packaging, Plan, Resident
 from iron_host.memory import HostMemory, address, anonymous
+from iron_ops_aie import Copy
 
 
 def plan_of(*residents: Resident, banks: tuple[int, ...] = ()) -> Plan:
@@ -130,3 +132,21 @@ def test_large_states_take_no_memory_before_they_are_touched():
     block = anonymous(1 << 30)
     block[: 1 << 20] = 1
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
+class Large(iron.Graph):
+    """Its state of `rows` rows of a MiB each is read at a row."""
+
+    def __init__(self, rows):
+        self.table = iron.state((rows, 1 << 19))
+
+    def body(self, *, at: iron.Scratchpad[np.int32]):
+        return Copy(self.table[at])
+
+
+def test_a_resident_may_be_larger_than_a_bank():
+    """It is pointed at and lies in no bank, so any size will do; a row beyond 4 GiB is found."""
+    compiled = Large(5000).compile(dev="host", backend="host")
+    assert compiled.plan.resident_banks == () and compiled.plan.residents[0].spot is None
+    row = compiled(at=4999)
+    assert row.shape == (1 << 19,) and not row.any()

@@ -310,6 +310,11 @@ def test_the_record_is_data_and_can_go_to_disk(w, tmp_path, monkeypatch):
     (file,) = tmp_path.rglob("record.json")
     assert json.loads(file.read_text()) == version.artifacts
     assert version.artifacts["steps"][0]["operands"]["B"] == ["resident", "w", 0, 192]
+    assert version.artifacts["residents"] == {}, "the host has no banks for them"
+    on_npu = Project(w).compile(x=((16, 8), F32), backend="null", dev="npu2")
+    (version,) = on_npu.versions.values()
+    assert version.artifacts["residents"] == {"w": [0, 0, 192]} and version.artifacts["resident_banks"] == [192]
+    assert "residents  1 bank, 192 B" in on_npu.explain()
     with pytest.raises(CallError, match="'memory' and 'disk'"):
         Project(w).compile(x=((16, 8), F32), backend="null", record="tape")
 

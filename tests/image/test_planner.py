@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import iron_core as iron
-from iron_core.errors import FormatError, TraceError
+from iron_core.errors import FormatError, TraceError, UnsupportedError
 from iron_core.graph.fold import find_folds
-from iron_core.image.arena import ALIGNMENT
-from iron_core.image.plan import BufferRef, byte_offset
-from iron_core.image.planner import draft, plan_graphs
+from iron_core.image.arena import ALIGNMENT, BANK_BYTES
+from iron_core.image.packaging import decide
+from iron_core.image.plan import BufferRef, Plan, Resident, VersionPlan, byte_offset
+from iron_core.image.planner import Draft, adopt, draft, plan_graphs
 from iron_ops_aie import GEMM, GEMV, Copy, ElementwiseAdd, RMSNorm, SiLU
 
 F32 = np.float32
@@ -81,6 +82,51 @@ def test_a_later_version_keeps_what_is_placed():
     compiled.add(x=((64, 8), F32))
     assert compiled.plan.versions[:2] == after.versions
     assert all(new >= old for new, old in zip(compiled.plan.banks, after.banks, strict=True))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_residents_never_move(data):
+    """Whatever versions follow, of whatever arena and with whatever residents more: each has its bank and offset for good,
+    none shares a byte with another, and no bank is larger than an NPU maps."""
+    sizes = st.one_of(st.integers(1, 300), st.integers(1, BANK_BYTES))
+    plan = Plan("p", "null", "npu2", decide("npu2"), (), (), ())
+    settled = {}
+    for number in range(data.draw(st.integers(1, 6))):
+        keys = data.draw(st.lists(st.integers(0, 8), unique=True))
+        new = {key: data.draw(sizes) for key in keys if key not in settled}
+        kept = {resident.key: resident for resident in plan.residents}
+        residents = [kept.get(key) or Resident(f"r{key}", "state", (new[key],), iron.Dense(np.int8), key=key) for key in keys]
+        version = VersionPlan((number,), (), (), (), ())
+        plan = adopt(plan, Draft("p", version, tuple(residents), (data.draw(st.integers(0, BANK_BYTES)),)))
+        for resident in plan.residents:
+            assert settled.setdefault(resident.key, resident.spot) == resident.spot
+    ends = [0] * len(plan.resident_banks)
+    for resident in sorted(plan.residents, key=lambda r: (r.spot.bank, r.spot.offset)):
+        spot = resident.spot
+        assert spot.offset % ALIGNMENT == 0 and spot.offset >= ends[spot.bank]
+        ends[spot.bank] = spot.offset + resident.nbytes
+    assert all(end <= bank <= BANK_BYTES for end, bank in zip(ends, plan.resident_banks, strict=True))
+
+
+class Large(iron.Graph):
+    """Its state of `rows` rows of a MiB each is read at a row."""
+
+    def __init__(self, rows):
+        self.table = iron.state((rows, 1 << 19))
+
+    def body(self, *, at: iron.Scratchpad[np.int32]):
+        return Copy(self.table[at])
+
+
+def test_a_resident_larger_than_a_bank_is_refused_where_there_are_banks():
+    """3.5 GiB is the most; the message has the name, the bytes and what would be legal."""
+    assert Large(3584).compile(dev="npu2", backend="null").plan.resident_banks == (BANK_BYTES,)
+    for dev in ("npu1", "npu2"):
+        with pytest.raises(UnsupportedError, match=rf"Large: state `table` has {3585 << 20} bytes, and a bank of {dev}'s memory holds "):
+            Large(3585).compile(dev=dev, backend="null")
+    (kept,) = Large(3585).compile(dev="host", backend="null").plan.residents
+    assert kept.spot is None
 
 
 def test_names_that_two_traces_invent_do_not_alias():

@@ -92,25 +92,34 @@ def test_buffers_are_views_of_flat_bytes(chain):
 
 def test_weights_states_and_a_carried_value():
     plan, made = printed(Steps(), x=(64,))
-    bank = made.layout.arguments[-1]
-    assert bank.nbytes == plan.banks[0] + 2 * 64 * 64 * 2 + 16 * 64 * 2
+    arena, residents = made.layout.arguments[-2:]
+    assert (arena.nbytes, residents.nbytes) == (plan.banks[0], 2 * 64 * 64 * 2 + 16 * 64 * 2)
     offsets = [word for word in made.words if word.kind == "offset"]
     assert len(offsets) == 1 and f"offset_parameter = @{offsets[0].symbol}" in made.text
 
 
 def test_residents_stay_where_they_are_in_every_version():
+    """A version with a much larger arena, printed or planned later, moves no weight: same argument, same byte."""
+
     class Rows(iron.Graph):
         def __init__(self):
-            self.w = np.ones((64, 64), bfloat16)
+            self.w, self.v = np.ones((64, 64), bfloat16), np.ones((64, 64), bfloat16)
 
-        def body(self, x):
-            return GEMV(self.w, ElementwiseAdd(x, x))
+        def body(self, x, y):
+            return GEMV(self.v, GEMV(self.w, x)), ElementwiseAdd(SiLU(y), y)
 
-    graph = Rows().compile(dev="npu2", backend="null", x=(64,))
-    plan = graph.plan
-    made = print_version(plan, plan.versions[0].signature)
-    spots = dict(made.layout.spots)
-    assert spots["resident", 0].offset == plan.banks[0]
+    def places(plan):
+        layouts = [print_version(plan, version.signature).layout for version in plan.versions]
+        return [
+            [(layout.arguments[spot.argument].name, spot.offset) for key, spot in layout.spots if key[0] == "resident"]
+            for layout in layouts
+        ]
+
+    graph = Rows().compile(dev="npu2", backend="null", x=(64,), y=(4096,))
+    alone, arena = places(graph.plan), graph.plan.banks
+    graph.add(x=(64,), y=(1 << 20,))
+    assert graph.plan.banks[0] > 100 * arena[0]
+    assert alone == [[("residents0", 0), ("residents0", 64 * 64 * 2)]] and places(graph.plan) == alone * 2
 
 
 def test_ids_of_a_gather_come_as_control_words():

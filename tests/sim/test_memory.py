@@ -13,7 +13,8 @@ from iron_core import bfloat16
 from iron_core.array import ObjectType
 from iron_core.declare.formats import Q4_1, as_format
 from iron_core.errors import ShapeError
-from iron_core.image.plan import BufferRef, Plan, Resident
+from iron_core.image.plan import BufferRef, Plan, Resident, VersionPlan
+from iron_core.image.planner import Draft, adopt
 from iron_sim.errors import PoisonError
 from iron_sim.host import SimMemory, region, spread, unwritten
 from iron_sim.memory import Mem, floored, store
@@ -100,9 +101,14 @@ def test_other_dtypes_know_no_mode():
 # -- the host's memory -----------------------------------------------------------------------------
 
 
+def planned(*residents, banks=(), after=None):
+    """A plan with these residents and banks, added to one there was."""
+    plan = after or Plan("p", "sim", "npu2", None, (), (), ())
+    return adopt(plan, Draft("p", VersionPlan((len(plan.versions),), (), (), (), ()), residents, banks))
+
+
 def memory(*residents, banks=()):
-    plan = Plan("p", "sim", "npu2", None, (), residents, banks)
-    return SimMemory(plan)
+    return SimMemory(planned(*residents, banks=banks))
 
 
 def test_states_start_at_zero_and_weights_as_given():
@@ -135,15 +141,28 @@ def test_reading_what_nobody_wrote():
 
 def test_memory_grows_and_keeps_what_it_has():
     """Another version of the graph: its states and a larger arena."""
-    made = memory(Resident("s", "state", (2,), BF16), banks=(8,))
+    first = planned(Resident("s", "state", (2,), BF16, key=1), banks=(8,))
+    made = SimMemory(first)
     made.write("s", np.array([1, 2], bfloat16))
+    kept = made.residents["s"].base
     made.banks[0].raw[:], made.banks[0].marks[:] = 5, False
     base = made.banks[0].base
-    made.grow(Plan("p", "sim", "npu2", None, (), (Resident("s", "state", (2,), BF16), Resident("t", "state", (2,), BF16)), (16, 4)))
+    made.grow(planned(*(Resident(name, "state", (2,), BF16, key=key) for key, name in ((1, "s"), (2, "t"))), banks=(16, 4), after=first))
     assert made.read("s").tolist() == [1, 2] and made.read("t").tolist() == [0, 0]
     assert [bank.raw.size for bank in made.banks] == [16, 4]
     assert (made.banks[0].raw[:8] == 5).all() and not made.banks[0].marks[:8].any() and made.banks[0].marks[8:].all()
-    assert made.banks[0].base != base
+    assert made.banks[0].base != base and made.residents["s"].base == kept
+
+
+def test_a_resident_has_the_address_the_plan_gives_it():
+    """Its bank's, and its offset into it; the bytes themselves stay where the caller has them."""
+    data = np.ones(100, bfloat16)
+    plan = planned(Resident("s", "state", (3,), BF16), Resident("w", "weight", (100,), BF16, data), Resident("t", "state", (1,), BF16))
+    made = SimMemory(plan)
+    first = made.residents["s"].base
+    for resident in plan.residents:
+        assert made.residents[resident.name].base - first == resident.spot.offset and resident.spot.bank == 0
+    assert np.shares_memory(made.residents["w"].raw, data)
 
 
 def test_regions_do_not_overlap():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import attrs
 
 from iron_core.errors import UnsupportedError
-from iron_core.image.arena import BANK_BYTES, align
+from iron_core.image.arena import align
 from iron_core.image.plan import Plan, Port, VersionPlan
 
 #: A shim reads and writes whole words at addresses that are multiples of this many bytes.
@@ -32,7 +32,7 @@ class Spot:
 
 @attrs.frozen
 class Layout:
-    """Inputs in one argument, outputs in the next, control words, then the banks: a plan's arena, its residents behind it."""
+    """Inputs in one argument, outputs in the next, control words, then a plan's banks: of the arena, then of the residents."""
 
     arguments: tuple[Argument, ...]
     spots: tuple[tuple[tuple[str, int], Spot], ...]
@@ -49,7 +49,7 @@ class Layout:
 
 
 def layout(plan: Plan, version: VersionPlan, controls: Sequence[int] = ()) -> Layout:
-    """The arguments of one version. Residents are at the same place for every version of the plan.
+    """The arguments of one version. Residents are where the plan has them, at the same bytes in every version.
 
     controls: bytes of each tensor of control words that the host makes for a step; they are space "control".
     """
@@ -68,18 +68,14 @@ def layout(plan: Plan, version: VersionPlan, controls: Sequence[int] = ()) -> La
             spots["control", number] = Spot(len(arguments), total)
             total += align(nbytes)
         arguments.append(Argument("control", total))
+    for number, nbytes in enumerate(plan.banks):
+        spots["arena", number] = Spot(len(arguments), 0)
+        arguments.append(Argument(f"bank{number}", align(nbytes)))
     first = len(arguments)
-    banks = [align(nbytes) for nbytes in plan.banks]
-    for number in range(len(banks)):
-        spots["arena", number] = Spot(first + number, 0)
     for number, resident in enumerate(plan.residents):
-        need = align(resident.nbytes)
-        bank = next((b for b, used in enumerate(banks) if used + need <= BANK_BYTES), len(banks))
-        if bank == len(banks):
-            banks.append(0)
-        spots["resident", number] = Spot(first + bank, banks[bank])
-        banks[bank] += need
-    arguments += [Argument(f"bank{number}", nbytes) for number, nbytes in enumerate(banks)]
+        assert resident.spot is not None, "a plan for an NPU places every resident"
+        spots["resident", number] = Spot(first + resident.spot.bank, resident.spot.offset)
+    arguments += [Argument(f"residents{number}", nbytes) for number, nbytes in enumerate(plan.resident_banks)]
     return Layout(tuple(arguments), tuple(spots.items()))
 
 

@@ -14,8 +14,10 @@ from iron_core.image.plan import BufferRef, Plan
 from iron_sim.dma import Region
 from iron_sim.errors import PoisonError
 
-#: Regions start at multiples of this, so that no two share a word.
+#: Inputs, outputs and the arena's banks start at multiples of this, so that no two share a word.
 ALIGN = 4096
+#: Where the first bank of residents is, beyond all others, and how far it is to the next: a bank has its address before its size.
+RESIDENTS, NEXT_BANK = 1 << 40, 1 << 32
 
 
 class Space:
@@ -33,7 +35,7 @@ def unwritten(nbytes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class SimMemory:
-    """Residents and arena of one compiled graph."""
+    """Residents and arena of one compiled graph. A weight's bytes stay where they are; its address is its place in the plan."""
 
     def __init__(self, plan: Plan) -> None:
         self.residents: dict[str, Space] = {}
@@ -54,7 +56,10 @@ class SimMemory:
                 continue
             state = resident.data is None
             raw = np.zeros(resident.nbytes, np.uint8) if state else as_bytes(resident.data)
-            self.residents[resident.name] = self.space(raw, np.zeros(resident.nbytes, bool) if state else None)
+            marks = np.zeros(resident.nbytes, bool) if state else None
+            assert resident.spot is not None, "a plan for an NPU places every resident"
+            at = RESIDENTS + resident.spot.bank * NEXT_BANK + resident.spot.offset
+            self.residents[resident.name] = Space(raw, marks, at)
             self.kinds[resident.name] = (resident.shape, resident.format)
         for number, nbytes in enumerate(plan.banks):
             if number == len(self.banks):

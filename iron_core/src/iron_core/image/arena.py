@@ -1,6 +1,6 @@
-"""Where a run's intermediate buffers lie: greedy best-fit placement into banks.
+"""Where buffers lie: a run's intermediate ones by greedy best-fit placement into banks, residents one behind another.
 
-Buffers that are never live together share bytes. The arena is cut into banks because an NPU driver maps
+Intermediate buffers that are never live together share bytes. Memory is cut into banks because an NPU driver maps
 at most 4 GiB as one object; the limit here leaves room below that.
 
 With `IRON_GUARD=BYTES` in the environment no two buffers share, and that many bytes lie before, between and behind them: what
@@ -37,7 +37,7 @@ def align(nbytes: int, to: int = ALIGNMENT) -> int:
 
 @attrs.frozen
 class Spot:
-    """A place in the arena: bank number and byte offset into it."""
+    """A place: bank number and byte offset into it. Banks of the arena and banks of residents are numbered apart."""
 
     bank: int
     offset: int
@@ -82,6 +82,17 @@ def place(
     # An aligned tail may pass the limit by less than the alignment; the bank itself never does.
     sizes = tuple(min(max((end for _, end, _ in placed), default=0), bank_bytes) for placed in banks)
     return Arena(spots, sizes)
+
+
+def append(nbytes: int, banks: list[int]) -> Spot:
+    """The place of `nbytes` that stay, at most a bank: behind what the first bank with room holds. `banks`, their sizes, grow."""
+    need = align(nbytes)
+    number = next((n for n, used in enumerate(banks) if used + need <= BANK_BYTES), len(banks))
+    if number == len(banks):
+        banks.append(0)
+    spot = Spot(number, banks[number])
+    banks[number] += need
+    return spot
 
 
 def _apart(buffers: list[Lifetime], bank_bytes: int, alignment: int, guard: int) -> Arena:

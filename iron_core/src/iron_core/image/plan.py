@@ -14,6 +14,7 @@ from iron_core.declare.formats import BlockQuant, Format
 from iron_core.errors import FormatError
 from iron_core.graph.affine import Affine, by_key
 from iron_core.graph.traced import Binding, IdCheck, IndexCheck, PerCallValue, Signature
+from iron_core.image.arena import Spot
 
 __all__ = [
     "Binding",
@@ -125,7 +126,8 @@ class Resident:
     """A weight or a state, stored once for all versions. `kind`: "weight" or "state".
 
     `data` is the weight's array (or PackedArray); None for a state, which starts as zeros. `key` is the identity
-    of the storage in this process: equal keys are one resident, whatever trace they come from.
+    of the storage in this process: equal keys are one resident, whatever trace they come from. `spot` is its place
+    in the plan's resident banks, the same for as long as there is the plan; None on the host, which points at the data.
     """
 
     name: str
@@ -134,6 +136,7 @@ class Resident:
     format: Format
     data: Any = None
     key: int | None = None
+    spot: Spot | None = None
 
     @property
     def nbytes(self) -> int:
@@ -154,7 +157,8 @@ class Packaging:
 class Plan:
     """A graph on one (backend, device, boundaries, image): all its versions together.
 
-    `banks` are the arena's sizes in bytes, each at most 3.5 GiB.
+    `banks` are the sizes in bytes of the arena's banks, `resident_banks` of those that weights and states lie in, each at most
+    3.5 GiB. A version added later may make banks larger and add some; no resident ever moves.
     """
 
     name: str
@@ -164,6 +168,7 @@ class Plan:
     versions: tuple[VersionPlan, ...]
     residents: tuple[Resident, ...]
     banks: tuple[int, ...]
+    resident_banks: tuple[int, ...] = ()
 
     def version(self, signature: Signature) -> VersionPlan:
         """The version of this signature; KeyError if it is not planned."""

@@ -1,7 +1,8 @@
 """From traced graphs to a plan: where every buffer is, how every step refers to it.
 
 A traced version becomes a `Draft`: its steps over placed buffers, its residents numbered from 0. A plan
-adopts drafts one after another. What it has placed keeps its place: residents are appended, banks grow.
+adopts drafts one after another. What it has placed keeps its place: residents are appended to banks of their own, the arena's
+banks grow.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from typing import Any
 
 import attrs
 
-from iron_core.errors import TraceError
+from iron_core.devices import device
+from iron_core.errors import TraceError, UnsupportedError
 from iron_core.graph.fold import Fold
 from iron_core.graph.traced import Buffer, Region, TracedGraph
-from iron_core.image.arena import guard_bytes, place
+from iron_core.image.arena import BANK_BYTES, append, guard_bytes, place
 from iron_core.image.liveness import lifetimes
 from iron_core.image.packaging import decide
 from iron_core.image.plan import (
@@ -123,9 +125,11 @@ def _touched(traced: TracedGraph) -> list[Buffer]:
 def adopt(plan: Plan, draft: Draft) -> Plan:
     """The plan with one more version. Earlier versions, residents and offsets are the same objects as before.
 
-    A version of the same signature is replaced. Residents are one where their storage is one.
+    A version of the same signature is replaced. Residents are one where their storage is one. UnsupportedError for one
+    that no bank of an NPU holds.
     """
     residents = list(plan.residents)
+    resident_banks = list(plan.resident_banks)
     by_key = {resident.key: i for i, resident in enumerate(residents) if resident.key is not None}
     taken = {resident.name for resident in residents}
     numbers = []
@@ -133,7 +137,8 @@ def adopt(plan: Plan, draft: Draft) -> Plan:
         number = by_key.get(resident.key) if resident.key is not None else None
         if number is None:
             number = len(residents)
-            residents.append(attrs.evolve(resident, name=_free(resident.name, taken)))
+            resident = attrs.evolve(resident, name=_free(resident.name, taken))
+            residents.append(_settled(plan, resident, resident_banks))
             taken.add(residents[-1].name)
         numbers.append(number)
 
@@ -148,7 +153,25 @@ def adopt(plan: Plan, draft: Draft) -> Plan:
         for i in range(max(len(plan.banks), len(draft.banks)))
     ]
     versions = [v for v in plan.versions if v.signature != version.signature]
-    return attrs.evolve(plan, versions=(*versions, version), residents=tuple(residents), banks=tuple(banks))
+    return attrs.evolve(
+        plan,
+        versions=(*versions, version),
+        residents=tuple(residents),
+        banks=tuple(banks),
+        resident_banks=tuple(resident_banks),
+    )
+
+
+def _settled(plan: Plan, resident: Resident, banks: list[int]) -> Resident:
+    """The resident at its place in the banks, which grow by it. The host points at the data, so there it has none."""
+    if not device(plan.dev).is_npu:
+        return resident
+    if resident.nbytes > BANK_BYTES:
+        raise UnsupportedError(
+            f"{plan.name}: {resident.kind} `{resident.name}` has {resident.nbytes} bytes, and a bank of {plan.dev}'s memory holds "
+            f"{BANK_BYTES}. Legal: several smaller ones, such as parts of its rows, or dev='host', which has no banks."
+        )
+    return attrs.evolve(resident, spot=append(resident.nbytes, banks))
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -307,9 +307,10 @@ def explain(program: Program) -> str:
         these = [resident for resident in plan.residents if resident.kind == kind]
         if these:
             lines.append(f"  {plural:<10} {len(these)}, {_megabytes(sum(r.nbytes for r in these))}, stored once for all versions")
-    if plan.banks:
-        many = f"{len(plan.banks)} banks" if len(plan.banks) > 1 else "1 bank"
-        lines.append(f"  arena      {many}, {_megabytes(sum(plan.banks))}")
+    for name, banks in (("residents", plan.resident_banks), ("arena", plan.banks)):
+        if banks:
+            many = f"{len(banks)} banks" if len(banks) > 1 else "1 bank"
+            lines.append(f"  {name:<10} {many}, {_megabytes(sum(banks))}")
     for version in plan.versions:
         lines.append(f"version {describe_signature(version.signature)}")
         rows = step_rows(program, version)

@@ -8,7 +8,10 @@ from iron_core.image.plan import BufferRef, Plan, VersionPlan
 
 
 def artifacts(plan: Plan, version: VersionPlan) -> dict[str, Any]:
-    """The record of a version as plain data: kind, steps with their operators and buffers, where every buffer is."""
+    """The record of a version as plain data: kind, steps with their operators and buffers, where every buffer is.
+
+    "residents" are [bank, offset, bytes] by name; there are none on the host.
+    """
 
     def place(ref: BufferRef) -> list[Any]:
         name = plan.residents[ref.index].name if ref.space == "resident" else ref.index
@@ -20,6 +23,8 @@ def artifacts(plan: Plan, version: VersionPlan) -> dict[str, Any]:
         "dispatch": plan.packaging.dispatch,
         "signature": [[name, list(shape), format] for name, shape, format in version.signature],
         "banks": list(plan.banks),
+        "resident_banks": list(plan.resident_banks),
+        "residents": {r.name: [r.spot.bank, r.spot.offset, r.nbytes] for r in plan.residents if r.spot is not None},
         "steps": [
             {
                 "name": step.name,
