@@ -7,7 +7,7 @@ from typing import Any
 import serve
 
 import iron_core
-from iron_core.graph.compiled import CompiledGraph
+from iron_core.compiled.graph import CompiledGraph
 from iron_host import limits
 from iron_llama.model import Llama, LlamaRunner
 from iron_lm import loading

@@ -97,7 +97,7 @@ def test_importing_the_pack_imports_no_operator(acme):
 
 def test_a_stub_is_written_for_it(acme):
     """The command the page names."""
-    subprocess.run([sys.executable, "-m", "iron_core.plugins.stub", "iron_acme"], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "iron_core.declare.stub", "iron_acme"], check=True, capture_output=True)
     import iron_acme
 
     stub = Path(iron_acme.__file__).with_suffix(".pyi").read_text()

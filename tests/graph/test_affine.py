@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from iron_core.declare.affine import Affine, evaluate
 from iron_core.errors import TraceError
-from iron_core.graph.affine import Affine, evaluate
 
 n = Affine("n")
 

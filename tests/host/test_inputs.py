@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import iron_core as iron
+from iron_core.compiled.operator_image import OperatorImage
 from iron_core.declare.formats import Q8_0, PackedArray, bfloat16
 from iron_core.errors import BoundsError, CallError, FormatError, IronError, ShapeError
-from iron_core.image.operator_image import OperatorImage
 from iron_ops_aie import GEMV, Copy
 
 BACKENDS = ("host", "reference")

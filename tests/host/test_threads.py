@@ -14,8 +14,8 @@ import pytest
 
 import iron_core as iron
 from iron_core.backends.choose import get
+from iron_core.compiled.operator_image import OperatorImage
 from iron_core.errors import CallError, OutOfMemory
-from iron_core.image.operator_image import OperatorImage
 from iron_host import pools
 from iron_host.pools import Pools
 from iron_ops_aie import GEMV, Copy, ElementwiseAdd

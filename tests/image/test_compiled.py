@@ -12,7 +12,7 @@ import pytest
 import iron_core as iron
 from iron_core.cache.store import Cache, CacheWarning
 from iron_core.errors import BoundsError, CallError, DeclarationError, ShapeError, UnknownName, UnsupportedError
-from iron_core.graph.compiled import compiled_shapes
+from iron_core.graph.reference import compiled_shapes
 from iron_ops_aie import GEMM, Copy, ElementwiseAdd, SiLU
 
 F32 = np.float32

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from iron_core.graph.compiled import CompiledGraph
+from iron_core.compiled.graph import CompiledGraph
 from iron_lm.generation import Sampler
 from iron_lm.session import Session
 
 #: A program that sends itself SIGINT as it makes its nth call of a compiled graph: just before, inside or after it.
 AT_A_CALL = """
 import signal, sys
-from iron_core.graph.compiled import CompiledGraph
+from iron_core.compiled.graph import CompiledGraph
 
 calls, call = [], CompiledGraph.__call__
 

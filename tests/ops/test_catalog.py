@@ -13,8 +13,8 @@ import pytest
 import iron_ops_aie
 from iron_core.declare.formats import BlockQuant, PackedArray
 from iron_core.declare.rounding import round_to
+from iron_core.declare.stub import stub
 from iron_core.declare.tolerance import DeviationError
-from iron_core.plugins.stub import stub
 
 NAMES = iron_ops_aie.__all__
 CASES = [
@@ -61,7 +61,7 @@ def test_every_name_is_an_entry_point():
 
 
 def test_the_stub_is_current():
-    """Type checkers see the operators as they are; `python -m iron_core.plugins.stub iron_ops_aie` makes it anew."""
+    """Type checkers see the operators as they are; `python -m iron_core.declare.stub iron_ops_aie` makes it anew."""
     assert Path(iron_ops_aie.__file__).with_suffix(".pyi").read_text() == stub("iron_ops_aie")
 
 

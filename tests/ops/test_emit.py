@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iron_core.declare.affine import Affine
 from iron_core.errors import ParamError
-from iron_core.graph.affine import Affine
 from iron_ops_aie import Emit
 from iron_ops_aie.emit import program_row
 

@@ -8,9 +8,10 @@ import pytest
 import iron_core as iron
 from iron_core import bfloat16
 from iron_core.backends.choose import choose
-from iron_core.backends.protocol import Available, Backend, No, Yes
+from iron_core.backends.protocol import Available, Backend
 from iron_core.devices import DEVICES
 from iron_core.errors import BoundsError, UnsupportedError
+from iron_core.lowering.answer import No, Yes
 from iron_ops_aie import GEMV, Copy, ElementwiseAdd, Sample, SiLU
 from iron_sim.backend import SimBackend
 

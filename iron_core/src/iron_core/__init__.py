@@ -30,10 +30,11 @@ _HOME = {
     "graph.carry": ("carry",),
     "graph.fold": ("Fold",),
     "image.packaging": ("ELF", "XCLBIN", "each_step"),
-    "image.operator_image": ("OperatorImage",),
     "image.plan": ("Plan",),
-    "backends.protocol": ("Available", "Backend", "No", "Unavailable", "Yes"),
+    "lowering.answer": ("No", "Yes"),
     "lowering.protocol": ("Lowering",),
+    "backends.protocol": ("Available", "Backend", "Unavailable"),
+    "compiled.operator_image": ("OperatorImage",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 _MODULES = ("devices", "errors")

@@ -11,9 +11,9 @@ from iron_core.array import Worker as Worker
 from iron_core.array import WorkerRuntimeBarrier as WorkerRuntimeBarrier
 from iron_core.backends.protocol import Available as Available
 from iron_core.backends.protocol import Backend as Backend
-from iron_core.backends.protocol import No as No
+from iron_core.lowering.answer import No as No
 from iron_core.backends.protocol import Unavailable as Unavailable
-from iron_core.backends.protocol import Yes as Yes
+from iron_core.lowering.answer import Yes as Yes
 from iron_core.bases import BinaryElementwise as BinaryElementwise
 from iron_core.bases import Rowwise as Rowwise
 from iron_core.bases import UnaryElementwise as UnaryElementwise
@@ -58,7 +58,7 @@ from iron_core.graph.fold import Fold as Fold
 from iron_core.graph.graph import Graph as Graph
 from iron_core.graph.weight import state as state
 from iron_core.graph.weight import weight as weight
-from iron_core.image.operator_image import OperatorImage as OperatorImage
+from iron_core.compiled.operator_image import OperatorImage as OperatorImage
 from iron_core.image.packaging import ELF as ELF
 from iron_core.image.packaging import XCLBIN as XCLBIN
 from iron_core.image.packaging import each_step as each_step

@@ -1,4 +1,4 @@
-"""What a type checker sees of `iron_ops_aie`. Made by `python -m iron_core.plugins.stub iron_ops_aie`; do not edit."""
+"""What a type checker sees of `iron_ops_aie`. Made by `python -m iron_core.declare.stub iron_ops_aie`; do not edit."""
 
 from typing import Any, TypeAlias, overload
 

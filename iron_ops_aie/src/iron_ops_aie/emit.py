@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, Operator, Out, Param, Tolerance
+from iron_core.declare.affine import Affine
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
-from iron_core.graph.affine import Affine
 
 #: A program row: out = ((planes[plane, index] * scale + bias) >> down) * mul + add, then << shift.
 ROW = ("plane", "index", "scale", "bias", "down", "mul", "add", "shift")

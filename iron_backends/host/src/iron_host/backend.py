@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from iron_core.aside import aside
-from iron_core.backends.protocol import Available, No, Unavailable, Yes
+from iron_core.backends.protocol import Available, Unavailable
 from iron_core.errors import CallError, PluginError, UnsupportedError
 from iron_core.image.plan import Plan, PlanStep, Signature
 from iron_core.lowering import lowering_for, lowering_name
+from iron_core.lowering.answer import No, Yes
 from iron_core.plugins import foreign
 from iron_core.plugins.registry import labelled, registry
 from iron_host.kernel_call import HostLowering

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.graph.affine import evaluate
+from iron_core.declare.affine import evaluate
 from iron_core.graph.reference import run_step
 from iron_core.graph.traced import Buffer, Region, TracedStep
 from iron_core.image.plan import BufferRef, PlanStep

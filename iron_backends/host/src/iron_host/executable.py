@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from iron_core.backends.loop import after_steps, check_carried
+from iron_core.declare.affine import evaluate
 from iron_core.declare.formats import DTYPES, BlockQuant, PackedArray
 from iron_core.declare.tensor import plain
 from iron_core.errors import CallError, ShapeError
-from iron_core.graph.affine import evaluate
 from iron_core.image.arena import guard_bytes
 from iron_core.image.plan import BufferRef, Port
 from iron_host.build import Unit
@@ -113,7 +113,7 @@ class OutputPort:
 class HostExecutable:
     """A host image over a memory. A call is one native call; so is a whole loop.
 
-    One thread at a time calls what shares a memory (`iron_core.image.program`). Between two steps of a loop, in `on_step`,
+    One thread at a time calls what shares a memory (`iron_core.compiled.program`). Between two steps of a loop, in `on_step`,
     it may be called again: that call leaves the loop's numbers as they were.
     """
 

@@ -12,10 +12,10 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core.backends.protocol import No, Yes
-from iron_core.graph.affine import Affine
+from iron_core.declare.affine import Affine
 from iron_core.image.plan import Binding, BufferRef
 from iron_core.lowering import Lowering
+from iron_core.lowering.answer import No, Yes
 from iron_host.build import Unit
 
 

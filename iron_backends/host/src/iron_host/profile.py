@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core.graph.affine import evaluate
+from iron_core.declare.affine import evaluate
 from iron_core.image.plan import BufferRef, PlanStep
 from iron_core.lowering import lowering_for
 from iron_host import timing, trace

@@ -13,9 +13,9 @@ from typing import Any
 import attrs
 import numpy as np
 
+from iron_core.declare.affine import Affine
 from iron_core.declare.formats import BlockQuant
 from iron_core.errors import UnsupportedError
-from iron_core.graph.affine import Affine
 from iron_core.image.plan import (
     BufferRef,
     CarryTerm,

@@ -10,9 +10,9 @@ import numpy as np
 from iron_core.array.words import number
 from iron_core.backends.loop import loop_by_calls
 from iron_core.backends.reference import as_bytes, as_tensor, cut, taken
+from iron_core.declare.affine import evaluate
 from iron_core.declare.formats import BlockQuant
 from iron_core.errors import ShapeError
-from iron_core.graph.affine import evaluate
 from iron_core.image.array_image import ArrayImage
 from iron_core.image.plan import BufferRef, PlanStep, Port
 from iron_sim.control import encode

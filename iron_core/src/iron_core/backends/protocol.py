@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 
 from iron_core.image.plan import Plan, Signature
+from iron_core.lowering.answer import No, Yes
 
 
 @attrs.frozen
@@ -24,21 +25,6 @@ class Unavailable:
 
     reason: str
     fix: str = ""
-
-
-@attrs.frozen
-class Yes:
-    """A step can be taken. `how` says by what, e.g. "kernel gemv" or "reference call-back"."""
-
-    how: str = ""
-
-
-@attrs.frozen
-class No:
-    """A step cannot be taken: the rule that forbids it and the nearest legal values."""
-
-    rule: str
-    nearest: str = ""
 
 
 @runtime_checkable

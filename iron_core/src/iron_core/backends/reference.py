@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 
 from iron_core.backends.loop import loop_by_calls
-from iron_core.backends.protocol import Available, Unavailable, Yes
+from iron_core.backends.protocol import Available, Unavailable
+from iron_core.declare.affine import Affine, evaluate
 from iron_core.declare.formats import BlockQuant, Format, PackedArray, format_of
 from iron_core.declare.tensor import plain
 from iron_core.devices import DEVICES
 from iron_core.errors import FormatError, ShapeError
-from iron_core.graph.affine import Affine, evaluate
 from iron_core.graph.reference import OnStep, run_step
 from iron_core.graph.traced import Buffer, Region, TracedStep
 from iron_core.image.plan import BufferRef, Plan, PlanStep, Port, Signature, VersionPlan
+from iron_core.lowering.answer import Yes
 
 
 def as_bytes(tensor: Any) -> np.ndarray:

@@ -23,14 +23,18 @@ from iron_core.declare.value import Extent, Value, _PerCallKind
 from iron_core.errors import CallError, DeclarationError, ParamError, Unresolvable
 
 
+def _record(operator: Any, operands: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    from iron_core.graph.record import record
+
+    return record(operator, operands, keywords)
+
+
 class OperatorMeta(type):
     """Calling an operator class with positional operands records a step; by keyword alone it constructs."""
 
     def __call__(cls, *operands: Any, **keywords: Any) -> Any:
         if operands:
-            from iron_core.graph.tracer import record
-
-            return record(cls, operands, keywords)  # type: ignore[arg-type]
+            return _record(cls, operands, keywords)
         return cls.construct(keywords)  # type: ignore[attr-defined]
 
 
@@ -276,9 +280,7 @@ class Operator(metaclass=OperatorMeta):
         return fold(self, **chains)
 
     def __call__(self, *operands: Any, **keywords: Any) -> Any:
-        from iron_core.graph.tracer import record
-
-        return record(self, operands, keywords)
+        return _record(self, operands, keywords)
 
     # -- what a subclass may define ----------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from iron_core.declare.field import Field
 from iron_core.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from iron_core.graph.affine import Affine as _InBody  # what a body's per-call value is to a type checker
+    from iron_core.declare.affine import Affine as _InBody  # what a body's per-call value is to a type checker
 else:
     _InBody = object
 

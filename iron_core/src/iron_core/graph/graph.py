@@ -9,15 +9,18 @@ import attrs
 import numpy as np
 
 import iron_core.turn  # noqa: F401  # before what compile() imports: a child forked meanwhile imports it again
-from iron_core.declare.formats import DTYPES, Format, PackedArray, as_format, bfloat16, format_of
-from iron_core.declare.tensor import plain
+from iron_core.declare.affine import Affine
+from iron_core.declare.formats import Format, PackedArray, as_format, bfloat16
 from iron_core.declare.value import PerCall
 from iron_core.errors import CallError, DeclarationError, FormatError, IronError, ShapeError, TraceError
-from iron_core.graph.affine import Affine
+from iron_core.graph.call import sort_call
 from iron_core.graph.carry import Carry
+from iron_core.graph.current import current
 from iron_core.graph.handle import Handle
-from iron_core.graph.traced import CarryOut, PerCallValue, Region, Signature, TracedGraph
-from iron_core.graph.tracer import Tracer, current
+from iron_core.graph.reference import run_graph, states_of
+from iron_core.graph.signature import Signature
+from iron_core.graph.traced import CarryOut, PerCallValue, Region, TracedGraph
+from iron_core.graph.tracer import Tracer
 from iron_core.graph.weight import State, Weight, dimensions, holds, is_array, names
 
 
@@ -153,9 +156,7 @@ class Graph:
         """
         if current() is not None:
             return self._inline(tensors, values)
-        from iron_core.graph.compiled import default_compiled
-
-        return default_compiled(self)(*tensors, **values)
+        return _compile().default_compiled(self)(*tensors, **values)
 
     def _inline(self, tensors: tuple[Any, ...], values: dict[str, Any]) -> Any:
         tracer = current()
@@ -188,31 +189,31 @@ class Graph:
         return _finish(type(self).__name__, signature, tracer, result)
 
     def compile(self, **options: Any) -> Any:
-        """Plan, build and return a CompiledGraph. See `iron_core.graph.compiled.compile_graph` for the keywords."""
-        from iron_core.graph.compiled import compile_graph
-
-        return compile_graph(self, **options)
+        """Plan, build and return a CompiledGraph. See `iron_core.compiled.compile.compile_graph` for the keywords."""
+        return _compile().compile_graph(self, **options)
 
     def reference(self, *tensors: Any, **values: Any) -> Any:
         """Run the body in numpy through each operator's `reference()`. States are kept between calls on this graph.
 
         Tensors are of their own shapes, or cut to a bound of a version that was compiled; outputs come back cut.
         """
-        from iron_core.graph.reference import run_graph
-
         return run_graph(self, tensors, values)
 
     @property
     def reference_states(self) -> dict[str, Any]:
         """The states of the reference run by name, as they are now: arrays to read or write in place."""
-        from iron_core.graph.reference import states_of
-
         return states_of(self)
 
     def reset_reference(self) -> None:
         """Make every state of the reference run zero again."""
         for array in self.reference_states.values():
             array[...] = 0
+
+
+def _compile() -> Any:
+    from iron_core.compiled import compile
+
+    return compile
 
 
 def _finish(name: str, signature: Signature, tracer: Tracer, result: Any) -> TracedGraph:
@@ -280,44 +281,3 @@ def _carry(name: str, tracer: Tracer, key: str, source: Any) -> CarryOut:
     if source.format.name != value.dtype:
         raise TraceError(f"{name}: iron.carry({key}=...) is carried as {value.dtype}; {source} is {source.format}.")
     return CarryOut(key, Region(source.buffer, source.pattern.offset, source.shape))
-
-
-def sort_call(
-    graph: type[Graph], tensors: tuple[Any, ...], keywords: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A call's tensors by input name (None left out) and its per-call values; an input may be given by name too.
-
-    CallError for a wrong count, an input given twice, or one that is missing.
-    """
-    body, name = graph.parameters(), graph.__name__
-    named = {key: item for key, item in keywords.items() if key in body.inputs}
-    least = sum(1 for n in body.inputs if n not in body.optional)
-    if len(tensors) > len(body.inputs) or len(tensors) + len(named) < least:
-        many = f"{least}" if least == len(body.inputs) else f"{least} to {len(body.inputs)}"
-        raise CallError(
-            f"{name} takes {many} tensors ({', '.join(body.inputs) or 'none'}); got {len(tensors) + len(named)}."
-        )
-    for key in body.inputs[: len(tensors)]:
-        if key in named:
-            raise CallError(f"{name}: input {key} is given twice.")
-    given = dict(zip(body.inputs, tensors, strict=False)) | named
-    given = {key: given[key] for key in body.inputs if given.get(key) is not None}
-    for key in body.inputs:
-        if key not in given and key not in body.optional:
-            others = f"; the inputs that may be: {', '.join(sorted(body.optional))}" if body.optional else ""
-            raise CallError(f"{name}: input {key} is None or left out{others}.")
-    return given, {key: item for key, item in keywords.items() if key not in named}
-
-
-def as_arrays(graph: type[Graph], given: dict[str, Any]) -> dict[str, Any]:
-    """A call's tensors as arrays, each converted once; CallError, naming the input, for what is none or of a dtype Iron does not carry."""
-    arrays = {name: plain(t, f"{graph.__name__}: input {name}") for name, t in given.items()}
-    for name, array in arrays.items():
-        try:
-            format_of(array)
-        except FormatError:
-            dtype = getattr(array, "dtype", type(array).__name__)
-            raise CallError(
-                f"{graph.__name__}: input {name} is {dtype}; cast it to what the graph takes. Legal: {', '.join(DTYPES)}."
-            ) from None
-    return arrays

@@ -9,10 +9,10 @@ from typing import Any
 import attrs
 import numpy as np
 
+from iron_core.declare.affine import Affine
 from iron_core.declare.formats import BlockQuant, Format
 from iron_core.declare.pattern import Pattern
 from iron_core.errors import BoundsError, ShapeError, TraceError
-from iron_core.graph.affine import Affine
 from iron_core.graph.traced import Buffer, IndexCheck, rebound
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from iron_core.declare.affine import evaluate
 from iron_core.declare.formats import BlockQuant, Dense, PackedArray, format_of
 from iron_core.declare.rounding import round_to
 from iron_core.errors import DeclarationError, ShapeError
-from iron_core.graph.affine import evaluate
+from iron_core.graph.call import as_arrays, sort_call
 from iron_core.graph.traced import Buffer, Region, TracedGraph, TracedStep, numbers
 from iron_core.graph.weight import State, held
 from iron_core.turn import Turn
@@ -164,9 +165,6 @@ def run_graph(graph: Any, tensors: tuple[Any, ...], values: dict[str, Any]) -> A
 
     The graph keeps its traces and, by the identity of their storage, its states; threads take turns.
     """
-    from iron_core.graph.compiled import compiled_shapes
-    from iron_core.graph.graph import as_arrays, sort_call
-
     given, values = sort_call(type(graph), tensors, values)
     given = as_arrays(type(graph), given)
     shapes = compiled_shapes(graph, given)
@@ -181,6 +179,29 @@ def run_graph(graph: Any, tensors: tuple[Any, ...], values: dict[str, Any]) -> A
         residents = {b.name: states[b.key][1] for b in traced.states}
         outputs, carried = run(traced, given, values, residents)
         return pack(traced, outputs, carried)
+
+
+def compiled_shapes(graph: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The input shapes of a reference run on these tensors: a compiled version's where they are cut from its, else theirs."""
+    own = {name: (tuple(t.shape), format_of(t)) for name, t in given.items()}
+    key = tuple((name, shape, format.name) for name, (shape, format) in own.items())
+    plans = [v for c in graph.__dict__.get("_compiled", {}).values() for v in c.plan.versions]
+    if any(plan.signature == key for plan in plans):
+        return own
+    for plan in plans:
+        if [port.name for port in plan.inputs] == list(own) and all(
+            port.format == own[port.name][1] and _cut_from(own[port.name][0], port) for port in plan.inputs
+        ):
+            return {port.name: (port.shape, port.format) for port in plan.inputs}
+    return own
+
+
+def _cut_from(shape: tuple[int, ...], port: Any) -> bool:
+    """Could this be the port's shape cut to some bound?"""
+    free = {axis for axis, _ in port.bounds}
+    return len(shape) == len(port.shape) and all(
+        n == m or (axis in free and n <= m) for axis, (n, m) in enumerate(zip(shape, port.shape, strict=True))
+    )
 
 
 def states_of(graph: Any) -> dict[str, Any]:

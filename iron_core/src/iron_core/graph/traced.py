@@ -10,9 +10,11 @@ from typing import Any
 import attrs
 import numpy as np
 
+from iron_core.declare.affine import Affine, by_key
 from iron_core.declare.formats import Format
 from iron_core.errors import BoundsError, CallError
-from iron_core.graph.affine import Affine, by_key
+from iron_core.graph.pictured import Pictured
+from iron_core.graph.signature import Signature
 
 
 def rebound(
@@ -34,9 +36,6 @@ def rebound(
 
 
 _RANGES = {name: (int(np.iinfo(name).min), int(np.iinfo(name).max)) for name in ("int32", "uint32")}
-
-#: A version's key: (input name, shape, format name) for each input it takes.
-Signature = tuple[tuple[str, tuple[int, ...], str], ...]
 
 
 @attrs.define(eq=False, slots=True)
@@ -198,7 +197,7 @@ class TracedStep:
 
 
 @attrs.frozen(eq=False)
-class TracedGraph:
+class TracedGraph(Pictured):
     """One version of a graph.
 
     `outputs` are regions that cover whole intermediates, in the order returned. `scalars` tells whether the body
@@ -245,15 +244,3 @@ class TracedGraph:
             bound = "".join(f" {b.member}={b.expression!r}" for b in step.bindings)
             lines.append(f"  {step.name}: {type(step.op).__name__}({operands}){bound}")
         return "\n".join(lines)
-
-    def html(self, path: Any = None) -> str:
-        """A page that shows the steps and buffers; written to `path` if given."""
-        from iron_core.visualize import html
-
-        return html(self, path)
-
-    def dot(self) -> str:
-        """Graphviz text."""
-        from iron_core.visualize import dot
-
-        return dot(self)

@@ -14,6 +14,7 @@ import numpy as np
 from iron_core.declare.formats import Dense, Format, PackedArray, as_format, bfloat16, format_of
 from iron_core.declare.tensor import is_masked
 from iron_core.errors import FormatError, ShapeError, TraceError
+from iron_core.graph.current import current
 
 
 class _Resident:
@@ -25,8 +26,6 @@ class _Resident:
     data: Any
 
     def _handle(self) -> Any:
-        from iron_core.graph.tracer import current
-
         tracer = current()
         if tracer is None:
             raise TraceError(f"{self!r} is indexed outside a graph body; use it inside body(), or read it from the compiled graph.")

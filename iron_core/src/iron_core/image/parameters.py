@@ -9,8 +9,8 @@ import attrs
 
 from iron_core.array.design import Design
 from iron_core.array.sequence import Word
+from iron_core.declare.affine import Affine
 from iron_core.errors import UnsupportedError
-from iron_core.graph.affine import Affine
 from iron_core.image.plan import PlanStep
 
 

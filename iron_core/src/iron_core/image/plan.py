@@ -10,10 +10,11 @@ from typing import Any
 
 import attrs
 
+from iron_core.declare.affine import Affine, by_key
 from iron_core.declare.formats import BlockQuant, Format
 from iron_core.errors import FormatError
-from iron_core.graph.affine import Affine, by_key
-from iron_core.graph.traced import Binding, IdCheck, IndexCheck, PerCallValue, Signature
+from iron_core.graph.signature import Signature
+from iron_core.graph.traced import Binding, IdCheck, IndexCheck, PerCallValue
 from iron_core.image.arena import Spot
 
 __all__ = [

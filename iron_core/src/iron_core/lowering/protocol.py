@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, ClassVar
 
-from iron_core.backends.protocol import No, Yes
 from iron_core.declare.field import AutoField
 from iron_core.errors import Unresolvable
+from iron_core.lowering.answer import No, Yes
 
 
 class Lowering:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from iron_core.graph.signature import describe_signature
 from iron_core.image.plan import VersionPlan
-from iron_core.image.program import describe_signature
 from iron_core.visualize.flow import as_plan, edges, shape_text
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from iron_core.files import write_whole
+from iron_core.graph.signature import describe_signature
 from iron_core.image.plan import Plan, VersionPlan
-from iron_core.image.program import describe_signature
 from iron_core.visualize.flow import as_plan, shape_text
 from iron_core.visualize.svg import picture
 

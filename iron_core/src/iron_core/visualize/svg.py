@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from iron_core.graph.traced import Signature
+from iron_core.graph.signature import Signature
 from iron_core.image.plan import Plan, VersionPlan
 from iron_core.visualize.flow import arena_uses, as_plan, shape_text
 

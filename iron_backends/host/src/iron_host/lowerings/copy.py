@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.backends.protocol import No, Yes
+from iron_core.declare.affine import Affine
 from iron_core.declare.field import Auto
 from iron_core.declare.formats import BlockQuant
 from iron_core.declare.pattern import Pattern
 from iron_core.errors import TraceError
-from iron_core.graph.affine import Affine
 from iron_core.image.plan import Binding, BufferRef
+from iron_core.lowering.answer import No, Yes
 from iron_host.kernel_call import Constant, HostLowering, KernelCall, Member, Pointer
 from iron_host.lowerings.nest import Axis, nest
 from iron_host.lowerings.units import FLOATS, GRAIN, by_width, cpp, name_of, threads, unit

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from iron_core.backends.protocol import No, Yes
 from iron_core.declare.field import Auto
 from iron_core.image.plan import Binding, BufferRef
+from iron_core.lowering.answer import No, Yes
 from iron_host.kernel_call import HostLowering, KernelCall
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
 

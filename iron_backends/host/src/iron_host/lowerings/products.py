@@ -12,9 +12,9 @@ from typing import Any
 
 import attrs
 
-from iron_core.backends.protocol import No, Yes
 from iron_core.declare.field import Auto
 from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, BlockQuant
+from iron_core.lowering.answer import No, Yes
 from iron_host.kernel_call import Blocks, HostLowering, KernelCall, Member
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
 from iron_host.tiles import ROWS as TILE_ROWS

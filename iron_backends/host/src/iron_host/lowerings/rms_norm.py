@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from iron_core.backends.protocol import No, Yes
 from iron_core.declare.field import Auto
 from iron_core.image.plan import Binding, BufferRef
+from iron_core.lowering.answer import No, Yes
 from iron_host.kernel_call import HostLowering, KernelCall
 from iron_host.lowerings.units import FLOATS, cpp, takes, threads, unit
 

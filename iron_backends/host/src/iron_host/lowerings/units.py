@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.backends.protocol import No, Yes
 from iron_core.declare.formats import DTYPES, BlockQuant
+from iron_core.lowering.answer import No, Yes
 from iron_host.build import Unit
 
 #: Storage types of common.h by dtype.

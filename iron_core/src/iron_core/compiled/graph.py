@@ -10,124 +10,38 @@ from typing import Any
 import numpy as np
 
 from iron_core.aside import aside
-from iron_core.backends.choose import Choice, choose
+from iron_core.backends.choose import Choice
 from iron_core.backends.protocol import Backend
 from iron_core.cache.entry import About
 from iron_core.cache.keys import digest, sources_digest
 from iron_core.cache.store import Cache, optional
+from iron_core.compiled.explain import explain
+from iron_core.compiled.program import Program, Version
+from iron_core.declare.affine import evaluate
 from iron_core.declare.formats import BlockQuant, PackedArray, format_of
 from iron_core.declare.tensor import converted
-from iron_core.devices import Device
 from iron_core.errors import CallError, DeclarationError, UnknownName
-from iron_core.graph.affine import evaluate
+from iron_core.graph.call import as_arrays, sort_call
 from iron_core.graph.fold import Fold, choose_folds
-from iron_core.graph.graph import Graph, as_arrays, sort_call
+from iron_core.graph.graph import Graph
+from iron_core.graph.pictured import Pictured
 from iron_core.graph.reference import pack
-from iron_core.graph.traced import Signature, TracedGraph
+from iron_core.graph.signature import Signature, describe_signature
+from iron_core.graph.traced import TracedGraph
 from iron_core.graph.weight import held
 from iron_core.image.arena import guard_bytes
 from iron_core.image.packaging import decide
 from iron_core.image.plan import Packaging, Plan, VersionPlan
 from iron_core.image.planner import Draft, draft
-from iron_core.image.program import Program, Version, describe_signature, explain
 from iron_core.image.skeleton import described, freeze, thaw
-from iron_core.turn import Turn
 
-#: Keywords of `compile_graph`; a body's input of such a name could not be given a shape.
+#: Keywords of `Graph.compile`; a body's input of such a name could not be given a shape.
 RESERVED = frozenset(
     "dev backend boundaries image verbose record feeds coresident fold strict threads cache_key".split()
 )
 
 
-def compile_graph(
-    graph: Graph,
-    *,
-    dev: str | Device | None = None,
-    backend: str | Backend | None = None,
-    boundaries: str | None = None,
-    image: str | None = None,
-    verbose: bool = False,
-    record: str = "memory",
-    feeds: Any = None,
-    coresident: Any = None,
-    fold: bool = False,
-    strict: bool = False,
-    threads: int | None = None,
-    cache_key: str | None = None,
-    **shapes: Any,
-) -> CompiledGraph:
-    """Plan and build one version of `graph`; returns its `CompiledGraph`.
-
-    Compiling again with the same (backend, dev, boundaries, image) adds a version to the same object. Shapes are
-    by input name: `(dims)` is bfloat16, `((dims), dtype)` names another; an optional input left out is a version
-    without it. Needs no device: the version is loaded at its first call.
-
-    backend: a name, or a Backend; else `IRON_BACKEND`, else the first available of npu and host.
-    boundaries, image: see `iron_core.image.packaging`. verbose: print the plan's explanation on stderr.
-    record: "memory" keeps the record of steps and buffers on the version's `artifacts`; "disk" writes it to the cache too.
-    feeds: the compiled graph, or signature, of the version whose per-call words this one computes (default: its own).
-    coresident: designs that share an array's configuration; passed to the backend. fold: take every admissible fold.
-    strict: refuse steps that the backend would run as a call-back of their reference. threads: for host backends.
-    cache_key: digest of the model's sources and config. With it a warm start takes the plan from the cache and traces
-    nothing, provided the graph holds the same weights and states by name.
-    """
-    if record not in ("memory", "disk"):
-        raise CallError(f"record={record!r}: legal are 'memory' and 'disk'.")
-    chosen = choose(backend, dev.name if isinstance(dev, Device) else dev)
-    compiled = _compiled(graph, chosen, boundaries, image)
-    options = dict(strict=strict, threads=threads, record=record, coresident=coresident, feeds=feeds)
-    compiled.options = options = dict(fold=fold, cache_key=cache_key, **options)
-    compiled._add(shapes, options)
-    if verbose:
-        aside(compiled.explain())
-    return compiled
-
-
-#: Held while a graph's table of compiled graphs is looked up and changed.
-_tables = Turn("the table of compiled graphs")
-
-
-def _compiled(graph: Graph, chosen: Choice, boundaries: str | None, image: str | None) -> CompiledGraph:
-    """The object of these four for this graph, made if there is none; the graph keeps it."""
-    key = (chosen.backend, chosen.dev, boundaries, image)
-    with _tables:
-        known: dict[Any, CompiledGraph] = graph.__dict__.get("_compiled", {})
-        compiled = known.get(key) or CompiledGraph(graph, chosen, boundaries, image)
-        # Last is the one a plain call of the graph uses. A new table, so that whoever reads the old one may go on.
-        graph.__dict__["_compiled"] = {k: other for k, other in known.items() if k != key} | {key: compiled}
-    return compiled
-
-
-def default_compiled(graph: Graph) -> CompiledGraph:
-    """What a call of the graph itself runs on: the last one compiled, else the default backend and device."""
-    known = graph.__dict__.get("_compiled")
-    return next(reversed(known.values())) if known else _compiled(graph, choose(), None, None)
-
-
-def compiled_shapes(graph: Graph, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The input shapes of a reference run on these tensors: a compiled version's where they are cut from its, else theirs."""
-    own = {name: (tuple(t.shape), format_of(t)) for name, t in given.items()}
-    key = tuple((name, shape, format.name) for name, (shape, format) in own.items())
-    plans = [v for c in graph.__dict__.get("_compiled", {}).values() for v in c.plan.versions]
-    if any(plan.signature == key for plan in plans):
-        return own
-    for plan in plans:
-        if [port.name for port in plan.inputs] == list(own) and all(
-            port.format == own[port.name][1] and _cut_from(own[port.name][0], port) for port in plan.inputs
-        ):
-            return {port.name: (port.shape, port.format) for port in plan.inputs}
-    return own
-
-
-def _cut_from(shape: tuple[int, ...], port: Any) -> bool:
-    """Could this be the port's shape cut to some bound?"""
-    free = {axis for axis, _ in port.bounds}
-    return len(shape) == len(port.shape) and all(
-        n == m or (axis in free and n <= m) for axis, (n, m) in enumerate(zip(shape, port.shape, strict=True))
-    )
-
-
-class CompiledGraph:
+class CompiledGraph(Pictured):
     """A graph on one (backend, dev, boundaries, image): call it on tensors and per-call values.
 
     Weights are stored once for all versions, and a state one version writes is where the next reads it.
@@ -342,24 +256,6 @@ class CompiledGraph:
     def trace(self, **shapes: Any) -> TracedGraph:
         """The steps of a version before planning; see `Graph.trace`."""
         return self.graph.trace(**shapes)
-
-    def html(self, path: Any = None) -> str:
-        """A page of every version's steps and arena; written to `path` if given."""
-        from iron_core.visualize import html
-
-        return html(self, path)
-
-    def dot(self) -> str:
-        """Graphviz text of every version."""
-        from iron_core.visualize import dot
-
-        return dot(self)
-
-    def picture(self, signature: Signature | None = None, *, table: Mapping[str, Any] | None = None) -> str:
-        """SVG of one version's steps and arena; `table` annotates steps, by name, with times or text."""
-        from iron_core.visualize import picture
-
-        return picture(self, signature, table=table)
 
     def __reduce__(self) -> Any:
         raise CallError(f"{self!r} is code and memory of this process; copy or pickle its graph, and compile that.")

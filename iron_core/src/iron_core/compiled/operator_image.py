@@ -9,16 +9,17 @@ import numpy as np
 
 from iron_core.backends.choose import choose
 from iron_core.backends.protocol import Backend
+from iron_core.compiled.explain import explain
+from iron_core.compiled.program import Program, Version
+from iron_core.declare.affine import Affine
 from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.tensor import plain
 from iron_core.devices import Device
 from iron_core.errors import BoundsError, CallError, FormatError, ShapeError
-from iron_core.graph.affine import Affine
 from iron_core.graph.traced import Binding, PerCallValue
 from iron_core.image.packaging import decide
 from iron_core.image.plan import BufferRef, Packaging, Plan, PlanStep, Port, Resident, VersionPlan
 from iron_core.image.planner import Draft
-from iron_core.image.program import Program, Version, explain
 
 
 class OperatorImage:

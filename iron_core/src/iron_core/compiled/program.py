@@ -13,18 +13,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-import attrs
-
 from iron_core.backends.choose import Choice
 from iron_core.backends.loop import step_count
-from iron_core.backends.protocol import Executable, Memory, No, Yes
+from iron_core.backends.protocol import Executable, Memory
+from iron_core.declare.affine import Affine
 from iron_core.declare.tensor import plain
 from iron_core.errors import CallError, NotFinite, UnknownName, UnsupportedError
-from iron_core.graph.affine import Affine
 from iron_core.graph.traced import numbers
 from iron_core.image.plan import BufferRef, IndexCheck, Packaging, Plan, Signature, VersionPlan
 from iron_core.image.planner import Draft, adopt
 from iron_core.image.record import artifacts
+from iron_core.lowering.answer import No, Yes
+from iron_core.plugins.hooks import announce
+from iron_core.plugins.registry import labelled
 from iron_core.turn import Turn
 
 
@@ -185,8 +186,6 @@ class Program:
                 self.planning.busy = False
 
     def _add(self, draft: Draft, options: dict[str, Any]) -> Version:
-        from iron_core.plugins.hooks import announce
-        from iron_core.plugins.registry import labelled
 
         with labelled(self.backend, "to say what it takes"):
             self._supported(draft.version)
@@ -264,71 +263,3 @@ class Program:
         names = [resident.name for resident in self.plan.residents]
         if name not in names:
             raise UnknownName(f"{self.plan.name} has no weight or state `{name}`. It has: {', '.join(names) or 'none'}.")
-
-
-@attrs.frozen
-class StepRow:
-    """One line of `explain()`: a step, its operator, how it is executed and the words it follows."""
-
-    name: str
-    operator: str
-    how: str
-    values: str
-
-
-def step_rows(program: Program, version: VersionPlan) -> list[StepRow]:
-    """How each step of a version runs."""
-    how: dict[Any, str] = {}
-    rows = []
-    for step in version.steps:
-        key = step.op.contract_key
-        if key not in how:
-            how[key] = getattr(program.backend.supports(step.op, program.plan.dev), "how", "") or "as declared"
-        follows = ", ".join(f"{binding.member}={binding.expression!r}" for binding in step.bindings)
-        rows.append(StepRow(step.name, repr(step.op), how[key], follows))
-    return rows
-
-
-def _megabytes(nbytes: int) -> str:
-    return f"{nbytes / 1e6:.1f} MB" if nbytes >= 100_000 else f"{nbytes} B"
-
-
-def explain(program: Program) -> str:
-    """Which backend and why, which packaging and why, where memory goes, and every version's steps and words."""
-    from iron_core.image.packaging import words
-
-    plan = program.plan
-    lines = [f"{plan.name} on {plan.backend} for {plan.dev}"]
-    lines += [f"  backend    {reason}" for reason in program.choice.reasons]
-    lines += [f"  image      {plan.packaging.image}, {plan.packaging.dispatch} dispatch"]
-    lines += [f"             {reason}" for reason in plan.packaging.reasons]
-    lines += [f"  value      {name}: {how}" for name, how in plan.packaging.lowered_values]
-    for kind, plural in (("weight", "weights"), ("state", "states")):
-        these = [resident for resident in plan.residents if resident.kind == kind]
-        if these:
-            lines.append(f"  {plural:<10} {len(these)}, {_megabytes(sum(r.nbytes for r in these))}, stored once for all versions")
-    for name, banks in (("residents", plan.resident_banks), ("arena", plan.banks)):
-        if banks:
-            many = f"{len(banks)} banks" if len(banks) > 1 else "1 bank"
-            lines.append(f"  {name:<10} {many}, {_megabytes(sum(banks))}")
-    for version in plan.versions:
-        lines.append(f"version {describe_signature(version.signature)}")
-        rows = step_rows(program, version)
-        width = max((len(row.name) for row in rows), default=0)
-        for row in rows:
-            follows = f"  [{row.values}]" if row.values else ""
-            lines.append(f"  {row.name:<{width}}  {row.operator}  {row.how}{follows}")
-        for fold in version.folds:
-            lines.append(f"  fold       {fold}")
-        for (value, scale, bias), used in words(version).items():
-            form = repr(Affine(value, scale, bias)) if value.isidentifier() else value
-            lines.append(f"  word       {form}: {', '.join(used)}")
-        for term in version.carry:
-            source = "element 0 of a buffer" if isinstance(term.source, BufferRef) else repr(term.source)
-            lines.append(f"  carries    {term.name} = {source}")
-    return "\n".join(lines)
-
-
-def describe_signature(signature: Signature) -> str:
-    """`x=(512, 2048) bfloat16`, or "(no tensors)"."""
-    return ", ".join(f"{name}={shape} {format}" for name, shape, format in signature) or "(no tensors)"

@@ -1,6 +1,6 @@
 """The stub of a lazy catalog: what type checkers and editors see of a pack whose operators load on first use.
 
-`python -m iron_core.plugins.stub PACKAGE` writes `PACKAGE/__init__.pyi`. A pack is a package whose `__all__` names its
+`python -m iron_core.declare.stub PACKAGE` writes `PACKAGE/__init__.pyi`. A pack is a package whose `__all__` names its
 operators. Each gets two overloads of `__new__`: construction by keyword, and the call on tensors in a graph's body.
 """
 
@@ -15,7 +15,7 @@ from iron_core.declare.field import AutoField, DTypeField, Field
 from iron_core.declare.operator import Operator
 from iron_core.files import write_whole
 
-_HEAD = '''"""What a type checker sees of `{package}`. Made by `python -m iron_core.plugins.stub {package}`; do not edit."""
+_HEAD = '''"""What a type checker sees of `{package}`. Made by `python -m iron_core.declare.stub {package}`; do not edit."""
 
 from typing import Any, TypeAlias, overload
 
@@ -124,7 +124,7 @@ def write(package: str) -> Path:
 
 def main(argv: list[str]) -> int:
     if len(argv) != 1:
-        sys.stderr.write("usage: python -m iron_core.plugins.stub PACKAGE\n")
+        sys.stderr.write("usage: python -m iron_core.declare.stub PACKAGE\n")
         return 2
     print(write(argv[0]))
     return 0

@@ -1,0 +1,79 @@
+"""`compile_graph`: the compiled graph of a graph and a choice of backend, device and packaging, made once and kept by the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iron_core.aside import aside
+from iron_core.backends.choose import Choice, choose
+from iron_core.backends.protocol import Backend
+from iron_core.compiled.graph import CompiledGraph
+from iron_core.devices import Device
+from iron_core.errors import CallError
+from iron_core.graph.graph import Graph
+from iron_core.turn import Turn
+
+
+def compile_graph(
+    graph: Graph,
+    *,
+    dev: str | Device | None = None,
+    backend: str | Backend | None = None,
+    boundaries: str | None = None,
+    image: str | None = None,
+    verbose: bool = False,
+    record: str = "memory",
+    feeds: Any = None,
+    coresident: Any = None,
+    fold: bool = False,
+    strict: bool = False,
+    threads: int | None = None,
+    cache_key: str | None = None,
+    **shapes: Any,
+) -> CompiledGraph:
+    """Plan and build one version of `graph`; returns its `CompiledGraph`.
+
+    Compiling again with the same (backend, dev, boundaries, image) adds a version to the same object. Shapes are
+    by input name: `(dims)` is bfloat16, `((dims), dtype)` names another; an optional input left out is a version
+    without it. Needs no device: the version is loaded at its first call.
+
+    backend: a name, or a Backend; else `IRON_BACKEND`, else the first available of npu and host.
+    boundaries, image: see `iron_core.image.packaging`. verbose: print the plan's explanation on stderr.
+    record: "memory" keeps the record of steps and buffers on the version's `artifacts`; "disk" writes it to the cache too.
+    feeds: the compiled graph, or signature, of the version whose per-call words this one computes (default: its own).
+    coresident: designs that share an array's configuration; passed to the backend. fold: take every admissible fold.
+    strict: refuse steps that the backend would run as a call-back of their reference. threads: for host backends.
+    cache_key: digest of the model's sources and config. With it a warm start takes the plan from the cache and traces
+    nothing, provided the graph holds the same weights and states by name.
+    """
+    if record not in ("memory", "disk"):
+        raise CallError(f"record={record!r}: legal are 'memory' and 'disk'.")
+    chosen = choose(backend, dev.name if isinstance(dev, Device) else dev)
+    compiled = _compiled(graph, chosen, boundaries, image)
+    options = dict(strict=strict, threads=threads, record=record, coresident=coresident, feeds=feeds)
+    compiled.options = options = dict(fold=fold, cache_key=cache_key, **options)
+    compiled._add(shapes, options)
+    if verbose:
+        aside(compiled.explain())
+    return compiled
+
+
+#: Held while a graph's table of compiled graphs is looked up and changed.
+_tables = Turn("the table of compiled graphs")
+
+
+def _compiled(graph: Graph, chosen: Choice, boundaries: str | None, image: str | None) -> CompiledGraph:
+    """The object of these four for this graph, made if there is none; the graph keeps it."""
+    key = (chosen.backend, chosen.dev, boundaries, image)
+    with _tables:
+        known: dict[Any, CompiledGraph] = graph.__dict__.get("_compiled", {})
+        compiled = known.get(key) or CompiledGraph(graph, chosen, boundaries, image)
+        # Last is the one a plain call of the graph uses. A new table, so that whoever reads the old one may go on.
+        graph.__dict__["_compiled"] = {k: other for k, other in known.items() if k != key} | {key: compiled}
+    return compiled
+
+
+def default_compiled(graph: Graph) -> CompiledGraph:
+    """What a call of the graph itself runs on: the last one compiled, else the default backend and device."""
+    known = graph.__dict__.get("_compiled")
+    return next(reversed(known.values())) if known else _compiled(graph, choose(), None, None)
