@@ -188,7 +188,7 @@ def test_kernels_are_listed_once_by_symbol():
 
 def test_parts_are_found_by_name():
     design = build(SiLU(size=4096), "npu2").array
-    assert design.fifo("x0").name == "x0" and design.tile("core3").kind == "core" and design.buffer("words0").written
+    assert design.fifo("x0").name == "x0" and design.tile("core3").kind == "core" and design.buffer("words_core0").written
     assert design.core_at("core3").name == "core3" and design.core_at("shim0") is None
     assert [lane.index for lane in design.lanes_of("x")] == list(range(8)) and design.lanes_of("nobody") == ()
     for ask in (design.fifo, design.tile, design.buffer):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from iron_core import Auto, DType, Extent, In, Operator, Out, Param, Pattern, Scratchpad, Value
-from iron_core.array import Buffer, ObjectFifo, Worker, WorkerRuntimeBarrier, range_
+from iron_core.array import ObjectFifo, Worker, range_
 from iron_core.array.build import build, build_array
 from iron_core.array.descriptors import Descriptor
 from iron_core.array.runtime import QUEUE, Runtime
@@ -33,26 +33,18 @@ class Lines(Operator):
     y = Out(size, dtype=T, tile=line, per=lanes)
 
     def array(self, target):
-        def core(x, y, words, barrier):
-            barrier.wait_for_value(1)
-            n = words[0]
-            barrier.release_with_value(1)
+        def core(x, y, n, seven=None):
             for _ in range_(n):
                 x.acquire()
                 y.acquire()
                 x.release()
                 y.release()
 
-        blocks = []
         for i in range(self.lanes):
             x, y = ObjectFifo(self.x.tile, name=f"x{i}"), ObjectFifo(self.y.tile, name=f"y{i}")
             x.prod(tile=self.x.lane(i))
             y.cons(tile=self.y.lane(i))
-            block = Buffer(2, "int32", name=f"words{i}", use_write_rtp=True)
-            Worker(core, [x.cons(), y.prod(), block, WorkerRuntimeBarrier(name=f"ready{i}")], name=f"core{i}")
-            blocks.append(block)
-        self.count.bind(blocks, 0)
-        self.seven.bind(blocks[:1], 1)
+            Worker(core, [x.cons(), y.prod()], values=[self.count] if i else [self.count, self.seven], name=f"core{i}")
 
 
 def runtime(bound=(), **fields):
@@ -77,10 +69,10 @@ def test_the_preamble_writes_what_never_changes_then_this_calls_words_then_opens
     rt.preamble()
     word = Word("count", "core", ("value", "count"))
     assert rt.freeze().steps == (
-        WriteWord("words0", 1, 71),
-        Sync((("words0", 0, word), ("words1", 0, word))),
-        SetBarrier("ready0_core0", 1),
-        SetBarrier("ready1_core1", 1),
+        WriteWord("words_core0", 1, 71),
+        Sync((("words_core0", 0, word), ("words_core1", 0, word))),
+        SetBarrier("ready_core0", 1),
+        SetBarrier("ready_core1", 1),
     )
     assert rt.freeze().words == (word,)
 
@@ -88,7 +80,11 @@ def test_the_preamble_writes_what_never_changes_then_this_calls_words_then_opens
 def test_without_bounds_every_number_is_written_as_it_is():
     rt = runtime()
     rt.preamble()
-    assert rt.freeze().steps[:3] == (WriteWord("words0", 0, 8), WriteWord("words1", 0, 8), WriteWord("words0", 1, 71))
+    assert rt.freeze().steps[:3] == (
+        WriteWord("words_core0", 0, 8),
+        WriteWord("words_core1", 0, 8),
+        WriteWord("words_core0", 1, 71),
+    )
     assert rt.freeze().words == ()
 
 

@@ -428,7 +428,7 @@ def test_words_are_written_before_the_barrier_opens(plain):
     opening = [s for s in plain.sequence.steps if isinstance(s, SetBarrier)]
     writes = [s for s in plain.sequence.steps if isinstance(s, WriteWord)]
     refused("written after the barrier of core core0", steps(plain, lambda all: [*opening, *(s for s in all if s not in opening)]))
-    refused("reads word 0 of words0, which nothing writes", steps(plain, lambda all: [s for s in all if s is not writes[0]]))
+    refused("reads word 0 of words_core0, which nothing writes", steps(plain, lambda all: [s for s in all if s is not writes[0]]))
     refused("which nothing sets it to", steps(plain, lambda all: [s for s in all if s is not opening[0]]))
 
 

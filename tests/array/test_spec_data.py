@@ -36,7 +36,7 @@ def array():
         Lock(name="turn", tile=where)
         Worker(passing, [left.cons(), t.prod(), *extra], name="core0", tile=where)
         Worker(passing, [right.cons(), u.prod()], name="core1")
-        parts.values["n"] = (("words",), 1)
+        parts.bind("n", "words", 1)
     return parts.freeze("Made", "npu2")
 
 
@@ -189,9 +189,9 @@ def test_locks(array, change):
 
 def test_values(array):
     for value, words in (
-        (ValueData("n", ("kept",), 0), "value n is bound to kept, which is no buffer with use_write_rtp=True"),
-        (ValueData("n", ("gone",), 0), "value n is bound to gone, which is no buffer"),
-        (ValueData("n", ("words",), 2), "value n is number 2 of buffer words, which has 2 int32"),
+        (ValueData("n", (("kept", 0),)), "value n is bound to kept, which is no buffer with use_write_rtp=True"),
+        (ValueData("n", (("gone", 0),)), "value n is bound to gone, which is no buffer"),
+        (ValueData("n", (("words", 2),)), "value n is number 2 of buffer words, which has 2 int32"),
     ):
         with pytest.raises(DeclarationError, match=words):
             check(attrs.evolve(array, values=(value,)))

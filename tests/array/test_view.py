@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from iron_core import Auto, DType, Extent, In, Operator, Out, Param, Scratchpad, Value, bfloat16
-from iron_core.array import Buffer, Lane, ObjectType, Tile
+from iron_core.array import Lane, ObjectType, Tile
 from iron_core.array.build import build_array
-from iron_core.array.builder import building
 from iron_core.array.view import view
+from iron_core.array.worker import BoundValue
 from iron_core.errors import DeclarationError
 
 
@@ -88,25 +88,9 @@ def test_a_bounded_extent_is_not_to_be_read(seen):
         seen.valid  # noqa: B018
 
 
-def test_values_are_bound_to_buffers(seen):
-    """Where cores read them."""
-    with building() as parts:
-        buffers = [Buffer(4, "int32", name=f"words{i}", use_write_rtp=True) for i in range(2)]
-        seen.count.bind(buffers, 3)
-    assert parts.values == {"count": (("words0", "words1"), 3)}
-
-
-def test_a_value_is_bound_once(seen):
-    """A second bind would have to forget the first."""
-    with building():
-        seen.count.bind([Buffer(1, "int32", use_write_rtp=True)])
-        with pytest.raises(DeclarationError, match=r"count is bound twice; one bind\(\) lists every buffer, at one index"):
-            seen.count.bind([Buffer(1, "int32", use_write_rtp=True)])
-
-
-def test_a_value_needs_a_buffer_that_the_sequence_writes(seen):
-    with building(), pytest.raises(DeclarationError, match="count is bound to Buffer plain, which needs use_write_rtp=True"):
-        seen.count.bind([Buffer(1, "int32", name="plain")])
+def test_a_value_has_a_name_and_no_number(seen):
+    """It is what `Worker(values=)` takes; a number would depend on extents."""
+    assert seen.count == BoundValue("count") and not isinstance(seen.count, int)
 
 
 def test_the_operator_itself_is_left_alone():

@@ -60,7 +60,7 @@ def through(dev: str = "npu2", body: Any = None) -> ArrayDesign:
         words = Buffer(1, "int32", name="words", use_write_rtp=True)
         ready = WorkerRuntimeBarrier(name="ready")
         Worker(body or core, [x.cons(), y.prod(), copier(), words, ready], tile=Tile("core", 0, 2), name="worker")
-        parts.values["count"] = (("words",), 0)
+        parts.bind("count", "words", 0)
 
     return frozen(make, dev)
 

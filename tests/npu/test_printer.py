@@ -328,7 +328,7 @@ def test_what_cannot_be_printed_is_refused(arrays):
         Worker(core, [ObjectFifo(X, name="x0").cons(), ObjectFifo(X, name="y0").prod(), words], tile=Tile("core", 0, 2))
         builder.fifos[0].prod(tile=Lane("x", 0, Tile("shim", 0)))
         builder.fifos[1].cons(tile=Lane("y", 0, Tile("shim", 0)))
-        builder.values["count"] = (("words",), 0)
+        builder.bind("count", "words", 0)
 
     with pytest.raises(DeclarationError, match="the sequence writes per call"):
         print_array(arrays.frozen(make))

@@ -25,8 +25,8 @@ CORE_BYTES = 64 * 1024
 #: most one of C, so a shim tile holds 12 of its 16, and no queue more than its 4.
 GROUP = 2
 
-#: The words cores read, and where.
-WORDS = {"n_tiles": 0, "n_tiles_valid": 1, "k_tiles": 2, "k_valid": 3}
+#: Bytes of the four words that a core reads.
+WORDS = 16
 
 
 # -- tunables ----------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def _core_bytes(op: Any) -> int:
     m, k, n = op.tile_m, op.tile_k, op.tile_n
     c = m * n * (4 + 2) if op.prio_accuracy else 2 * m * n * 2
     line = m * n * 2 if op.finish else 0
-    return 2 * (m * k + k * n) * 2 + c + line + 4 * len(WORDS) + MM_STACK
+    return 2 * (m * k + k * n) * 2 + c + line + WORDS + MM_STACK
 
 
 # -- the array ---------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def _core_bytes(op: Any) -> int:
 
 def array(op: Any, target: Any) -> None:
     """Build it; `op` is the operator's view. See `iron_core.array`."""
-    from iron_core.array import Buffer, ObjectFifo, ObjectType, Tile, Worker, WorkerRuntimeBarrier
+    from iron_core.array import Buffer, ObjectFifo, ObjectType, Tile, Worker
     from iron_core.declare.domain import Level
 
     m, k, n, columns = op.tile_m, op.tile_k, op.tile_n, op.num_aie_columns
@@ -161,7 +161,7 @@ def array(op: Any, target: Any) -> None:
             rows += fifo.cons().split(offsets, types, tile=memory[column], names=names, dims_to_stream=kernels.held_a())
 
     core = _core(kernels, steps)
-    words = []
+    values = [op.n_tiles, op.n_tiles_valid, op.k_tiles, op.k_valid]
     for column in range(columns):
         fifo = ObjectFifo(op.B.tile, depth=op.B.depth, name=f"B{column}")
         fifo.prod(tile=op.B.lane(column, shims[column]))
@@ -176,17 +176,12 @@ def array(op: Any, target: Any) -> None:
         )
         for row in range(ROWS):
             place = Tile("core", column, 2 + row) if pins.cores is Level.TILE else Tile("core")
-            block = Buffer(len(WORDS), "int32", name=f"words{row}_{column}", use_write_rtp=True)
             total = Buffer(m * n, np.float32, name=f"sum{row}_{column}") if accurate else None
             line = Buffer(m * n, bfloat16, name=f"line{row}_{column}") if steps else None
-            barrier = WorkerRuntimeBarrier(name=f"ready{row}_{column}")
             # One deep beside a float32 sum: the next tile adds up while this one leaves.
             end = parts[row].prod(depth=1 if accurate else None)
-            args = [rows[row].cons(), right.cons(), end, total, line, block, barrier]
-            Worker(core, args, tile=place, name=f"core{row}_{column}")
-            words.append(block)
-    for name, index in WORDS.items():
-        getattr(op, name).bind(words, index)
+            args = [rows[row].cons(), right.cons(), end, total, line]
+            Worker(core, args, values=values, tile=place, name=f"core{row}_{column}")
 
 
 def _core(kernels: MatrixKernels, steps: list[Any]) -> Any:
@@ -194,13 +189,13 @@ def _core(kernels: MatrixKernels, steps: list[Any]) -> Any:
 
     Steps of a finish go back and forth between the tile that leaves and a line, so that the last one fills the tile.
     """
-    from iron_core.array import minimum, range_, set_rounding
+    from iron_core.array import minimum, range_
 
     inside = len(steps) % 2 == 1  # what the first step reads is the line
     mm, zero, a_tail, b_tail = kernels.mm(), kernels.zero(), kernels.a_tail(), kernels.b_tail()
     convert = convert_copy(kernels.m * kernels.n)
 
-    def core(left: Any, right: Any, out: Any, total: Any, line: Any, words: Any, barrier: Any) -> None:
+    def core(left: Any, right: Any, out: Any, total: Any, line: Any, tiles: Any, valid: Any, depth: Any, k_valid: Any) -> None:
         def passed(count: Any) -> None:
             for _ in range_(count):
                 left.acquire()
@@ -208,10 +203,6 @@ def _core(kernels: MatrixKernels, steps: list[Any]) -> Any:
                 left.release()
                 right.release()
 
-        set_rounding("conv_even")
-        barrier.wait_for_value(1)
-        tiles, valid, depth, k_valid = (words[index] for index in range(len(WORDS)))
-        barrier.release_with_value(1)
         whole, tail = k_valid // kernels.k, k_valid % kernels.k
         part = minimum(tail, 1)
         for _ in range_(valid):

@@ -278,7 +278,7 @@ class GEMV(Operator):
         return kernels_linalg.mv(self.tile_size_input, self.K, self.tile_size_output, self.kernel_vector_size)
 
     def array(self, target: Any) -> None:
-        from iron_core.array import Buffer, ObjectFifo, Tile, Worker, WorkerRuntimeBarrier, range_, set_rounding
+        from iron_core.array import Buffer, ObjectFifo, Tile, Worker, range_
 
         chains = {chain: [*zip(getattr(self, chain), self._steps(chain), strict=True)] for chain in ("prepare", "finish")}
 
@@ -296,11 +296,7 @@ class GEMV(Operator):
             """Where a chain starts and where its first step writes, for the last to write `last`."""
             return (other, last) if len(chains[chain]) % 2 else (last, other)
 
-        def core(feed: Any, result: Any, head: Any, product: Any, lines: Any, words: Any, barrier: Any) -> None:
-            set_rounding("conv_even")
-            barrier.wait_for_value(1)
-            batches, tiles = words[0], words[1]
-            barrier.release_with_value(1)
+        def core(feed: Any, result: Any, head: Any, product: Any, lines: Any, batches: Any, tiles: Any) -> None:
             line = lines[0]
             for _ in range_(batches):
                 # The feed may not wait for the batch to end, so the line it brings is copied.
@@ -319,7 +315,6 @@ class GEMV(Operator):
         product = self.kernel()
         head = kernels_linalg.head(self.tile_size_input, self.K)
         shims = [Tile("shim") for _ in range(self.num_aie_columns)]
-        blocks = []
         for lane in range(self.lanes):
             shim = shims[lane // self.num_channels]
             feed = ObjectFifo(self.A.tile, depth=self.A.depth, name=f"A{lane}")
@@ -328,12 +323,8 @@ class GEMV(Operator):
             result.cons(tile=self.C.lane(lane, shim))
             sizes = [("line", self.K), ("prepare", self.prepare and self.K), ("finish", self.finish and self.tile_size_output)]
             lines = [Buffer(n, self.W, name=f"{name}{lane}") if n else None for name, n in sizes]
-            words = Buffer(2, "int32", name=f"words{lane}", use_write_rtp=True)
-            barrier = WorkerRuntimeBarrier(name=f"ready{lane}")
-            Worker(core, [feed.cons(), result.prod(), head, product, lines, words, barrier], name=f"core{lane}")
-            blocks.append(words)
-        self.batches.bind(blocks, 0)
-        self.tiles.bind(blocks, 1)
+            args = [feed.cons(), result.prod(), head, product, lines]
+            Worker(core, args, values=[self.batches, self.tiles], name=f"core{lane}")
 
     def sequence(self, rt: Any) -> None:
         rt.preamble()

@@ -22,7 +22,7 @@ from iron_core.declare.tolerance import Deviation, DeviationError
 from iron_core.errors import Unresolvable
 from iron_ops_aie.kernels_mha import LEAST_SCALE, PLACE, AttentionKernels, exponent_scale
 from iron_ops_aie.kernels_mm import MM_STACK
-from iron_ops_aie.mha_cores import WORDS, Walk, pv_core, qk_core, softmax_core
+from iron_ops_aie.mha_cores import Walk, pv_core, qk_core, softmax_core
 
 #: Sizes of a block of queries, and of a block of keys.
 BLOCKS = (64, 32, 16)
@@ -106,7 +106,7 @@ def _divides(op: Any, b: int, p: int, packed: bool, group: int) -> str | None:
 
 def core_bytes(b: int, d: int, packed_rows: int = 0) -> dict[str, int]:
     """What each core of a pipeline holds, in bytes: objects two deep (outputs one), buffers, words and stack."""
-    state, words = 4 * 4 * b, 4 * len(WORDS) + 8
+    state, words = 4 * 4 * b, 16 + 8
     kept = 2 * b * d + (2 * packed_rows * d if 0 < packed_rows < b else 0)
     return {
         "QK": 2 * 2 * (2 * b * d + b * b) + words + MM_STACK,
@@ -185,7 +185,7 @@ def kernels(op: Any, arch: str) -> AttentionKernels:
 
 def array(op: Any, target: Any) -> None:
     """Build it; `op` is the operator's view. See `iron_core.array`."""
-    from iron_core.array import Buffer, ObjectFifo, ObjectType, Tile, Worker, WorkerRuntimeBarrier
+    from iron_core.array import Buffer, ObjectFifo, ObjectType, Tile, Worker
 
     p, b, packed = op.num_pipelines, op.B_q, op.packed
     places = _places(p, packed, target.dev.columns)
@@ -216,7 +216,7 @@ def array(op: Any, target: Any) -> None:
             onward = fifo.cons().forward(tile=memory[at[lane]], name=f"{name}{lane}_held", dims_to_stream=k.held(name.lower()))
             streams[name].append(onward)
 
-    blocks: list[Any] = []
+    values = [op.passes, op.rounds, op.queries, op.keys]
     for i in range(p):
         walk = Walk(b, p, i, packed, op.causal, op.window)
         scores = ObjectFifo(k.square, name=f"scores{i}")
@@ -224,16 +224,12 @@ def array(op: Any, target: Any) -> None:
         weights = ObjectFifo(k.square, name=f"weights{i}")
         held = weights.cons().forward(tile=memory[i], name=f"weights{i}_held", dims_to_stream=k.held("weights"))
         states = ObjectFifo(k.state, name=f"states{i}")
-        own = []
-        for stage in range(3):
-            words = Buffer(len(WORDS), "int32", name=f"words{i}_{stage}", use_write_rtp=True)
-            place = Buffer(2, "int32", name=f"place{i}_{stage}", initial_value=PLACE)
-            own.append((place, words, WorkerRuntimeBarrier(name=f"ready{i}_{stage}")))
-            blocks.append(words)
+        marks = [Buffer(2, "int32", name=f"place{i}_{stage}", initial_value=PLACE) for stage in range(3)]
         lane = i if packed else 0
         Worker(
             qk_core,
-            [walk, queries[i].cons(), streams["K"][lane].cons(), scores.prod(), k.zero_scores(), k.matmul_QK(), *own[0]],
+            [walk, queries[i].cons(), streams["K"][lane].cons(), scores.prod(), k.zero_scores(), k.matmul_QK(), marks[0]],
+            values=values,
             tile=Tile("core", i, 2),
             name=f"qk{i}",
         )
@@ -241,7 +237,8 @@ def array(op: Any, target: Any) -> None:
         ends = [lined.cons(), weights.prod(), states.prod()]
         Worker(
             softmax_core,
-            [walk, *ends, k.init_state(), k.hide(), k.softmax(), k.copy_state(), state, *own[1]],
+            [walk, *ends, k.init_state(), k.hide(), k.softmax(), k.copy_state(), state, marks[1]],
+            values=values,
             tile=Tile("core", i, 3),
             name=f"softmax{i}",
         )
@@ -252,12 +249,11 @@ def array(op: Any, target: Any) -> None:
         ends = [held.cons(), streams["V"][lane].cons(), states.cons(), outputs[i].prod(depth=1)]
         Worker(
             pv_core,
-            [walk, *ends, k.zero_sums(), k.clear("v"), k.clear("out"), k.matmul_PV(), k.rescale(), rows, sums, whole, *own[2]],
+            [walk, *ends, k.zero_sums(), k.clear("v"), k.clear("out"), k.matmul_PV(), k.rescale(), rows, sums, whole, marks[2]],
+            values=values,
             tile=Tile("core", i, 4),
             name=f"pv{i}",
         )
-    for name, index in WORDS.items():
-        getattr(op, name).bind(blocks, index)
 
 
 def _dealt(k: AttentionKernels, lane: Any, memory: Any, number: int, each: int) -> list[Any]:

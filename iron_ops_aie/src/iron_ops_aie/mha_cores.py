@@ -10,11 +10,8 @@ from typing import Any
 
 import attrs
 
-from iron_core.array import range_, set_rounding
+from iron_core.array import range_
 from iron_core.array.expression import maximum, minimum
-
-#: The words cores read, and where.
-WORDS = {"passes": 0, "rounds": 1, "queries": 2, "keys": 3}
 
 
 @attrs.frozen
@@ -68,22 +65,16 @@ class Walk:
         return 0 if self.causal else self.window
 
 
-def _start(words: Any, barrier: Any) -> list[Any]:
-    set_rounding("conv_even")
-    barrier.wait_for_value(1)
-    values = [words[i] for i in range(len(WORDS))]
-    barrier.release_with_value(1)
-    return values
-
-
 def _skip(end: Any, start: Any, stop: Any) -> None:
     for _ in range_(start, stop):
         end.acquire()
         end.release()
 
 
-def qk_core(walk: Walk, q_in: Any, k_in: Any, s_out: Any, zero: Any, multiply: Any, place: Any, words: Any, barrier: Any) -> None:
-    passes, rounds, queries, keys = _start(words, barrier)
+def qk_core(
+    walk: Walk, q_in: Any, k_in: Any, s_out: Any, zero: Any, multiply: Any, place: Any,
+    passes: Any, rounds: Any, queries: Any, keys: Any,
+) -> None:  # fmt: skip
     for _ in range_(passes):
         for turn in range_(rounds):
             first, last = walk.seen(walk.block(turn), queries, keys)
@@ -102,9 +93,8 @@ def qk_core(walk: Walk, q_in: Any, k_in: Any, s_out: Any, zero: Any, multiply: A
 
 def softmax_core(
     walk: Walk, s_in: Any, p_out: Any, state_out: Any, init: Any, hide: Any, softmax: Any, copy: Any,
-    state: Any, place: Any, words: Any, barrier: Any,
+    state: Any, place: Any, passes: Any, rounds: Any, queries: Any, keys: Any,
 ) -> None:  # fmt: skip
-    passes, rounds, queries, keys = _start(words, barrier)
     for _ in range_(passes):
         for turn in range_(rounds):
             block = walk.block(turn)
@@ -124,9 +114,9 @@ def softmax_core(
 
 def pv_core(
     walk: Walk, p_in: Any, v_in: Any, state_in: Any, o_out: Any, zero: Any, clear_v: Any, clear_o: Any,
-    multiply: Any, rescale: Any, rows: Any, sums: Any, whole: Any, place: Any, words: Any, barrier: Any,
+    multiply: Any, rescale: Any, rows: Any, sums: Any, whole: Any, place: Any,
+    passes: Any, rounds: Any, queries: Any, keys: Any,
 ) -> None:  # fmt: skip
-    passes, rounds, queries, keys = _start(words, barrier)
     for _ in range_(passes):
         for turn in range_(rounds):
             block = walk.block(turn)

@@ -44,7 +44,7 @@ _PORTS = {"produce": "Produce", "consume": "Consume"}
 
 def word_buffers(array: ArrayDesign) -> frozenset[str]:
     """Buffers whose numbers a sequence may write per call. All their numbers are kept shifted by WORD_SHIFT."""
-    return frozenset(buffer for value in array.values for buffer in value.buffers)
+    return frozenset(buffer for value in array.values for buffer, _ in value.words)
 
 
 def print_core(writer: Writer, array: ArrayDesign, core: CoreData, tile: str, names: dict[str, str], kernels: Kernels) -> None:

@@ -30,7 +30,8 @@ class Builder:
         self.barriers: list[WorkerRuntimeBarrier] = []
         self.links: list[tuple[Tile, tuple[str, ...], tuple[str, ...], tuple[int, ...]]] = []
         self.controls: list[ControlFlow] = []
-        self.values: dict[str, tuple[tuple[str, ...], int]] = {}
+        self.values: dict[str, list[tuple[str, int]]] = {}
+        self._ready: WorkerRuntimeBarrier | None = None
         self._names: set[str] = set()
         self._tiles: dict[int, str] = {}
         self._kept: list[Tile] = []
@@ -48,6 +49,17 @@ class Builder:
             raise DeclarationError(f"name={given!r}; legal: letters, digits and underscores.")
         self._names.add(given)
         return given
+
+    def bind(self, value: str, buffer: str, index: int) -> None:
+        """A core reads this Value as number `index` of a buffer that the sequence writes."""
+        self.values.setdefault(value, []).append((buffer, index))
+
+    def ready(self) -> WorkerRuntimeBarrier:
+        """What workers with `values=` wait for: one barrier, of which each has its own lock."""
+        from iron_core.array.lock import WorkerRuntimeBarrier
+
+        self._ready = self._ready or WorkerRuntimeBarrier(name="ready")
+        return self._ready
 
     def link(self, tile: Tile, sources: Sequence[str], targets: Sequence[str], offsets: Sequence[int]) -> None:
         many = max(len(sources), len(targets))
@@ -127,7 +139,7 @@ class Builder:
             kernels=tuple(kernels[symbol] for symbol in sorted(kernels)),
             cores=cores,
             lanes=tuple(lanes),
-            values=tuple(ValueData(value, buffers, index) for value, (buffers, index) in self.values.items()),
+            values=tuple(ValueData(value, tuple(words)) for value, words in self.values.items()),
             controls=controls,
             tiles=tuple({t.name: t for t in tiles.values()}.values()),
         )

@@ -117,11 +117,10 @@ class LaneData:
 
 @attrs.frozen
 class ValueData:
-    """Where a derived value is read: number `index` of these buffers."""
+    """Where cores read a derived value: (buffer, index of its number) each."""
 
     name: str
-    buffers: tuple[str, ...]
-    index: int
+    words: tuple[tuple[str, int], ...]
 
 
 @attrs.frozen

@@ -78,7 +78,7 @@ def _sequence(op: Any, design: Design) -> list[str]:
             lines.append(f"  {port.operand:<9}  {many} of {total} {port.dtype_name} in all, {port.elements} in the tensor")
     written = {(s.buffer, s.index): s.value for s in design.sequence.steps if isinstance(s, WriteWord)}
     for value in design.array.values:
-        number = written.get((value.buffers[0], value.index))
+        number = written.get(value.words[0])
         how = "a word patched per call" if number is None else f"{number}, written once by the sequence"
         lines.append(f"  value      {value.name}: {how}")
     for word in design.sequence.words:

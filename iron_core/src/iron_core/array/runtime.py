@@ -121,11 +121,11 @@ class Runtime:
         synced = []
         for data in self.array.values:
             number = self.value(data.name)
-            for buffer in data.buffers:
+            for buffer, index in data.words:
                 if isinstance(number, Word):
-                    synced.append((buffer, data.index, number))
+                    synced.append((buffer, index, number))
                 else:
-                    self.add(WriteWord(buffer, data.index, number))
+                    self.add(WriteWord(buffer, index, number))
         if synced:
             self.add(Sync(tuple(synced)))
         for lock in self.array.locks:

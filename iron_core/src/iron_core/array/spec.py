@@ -287,12 +287,12 @@ def _memory(array: ArrayDesign) -> None:
             raise DeclarationError(f"lock {lock.name}: kind {lock.kind!r} at {lock.initial} on {lock.tile} is no lock of a tile.")
     buffers = {buffer.name: buffer for buffer in array.buffers}
     for value in array.values:
-        for name in value.buffers:
+        for name, index in value.words:
             known = buffers.get(name)
             if known is None or not known.written:
                 raise DeclarationError(f"value {value.name} is bound to {name}, which is no buffer with use_write_rtp=True.")
-            if not 0 <= value.index < known.type.elements:
-                raise DeclarationError(f"value {value.name} is number {value.index} of buffer {name}, which has {known.type}.")
+            if not 0 <= index < known.type.elements:
+                raise DeclarationError(f"value {value.name} is number {index} of buffer {name}, which has {known.type}.")
 
 
 def _lanes(array: ArrayDesign) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from iron_core.array.buffer import Buffer
-from iron_core.array.builder import builder
 from iron_core.array.placement import Lane, Tile
+from iron_core.array.worker import BoundValue
 from iron_core.declare.objects import ObjectType
 from iron_core.declare.operand import Operand
 from iron_core.declare.operator import OperatorMeta
@@ -40,22 +38,6 @@ class Stream:
         if not 0 <= index < self.lanes:
             raise DeclarationError(f"{type(self._op).__name__}.{self.name}: lane {index}; legal: 0 to {self.lanes - 1}.")
         return Lane(self.name, index, tile)
-
-
-class BoundValue:
-    """A `Value` in `array()`: `bind` says where cores read it."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def bind(self, buffers: Sequence[Buffer], index: int = 0) -> None:
-        """Cores read it as number `index` of these buffers (made with use_write_rtp=True)."""
-        if self.name in builder().values:
-            raise DeclarationError(f"{self.name} is bound twice; one bind() lists every buffer, at one index.")
-        for buffer in buffers:
-            if not buffer.written:
-                raise DeclarationError(f"{self.name} is bound to {buffer!r}, which needs use_write_rtp=True.")
-        builder().values[self.name] = (tuple(buffer.name for buffer in buffers), index)
 
 
 @cache

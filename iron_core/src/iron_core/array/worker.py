@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
+
 from iron_core.array.buffer import Buffer
 from iron_core.array.builder import builder
 from iron_core.array.fifo import End
@@ -12,15 +14,25 @@ from iron_core.array.kernel import Kernel
 from iron_core.array.lock import WorkerRuntimeBarrier
 from iron_core.array.placement import Tile
 from iron_core.array.program import Block
-from iron_core.array.recording import Recorder, recording
+from iron_core.array.recording import Recorder, recording, set_rounding
 from iron_core.errors import DeclarationError
 
 
+@attrs.frozen
+class BoundValue:
+    """A `Value` as `array()` sees it: no number yet, but what `Worker(values=)` takes."""
+
+    name: str
+
+
 class Worker:
-    """A core that runs `core_fn(*args)`, over and over unless `while_true` is False.
+    """A core that runs `core_fn(*args, *numbers)`, over and over unless `while_true` is False.
 
     The function runs once, now, on symbolic handles, and is recorded. `args` are fifo ends, kernels, buffers, barriers,
     numbers, or (nested) lists of them. stack_size in bytes; None: what its kernels need.
+
+    values: the operator's Values that the core reads. It begins each run by rounding to the nearest even number and
+    waiting until the sequence has written them; the function gets their numbers behind `args`, in this order.
     """
 
     def __init__(
@@ -28,6 +40,7 @@ class Worker:
         core_fn: Callable[..., None],
         args: Sequence[Any] = (),
         *,
+        values: Sequence[BoundValue] = (),
         tile: Tile | None = None,
         stack_size: int | None = None,
         while_true: bool = True,
@@ -49,14 +62,40 @@ class Worker:
                 self._own.add(id(arg))
             elif isinstance(arg, WorkerRuntimeBarrier):
                 self.barriers.append(arg)
+        block = self._block(values) if values else None
         active = Recorder(self)
         with recording(active):
-            core_fn(*args)
+            core_fn(*args, *(() if block is None else self._numbers(block)))
         self.program: Block = active.finish()
         self.kernels: dict[str, Kernel] = active.kernels
         needed = max((kernel.contract.stack for kernel in self.kernels.values()), default=1024)
         self.stack = stack_size or needed
         builder().workers.append(self)
+
+    def _block(self, values: Sequence[BoundValue]) -> Buffer:
+        """The words that hold these values on this core, and the barrier in front of them."""
+        for number, value in enumerate(values):
+            if not isinstance(value, BoundValue):
+                raise DeclarationError(
+                    f"worker {self.name}: values= has {value!r}; legal: Values of the operator as array() sees them, self.count."
+                )
+            if value in values[:number]:
+                raise DeclarationError(f"worker {self.name}: values= names {value.name} twice.")
+        block = Buffer(len(values), "int32", name=f"words_{self.name}", use_write_rtp=True, tile=self.tile)
+        self._own.add(id(block))
+        self.barriers.append(builder().ready())
+        for index, value in enumerate(values):
+            builder().bind(value.name, block.name, index)
+        return block
+
+    def _numbers(self, block: Buffer) -> list[Any]:
+        """What every run begins with: the numbers of this call, once they are there."""
+        set_rounding("conv_even")  # a fresh core rounds down
+        ready = self.barriers[-1]
+        ready.wait_for_value(1)
+        numbers = [block[index] for index in range(block.type.elements)]
+        ready.release_with_value(1)  # armed again: the next run waits for the next call's words
+        return numbers
 
     def owns(self, part: Any) -> None:
         """DeclarationError unless the fifo end or buffer was among this worker's arguments."""

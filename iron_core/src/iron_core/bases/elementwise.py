@@ -80,13 +80,9 @@ class Elementwise(Operator):
             )
 
     def array(self, target: Any) -> None:
-        from iron_core.array import Buffer, ObjectFifo, Worker, WorkerRuntimeBarrier, range_, set_rounding
+        from iron_core.array import ObjectFifo, Worker, range_
 
-        def core(inputs: Any, output: Any, kernel: Any, words: Any, barrier: Any) -> None:
-            set_rounding("conv_even")
-            barrier.wait_for_value(1)
-            lines = words[0]
-            barrier.release_with_value(1)
+        def core(inputs: Any, output: Any, kernel: Any, lines: Any) -> None:
             for _ in range_(lines):
                 tiles = [end.acquire() for end in inputs]
                 out = output.acquire()
@@ -96,7 +92,6 @@ class Elementwise(Operator):
                 output.release()
 
         kernel = self.kernel()
-        blocks = []
         for lane in range(self.num_aie_columns * self.num_channels):
             ends = []
             for operand in type(self).inputs:
@@ -108,11 +103,7 @@ class Elementwise(Operator):
             stream = getattr(self, result.name)
             fifo = ObjectFifo(stream.tile, depth=stream.depth, name=f"{result.name}{lane}")
             fifo.cons(tile=stream.lane(lane))
-            block = Buffer(1, "int32", name=f"words{lane}", use_write_rtp=True)
-            barrier = WorkerRuntimeBarrier(name=f"ready{lane}")
-            Worker(core, [ends, fifo.prod(), kernel, block, barrier], name=f"core{lane}")
-            blocks.append(block)
-        self.count.bind(blocks, 0)
+            Worker(core, [ends, fifo.prod(), kernel], values=[self.count], name=f"core{lane}")
 
     def composed(self, *inputs: Any) -> Any:
         """Line by line through the kernel's tile reference; a line does not depend on where it is cut."""
