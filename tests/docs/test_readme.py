@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.distributions import DISTRIBUTIONS
+
 ROOT = Path(__file__).parents[2]
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
 
@@ -33,12 +35,22 @@ def test_the_commands_it_names_exist(iron_command):
 
 def test_the_table_of_distributions_is_complete():
     """Every folder with a pyproject.toml of its own, under its distribution's name."""
-    found = {}
-    for file in [*ROOT.glob("*/pyproject.toml"), *ROOT.glob("*/*/pyproject.toml")]:
-        found[str(file.parent.relative_to(ROOT))] = tomllib.loads(file.read_text())["project"]["name"]
+    found = {one.folder: one.name for one in DISTRIBUTIONS}
     assert dict(re.findall(r"^\| `([\w/]+)` \| ([\w-]+) \|", README, re.M)) == found
-    for folder in found:
-        assert f"./{folder}" in README, "the one pip call names it"
+
+
+def test_the_one_pip_call_names_every_distribution():
+    """For users by its folder, for those who work on the code in place."""
+    folders = {one.folder for one in DISTRIBUTIONS}
+    assert set(re.findall(r"\./([\w/]+)", re.search(r"pip install (\./.*\\\n.*)", README)[1])) == folders
+    assert set(re.findall(r"-e ([\w/]+)", CONTRIBUTING)) == folders
+
+
+def test_every_session_is_a_line_of_contributing():
+    """`nox -l` has no other."""
+    sessions = set(re.findall(r"^@nox\.session\n(?:@.*\n)*def (\w+)", (ROOT / "noxfile.py").read_text(), re.M))
+    named = {name for line in re.findall(r"^    nox -s ([\w ]+?)  +#", CONTRIBUTING, re.M) for name in line.split()}
+    assert sessions and named == sessions
 
 
 def test_nothing_advises_the_public_index():

@@ -5,21 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import iron_ops_aie
+from iron_core.declare.cases import cases
 from iron_core.declare.formats import PackedArray
+from tests.catalog import OPERATORS, named
 
 #: The run loop evaluates Emit's table, so Emit has no kernel.
 WITHOUT_KERNEL = {"Emit"}
 
-CASES = [
-    pytest.param(getattr(iron_ops_aie, name), case, id=f"{name}-{case.id}")
-    for name in iron_ops_aie.__all__
-    for case in getattr(iron_ops_aie, name).test.cases(getattr(iron_ops_aie, name))
-    if not case.extensive
-]
+CASES = [(cls, case) for cls, case, _ in cases(OPERATORS)]
 
 
-@pytest.mark.parametrize(("cls", "case"), CASES)
+@pytest.mark.parametrize(("cls", "case"), CASES, ids=named)
 def test_an_operator_is_within_its_contract(one_step, cls, case):
     """On every case, by a kernel and not a call-back, the host is as close to the exact result as the contract asks."""
     op = cls(**case.fields)
@@ -36,13 +32,12 @@ def test_an_operator_is_within_its_contract(one_step, cls, case):
         assert first.tobytes() == second.tobytes(), "the same call twice is equal bit for bit"
 
 
-@pytest.mark.parametrize("name", sorted(set(iron_ops_aie.__all__) - WITHOUT_KERNEL))
-def test_every_operator_has_a_kernel(name):
+@pytest.mark.parametrize("cls", [cls for cls in OPERATORS if cls.__name__ not in WITHOUT_KERNEL], ids=named)
+def test_every_operator_has_a_kernel(cls):
     """`supports()` answers with a kernel for the first case of every operator."""
     from iron_host.backend import HostBackend
 
-    cls = getattr(iron_ops_aie, name)
-    case = next(iter(cls.test.cases(cls)))
+    case = next(case for _, case, _ in cases([cls]))
     assert HostBackend().supports(cls(**case.fields), "host").how.startswith("kernel")
 
 

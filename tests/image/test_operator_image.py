@@ -8,8 +8,10 @@ import pytest
 
 import iron_ops_aie as ops
 from iron_core import OperatorImage, Pattern
+from iron_core.declare.cases import cases
 from iron_core.declare.rounding import round_to
 from iron_core.errors import BoundsError, CallError, ShapeError
+from tests.catalog import OPERATORS, named
 
 F32 = np.float32
 
@@ -85,15 +87,11 @@ def test_a_device_decides_its_packaging():
 
 def catalog():
     """One small case of every operator of the catalog."""
-    for name in sorted(set(dir(ops))):
-        operator = getattr(ops, name)
-        if isinstance(operator, type) and getattr(operator, "test", None) is not None:
-            case = next((c for c in operator.test.cases(operator) if not (c.bench or c.extensive)), None)
-            if case is not None:
-                yield pytest.param(operator, case, id=name)
+    for operator in OPERATORS:
+        yield operator, next(case for _, case, _ in cases([operator], bench=False))
 
 
-@pytest.mark.parametrize("operator, case", list(catalog()))
+@pytest.mark.parametrize("operator, case", list(catalog()), ids=named)
 def test_every_catalog_operator_runs_alone(operator, case):
     """Through plan, memory and interpreter the outputs are the reference's, rounded once."""
     op = operator(**case.fields)

@@ -12,24 +12,27 @@ from pathlib import Path
 
 import pytest
 
-#: Which of our packages each may import. Packs and backends know iron_core alone.
-MAY_IMPORT = {
-    "iron_core": set(),
-    "iron_ops_aie": {"iron_core"},
-    "iron_host": {"iron_core"},
-    "iron_npu": {"iron_core"},
-    "iron_lm": {"iron_core", "iron_ops_aie"},
-    "iron_llama": {"iron_core", "iron_ops_aie", "iron_lm"},
-    "iron_qwen3": {"iron_core", "iron_ops_aie", "iron_lm"},
-    "iron_gemma3": {"iron_core", "iron_ops_aie", "iron_lm"},
-}
-DISTRIBUTION = {package: package.replace("_", "-") for package in MAY_IMPORT}
+from tests.distributions import DISTRIBUTIONS, PACKS, Distribution
+
+PACKAGES = {one.package: one for one in DISTRIBUTIONS}
 #: Checks that iron_core is ours; part of iron-core's wheel.
 START = "_iron_start"
 #: Import name -> distribution, where they differ.
 PROVIDES = {"attr": "attrs", "attrs": "attrs"}
 #: Looked for at run time and named, with what to install, when missing.
 OPTIONAL = {"iron_host": {"ziglang"}}
+
+
+def may_import(one: Distribution) -> set[str]:
+    """Which of our packages a distribution may import, by what it is: packs and backends know iron_core alone."""
+    packs = {pack.package for pack in PACKS}
+    if one.folder == "iron_core":
+        return set()
+    if one.folder == "iron_models/lm":
+        return {"iron_core", *packs}
+    if one.folder.startswith("iron_models/"):
+        return {"iron_core", "iron_lm", *packs}
+    return {"iron_core"}
 
 
 def sources(package: str) -> list[Path]:
@@ -57,24 +60,20 @@ def imports(file: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, name.partition(".")[0]
 
 
-@pytest.mark.parametrize("package", MAY_IMPORT)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_arrows_point_one_way(package):
     """A package imports only those of our packages that stand below it."""
-    wrong = [
-        f"{file.name}:{line} imports {name}"
-        for file in sources(package)
-        for line, name in imports(file)
-        if name in MAY_IMPORT and name != package and name not in MAY_IMPORT[package]
-    ]
-    assert not wrong, wrong
+    seen = {(f"{file.name}:{line}", name) for file in sources(package) for line, name in imports(file)}
+    wrong = [at for at in seen if at[1] in PACKAGES and at[1] not in may_import(PACKAGES[package]) | {package}]
+    assert seen and not wrong, wrong
 
 
-@pytest.mark.parametrize("package", MAY_IMPORT)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_every_import_is_declared(package):
     """What a distribution imports is Python's own, its own, or among its declared dependencies."""
     declared = {
         re.split(r"[^A-Za-z0-9._-]", line)[0].replace("-", "_").lower()
-        for line in metadata.requires(DISTRIBUTION[package]) or []
+        for line in metadata.requires(PACKAGES[package].name) or []
         if "extra ==" not in line
     }
     unknown = {
@@ -91,12 +90,12 @@ def test_every_import_is_declared(package):
 
 def test_our_pins_keep_off_the_unrelated_iron_core():
     """Every distribution asks for iron-core at least 2, below 3: the public index has an unrelated 1.x."""
-    for package, distribution in DISTRIBUTION.items():
-        if package == "iron_core":
-            assert metadata.version(distribution).startswith("2.")
+    for one in DISTRIBUTIONS:
+        if one.package == "iron_core":
+            assert metadata.version(one.name).startswith("2.")
             continue
-        pins = [line for line in metadata.requires(distribution) or [] if line.startswith("iron-core")]
-        assert pins and ">=2" in pins[0] and "<3" in pins[0], (distribution, pins)
+        pins = [line for line in metadata.requires(one.name) or [] if line.startswith("iron-core")]
+        assert pins and ">=2" in pins[0] and "<3" in pins[0], (one.name, pins)
 
 
 def test_the_walk_sees_imports_of_every_form(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -19,18 +18,15 @@ from iron_core.array.descriptors import Descriptor
 from iron_core.array.design import Design
 from iron_core.array.sequence import Transfer, Word
 from iron_core.array.words import number
+from iron_core.declare.cases import cases
 from iron_core.declare.objects import ObjectType
 from iron_core.devices import device
 from iron_core.errors import IronError
 from iron_npu.printer import print_design
 from iron_npu.sequence import same_words
+from tests.catalog import ARRAYS, named
+from tests.npu.lowered import Task, tasks
 
-_spec = importlib.util.spec_from_file_location("lowered", Path(__file__).with_name("lowered.py"))
-lowered = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(lowered)
-Task, tasks = lowered.Task, lowered.tasks
-
-OPERATORS = ("ElementwiseAdd", "SiLU", "GEMV", "GEMM", "MHA", "Copy")
 PASSES = (
     "builtin.module(aie.device(aie-place-tiles),lower-affine,aie-canonicalize-device,aie-lower-scratchpad-parameters,"
     "aie.device(aie-objectFifo-stateful-transform{packet-sw-objFifos=false},aie-objectFifo-unroll{default-dynamic=true},"
@@ -60,17 +56,15 @@ def _words(descriptor: Descriptor, itemsize: int, length: int | None = None) -> 
     return descriptor.addresses(length)[:: 4 // itemsize] * itemsize // 4
 
 
-def designs(name: str) -> Iterator[tuple[str, Design]]:
+def designs(cls: type) -> Iterator[tuple[str, Design]]:
     """Designs of an operator's cases that are small enough to walk word by word."""
-    cls = getattr(iron_ops_aie, name)
-    for dev in ("npu1", "npu2"):
-        for case in cls.test.cases(cls):
-            try:
-                design = build(cls(**case.fields).resolved(device(dev)), dev)
-            except IronError:
-                continue
-            if sum(step.elements for step in design.sequence.transfers()) < 1 << 18:
-                yield f"{name}-{case.id}-{dev}", design
+    for _, case, dev in cases([cls], ("npu1", "npu2"), extensive=True):
+        try:
+            design = build(cls(**case.fields).resolved(device(dev)), dev)
+        except IronError:
+            continue
+        if sum(step.elements for step in design.sequence.transfers()) < 1 << 18:
+            yield f"{cls.__name__}-{case.id}-{dev}", design
 
 
 def lower(text: str, folder: Path) -> str:
@@ -83,20 +77,19 @@ def lower(text: str, folder: Path) -> str:
 
 @pytest.mark.toolchain
 @pytest.mark.skipif(shutil.which("aie-opt") is None, reason="aie-opt not on PATH")
-@pytest.mark.parametrize("name", OPERATORS)
-def test_lowered_descriptors_walk_what_was_planned(name, tmp_path):
+@pytest.mark.parametrize("cls", ARRAYS, ids=named)
+def test_lowered_descriptors_walk_what_was_planned(cls, tmp_path):
     seen = 0
-    for case, design in designs(name):
+    for case, design in designs(cls):
         got = list(tasks(lower(print_design(design).text, tmp_path)))
         assert got == list(planned(design)), case
         seen += len(got)
     assert seen
 
 
-def calls(name: str, dev: str) -> Iterator[tuple[str, Any, Design, dict[str, int]]]:
+def calls(cls: type, dev: str) -> Iterator[tuple[str, Any, Design, dict[str, int]]]:
     """Operators with members given per call, and numbers for these: about half of an extent, a start of 64."""
-    cls = getattr(iron_ops_aie, name)
-    for case in cls.test.cases(cls):
+    for _, case, _ in cases([cls], extensive=True):
         try:
             op = cls(**case.fields).resolved(device(dev))
         except IronError:
@@ -110,16 +103,17 @@ def calls(name: str, dev: str) -> Iterator[tuple[str, Any, Design, dict[str, int
                 continue
             moved = sum(step.elements for step in design.sequence.transfers())
             if design.sequence.words and moved < 1 << 18 and (members is extents or starts):
-                yield f"{name}-{case.id}-{','.join(members)}", op, design, members
+                yield f"{cls.__name__}-{case.id}-{','.join(members)}", op, design, members
 
 
 @pytest.mark.toolchain
 @pytest.mark.skipif(shutil.which("aie-opt") is None, reason="aie-opt not on PATH")
 @pytest.mark.parametrize("dev", ["npu1", "npu2"])
-@pytest.mark.parametrize("name", OPERATORS)
-def test_lowered_descriptors_follow_a_call(name, dev, tmp_path):
+@pytest.mark.parametrize("cls", ARRAYS, ids=named)
+def test_lowered_descriptors_follow_a_call(cls, dev, tmp_path):
     """Lengths and starts of a call cut and move the walk as planned: as scalars of the sequence, or from the scratchpad."""
-    for case, op, design, members in calls(name, dev):
+    seen = 0
+    for case, op, design, members in calls(cls, dev):
         try:
             numbers = {word: number(op, word, members) for word in design.sequence.words}
         except IronError:
@@ -136,6 +130,8 @@ def test_lowered_descriptors_follow_a_call(name, dev, tmp_path):
         assert printed.dynamic is (dev == "npu1")
         got = list(tasks(lower(printed.text, tmp_path), state, scalars))
         assert got and got == list(planned(design, numbers)), case
+        seen += len(got)
+    assert seen
 
 
 # -- the reader of lowered text, without the tools ---------------------------------------------------------

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-import iron_ops_aie
 from iron_core import bfloat16
 from iron_npu import toolchain
 from iron_npu.catalog import items
@@ -18,8 +17,7 @@ from iron_npu.fused import print_version
 from iron_npu.printer import Printed, print_design
 from iron_npu.structural import check
 from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd
-
-OPERATORS = ("ElementwiseAdd", "SiLU", "ReLU", "GEMV", "GEMM", "MHA", "Copy")
+from tests.catalog import ARRAYS, named
 
 
 class All(iron.Graph):
@@ -73,11 +71,11 @@ needs_tools = pytest.mark.skipif(toolchain.missing() is not None, reason=toolcha
 @pytest.mark.toolchain
 @needs_tools
 @pytest.mark.parametrize("dev", ["npu1", "npu2"])
-@pytest.mark.parametrize("name", OPERATORS)
-def test_the_tools_take_every_case(name, dev, tmp_path):
+@pytest.mark.parametrize("cls", ARRAYS, ids=named)
+def test_the_tools_take_every_case(cls, dev, tmp_path):
     """All of them are tried; those refused are listed together."""
     refused = []
-    for number, item in enumerate(items([getattr(iron_ops_aie, name)], [dev])):
+    for number, item in enumerate(items([cls], [dev])):
         if item.printed is not None:
             folder = tmp_path / str(number)
             folder.mkdir()

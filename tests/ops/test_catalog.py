@@ -11,18 +11,15 @@ import numpy as np
 import pytest
 
 import iron_ops_aie
+from iron_core.declare.cases import cases
 from iron_core.declare.formats import BlockQuant, PackedArray
 from iron_core.declare.rounding import round_to
 from iron_core.declare.stub import stub
 from iron_core.declare.tolerance import DeviationError
+from tests.catalog import OPERATORS, named
 
 NAMES = iron_ops_aie.__all__
-CASES = [
-    pytest.param(getattr(iron_ops_aie, name), case, id=f"{name}-{case.id}")
-    for name in NAMES
-    for case in getattr(iron_ops_aie, name).test.cases(getattr(iron_ops_aie, name))
-    if not case.bench
-]
+CASES = [(cls, case) for cls, case, _ in cases(OPERATORS, extensive=True, bench=False)]
 
 
 def _fresh(code: str) -> set[str]:
@@ -83,7 +80,7 @@ def test_an_operator_is_documented(name):
     assert list(cls.test.cases(cls))
 
 
-@pytest.mark.parametrize(("cls", "case"), CASES)
+@pytest.mark.parametrize(("cls", "case"), CASES, ids=named)
 def test_a_reference_keeps_the_contract(cls, case, draw):
     """It gives every output in its declared shape, changes no input, and rounded once is within its own tolerance."""
     op = cls(**case.fields)
@@ -102,7 +99,7 @@ def test_a_reference_keeps_the_contract(cls, case, draw):
     assert op.ops() >= 0
 
 
-@pytest.mark.parametrize(("cls", "case"), CASES)
+@pytest.mark.parametrize(("cls", "case"), CASES, ids=named)
 def test_a_wrong_answer_is_out_of_tolerance(cls, case, draw):
     """No contract is so wide that an answer whose largest number is off by a twentieth passes."""
     op = cls(**case.fields)
@@ -119,7 +116,7 @@ def test_a_wrong_answer_is_out_of_tolerance(cls, case, draw):
         op.check(rounded, exact, *inputs)
 
 
-@pytest.mark.parametrize(("cls", "case"), CASES)
+@pytest.mark.parametrize(("cls", "case"), CASES, ids=named)
 def test_two_spellings_of_one_operator_have_one_key(cls, case):
     """Fields left to their rules and the same fields given are one contract."""
     op = cls(**case.fields)
@@ -131,8 +128,8 @@ def test_two_spellings_of_one_operator_have_one_key(cls, case):
 def test_shapes_and_dtypes_say_everything_the_operands_can(name, draw):
     """A call on a case's own operands needs only those fields that no shape shows."""
     cls = getattr(iron_ops_aie, name)
-    for case in cls.test.cases(cls):
-        if case.bench or "src" in case.fields or "dst" in case.fields:
+    for _, case, _ in cases([cls], extensive=True, bench=False):
+        if "src" in case.fields or "dst" in case.fields:
             continue
         op = cls(**case.fields)
         shapes = {n: (op.shape(n), op.format(n)) for n in op.present}

@@ -49,7 +49,8 @@ def test_a_failure_is_told_and_is_the_exit_status(capsys, wrong):
 
 
 def test_an_operator_without_an_array_is_refused(capsys):
-    assert main(["Sample", "--dev", "npu1"]) == 0
+    """In words; and as nothing was compared, that is no success."""
+    assert main(["Sample", "--dev", "npu1"]) == 1
     assert "Sample declares no array; it runs on the CPU" in capsys.readouterr().out
 
 

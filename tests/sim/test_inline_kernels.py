@@ -10,13 +10,13 @@ import subprocess
 import numpy as np
 import pytest
 
-import iron_ops_aie
-from iron_core.array.build import build, has_array
+from iron_core.array.build import build
 from iron_core.array.kernel import Kernel
+from iron_core.declare.cases import cases
 from iron_core.declare.objects import ObjectType
-from iron_core.devices import device
 from iron_core.errors import IronError
 from iron_sim.memory import store
+from tests.catalog import ARRAYS
 
 COMPILER = next((c for c in (os.environ.get("CXX"), "c++", "g++", "clang++") if c and shutil.which(c)), None)
 
@@ -28,18 +28,14 @@ VARIANTS = 3
 def inline_kernels():
     """The inline kernels of the catalog's designs, by symbol: a few of every source."""
     found = {}
-    for name in iron_ops_aie.__all__:
-        cls = getattr(iron_ops_aie, name)
-        for case in cls.test.cases(cls):
-            for dev in ("npu1", "npu2"):
-                try:
-                    op = cls(**case.fields).resolved(device(dev))
-                    design = build(op, dev) if has_array(op) else None
-                except IronError:
-                    continue
-                for kernel in design.array.kernels if design else ():
-                    if kernel.source:
-                        found[kernel.symbol] = kernel
+    for cls, case, dev in cases(ARRAYS, ("npu1", "npu2"), extensive=True):
+        try:
+            design = build(cls(**case.fields), dev)
+        except IronError:
+            continue
+        for kernel in design.array.kernels:
+            if kernel.source:
+                found[kernel.symbol] = kernel
     sources = {}
     for symbol in sorted(found):
         sources.setdefault(found[symbol].source, []).append(symbol)

@@ -84,17 +84,17 @@ class Copy(Operator):
     partial = ("y",)
 
     test = Testing(
-        Case(input_size=4096, bench=True),
+        Case(input_size=4096, bench=True, lower=True),
         Case(input_size=100, X=np.float32, Y=bfloat16),
         Case(input_size=100, X=np.float32, Y=np.float16),
         Case(input_size=64, X=bfloat16, Y=np.float32),
-        Case(input_size=64, X=np.int32),
-        Case(input_size=6 * 35, src=Pattern(2, (5, 3, 4), (35, 7, 1)), X=np.float32),
+        Case(input_size=64, X=np.int32, lower=True),
+        Case(input_size=6 * 35, src=Pattern(2, (5, 3, 4), (35, 7, 1)), X=np.float32, lower=True),
         Case(input_size=60, output_size=200, dst=Pattern(5, (3, 4, 5), (50, 10, 2)), X=bfloat16),
-        Case(input_size=12 * 8, gather=True, table_rows=12, rows=5, X=np.float32),
-        Case(input_size=1024, num_channels=2, X=np.int8),
-        Case(input_size=24 * 40, src=Pattern(8, (3, 6, 16), (320, 40, 1)), num_channels=4, tile_size=24),
-        Case(input_size=96 * 4, src=tuple(Pattern(96 * i, (96,), (1,)) for i in (3, 1, 2, 0)), X=np.float32),
+        Case(input_size=12 * 8, gather=True, table_rows=12, rows=5, X=np.float32, lower=True),
+        Case(input_size=1024, num_channels=2, X=np.int8, lower=True),
+        Case(input_size=24 * 40, src=Pattern(8, (3, 6, 16), (320, 40, 1)), num_channels=4, tile_size=24, lower=True),
+        Case(input_size=96 * 4, src=tuple(Pattern(96 * i, (96,), (1,)) for i in (3, 1, 2, 0)), X=np.float32, lower=True),
         draw=dict(centered=("x",), ids=lambda op, rng: rng.integers(-op.table_rows, op.table_rows, op.rows)),
     )
 

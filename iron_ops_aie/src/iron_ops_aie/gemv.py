@@ -90,13 +90,13 @@ class GEMV(Operator):
     tiles = Value(derive=lambda op: -(-op.valid // (op.lanes * op.tile_size_output)))
 
     test = Testing(
-        Case(M=64, K=64),
+        Case(M=64, K=64, lower=True),
         Case(M=64, K=96, num_batches=4, repeat=2, lower=True),
         Case(M=64, K=48, num_batches=2, num_channels=2, num_aie_columns=2, lower=True),
         Case(M=576, K=576, lower=True),
         Case(M=100, K=576, T=np.float32),
         Case(M=33, K=96, W=np.float32, T=np.float32, num_batches=4, repeat=2),
-        Case(M=96, K=128, num_batches=3),
+        Case(M=96, K=128, num_batches=3, lower=True),
         Case(M=48, K=160, W=bfloat16, T=np.float32),
         Case(M=48, K=160, W=np.float16, T=np.float32),
         *(
@@ -106,7 +106,7 @@ class GEMV(Operator):
             for a in arithmetic.ARITHMETIC
         ),
         Case(M=1536, K=576, W=Q4_1, T=np.float32, activations="int8_block", bench=True),
-        Case(M=2048, K=2048, bench=True),
+        Case(M=2048, K=2048, bench=True, lower=True),
         draw=dict(normal=("A", "B")),
     )
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import attrs
 
-from iron_core.array.build import build
-from iron_core.declare.operator import Operator
+from iron_core.array.build import build, has_array
+from iron_core.declare.cases import cases
 from iron_core.devices import device
 from iron_core.errors import IronError
 from iron_npu.printer import Printed, print_design
@@ -37,14 +37,9 @@ class Item:
 
 def items(classes: Iterable[Any], devices: Iterable[str]) -> Iterator[Item]:
     """Every case of the default suite of the operators that declare arrays. Equal designs of one operator come once."""
-    for cls in classes:
-        if cls.array is Operator.array:
-            continue
-        for dev in devices:
-            seen: set[Any] = set()
-            for case in cls.test.cases(cls):
-                if not case.extensive:
-                    yield from _case(cls, case, dev, seen)
+    seen: set[Any] = set()
+    for cls, case, dev in cases((cls for cls in classes if has_array(cls)), devices):
+        yield from _case(cls, case, dev, seen)
 
 
 def _case(cls: Any, case: Any, dev: str, seen: set[Any]) -> Iterator[Item]:
@@ -55,7 +50,7 @@ def _case(cls: Any, case: Any, dev: str, seen: set[Any]) -> Iterator[Item]:
         return
     members = (*op.extents, *op.scratchpads)
     for bound in dict.fromkeys(((), *((member,) for member in members), tuple(op.extents), members)):
-        key = op.design_key(), bound
+        key = op.design_key(), bound, dev
         if key in seen:
             continue
         seen.add(key)

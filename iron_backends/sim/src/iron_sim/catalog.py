@@ -12,6 +12,7 @@ import numpy as np
 from iron_core.array.build import build
 from iron_core.array.fit import fit
 from iron_core.backends.reference import as_tensor
+from iron_core.declare.cases import cases
 from iron_core.declare.formats import PackedArray
 from iron_core.declare.tolerance import DeviationError
 from iron_core.devices import device
@@ -42,11 +43,8 @@ class Row:
 
 def rows(classes: list[Any], devices: list[str], seed: int = 0) -> Iterator[Row]:
     """Every case of the default suite, operator by operator, device by device."""
-    for cls in classes:
-        for case in cls.test.cases(cls):
-            if not case.extensive:
-                for dev in devices:
-                    yield row(cls, case, dev, seed)
+    for cls, case, dev in cases(classes, devices):
+        yield row(cls, case, dev, seed)
 
 
 def row(cls: Any, case: Any, dev: str, seed: int = 0) -> Row:
@@ -59,6 +57,8 @@ def row(cls: Any, case: Any, dev: str, seed: int = 0) -> Row:
     except DeclarationError as error:  # no case may make a design that is not well-formed
         return attrs.evolve(start, failure=str(error))
     except IronError as error:
+        if case.lower:
+            return attrs.evolve(start, failure=f"an array is to take it (lower=True), but: {error}")
         return attrs.evolve(start, refused=str(error))
     rng = np.random.default_rng(seed)
     drawn = cls.test.draw(op, rng)
@@ -85,6 +85,8 @@ def row(cls: Any, case: Any, dev: str, seed: int = 0) -> Row:
         compared=sum(g.size for g in got),
         seconds=seconds,
     )
+    if not found.compared:
+        return attrs.evolve(found, failure="nothing was compared")
     if any(mask.any() for mask in masks.values()):
         return attrs.evolve(found, failure="some of the output was never written")
     exact = op.reference(*inputs, **{name: _zeros(op, name) for name in kept})

@@ -11,16 +11,17 @@ from iron_core.cli import streams
 from iron_core.cli.operators import find
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
+from iron_core.declare.cases import operators
 from iron_core.devices import device
 from iron_core.errors import PluginError, UnsupportedError
-from iron_core.plugins.registry import labelled, registry
+from iron_core.plugins.registry import labelled
 from iron_sim.catalog import Row, rows
 
 HEADERS = ("operator", "case", "device", "columns", "cores", "tiles", "differs from tiles", "max |err|", "of its gate", "")
 
 
 def main(argv: list[str]) -> int:
-    """Exit status 1 if a case is not equal to its tile references, or out of its gate."""
+    """Exit status 1 if a case is not equal to its tile references or out of its gate, or if there was none to simulate."""
     parser = argparse.ArgumentParser(prog="iron sim", description="Operators' test cases on simulated NPU arrays.")
     parser.add_argument("names", nargs="*", metavar="OPERATOR", help="operators (all that declare an array, if none)")
     parser.add_argument("--dev", default="npu1,npu2", help="devices, comma-separated (default: npu1,npu2)")
@@ -29,9 +30,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.json:
         streams.reserve()
-    # Of all there are, those that load: another's that is broken is no reason to simulate nothing.
-    names = args.names or [r.name for r in registry().select("operators", load=True) if r.status == "ok"]
-    classes = [cls for cls in map(find, names) if args.names or has_array(cls)]
+    classes = list(map(find, args.names)) or [cls for cls in operators() if has_array(cls)]
     devices = args.dev.split(",")
     for name in devices:
         if device(name).core is None:
@@ -44,16 +43,16 @@ def main(argv: list[str]) -> int:
                     found.extend(rows([cls], devices, args.seed))
             except PluginError as error:
                 found.append(Row(cls.__name__, "", args.dev, failure=str(error)))
+    ran = [one for one in found if not one.refused]
     if args.json:
         print_json({"seed": args.seed, "rows": [attrs.asdict(one) for one in found]})
     else:
         print_table(HEADERS, [_cells(one) for one in found])
-        ran = [one for one in found if not one.refused]
         print(f"\n{len(ran)} simulated, {len(found) - len(ran)} refused, {sum(bool(one.failure) for one in ran)} failed")
         for one in ran:
             if one.failure:
                 print(f"{one.operator} {one.case} on {one.dev}: {one.failure}")
-    return 1 if not found or any(one.failure for one in found) else 0
+    return 1 if not ran or any(one.failure for one in ran) else 0
 
 
 def _cells(one: Row) -> list[str]:

@@ -17,7 +17,8 @@ from iron_core.errors import DeclarationError
 class Case:
     """One set of fields an operator is checked at.
 
-    extensive: left out of the default suite. bench: timed over the project's life. lower: also built for a device.
+    extensive: left out of the default suite. bench: timed over the project's life. lower: every family of NPUs has an array for it,
+    so that being refused there is a fault.
     """
 
     def __init__(
