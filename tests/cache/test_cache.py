@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -100,6 +101,7 @@ HARMS = {
     "a manifest without hashes": lambda entry, other: manifest(entry, files={"data.txt": [9, None]}),
     "a manifest of odd files": lambda entry, other: manifest(entry, files={"../data.txt": [9, "0" * 64]}),
     "a manifest of odd sizes": lambda entry, other: manifest(entry, files={"data.txt": ["9", "0" * 64]}),
+    "a manifest of no sizes": lambda entry, other: manifest(entry, files={"data.txt": [None, hashlib.sha256(b"good data").hexdigest()]}),
     "a manifest with a NUL": lambda entry, other: manifest(entry, files={"da\0ta": [9, "0" * 64]}),
     "a format to come": lambda entry, other: manifest(entry, format=99),
     "a format that is none": lambda entry, other: manifest(entry, format=[1]),
@@ -217,19 +219,21 @@ def test_who_reads_an_entry_keeps_it_when_another_replaces_it(cache):
 
 
 def test_an_entry_is_on_the_disk_before_it_is_in_its_place(cache, monkeypatch):
-    """Every file, the manifest and the folder are synced before the rename, the folder above after it."""
-    done = []
+    """Every file, the manifest and the folder are synced before the rename, the folder above after it; the files whole."""
+    done, bytes_then = [], {}
 
     def sync(descriptor):
         done.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        bytes_then[done[-1].name] = os.fstat(descriptor).st_size
 
     monkeypatch.setattr(os, "fsync", sync)
     rename = Path.rename
     monkeypatch.setattr(Path, "rename", lambda self, to: (done.append("rename"), rename(self, to))[1])
-    cache.entry("k", write("good"))
+    entry = cache.entry("k", write("good"))
     *first, folder, renamed, above = done
     assert [path.name for path in first] == ["data.txt", "entry.json"]
     assert folder == first[0].parent and renamed == "rename" and above == cache.folder
+    assert all((entry / path.name).stat().st_size == bytes_then[path.name] > 0 for path in first)
 
 
 def test_nothing_is_left_where_the_disk_fails_to_sync(cache, monkeypatch):
@@ -284,14 +288,42 @@ def until(happened):
         time.sleep(0.005)
 
 
+def test_a_fork_closes_no_file_that_took_a_locks_number(cache):
+    """A child closes its copies of the locks that are held at the fork; one that was let go is some other file by then."""
+    cache.entry("k", write("1"))
+
+    def is_open(descriptor):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            return False
+        return True
+
+    before = list(filter(is_open, range(1024)))
+    child = os.fork()
+    if not child:
+        os._exit(sum(not is_open(descriptor) for descriptor in before))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 @pytest.mark.parametrize("odd", ["folder", "link", "loop", "pipe"])
 def test_an_odd_lock_file_locks_nobody_out(cache, odd):
     """A folder, a link or a pipe in the place of a lock is taken away."""
     cache.folder.mkdir(parents=True)
     file = cache.folder / ".k.lock"
-    {"folder": file.mkdir, "link": lambda: file.symlink_to("nowhere"), "loop": lambda: file.symlink_to(file), "pipe": lambda: os.mkfifo(file)}[odd]()
+    aim = cache.folder.parent / "aim"
+    {"folder": file.mkdir, "link": lambda: file.symlink_to(aim), "loop": lambda: file.symlink_to(file), "pipe": lambda: os.mkfifo(file)}[odd]()
     assert (cache.entry("k", write("good")) / "data.txt").read_text() == "good"
-    assert leftovers(cache) == []
+    assert leftovers(cache) == [] and not aim.exists()
+
+
+def test_a_process_holds_some_entries_open_not_all(cache, monkeypatch):
+    """However many it uses: file descriptors are few."""
+    monkeypatch.setattr("iron_core.cache.store._MOST_HELD", 0)
+    before = len(os.listdir("/proc/self/fd"))
+    for key in "abc":
+        assert (cache.entry(key, write(key)) / "data.txt").read_text() == key
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_cache_below_a_regular_file_is_one_clear_error(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 
 import iron_core as iron
 from iron_core import Carried
+from iron_core.errors import CallError
 from iron_host import limits
 from iron_host.profile import cost, kind
 from iron_host.timing import record
@@ -51,6 +52,16 @@ def test_every_pass_and_step_is_there(net: Any) -> None:
         for lane in one.lanes:
             rows = lane[:, 0].astype(int)
             assert (lane[:, 1] >= begin[rows]).all() and (lane[:, 2] <= end[rows]).all()
+
+
+def test_one_recording_at_a_time(net: Any) -> None:
+    """A second over runs of as many threads is refused, and the first goes on."""
+    executable = next(iter(net.versions.values())).load()
+    with record([executable]) as found:
+        with pytest.raises(CallError, match="recorded already"), record([executable]):
+            pass
+        net(n=1)
+    assert [p.values["n"] for p in found.passes] == [1]
 
 
 def test_nothing_is_recorded_outside(net: Any) -> None:

@@ -133,29 +133,35 @@ def refused(capsys: pytest.CaptureFixture[str], says: str, *argv: str) -> None:
     assert re.search(says, err), err
 
 
-@pytest.fixture
-def parts(tmp_path: Path) -> Path:
-    """A folder with a GGUF of six tensors in three files."""
+def in_parts(folder: Path, count: int) -> Path:
+    """A folder with a GGUF of six tensors in `count` files."""
     gguf = pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
-    writer = gguf.GGUFWriter(str(tmp_path / "big.gguf"), "llama", split_max_tensors=2)
+    writer = gguf.GGUFWriter(str(folder / "big.gguf"), "llama", split_max_tensors=6 // count)
     for i in range(6):
         writer.add_tensor(f"t{i}", np.full((2, 32), i, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return tmp_path
+    return folder
 
 
-def test_a_gguf_in_several_files_is_one(parts: Path) -> None:
+@pytest.fixture
+def parts(tmp_path: Path) -> Path:
+    return in_parts(tmp_path, 3)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_gguf_in_several_files_is_one(tmp_path: Path, count: int) -> None:
     """The folder or any of the files: all tensors, the first file's metadata."""
+    parts = in_parts(tmp_path, count)
     names = sorted(p.name for p in parts.iterdir())
-    assert names == [f"big-{i:05d}-of-00003.gguf" for i in (1, 2, 3)]
+    assert names == [f"big-{i:05d}-of-{count:05d}.gguf" for i in range(1, count + 1)]
     for given in (parts, *(parts / name for name in names)):
         opened = Checkpoint.open(given)
         assert opened.path == parts / names[0] and opened.metadata["general.architecture"] == "llama"
         assert {name: float(array[0, 0]) for name, (_, _, array) in opened.tensors.items()} == {f"t{i}": float(i) for i in range(6)}
-        assert describe(opened).startswith("GGUF 3, 3 files · llama · 6 tensors")
+        assert describe(opened).startswith(f"GGUF 3, {count} files · llama · 6 tensors")
 
 
 def test_a_part_that_is_missing_renamed_or_another_is_named(parts: Path) -> None:

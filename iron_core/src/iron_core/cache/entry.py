@@ -57,7 +57,6 @@ class Entry:
         self.path = path
         self.descriptor = descriptor
         self.files: dict[str, tuple[int, str | None]] = {}
-        self.about = About()
 
     @classmethod
     def open(cls, path: Path, key: str) -> Entry | None:
@@ -158,7 +157,6 @@ class Entry:
                 raise Faulty(f"its format is {printable(format, 20)}, this is {FORMAT}", older=format in range(1, FORMAT))
             if manifest["key"] != key:
                 raise Faulty("it is another key's")
-            self.about = About(str(manifest["kind"]), str(manifest["of"]))
             for name, (size, hashed) in manifest["files"].items():
                 if not isinstance(size, int) or not isinstance(hashed, str | None):
                     raise ValueError

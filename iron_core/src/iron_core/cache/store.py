@@ -56,7 +56,6 @@ class Cache:
     """One backend's entries. `root` is the cache's root folder, `home()` unless given; CacheError where it is not known."""
 
     def __init__(self, backend: str, root: Path | str | None = None) -> None:
-        self.backend = backend
         self.root = Path(root) if root is not None else home()
         self.folder = self.root / "iron" / backend
         self._limit = limit_of(self.root)
