@@ -9,6 +9,7 @@ import serve
 import iron_core
 from iron_core.compiled.graph import CompiledGraph
 from iron_host import limits
+from iron_host.backend import HostBackend
 from iron_llama.model import Llama, LlamaRunner
 from iron_lm import loading
 from iron_lm.session import Session
@@ -22,7 +23,7 @@ class Iron:
         self.threads = settings["threads"]
         loaded = loading.load(LlamaRunner.layout, LlamaRunner.architectures, settings["checkpoint"], max_seq_len=settings["context"])
         model = Llama(loaded.config, loaded.weights)
-        self.session = Session(model, backend="host", threads=self.threads, cache_key=loaded.cache_key)
+        self.session = Session(model, backend=HostBackend(threads=self.threads), cache_key=loaded.cache_key)
         compiled: CompiledGraph = self.session.compiled
         compiled.load()
 

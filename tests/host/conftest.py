@@ -36,8 +36,8 @@ class OneStep:
         step = PlanStep("step", op, operands, tuple(bindings))
         version = VersionPlan((), (step,), tuple(inputs), tuple(outputs), values)
         plan = Plan(type(op).__name__, "host", "host", Packaging("host", "run list", ()), (version,), tuple(states), ())
-        backend = HostBackend()
-        self.image = backend.compile(plan, (), **options)
+        backend = HostBackend(**options)
+        self.image = backend.compile(plan, ())
         self.memory = backend.memory(plan)
         self.executable = backend.load(self.image, self.memory)
         self.inputs = [port.name for port in inputs]

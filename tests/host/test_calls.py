@@ -40,7 +40,7 @@ class Cached(iron.Graph):
 def test_offsets_and_bounds_change_from_call_to_call():
     """One compiled version serves every position and row count; outputs come back cut."""
     graph = Cached()
-    host = graph.compile(backend="host", strict=True, x=((8,), np.float32))
+    host = graph.compile(backend=HostBackend(strict=True), x=((8,), np.float32))
     kept = np.zeros((6, 8), np.float32)
     for at, n in ((0, 1), (5, 6), (2, 3), (2, 0), (0, 6)):
         x = np.full(8, 10 * at + n, np.float32)
@@ -76,10 +76,10 @@ def test_the_same_call_twice_and_on_any_number_of_threads_is_equal_bit_for_bit(t
     graph = Mixed(Q4_1.quantize(rng.standard_normal((200, 320)).astype(np.float32)))
     graph._how = dict(activations="int8_block")
     x = rng.standard_normal((33, 320)).astype(np.float32)
-    one = graph.compile(backend="host", threads=1, x=x)(x)
+    one = graph.compile(backend=HostBackend(threads=1), x=x)(x)
     graph = Mixed(graph.w)
     graph._how = dict(activations="int8_block")
-    host = graph.compile(backend="host", threads=threads, x=x)
+    host = graph.compile(backend=HostBackend(threads=threads), x=x)
     assert host(x).tobytes() == host(x).tobytes() == one.tobytes()
 
 
@@ -126,7 +126,7 @@ class Counting(iron.Graph):
 
 def test_a_loop_is_one_call_with_a_call_back_that_can_stop_it():
     """Every step's carried values reach the call-back in order; True stops, and what was carried last comes back."""
-    host = Counting().compile(backend="host", strict=True)
+    host = Counting().compile(backend=HostBackend(strict=True))
     seen = []
     last = host.loop(4, lambda i, carried: seen.append((i, carried["token"])), token=0, position=0)
     assert seen == [(0, 1), (1, 2), (2, 3), (3, 4)]
@@ -202,7 +202,7 @@ def test_an_operator_without_a_kernel_runs_its_reference(capsys):
 def test_strict_refuses_it():
     """The message names the operator and the step and how to go on."""
     with pytest.raises(UnsupportedError, match=r"strict=True: no host kernel for Negate \(negate0\).*Leave strict out"):
-        Negating().compile(backend="host", strict=True, x=((6, 8), bfloat16))
+        Negating().compile(backend=HostBackend(strict=True), x=((6, 8), bfloat16))
 
 
 class Failing(iron.UnaryElementwise):
@@ -312,7 +312,7 @@ def _importable(cls: type) -> bool:
 
 def test_calls_from_several_threads_take_turns():
     """One executable serves any thread; each gets the answer to its own question."""
-    host = Whole().compile(backend="host", threads=2, x=((4096,), np.float32))
+    host = Whole().compile(backend=HostBackend(threads=2), x=((4096,), np.float32))
     wrong = []
 
     def ask(k: int) -> None:
@@ -332,19 +332,35 @@ def test_calls_from_several_threads_take_turns():
 
 
 def test_threads_come_from_the_option_then_the_environment(monkeypatch):
-    """`threads=`, else IRON_THREADS, else the CPUs of this process; anything but a positive number is refused."""
+    """`HostBackend(threads=)`, else IRON_THREADS, else the CPUs of this process; anything but a positive number is refused."""
     monkeypatch.setenv("IRON_THREADS", "3")
     assert thread_count() == 3
     assert thread_count(2) == 2
     monkeypatch.delenv("IRON_THREADS")
     assert thread_count() >= 1
-    for given in (0, -1, 1 << 40, 2.5, "2", float("inf")):
+    for given in (0, -1, 1 << 40, 2.5, "2", float("inf"), True):
         with pytest.raises(CallError, match=re.escape(f"threads={given!r}; legal: 1 to ")):
-            Whole().compile(backend="host", threads=given, x=((8,), np.float32))
+            HostBackend(threads=given)
     monkeypatch.setenv("IRON_THREADS", "many")
     with pytest.raises(CallError, match="IRON_THREADS='many'"):
         thread_count()
     assert "IRON_THREADS" in HostBackend().probe().reason
+
+
+def test_options_are_the_backends_and_are_checked_where_it_is_made():
+    """Equal options are one backend, whatever kind of number; each mistake is named with what would be legal."""
+    assert HostBackend() == HostBackend(threads=None, strict=False) != HostBackend(threads=2)
+    assert HostBackend(threads=np.int64(2)) == HostBackend(threads=2)
+    graph = Whole()
+    first = graph.compile(backend=HostBackend(threads=2), x=((8,), np.float32))
+    assert graph.compile(backend=HostBackend(threads=2), x=((9,), np.float32)) is first
+    assert graph.compile(backend="host", x=((8,), np.float32)) is graph.compile(backend=HostBackend(), x=((8,), np.float32)) is not first
+    with pytest.raises(CallError, match="strict='yes'; legal: True or False"):
+        HostBackend(strict="yes")
+    with pytest.raises(TypeError, match="thread_count"):
+        HostBackend(thread_count=2)
+    with pytest.raises(UnsupportedError, match="feeds= was given, and backend host takes none"):
+        graph.compile(backend="host", feeds="nonsense", x=((8,), np.float32))
 
 
 def test_one_preparation_serves_the_products_that_follow_it():
@@ -363,7 +379,7 @@ def test_one_preparation_serves_the_products_that_follow_it():
             return a, b, c
 
     graph = Three()
-    host = graph.compile(backend="host", strict=True, x=((64,), np.float32))
+    host = graph.compile(backend=HostBackend(strict=True), x=((64,), np.float32))
     (version,) = host.versions.values()
     kernels = [step.unit.template.partition("<")[0] for step in version.image.steps]
     assert kernels.count("quantize_rows") == 2
@@ -388,7 +404,7 @@ def test_a_tensor_that_was_written_is_rounded_again(part):
             return a, GEMV(self.w[0], row, activations="int8_block"), GEMV(self.w[1], row, activations="int8_block")
 
     graph = Between()
-    host = graph.compile(backend="host", strict=True, x=((2, 32), np.float32))
+    host = graph.compile(backend=HostBackend(strict=True), x=((2, 32), np.float32))
     (version,) = host.versions.values()
     kernels = [step.unit.template.partition("<")[0] for step in version.image.steps]
     assert kernels.count("quantize_rows") == 2, "once before the copy and once after it"
@@ -421,7 +437,7 @@ def test_steps_that_need_one_another_do_not_go_together(order):
             Copy(x[::1], self.s)
             return SiLU(x)
 
-    host = Ordered().compile(backend="host", strict=True, threads=2, x=((rows,), np.float32))
+    host = Ordered().compile(backend=HostBackend(threads=2, strict=True), x=((rows,), np.float32))
     (version,) = host.versions.values()
     steps = version.image.steps
     assert all(step.threads != 1 for step in steps[:2]), "else nothing would go together anyway"
@@ -448,12 +464,12 @@ def test_products_of_one_tensor_go_together():
             return b, c, GEMV(self.w[3], a, activations="int8_block")
 
     graph = Four()
-    host = graph.compile(backend="host", strict=True, threads=2, x=((512,), np.float32))
+    host = graph.compile(backend=HostBackend(threads=2, strict=True), x=((512,), np.float32))
     (version,) = host.versions.values()
     products = [(step.ints[1], step.together) for step in version.image.steps if "block_matmul" in step.unit.template]
     assert products == [(512, 3), (256, 1), (256, 1), (256, 1)]
     x = np.random.default_rng(3).standard_normal(512).astype(np.float32)
-    one = Four().compile(backend="host", threads=1, x=((512,), np.float32))
+    one = Four().compile(backend=HostBackend(threads=1), x=((512,), np.float32))
     for got, alone, want in zip(host(x), one(x), graph.reference(x), strict=True):
         assert np.array_equal(got, alone) and iron.allclose(got, want, 1e-4, 1e-4)
 

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_core.backends.choose import get
 from iron_core.cache.store import Cache
 from iron_host import pools
+from iron_host.backend import HostBackend
 from iron_ops_aie import Copy, ElementwiseAdd
 
 _spec = importlib.util.spec_from_file_location("meeting", Path(__file__).with_name("meeting.py"))
@@ -103,11 +103,10 @@ def in_child(function: Callable[[], Any]) -> Any:
     return answer(child, read)
 
 
-@pytest.mark.parametrize("backend", ["host", "reference"])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_child_has_states_of_its_own(backend, threads):
+@pytest.mark.parametrize("backend", [HostBackend(threads=1), HostBackend(threads=2), "reference"], ids=str)
+def test_a_child_has_states_of_its_own(backend):
     """What it adds up is not in its parent's sum, nor the other way round."""
-    total = Sum().compile(x=((4,), F32), backend=backend, threads=threads)
+    total = Sum().compile(x=((4,), F32), backend=backend)
     total(ONE, n=0)
 
     def five() -> list[float]:
@@ -119,7 +118,7 @@ def test_a_child_has_states_of_its_own(backend, threads):
 
 def test_a_child_has_an_arena_of_its_own():
     """A call of the parent's between two steps of the child's call changes nothing of it, and the other way round."""
-    graph = Peeking().compile(x=((64,), F32), backend="host", threads=2)
+    graph = Peeking().compile(x=((64,), F32), backend=HostBackend(threads=2))
     x, other = np.linspace(-2, 2, 64).astype(F32), np.full(64, 9, F32)
     want = graph(x)
     ours, theirs = os.pipe(), os.pipe()
@@ -141,11 +140,11 @@ def test_a_child_has_an_arena_of_its_own():
         os.close(end)
 
 
-@pytest.mark.parametrize("backend", ["host", "reference"])
+@pytest.mark.parametrize("backend", [HostBackend(threads=2), "reference"], ids=str)
 def test_a_child_forked_while_another_thread_is_in_a_call_calls(backend):
     """The locks that thread has are free in the child, of the graph it was in and of others."""
-    graph = Peeking().compile(x=((64,), F32), backend=backend, threads=2)
-    other = Sum().compile(x=((4,), F32), backend=backend, threads=2)
+    graph = Peeking().compile(x=((64,), F32), backend=backend)
+    other = Sum().compile(x=((4,), F32), backend=backend)
     x = np.linspace(-2, 2, 64).astype(F32)
     want = graph(x)
     held = Held(lambda: graph(x))
@@ -163,21 +162,21 @@ def test_a_child_forked_while_another_thread_compiles_compiles():
     """The version that was being compiled is not there; the child compiles it, and others, anew."""
     inside, gate = threading.Event(), threading.Event()
 
-    class Slow(type(get("host"))):
-        def compile(self, plan: Any, signature: Any, **options: Any) -> Any:
-            image = super().compile(plan, signature, **options)
+    class Slow(HostBackend):
+        def compile(self, plan: Any, signature: Any) -> Any:
+            image = super().compile(plan, signature)
             if os.getpid() == parent:
                 inside.set()
                 assert gate.wait(HANG)
             return image
 
-    parent, graph, slow = os.getpid(), Peeking(), Slow()
+    parent, graph, slow = os.getpid(), Peeking(), Slow(threads=2)
     x = np.linspace(-2, 2, 64).astype(F32)
-    other = Aside(lambda: graph.compile(x=((64,), F32), backend=slow, threads=2)(x))
+    other = Aside(lambda: graph.compile(x=((64,), F32), backend=slow)(x))
     assert inside.wait(HANG)
 
     def both() -> tuple[bool, tuple[int, ...]]:
-        compiled = graph.compile(x=((64,), F32), backend=slow, threads=2)
+        compiled = graph.compile(x=((64,), F32), backend=slow)
         return np.allclose(compiled(x), graph.reference(x), 1e-5, 1e-5), compiled(np.ones((3, 64), F32)).shape
 
     assert in_child(both) == (True, (3, 64))
@@ -241,7 +240,7 @@ def test_a_child_forked_while_another_thread_fills_a_cache_entry_fills_it(tmp_pa
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_child_forked_inside_a_step_goes_on(threads):
     """Both parent and child have the call's result, and call again; the child's step has one thread, for it has no other."""
-    graph = Peeking().compile(x=((4096,), F32), backend="host", threads=threads)
+    graph = Peeking().compile(x=((4096,), F32), backend=HostBackend(threads=threads))
     x = np.linspace(-2, 2, 4096).astype(F32)
     want = graph(x)
     born: list[Any] = []
@@ -264,7 +263,7 @@ def test_a_child_forked_inside_a_step_goes_on(threads):
 
 def test_a_child_forked_between_two_steps_of_a_loop_goes_on():
     """Each makes the steps that are left, on its own states."""
-    total = Sum().compile(backend="host", threads=2)
+    total = Sum().compile(backend=HostBackend(threads=2))
     born: list[Any] = []
 
     def on_step(i: int, carried: dict[str, int]) -> bool:
@@ -282,7 +281,7 @@ def test_a_child_forked_between_two_steps_of_a_loop_goes_on():
 
 def test_a_child_has_threads_of_its_own():
     """None of its parent's pools is used, and none is waited for when it is freed."""
-    graph = Peeking().compile(x=((4096,), F32), backend="host", threads=3)
+    graph = Peeking().compile(x=((4096,), F32), backend=HostBackend(threads=3))
     x = np.linspace(-2, 2, 4096).astype(F32)
     want = graph(x)
 
@@ -305,7 +304,7 @@ _SHARED: dict[str, Any] = {}
 
 def test_a_pool_of_processes_gives_what_the_graph_gives():
     """`ProcessPoolExecutor` and `multiprocessing`'s fork, after the graph was used."""
-    graph = _SHARED["graph"] = Peeking().compile(x=((256,), F32), backend="host", threads=2)
+    graph = _SHARED["graph"] = Peeking().compile(x=((256,), F32), backend=HostBackend(threads=2))
     xs = list(np.random.default_rng(0).standard_normal((40, 256)).astype(F32))
     want = [graph(x) for x in xs]
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as many:
@@ -317,7 +316,7 @@ def test_a_recording_ends_in_a_child():
     """A fork inside a recording, while another thread's run is recorded, leaves nothing to wait for."""
     from iron_host.timing import record
 
-    graph = Peeking().compile(x=((64,), F32), backend="host", threads=2)
+    graph = Peeking().compile(x=((64,), F32), backend=HostBackend(threads=2))
     x = np.ones(64, F32)
     graph(x)
     (version,) = graph.versions.values()
@@ -334,7 +333,7 @@ def test_a_recording_ends_in_a_child():
 
 def test_what_a_child_frees_waits_for_no_thread():
     """Pools made before the fork go at once."""
-    graph = [Peeking().compile(x=((64,), F32), backend="host", threads=7)]
+    graph = [Peeking().compile(x=((64,), F32), backend=HostBackend(threads=7))]
     graph[0](np.ones(64, F32))
 
     def free() -> int:

@@ -14,6 +14,7 @@ import iron_core as iron
 from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, bfloat16
 from iron_core.declare.rounding import round_to
 from iron_core.declare.tolerance import DeviationError
+from iron_host.backend import HostBackend
 from iron_ops_aie import (
     GEMM,
     GEMV,
@@ -304,7 +305,7 @@ def test_the_host_equals_the_reference_step_by_step(judge_steps, drawing, data):
         shapes["ids"] = ((drawing.ids,), np.int32)
     every, lean = Drawn(drawing, True), Drawn(drawing, False)
     traced = every.trace(**shapes)
-    full, small = (g.compile(backend="host", strict=True, threads=2, **shapes) for g in (every, lean))
+    full, small = (g.compile(backend=HostBackend(threads=2, strict=True), **shapes) for g in (every, lean))
     for least in (1, 0):
         values = dict(rows=data.draw(st.integers(least, 2), "rows"), place=data.draw(st.integers(0, 3), "place"))
         inputs = {n: round_to(drawing.rng.uniform(-1, 1, s), t) for n, (s, t) in shapes.items() if n != "ids"}

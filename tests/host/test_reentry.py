@@ -11,6 +11,7 @@ import pytest
 
 import iron_core as iron
 from iron_core.errors import CallError
+from iron_host.backend import HostBackend
 from iron_ops_aie import GEMV, Copy, ElementwiseAdd, SiLU
 
 _spec = importlib.util.spec_from_file_location("meeting", Path(__file__).with_name("meeting.py"))
@@ -46,7 +47,7 @@ def _nobody_looks():
 
 @pytest.fixture
 def power(backend: str) -> Any:
-    graph = Power().compile(backend=backend, threads=2)
+    graph = Power().compile(backend=HostBackend(threads=2) if backend == "host" else backend)
     graph.write("s", np.ones(4, F32))
     return graph
 
@@ -94,7 +95,7 @@ def test_between_two_steps_of_a_loop_a_graph_is_at_rest(power, what):
 
 def test_a_loop_writes_its_results_where_it_did_before():
     """A call of the loop's own version between two steps has tensors of its own, which are gone after it."""
-    power = Power().compile(backend="host", threads=2)
+    power = Power().compile(backend=HostBackend(threads=2))
     executable = power.versions[()].load()
     places = []
 

@@ -15,6 +15,7 @@ import pytest
 
 import iron_core as iron
 import iron_host.runtime
+from iron_host.backend import HostBackend
 from iron_ops_aie import GEMM, GEMV, Copy, ElementwiseAdd
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this platform has no interval timers")
@@ -77,7 +78,7 @@ def no_collecting() -> Iterator[None]:
 
 @pytest.fixture
 def counter() -> Any:
-    compiled = Counter().compile(backend="host", threads=1)
+    compiled = Counter().compile(backend=HostBackend(threads=1))
     compiled.loop(1, n=0)
     return compiled
 
@@ -133,7 +134,7 @@ def test_any_signal_does(counter, number, handler, kind, when):
 def test_a_call_that_takes_long_ends_between_two_steps():
     """The steps before are done and those after are not; the next call is a whole one."""
     graph = Chain(400, 256)
-    compiled = graph.compile(backend="host", threads=1, x=((256, 256), np.float32))
+    compiled = graph.compile(backend=HostBackend(threads=1), x=((256, 256), np.float32))
     x = np.ones((256, 256), np.float32)
     compiled.load()
     for _ in range(100):  # on a busy machine an alarm may come before the first step, or after the last
@@ -158,7 +159,7 @@ def test_handlers_that_return_change_nothing(counter):
         calls[0] += 1
 
     graph = Chain(20, 64)
-    compiled = graph.compile(backend="host", threads=2, x=((64, 64), np.float32))
+    compiled = graph.compile(backend=HostBackend(threads=2), x=((64, 64), np.float32))
     x = np.arange(4096, dtype=np.float32).reshape(64, 64)
     want = np.array(compiled(x))
     with handled(signal.SIGALRM, handler), pytest.MonkeyPatch.context() as patch:
@@ -187,7 +188,7 @@ def test_what_a_handler_runs_is_apart_from_what_it_interrupts():
             return tuple(GEMV(w, x, activations="int8_block") for w in self.w)
 
     x, y = (np.random.default_rng(k).standard_normal(512).astype(np.float32) for k in (8, 9))
-    one, two = (Products(k).compile(backend="host", threads=1, x=((512,), np.float32)) for k in (1, 2))
+    one, two = (Products(k).compile(backend=HostBackend(threads=1), x=((512,), np.float32)) for k in (1, 2))
     want, other = one(x), two(y)
     inside: list[bool] = []
 

@@ -17,6 +17,7 @@ from iron_core.backends.choose import get
 from iron_core.compiled.operator_image import OperatorImage
 from iron_core.errors import CallError, OutOfMemory
 from iron_host import pools
+from iron_host.backend import HostBackend
 from iron_host.pools import Pools
 from iron_ops_aie import GEMV, Copy, ElementwiseAdd
 
@@ -79,11 +80,11 @@ def test_versions_are_added_one_after_the_other(backend):
             return ElementwiseAdd(x, self.four if x.shape[0] == 4 else self.eight)
 
     class Slow(type(get(backend))):
-        def compile(self, plan: Any, signature: Any, **options: Any) -> Any:
+        def compile(self, plan: Any, signature: Any) -> Any:
             if not others:
                 others.append(Aside(lambda: ask(8)))
                 assert others[0].waits() and traced == [4]
-            return super().compile(plan, signature, **options)
+            return super().compile(plan, signature)
 
     graph, slow = Two(), Slow()
 
@@ -100,11 +101,11 @@ def test_two_threads_that_ask_for_one_version_get_one():
     compiled, loaded, others = [], [], []
 
     class Slow(type(get("reference"))):
-        def compile(self, plan: Any, signature: Any, **options: Any) -> Any:
+        def compile(self, plan: Any, signature: Any) -> Any:
             compiled.append(signature)
             others.append(Aside(lambda: graph.compile(x=((4,), F32), backend=slow)))
             assert others[0].waits()
-            return super().compile(plan, signature, **options)
+            return super().compile(plan, signature)
 
         def load(self, image: Any, memory: Any) -> Any:
             loaded.append(image)
@@ -139,7 +140,7 @@ def test_a_version_added_by_what_compiles_one_is_refused():
     """Two plans would each be made of the same one before."""
 
     class Meddling(type(get("reference"))):
-        def compile(self, plan: Any, signature: Any, **options: Any) -> Any:
+        def compile(self, plan: Any, signature: Any) -> Any:
             graph.compile(x=((8,), F32), backend=meddling)
 
     graph, meddling = Peeking(), Meddling()
@@ -174,11 +175,13 @@ def test_reading_waits_for_a_call(backend):
     assert (read.end() == 1).all()
 
 
-def test_versions_of_other_thread_counts_take_turns_too():
-    """They have pools of their own, and one arena."""
+def test_versions_of_other_thread_counts_take_turns_too(monkeypatch):
+    """One loaded where fewer threads are allowed than later has a pool of its own, and the same arena."""
     graph = Peeking()
-    first = graph.compile(x=((64,), F32), backend="host", threads=1)
-    assert graph.compile(x=((63,), F32), backend="host", threads=2) is first
+    for size, threads in ((64, 1), (63, 2)):
+        monkeypatch.setenv("IRON_THREADS", str(threads))
+        first = graph.compile(x=((size,), F32), backend="host").load()
+    assert [version.executable.runtime.threads for version in first.versions.values()] == [1, 2]
     x = np.linspace(-2, 2, 64).astype(F32)
     want = first(x), first(x[:63].copy())
     held = Held(lambda: first(x))
@@ -210,7 +213,7 @@ def test_an_operators_image_keeps_calls_apart(backend, monkeypatch):
 @pytest.mark.parametrize("threads", [(1, 1), (2, 2), (1, 2)])
 def test_different_graphs_run_side_by_side(threads):
     """A call-back may wait for a thread that runs another graph, on as many threads or not."""
-    mine, other = (Peeking().compile(x=((64,), F32), backend="host", threads=n) for n in threads)
+    mine, other = (Peeking().compile(x=((64,), F32), backend=HostBackend(threads=n)) for n in threads)
     x = np.ones(64, F32)
     want = mine(x)
     held = Held(lambda: mine(x))
@@ -249,7 +252,7 @@ def test_graphs_that_call_one_another_do_not_wait_for_ever(backend):
 
 def test_a_thread_that_waits_for_its_own_graph_through_another_waits_only_for_itself():
     """A call-back's own thread may call other graphs, however deep."""
-    mine, other = (Peeking().compile(x=((64,), F32), backend="host", threads=2) for _ in range(2))
+    mine, other = (Peeking().compile(x=((64,), F32), backend=HostBackend(threads=2)) for _ in range(2))
     x = np.ones(64, F32)
     want = mine(x)
     inner: list[Any] = []
@@ -284,7 +287,7 @@ def at_once(graphs: list[Any], many: ThreadPoolExecutor, x: np.ndarray) -> None:
 def test_pools_go_with_the_threads_that_made_them_and_the_last_with_the_last_graph():
     """Runs at one time have a pool each; then one stays, as long as there is a graph of that thread count."""
     x = np.ones(64, F32)
-    graphs = [Peeking().compile(x=((64,), F32), backend="host", threads=5) for _ in range(4)]
+    graphs = [Peeking().compile(x=((64,), F32), backend=HostBackend(threads=5)) for _ in range(4)]
     with ThreadPoolExecutor(4) as many:
         at_once(graphs, many, x)
         assert of(5) == 4
@@ -298,7 +301,7 @@ def test_pools_go_with_the_threads_that_made_them_and_the_last_with_the_last_gra
 def test_pools_that_runs_no_longer_need_are_given_up():
     """Threads that live on keep no pool of a busy moment for ever."""
     x = np.ones(64, F32)
-    graphs = [Peeking().compile(x=((64,), F32), backend="host", threads=6) for _ in range(3)]
+    graphs = [Peeking().compile(x=((64,), F32), backend=HostBackend(threads=6)) for _ in range(3)]
     with ThreadPoolExecutor(3) as many:
         at_once(graphs, many, x)
         assert of(6) == 3

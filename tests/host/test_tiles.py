@@ -13,6 +13,7 @@ import iron_core as iron
 from iron_core.cache.store import Cache, CacheWarning
 from iron_core.declare.formats import Q4_1, Q8_0, PackedArray
 from iron_host import tiling
+from iron_host.backend import HostBackend
 from iron_host.runtime import runtime
 from iron_host.tiles import Tiles
 from iron_lm.mapped import MappedFile
@@ -46,7 +47,7 @@ def agrees(host: Any, rows: int = 1) -> bool:
 
 
 def compiled(a: Any, b: Any) -> Any:
-    return Two(a, b).compile(backend="host", strict=True, x=((1, DEPTH), np.float32))
+    return Two(a, b).compile(backend=HostBackend(strict=True), x=((1, DEPTH), np.float32))
 
 
 def entries(folder: Any) -> list[Any]:
@@ -289,7 +290,7 @@ def test_weights_that_are_inputs_are_read_as_they_are():
 
     a, b = weights()
     x = np.random.default_rng(1).standard_normal(DEPTH).astype(np.float32)
-    given = Given().compile(backend="host", strict=True, w=((ROWS, DEPTH), Q4_1), x=((DEPTH,), np.float32))
+    given = Given().compile(backend=HostBackend(strict=True), w=((ROWS, DEPTH), Q4_1), x=((DEPTH,), np.float32))
     (version,) = given.versions.values()
     assert version.image.tiles == ()
     assert np.array_equal(given(a, x), compiled(a, b)(x[None])[0][0])

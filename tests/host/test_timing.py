@@ -11,6 +11,7 @@ import iron_core as iron
 from iron_core import Carried
 from iron_core.errors import CallError
 from iron_host import limits
+from iron_host.backend import HostBackend
 from iron_host.profile import cost, kind
 from iron_host.timing import record
 from iron_ops_aie import GEMV, ReLU
@@ -29,7 +30,7 @@ class Net(iron.Graph):
 
 @pytest.fixture
 def net(rng: np.random.Generator) -> Any:
-    return Net(rng).compile(backend="host", threads=2)
+    return Net(rng).compile(backend=HostBackend(threads=2))
 
 
 def test_every_pass_and_step_is_there(net: Any) -> None:

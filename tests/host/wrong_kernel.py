@@ -58,7 +58,7 @@ def main(statement: str) -> None:
     middle, known = Middle(statement), HostBackend._lowering
     HostBackend._lowering = staticmethod(lambda op: middle if isinstance(op, ReLU) else known(op))
     size = 4090  # no multiple of a cache line
-    graph = Chain().compile(backend="host", threads=2, x=((size,), np.float32))
+    graph = Chain().compile(backend=HostBackend(threads=2), x=((size,), np.float32))
     for _ in range(20):
         graph(np.ones(size, np.float32))
     print("ran to its end")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import iron_core as iron
+from iron_host.backend import HostBackend
 from iron_host.runtime import Runtime, runtime
 from iron_ops_aie import GEMV, ElementwiseAdd
 
@@ -24,7 +25,7 @@ class Twice(iron.Graph):
 def call(rng):
     """A graph of two threads, compiled and called once; and what it answers."""
     W, x = rng.standard_normal((600, 512)).astype(np.float32), rng.standard_normal(512).astype(np.float32)
-    compiled = Twice().compile(backend="host", threads=2, W=((600, 512), np.float32), x=((512,), np.float32))
+    compiled = Twice().compile(backend=HostBackend(threads=2), W=((600, 512), np.float32), x=((512,), np.float32))
     return lambda: np.array(compiled(W, x))
 
 

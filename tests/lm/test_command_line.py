@@ -233,6 +233,7 @@ def test_verbose_explains(line: Line) -> None:
         ("exclude each other", ["--check-accuracy", "--check-determinism", 2]),
         ("needs block-quantised weights", ["--activations", "int8_block"]),
         ("threads=100000; legal: 1 to", ["--threads", 100000]),
+        ("backend reference has no option threads. Its options: none", ["--backend", "reference", "--threads", 2]),
         ("backend='fpga'", ["--backend", "fpga"]),
         ("computes nothing", ["--backend", "null"]),
         ("dev='npu9': no such device", ["--dev", "npu9"]),

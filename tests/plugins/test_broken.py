@@ -17,6 +17,7 @@ from iron_core.backends import choose
 from iron_core.cli import main
 from iron_core.errors import CheckpointError, PluginError, PluginWarning, UnsupportedError
 from iron_core.plugins.registry import registry
+from iron_host.backend import HostBackend
 from iron_ops_aie import SiLU
 
 TINY = Path(__file__).parents[1] / "data" / "tiny_llama"
@@ -221,7 +222,7 @@ def test_a_broken_lowering_leaves_the_reference(site, capsys, lowering, says):
     told = capsys.readouterr().err
     assert told.startswith("iron: host: Twice runs its numpy reference") and re.search(says, told) and told.count("\n") == 1
     with pytest.raises(UnsupportedError, match=says):
-        Graph().compile(x=((4,), np.float32), backend="host", strict=True)
+        Graph().compile(x=((4,), np.float32), backend=HostBackend(strict=True))
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import pytest
 
 import iron_core as iron
 from iron_core import bfloat16
-from iron_core.backends.choose import choose
+from iron_core.backends.choose import choose, get
 from iron_core.backends.protocol import Available, Backend
 from iron_core.devices import DEVICES
-from iron_core.errors import BoundsError, UnsupportedError
+from iron_core.errors import BoundsError, CallError, UnsupportedError
 from iron_core.lowering.answer import No, Yes
 from iron_ops_aie import GEMV, Copy, ElementwiseAdd, Sample, SiLU
 from iron_sim.backend import SimBackend
@@ -28,6 +28,27 @@ def test_it_is_chosen_by_name_and_only_so(monkeypatch):
     assert choose(None).backend.name != "sim"
     monkeypatch.setenv("IRON_BACKEND", "sim")
     assert choose(None).backend.name == "sim"
+
+
+def test_what_it_does_not_take_is_refused(tmp_path):
+    """Options of other backends, keywords nobody reads, and a trace that is no path."""
+
+    class Smooth(iron.Graph):
+        def body(self, x):
+            return SiLU(x)
+
+    for wrong in (dict(strict=True), dict(threads=99)):
+        with pytest.raises(CallError, match=f"has no input {next(iter(wrong))}"):
+            Smooth().compile(backend="sim", dev="npu2", x=(4096,), **wrong)
+        with pytest.raises(CallError, match=f"sim has no option {next(iter(wrong))}. Its options: trace"):
+            get("sim", **wrong)
+    for keyword in ("feeds", "coresident"):
+        with pytest.raises(UnsupportedError, match=f"{keyword}= was given, and backend sim takes none"):
+            Smooth().compile(backend="sim", dev="npu2", x=(4096,), **{keyword: "nonsense"})
+    for trace in ("", 7, b"bytes"):
+        with pytest.raises(CallError, match="legal: the path of a file"):
+            SimBackend(trace=trace)
+    assert SimBackend(trace=tmp_path) == SimBackend(trace=str(tmp_path)) != SIM == get("sim")
 
 
 def test_its_devices_are_those_with_an_array():

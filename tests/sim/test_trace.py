@@ -142,6 +142,15 @@ def test_the_environment_names_a_file(tmp_path, monkeypatch):
     assert "the sequence" in found
 
 
+def test_the_environment_counts_when_a_version_is_loaded(tmp_path, monkeypatch):
+    """A name means one object, so it cannot have looked before."""
+    monkeypatch.delenv("IRON_SIM_TRACE", raising=False)
+    two = Two().compile(backend="sim", dev="npu1", x=(4096,))
+    monkeypatch.setenv("IRON_SIM_TRACE", str(tmp_path / "trace.json"))
+    two(np.ones(4096, bfloat16))
+    assert (tmp_path / "trace.json").exists()
+
+
 def test_nothing_is_written_unless_asked(tmp_path, monkeypatch):
     monkeypatch.delenv("IRON_SIM_TRACE", raising=False)
     monkeypatch.chdir(tmp_path)

@@ -16,6 +16,7 @@ import pytest
 import iron_core as iron
 from iron_core import Case, Testing
 from iron_core.errors import CallError
+from iron_host.backend import HostBackend
 from iron_ops_aie import GEMM, GEMV, Copy, SiLU
 
 N = 64
@@ -56,7 +57,7 @@ FACTORS = (1.0, 2.0)
 
 @pytest.fixture
 def work() -> Any:
-    return Work().compile(backend="host", threads=2)
+    return Work().compile(backend=HostBackend(threads=2))
 
 
 class Failures(list):
@@ -125,7 +126,7 @@ def test_calls_loops_and_writes_of_several_threads(work: Any, going: Callable[[]
 
 def test_two_graphs_call_one_another(going: Callable[[], bool], chance: random.Random) -> None:
     """Loops of two graphs whose call-backs call the other one, on two threads: no one waits for ever."""
-    first, second = (Work().compile(backend="host", threads=2) for _ in range(2))
+    first, second = (Work().compile(backend=HostBackend(threads=2)) for _ in range(2))
 
     def looping(one: Any, other: Any) -> Callable[[], None]:
         def on_step(index: int, carried: dict[str, int]) -> bool:

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from iron_core.aside import aside
-from iron_core.backends.protocol import Available, Unavailable
+from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.errors import CallError, PluginError, UnsupportedError
 from iron_core.image.plan import Plan, PlanStep, Signature
 from iron_core.lowering import lowering_for, lowering_name
@@ -43,23 +45,42 @@ def thread_count(given: int | None = None) -> int:
         number = operator.index(count) if given is not None else int(count)
     except (TypeError, ValueError):
         number = 0
+    number = 0 if isinstance(count, bool) else number
     if not 1 <= number <= MOST_THREADS:
         raise CallError(f"{where}={count!r}; legal: 1 to {MOST_THREADS} threads.")
     return number
 
 
-class HostBackend:
-    """Runs a plan as one native run list over C++ kernels; see `iron_core.backends.protocol.Backend`."""
+def _threads(given: int | None) -> int | None:
+    return None if given is None else thread_count(given)
 
+
+def _strict(given: bool) -> bool:
+    if not isinstance(given, bool):
+        raise CallError(f"strict={given!r}; legal: True or False.")
+    return given
+
+
+@attrs.frozen
+class HostBackend(Backend):
+    """Runs a plan as one native run list over C++ kernels; see `iron_core.backends.protocol.Backend`.
+
+    threads: the most that work on a call, 1 to 1024 (default `IRON_THREADS`, else every CPU of this process); a step that
+    gains nothing by as many takes fewer. strict: refuse, with UnsupportedError, a step that has no kernel instead of running
+    its reference. CallError for a value that is none of these.
+    """
+
+    threads: int | None = attrs.field(default=None, converter=_threads, kw_only=True)
+    strict: bool = attrs.field(default=False, converter=_strict, kw_only=True)
     name = "host"
-    preference: int | None = 10
+    preference = 10
 
     def probe(self) -> Available | Unavailable:
         """Is there a C++ compiler, and what can this CPU do?"""
         from iron_host import compiler
 
         try:
-            threads = thread_count()
+            threads = thread_count(self.threads)
         except CallError as error:
             return Unavailable(str(error), "Unset IRON_THREADS or give it a positive number.")
         found = compiler.probe()
@@ -76,20 +97,9 @@ class HostBackend:
         answer = lowering if isinstance(lowering, No) else self._asked(lowering, op, dev)
         return answer if isinstance(answer, Yes) else Yes(f"{CALLBACK}: {answer.rule}")
 
-    def accepts(self, fold: Any, dev: str) -> bool:
-        """No fold has a fused kernel here."""
-        return False
-
-    def compile(
-        self, plan: Plan, signature: Signature, *, threads: int | None = None, strict: bool = False, **_: Any
-    ) -> HostImage:
-        """The run list of one version, its kernels built and in the cache.
-
-        threads: at most this many work on a call (default `IRON_THREADS`, else every CPU of this process).
-        strict: refuse, with UnsupportedError, a step that has no kernel instead of running its reference.
-        """
+    def compile(self, plan: Plan, signature: Signature) -> HostImage:
+        """The run list of one version, its kernels built and in the cache."""
         version = plan.version(signature)
-        count = 0 if threads is None else thread_count(threads)
         builder = ImageBuilder({i for i, resident in enumerate(plan.residents) if resident.kind == "weight"})
         without: dict[str, tuple[str, list[str]]] = {}
         for step in version.steps:
@@ -97,14 +107,14 @@ class HostBackend:
             if reason:
                 builder.add_callback(step)
                 without.setdefault(type(step.op).__name__, (reason, []))[1].append(step.name)
-        if without and strict:
+        if without and self.strict:
             raise UnsupportedError(
                 "strict=True: no host kernel for "
                 + "; ".join(f"{op} ({', '.join(names)}): {reason}" for op, (reason, names) in without.items())
                 + ". Leave strict out to run their numpy references."
             )
         self._announce(without)
-        image = builder.image(version, plan.name, count)
+        image = builder.image(version, plan.name)
         from iron_host import build
 
         build.load(image.units)
@@ -119,7 +129,7 @@ class HostBackend:
         from iron_host.executable import HostExecutable
         from iron_host.runtime import runtime
 
-        return HostExecutable(image, memory, build.load(image.units), runtime(image.threads or thread_count()))
+        return HostExecutable(image, memory, build.load(image.units), runtime(thread_count(self.threads)))
 
     def profiled(self, executables: Mapping[str, Any]) -> AbstractContextManager[RunProfile]:
         """What these executables, by name, run inside the block, step by step; see `iron_host.profile`."""

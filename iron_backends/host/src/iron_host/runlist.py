@@ -78,7 +78,7 @@ class RunStep:
 class HostImage:
     """One version, ready to be loaded: a run list, its constants, and the version's ports and values.
 
-    `threads` 0 means as many as the process may use. `spots`: its buffers in the arena, as in `VersionPlan`.
+    `spots`: its buffers in the arena, as in `VersionPlan`.
     """
 
     name: str
@@ -90,7 +90,6 @@ class HostImage:
     outputs: tuple[Port, ...]
     values: tuple[PerCallValue, ...]
     carry: tuple[CarryTerm, ...]
-    threads: int = 0
     spots: tuple[tuple[int, int, int], ...] = ()
 
     @property
@@ -135,7 +134,7 @@ class ImageBuilder:
             if any(ref.overlaps(self._prepared[1]) for ref in written):
                 self._prepared = None
 
-    def image(self, version: VersionPlan, name: str, threads: int) -> HostImage:
+    def image(self, version: VersionPlan, name: str) -> HostImage:
         if len(version.carry) > MAX_CARRIES:
             raise UnsupportedError(f"{name}: {len(version.carry)} carried values; the host carries {MAX_CARRIES}.")
         return HostImage(
@@ -148,7 +147,6 @@ class ImageBuilder:
             version.outputs,
             version.values,
             version.carry,
-            threads,
             version.spots,
         )
 

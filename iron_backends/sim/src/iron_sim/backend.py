@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import attrs
+
 from iron_core.array.build import build, has_array
 from iron_core.array.fit import fit
-from iron_core.backends.protocol import Available, Unavailable
+from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.devices import DEVICES, device
-from iron_core.errors import IronError
+from iron_core.errors import CallError, IronError
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.folding import array_accepts
 from iron_core.image.plan import Plan, Signature
@@ -18,17 +20,26 @@ from iron_sim.executable import SimExecutable
 from iron_sim.host import SimMemory
 
 
-class SimBackend:
+def _path(given: str | os.PathLike[str] | None) -> str | None:
+    """A file's path as text; CallError for what is none."""
+    if given is None:
+        return None
+    path = os.fspath(given) if isinstance(given, str | os.PathLike) else ""
+    if not isinstance(path, str) or not path:
+        raise CallError(f"trace={given!r}; legal: the path of a file.")
+    return path
+
+
+@attrs.frozen
+class SimBackend(Backend):
     """Takes every operator whose array fits the device. Chosen only by name.
 
-    trace: a file that every call writes the trace of its run to, for Perfetto; `IRON_SIM_TRACE` names one too.
+    trace: a file that every call writes the trace of its run to, for Perfetto (default: the one that `IRON_SIM_TRACE` names
+    when a version is loaded, else none). CallError for what is no path.
     """
 
+    trace: str | None = attrs.field(default=None, converter=_path, kw_only=True)
     name = "sim"
-    preference = None
-
-    def __init__(self, trace: str | None = None) -> None:
-        self.trace = trace or os.environ.get("IRON_SIM_TRACE") or None
 
     def probe(self) -> Available | Unavailable:
         return Available("simulates the arrays of npu1 and npu2 and their column variants")
@@ -50,13 +61,13 @@ class SimBackend:
     def accepts(self, fold: Any, dev: str) -> bool:
         return array_accepts(fold, device(dev))
 
-    def compile(self, plan: Plan, signature: Signature, **options: Any) -> ArrayImage:
+    def compile(self, plan: Plan, signature: Signature) -> ArrayImage:
         return array_image(plan, signature)
 
     def memory(self, plan: Plan) -> SimMemory:
         return SimMemory(plan)
 
     def load(self, image: ArrayImage, memory: SimMemory) -> SimExecutable:
-        return SimExecutable(image, memory, trace=self.trace)
+        return SimExecutable(image, memory, trace=self.trace or os.environ.get("IRON_SIM_TRACE") or None)
 
 

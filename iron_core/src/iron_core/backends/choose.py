@@ -7,15 +7,17 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
+from typing import Any
 
 import attrs
 
 from iron_core.backends.protocol import Available, Backend, Unavailable
-from iron_core.errors import BackendUnavailable, IronError, PluginError, UnknownName, UnsupportedError
+from iron_core.errors import BackendUnavailable, CallError, IronError, PluginError, UnknownName, UnsupportedError
 from iron_core.plugins import foreign
 from iron_core.plugins.record import Record
 from iron_core.plugins.registry import registry
@@ -47,7 +49,7 @@ def names() -> tuple[str, ...]:
     return (*sorted(set(registry().names(GROUP)) - set(BUILT_IN)), *BUILT_IN)
 
 
-#: Backends made from their classes: one each, for compiled graphs are known by it.
+#: The backends that names mean, each made from its class once: not every class compares by value.
 _made: dict[type, Backend] = {}
 _making = Turn("making backends")
 
@@ -65,27 +67,47 @@ def _built_in(name: str) -> type:
     return getattr(import_module(module), attribute)
 
 
-def get(name: str) -> Backend:
-    """The backend of this name (or `distribution:name`), whether it can run here or not. UnknownName lists what is installed,
-    PluginError says why it cannot be made."""
+def get(name: str, **options: Any) -> Backend:
+    """The backend of this name (or `distribution:name`), whether it can run here or not: with its defaults, the same object
+    every time, or with these options. UnknownName lists what is installed, PluginError says why it cannot be made, CallError
+    names an option that it does not have."""
     if name in BUILT_IN:
         cls = _built_in(name)
+        _check(name, cls, options)
         return _only(cls, cls)
     record = registry().loaded(GROUP, name)
     if record is None:
         near = difflib.get_close_matches(name, names(), 1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise UnknownName(f"backend={name!r}: no installed distribution provides it.{hint} Known: {', '.join(names())}.")
-    return _only(record.object, lambda: _make(record)) if isinstance(record.object, type) else _make(record)
+    _check(name, record.object, options)
+    if options or not isinstance(record.object, type):
+        return _make(record, options)
+    return _only(record.object, lambda: _make(record, {}))
 
 
-def _make(record: Record) -> Backend:
+def _check(name: str, thing: Any, options: Mapping[str, Any]) -> None:
+    """CallError for an option that the backend's class does not take; an object was made with its own."""
+    if not options:
+        return
+    parameters = inspect.signature(thing).parameters if isinstance(thing, type) else {}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    legal = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    unknown = [option for option in options if option not in legal]
+    if unknown:
+        raise CallError(f"backend {name} has no option {unknown[0]}. Its options: {', '.join(legal) or 'none'}.")
+
+
+def _make(record: Record, options: Mapping[str, Any]) -> Backend:
     """A record's backend, with a name and a preference that fit."""
     try:
         with foreign.guarded():
-            made = record.object() if isinstance(record.object, type) else record.object
+            made = record.object(**options) if isinstance(record.object, type) else record.object
             name, preference = getattr(made, "name", None), getattr(made, "preference", None)
     except foreign.Raised as raised:
+        if options and isinstance(raised.error, IronError):
+            raise raised.error from None
         raise PluginError(f"backend `{record.name}` of {record.owner} cannot be made: {raised}.") from raised.error
     if name != record.name:  # lowerings and cache entries are found by it
         raise PluginError(f"backend `{record.name}` of {record.owner}: its name is {foreign.kind_of(name)}; legal: {record.name!r}, its entry point's.")
@@ -123,20 +145,31 @@ def _whose(backend: Backend) -> str:
     return f" ({record.owner})" if record is not None and not record.own else ""
 
 
-def choose(backend: str | Backend | None = None, dev: str | None = None) -> Choice:
-    """The backend and device of a compile.
+def choose(backend: str | Backend | None = None, dev: str | None = None, **options: Any) -> Choice:
+    """The backend and device of a compile. `options` are for a backend that is named, or that is the first available.
 
     BackendUnavailable when the one asked for cannot run here, or none can; UnsupportedError when it does
-    not take `dev`.
+    not take `dev`; CallError for an option it does not have.
     """
+    if backend is not None and not isinstance(backend, str):
+        if options:
+            raise CallError(f"{', '.join(options)}: options are given where a {type(backend).__name__} is made.")
+        return _checked(backend, dev, f"backend={backend.name} was given.")
     if backend is not None:
-        if not isinstance(backend, str):
-            return _checked(backend, dev, f"backend={backend.name} was given.")
-        return _checked(get(backend), dev, f"backend={backend} was asked for.")
+        return _checked(get(backend, **options), dev, f"backend={backend} was asked for.")
     named = os.environ.get("IRON_BACKEND")
     if named:
-        return _checked(get(named), dev, f"IRON_BACKEND={named} names it.")
-    return _first_available(dev)
+        return _checked(get(named, **options), dev, f"IRON_BACKEND={named} names it.")
+    first = _first_available(dev)
+    return attrs.evolve(first, backend=get(first.backend.name, **options)) if options else first
+
+
+def check_keywords(backend: Backend, given: Mapping[str, Any]) -> None:
+    """UnsupportedError for a keyword of a compile that the backend does not take: that its `compile` does not name."""
+    takes = inspect.signature(backend.compile).parameters
+    for name in given:
+        if name not in takes:
+            raise UnsupportedError(f"{name}= was given, and backend {backend.name} takes none. Legal: leave it out.")
 
 
 def _checked(backend: Backend, dev: str | None, reason: str) -> Choice:

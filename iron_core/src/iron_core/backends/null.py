@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.backends.protocol import Available, Unavailable
+from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.devices import DEVICES
 from iron_core.errors import UnsupportedError
 from iron_core.image.plan import Plan, Signature
@@ -41,11 +41,10 @@ class NullExecutable:
         raise UnsupportedError(_REFUSAL.format(what="carried values"))
 
 
-class NullBackend:
+class NullBackend(Backend):
     """Takes every operator on every device and never runs one."""
 
     name = "null"
-    preference = None
 
     def probe(self) -> Available | Unavailable:
         return Available("plans for any device, runs nothing")
@@ -59,7 +58,7 @@ class NullBackend:
     def accepts(self, fold: Any, dev: str) -> bool:
         return True
 
-    def compile(self, plan: Plan, signature: Signature, **options: Any) -> Any:
+    def compile(self, plan: Plan, signature: Signature) -> Any:
         return plan.version(signature)
 
     def memory(self, plan: Plan) -> NullMemory:

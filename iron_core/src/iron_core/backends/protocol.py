@@ -66,11 +66,21 @@ class Executable(Protocol):
 
 @runtime_checkable
 class Backend(Protocol):
-    """Who executes a plan. `name` is what `backend=` and `IRON_BACKEND` take."""
+    """Who executes a plan. `name` is what `backend=` and `IRON_BACKEND` take, and means one with its defaults.
+
+    Its options are its own: keywords of its class, checked where it is made. Whoever derives from this class compares by
+    value, so that equal options are one backend to a graph: an object holds its options, under hashable values, and no more.
+    """
 
     name: str
     #: Position in the default order (npu 0, host 10); None: chosen only by name.
-    preference: int | None
+    preference: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
 
     def probe(self) -> Available | Unavailable:
         """Can it run here? Cheap, never raises."""
@@ -82,10 +92,12 @@ class Backend(Protocol):
         """Can it take this operator instance?"""
 
     def accepts(self, fold: Any, dev: str) -> bool:
-        """Does it turn this Fold into a fused kernel or link on this device?"""
+        """Does it turn this Fold into a fused kernel or link on this device? None, unless a backend says otherwise."""
+        return False
 
-    def compile(self, plan: Plan, signature: Signature, **options: Any) -> Any:
-        """The Image of one version (what the cache keeps); needs no device."""
+    def compile(self, plan: Plan, signature: Signature) -> Any:
+        """The Image of one version (what the cache keeps); needs no device. It names the keywords of a compile that it takes,
+        `feeds` and `coresident`: one that it does not name is refused."""
 
     def memory(self, plan: Plan) -> Memory:
         """Fresh memory for a compiled graph."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from iron_core.backends.loop import loop_by_calls
-from iron_core.backends.protocol import Available, Unavailable
+from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.declare.affine import Affine, evaluate
 from iron_core.declare.formats import BlockQuant, Format, PackedArray, format_of
 from iron_core.declare.tensor import plain
@@ -175,11 +175,10 @@ def _traced(step: PlanStep) -> TracedStep:
     return TracedStep(step.name, step.op, regions, step.bindings)
 
 
-class ReferenceBackend:
+class ReferenceBackend(Backend):
     """Takes every operator on every device; nothing is built."""
 
     name = "reference"
-    preference = None
 
     def probe(self) -> Available | Unavailable:
         return Available(f"numpy {np.__version__}, every operator by its reference")
@@ -193,7 +192,7 @@ class ReferenceBackend:
     def accepts(self, fold: Any, dev: str) -> bool:
         return True
 
-    def compile(self, plan: Plan, signature: Signature, **options: Any) -> VersionPlan:
+    def compile(self, plan: Plan, signature: Signature) -> VersionPlan:
         return plan.version(signature)
 
     def memory(self, plan: Plan) -> ReferenceMemory:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from iron_core.aside import aside
-from iron_core.backends.choose import Choice, choose
+from iron_core.backends.choose import Choice, check_keywords, choose
 from iron_core.backends.protocol import Backend
 from iron_core.compiled.graph import CompiledGraph
 from iron_core.devices import Device
@@ -26,8 +26,6 @@ def compile_graph(
     feeds: Any = None,
     coresident: Any = None,
     fold: bool = False,
-    strict: bool = False,
-    threads: int | None = None,
     cache_key: str | None = None,
     **shapes: Any,
 ) -> CompiledGraph:
@@ -37,21 +35,23 @@ def compile_graph(
     by input name: `(dims)` is bfloat16, `((dims), dtype)` names another; an optional input left out is a version
     without it. Needs no device: the version is loaded at its first call.
 
-    backend: a name, or a Backend; else `IRON_BACKEND`, else the first available of npu and host.
+    backend: a name, which means its defaults, or a Backend with options, as `HostBackend(threads=2)`; else `IRON_BACKEND`, else
+    the first available of npu and host. Backends compare by value.
     boundaries, image: see `iron_core.image.packaging`. verbose: print the plan's explanation on stderr.
     record: "memory" keeps the record of steps and buffers on the version's `artifacts`; "disk" writes it to the cache too.
     feeds: the compiled graph, or signature, of the version whose per-call words this one computes (default: its own).
-    coresident: designs that share an array's configuration; passed to the backend. fold: take every admissible fold.
-    strict: refuse steps that the backend would run as a call-back of their reference. threads: for host backends.
+    coresident: designs that share an array's configuration. UnsupportedError where the backend does not take these two.
+    fold: take every admissible fold.
     cache_key: digest of the model's sources and config. With it a warm start takes the plan from the cache and traces
     nothing, provided the graph holds the same weights and states by name.
     """
     if record not in ("memory", "disk"):
         raise CallError(f"record={record!r}: legal are 'memory' and 'disk'.")
     chosen = choose(backend, dev.name if isinstance(dev, Device) else dev)
+    keywords = {name: given for name, given in (("feeds", feeds), ("coresident", coresident)) if given is not None}
+    check_keywords(chosen.backend, keywords)
     compiled = _compiled(graph, chosen, boundaries, image)
-    options = dict(strict=strict, threads=threads, record=record, coresident=coresident, feeds=feeds)
-    compiled.options = options = dict(fold=fold, cache_key=cache_key, **options)
+    compiled.options = options = dict(fold=fold, cache_key=cache_key, record=record, **keywords)
     compiled._add(shapes, options)
     if verbose:
         aside(compiled.explain())

@@ -36,9 +36,7 @@ from iron_core.image.planner import Draft, draft
 from iron_core.image.skeleton import described, freeze, thaw
 
 #: Keywords of `Graph.compile`; a body's input of such a name could not be given a shape.
-RESERVED = frozenset(
-    "dev backend boundaries image verbose record feeds coresident fold strict threads cache_key".split()
-)
+RESERVED = frozenset("dev backend boundaries image verbose record feeds coresident fold cache_key".split())
 
 
 class CompiledGraph(Pictured):
@@ -120,7 +118,7 @@ class CompiledGraph(Pictured):
             residents = sorted((name, kind, shape, str(format)) for name, (kind, shape, format) in described(held(self.graph)).items())
             key = digest("version", cache_key, signature, fold, guard_bytes(), sources_digest("iron_core"), residents)
             one = self._warm(key) or self._cold(key, shapes, fold)
-        version = self._program.add(one, **{k: v for k, v in options.items() if v is not None and v is not False})
+        version = self._program.add(one, **options)
         if record == "disk":
             text = json.dumps(version.artifacts, indent=1)
             Cache(self.backend.name).entry(

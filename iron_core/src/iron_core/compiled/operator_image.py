@@ -32,7 +32,7 @@ class OperatorImage:
     numbers: the operator's `Scratchpad` members, 0 unless given, and the extents named in `bounds`, whole unless
     given. Under a bound an input is given whole or cut, and outputs come back cut. Calls from several threads take turns.
 
-    backend, dev, boundaries, image, strict, threads: as for `compile_graph`. CallError, ShapeError, BoundsError.
+    backend, dev, boundaries, image: as for `compile_graph`. CallError, ShapeError, BoundsError.
     """
 
     def __init__(
@@ -44,8 +44,6 @@ class OperatorImage:
         dev: str | Device | None = None,
         boundaries: str | None = None,
         image: str | None = None,
-        strict: bool = False,
-        threads: int | None = None,
     ) -> None:
         self.op = op
         self.bounds = tuple(bounds)
@@ -57,8 +55,7 @@ class OperatorImage:
         draft = self._draft()
         packaging = decide(chosen.dev, draft.version.values, boundaries=boundaries, image=image)
         self._program = Program(draft.name, chosen, packaging)
-        options = {name: value for name, value in (("strict", strict), ("threads", threads)) if value not in (None, False)}
-        self._version: Version = self._program.add(draft, **options)
+        self._version: Version = self._program.add(draft)
 
     # An operand the operator writes without writing all of it must hold something first, so it is a state:
     # written before the call and read back after it. Any other operand is a port.

@@ -138,7 +138,8 @@ class Graph:
         body = cls.parameters()
         for name in shapes:
             if name not in body.inputs:
-                raise CallError(f"{cls.__name__} has no input {name}. Inputs: {', '.join(body.inputs) or 'none'}.")
+                inputs = ", ".join(body.inputs) or "none"
+                raise CallError(f"{cls.__name__} has no input {name}. Inputs: {inputs}; a backend's options are given where it is made.")
         key = []
         for name in body.inputs:
             spec = shapes.get(name)

@@ -68,7 +68,7 @@ def _command(thing: Any) -> str:
 
 
 def _backend(thing: Any) -> str:
-    wanted = "a backend is a class of the protocol iron_core.backends.protocol.Backend, made without arguments"
+    wanted = "a backend is a class of the protocol iron_core.backends.protocol.Backend, made without arguments, or an object of one"
     if isinstance(thing, ModuleType) or not callable(getattr(thing, "probe", None)):
         return f"it names {kind_of(thing)}, which has no probe(); {wanted}"
     if isinstance(thing, type) and not takes(thing, 0):

@@ -15,6 +15,8 @@ import numpy as np
 
 import iron_core as iron
 from iron_core.aside import aside
+from iron_core.backends.choose import choose
+from iron_core.backends.protocol import Backend
 from iron_core.cli import streams
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
@@ -166,10 +168,9 @@ class Runner:
         with working("compiling"):
             self.session = Session(
                 self.model(self.loaded.config, self.loaded.weights),
-                backend=o["backend"],
+                backend=self._backend(),
                 dev=o["dev"],
                 boundaries=iron.each_step if o["each_step"] else None,
-                threads=o["threads"],
                 cache_key=self.loaded.cache_key,
             )
             self.session.compiled.load()
@@ -192,6 +193,11 @@ class Runner:
             else:
                 report = gates.check_determinism(self.session, [ids, ids[: max(1, len(ids) // 2)]], o["check_determinism"])
         return self._report(report)
+
+    def _backend(self) -> str | Backend | None:
+        """The backend by name, or with the options given on the line; CallError for one it does not have."""
+        o = self.options
+        return choose(o["backend"], o["dev"], threads=o["threads"]).backend if o["threads"] is not None else o["backend"]
 
     def _load(self) -> loading.Loaded:
         o = self.options
@@ -391,8 +397,7 @@ class Runner:
     def _header(self) -> str:
         c, f = self.loaded.config, self.figures
         summary = getattr(self.session.compiled.backend.probe(), "summary", "")
-        threads = f"; --threads {self.options['threads']}" if self.options["threads"] else ""
-        engine = f"{self.session.compiled.backend.name} ({summary}{threads})"
+        engine = f"{self.session.compiled.backend.name} ({summary})"
         name = f"{self.name} · {c.name} · " if c.name else f"{self.name} · "
         assumed = ", ".join(f"{key} {value:g}" for key, value in self.loaded.assumed.items())
         lines = [self.loaded.recognised] if self.loaded.recognised else []
