@@ -102,5 +102,5 @@ class Backend(Protocol):
     def memory(self, plan: Plan) -> Memory:
         """Fresh memory for a compiled graph."""
 
-    def load(self, image: Any, memory: Memory) -> Executable:
-        """Make an image callable."""
+    def load(self, image: Any, memory: Any) -> Executable:
+        """Make an image callable on what `memory()` gave."""
