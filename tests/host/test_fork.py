@@ -314,7 +314,7 @@ def test_a_pool_of_processes_gives_what_the_graph_gives():
 
 def test_a_recording_ends_in_a_child():
     """A fork inside a recording, while another thread's run is recorded, leaves nothing to wait for."""
-    from iron_host.timing import record
+    from iron_host.recording import record
 
     graph = Peeking().compile(x=((64,), F32), backend=HostBackend(threads=2))
     x = np.ones(64, F32)

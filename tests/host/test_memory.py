@@ -11,7 +11,8 @@ import iron_core as iron
 from iron_core.declare.formats import Q4_1, Dense, PackedArray, bfloat16
 from iron_core.errors import OutOfMemory, ShapeError, UnknownName
 from iron_core.image.plan import Packaging, Plan, Resident
-from iron_host.memory import HostMemory, address, anonymous
+from iron_host.anonymous import address, anonymous
+from iron_host.memory import HostMemory
 from iron_ops_aie import Copy
 
 

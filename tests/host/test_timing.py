@@ -13,7 +13,7 @@ from iron_core.errors import CallError
 from iron_host import limits
 from iron_host.backend import HostBackend
 from iron_host.profile import cost, kind
-from iron_host.timing import record
+from iron_host.recording import record
 from iron_ops_aie import GEMV, ReLU
 
 

@@ -16,9 +16,10 @@ from iron_core.declare.tensor import plain
 from iron_core.errors import CallError, ShapeError
 from iron_core.image.arena import guard_bytes
 from iron_core.image.plan import BufferRef, Port
+from iron_host.anonymous import address
 from iron_host.build import Unit
 from iron_host.callback import cut, run_reference
-from iron_host.memory import HostMemory, address
+from iron_host.memory import HostMemory
 from iron_host.runlist import HostImage, RunArrays
 from iron_host.runtime import Run, Runtime
 

@@ -9,8 +9,8 @@ import attrs
 import numpy as np
 
 from iron_host import build
+from iron_host.anonymous import address
 from iron_host.build import Unit
-from iron_host.memory import address
 from iron_host.runlist import STEP, StepArrays
 from iron_host.runtime import Runtime, runtime
 

@@ -6,42 +6,20 @@ memory, zero until touched; the arena's banks likewise. Versions of a graph shar
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from iron_core.declare.formats import BlockQuant, PackedArray
 from iron_core.declare.tensor import plain
-from iron_core.errors import OutOfMemory, ShapeError, UnknownName
-from iron_core.image.arena import guard_bytes
+from iron_core.errors import ShapeError, UnknownName
 from iron_core.image.plan import Plan, Resident
-from iron_host.guard import fence, room
+from iron_host.anonymous import anonymous
+from iron_host.guard import fence
+from iron_host.runtime import Runtime
 from iron_host.tiles import Tiles
-
-if TYPE_CHECKING:
-    from iron_host.runtime import Runtime
-
-
-def anonymous(nbytes: int, what: str = "memory") -> np.ndarray:
-    """`nbytes` of zeros as uint8, page aligned; no page is taken before it is touched, and a forked child has its own.
-
-    OutOfMemory, which says that it was for `what`. In a guarded process (see `iron_host.guard`) it lies between gaps.
-    """
-    # Python's default is shared with forked children.
-    flags = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
-    try:
-        if gap := guard_bytes():
-            return room(nbytes, gap)
-        return np.frombuffer(mmap.mmap(-1, max(nbytes, 64), **flags), np.uint8)
-    except (OSError, OverflowError, ValueError, MemoryError) as error:
-        raise OutOfMemory(f"no memory for {what} ({nbytes} bytes): {error}", what, nbytes) from None
-
-
-def address(array: np.ndarray) -> int:
-    """Where an array's first byte is."""
-    return array.__array_interface__["data"][0]
+from iron_host.tiling import made
 
 
 def as_tensor(raw: np.ndarray, shape: tuple[int, ...], format: Any) -> Any:
@@ -137,8 +115,6 @@ class HostMemory:
         """The bytes (uint8) of each, made by `engine` where they are not there yet."""
         missing = [one for one in wanted if one not in self._tiles]
         if missing:
-            from iron_host.tiling import made
-
             self._tiles.update(zip(missing, made(missing, self._bytes.__getitem__, engine), strict=True))
         return [self._tiles[one] for one in wanted]
 

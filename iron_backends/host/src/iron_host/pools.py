@@ -11,13 +11,10 @@ import atexit
 import os
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet, ref
 
 from iron_core.errors import OutOfMemory
-
-if TYPE_CHECKING:
-    from iron_host.timing import Timing
 
 #: Runs after which pools that none of them needed are given up.
 RUNS = 100
@@ -42,7 +39,8 @@ class Pool:
         self.whole, self.left = self.threads == threads, False
         #: Bytes of the area of all threads, and of each one's.
         self.shared = self.scratch = 0
-        self.timing: Timing | None = None
+        #: The `Timing` that its run is recorded in.
+        self.timing: Any = None
         _pools.add(self)
 
     def reserve(self, shared: int, scratch: int) -> None:

@@ -15,9 +15,10 @@ import numpy as np
 from iron_core.declare.affine import evaluate
 from iron_core.image.plan import BufferRef, PlanStep
 from iron_core.lowering import lowering_for
-from iron_host import timing, trace
+from iron_host import trace
 from iron_host.kernel_call import HostLowering
 from iron_host.limits import Limits, measure, read_rate
+from iron_host.recording import Pass, Recording, record
 
 
 @attrs.frozen
@@ -73,7 +74,7 @@ class RunProfile:
     def __init__(self, executables: Mapping[str, Any], limits: Limits) -> None:
         self.executables = dict(executables)
         self.limits = limits
-        self.recording = timing.Recording()
+        self.recording = Recording()
         self.weights_read: float | None = None
 
     def phases(self) -> list[Phase]:
@@ -96,7 +97,7 @@ def profiled(executables: Mapping[str, Any]) -> Iterator[RunProfile]:
     """Measure the machine, then record what these executables run inside the block."""
     threads = max(e.runtime.threads for e in executables.values())
     found = RunProfile(executables, measure(threads))
-    with timing.record(list(executables.values())) as recording:
+    with record(list(executables.values())) as recording:
         yield found
     found.recording = recording
     for memory, engine in {id(e.memory): (e.memory, e.runtime) for e in executables.values()}.values():
@@ -128,7 +129,7 @@ def _shape(ref: BufferRef, values: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def phase(name: str, passes: list[timing.Pass]) -> Phase:
+def phase(name: str, passes: list[Pass]) -> Phase:
     """One executable's passes added up."""
     image: Any = passes[0].executable.image
     n = len(passes)

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from iron_core.errors import CallError
 from iron_core.turn import Turn
 from iron_host import build
-from iron_host.memory import address
+from iron_host.anonymous import address
 from iron_host.pools import Pool, Pools
 from iron_host.runlist import RunArrays, StepArrays
 from iron_host.timing import Tables

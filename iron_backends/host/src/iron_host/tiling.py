@@ -25,7 +25,7 @@ from iron_core.cache.store import Cache, optional, warn
 from iron_core.errors import CacheError, printable
 from iron_core.image.arena import guard_bytes
 from iron_host import build
-from iron_host.memory import address, anonymous
+from iron_host.anonymous import address, anonymous
 from iron_host.runlist import STEP, StepArrays
 from iron_host.runtime import Runtime
 from iron_host.tiles import Piece, Tiles

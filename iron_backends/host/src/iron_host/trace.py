@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from iron_core.files import write_whole
-from iron_host.timing import Pass
+from iron_host.recording import Pass
 
 #: Track of passes and steps; threads have the ones after it.
 _RUN = 0

@@ -6,7 +6,7 @@ out of their register words. Host memory starts at BASE in the addresses that de
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -14,12 +14,9 @@ from iron_core.array.descriptors import Descriptor
 from iron_core.array.design import ControlData
 from iron_core.array.gather import CONTROL, DESCRIPTORS, NEXT_CHANNEL, QUEUE, STRIDE, TOKENS, Gather
 from iron_core.array.sequence import Transfer
-from iron_sim.actor import Actor, Semaphore
-from iron_sim.dma import Region, Segment, Task
+from iron_sim.actor import Actor, Scheduler, Semaphore
+from iron_sim.dma import Region, Segment, ShimEnd, Task
 from iron_sim.errors import PoisonError, Race, SimulationError
-
-if TYPE_CHECKING:
-    from iron_sim.machine import Controller, Machine
 
 #: Above 32 bits, so that both words of an address count.
 BASE = 0x5_8000_0000
@@ -35,17 +32,21 @@ def encode(gather: Gather, ids: Region, table: Region) -> Region:
 
 
 class ControlPort:
-    """The port of one shim tile, and the channel its packets drive. It is the sink of the control flow's stream."""
+    """The port of one shim tile, and the channel its packets drive. It is the sink of the control flow's stream.
 
-    def __init__(self, machine: Machine, data: ControlData) -> None:
+    end: the channel's; dtype: what its fifo carries. tasks, regions: of the sequence that runs.
+    """
+
+    def __init__(self, data: ControlData, end: ShimEnd, dtype: np.dtype, scheduler: Scheduler) -> None:
         self.name = f"the control port that {data.name} reaches"
         self.data = data
-        self.machine = machine
-        self.end = machine.shims[data.fifo, "fill"]
-        self.dtype = machine.array.fifo(data.fifo).type.dtype
+        self.end = end
+        self.dtype = dtype
+        self.scheduler = scheduler
         self.registers: dict[int, int] = {}
-        self.tokens = Semaphore(machine.scheduler, 0, f"tokens of {data.fifo}", f"stream {data.fifo}")
-        self.controller: Controller | None = None
+        self.tokens = Semaphore(scheduler, 0, f"tokens of {data.fifo}", f"stream {data.fifo}")
+        self.tasks: dict[int, Task] = {}
+        self.regions: Mapping[str, Region] = {}
         self._address = 0
         self._left = 0
         self._busy: dict[int, str] = {}
@@ -92,8 +93,6 @@ class ControlPort:
     # -- tasks ---------------------------------------------------------------------------------------
 
     def _start(self, word: int, time: int) -> None:
-        controller = self.controller
-        assert controller is not None
         token = bool(word >> 31)
         if word & 0x7FFFFFF0:
             raise SimulationError(f"{self.name}: {word:#010x} is pushed; legal: a first descriptor, 0 to 15, and bit 31.")
@@ -105,12 +104,12 @@ class ControlPort:
         item = self.dtype.itemsize
         base = BASE + region.base
         descriptors = tuple(Descriptor.of((at - base) // item, ((words * 4 // item, 1),)) for at, words in places)
-        number = ~sum(1 for task in controller.tasks if task < 0)
+        number = ~sum(1 for task in self.tasks if task < 0)
         transfer = Transfer(number, "fill", region.name, self.data.fifo, descriptors, token)
         typed = Region(region.name, region.data.view(self.dtype), region.mask, region.base)
         task = Chain(self, transfer, typed, chain)
         self._busy.update(dict.fromkeys(chain, task.name))
-        controller.tasks[number] = task
+        self.tasks[number] = task
         self.end.push(task, time)
 
     def _chain(self, first: int) -> list[int]:
@@ -137,8 +136,7 @@ class ControlPort:
 
     def _region(self, place: tuple[int, int]) -> Region:
         at, words = place
-        assert self.controller is not None
-        for region in self.controller.regions.values():
+        for region in self.regions.values():
             start = BASE + region.base
             if start <= at and at + 4 * words <= start + region.data.nbytes:
                 return region
@@ -162,7 +160,7 @@ class Chain(Task):
     """Descriptors that a packet started."""
 
     def __init__(self, port: ControlPort, transfer: Transfer, region: Region, chain: list[int]) -> None:
-        super().__init__(transfer, region, 0, None, port.machine.scheduler)
+        super().__init__(transfer, region, 0, None, port.scheduler)
         self.name = f"chain {~transfer.task} of {transfer.fifo}"
         self.port = port
         self.chain = chain

@@ -64,7 +64,10 @@ class Machine:
         self._pools()
         self.flows = [self._flow(fifo) for fifo in array.fifos if self.layout.end(fifo.name, 0).way]
         #: By the fifo whose channel the packets drive.
-        self.controls = {data.fifo: ControlPort(self, data) for data in array.controls}
+        self.controls = {
+            data.fifo: ControlPort(data, self.shims[data.fifo, "fill"], array.fifo(data.fifo).type.dtype, self.scheduler)
+            for data in array.controls
+        }
         for port in self.controls.values():
             self.shims[port.data.name, "fill"] = shim = ShimEnd(port.data.name, self.scheduler, reads=True)
             self.flows.append(Flow(f"stream {port.data.name}", shim, [port]))
@@ -158,7 +161,7 @@ class Machine:
         controller.time = self.time
         controller.events = self.controller_events
         for port in self.controls.values():
-            port.controller = controller
+            port.tasks, port.regions = controller.tasks, controller.regions
         calls = sum(core.calls for core in self.cores)
         self.scheduler.ready(controller)
         self.scheduler.settle()
