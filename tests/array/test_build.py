@@ -53,7 +53,7 @@ class Broken(Through):
 
 
 def test_a_design_is_an_array_and_a_sequence():
-    design = build(Through(size=64), "npu2")
+    design = build(Through(size=64), "npu2").design
     assert isinstance(design, Design) and isinstance(design.array, ArrayDesign)
     assert (design.array.name, design.array.dev) == ("Through", "npu2")
     assert [p.operand for p in design.sequence.ports] == ["x", "y"]
@@ -61,15 +61,15 @@ def test_a_design_is_an_array_and_a_sequence():
 
 def test_equal_operators_have_one_design():
     """However often they are asked for, and whichever way the device is named."""
-    one = build(Through(size=32), "npu2", {"a"} - {"a"})
-    assert build(Through(size=32), device("npu2"), ()) is one
-    assert build(Through(size=32).resolved("npu2"), "npu2") is one
+    one = build(Through(size=32), "npu2", {"a"} - {"a"}).design
+    assert build(Through(size=32), device("npu2"), ()).design is one
+    assert build(Through(size=32).resolved("npu2"), "npu2").design is one
 
 
 def test_an_array_is_recorded_once_for_every_extent():
     """What differs between two sizes is the sequence."""
     before = len(calls)
-    designs = [build(Through(size=n, tile=8), "npu1") for n in (8, 80, 800)]
+    designs = [build(Through(size=n, tile=8), "npu1").design for n in (8, 80, 800)]
     assert len(calls) == before + 1
     assert designs[0].array is designs[1].array is designs[2].array
     assert len({design.sequence for design in designs}) == 3
@@ -77,15 +77,15 @@ def test_an_array_is_recorded_once_for_every_extent():
 
 def test_bound_members_make_designs_not_arrays():
     op = ElementwiseAdd(size=4096)
-    whole, bounded = build(op, "npu2"), build(op, "npu2", ["valid"])
+    whole, bounded = build(op, "npu2").design, build(op, "npu2", ["valid"]).design
     assert whole.array is bounded.array and whole.sequence != bounded.sequence
-    assert build(op, "npu2", iter(("valid", "valid"))) is bounded
+    assert build(op, "npu2", iter(("valid", "valid"))).design is bounded
 
 
 @pytest.mark.parametrize("name", [name for name, dev in DEVICES.items() if dev.is_npu])
 def test_every_device_has_an_array_of_its_own(name):
     """No wider than the device is."""
-    array = build(SiLU(size=16384), name).array
+    array = build(SiLU(size=16384), name).design.array
     assert array.dev == name and len(array.cores) <= DEVICES[name].columns
 
 

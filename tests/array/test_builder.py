@@ -187,7 +187,7 @@ def test_kernels_are_listed_once_by_symbol():
 
 
 def test_parts_are_found_by_name():
-    design = build(SiLU(size=4096), "npu2").array
+    design = build(SiLU(size=4096), "npu2").design.array
     assert design.fifo("x0").name == "x0" and design.tile("core3").kind == "core" and design.buffer("words_core0").written
     assert design.core_at("core3").name == "core3" and design.core_at("shim0") is None
     assert [lane.index for lane in design.lanes_of("x")] == list(range(8)) and design.lanes_of("nobody") == ()
@@ -198,10 +198,10 @@ def test_parts_are_found_by_name():
 
 def test_a_design_is_data(monkeypatch):
     """Frozen, hashable, and equal to one that was built apart."""
-    one = build(SiLU(size=4096), "npu2", {"valid"})
+    one = build(SiLU(size=4096), "npu2", {"valid"}).design
     monkeypatch.setattr("iron_core.array.build._arrays", {})
     monkeypatch.setattr("iron_core.array.build._designs", {})
-    two = build(SiLU(size=4096), "npu2", {"valid"})
+    two = build(SiLU(size=4096), "npu2", {"valid"}).design
     assert one is not two and one == two and hash(one) == hash(two) and repr(one) == repr(two)
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         one.array.name = "other"
@@ -211,7 +211,7 @@ CODE = """
 import hashlib
 from iron_core.array.build import build
 from iron_ops_aie import SiLU
-print(hashlib.sha256(repr(build(SiLU(size=4096), "npu2", {"valid"})).encode()).hexdigest())
+print(hashlib.sha256(repr(build(SiLU(size=4096), "npu2", {"valid"}).design).encode()).hexdigest())
 """
 
 

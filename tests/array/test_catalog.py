@@ -25,7 +25,7 @@ def designs(cls, dev):
             continue
         for bound in ((), members) if members else ((),):
             try:
-                yield case, bound, build(op, dev, bound)
+                yield case, bound, build(op, dev, bound).design
             except IronError:  # this device does not take that case
                 continue
 
@@ -57,7 +57,7 @@ LARGE = [
 def test_whole_arrays_fit(name, fields):
     op = getattr(iron_ops_aie, name)(**fields)
     assert has_array(op)
-    design = build(op, "npu2")
+    design = build(op, "npu2").design
     spec(design)
     places, routes = place_and_route(design.array, device("npu2"))
     limits(design, "npu2", places)

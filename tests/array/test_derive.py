@@ -44,7 +44,7 @@ class Streams(Operator):
 
 
 def sequence(bound=(), **fields):
-    return build(Streams(**{"rows": 16, **fields}), "npu2", bound).sequence
+    return build(Streams(**{"rows": 16, **fields}), "npu2", bound).design.sequence
 
 
 def moved(transfer, length=None):

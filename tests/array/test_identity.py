@@ -43,7 +43,7 @@ PAIRS = {
 @pytest.mark.parametrize("name", PAIRS)
 def test_two_extents_have_one_array(name, dev):
     """The same object: nothing of an extent is in it. Printed: `tests/sim/test_identity.py`."""
-    one, two = (build(op, dev) for op in PAIRS[name])
+    one, two = (build(op, dev).design for op in PAIRS[name])
     assert one.array is two.array
     assert one.sequence != two.sequence
 
@@ -54,7 +54,7 @@ def test_two_extents_have_one_array(name, dev):
 )
 def test_a_tunable_of_the_array_makes_another(change):
     base = dict(size=8192, tile_size=128, num_aie_columns=4, num_channels=1)
-    one, two = build(SiLU(**base), "npu2"), build(SiLU(**base | change), "npu2")
+    one, two = build(SiLU(**base), "npu2").design, build(SiLU(**base | change), "npu2").design
     assert one.array != two.array
 
 

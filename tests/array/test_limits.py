@@ -62,7 +62,7 @@ def through(forward, size=256, dtype="int32"):
 
 @pytest.mark.parametrize("dev", ["npu1", "npu2"])
 def test_elementwise_designs_fit(dev):
-    design = build(ElementwiseAdd(size=4096), dev, {"valid"})
+    design = build(ElementwiseAdd(size=4096), dev, {"valid"}).design
     places = check(design, dev)
     assert set(places) == {tile.name for tile in design.array.tiles}
     assert check(design, dev, places) == places
@@ -335,7 +335,7 @@ def test_padding_fits_its_fields():
 
 @pytest.fixture
 def gather():
-    return build(Copy(input_size=512 * 64, gather=True, table_rows=64, rows=8), "npu2")
+    return build(Copy(input_size=512 * 64, gather=True, table_rows=64, rows=8), "npu2").design
 
 
 def test_packets_have_their_shim_alone(gather):

@@ -58,7 +58,7 @@ def cores(design, places):
 
 
 def test_cores_that_only_talk_to_shims_are_spread():
-    design = build(ElementwiseAdd(size=4096), "npu2").array
+    design = build(ElementwiseAdd(size=4096), "npu2").design.array
     places = place(design, NPU2)
     assert cores(design, places) == [(c, 2) for c in range(8)]
     assert place(design, NPU2) == places
@@ -66,13 +66,13 @@ def test_cores_that_only_talk_to_shims_are_spread():
 
 
 def test_columns_are_filled_upwards():
-    design = build(SiLU(size=4096), "npu2").array
+    design = build(SiLU(size=4096), "npu2").design.array
     assert cores(design, place(design, NPU2, 4)) == [(c, r) for c in range(2) for r in range(2, 6)]
     assert cores(design, place(design, NPU2, 2)) == [(c, r) for c in range(4) for r in range(2, 4)]
 
 
 def test_shims_are_shared_up_to_their_channels():
-    design = build(ElementwiseAdd(size=4096), "npu2").array
+    design = build(ElementwiseAdd(size=4096), "npu2").design.array
     places = place(design, NPU2, 4)
     out = {}
     for fifo in design.fifos:
@@ -143,7 +143,7 @@ def test_too_many_cores_or_inputs_are_refused_by_number():
 
 
 def test_shims_run_out_by_number():
-    design = build(ElementwiseAdd(size=4096), "npu2").array
+    design = build(ElementwiseAdd(size=4096), "npu2").design.array
     with pytest.raises(Unresolvable, match="16 streams go out of shims; npu1 has 8"):
         place(attrs.evolve(design, cores=design.cores), device("npu1"), 4)
 

@@ -31,7 +31,7 @@ def chain(first=None, second=None, **options):
 
 
 def test_ends_of_an_elementwise_array():
-    design = build(ElementwiseAdd(size=4096), "npu2").array
+    design = build(ElementwiseAdd(size=4096), "npu2").design.array
     found = layout(design)
     arriving, leaving = found.end("b0", 1), found.end("y0", 0)
     assert (arriving.way, arriving.channel, arriving.port) == ("in", 1, "consume")

@@ -42,7 +42,7 @@ def sound(routes, dev):
 
 
 def test_an_elementwise_array_goes_straight_up():
-    design = build(ElementwiseAdd(size=4096), "npu2").array
+    design = build(ElementwiseAdd(size=4096), "npu2").design.array
     _places, routes = place_and_route(design, NPU2)
     sound(routes, NPU2)
     assert all({hop.direction for hop in one.hops} <= {"north", "south"} for one in routes)
@@ -50,7 +50,7 @@ def test_an_elementwise_array_goes_straight_up():
 
 
 def test_sixteen_streams_into_two_columns():
-    design = build(ElementwiseAdd(size=4096), "npu2").array
+    design = build(ElementwiseAdd(size=4096), "npu2").design.array
     places = place(design, NPU2, 4)
     routes = route(design, places, NPU2)
     sound(routes, NPU2)
@@ -96,7 +96,7 @@ def test_a_whole_array_is_placed_and_routed(name):
 
 
 def test_flows_name_channels_of_placed_tiles():
-    design = build(ElementwiseAdd(size=4096), "npu2").array
+    design = build(ElementwiseAdd(size=4096), "npu2").design.array
     found = {flow.name: flow for flow in flows(design, place(design, NPU2, 4))}
     assert found["a0"].source == Channel((0, 0), "dma", 0) and found["b0"].source == Channel((0, 0), "dma", 1)
     assert found["b0"].sinks == (Channel((0, 2), "dma", 1),)

@@ -50,7 +50,7 @@ class Lines(Operator):
 def runtime(bound=(), **fields):
     """A runtime of `Lines(size=1024)` to record on."""
     op = Lines(**{"size": 1024, **fields}).resolved("npu2")
-    return Runtime(op, build_array(op, "npu2"), device("npu2"), bound)
+    return Runtime(op, build_array(op, "npu2").array, device("npu2"), bound)
 
 
 def whole(n, offset=0):
@@ -257,6 +257,6 @@ def test_every_operand_is_a_flat_tensor():
 
 
 def test_a_sequence_is_part_of_the_design():
-    design = build(Lines(size=1024), "npu2", {"valid"})
+    design = build(Lines(size=1024), "npu2", {"valid"}).design
     assert [w.name for w in design.sequence.words] == ["count", "valid_y", "valid_x"]
     assert [t.way for t in design.sequence.transfers()] == ["drain", "drain", "fill", "fill"]

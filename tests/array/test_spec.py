@@ -49,12 +49,12 @@ def refused(words, design):
 
 @pytest.fixture
 def add():
-    return build(ElementwiseAdd(size=4096), "npu2", {"valid"})
+    return build(ElementwiseAdd(size=4096), "npu2", {"valid"}).design
 
 
 @pytest.fixture
 def plain():
-    return build(ElementwiseAdd(size=4096), "npu1")
+    return build(ElementwiseAdd(size=4096), "npu1").design
 
 
 def test_elementwise_designs_are_well_formed(add, plain):
@@ -437,7 +437,7 @@ def test_words_are_written_before_the_barrier_opens(plain):
 
 @pytest.fixture
 def gather():
-    return build(Copy(input_size=512 * 64, gather=True, table_rows=64, rows=8), "npu2")
+    return build(Copy(input_size=512 * 64, gather=True, table_rows=64, rows=8), "npu2").design
 
 
 def test_control_flows_go_from_shim_to_shim(gather):

@@ -60,7 +60,7 @@ def designs(cls: type) -> Iterator[tuple[str, Design]]:
     """Designs of an operator's cases that are small enough to walk word by word."""
     for _, case, dev in cases([cls], ("npu1", "npu2"), extensive=True):
         try:
-            design = build(cls(**case.fields).resolved(device(dev)), dev)
+            design = build(cls(**case.fields).resolved(device(dev)), dev).design
         except IronError:
             continue
         if sum(step.elements for step in design.sequence.transfers()) < 1 << 18:
@@ -98,7 +98,7 @@ def calls(cls: type, dev: str) -> Iterator[tuple[str, Any, Design, dict[str, int
         starts: list[dict[str, int]] = [{member: 64} for member in op.scratchpads]
         for members in (extents, *starts, {**extents, **{k: n for one in starts for k, n in one.items()}}):
             try:
-                design = build(op, dev, members)
+                design = build(op, dev, members).design
             except IronError:
                 continue
             moved = sum(step.elements for step in design.sequence.transfers())
@@ -189,7 +189,7 @@ def test_the_reader_follows_scalars():
 
 
 def test_the_planned_tasks_of_a_chain_and_of_iterations():
-    design = build(iron_ops_aie.Copy(input_size=96 * 4, X=np.float32), "npu2")
+    design = build(iron_ops_aie.Copy(input_size=96 * 4, X=np.float32), "npu2").design
     first = next(planned(design))
     assert first.argument < len(design.sequence.ports) and isinstance(design.sequence.transfers()[0], Transfer)
     assert sum(len(task.words) for task in planned(design)) == 2 * 96 * 4

@@ -310,7 +310,7 @@ def test_control_packets_have_a_channel_a_flow_and_tokens():
     from iron_ops_aie import Copy
 
     op = Copy(input_size=96, gather=True, table_rows=12, rows=5, X=np.float32)
-    text = print_design(build(op, "npu2")).text
+    text = print_design(build(op, "npu2").design).text
     require(text)
     assert re.search(r"aie\.shim_dma_allocation @control0\(%tile_\d_0, MM2S, 0\)", text)
     assert re.search(r"aie\.packet_source<%tile_\d_0, DMA : 0>\n +aie\.packet_dest<%tile_\d_0, TileControl : 0>", text)
@@ -342,7 +342,7 @@ def test_a_catalog_operator_on_both_devices():
 
     for dev in ("npu1", "npu2"):
         for bound in ((), ("valid",)):
-            design = build(ElementwiseAdd(size=8192), dev, bound)
+            design = build(ElementwiseAdd(size=8192), dev, bound).design
             text = print_design(design, words="arguments").text
             assert check(text) == (), dev
 
@@ -350,7 +350,7 @@ def test_a_catalog_operator_on_both_devices():
 def test_words_that_are_always_equal_are_one():
     from iron_ops_aie import ElementwiseAdd
 
-    design = build(ElementwiseAdd(size=8192), "npu2", ("valid",))
+    design = build(ElementwiseAdd(size=8192), "npu2", ("valid",)).design
     assert len(design.sequence.words) == 4
     assert print_design(design).text.count("aiex.scratchpad_parameter") == 2
     text = print_design(design, words="arguments").text
@@ -360,7 +360,7 @@ def test_words_that_are_always_equal_are_one():
 def test_kernels_made_by_one_call_are_one_object():
     from iron_ops_aie import MHA
 
-    made = print_design(build(MHA(num_heads=2, seq_len=64, d=64), "npu2"))
+    made = print_design(build(MHA(num_heads=2, seq_len=64, d=64), "npu2").design)
     (shared,) = [one for one in made.objects if one.file.startswith("mha_")]
     assert len(shared.kernels) > 2
     for kernel in shared.kernels:
@@ -371,4 +371,4 @@ def test_two_extents_are_one_array_byte_for_byte():
     from iron_ops_aie import ElementwiseAdd
 
     one, two = (ElementwiseAdd(size=n, tile_size=256, num_aie_columns=2).resolved(device("npu2")) for n in (4096, 65536))
-    assert print_array(build_array(one, "npu2")) == print_array(build_array(two, "npu2"))
+    assert print_array(build_array(one, "npu2").array) == print_array(build_array(two, "npu2").array)

@@ -168,7 +168,7 @@ def test_a_view_is_walked_as_numpy_walks_it(wild, data):
     fields = data.draw(copies(wild))
     try:
         op = Copy(**fields).resolved(NPU2)
-        design = build(op, NPU2)
+        design = build(op, NPU2).design
     except (Unresolvable, UnsupportedError) as error:
         assert refused(error), str(error)
         event("refused")
@@ -196,7 +196,7 @@ def test_patterns_in_turn_are_walked_in_turn(data):
     fields = dict(input_size=20 * width, output_size=len(rows) * width, src=src, dst=dst, X=dtype, num_channels=channels)
     try:
         op = Copy(**fields).resolved(NPU2)
-        design = build(op, NPU2)
+        design = build(op, NPU2).design
     except (Unresolvable, UnsupportedError) as error:
         assert refused(error) and channels > 1, str(error)
         return
@@ -209,7 +209,7 @@ def test_rows_that_step_evenly_are_one_transfer():
     row = 8
     patches = tuple(Pattern(640 * i + 64 * j, (row,), (1,)) for i in range(3) for j in range(4))
     op = Copy(input_size=4096, src=patches, X=np.float32).resolved(NPU2)
-    design = build(op, NPU2)
+    design = build(op, NPU2).design
     fills = [t for t in design.sequence.transfers() if t.way == "fill"]
     assert [d.sizes for t in fills for d in t.descriptors] == [(1, 3, 4, 8)]
     assert op.tile_size == 96
@@ -219,7 +219,7 @@ def test_many_rows_wait_for_earlier_ones_and_never_for_later_ones():
     """A trace-time gather of scattered rows needs more transfers than a channel holds."""
     rows = [(7 * k * k) % 64 for k in range(40)]
     op = Copy(input_size=64 * 16, src=tuple(Pattern(16 * r, (16,), (1,)) for r in rows), num_channels=2).resolved(NPU2)
-    design = build(op, NPU2)
+    design = build(op, NPU2).design
     legal(design, 2)
     check_pairs(design, op, op.src, Pattern.whole((640,)))
 
@@ -245,7 +245,7 @@ def test_a_call_moves_and_shortens_both_sides(data):
     fields = dict(input_size=src.span[1] + 64, output_size=dst.span[1] + 64, src=src, dst=dst, src_axis=axis, dst_axis=axis)
     try:
         op = Copy(**fields, X=dtype, num_channels=channels).resolved(NPU2)
-        design = build(op, NPU2, MEMBERS)
+        design = build(op, NPU2, MEMBERS).design
     except (Unresolvable, UnsupportedError) as error:
         assert refused(error), str(error)
         event("refused")
@@ -263,7 +263,7 @@ def test_a_call_moves_and_shortens_both_sides(data):
 def test_an_offset_that_is_no_whole_word_is_refused_before_the_call():
     """Two bfloat16 are a word."""
     op = Copy(input_size=64, src=Pattern.whole((32,)), X=ml_dtypes.bfloat16).resolved(NPU2)
-    (word,) = build(op, NPU2, {"in_offset"}).sequence.words
+    (word,) = build(op, NPU2, {"in_offset"}).design.sequence.words
     assert number(op, word, {"in_offset": 6}) == 6
     with pytest.raises(BoundsError, match=r"in_offset is 7; .* multiple of 2. Nearest legal: 6 or 8"):
         number(op, word, {"in_offset": 7})
@@ -274,7 +274,7 @@ def test_an_empty_bound_is_refused_before_the_call():
     op = Copy(
         input_size=64, src=Pattern.whole((4, 16)), dst=Pattern.whole((4, 16)), src_axis=0, dst_axis=0, X=np.float32
     ).resolved(NPU2)
-    words = build(op, NPU2, {"src_valid", "dst_valid"}).sequence.words
+    words = build(op, NPU2, {"src_valid", "dst_valid"}).design.sequence.words
     for word in words:
         with pytest.raises(BoundsError, match="at least one tile"):
             number(op, word, {"src_valid": 0, "dst_valid": 0})
@@ -288,7 +288,7 @@ def test_block_formats_move_as_bytes():
     assert isinstance(Q4_1, BlockQuant)
     src = Pattern(32, (5, 32), (96, 1))
     op = Copy(input_size=960, src=src, X=Q4_1).resolved(NPU2)
-    design = build(op, NPU2, {"in_offset"})
+    design = build(op, NPU2, {"in_offset"}).design
     assert [(p.dtype_name, p.elements) for p in design.sequence.ports] == [("uint8", 600), ("uint8", 100)]
     legal(design, 1)
     check_pairs(design, op, byte_pattern(src.shifted(480), Q4_1), Pattern.whole((100,)), {"in_offset": 480})
@@ -366,7 +366,7 @@ def test_tunables_to_try_are_legal():
     for channels in domains["num_channels"]:
         for tile in domains["tile_size"]:
             try:
-                design = build(Copy(input_size=4096, X=np.float32, num_channels=channels, tile_size=tile), NPU2)
+                design = build(Copy(input_size=4096, X=np.float32, num_channels=channels, tile_size=tile), NPU2).design
             except Unresolvable as error:
                 assert refused(error) and tile * channels > 4096
                 continue
@@ -466,6 +466,6 @@ def test_simulated_packed_rows_are_the_reference(rng):
 )  # fmt: skip
 def test_its_designs_are_printed_in_the_checked_form(fields, bound, dev):
     """Every array and sequence above has its MLIR."""
-    design = build(Copy(**fields), dev, bound)
+    design = build(Copy(**fields), dev, bound).design
     check(design)
     require(print_design(design).text)

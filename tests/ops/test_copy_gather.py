@@ -56,7 +56,7 @@ def test_a_simulated_gather_is_the_reference(data):
     except Unresolvable as error:
         assert feeds and f"num_channels={feeds} feeds for {rows} rows" in str(error)
         return
-    design = build(op, NPU2)
+    design = build(op, NPU2).design
     check(design)
     x, ids, y = table(held, width, dtype), some(op), table(1, op.output_size, dtype)
     outputs, masks, stats = simulate(op, NPU2, {"x": x, "ids": ids, "y": y})
@@ -67,8 +67,8 @@ def test_a_simulated_gather_is_the_reference(data):
 def test_one_design_gathers_again_and_again():
     """A call finds nothing left over from the one before it, and its ids are the ones it is given."""
     op = Copy(input_size=50 * 8, gather=True, table_rows=50, rows=45, X=np.float32, num_channels=2).resolved(NPU2)
-    design = build(op, NPU2)
-    machine = Machine(design.array)
+    design, kernels = build(op, NPU2)
+    machine = Machine(design.array, kernels)
     x = table(50, 8, np.float32)
     for seed in range(3):
         ids = some(op, seed)
@@ -81,7 +81,7 @@ def test_a_gather_is_placed_per_call():
     """`out_offset` moves what is written; a channel's drains are one descriptor each then."""
     op = Copy(input_size=20 * 4, output_size=200, gather=True, table_rows=20, rows=19, X=np.float32, dst=Pattern.whole((76,)))
     op = op.resolved(NPU2)
-    check(build(op, NPU2, {"out_offset"}))
+    check(build(op, NPU2, {"out_offset"}).design)
     x, ids, y = table(20, 4, np.float32), some(op), table(1, 200, np.float32)
     for at in (0, 100, 7):
         outputs, _, _ = simulate(op, NPU2, {"x": x, "ids": ids, "y": y}, {"out_offset": at})
@@ -183,12 +183,12 @@ def test_wrong_ids_or_addresses_are_refused(ids, address, message):
 
 def run(change_steps=None, change_words=None, rows=40):
     op = Copy(input_size=50 * 8, gather=True, table_rows=50, rows=rows, X=np.float32, num_channels=1).resolved(NPU2)
-    design = build(op, NPU2)
+    design, kernels = build(op, NPU2)
     steps = design.sequence.steps if change_steps is None else change_steps(list(design.sequence.steps))
     regions = regions_of(design, {"x": table(50, 8, np.float32), "ids": some(op), "y": np.zeros(op.output_size, np.float32)})
     if change_words is not None:
         change_words(regions["ids"].data)
-    machine = Machine(design.array)
+    machine = Machine(design.array, kernels)
     machine.run(attrs.evolve(design.sequence, steps=tuple(steps)), regions, {})
 
 

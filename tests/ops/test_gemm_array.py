@@ -117,7 +117,7 @@ def test_all_eight_columns_of_npu2():
     """A enters on every second column."""
     op = GEMM(M=64, K=64, N=256, tile_n=16, b_col_maj=True, placement="tiles").resolved(device("npu2"))
     assert op.num_aie_columns == 8
-    design = build(op, "npu2")
+    design = build(op, "npu2").design
     at = {t.name: (t.kind, t.col, t.row) for t in design.array.tiles}
     assert [at[design.array.fifo(lane.fifo).producer][1] for lane in design.array.lanes_of("A")] == [0, 2, 4, 6]
     assert len(design.array.cores) == 32 and all(col is not None for _, col, _ in at.values())
@@ -183,7 +183,7 @@ def test_a_bound_on_depth_is_right_at_every_call(dev, fields):
 def test_only_bounded_values_are_words_of_the_call():
     """Whatever is the same at every call is written once."""
     op = GEMM(M=128, K=128, N=64)
-    words = {bound: [w.name for w in build(op, "npu2", bound).sequence.words] for bound in ((), ("valid",), ("valid_k",))}
+    words = {bound: [w.name for w in build(op, "npu2", bound).design.sequence.words] for bound in ((), ("valid",), ("valid_k",))}
     assert words == {(): [], ("valid",): ["n_tiles_valid"], ("valid_k",): ["k_valid"]}
 
 
@@ -250,8 +250,8 @@ def test_one_array_serves_every_extent():
     """No extent is in it."""
     shapes = ((64, 64, 128), (256, 192, 384), (1024, 4096, 256))
     same = [GEMM(M=m, K=k, N=n, tile_m=16, tile_n=16, num_aie_columns=2) for m, k, n in shapes]
-    assert len({id(build(op, "npu2").array) for op in same}) == 1
-    assert build(GEMM(M=64, K=64, N=128, tile_m=16, num_aie_columns=2), "npu2").array is not build(same[0], "npu2").array
+    assert len({id(build(op, "npu2").design.array) for op in same}) == 1
+    assert build(GEMM(M=64, K=64, N=128, tile_m=16, num_aie_columns=2), "npu2").design.array is not build(same[0], "npu2").design.array
 
 
 @pytest.mark.parametrize("dev", DEVICES)
@@ -270,7 +270,7 @@ def test_one_array_serves_every_extent():
 def test_transfers_stay_within_a_shims_descriptors_and_queues(dev, fields):
     """One descriptor each, at most 16 of a tile and 4 tasks of a channel under way; every number moves as often as it must."""
     op = GEMM(**fields).resolved(device(dev))
-    design = build(op, dev, ("valid",))
+    design = build(op, dev, ("valid",)).design
     check(design)
     place = {fifo.name: fifo.producer if fifo.producer.startswith("shim") else fifo.consumers[0] for fifo in design.array.fifos}
     live, tile, queue, moved = {}, Counter(), Counter(), Counter()

@@ -54,7 +54,7 @@ def run(op, dev, **bounds):
 def test_a_simulated_array_gives_the_composed_bits(dev, fields):
     """Every bit, and within the contract of the reference."""
     op = GEMV(**fields).resolved(device(dev))
-    check(build(op, dev))
+    check(build(op, dev).design)
     got, want, poison, _ = run(op, dev)
     assert not poison.any()
     assert np.array_equal(bits(got), bits(want))
@@ -67,7 +67,7 @@ def test_a_simulated_array_gives_the_composed_bits(dev, fields):
 def test_a_bound_on_m_shortens_what_is_moved(dev, valid):
     """Every lane makes its share of the whole tiles that hold the first `valid` rows of every batch; no other row of A moves."""
     op = GEMV(M=256, K=64, num_batches=4, repeat=2, tile_size_output=8).resolved(device(dev))
-    check(build(op, dev, ("valid",)))
+    check(build(op, dev, ("valid",)).design)
     got, want, poison, stats = run(op, dev, valid=valid)
     assert not poison[:, :valid].any()
     assert np.array_equal(bits(got[:, :valid]), bits(want[:, :valid]))
@@ -97,15 +97,15 @@ def test_a_language_models_projections_use_every_column(dev, m, k):
 def test_an_array_knows_no_extent():
     """M, batches and repeat are the sequence's: one array serves all that resolve to the same tiles."""
     tiles = dict(K=64, tile_size_input=4, tile_size_output=8, num_aie_columns=2)
-    one = build(GEMV(M=32, **tiles), "npu1")
-    other = build(GEMV(M=64, num_batches=6, repeat=3, **tiles), "npu1", ("valid",))
+    one = build(GEMV(M=32, **tiles), "npu1").design
+    other = build(GEMV(M=64, num_batches=6, repeat=3, **tiles), "npu1", ("valid",)).design
     assert one.array is other.array
     assert one.sequence != other.sequence
 
 
 def test_b_rides_ahead_of_the_rows_and_drains_go_first():
     """Per batch and lane B, repeated over one tile of A, then the lane's rows of the batch's matrix; no lane is B's own."""
-    design = build(GEMV(M=32, K=64, num_batches=4, repeat=2, num_aie_columns=2, tile_size_input=4), "npu2")
+    design = build(GEMV(M=32, K=64, num_batches=4, repeat=2, num_aie_columns=2, tile_size_input=4), "npu2").design
     assert not design.array.lanes_of("B")
     moves = design.sequence.transfers()
     assert [t.way for t in moves] == ["drain"] * 2 + ["fill"] * 16
@@ -118,7 +118,7 @@ def test_b_rides_ahead_of_the_rows_and_drains_go_first():
 
 def test_both_channels_of_a_column_are_one_shim_tile():
     """num_channels=2: two lanes of A per shim."""
-    array = build(GEMV(M=64, K=64, num_aie_columns=2, num_channels=2), "npu1").array
+    array = build(GEMV(M=64, K=64, num_aie_columns=2, num_channels=2), "npu1").design.array
     shims = [array.fifo(lane.fifo).producer for lane in array.lanes_of("A")]
     assert len(shims) == 4
     assert shims[0] == shims[1] != shims[2] == shims[3]

@@ -58,7 +58,7 @@ def test_a_folded_array_gives_the_composed_bits(dev, chain, fields):
     n = fields.get("num_batches", 1)
     op = GEMV(**fields, **CHAINS[chain](n * fields["M"], n * fields["K"])).resolved(device(dev))
     tensors = drawn(op)
-    check(build(op, dev))
+    check(build(op, dev).design)
     outputs, poison, _ = simulate(op, dev, tensors, {})
     given = inputs(op, tensors)
     assert not poison["C"].any()
@@ -126,7 +126,7 @@ def test_what_a_step_reads_rides_the_rows():
     """Behind each tile of C its finish's tensor, behind B its prologue's: whole tiles of A, by reading them again."""
     op = GEMV(M=128, K=64, num_aie_columns=2, tile_size_input=4, tile_size_output=32)
     op = op.fold(ElementwiseAdd(size=128)).prefold(ElementwiseAdd(size=64))
-    design = build(op, "npu1")
+    design = build(op, "npu1").design
     assert {lane.operand for lane in design.array.lanes} == {"A", "C"}
     feed = [t for t in design.sequence.transfers() if t.fifo == "A1"]
     assert [t.operand for t in feed] == ["B", "prepare0_b", "A", "finish0_b", "A", "finish0_b"]

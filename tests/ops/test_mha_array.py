@@ -206,7 +206,7 @@ def test_one_array_serves_every_extent():
     fields = [
         dict(num_heads=2, seq_len=64, kv_len=64), dict(num_heads=6, num_KV_heads=2, seq_len=128, kv_len=256, **INTERLEAVED)
     ]  # fmt: skip
-    first, second = (build_array(MHA(**f, B_q=32, num_pipelines=2).resolved(device("npu2")), "npu2") for f in fields)
+    first, second = (build_array(MHA(**f, B_q=32, num_pipelines=2).resolved(device("npu2")), "npu2").array for f in fields)
     assert first is second
 
 
@@ -266,7 +266,7 @@ def test_streams_that_find_no_room_are_refused(fields, dev):
 def test_cores_hold_what_was_counted(dev, fields):
     """Objects, buffers and stack of every core."""
     op = MHA(**fields).resolved(device(dev))
-    array = build_array(op, dev)
+    array = build_array(op, dev).array
     counted = mha_array.core_bytes(op.B_q, op.d, op.o_rows if op.packed else 0)
     for core in array.cores:
         held = core.stack + sum(b.type.nbytes for b in array.buffers if b.tile == core.tile)

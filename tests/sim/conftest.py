@@ -32,11 +32,21 @@ class Result:
         return self.tensors[operand]
 
 
+#: By symbol, the kernels of arrays made here; the latest one where several have one symbol.
+KERNELS: dict[str, Kernel] = {}
+
+
 def frozen(make: Callable[[], Any], dev: str = "npu2") -> ArrayDesign:
-    """The array that `make()` builds."""
+    """The array that `make()` builds. Its kernels are kept for `machine`."""
     with building() as parts:
         make()
+    KERNELS.update(parts.kernels())
     return parts.freeze("Made", dev)
+
+
+def machine(array: ArrayDesign) -> Machine:
+    """A fresh machine of an array made by `frozen`."""
+    return Machine(array, {kernel.symbol: KERNELS[kernel.symbol] for kernel in array.kernels})
 
 
 def line(elements: int, dtype: Any = "int32") -> ObjectType:
@@ -108,12 +118,12 @@ def run(
 
     numbers: per-call words. unwritten: operand -> indices of given arrays that count as never written.
     """
-    machine = array if isinstance(array, Machine) else Machine(array)
+    made = array if isinstance(array, Machine) else machine(array)
     words: dict[str, Word] = {}
     ports = []
     for operand, given in tensors.items():
         if isinstance(given, int):
-            fifo = machine.array.fifo(machine.array.lanes_of(operand)[0].fifo)
+            fifo = made.array.fifo(made.array.lanes_of(operand)[0].fifo)
             ports.append(Port(operand, fifo.type.dtype_name, given))
         else:
             ports.append(Port(operand, np.asarray(given).dtype.name, np.asarray(given).size))
@@ -123,13 +133,13 @@ def run(
                 words[word.name] = word
     sequence = Sequence(tuple(ports), tuple(words.values()), tuple(steps))
     regions = regions_of(
-        Design(machine.array, sequence), {k: v for k, v in tensors.items() if not isinstance(v, int)}
+        Design(made.array, sequence), {k: v for k, v in tensors.items() if not isinstance(v, int)}
     )
     for operand, at in (unwritten or {}).items():
         regions[operand].mask[at] = True
         if regions[operand].data.dtype.kind not in "iub":
             regions[operand].data[at] = np.nan
-    stats = machine.run(sequence, regions, numbers or {})
+    stats = made.run(sequence, regions, numbers or {})
     return Result({k: r.data for k, r in regions.items()}, {k: r.mask for k, r in regions.items()}, stats)
 
 
@@ -137,6 +147,6 @@ def run(
 def lab() -> SimpleNamespace:
     """What this file makes."""
     return SimpleNamespace(
-        frozen=frozen, line=line, kernel=kernel, copier=copier, relay=relay, through=through, descriptor=descriptor,
+        frozen=frozen, machine=machine, line=line, kernel=kernel, copier=copier, relay=relay, through=through, descriptor=descriptor,
         fill=fill, drain=drain, moved=moved, run=run, InOut=InOut,
     )  # fmt: skip

@@ -77,7 +77,7 @@ def call_twice(design: Design) -> list[Design]:
     """Where the kernel reads what it writes; others write the same again."""
 
     def twice(s: Any) -> Iterator[tuple]:
-        if isinstance(s, Call) and "inout" in design.array.kernel(s.kernel).contract.roles:
+        if isinstance(s, Call) and "inout" in design.array.kernel(s.kernel).roles:
             yield (s, s)
 
     return _programs(design, twice)

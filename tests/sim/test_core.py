@@ -26,7 +26,6 @@ from iron_core.array.program import Acquire, Release
 from iron_core.array.sequence import Await, SetBarrier, WriteWord
 from iron_core.declare.rounding import round_to
 from iron_sim.errors import SimulationError
-from iron_sim.machine import Machine
 
 X = np.arange(256, dtype=np.int32)
 
@@ -36,7 +35,7 @@ def ran(lab):
     """`ran(core, *extra, x=..., out=...)`: what comes out of one core between `a` and `y` of 64 integers each."""
 
     def ran(core, *extra, x=X, out=256, machine=None, reference=None, steps=()):
-        machine = machine or Machine(lab.frozen(lab.through(lab.line(64), core, *extra, reference=reference)))
+        machine = machine or lab.machine(lab.frozen(lab.through(lab.line(64), core, *extra, reference=reference)))
         moved = lab.moved(lab.drain(0, "y", "y", out), lab.fill(1, "x", "a", x.size))
         return lab.run(machine, [*steps, *moved], x=x, y=out)["y"]
 
@@ -157,7 +156,7 @@ def test_a_buffer_keeps_its_content_from_call_to_call(ran, lab):
         a.release()
         y.release()
 
-    machine = Machine(lab.frozen(lab.through(lab.line(64), core, lambda: Buffer(1, "int32", initial_value=[100]))))
+    machine = lab.machine(lab.frozen(lab.through(lab.line(64), core, lambda: Buffer(1, "int32", initial_value=[100]))))
     one = np.ones(64, np.int32)
     assert [int(ran(None, x=one, out=64, machine=machine)[0]) for _ in range(3)] == [101, 102, 103]
 
@@ -165,7 +164,7 @@ def test_a_buffer_keeps_its_content_from_call_to_call(ran, lab):
 def test_a_worker_that_runs_once(lab):
     """`while_true=False`: what comes later is not taken."""
     array = lab.frozen(lab.through(lab.line(64), while_true=False))
-    machine = Machine(array)
+    machine = lab.machine(array)
     steps = lab.moved(lab.drain(0, "y", "y", 64), lab.fill(1, "x", "a", 64))
     assert (lab.run(machine, steps, x=X, y=64)["y"] == X[:64]).all()
     with pytest.raises(SimulationError, match="stream y"):
@@ -262,7 +261,7 @@ def test_the_mode_stays_set(lab):
             a.release()
             y.release()
 
-    machine = Machine(lab.frozen(lab.through(tile, core, while_true=True)))
+    machine = lab.machine(lab.frozen(lab.through(tile, core, while_true=True)))
     steps = lab.moved(lab.drain(0, "y", "y", 32), lab.fill(1, "x", "a", 32))
     fresh, even = rounded(lab, None).tobytes(), rounded(lab, "conv_even").tobytes()
     for _ in range(2):
@@ -297,7 +296,7 @@ def test_acquiring_more_than_there_are(lab):
         a.prod(tile=Lane("x", 0))
         Worker(core, [a.cons(2)], name="core0")
 
-    stopped("core0 acquires 3 of a, whose end there has 2 buffers", lambda: Machine(lab.frozen(make)))
+    stopped("core0 acquires 3 of a, whose end there has 2 buffers", lambda: lab.machine(lab.frozen(make)))
 
 
 def test_a_core_that_goes_on_holding(ran, lab):
@@ -368,7 +367,7 @@ def test_a_core_that_never_waits(lab):
         words[0] = 1
 
     array = lab.frozen(lab.through(lab.line(64), core, lambda: Buffer(1, "int32")))
-    stopped("core0 runs forever and waits for nothing", lambda: Machine(array))
+    stopped("core0 runs forever and waits for nothing", lambda: lab.machine(array))
 
 
 def test_an_end_on_another_tile(lab):
@@ -377,7 +376,7 @@ def test_an_end_on_another_tile(lab):
     (core,) = array.cores
     program = (Acquire("a9", "a", "produce", 1), Release("a", "produce", 1))
     changed = attrs.evolve(array, cores=(attrs.evolve(core, program=program),))
-    stopped("core0 uses the produce end of a, which is on another tile", lambda: Machine(changed))
+    stopped("core0 uses the produce end of a, which is on another tile", lambda: lab.machine(changed))
 
 
 def test_a_barrier_that_is_not_rearmed_is_passed_again(lab):

@@ -88,7 +88,7 @@ def test_a_barrier_that_nobody_sets(lab):
 
 
 def test_a_core_that_has_ended(lab):
-    machine = Machine(lab.frozen(lab.through(lab.line(64), while_true=False)))
+    machine = lab.machine(lab.frozen(lab.through(lab.line(64), while_true=False)))
     lab.run(machine, moves(lab), x=X, y=64)
     _, rest = report(lambda: lab.run(machine, moves(lab), x=X, y=64))
     assert rest >= {"stream y waits for a filled object of y, which core0 gives", "core0 has ended"}
@@ -162,11 +162,11 @@ def test_a_broadcast_waits_for_every_consumer(lab):
 def test_a_whole_array_without_one_of_its_fills(lab):
     """Every core that can work does; the one that cannot is named."""
     op = ElementwiseAdd(size=4096, num_aie_columns=4)
-    design = build(op, "npu2")
+    design, kernels = build(op, "npu2")
     regions = regions_of(design, type(op).test.draw(op, np.random.default_rng(0)))
     steps = tuple(s for s in design.sequence.steps if getattr(s, "fifo", "") != "b2" and type(s).__name__ != "Free")
     sequence = attrs.evolve(design.sequence, steps=steps)
-    first, rest = report(lambda: Machine(design.array).run(sequence, regions, {}))
+    first, rest = report(lambda: Machine(design.array, kernels).run(sequence, regions, {}))
     assert first == "ElementwiseAdd on npu2 cannot go on:"
     assert {line.split(" waits")[0] for line in rest if line.startswith("core")} == {"core2"}
     assert "core2 waits for 1 filled object of b2, which stream b2 gives" in rest

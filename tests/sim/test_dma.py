@@ -12,7 +12,6 @@ from iron_core.array.descriptors import Descriptor
 from iron_core.array.sequence import Await, Free, Transfer, Word
 from iron_core.array.spec import check
 from iron_sim.errors import QueueOverrun, Race, SimulationError
-from iron_sim.machine import Machine
 
 X = np.arange(256, dtype=np.int32)
 
@@ -228,7 +227,7 @@ def test_objects_a_fifo_starts_with(lab, places):
 
     array = lab.frozen(make)
     check(array)
-    machine = Machine(array)
+    machine = lab.machine(array)
     before = -np.arange(1, 9)
     for call in range(3):
         x = X[:16] + 100 * call
@@ -249,7 +248,7 @@ def array(lab):
 
 def test_an_offset_of_the_call(lab, array):
     """Elements, added to where the transfer begins; both ways."""
-    machine = Machine(array)
+    machine = lab.machine(array)
     moves = lab.moved(lab.drain(0, "y", "y", 32, 16, offset_by=AT), lab.fill(1, "x", "a", 32, 8, offset_by=AT))
     for at in (0, 100, 208):
         result = lab.run(machine, moves, {"at": at}, x=X, y=256)
@@ -259,7 +258,7 @@ def test_an_offset_of_the_call(lab, array):
 
 def test_a_length_of_the_call(lab, array):
     """Units, from the transfer's beginning; of each execution, where it iterates."""
-    machine = Machine(array)
+    machine = lab.machine(array)
     rows = Descriptor.of(0, ((4, 64), (1, 0), (4, 16), (16, 1)))  # four executions of 64
     for n in (1, 3, 4):
         moves = lab.moved(

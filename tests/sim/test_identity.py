@@ -39,7 +39,7 @@ def two(name, dev):
 def test_two_extents_are_one_array(name, dev):
     one, other = two(name, dev)
     assert one.design_key() != other.design_key() and one.array_key() == other.array_key()
-    first, second = build(one, dev), build(other, dev)
+    first, second = build(one, dev).design, build(other, dev).design
     assert first.array is second.array
     assert first.sequence != second.sequence
 
@@ -49,10 +49,10 @@ def test_two_extents_are_one_array(name, dev):
 def test_an_array_recorded_anew_is_equal(name, dev, monkeypatch):
     """Not only found in a cache: the second extent alone records the same data, and prints it alike."""
     one, other = two(name, dev)
-    first = build(one, dev).array
+    first = build(one, dev).design.array
     monkeypatch.setattr("iron_core.array.build._arrays", {})
     monkeypatch.setattr("iron_core.array.build._designs", {})
-    second = build(other, dev).array
+    second = build(other, dev).design.array
     assert first is not second and first == second and hash(first) == hash(second) and repr(first) == repr(second)
 
 
@@ -64,10 +64,10 @@ def test_printed_arrays_are_equal_byte_for_byte(name, dev, monkeypatch):
     from iron_npu.printer import print_array, print_design
 
     one, other = two(name, dev)
-    first = build(one, dev)
+    first = build(one, dev).design
     monkeypatch.setattr("iron_core.array.build._arrays", {})
     monkeypatch.setattr("iron_core.array.build._designs", {})
-    second = build(other, dev)
+    second = build(other, dev).design
     assert print_array(first.array) == print_array(second.array)
 
     def without_sequence(text):

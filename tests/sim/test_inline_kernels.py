@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from iron_core.array.build import build
-from iron_core.array.kernel import Kernel
 from iron_core.declare.cases import cases
 from iron_core.declare.objects import ObjectType
 from iron_core.errors import IronError
@@ -30,15 +29,13 @@ def inline_kernels():
     found = {}
     for cls, case, dev in cases(ARRAYS, ("npu1", "npu2"), extensive=True):
         try:
-            design = build(cls(**case.fields), dev)
+            kernels = build(cls(**case.fields), dev).kernels
         except IronError:
             continue
-        for kernel in design.array.kernels:
-            if kernel.source:
-                found[kernel.symbol] = kernel
+        found |= {symbol: kernel for symbol, kernel in kernels.items() if kernel.data.source}
     sources = {}
     for symbol in sorted(found):
-        sources.setdefault(found[symbol].source, []).append(symbol)
+        sources.setdefault(found[symbol].data.source, []).append(symbol)
     return {symbol: found[symbol] for symbols in sources.values() for symbol in symbols[:VARIANTS]}
 
 
@@ -54,8 +51,8 @@ def library(tmp_path_factory):
     objects = []
     for symbol, kernel in KERNELS.items():
         source = folder / f"{symbol}.cpp"
-        source.write_text(kernel.source)
-        macros = [f"-DKERNEL={symbol}", *(f"-D{k}={v}" for k, v in kernel.defines)]
+        source.write_text(kernel.data.source)
+        macros = [f"-DKERNEL={symbol}", *(f"-D{k}={v}" for k, v in kernel.data.defines)]
         objects.append(folder / f"{symbol}.o")
         line = [COMPILER, "-std=c++17", "-O1", "-fPIC", "-c", *macros, str(source), "-o", str(objects[-1])]
         subprocess.run(line, check=True, text=True)
@@ -72,12 +69,12 @@ def test_there_are_some():
 @pytest.mark.parametrize("seed", range(4))
 def test_an_inline_kernel_equals_its_tile_reference(library, symbol, seed):
     """On random tiles and small scalars, bit for bit after rounding."""
-    data = KERNELS[symbol]
-    kernel = Kernel(data)
+    kernel = KERNELS[symbol]
+    data = kernel.data
     rng = np.random.default_rng(seed)
-    bound = dict(data.contract.bindings)
+    bound = dict(kernel.contract.bindings)
     arguments, given, outputs, kept = [], [], [], []
-    for position, (kind, role) in enumerate(zip(data.arguments, data.contract.roles, strict=True)):
+    for position, (kind, role) in enumerate(zip(data.arguments, data.roles, strict=True)):
         if isinstance(kind, ObjectType):
             if kind.dtype.kind in "iu":
                 tile = rng.integers(0, 100, kind.shape).astype(kind.dtype)

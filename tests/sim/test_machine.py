@@ -12,7 +12,6 @@ from iron_core.array import Buffer, Lane, ObjectFifo, Worker, WorkerRuntimeBarri
 from iron_core.array.sequence import Await, Free, SetBarrier, Sync, Transfer, Word, WriteWord
 from iron_ops_aie import ElementwiseAdd
 from iron_sim.errors import SimulationError
-from iron_sim.machine import Machine
 from iron_sim.run import simulate
 
 X = np.arange(256, dtype=np.int32)
@@ -38,7 +37,7 @@ def test_what_goes_in_comes_out(lab, array):
 
 def test_a_core_goes_on_from_call_to_call(lab, array):
     """One machine, two sequences: the second's statistics count the second's work."""
-    machine = Machine(array)
+    machine = lab.machine(array)
     lab.run(machine, passing(lab), x=X, y=256)
     result = lab.run(machine, passing(lab, 128), x=X + 1, y=256)
     assert (result["y"][:128] == X[:128] + 1).all() and result.masks["y"][128:].all()
@@ -46,7 +45,7 @@ def test_a_core_goes_on_from_call_to_call(lab, array):
 
 
 def test_time_goes_on_and_can_be_counted_anew(lab, array):
-    machine = Machine(array)
+    machine = lab.machine(array)
     first = lab.run(machine, passing(lab), x=X, y=256).stats.time
     second = lab.run(machine, passing(lab), x=X, y=256).stats.time
     machine.restart()
@@ -136,7 +135,7 @@ def test_a_core_does_what_its_words_say(lab):
 def test_every_call_has_words_of_its_own(lab):
     """The re-armed barrier keeps the core from reading before they are written."""
     word = Word("n", "core", ("member", "n"))
-    machine = Machine(told(lab))
+    machine = lab.machine(told(lab))
     for n in (3, 1, 4):
         steps = [Sync((("words", 0, word),)), SetBarrier("ready_core0", 1), *passing(lab, 64 * n)]
         result = lab.run(machine, steps, {"n": n}, x=X, y=256)

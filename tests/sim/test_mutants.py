@@ -111,10 +111,10 @@ def tensors_of(op, members, rng):
     return tensors
 
 
-def run(design, op, calls):
+def run(design, kernels, op, calls):
     """Every call's outputs and what of them nobody wrote, on one machine."""
     rng = np.random.default_rng(0)
-    machine = Machine(design.array)
+    machine = Machine(design.array, kernels)
     found = []
     for members in calls:
         regions = regions_of(design, tensors_of(op, members, rng))
@@ -131,17 +131,17 @@ def originals():
     made = {}
     for name, (op, calls) in SUBJECTS.items():
         op = op.resolved(DEV)
-        design = build(op, DEV, calls[0])
+        design, kernels = build(op, DEV, calls[0])
         fit(design)
-        made[name] = (op, calls, design, run(design, op, calls))
+        made[name] = (op, calls, design, kernels, run(design, kernels, op, calls))
     return made
 
 
-def caught(design, op, calls, original):
+def caught(design, kernels, op, calls, original):
     """The error a mutant raises, or "other data", or None where it does the same."""
     try:
         fit(design)
-        found = run(design, op, calls)
+        found = run(design, kernels, op, calls)
     except IronError as error:
         return f"{type(error).__name__}: {error}"
     return "other data" if found != original else None
@@ -181,11 +181,11 @@ def known(name, mutator, difference):
 def test_mutants_are_caught(originals, mutator):
     """Every mutator has a place in some design. A few of its places in each are tried."""
     survivors, tried = [], 0
-    for name, (op, calls, design, original) in originals.items():
+    for name, (op, calls, design, kernels, original) in originals.items():
         made = mutator(design)
         for mutant in random.Random(name).sample(made, min(TRIED, len(made))):
             tried += 1
-            if caught(mutant, op, calls, original) is None:
+            if caught(mutant, kernels, op, calls, original) is None:
                 difference = mutants.difference(design, mutant)
                 if not known(name, mutator.__name__, difference):
                     survivors.append(f"{name}: {difference}")
@@ -195,4 +195,4 @@ def test_mutants_are_caught(originals, mutator):
 
 def test_there_are_enough_of_them(originals):
     """At least sixty that are tried."""
-    assert sum(min(TRIED, len(m(design))) for m in mutants.MUTATORS for _, _, design, _ in originals.values()) >= 60
+    assert sum(min(TRIED, len(m(design))) for m in mutants.MUTATORS for _, _, design, _, _ in originals.values()) >= 60

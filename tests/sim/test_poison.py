@@ -24,7 +24,6 @@ from iron_core.array.sequence import SetBarrier, Sync, Word, WriteWord
 from iron_core.declare.rounding import widen
 from iron_ops_aie import SiLU
 from iron_sim.errors import Deadlock, PoisonError, SimulationError
-from iron_sim.machine import Machine
 from iron_sim.run import simulate
 
 X = np.linspace(-2, 2, 64).astype(bfloat16)
@@ -85,7 +84,7 @@ def test_memory_keeps_it_until_it_is_written(lab):
         a.release()
         y.release()
 
-    machine = Machine(lab.frozen(lab.through(lab.line(32, "bfloat16"), core, lambda: Buffer(32, "bfloat16"))))
+    machine = lab.machine(lab.frozen(lab.through(lab.line(32, "bfloat16"), core, lambda: Buffer(32, "bfloat16"))))
     steps = lab.moved(lab.drain(0, "y", "y", 64), lab.fill(1, "x", "a", 64))
     first, second = (lab.run(machine, steps, x=X, y=64) for _ in range(2))
     assert first.masks["y"].tolist() == [True] * 32 + [False] * 32
@@ -132,7 +131,7 @@ def test_a_word_of_the_call_before(lab, told):
     word = Word("n", "core", ("member", "n"))
     early = [SetBarrier("ready_core0", 1), Sync((("words", 0, word),))]
     right = [*early[::-1], *moves(lab, 1)]
-    machine = Machine(told)
+    machine = lab.machine(told)
     lab.run(machine, right, {"n": 1}, x=X, y=64)
     with pytest.raises(Deadlock, match="core0"):
         lab.run(machine, [*early, *moves(lab, 2)], {"n": 2}, x=X, y=64)

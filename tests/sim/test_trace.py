@@ -46,7 +46,7 @@ def test_every_actor_has_a_track(tmp_path, given):
     path = tmp_path / "trace.json"
     _, _, stats = simulate(OP, "npu2", given, trace=str(path))
     found, _ = tracks(path)
-    design = build(OP, "npu2")
+    design = build(OP, "npu2").design
     assert set(found) == {"the sequence", *(core.name for core in design.array.cores), *(f"stream {f.name}" for f in design.array.fifos)}
     calls = [e for core in design.array.cores for e in found[core.name]]
     assert len(calls) == stats.calls == 16

@@ -56,6 +56,6 @@ def _case(cls: Any, case: Any, dev: str, seen: set[Any]) -> Iterator[Item]:
         seen.add(key)
         item = Item(cls.__name__, case.id, dev, bound)
         try:
-            yield attrs.evolve(item, printed=print_design(build(op, dev, bound)), array_key=op.array_key())
+            yield attrs.evolve(item, printed=print_design(build(op, dev, bound).design), array_key=op.array_key())
         except IronError as error:
             yield attrs.evolve(item, refused=str(error))

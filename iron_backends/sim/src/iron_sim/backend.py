@@ -51,7 +51,7 @@ class SimBackend(Backend):
         if not has_array(op):
             return No(f"{type(op).__name__} declares no array.", "It runs on the CPU: backend='host'.")
         try:
-            design = build(op, dev)
+            design = build(op, dev).design
             fit(design)
         except IronError as error:
             return No(str(error))

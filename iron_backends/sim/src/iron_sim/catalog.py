@@ -52,7 +52,7 @@ def row(cls: Any, case: Any, dev: str, seed: int = 0) -> Row:
     start = Row(cls.__name__, case.id, dev)
     try:
         op = cls(**case.fields).resolved(device(dev))
-        design = build(op, dev)
+        design = build(op, dev).design
         places = fit(design)
     except DeclarationError as error:  # no case may make a design that is not well-formed
         return attrs.evolve(start, failure=str(error))

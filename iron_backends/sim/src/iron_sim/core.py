@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from iron_core.array.design import CoreData
 from iron_core.array.expression import Binary, Const, Expr, Var
-from iron_core.array.kernel import KernelData
+from iron_core.array.kernel import Kernel
 from iron_core.array.program import (
     Acquire,
     AcquireLock,
@@ -71,7 +71,7 @@ class Core(Actor):
         ports: dict[tuple[str, str], Port],
         buffers: dict[str, Mem],
         locks: dict[str, Semaphore],
-        kernels: dict[str, KernelData],
+        kernels: Mapping[str, Kernel],
     ) -> None:
         super().__init__(data.name)
         self.data = data
@@ -255,15 +255,16 @@ def _put(core: Core, mem: Mem, index: int, value: int) -> None:
     mem.mask[index] = False
 
 
-def caller(kernel: KernelData) -> Callable[..., None]:
+def caller(kernel: Kernel) -> Callable[..., None]:
     """A function (core, *arguments) that runs a kernel's tile reference on memory."""
-    roles, reference = kernel.contract.roles, kernel.contract.reference
-    shapes = tuple(a.shape if isinstance(a, ObjectType) else None for a in kernel.arguments)
+    data, reference = kernel.data, kernel.contract.reference
+    roles = data.roles
+    shapes = tuple(a.shape if isinstance(a, ObjectType) else None for a in data.arguments)
     reads = tuple(i for i, role in enumerate(roles) if role in ("in", "inout"))
     given = tuple((i, shapes[i]) for i, role in enumerate(roles) if role != "out")
     writes = tuple(i for i, role in enumerate(roles) if role in ("out", "inout"))
-    sets = kernel.contract.rounding == "conv_even"
-    name = kernel.symbol
+    sets = data.rounding == "conv_even"
+    name = data.symbol
 
     def call(core: Core, *args: Any) -> None:
         poisoned = False

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from iron_core.array.build import build_array
 from iron_core.array.words import number
 from iron_core.backends.loop import loop_by_calls
 from iron_core.backends.reference import as_bytes, as_tensor, cut, taken
@@ -121,7 +122,8 @@ class SimExecutable:
             self._load_empty(entry_number)
         elif self._machine is not None and self._machine.array is array:
             return self._machine
-        self._machine = Machine(array, self.image.placements[step], trace=self._trace is not None)
+        kernels = build_array(self.image.ops[step], self.image.dev).kernels
+        self._machine = Machine(array, kernels, self.image.placements[step], trace=self._trace is not None)
         return self._machine
 
     def _load_empty(self, entry_number: int) -> None:

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 
 from iron_core.array.design import ArrayDesign
+from iron_core.array.kernel import Kernel
 from iron_core.array.pools import End, Layout, Placement, layout
 from iron_core.array.sequence import (
     Await,
@@ -42,9 +43,12 @@ class Stats:
 
 
 class Machine:
-    """An array as it is after configuration. Cores keep running between sequences, so its state stays."""
+    """An array as it is after configuration. Cores keep running between sequences, so its state stays.
 
-    def __init__(self, array: ArrayDesign, placement: Placement | None = None, *, trace: bool = False) -> None:
+    kernels: what its cores call, by symbol; each call is their tile reference.
+    """
+
+    def __init__(self, array: ArrayDesign, kernels: Mapping[str, Kernel], placement: Placement | None = None, *, trace: bool = False) -> None:
         self.array = array
         self.scheduler = Scheduler()
         self.layout: Layout = layout(array, placement)
@@ -71,7 +75,6 @@ class Machine:
         for port in self.controls.values():
             self.shims[port.data.name, "fill"] = shim = ShimEnd(port.data.name, self.scheduler, reads=True)
             self.flows.append(Flow(f"stream {port.data.name}", shim, [port]))
-        kernels = {kernel.symbol: kernel for kernel in array.kernels}
         self.cores = [
             Core(
                 core,

@@ -61,8 +61,8 @@ def simulate(
     dev = device(dev)
     op = op.resolved(dev)
     members = dict(members or {})
-    design = build(op, dev, members)
-    machine = Machine(design.array, fit(design), trace=trace is not None)
+    design, kernels = build(op, dev, members)
+    machine = Machine(design.array, kernels, fit(design), trace=trace is not None)
     regions = regions_of(design, tensors)
     numbers = {word.name: number(op, word, members) for word in design.sequence.words}
     stats = machine.run(design.sequence, regions, numbers)

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import attrs
 
 from iron_core.array.builder import building
 from iron_core.array.derive import derive
 from iron_core.array.design import ArrayDesign, Design
+from iron_core.array.kernel import Kernel
 from iron_core.array.runtime import Runtime
 from iron_core.array.view import view
 from iron_core.declare.operator import Operator
 from iron_core.devices import Device, device
 from iron_core.errors import UnsupportedError
 
+
+class BuiltArray(NamedTuple):
+    """An array as data and, by symbol, the kernels that its cores call."""
+
+    array: ArrayDesign
+    kernels: Mapping[str, Kernel]
+
+
+class Built(NamedTuple):
+    """A design as data and, by symbol, the kernels that its cores call."""
+
+    design: Design
+    kernels: Mapping[str, Kernel]
+
+
 #: Arrays by (array key, device), designs by (design key, bound members, device): both are pure functions of these.
-_arrays: dict[Any, ArrayDesign] = {}
-_designs: dict[Any, Design] = {}
+_arrays: dict[Any, BuiltArray] = {}
+_designs: dict[Any, Built] = {}
 
 
 @attrs.frozen
@@ -45,8 +61,8 @@ def has_array(op: Any) -> bool:
     return cls.array is not Operator.array and getattr(cls, "kernel", None) is not Elementwise.kernel
 
 
-def build_array(op: Any, dev: Device | str) -> ArrayDesign:
-    """The array of a resolved operator. Equal array keys give the same object."""
+def build_array(op: Any, dev: Device | str) -> BuiltArray:
+    """The array of a resolved operator. Equal array keys give the same objects."""
     dev = device(dev)
     if not has_array(op):
         raise UnsupportedError(f"{type(op).__name__} declares no array; it runs on the CPU.")
@@ -54,12 +70,13 @@ def build_array(op: Any, dev: Device | str) -> ArrayDesign:
     if key not in _arrays:
         with building() as parts:
             view(op).array(Target(dev))
-        _arrays.setdefault(key, parts.freeze(type(op).__name__, dev.name))  # of two threads' arrays the first stays
+        made = BuiltArray(parts.freeze(type(op).__name__, dev.name), parts.kernels())
+        _arrays.setdefault(key, made)  # of two threads' arrays the first stays
     return _arrays[key]
 
 
-def build(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> Design:
-    """The design of an operator on a device, where calls give numbers for the members `bound`.
+def build(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> Built:
+    """The design of an operator on a device, where calls give numbers for the members `bound`, and its kernels.
 
     Unresolvable or UnsupportedError where no array takes it, naming the keyword, the rule and what would be legal.
     """
@@ -72,13 +89,13 @@ def build(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> Design:
     members = frozenset(bound)
     key = (op.design_key(), members, dev.name)
     if key not in _designs:
-        array = build_array(op, dev)
+        array, kernels = build_array(op, dev)
         rt = Runtime(op, array, dev, members)
         if type(op).sequence is Operator.sequence:
             derive(op, rt)
         else:
             op.sequence(rt)
-        _designs.setdefault(key, Design(array, rt.freeze()))
+        _designs.setdefault(key, Built(Design(array, rt.freeze()), kernels))
     return _designs[key]
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from iron_core.array.control import ControlFlow
     from iron_core.array.design import ArrayDesign
     from iron_core.array.fifo import ObjectFifo
+    from iron_core.array.kernel import Kernel
     from iron_core.array.lock import Lock, WorkerRuntimeBarrier
     from iron_core.array.worker import Worker
 
@@ -67,6 +68,15 @@ class Builder:
             raise DeclarationError(f"link of {', '.join(sources)} to {', '.join(targets)}: {len(offsets)} offsets for {many} parts.")
         self.links.append((tile, tuple(sources), tuple(targets), tuple(int(o) for o in offsets)))
 
+    def kernels(self) -> dict[str, Kernel]:
+        """What the array's cores call, by symbol."""
+        found: dict[str, Kernel] = {}
+        for worker in self.workers:
+            for symbol, kernel in worker.kernels.items():
+                if found.setdefault(symbol, kernel).data != kernel.data:
+                    raise DeclarationError(f"two kernels of one array are named {symbol!r}; give each its own name.")
+        return found
+
     def freeze(self, name: str, dev: str) -> ArrayDesign:
         """The array as data."""
         from iron_core.array.design import (
@@ -104,11 +114,7 @@ class Builder:
             CoreData(w.name, at(w.tile, w.name), w.stack, w.program, w.forever) for w in self.workers
         )
         fifos = tuple(self._fifo(fifo, at) for fifo in self.fifos)
-        kernels: dict[str, Any] = {}
-        for worker in self.workers:
-            for symbol, kernel in worker.kernels.items():
-                if kernels.setdefault(symbol, kernel.data) != kernel.data:
-                    raise DeclarationError(f"two kernels of one array are named {symbol!r}; give each its own name.")
+        kernels = self.kernels()
         locks = [LockData(lock.name, at(lock.tile, f"lock {lock.name}"), lock.init) for lock in self.locks]
         for worker in self.workers:
             locks += [
@@ -136,7 +142,7 @@ class Builder:
                 BufferData(b.name, at(b.tile, repr(b)), b.type, b.initial, b.written) for b in self.buffers
             ),
             locks=tuple(locks),
-            kernels=tuple(kernels[symbol] for symbol in sorted(kernels)),
+            kernels=tuple(kernels[symbol].data for symbol in sorted(kernels)),
             cores=cores,
             lanes=tuple(lanes),
             values=tuple(ValueData(value, tuple(words)) for value, words in self.values.items()),

@@ -22,7 +22,7 @@ def explain(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> str:
     dev = device(dev)
     op = op.resolved(dev)
     members = tuple(bound)
-    design = build(op, dev, members)
+    design = build(op, dev, members).design
     places = fit(design)
     lines = [f"{op!r} on {dev}"]
     for title, chosen in (("array", True), ("sequence", False)):

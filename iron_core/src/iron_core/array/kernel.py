@@ -60,7 +60,7 @@ class KernelData:
     """A kernel as part of a design. `arguments` are the types in order: an ObjectType or a scalar dtype's name.
 
     factory: the dotted name of what makes it in mlir-aie, and its keywords; or source: C++ that defines `symbol`, compiled
-    with `defines`.
+    with `defines`. roles, stack, rounding, unsupported: as its contract has them.
     """
 
     symbol: str
@@ -69,19 +69,24 @@ class KernelData:
     keywords: tuple[tuple[str, Any], ...] = ()
     source: str = ""
     defines: tuple[tuple[str, str], ...] = ()
-    contract: KernelContract = attrs.field(eq=False, repr=False, kw_only=True)
+    roles: tuple[str, ...] = attrs.field(kw_only=True)
+    stack: int = attrs.field(default=1024, kw_only=True)
+    rounding: str = attrs.field(default="core", kw_only=True)
+    unsupported: tuple[str, ...] = attrs.field(default=(), kw_only=True)
 
 
 class Kernel:
-    """A function of a core. Called in a core function it records the call."""
+    """A function of a core. Called in a core function it records the call. `data` is what a design keeps of it."""
 
-    def __init__(self, data: KernelData) -> None:
-        self.data = data
-        if len(data.contract.roles) != len(data.arguments):
+    def __init__(self, symbol: str, arguments: tuple[ObjectType | str, ...], contract: KernelContract, **made: Any) -> None:
+        self.contract = contract
+        promised = {name: getattr(contract, name) for name in ("roles", "stack", "rounding", "unsupported")}
+        self.data = data = KernelData(symbol, arguments, **made, **promised)
+        if len(data.roles) != len(data.arguments):
             raise DeclarationError(
-                f"kernel {data.symbol}: {len(data.arguments)} arguments and {len(data.contract.roles)} roles in its contract."
+                f"kernel {data.symbol}: {len(data.arguments)} arguments and {len(data.roles)} roles in its contract."
             )
-        for role, argument in zip(data.contract.roles, data.arguments, strict=True):
+        for role, argument in zip(data.roles, data.arguments, strict=True):
             if (role == "param") != isinstance(argument, str):
                 raise DeclarationError(f"kernel {data.symbol}: {role} argument of type {argument}; a Param is a scalar dtype.")
 
@@ -91,7 +96,7 @@ class Kernel:
         types = tuple(_argument(a) for a in arguments)
         plain = tuple(sorted((k, _plain(v)) for k, v in keywords.items()))
         base = symbol or dotted.rpartition(".")[2]
-        return cls(KernelData(f"{base}_{_digest(dotted, symbol, types, plain)}", types, dotted, plain, contract=contract))
+        return cls(f"{base}_{_digest(dotted, symbol, types, plain)}", types, contract, factory=dotted, keywords=plain)
 
     @classmethod
     def inline(
@@ -100,24 +105,19 @@ class Kernel:
         """Portable C++ that defines `extern "C" void KERNEL(...)`; KERNEL and `defines` are macros of its compilation."""
         types = tuple(_argument(a) for a in arguments)
         macros = tuple(sorted((k, str(v)) for k, v in (defines or {}).items()))
-        symbol = f"{name}_{_digest(source, types, macros)}"
-        return cls(KernelData(symbol, types, source=source, defines=macros, contract=contract))
-
-    @property
-    def contract(self) -> KernelContract:
-        return self.data.contract
+        return cls(f"{name}_{_digest(source, types, macros)}", types, contract, source=source, defines=macros)
 
     def reference(self, *args: Any) -> Any:
         """The tile reference on numpy arrays: In and InOut tiles and the scalars that are not bound, in argument order."""
-        bound = dict(self.data.contract.bindings)
+        bound = dict(self.contract.bindings)
         given = iter(args)
-        positions = (i for i, role in enumerate(self.data.contract.roles) if role != "out")
-        return self.data.contract.reference(*(bound[i] if i in bound else next(given) for i in positions))
+        positions = (i for i, role in enumerate(self.data.roles) if role != "out")
+        return self.contract.reference(*(bound[i] if i in bound else next(given) for i in positions))
 
     def __call__(self, *args: Any) -> None:
         """Record a call: memory for tiles, numbers or expressions for scalars. Bound scalars are left out."""
         data = self.data
-        bound = dict(data.contract.bindings)
+        bound = dict(self.contract.bindings)
         given = list(args)
         if len(given) != len(data.arguments) - len(bound):
             raise DeclarationError(

@@ -52,11 +52,11 @@ def check(design: Design | ArrayDesign, dev: Device | str, placement: Placement 
 
 def _kernels(array: ArrayDesign, dev: Device) -> None:
     for kernel in array.kernels:
-        if dev.family in kernel.contract.unsupported:
+        if dev.family in kernel.unsupported:
             raise UnsupportedError(f"{array.name}: kernel {kernel.symbol} does not run on {dev}; it is refused for {dev.family}.")
     for core in array.cores:
         for symbol in sorted({s.kernel for s in walk(core.program) if hasattr(s, "kernel")}):
-            needed = array.kernel(symbol).contract.stack
+            needed = array.kernel(symbol).stack
             if core.stack < needed:
                 raise Unresolvable(
                     f"{array.name}: core {core.name} has stack_size={core.stack} and kernel {symbol} needs {needed}. "

@@ -389,10 +389,9 @@ def _integral(e: Expr) -> bool:
 
 def _rounds(kernel: KernelData) -> str:
     """The dtype a kernel rounds to as its core is set; empty where it rounds to none, or sets the mode itself."""
-    contract = kernel.contract
-    if contract.rounding != "core":
+    if kernel.rounding != "core":
         return ""
-    for role, kind in zip(contract.roles, kernel.arguments, strict=True):
+    for role, kind in zip(kernel.roles, kernel.arguments, strict=True):
         if role in ("out", "inout") and isinstance(kind, ObjectType) and kind.dtype_name in ROUNDED:
             return kind.dtype_name
     return ""

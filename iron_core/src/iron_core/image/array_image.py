@@ -49,7 +49,7 @@ def array_image(plan: Plan, signature: Signature) -> ArrayImage:
     version = attrs.evolve(version, steps=fold_steps(version, dev))
     ops = tuple(step.op.resolved(dev) for step in version.steps)
     designs = tuple(
-        build(op, dev, (b.member for b in step.bindings)) for op, step in zip(ops, version.steps, strict=True)
+        build(op, dev, (b.member for b in step.bindings)).design for op, step in zip(ops, version.steps, strict=True)
     )
     placements = tuple(map(fit, designs))
     elf = plan.packaging.image == ELF

@@ -20,7 +20,7 @@ def array_accepts(fold: Fold, dev: Device) -> bool:
     producer, *consumers = fold.operators
     try:
         for consumer, at in zip(consumers, fold.at, strict=True):
-            fit(build(_joined(fold, producer, consumer, at), dev))
+            fit(build(_joined(fold, producer, consumer, at), dev).design)
     except IronError:
         return False
     return True
@@ -117,7 +117,7 @@ def _buildable(fold: Fold, host: PlanStep, guest: Any, at: str, dev: Device) -> 
     """The joined operator, or None where no array takes it with this step's bindings."""
     try:
         joined = _joined(fold, host.op, guest, at) if fold.kind == "finish" else _joined(fold, guest, host.op, at)
-        fit(build(joined, dev, (binding.member for binding in host.bindings)))
+        fit(build(joined, dev, (binding.member for binding in host.bindings)).design)
     except IronError:
         return None
     return joined

@@ -1,0 +1,48 @@
+"""Designs are data: they pickle, and what is unpickled in another process is equal and runs alike."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from iron_core.array.build import build
+from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, SiLU
+
+OPERATORS = {
+    "elementwise": (ElementwiseAdd(size=4096), ("valid",)),
+    "gemv": (GEMV(M=64, K=64), ("valid",)),
+    "gemm": (GEMM(M=64, K=64, N=64), ("valid", "valid_k")),
+    "folded": (GEMM(M=64, K=64, N=64).fold(SiLU(size=4096)), ()),
+    "mha": (MHA(num_heads=2, seq_len=64, d=64), ()),
+    "gather": (Copy(input_size=512 * 64, gather=True, table_rows=64, rows=8), ()),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_design_pickles_whole(name):
+    """Equal, of equal hash, printed alike."""
+    design = build(*OPERATORS[name][:1], "npu2", OPERATORS[name][1]).design
+    again = pickle.loads(pickle.dumps(design))
+    assert again == design and hash(again) == hash(design) and repr(again) == repr(design)
+
+
+def test_a_design_holds_no_code():
+    """Pickled bytes name the vocabulary's classes and no operator, kernel or function of a pack."""
+    held = pickle.dumps([build(op, "npu2", bound).design for op, bound in OPERATORS.values()])
+    assert b"iron_core.array.design" in held and b"iron_ops_aie" not in held
+
+
+def test_a_design_is_equal_in_another_process(tmp_path):
+    """Where the operator is built anew: nothing in a design depends on the process that made it."""
+    (tmp_path / "design").write_bytes(pickle.dumps(build(GEMV(M=64, K=64), "npu1").design))
+    code = f"""
+import pickle
+from pathlib import Path
+from iron_core.array.build import build
+from iron_ops_aie import GEMV
+assert pickle.loads(Path({str(tmp_path / "design")!r}).read_bytes()) == build(GEMV(M=64, K=64), "npu1").design
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
