@@ -9,8 +9,8 @@ from iron_core.array import Lane, ObjectFifo, Tile, Worker
 from iron_core.array.build import build
 from iron_core.array.builder import building
 from iron_core.array.placer import place
-from iron_core.array.router import PORTS, Channel, Flow, Hop, _Router, flows, place_and_route, route
-from iron_core.devices import device
+from iron_core.array.router import Channel, Flow, Hop, _Router, flows, place_and_route, route
+from iron_core.devices import PORTS, device
 from iron_core.errors import Unresolvable
 from iron_ops_aie.elementwise_add import ElementwiseAdd
 

@@ -11,9 +11,9 @@ from iron_core import Auto, DType, Extent, In, Operator, Out, Param, Pattern, Sc
 from iron_core.array import ObjectFifo, Worker, range_
 from iron_core.array.build import build, build_array
 from iron_core.array.descriptors import Descriptor
-from iron_core.array.runtime import QUEUE, Runtime
+from iron_core.array.runtime import Runtime
 from iron_core.array.sequence import Await, Free, Port, SetBarrier, Sync, Transfer, Word, WriteWord
-from iron_core.devices import device
+from iron_core.devices import QUEUE, device
 from iron_core.errors import DeclarationError, UnsupportedError
 
 

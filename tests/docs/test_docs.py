@@ -1,4 +1,4 @@
-"""Every python block of docs/*.md runs as it stands, each in a namespace of its own.
+"""Every python block of docs/*.md and of the distributions' pages runs as it stands, each in a namespace of its own.
 
 README.md and plugins.md, whose blocks are files of a pack, have tests of their own beside this one.
 """
@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.distributions import DISTRIBUTIONS
+
 ROOT = Path(__file__).parents[2]
 PAGES = [p for p in sorted((ROOT / "docs").glob("*.md")) if p.name != "plugins.md"]
-BLOCKS = [(p.name, i, b) for p in PAGES for i, b in enumerate(re.findall(r"^```python\n(.*?)^```", p.read_text(), re.M | re.S))]
+PAGES += [one.path / "README.md" for one in DISTRIBUTIONS]
+BLOCKS = [(p.relative_to(ROOT).as_posix(), i, b) for p in PAGES for i, b in enumerate(re.findall(r"^```python\n(.*?)^```", p.read_text(), re.M | re.S))]
 
 
 @pytest.mark.parametrize(("page", "number", "source"), BLOCKS, ids=[f"{page}-{i}" for page, i, _ in BLOCKS])

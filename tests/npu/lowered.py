@@ -8,8 +8,20 @@ from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
-#: Registers of a shim: its descriptors, and the queues of its channels.
-BASE, STEP, QUEUES = 0x1D000, 0x20, {0x1D204: ("drain", 0), 0x1D20C: ("drain", 1), 0x1D214: ("fill", 0), 0x1D21C: ("fill", 1)}
+from iron_core.devices import (
+    DESCRIPTOR_REGISTERS,
+    DESCRIPTOR_STEP,
+    NEXT_CHANNEL,
+    QUEUE_REGISTER,
+    WRITING_QUEUE_REGISTER,
+)
+
+#: The queues of a shim's channels, by their registers.
+QUEUES = {
+    first + NEXT_CHANNEL * channel: (way, channel)
+    for way, first in (("drain", WRITING_QUEUE_REGISTER), ("fill", QUEUE_REGISTER))
+    for channel in (0, 1)
+}
 COLUMN, ROW = 25, 20
 BINARY: dict[str, Callable[[int, int], int]] = {
     "addi": operator.add,
@@ -145,7 +157,7 @@ def tasks(text: str, state: Sequence[int] = (), scalars: Sequence[int] = ()) -> 
             if queue:
                 yield _task(queue[0], address & ~0xFFFFF, value, written, patched)
             else:
-                written[address & ~(STEP - 1)][address % STEP // 4] = value
+                written[address & ~(DESCRIPTOR_STEP - 1)][address % DESCRIPTOR_STEP // 4] = value
         else:
             assert not line.strip() or any(op in line for op in PASSED), line
 
@@ -157,7 +169,7 @@ def _task(way: str, tile: int, value: int, written: dict[int, list[int]], patche
     for execution in range(repeats):
         at: int | None = number
         while at is not None:
-            place = tile | BASE + STEP * at
+            place = tile | DESCRIPTOR_REGISTERS + DESCRIPTOR_STEP * at
             words = written[place]
             byte, argument = patched[place]
             assert byte % 4 == 0

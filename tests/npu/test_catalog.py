@@ -9,8 +9,8 @@ from functools import cache
 import pytest
 
 from iron_npu.catalog import Item, items
-from iron_npu.structural import check
 from tests.catalog import ARRAYS, named
+from tests.npu.structural import check
 
 DEVICES = ("npu1", "npu2")
 

@@ -11,8 +11,8 @@ import iron_core as iron
 from iron_core import bfloat16
 from iron_core.errors import UnsupportedError
 from iron_npu.fused import print_version
-from iron_npu.structural import require
 from iron_ops_aie import GEMV, Copy, ElementwiseAdd, SiLU
+from tests.npu.structural import require
 
 
 class Chain(iron.Graph):

@@ -23,7 +23,7 @@ from iron_core.declare.objects import ObjectType
 from iron_core.devices import device
 from iron_core.errors import DeclarationError, UnsupportedError
 from iron_npu.printer import Printed, print_array, print_design
-from iron_npu.structural import check, require
+from tests.npu.structural import check, require
 
 HERE = Path(__file__).parent
 X = ObjectType.of(64, "int32")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iron_core.errors import IronError
-from iron_npu.structural import check, require
+from tests.npu.structural import check, require
 
 TEXT = (Path(__file__).parent / "calls.mlir").read_text()
 

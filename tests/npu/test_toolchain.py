@@ -15,9 +15,9 @@ from iron_npu import toolchain
 from iron_npu.catalog import items
 from iron_npu.fused import print_version
 from iron_npu.printer import Printed, print_design
-from iron_npu.structural import check
 from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd
 from tests.catalog import ARRAYS, named
+from tests.npu.structural import check
 
 
 class All(iron.Graph):

@@ -21,10 +21,10 @@ from iron_core.declare.pattern import Pattern
 from iron_core.devices import device
 from iron_core.errors import BoundsError, Unresolvable, UnsupportedError
 from iron_npu.printer import print_design
-from iron_npu.structural import require
 from iron_ops_aie import Copy
 from iron_ops_aie.copy import byte_pattern
 from iron_sim.run import simulate
+from tests.npu.structural import require
 
 NPU2 = device("npu2")
 DTYPES = (np.int8, ml_dtypes.bfloat16, np.float32)

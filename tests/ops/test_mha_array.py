@@ -161,7 +161,7 @@ def test_windows_under_bounds(causal, window, fields):
     op.array_check(got, exact(op, inputs, **bounds), *inputs.values())
 
 
-@pytest.mark.parametrize(("limit", "number"), [("EXECUTIONS", 2), ("ITERATIONS", 1)])
+@pytest.mark.parametrize(("limit", "number"), [("REPEATS", 2), ("ITERATIONS", 1)])
 def test_long_repeats_are_cut_to_what_a_descriptor_holds(limit, number, monkeypatch):
     """More readings of the keys, or more heads, than one descriptor takes: several, in order."""
     monkeypatch.setattr(mha_array, limit, number)

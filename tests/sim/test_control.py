@@ -7,8 +7,9 @@ import pytest
 
 from iron_core.array import Lane, ObjectFifo, Tile
 from iron_core.array.control import ControlFlow
-from iron_core.array.gather import CONTROL, DESCRIPTORS, NEXT_CHANNEL, QUEUE, STRIDE, TOKEN, TOKENS, Gather, packet
+from iron_core.array.gather import TOKEN, TOKENS, Gather, packet
 from iron_core.array.sequence import Await, AwaitToken, Free
+from iron_core.devices import CONTROL_REGISTER, DESCRIPTOR_REGISTERS, DESCRIPTOR_STEP, NEXT_CHANNEL, QUEUE_REGISTER
 from iron_core.errors import DeclarationError
 from iron_sim.control import BASE, encode
 from iron_sim.dma import Region
@@ -17,7 +18,7 @@ from iron_sim.errors import PoisonError, SimulationError
 X = np.arange(80, dtype=np.float32)
 VALID, CHAINED = 1 << 25, 1 << 26
 CHANNEL = NEXT_CHANNEL  # what is added to the registers of channel 0 for those of channel 1
-IDENTITY = packet(CONTROL + CHANNEL, TOKENS)
+IDENTITY = packet(CONTROL_REGISTER + CHANNEL, TOKENS)
 
 
 @pytest.fixture
@@ -37,12 +38,12 @@ def array(lab):
 def row(number, at, words=8, last=VALID):
     """Packets that make descriptor `number` read `words` from element `at` of x on."""
     place = BASE + 4 * at
-    first = packet(DESCRIPTORS + STRIDE * number, words, place & 0xFFFFFFFF, place >> 32, 0)
-    return first + packet(DESCRIPTORS + STRIDE * number + 16, 0, 0, 0, last)
+    first = packet(DESCRIPTOR_REGISTERS + DESCRIPTOR_STEP * number, words, place & 0xFFFFFFFF, place >> 32, 0)
+    return first + packet(DESCRIPTOR_REGISTERS + DESCRIPTOR_STEP * number + 16, 0, 0, 0, last)
 
 
 def start(number, token=TOKEN):
-    return packet(QUEUE + CHANNEL, token | number)
+    return packet(QUEUE_REGISTER + CHANNEL, token | number)
 
 
 @pytest.fixture
@@ -80,8 +81,8 @@ def test_tasks_follow_one_another(sent):
         ([*row(0, 0), *start(0)], "a token is asked for before its id is set to 0xf00"),
         ([*IDENTITY, *start(2)], "descriptor 2 is started and word 0 was never written"),
         ([*IDENTITY, *row(0, 0, last=0), *start(0)], "descriptor 0 is started and is not valid"),
-        ([*IDENTITY, *row(0, 0), *packet(QUEUE + CHANNEL, TOKEN | 1 << 16)], r"0x80010000 is pushed; legal: a first descriptor, 0 to 15"),
-        ([*IDENTITY, *packet(QUEUE, TOKEN)], "a packet writes 0x1d214, no register of a descriptor or of its channel"),
+        ([*IDENTITY, *row(0, 0), *packet(QUEUE_REGISTER + CHANNEL, TOKEN | 1 << 16)], r"0x80010000 is pushed; legal: a first descriptor, 0 to 15"),
+        ([*IDENTITY, *packet(QUEUE_REGISTER, TOKEN)], "a packet writes 0x1d214, no register of a descriptor or of its channel"),
         ([*IDENTITY, *packet(0x1000, 1)], "a packet writes 0x1000, no register of a descriptor or of its channel"),
         (
             [*IDENTITY, *row(0, 0, last=VALID | CHAINED | 1 << 27), *row(1, 8, last=VALID | CHAINED), *start(0)],

@@ -16,6 +16,36 @@ from iron_core.errors import PluginError, UnknownName
 
 KIB = 1024
 
+# -- what both families share (AM020, AM027; aie-rt) ---------------------------------------------------
+
+#: Bytes of the words that a DMA moves: its offsets, strides and lengths are whole ones.
+WORD = 4
+#: Indices of a shim descriptor's iteration (a 6-bit field), and executions one queue entry may ask for (an 8-bit one).
+ITERATIONS, REPEATS = 64, 256
+#: Bytes that a length set per call is counted in.
+LENGTH_UNIT = 16
+#: What the padding fields of a memory tile's descriptor hold, outermost of three dimensions first; words innermost.
+PADDING = (15, 31, 63)
+#: Tasks that a DMA channel's queue holds, the running one among them.
+QUEUE = 4
+#: The largest number a lock counts to.
+LOCK_VALUE = 63
+#: Buffers of a core start at multiples of so many bytes.
+BUFFER_ALIGNMENT = 32
+#: Ports of a stream switch towards its neighbours. What one sends is what the other receives.
+PORTS = {"north": 6, "south": 4, "east": 4, "west": 4}
+#: Ids of packet flows.
+PACKET_IDS = 32
+#: Registers of a shim tile's DMA, as byte addresses in the tile: descriptor n has the eight from DESCRIPTOR_REGISTERS +
+#: DESCRIPTOR_STEP * n on, the first of which is its length; a channel's control and queue, of channel 0 to begin with and each
+#: further channel's NEXT_CHANNEL on: of those that read memory, and the queue of those that write it.
+DESCRIPTOR_REGISTERS, DESCRIPTOR_STEP = 0x1D000, 0x20
+CONTROL_REGISTER, QUEUE_REGISTER, WRITING_QUEUE_REGISTER, NEXT_CHANNEL = 0x1D210, 0x1D214, 0x1D204, 8
+#: A per-call word of the control scratchpad reaches a core shifted left by this: the firmware that adds it clears these bits.
+WORD_SHIFT = 2
+
+# -- what devices have ---------------------------------------------------------------------------------
+
 
 @attrs.frozen
 class Tile:

@@ -13,18 +13,16 @@ from typing import Any
 import numpy as np
 
 from iron_core import Pattern
-from iron_core.array.descriptors import WORD, BdLimits, Descriptor, plan
+from iron_core.array.descriptors import BdLimits, Descriptor, plan
 from iron_core.array.runtime import SHARING
 from iron_core.declare.formats import BlockQuant
-from iron_core.devices import device
+from iron_core.devices import REPEATS, WORD, device
 from iron_core.errors import Unresolvable, UnsupportedError
 
 #: Bytes of the largest object: two of them take a quarter of a memory tile.
 OBJECT_BYTES = 64 * 1024
 #: Descriptors a pattern may be cut into: they are given a few at a time.
 MANY = 1 << 16
-#: Executions of one descriptor that stands still.
-REPEATS = 256
 
 
 def dtype(op: Any) -> np.dtype:

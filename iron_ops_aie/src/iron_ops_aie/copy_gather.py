@@ -10,9 +10,10 @@ import math
 from typing import Any
 
 from iron_core import Pattern
-from iron_core.array.descriptors import WORD, BdLimits, plan
+from iron_core.array.descriptors import BdLimits, plan
 from iron_core.array.gather import Gather
-from iron_core.array.runtime import QUEUE, SHARING
+from iron_core.array.runtime import SHARING
+from iron_core.devices import QUEUE, WORD
 from iron_core.errors import Unresolvable, UnsupportedError
 from iron_ops_aie.copy_array import MANY, OBJECT_BYTES, chained, dtype, legal_tiles, near, packed
 

@@ -14,6 +14,7 @@ from iron_core.declare.pattern import Pattern
 from iron_core.declare.rounding import round_to, widen
 from iron_core.declare.testing import Case, Testing
 from iron_core.declare.value import Value
+from iron_core.devices import ITERATIONS
 from iron_core.errors import ParamError, Unresolvable
 from iron_ops_aie import activations as arithmetic
 from iron_ops_aie import kernels_linalg
@@ -21,10 +22,9 @@ from iron_ops_aie import kernels_linalg
 #: A core's memory and one of its four banks, in bytes; both families have the same.
 MEMORY = 64 * 1024
 BANK = MEMORY // 4
-#: Rows that `resolve()` gives a tile of A and of C at most; times that a descriptor can send a head.
+#: Rows that `resolve()` gives a tile of A and of C at most.
 ROWS = 16
 ROWS_OUT = 64
-REPEATS = 64
 #: Numbers that an elementwise kernel takes at most.
 ROWS_LINE = 4096
 #: Elements that a descriptor can step over.
@@ -204,7 +204,7 @@ class GEMV(Operator):
         if out % (16 if self.finish else 2) or (self.finish and out > ROWS_LINE):
             return False
         times, rest = divmod(n * self.K, out)
-        return not any(self._riding("finish")) or (1 <= times <= REPEATS and not rest)
+        return not any(self._riding("finish")) or (1 <= times <= ITERATIONS and not rest)
 
     def _bfloat16(self) -> None:
         for name in ("W", "T", "O"):
@@ -239,9 +239,9 @@ class GEMV(Operator):
             raise Unresolvable(f"GEMV: kernel_vector_size={vector}; rows of K={self.K} split into vectors of {legal}.")
         if self.num_channels not in (1, 2):
             raise Unresolvable(f"GEMV: num_channels={self.num_channels}; a column has 2 channels. Legal: 1, 2.")
-        if not 1 <= tile <= REPEATS or out % tile or out % 2:
+        if not 1 <= tile <= ITERATIONS or out % tile or out % 2:
             raise Unresolvable(
-                f"GEMV: tile_size_input={tile}, tile_size_output={out}. Legal: tile_size_input from 1 to {REPEATS}, "
+                f"GEMV: tile_size_input={tile}, tile_size_output={out}. Legal: tile_size_input from 1 to {ITERATIONS}, "
                 "tile_size_output a multiple of it, and even."
             )
         self._chains_fit()
@@ -266,7 +266,7 @@ class GEMV(Operator):
             raise Unresolvable(
                 f"GEMV.finish: tile_size_output={out} in a tile of A of {tile} (tile_size_input={self.tile_size_input}). "
                 f"Legal: a multiple of 16, at most {ROWS_LINE}; where the finish reads another tensor, {tile} divided by 1 to "
-                f"{REPEATS}."
+                f"{ITERATIONS}."
             )
         for chain in ("prepare", "finish"):
             if any(len(names) > 1 for names in self._riding(chain)):

@@ -19,6 +19,7 @@ import numpy as np
 from iron_core import Pattern, bfloat16
 from iron_core.declare.rounding import round_to
 from iron_core.declare.tolerance import Deviation, DeviationError
+from iron_core.devices import ITERATIONS, REPEATS
 from iron_core.errors import Unresolvable
 from iron_ops_aie.kernels_mha import LEAST_SCALE, PLACE, AttentionKernels, exponent_scale
 from iron_ops_aie.kernels_mm import MM_STACK
@@ -35,8 +36,6 @@ PIPELINES = 8
 CORE_BYTES = 64 * 1024
 #: The gate: how far off a number may be, and the share of those that may be further.
 RELATIVE, ABSOLUTE, BEYOND = 0.04, 0.15, 0.005
-#: Executions and indices of a descriptor's iteration.
-EXECUTIONS, ITERATIONS = 256, 64
 
 
 # -- tunables ----------------------------------------------------------------------------------------
@@ -353,8 +352,8 @@ def _prompt(op: Any, rt: Any, under_way: _UnderWay) -> None:
                     offset = (number * group + start) * head + lane * rows * row
                     pattern = Pattern(offset, (heads, rounds, rows, d), (head, b * p * row, row, 1))
                     rt.transfer(way, name, lane, pattern, group=blocks, wait=way == "drain")
-            for done in range(0, heads * rounds, EXECUTIONS):
-                times, step = min(EXECUTIONS, heads * rounds - done), rt.group()
+            for done in range(0, heads * rounds, REPEATS):
+                times, step = min(REPEATS, heads * rounds - done), rt.group()
                 _keys(op, rt, step, 0, number, times)
                 under_way.add(step, *((blocks,) if done + times == heads * rounds else ()))
 

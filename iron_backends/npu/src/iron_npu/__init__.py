@@ -1,4 +1,4 @@
-"""Array designs and fused plans as MLIR of mlir-aie's dialects, and the checks of that text."""
+"""Array designs and fused plans as MLIR of mlir-aie's dialects."""
 
 from __future__ import annotations
 

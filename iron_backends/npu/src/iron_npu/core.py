@@ -28,14 +28,13 @@ from iron_core.array.program import (
     walk,
 )
 from iron_core.declare.objects import ObjectType
+from iron_core.devices import WORD_SHIFT
 from iron_core.errors import DeclarationError
 from iron_npu.kernels import Kernels, rounding_symbol, scalar_type
 from iron_npu.text import Writer, element, memref, number, view_type
 
 #: A core's program repeats this often: as good as forever.
 FOREVER = 9223372036854775807
-#: A per-call word lies in a core's buffer shifted left by this: the firmware that adds it clears the low two bits.
-WORD_SHIFT = 2
 
 _ARITHMETIC = {"add": "addi", "sub": "subi", "mul": "muli", "div": "divsi", "rem": "remsi", "min": "minsi", "max": "maxsi"}
 _PREDICATES = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import attrs
 
-from iron_core.array.descriptors import LENGTH_UNIT
+from iron_core.devices import DESCRIPTOR_REGISTERS, DESCRIPTOR_STEP, LENGTH_UNIT
 from iron_core.errors import UnsupportedError
 from iron_npu.text import Writer
 
 PARAMETER, PATCH = "parameter", "patch"
 SPELLINGS = (PARAMETER, PATCH)
-
-#: A shim's first descriptor register and the distance to the next one; word 0 of each is its length.
-DESCRIPTOR_BASE, DESCRIPTOR_STEP = 0x1D000, 0x20
 
 
 @attrs.frozen
@@ -40,7 +37,7 @@ class Length:
         """The operations between configuring and starting; none where the descriptor says it all."""
         if self.parameter is None:
             return
-        address = DESCRIPTOR_BASE + DESCRIPTOR_STEP * descriptor
+        address = DESCRIPTOR_REGISTERS + DESCRIPTOR_STEP * descriptor
         at, zero = writer.constant(address, "i32"), writer.constant(0, "i32")
         writer.line(f"aiex.npu.write32({at}, {zero}) {{column = {col} : i32, row = 0 : i32}} : i32, i32")
         update(writer, self.parameter, self.factor, f"address = {address} : ui32, column = {col} : i32, row = 0 : i32")

@@ -23,14 +23,12 @@ from iron_core.array.sequence import (
     WriteWord,
 )
 from iron_core.declare.formats import as_format
+from iron_core.devices import WORD_SHIFT, device
 from iron_core.errors import UnsupportedError
-from iron_npu.core import WORD_SHIFT, word_buffers
+from iron_npu.core import word_buffers
 from iron_npu.device import packet_ids
 from iron_npu.length import PATCH, Parameter, length, update
 from iron_npu.text import Writer, attributes, element, i32
-
-#: Descriptors of one shim tile.
-DESCRIPTORS = 16
 
 
 @attrs.frozen
@@ -267,10 +265,11 @@ class _Sequence:
         if not self.pinned:
             return []
         column = self.column(s)
-        free = self.free.setdefault(column, list(range(DESCRIPTORS)))
+        there = device(self.array.dev).shim.descriptors  # type: ignore[union-attr]
+        free = self.free.setdefault(column, list(range(there)))
         if len(free) < len(s.descriptors):
             raise UnsupportedError(
-                f"{self.array.name}: column {column} would hold more than {DESCRIPTORS} descriptors at once; wait for transfers "
+                f"{self.array.name}: column {column} would hold more than {there} descriptors at once; wait for transfers "
                 f"before the one on {s.fifo}."
             )
         ids = [free.pop(0) for _ in s.descriptors]

@@ -12,15 +12,15 @@ import numpy as np
 
 from iron_core.array.descriptors import Descriptor
 from iron_core.array.design import ControlData
-from iron_core.array.gather import CONTROL, DESCRIPTORS, NEXT_CHANNEL, QUEUE, STRIDE, TOKENS, Gather
+from iron_core.array.gather import TOKENS, Gather
 from iron_core.array.sequence import Transfer
+from iron_core.devices import CONTROL_REGISTER, DESCRIPTOR_REGISTERS, DESCRIPTOR_STEP, NEXT_CHANNEL, QUEUE_REGISTER
 from iron_sim.actor import Actor, Scheduler, Semaphore
 from iron_sim.dma import Region, Segment, ShimEnd, Task
 from iron_sim.errors import PoisonError, Race, SimulationError
 
 #: Above 32 bits, so that both words of an address count.
 BASE = 0x5_8000_0000
-_DESCRIPTORS = 16
 _LINEAR = ((3, 0xFFFFFFFF), (4, 0x3FFFFFFF), (5, 0x000FFFFF), (6, 0xFFFFFFFF))
 
 
@@ -34,10 +34,10 @@ def encode(gather: Gather, ids: Region, table: Region) -> Region:
 class ControlPort:
     """The port of one shim tile, and the channel its packets drive. It is the sink of the control flow's stream.
 
-    end: the channel's; dtype: what its fifo carries. tasks, regions: of the sequence that runs.
+    end: the channel's; dtype: what its fifo carries; descriptors: how many the tile has. tasks, regions: of the sequence that runs.
     """
 
-    def __init__(self, data: ControlData, end: ShimEnd, dtype: np.dtype, scheduler: Scheduler) -> None:
+    def __init__(self, data: ControlData, end: ShimEnd, dtype: np.dtype, descriptors: int, scheduler: Scheduler) -> None:
         self.name = f"the control port that {data.name} reaches"
         self.data = data
         self.end = end
@@ -47,6 +47,7 @@ class ControlPort:
         self.tokens = Semaphore(scheduler, 0, f"tokens of {data.fifo}", f"stream {data.fifo}")
         self.tasks: dict[int, Task] = {}
         self.regions: Mapping[str, Region] = {}
+        self._descriptors = descriptors
         self._address = 0
         self._left = 0
         self._busy: dict[int, str] = {}
@@ -78,14 +79,14 @@ class ControlPort:
         self._left = (word >> 20 & 3) + 1
 
     def _write(self, address: int, word: int, time: int) -> None:
-        number = (address - DESCRIPTORS) // STRIDE
-        if 0 <= number < _DESCRIPTORS:
+        number = (address - DESCRIPTOR_REGISTERS) // DESCRIPTOR_STEP
+        if 0 <= number < self._descriptors:
             if number in self._busy:
                 raise Race(f"{self.name}: descriptor {number} is written while {self._busy[number]} still needs it.")
             self.registers[address] = word
-        elif address == CONTROL + NEXT_CHANNEL * self.data.channel:
+        elif address == CONTROL_REGISTER + NEXT_CHANNEL * self.data.channel:
             self.registers[address] = word
-        elif address == QUEUE + NEXT_CHANNEL * self.data.channel:
+        elif address == QUEUE_REGISTER + NEXT_CHANNEL * self.data.channel:
             self._start(word, time)
         else:
             raise SimulationError(f"{self.name}: a packet writes {address:#x}, no register of a descriptor or of its channel.")
@@ -96,7 +97,7 @@ class ControlPort:
         token = bool(word >> 31)
         if word & 0x7FFFFFF0:
             raise SimulationError(f"{self.name}: {word:#010x} is pushed; legal: a first descriptor, 0 to 15, and bit 31.")
-        if token and self.registers.get(CONTROL + NEXT_CHANNEL * self.data.channel, 0) & 0x1F00 != TOKENS:
+        if token and self.registers.get(CONTROL_REGISTER + NEXT_CHANNEL * self.data.channel, 0) & 0x1F00 != TOKENS:
             raise SimulationError(f"{self.name}: a token is asked for before its id is set to {TOKENS:#x}.")
         chain = self._chain(word & 0xF)
         places = [self._decode(number) for number in chain]
@@ -116,7 +117,7 @@ class ControlPort:
         chain, number = [], first
         while number not in chain:
             chain.append(number)
-            last = self.registers.get(DESCRIPTORS + STRIDE * number + 28, 0)
+            last = self.registers.get(DESCRIPTOR_REGISTERS + DESCRIPTOR_STEP * number + 28, 0)
             if not last >> 26 & 1:
                 return chain
             number = last >> 27 & 0xF
@@ -124,7 +125,7 @@ class ControlPort:
 
     def _decode(self, number: int) -> tuple[int, int]:
         """Byte address and words of a descriptor that must be one run."""
-        words = [self.registers.get(DESCRIPTORS + STRIDE * number + 4 * k) for k in range(8)]
+        words = [self.registers.get(DESCRIPTOR_REGISTERS + DESCRIPTOR_STEP * number + 4 * k) for k in range(8)]
         if None in words:
             raise SimulationError(f"{self.name}: descriptor {number} is started and word {words.index(None)} was never written.")
         read = [word or 0 for word in words]

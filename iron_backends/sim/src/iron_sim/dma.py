@@ -10,12 +10,10 @@ import numpy as np
 
 from iron_core.array.descriptors import Descriptor
 from iron_core.array.sequence import Transfer
+from iron_core.devices import QUEUE
 from iron_sim.actor import Actor, Scheduler, Semaphore
 from iron_sim.errors import QueueOverrun, SimulationError
 from iron_sim.memory import Mem
-
-#: Tasks a channel's queue holds, the running one among them.
-QUEUE = 4
 
 
 class Segment:

@@ -21,6 +21,7 @@ from iron_core.array.sequence import (
     Transfer,
     WriteWord,
 )
+from iron_core.devices import device
 from iron_sim.actor import Actor, Scheduler, Semaphore, deadlock
 from iron_sim.control import ControlPort
 from iron_sim.core import Core, Port
@@ -68,8 +69,9 @@ class Machine:
         self._pools()
         self.flows = [self._flow(fifo) for fifo in array.fifos if self.layout.end(fifo.name, 0).way]
         #: By the fifo whose channel the packets drive.
+        there = device(array.dev).shim.descriptors  # type: ignore[union-attr]
         self.controls = {
-            data.fifo: ControlPort(data, self.shims[data.fifo, "fill"], array.fifo(data.fifo).type.dtype, self.scheduler)
+            data.fifo: ControlPort(data, self.shims[data.fifo, "fill"], array.fifo(data.fifo).type.dtype, there, self.scheduler)
             for data in array.controls
         }
         for port in self.controls.values():

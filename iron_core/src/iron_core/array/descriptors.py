@@ -17,14 +17,9 @@ import attrs
 import numpy as np
 
 from iron_core.declare.pattern import Pattern
-from iron_core.devices import Tile
+from iron_core.devices import ITERATIONS, LENGTH_UNIT, REPEATS, WORD, Tile
 from iron_core.errors import UnsupportedError
 
-WORD = 4
-#: Indices of the iteration slot (a 6-bit field), and executions one queue entry may ask for (an 8-bit one).
-ITERATIONS = 64
-REPEATS = 256
-LENGTH_UNIT = 16  # bytes that a length set per call is counted in
 # mlir-aie refuses a larger size in a descriptor that is not part of a sequence, though the field is wider.
 _COMPILED_SIZE = 512
 

@@ -7,7 +7,7 @@ A packet is a header and one to four data words, written to consecutive register
 
     bits 19..0 the first register's address, 21..20 data words less 1, 23..22 the operation (0: write), 31 parity
 
-Bit 31 makes the number of ones odd. Descriptor n of a shim has eight registers from DESCRIPTORS + STRIDE * n on; a channel's
+Bit 31 makes the number of ones odd. Descriptor n of a shim has eight registers from DESCRIPTOR_REGISTERS + DESCRIPTOR_STEP * n on; a channel's
 queue takes the first descriptor of a chain in bits 3..0 and, in bit 31, whether a token tells of the chain's end.
 
 A feed's words: both sets of descriptors, then batch after batch; batch j rewrites the addresses of set j % 2 and starts it.
@@ -21,12 +21,9 @@ from typing import Any
 import attrs
 import numpy as np
 
+from iron_core.devices import CONTROL_REGISTER, DESCRIPTOR_REGISTERS, DESCRIPTOR_STEP, NEXT_CHANNEL
 from iron_core.errors import ParamError
 
-#: Registers of a shim tile's DMA, as byte addresses in the tile.
-DESCRIPTORS, STRIDE = 0x1D000, 0x20
-#: A reading channel's control and queue registers; the next channel's are 8 further on.
-CONTROL, QUEUE, NEXT_CHANNEL = 0x1D210, 0x1D214, 8
 #: The channel packets start, and the id its tokens carry (a shim's, in bits 15..8 of its control register).
 CHANNEL, TOKENS = 1, 15 << 8
 #: Descriptors of a set, and sets.
@@ -95,7 +92,7 @@ class Gather:
         for number in range(SETS * BATCH):
             last = number % BATCH == BATCH - 1
             link = 0 if last else _CHAINED | (number + 1) << _NEXT
-            at = DESCRIPTORS + STRIDE * number
+            at = DESCRIPTOR_REGISTERS + DESCRIPTOR_STEP * number
             made += packet(at, self.row_bytes // 4, 0, 0, 0)
             made += packet(at + 16, _BURST, _CACHE, 0, _VALID | link)
         return made
@@ -120,9 +117,9 @@ class Gather:
                 first = number % SETS * BATCH
                 for k in range(rows):
                     place = address + int(at[row + k]) * self.row_bytes
-                    made += packet(DESCRIPTORS + STRIDE * (first + k) + 4, place & 0xFFFFFFFF, place >> 32)
+                    made += packet(DESCRIPTOR_REGISTERS + DESCRIPTOR_STEP * (first + k) + 4, place & 0xFFFFFFFF, place >> 32)
                 if rows < BATCH:
-                    made += packet(DESCRIPTORS + STRIDE * (first + rows - 1) + 28, _VALID)
-                made += packet(CONTROL + NEXT_CHANNEL * CHANNEL, TOKENS, TOKEN | first)
+                    made += packet(DESCRIPTOR_REGISTERS + DESCRIPTOR_STEP * (first + rows - 1) + 28, _VALID)
+                made += packet(CONTROL_REGISTER + NEXT_CHANNEL * CHANNEL, TOKENS, TOKEN | first)
                 row += rows
         return np.array(made, np.uint32)

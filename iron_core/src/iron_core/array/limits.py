@@ -10,24 +10,26 @@ from collections.abc import Iterable
 
 import attrs
 
-from iron_core.array.descriptors import LENGTH_UNIT, WORD, BdLimits, Descriptor
+from iron_core.array.descriptors import BdLimits, Descriptor
 from iron_core.array.design import ArrayDesign, BufferData, CoreData, Design
 from iron_core.array.placer import place
 from iron_core.array.pools import End, Layout, Place, Placement, Pool, declared_depth, layout
 from iron_core.array.program import Acquire, AcquireLock, RaiseBarrier, ReleaseLock, WaitBarrier, walk
 from iron_core.array.sequence import Await, Free, SetBarrier, Transfer
 from iron_core.declare.formats import as_dtype
-from iron_core.devices import Device, Tile, device
+from iron_core.devices import (
+    BUFFER_ALIGNMENT,
+    LENGTH_UNIT,
+    LOCK_VALUE,
+    PADDING,
+    QUEUE,
+    REPEATS,
+    WORD,
+    Device,
+    Tile,
+    device,
+)
 from iron_core.errors import Unresolvable, UnsupportedError
-
-#: Tasks that a DMA channel's queue holds, the largest number a lock counts to, and how buffers lie in a core's memory.
-QUEUE = 4
-LOCK_VALUE = 63
-_ALIGNED = 32
-#: How often a channel can send the one object of a pool again.
-_REPEATS = 256
-#: What the padding fields of a memory tile's descriptor hold, outermost of three dimensions first; words innermost.
-_PADDING = (15, 31, 63)
 
 
 def check(design: Design | ArrayDesign, dev: Device | str, placement: Placement | None = None) -> dict[str, Place]:
@@ -227,14 +229,14 @@ class _Limits:
             if why is not None:
                 what = f"{keyword}={dims}" if dims else f"objects of {elements} {pool.type.dtype_name}"
                 raise UnsupportedError(f"{self.array.name}: fifo {end.fifo} on {self.where(end.tile)}: {what}: {why}.")
-        if fifo.repeat > _REPEATS and end.number == 0:
-            raise UnsupportedError(f"{self.array.name}: fifo {end.fifo}: repeat_count={fifo.repeat}; legal: up to {_REPEATS}.")
+        if fifo.repeat > REPEATS and end.number == 0:
+            raise UnsupportedError(f"{self.array.name}: fifo {end.fifo}: repeat_count={fifo.repeat}; legal: up to {REPEATS}.")
         if fifo.pad and end.number == 0:
             self.padding(end.fifo, fifo.pad, itemsize)
 
     def padding(self, name: str, pad: tuple[tuple[int, int], ...], itemsize: int) -> None:
         """What a descriptor's padding fields hold: whole words innermost, numbers further out, none in a fourth dimension."""
-        most = (*(0 for _ in pad[: -len(_PADDING)]), *_PADDING[-len(pad) :])
+        most = (*(0 for _ in pad[: -len(PADDING)]), *PADDING[-len(pad) :])
         for i, (sides, there) in enumerate(zip(pad, most, strict=True)):
             inner = i == len(pad) - 1
             for side in sides:
@@ -345,5 +347,5 @@ def _pool_bytes(pool: Pool, kind: str) -> int:
 
 def _whole(size: int) -> int:
     """Of a core's memory that a buffer of so many bytes takes."""
-    return -(-size // _ALIGNED) * _ALIGNED
+    return -(-size // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
 

@@ -18,11 +18,9 @@ import attrs
 from iron_core.array.design import ArrayDesign
 from iron_core.array.placer import place
 from iron_core.array.pools import Place, Placement, layout
-from iron_core.devices import Device
+from iron_core.devices import PORTS, Device
 from iron_core.errors import Unresolvable
 
-#: Ports of a switch towards its neighbours. What one sends is what the other receives.
-PORTS = {"north": 6, "south": 4, "east": 4, "west": 4}
 _STEPS = {"north": (0, 1), "south": (0, -1), "east": (1, 0), "west": (-1, 0)}
 _ROUNDS = 60
 _MEMORY_ROW = 1

@@ -25,11 +25,9 @@ from iron_core.array.sequence import (
 )
 from iron_core.declare.formats import BlockQuant, as_dtype
 from iron_core.declare.pattern import Pattern
-from iron_core.devices import Device
+from iron_core.devices import QUEUE, Device
 from iron_core.errors import DeclarationError, UnsupportedError
 
-#: Tasks a DMA channel's queue holds.
-QUEUE = 4
 #: Transfers of one sequence; more would be instructions by the gigabyte.
 TASKS = 1 << 16
 #: Shim channels (both directions) that share a tile's descriptors.

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from iron_core.array.sequence import Word
+from iron_core.devices import WORD_SHIFT
 from iron_core.errors import BoundsError
 
 #: A core reads this many bits of a per-call word.
-CORE_BITS = 30
+CORE_BITS = 32 - WORD_SHIFT
 
 
 def number(op: Any, word: Word, members: Mapping[str, int]) -> int:

@@ -6,12 +6,9 @@ import math
 import re
 
 from iron_core.array.descriptors import BdLimits, Descriptor
-from iron_core.devices import device
-from iron_npu.checker import WIDTH, Names, Task, element_of, elements
-from iron_npu.grammar import items, pairs, whole
-
-#: Descriptors of a shim tile; repeats one queue entry may ask for; what a lock holds.
-DESCRIPTORS, REPEATS, LOCK = 16, 255, 63
+from iron_core.devices import LOCK_VALUE, REPEATS, WORD, device
+from tests.npu.checker import WIDTH, Names, Task, element_of, elements
+from tests.npu.grammar import items, pairs, whole
 
 
 class SequenceChecks(Names):
@@ -83,8 +80,8 @@ class SequenceChecks(Names):
     def on_set_lock(self, m: re.Match[str]) -> None:
         self.type(m["lock"], "lock")
         self.device.locked.add(m["lock"])
-        if int(m["value"]) > LOCK:
-            self.wrong(f"{m['lock']} is set to {m['value']}; a lock holds at most {LOCK}")
+        if int(m["value"]) > LOCK_VALUE:
+            self.wrong(f"{m['lock']} is set to {m['value']}; a lock holds at most {LOCK_VALUE}")
 
     def on_token(self, m: re.Match[str]) -> None:
         for value in items(m["values"]):
@@ -142,8 +139,8 @@ class SequenceChecks(Names):
         given, task = pairs(m["attrs"]), self.task
         task.token = given.get("issue_token") == "true"
         repeat = whole(given.get("repeat_count", "0"))
-        if not 0 <= repeat <= REPEATS:
-            self.wrong(f"repeat_count {repeat}; a queue entry holds 0 to {REPEATS}")
+        if not 0 <= repeat < REPEATS:
+            self.wrong(f"repeat_count {repeat}; a queue entry holds 0 to {REPEATS - 1}")
         if task.labels != task.jumps or len(task.descriptors) != len(task.labels) + 1:
             self.wrong("a task's descriptors do not follow one another")
         for line, descriptor in task.descriptors:
@@ -195,8 +192,9 @@ class SequenceChecks(Names):
             number = whole(named) if named else next(n for n in range(10**6) if n not in taken)
             if number in taken:
                 self.wrong(f"descriptor {number} of column {column} is in use", line)
-            if number >= DESCRIPTORS:
-                self.wrong(f"descriptor {number} of column {column}; a shim tile has {DESCRIPTORS}", line)
+            there = device(self.device.model).shim.descriptors  # type: ignore[union-attr]
+            if number >= there:
+                self.wrong(f"descriptor {number} of column {column}; a shim tile has {there}", line)
             taken[number] = next(name for name, known in self.tasks.items() if known is task)
 
     def column(self, symbol: str) -> int | None:
@@ -253,8 +251,8 @@ class SequenceChecks(Names):
         if shift is None:
             return
         nbytes = elements(m["into"]) * WIDTH.get(element_of(m["into"]), 4)
-        if shift % 4:
-            self.wrong(f"a view at byte {shift}; a shim starts at multiples of 4")
+        if shift % WORD:
+            self.wrong(f"a view at byte {shift}; a shim starts at multiples of {WORD}")
         if shift + nbytes > elements(m["type"]):
             self.wrong(f"{nbytes} bytes at {shift} of {m['type']}")
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 
 from iron_core.errors import IronError
-from iron_npu import grammar
-from iron_npu.check_core import CoreChecks
-from iron_npu.check_device import DeviceChecks
-from iron_npu.check_sequence import SequenceChecks
-from iron_npu.checker import Problem
+from tests.npu import grammar
+from tests.npu.check_core import CoreChecks
+from tests.npu.check_device import DeviceChecks
+from tests.npu.check_sequence import SequenceChecks
+from tests.npu.checker import Problem
 
 
 def check(text: str) -> tuple[Problem, ...]:

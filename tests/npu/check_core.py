@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from iron_npu.checker import Fifo, Names, element_of
-from iron_npu.grammar import items
+from tests.npu.checker import Fifo, Names, element_of
+from tests.npu.grammar import items
 
 
 class CoreChecks(Names):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 
-from iron_core.devices import device
-from iron_npu.checker import Device, Fifo, Names, elements
-from iron_npu.grammar import items, pairs, whole
-
-#: Words of the control scratchpad; what a lock holds.
-WORDS, LOCK = 32, 63
+from iron_core.devices import LOCK_VALUE, PACKET_IDS, device
+from tests.npu.checker import Device, Fifo, Names, elements
+from tests.npu.grammar import items, pairs, whole
 
 
 class DeviceChecks(Names):
@@ -24,8 +21,9 @@ class DeviceChecks(Names):
         if m["type"] != "i32":
             self.wrong(f"parameter {m['symbol']} is {m['type']}; every word is i32")
         self.parameters.append(m["symbol"])
-        if len(self.parameters) > WORDS:
-            self.wrong(f"parameter {len(self.parameters)}; the scratchpad has {WORDS}")
+        there = device(self.device.model).scratchpad_words
+        if len(self.parameters) > there:
+            self.wrong(f"parameter {len(self.parameters)}; the scratchpad has {there}")
 
     def on_device(self, m: re.Match[str]) -> None:
         if m["symbol"] in self.devices:
@@ -124,8 +122,8 @@ class DeviceChecks(Names):
             self.wrong(f"{m['symbol']} is not on a shim")
 
     def on_flow(self, m: re.Match[str]) -> None:
-        if not 0 <= int(m["id"]) < 32 or int(m["id"]) in self.device.flows:
-            self.wrong(f"packet id {m['id']}; each flow has its own, 0 to 31")
+        if not 0 <= int(m["id"]) < PACKET_IDS or int(m["id"]) in self.device.flows:
+            self.wrong(f"packet id {m['id']}; each flow has its own, 0 to {PACKET_IDS - 1}")
         self.device.flows.add(int(m["id"]))
 
     def on_source(self, m: re.Match[str]) -> None:
@@ -151,8 +149,8 @@ class DeviceChecks(Names):
     def on_lock(self, m: re.Match[str]) -> None:
         self.type(m["tile"], "tile")
         self.device.locks[m["result"]] = self.number, int(m["init"])
-        if int(m["init"]) > LOCK:
-            self.wrong(f"{m['result']} starts at {m['init']}; a lock holds at most {LOCK}")
+        if int(m["init"]) > LOCK_VALUE:
+            self.wrong(f"{m['result']} starts at {m['init']}; a lock holds at most {LOCK_VALUE}")
         self.define(m["result"], "lock")
 
     def on_function(self, m: re.Match[str]) -> None:
