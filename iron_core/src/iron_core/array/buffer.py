@@ -35,11 +35,11 @@ class Buffer(MemoryHandle):
         builder().buffers.append(self)
 
     def __getitem__(self, index: Any) -> Expr:
-        recorder().worker.owns(self)
+        recorder().owns(self)
         return super().__getitem__(index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        recorder().worker.owns(self)
+        recorder().owns(self)
         super().__setitem__(index, value)
 
     def __repr__(self) -> str:

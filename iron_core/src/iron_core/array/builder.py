@@ -5,34 +5,39 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from iron_core.array.design import (
+    ArrayDesign,
+    BufferData,
+    ControlData,
+    CoreData,
+    FifoData,
+    LaneData,
+    LinkData,
+    LockData,
+    TileData,
+    ValueData,
+)
+from iron_core.array.kernel import Kernel
 from iron_core.array.placement import Tile
 from iron_core.errors import DeclarationError
 
-if TYPE_CHECKING:
-    from iron_core.array.buffer import Buffer
-    from iron_core.array.control import ControlFlow
-    from iron_core.array.design import ArrayDesign
-    from iron_core.array.fifo import ObjectFifo
-    from iron_core.array.kernel import Kernel
-    from iron_core.array.lock import Lock, WorkerRuntimeBarrier
-    from iron_core.array.worker import Worker
-
 
 class Builder:
-    """The parts of one array, in the order they were made."""
+    """The parts of one array (objects of these names' classes), in the order they were made."""
 
     def __init__(self) -> None:
-        self.fifos: list[ObjectFifo] = []
-        self.workers: list[Worker] = []
-        self.buffers: list[Buffer] = []
-        self.locks: list[Lock] = []
-        self.barriers: list[WorkerRuntimeBarrier] = []
+        self.fifos: list[Any] = []
+        self.workers: list[Any] = []
+        self.buffers: list[Any] = []
+        self.locks: list[Any] = []
+        self.barriers: list[Any] = []
         self.links: list[tuple[Tile, tuple[str, ...], tuple[str, ...], tuple[int, ...]]] = []
-        self.controls: list[ControlFlow] = []
+        self.controls: list[Any] = []
         self.values: dict[str, list[tuple[str, int]]] = {}
-        self._ready: WorkerRuntimeBarrier | None = None
+        #: The barrier of workers with `values=`, once one is made.
+        self.ready: Any = None
         self._names: set[str] = set()
         self._tiles: dict[int, str] = {}
         self._kept: list[Tile] = []
@@ -55,13 +60,6 @@ class Builder:
         """A core reads this Value as number `index` of a buffer that the sequence writes."""
         self.values.setdefault(value, []).append((buffer, index))
 
-    def ready(self) -> WorkerRuntimeBarrier:
-        """What workers with `values=` wait for: one barrier, of which each has its own lock."""
-        from iron_core.array.lock import WorkerRuntimeBarrier
-
-        self._ready = self._ready or WorkerRuntimeBarrier(name="ready")
-        return self._ready
-
     def link(self, tile: Tile, sources: Sequence[str], targets: Sequence[str], offsets: Sequence[int]) -> None:
         many = max(len(sources), len(targets))
         if offsets and len(offsets) != many:
@@ -79,18 +77,6 @@ class Builder:
 
     def freeze(self, name: str, dev: str) -> ArrayDesign:
         """The array as data."""
-        from iron_core.array.design import (
-            ArrayDesign,
-            BufferData,
-            ControlData,
-            CoreData,
-            LaneData,
-            LinkData,
-            LockData,
-            TileData,
-            ValueData,
-        )
-
         tiles: dict[int, TileData] = {}
         counts: dict[str, int] = {}
 
@@ -150,9 +136,7 @@ class Builder:
             tiles=tuple({t.name: t for t in tiles.values()}.values()),
         )
 
-    def _fifo(self, fifo: ObjectFifo, at: Any) -> Any:
-        from iron_core.array.design import FifoData
-
+    def _fifo(self, fifo: Any, at: Any) -> Any:
         if fifo.producer is None or not fifo.consumers:
             missing = "producer" if fifo.producer is None else "consumer"
             raise DeclarationError(f"fifo {fifo.name} has no {missing}.")

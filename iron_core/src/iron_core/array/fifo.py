@@ -52,7 +52,7 @@ class End:
         if count < 1:
             raise DeclarationError(f"fifo {self.fifo.name}: acquire({count}); legal: at least 1.")
         active = recorder()
-        active.worker.owns(self)
+        active.owns(self)
         name = active.name("a")
         active.add(Acquire(name, self.fifo.name, self.port, count))
         kind = self.fifo.type if self.port == "produce" else (self.fifo.consumer_type or self.fifo.type)
@@ -64,7 +64,7 @@ class End:
         if count < 1:
             raise DeclarationError(f"fifo {self.fifo.name}: release({count}); legal: at least 1.")
         active = recorder()
-        active.worker.owns(self)
+        active.owns(self)
         active.add(Release(self.fifo.name, self.port, count))
 
     def __repr__(self) -> str:

@@ -42,8 +42,8 @@ class WorkerRuntimeBarrier:
 
     def wait_for_value(self, value: int) -> None:
         """Go on when it is exactly `value`."""
-        recorder().add(WaitBarrier(self.lock_name(recorder().worker.name), value))
+        recorder().add(WaitBarrier(self.lock_name(recorder().worker), value))
 
     def release_with_value(self, value: int) -> None:
         """Add `value` to it."""
-        recorder().add(RaiseBarrier(self.lock_name(recorder().worker.name), value))
+        recorder().add(RaiseBarrier(self.lock_name(recorder().worker), value))

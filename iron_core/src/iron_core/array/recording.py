@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from iron_core.array.expression import Expr, Var, expr
 from iron_core.array.program import Block, Element, For, If, Load, Local, Memory, SetRounding, Statement, Store, Subview
 from iron_core.declare.objects import ObjectType
 from iron_core.errors import DeclarationError
 
-if TYPE_CHECKING:
-    from iron_core.array.kernel import Kernel
-    from iron_core.array.worker import Worker
-
 
 class Recorder:
-    """The statements of one core function while it runs."""
+    """The statements of one core function while it runs. worker: its name; parts: the fifo ends and buffers it was given."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: str, parts: Iterable[Any] = ()) -> None:
         self.worker = worker
-        self.kernels: dict[str, Kernel] = {}
+        #: Every `Kernel` it calls, by symbol.
+        self.kernels: dict[str, Any] = {}
+        self._parts = list(parts)
         self._blocks: list[list[Statement]] = [[]]
         self._names = 0
         self.left = False
@@ -35,7 +33,12 @@ class Recorder:
         self._names += 1
         return f"{kind}{self._names - 1}"
 
-    def kernel(self, kernel: Kernel) -> None:
+    def owns(self, part: Any) -> None:
+        """DeclarationError unless the fifo end or buffer was among the worker's arguments."""
+        if not any(part is own for own in self._parts):
+            raise DeclarationError(f"worker {self.worker} uses {part!r}, which is not among its args.")
+
+    def kernel(self, kernel: Any) -> None:
         """Note that the program calls it."""
         known = self.kernels.setdefault(kernel.data.symbol, kernel)
         if known.data != kernel.data:
@@ -59,7 +62,7 @@ class Recorder:
         """The whole program."""
         if self.left or len(self._blocks) > 1:
             raise DeclarationError(
-                f"worker {self.worker.name} leaves a range_ loop by `break` or `return`, which only happens in Python. "
+                f"worker {self.worker} leaves a range_ loop by `break` or `return`, which only happens in Python. "
                 "Put what the core does conditionally in `with if_(...):`."
             )
         return tuple(self._blocks[0])

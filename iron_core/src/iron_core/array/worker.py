@@ -49,21 +49,21 @@ class Worker:
         self.name = builder().name(name, "core")
         self.tile = tile or Tile("core")
         self.forever = while_true
-        self._own: set[int] = set()
+        parts: list[End | Buffer] = []
         self.barriers: list[WorkerRuntimeBarrier] = []
         for arg in _flat(args):
             if isinstance(arg, End):
                 arg.settle(self.tile, f"worker {self.name}")
-                self._own.add(id(arg))
+                parts.append(arg)
             elif isinstance(arg, Buffer):
                 if arg.tile is not None and arg.tile is not self.tile:
                     raise DeclarationError(f"{arg!r} is on another worker's tile; pin both with tile= to share memory.")
                 arg.tile = self.tile
-                self._own.add(id(arg))
+                parts.append(arg)
             elif isinstance(arg, WorkerRuntimeBarrier):
                 self.barriers.append(arg)
         block = self._block(values) if values else None
-        active = Recorder(self)
+        active = Recorder(self.name, parts if block is None else [*parts, block])
         with recording(active):
             core_fn(*args, *(() if block is None else self._numbers(block)))
         self.program: Block = active.finish()
@@ -82,8 +82,7 @@ class Worker:
             if value in values[:number]:
                 raise DeclarationError(f"worker {self.name}: values= names {value.name} twice.")
         block = Buffer(len(values), "int32", name=f"words_{self.name}", use_write_rtp=True, tile=self.tile)
-        self._own.add(id(block))
-        self.barriers.append(builder().ready())
+        self.barriers.append(_ready())
         for index, value in enumerate(values):
             builder().bind(value.name, block.name, index)
         return block
@@ -97,10 +96,12 @@ class Worker:
         ready.release_with_value(1)  # armed again: the next run waits for the next call's words
         return numbers
 
-    def owns(self, part: Any) -> None:
-        """DeclarationError unless the fifo end or buffer was among this worker's arguments."""
-        if id(part) not in self._own:
-            raise DeclarationError(f"worker {self.name} uses {part!r}, which is not among its args.")
+
+def _ready() -> WorkerRuntimeBarrier:
+    """What workers with `values=` wait for: one barrier, of which each has its own lock."""
+    active = builder()
+    active.ready = active.ready or WorkerRuntimeBarrier(name="ready")
+    return active.ready
 
 
 def _flat(args: Any) -> list[Any]:
