@@ -14,6 +14,7 @@ from iron_core.array.kernel import Kernel
 from iron_core.array.runtime import Runtime
 from iron_core.array.view import view
 from iron_core.declare.operator import Operator
+from iron_core.declare.undeclared import is_undeclared
 from iron_core.devices import Device, device
 from iron_core.errors import UnsupportedError
 
@@ -55,10 +56,8 @@ class Target:
 
 def has_array(op: Any) -> bool:
     """Does an operator, or an operator class (or a base of it), declare an array? An elementwise one does by its kernel."""
-    from iron_core.bases.elementwise import Elementwise
-
     cls: Any = op if isinstance(op, type) else type(op)
-    return cls.array is not Operator.array and getattr(cls, "kernel", None) is not Elementwise.kernel
+    return cls.array is not Operator.array and not is_undeclared(getattr(cls, "kernel", None))
 
 
 def build_array(op: Any, dev: Device | str) -> BuiltArray:

@@ -16,6 +16,7 @@ from iron_core.declare.field import Auto, DType, Param
 from iron_core.declare.formats import bfloat16
 from iron_core.declare.operator import Operator
 from iron_core.declare.rounding import round_to
+from iron_core.declare.undeclared import undeclared
 from iron_core.declare.value import Extent, Value
 from iron_core.errors import DeclarationError, Unresolvable
 
@@ -43,8 +44,9 @@ class Elementwise(Operator):
 
     # -- the array ---------------------------------------------------------------------------------
 
+    @undeclared
     def kernel(self) -> Any:
-        """The `Kernel` of one line: the inputs' tiles, then the output's."""
+        """The `Kernel` of one line: the inputs' tiles, then the output's. A subclass with one has an array."""
         raise DeclarationError(f"{type(self).__name__} declares no kernel(); it runs on the CPU.")
 
     def _streams(self) -> int:
