@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from iron_core.errors import CheckpointError
-from iron_lm.special_tokens import Added, Companions
-from iron_lm.spelling import Spelling, byte_of
-from iron_lm.tokenizer import Tokenizer, folder_stops
+from iron_lm.special_tokens import Added
+from iron_lm.spelling import byte_of
 from iron_lm.vocabulary import MOST_ADDED, MOST_LETTERS, SPACE
 
 #: At the end of a model's bytes this sets `normalizer_spec.add_dummy_prefix` to false: protobuf takes the last word of a field.
@@ -151,22 +149,3 @@ def _model(proto: bytes) -> Any:
     model = sentencepiece.SentencePieceProcessor()
     model.LoadFromSerializedProto(proto)
     return model
-
-
-def open_pieces(file: Path, checkpoint: Any = None) -> Tokenizer:
-    """The tokenizer of a sentencepiece model, with what the files beside it add. CheckpointError for a file that is none."""
-    companions = Companions(file.parent)
-    config = companions.config
-    try:
-        special = (*companions.named.values(), *companions.listed)
-        pieces = Pieces(file.read_bytes(), companions.added, special, config.get("legacy", not config) is True)
-    except (OSError, RuntimeError) as error:
-        raise CheckpointError(f"{file}: not a tokenizer: neither JSON, tiktoken's ranks, a GGUF nor a sentencepiece model.") from error
-    named = companions.named.get("bos_token")
-    bos = pieces.token_to_id(named) if named is not None else pieces.model.bos_id()
-    adds = config.get("add_bos_token") is not False and bos is not None and bos >= 0
-    eos = pieces.model.eos_id()
-    stop = folder_stops(companions, checkpoint, pieces.special.get, pieces.token_to_id)
-    return Tokenizer(
-        pieces, bos if adds else None, tuple(sorted({*stop, *((eos,) if eos >= 0 else ())})), Spelling(pieces.spell, int(pieces.prefixed))
-    )

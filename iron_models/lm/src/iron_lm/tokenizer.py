@@ -14,6 +14,7 @@ from iron_core.cache.entry import About
 from iron_core.cache.keys import digest, sources_digest
 from iron_core.cache.store import Cache, optional
 from iron_core.errors import CheckpointError, UsageError, printable
+from iron_lm.pieces import Pieces
 from iron_lm.reading import quietly, reading
 from iron_lm.special_tokens import Companions, known_ends, stops
 from iron_lm.spelling import Spelling, Stream, Undivided, library_spelling
@@ -152,9 +153,7 @@ def _of_kind(file: Path, checkpoint: Any) -> Tokenizer:
     if is_ranks(head):
         return _from_ranks(file, checkpoint)
     if not head.lstrip().startswith(b"{"):
-        from iron_lm.pieces import open_pieces
-
-        return open_pieces(file, checkpoint)
+        return _from_pieces(file, checkpoint)
     return _from_json(file, checkpoint)
 
 
@@ -278,3 +277,22 @@ def _from_ranks(file: Path, checkpoint: Any) -> Tokenizer:
     library = _kept(file, file.read_bytes(), lambda: ranks_tokenizer(file))
     stop = folder_stops(Companions(file.parent), checkpoint, library.token_to_id, library.token_to_id)
     return Tokenizer(library, library.token_to_id("<|begin_of_text|>"), stop)
+
+
+def _from_pieces(file: Path, checkpoint: Any) -> Tokenizer:
+    """The tokenizer of a sentencepiece model, with what the files beside it add. CheckpointError for a file that is none."""
+    companions = Companions(file.parent)
+    config = companions.config
+    try:
+        special = (*companions.named.values(), *companions.listed)
+        pieces = Pieces(file.read_bytes(), companions.added, special, config.get("legacy", not config) is True)
+    except (OSError, RuntimeError) as error:
+        raise CheckpointError(f"{file}: not a tokenizer: neither JSON, tiktoken's ranks, a GGUF nor a sentencepiece model.") from error
+    named = companions.named.get("bos_token")
+    bos = pieces.token_to_id(named) if named is not None else pieces.model.bos_id()
+    adds = config.get("add_bos_token") is not False and bos is not None and bos >= 0
+    eos = pieces.model.eos_id()
+    stop = folder_stops(companions, checkpoint, pieces.special.get, pieces.token_to_id)
+    return Tokenizer(
+        pieces, bos if adds else None, tuple(sorted({*stop, *((eos,) if eos >= 0 else ())})), Spelling(pieces.spell, int(pieces.prefixed))
+    )
