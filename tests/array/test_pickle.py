@@ -9,13 +9,14 @@ import sys
 import pytest
 
 from iron_core.array.build import build
+from iron_core.declare.chained import fold
 from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, SiLU
 
 OPERATORS = {
     "elementwise": (ElementwiseAdd(size=4096), ("valid",)),
     "gemv": (GEMV(M=64, K=64), ("valid",)),
     "gemm": (GEMM(M=64, K=64, N=64), ("valid", "valid_k")),
-    "folded": (GEMM(M=64, K=64, N=64).fold(SiLU(size=4096)), ()),
+    "folded": (fold(GEMM(M=64, K=64, N=64), SiLU(size=4096)), ()),
     "mha": (MHA(num_heads=2, seq_len=64, d=64), ()),
     "gather": (Copy(input_size=512 * 64, gather=True, table_rows=64, rows=8), ()),
 }
@@ -42,6 +43,7 @@ def test_a_design_is_equal_in_another_process(tmp_path):
 import pickle
 from pathlib import Path
 from iron_core.array.build import build
+from iron_core.declare.chained import fold
 from iron_ops_aie import GEMV
 assert pickle.loads(Path({str(tmp_path / "design")!r}).read_bytes()) == build(GEMV(M=64, K=64), "npu1").design
 """

@@ -15,6 +15,7 @@ from iron_core import bfloat16
 from iron_core.array.build import build
 from iron_core.array.sequence import Await, Free, Transfer
 from iron_core.array.spec import check
+from iron_core.declare.chained import fold
 from iron_core.declare.rounding import round_to
 from iron_core.devices import device
 from iron_core.errors import Unresolvable
@@ -229,7 +230,7 @@ def test_a_finish_is_applied_to_the_tile_before_it_leaves(fields, steps):
     plain = GEMM(M=128, K=128, N=64, **fields)
     op = plain
     for _ in range(steps):
-        op = op.fold(SiLU(size=128 * 64))
+        op = fold(op, SiLU(size=128 * 64))
     op = op.resolved(device("npu2"))
     inputs = drawn(op)
     got, _ = called(op, "npu2", inputs)
@@ -359,7 +360,7 @@ def test_a_finish_that_needs_an_order_is_refused():
     from iron_ops_aie import ElementwiseAdd
 
     with pytest.raises(Unresolvable, match="ElementwiseAdd has further inputs, and cores hold C in micro tiles"):
-        GEMM(M=64, K=64, N=64).fold(ElementwiseAdd(size=4096)).resolved(device("npu2"))
+        fold(GEMM(M=64, K=64, N=64), ElementwiseAdd(size=4096)).resolved(device("npu2"))
 
 
 # -- kernels ------------------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
 from iron_core import bfloat16
 from iron_core.array.build import build
 from iron_core.array.spec import check
+from iron_core.declare.chained import Chained, fold, prefold
 from iron_core.declare.link import Link
 from iron_core.declare.rounding import round_to
 from iron_core.declare.tolerance import DeviationError
@@ -56,7 +59,7 @@ CHAINS = {
 def test_a_folded_array_gives_the_composed_bits(dev, chain, fields):
     """Every bit, all of it written, and within the composed gate of the reference."""
     n = fields.get("num_batches", 1)
-    op = GEMV(**fields, **CHAINS[chain](n * fields["M"], n * fields["K"])).resolved(device(dev))
+    op = Chained(GEMV(**fields), **CHAINS[chain](n * fields["M"], n * fields["K"])).resolved(device(dev))
     tensors = drawn(op)
     check(build(op, dev).design)
     outputs, poison, _ = simulate(op, dev, tensors, {})
@@ -70,7 +73,7 @@ def test_a_folded_array_gives_the_composed_bits(dev, chain, fields):
 def test_folded_is_unfolded_bit_for_bit(dev):
     """The steps one after the other, each on its own array, give what the folded array gives."""
     gemv, add, silu = GEMV(M=256, K=64), ElementwiseAdd(size=256), SiLU(size=64)
-    folded = gemv.fold(add, "b").prefold(silu)
+    folded = prefold(fold(gemv, add, "b"), silu)
     tensors = drawn(folded)
     got, _ = on_array(folded, dev, tensors)
     x, _ = on_array(silu, dev, {"x": tensors["B"]})
@@ -83,7 +86,7 @@ def test_folded_is_unfolded_bit_for_bit(dev):
 
 def test_the_reference_rounds_once_per_step():
     """Each step's own reference over the rounded result of the one before."""
-    op = GEMV(M=64, K=64).fold(SiLU(size=64)).fold(ElementwiseAdd(size=64)).prefold(ReLU(size=64))
+    op = prefold(fold(fold(GEMV(M=64, K=64), SiLU(size=64)), ElementwiseAdd(size=64)), ReLU(size=64))
     t = drawn(op)
     assert op.present == ("A", "B", "finish1_b", "C")
     x = round_to(ReLU(size=64).reference(t["B"]), bfloat16)
@@ -96,8 +99,8 @@ def test_the_reference_rounds_once_per_step():
 @pytest.mark.parametrize(("prologue", "by"), [(False, 1.03), (True, 1.2)])
 def test_the_gate_of_a_fold_is_not_lax(prologue, by):
     """One number off, a step left out, a prologue left out: all refused. A prologue's errors add up over a row."""
-    op = GEMV(M=64, K=64).fold(ElementwiseAdd(size=64))
-    op = op.prefold(SiLU(size=64)) if prologue else op
+    op = fold(GEMV(M=64, K=64), ElementwiseAdd(size=64))
+    op = prefold(op, SiLU(size=64)) if prologue else op
     t = drawn(op)
     given = inputs(op, t)
     exact = op.reference(*given)
@@ -116,7 +119,7 @@ def test_the_gate_of_a_fold_is_not_lax(prologue, by):
 @pytest.mark.parametrize("valid", [1, 40, 128])
 def test_a_bound_and_a_finish_that_reads_nothing_else(valid):
     """Steps without further inputs leave a bound on M what it is."""
-    op = GEMV(M=128, K=64, num_batches=2).fold(SiLU(size=256)).prefold(SiLU(size=128)).resolved(device("npu2"))
+    op = prefold(fold(GEMV(M=128, K=64, num_batches=2), SiLU(size=256)), SiLU(size=128)).resolved(device("npu2"))
     tensors = drawn(op)
     got, _ = on_array(op, "npu2", tensors, valid=valid)
     assert np.array_equal(bits(got[:, :valid]), bits(op.composed(*inputs(op, tensors))[:, :valid]))
@@ -125,7 +128,7 @@ def test_a_bound_and_a_finish_that_reads_nothing_else(valid):
 def test_what_a_step_reads_rides_the_rows():
     """Behind each tile of C its finish's tensor, behind B its prologue's: whole tiles of A, by reading them again."""
     op = GEMV(M=128, K=64, num_aie_columns=2, tile_size_input=4, tile_size_output=32)
-    op = op.fold(ElementwiseAdd(size=128)).prefold(ElementwiseAdd(size=64))
+    op = prefold(fold(op, ElementwiseAdd(size=128)), ElementwiseAdd(size=64))
     design = build(op, "npu1").design
     assert {lane.operand for lane in design.array.lanes} == {"A", "C"}
     feed = [t for t in design.sequence.transfers() if t.fifo == "A1"]
@@ -140,7 +143,7 @@ def test_keys_follow_the_steps():
     tiles = dict(K=64, tile_size_input=4, tile_size_output=16, num_aie_columns=2)
 
     def folded(m, step=ElementwiseAdd, **link):
-        return GEMV(M=m, **tiles).fold(step(size=m), **link).resolved(dev)
+        return fold(GEMV(M=m, **tiles), step(size=m), **link).resolved(dev)
 
     plain = GEMV(M=64, **tiles).resolved(dev)
     one = folded(64)
@@ -156,11 +159,23 @@ def test_keys_follow_the_steps():
     assert GEMV(M=64, **tiles).resolved(dev).array_key() == plain.array_key()
 
 
+def test_a_folded_operator_is_data():
+    """It pickles: what is unpickled has its operands, its keys and its numbers."""
+    op = prefold(fold(GEMV(M=64, K=64), ElementwiseAdd(size=64), "b"), SiLU(size=64)).resolved(device("npu2"))
+    again = pickle.loads(pickle.dumps(op))
+    assert (again.present, again.shape("finish0_a"), again.finish0_a.size) == (op.present, op.shape("finish0_a"), 64)
+    assert again.array_key() == op.array_key() and again.design_key() == op.design_key() and again.label == op.label
+    given = inputs(op, drawn(op))
+    assert np.array_equal(again.reference(*given), op.reference(*given))
+    assert np.array_equal(bits(again.composed(*given)), bits(op.composed(*given)))
+    assert again.resolved(device("npu2")).tile_size_output == op.tile_size_output
+
+
 def test_folding_opens_the_tunables_that_were_not_given():
     """A resolved operator's own choices suited the plain one; what was given stays."""
     op = GEMV(M=64, K=64, num_channels=1).resolved(device("npu2"))
     assert (op.num_aie_columns, op.tile_size_output) == (8, 8)
-    folded = op.fold(ElementwiseAdd(size=64))
+    folded = fold(op, ElementwiseAdd(size=64))
     assert folded.num_aie_columns is None
     assert folded.num_channels == 1
     assert folded.resolved(device("npu2")).tile_size_output == 16
@@ -172,16 +187,16 @@ def test_a_chain_no_array_takes_is_refused_in_words():
     """Size, dtype, a step that is not elementwise, an array that applies none, a tile no kernel takes, a bound."""
     gemv = GEMV(M=64, K=64)
     with pytest.raises(Unresolvable, match=r"GEMV.finish: ElementwiseAdd.a is 32 of bfloat16; C is 64"):
-        gemv.fold(ElementwiseAdd(size=32))
+        fold(gemv, ElementwiseAdd(size=32))
     with pytest.raises(Unresolvable, match=r"GEMV.prepare: SiLU.x is 64 of float32; B is 64 of bfloat16"):
-        gemv.prefold(SiLU(size=64, T=np.float32))
+        prefold(gemv, SiLU(size=64, T=np.float32))
     with pytest.raises(Unresolvable, match=r"GEMV.finish: RMSNorm is not elementwise"):
-        gemv.fold(RMSNorm(rows=1, cols=64))
+        fold(gemv, RMSNorm(rows=1, cols=64))
     with pytest.raises(Unresolvable, match=r"SiLU: its array applies no finish"):
-        SiLU(size=64).fold(SiLU(size=64))
+        fold(SiLU(size=64), SiLU(size=64))
     with pytest.raises(Unresolvable, match=r"has no input 2; it has 2"):
-        gemv.fold(ElementwiseAdd(size=64), 2)
+        fold(gemv, ElementwiseAdd(size=64), 2)
     with pytest.raises(Unresolvable, match=r"GEMV.finish: tile_size_output=8 .* a multiple of 16"):
-        GEMV(M=64, K=64, tile_size_output=8).fold(SiLU(size=64)).resolved(device("npu2"))
+        fold(GEMV(M=64, K=64, tile_size_output=8), SiLU(size=64)).resolved(device("npu2"))
     with pytest.raises(Unresolvable, match=r"M is bounded per call, and its finish reads finish0_b"):
-        build(gemv.fold(ElementwiseAdd(size=64)), "npu1", ("valid",))
+        build(fold(gemv, ElementwiseAdd(size=64)), "npu1", ("valid",))

@@ -15,6 +15,7 @@ from iron_core.array import ObjectFifo, Worker, range_
 from iron_core.array.build import build
 from iron_core.array.fit import fit
 from iron_core.array.words import number
+from iron_core.declare.chained import Chained
 from iron_core.declare.link import Link
 from iron_core.devices import device
 from iron_core.errors import IronError
@@ -63,9 +64,9 @@ SUBJECTS = {
     "add": (ElementwiseAdd(size=16384, num_aie_columns=4, tile_size=256), [{"valid": 3072}, {"valid": 16384}]),
     "gemv": (GEMV(M=64, K=64, num_batches=6, repeat=2, num_aie_columns=2), [{}, {}]),
     "gemv folded": (
-        GEMV(
-            M=64, K=64, num_batches=4, repeat=2, num_aie_columns=2, prepare=(Link(SiLU(size=256)),),
-            finish=(Link(ReLU(size=256)), Link(ElementwiseAdd(size=256))),
+        Chained(
+            GEMV(M=64, K=64, num_batches=4, repeat=2, num_aie_columns=2),
+            finish=(Link(ReLU(size=256)), Link(ElementwiseAdd(size=256))), prepare=(Link(SiLU(size=256)),),
         ),
         [{}, {}],
     ),
@@ -98,7 +99,7 @@ SUBJECTS = {
 
 def tensors_of(op, members, rng):
     """Random inputs. What lies past a call's bounds is no number: nothing may depend on it."""
-    tensors = type(op).test.draw(op, rng) if op.test else {"x": rng.integers(-99, 99, op.shape("x"), np.int32)}
+    tensors = op.test.draw(op, rng) if op.test else {"x": rng.integers(-99, 99, op.shape("x"), np.int32)}
     short = op.bounded(**op.limits(members))
     for name, tensor in tensors.items():
         if np.asarray(tensor).dtype.kind not in "iu":

@@ -56,7 +56,7 @@ class Target:
 
 def has_array(op: Any) -> bool:
     """Does an operator, or an operator class (or a base of it), declare an array? An elementwise one does by its kernel."""
-    cls: Any = op if isinstance(op, type) else type(op)
+    cls: Any = op if isinstance(op, type) else type(op.base)
     return cls.array is not Operator.array and not is_undeclared(getattr(cls, "kernel", None))
 
 
@@ -64,12 +64,12 @@ def build_array(op: Any, dev: Device | str) -> BuiltArray:
     """The array of a resolved operator. Equal array keys give the same objects."""
     dev = device(dev)
     if not has_array(op):
-        raise UnsupportedError(f"{type(op).__name__} declares no array; it runs on the CPU.")
+        raise UnsupportedError(f"{type(op.base).__name__} declares no array; it runs on the CPU.")
     key = (op.array_key(), dev.name)
     if key not in _arrays:
         with building() as parts:
             view(op).array(Target(dev))
-        made = BuiltArray(parts.freeze(type(op).__name__, dev.name), parts.kernels())
+        made = BuiltArray(parts.freeze(type(op.base).__name__, dev.name), parts.kernels())
         _arrays.setdefault(key, made)  # of two threads' arrays the first stays
     return _arrays[key]
 
@@ -83,14 +83,14 @@ def build(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> Built:
     if not dev.is_npu:
         raise UnsupportedError(f"dev={dev}: it has no array. Legal: npu1, npu2 and their column variants.")
     if not has_array(op):
-        raise UnsupportedError(f"{type(op).__name__} declares no array; it runs on the CPU.")
+        raise UnsupportedError(f"{type(op.base).__name__} declares no array; it runs on the CPU.")
     op = op.resolved(dev)
     members = frozenset(bound)
     key = (op.design_key(), members, dev.name)
     if key not in _designs:
         array, kernels = build_array(op, dev)
         rt = Runtime(op, array, dev, members)
-        if type(op).sequence is Operator.sequence:
+        if type(op.base).sequence is Operator.sequence:
             derive(op, rt)
         else:
             op.sequence(rt)

@@ -109,7 +109,7 @@ class Runtime:
     def _word(self, word: Word) -> Word:
         known = self._words.setdefault(word.name, word)
         if known != word:
-            raise DeclarationError(f"{type(self.op).__name__}: two per-call words are named {word.name}.")
+            raise DeclarationError(f"{type(self.op.base).__name__}: two per-call words are named {word.name}.")
         return word
 
     # -- what is written before the cores start ----------------------------------------------------
@@ -183,7 +183,7 @@ class Runtime:
         limits = BdLimits.of(self.dev.shim, itemsize)  # type: ignore[arg-type]
         unit = 1
         word = None
-        where = f"{type(self.op).__name__}.{operand}, lane {lane}"
+        where = f"{type(self.op.base).__name__}.{operand}, lane {lane}"
         try:
             if size_by is not None:
                 axis, word = size_by

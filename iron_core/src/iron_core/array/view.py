@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Mapping
 from typing import Any
 
 from iron_core.array.placement import Lane, Tile
 from iron_core.array.worker import BoundValue
+from iron_core.declare.field import AutoField
+from iron_core.declare.link import CHAINS, Link
 from iron_core.declare.objects import ObjectType
 from iron_core.declare.operand import Operand
-from iron_core.declare.operator import OperatorMeta
 from iron_core.errors import DeclarationError
 
 
@@ -40,36 +41,32 @@ class Stream:
         return Lane(self.name, index, tile)
 
 
-@cache
-def _view_class(cls: type) -> type:
-    def read(self: Any, name: str) -> Any:
-        if name.startswith("__"):
-            return object.__getattribute__(self, name)
-        if name in cls.fields and name not in cls.array_tier:  # type: ignore[attr-defined]
-            raise TypeError(
-                f"{cls.__name__}.array() reads the extent {name}; one array serves every extent. Legal: "
-                f"{', '.join(sorted(cls.array_tier))}, and a Value for what depends on an extent."  # type: ignore[attr-defined]
-            )
-        if name in cls.extents:  # type: ignore[attr-defined]
-            raise TypeError(f"{cls.__name__}.array() reads the extent {name}; one array serves every extent.")
-        if name in cls.values:  # type: ignore[attr-defined]
-            return BoundValue(name)
-        if name in cls.operands:  # type: ignore[attr-defined]
-            return Stream(cls.operands[name], self)  # type: ignore[attr-defined]
-        return object.__getattribute__(self, name)
-
-    def show(self: Any) -> str:
-        shown = (f"{name}={getattr(self, name)!r}" for name in cls.fields if name in cls.array_tier)  # type: ignore[attr-defined]
-        return f"{cls.__name__}({', '.join(shown)}), seen by its array()"
-
-    members = {"__getattribute__": read, "__repr__": show}
-    made = type.__new__(OperatorMeta, cls.__name__, (cls,), members, view=True)
-    made.__qualname__, made.__module__ = cls.__qualname__, cls.__module__
-    return made
-
-
 def view(op: Any) -> Any:
-    """The operator as `array()` is to see it: reading an extent raises TypeError, in methods it calls too."""
-    twin = op.evolve()
-    twin.__class__ = _view_class(type(op))  # type: ignore[arg-type]
+    """The operator as `array()` is to see it: reading an extent raises DeclarationError, in methods it calls too.
+
+    An instance of its class that holds the fields of the array tier and nothing else; so do the steps of its chains.
+    """
+    base = op.base
+    chains = {
+        chain: tuple(Link(_holding(type(link.op), _params(link.op)), link.position) for link in getattr(base, chain)) for chain in CHAINS
+    }
+    return _seen(type(base), {name: getattr(base, name) for name in base.fields if name in base.array_tier}, chains)
+
+
+def _params(op: Any) -> dict[str, Any]:
+    """The fields of a step that its array key has: its tunables are the line's."""
+    return {k: getattr(op, k) for k, f in op.fields.items() if k in op.array_tier and not isinstance(f, AutoField)}
+
+
+def _seen(cls: Any, fields: Mapping[str, Any], chains: Mapping[str, tuple[Link, ...]]) -> Any:
+    values = {name: BoundValue(name) for name in cls.values}
+    twin = _holding(cls, {**fields, **chains, **values})
+    vars(twin).update({name: Stream(operand, twin) for name, operand in cls.operands.items()})
     return twin
+
+
+def _holding(cls: Any, held: Mapping[str, Any]) -> Any:
+    """An instance of an operator class with these attributes alone."""
+    made = object.__new__(cls)
+    vars(made).update(held)
+    return made

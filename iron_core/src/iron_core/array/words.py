@@ -27,10 +27,10 @@ def number(op: Any, word: Word, members: Mapping[str, int]) -> int:
     if word.kind == "length" and value < 1:
         given = ", ".join(f"{name}={n}" for name, n in members.items())
         raise BoundsError(
-            f"{type(op).__name__}: {word.name} is {value} ({given}); an array moves at least one tile of every stream. Legal: 1 or more."
+            f"{type(op.base).__name__}: {word.name} is {value} ({given}); an array moves at least one tile of every stream. Legal: 1 or more."
         )
     if word.kind == "core" and not 0 <= value < 1 << CORE_BITS:
-        raise BoundsError(f"{type(op).__name__}: {word.name} is {value}; a core reads {CORE_BITS} bits of a per-call word.")
+        raise BoundsError(f"{type(op.base).__name__}: {word.name} is {value}; a core reads {CORE_BITS} bits of a per-call word.")
     return value
 
 
@@ -40,7 +40,7 @@ def _whole(op: Any, word: Word, value: int, step: int, group: int, each: int) ->
         every = next(n for n in range(group, group * step + 1, group) if n // group * each % step == 0)
         below = value // every * every
         raise BoundsError(
-            f"{type(op).__name__}: {word.name} is {value}; an array's transfer begins at a whole 4-byte word, here at a "
+            f"{type(op.base).__name__}: {word.name} is {value}; an array's transfer begins at a whole 4-byte word, here at a "
             f"multiple of {every}. Nearest legal: {below} or {below + every}."
         )
     return value // group * each

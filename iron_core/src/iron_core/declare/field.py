@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from iron_core.declare.formats import BLOCK_FORMATS, BlockQuant, Dense, Format, as_dtype, bfloat16
-from iron_core.errors import FormatError
+from iron_core.errors import DeclarationError, FormatError
 
 #: "no default given": None is a legal default.
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
@@ -20,6 +20,15 @@ _KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
     "bool": ((bool,), "True or False"),
     "str": ((str,), "a string"),
 }
+
+
+def unseen(op: Any, name: str) -> DeclarationError:
+    """What array() gets for reading something that depends on an extent."""
+    cls: Any = type(op)
+    return DeclarationError(
+        f"{cls.__name__}.array() reads the extent {name}; one array serves every extent. Legal: {', '.join(sorted(cls.array_tier))}, "
+        "and a Value for what depends on an extent."
+    )
 
 
 class Field:
@@ -37,6 +46,12 @@ class Field:
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
+
+    def __get__(self, op: Any, owner: type | None = None) -> Any:
+        """Itself, of the class; an instance holds its own value, but for one that is seen by its array()."""
+        if op is None:
+            return self
+        raise unseen(op, self.name)
 
     @property
     def required(self) -> bool:

@@ -23,7 +23,8 @@ def canonical(value: Any) -> Any:
 
 
 def class_name(op: Any) -> str:
-    return f"{type(op).__module__}.{type(op).__qualname__}"
+    cls = type(op.base)
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def field_pairs(op: Any, *, array: bool = False) -> tuple[tuple[str, Any], ...]:
@@ -35,7 +36,12 @@ def field_pairs(op: Any, *, array: bool = False) -> tuple[tuple[str, Any], ...]:
 def _chains(op: Any, tier: str) -> tuple[Any, ...]:
     """What the steps folded into an operator add to a key: nothing where there are none."""
     chains = (("finish", op.finish), ("prepare", op.prepare))
-    return tuple((chain, tuple(link.key(tier) for link in links)) for chain, links in chains if links)
+    return tuple((chain, tuple(_link(link, tier) for link in links)) for chain, links in chains if links)
+
+
+def _link(link: Any, tier: str) -> tuple[Any, ...]:
+    """What a step adds: to the array's key ("array") nothing of its extent, to the others ("design") all of it."""
+    return (class_name(link.op), field_pairs(link.op, array=tier == "array"), link.position)
 
 
 def contract_key(op: Any) -> tuple[Any, ...]:
@@ -75,4 +81,4 @@ def label(op: Any) -> str:
     parts = [f"{k}{shown(getattr(op, k))}" for k, f in op.fields.items() if f.repr and getattr(op, k) is not None]
     for chain, keys in _chains(op, "design"):
         parts.append(f"{chain}{hashlib.sha256(repr(keys).encode()).hexdigest()[:8]}")
-    return "_".join([type(op).__name__, *parts])
+    return "_".join([type(op.base).__name__, *parts])

@@ -61,7 +61,7 @@ class Operator(metaclass=OperatorMeta):
     elementwise: ClassVar[bool] = False
     rowwise: ClassVar[bool] = False
     linear_in: ClassVar[tuple[str, ...]] = ()
-    #: Chains its array applies, of "finish" and "prepare" (see `iron_core.declare.link`).
+    #: Chains its array applies, of "finish" and "prepare" (see `iron_core.declare.chained`).
     folds: ClassVar[tuple[str, ...]] = ()
     #: For an operator that takes views: operand name -> its members (see `ViewMembers`).
     accept_views: ClassVar[dict[str, ViewMembers]] = {}
@@ -70,15 +70,13 @@ class Operator(metaclass=OperatorMeta):
     test: ClassVar[Testing] = Testing()
 
     #: Tunables a call or a profile gave: held, not searched.
-    pinned: frozenset[str]
-    _given: frozenset[str]
-    #: Steps folded in (`Link`s): behind the output, in front of the input. No fields; part of the keys.
+    pinned: frozenset[str] = frozenset()
+    _given: frozenset[str] = frozenset()
+    #: The `Link`s its array applies behind the output and in front of the input: those of the `Chained` it is the base of.
     finish: tuple[Any, ...] = ()
     prepare: tuple[Any, ...] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
-        if options.pop("view", False):  # the same operator seen by its array(): nothing new is declared
-            return
         super().__init_subclass__(**options)
         own = {k: v for k, v in vars(cls).items() if isinstance(v, Field)}
         annotations = inspect.get_annotations(cls)
@@ -131,9 +129,7 @@ class Operator(metaclass=OperatorMeta):
 
     @classmethod
     def construct(cls, given: dict[str, Any], *, validate: bool = True) -> Any:
-        """An instance from field keywords; `operator(...)` by keyword lands here. finish=, prepare=: chains of `Link`s."""
-        chains = {name: tuple(given[name] or ()) for name in ("finish", "prepare") if name in given}
-        given = {name: value for name, value in given.items() if name not in chains}
+        """An instance from field keywords; `operator(...)` by keyword lands here."""
         for name in given:
             if name in cls.operands:
                 raise CallError(f"{cls.__name__}: {name} is a tensor; give it by position, in Graph.body().")
@@ -159,8 +155,6 @@ class Operator(metaclass=OperatorMeta):
         self._given = frozenset(keywords)
         self.pinned = frozenset(k for k in keywords if isinstance(cls.fields[k], AutoField))
         self._derive()
-        if any(chains.values()):
-            self = self._with_chains(**chains)
         if validate:
             self._check_dimensions()
             self.validate()
@@ -259,26 +253,6 @@ class Operator(metaclass=OperatorMeta):
         twin.pinned = self.pinned | frozenset(tunables)
         return twin
 
-    def fold(self, consumer: Any, at: Any = 0) -> Any:
-        """This operator with `consumer` as its last finish step. at: which of its inputs, by number or name, is the tile.
-
-        Tunables that were not given are open again. Unresolvable where the array applies no such step.
-        """
-        from iron_core.declare.link import Link
-
-        return self._with_chains(finish=(*self.finish, Link(consumer, at)))
-
-    def prefold(self, producer: Any, at: Any = 0) -> Any:
-        """This operator with `producer` as the first step in front of its `prepare=` input; otherwise as `fold`."""
-        from iron_core.declare.link import Link
-
-        return self._with_chains(prepare=(Link(producer, at), *self.prepare))
-
-    def _with_chains(self, **chains: tuple[Any, ...]) -> Any:
-        from iron_core.declare.link import fold
-
-        return fold(self, **chains)
-
     def __call__(self, *operands: Any, **keywords: Any) -> Any:
         return _record(self, operands, keywords)
 
@@ -332,6 +306,11 @@ class Operator(metaclass=OperatorMeta):
         return 0
 
     # -- what is known of an instance --------------------------------------------------------------
+
+    @property
+    def base(self) -> Any:
+        """The plain operator: itself; of a `Chained` the one its steps are folded into."""
+        return self
 
     @property
     def present(self) -> tuple[str, ...]:
@@ -423,14 +402,24 @@ class Operator(metaclass=OperatorMeta):
                 worst = worst.worse(tolerance.check(g, w, format.dtype, m, what))
         return worst
 
+    def array_error(self, *inputs: Any) -> Any:
+        """How far from the exact output an array's may be, float64 per element, where its kernels are allowed more than the
+        contract; None where they are not. Of an operator with one output."""
+        return None
+
     def array_check(self, outputs: Any, exact: Any, *inputs: Any) -> Deviation:
-        """Judge what an array gave: its gate. The contract's, unless the array's kernels are allowed more."""
-        return self.check(outputs, exact, *inputs)
+        """Judge what an array gave: its gate. The contract's, unless there is an `array_error`."""
+        radius = self.array_error(*inputs)
+        if radius is None:
+            return self.check(outputs, exact, *inputs)
+        (operand,) = (o for o in self.outputs if o.present(self))
+        what = f"{type(self).__name__}.{operand.name}"
+        return Tolerance.within(radius).check(outputs, exact, operand.format(self).dtype, None, what)  # type: ignore[union-attr]
 
     def __repr__(self) -> str:
         shown = []
         for name, field in self.fields.items():
-            value = getattr(self, name)
+            value = vars(self).get(name)  # array() sees some of them only
             if field.repr and value is not None:
                 shown.append(f"{name}={value.name if isinstance(field, DTypeField) else value!r}")
         return f"{type(self).__name__}({', '.join(shown)})"

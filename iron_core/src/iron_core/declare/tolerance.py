@@ -56,6 +56,11 @@ class Tolerance:
     ulps: float = 2.0
     absolute: float = 0.0
 
+    @classmethod
+    def within(cls, limit: Any) -> Tolerance:
+        """At most `limit` from the exact result, a number or float64 per element, and nothing besides."""
+        return cls(terms=-8, ulps=0, absolute=limit)
+
     def bound(self, exact: np.ndarray, dtype: np.dtype, magnitude: Any = None) -> np.ndarray:
         """Per element, the largest error the contract allows (float64)."""
         exact = np.asarray(exact, np.float64)

@@ -8,6 +8,8 @@ import attrs
 
 from iron_core.array.build import build
 from iron_core.array.fit import fit
+from iron_core.declare.chained import fold as folded
+from iron_core.declare.chained import prefold
 from iron_core.declare.link import riding
 from iron_core.devices import Device
 from iron_core.errors import IronError
@@ -70,9 +72,9 @@ def _made(op: Any) -> Any:
 def _joined(fold: Fold, producer: Any, consumer: Any, at: str) -> Any:
     """One operator of two. Unresolvable where the array applies no such step."""
     if fold.kind == "finish":
-        return producer.fold(consumer, at)
+        return folded(producer, consumer, at)
     if fold.kind == "prologue":
-        return consumer.prefold(producer, _tile_input(producer, _made(producer)))
+        return prefold(consumer, producer, _tile_input(producer, _made(producer)))
     raise IronError(f"{fold}: arrays do not place copies")
 
 

@@ -1,0 +1,201 @@
+"""`Chained`: an operator with steps folded into it.
+
+The steps change where a number is computed, never how it is rounded. Their further inputs become operands, named
+`<chain><step>_<operand>`; they have no stream of their own and ride another's.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from iron_core.declare.link import CHAINS, Link, riding, target
+from iron_core.declare.operand import BoundOperand, In, Operand
+from iron_core.declare.rounding import round_to, widen
+from iron_core.declare.tolerance import Deviation, Tolerance
+from iron_core.errors import DeclarationError, Unresolvable
+
+
+def fold(op: Any, consumer: Any, at: Any = 0) -> Chained:
+    """`op` with `consumer` as its last finish step. at: which of its inputs, by number or name, is the tile.
+
+    Tunables that were not given are open again. Unresolvable where the array applies no such step.
+    """
+    return Chained(op.base, (*op.finish, Link(consumer, at)), op.prepare)
+
+
+def prefold(op: Any, producer: Any, at: Any = 0) -> Chained:
+    """`op` with `producer` as the first step in front of its `prepare=` input; otherwise as `fold`."""
+    return Chained(op.base, op.finish, (Link(producer, at), *op.prepare))
+
+
+class Chained:
+    """A plain operator, `base`, whose cores apply the steps of `finish` to what it makes and those of `prepare` to what it
+    reads. What is not here is the plain operator's: fields, extents, values, scratchpads, traits.
+
+    Made by `fold` and `prefold`. Unresolvable where the array applies no such chain, or a step does not fit.
+    """
+
+    def __init__(self, base: Any, finish: tuple[Link, ...] = (), prepare: tuple[Link, ...] = ()) -> None:
+        self.base = base.evolve(**{name: None for name in base.autos() if name not in base.pinned})
+        # Its array asks for them: how many lines a core holds, what rides where.
+        self.base.finish, self.base.prepare = tuple(finish), tuple(prepare)
+        #: The operands that the steps bring.
+        self.riding: dict[str, Operand] = {}
+        for chain in CHAINS:
+            links = getattr(self, chain)
+            if links and chain not in base.folds:
+                raise Unresolvable(f"{type(base).__name__}: its array applies no {chain}. Legal: the step by itself.")
+            for step, link in enumerate(links):
+                operand = target(self, chain)
+                link.check(f"{type(base).__name__}.{chain}", operand.name, getattr(base, operand.name))
+                for name, other in zip(riding(self, chain, step), link.others, strict=True):
+                    self.riding[name] = extra = In(*operand.shape(base), dtype=other.format(link.op))
+                    extra.name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("base", "riding"):  # asked for while one is copied or unpickled
+            raise AttributeError(name)
+        if name in self.riding:
+            extra = self.riding[name]
+            return BoundOperand(extra, self, extra.shape(self), extra.format(self))
+        return getattr(self.base, name)
+
+    # -- operands ----------------------------------------------------------------------------------
+
+    @property
+    def inputs(self) -> tuple[Operand, ...]:
+        return (*self.base.inputs, *self.riding.values())
+
+    @property
+    def operands(self) -> dict[str, Operand]:
+        return {operand.name: operand for operand in (*self.inputs, *self.base.outputs)}
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        return tuple(name for name, operand in self.operands.items() if operand.present(self.base))
+
+    def shape(self, operand: str) -> tuple[int, ...]:
+        return self.operands[operand].shape(self.base)
+
+    def format(self, operand: str) -> Any:
+        return self.operands[operand].format(self.base)
+
+    # -- copies ------------------------------------------------------------------------------------
+
+    def _over(self, base: Any) -> Chained:
+        """These chains over another copy of the plain operator."""
+        twin = copy.copy(self)
+        twin.base = base
+        return twin
+
+    def evolve(self, **changes: Any) -> Chained:
+        return self._over(self.base.evolve(**changes))
+
+    def bounded(self, **extents: int) -> Chained:
+        return self._over(self.base.bounded(**extents))
+
+    def with_tunables(self, **tunables: Any) -> Chained:
+        return self._over(self.base.with_tunables(**tunables))
+
+    def resolved(self, dev: Any = None) -> Chained:
+        return self._over(self.base.resolved(dev))
+
+    # -- what it computes --------------------------------------------------------------------------
+
+    def _named(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The plain operator's inputs in order (None where absent), and everything else by name."""
+        given = dict(zip((o.name for o in self.inputs), inputs, strict=False)) | named
+        return [given.pop(o.name, None) for o in self.base.inputs], given
+
+    def _dtype(self, chain: str) -> Any:
+        return target(self, chain).format(self.base).dtype  # type: ignore[union-attr]
+
+    def _extras(self, chain: str, step: int, given: dict[str, Any], shape: tuple[int, ...]) -> list[Any]:
+        return [np.asarray(given[name]).reshape(shape) for name in riding(self, chain, step)]
+
+    def _applied(self, chain: str, values: Any, given: dict[str, Any]) -> Any:
+        """Through every step of a chain: each step's reference, rounded once before the next."""
+        for step, link in enumerate(getattr(self, chain)):
+            values = round_to(values, self._dtype(chain))
+            values = link.op.reference(*link.arguments(values, self._extras(chain, step, given, values.shape)))
+        return values
+
+    def _prepared(self, plain: list[Any], given: dict[str, Any], through: Any) -> list[Any]:
+        if not self.prepare:
+            return plain
+        at = self.base.inputs.index(target(self, "prepare"))
+        values = round_to(through("prepare", plain[at], given), self._dtype("prepare"))
+        return [*plain[:at], values, *plain[at + 1 :]]
+
+    def reference(self, *inputs: Any, **named: Any) -> Any:
+        plain, given = self._named(inputs, named)
+        plain = self._prepared(plain, given, self._applied)
+        scratchpads = {k: v for k, v in given.items() if k in self.base.scratchpads}
+        return self._applied("finish", self.base.reference(*plain, **scratchpads), given)
+
+    def composed(self, *inputs: Any, **named: Any) -> Any:
+        """The plain one's, with each chain's tile references: those are elementwise, so how a line is cut is all the same."""
+        plain, given = self._named(inputs, named)
+
+        def through(chain: str, values: Any, given: dict[str, Any]) -> Any:
+            dtype = self._dtype(chain)
+            for step, link in enumerate(getattr(self, chain)):
+                kernel = link.at_line(self.chain_line(chain)).kernel()
+                tiles = [np.reshape(a, -1) for a in link.arguments(values, self._extras(chain, step, given, values.shape))]
+                values = round_to(kernel.reference(*tiles), dtype).reshape(values.shape)
+            return values
+
+        return through("finish", self.base.composed(*self._prepared(plain, given, through)), given)
+
+    # -- the gate ----------------------------------------------------------------------------------
+
+    def check(self, outputs: Any, exact: Any, *inputs: Any) -> Deviation:
+        """Judge by intervals: every step maps what its input may be through its reference and adds its own gate."""
+        return self._check(outputs, exact, inputs, None)
+
+    def array_check(self, outputs: Any, exact: Any, *inputs: Any) -> Deviation:
+        return self._check(outputs, exact, inputs, self.base.array_error)
+
+    def _check(self, outputs: Any, exact: Any, inputs: tuple[Any, ...], array_error: Any) -> Deviation:
+        base = self.base
+        plain, given = self._named(inputs, {})
+        pushed: Any = 0.0
+        if self.prepare:
+            at = base.inputs.index(target(self, "prepare"))
+            _, radius = self._through("prepare", widen(plain[at]), 0.0, given)
+            plain = self._prepared(plain, given, self._applied)
+            # Linear in it: a radius goes through with the absolute values of what it is multiplied by.
+            pushed = base.magnitude(*plain[:at], radius, *plain[at + 1 :])
+            if pushed is None:
+                raise DeclarationError(f"{type(base).__name__} folds a prologue, so it declares magnitude(); it does not.")
+        result = target(self, "finish") if self.finish else next(o for o in base.outputs if o.present(base))
+        dtype = result.format(base).dtype  # type: ignore[union-attr]
+        centre = np.asarray(base.reference(*plain), np.float64)
+        own = None if array_error is None else array_error(*plain)
+        if own is None:
+            own = (base.test.tolerance or base.tolerance()).bound(centre, dtype, base.magnitude(*plain))
+        centre, radius = self._through("finish", centre, own + pushed, given)
+        exact = np.asarray(exact, np.float64)
+        what = f"{type(base).__name__}.{result.name}"
+        return Tolerance.within(radius + np.abs(centre - exact)).check(outputs, exact, dtype, None, what)
+
+    def _through(self, chain: str, centre: Any, radius: Any, given: dict[str, Any]) -> tuple[Any, Any]:
+        """What a chain makes of numbers within `radius` of `centre`: the new centre and radius."""
+        for step, link in enumerate(getattr(self, chain)):
+            dtype = self._dtype(chain)
+            centre = widen(round_to(centre, dtype))
+            extras = self._extras(chain, step, given, centre.shape)
+            each = [link.arguments(v, extras) for v in (centre, centre - radius, centre + radius)]
+            values = [np.asarray(link.op.reference(*a), np.float64) for a in each]
+            tolerance = link.op.test.tolerance or link.op.tolerance()
+            own = [tolerance.bound(v, dtype, link.op.magnitude(*a)) for v, a in zip(values, each, strict=True)]
+            centre = values[0]
+            radius = np.maximum(np.abs(values[1] - centre), np.abs(values[2] - centre)) + np.max(own, axis=0)
+        return centre, radius
+
+    def __repr__(self) -> str:
+        chains = ((chain, ", ".join(type(link.op).__name__ for link in getattr(self, chain))) for chain in CHAINS)
+        return f"{self.base!r} with {' and '.join(f'{chain} {steps}' for chain, steps in chains if steps)}"
