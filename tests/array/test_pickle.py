@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from iron_core.array.build import build
+from iron_core.array.build import array_of, build, build_array
 from iron_core.declare.chained import fold
+from iron_core.errors import CacheError
 from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, SiLU
 
 OPERATORS = {
@@ -42,9 +43,28 @@ def test_a_design_is_equal_in_another_process(tmp_path):
     code = f"""
 import pickle
 from pathlib import Path
-from iron_core.array.build import build
+from iron_core.array.build import array_of, build, build_array
 from iron_core.declare.chained import fold
 from iron_ops_aie import GEMV
 assert pickle.loads(Path({str(tmp_path / "design")!r}).read_bytes()) == build(GEMV(M=64, K=64), "npu1").design
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_array_is_built_from_its_key_alone(name, monkeypatch):
+    """The key says all that array() reads, links and their fields included: what is built from it is the same data, and its
+    kernels compute the same."""
+    op = OPERATORS[name][0].resolved("npu2")
+    array, kernels = build_array(op, "npu2")
+    monkeypatch.setattr("iron_core.array.build._arrays", {})
+    again, found = array_of(pickle.loads(pickle.dumps(op.array_key())), "npu2")
+    assert again is not array and again == array
+    assert {symbol: kernel.data for symbol, kernel in found.items()} == {symbol: kernel.data for symbol, kernel in kernels.items()}
+
+
+def test_a_key_of_an_operator_that_is_not_there():
+    """A pack that was removed, a class made inside a function."""
+    for name in ("no_such_pack.gemv.GEMV", "iron_ops_aie.gemv.Gone", f"{__name__}.made.<locals>.Op"):
+        with pytest.raises(CacheError, match=r"an array of .* is wanted, and there is no such operator"):
+            array_of((name, ()), "npu2")

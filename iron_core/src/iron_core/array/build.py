@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import attrs
@@ -12,7 +12,7 @@ from iron_core.array.derive import derive
 from iron_core.array.design import ArrayDesign, Design
 from iron_core.array.kernel import Kernel
 from iron_core.array.runtime import Runtime
-from iron_core.array.view import view
+from iron_core.array.view import view, view_of
 from iron_core.declare.operator import Operator
 from iron_core.declare.undeclared import is_undeclared
 from iron_core.devices import Device, device
@@ -65,13 +65,25 @@ def build_array(op: Any, dev: Device | str) -> BuiltArray:
     dev = device(dev)
     if not has_array(op):
         raise UnsupportedError(f"{type(op.base).__name__} declares no array; it runs on the CPU.")
-    key = (op.array_key(), dev.name)
-    if key not in _arrays:
+    return _built(op.array_key(), dev, lambda: view(op))
+
+
+def array_of(key: tuple[Any, ...], dev: Device | str) -> BuiltArray:
+    """The array of an operator's array key, such as an image has that another process made.
+
+    CacheError where the operator's class cannot be imported by its name.
+    """
+    return _built(key, device(dev), lambda: view_of(key))
+
+
+def _built(key: tuple[Any, ...], dev: Device, seen: Callable[[], Any]) -> BuiltArray:
+    if (key, dev.name) not in _arrays:
+        op = seen()
         with building() as parts:
-            view(op).array(Target(dev))
-        made = BuiltArray(parts.freeze(type(op.base).__name__, dev.name), parts.kernels())
-        _arrays.setdefault(key, made)  # of two threads' arrays the first stays
-    return _arrays[key]
+            op.array(Target(dev))
+        made = BuiltArray(parts.freeze(type(op).__name__, dev.name), parts.kernels())
+        _arrays.setdefault((key, dev.name), made)  # of two threads' arrays the first stays
+    return _arrays[key, dev.name]
 
 
 def build(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> Built:

@@ -137,7 +137,7 @@ class ControlData:
     channel: int
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class ArrayDesign:
     """What one array key builds on a device. No extent of any operator is in it."""
 
@@ -175,7 +175,7 @@ class ArrayDesign:
         return tuple(sorted((lane for lane in self.lanes if lane.operand == operand), key=lambda lane: lane.index))
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class Design:
     """An array and the sequence that drives it for one set of extents and one set of per-call members."""
 

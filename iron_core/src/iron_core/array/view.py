@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pkgutil import resolve_name
 from typing import Any
 
 from iron_core.array.placement import Lane, Tile
@@ -11,7 +12,7 @@ from iron_core.declare.field import AutoField
 from iron_core.declare.link import CHAINS, Link
 from iron_core.declare.objects import ObjectType
 from iron_core.declare.operand import Operand
-from iron_core.errors import DeclarationError
+from iron_core.errors import CacheError, DeclarationError
 
 
 class Stream:
@@ -51,6 +52,34 @@ def view(op: Any) -> Any:
         chain: tuple(Link(_holding(type(link.op), _params(link.op)), link.position) for link in getattr(base, chain)) for chain in CHAINS
     }
     return _seen(type(base), {name: getattr(base, name) for name in base.fields if name in base.array_tier}, chains)
+
+
+def view_of(key: tuple[Any, ...]) -> Any:
+    """The same, from an operator's array key alone: equal keys build one array, so nothing else is needed.
+
+    CacheError where an operator's class cannot be imported by its name.
+    """
+    name, fields, *chains = key
+    cls = _named(name)
+    links = {chain: tuple(_link(*one) for one in found) for chain, found in chains}
+    return _seen(cls, _converted(cls, fields), {chain: links.get(chain, ()) for chain in CHAINS})
+
+
+def _link(name: str, fields: tuple[tuple[str, Any], ...], position: int) -> Link:
+    cls = _named(name)
+    return Link(_holding(cls, _converted(cls, fields)), position)
+
+
+def _converted(cls: Any, fields: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    """Fields as an operator holds them: a key has the names of dtypes."""
+    return {name: None if value is None else cls.fields[name].convert(value) for name, value in fields}
+
+
+def _named(name: str) -> Any:
+    try:
+        return resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise CacheError(f"an array of {name} is wanted, and there is no such operator: {error}") from None
 
 
 def _params(op: Any) -> dict[str, Any]:
