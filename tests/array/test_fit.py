@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from iron_core.array import fit as fitting
+from iron_core.array import limits, spec
 from iron_core.array.build import build
 from iron_core.array.fit import fit
 from iron_core.errors import Unresolvable
@@ -18,14 +19,18 @@ from iron_ops_aie import ElementwiseAdd
 def asked(monkeypatch):
     """The names of the checks that ran, in order."""
     names = []
-    for module, name in ((fitting.spec, "check"), (fitting, "place_and_route"), (fitting, "check_sequence"), (fitting.limits, "check")):
+
+    def watch(module, name):
         check = getattr(module, name)
 
-        def noted(*args, check=check, name=f"{module.__name__.rpartition('.')[2]}.{name}"):
-            names.append(name)
+        def noted(*args):
+            names.append(f"{module.__name__.rpartition('.')[2]}.{name}")
             return check(*args)
 
         monkeypatch.setattr(module, name, noted)
+
+    for module, name in ((spec, "check"), (fitting, "place_and_route"), (fitting, "check_sequence"), (limits, "check")):
+        watch(module, name)
     fitting._fitted.cache_clear()
     fitting._array.cache_clear()
     return names
