@@ -5,23 +5,14 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from iron_core.array.design import (
-    ArrayDesign,
-    BufferData,
-    ControlData,
-    CoreData,
-    FifoData,
-    LaneData,
-    LinkData,
-    LockData,
-    TileData,
-    ValueData,
-)
 from iron_core.array.kernel import Kernel
 from iron_core.array.placement import Tile
 from iron_core.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from iron_core.array.design import ArrayDesign
 
 
 class Builder:
@@ -77,6 +68,19 @@ class Builder:
 
     def freeze(self, name: str, dev: str) -> ArrayDesign:
         """The array as data."""
+        # Declaring an operator loads what array() may use; what arrays are as data, only building one.
+        from iron_core.array.design import (
+            ArrayDesign,
+            BufferData,
+            ControlData,
+            CoreData,
+            LaneData,
+            LinkData,
+            LockData,
+            TileData,
+            ValueData,
+        )
+
         tiles: dict[int, TileData] = {}
         counts: dict[str, int] = {}
 
@@ -137,6 +141,8 @@ class Builder:
         )
 
     def _fifo(self, fifo: Any, at: Any) -> Any:
+        from iron_core.array.design import FifoData
+
         if fifo.producer is None or not fifo.consumers:
             missing = "producer" if fifo.producer is None else "consumer"
             raise DeclarationError(f"fifo {fifo.name} has no {missing}.")
