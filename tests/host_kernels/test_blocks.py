@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iron_core.declare.formats import BLOCK_FORMATS, PackedArray
+from iron_core.declare.formats import PackedArray, as_format
 
 from .conftest import DTYPES, FORMATS, aligned
 
@@ -18,7 +18,7 @@ SCALE = np.dtype([("d", np.float32), ("s", np.float32), ("sum", np.int32)])
 
 def draw(rng, name, N, K):
     """Random blocks: any integers, scales and minima of either sign."""
-    format = BLOCK_FORMATS[name.lower()]
+    format = as_format(name.lower())
     raw = rng.integers(0, 256, (N, K // 32, format.block_bytes)).astype(np.uint8)
     heads = rng.standard_normal((N, K // 32, 2)).astype(np.float16).view(np.uint8)
     width = 4 if format.minimum else 2
@@ -92,7 +92,7 @@ def test_block_integers_are_the_models(kernels, rng, name):
     w.data.reshape(N, K // 32, -1)[1, :, 2:] = 0x7F
     got = np.zeros((N, K // 32), np.int32)
     kernels(f"block_integers<{name}>", (w.data, q, got), (N, K))
-    ints, _, _ = w.format.fields(w.data, K)
+    ints, _, _ = w.format.fields(w.data, w.shape)
     assert np.array_equal(got, (ints * q.astype(np.int32)).reshape(N, -1, 32).sum(-1))
 
 
@@ -121,7 +121,7 @@ def test_products_are_near_the_integer_model(kernels, rng, name):
     for M, N, K in SHAPES:
         w, x = draw(rng, name, N, K), rng.standard_normal((M, K)).astype(np.float32)
         q, d = model_rounding(x)
-        ints, scales, minima = w.format.fields(w.data, K)
+        ints, scales, minima = w.format.fields(w.data, w.shape)
         wide = ints.reshape(N, -1, 32).astype(np.float64) * scales[..., None]
         if minima is not None:
             wide = wide + minima.astype(np.float64)[..., None]

@@ -12,7 +12,7 @@ from iron_core.errors import FormatError, TraceError, UnsupportedError
 from iron_core.graph.fold import find_folds
 from iron_core.image.arena import ALIGNMENT, BANK_BYTES
 from iron_core.image.packaging import decide
-from iron_core.image.plan import BufferRef, Plan, Resident, VersionPlan, byte_offset
+from iron_core.image.plan import BufferRef, Plan, Resident, VersionPlan
 from iron_core.image.planner import Draft, adopt, draft, plan_graphs
 from iron_ops_aie import GEMM, GEMV, Copy, ElementwiseAdd, RMSNorm, SiLU
 
@@ -236,9 +236,9 @@ def test_block_weights_are_referenced_by_bytes():
     (version,) = plan_graphs([Rows().trace(x=((2, 64), F32))]).versions
     ref = version.steps[0].operands["B"]
     assert (ref.offset, ref.shape, ref.nbytes) == (2 * 36, (2, 64), 2 * 36)
-    assert byte_offset(iron.Q4_0, 96) == 3 * 18
+    assert iron.Q4_0.offset(96, (4, 64)) == 3 * 18
     with pytest.raises(FormatError, match="element 40 is not the first of a block of 32"):
-        byte_offset(iron.Q4_0, 40)
+        iron.Q4_0.offset(40, (4, 64))
 
 
 def test_a_version_that_is_not_planned_is_not_found():

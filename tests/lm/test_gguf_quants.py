@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 import pytest
 
-from iron_core.declare.formats import Q8_0, Dense, PackedArray, bfloat16
+from iron_core.declare.formats import Q8_0, PackedArray, bfloat16
 from iron_core.errors import CheckpointError, UsageError
 from iron_llama.model import LlamaRunner
 from iron_lm import loading, widening
@@ -39,7 +39,7 @@ def packed(kind: str, shape: tuple[int, ...], rng: np.random.Generator, spread: 
     if kind in MADE:
         return np.asarray(gguf.quantize((rng.standard_normal(shape) * spread).astype(np.float32), quant))
     format = next(f for f in SUPER if f.name.upper() == kind)
-    blocks = rng.integers(0, 256, (*shape[:-1], shape[-1] // format.group, format.block_bytes), np.uint8)
+    blocks = rng.integers(0, 256, (*shape[:-1], shape[-1] // format.columns, format.block_bytes), np.uint8)
     size = spread / SIZES[format.name]
     for at in format.halves:
         sign = 1 if len(format.halves) == 2 else rng.choice([-1, 1], blocks.shape[:-1])
@@ -101,7 +101,7 @@ def test_any_bits_are_a_superblock(format: SuperBlock) -> None:
     blocks = rng.integers(0, 256, (10_000, format.block_bytes), np.uint8)
     with np.errstate(all="ignore"):
         want = gguf.dequantize(blocks, gguf.GGMLQuantizationType[format.name.upper()])
-    got = format.dequantize(blocks, format.group)
+    got = format.dequantize(blocks, (len(blocks), format.columns))
     known = np.isfinite(want)
     assert known.mean() > 0.9 and np.array_equal(np.isfinite(got), known)
     np.testing.assert_array_equal(bits(got)[known], bits(want)[known])
@@ -121,12 +121,12 @@ def test_widening_goes_by_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     array = PackedArray(packed("Q5_K", (37, 512), rng), (37, 512), Q5_K)  # type: ignore[arg-type]
     whole = {d: widening.dense(array, np.dtype(d)) for d in (np.float32, np.float16, bfloat16)}
     five = PackedArray(packed("Q5_0", (37, 512), rng), (37, 512), FORMATS[6])  # type: ignore[arg-type]
-    eight = widening.q8_0(five).data
+    eight = widening.repacked(five, Q8_0).data
     for piece in (1, 512, 5000):
         monkeypatch.setattr(widening, "_PIECE", piece)
         for dtype, want in whole.items():
             np.testing.assert_array_equal(widening.dense(array, np.dtype(dtype)).view(np.uint8), want.view(np.uint8))
-        np.testing.assert_array_equal(widening.q8_0(five).data, eight)
+        np.testing.assert_array_equal(widening.repacked(five, Q8_0).data, eight)
 
 
 def test_widening_takes_the_result_and_little_more() -> None:
@@ -250,7 +250,7 @@ def test_formats_name_every_type_they_are() -> None:
     for number, format in FORMATS.items():
         kind = gguf.GGMLQuantizationType(number)
         group, size = gguf.GGML_QUANT_SIZES[kind]
-        if isinstance(format, Dense):
+        if not format.packed:
             assert (group, size) == (1, format.dtype.itemsize)
         else:
-            assert (format.group, format.block_bytes, format.name.upper()) == (group, size, kind.name)
+            assert (format.block[1], format.block_bytes, format.name.upper()) == (group, size, kind.name)

@@ -123,12 +123,12 @@ def test_what_a_header_may_hold_takes_a_second_at_most(tmp_path: Path) -> None:
 def test_scales_that_are_no_numbers_are_found(format: Any) -> None:
     """NaN or infinity in any scale or minimum of any block; every other bit may be what it likes."""
     rng = np.random.default_rng(0)
-    halves = format.halves if hasattr(format, "halves") else (0, 2) if format.minimum else (0,)
+    halves = [at for at, _ in format.scale_offsets]
     data = rng.integers(0, 256, (8, 4 * format.block_bytes), np.uint8)
     blocks = data.reshape(-1, format.block_bytes)
     for at in halves:
         blocks[:, at : at + 2] = rng.standard_normal(len(blocks)).astype(np.float16)[:, None].view(np.uint8)
-    array = PackedArray(data, (8, 4 * format.group), format)
+    array = PackedArray(data, (8, 4 * format.block[1]), format)
     assert ScaleCheck()(array)
     for at in halves:
         for value in (np.nan, np.inf, -np.inf):

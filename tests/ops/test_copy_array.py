@@ -16,7 +16,7 @@ from iron_core.array.sequence import Await, Transfer
 from iron_core.array.spec import check
 from iron_core.array.words import number
 from iron_core.declare.cases import cases
-from iron_core.declare.formats import Q4_1, BlockQuant, PackedArray
+from iron_core.declare.formats import Q4_1, PackedArray
 from iron_core.declare.pattern import Pattern
 from iron_core.devices import device
 from iron_core.errors import BoundsError, Unresolvable, UnsupportedError
@@ -285,7 +285,6 @@ def test_an_empty_bound_is_refused_before_the_call():
 
 def test_block_formats_move_as_bytes():
     """A column of blocks and an offset of rows, counted in bytes."""
-    assert isinstance(Q4_1, BlockQuant)
     src = Pattern(32, (5, 32), (96, 1))
     op = Copy(input_size=960, src=src, X=Q4_1).resolved(NPU2)
     design = build(op, NPU2, {"in_offset"}).design

@@ -18,7 +18,10 @@ _HOME = {
     "declare.operand": ("In", "InOut", "OptionalDim", "Out", "Select"),
     "declare.value": ("Carried", "DispatchTime", "Extent", "Scratchpad", "Value"),
     "declare.domain": ("Choices", "Divisors", "Level", "Pins", "Placement", "Width"),
-    "declare.formats": ("BlockQuant", "Dense", "PackedArray", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "bfloat16"),
+    "declare.formats": (
+        *("BlockQuant", "Dense", "Format", "PackedArray", "Plane", "PlaneQuant"),
+        *("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "bfloat16"),
+    ),
     "declare.pattern": ("Pattern",),
     "declare.profile": ("Profile",),
     "declare.testing": ("Case", "Sweep", "Testing"),

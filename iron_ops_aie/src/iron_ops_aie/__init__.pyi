@@ -98,9 +98,9 @@ class Copy(Operator):
 class Dequant(Operator):
     """y = scale * (q - zero) + minimum, of rows of blocks.
 
-    x: (rows, cols) in a block format `F`. y: (rows, cols) of float dtype `T`. `valid` bounds the rows.
+    x: (rows, cols) in a packed format `F`. y: (rows, cols) of float dtype `T`. `valid` bounds the rows.
 
-    Errors: ParamError where x is not block-quantised or y not float; FormatError where cols is not whole blocks.
+    Errors: ParamError where x is not block-quantised or y not float; FormatError where they are not whole blocks.
     """
     rows: int
     cols: int

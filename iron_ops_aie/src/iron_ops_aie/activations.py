@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import BlockQuant, PackedArray
+from iron_core.declare.formats import PackedArray, as_format
 from iron_core.declare.rounding import widen
 from iron_core.errors import ParamError
 from iron_ops_aie.rules import is_integer
@@ -24,7 +24,7 @@ def check(name: str, activations: str, T: Any, W: Any, O: Any) -> None:  # noqa:
     """ParamError unless operator `name` has this arithmetic for activations T, weights W and output O."""
     if activations not in ARITHMETIC:
         raise ParamError(f"{name}: activations={activations!r}. Legal: {', '.join(ARITHMETIC)}.")
-    if activations == "int8_block" and not isinstance(W, BlockQuant):
+    if activations == "int8_block" and not as_format(W).group:
         raise ParamError(f"{name}: activations='int8_block' needs block-quantised weights; these are {W}. Legal: 'exact'.")
     if len({is_integer(T), is_integer(W), is_integer(O)}) > 1:
         raise ParamError(f"{name}: activations {T}, weights {W}, output {O}; legal: all floats or all integers.")
@@ -47,7 +47,7 @@ def quantize_rows(x: Any, group: int) -> tuple[np.ndarray, np.ndarray]:
 def _blocks(weights: PackedArray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Integers int32 (M, blocks, group), scales and minima float64 (M, blocks) of the blocks that hold `depth` columns."""
     group = weights.format.group
-    ints, scales, minima = weights.format.fields(weights.data, weights.shape[-1])
+    ints, scales, minima = weights.format.fields(weights.data, weights.shape)
     blocks = -(-depth // group)
     ints = ints.reshape(*scales.shape, group)[:, :blocks]
     return ints, scales[:, :blocks].astype(np.float64), None if minima is None else minima[:, :blocks].astype(np.float64)
@@ -90,9 +90,11 @@ def block_magnitude(weights: PackedArray, x: Any) -> np.ndarray:
 
 
 def _parts(weights: PackedArray) -> tuple[np.ndarray, np.ndarray | None]:
-    """scale * q and minimum of every number, float64."""
-    group = weights.format.group
-    ints, scales, minima = weights.format.fields(weights.data, weights.shape[-1])
+    """scale * q and minimum of every number, float64; of a format that is no integers with scales, its numbers."""
+    if not weights.format.planes:
+        return weights.dequantize().astype(np.float64), None
+    ints, scales, minima = weights.format.fields(weights.data, weights.shape)
+    group = weights.shape[-1] // scales.shape[-1]
     scaled = ints * np.repeat(scales.astype(np.float64), group, -1)
     return scaled, None if minima is None else np.repeat(minima.astype(np.float64), group, -1)
 

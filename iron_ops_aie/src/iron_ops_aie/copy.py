@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import Auto, Divisors, DType, In, Operator, Out, Param, Pattern, Scratchpad, Tolerance, Width, bfloat16
-from iron_core.declare.formats import BlockQuant, PackedArray
+from iron_core.declare.formats import Format, PackedArray, as_format
 from iron_core.declare.operator import ViewMembers
 from iron_core.declare.rounding import round_to
 from iron_core.declare.testing import Case, Testing
@@ -137,7 +137,7 @@ class Copy(Operator):
         for p in self.target:
             if any(n > 1 and stride == 0 for n, stride in zip(p.sizes, p.strides, strict=True)):
                 raise ParamError(f"Copy: dst={p} writes elements more than once.")
-        blocks = isinstance(self.X, BlockQuant) or isinstance(self.Y, BlockQuant)
+        blocks = as_format(self.X).packed or as_format(self.Y).packed
         if blocks and self.X != self.Y:
             raise ParamError(f"Copy moves packed bytes: from {self.X.name} to {self.Y.name} is not a copy. Dequant makes numbers.")
         if blocks:
@@ -162,7 +162,7 @@ class Copy(Operator):
             flat, out = x.data.reshape(-1), y.data.reshape(-1)
             source = tuple(byte_pattern(p, self.X) for p in source)
             target = tuple(byte_pattern(p, self.X) for p in target)
-            in_offset, out_offset = (n // self.X.group * unit for n in (in_offset, out_offset))
+            in_offset, out_offset = (n // self.X.block[1] * unit for n in (in_offset, out_offset))
         else:
             flat, out = x.reshape(-1), y.reshape(-1)
         if self.gather:
@@ -220,9 +220,11 @@ def _cut(pattern: Pattern, axis: int | None, n: int | None) -> Pattern:
     return pattern.cut(axis, n)
 
 
-def byte_pattern(pattern: Pattern, format: BlockQuant) -> Pattern:
+def byte_pattern(pattern: Pattern, format: Format) -> Pattern:
     """A pattern over the logical elements of a block format as one over its bytes; ParamError unless whole blocks."""
-    group, unit = format.group, format.block_bytes
+    if not format.by_rows:
+        raise ParamError(f"Copy: rows of {format.name} do not stand by themselves, so no part of it is moved. Dequant makes numbers.")
+    group, unit = format.block[1], format.block_bytes
     inner = pattern.sizes[-1] if pattern.sizes else 1
     steps = (pattern.offset, inner, *pattern.strides[:-1])
     if any(n % group for n in steps) or (inner > 1 and pattern.strides[-1] != 1):

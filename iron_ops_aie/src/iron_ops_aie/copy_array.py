@@ -15,7 +15,7 @@ import numpy as np
 from iron_core import Pattern
 from iron_core.array.descriptors import BdLimits, Descriptor, plan
 from iron_core.array.runtime import SHARING
-from iron_core.declare.formats import BlockQuant
+from iron_core.declare.formats import as_format
 from iron_core.devices import REPEATS, WORD, device
 from iron_core.errors import Unresolvable, UnsupportedError
 
@@ -27,14 +27,14 @@ MANY = 1 << 16
 
 def dtype(op: Any) -> np.dtype:
     """What is moved: numbers of `X`, or a block format's bytes."""
-    return np.dtype(np.uint8) if isinstance(op.X, BlockQuant) else np.dtype(op.X)
+    return as_format(op.X).dtype
 
 
 def packed(op: Any, patterns: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
     """Patterns over what is moved."""
     from iron_ops_aie.copy import byte_pattern
 
-    return tuple(byte_pattern(p, op.X) for p in patterns) if isinstance(op.X, BlockQuant) else patterns
+    return tuple(byte_pattern(p, op.X) for p in patterns) if as_format(op.X).packed else patterns
 
 
 # -- patterns ---------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def record(op: Any, rt: Any) -> None:
 
 def offset(op: Any, rt: Any, member: str) -> Any:
     """The word that moves an operand by a member's elements, over what is moved."""
-    unit = (op.X.group, op.X.block_bytes) if isinstance(op.X, BlockQuant) else (1, 1)
+    unit = (op.X.block[1], op.X.block_bytes) if as_format(op.X).packed else (1, 1)
     return rt.offset(member, step=WORD // math.gcd(WORD, dtype(op).itemsize), unit=unit)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import Q4_0, Q4_1, Q8_0, DType, Extent, In, Operator, Out, Param, Tolerance, bfloat16
-from iron_core.declare.formats import BlockQuant
+from iron_core.declare.formats import as_format
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
 from iron_ops_aie.activations import absolute, numbers
@@ -17,9 +17,9 @@ from iron_ops_aie.rules import floats_only
 class Dequant(Operator):
     """y = scale * (q - zero) + minimum, of rows of blocks.
 
-    x: (rows, cols) in a block format `F`. y: (rows, cols) of float dtype `T`. `valid` bounds the rows.
+    x: (rows, cols) in a packed format `F`. y: (rows, cols) of float dtype `T`. `valid` bounds the rows.
 
-    Errors: ParamError where x is not block-quantised or y not float; FormatError where cols is not whole blocks.
+    Errors: ParamError where x is not block-quantised or y not float; FormatError where they are not whole blocks.
     """
 
     rows: int = Param()
@@ -36,10 +36,10 @@ class Dequant(Operator):
     )
 
     def validate(self) -> None:
-        if not isinstance(self.F, BlockQuant):
+        if not as_format(self.F).packed:
             raise ParamError(f"Dequant: x is {self.F}, which is numbers already; Copy converts dtypes.")
         floats_only(self, "T")
-        self.F.row_bytes(self.cols)
+        self.F.stored((self.rows, self.cols))  # FormatError where these are no whole blocks
 
     def reference(self, x: Any) -> Any:
         return numbers(x)

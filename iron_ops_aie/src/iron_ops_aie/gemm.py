@@ -28,7 +28,7 @@ from iron_core import (
     bfloat16,
 )
 from iron_core.declare.domain import Level
-from iron_core.declare.formats import BlockQuant
+from iron_core.declare.formats import as_format
 from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
@@ -123,10 +123,10 @@ class GEMM(Operator):
         if self.experts or self.num_matrices != 1:
             raise ParamError("GEMM: matrices picked by ids= (experts=True) are reserved for a later version. Legal: one B, no ids.")
         arithmetic.check("GEMM", self.activations, self.T, self.W, self.O)
-        if isinstance(self.W, BlockQuant):
+        if as_format(self.W).packed:
             if not self.b_col_maj:
                 raise ParamError(f"GEMM: {self.W.name} weights are rows of K; give B as (N, K) with b_col_maj=True.")
-            self.W.row_bytes(self.K)
+            self.W.stored((self.N, self.K))  # FormatError where these are no whole blocks
 
     def _right(self, B: np.ndarray) -> np.ndarray:
         """B as (K, N); under a bound on K, rows of blocks come whole and are cut here."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from iron_core import Q4_0, Q4_1, Q8_0, Auto, DType, Extent, In, Operator, OptionalDim, Out, Param, Tolerance, bfloat16
 from iron_core.declare.domain import Choices, Divisors, Width
-from iron_core.declare.formats import BlockQuant
+from iron_core.declare.formats import as_format
 from iron_core.declare.link import riding
 from iron_core.declare.pattern import Pattern
 from iron_core.declare.rounding import round_to, widen
@@ -122,8 +122,7 @@ class GEMV(Operator):
                 f"GEMV: num_matrices={self.num_matrices} times repeat={self.repeat} is not num_batches={self.num_batches}.{legal}"
             )
         arithmetic.check("GEMV", self.activations, self.T, self.W, self.O)
-        if isinstance(self.W, BlockQuant):
-            self.W.row_bytes(self.K)
+        as_format(self.W).stored((self.M, self.K))  # FormatError where these are no whole blocks
 
     def _pairs(self, A: Any, B: Any) -> Any:
         matrices = A.reshape(self.num_matrices, self.M, self.K)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from iron_core.declare.formats import BlockQuant
+from iron_core.declare.formats import as_format
 from iron_core.errors import ParamError
 
 
 def is_integer(dtype: Any) -> bool:
-    """Are these whole numbers? False for a block format, which stands for floats."""
-    return not isinstance(dtype, BlockQuant) and dtype.kind in "iu"
+    """Are these whole numbers? False for a packed format, which stands for floats."""
+    format = as_format(dtype)
+    return not format.packed and format.dtype.kind in "iu"
 
 
 def floats_only(op: Any, *fields: str) -> None:

@@ -12,13 +12,12 @@ from iron_core.declare.affine import evaluate
 from iron_core.graph.reference import run_step
 from iron_core.graph.traced import Buffer, Region, TracedStep
 from iron_core.image.plan import BufferRef, PlanStep
-from iron_host.memory import as_tensor
 
 
 def tensor_at(where: int, ref: BufferRef) -> Any:
     """The memory at an address, seen as the tensor a reference describes."""
     raw = np.ctypeslib.as_array((ctypes.c_uint8 * ref.nbytes).from_address(where))
-    return as_tensor(raw, ref.shape, ref.format)
+    return ref.format.tensor(raw, ref.shape)
 
 
 def cut(tensor: Any, bounds: tuple[tuple[int, Any], ...], values: Mapping[str, int]) -> Any:

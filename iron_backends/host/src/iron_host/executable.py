@@ -11,7 +11,7 @@ import numpy as np
 
 from iron_core.backends.loop import after_steps, check_carried
 from iron_core.declare.affine import evaluate
-from iron_core.declare.formats import DTYPES, BlockQuant, PackedArray
+from iron_core.declare.formats import DTYPES, PackedArray
 from iron_core.declare.tensor import plain
 from iron_core.errors import CallError, ShapeError
 from iron_core.image.arena import guard_bytes
@@ -30,7 +30,7 @@ class InputPort:
     def __init__(self, port: Port, slots: list[tuple[Any, int, int]]) -> None:
         self.port = port
         self.slots = slots
-        self.dtype = None if isinstance(port.format, BlockQuant) else port.format.dtype
+        self.dtype = None if port.format.packed else port.format.dtype
         self.bounded = bool(port.bounds)
         # Rows of a bound on the leading axis lie where a whole tensor's would; any other bound needs a whole one.
         self.staged = any(any(n != 1 for n in port.shape[:axis]) for axis, _ in port.bounds)
@@ -95,16 +95,12 @@ class OutputPort:
     def __init__(self, port: Port, slots: list[tuple[Any, int, int]]) -> None:
         self.port = port
         self.slots = slots
-        if isinstance(port.format, BlockQuant):
-            self.dtype = np.dtype(np.uint8)
-            self.shape = (*port.shape[:-1], port.format.row_bytes(port.shape[-1]))
-        else:
-            self.dtype, self.shape = port.format.dtype, port.shape
+        self.dtype, self.shape = port.format.dtype, port.format.stored(port.shape)
 
     def finish(self, data: np.ndarray, values: Mapping[str, int]) -> Any:
         """The filled array as the caller sees it: cut to its bounds."""
         port = self.port
-        tensor = PackedArray(data, port.shape, port.format) if isinstance(port.format, BlockQuant) else data
+        tensor = PackedArray(data, port.shape, port.format) if port.format.packed else data
         if not port.bounds:
             return tensor
         part = cut(tensor, port.bounds, values)

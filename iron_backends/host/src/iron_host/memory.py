@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import BlockQuant, PackedArray
+from iron_core.declare.formats import PackedArray
 from iron_core.declare.tensor import plain
 from iron_core.errors import ShapeError, UnknownName
 from iron_core.image.plan import Plan, Resident
@@ -22,13 +22,6 @@ from iron_host.tiles import Tiles
 from iron_host.tiling import made
 
 
-def as_tensor(raw: np.ndarray, shape: tuple[int, ...], format: Any) -> Any:
-    """uint8 bytes (whole, contiguous) seen as the tensor they hold: an array, or a PackedArray."""
-    if isinstance(format, BlockQuant):
-        return PackedArray(raw, shape, format)
-    return raw.view(format.dtype).reshape(shape)
-
-
 def as_bytes(tensor: Any, name: str, shape: tuple[int, ...], format: Any) -> np.ndarray:
     """The bytes (uint8, flat) of an array or PackedArray of this shape and format, without a copy if it is contiguous.
 
@@ -37,7 +30,7 @@ def as_bytes(tensor: Any, name: str, shape: tuple[int, ...], format: Any) -> np.
     tensor = plain(tensor, f"`{name}`")
     packed = isinstance(tensor, PackedArray)
     data, got = (tensor.data, tensor.format) if packed else (tensor, tensor.dtype)
-    fits = got == format if isinstance(format, BlockQuant) else not packed and got == format.dtype
+    fits = got == format if format.packed else not packed and got == format.dtype
     if not fits or tuple(tensor.shape) != tuple(shape):
         raise ShapeError(f"`{name}` is {format} of shape {tuple(shape)}; got {got} of shape {tuple(tensor.shape)}.")
     data = np.ascontiguousarray(data)
@@ -87,7 +80,7 @@ class HostMemory:
     def read(self, name: str) -> Any:
         """A copy of a resident, as a numpy array (PackedArray for a block format)."""
         resident, raw = self._find(name)
-        return as_tensor(raw.copy(), resident.shape, resident.format)
+        return resident.format.tensor(raw.copy(), resident.shape)
 
     def write(self, name: str, array: Any) -> None:
         """Replace a resident's content. A weight's own array (perhaps a mapped file) is left as it is."""

@@ -14,7 +14,6 @@ import attrs
 import numpy as np
 
 from iron_core.declare.affine import Affine
-from iron_core.declare.formats import BlockQuant
 from iron_core.errors import UnsupportedError
 from iron_core.image.plan import (
     BufferRef,
@@ -168,7 +167,6 @@ class ImageBuilder:
                 continue
             if isinstance(pointer, Blocks):
                 ref = step.operands[pointer.operand]
-                assert isinstance(ref.format, BlockQuant)
                 given[pointer.slot] = int(ref.space == "resident" and ref.index in self.weights)
                 if given[pointer.slot]:
                     tiles = Tiles(ref.index, ref.offset, ref.format, pointer.kind, *pointer.size)

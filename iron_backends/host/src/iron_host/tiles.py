@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from iron_core.declare.formats import BlockQuant
+from iron_core.declare.formats import Format
 from iron_host.build import Unit
 
 #: Rows of a tile, as blocks.h has it.
@@ -22,7 +22,7 @@ class Tiles:
 
     resident: int
     offset: int
-    format: BlockQuant
+    format: Format
     kind: str
     rows: int
     depth: int

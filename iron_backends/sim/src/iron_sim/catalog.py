@@ -11,7 +11,6 @@ import numpy as np
 
 from iron_core.array.build import build
 from iron_core.array.fit import fit
-from iron_core.backends.reference import as_tensor
 from iron_core.declare.cases import cases
 from iron_core.declare.formats import PackedArray
 from iron_core.declare.tolerance import DeviationError
@@ -71,7 +70,7 @@ def row(cls: Any, case: Any, dev: str, seed: int = 0) -> Row:
         return attrs.evolve(start, failure=str(error))
     seconds = time.process_time() - began
     got = tuple(outputs[o.name] for o in op.outputs if o.present(op))
-    judged = tuple(as_tensor(g, op.shape(o.name), op.format(o.name)) if g.shape != op.shape(o.name) else g
+    judged = tuple(op.format(o.name).tensor(g, op.shape(o.name)) if g.shape != op.shape(o.name) else g
                    for g, o in zip(got, (o for o in op.outputs if o.present(op)), strict=True))
     composed = op.composed(*inputs, **{name: _zeros(op, name) for name in kept})
     want = composed if isinstance(composed, tuple) else (composed,)
@@ -106,7 +105,7 @@ def _zeros(op: Any, name: str) -> Any:
     """What an output that is written in part holds before."""
     shape, format = op.shape(name), op.format(name)
     raw = np.zeros(format.nbytes(shape), np.uint8)
-    return as_tensor(raw, shape, format)
+    return format.tensor(raw, shape)
 
 
 def _flat(tensor: Any) -> np.ndarray:

@@ -10,9 +10,8 @@ import numpy as np
 from iron_core.array.build import build_array
 from iron_core.array.words import number
 from iron_core.backends.loop import loop_by_calls
-from iron_core.backends.reference import as_bytes, as_tensor, cut, taken
+from iron_core.backends.reference import as_bytes, cut, taken
 from iron_core.declare.affine import evaluate
-from iron_core.declare.formats import BlockQuant
 from iron_core.errors import ShapeError
 from iron_core.image.array_image import ArrayImage
 from iron_core.image.plan import BufferRef, PlanStep, Port
@@ -65,12 +64,12 @@ class SimExecutable:
         for port, space in zip(version.outputs, made, strict=True):
             assert space.marks is not None
             valid = cut(space.marks.reshape(_rows(port)), port.bounds, values)
-            if not isinstance(port.format, BlockQuant):
+            if not port.format.packed:
                 valid = valid[..., 0]  # a number's bytes are marked alike
             if valid.any():
                 at = [int(i) for i in np.unravel_index(int(valid.argmax()), valid.shape)]
                 raise PoisonError(f"output {port.name}{at} depends on data nobody wrote.")
-            outputs.append(cut(as_tensor(space.raw, port.shape, port.format), port.bounds, values))
+            outputs.append(cut(port.format.tensor(space.raw, port.shape), port.bounds, values))
         return outputs, carried
 
     def loop(
@@ -144,7 +143,7 @@ class SimExecutable:
             return self.memory.space(as_bytes(given), None)
         raw, marks = unwritten(port.format.nbytes(port.shape))
         part = cut(raw.reshape(_rows(port)), port.bounds, values)
-        shape = (*part.shape[:-1], port.shape[-1]) if isinstance(port.format, BlockQuant) else part.shape[:-1]
+        shape = (*part.shape[:-1], port.shape[-1]) if port.format.packed else part.shape[:-1]
         if tuple(given.shape) != shape:
             raise ShapeError(
                 f"input `{port.name}` has shape {tuple(given.shape)}; it takes {port.shape} or, cut to this call's bound, {shape}."
@@ -161,7 +160,6 @@ class SimExecutable:
 
 
 def _rows(port: Port) -> tuple[int, ...]:
-    """The bytes of a port: its shape and a number's bytes, or, for a block format, its rows and a row's bytes."""
-    if isinstance(port.format, BlockQuant):
-        return (*port.shape[:-1], port.format.row_bytes(port.shape[-1]))
-    return (*port.shape, port.format.dtype.itemsize)
+    """The bytes of a port: its shape and a number's bytes, or, for a packed format, what stores it."""
+    stored = port.format.stored(port.shape)
+    return stored if port.format.packed else (*stored, port.format.dtype.itemsize)

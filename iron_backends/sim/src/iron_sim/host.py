@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.backends.reference import as_bytes, as_tensor
-from iron_core.declare.formats import BlockQuant, Format, format_of
+from iron_core.backends.reference import as_bytes
+from iron_core.declare.formats import Format, format_of
 from iron_core.declare.tensor import plain
 from iron_core.errors import ShapeError
 from iron_core.image.plan import BufferRef, Plan
@@ -76,7 +76,8 @@ class SimMemory:
         space = self.residents[name]
         if space.marks is not None and space.marks.any():
             raise PoisonError(f"{name} holds data nobody wrote, first at byte {int(space.marks.argmax())}.")
-        return as_tensor(space.raw.copy(), *self.kinds[name])
+        shape, format = self.kinds[name]
+        return format.tensor(space.raw.copy(), shape)
 
     def write(self, name: str, array: Any) -> None:
         """Replace a resident's content; the array that a weight came from stays as it is."""
@@ -93,8 +94,6 @@ def region(name: str, space: Space, ref: BufferRef) -> Region:
     part = space.raw[ref.offset : ref.offset + ref.nbytes]
     marks = None if space.marks is None else space.marks[ref.offset : ref.offset + ref.nbytes]
     base = space.base + ref.offset
-    if isinstance(ref.format, BlockQuant):
-        return Region(name, part, marks, base)
     item = ref.format.dtype.itemsize
     # One mark per number: a transfer marks whole numbers, so its first byte's stands for all.
     return Region(name, part.view(ref.format.dtype), None if marks is None else marks[::item], base)

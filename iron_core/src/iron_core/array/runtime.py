@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,7 +24,7 @@ from iron_core.array.sequence import (
     Word,
     WriteWord,
 )
-from iron_core.declare.formats import BlockQuant, as_dtype
+from iron_core.declare.formats import as_dtype
 from iron_core.declare.pattern import Pattern
 from iron_core.devices import QUEUE, Device
 from iron_core.errors import DeclarationError, UnsupportedError
@@ -221,13 +222,11 @@ class Runtime:
             self.add(Await(task))
 
     def _port(self, operand: str) -> tuple[Any, int]:
-        """dtype and elements of an operand's flat tensor; a block format's packed bytes."""
+        """dtype and elements of an operand's flat tensor; a packed format's bytes."""
         if operand in self._controls:
             return as_dtype("uint32"), self._controls[operand].words
         bound = getattr(self.op, operand)
-        if isinstance(bound.format, BlockQuant):
-            return as_dtype("uint8"), bound.format.nbytes(bound.shape)
-        return bound.format.dtype, bound.size
+        return bound.format.dtype, math.prod(bound.format.stored(bound.shape))
 
     def finish(self) -> None:
         """Await what is left of the drains, unmanaged ones and the sequence's own group; then free the unmanaged fills.

@@ -14,7 +14,7 @@ import numpy as np
 from iron_core.backends.loop import loop_by_calls
 from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.declare.affine import Affine, evaluate
-from iron_core.declare.formats import BlockQuant, Format, PackedArray, format_of
+from iron_core.declare.formats import Format, PackedArray, format_of
 from iron_core.declare.tensor import plain
 from iron_core.devices import DEVICES
 from iron_core.errors import FormatError, ShapeError
@@ -28,13 +28,6 @@ def as_bytes(tensor: Any) -> np.ndarray:
     """The bytes of an array or PackedArray, without a copy where it is contiguous."""
     data = tensor.data if isinstance(tensor, PackedArray) else np.asarray(tensor)
     return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-
-
-def as_tensor(raw: np.ndarray, shape: tuple[int, ...], format: Format) -> Any:
-    """Bytes seen as a tensor of this shape and format."""
-    if isinstance(format, BlockQuant):
-        return PackedArray(raw, shape, format)
-    return raw.view(format.dtype).reshape(shape)
 
 
 def cut(tensor: Any, bounds: Sequence[tuple[int, Affine]], values: Mapping[str, int]) -> Any:
@@ -93,7 +86,8 @@ class ReferenceMemory:
 
     def read(self, name: str) -> Any:
         """A copy of a resident."""
-        return as_tensor(self.residents[name].copy(), *self.kinds[name])
+        shape, format = self.kinds[name]
+        return format.tensor(self.residents[name].copy(), shape)
 
     def write(self, name: str, array: Any) -> None:
         """Replace a resident's content; the array that a weight came from stays as it is."""
@@ -124,7 +118,7 @@ class ReferenceExecutable:
         spaces = {"input": taken, "output": made, "resident": residents, "arena": self.memory.banks}
 
         def tensor(ref: BufferRef) -> Any:
-            return as_tensor(spaces[ref.space][ref.index][ref.offset : ref.offset + ref.nbytes], ref.shape, ref.format)
+            return ref.format.tensor(spaces[ref.space][ref.index][ref.offset : ref.offset + ref.nbytes], ref.shape)
 
         for step, refs in self._steps:
             run_step(step, values, {name: tensor(ref) for name, ref in refs.items()}, self.on_step)
@@ -135,7 +129,7 @@ class ReferenceExecutable:
                 int(tensor(source).reshape(-1)[0]) if isinstance(source, BufferRef) else evaluate(source, values)
             )
         outputs = [
-            cut(as_tensor(raw, port.shape, port.format), port.bounds, values)
+            cut(port.format.tensor(raw, port.shape), port.bounds, values)
             for raw, port in zip(made, version.outputs, strict=True)
         ]
         return outputs, carried
@@ -152,7 +146,7 @@ def _place(port: Port, given: Any, values: Mapping[str, int]) -> np.ndarray:
     given = taken(port, given)
     if tuple(given.shape) == port.shape:
         return as_bytes(given)
-    whole = as_tensor(_unwritten(port.format.nbytes(port.shape)), port.shape, port.format)
+    whole = port.format.tensor(_unwritten(port.format.nbytes(port.shape)), port.shape)
     part = cut(whole, port.bounds, values)
     if tuple(part.shape) != tuple(given.shape):
         raise ShapeError(

@@ -18,7 +18,7 @@ from iron_core.cache.store import Cache, optional
 from iron_core.compiled.explain import explain
 from iron_core.compiled.program import Program, Version
 from iron_core.declare.affine import evaluate
-from iron_core.declare.formats import BlockQuant, PackedArray, format_of
+from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.tensor import converted
 from iron_core.errors import CallError, DeclarationError, UnknownName
 from iron_core.graph.call import as_arrays, sort_call
@@ -231,7 +231,7 @@ class CompiledGraph(Pictured):
         """
         name = self._name(item)
         resident = next((r for r in self.plan.residents if r.name == name), None)
-        if resident is not None and not isinstance(resident.format, BlockQuant):
+        if resident is not None and not resident.format.packed:
             tensor = converted(tensor, name, resident.shape, resident.format.dtype)
         self._program.write(name, tensor)
 

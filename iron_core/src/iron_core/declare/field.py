@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import BLOCK_FORMATS, BlockQuant, Dense, Format, as_dtype, bfloat16
+from iron_core.declare.formats import Format, as_format, bfloat16
 from iron_core.errors import DeclarationError, FormatError
 
 #: "no default given": None is a legal default.
@@ -108,18 +108,13 @@ class DTypeField(Field):
         self.blocks = blocks
 
     def convert(self, value: Any) -> Any:
-        if isinstance(value, Dense):
-            return value.dtype
-        if isinstance(value, str) and value in BLOCK_FORMATS:
-            value = BLOCK_FORMATS[value]
-        if isinstance(value, BlockQuant):
-            if not self.blocks:
-                raise FormatError(f"{self.name}={value.name}: a block format where only a dense dtype is legal.")
-            return value
-        return as_dtype(value)
+        format = as_format(value)
+        if format.packed and not self.blocks:
+            raise FormatError(f"{self.name}={format.name}: a block format where only a dense dtype is legal.")
+        return format.spec
 
     def format(self, value: Any) -> Format:
-        return value if isinstance(value, BlockQuant) else Dense(value)
+        return as_format(value)
 
 
 def Param(default: Any = MISSING, *, array: bool = False, repr: bool = True, probe: Any = MISSING) -> Any:
@@ -142,5 +137,5 @@ def Auto(
 
 
 def DType(default: Any | Callable[[Any], Any] = bfloat16, *, blocks: bool = False) -> Any:
-    """A dtype variable, bound by the operands that carry it. With `blocks=True` a BlockQuant is legal too."""
+    """A dtype variable, bound by the operands that carry it. With `blocks=True` a packed Format is legal too."""
     return DTypeField(default, blocks=blocks)

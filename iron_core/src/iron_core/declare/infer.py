@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from iron_core.declare.field import MISSING, DTypeField, Field
-from iron_core.declare.formats import BlockQuant, Format, as_format
+from iron_core.declare.formats import Format, as_format
 from iron_core.declare.operand import Operand, OptionalDim, Select
 from iron_core.errors import CallError, ShapeError
 
@@ -61,7 +61,7 @@ def _check_flag(cls: Any, operand: Operand, flag: str, operands: dict[str, Any],
 
 def _bind_dtype(cls: Any, operand: Operand, format: Format, where: str, bind: Any) -> None:
     if isinstance(operand.dtype, DTypeField):
-        if isinstance(format, BlockQuant) and not cls.fields[operand.dtype.name].blocks:
+        if format.packed and not cls.fields[operand.dtype.name].blocks:
             raise ShapeError(
                 f"{cls.__name__}: {where} is stored as {format}, and {operand.name} takes dense numbers; "
                 "Dequant makes them."

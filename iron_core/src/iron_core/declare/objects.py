@@ -25,14 +25,14 @@ class ObjectType:
         dims = tuple(int(n) for n in (shape if isinstance(shape, tuple) else (shape,)))
         if not dims or any(n < 1 for n in dims):
             raise DeclarationError(f"an object of shape {dims}; legal: at least one dimension, each at least 1.")
-        dense = getattr(as_format(dtype), "dtype", None)
-        if dense is None:
+        format = as_format(dtype)
+        if format.packed:
             raise DeclarationError(f"an object of {dtype}; an array moves numbers or bytes. Legal: a dtype such as np.uint8.")
-        return cls(dims, dense.name)
+        return cls(dims, format.name)
 
     @property
     def dtype(self) -> np.dtype:
-        return as_format(self.dtype_name).dtype  # type: ignore[union-attr]
+        return as_format(self.dtype_name).dtype
 
     @property
     def elements(self) -> int:

@@ -204,7 +204,7 @@ class BoundOperand:
     @property
     def dtype(self) -> Any:
         """numpy dtype of a dense operand; for a block format, the format itself."""
-        return getattr(self.format, "dtype", self.format)
+        return self.format.spec
 
     @property
     def size(self) -> int:

@@ -13,7 +13,6 @@ import attr
 from iron_core.declare import identity
 from iron_core.declare.domain import Placement, domains
 from iron_core.declare.field import MISSING, AutoField, DTypeField, Field
-from iron_core.declare.formats import BlockQuant
 from iron_core.declare.infer import infer
 from iron_core.declare.operand import Operand
 from iron_core.declare.profile import active_profile
@@ -396,7 +395,7 @@ class Operator(metaclass=OperatorMeta):
         for operand, g, w, m in zip(written, got, want, magnitudes, strict=True):
             format = operand.format(self)
             what = f"{type(self).__name__}.{operand.name}"
-            if isinstance(format, BlockQuant):
+            if format.packed:
                 worst = worst.worse(tolerance.check(g.data, w.data, g.data.dtype, None, what))
             else:
                 worst = worst.worse(tolerance.check(g, w, format.dtype, m, what))

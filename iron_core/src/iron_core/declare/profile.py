@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from iron_core.declare.field import AutoField
-from iron_core.declare.formats import BlockQuant
+from iron_core.declare.formats import Format
 from iron_core.declare.identity import canonical
 from iron_core.errors import LONGEST, CallError, IronError, ParamError, printable
 
@@ -33,7 +33,7 @@ def catalog_name(cls: type) -> str:
 
 def _plain(value: Any) -> Any:
     """A field's value as JSON has it: dtypes and block formats by name."""
-    return value.name if isinstance(value, BlockQuant) else canonical(value)
+    return value.name if isinstance(value, Format) else canonical(value)
 
 
 @attrs.frozen

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import bfloat16
+from iron_core.declare.formats.dtypes import bfloat16
 
 
 def round_to(values: Any, dtype: np.dtype) -> np.ndarray:

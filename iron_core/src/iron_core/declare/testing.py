@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import BlockQuant, PackedArray
+from iron_core.declare.formats import PackedArray
 from iron_core.declare.identity import canonical, shown
 from iron_core.declare.rounding import round_to
 from iron_core.errors import DeclarationError
@@ -84,7 +84,7 @@ class Testing:
                     yield item if isinstance(item, Case) else Case(**item)
 
     def draw(self, op: Any, rng: np.random.Generator) -> dict[str, Any]:
-        """Per input the operator has, an array (a PackedArray for a block format)."""
+        """Per input the operator has, an array (a PackedArray for a packed format)."""
         rules = self._draw(op) if callable(self._draw) else self._draw
         explicit = set(rules) - {"normal", "centered"}
         for name in explicit.union(rules.get("normal", ()), rules.get("centered", ())):
@@ -101,7 +101,7 @@ class Testing:
         if name in rules:
             given = rules[name](op, rng) if callable(rules[name]) else rules[name]
             return given if isinstance(given, PackedArray) else round_to(given, format.dtype).reshape(shape)
-        if isinstance(format, BlockQuant):
+        if format.packed:
             return format.quantize(rng.standard_normal(shape).astype(np.float32) / math.sqrt(shape[-1]))
         if format.dtype.kind in "iu":
             return rng.integers(0, 8, shape).astype(format.dtype)

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 
 from iron_core.declare.affine import Affine
-from iron_core.declare.formats import BlockQuant, Format
+from iron_core.declare.formats import Format
 from iron_core.declare.pattern import Pattern
 from iron_core.errors import BoundsError, ShapeError, TraceError
 from iron_core.graph.traced import Buffer, IndexCheck, rebound
@@ -45,7 +45,7 @@ class Handle:
 
     @property
     def dtype(self) -> Any:
-        return getattr(self.format, "dtype", self.format)
+        return self.format.spec
 
     @property
     def ndim(self) -> int:
@@ -80,8 +80,10 @@ class Handle:
             raise ShapeError(f"reshape of {list(self.shape)} ({self.size} elements) to {list(dims)}.")
         if not self.plain:
             raise TraceError(f"{self} is a view; reshape what it views, or Copy it first.")
-        if isinstance(self.format, BlockQuant) and dims[-1] != self.shape[-1]:
-            raise TraceError(f"{self} is {self.format}: a reshape keeps its blocked axis, {self.shape[-1]}; got {list(dims)}.")
+        kept = self.format.kept_axes
+        if kept and dims[-kept:] != self.shape[-kept:]:
+            what = f"its blocked axis, {self.shape[-1]}" if kept == 1 else f"its matrices, {list(self.shape[-2:])}"
+            raise TraceError(f"{self} is {self.format}: a reshape keeps {what}; got {list(dims)}.")
         return attrs.evolve(self, pattern=Pattern.whole(dims, self.pattern.offset), bounds=self._rebound(dims))
 
     def _rebound(self, dims: tuple[int, ...]) -> dict[int, Affine]:
@@ -104,7 +106,7 @@ class Handle:
             raise ShapeError(f"transpose{order} of a tensor of {self.ndim} dimensions; name each axis once.")
         if self.ids is not None:
             raise TraceError("a gather is copied before it is transposed: Copy(table[ids]).")
-        if isinstance(self.format, BlockQuant) and order != tuple(range(self.ndim)):
+        if self.format.packed and order != tuple(range(self.ndim)):
             raise TraceError(f"{self} is {self.format}; a block tensor has no transpose. Dequant makes numbers of it.")
         p = self.pattern
         pattern = Pattern(p.offset, tuple(p.sizes[a] for a in order), tuple(p.strides[a] for a in order))
@@ -182,6 +184,8 @@ class Handle:
         ids, rest = keys[0], keys[1:]
         if not all(_everything(k) for k in rest) or self.ndim < 2 or self.bounds or self.index is not None:
             raise TraceError(f"a gather takes whole rows of an unbounded table: table[ids]; got {len(keys)} indices into {self}.")
+        if self.format.kept_axes >= self.ndim:
+            raise TraceError(f"{self} is {self.format}, whose rows do not stand by themselves; a gather needs rows that do.")
         if isinstance(ids, Handle):
             if ids.ndim != 1 or getattr(ids.dtype, "kind", "") not in "iu" or not ids.plain:
                 raise TraceError(f"the ids of a gather are one dimension of whole integers; got {ids}.")
@@ -199,11 +203,16 @@ class Handle:
         return attrs.evolve(self, ids=tuple(int(i) % rows for i in fixed))
 
     def _whole_blocks(self, keys: tuple[Any, ...], offset: int, sizes: list[int]) -> None:
-        if not isinstance(self.format, BlockQuant):
+        kept = self.format.kept_axes
+        if not kept:
             return
-        group = self.format.group
-        if not isinstance(keys[-1], slice) or isinstance(keys[-1].stop, Affine) or offset % group or sizes[-1] % group:
-            raise TraceError(f"{self} is {self.format}: its last axis is cut only at whole blocks of {group}.")
+        rows, columns = self.format.unit(self.shape)
+        fixed = all(isinstance(k, slice) and not isinstance(k.stop, Affine) for k in keys[-kept:])
+        if kept == 1 and not (fixed and offset % columns == 0 and sizes[-1] % columns == 0):
+            raise TraceError(f"{self} is {self.format}: its last axis is cut only at whole blocks of {columns}.")
+        if kept == 2 and not (fixed and sizes[-1] == columns and sizes[-2] % rows == 0 and offset % (rows * columns) == 0):
+            how = "its matrices come whole" if rows == self.shape[-2] else f"its rows are cut only at whole blocks of {rows}, its columns not at all"
+            raise TraceError(f"{self} is {self.format}: {how}.")
 
     def _check(self, axis: int, expression: Affine, extent: int, limit: int) -> None:
         what = f"{'index' if extent else 'bound'} {expression!r} on axis {axis} of {self.buffer.name} {list(self.shape)}"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from iron_core.declare.affine import evaluate
-from iron_core.declare.formats import BlockQuant, Dense, PackedArray, format_of
+from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.rounding import round_to
 from iron_core.errors import DeclarationError, ShapeError
 from iron_core.graph.call import as_arrays, sort_call
@@ -25,27 +25,21 @@ OnStep = Callable[[TracedStep, Any, tuple[Any, ...], tuple[Any, ...]], None]
 
 def empty(buffer: Buffer) -> Any:
     """Storage of an intermediate: NaN where a float was never written, so reading it shows."""
-    if isinstance(buffer.format, BlockQuant):
-        return _zeros(buffer)
-    assert isinstance(buffer.format, Dense)
     dtype = buffer.format.dtype
-    return np.zeros(buffer.shape, dtype) if dtype.kind in "iu" else np.full(buffer.shape, np.nan, dtype)
+    return _zeros(buffer) if dtype.kind in "iu" else np.full(buffer.shape, np.nan, dtype)
 
 
 def _zeros(buffer: Buffer) -> Any:
-    if isinstance(buffer.format, BlockQuant):
-        rows = (*buffer.shape[:-1], buffer.format.row_bytes(buffer.shape[-1]))
-        return PackedArray(np.zeros(rows, np.uint8), buffer.shape, buffer.format)
-    return np.zeros(buffer.shape, buffer.format.dtype)
+    return buffer.format.tensor(np.zeros(buffer.format.nbytes(buffer.shape), np.uint8), buffer.shape)
 
 
 def view(array: Any, region: Region, shape: tuple[int, ...]) -> Any:
     """A region of a buffer's storage, under `shape`; writing to it writes the storage."""
     size = math.prod(shape)
     if isinstance(array, PackedArray):
-        columns = array.shape[-1]
         rows = array.data.reshape(-1, array.data.shape[-1])
-        part = rows[region.start // columns : region.start // columns + size // columns]
+        numbers = array.size // len(rows)  # of the tensor, in a row of its bytes
+        part = rows[region.start // numbers : (region.start + size) // numbers]
         whole = region.shape if len(shape) == 1 else shape
         return PackedArray(part, whole, array.format)
     return array.reshape(-1)[region.start : region.start + size].reshape(shape)
@@ -96,7 +90,7 @@ def run_step(
 
 
 def _copy(array: Any) -> Any:
-    return PackedArray(array.data.copy(), array.shape, array.format) if isinstance(array, PackedArray) else array.copy()
+    return array.copy()
 
 
 def run(

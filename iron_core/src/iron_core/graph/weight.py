@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core.declare.formats import Dense, Format, PackedArray, as_format, bfloat16, format_of
+from iron_core.declare.formats import Format, PackedArray, as_format, bfloat16, format_of
 from iron_core.declare.tensor import is_masked
 from iron_core.errors import FormatError, ShapeError, TraceError
 from iron_core.graph.current import current
@@ -57,7 +57,7 @@ class _Resident:
     @property
     def dtype(self) -> Any:
         """numpy dtype of dense numbers; for a block format, the format itself."""
-        return getattr(self.format, "dtype", self.format)
+        return self.format.spec
 
 
 class Weight(_Resident):
@@ -121,7 +121,7 @@ def state(shape: Any, dtype: Any = bfloat16, name: str | None = None) -> State:
     except ShapeError as error:
         raise ShapeError(f"state(shape={shape!r}): {error}") from None
     format = as_format(dtype)
-    if not isinstance(format, Dense):
+    if format.packed:
         raise ShapeError(f"state(dtype={format}): a state holds dense numbers.")
     return State(shape, format, name)
 

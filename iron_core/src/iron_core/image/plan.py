@@ -11,8 +11,7 @@ from typing import Any
 import attrs
 
 from iron_core.declare.affine import Affine, by_key
-from iron_core.declare.formats import BlockQuant, Format
-from iron_core.errors import FormatError
+from iron_core.declare.formats import Format
 from iron_core.graph.signature import Signature
 from iron_core.graph.traced import Binding, IdCheck, IndexCheck, PerCallValue
 from iron_core.image.arena import Spot
@@ -31,17 +30,7 @@ __all__ = [
     "Resident",
     "Signature",
     "VersionPlan",
-    "byte_offset",
 ]
-
-
-def byte_offset(format: Format, start: int) -> int:
-    """Bytes before element `start` of a buffer; FormatError if that is inside a block."""
-    if isinstance(format, BlockQuant):
-        if start % format.group:
-            raise FormatError(f"{format.name}: element {start} is not the first of a block of {format.group}.")
-        return start // format.group * format.block_bytes
-    return start * format.dtype.itemsize
 
 
 @attrs.frozen

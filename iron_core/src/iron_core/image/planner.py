@@ -27,7 +27,6 @@ from iron_core.image.plan import (
     Port,
     Resident,
     VersionPlan,
-    byte_offset,
 )
 
 
@@ -71,7 +70,7 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = ()) -> Draft:
     )
 
     def ref(region: Region) -> BufferRef:
-        key, offset = region.buffer.name, byte_offset(region.format, region.start)
+        key, offset = region.buffer.name, region.format.offset(region.start, region.buffer.shape)
         if key in ports:
             space, index = ports[key]
         else:

@@ -84,6 +84,12 @@ def _device(thing: Any) -> str:
     return f"it names {kind_of(thing)}; a device is an iron_core.devices.Device, or a function () -> Device"
 
 
+def _format(thing: Any) -> str:
+    if not isinstance(thing, type) and _derives(type(thing), "iron_core.declare.formats.format", "Format"):
+        return ""
+    return f"it names {kind_of(thing)}; a format is an instance of iron_core.Format, of PlaneQuant for one"
+
+
 def _watcher(thing: Any) -> str:
     if thing is None or isinstance(thing, str | bytes | int | float | list | tuple | dict | set) or kind_of(thing).startswith("a function"):
         return f"it names {kind_of(thing)}; a plugin is a module or an object with functions marked by iron_core.plugins.hooks.hookimpl"
@@ -97,6 +103,7 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
     "models": _has({"main": ("argv",)}, "a model is a class with summary and main(argv) -> int"),
     "checkpoints": _has({"sniff": ("path", "head"), "open": ("path",)}, "a reader is a class with sniff(path, head) -> bool and open(path)"),
     "devices": _device,
+    "formats": _format,
     "commands": _command,
     "plugins": _watcher,
 }

@@ -18,6 +18,7 @@ LEVELS = {
     "models": 1,
     "checkpoints": 1,
     "devices": 1,
+    "formats": 1,
     "commands": 1,
     "tuners": 1,
     "plugins": 1,

@@ -26,6 +26,7 @@ __all__ = ["LEVELS", "OWN", "RESERVED", "Record", "Registry", "allowed", "labell
 RESERVED = {
     "commands": frozenset({"run", "models", "operators", "backends", "plugins", "cache", "doctor"}),
     "devices": frozenset({"host", *(f"npu{g}{n}" for g, most in ((1, 4), (2, 8)) for n in ("", *(f"_{c}col" for c in range(1, most))))}),
+    "formats": frozenset({"bfloat16", "float32", "float16", "int8", "uint8", "int32", "uint32"}),
 }
 #: Groups with a `list` command of their own.
 LISTED = ("models", "operators", "backends")

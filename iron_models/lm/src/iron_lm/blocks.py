@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core.declare.formats import BlockQuant, format_of
+from iron_core.declare.formats import format_of
 from iron_ops_aie import GELU, GEMM, GEMV, MHA, Copy, ElementwiseAdd, ElementwiseMul, RMSNorm, RoPE, SiLU, SoftCap
 
 GATES: dict[str, Any] = {"silu": SiLU, "gelu_tanh": GELU}
@@ -19,7 +19,7 @@ def project(x: Any, weight: Any, activations: str = "exact", out: Any = None) ->
     activations: the arithmetic where the weight is block-quantised. out: the dtype of the result (x's by default).
     """
     extra: dict[str, Any] = {} if out is None else {"O": out}
-    if isinstance(format_of(weight) if not hasattr(weight, "format") else weight.format, BlockQuant):
+    if format_of(weight).packed:
         extra["activations"] = activations
     if x.shape[0] == 1 and not x.bounds:
         return GEMV(weight, x.reshape(x.shape[1]), **extra).reshape(1, -1)

@@ -8,7 +8,7 @@ import numpy as np
 
 import iron_core as iron
 from iron_core import Carried, Scratchpad
-from iron_core.declare.formats import BlockQuant, as_dtype
+from iron_core.declare.formats import as_dtype
 from iron_lm.blocks import Block, Step
 from iron_lm.config import Config
 from iron_lm.generation import K_MAX
@@ -79,7 +79,7 @@ class CausalLM(iron.Graph):
         """Rows of the embedding table as activations (n, emb_dim)."""
         c = self.config
         dtype = as_dtype(c.dtype)
-        if isinstance(self.embedding.format, BlockQuant):
+        if self.embedding.format.packed:
             x = Dequant(Copy(row).reshape(n, c.emb_dim), T=dtype)
         else:
             x = Copy(row, Y=dtype).reshape(n, c.emb_dim)

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core.declare.formats import BlockQuant, Dense, Format, PackedArray
+from iron_core.declare.formats import Dense, Format, PackedArray
 from iron_core.errors import CheckpointError
 from iron_core.side_by_side import side_by_side
 from iron_lm import widening
@@ -76,12 +76,12 @@ class Checkpoint:
         return cls(path, reader.name, opened(reader, path))
 
     @property
-    def block_format(self) -> BlockQuant | None:
+    def block_format(self) -> Format | None:
         """The block format most of its tensors run as, or None where all of them run dense."""
-        counts: dict[BlockQuant, int] = {}
+        counts: dict[Format, int] = {}
         for _, stored, _ in self.tensors.values():
             format = runs_as(stored)
-            if isinstance(format, BlockQuant):
+            if format.packed:
                 counts[format] = counts.get(format, 0) + 1
         return max(counts, key=counts.__getitem__) if counts else None
 
@@ -152,10 +152,8 @@ def as_tree(flat: dict[str, Any]) -> SimpleNamespace:
 
 def unread(shape: tuple[int, ...], format: Format) -> Any:
     """An array of this shape and format that takes no memory: for tracing."""
-    if isinstance(format, BlockQuant):
-        rows = (*shape[:-1], format.row_bytes(shape[-1]))
-        return PackedArray(np.broadcast_to(np.uint8(0), rows), shape, format)
-    return np.broadcast_to(np.zeros((), format.dtype), shape)
+    data = np.broadcast_to(np.zeros((), format.dtype), format.stored(shape))
+    return PackedArray(data, shape, format) if format.packed else data
 
 
 #: Numbers drawn at once.
@@ -177,7 +175,7 @@ def drawn(wanted: dict[str, tuple[tuple[int, ...], Format]], seed: int) -> dict[
 
     def draw(one: tuple[tuple[tuple[int, ...], Format], np.random.SeedSequence]) -> Any:
         (shape, format), stream = one
-        dtype = format.dtype if isinstance(format, Dense) else np.dtype(np.float32)
+        dtype = np.dtype(np.float32) if format.packed else format.dtype
         if len(shape) == 1:
             values = np.ones(shape, dtype)
         else:
@@ -188,7 +186,7 @@ def drawn(wanted: dict[str, tuple[tuple[int, ...], Format]], seed: int) -> dict[
             for start in range(0, flat.size, _PIECE):
                 part = flat[start : start + _PIECE]
                 np.take(scaled, rng.integers(0, 65536, part.size, np.uint16), out=part, mode="clip")
-        return format.quantize(values) if isinstance(format, BlockQuant) else values
+        return format.quantize(values)
 
     # numpy draws and reads tables without the interpreter's lock
     return dict(zip(wanted, side_by_side(draw, zip(wanted.values(), streams, strict=True)), strict=True))

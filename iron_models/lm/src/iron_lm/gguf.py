@@ -10,18 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Dense, PackedArray, bfloat16
+from iron_core.declare.formats import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Dense, Format, bfloat16
 from iron_core.errors import CheckpointError, FormatError
 from iron_lm.mapped import MappedFile
 from iron_lm.superblocks import IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K
-from iron_lm.widening import Stored
 
 MAGIC = b"GGUF"
 #: How files of a checkpoint in several are named.
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 _MOST_PARTS = 256
 #: ggml tensor types Iron reads, by number.
-FORMATS: dict[int, Stored] = {
+FORMATS: dict[int, Format] = {
     0: Dense(np.float32),
     1: Dense(np.float16),
     2: Q4_0,
@@ -275,7 +274,7 @@ def _only(folder: Path) -> Path:
     return found[0]
 
 
-class _Tensors(dict[str, tuple[tuple[int, ...], Stored, Any]]):
+class _Tensors(dict[str, tuple[tuple[int, ...], Format, Any]]):
     """name -> (shape, Format, array); every place is checked against the file when it is opened."""
 
     def __init__(self, file: MappedFile, data: int, infos: list[tuple[str, tuple[int, ...], int, int]]) -> None:
@@ -289,7 +288,7 @@ class _Tensors(dict[str, tuple[tuple[int, ...], Stored, Any]]):
             if format is None:
                 self._refused[name] = (
                     f"{file.path}: tensor {name} is {_TYPE_NAMES.get(kind, f'of type {kind}')}. Legal: "
-                    f"{', '.join(f.name.upper() if not isinstance(f, Dense) else f.name for f in FORMATS.values())}."
+                    f"{', '.join(f.name.upper() if f.packed else f.name for f in FORMATS.values())}."
                 )
                 places.append((offset, 0, name))  # its length is its type's secret, but it begins somewhere
                 continue
@@ -299,12 +298,9 @@ class _Tensors(dict[str, tuple[tuple[int, ...], Stored, Any]]):
                 raise CheckpointError(f"{file.path}: tensor {name}: {error}") from None
             raw = file.view(data + offset, size, f"tensor {name}")
             places.append((offset, size, name))
-            if isinstance(format, Dense):
-                if (data + offset) % format.dtype.itemsize:
-                    raise CheckpointError(f"{file.path}: tensor {name} is not aligned to its dtype.")
-                self[name] = (shape, format, raw.view(format.dtype).reshape(shape))
-            else:
-                self[name] = (shape, format, PackedArray(raw, shape, format))  # type: ignore[arg-type]
+            if (data + offset) % format.dtype.itemsize:
+                raise CheckpointError(f"{file.path}: tensor {name} is not aligned to its dtype.")
+            self[name] = (shape, format, format.tensor(raw, shape))
         end, before = 0, ""
         for offset, size, name in sorted(places):
             if offset < end:

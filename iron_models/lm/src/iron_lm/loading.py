@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 
 from iron_core.cache.keys import digest, sources_digest
-from iron_core.declare.formats import BlockQuant, Dense, as_dtype, format_of
+from iron_core.declare.formats import Dense, Format, as_dtype, format_of
 from iron_core.errors import CheckpointError, UsageError, printable
 from iron_lm import process
 from iron_lm.checkpoint import Checkpoint, Layout, as_tree, convert, drawn
@@ -81,7 +81,7 @@ def context_of(longest: int, asked: int | None, usual: int = DEFAULT_CONTEXT) ->
 
 
 def arithmetic_of(
-    block: BlockQuant | None, stored: np.dtype, dtype: str | None, activations: str | None, widened: bool = False
+    block: Format | None, stored: np.dtype, dtype: str | None, activations: str | None, widened: bool = False
 ) -> dict[str, Any]:
     """Config's dtype, cache_dtype and activations, from the weights' format and what was asked for.
 
@@ -144,10 +144,10 @@ def _loaded(
     places: Layout = layout(checkpoint.kind, probe.tied)
     exact = checkpoint.tree(places, probe)
     formats = [(stored_format(array), array.shape) for _, array in flat(exact)]
-    block = _most([run for run in (runs_as(format) for format, _ in formats) if isinstance(run, BlockQuant)])
-    widened = block is None and any(not isinstance(format, Dense) for format, _ in formats)
+    block = _most([run for run in (runs_as(format) for format, _ in formats) if run.packed])
+    widened = block is None and any(format.packed for format, _ in formats)
     stored = stored_format(exact.layers[0].q)  # type: ignore[union-attr]
-    first = stored.dtype if isinstance(stored, Dense) else np.dtype(np.float32)
+    first = np.dtype(np.float32) if stored.packed else stored.dtype
     config = attrs.evolve(probe, **arithmetic_of(block, first, dtype, activations, widened))
     new = _made(formats, dtype) + (0 if dtype not in (None, Dense(first).name) else merged_bytes(exact))
     free = process.available_bytes()
@@ -185,9 +185,9 @@ def _bytes(n: int) -> str:
 def kept_line(formats: list[tuple[Any, tuple[int, ...]]], dtype: str | None) -> str:
     """How weights of these formats and shapes are kept, for people; matrices decide, vectors are a trifle."""
     matrices = [(format, shape) for format, shape in formats if len(shape) > 1]
-    main = _most([format for format, _ in matrices if not isinstance(format, Dense)] or [format for format, _ in matrices])
+    main = _most([format for format, _ in matrices if format.packed] or [format for format, _ in matrices])
     if dtype is not None:
-        names = sorted({format.name for format, _ in matrices if not isinstance(format, Dense)}) or [main.name]
+        names = sorted({format.name for format, _ in matrices if format.packed}) or [main.name]
         return f"{dtype} as in the file" if names == [dtype] else f"{dtype} from {', '.join(names)}"
     changed = {format.name: runs_as(format).name for format, _ in matrices if runs_as(format) != format}
     kept = _most([format for format, _ in matrices if runs_as(format) == format])

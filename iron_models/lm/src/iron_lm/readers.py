@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import BlockQuant, Dense
+from iron_core.declare.formats import Format
 from iron_core.errors import CheckpointError, IronError, PluginError, PluginWarning, printable
 from iron_core.plugins import foreign
 from iron_core.plugins.record import Record
@@ -113,8 +113,8 @@ def _wrong(file: Any) -> str:
         shape, format, array = entry
         if not isinstance(shape, tuple | list) or not all(type(n) is int and n >= 0 for n in shape):
             return f"tensor {shown} has {foreign.kind_of(shape)} for a shape; legal: a tuple of ints"
-        if not isinstance(format, Dense | BlockQuant):
-            return f"tensor {shown} has {foreign.kind_of(format)} for a format; legal: Dense(dtype) or a BlockQuant"
+        if not isinstance(format, Format):
+            return f"tensor {shown} has {foreign.kind_of(format)} for a format; legal: Dense(dtype) or another Format"
         if tuple(getattr(array, "shape", ())) != tuple(shape):
             return f"tensor {shown} is {foreign.kind_of(array)} of another shape than {tuple(shape)}"
     return ""

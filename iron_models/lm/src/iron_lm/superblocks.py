@@ -1,48 +1,40 @@
 """GGUF's formats that are only stored: K-quants, superblocks of 256 numbers whose scales are themselves quantised, and
 the two of 4 bits whose integers are places in a table.
 
-No operator takes these; a tensor of one is widened when it is loaded (see `iron_lm.widening`).
+No kernel reads these; a tensor of one is widened when it is loaded (see `iron_lm.widening`).
 """
 
 from __future__ import annotations
 
-import math
-
 import attrs
 import numpy as np
 
-from iron_core.errors import FormatError
+from iron_core.declare.formats import Format
 
 
 @attrs.frozen
-class SuperBlock:
-    """Rows cut into (super)blocks of `group` numbers in `block_bytes` bytes. `halves` are the byte offsets of their float16 scales."""
+class SuperBlock(Format):
+    """Rows cut into (super)blocks of `columns` numbers in `block_bytes` bytes. `halves` are the byte offsets of their float16 scales."""
 
     name: str
     block_bytes: int
     halves: tuple[int, ...]
-    group: int = 256
+    columns: int = 256
 
-    def row_bytes(self, columns: int) -> int:
-        """Bytes of a row of `columns` numbers; FormatError unless they are whole superblocks."""
-        if columns % self.group:
-            low = columns // self.group * self.group
-            raise FormatError(
-                f"{self.name}: a row of {columns} is not whole blocks of {self.group}. "
-                f"Nearest: {f'{low}, ' if low else ''}{low + self.group}."
-            )
-        return columns // self.group * self.block_bytes
+    @property
+    def block(self) -> tuple[int, int]:
+        return 1, self.columns
 
-    def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Bytes of a tensor of this logical shape (the last axis is the blocked one)."""
-        return math.prod(shape[:-1]) * self.row_bytes(shape[-1])
+    @property
+    def scale_offsets(self) -> tuple[tuple[int, np.dtype], ...]:
+        return tuple((at, np.dtype(np.float16)) for at in self.halves)
 
-    def dequantize(self, packed: np.ndarray, columns: int) -> np.ndarray:
-        """float32 (..., columns) of packed rows uint8 (..., row_bytes)."""
-        blocks = np.ascontiguousarray(packed).reshape(-1, self.block_bytes)
+    def dequantize(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """float32 of the logical shape."""
+        blocks = np.ascontiguousarray(data).reshape(-1, self.block_bytes)
         with np.errstate(invalid="ignore", over="ignore"):  # scales that are no numbers are found elsewhere
             values = _READ[self.name](blocks)
-        return values.reshape(*packed.shape[:-1], columns)
+        return values.reshape(shape)
 
     def __str__(self) -> str:
         return self.name

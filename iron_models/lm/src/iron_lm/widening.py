@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import Q4_0, Q4_1, Q5_0, Q8_0, BlockQuant, Dense, Format, PackedArray, format_of
+from iron_core.declare.formats import Dense, Format, PackedArray, Quantized, as_format, format_of
 from iron_core.declare.rounding import round_to
 from iron_core.side_by_side import side_by_side
-from iron_lm.superblocks import SuperBlock
 
-#: What a file may hold: what operators take, and K-quants.
-Stored = Union[Format, SuperBlock]
-#: Block formats that run as they are, and those whose numbers another has exactly.
-_RUN: dict[Any, BlockQuant] = {Q4_0: Q4_0, Q4_1: Q4_1, Q8_0: Q8_0, Q5_0: Q8_0}
 #: Numbers turned at once by one thread: temporaries stay below a few MB.
 _PIECE = 1 << 18
 #: Bytes of scales looked at before the rest is taken on trust: a start has a second, and logits are looked at too.
@@ -39,20 +34,14 @@ class Merged:
         return np.asarray(self)[rows] if self.axis == 0 else np.concatenate([part[rows] for part in self.parts], self.axis)
 
 
-def stored_format(array: Any) -> Stored:
+def stored_format(array: Any) -> Format:
     """The format a tensor is stored in."""
     return Dense(array.dtype) if isinstance(array, Merged) else format_of(array)
 
 
-def runs_as(format: Stored) -> Format:
-    """The format the operators are given for a tensor stored in `format`; another one holds the same numbers.
-
-    Dense and Q4_0, Q4_1, Q8_0 stay; Q5_0 becomes Q8_0 (an integer of 5 bits is one of 8, the scale is the same); the
-    rest becomes float32.
-    """
-    if isinstance(format, Dense):
-        return format
-    return _RUN.get(format) or Dense(np.float32)
+def runs_as(format: Format) -> Format:
+    """The format the operators are given for a tensor stored in `format`: what that one says. Another holds the same numbers."""
+    return format if format.runs_as == format.name else as_format(format.runs_as)
 
 
 def dense(array: Any, dtype: Any) -> np.ndarray:
@@ -74,30 +63,32 @@ def dense(array: Any, dtype: Any) -> np.ndarray:
     return out
 
 
-def q8_0(array: PackedArray) -> PackedArray:
-    """A Q5_0 tensor as Q8_0: the same numbers, bit for bit."""
-    out = np.empty((*array.shape[:-1], Q8_0.row_bytes(array.shape[-1])), np.uint8)
-    columns, source, target = array.shape[-1], array.format, out.reshape(-1, out.shape[-1])
-    packed = array.data.reshape(len(target), -1)
+def repacked(array: PackedArray, format: Quantized) -> PackedArray:
+    """A tensor of integers with scales as another format of wider integers without zero points: the same numbers, bit for bit."""
+    out = np.empty(format.stored(array.shape), np.uint8)
+    columns, target = array.shape[-1], out.reshape(-1, out.shape[-1])
+    rows = array.reshape(-1, columns)
+    source: Any = array.format
 
     def turn(part: slice) -> None:
-        five, eight = packed[part].reshape(-1, source.block_bytes), target[part].reshape(-1, Q8_0.block_bytes)
-        eight[:, :2] = five[:, :2]
-        eight[:, 2:] = source.stored(five[:, 2:]) - np.uint8(source.zero)  # two's complement of what is below zero
+        piece = rows[part]
+        numbers = {plane.role: source.numbers(plane, piece.data, piece.shape) for plane in source.planes if plane.role != "values"}
+        ints = source.integers(piece.data, piece.shape) - np.uint8(source.zero)  # two's complement of what is below zero
+        target[part] = format.assembled(piece.shape, values=ints, **numbers).data
 
     _by_rows(turn, len(target), columns)
-    return PackedArray(out, array.shape, Q8_0)
+    return PackedArray(out, array.shape, format)
 
 
 def runnable(array: Any) -> Any:
     """A stored tensor in the format it runs as; the array itself where it is that already."""
     if isinstance(array, Merged):
         return np.asarray(array)
-    stored: Stored = format_of(array)
-    wanted = runs_as(stored)
+    stored = format_of(array)
+    wanted: Any = runs_as(stored)
     if wanted == stored:
         return array
-    return q8_0(array) if wanted is Q8_0 else dense(array, wanted.dtype)  # type: ignore[union-attr]
+    return repacked(array, wanted) if wanted.packed else dense(array, wanted.dtype)
 
 
 def _by_rows(turn: Callable[[slice], None], rows: int, columns: int) -> None:
@@ -122,11 +113,10 @@ class ScaleCheck:
         if not isinstance(array, PackedArray) or array.nbytes > self.left:
             return True
         self.left -= array.nbytes
-        format: Any = array.format
-        blocks = array.data.reshape(-1, format.block_bytes)
-        if isinstance(format, BlockQuant) and format.scale != np.float16:
+        at = [byte for byte, dtype in array.format.scale_offsets if dtype == np.float16]
+        if not at:
             return True
-        at = (0, 2) if isinstance(format, BlockQuant) and format.minimum else getattr(format, "halves", (0,))
+        blocks = array.data.reshape(-1, array.format.block_bytes)
         for start in range(0, len(blocks), _PIECE):
             part = blocks[start : start + _PIECE]
             for byte in at:

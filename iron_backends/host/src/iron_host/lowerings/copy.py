@@ -9,7 +9,7 @@ import numpy as np
 
 from iron_core.declare.affine import Affine
 from iron_core.declare.field import Auto
-from iron_core.declare.formats import BlockQuant
+from iron_core.declare.formats import Format, as_format
 from iron_core.declare.pattern import Pattern
 from iron_core.errors import TraceError
 from iron_core.image.plan import Binding, BufferRef
@@ -58,7 +58,7 @@ class _Move:
     def __init__(self, op: Any, bindings: Mapping[str, Binding], many: int) -> None:
         self.op, self.bindings, self.many = op, bindings, many
         self.source, self.target = op.source, op.target
-        if isinstance(op.X, BlockQuant):
+        if as_format(op.X).packed:
             self.types, self.widths = ("uint8_t", "uint8_t"), (1, 1)
             self.source = tuple(_bytes(p, op.X) for p in self.source)
             self.target = tuple(_bytes(p, op.X) for p in self.target)
@@ -74,8 +74,8 @@ class _Move:
         if member not in self.bindings:
             return Pointer(operand, offset)
         expression: Affine | int = self.bindings[member].expression
-        if isinstance(self.op.X, BlockQuant):
-            expression, width = expression // self.op.X.group, self.op.X.block_bytes
+        if as_format(self.op.X).packed:
+            expression, width = expression // self.op.X.block[1], self.op.X.block_bytes
         if isinstance(expression, int):
             return Pointer(operand, offset + expression * width)
         return Pointer(operand, offset, expression, width)
@@ -161,9 +161,9 @@ def _shared_out(offset: int, other: list[Pattern]) -> list[Pattern]:
     return cut
 
 
-def _bytes(pattern: Pattern, format: BlockQuant) -> Pattern:
+def _bytes(pattern: Pattern, format: Format) -> Pattern:
     """A pattern over the numbers of a block format as one over its bytes; the contract holds it to whole blocks."""
-    group, unit_bytes = format.group, format.block_bytes
+    group, unit_bytes = format.block[1], format.block_bytes
     inner = pattern.sizes[-1] // group * unit_bytes
     strides = tuple(stride // group * unit_bytes for stride in pattern.strides[:-1])
     return Pattern(pattern.offset // group * unit_bytes, (*pattern.sizes[:-1], inner), (*strides, 1))

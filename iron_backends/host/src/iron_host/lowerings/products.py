@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from iron_core.declare.field import Auto
-from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, BlockQuant
+from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, as_format
 from iron_core.lowering.answer import No, Yes
 from iron_host.kernel_call import Blocks, HostLowering, KernelCall, Member
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
@@ -60,7 +60,7 @@ class ProductLowering(HostLowering):
     grain = Auto(32768)
 
     def supports(self, op: Any, dev: str) -> Yes | No:
-        if isinstance(op.W, BlockQuant):
+        if as_format(op.W).packed:
             if op.W not in BLOCKS:
                 known = ", ".join(format.name for format in BLOCKS)
                 return No(f"W={op.W.name}: its kernels read {known}", known)
@@ -74,7 +74,7 @@ class ProductLowering(HostLowering):
         """The kernel calls of one product; `rows` and `work` are its largest row count and multiplications."""
         many = threads(work, grain)
         pointers = (product.X, product.W, product.C)
-        if not isinstance(op.W, BlockQuant):
+        if not as_format(op.W).packed:
             kernel = unit("matmul.h", "matmul", cpp(op.T), cpp(op.W), cpp(op.O))
             return [KernelCall(kernel, pointers, product.ints, threads=many, work=work)]
         if isinstance(product.K, Member):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import DTYPES, BlockQuant
+from iron_core.declare.formats import as_format
 from iron_core.lowering.answer import No, Yes
 from iron_host.build import Unit
 
@@ -35,10 +35,8 @@ def unit(header: str, function: str, *arguments: str) -> Unit:
 
 
 def name_of(dtype: Any) -> str:
-    """"bfloat16" of a dtype; a block format's own name."""
-    if isinstance(dtype, BlockQuant):
-        return dtype.name
-    return next(name for name, known in DTYPES.items() if known == np.dtype(dtype))
+    """"bfloat16" of a dtype; a packed format's own name."""
+    return as_format(dtype).name
 
 
 def cpp(dtype: Any) -> str:

@@ -1,0 +1,18 @@
+"""How a tensor's numbers are stored. A tensor is (logical shape, Format)."""
+
+from __future__ import annotations
+
+from iron_core.declare.formats.block_quant import BlockQuant
+from iron_core.declare.formats.dense import Dense
+from iron_core.declare.formats.dtypes import DTYPES, as_dtype, bfloat16
+from iron_core.declare.formats.format import Format, PackedArray
+from iron_core.declare.formats.gguf import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0
+from iron_core.declare.formats.naming import as_format, format_of
+from iron_core.declare.formats.plane import Plane
+from iron_core.declare.formats.plane_quant import PlaneQuant
+from iron_core.declare.formats.quantized import Quantized
+
+__all__ = [
+    "DTYPES", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "BlockQuant", "Dense", "Format", "PackedArray", "Plane", "PlaneQuant",
+    "Quantized", "as_dtype", "as_format", "bfloat16", "format_of",
+]  # fmt: skip

@@ -1,0 +1,68 @@
+"""`BlockQuant`: rows of blocks, each a scale, perhaps a minimum, and integers."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import attrs
+import numpy as np
+
+from iron_core.declare.formats.dtypes import as_dtype
+from iron_core.declare.formats.plane import Plane
+from iron_core.declare.formats.quantized import Quantized
+
+
+@attrs.frozen
+class BlockQuant(Quantized):
+    """Rows cut into blocks of `group` integers sharing a scale (and a minimum).
+
+    A number is `scale * (q - zero) + minimum`, q an unsigned (or, with `signed`, two's complement)
+    integer of `bits` bits (4, 5 or 8). A block's bytes are: scale, minimum (if any), integers. `order`
+    says how 4-bit integers share bytes: "halves" puts element i in the low nibble and i + group/2 in
+    the high nibble of byte i (GGUF); "pairs" puts 2i low and 2i + 1 high. The fifth bits of 5-bit
+    integers stand in front of the nibbles, element i's in bit i % 8 of byte i / 8.
+    """
+
+    name: str
+    bits: int = attrs.field(validator=attrs.validators.in_((4, 5, 8)))
+    group: int
+    scale: np.dtype = attrs.field(converter=as_dtype)
+    minimum: bool = False
+    zero: int = 0
+    signed: bool = False
+    order: str = attrs.field(default="halves", validator=attrs.validators.in_(("halves", "pairs")))
+    runs_as: str = attrs.field(default="float32", eq=False, repr=False)
+
+    @property
+    def block(self) -> tuple[int, int]:
+        return 1, self.group
+
+    @property
+    def planes(self) -> tuple[Plane, ...]:
+        return _planes(self)
+
+    @property
+    def block_bytes(self) -> int:
+        return self.scale.itemsize * (2 if self.minimum else 1) + self.group * self.bits // 8
+
+    @property
+    def by_rows(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@cache
+def _planes(format: BlockQuant) -> tuple[Plane, ...]:
+    group = (1, format.group)
+    planes = [Plane("scales", format.scale, group)]
+    if format.minimum:
+        planes.append(Plane("minima", format.scale, group))
+    kind = "int" if format.signed else "uint"
+    if format.bits == 8:
+        return (*planes, Plane("values", f"{kind}8", zero=format.zero))
+    if format.bits == 5:
+        planes.append(Plane("values", "uint1", zero=format.zero, shift=4))
+    halves = {"columns": (format.group // 2,), "order": (0, 2, 1)} if format.order == "halves" else {}
+    return (*planes, Plane("values", f"{kind}4" if format.bits == 4 else "uint4", zero=format.zero, **halves))  # type: ignore[arg-type]

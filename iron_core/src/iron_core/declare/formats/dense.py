@@ -1,0 +1,50 @@
+"""`Dense`: a numpy array of one dtype."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_core.declare.formats.dtypes import DTYPES, as_dtype
+from iron_core.declare.formats.format import Format
+from iron_core.declare.rounding import round_to
+
+
+@attrs.frozen
+class Dense(Format):
+    """One number after another, row-major."""
+
+    dtype: np.dtype = attrs.field(converter=as_dtype)
+
+    packed = False
+    kept_axes = 0
+    block = (1, 1)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return next(name for name, dtype in DTYPES.items() if dtype == self.dtype)
+
+    @property
+    def runs_as(self) -> str:  # type: ignore[override]
+        return self.name
+
+    @property
+    def block_bytes(self) -> int:
+        return self.dtype.itemsize
+
+    def stored(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(shape)
+
+    def tensor(self, raw: np.ndarray, shape: tuple[int, ...]) -> Any:
+        return raw.view(self.dtype).reshape(shape)
+
+    def dequantize(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        return np.asarray(data).astype(np.float32).reshape(shape)
+
+    def quantize(self, values: Any) -> Any:
+        return round_to(values, self.dtype)
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,57 @@
+"""`PlaneQuant`: a format described by its planes."""
+
+from __future__ import annotations
+
+import attrs
+
+from iron_core.declare.formats.plane import Plane
+from iron_core.declare.formats.quantized import Quantized
+from iron_core.errors import FormatError
+
+
+def _wrong(name: str, block: tuple[int, int], planes: tuple[Plane, ...]) -> str:
+    """Why no tensor could be stored so; "" where one can."""
+    roles = [plane.role for plane in planes]
+    if not 1 <= roles.count("values") or roles.count("scales") != 1 or roles.count("zeros") > 1 or roles.count("minima") > 1:
+        return "needs planes of values, one of scales, at most one of zeros and one of minima"
+    for plane in planes:
+        if plane.role == "values" and (plane.group != (1, 1) or not plane.integer):
+            return f"has values of {plane.number} a {plane.group}; values are integers, one a number"
+        if not plane.apart and 0 in plane.group:
+            return f"has {plane.role} of a whole row or matrix inside a block; they stand apart"
+        sizes, order = plane.parts(block)
+        uneven = any(g and n % g for n, g in zip(block, plane.group, strict=True))
+        if uneven or 0 in sizes or _product(sizes) != _product(plane.grid(block)):
+            return f"has {plane.role} that do not divide its block of {block[0]} x {block[1]}"
+        if plane.bits < 8 and sizes[order[-1]] * plane.bits % 8:
+            return f"has {plane.role} whose innermost {sizes[order[-1]]} of {plane.bits} bits are no whole bytes"
+    return ""
+
+
+def _product(sizes: tuple[int, ...] | list[int]) -> int:
+    total = 1
+    for n in sizes:
+        total *= n
+    return total
+
+
+@attrs.frozen(cache_hash=True)
+class PlaneQuant(Quantized):
+    """Integers with scales, wherever they are stored: in blocks of `block` rows and columns, or apart from one another.
+
+    `planes`, in the order in which they are stored, say what a block holds and what stands behind the blocks. Where planes
+    stand apart, `block` is what rows and columns have to be multiples of. FormatError for planes that do not fit together.
+    """
+
+    name: str
+    block: tuple[int, int]
+    planes: tuple[Plane, ...] = attrs.field(converter=tuple)
+    runs_as: str = attrs.field(default="float32", eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        why = _wrong(self.name, self.block, self.planes)
+        if why:
+            raise FormatError(f"format {self.name} {why}.")
+
+    def __str__(self) -> str:
+        return self.name
