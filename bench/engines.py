@@ -32,7 +32,17 @@ LLAMA_CPP = Engine("llama.cpp", "llama_cpp.py", ("llama-cpp-python==0.3.36", "nu
 ONNXRUNTIME = Engine(
     "onnxruntime-genai",
     "onnxruntime_genai.py",
-    ("onnxruntime-genai==0.18.0", "onnx", "onnx-ir", "torch==2.13.0", "transformers>=5", "accelerate", "gguf", "safetensors", "sentencepiece"),
+    (
+        "onnxruntime-genai==0.18.0",
+        "onnx",
+        "onnx-ir",
+        "torch==2.13.0",
+        "transformers>=5",
+        "accelerate",
+        "gguf",
+        "safetensors",
+        "sentencepiece",
+    ),
     weights=(("q4_1", "onnx-int4"),),
     takes=("q4_1",),
 )

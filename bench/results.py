@@ -109,7 +109,11 @@ class Result:
             "unit": self.row.unit,
             "goal": attrs.asdict(self.row.goal),
             "engines": {name: samples.as_dict() for name, samples in self.engines.items()},
-            "ratios": {name: dict(zip(("median", "min", "max"), r, strict=True)) for name in self.engines if name != "iron" and (r := self.ratio(name))},
+            "ratios": {
+                name: dict(zip(("median", "min", "max"), r, strict=True))
+                for name in self.engines
+                if name != "iron" and (r := self.ratio(name))
+            },
             "read_limits": self.read_limits,
             "weights_read": self.weights_read,
             "token_bytes": self.token_bytes,

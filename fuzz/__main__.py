@@ -95,7 +95,14 @@ def watched(target: str, seed: int, seconds: float, first: int = 0) -> tuple[str
     counts, end = "", time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         line = [sys.executable, "-m", "fuzz", "--work", target, "--seed", str(seed), "--seconds", str(left), "--first", str(first)]
-        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1], env={**os.environ, "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"})
+        process = subprocess.Popen(
+            line,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[1],
+            env={**os.environ, "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
+        )
         try:
             said, errors = process.communicate(timeout=left + 120)
         except subprocess.TimeoutExpired:

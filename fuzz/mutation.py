@@ -12,8 +12,10 @@ DEEP = "\x01deep\x01"
 
 #: Values where others were expected.
 ODD: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 2, 3, 7, 31, 255, 256, 65_536, -(1 << 31), (1 << 31) - 1, 1 << 32, (1 << 40) + 1, -(1 << 63), (1 << 63) - 1, 1 << 64,
-    10**400, 0.5, -0.0, 1e38, 1e308, float("nan"), float("inf"), -float("inf"), "", " ", "a", "ab", "\0", "\x1b[2J\x07\u202e", "two\nlines", "\ud800", "é漢𝄞",
+    None, True, False, 0, 1, -1, 2, 3, 7, 31, 255, 256, 65_536, -(1 << 31), (1 << 31) - 1, 1 << 32, (1 << 40) + 1, -(1 << 63),
+    (1 << 63) - 1, 1 << 64,
+    10**400, 0.5, -0.0, 1e38, 1e308, float("nan"), float("inf"), -float("inf"), "", " ", "a", "ab", "\0", "\x1b[2J\x07\u202e",
+    "two\nlines", "\ud800", "é漢𝄞",
     "<s>", "▁", "<0x41>", "../../etc/passwd", "x" * 100_000, [], {}, [0], [""], [[]], {"": None}, [1.5] * 3, ["a"] * 50, {"a": {"b": 1}},
 )  # fmt: skip
 
@@ -79,7 +81,9 @@ class Mutator:
         for _ in range(rng.randint(1, most)):
             at, kind = rng.randrange(len(found) + 1), rng.randrange(8)
             if kind < 3:
-                code, n = rng.choice((("<B", 255), ("<I", 0xFFFFFFFF), ("<Q", (1 << 64) - 1), ("<Q", 1 << 63), ("<I", 0x7FFFFFFF), ("<H", 0x8000)))
+                code, n = rng.choice(
+                    (("<B", 255), ("<I", 0xFFFFFFFF), ("<Q", (1 << 64) - 1), ("<Q", 1 << 63), ("<I", 0x7FFFFFFF), ("<H", 0x8000))
+                )
                 word = struct.pack(code, rng.choice((0, 1, n, rng.randint(0, n))))
                 found[at : at + len(word)] = word
             elif kind == 3:

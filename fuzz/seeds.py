@@ -82,7 +82,8 @@ def byte_vocabulary() -> dict[str, Any]:
     space = letters[32]
     return {
         "model": "gpt2", "pre": "llama-bpe", "tokens": [*letters, f"{space}t", "he", "<s>", "</s>", "<|im_end|>"],
-        "token_type": [1] * 258 + [3, 3, 3], "merges": [f"{space} t", "h e"], "bos_token_id": 258, "eos_token_id": 259, "add_bos_token": True,
+        "token_type": [1] * 258 + [3, 3, 3], "merges": [f"{space} t", "h e"], "bos_token_id": 258, "eos_token_id": 259,
+        "add_bos_token": True,
         "padding_token_id": 0, "unknown_token_id": 1, "add_space_prefix": True,
     }  # fmt: skip
 
@@ -112,7 +113,9 @@ def gguf_model(vocabulary: dict[str, Any], kind: int = 0) -> dict[str, Any]:
     metadata["tokenizer.chat_template"] = TEMPLATE
     tensors, at = [], 0
     shapes = {"token_embd": vocab, "output": vocab, "output_norm": 0, "blk.0.attn_norm": 0, "blk.0.ffn_norm": 0, "blk.0.attn_q": 32}
-    shapes |= {"blk.0.attn_k": 16, "blk.0.attn_v": 16} | dict.fromkeys(("blk.0.attn_output", "blk.0.ffn_gate", "blk.0.ffn_up", "blk.0.ffn_down"), 32)
+    shapes |= {"blk.0.attn_k": 16, "blk.0.attn_v": 16} | dict.fromkeys(
+        ("blk.0.attn_output", "blk.0.ffn_gate", "blk.0.ffn_up", "blk.0.ffn_down"), 32
+    )
     for name, rows in shapes.items():
         tensors.append({"name": f"{name}.weight", "dims": [32, rows] if rows else [32], "kind": kind if rows else 0, "offset": at})
         at += -(-(rows * size if rows else 128) // 32) * 32
@@ -122,18 +125,24 @@ def gguf_model(vocabulary: dict[str, Any], kind: int = 0) -> dict[str, Any]:
 # -- safetensors ----------------------------------------------------------------------------------
 
 CONFIG = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 32, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 32, "max_position_embeddings": 64, "rope_theta": 10000.0, "rms_norm_eps": 1e-5,
-    "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "float32", "eos_token_id": [2, 3], "bos_token_id": 1, "_name_or_path": "tiny",
-    "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32},
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 32, "hidden_size": 32, "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 32, "max_position_embeddings": 64, "rope_theta": 10000.0,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "float32", "eos_token_id": [2, 3], "bos_token_id": 1,
+    "_name_or_path": "tiny",
+    "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32},
 }  # fmt: skip
 GENERATION = {"eos_token_id": [2, 3], "bos_token_id": 1, "temperature": 0.7, "top_p": 0.9, "do_sample": True}
 PARAMS = {
-    "dim": 32, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "vocab_size": 32, "multiple_of": 8, "ffn_dim_multiplier": 1.0, "norm_eps": 1e-5,
+    "dim": 32, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "vocab_size": 32, "multiple_of": 8, "ffn_dim_multiplier": 1.0,
+    "norm_eps": 1e-5,
     "rope_theta": 10000.0, "use_scaled_rope": True,
 }  # fmt: skip
 _LAYER = {
-    "input_layernorm": [32], "post_attention_layernorm": [32], "self_attn.q_proj": [32, 32], "self_attn.k_proj": [16, 32], "self_attn.v_proj": [16, 32],
+    "input_layernorm": [32], "post_attention_layernorm": [32], "self_attn.q_proj": [32, 32], "self_attn.k_proj": [16, 32],
+    "self_attn.v_proj": [16, 32],
     "self_attn.o_proj": [32, 32], "mlp.gate_proj": [32, 32], "mlp.up_proj": [32, 32], "mlp.down_proj": [32, 32],
 }  # fmt: skip
 
@@ -167,11 +176,19 @@ def pth_model() -> dict[str, Any]:
     """Tensors of Meta's layout, each in a storage of its own."""
     rows = {
         "tok_embeddings": [32, 32], "norm": [32], "output": [32, 32], "layers.0.attention_norm": [32], "layers.0.ffn_norm": [32],
-        "layers.0.attention.wq": [32, 32], "layers.0.attention.wk": [16, 32], "layers.0.attention.wv": [16, 32], "layers.0.attention.wo": [32, 32],
+        "layers.0.attention.wq": [32, 32], "layers.0.attention.wk": [16, 32], "layers.0.attention.wv": [16, 32],
+        "layers.0.attention.wo": [32, 32],
         "layers.0.feed_forward.w1": [32, 32], "layers.0.feed_forward.w2": [32, 32], "layers.0.feed_forward.w3": [32, 32],
     }  # fmt: skip
     tensors = {
-        f"{name}.weight": {"key": str(i), "kind": "HalfStorage", "numel": math.prod(s), "offset": 0, "shape": s, "strides": [s[-1], 1] if len(s) > 1 else [1]}
+        f"{name}.weight": {
+            "key": str(i),
+            "kind": "HalfStorage",
+            "numel": math.prod(s),
+            "offset": 0,
+            "shape": s,
+            "strides": [s[-1], 1] if len(s) > 1 else [1],
+        }
         for i, (name, s) in enumerate(rows.items())
     }
     return {"tensors": tensors, "sizes": {str(i): 2 * math.prod(s) for i, s in enumerate(rows.values())}, "order": "little"}
@@ -231,22 +248,43 @@ def tokenizer_json(kind: str) -> dict[str, Any]:
         for i, text in enumerate(("<s>", "word", "<|im_end|>"))
     ]
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    normal: Any = {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Replace", "pattern": {"String": "zz"}, "content": "y"}, {"type": "Lowercase"}]}
-    split: Any = {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "\\d{1,3}"}, "behavior": "Isolated", "invert": False}, level]}
+    normal: Any = {
+        "type": "Sequence",
+        "normalizers": [{"type": "NFC"}, {"type": "Replace", "pattern": {"String": "zz"}, "content": "y"}, {"type": "Lowercase"}],
+    }
+    split: Any = {
+        "type": "Sequence",
+        "pretokenizers": [{"type": "Split", "pattern": {"Regex": "\\d{1,3}"}, "behavior": "Isolated", "invert": False}, level],
+    }
     decoder: Any = level
     vocab = {text: i for i, text in enumerate([*letters, "he", "th"])}
     if kind == "BPE":
         model: dict[str, Any] = {
-            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False,
+            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
+            "fuse_unk": False,
             "byte_fallback": False, "ignore_merges": False, "vocab": vocab, "merges": [["h", "e"], ["t", "h"]],
         }  # fmt: skip
     elif kind == "Unigram":
-        model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["▁", -1.0], ["a", -2.0], ["b", -2.5], ["▁ab", -0.5], ["<0x41>", -9.0]], "byte_fallback": True}
+        model = {
+            "type": "Unigram",
+            "unk_id": 0,
+            "vocab": [["<unk>", 0.0], ["▁", -1.0], ["a", -2.0], ["b", -2.5], ["▁ab", -0.5], ["<0x41>", -9.0]],
+            "byte_fallback": True,
+        }
         split = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
-        decoder = {"type": "Sequence", "decoders": [split, {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}
+        decoder = {
+            "type": "Sequence",
+            "decoders": [split, {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}],
+        }
     elif kind == "WordPiece":
         words = ["[UNK]", "a", "b", "##a", "##b", "ab", "the"]
-        model = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100, "vocab": {w: i for i, w in enumerate(words)}}
+        model = {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {w: i for i, w in enumerate(words)},
+        }
         normal = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
         split, decoder = {"type": "BertPreTokenizer"}, {"type": "WordPiece", "prefix": "##", "cleanup": True}
     else:
@@ -259,15 +297,18 @@ def tokenizer_json(kind: str) -> dict[str, Any]:
     }  # fmt: skip
     return {
         "version": "1.0", "truncation": {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0},
-        "padding": {"strategy": {"Fixed": 4}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "a"},
+        "padding": {"strategy": {"Fixed": 4}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
+            "pad_token": "a"},
         "added_tokens": added, "normalizer": normal, "pre_tokenizer": split, "post_processor": post, "decoder": decoder, "model": model,
     }  # fmt: skip
 
 
 TOKENIZER_CONFIG = {
-    "bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": False, "special": True}, "unk_token": None, "chat_template": TEMPLATE, "add_bos_token": True,
+    "bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": False, "special": True}, "unk_token": None, "chat_template": TEMPLATE,
+    "add_bos_token": True,
     "legacy": False, "model_max_length": 1000000000000000019884624838656, "additional_special_tokens": ["<a>", {"content": "<b>"}],
-    "added_tokens_decoder": {"300": {"content": "<x>", "lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": True}},
+    "added_tokens_decoder": {"300": {"content": "<x>", "lstrip": False, "rstrip": False, "normalized": False, "single_word": False,
+        "special": True}},
 }  # fmt: skip
 ADDED_TOKENS = {"<extra>": 301, "<more>": 302}
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "additional_special_tokens": ["<a>"]}
@@ -275,7 +316,14 @@ SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "additio
 
 def sentencepiece_model(kind: int) -> list[Any]:
     """A ModelProto as fields [number, value]: bytes are ["text"], messages lists of fields. kind: 1 unigram, 2 BPE."""
-    words = [("<unk>", 2), ("<s>", 3), ("</s>", 3), *((f"<0x{i:02X}>", 6) for i in range(256)), *((w, 1) for w in ("▁", "a", "b", "ab", "▁a", "▁ab")), ("<u>", 4)]
+    words = [
+        ("<unk>", 2),
+        ("<s>", 3),
+        ("</s>", 3),
+        *((f"<0x{i:02X}>", 6) for i in range(256)),
+        *((w, 1) for w in ("▁", "a", "b", "ab", "▁a", "▁ab")),
+        ("<u>", 4),
+    ]
     pieces = [[1, [[1, word], [2, float(-i)], [3, type]]] for i, (word, type) in enumerate(words)]
     trainer = [[3, kind], [4, len(words)], [35, True], [40, 0], [41, 1], [42, 2], [43, -1]]
     return [*pieces, [2, trainer], [3, [[1, "identity"], [3, True], [4, True], [5, True]]]]

@@ -81,7 +81,11 @@ def _llama(path: Path) -> Any:
 
 
 def _attempt(
-    mutator: Mutator, folder: Path, open: Callable[[], Any], legal: tuple[type[BaseException], ...] = (CheckpointError,), whole: bool = False
+    mutator: Mutator,
+    folder: Path,
+    open: Callable[[], Any],
+    legal: tuple[type[BaseException], ...] = (CheckpointError,),
+    whole: bool = False,
 ) -> str:
     """Open a file and use what it holds. whole: a checkpoint is the folder, whose name does where two of its files disagree."""
     names = [path.name for path in folder.rglob("*")] + [str(folder)] * whole
@@ -150,15 +154,25 @@ def config(mutator: Mutator, folder: Path) -> str:
     entries = seeds.CONFIG | {"model_type": runner.architectures[-1]}
     if runner is Gemma3Runner:
         entries.pop("hidden_act")
-        entries |= {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 16, "sliding_window": 32, "layer_types": ["sliding_attention"], "rope_local_base_freq": 1e4}
+        entries |= {
+            "hidden_activation": "gelu_pytorch_tanh",
+            "query_pre_attn_scalar": 16,
+            "sliding_window": 32,
+            "layer_types": ["sliding_attention"],
+            "rope_local_base_freq": 1e4,
+        }
     sizes = SimpleNamespace(vocab_size=32, emb_dim=32, n_layers=1, n_heads=2, n_kv_groups=1, head_dim=16, hidden_dim=32)
     tensors = {name: list(shape) for name, shape in runner.layout("safetensors", False).expand(sizes).values()}
     (folder / "model.safetensors").write_bytes(seeds.safetensors_bytes(seeds.safetensors_model(tensors)))
     (folder / "config.json").write_bytes(damaged(mutator, entries, seeds.dumped))
     if mutator.rng.random() < 0.3:
         (folder / "generation_config.json").write_bytes(damaged(mutator, seeds.GENERATION, seeds.dumped, 0.7))
-        (folder / "tokenizer.json").write_bytes(seeds.dumped(seeds.tokenizer_json("WordLevel") | {"added_tokens": [], "post_processor": None}))
-    return _attempt(mutator, folder, lambda: loading.load(runner.layout, runner.architectures, str(folder), details=runner.details), whole=True)
+        (folder / "tokenizer.json").write_bytes(
+            seeds.dumped(seeds.tokenizer_json("WordLevel") | {"added_tokens": [], "post_processor": None})
+        )
+    return _attempt(
+        mutator, folder, lambda: loading.load(runner.layout, runner.architectures, str(folder), details=runner.details), whole=True
+    )
 
 
 def meta(mutator: Mutator, folder: Path) -> str:
@@ -238,14 +252,22 @@ def companions(mutator: Mutator, folder: Path) -> str:
 # -- chat templates -------------------------------------------------------------------------------
 
 _PARTS = (
-    "{% for m in messages %}", "{% endfor %}", "{% if m.role == 'user' %}", "{% else %}", "{% endif %}", "{{ m.content }}", "{{ m }}", "{{ messages }}",
-    "{% set ns = namespace(l=['a'], s='ab', n=7) %}", "{% set ns.l = [ns.l, ns.l] %}", "{% set ns.s = ns.s ~ ns.s %}", "{% set ns.n = ns.n * ns.n %}",
-    "{{ ns.l }}", "{{ ns.s }}", "{{ ns.n }}", "{{ ns.l|tojson }}", "{% for i in range(99999) %}", "{% for j in ns.l recursive %}", "{{ loop(j) }}",
-    "{{ loop.changed(ns.s) }}", "{{ range(9999)|map('string')|join(ns.s) }}", "{{ ns.s|replace('a', ns.s) }}", "{{ ns.s.split('a') }}", "{{ 'a' * 4000000 }}",
-    "{% macro f(n) %}", "{% endmacro %}", "{{ f(ns.n) }}", "{% call f(1) %}", "{% endcall %}", "{{ caller() }}", "{{ raise_exception(ns.s) }}",
-    "{{ strftime_now('%c' * 99) }}", "{{ ns.l|sort }}", "{{ ns.l == [ns.l] }}", "{{ ns.s|title|upper }}", "{{ 1.5|round(300) }}", "{{ [1]|batch(900, ns.s)|list }}",
-    "{{ ns.s.__class__ }}", "{{ self }}", "{{ ns.n ** ns.n }}", "{{ '%s' % ns.s }}", "{% generation %}", "{% endgeneration %}", "{% break %}", "{% raw %}",
-    "{% endraw %}", "{#", "#}", "{{ '\\x1b[2J' }}", "{{ ns.s[::-1] }}", "{% autoescape ns.s %}", "{% endautoescape %}", "{{", "%}", "|", "(", "é漢\ud800",
+    "{% for m in messages %}", "{% endfor %}", "{% if m.role == 'user' %}", "{% else %}", "{% endif %}", "{{ m.content }}", "{{ m }}",
+    "{{ messages }}",
+    "{% set ns = namespace(l=['a'], s='ab', n=7) %}", "{% set ns.l = [ns.l, ns.l] %}", "{% set ns.s = ns.s ~ ns.s %}",
+    "{% set ns.n = ns.n * ns.n %}",
+    "{{ ns.l }}", "{{ ns.s }}", "{{ ns.n }}", "{{ ns.l|tojson }}", "{% for i in range(99999) %}", "{% for j in ns.l recursive %}",
+    "{{ loop(j) }}",
+    "{{ loop.changed(ns.s) }}", "{{ range(9999)|map('string')|join(ns.s) }}", "{{ ns.s|replace('a', ns.s) }}", "{{ ns.s.split('a') }}",
+    "{{ 'a' * 4000000 }}",
+    "{% macro f(n) %}", "{% endmacro %}", "{{ f(ns.n) }}", "{% call f(1) %}", "{% endcall %}", "{{ caller() }}",
+    "{{ raise_exception(ns.s) }}",
+    "{{ strftime_now('%c' * 99) }}", "{{ ns.l|sort }}", "{{ ns.l == [ns.l] }}", "{{ ns.s|title|upper }}", "{{ 1.5|round(300) }}",
+    "{{ [1]|batch(900, ns.s)|list }}",
+    "{{ ns.s.__class__ }}", "{{ self }}", "{{ ns.n ** ns.n }}", "{{ '%s' % ns.s }}", "{% generation %}", "{% endgeneration %}",
+    "{% break %}", "{% raw %}",
+    "{% endraw %}", "{#", "#}", "{{ '\\x1b[2J' }}", "{{ ns.s[::-1] }}", "{% autoescape ns.s %}", "{% endautoescape %}", "{{", "%}", "|",
+    "(", "é漢\ud800",
 )  # fmt: skip
 
 
@@ -348,7 +370,8 @@ def cache(mutator: Mutator, folder: Path) -> str:
 TARGETS: dict[str, Callable[[Mutator, Path], str]] = {
     target.__name__: target
     for target in (
-        gguf, gguf_vocabulary, safetensors, safetensors_index, config, meta, tokenizer_json, sentencepiece, ranks, companions, template, entry_points,
+        gguf, gguf_vocabulary, safetensors, safetensors_index, config, meta, tokenizer_json, sentencepiece, ranks, companions, template,
+        entry_points,
         profile, cache,
     )
 }  # fmt: skip

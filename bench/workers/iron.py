@@ -56,7 +56,12 @@ class Iron:
         best = limits.measure(self.threads)
         one = next(iter(self.session.compiled.versions.values())).load()
         lie = limits.read_rate(one.runtime, one.memory.weights())
-        return {"weights_read": lie, "read_bytes": best.read_bytes, "float_operations": best.float_operations, "int8_operations": best.int8_operations}
+        return {
+            "weights_read": lie,
+            "read_bytes": best.read_bytes,
+            "float_operations": best.float_operations,
+            "int8_operations": best.int8_operations,
+        }
 
     def memory(self) -> dict[str, Any]:
         return {"own": serve.own_bytes()}

@@ -197,7 +197,11 @@ def test_what_a_shim_does_with(pattern, itemsize, expected):
         (Pattern(0, (17, 8), (1 << 21, 1)), 4, "d1 steps 2097152 words (stride 2097152); a step holds 1048576; cut, it would need"),
         (Pattern(0, (3, 6, 8), (64, 1 << 21, 1)), 4, "d1 steps 2097152 words (stride 2097152)"),
         (Pattern(0, (17, 2, 8), (8, 0, 1)), 4, "d1 repeats 2 times in place (stride 0); only the iteration, the outermost of four, may"),
-        (Pattern(0, (1200, 3, 5, 8), (9999, 900, 100, 1)), 4, "iteration has size 1200; there it may have 64; cut, it would need more than the 16"),
+        (
+            Pattern(0, (1200, 3, 5, 8), (9999, 900, 100, 1)),
+            4,
+            "iteration has size 1200; there it may have 64; cut, it would need more than the 16",
+        ),
         (
             Pattern(0, (17, 2, 2, 3, 8), (99999, 9999, 3000, 900, 1)),
             4,

@@ -311,7 +311,9 @@ def moved_by_memory(make, size=256, **options):
 def test_orders_cover_what_they_order():
     good = lambda f: [f.cons().forward(dims_to_stream=((16, 1), (16, 16)))]  # noqa: E731
     check(moved_by_memory(good))
-    refused("visits 240 elements; what it orders has 256", moved_by_memory(lambda f: [f.cons().forward(dims_to_stream=((15, 1), (16, 16)))]))
+    refused(
+        "visits 240 elements; what it orders has 256", moved_by_memory(lambda f: [f.cons().forward(dims_to_stream=((15, 1), (16, 16)))])
+    )
     refused("reaches element 270", moved_by_memory(lambda f: [f.cons().forward(dims_to_stream=((16, 2), (16, 16)))]))
 
 

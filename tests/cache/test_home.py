@@ -147,7 +147,12 @@ def test_a_folder_others_may_write_to_is_not_used(place, where):
     cache = Cache("test")
     cache.entry("k", write)
     (place / where).chmod(0o777)
-    for use in (lambda: cache.get("k"), lambda: cache.entry("k", write), lambda: cache.read("k", "data.txt"), lambda: cache.keep("j", "d", b"")):
+    for use in (
+        lambda: cache.get("k"),
+        lambda: cache.entry("k", write),
+        lambda: cache.read("k", "data.txt"),
+        lambda: cache.keep("j", "d", b""),
+    ):
         with pytest.raises(CacheError, match="others may write to it"):
             use()
     assert len(troubles()) == 1 and "others may write to it" in troubles()[0]

@@ -97,7 +97,8 @@ def test_cleaning_takes_odd_things_away(folder, iron):
     (folder / "iron" / "host" / "zig" / "local").mkdir(parents=True)
     (folder / "iron" / "host" / ".gone.tmp-1").mkdir()
     (folder / "iron" / "host" / ".gone.lock").touch()
-    code = "import sys; from iron_core.cache.store import Cache; Cache('host').entry('busy', lambda f: (print('x', flush=True), sys.stdin.read()))"
+    code = "import sys; from iron_core.cache.store import Cache\n"
+    code += "Cache('host').entry('busy', lambda f: (print('x', flush=True), sys.stdin.read()))"
     builder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert builder.stdout.readline() == "x\n"
     assert iron("cache", "clean")[0] == 0
@@ -113,7 +114,11 @@ def test_cleaning_leaves_what_is_no_entry(folder, iron):
         (folder / name / "file").write_text("precious")
     assert "precious" not in iron("cache", "list")[1] and "notes" not in iron("cache", "list")[1]
     assert iron("cache", "clean")[1].startswith("removed 3 entries")
-    assert sorted(str(path.parent.relative_to(folder)) for path in folder.rglob("file")) == ["iron/docs/pages", "iron/host/notes", "iron/iron_core/src"]
+    assert sorted(str(path.parent.relative_to(folder)) for path in folder.rglob("file")) == [
+        "iron/docs/pages",
+        "iron/host/notes",
+        "iron/iron_core/src",
+    ]
 
 
 def test_what_is_in_use_stays(folder, iron):

@@ -253,7 +253,9 @@ def test_a_model_without_main_is_refused(acme, iron):
     assert "has no main(argv)" in error(iron("run", "lost"))
 
 
-@pytest.mark.parametrize(("given", "shown"), [("'done'", "'done' (str)"), ("256", "256 (int)"), ("-1", "-1 (int)"), ("[]", "an object of class `list`")])
+@pytest.mark.parametrize(
+    ("given", "shown"), [("'done'", "'done' (str)"), ("256", "256 (int)"), ("-1", "-1 (int)"), ("[]", "an object of class `list`")]
+)
 def test_what_is_no_exit_status_is_refused(site, iron, given, shown):
     """A model's or a command's main returns one, or None; 256 would be success to a shell."""
     source = f"class Odd:\n    @staticmethod\n    def main(argv): return {given}\ndef odd(argv): return {given}\n"

@@ -229,7 +229,16 @@ def test_a_program_without_standard_error_has_its_answer_alone(redirection):
 
 def test_a_run_of_a_model_has_its_text_alone(noisy, iron_run):
     """Readers are asked and plugins are loaded without a word among the answer, which --json makes one object."""
-    line = ["llama", str(Path(__file__).parents[1] / "data" / "tiny_llama"), "--prompt-len", "3", "--num-tokens", "3", "--backend", "reference"]
+    line = [
+        "llama",
+        str(Path(__file__).parents[1] / "data" / "tiny_llama"),
+        "--prompt-len",
+        "3",
+        "--num-tokens",
+        "3",
+        "--backend",
+        "reference",
+    ]
     done = iron_run(*line)
     words, *noise = done.stdout.splitlines()
     assert done.returncode == 0 and len(words.split()) == 3 and all("exit" in word for word in noise), done
@@ -252,8 +261,20 @@ def test_a_plugins_failure_is_one_line_of_a_commands_standard_error(site, iron_r
     """A warning with whose it is, once, whatever Python makes of warnings; the answer is the same."""
     source = "from iron_core.plugins.hooks import hookimpl\n@hookimpl\ndef iron_plan_built(plan): raise SystemExit('bye')\n"
     site.add("iron-odd", "0.2", entries={"iron.plugins.v1": {"odd": "odd_watcher"}}, modules={"odd_watcher.py": source})
-    line = ["llama", str(Path(__file__).parents[1] / "data" / "tiny_llama"), "--prompt-len", "3", "--num-tokens", "3", "--backend", "reference"]
+    line = [
+        "llama",
+        str(Path(__file__).parents[1] / "data" / "tiny_llama"),
+        "--prompt-len",
+        "3",
+        "--num-tokens",
+        "3",
+        "--backend",
+        "reference",
+    ]
     done = iron_run(*line)
     told = [text for text in done.stderr.splitlines() if "iron-odd" in text]
     assert done.returncode == 0 and len(done.stdout.split()) == 3
-    assert told == ["warning: plugin `odd` of iron-odd 0.2 failed at iron_plan_built and is told nothing more: SystemExit: bye. Fix it or hide it: IRON_PLUGINS=-iron-odd."]
+    assert told == [
+        "warning: plugin `odd` of iron-odd 0.2 failed at iron_plan_built and is told nothing more: SystemExit: bye. "
+        "Fix it or hide it: IRON_PLUGINS=-iron-odd."
+    ]

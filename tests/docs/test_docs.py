@@ -15,7 +15,11 @@ from tests.distributions import DISTRIBUTIONS
 ROOT = Path(__file__).parents[2]
 PAGES = [p for p in sorted((ROOT / "docs").glob("*.md")) if p.name != "plugins.md"]
 PAGES += [one.path / "README.md" for one in DISTRIBUTIONS]
-BLOCKS = [(p.relative_to(ROOT).as_posix(), i, b) for p in PAGES for i, b in enumerate(re.findall(r"^```python\n(.*?)^```", p.read_text(), re.M | re.S))]
+BLOCKS = [
+    (p.relative_to(ROOT).as_posix(), i, b)
+    for p in PAGES
+    for i, b in enumerate(re.findall(r"^```python\n(.*?)^```", p.read_text(), re.M | re.S))
+]
 
 
 @pytest.mark.parametrize(("page", "number", "source"), BLOCKS, ids=[f"{page}-{i}" for page, i, _ in BLOCKS])

@@ -55,7 +55,13 @@ def test_every_session_is_a_line_of_contributing():
 
 def test_nothing_advises_the_public_index():
     """No page says `pip install iron-...`: the name there is another project's."""
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("*/*/README.md")]:
+    for page in [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("*/README.md"),
+        *ROOT.glob("*/*/README.md"),
+    ]:
         assert not re.search(r"pip install (-\S+ )*iron-(core|ops|host|lm|llama)", page.read_text()), page
 
 

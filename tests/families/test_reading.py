@@ -94,7 +94,10 @@ def test_scores_of_the_27b_are_scaled_by_width_over_heads() -> None:
         (dict(layer_types=["full_attention", "chunked_attention", "full_attention"]), "layer_types is"),
         (dict(layer_types="sliding_attention"), "layer_types is sliding_attention"),
         (dict(rope_parameters={"full_attention": [1]}), "rope_parameters is a list"),
-        (dict(rope_parameters={"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_type": "linear", "factor": 2.0}}), "slide is scaled"),
+        (
+            dict(rope_parameters={"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_type": "linear", "factor": 2.0}}),
+            "slide is scaled",
+        ),
         (dict(rope_parameters={"rope_type": "default", "rope_theta": 1e6}), "lacks rope_local_base_freq"),
         (dict(text_config={}), "among other parts .text_config."),
         (dict(num_hidden_layers=2, layer_types=["sliding_attention"] * 2), "is none this model has"),

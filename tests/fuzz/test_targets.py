@@ -41,7 +41,12 @@ def test_what_is_damaged_is_whole_at_first(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     "error",
-    (ValueError("model.gguf"), CheckpointError("no file"), UsageError("model.gguf"), type("Long", (CheckpointError,), {"__str__": lambda self: "model.gguf" * 99})()),
+    (
+        ValueError("model.gguf"),
+        CheckpointError("no file"),
+        UsageError("model.gguf"),
+        type("Long", (CheckpointError,), {"__str__": lambda self: "model.gguf" * 99})(),
+    ),
     ids=("another class", "no name", "another's mistake", "a long one"),
 )
 def test_what_breaks_the_rule_is_a_fault(error: Exception) -> None:

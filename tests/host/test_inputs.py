@@ -114,7 +114,10 @@ def test_arrays_may_lie_in_any_way(backend):
 
 
 BAD = {
-    "masked": (np.ma.masked_array(np.ones((4,), np.float32), mask=[0, 1, 0, 0]), "is a masked array.*legal: its numbers, as in array.filled"),
+    "masked": (
+        np.ma.masked_array(np.ones((4,), np.float32), mask=[0, 1, 0, 0]),
+        "is a masked array.*legal: its numbers, as in array.filled",
+    ),
     "complex": (np.ones(4, np.complex64), "complex64"),
     "text": (np.array(["a", "b", "c", "d"]), "<U1"),
     "bytes": (np.array([b"a"] * 4), "S1"),

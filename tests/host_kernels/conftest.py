@@ -104,7 +104,10 @@ class Step(ctypes.Structure):
         ("kernel", ctypes.c_void_p),
         ("args", Args),
         ("base", ctypes.c_void_p * 8),
-        *((name, ctypes.c_int64) for name in ("first_binding", "n_bindings", "scratch_bytes", "shared_bytes", "threads", "together", "work")),
+        *(
+            (name, ctypes.c_int64)
+            for name in ("first_binding", "n_bindings", "scratch_bytes", "shared_bytes", "threads", "together", "work")
+        ),
     )
 
 

@@ -164,7 +164,9 @@ def test_a_compiler_that_makes_nothing_leaves_nothing(stand):
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this platform has no SIGKILL")
 def test_killed_while_compiling(stand):
     """A half-written file of a process killed meanwhile is never loaded, and is swept away."""
-    stand.mode(f'for last in "$@"; do case "$last" in *.so) printf half > "$last";; esac; done; echo $$ > {stand.folder}/pid; exec sleep 600')
+    stand.mode(
+        f'for last in "$@"; do case "$last" in *.so) printf half > "$last";; esac; done; echo $$ > {stand.folder}/pid; exec sleep 600'
+    )
     process = stand.start()
     until = time.monotonic() + 60
     pid = stand.folder / "pid"
@@ -213,7 +215,9 @@ def test_a_damaged_kernel_is_compiled_again(stand, loads):
     assert bytes(content) != library.read_bytes()
 
 
-@pytest.mark.parametrize("said", ["ld: final link failed: No space left on device", "fatal error: error writing to x.s: Disk quota exceeded"])
+@pytest.mark.parametrize(
+    "said", ["ld: final link failed: No space left on device", "fatal error: error writing to x.s: Disk quota exceeded"]
+)
 def test_a_disk_that_is_full_is_named(stand, said):
     """Of what a compiler says when the disk is full the folder is worth a word, and that it is full."""
     stand.mode(f'echo "{said}" >&2; exit 1')

@@ -75,7 +75,14 @@ def test_one_operator_is_one_module(code):
 
 def test_an_operator_brings_what_declares_it_alone():
     """Importing an operator with an array loads the vocabulary it is written in: no design, graph, plan or backend."""
-    later = ("iron_core.array.design", "iron_core.graph", "iron_core.image", "iron_core.backends", "iron_core.compiled", "iron_core.plugins")
+    later = (
+        "iron_core.array.design",
+        "iron_core.graph",
+        "iron_core.image",
+        "iron_core.backends",
+        "iron_core.compiled",
+        "iron_core.plugins",
+    )
     assert not {m for m in modules_after("from iron_ops_aie import SiLU") if m.startswith(later)}
 
 

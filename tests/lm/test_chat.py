@@ -65,7 +65,14 @@ class Talk:
         self.shown, self.said = [], []
         self.session = Parrot(answers)
         self.chat = Chat(
-            self.session, Letters(), TEMPLATE, Sampler(), write=self.shown.append, say=self.said.append, context=context, **{"answer": 40} | options
+            self.session,
+            Letters(),
+            TEMPLATE,
+            Sampler(),
+            write=self.shown.append,
+            say=self.said.append,
+            context=context,
+            **{"answer": 40} | options,
         )
 
     def type(self, *lines):

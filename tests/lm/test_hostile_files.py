@@ -182,7 +182,8 @@ def test_json_of_a_gigabyte_is_refused(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "file", ("../secret.safetensors", "/etc/passwd", "..", ".", "", "a/b", "a\0b", "a\nb", 7, None, ["x"], "pipe", "folder", "absent", "loop")
+    "file",
+    ("../secret.safetensors", "/etc/passwd", "..", ".", "", "a/b", "a\0b", "a\nb", 7, None, ["x"], "pipe", "folder", "absent", "loop"),
 )
 def test_an_index_that_points_elsewhere(tmp_path: Path, file: Any) -> None:
     """Outside the folder, at a pipe nobody writes to, at a folder, at nothing, at itself."""
@@ -400,7 +401,14 @@ def test_an_archive_cut_anywhere(good: Path, share: float) -> None:
 
 
 CODES = [bytes([c]) for c in b"(0N}])tuse.aQRbqhrjKMJXcG\x80\x85\x86\x87\x88\x89\x8a\x8c\x93\x94\x95"]
-WORDS = [b"ccollections\nOrderedDict\n", b"ctorch._utils\n_rebuild_tensor_v2\n", b"ctorch\nFloatStorage\n", b"X\x01\0\0\0a", b"X\x07\0\0\0storage", b"K\x01"]
+WORDS = [
+    b"ccollections\nOrderedDict\n",
+    b"ctorch._utils\n_rebuild_tensor_v2\n",
+    b"ctorch\nFloatStorage\n",
+    b"X\x01\0\0\0a",
+    b"X\x07\0\0\0storage",
+    b"K\x01",
+]
 
 
 @ANY

@@ -91,7 +91,10 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "splitters": ({"pre": ["a"]}, "pre-tokenizer"),
     "another kind": ({"model": "\x1b]0;title\x07" * 1000}, "tokenizer kind"),
     "kinds": ({"model": ["gpt2"]}, "tokenizer kind"),
-    "control tokens of many letters": ({"tokens": [f"<{i}>" + "x" * 60_000 for i in range(20)], "token_type": [3] * 20}, "characters together"),
+    "control tokens of many letters": (
+        {"tokens": [f"<{i}>" + "x" * 60_000 for i in range(20)], "token_type": [3] * 20},
+        "characters together",
+    ),
     "control tokens without end": ({"tokens": [f"<{i}>" for i in range(66_000)], "token_type": [3] * 66_000}, "66000 control"),
 }
 
@@ -182,7 +185,8 @@ def test_whatever_goes_wrong_in_a_file_is_one_line_that_names_it(tmp_path: Path)
     panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
     for error in (
         KeyError("x" * 100_000), RecursionError("deep"), MemoryError(), OverflowError("large"), panic("unwrap on None\nat src/lib.rs"),
-        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), OSError(5, "Input/output error"), CheckpointError("\x1b[2J\u202e" * 500), ValueError("\ud800"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), OSError(5, "Input/output error"), CheckpointError("\x1b[2J\u202e" * 500),
+        ValueError("\ud800"),
     ):  # fmt: skip
         with pytest.raises(CheckpointError) as caught, reading(tmp_path / "model.gguf"):
             raise error
@@ -223,7 +227,14 @@ def test_json_that_is_none_names_its_file(tmp_path: Path, where: str) -> None:
 def whole_words(**more: Any) -> bytes:
     """A tokenizer.json of whole words."""
     model = {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "[UNK]": 2}, "unk_token": "[UNK]"}
-    plain = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None}
+    plain = {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": None,
+        "decoder": None,
+    }
     return json.dumps(plain | {"model": model} | more).encode()
 
 
@@ -232,7 +243,9 @@ def test_a_librarys_panic_is_one_line_and_leaves_no_page_behind(tmp_path: Path, 
     path = tmp_path / "tokenizer.json"
     steps = [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
     named_otherwise = {"<t>": {"id": "<t>", "ids": [1], "tokens": ["<t>"]}}
-    path.write_bytes(whole_words(post_processor={"type": "TemplateProcessing", "single": steps, "pair": steps, "special_tokens": named_otherwise}))
+    path.write_bytes(
+        whole_words(post_processor={"type": "TemplateProcessing", "single": steps, "pair": steps, "special_tokens": named_otherwise})
+    )
     refused(path, lambda: open_tokenizer(path))
     assert capfd.readouterr().err == ""
 
@@ -297,10 +310,12 @@ def template(pieces: list[str], ids: list[int]) -> dict[str, Any]:
 
 LETTER_OF_EACH_BYTE = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 GROWING: dict[str, tuple[dict[str, Any], str]] = {
-    "replacing": ({"normalizer": sequence("normalizers", *[replace("a", "a" * 100)] * 4)}, "normalizer makes more than 1024 characters of one"),
+    "replacing": ({"normalizer": sequence("normalizers", *[replace("a", "a" * 100)] * 4)},
+        "normalizer makes more than 1024 characters of one"),
     "putting in front": ({"normalizer": sequence("normalizers", *[{"type": "Prepend", "prepend": "a" * 9000}] * 40)}, "characters of one"),
     "decoding": ({"decoder": sequence("decoders", *[replace("a", "a" * 1000)] * 4)}, "decoder makes more than 1024 characters of one"),
-    "between all": ({"normalizer": sequence("normalizers", *[{"type": "Replace", "pattern": {"Regex": ""}, "content": "aa"}] * 8)}, "of one"),
+    "between all": ({"normalizer": sequence("normalizers", *[{"type": "Replace", "pattern": {"Regex": ""}, "content": "aa"}] * 8)},
+        "of one"),
     "bytes of bytes": ({"normalizer": sequence("normalizers", *[{"type": "ByteLevel"}] * 30)}, "normalizer makes"),
     "bytes of bytes, split": ({"pre_tokenizer": sequence("pretokenizers", *[LETTER_OF_EACH_BYTE] * 30)}, "pre_tokenizer makes"),
     "taken apart, put together": ({"normalizer": sequence("normalizers", *[replace("\u0644", "\ufdfa"), {"type": "NFKD"}] * 20)}, "of one"),

@@ -117,7 +117,9 @@ def test_ctrl_c_ends_the_reading_of_a_chats_message(chatting: str) -> None:
     assert done.returncode == 0 and "Traceback" not in done.stderr
     said = done.stderr.splitlines()
     stopped = said.index("stopped before there was an answer; the message is taken back")
-    assert said[stopped + 1].endswith("tokens held, 0 messages") and any(text.endswith("tokens held, 2 messages") for text in said[stopped:])
+    assert said[stopped + 1].endswith("tokens held, 0 messages") and any(
+        text.endswith("tokens held, 2 messages") for text in said[stopped:]
+    )
     assert done.stdout.endswith("\n")
 
 

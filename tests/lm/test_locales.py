@@ -45,7 +45,15 @@ def test_a_conversation_through_pipes(iron_run: Any, chatty: Path, tmp_path: Pat
 def test_a_prompt_is_the_same_ids(iron_run: Any, chatty: Path, locale: dict[str, str]) -> None:
     """The words of a command line are UTF-8, and so is the answer, which begins with them."""
     program = iron_run.start(
-        "llama", str(chatty), "--prompt", "grüße €", "--num-tokens", "4", env=os.environ | locale, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        "llama",
+        str(chatty),
+        "--prompt",
+        "grüße €",
+        "--num-tokens",
+        "4",
+        env=os.environ | locale,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     out, err = program.communicate()
     assert program.returncode == 0 and out.startswith("grüße €".encode()), err

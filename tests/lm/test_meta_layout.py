@@ -40,7 +40,8 @@ def weights(tiny: Any) -> dict[str, np.ndarray]:
 
 def params(tiny: Any, **changes: Any) -> dict[str, Any]:
     c = tiny.config()
-    plain = dict(dim=c.emb_dim, n_layers=c.n_layers, n_heads=c.n_heads, n_kv_heads=c.n_kv_groups, head_dim=c.head_dim, vocab_size=c.vocab_size,
+    plain = dict(dim=c.emb_dim, n_layers=c.n_layers, n_heads=c.n_heads, n_kv_heads=c.n_kv_groups,
+                 head_dim=c.head_dim, vocab_size=c.vocab_size,
                  multiple_of=32, ffn_dim_multiplier=1.0, norm_eps=c.norm_epsilon, rope_theta=c.rope_base)  # fmt: skip
     return {k: v for k, v in (plain | changes).items() if v is not None}
 

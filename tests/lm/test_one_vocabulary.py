@@ -17,10 +17,21 @@ from iron_lm.tokenizer import Tokenizer, open_tokenizer
 
 SPLIT = vocabulary._SPLITS["llama-bpe"]
 MERGED = [b" t", b"he", b" the", b"in", b"ing", b"\xf0\x9f", b"\xf0\x9f\x98", b"\xc3\xa9"]
-MERGES = [(b" ", b"t"), (b"h", b"e"), (b" t", b"he"), (b"i", b"n"), (b"in", b"g"), (b"\xf0", b"\x9f"), (b"\xf0\x9f", b"\x98"), (b"\xc3", b"\xa9")]
+MERGES = [
+    (b" ", b"t"),
+    (b"h", b"e"),
+    (b" t", b"he"),
+    (b"i", b"n"),
+    (b"in", b"g"),
+    (b"\xf0", b"\x9f"),
+    (b"\xf0\x9f", b"\x98"),
+    (b"\xc3", b"\xa9"),
+]
 SPECIAL = vocabulary.LLAMA3_SPECIAL
 CORPUS = [f"the {w} in a tree is {v}" for w in ("cat", "capital", "thing", "singing") for v in ("and", "here", "there", "seen")] * 4
-TEXTS = st.lists(st.sampled_from(["the ", "thing", " in", "é", "😀", "\n", " ", "x", "▁", "\x00", "0", "<|im_end|>", "<s>"]), max_size=8).map("".join)
+TEXTS = st.lists(
+    st.sampled_from(["the ", "thing", " in", "é", "😀", "\n", " ", "x", "▁", "\x00", "0", "<|im_end|>", "<s>"]), max_size=8
+).map("".join)
 
 
 def gguf_file(path: Path, **entries: Any) -> Path:
@@ -74,7 +85,8 @@ def bytewise(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
     whole = {
         "version": "1.0",
         "truncation": {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0},
-        "padding": {"strategy": {"Fixed": 9}, "direction": "Left", "pad_to_multiple_of": None, "pad_id": 5, "pad_type_id": 0, "pad_token": "x"},
+        "padding": {"strategy": {"Fixed": 9}, "direction": "Left", "pad_to_multiple_of": None, "pad_id": 5, "pad_type_id": 0,
+            "pad_token": "x"},
         "added_tokens": [added(begin + i, text) for i, text in enumerate(SPECIAL)],
         "normalizer": None,
         "pre_tokenizer": {
@@ -91,7 +103,8 @@ def bytewise(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
             "special_tokens": {SPECIAL[0]: {"id": SPECIAL[0], "ids": [begin], "tokens": [SPECIAL[0]]}},
         },
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-        "model": {"type": "BPE", "vocab": {t: i for i, t in enumerate(tokens)}, "merges": [m.split(" ") for m in merges], "ignore_merges": True},
+        "model": {"type": "BPE", "vocab": {t: i for i, t in enumerate(tokens)}, "merges": [m.split(" ") for m in merges],
+            "ignore_merges": True},
     }
     (folder / "tokenizer.json").write_text(json.dumps(whole), encoding="utf-8")
     (folder / "tokenizer.model").write_bytes(b"".join(b"%s %d\n" % (base64.b64encode(t), i) for i, t in enumerate(ranks)))
@@ -115,17 +128,24 @@ def piece_forms(folder: Path, prefix: bool) -> dict[str, Tokenizer]:
     model.LoadFromSerializedProto(raw.getvalue())
     ids = range(model.get_piece_size())
     tokens, scores = [model.id_to_piece(i) for i in ids], [model.get_score(i) for i in ids]
-    types = [2 if model.is_unknown(i) else 3 if model.is_control(i) else 6 if model.is_byte(i) else 4 if tokens[i] == "<tool>" else 1 for i in ids]
+    types = [
+        2 if model.is_unknown(i) else 3 if model.is_control(i) else 6 if model.is_byte(i) else 4 if tokens[i] == "<tool>" else 1
+        for i in ids
+    ]
     (folder / "spm").mkdir()
     (folder / "spm" / "tokenizer.model").write_bytes(raw.getvalue())
     (folder / "spm" / "tokenizer_config.json").write_text('{"legacy": true}', encoding="utf-8")
     gguf = gguf_file(
-        folder / "v.gguf", model="llama", tokens=tokens, scores=scores, token_type=types, bos_token_id=1, eos_token_id=2, unknown_token_id=0,
+        folder / "v.gguf", model="llama", tokens=tokens, scores=scores, token_type=types, bos_token_id=1, eos_token_id=2,
+        unknown_token_id=0,
         add_space_prefix=prefix,
     )  # fmt: skip
     place = {token: i for i, token in enumerate(tokens) if types[i] == 1}
     merges = [
-        (-scores[i], place[t[:n]], place[t[n:]], t[:n], t[n:]) for t, i in place.items() for n in range(1, len(t)) if t[:n] in place and t[n:] in place
+        (-scores[i], place[t[:n]], place[t[n:]], t[:n], t[n:])
+        for t, i in place.items()
+        for n in range(1, len(t))
+        if t[:n] in place and t[n:] in place
     ]
     prepend = [{"type": "Prepend", "prepend": "▁"}] if prefix else []
     strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else []
@@ -232,7 +252,8 @@ def test_special_tokens_that_only_their_names_bring(tmp_path: Path) -> None:
     """Named or listed beside a vocabulary that lacks them: the next ids in that order, found whole in a text, not shown."""
     piece_forms(tmp_path, True)
     beside = {
-        "legacy": True, "pad_token": "<pad>", "additional_special_tokens": ["<new>", "tree"], "extra_special_tokens": {"image_token": "<image>"},
+        "legacy": True, "pad_token": "<pad>", "additional_special_tokens": ["<new>", "tree"],
+        "extra_special_tokens": {"image_token": "<image>"},
     }  # fmt: skip
     found = {}
     for name, file in (("json", tmp_path / "tokenizer.json"), ("pieces", tmp_path / "spm")):

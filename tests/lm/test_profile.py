@@ -34,12 +34,23 @@ def test_a_table_per_phase_after_the_limits(run: Any) -> None:
     assert status == 0 and out == run()[1]
     lines = err.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("limits, "))
-    assert re.fullmatch(rf"limits, \d+ threads?: read {NUMBER} GB/s · float32 {NUMBER} GFLOP/s · int8 {NUMBER} GOP/s · this model's weights where they lie {NUMBER} GB/s", lines[at])
+    assert re.fullmatch(
+        rf"limits, \d+ threads?: read {NUMBER} GB/s · float32 {NUMBER} GFLOP/s · int8 {NUMBER} GOP/s · "
+        rf"this model's weights where they lie {NUMBER} GB/s",
+        lines[at],
+    )
     decode = next(line for line in lines[at:] if line.startswith("decode: "))
     assert decode.startswith("decode: 5 passes of ") and any(line.startswith("prompt: 1 pass of ") for line in lines)
     gemv = next(line for line in lines if line.startswith("  GEMV q8_0"))
     assert len(gemv.replace(" %", "%").split()) == 2 + 9
-    for part in ("MHA float16", "between steps", "weights and caches: ", "of the read limit", "kernels, ms a pass: ", "block_matmul<Q8_0, float>"):
+    for part in (
+        "MHA float16",
+        "between steps",
+        "weights and caches: ",
+        "of the read limit",
+        "kernels, ms a pass: ",
+        "block_matmul<Q8_0, float>",
+    ):
         assert part in err
 
 

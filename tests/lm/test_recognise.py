@@ -89,7 +89,9 @@ def test_a_reader_that_does_not_load_keeps_none_from_reading(shelf: Path, monkey
     monkeypatch.setattr("iron_lm.readers.registry", lambda: mine)
     assert Checkpoint.open(shelf / "hub").kind == "safetensors"
     (shelf / "notes.txt").write_text("nothing of the kind")
-    with pytest.raises(CheckpointError, match=r"Readers: gguf, meta, safetensors\. checkpoint `acme` is provided by iron-acme 1\.0") as caught:
+    with pytest.raises(
+        CheckpointError, match=r"Readers: gguf, meta, safetensors\. checkpoint `acme` is provided by iron-acme 1\.0"
+    ) as caught:
         Checkpoint.open(shelf / "notes.txt")
     assert "\n" not in str(caught.value)
 
@@ -195,7 +197,9 @@ def test_naming_it_twice_is_refused(shelf: Path, capsys: pytest.CaptureFixture[s
 def test_a_folder_that_is_none_says_what_it_holds(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Empty, of other files, of several checkpoints."""
     (shelf / "empty").mkdir()
-    refused(capsys, r"not a kind of checkpoint any reader recognises \(it is empty\). Readers: gguf, meta, safetensors", str(shelf / "empty"))
+    refused(
+        capsys, r"not a kind of checkpoint any reader recognises \(it is empty\). Readers: gguf, meta, safetensors", str(shelf / "empty")
+    )
     (shelf / "empty" / "pytorch_model.bin").write_bytes(b"PK")
     refused(capsys, r"\(it holds pytorch_model\.bin\)", str(shelf / "empty"))
     shutil.copy(shelf / "gguf" / "tiny.gguf", shelf / "hub")

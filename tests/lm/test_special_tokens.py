@@ -109,7 +109,9 @@ def test_ends_are_known_by_text() -> None:
 
 def test_a_template_has_the_names_of_either_file(tmp_path: Path) -> None:
     """special_tokens_map.json's where tokenizer_config.json leaves them out."""
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ bos_token }}|{{ eos_token }}é", "bos_token": "<s>"}), encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"chat_template": "{{ bos_token }}|{{ eos_token }}é", "bos_token": "<s>"}), encoding="utf-8"
+    )
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"eos_token": {"content": "</s>"}}), encoding="utf-8")
     found = find_template(None, None, tmp_path)
     assert found is not None and found.render([]) == "<s>|</s>é"
@@ -119,6 +121,8 @@ def test_a_template_has_the_names_of_either_file(tmp_path: Path) -> None:
 def test_many_added_tokens_take_no_longer_than_their_number(folder: Any) -> None:
     """Thousands, every second one special: each is found, and is shown or not as it says."""
     words = [f"<{i}>" for i in range(20_000)]
-    tokenizer = folder({}, added_tokens={word: 5 + i for i, word in enumerate(words)}, special_tokens_map={"additional_special_tokens": words[::2]})
+    tokenizer = folder(
+        {}, added_tokens={word: 5 + i for i, word in enumerate(words)}, special_tokens_map={"additional_special_tokens": words[::2]}
+    )
     ids = tokenizer.encode("<19998><19999>")
     assert ids == [5 + 19_998, 5 + 19_999] and tokenizer.decode(ids) == "<19999>"

@@ -103,7 +103,8 @@ def test_a_text_that_is_no_template_is_refused_when_it_is_read():
 
 
 LONG = "{% set s = 'a' * 4000000 %}"
-LAUGHS = "{% set ns = namespace(l=['a'], m=['a']) %}{% for i in range(40) %}{% set ns.l = [ns.l, ns.l] %}{% set ns.m = [ns.m, ns.m] %}{% endfor %}"
+LAUGHS = "{% set ns = namespace(l=['a'], m=['a']) %}{% for i in range(40) %}"
+LAUGHS += "{% set ns.l = [ns.l, ns.l] %}{% set ns.m = [ns.m, ns.m] %}{% endfor %}"
 BOMBS = {
     "a filter over copies": LONG + "{{ ([s] * 60000)|map('upper')|list|length }}",
     "a list as text": LONG + "{{ [s] * 60000 }}",
@@ -112,17 +113,20 @@ BOMBS = {
     "laughs as JSON": LAUGHS + "{{ ns.l|tojson }}",
     "laughs as text": LAUGHS + "{{ ns.l|string }}",
     "adding lists": "{% set l = [0] * 62500 %}{{ ([l] * 62500)|sum(start=[])|length }}",
-    "what is in what": "{% set l = range(62500)|map('string')|list %}{{ range(99999)|map('string')|map('upper')|select('in', l)|list|length }}",
+    "what is in what": "{% set l = range(62500)|map('string')|list %}"
+    "{{ range(99999)|map('string')|map('upper')|select('in', l)|list|length }}",
     "digits": "{{ 1.5|round(1000000000, 'ceil') }}",
     "digits, while compiled": "{% if 1.5|round(1000000000, 'ceil') %}{% endif %}",
     "a constant that is folded": "{% autoescape 1.5|round(1000000000, 'ceil') %}{% endautoescape %}",
     "columns": "{{ [1]|slice(300000000)|list|length }}",
     "rows": "{{ [1]|batch(1000000000, 'x')|list|length }}",
-    "pieces": "{% set s = 'ab ' * 1300000 %}{% set m = namespace(x=[]) %}{% for i in range(99) %}{% set m.x = m.x + [s.split(' ')] %}{% endfor %}",
+    "pieces": "{% set s = 'ab ' * 1300000 %}{% set m = namespace(x=[]) %}"
+    "{% for i in range(99) %}{% set m.x = m.x + [s.split(' ')] %}{% endfor %}",
     "a macro of two of itself": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
     "a macro of itself": "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
     "a text set aside": "{% set x %}{% for i in range(99999) %}{{ 'a' * 1000000 }}{% endfor %}{% endset %}",
-    "long numbers": "{% set ns = namespace(n=7) %}{% for i in range(20) %}{% set ns.n = ns.n * ns.n %}{% endfor %}{% for i in range(99999) %}{% set x = ns.n // 777 %}{% endfor %}",
+    "long numbers": "{% set ns = namespace(n=7) %}{% for i in range(20) %}{% set ns.n = ns.n * ns.n %}{% endfor %}"
+    "{% for i in range(99999) %}{% set x = ns.n // 777 %}{% endfor %}",
     "bytes of a number": "{{ (1).to_bytes(1000000000, 'big')|length }}",
     "a width": "{{ '{a:1000000000}'.format_map({'a': 1}) }}",
     "a date": "{{ strftime_now('%c' * 1000000) }}",

@@ -165,7 +165,9 @@ RULES: tuple[tuple[str, str, str], ...] = (
     ("arithmetic", r" \* ", " + "), ("arithmetic", r" / ", " * "), ("arithmetic", r" % ", " / "), ("and, or", r" && ", " || "),
     ("and, or", r" \|\| ", " && "), ("number", r"-INFINITY", "0.0f"), ("truth", r"\btrue\b", "false"), ("truth", r"\bfalse\b", "true"),
 )  # fmt: skip
-_STATEMENT = re.compile(r"^\s+(?!return|const|using|typedef|static|for|if|else|while|do|break|continue)([\w\[\].>+*-]+(?: [-+*/|&]?= |\().*;)$")
+_STATEMENT = re.compile(
+    r"^\s+(?!return|const|using|typedef|static|for|if|else|while|do|break|continue)([\w\[\].>+*-]+(?: [-+*/|&]?= |\().*;)$"
+)
 _NUMBER = re.compile(r"(?<![\w.])(\d+)(?![\w.])")
 #: Code for processors that x86's compilers leave out, and for a sanitizer (tests/host/test_sanitizers.py).
 _ELSEWHERE = ["aarch64", "ARM_NEON", "__SANITIZE_"]

@@ -165,7 +165,11 @@ def main() -> int:
             drawn = [one for one in every if given.match in one.kind + one.before + one.after]
             if not given.all:
                 drawn = sorted(drawn, key=lambda one: lot(given.seed, one))[: given.sample]
-            work = [(tests, one) for of, tests, one in named() if of == name and not given.skip_named and given.match in one.kind + one.before + one.after]
+            work = [
+                (tests, one)
+                for of, tests, one in named()
+                if of == name and not given.skip_named and given.match in one.kind + one.before + one.after
+            ]
             print(f"{name}: {len(work)} named and {len(drawn)} of {len(every)} mutants", flush=True)
             work += [(module["tests"], one) for one in drawn]
             took: dict[str, float] = {}
@@ -179,7 +183,9 @@ def main() -> int:
                 counts[verdict] += 1
                 if verdict == "survived":
                     new.append(one)
-                print(f"{verdict}{f' by {why}' if verdict == 'killed' else f': {reason}' if reason else ''}\n{one.difference}\n", flush=True)
+                print(
+                    f"{verdict}{f' by {why}' if verdict == 'killed' else f': {reason}' if reason else ''}\n{one.difference}\n", flush=True
+                )
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), f"in {time.monotonic() - started:.0f} s")
     if new:
         print("\nno test fails for these; write one, or say in tests/mutation/survivors.toml why none can:\n")

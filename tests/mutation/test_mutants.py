@@ -78,7 +78,8 @@ int x = 1 + 2;
 @pytest.mark.parametrize(
     "file, text, wanted",
     [
-        ("a.py", PYTHON, {"number": 4, "comparison": 2, "and, or": 1, "not": 1, "statement left out": 2, "arithmetic": 1, "no error": 1, "key": 6, "function": 1}),
+        ("a.py", PYTHON, {"number": 4, "comparison": 2, "and, or": 1, "not": 1, "statement left out": 2, "arithmetic": 1, "no error": 1,
+            "key": 6, "function": 1}),
         ("a.h", CPP, {"arithmetic": 1, "statement left out": 1, "comparison": 1, "and, or": 1, "number": 1}),
     ],
 )  # fmt: skip

@@ -68,7 +68,12 @@ FORMS = (
         r"~(?P<depths>\[[^\]]*\]|\d+ : i32)~)<ATTRS> : !aie.objectfifo~<(?P<type>memref<[^>]*>)>"
         r"(?: -> !aie\.objectfifo<(?P<consumer_type>memref<[^>]*>)>)?(?: = \[(?P<initial>.*)\])?~",
     ),
-    _form("link", "device", r"aie.objectfifo.link [~(?P<sources>[^\]]*)~] -> [~(?P<targets>[^\]]*)~]([~(?P<here>[^\]]*)~] [~(?P<there>[^\]]*)~])"),
+    _form(
+        "link",
+        "device",
+        r"aie.objectfifo.link [~(?P<sources>[^\]]*)~] -> [~(?P<targets>[^\]]*)~]"
+        r"([~(?P<here>[^\]]*)~] [~(?P<there>[^\]]*)~])",
+    ),
     _form("channel", "device", "aie.shim_dma_allocation <symbol:S>(<tile:V>, MM2S, <channel:N>)"),
     _form("flow", "device", r"aie.packet_flow(<id:\d+>) {", "flow"),
     _form("source", "flow", "aie.packet_source~<~<tile:V>, DMA : <channel:N>~>~"),
@@ -81,7 +86,12 @@ FORMS = (
     # Core programs.
     _form("for", _CODE, "scf.for <result:V> = <start:V> to <stop:V> step <step:V> {", "for"),
     _form("if", _CODE, "scf.if <flag:V> {", "if"),
-    _form("acquire", _CODE, "<result:V> = aie.objectfifo.acquire <symbol:S>(<port:Produce|Consume>, <count:N>) : !aie.objectfifosubview~<(?P<type>memref<[^>]*>)>~"),
+    _form(
+        "acquire",
+        _CODE,
+        "<result:V> = aie.objectfifo.acquire <symbol:S>(<port:Produce|Consume>, <count:N>) : "
+        "!aie.objectfifosubview~<(?P<type>memref<[^>]*>)>~",
+    ),
     _form(
         "access",
         _CODE,
@@ -97,7 +107,11 @@ FORMS = (
     _form("constant", f"{_CODE} sequence configure", r"<result:V> = arith.constant <value:-?[\d.e+-]+> : <type:T>"),
     _form("arithmetic", f"{_CODE} sequence", f"<result:V> = arith.{_ARITHMETIC} <left:V>, <right:V> : <type:T>"),
     _form("compare", _CODE, "<result:V> = arith.cmpi <how:eq|ne|slt|sle|sgt|sge>, <left:V>, <right:V> : <type:T>"),
-    _form("cast", f"{_CODE} sequence", "<result:V> = arith.<how:index_cast|index_castui|extui|extsi|trunci> <value:V> : <type:T> to <into:T>"),
+    _form(
+        "cast",
+        f"{_CODE} sequence",
+        "<result:V> = arith.<how:index_cast|index_castui|extui|extsi|trunci> <value:V> : <type:T> to <into:T>",
+    ),
     # Sequences.
     _form("sync", "sequence", "aiex.sync_scratchpad_parameters_from_host"),
     _form("rtp_write", "sequence", "aiex.npu.rtp_write(<symbol:S>, <index:N>, <value:V>) : i32"),

@@ -262,18 +262,29 @@ def test_forward_pad_broadcast_and_first_objects(arrays):
         y.cons(tile=Lane("y", 0, shim))
         a = x.cons().forward(X, tile=mem, name="a", dims_to_stream=[(60, 1)], pad_dimensions=[(1, 3)], pad_value=7)
         t = ObjectFifo(X, name="t", via_DMA=True, depth=1, init_values=[(5,) * 64])
-        Worker(lambda a, y, t: pass_on(a, y, lambda m, n: (t.acquire(), t.release())), [a.cons(), y.prod(), t.prod()], tile=Tile("core", 0, 2), name="one")
+        Worker(
+            lambda a, y, t: pass_on(a, y, lambda m, n: (t.acquire(), t.release())),
+            [a.cons(), y.prod(), t.prod()],
+            tile=Tile("core", 0, 2),
+            name="one",
+        )
         Worker(lambda a, t: (a.acquire(), t.acquire(), t.release(), a.release()), [a.cons(), t.cons()], tile=Tile("core", 0, 3), name="two")
 
     text = print_array(arrays.frozen(make))
-    assert "{%tile_0_2, %tile_0_3}, 2 : i32) {padDimensions = #aie<bd_pad_layout_array[<const_pad_before = 1, const_pad_after = 3>]>, padValue = 7 : i32}" in text
+    assert (
+        "{%tile_0_2, %tile_0_3}, 2 : i32) {padDimensions = "
+        "#aie<bd_pad_layout_array[<const_pad_before = 1, const_pad_after = 3>]>, padValue = 7 : i32}"
+        in text
+    )
     assert "aie.objectfifo.link [@x0] -> [@a]([] [])" in text
     assert "1 : i32) {via_DMA = true} : !aie.objectfifo<memref<64xi32>> = [dense<5> : memref<64xi32>]" in text
 
 
 def test_free_tiles_are_left_to_the_tools(arrays):
     design = arrays.calls()
-    loose = attrs.evolve(design.array, tiles=tuple(attrs.evolve(t, col=None, row=0 if t.kind == "shim" else None) for t in design.array.tiles))
+    loose = attrs.evolve(
+        design.array, tiles=tuple(attrs.evolve(t, col=None, row=0 if t.kind == "shim" else None) for t in design.array.tiles)
+    )
     text = print_design(Design(loose, design.sequence), words="arguments", placement={}).text
     assert "aie.logical_tile<ShimNOCTile>(?, 0)" in text and "aie.logical_tile<CoreTile>(?, ?)" in text and check(text) == ()
     with pytest.raises(UnsupportedError, match="place the array first"):
@@ -292,7 +303,10 @@ def test_iterations_and_repeats_are_the_tasks(arrays):
     steps = Descriptor(0, (3, 2, 4, 8), (64, 32, 8, 1))
     text = print_design(Design(plain(arrays), sequence(fill(0, still), fill(1, steps, token=True), drain(2, 64)))).text
     assert "offset = 0 len = 64)\n        aie.end\n      } {repeat_count = 2 : i32}" in text
-    assert "len = 64 sizes = [3, 2, 4, 8] strides = [64, 32, 8, 1])\n        aie.end\n      } {issue_token = true, repeat_count = 2 : i32}" in text
+    assert (
+        "len = 64 sizes = [3, 2, 4, 8] strides = [64, 32, 8, 1])\n        aie.end\n      } {issue_token = true, repeat_count = 2 : i32}"
+        in text
+    )
     assert check(text) == ()
 
 

@@ -90,7 +90,11 @@ MUTANTS = [
     ("acquire @x0(Consume, 1)", "acquire @x0(Produce, 1)", "is not where @x0 is produced"),
     ("acquire @x0(Consume, 1)", "acquire @z(Consume, 1)", "@z is no fifo"),
     ("release @x0(Consume, 1)", "release @x0(Consume, 2)", "2 of @x0 are released; 1 are held"),
-    ("          aie.objectfifo.release @x0(Consume, 1)", "          aie.objectfifo.release @x0(Consume, 2)", "a loop releases 1 of @x0 more"),
+    (
+        "          aie.objectfifo.release @x0(Consume, 1)",
+        "          aie.objectfifo.release @x0(Consume, 2)",
+        "a loop releases 1 of @x0 more",
+    ),
     ("%a2[0]", "%a2[1]", "object 1 of 1 acquired"),
     ("{%tile_0_2}, 2 : i32", "{%tile_0_2}, [2 : i32]", "2 ends and 1 depths"),
     ("(%tile_0_0, {%tile_0_2}", "(%tile_0_0 dimensionsToStream [<size = 64, stride = 1>], {%tile_0_2}", "comes from a shim"),
@@ -173,7 +177,11 @@ def test_a_mutant_of_the_fused_module_is_found(number):
 @pytest.mark.parametrize(
     "old, new, words",
     [
-        ("<size = 4, stride = 8>, <size = 8, stride = 1>]", "<size = 8, stride = 8>, <size = 8, stride = 1>]", "touches element 63 of parts of 32"),
+        (
+            "<size = 4, stride = 8>, <size = 8, stride = 1>]",
+            "<size = 8, stride = 8>, <size = 8, stride = 1>]",
+            "touches element 63 of parts of 32",
+        ),
         ("%tile_1_0}, 2 : i32) {repeat_count = 2 : i32}", "%tile_1_0}, 2 : i32) {repeat_count = 3 : i32}", "equally often"),
         ("([0, 32] [])", "([0, 33] [])", "leaves the object of 64"),
         ("([] [0, 32])", "([0, 32] [])", "as many offsets as parts"),

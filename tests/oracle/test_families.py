@@ -36,7 +36,8 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "gemma3, scaled, capped, scores by another size": (Gemma3Runner, lambda: transformers.Gemma3TextConfig(
         **COMMON, intermediate_size=96, num_hidden_layers=3, num_key_value_heads=2, query_pre_attn_scalar=20, sliding_window=33,
         layer_types=["full_attention", "sliding_attention", "full_attention"], final_logit_softcapping=4.0,
-        rope_parameters={"full_attention": THETA | {"rope_type": "linear", "factor": 8.0}, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}},
+        rope_parameters={"full_attention": THETA | {"rope_type": "linear", "factor": 8.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}},
     )),
 }  # fmt: skip
 

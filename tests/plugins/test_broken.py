@@ -62,7 +62,8 @@ CASES = {
     "import-memory": Broken("operators", "raise MemoryError", "MemoryError"),
     "import-unsayable": Broken("operators", "class E(Exception):\n    def __str__(self): 1/0\nraise E", "its message cannot be read"),
     "import-long-and-odd": Broken("operators", "raise ValueError('\\x1b[31m' + 'line\\n' * 50000)", "\\x1b[31mline line"),
-    "import-mends-signals": Broken("plugins", "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n1/0", "ZeroDivisionError", attribute="", warns=True),
+    "import-mends-signals": Broken("plugins", "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n1/0", "ZeroDivisionError",
+        attribute="", warns=True),
     "lacks-it": Broken("operators", "x = 1", "AttributeError: module 'it_pack' has no attribute 'It'"),
     "lazy-exits": Broken("operators", "def __getattr__(name): raise SystemExit(3)", "SystemExit: 3"),
     # -- of another kind ------------------------------------------------------------------------
@@ -71,11 +72,15 @@ CASES = {
     "operators-the-base": Broken("operators", "from iron_core import Operator as It", "an operator is a class deriving from"),
     "lowerings-an-operator": Broken("lowerings", OPERATOR, "a lowering is a class", name="host.it_pack.It"),
     "models-main-without-argv": Broken("models", "class It:\n    @staticmethod\n    def main(): pass", "whose main() does not take (argv)"),
-    "models-main-of-instances": Broken("models", "class It:\n    def main(self, argv): pass", "whose main(self, argv) does not take (argv)"),
+    "models-main-of-instances": Broken("models", "class It:\n    def main(self, argv): pass",
+        "whose main(self, argv) does not take (argv)"),
     "commands-of-two": Broken("commands", "def It(argv, more): pass", "does not take (argv)"),
     "devices-class": Broken("devices", "class It: pass", "a device is an iron_core.devices.Device, or a function"),
-    "backends-with-arguments": Broken("backends", "class It:\n    def __init__(self, port): pass\n    def probe(self): pass", "takes arguments"),
-    "attributes-that-raise": Broken("models", "class M(type):\n    def __getattr__(self, n): raise SystemExit(n)\nclass It(metaclass=M): pass", "SystemExit: main"),
+    "backends-with-arguments": Broken("backends", "class It:\n    def __init__(self, port): pass\n    def probe(self): pass",
+        "takes arguments"),
+    "attributes-that-raise": Broken(
+        "models", "class M(type):\n    def __getattr__(self, n): raise SystemExit(n)\nclass It(metaclass=M): pass", "SystemExit: main"
+    ),
     # -- readers --------------------------------------------------------------------------------
     "sniff-raises": Broken("checkpoints", READER.format("1/0"), "its sniff raised ZeroDivisionError", warns=True),
     "sniff-exits": Broken("checkpoints", READER.format("raise SystemExit"), "its sniff raised SystemExit", warns=True),
@@ -84,26 +89,40 @@ CASES = {
     "sniff-text": Broken("checkpoints", READER.format("return 'gguf'"), "its sniff returned 'gguf' (str)", warns=True),
     "sniff-array": Broken("checkpoints", READER.format("import numpy; return numpy.ones(3)"), "an object of class `ndarray`", warns=True),
     "sniff-always": Broken("checkpoints", READER.format("return True"), "its sniff takes everything", warns=True),
-    "sniff-of-one": Broken("checkpoints", READER.format("pass").replace("path, head", "path"), "whose sniff(path) does not take (path, head)"),
+    "sniff-of-one": Broken("checkpoints", READER.format("pass").replace("path, head", "path"),
+        "whose sniff(path) does not take (path, head)"),
     # -- watchers -------------------------------------------------------------------------------
-    "hook-raises": Broken("plugins", WATCH + "@hookimpl\ndef iron_plan_built(plan): 1/0", "failed at iron_plan_built: ZeroDivisionError", attribute="", warns=True),
-    "hook-exits": Broken("plugins", WATCH + "@hookimpl\ndef iron_plan_built(plan): raise SystemExit(4)", "SystemExit: 4", attribute="", warns=True),
-    "hook-interrupts": Broken("plugins", WATCH + "@hookimpl\ndef iron_image_built(image): raise KeyboardInterrupt", "KeyboardInterrupt", attribute="", warns=True),
-    "hook-signature": Broken("plugins", WATCH + "@hookimpl\ndef iron_plan_built(plan, more): pass", "does not fit the events", attribute="", warns=True),
+    "hook-raises": Broken("plugins", WATCH + "@hookimpl\ndef iron_plan_built(plan): 1/0", "failed at iron_plan_built: ZeroDivisionError",
+        attribute="", warns=True),
+    "hook-exits": Broken("plugins", WATCH + "@hookimpl\ndef iron_plan_built(plan): raise SystemExit(4)", "SystemExit: 4", attribute="",
+        warns=True),
+    "hook-interrupts": Broken("plugins", WATCH + "@hookimpl\ndef iron_image_built(image): raise KeyboardInterrupt", "KeyboardInterrupt",
+        attribute="", warns=True),
+    "hook-signature": Broken("plugins", WATCH + "@hookimpl\ndef iron_plan_built(plan, more): pass", "does not fit the events",
+        attribute="", warns=True),
     "hook-second-signature": Broken(
-        "plugins", WATCH + "@hookimpl\ndef iron_image_built(image): 1/0\n@hookimpl\ndef iron_plan_built(nothing): pass", "does not fit the events", attribute="", warns=True
+        "plugins", WATCH + "@hookimpl\ndef iron_image_built(image): 1/0\n@hookimpl\ndef iron_plan_built(nothing): pass",
+        "does not fit the events", attribute="", warns=True
     ),
-    "hook-unknown": Broken("plugins", WATCH + "@hookimpl\ndef iron_plan_bilt(plan): pass", "follows iron_plan_bilt, which is no event", attribute="", warns=True),
-    "hook-wrapper": Broken("plugins", WATCH + "@hookimpl(hookwrapper=True)\ndef iron_plan_built(plan): yield", "a wrapper", attribute="", warns=True),
-    "hook-coroutine": Broken("plugins", WATCH + "@hookimpl\nasync def iron_plan_built(plan): pass", "a coroutine", attribute="", warns=True),
-    "hook-of-a-class": Broken("plugins", WATCH + "class It:\n    @hookimpl\n    def iron_plan_built(self, plan): pass", "failed at iron_plan_built: TypeError", warns=True),
+    "hook-unknown": Broken("plugins", WATCH + "@hookimpl\ndef iron_plan_bilt(plan): pass", "follows iron_plan_bilt, which is no event",
+        attribute="", warns=True),
+    "hook-wrapper": Broken("plugins", WATCH + "@hookimpl(hookwrapper=True)\ndef iron_plan_built(plan): yield", "a wrapper", attribute="",
+        warns=True),
+    "hook-coroutine": Broken("plugins", WATCH + "@hookimpl\nasync def iron_plan_built(plan): pass", "a coroutine", attribute="",
+        warns=True),
+    "hook-of-a-class": Broken("plugins", WATCH + "class It:\n    @hookimpl\n    def iron_plan_built(self, plan): pass",
+        "failed at iron_plan_built: TypeError", warns=True),
     # -- names that are somebody else's ---------------------------------------------------------
     "takes-host": Broken("backends", BACKEND.format("name = 'host'"), "backend `host` is iron-host", "shadowed", "host"),
-    "takes-reference": Broken("backends", BACKEND.format("name = 'reference'"), "backend `reference` is iron-core", "shadowed", "reference"),
-    "takes-llama": Broken("models", "class It:\n    @staticmethod\n    def main(argv): raise SystemExit(9)", "model `llama` is iron-llama", "shadowed", "llama"),
+    "takes-reference": Broken("backends", BACKEND.format("name = 'reference'"), "backend `reference` is iron-core", "shadowed",
+        "reference"),
+    "takes-llama": Broken("models", "class It:\n    @staticmethod\n    def main(argv): raise SystemExit(9)",
+        "model `llama` is iron-llama", "shadowed", "llama"),
     "takes-silu": Broken("operators", OPERATOR, "operator `SiLU` is iron-ops-aie", "shadowed", "SiLU"),
-    "takes-a-lowering": Broken("lowerings", LOWERING, "lowering `host.iron_ops_aie.SiLU` is iron-host", "shadowed", "host.iron_ops_aie.SiLU"),
-    "takes-safetensors": Broken("checkpoints", READER.format("return True"), "checkpoint `safetensors` is iron-lm", "shadowed", "safetensors"),
+    "takes-a-lowering": Broken("lowerings", LOWERING, "lowering `host.iron_ops_aie.SiLU` is iron-host", "shadowed",
+        "host.iron_ops_aie.SiLU"),
+    "takes-safetensors": Broken("checkpoints", READER.format("return True"), "checkpoint `safetensors` is iron-lm", "shadowed",
+        "safetensors"),
     "takes-npu2": Broken("devices", "def It(): 1/0", "device `npu2` is Iron's own", "shadowed", "npu2"),
     "takes-doctor": Broken("commands", "def It(argv): 1/0", "command `doctor` is Iron's own", "shadowed", "doctor"),
     "takes-sim": Broken("commands", "def It(argv): 1/0", "command `sim` is iron-sim", "shadowed", "sim"),
@@ -172,31 +191,52 @@ def test_a_broken_plugin_breaks_only_itself(site, told, usual, case, capsys):
 @pytest.mark.parametrize("group", GROUPS)
 def test_what_is_of_another_kind_is_refused_when_it_is_loaded(site, group):
     """Numbers, nothing, texts, modules, objects, functions: the entry point, what it names, and what is wanted."""
-    odd = {"None": "None", "'text'": "'text' (str)", "2.5": "2.5 (float)", "[]": "an object of class `list`", "lambda a, b, c: 0": "a function `<lambda>`"}
+    odd = {
+        "None": "None",
+        "'text'": "'text' (str)",
+        "2.5": "2.5 (float)",
+        "[]": "an object of class `list`",
+        "lambda a, b, c: 0": "a function `<lambda>`",
+    }
     odd |= {} if group == "plugins" else {"object()": "an object of class `object`", "__import__('types')": "a module `types`"}
     source = "\n".join(f"it{i} = {given}" for i, given in enumerate(odd))
-    site.add("iron-odd", "0.2", entries={f"iron.{group}.v1": {f"it{i}": f"it_pack:it{i}" for i in range(len(odd))}}, modules={"it_pack.py": source})
+    site.add(
+        "iron-odd",
+        "0.2",
+        entries={f"iron.{group}.v1": {f"it{i}": f"it_pack:it{i}" for i in range(len(odd))}},
+        modules={"it_pack.py": source},
+    )
     for i, shown in enumerate(odd.values()):
         with pytest.raises(PluginError) as caught:
             registry().load(group, f"it{i}")
         message = str(caught.value)
-        assert f"`it{i}` is provided by iron-odd 0.2 (entry point `it{i} = it_pack:it{i}`), which failed to load: it names {shown}" in message
+        assert (
+            f"`it{i}` is provided by iron-odd 0.2 (entry point `it{i} = it_pack:it{i}`), which failed to load: it names {shown}" in message
+        )
         assert GROUPS[group] in message or "does not take (argv)" in message
         assert message.endswith("Fix it or hide it: IRON_PLUGINS=-iron-odd.") and "a bug" not in message
 
 
 # -- code that is called -------------------------------------------------------------------------------
 
-TWICE = "from iron_core import UnaryElementwise, Lowering, Yes, No\nclass Twice(UnaryElementwise):\n    def reference(self, x): return x * 2\n"
+TWICE = (
+    "from iron_core import UnaryElementwise, Lowering, Yes, No\nclass Twice(UnaryElementwise):\n    def reference(self, x): return x * 2\n"
+)
 
 
 @pytest.mark.parametrize(
     ("lowering", "says"),
     [
-        ("class L(Lowering):\n    def supports(self, op, dev): 1/0", "iron-odd 0.2 failed to say whether its lowering takes .*: ZeroDivisionError"),
+        (
+            "class L(Lowering):\n    def supports(self, op, dev): 1/0",
+            "iron-odd 0.2 failed to say whether its lowering takes .*: ZeroDivisionError",
+        ),
         ("class L(Lowering):\n    def supports(self, op, dev): raise SystemExit(5)", "SystemExit: 5"),
         ("class L(Lowering):\n    def supports(self, op, dev): raise KeyboardInterrupt", "KeyboardInterrupt"),
-        ("class L(Lowering):\n    def supports(self, op, dev): return True", r"supports\(\) gave True \(bool\); legal: Yes\(\) or No\(rule\)"),
+        (
+            "class L(Lowering):\n    def supports(self, op, dev): return True",
+            r"supports\(\) gave True \(bool\); legal: Yes\(\) or No\(rule\)",
+        ),
         ("class L(Lowering):\n    def supports(self, op): return Yes()", "TypeError"),
         ("class L(Lowering):\n    def resolve(self, op, dev): 1/0\n    def step(self, *a): pass", "failed to lower .*: ZeroDivisionError"),
         ("class L(Lowering): pass", "failed to lower .*: AttributeError"),
@@ -208,7 +248,12 @@ TWICE = "from iron_core import UnaryElementwise, Lowering, Yes, No\nclass Twice(
 def test_a_broken_lowering_leaves_the_reference(site, capsys, lowering, says):
     """Its operator runs by its reference, which is announced with the reason; `strict` refuses in the same words."""
     entries = {"iron.lowerings.v1": {"host.odd_pack.Twice": "odd_kernels:L"}}
-    site.add("iron-odd", "0.2", entries=entries, modules={"odd_pack.py": TWICE, "odd_kernels.py": f"from iron_core import Lowering, No, Yes\n{lowering}"})
+    site.add(
+        "iron-odd",
+        "0.2",
+        entries=entries,
+        modules={"odd_pack.py": TWICE, "odd_kernels.py": f"from iron_core import Lowering, No, Yes\n{lowering}"},
+    )
     from iron_host import backend
 
     backend._announced.discard("Twice")
@@ -227,13 +272,19 @@ def test_a_broken_lowering_leaves_the_reference(site, capsys, lowering, says):
 
 @pytest.mark.parametrize(
     ("method", "failure"),
-    [*((m, f) for m in ("supports", "compile") for f in ("1/0", "raise SystemExit(0)", "raise KeyboardInterrupt")), ("supports", "return None")],
+    [
+        *((m, f) for m in ("supports", "compile") for f in ("1/0", "raise SystemExit(0)", "raise KeyboardInterrupt")),
+        ("supports", "return None"),
+    ],
 )
 def test_a_backend_that_fails_is_an_error_with_whose_it_is(site, method, failure):
     """Never the end of the process, and never a bug of ours."""
-    source = f"from iron_core.backends.null import NullBackend\nclass It(NullBackend):\n    name, preference = 'odd', None\n    def {method}(self, *a, **k): {failure}\n"
+    source = "from iron_core.backends.null import NullBackend\n"
+    source += f"class It(NullBackend):\n    name, preference = 'odd', None\n    def {method}(self, *a, **k): {failure}\n"
     site.add("iron-odd", "0.2", entries={"iron.backends.v1": {"odd": "odd_backend:It"}}, modules={"odd_backend.py": source})
-    with pytest.raises(PluginError, match=r"iron-odd 0\.2 failed to (say what it takes|compile): .*Fix it or hide it: IRON_PLUGINS=-iron-odd\."):
+    with pytest.raises(
+        PluginError, match=r"iron-odd 0\.2 failed to (say what it takes|compile): .*Fix it or hide it: IRON_PLUGINS=-iron-odd\."
+    ):
         One().compile(x=((8,), np.float32), backend="odd")
 
 
@@ -242,7 +293,10 @@ def test_an_operator_that_fails_is_an_error_with_whose_it_is(site, capsys):
     source = "from iron_core import UnaryElementwise\nclass Odd(UnaryElementwise):\n    def reference(self, x): raise SystemExit(0)\n"
     site.add("iron-odd", "0.2", entries={"iron.operators.v1": {"odd.Odd": "odd_ops:Odd"}}, modules={"odd_ops.py": source})
     assert main(["operators", "run", "odd.Odd", "size=8", "--backend", "reference"]) == 2
-    assert capsys.readouterr().err == "error: iron-odd 0.2 failed in its reference: SystemExit: 0. Fix it or hide it: IRON_PLUGINS=-iron-odd.\n"
+    assert (
+        capsys.readouterr().err
+        == "error: iron-odd 0.2 failed in its reference: SystemExit: 0. Fix it or hide it: IRON_PLUGINS=-iron-odd.\n"
+    )
 
 
 def test_an_operator_that_cannot_be_tried_is_one_row_of_the_simulators_table(site, capsys):
@@ -263,7 +317,8 @@ def test_python_is_nobodys_package(site):
 
 
 OPENS = "class It:\n    @staticmethod\n    def sniff(path, head): return path.suffix == '.odd'\n    @staticmethod\n    def open(path): {}\n"
-FILE = "import numpy as np\nfrom types import SimpleNamespace as File\nfrom iron_core.declare.formats import Dense\nF = Dense(np.float32)\nA = np.zeros((2, 2), np.float32)\n"
+FILE = "import numpy as np\nfrom types import SimpleNamespace as File\n"
+FILE += "from iron_core.declare.formats import Dense\nF = Dense(np.float32)\nA = np.zeros((2, 2), np.float32)\n"
 
 
 @pytest.mark.parametrize(
@@ -275,7 +330,10 @@ FILE = "import numpy as np\nfrom types import SimpleNamespace as File\nfrom iron
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
         ("1/0", "ZeroDivisionError"),
         ("return File(metadata={}, tensors=[1])", "without `metadata` and `tensors`, two mappings"),
-        ("return File(metadata={}, tensors={1: ((2, 2), F, A)})", "tensor 1 is an object of class `tuple`; legal: (shape, format, array) by name"),
+        (
+            "return File(metadata={}, tensors={1: ((2, 2), F, A)})",
+            "tensor 1 is an object of class `tuple`; legal: (shape, format, array) by name",
+        ),
         ("return File(metadata={}, tensors={'w': A})", "tensor 'w' is an object of class `ndarray`"),
         ("return File(metadata={}, tensors={'w': ((2.0, 2), F, A)})", "tensor 'w' has an object of class `tuple` for a shape"),
         ("return File(metadata={}, tensors={'w': ((2, 2), 'float32', A)})", "tensor 'w' has 'float32' (str) for a format"),
@@ -284,7 +342,9 @@ FILE = "import numpy as np\nfrom types import SimpleNamespace as File\nfrom iron
 )
 def test_what_a_reader_opens_is_looked_at(site, tmp_path, capsys, body, says):
     """A file of its own kind that it cannot open, or opens as something else: one line with the file and whose reader it is."""
-    site.add("iron-odd", "0.2", entries={"iron.checkpoints.v1": {"odd": "odd_reader:It"}}, modules={"odd_reader.py": FILE + OPENS.format(body)})
+    site.add(
+        "iron-odd", "0.2", entries={"iron.checkpoints.v1": {"odd": "odd_reader:It"}}, modules={"odd_reader.py": FILE + OPENS.format(body)}
+    )
     (tmp_path / "model.odd").write_bytes(b"odd")
     assert main(["run", "llama", str(tmp_path / "model.odd")]) == 2
     err = capsys.readouterr().err
@@ -304,7 +364,10 @@ def test_of_two_foreign_readers_the_one_that_takes_everything_gives_way(site, tm
         assert Checkpoint.open(tmp_path / "model.odd").metadata == {"of": "honest_reader"}
     site.add("iron-second", entries={"iron.checkpoints.v1": {"second": "second_reader:It"}}, modules={"second_reader.py": good})
     registry.cache_clear()
-    with pytest.warns(PluginWarning), pytest.raises(CheckpointError, match=r"`honest` of iron-honest 1\.0 and `second` of iron-second 1\.0 both recognise it"):
+    with (
+        pytest.warns(PluginWarning),
+        pytest.raises(CheckpointError, match=r"`honest` of iron-honest 1\.0 and `second` of iron-second 1\.0 both recognise it"),
+    ):
         Checkpoint.open(tmp_path / "model.odd")
 
 

@@ -73,9 +73,12 @@ def test_the_name_of_a_malformed_line_is_known(written):
 @pytest.mark.parametrize(
     ("text", "bad"),
     [
-        (f"good.Op = early:Op\n[iron.operators.v1]\n{GOOD}\n", ["line 1 of entry_points.txt, 'good.Op = early:Op', stands before any [group]"]),
-        (f"[iron.operators.v1]\n{GOOD}\n[iron.operators.v1\nlost.Op = good_pack:Op\n", ["line 3 of entry_points.txt, '[iron.operators.v1', is no [group]"]),
-        (f"[iron.operator.v1]\nx = y:Z\n[iron.operators.v1]\n{GOOD}\n", ["line 2 of entry_points.txt, 'x = y:Z', is in [iron.operator.v1], which is no group this iron reads"]),
+        (f"good.Op = early:Op\n[iron.operators.v1]\n{GOOD}\n",
+            ["line 1 of entry_points.txt, 'good.Op = early:Op', stands before any [group]"]),
+        (f"[iron.operators.v1]\n{GOOD}\n[iron.operators.v1\nlost.Op = good_pack:Op\n",
+            ["line 3 of entry_points.txt, '[iron.operators.v1', is no [group]"]),
+        (f"[iron.operator.v1]\nx = y:Z\n[iron.operators.v1]\n{GOOD}\n",
+            ["line 2 of entry_points.txt, 'x = y:Z', is in [iron.operator.v1], which is no group this iron reads"]),
         (f"[console_scripts]\nthis is not valid\n[iron.operators.v1]\n{GOOD}\n", []),
         (f"[iron.operators.v1]\n{GOOD}\n[other]\na = b:c\n[iron.operators.v1]\nmore.Op = good_pack:Op\n", []),
         (f"[iron.operators.v1]\n{GOOD}\n{GOOD}\n", []),
@@ -84,7 +87,8 @@ def test_the_name_of_a_malformed_line_is_known(written):
         (b"[iron.operators.v1]\n" + GOOD.encode() + b"\n\xff\xfe = x:y\n", None),
         ("[iron.operators.v1]\n" + GOOD + "\nüber.Op = good_pack:Op\n", []),
     ],
-    ids=["before-a-group", "open-bracket", "unknown-group", "not-irons", "group-twice", "line-twice", "bom", "garbage", "no-utf8", "unicode"],
+    ids=["before-a-group", "open-bracket", "unknown-group", "not-irons", "group-twice", "line-twice", "bom", "garbage", "no-utf8",
+        "unicode"],
 )
 def test_odd_files_are_read_as_far_as_they_can_be(written, text, bad):
     """Whatever else stands in it, a line that is right works."""
@@ -118,7 +122,9 @@ def test_hiding_a_distribution_hides_its_malformed_lines(written, monkeypatch, c
 # -- IRON_PLUGINS --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("switch", ["-", "--iron-acme", "iron acme", "iron-acme;iron-b", "+iron-acme", "iron-acme==1.0", "iron-acme,-", "iron-*", "\x1b[31m"])
+@pytest.mark.parametrize(
+    "switch", ["-", "--iron-acme", "iron acme", "iron-acme;iron-b", "+iron-acme", "iron-acme==1.0", "iron-acme,-", "iron-*", "\x1b[31m"]
+)
 def test_a_switch_that_names_no_distribution_is_refused(monkeypatch, capsys, switch):
     """One line: the word, and what would be legal; exit status 2."""
     monkeypatch.setenv("IRON_PLUGINS", switch)

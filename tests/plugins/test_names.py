@@ -118,7 +118,10 @@ def test_the_lowering_of_an_operator_is_its_packs_own(site):
     assert registry().load("lowerings", name).__module__ == "acme_ops"
     assert registry().load("lowerings", f"x-other:{name}").__module__ == "other"
     for pack in ("one", "two"):
-        entries = {"iron.lowerings.v1": {"fast.some_ops.Op": f"{pack}:L"}, "iron.backends.v1": {"fast" if pack == "two" else "slow": "one:L"}}
+        entries = {
+            "iron.lowerings.v1": {"fast.some_ops.Op": f"{pack}:L"},
+            "iron.backends.v1": {"fast" if pack == "two" else "slow": "one:L"},
+        }
         site.add(f"x-{pack}", entries=entries, modules={f"{pack}.py": source})
     registry.cache_clear()
     assert registry().load("lowerings", "fast.some_ops.Op").__module__ == "two"
@@ -146,7 +149,10 @@ def test_hiding_ours_gives_the_name_to_the_other(taker, monkeypatch):
     ("body", "says"),
     [
         ("    def probe(self): raise SystemExit(1)", "its probe failed (iron-fast 1.0): SystemExit: 1"),
-        ("    def probe(self): return True", "its probe gave True (bool) (iron-fast 1.0); legal: Available(summary) or Unavailable(reason, fix)"),
+        (
+            "    def probe(self): return True",
+            "its probe gave True (bool) (iron-fast 1.0); legal: Available(summary) or Unavailable(reason, fix)",
+        ),
         ("    def devices(self): return ()", "its devices() gave an object of class `tuple` (iron-fast 1.0)"),
         ("    compile = None", "it has no compile() (iron-fast 1.0)"),
     ],

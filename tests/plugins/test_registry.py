@@ -82,7 +82,9 @@ def test_an_unknown_name_suggests_a_near_one(asked):
 
 def test_an_unknown_name_mentions_plugins_that_failed(site):
     """A plugin that failed to load may be the owner of what is missing, so the message says it failed, and how."""
-    site.add("iron-acme", "0.3", entries={"iron.operators.v1": {"acme.Twice": "acme_ops:Twice"}}, modules={"acme_ops.py": "import acme_kernels"})
+    site.add(
+        "iron-acme", "0.3", entries={"iron.operators.v1": {"acme.Twice": "acme_ops:Twice"}}, modules={"acme_ops.py": "import acme_kernels"}
+    )
     registry().select(load=True)
     with pytest.raises(UnknownName, match=r"iron-acme 0\.3 failed to load.*ModuleNotFoundError: No module named 'acme_kernels'"):
         registry().load("operators", "acme.Thrice")

@@ -81,7 +81,10 @@ def test_tasks_follow_one_another(sent):
         ([*row(0, 0), *start(0)], "a token is asked for before its id is set to 0xf00"),
         ([*IDENTITY, *start(2)], "descriptor 2 is started and word 0 was never written"),
         ([*IDENTITY, *row(0, 0, last=0), *start(0)], "descriptor 0 is started and is not valid"),
-        ([*IDENTITY, *row(0, 0), *packet(QUEUE_REGISTER + CHANNEL, TOKEN | 1 << 16)], r"0x80010000 is pushed; legal: a first descriptor, 0 to 15"),
+        (
+            [*IDENTITY, *row(0, 0), *packet(QUEUE_REGISTER + CHANNEL, TOKEN | 1 << 16)],
+            r"0x80010000 is pushed; legal: a first descriptor, 0 to 15",
+        ),
         ([*IDENTITY, *packet(QUEUE_REGISTER, TOKEN)], "a packet writes 0x1d214, no register of a descriptor or of its channel"),
         ([*IDENTITY, *packet(0x1000, 1)], "a packet writes 0x1000, no register of a descriptor or of its channel"),
         (

@@ -20,7 +20,8 @@ PAIRS = {
     "ElementwiseAdd": (ElementwiseAdd, dict(tile_size=256, num_aie_columns=4), dict(size=4096), dict(size=12288)),
     "SiLU": (SiLU, dict(tile_size=64, num_aie_columns=2), dict(size=1024), dict(size=65536)),
     "GEMV": (GEMV, dict(K=256, num_aie_columns=4, tile_size_input=2, tile_size_output=8), dict(M=64), dict(M=512, num_batches=2)),
-    "GEMM": (GEMM, dict(b_col_maj=True, tile_m=16, tile_k=64, tile_n=32, num_aie_columns=2), dict(M=128, K=128, N=128), dict(M=256, K=64, N=64)),
+    "GEMM": (GEMM, dict(b_col_maj=True, tile_m=16, tile_k=64, tile_n=32, num_aie_columns=2), dict(M=128, K=128, N=128),
+        dict(M=256, K=64, N=64)),
     "MHA": (MHA, dict(d=64), dict(num_heads=2, seq_len=64), dict(num_heads=4, seq_len=128)),
     "Copy": (Copy, dict(num_channels=2, tile_size=512), dict(input_size=2048), dict(input_size=8192)),
 }  # fmt: skip

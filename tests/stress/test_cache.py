@@ -61,7 +61,9 @@ def warm(answering: Answering, tmp_path_factory: pytest.TempPathFactory) -> tupl
     return cache, first["ids"]
 
 
-def test_cold_processes_killed_at_any_time_leave_the_others_right(model: Path, warm: tuple[Path, object], tmp_path: Path, chance: random.Random) -> None:
+def test_cold_processes_killed_at_any_time_leave_the_others_right(
+    model: Path, warm: tuple[Path, object], tmp_path: Path, chance: random.Random
+) -> None:
     """Eight start on one empty cache, four are killed meanwhile: whoever answers is right, and so is the next, which finds all."""
     for attempt in range(2):
         cache = tmp_path / str(attempt)

@@ -53,7 +53,11 @@ def made(wanted: Sequence[Tiles], residents: Residents, engine: Runtime) -> list
         if sum(one.nbytes for _, one in parts) >= WORTH_A_FILE:
             found.update(_from_file(file, sorted(parts, key=lambda part: part[0]), residents, engine))
     rest = [one for one in wanted if one not in found]
-    own = [anonymous(one.nbytes, "the weights' tiles") for one in rest] if guard_bytes() else _placed(rest, anonymous(_size(rest), "the weights' tiles"))
+    own = (
+        [anonymous(one.nbytes, "the weights' tiles") for one in rest]
+        if guard_bytes()
+        else _placed(rest, anonymous(_size(rest), "the weights' tiles"))
+    )
     found.update(zip(rest, own, strict=True))
     _fill([(one.whole, found[one]) for one in rest], residents, engine)
     return [found[one] for one in wanted]

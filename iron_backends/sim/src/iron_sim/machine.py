@@ -49,7 +49,9 @@ class Machine:
     kernels: what its cores call, by symbol; each call is their tile reference.
     """
 
-    def __init__(self, array: ArrayDesign, kernels: Mapping[str, Kernel], placement: Placement | None = None, *, trace: bool = False) -> None:
+    def __init__(
+        self, array: ArrayDesign, kernels: Mapping[str, Kernel], placement: Placement | None = None, *, trace: bool = False
+    ) -> None:
         self.array = array
         self.scheduler = Scheduler()
         self.layout: Layout = layout(array, placement)

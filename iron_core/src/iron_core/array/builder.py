@@ -88,7 +88,14 @@ class Builder:
             if tile is None:
                 raise DeclarationError(f"{what} is used by no worker, link or lane; it has no tile.")
             key = id(tile)
-            same = next((t for t in tiles.values() if t.col is not None and t.row is not None and (t.kind, t.col, t.row) == (tile.kind, tile.col, tile.row)), None)
+            same = next(
+                (
+                    t
+                    for t in tiles.values()
+                    if t.col is not None and t.row is not None and (t.kind, t.col, t.row) == (tile.kind, tile.col, tile.row)
+                ),
+                None,
+            )
             if key not in tiles:
                 if same is not None:
                     tiles[key] = same

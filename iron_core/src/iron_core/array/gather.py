@@ -7,8 +7,8 @@ A packet is a header and one to four data words, written to consecutive register
 
     bits 19..0 the first register's address, 21..20 data words less 1, 23..22 the operation (0: write), 31 parity
 
-Bit 31 makes the number of ones odd. Descriptor n of a shim has eight registers from DESCRIPTOR_REGISTERS + DESCRIPTOR_STEP * n on; a channel's
-queue takes the first descriptor of a chain in bits 3..0 and, in bit 31, whether a token tells of the chain's end.
+Bit 31 makes the number of ones odd. Descriptor n of a shim has eight registers from DESCRIPTOR_REGISTERS + DESCRIPTOR_STEP * n
+on; a channel's queue takes the first descriptor of a chain in bits 3..0 and, in bit 31, whether a token tells of the chain's end.
 
 A feed's words: both sets of descriptors, then batch after batch; batch j rewrites the addresses of set j % 2 and starts it.
 So batch j must not be sent before batch j - 2 is done, which its token says.

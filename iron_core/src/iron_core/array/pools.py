@@ -52,8 +52,8 @@ class End:
     """One end of a fifo (number 0: the producer's).
 
     pool: the objects it uses, "" on a shim. way: its DMA's direction, "out" of the tile or "in", "" where the ends share
-    memory. channel: first free one of its tile and direction, in the order of the fifos; control flows have theirs. part: which part of the pool's
-    objects its DMA moves, None: all of them in turn. dims: the order of its DMA within what one descriptor moves.
+    memory. channel: first free one of its tile and direction, in the order of the fifos; control flows have theirs. part: which part of
+    the pool's objects its DMA moves, None: all of them in turn. dims: the order of its DMA within what one descriptor moves.
     descriptors: static ones it takes on its tile.
     """
 

@@ -27,7 +27,8 @@ def number(op: Any, word: Word, members: Mapping[str, int]) -> int:
     if word.kind == "length" and value < 1:
         given = ", ".join(f"{name}={n}" for name, n in members.items())
         raise BoundsError(
-            f"{type(op.base).__name__}: {word.name} is {value} ({given}); an array moves at least one tile of every stream. Legal: 1 or more."
+            f"{type(op.base).__name__}: {word.name} is {value} ({given}); an array moves at least one tile of every stream. "
+            "Legal: 1 or more."
         )
     if word.kind == "core" and not 0 <= value < 1 << CORE_BITS:
         raise BoundsError(f"{type(op.base).__name__}: {word.name} is {value}; a core reads {CORE_BITS} bits of a per-call word.")

@@ -110,9 +110,13 @@ def _make(record: Record, options: Mapping[str, Any]) -> Backend:
             raise raised.error from None
         raise PluginError(f"backend `{record.name}` of {record.owner} cannot be made: {raised}.") from raised.error
     if name != record.name:  # lowerings and cache entries are found by it
-        raise PluginError(f"backend `{record.name}` of {record.owner}: its name is {foreign.kind_of(name)}; legal: {record.name!r}, its entry point's.")
+        raise PluginError(
+            f"backend `{record.name}` of {record.owner}: its name is {foreign.kind_of(name)}; legal: {record.name!r}, its entry point's."
+        )
     if preference is not None and type(preference) is not int:
-        raise PluginError(f"backend `{record.name}` of {record.owner}: its preference is {foreign.kind_of(preference)}; legal: an int, or None.")
+        raise PluginError(
+            f"backend `{record.name}` of {record.owner}: its preference is {foreign.kind_of(preference)}; legal: an int, or None."
+        )
     return made
 
 
@@ -128,7 +132,9 @@ def probe(backend: Backend) -> Available | Unavailable:
     if isinstance(said, Unavailable):
         return said
     if not isinstance(said, Available):
-        return Unavailable(f"its probe gave {foreign.kind_of(said)}{_whose(backend)}; legal: Available(summary) or Unavailable(reason, fix)")
+        return Unavailable(
+            f"its probe gave {foreign.kind_of(said)}{_whose(backend)}; legal: Available(summary) or Unavailable(reason, fix)"
+        )
     if lacks:
         return Unavailable(f"it has no {', '.join(f'{name}()' for name in lacks)}{_whose(backend)}")
     if not isinstance(devices, tuple | list) or not devices or not all(isinstance(d, str) for d in devices):

@@ -34,7 +34,10 @@ def entries(*, as_json: bool) -> None:
     if as_json:
         print_json([_facts(one) for one in found])
         return
-    rows = [(o.backend, o.about.kind, _bytes(o.size), _moment(o.used), "in use" if o.in_use else "", printable(o.about.of), o.key) for o in found]
+    rows = [
+        (o.backend, o.about.kind, _bytes(o.size), _moment(o.used), "in use" if o.in_use else "", printable(o.about.of), o.key)
+        for o in found
+    ]
     print_table(("backend", "kind", "size", "last used", "", "of", "key"), rows)
     click.echo(f"{_count(len(found))}, {_bytes(sum(one.size for one in found))}, in {printable(home() / 'iron')}")
 

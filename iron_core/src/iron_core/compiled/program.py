@@ -88,7 +88,8 @@ class Version:
     ) -> dict[str, int]:
         """Run `steps` times on carried values; see `Executable.loop`. Each step's indices are checked before it runs.
 
-        CallError for a count of steps that is none. NotFinite, before `on_step`, where a step could not make a value it carries (see `Operator.reports`).
+        CallError for a count of steps that is none. NotFinite, before `on_step`, where a step could not make a value it carries
+        (see `Operator.reports`).
         """
         if self.plan.inputs:
             names = ", ".join(port.name for port in self.plan.inputs)

@@ -32,7 +32,10 @@ def plain(given: Any, what: str) -> Any:
     except IronError:
         raise
     except (TypeError, ValueError) as error:
-        raise CallError(f"{what} is no array ({printable(error, 200).rstrip('.') or type(error).__name__}); legal: numbers of one shape.") from None
+        raise CallError(
+            f"{what} is no array ({printable(error, 200).rstrip('.') or type(error).__name__}); legal: numbers of one shape."
+        ) from None
+
 
 def is_masked(given: Any) -> bool:
     """Is this numpy's masked array, whose numbers do not all count?"""

@@ -211,8 +211,8 @@ class Handle:
         if kept == 1 and not (fixed and offset % columns == 0 and sizes[-1] % columns == 0):
             raise TraceError(f"{self} is {self.format}: its last axis is cut only at whole blocks of {columns}.")
         if kept == 2 and not (fixed and sizes[-1] == columns and sizes[-2] % rows == 0 and offset % (rows * columns) == 0):
-            how = "its matrices come whole" if rows == self.shape[-2] else f"its rows are cut only at whole blocks of {rows}, its columns not at all"
-            raise TraceError(f"{self} is {self.format}: {how}.")
+            by_rows = f"its rows are cut only at whole blocks of {rows}, its columns not at all"
+            raise TraceError(f"{self} is {self.format}: {'its matrices come whole' if rows == self.shape[-2] else by_rows}.")
 
     def _check(self, axis: int, expression: Affine, extent: int, limit: int) -> None:
         what = f"{'index' if extent else 'bound'} {expression!r} on axis {axis} of {self.buffer.name} {list(self.shape)}"

@@ -306,7 +306,9 @@ class _Recording:
             ratio = getattr(op, field) // getattr(op, base)
             whole = scaled.exactly(ratio)
             if whole is None:
-                raise TraceError(f"{self.cls.__name__}: {field}, bounded by {scaled!r} through {name}, is {ratio} times {base} on every call.")
+                raise TraceError(
+                    f"{self.cls.__name__}: {field}, bounded by {scaled!r} through {name}, is {ratio} times {base} on every call."
+                )
             scaled, field = whole, base
         if member is None:
             raise TraceError(

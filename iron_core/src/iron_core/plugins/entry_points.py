@@ -54,7 +54,12 @@ def _read(dist: Any) -> Iterator[Record]:
             if group is None or group == "":
                 yield broken(NO_GROUP, 0, f"line {number}", f"{where} {'is no [group]' if group == '' else 'stands before any [group]'}")
             elif group.startswith("iron."):
-                yield broken(NO_GROUP, 0, line.partition("=")[0].strip(), f"{where} is in [{printable(group, _SHOWN)}], which is no group this iron reads")
+                yield broken(
+                    NO_GROUP,
+                    0,
+                    line.partition("=")[0].strip(),
+                    f"{where} is in [{printable(group, _SHOWN)}], which is no group this iron reads",
+                )
             continue
         short, level = match.group(1), int(match.group(2))
         word, equals, value = (part.strip() for part in line.partition("="))

@@ -101,7 +101,9 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
     "lowerings": _class("iron_core.lowering.protocol", "Lowering", "a lowering is a class deriving from iron_core.Lowering"),
     "backends": _backend,
     "models": _has({"main": ("argv",)}, "a model is a class with summary and main(argv) -> int"),
-    "checkpoints": _has({"sniff": ("path", "head"), "open": ("path",)}, "a reader is a class with sniff(path, head) -> bool and open(path)"),
+    "checkpoints": _has(
+        {"sniff": ("path", "head"), "open": ("path",)}, "a reader is a class with sniff(path, head) -> bool and open(path)"
+    ),
     "devices": _device,
     "formats": _format,
     "commands": _command,

@@ -13,7 +13,10 @@ from iron_core.visualize.flow import as_plan, edges, shape_text
 def dot(item: Any) -> str:
     """Graphviz text of every version: steps as boxes, inputs and outputs as ellipses, weights and states as cylinders."""
     plan = as_plan(item)
-    lines = [f"digraph {_quoted(plan.name)} {{", "  rankdir=TB; node [fontname=Helvetica, fontsize=10]; edge [fontname=Helvetica, fontsize=8];"]
+    lines = [
+        f"digraph {_quoted(plan.name)} {{",
+        "  rankdir=TB; node [fontname=Helvetica, fontsize=10]; edge [fontname=Helvetica, fontsize=8];",
+    ]
     for number, version in enumerate(plan.versions):
         lines.append(f"  subgraph cluster_{number} {{")
         lines.append(f"    label={_quoted(describe_signature(version.signature))};")

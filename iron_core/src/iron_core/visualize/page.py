@@ -77,7 +77,14 @@ def _residents(plan: Plan) -> str:
     if not plan.residents:
         return ""
     rows = [
-        [r.kind, r.name, "x".join(map(str, r.shape)), str(r.format), str(r.nbytes), f"bank {r.spot.bank} + {r.spot.offset}" if r.spot else ""]
+        [
+            r.kind,
+            r.name,
+            "x".join(map(str, r.shape)),
+            str(r.format),
+            str(r.nbytes),
+            f"bank {r.spot.bank} + {r.spot.offset}" if r.spot else "",
+        ]
         for r in plan.residents
     ]
     return "<h2>Weights and states</h2>" + _table(["kind", "name", "shape", "format", "bytes", "place"], rows)

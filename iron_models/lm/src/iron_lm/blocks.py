@@ -37,7 +37,8 @@ class Step:
     """What a layer knows of the call it is traced for.
 
     prompt: a chunk of rows rather than one token. angles: the rows' rotary tables, that of the layers that see
-    everything first and that of the layers that slide last (where both are one, there is one). chunk, rows, position: per-call values; `position` is the last row's.
+    everything first and that of the layers that slide last (where both are one, there is one). chunk, rows, position: per-call values;
+    `position` is the last row's.
     """
 
     prompt: bool

@@ -60,7 +60,17 @@ class Config:
     name: str = ""
 
     def __attrs_post_init__(self) -> None:
-        for field in ("vocab_size", "emb_dim", "n_layers", "n_heads", "n_kv_groups", "head_dim", "hidden_dim", "max_seq_len", "prefill_chunk"):
+        for field in (
+            "vocab_size",
+            "emb_dim",
+            "n_layers",
+            "n_heads",
+            "n_kv_groups",
+            "head_dim",
+            "hidden_dim",
+            "max_seq_len",
+            "prefill_chunk",
+        ):
             if getattr(self, field) < 1:
                 raise ParamError(f"Config: {field}={getattr(self, field)}; legal: 1 or more.")
         if self.n_heads % self.n_kv_groups:
@@ -177,7 +187,9 @@ class Entries:
         """An entry that may be absent, and changes what the model computes where it is not one of `legal`."""
         if self.has(key) and self.entries[self.prefix + key] not in legal:
             shown = ", ".join(map(str, legal)) or "without it"
-            raise CheckpointError(f"{self.where}: {self.prefix}{key} is {_shown(self.entries[self.prefix + key])}; this model runs {shown}.")
+            raise CheckpointError(
+                f"{self.where}: {self.prefix}{key} is {_shown(self.entries[self.prefix + key])}; this model runs {shown}."
+            )
 
     def optional(self, key: str) -> float | None:
         """A positive number, or None where there is none."""
@@ -276,7 +288,9 @@ def _sliding(entries: Entries, layers: int) -> tuple[bool, ...]:
     if kinds is not None:
         known = ("full_attention", "sliding_attention")
         if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in known for kind in kinds):
-            raise CheckpointError(f"config.json: layer_types is {str(kinds)[:60]}; legal: {' or '.join(known)} for each of {layers} layers.")
+            raise CheckpointError(
+                f"config.json: layer_types is {str(kinds)[:60]}; legal: {' or '.join(known)} for each of {layers} layers."
+            )
         found = tuple(kind == "sliding_attention" for kind in kinds)
     elif entries.has("sliding_window_pattern"):
         found = every_nth_is_full(layers, entries.whole("sliding_window_pattern"))

@@ -226,14 +226,18 @@ class GGUFFile:
         """Take in the other files of a checkpoint in `count` of them; the first has the metadata."""
         named = _PART.fullmatch(self.path.name)
         if named is None or not isinstance(count, int) or int(named[3]) != count or count > _MOST_PARTS:
-            raise CheckpointError(f"{self.path}: one of {str(count)[:20]!r} files by its header; legal: a name that ends in -00001-of-0000N.gguf.")
+            raise CheckpointError(
+                f"{self.path}: one of {str(count)[:20]!r} files by its header; legal: a name that ends in -00001-of-0000N.gguf."
+            )
         parts = [GGUFFile(self.path.with_name(f"{named[1]}-{i:05d}-of-{count:05d}.gguf"), whole=False) for i in range(1, count + 1)]
         first = parts[0]
         for part in parts:
             if part.metadata.get("split.count") != count:
                 raise CheckpointError(f"{part.path}: its header does not say it is one of {count} files, as {self.path.name} does.")
         for part in parts[1:]:
-            twice = next((name for name in (*part.tensors, *part.tensors.refused) if name in first.tensors or name in first.tensors.refused), None)
+            twice = next(
+                (name for name in (*part.tensors, *part.tensors.refused) if name in first.tensors or name in first.tensors.refused), None
+            )
             if twice is not None:
                 raise CheckpointError(f"{part.path}: tensor {twice} is in another of the {count} files too.")
             first.tensors.update(part.tensors)

@@ -199,7 +199,9 @@ def kept_line(formats: list[tuple[Any, tuple[int, ...]]], dtype: str | None) -> 
     return "; ".join(words)
 
 
-def random(config: Config, layout: Any, seed: int, *, tokenizer: str | None = None, dtype: str | None = None, max_seq_len: int | None = None) -> Loaded:
+def random(
+    config: Config, layout: Any, seed: int, *, tokenizer: str | None = None, dtype: str | None = None, max_seq_len: int | None = None
+) -> Loaded:
     """A model of this config with weights drawn at `seed`."""
     kept = dtype or config.dtype
     context, rows, chunk = context_of(config.max_seq_len, max_seq_len)
@@ -214,7 +216,9 @@ def _package(layout: Any) -> str:
     return str(layout.__module__).partition(".")[0]
 
 
-def _config_keywords(checkpoint: Checkpoint, architectures: tuple[str, ...], details: Details | None, absent: Mapping[str, Any] | None) -> dict[str, Any]:
+def _config_keywords(
+    checkpoint: Checkpoint, architectures: tuple[str, ...], details: Details | None, absent: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """Config's keywords, and what of them the files do not say: "assumed", entry -> value."""
     if checkpoint.kind not in ("gguf", "meta") and "config" not in checkpoint.metadata:
         raise CheckpointError(f"{checkpoint.path}: no config.json beside it; the model's shape is read from there.")
@@ -223,7 +227,9 @@ def _config_keywords(checkpoint: Checkpoint, architectures: tuple[str, ...], det
         return _said(checkpoint, architectures, details, absent)
 
 
-def _said(checkpoint: Checkpoint, architectures: tuple[str, ...], details: Details | None, absent: Mapping[str, Any] | None) -> dict[str, Any]:
+def _said(
+    checkpoint: Checkpoint, architectures: tuple[str, ...], details: Details | None, absent: Mapping[str, Any] | None
+) -> dict[str, Any]:
     named = architecture(checkpoint)
     if named not in architectures:
         raise CheckpointError(unknown_architecture(named, architectures))

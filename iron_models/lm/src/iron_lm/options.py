@@ -16,7 +16,11 @@ def command(name: str, summary: str, run: Callable[..., int]) -> click.Command:
     option = click.Option
     whole, seed = click.IntRange(min=1), click.IntRange(min=0)
     params: list[click.Parameter] = [
-        option(["--checkpoint"], metavar="FILE", help="Weights: a .safetensors file, its folder or index, a .gguf file, or Meta's folder (params.json)."),
+        option(
+            ["--checkpoint"],
+            metavar="FILE",
+            help="Weights: a .safetensors file, its folder or index, a .gguf file, or Meta's folder (params.json).",
+        ),
         option(
             ["--tokenizer"],
             metavar="FILE",
@@ -26,22 +30,29 @@ def command(name: str, summary: str, run: Callable[..., int]) -> click.Command:
         option(["--prompt-len"], type=whole, metavar="N", help="Cut the prompt to N tokens; without --prompt, make one of N."),
         option(["--num-tokens"], type=whole, metavar="N", help="Tokens to generate. Default: 40; with --chat, 512 at most an answer."),
         option(["--max-seq-len"], type=whole, metavar="N", help="Tokens the caches hold. Default: the model's, at most 32768."),
-        option(["--dtype"], type=click.Choice(["bfloat16", "float32", "float16"]), help="Widen the weights, and compute and cache, in this dtype."),
-        option(["--activations"], type=click.Choice(["exact", "int8_block"]), help="Arithmetic with block-quantised weights. Default: int8_block."),
+        option(["--dtype"], type=click.Choice(["bfloat16", "float32", "float16"]),
+            help="Widen the weights, and compute and cache, in this dtype."),
+        option(["--activations"], type=click.Choice(["exact", "int8_block"]),
+            help="Arithmetic with block-quantised weights. Default: int8_block."),
         option(["--temperature"], type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="T", help="0 is greedy."),
         option(["--top-k"], type=whole, default=50, show_default=True, metavar="K", help="Draw from the K most likely tokens."),
-        option(["--top-p"], type=click.FloatRange(0, 1, min_open=True), default=1.0, show_default=True, metavar="P", help="... from the fewest that have probability P together."),
-        option(["--min-p"], type=click.FloatRange(0, 1), default=0.0, show_default=True, metavar="P", help="... from those at least P times as likely as the most likely."),
-        option(["--repetition-penalty"], type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, metavar="R", help="Make tokens seen lately less likely (over 1)."),
+        option(["--top-p"], type=click.FloatRange(0, 1, min_open=True), default=1.0, show_default=True, metavar="P",
+            help="... from the fewest that have probability P together."),
+        option(["--min-p"], type=click.FloatRange(0, 1), default=0.0, show_default=True, metavar="P",
+            help="... from those at least P times as likely as the most likely."),
+        option(["--repetition-penalty"], type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, metavar="R",
+            help="Make tokens seen lately less likely (over 1)."),
         option(["--repeat-last-n"], type=seed, default=64, show_default=True, metavar="N", help="How many tokens back that looks."),
         option(["--logit-bias"], multiple=True, metavar="ID=B", help="Add B to a token's logit (-inf forbids it); may be repeated."),
         option(["--stop"], multiple=True, metavar="TEXT", help="End the answer before this text; may be repeated."),
         option(["--seed"], type=seed, default=0, show_default=True, metavar="S", help="Fixes every draw."),
         option(["--chat"], is_flag=True, help="A conversation; /help lists its commands."),
         option(["--system"], metavar="TEXT", help="With --chat: what the model is told first."),
-        option(["--random-weights"], type=seed, metavar="SEED", help="Run the full-size model on weights drawn at SEED; needs no checkpoint."),
+        option(["--random-weights"], type=seed, metavar="SEED",
+            help="Run the full-size model on weights drawn at SEED; needs no checkpoint."),
         option(["--check-accuracy"], is_flag=True, help="Compare logits with the float32 oracle; exit 1 if a gate fails."),
-        option(["--check-determinism"], type=click.IntRange(min=2), metavar="N", help="Run N rounds and compare bit for bit; exit 1 if any differs."),
+        option(["--check-determinism"], type=click.IntRange(min=2), metavar="N",
+            help="Run N rounds and compare bit for bit; exit 1 if any differs."),
         option(["--bench"], is_flag=True, help="Prompt and decode rates over a grid of lengths."),
         option(["--each-step"], is_flag=True, help="One dispatch per step instead of one per call."),
         option(["--backend"], metavar="NAME", help="Default: $IRON_BACKEND, else the first available."),
@@ -52,7 +63,10 @@ def command(name: str, summary: str, run: Callable[..., int]) -> click.Command:
         option(["--json"], is_flag=True, help="One JSON object on standard output instead of text."),
         option(["--verbose"], is_flag=True, help="Print the packaging decision, every step and how each value lowers."),
     ]  # fmt: skip
-    given = [click.Argument(["given"], required=False, metavar="[FOLDER|FILE]"), click.Argument(["given_tokenizer"], required=False, metavar="[TOKENIZER]")]
+    given = [
+        click.Argument(["given"], required=False, metavar="[FOLDER|FILE]"),
+        click.Argument(["given_tokenizer"], required=False, metavar="[TOKENIZER]"),
+    ]
     help = f"{summary}\n\nFOLDER|FILE is the same as --checkpoint, TOKENIZER as --tokenizer."
     return click.Command(f"iron-run {name}", params=[*given, *params], callback=lambda **options: run(**_named(options)), help=help)
 

@@ -27,7 +27,8 @@ STORAGES = {
 _TENSOR, _PARAMETER, _ORDERED = "torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter", "collections OrderedDict"
 _NAMES = {_TENSOR, _PARAMETER, _ORDERED, *(f"torch {name}" for name in STORAGES)}
 _OTHER_STORAGES = {
-    f"torch {name}Storage" for name in ("Double", "Long", "Int", "Short", "Char", "Byte", "Bool", "ComplexFloat", "ComplexDouble", "Untyped")
+    f"torch {name}Storage"
+    for name in ("Double", "Long", "Int", "Short", "Char", "Byte", "Bool", "ComplexFloat", "ComplexDouble", "Untyped")
 }
 
 
@@ -121,7 +122,8 @@ class _Machine:
             return
         shown = f"{module}.{name}"[:80]
         raise CheckpointError(
-            f"{self.where}: the pickle names {shown if shown.isprintable() else repr(shown)}, which is no part of a tensor; nothing of it was run."
+            f"{self.where}: the pickle names {shown if shown.isprintable() else repr(shown)}, which is no part of a tensor; "
+            "nothing of it was run."
         )
 
     def storage(self) -> None:

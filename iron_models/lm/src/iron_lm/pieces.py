@@ -51,7 +51,9 @@ class Pieces:
                 id, free = (free, free + 1) if known is None else (known, free)
                 self.added[id], self.special[text] = Added(text), id
         if len(self.added) > MOST_ADDED or sum(len(token.content) for token in self.added.values()) > MOST_LETTERS:
-            raise CheckpointError(f"more than {MOST_ADDED} special tokens, or of more than {MOST_LETTERS} characters; no vocabulary has them.")
+            raise CheckpointError(
+                f"more than {MOST_ADDED} special tokens, or of more than {MOST_LETTERS} characters; no vocabulary has them."
+            )
         longest_first = sorted(self.added.values(), key=lambda token: len(token.content), reverse=True)
         self._find = re.compile("|".join(map(_pattern, longest_first))) if longest_first else None
 

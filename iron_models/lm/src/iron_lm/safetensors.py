@@ -58,7 +58,9 @@ def read_file(path: Path) -> tuple[dict[str, tuple[tuple[int, ...], Format, Any]
         entries = [(n, e["dtype"], tuple(e["shape"]), e["data_offsets"]) for n, e in header.items()]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         why = f"{type(error).__name__}: {error}"[:80]
-        raise CheckpointError(f"{path}: the header is not what safetensors says it is ({why if why.isprintable() else repr(why)}).") from None
+        raise CheckpointError(
+            f"{path}: the header is not what safetensors says it is ({why if why.isprintable() else repr(why)})."
+        ) from None
     start, end_before = 8 + length, 0
     tensors: dict[str, tuple[tuple[int, ...], Format, Any]] = {}
     for name, kind, shape, offsets in entries:

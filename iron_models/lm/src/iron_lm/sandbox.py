@@ -40,7 +40,8 @@ _COUNTING = {"batch": "linecount", "round": "precision", "slice": "slices"}
 _SAID = 200
 
 _FILTERS = (
-    "abs", "batch", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "groupby", "int", "items", "last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse", "round", "safe", "select", "selectattr", "slice",
+    "abs", "batch", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "groupby", "int", "items", "last",
+    "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse", "round", "safe", "select", "selectattr", "slice",
     "sort", "string", "sum", "title", "trim", "unique", "upper",
 )  # fmt: skip
 #: Methods of strings and containers that make nothing much larger than what they are given.

@@ -23,7 +23,9 @@ def _alone(method: _Method) -> _Method:
     def turned(self: Session, *args: Any, **keywords: Any) -> Any:
         with self._turn:
             if self._turn.busy:
-                raise CallError(f"Session.{method.__name__}() inside an answer of the same session; end that (on_token says True), then call it.")
+                raise CallError(
+                    f"Session.{method.__name__}() inside an answer of the same session; end that (on_token says True), then call it."
+                )
             self._turn.busy = True
             try:
                 return method(self, *args, **keywords)
@@ -36,7 +38,8 @@ def _alone(method: _Method) -> _Method:
 class Session:
     """A CausalLM on a backend. `held` are the tokens whose keys and values are in the caches.
 
-    Threads may share it: each answer is whole, one after the other. A prompt runs in chunks on a fixed grid. What a new prompt shares with `held` is kept, from the start up to the first
+    Threads may share it: each answer is whole, one after the other. A prompt runs in chunks on a fixed grid. What a new prompt
+    shares with `held` is kept, from the start up to the first
     chunk that differs; a prompt of one token more is one decode step.
     """
 

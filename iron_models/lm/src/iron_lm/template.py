@@ -45,7 +45,9 @@ class _Process:
         line = [sys.executable, "-I", "-S", "-c", _START, str(CPU_SECONDS), str(MEMORY), *places]
         try:
             # In a session of its own Ctrl-C does not reach it.
-            self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+            self.process = subprocess.Popen(
+                line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+            )
         except OSError as error:
             raise UsageError(f"the process that renders chat templates does not start: {error.strerror or error}.") from None
         self.end = weakref.finalize(self, _end, self.process, self.pid)

@@ -71,7 +71,9 @@ class Tokenizer:
     def _known(self, ids: list[int]) -> list[int]:
         """The ids; CheckpointError where the model has no such id."""
         if self.limit is not None and max(ids, default=0) >= self.limit:
-            raise CheckpointError(f"{self.where}: its token {max(ids)} is beyond the {self.limit} the model has; give the model's own with --tokenizer.")
+            raise CheckpointError(
+                f"{self.where}: its token {max(ids)} is beyond the {self.limit} the model has; give the model's own with --tokenizer."
+            )
         return ids
 
     def _ids(self, text: str) -> list[int]:
@@ -158,7 +160,8 @@ def _of_kind(file: Path, checkpoint: Any) -> Tokenizer:
 
 
 def _load(file: Path) -> Any:
-    """The library's tokenizer of a tokenizer.json, which neither cuts a text short, fills it up nor leaves out merges, whatever was saved."""
+    """The library's tokenizer of a tokenizer.json, which neither cuts a text short, fills it up nor leaves out merges, whatever
+    was saved."""
     from tokenizers import Tokenizer as Library
 
     raw = read_tokenizer(file)
@@ -245,7 +248,9 @@ def _from_gguf(checkpoint: Any) -> Tokenizer | None:
     if kind in (None, "no_vocab"):
         return None
     library = _kept(checkpoint.path, bytes(checkpoint.file.header), lambda: gguf_tokenizer(metadata, str(checkpoint.path)))
-    adds = flag(metadata, "tokenizer.ggml.add_bos_token", kind == "llama" or metadata.get("tokenizer.ggml.pre") == "llama-bpe", str(checkpoint.path))
+    adds = flag(
+        metadata, "tokenizer.ggml.add_bos_token", kind == "llama" or metadata.get("tokenizer.ggml.pre") == "llama-bpe", str(checkpoint.path)
+    )
     bos = _gguf_id(metadata, "bos") if adds or kind == "gemma4" else None
     ends = known_ends(library.token_to_id)
     types = np.asarray(metadata.get("tokenizer.ggml.token_type", ()))

@@ -81,7 +81,9 @@ def check_added(file: Path, tokens: list[tuple[str, bool]], normalizer: Any) -> 
         raise CheckpointError(f"{file}: added tokens of more than {MOST_LETTERS} characters together; it is damaged.")
     times, more = growth(file, normalizer)
     if sum(times * len(content) + more for content, normalized in tokens if normalized) > _MOST_NORMALIZED:
-        raise CheckpointError(f"{file}: its normalizer makes more than {_MOST_NORMALIZED} characters of its added tokens; no tokenizer does.")
+        raise CheckpointError(
+            f"{file}: its normalizer makes more than {_MOST_NORMALIZED} characters of its added tokens; no tokenizer does."
+        )
 
 
 def growth(file: Path, part: Any) -> tuple[int, int]:
@@ -131,7 +133,9 @@ def _steps(file: Path, part: Any) -> Iterator[dict[str, Any]]:
         if not isinstance(step, dict):
             raise CheckpointError(f"{file}: a step of its normalizer, pre_tokenizer, decoder or post_processor is no object with a type.")
         if count == _MOST_STEPS:
-            raise CheckpointError(f"{file}: a normalizer, pre_tokenizer, decoder or post_processor of more than {_MOST_STEPS} steps; no tokenizer has them.")
+            raise CheckpointError(
+                f"{file}: a normalizer, pre_tokenizer, decoder or post_processor of more than {_MOST_STEPS} steps; no tokenizer has them."
+            )
         yield step
 
 
@@ -174,7 +178,9 @@ def _check_model(file: Path, model: dict[str, Any]) -> None:
             raise CheckpointError(f"{file}: its {name} has more than {_LONGEST_AFFIX} characters; no tokenizer's has.")
     prefix, merges = model.get("continuing_subword_prefix"), _list(model, "merges")
     if prefix and not all(_second(merge).startswith(str(prefix)) for merge in merges):
-        raise CheckpointError(f"{file}: merges whose second token does not begin with {printable(prefix, 40)!r}, its continuing_subword_prefix.")
+        raise CheckpointError(
+            f"{file}: merges whose second token does not begin with {printable(prefix, 40)!r}, its continuing_subword_prefix."
+        )
     pieces = _list(model, "vocab")  # a list is Unigram's, with scores
     if sum(_bytes(pieces)) > _UNIGRAM_FREE + _UNIGRAM_EACH * len(pieces):
         raise CheckpointError(f"{file}: pieces of more than {_UNIGRAM_FREE} bytes and {_UNIGRAM_EACH} for each; no vocabulary has them.")

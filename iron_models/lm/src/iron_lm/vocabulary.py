@@ -86,7 +86,9 @@ def gguf_tokenizer(metadata: dict[str, Any], where: str) -> dict[str, Any]:
         if len(scores) != len(tokens):
             raise _unfit(where)
         kept = [not types or types[i] in (NORMAL, USER_DEFINED, UNUSED) for i in range(len(tokens))]
-        pairs = merges_of_scores([t for t, k in zip(tokens, kept, strict=True) if k], [s for s, k in zip(scores, kept, strict=True) if k], where)
+        pairs = merges_of_scores(
+            [t for t, k in zip(tokens, kept, strict=True) if k], [s for s, k in zip(scores, kept, strict=True) if k], where
+        )
         prefix = flag(metadata, "tokenizer.ggml.add_space_prefix", True, where)
         return _spaced(tokens, pairs, added, _unknown(metadata, tokens), prefix=prefix)
     shown = repr(kind[:40]) if isinstance(kind, str) else f"a {type(kind).__name__}"
@@ -106,7 +108,8 @@ def _merges(metadata: dict[str, Any], where: str) -> list[list[str]]:
     bad = next((i for i, pair in enumerate(merges) if len(pair) != 2 or not all(pair)), None)
     if bad is not None:
         raise CheckpointError(
-            f"{where}: the vocabulary makes no tokenizer: merge {bad} is {' '.join(merges[bad])[:40]!r}; legal: two tokens and a space between."
+            f"{where}: the vocabulary makes no tokenizer: merge {bad} is {' '.join(merges[bad])[:40]!r}; legal: two "
+            "tokens and a space between."
         )
     return merges
 
@@ -127,7 +130,9 @@ def flag(metadata: dict[str, Any], key: str, default: bool, where: str) -> bool:
     """An entry that is true or false."""
     found = metadata.get(key, default)
     if not isinstance(found, bool):
-        raise CheckpointError(f"{where}: {key} is {printable(repr(found), 40) if isinstance(found, (str, int, float)) else 'an array'}; legal: true, false.")
+        raise CheckpointError(
+            f"{where}: {key} is {printable(repr(found), 40) if isinstance(found, (str, int, float)) else 'an array'}; legal: true, false."
+        )
     return found
 
 

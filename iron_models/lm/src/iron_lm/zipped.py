@@ -87,7 +87,9 @@ class StoredZip:
         while at + 4 <= len(extra):
             kind, size = struct.unpack_from("<HH", extra, at)
             if kind == 1:
-                values = [v for (v,) in struct.iter_unpack("<Q", extra[at + 4 : at + 4 + size // 8 * 8])] if at + 4 + size <= len(extra) else []
+                values = (
+                    [v for (v,) in struct.iter_unpack("<Q", extra[at + 4 : at + 4 + size // 8 * 8])] if at + 4 + size <= len(extra) else []
+                )
                 for i in order:
                     if found[i] == _ALL_ONES:
                         if not values:
