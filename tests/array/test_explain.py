@@ -1,16 +1,17 @@
-"""`op.explain(dev)`: what an operator becomes on a device, in words."""
+"""`iron.explain(op, dev)`: what an operator becomes on a device, in words."""
 
 from __future__ import annotations
 
 import pytest
 
+from iron_core.array.explain import explain
 from iron_core.errors import UnsupportedError
 from iron_ops_aie import GEMV, RMSNorm
 
 
 def test_it_tells_tiers_memory_transfers_and_words():
     """Which fields the array depends on and which tunables were chosen; what streams; how each value reaches a core."""
-    text = GEMV(M=576, K=576, num_channels=1).explain("npu2", ("valid",))
+    text = explain(GEMV(M=576, K=576, num_channels=1), "npu2", ("valid",))
     for part in (
         "num_channels=1 (given)", "tile_size_input=12 (chosen)", "8 on columns 0, 1, 2, 3, 4, 5, 6, 7; 16 fifos",
         "bytes of a core's 65536", "A          8 transfers of 331776 bfloat16 in all, 331776 in the tensor",
@@ -23,4 +24,4 @@ def test_it_tells_tiers_memory_transfers_and_words():
 
 def test_an_operator_without_an_array_says_so():
     with pytest.raises(UnsupportedError, match="RMSNorm declares no array; it runs on the CPU"):
-        RMSNorm(rows=4, cols=64).explain("npu2")
+        explain(RMSNorm(rows=4, cols=64), "npu2")

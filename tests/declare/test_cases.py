@@ -9,6 +9,7 @@ import pytest
 
 import iron_core as iron
 from iron_core.declare.cases import cases, operators
+from iron_core.declare.infer import infer
 from iron_core.errors import DeclarationError, PluginError
 from iron_core.plugins.registry import registry
 
@@ -161,6 +162,6 @@ def test_a_base_class_brings_operands_extent_and_cases(cls):
 def test_elementwise_is_flat_and_rowwise_is_not():
     """Any tensor is a run of elements; rows keep their length."""
     f32 = iron.Dense(np.float32)
-    assert SquaredReLU.infer({"x": ((2, 3, 4), f32)}, {})["size"] == 24
-    assert Centre.infer({"x": ((6, 4), f32)}, {})["cols"] == 4
+    assert infer(SquaredReLU, {"x": ((2, 3, 4), f32)}, {})["size"] == 24
+    assert infer(Centre, {"x": ((6, 4), f32)}, {})["cols"] == 4
     assert SquaredReLU.elementwise and Larger.elementwise and Centre.rowwise

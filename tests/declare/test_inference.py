@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import iron_core as iron
 from iron_core.declare.formats import Dense
+from iron_core.declare.infer import infer
 from iron_core.errors import CallError, ShapeError
 
 BF16 = Dense(iron.bfloat16)
@@ -48,48 +49,48 @@ class Scale(iron.Operator):
 
 def test_dimensions_bind_fields():
     """Each declared dimension binds its field; dtypes bind their variables."""
-    found = Linear.infer({"x": ((3, 8), F32), "w": ((8, 5), BF16)}, {})
+    found = infer(Linear, {"x": ((3, 8), F32), "w": ((8, 5), BF16)}, {})
     assert Linear(**found).y.shape == (3, 5)
     assert found["W"] == iron.bfloat16 and found["T"] == np.float32
 
 
 def test_an_optional_dimension_may_be_there_or_not():
     """With it the field is bound to its length, without it to 1."""
-    assert Linear.infer({"x": ((3, 8), F32), "w": ((8, 5), F32)}, {})["batches"] == 1
-    assert Linear.infer({"x": ((2, 3, 8), F32), "w": ((8, 5), F32)}, {})["batches"] == 2
+    assert infer(Linear, {"x": ((3, 8), F32), "w": ((8, 5), F32)}, {})["batches"] == 1
+    assert infer(Linear, {"x": ((2, 3, 8), F32), "w": ((8, 5), F32)}, {})["batches"] == 2
 
 
 def test_a_layout_flag_is_given_and_read_first():
     """The call's own keywords decide which of two shapes is expected."""
-    assert Linear.infer({"x": ((3, 8), F32), "w": ((5, 8), F32)}, {"transposed": True})["N"] == 5
+    assert infer(Linear, {"x": ((3, 8), F32), "w": ((5, 8), F32)}, {"transposed": True})["N"] == 5
 
 
 def test_a_flat_operand_takes_any_rank():
     """One declared dimension is an element count."""
     ids = ((4,), I32)
-    assert Scale.infer({"x": ((2, 3, 4), F32), "ids": ids}, {})["size"] == 24
-    assert Scale.infer({"x": ((), F32), "ids": ids}, {})["size"] == 1
+    assert infer(Scale, {"x": ((2, 3, 4), F32), "ids": ids}, {})["size"] == 24
+    assert infer(Scale, {"x": ((), F32), "ids": ids}, {})["size"] == 1
 
 
 def test_optional_inputs_set_their_flag():
     """Inputs of one flag come together and turn it on; without them it is off."""
     operands = {"x": ((3, 8), F32), "w": ((8, 5), F32)}
     vector = ((5,), F32)
-    assert Linear.infer(operands, {})["affine"] is False
-    assert Linear.infer({**operands, "bias": vector, "scale": vector}, {})["affine"] is True
+    assert infer(Linear, operands, {})["affine"] is False
+    assert infer(Linear, {**operands, "bias": vector, "scale": vector}, {})["affine"] is True
 
 
 def test_a_block_format_binds_where_it_is_legal():
     """A weight's Format is a value of its dtype variable."""
-    assert Linear.infer({"x": ((3, 32), F32), "w": ((32, 64), iron.Q8_0)}, {})["W"] is iron.Q8_0
+    assert infer(Linear, {"x": ((3, 32), F32), "w": ((32, 64), iron.Q8_0)}, {})["W"] is iron.Q8_0
 
 
 def test_an_output_given_by_the_caller_is_checked_too():
     """An output a call writes into binds the same fields."""
     operands = {"x": ((3, 8), F32), "w": ((8, 5), F32)}
-    assert Linear.infer({**operands, "y": ((3, 5), F32)}, {})["N"] == 5
+    assert infer(Linear, {**operands, "y": ((3, 5), F32)}, {})["N"] == 5
     with pytest.raises(ShapeError, match=r"y \(3, 6\) says N=6, w \(8, 5\) says N=5"):
-        Linear.infer({**operands, "y": ((3, 6), F32)}, {})
+        infer(Linear, {**operands, "y": ((3, 6), F32)}, {})
 
 
 @pytest.mark.parametrize(
@@ -113,16 +114,16 @@ def test_an_output_given_by_the_caller_is_checked_too():
 def test_disagreement_names_both_origins(operands, given, error, says):
     """One sentence says which two operands, or which operand and keyword, disagree."""
     with pytest.raises(error) as caught:
-        Linear.infer(operands, given)
+        infer(Linear, operands, given)
     assert says in str(caught.value)
 
 
 def test_fixed_dtypes_and_lengths_are_exact():
     """A literal dimension and a literal dtype admit nothing else."""
     with pytest.raises(ShapeError, match="declared 4 is 5"):
-        Scale.infer({"x": ((3,), F32), "ids": ((5,), I32)}, {})
+        infer(Scale, {"x": ((3,), F32), "ids": ((5,), I32)}, {})
     with pytest.raises(ShapeError, match="ids is int32; got float32"):
-        Scale.infer({"x": ((3,), F32), "ids": ((4,), F32)}, {})
+        infer(Scale, {"x": ((3,), F32), "ids": ((4,), F32)}, {})
 
 
 # -- any declaration ---------------------------------------------------------------------------------
@@ -182,7 +183,7 @@ def declarations(draw: st.DrawFn) -> Declared:
 @given(declarations())
 def test_inference_recovers_the_fields_of_any_declaration(declared):
     """Whatever the declaration, the operands of a call give back the values they were made from."""
-    found = declared.cls.infer(declared.operands, declared.flags)
+    found = infer(declared.cls, declared.operands, declared.flags)
     assert {name: found[name] for name in declared.values} == declared.values
 
 
@@ -191,7 +192,7 @@ def test_inference_recovers_the_fields_of_any_declaration(declared):
 def test_inferred_operators_have_the_operands_shapes(declared, data):
     """Constructed from what a call says, an operator declares the shapes of that call, up to a flat operand's rank."""
     missing = {n: 1 for n, f in declared.cls.fields.items() if f.required and n not in declared.values}
-    op = declared.cls(**missing, **declared.cls.infer(declared.operands, declared.flags))
+    op = declared.cls(**missing, **infer(declared.cls, declared.operands, declared.flags))
     for name, (shape, format) in declared.operands.items():
         assert op.format(name) == format
         assert op.shape(name) == shape or op.shape(name) == (math.prod(shape),)
@@ -206,7 +207,7 @@ def test_a_shape_that_contradicts_another_is_refused(declared, data):
     axis = data.draw(st.integers(0, len(shape) - 1))
     longer = (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :])
     try:
-        found = declared.cls.infer({**declared.operands, name: (longer, format)}, declared.flags)
+        found = infer(declared.cls, {**declared.operands, name: (longer, format)}, declared.flags)
     except ShapeError as error:
         assert "Drawn" in str(error)
     else:

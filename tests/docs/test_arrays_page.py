@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from iron_core.cli.operators import find
+from iron_core.declare.chained import fold
 from iron_core.devices import device
 from iron_ops_aie import GEMM, GEMV
 from iron_sim.command import main
@@ -35,7 +36,7 @@ def test_the_shortest_array_is_simulated_by_the_command(shortest, capsys):
 def test_the_shortest_array_is_folded_into_a_product(shortest, product):
     """Its kernel on the product's tiles: the array equals the composition, and the sign is as the page says."""
     size = product.C.size
-    op = product.fold(find(shortest)(size=size)).resolved(device("npu2"))
+    op = fold(product, find(shortest)(size=size)).resolved(device("npu2"))
     drawn = type(product).test.draw(product, np.random.default_rng(0))
     outputs, poison, _ = simulate(op, "npu2", drawn)
     assert outputs["C"].tobytes() == op.composed(*(drawn.get(o.name) for o in op.inputs)).tobytes()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import iron_core as iron
+from iron_core.declare.identity import contract_key
 from iron_core.declare.rounding import round_to
 from iron_core.errors import CallError, DeclarationError, ShapeError
 from iron_core.graph.reference import run
@@ -54,7 +55,7 @@ def test_each_step_can_be_watched(block):
     seen = []
 
     def watch(step, op, inputs, results):
-        seen.append((step.name, op.contract_key, [i.shape for i in inputs if i is not None], results[0].dtype))
+        seen.append((step.name, contract_key(op), [i.shape for i in inputs if i is not None], results[0].dtype))
 
     run(traced, {"x": x}, {"n": 3}, {}, watch)
     assert [s[0] for s in seen] == ["rmsnorm0", "gemm0", "silu0", "gemm1", "elementwiseadd0"]

@@ -16,6 +16,7 @@ from iron_core.array.sequence import Await, Transfer
 from iron_core.array.spec import check
 from iron_core.array.words import number
 from iron_core.declare.cases import cases
+from iron_core.declare.domain import domains
 from iron_core.declare.formats import Q4_1, PackedArray
 from iron_core.declare.pattern import Pattern
 from iron_core.devices import device
@@ -360,10 +361,10 @@ def test_without_a_device_it_resolves_to_what_every_device_has():
 def test_tunables_to_try_are_legal():
     """A tuner's values build, or are refused by a rule."""
     op = Copy(input_size=4096, X=np.float32).resolved(NPU2)
-    domains = op.domains(NPU2)
-    assert domains["num_channels"] == (8, 4, 2, 1) and domains["tile_size"] == (4096, 2048, 1024, 512)
-    for channels in domains["num_channels"]:
-        for tile in domains["tile_size"]:
+    found = domains(op, NPU2)
+    assert found["num_channels"] == (8, 4, 2, 1) and found["tile_size"] == (4096, 2048, 1024, 512)
+    for channels in found["num_channels"]:
+        for tile in found["tile_size"]:
             try:
                 design = build(Copy(input_size=4096, X=np.float32, num_channels=channels, tile_size=tile), NPU2).design
             except Unresolvable as error:

@@ -16,6 +16,7 @@ from iron_core.array.build import build
 from iron_core.array.sequence import Await, Free, Transfer
 from iron_core.array.spec import check
 from iron_core.declare.chained import fold
+from iron_core.declare.domain import domains
 from iron_core.declare.rounding import round_to
 from iron_core.devices import device
 from iron_core.errors import Unresolvable
@@ -315,11 +316,11 @@ def test_defaults():
 def test_what_a_tuner_may_try():
     """Another tile_k changes the numbers, so it is tried only where C is kept in float32."""
     op = GEMM(M=512, K=256, N=512).resolved(device("npu2"))
-    found = op.domains(device("npu2"))
+    found = domains(op, device("npu2"))
     assert found["tile_m"] == (128, 64, 32, 16, 8) and found["tile_n"][-1] == 16 and "tile_k" not in found
     assert found["num_aie_columns"] == (8, 4, 2, 1) and found["placement"] == ("shims", "tiles")
     accurate = GEMM(M=512, K=256, N=512, prio_accuracy=True).resolved(device("npu2"))
-    assert accurate.domains(device("npu2"))["tile_k"] == (256, 128, 64, 32, 16, 8)
+    assert domains(accurate, device("npu2"))["tile_k"] == (256, 128, 64, 32, 16, 8)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from iron_core.array.build import build
 from iron_core.array.spec import check
+from iron_core.declare.domain import domains
 from iron_core.devices import device
 from iron_core.errors import Unresolvable
 from iron_ops_aie import GEMV
@@ -150,8 +151,8 @@ def test_a_tuner_is_offered_its_own_tiles_and_others():
     """Domains around the resolved numbers; what is pinned is not searched."""
     dev = device("npu2")
     op = GEMV(M=576, K=576, num_channels=1).resolved(dev)
-    domains = op.domains(dev)
-    assert set(domains) == {"tile_size_input", "tile_size_output", "kernel_vector_size", "num_aie_columns"}
-    assert domains["tile_size_input"] == (24, 12, 6, 3)
-    assert domains["tile_size_output"] == (24, 12)
-    assert domains["kernel_vector_size"] == (64, 32, 16)
+    found = domains(op, dev)
+    assert set(found) == {"tile_size_input", "tile_size_output", "kernel_vector_size", "num_aie_columns"}
+    assert found["tile_size_input"] == (24, 12, 6, 3)
+    assert found["tile_size_output"] == (24, 12)
+    assert found["kernel_vector_size"] == (64, 32, 16)

@@ -11,6 +11,7 @@ from iron_core import bfloat16
 from iron_core.array.build import build
 from iron_core.array.spec import check
 from iron_core.declare.chained import Chained, fold, prefold
+from iron_core.declare.identity import array_key, contract_key, design_key, label
 from iron_core.declare.link import Link
 from iron_core.declare.rounding import round_to
 from iron_core.declare.tolerance import DeviationError
@@ -147,16 +148,16 @@ def test_keys_follow_the_steps():
 
     plain = GEMV(M=64, **tiles).resolved(dev)
     one = folded(64)
-    assert one.design_key() == folded(64).design_key()
-    assert one.contract_key == folded(64).contract_key
-    assert one.array_key() == folded(128).array_key()
-    assert one.design_key() != folded(128).design_key()
+    assert design_key(one) == design_key(folded(64))
+    assert contract_key(one) == contract_key(folded(64))
+    assert array_key(one) == array_key(folded(128))
+    assert design_key(one) != design_key(folded(128))
     for other in (plain, folded(64, SiLU), folded(64, at=1)):
-        assert one.array_key() != other.array_key()
-        assert one.design_key() != other.design_key()
-        assert one.contract_key != other.contract_key
-        assert one.label != other.label
-    assert GEMV(M=64, **tiles).resolved(dev).array_key() == plain.array_key()
+        assert array_key(one) != array_key(other)
+        assert design_key(one) != design_key(other)
+        assert contract_key(one) != contract_key(other)
+        assert label(one) != label(other)
+    assert array_key(GEMV(M=64, **tiles).resolved(dev)) == array_key(plain)
 
 
 def test_a_folded_operator_is_data():
@@ -164,7 +165,7 @@ def test_a_folded_operator_is_data():
     op = prefold(fold(GEMV(M=64, K=64), ElementwiseAdd(size=64), "b"), SiLU(size=64)).resolved(device("npu2"))
     again = pickle.loads(pickle.dumps(op))
     assert (again.present, again.shape("finish0_a"), again.finish0_a.size) == (op.present, op.shape("finish0_a"), 64)
-    assert again.array_key() == op.array_key() and again.design_key() == op.design_key() and again.label == op.label
+    assert array_key(again) == array_key(op) and design_key(again) == design_key(op) and label(again) == label(op)
     given = inputs(op, drawn(op))
     assert np.array_equal(again.reference(*given), op.reference(*given))
     assert np.array_equal(bits(again.composed(*given)), bits(op.composed(*given)))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import iron_core as iron
+from iron_core.declare.infer import infer
 from iron_core.errors import ParamError, ShapeError
 from iron_ops_aie import ElementwiseAdd, Repeat, Transpose
 
@@ -77,4 +78,4 @@ def test_transposing_twice_is_nothing(rng):
 def test_blocks_do_not_turn():
     """A block format has no columns to make rows of; the message says how to get numbers."""
     with pytest.raises(ShapeError, match="x takes dense numbers; Dequant makes them"):
-        Transpose.infer({"x": ((4, 32), iron.Q4_1)}, {})
+        infer(Transpose, {"x": ((4, 32), iron.Q4_1)}, {})

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, bfloat16
+from iron_core.declare.infer import infer
 from iron_core.errors import FormatError, ParamError, ShapeError
 from iron_ops_aie import GEMM, GEMV
 
@@ -42,7 +43,7 @@ def test_repeat_batches_share_a_matrix(batches, repeat, rng):
 
 def test_shapes_say_how_many_batches_and_matrices(rng):
     """Only `repeat` is hidden, and a mismatch says which would fit."""
-    fields = GEMV.infer({"A": ((2, 3, 5), GEMV(M=1, K=1).A.format), "B": ((6, 5), GEMV(M=1, K=1).A.format)}, {"repeat": 3})
+    fields = infer(GEMV, {"A": ((2, 3, 5), GEMV(M=1, K=1).A.format), "B": ((6, 5), GEMV(M=1, K=1).A.format)}, {"repeat": 3})
     assert (fields["num_matrices"], fields["num_batches"], fields["M"], fields["K"]) == (2, 6, 3, 5)
     with pytest.raises(ParamError, match=r"num_matrices=2 times repeat=1 is not num_batches=6. Legal: repeat=3."):
         GEMV(M=3, K=5, num_matrices=2, num_batches=6)
@@ -135,14 +136,14 @@ def test_matrices_picked_by_ids_are_reserved():
     shapes = {"A": ((8, 3, 5), dense), "B": ((2, 5), dense), "ids": ((2,), GEMV(M=1, K=1, T=np.int32).A.format)}
     assert int32 == np.int32
     with pytest.raises(ParamError, match="reserved for a later version"):
-        GEMV(**GEMV.infer(shapes, {}))
+        GEMV(**infer(GEMV, shapes, {}))
     shapes = {"A": ((2, 5), dense), "B": ((8, 5, 3), dense)}
     with pytest.raises(ParamError, match="reserved for a later version"):
-        GEMM(**GEMM.infer(shapes, {}))
+        GEMM(**infer(GEMM, shapes, {}))
 
 
 def test_operands_that_disagree_name_both():
     """As every shape error."""
     dense = GEMV(M=1, K=1).A.format
     with pytest.raises(ShapeError, match=r"B \(6,\) says K=6, A \(3, 5\) says K=5"):
-        GEMV.infer({"A": ((3, 5), dense), "B": ((6,), dense)}, {})
+        infer(GEMV, {"A": ((3, 5), dense), "B": ((6,), dense)}, {})

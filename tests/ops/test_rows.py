@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from iron_core.declare.formats import bfloat16
+from iron_core.declare.infer import infer
 from iron_core.errors import ParamError, ShapeError
 from iron_ops_aie import ElementwiseAdd, ElementwiseMul, RMSNorm, RoPE, RowwiseAdd, SiLU, Softmax
 
@@ -41,7 +42,7 @@ def test_a_weight_sets_its_flag_and_keeps_its_dtype():
     """`RMSNorm(x, weight=w)`; the output is of the activations' dtype."""
     op = RMSNorm(rows=1, cols=4)
     shapes = {"x": ((1, 4), op.x.format), "weight": ((4,), RMSNorm(rows=1, cols=4, T=F32).x.format)}
-    made = RMSNorm(**RMSNorm.infer(shapes, {}))
+    made = RMSNorm(**infer(RMSNorm, shapes, {}))
     assert made.weighted and made.weight.dtype == F32 and made.y.dtype == bfloat16
     assert op.present == ("x", "y")
 

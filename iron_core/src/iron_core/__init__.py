@@ -17,7 +17,9 @@ _HOME = {
     "declare.field": ("Auto", "DType", "Param"),
     "declare.operand": ("In", "InOut", "OptionalDim", "Out", "Select"),
     "declare.value": ("Carried", "DispatchTime", "Extent", "Scratchpad", "Value"),
-    "declare.domain": ("Choices", "Divisors", "Level", "Pins", "Placement", "Width"),
+    "declare.identity": ("array_key", "contract_key", "design_key", "label"),
+    "declare.chained": ("Chained", "fold", "prefold"),
+    "declare.domain": ("Choices", "Divisors", "Level", "Pins", "Placement", "Width", "domains"),
     "declare.formats": (
         *("BlockQuant", "Dense", "Format", "PackedArray", "Plane", "PlaneQuant"),
         *("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "bfloat16"),
@@ -27,6 +29,7 @@ _HOME = {
     "declare.testing": ("Case", "Sweep", "Testing"),
     "declare.tolerance": ("Tolerance", "allclose"),
     "array": ("Kernel", "KernelContract", "Lane", "ObjectFifo", "Tile", "Worker", "WorkerRuntimeBarrier"),
+    "array.explain": ("explain",),
     "bases": ("BinaryElementwise", "Rowwise", "UnaryElementwise"),
     "graph.graph": ("Graph",),
     "graph.weight": ("state", "weight"),

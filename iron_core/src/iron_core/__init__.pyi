@@ -9,20 +9,24 @@ from iron_core.array import ObjectFifo as ObjectFifo
 from iron_core.array import Tile as Tile
 from iron_core.array import Worker as Worker
 from iron_core.array import WorkerRuntimeBarrier as WorkerRuntimeBarrier
+from iron_core.array.explain import explain as explain
 from iron_core.backends.protocol import Available as Available
 from iron_core.backends.protocol import Backend as Backend
-from iron_core.lowering.answer import No as No
 from iron_core.backends.protocol import Unavailable as Unavailable
-from iron_core.lowering.answer import Yes as Yes
 from iron_core.bases import BinaryElementwise as BinaryElementwise
 from iron_core.bases import Rowwise as Rowwise
 from iron_core.bases import UnaryElementwise as UnaryElementwise
+from iron_core.compiled.operator_image import OperatorImage as OperatorImage
+from iron_core.declare.chained import Chained as Chained
+from iron_core.declare.chained import fold as fold
+from iron_core.declare.chained import prefold as prefold
 from iron_core.declare.domain import Choices as Choices
 from iron_core.declare.domain import Divisors as Divisors
 from iron_core.declare.domain import Level as Level
 from iron_core.declare.domain import Pins as Pins
 from iron_core.declare.domain import Placement as Placement
 from iron_core.declare.domain import Width as Width
+from iron_core.declare.domain import domains as domains
 from iron_core.declare.field import Auto as Auto
 from iron_core.declare.field import DType as DType
 from iron_core.declare.field import Param as Param
@@ -37,7 +41,14 @@ from iron_core.declare.formats import Q4_1 as Q4_1
 from iron_core.declare.formats import Q5_0 as Q5_0
 from iron_core.declare.formats import Q5_1 as Q5_1
 from iron_core.declare.formats import Q8_0 as Q8_0
+from iron_core.declare.formats import BlockQuant as BlockQuant
+from iron_core.declare.formats import Dense as Dense
+from iron_core.declare.formats import PackedArray as PackedArray
 from iron_core.declare.formats import bfloat16 as bfloat16
+from iron_core.declare.identity import array_key as array_key
+from iron_core.declare.identity import contract_key as contract_key
+from iron_core.declare.identity import design_key as design_key
+from iron_core.declare.identity import label as label
 from iron_core.declare.operand import In as In
 from iron_core.declare.operand import InOut as InOut
 from iron_core.declare.operand import OptionalDim as OptionalDim
@@ -61,11 +72,12 @@ from iron_core.graph.fold import Fold as Fold
 from iron_core.graph.graph import Graph as Graph
 from iron_core.graph.weight import state as state
 from iron_core.graph.weight import weight as weight
-from iron_core.compiled.operator_image import OperatorImage as OperatorImage
 from iron_core.image.packaging import ELF as ELF
 from iron_core.image.packaging import XCLBIN as XCLBIN
 from iron_core.image.packaging import each_step as each_step
 from iron_core.image.plan import Plan as Plan
+from iron_core.lowering.answer import No as No
+from iron_core.lowering.answer import Yes as Yes
 from iron_core.lowering.protocol import Lowering as Lowering
 
 __version__: str

@@ -12,6 +12,7 @@ import attrs
 
 from iron_core.aside import aside
 from iron_core.backends.protocol import Available, Backend, Unavailable
+from iron_core.declare.identity import label
 from iron_core.errors import CallError, PluginError, UnsupportedError
 from iron_core.image.plan import Plan, PlanStep, Signature
 from iron_core.lowering import lowering_for, lowering_name
@@ -150,7 +151,7 @@ class HostBackend(Backend):
     @staticmethod
     def _asked(lowering: HostLowering, op: Any, dev: str) -> Yes | No:
         try:
-            with labelled(lowering, f"to say whether its lowering takes {op.label}"):
+            with labelled(lowering, f"to say whether its lowering takes {label(op)}"):
                 answer = lowering.supports(op, dev)
                 if not isinstance(answer, Yes | No):
                     raise TypeError(f"supports() gave {foreign.kind_of(answer)}; legal: Yes() or No(rule)")

@@ -9,6 +9,7 @@ import attrs
 
 from iron_core.array.build import build, has_array
 from iron_core.declare.cases import cases
+from iron_core.declare.identity import array_key, design_key
 from iron_core.devices import device
 from iron_core.errors import IronError
 from iron_npu.printer import Printed, print_design
@@ -50,12 +51,12 @@ def _case(cls: Any, case: Any, dev: str, seen: set[Any]) -> Iterator[Item]:
         return
     members = (*op.extents, *op.scratchpads)
     for bound in dict.fromkeys(((), *((member,) for member in members), tuple(op.extents), members)):
-        key = op.design_key(), bound, dev
+        key = design_key(op), bound, dev
         if key in seen:
             continue
         seen.add(key)
         item = Item(cls.__name__, case.id, dev, bound)
         try:
-            yield attrs.evolve(item, printed=print_design(build(op, dev, bound).design), array_key=op.array_key())
+            yield attrs.evolve(item, printed=print_design(build(op, dev, bound).design), array_key=array_key(op))
         except IronError as error:
             yield attrs.evolve(item, refused=str(error))

@@ -13,6 +13,7 @@ from iron_core.array.design import ArrayDesign, Design
 from iron_core.array.kernel import Kernel
 from iron_core.array.runtime import Runtime
 from iron_core.array.view import view, view_of
+from iron_core.declare.identity import array_key, design_key
 from iron_core.declare.operator import Operator
 from iron_core.declare.undeclared import is_undeclared
 from iron_core.devices import Device, device
@@ -65,7 +66,7 @@ def build_array(op: Any, dev: Device | str) -> BuiltArray:
     dev = device(dev)
     if not has_array(op):
         raise UnsupportedError(f"{type(op.base).__name__} declares no array; it runs on the CPU.")
-    return _built(op.array_key(), dev, lambda: view(op))
+    return _built(array_key(op), dev, lambda: view(op))
 
 
 def array_of(key: tuple[Any, ...], dev: Device | str) -> BuiltArray:
@@ -98,7 +99,7 @@ def build(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> Built:
         raise UnsupportedError(f"{type(op.base).__name__} declares no array; it runs on the CPU.")
     op = op.resolved(dev)
     members = frozenset(bound)
-    key = (op.design_key(), members, dev.name)
+    key = (design_key(op), members, dev.name)
     if key not in _designs:
         array, kernels = build_array(op, dev)
         rt = Runtime(op, array, dev, members)

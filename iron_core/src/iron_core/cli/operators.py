@@ -14,6 +14,7 @@ import click
 
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
+from iron_core.declare.identity import label
 from iron_core.errors import CallError, IronError, UnknownName, UnsupportedError, UsageError
 from iron_core.plugins.registry import labelled, registry
 
@@ -135,7 +136,7 @@ def run(
         exact = op.reference(*(None if a is None else a[...] for a in inputs), **_blank(op))
     rows = []
     for chosen in _choices(backends, dev):
-        with working(f"{op.label} on {chosen.backend.name}"):
+        with working(f"{label(op)} on {chosen.backend.name}"):
             rows.append(_row(op, chosen, inputs, exact))
     if as_json:
         print_json({"operator": cls.__name__, "fields": _shown(op), "seed": seed, "rows": rows})

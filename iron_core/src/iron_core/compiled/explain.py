@@ -8,6 +8,7 @@ import attrs
 
 from iron_core.compiled.program import Program
 from iron_core.declare.affine import Affine
+from iron_core.declare.identity import contract_key
 from iron_core.graph.signature import describe_signature
 from iron_core.image.packaging import words
 from iron_core.image.plan import BufferRef, VersionPlan
@@ -28,7 +29,7 @@ def step_rows(program: Program, version: VersionPlan) -> list[StepRow]:
     how: dict[Any, str] = {}
     rows = []
     for step in version.steps:
-        key = step.op.contract_key
+        key = contract_key(step.op)
         if key not in how:
             how[key] = getattr(program.backend.supports(step.op, program.plan.dev), "how", "") or "as declared"
         follows = ", ".join(f"{binding.member}={binding.expression!r}" for binding in step.bindings)

@@ -17,6 +17,7 @@ from iron_core.backends.choose import Choice
 from iron_core.backends.loop import step_count
 from iron_core.backends.protocol import Executable, Memory
 from iron_core.declare.affine import Affine
+from iron_core.declare.identity import contract_key
 from iron_core.declare.tensor import plain
 from iron_core.errors import CallError, NotFinite, UnknownName, UnsupportedError
 from iron_core.graph.traced import numbers
@@ -206,9 +207,9 @@ class Program:
     def _supported(self, version: VersionPlan) -> None:
         asked: set[Any] = set()
         for step in version.steps:
-            if id(step.op) in asked or step.op.contract_key in asked:
+            if id(step.op) in asked or contract_key(step.op) in asked:
                 continue
-            asked |= {id(step.op), step.op.contract_key}
+            asked |= {id(step.op), contract_key(step.op)}
             answer = self.backend.supports(step.op, self.plan.dev)
             if not isinstance(answer, Yes | No):
                 raise TypeError(f"supports() gave {answer!r:.60}; legal: Yes() or No(rule)")

@@ -43,7 +43,7 @@ class Chained:
         # Its array asks for them: how many lines a core holds, what rides where.
         self.base.finish, self.base.prepare = tuple(finish), tuple(prepare)
         #: The operands that the steps bring.
-        self.riding: dict[str, Operand] = {}
+        self._riding: dict[str, Operand] = {}
         for chain in CHAINS:
             links = getattr(self, chain)
             if links and chain not in base.folds:
@@ -52,14 +52,14 @@ class Chained:
                 operand = target(self, chain)
                 link.check(f"{type(base).__name__}.{chain}", operand.name, getattr(base, operand.name))
                 for name, other in zip(riding(self, chain, step), link.others, strict=True):
-                    self.riding[name] = extra = In(*operand.shape(base), dtype=other.format(link.op))
+                    self._riding[name] = extra = In(*operand.shape(base), dtype=other.format(link.op))
                     extra.name = name
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in ("base", "riding"):  # asked for while one is copied or unpickled
+        if name.startswith("__") or name in ("base", "_riding"):  # asked for while one is copied or unpickled
             raise AttributeError(name)
-        if name in self.riding:
-            extra = self.riding[name]
+        if name in self._riding:
+            extra = self._riding[name]
             return BoundOperand(extra, self, extra.shape(self), extra.format(self))
         return getattr(self.base, name)
 
@@ -67,7 +67,7 @@ class Chained:
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
-        return (*self.base.inputs, *self.riding.values())
+        return (*self.base.inputs, *self._riding.values())
 
     @property
     def operands(self) -> dict[str, Operand]:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import copy
-import difflib
-import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import attr
 
-from iron_core.declare import identity
-from iron_core.declare.domain import Placement, domains
-from iron_core.declare.field import MISSING, AutoField, DTypeField, Field
-from iron_core.declare.infer import infer
+from iron_core.declare.construct import check_kinds, construct, derive
+from iron_core.declare.domain import Placement
+from iron_core.declare.field import AutoField, DTypeField, Field
+from iron_core.declare.members import collect
 from iron_core.declare.operand import Operand
-from iron_core.declare.profile import active_profile
 from iron_core.declare.testing import Testing
 from iron_core.declare.tolerance import Deviation, Tolerance
-from iron_core.declare.value import Extent, Value, _PerCallKind
+from iron_core.declare.value import Extent, Value
 from iron_core.errors import CallError, DeclarationError, ParamError, Unresolvable
 
 
@@ -34,14 +31,14 @@ class OperatorMeta(type):
     def __call__(cls, *operands: Any, **keywords: Any) -> Any:
         if operands:
             return _record(cls, operands, keywords)
-        return cls.construct(keywords)  # type: ignore[attr-defined]
+        return construct(cls, keywords)
 
 
 class Operator(metaclass=OperatorMeta):
     """What is computed: fields, operands, extents, a numpy `reference()`; and how far off an answer may be.
 
     A subclass becomes a keyword-only attrs class when its body finishes. Instances compare by identity;
-    `contract_key` says which compute the same.
+    `iron.contract_key(op)` says which compute the same.
     """
 
     fields: ClassVar[dict[str, Field]] = {}
@@ -77,125 +74,9 @@ class Operator(metaclass=OperatorMeta):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        own = {k: v for k, v in vars(cls).items() if isinstance(v, Field)}
-        annotations = inspect.get_annotations(cls)
-        for name, field in own.items():
-            field.annotation = annotations.get(name)
-        cls._collect()
-        these = {
-            name: attr.ib(default=None if isinstance(field, AutoField) else MISSING, kw_only=True, repr=field.repr)
-            for name, field in own.items()
-        }
-        attr.s(cls, these=these, kw_only=True, eq=False, init=True, repr=False, slots=False, auto_attribs=False)
+        collect(cls, Operator)
 
-    @classmethod
-    def _collect(cls) -> None:
-        """Gather the members of this class and its bases, checking what only the whole class can show."""
-        members: dict[str, Any] = {}
-        for base in reversed(cls.__mro__):
-            for name, member in vars(base).items():
-                if isinstance(members.get(name), Field) and not isinstance(member, Field):
-                    raise DeclarationError(f"{cls.__name__}.{name} hides a field; give it a default instead.")
-                if not name.startswith("__"):
-                    members[name] = member
-        cls.fields = {k: v for k, v in members.items() if isinstance(v, Field)}
-        every = {k: v for k, v in members.items() if isinstance(v, Operand)}
-        inputs = [o for o in every.values() if o.read]
-        outputs = [o for o in every.values() if o.role == "out"]
-        cls.operands = {o.name: o for o in (*inputs, *outputs)}
-        cls.inputs, cls.outputs = tuple(inputs), tuple(o for o in cls.operands.values() if o.written)
-        cls.extents = {k: v for k, v in members.items() if isinstance(v, Extent)}
-        cls.scratchpads = {k: v for k, v in members.items() if isinstance(v, _PerCallKind)}
-        cls.values = {k: v for k, v in members.items() if isinstance(v, Value)}
-        for name in (*cls.fields, *cls.operands, *cls.extents, *cls.scratchpads, *cls.values):
-            if hasattr(Operator, name):
-                raise DeclarationError(f"{cls.__name__}.{name}: the name is Operator's own; choose another.")
-        for extent in cls.extents.values():
-            for name in (extent.field, *extent.multiples):
-                if name not in cls.fields:
-                    raise DeclarationError(f"{cls.__name__}.{extent.name}: `{name}` is not a field of the class.")
-        tier = {k for k, f in cls.fields.items() if f.array}
-        for operand in every.values():
-            operand.check(cls)
-            if operand.tile is None:
-                continue
-            tile = operand.tile if isinstance(operand.tile, tuple) else (operand.tile,)
-            streamed = (*tile, *(operand.per or ()), operand.when, operand.dtype)
-            tier |= {part.name for part in streamed if isinstance(part, Field)}
-        cls.array_tier = frozenset(tier)
-
-    # -- construction ----------------------------------------------------------------------------
-
-    @classmethod
-    def construct(cls, given: dict[str, Any], *, validate: bool = True) -> Any:
-        """An instance from field keywords; `operator(...)` by keyword lands here."""
-        for name in given:
-            if name in cls.operands:
-                raise CallError(f"{cls.__name__}: {name} is a tensor; give it by position, in Graph.body().")
-            if name not in cls.fields:
-                near = difflib.get_close_matches(name, cls.fields, 1)
-                hint = f" Did you mean {near[0]}?" if near else ""
-                raise CallError(f"{cls.__name__} has no field {name}.{hint} Fields: {', '.join(cls.fields) or 'none'}.")
-        # None leaves open what a rule, a profile or resolve() fills; for any other field it is a value.
-        keywords = {
-            k: v if v is None else cls.fields[k].convert(v)
-            for k, v in given.items()
-            if v is not None or not (cls.fields[k].computed or isinstance(cls.fields[k], AutoField))
-        }
-        for name in keywords:
-            field = cls.fields[name]
-            if isinstance(field, AutoField) and field.derived:
-                raise CallError(f"{cls.__name__}.{name} is always derived by resolve(); it cannot be given.")
-        profile = active_profile()
-        if profile is not None:
-            keywords = profile.tunables(cls, keywords) | keywords
-        cls._check_kinds(keywords)
-        self = type.__call__(cls, **keywords)
-        self._given = frozenset(keywords)
-        self.pinned = frozenset(k for k in keywords if isinstance(cls.fields[k], AutoField))
-        self._derive()
-        if validate:
-            self._check_dimensions()
-            self.validate()
-            if all(getattr(self, name) is not None for name in cls.autos()):
-                self.compatible()
-        return self
-
-    @classmethod
-    def _check_kinds(cls, given: Mapping[str, Any]) -> None:
-        """ParamError for a number, a flag or a name that is none."""
-        for name, value in given.items():
-            legal = cls.fields[name].misfit(value)
-            if legal:
-                raise ParamError(f"{cls.__name__}: {name}={value!r}; legal: {legal}.")
-
-    def _derive(self) -> None:
-        open_ = {k: f for k, f in self.fields.items() if not isinstance(f, AutoField) and k not in self._given}
-        missing = [k for k, f in open_.items() if f.required]
-        if missing:
-            raise CallError(
-                f"{type(self).__name__} needs {', '.join(missing)}: give {'them' if len(missing) > 1 else 'it'} "
-                "by keyword, or call the class on operands whose shapes say."
-            )
-        # Plain defaults first, so that a rule may read any of them; rules then run in declaration order.
-        for name, field in open_.items():
-            if not field.computed:
-                setattr(self, name, field.default if field.default is None else field.convert(field.default))
-        for name, field in open_.items():
-            if field.computed:
-                value = field.default(self)
-                if value is None:
-                    raise DeclarationError(f"{type(self).__name__}.{name}: its rule gave None.")
-                setattr(self, name, field.convert(value))
-
-    def _check_dimensions(self) -> None:
-        for name in self.present:
-            for axis in self.operands[name].axes(self):
-                n = getattr(self, axis) if isinstance(axis, str) else axis
-                if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-                    raise ParamError(
-                        f"{type(self).__name__}: {axis}={n!r}; a dimension of {name} is a whole number of at least 1."
-                    )
+    # -- what is known of a class, and copies --------------------------------------------------------
 
     def check_derived(self, *names: str) -> None:
         """For `validate()`: ParamError where a field that has a rule was given another value than the rule's."""
@@ -210,11 +91,6 @@ class Operator(metaclass=OperatorMeta):
         """Names of the tunables."""
         return tuple(k for k, f in cls.fields.items() if isinstance(f, AutoField))
 
-    @classmethod
-    def infer(cls, operands: dict[str, tuple[tuple[int, ...], Any]], given: dict[str, Any]) -> dict[str, Any]:
-        """Constructor keywords from operand shapes and formats; see `iron_core.declare.infer`."""
-        return infer(cls, operands, given)
-
     def evolve(self, **changes: Any) -> Any:
         """A copy with these fields changed, nothing checked or derived anew: what `resolve()` returns."""
         twin = copy.copy(self)
@@ -226,7 +102,7 @@ class Operator(metaclass=OperatorMeta):
     def bounded(self, **extents: int) -> Any:
         """This operator at the smaller extents of a call. Not validated: a bound may be any number."""
         twin = self.evolve(**extents)
-        twin._derive()
+        derive(twin)
         return twin
 
     def limits(self, bound: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,7 +123,7 @@ class Operator(metaclass=OperatorMeta):
             if name not in settable:
                 known = ", ".join(settable) or "none"
                 raise CallError(f"{type(self).__name__} has no tunable {name}. Tunables: {known}.")
-        self._check_kinds(tunables)
+        check_kinds(type(self), tunables)
         twin = self.evolve(**tunables)
         twin.pinned = self.pinned | frozenset(tunables)
         return twin
@@ -351,34 +227,6 @@ class Operator(metaclass=OperatorMeta):
                 domain.pins(getattr(twin, name))
         twin.compatible()
         return twin
-
-    def explain(self, dev: Any, bound: Any = ()) -> str:
-        """What this operator becomes on a device's array, in words; see `iron_core.array.explain`."""
-        from iron_core.array.explain import explain
-
-        return explain(self, dev, bound)
-
-    def domains(self, dev: Any) -> dict[str, tuple[Any, ...]]:
-        """Per open tunable, the values a tuner may try, its own first. Ask a resolved operator."""
-        return domains(self, dev)
-
-    @property
-    def contract_key(self) -> tuple[Any, ...]:
-        """Equal keys compute the same: class, params, dtypes and formats."""
-        return identity.contract_key(self)
-
-    def array_key(self) -> tuple[Any, ...]:
-        """Equal keys build one array. Ask a resolved operator."""
-        return identity.array_key(self)
-
-    def design_key(self) -> tuple[Any, ...]:
-        """Equal keys are one array and one sequence. Ask a resolved operator."""
-        return identity.design_key(self)
-
-    @property
-    def label(self) -> str:
-        """A name made of the class and the fields that show."""
-        return identity.label(self)
 
     def check(self, outputs: Any, exact: Any, *inputs: Any) -> Deviation:
         """Judge outputs against the exact ones; DeviationError if any element is out of bounds.

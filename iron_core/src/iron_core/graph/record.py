@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from iron_core.declare.affine import Affine
+from iron_core.declare.construct import construct
 from iron_core.declare.field import Field
 from iron_core.declare.formats import Format
+from iron_core.declare.infer import infer
 from iron_core.declare.operator import Operator
 from iron_core.declare.pattern import Pattern
 from iron_core.errors import CallError, ShapeError, TraceError
@@ -94,7 +96,7 @@ class _Recording:
         shapes = self._views()
         op = self.instance
         if op is None:
-            op = self.cls.construct(self.cls.infer(shapes, self.fields))
+            op = construct(self.cls, infer(self.cls, shapes, self.fields))
         else:
             self._made_for(op)
         self._check_members(op)

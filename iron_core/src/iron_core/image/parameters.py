@@ -10,6 +10,7 @@ import attrs
 from iron_core.array.design import Design
 from iron_core.array.sequence import Word
 from iron_core.declare.affine import Affine
+from iron_core.declare.identity import design_key
 from iron_core.errors import UnsupportedError
 from iron_core.image.plan import PlanStep
 
@@ -61,7 +62,7 @@ def _identity(step: PlanStep, word: Word, forms: dict[str, Affine]) -> tuple[Any
     kind, *rest = word.source
     if kind == "value":
         bound = tuple(sorted((member, form.key) for member, form in forms.items() if member in step.op.extents))
-        return (word.kind, "value", word.name, step.op.design_key(), bound)
+        return (word.kind, "value", word.name, design_key(step.op), bound)
     return (word.kind, kind, forms[str(rest[0])].key, *rest[1:])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from iron_core.declare.identity import label
 from iron_core.image.plan import BufferRef, Plan, VersionPlan
 
 
@@ -28,7 +29,7 @@ def artifacts(plan: Plan, version: VersionPlan) -> dict[str, Any]:
         "steps": [
             {
                 "name": step.name,
-                "operator": step.op.label,
+                "operator": label(step.op),
                 "operands": {name: place(ref) for name, ref in step.operands.items()},
                 "values": {binding.member: repr(binding.expression) for binding in step.bindings},
             }

@@ -16,6 +16,7 @@ import attrs
 import numpy as np
 
 from iron_core.declare.formats import Format, format_of
+from iron_core.declare.identity import contract_key
 from iron_core.declare.operator import Operator
 from iron_core.graph.weight import State, Weight
 from iron_core.image.plan import PlanStep, VersionPlan
@@ -72,7 +73,7 @@ def _shared(version: VersionPlan) -> VersionPlan:
 
     def share(step: PlanStep) -> PlanStep:
         op = step.op
-        key = (*op.contract_key, op.pinned, tuple((name, repr(getattr(op, name))) for name in op.autos()))
+        key = (*contract_key(op), op.pinned, tuple((name, repr(getattr(op, name))) for name in op.autos()))
         operands = {
             name: attrs.evolve(ref, format=formats.setdefault(ref.format, ref.format))
             for name, ref in step.operands.items()

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from iron_core.declare.field import AutoField
+from iron_core.declare.identity import contract_key
 from iron_core.errors import Unresolvable
 from iron_core.lowering.answer import No, Yes
 
@@ -34,7 +35,7 @@ class Lowering:
 
     def key(self, op: Any) -> tuple[Any, ...]:
         """What identifies the code this leads to; equal keys share one build. The contract unless narrowed."""
-        return op.contract_key
+        return contract_key(op)
 
     def resolve(self, op: Any, dev: str) -> Mapping[str, Any]:
         """Tunables chosen for this instance on this device; those left out keep their `Auto` default."""
