@@ -58,8 +58,9 @@ def _half_away(x: np.ndarray) -> np.ndarray:
 
 def _by_exponent(values: Plane, scales: Plane, x: np.ndarray) -> dict[str, np.ndarray]:
     bits = values.bits
-    _, above = np.frexp(np.abs(x).max(-1))
-    exponent = np.clip(above - 1 - (bits - 2) + scales.zero, 0, (1 << scales.bits) - 1)
+    largest = np.abs(x).max(-1)
+    _, above = np.frexp(largest)
+    exponent = np.where(largest > 0, np.clip(above - 1 - (bits - 2) + scales.zero, 0, (1 << scales.bits) - 1), 0)
     rounded = np.rint(np.ldexp(x.astype(np.float64), (scales.zero - exponent)[..., None]))
     whole = np.clip(rounded, -(1 << (bits - 1)), (1 << (bits - 1)) - 1).astype(np.int32)
     return {"values": whole, "scales": exponent.astype(np.uint8)}

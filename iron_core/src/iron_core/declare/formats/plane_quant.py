@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import attrs
 
 from iron_core.declare.formats.plane import Plane
@@ -16,23 +18,18 @@ def _wrong(name: str, block: tuple[int, int], planes: tuple[Plane, ...]) -> str:
         return "needs planes of values, one of scales, at most one of zeros and one of minima"
     for plane in planes:
         if plane.role == "values" and (plane.group != (1, 1) or not plane.integer):
-            return f"has values of {plane.number} a {plane.group}; values are integers, one a number"
+            return f"has values {plane.number} for {plane.group} each; values are integers, each for (1, 1)"
+        if plane.role == "values" and plane.shift + plane.bits > 8:
+            return f"has values of {plane.shift + plane.bits} bits; legal: at most 8"
         if not plane.apart and 0 in plane.group:
             return f"has {plane.role} of a whole row or matrix inside a block; they stand apart"
         sizes, order = plane.parts(block)
         uneven = any(g and n % g for n, g in zip(block, plane.group, strict=True))
-        if uneven or 0 in sizes or _product(sizes) != _product(plane.grid(block)):
+        if uneven or 0 in sizes or math.prod(sizes) != math.prod(plane.grid(block)):
             return f"has {plane.role} that do not divide its block of {block[0]} x {block[1]}"
         if plane.bits < 8 and sizes[order[-1]] * plane.bits % 8:
             return f"has {plane.role} whose innermost {sizes[order[-1]]} of {plane.bits} bits are no whole bytes"
     return ""
-
-
-def _product(sizes: tuple[int, ...] | list[int]) -> int:
-    total = 1
-    for n in sizes:
-        total *= n
-    return total
 
 
 @attrs.frozen(cache_hash=True)

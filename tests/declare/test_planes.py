@@ -1,0 +1,222 @@
+"""Formats described by planes: layouts in use elsewhere fit, and are read bit for bit as plain loops over their documents do."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import iron_core as iron
+from iron_core import PackedArray, Plane, PlaneQuant
+from iron_core.errors import FormatError
+from tests.layouts import AWQ, BFP16, EVERY, GPTQ, INT8_CHANNEL, INT8_TENSOR, Q4NX
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def random_bytes(rng, format, shape):
+    """A tensor of any bits at all but in its floats, which are small numbers."""
+    raw = rng.integers(0, 256, format.nbytes(shape), np.uint8)
+    tensor = PackedArray(raw, shape, format)
+    numbers = {p.role: format.numbers(p, tensor.data, shape) for p in format.planes if p.role != "values"}
+    for plane in format.planes:
+        if not plane.integer:
+            numbers[plane.role] = rng.standard_normal(numbers[plane.role].shape).astype(plane.dtype)
+    return format.assembled(shape, values=format.integers(tensor.data, shape), **numbers)
+
+
+def q4nx(raw, N, K):
+    """Chunks of 32 x 256 in raster order: 512 bytes of scales, of minima, 4096 of nibbles, each place by its closed form."""
+    w = np.zeros((N, K), np.float32)
+    for n in range(N):
+        for k in range(K):
+            chunk = raw[(n // 32 * (K // 256) + k // 256) * 5120 :][:5120]
+            r, c = n % 32, k % 256
+            g = c // 32 * 32 + r
+            d = np.float32(chunk[2 * g : 2 * g + 2].view(BF16)[0])
+            m = np.float32(chunk[512 + 2 * g : 514 + 2 * g].view(BF16)[0])
+            byte = int(chunk[1024 + r // 16 * 2048 + c * 8 + r % 16 // 2])
+            w[n, k] = np.float32(d * np.float32(byte >> 4 if r % 2 else byte & 15)) + m
+    return w
+
+
+def words(raw, *shape):
+    return np.frombuffer(raw[: 4 * int(np.prod(shape))].tobytes(), "<u4").reshape(shape)
+
+
+def gptq(raw, N, K):
+    """w[n, k] = scale * (q - (zero + 1)); a word of qweight has eight k of one n, one of qzeros eight n of one group."""
+    qweight = words(raw, K // 8, N)
+    qzeros = words(raw[4 * K // 8 * N :], K // 128, N // 8)
+    scales = raw[4 * (K // 8 * N + K // 128 * N // 8) :].view(np.float16).reshape(K // 128, N)
+    w = np.zeros((N, K), np.float32)
+    for n in range(N):
+        for k in range(K):
+            q = qweight[k // 8, n] >> 4 * (k % 8) & 15
+            zero = (qzeros[k // 128, n // 8] >> 4 * (n % 8) & 15) + 1
+            w[n, k] = np.float32(scales[k // 128, n]) * np.float32(int(q) - int(zero))
+    return w
+
+
+def awq(raw, N, K):
+    """w[n, k] = scale * (q - zero); nibble i of a word is output (0, 2, 4, 6, 1, 3, 5, 7)[i] of its eight."""
+    place = [(0, 2, 4, 6, 1, 3, 5, 7).index(i) for i in range(8)]
+    qweight = words(raw, K, N // 8)
+    qzeros = words(raw[4 * K * N // 8 :], K // 128, N // 8)
+    scales = raw[4 * (K * N // 8 + K // 128 * N // 8) :].view(np.float16).reshape(K // 128, N)
+    w = np.zeros((N, K), np.float32)
+    for n in range(N):
+        for k in range(K):
+            q = qweight[k, n // 8] >> 4 * place[n % 8] & 15
+            zero = qzeros[k // 128, n // 8] >> 4 * place[n % 8] & 15
+            w[n, k] = np.float32(scales[k // 128, n]) * np.float32(int(q) - int(zero))
+    return w
+
+
+def int8_tensor(raw, N, K):
+    (scale,) = struct.unpack("<f", raw[N * K :].tobytes())
+    return raw[: N * K].view(np.int8).reshape(N, K).astype(np.float32) * np.float32(scale)
+
+
+def int8_channel(raw, N, K):
+    return raw[: N * K].view(np.int8).reshape(N, K).astype(np.float32) * raw[N * K :].view(np.float32)[:, None]
+
+
+def bfp16(raw, N, K):
+    """A byte of exponent before each eight mantissas: mantissa * 2^(exponent - 127 - 6)."""
+    blocks = raw.reshape(-1, 9)
+    numbers = [[float(np.int8(m)) * 2.0 ** (int(e) - 133) for m in block.view(np.int8)] for e, block in zip(blocks[:, 0], blocks[:, 1:], strict=True)]
+    return np.array(numbers).astype(np.float32).reshape(N, K)
+
+
+READERS = {Q4NX: (q4nx, (64, 512)), GPTQ: (gptq, (24, 256)), AWQ: (awq, (24, 256)), INT8_TENSOR: (int8_tensor, (5, 7)),
+           INT8_CHANNEL: (int8_channel, (5, 7)), BFP16: (bfp16, (5, 24))}  # fmt: skip
+
+
+@pytest.mark.parametrize("format", EVERY, ids=str)
+def test_numbers_are_those_of_the_layouts_documents(rng, format):
+    """Any bytes: every number equals, bit for bit, what a loop over the documented places gives."""
+    read, shape = READERS[format]
+    tensor = random_bytes(rng, format, shape)
+    want = read(tensor.data.reshape(-1), *shape)
+    assert np.array_equal(tensor.dequantize().view(np.uint32), want.view(np.uint32))
+
+
+@pytest.mark.parametrize("format", EVERY, ids=str)
+def test_taken_apart_and_put_together_the_bytes_are_the_same(rng, format):
+    """Every bit of a tensor is in one plane."""
+    _, shape = READERS[format]
+    raw = rng.integers(0, 256, format.nbytes(shape), np.uint8)
+    tensor = PackedArray(raw, shape, format)
+    numbers = {p.role: format.numbers(p, tensor.data, shape) for p in format.planes if p.role != "values"}
+    again = format.assembled(shape, values=format.integers(tensor.data, shape), **numbers)
+    assert np.array_equal(again.data, tensor.data)
+
+
+@pytest.mark.parametrize("format", EVERY, ids=str)
+def test_rounded_numbers_are_near_and_stay(rng, format):
+    """Within a step of a group's range; numbers that are in the format already come back bit for bit."""
+    _, shape = READERS[format]
+    values = rng.standard_normal(shape).astype(np.float32)
+    once = format.quantize(values)
+    ints, scales, _ = format.fields(once.data, shape)
+    step = np.repeat(scales, shape[-1] // scales.shape[-1], -1)
+    assert np.abs(once.dequantize() - values).max() <= 1.05 * step.max()
+    assert ints.dtype == np.int32 and scales.dtype == np.float32 and len(np.unique(ints)) > 8
+    if format is BFP16:  # its scales are powers of two, which no rounding moves
+        assert np.array_equal(format.quantize(once.dequantize()).data, once.data)
+
+
+def test_bfp16_rounds_to_even_by_the_largest_exponent():
+    """The byte of the largest exponent, mantissas of 24 bits divided by 2^(17 + distance), half to even, saturated."""
+    x = np.array([[1.0, -1.0, 1.9999, 0.5 / 64, 1.5 / 64, 2.5 / 64, 0, -2**-20]], np.float32)
+    block = BFP16.quantize(x).data[0]
+    assert block[0] == 127 and block[1:].view(np.int8).tolist() == [64, -64, 127, 0, 2, 2, 0, 0]
+    assert BFP16.quantize(np.zeros((1, 8), np.float32)).data.tolist() == [[0] * 9]
+
+
+@pytest.mark.parametrize("format", (iron.Q4_0, iron.Q4_1, iron.Q5_0, iron.Q5_1, iron.Q8_0), ids=str)
+def test_a_block_format_is_its_planes(rng, format):
+    """What `BlockQuant` abbreviates, written out, reads and rounds the same."""
+    planes = PlaneQuant(format.name, (1, 32), format.planes)
+    values = rng.standard_normal((3, 96)).astype(np.float32)
+    assert np.array_equal(planes.quantize(values).data, format.quantize(values).data)
+    assert np.array_equal(planes.quantize(values).dequantize(), format.quantize(values).dequantize())
+    assert (planes.block_bytes, planes.by_rows, planes.group) == (format.block_bytes, True, 32)
+
+
+def test_what_stands_together_is_cut_together():
+    """Rows of blocks at whole blocks, a matrix whole where something stands apart; batches of either anywhere."""
+    chunks = Q4NX.quantize(np.random.default_rng(0).standard_normal((2, 96, 256)).astype(np.float32))
+    whole = chunks.dequantize()
+    assert np.array_equal(chunks[1].dequantize(), whole[1]) and np.array_equal(chunks[:, 32:96].dequantize(), whole[:, 32:96])
+    assert np.array_equal(chunks[1, 64:].dequantize(), whole[1, 64:])
+    assert chunks.reshape(1, 2, 96, 256)[0, 1].shape == (96, 256)
+    for key in ((0, 5), (0, slice(8, 40)), (0, slice(0, 32), slice(0, 128))):
+        with pytest.raises(FormatError, match="rows are cut at whole blocks of 32"):
+            chunks[key]
+    apart = GPTQ.quantize(whole)
+    assert np.array_equal(apart[1].dequantize(), apart.dequantize()[1])
+    for key in ((0, slice(0, 8)), (slice(None), 3)):
+        with pytest.raises(FormatError, match="a matrix comes whole"):
+            apart[key]
+    with pytest.raises(FormatError, match=r"keeps its matrices \[96, 256\]"):
+        apart.reshape(192, 256)
+
+
+def test_what_code_may_ask():
+    """Rows by themselves, the unit of a view, the group of a scale, offsets of elements and of floats in a block."""
+    assert [f.by_rows for f in EVERY] == [False, False, False, False, False, True]
+    assert (Q4NX.unit((64, 512)), GPTQ.unit((16, 128)), BFP16.unit((5, 24))) == ((32, 512), (16, 128), (1, 8))
+    assert [f.group for f in EVERY] == [32, 128, 128, 0, 0, 8]
+    assert Q4NX.offset(32 * 512, (64, 512)) == 2 * 5120 and GPTQ.offset(24 * 256, (2, 24, 256)) == GPTQ.nbytes((24, 256))
+    with pytest.raises(FormatError, match="element 512 is not the first of a block of 16384"):
+        Q4NX.offset(512, (64, 512))
+    assert len(Q4NX.scale_offsets) == 512 and Q4NX.scale_offsets[256] == (512, BF16) and GPTQ.scale_offsets == ()
+    assert all(f.packed and f.dtype == np.uint8 and f.spec is f and f.runs_as == "float32" for f in EVERY)
+    dense = iron.Dense(np.float16)
+    assert not dense.packed and dense.spec == dense.dtype == np.float16 and dense.runs_as == "float16" and dense.kept_axes == 0
+
+
+def test_formats_are_equal_where_they_store_alike_and_pickle():
+    """So they are fields of operators, parts of keys and of what a cache keeps."""
+    for format in (*EVERY, iron.Q4_1, iron.Dense(np.float32)):
+        copy = pickle.loads(pickle.dumps(format))
+        assert copy == format and hash(copy) == hash(format)
+    assert PlaneQuant("other", Q4NX.block, Q4NX.planes) != Q4NX
+
+
+@pytest.mark.parametrize(
+    ("block", "planes", "says"),
+    [
+        ((1, 32), (Plane("values", "uint4"),), "one of scales"),
+        ((1, 32), (Plane("scales", "float16", (1, 32)),), "needs planes of values"),
+        ((1, 32), (Plane("scales", "float16", (1, 24)), Plane("values", "uint4")), "scales that do not divide its block of 1 x 32"),
+        ((1, 32), (Plane("scales", "float16", (0, 0)), Plane("values", "uint4")), "whole row or matrix inside a block; they stand apart"),
+        ((1, 32), (Plane("scales", "float16", (1, 32)), Plane("values", "float16")), "values are integers"),
+        ((1, 31), (Plane("scales", "float16", (1, 31)), Plane("values", "uint4")), "innermost 31 of 4 bits are no whole bytes"),
+        ((1, 32), (Plane("scales", "float16", (1, 32)), Plane("values", "uint8"), Plane("values", "uint1", shift=8)), "9 bits"),
+    ],
+)  # fmt: skip
+def test_planes_that_do_not_fit_are_refused(block, planes, says):
+    """When the format is made, in words that say which plane."""
+    with pytest.raises(FormatError, match=says):
+        PlaneQuant("odd", block, planes)
+
+
+def test_an_order_names_each_part_once():
+    with pytest.raises(FormatError, match=r"order=\(0, 0\) of 2 parts"):
+        Plane("values", "uint4", order=(0, 0))
+
+
+def test_a_shape_is_whole_blocks():
+    """Rows and columns both, and the message has the nearest."""
+    with pytest.raises(FormatError, match="a column of 40 is not whole blocks of 32. Nearest: 32, 64"):
+        Q4NX.stored((40, 256))
+    with pytest.raises(FormatError, match="a row of 100 is not whole blocks of 128. Nearest: 128"):
+        GPTQ.stored((8, 100))
+    with pytest.raises(FormatError, match="q4nx of shape"):
+        PackedArray(np.zeros(3, np.uint8), (32, 256), Q4NX)

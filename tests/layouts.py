@@ -1,0 +1,53 @@
+"""Formats in use elsewhere, as instances: what their own documents say of their bytes, written as planes."""
+
+from __future__ import annotations
+
+from iron_core import Plane, PlaneQuant
+
+#: FastFlowLM's chunks of 32 x 256: bfloat16 scales and minima by column group, then nibbles, 16 rows of a column together.
+Q4NX = PlaneQuant(
+    "q4nx",
+    (32, 256),
+    (
+        Plane("scales", "bfloat16", (1, 32), order=(1, 0)),
+        Plane("minima", "bfloat16", (1, 32), order=(1, 0)),
+        Plane("values", "uint4", rows=(16,), order=(0, 2, 1)),
+    ),
+)
+
+#: GPTQ's int4 with groups of 128, transposed as in its files: qweight int32 (K/8, N), qzeros int32 (K/128, N/8), whose zero points
+#: are one less than the real ones, scales float16 (K/128, N).
+GPTQ = PlaneQuant(
+    "gptq4",
+    (8, 128),
+    (
+        Plane("values", "uint4", apart=True, columns=(8,), order=(1, 0, 2)),
+        Plane("zeros", "uint4", (1, 128), zero=-1, apart=True, order=(1, 0)),
+        Plane("scales", "float16", (1, 128), apart=True, order=(1, 0)),
+    ),
+)
+
+#: AWQ's int4 with groups of 128: qweight int32 (K, N/8) and qzeros int32 (K/128, N/8), both with outputs 0, 2, 4, 6, 1, 3, 5, 7 of
+#: eight in a word, scales float16 (K/128, N).
+AWQ = PlaneQuant(
+    "awq4",
+    (8, 128),
+    (
+        Plane("values", "uint4", apart=True, rows=(4, 2), order=(3, 0, 2, 1)),
+        Plane("zeros", "uint4", (1, 128), apart=True, rows=(4, 2), order=(3, 0, 2, 1)),
+        Plane("scales", "float16", (1, 128), apart=True, order=(1, 0)),
+    ),
+)
+
+#: int8 with one scale a matrix, and with one a row.
+INT8_TENSOR = PlaneQuant(
+    "int8_tensor", (1, 1), (Plane("values", "int8", apart=True), Plane("scales", "float32", (0, 0), apart=True))
+)
+INT8_CHANNEL = PlaneQuant(
+    "int8_channel", (1, 1), (Plane("values", "int8", apart=True), Plane("scales", "float32", (1, 0), apart=True))
+)
+
+#: bfp16ebs8: the largest exponent of 8 numbers, then their mantissas, of which the largest has 6 bits behind its point.
+BFP16 = PlaneQuant("bfp16ebs8", (1, 8), (Plane("scales", "uint8", (1, 8), zero=127 + 6, power=True), Plane("values", "int8")))
+
+EVERY = (Q4NX, GPTQ, AWQ, INT8_TENSOR, INT8_CHANNEL, BFP16)
