@@ -88,7 +88,8 @@ def int8_channel(raw, N, K):
 def bfp16(raw, N, K):
     """A byte of exponent before each eight mantissas: mantissa * 2^(exponent - 127 - 6)."""
     blocks = raw.reshape(-1, 9)
-    numbers = [[float(np.int8(m)) * 2.0 ** (int(e) - 133) for m in block.view(np.int8)] for e, block in zip(blocks[:, 0], blocks[:, 1:], strict=True)]
+    mantissas, scales = blocks[:, 1:].view(np.int8), [2.0 ** (int(e) - 133) for e in blocks[:, 0]]
+    numbers = [[float(m) * scale for m in row] for row, scale in zip(mantissas, scales, strict=True)]
     return np.array(numbers).astype(np.float32).reshape(N, K)
 
 
@@ -214,9 +215,9 @@ def test_an_order_names_each_part_once():
 
 def test_a_shape_is_whole_blocks():
     """Rows and columns both, and the message has the nearest."""
-    with pytest.raises(FormatError, match="a column of 40 is not whole blocks of 32. Nearest: 32, 64"):
+    with pytest.raises(FormatError, match=r"a column of 40 is not whole blocks of 32\. Nearest: 32, 64"):
         Q4NX.stored((40, 256))
-    with pytest.raises(FormatError, match="a row of 100 is not whole blocks of 128. Nearest: 128"):
+    with pytest.raises(FormatError, match=r"a row of 100 is not whole blocks of 128\. Nearest: 128"):
         GPTQ.stored((8, 100))
     with pytest.raises(FormatError, match="q4nx of shape"):
         PackedArray(np.zeros(3, np.uint8), (32, 256), Q4NX)

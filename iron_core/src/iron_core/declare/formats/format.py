@@ -162,21 +162,20 @@ class PackedArray:
             data = self.data[rows]
             return PackedArray(data, (*data.shape[:-1], self.shape[-1]), self.format)
         keys = rows if isinstance(rows, tuple) else (rows,)
-        lead, last = keys[: self.ndim - 2], keys[self.ndim - 2 :]
-        if any(not isinstance(key, slice) for key in last) or len(last) > 2:
-            raise FormatError(f"{self!r}: {self._cut_at}; got {keys}.")
-        at = last[0].indices(self.shape[-2]) if last else (0, self.shape[-2], 1)
+        at = next((i for i, key in enumerate(keys) if key is Ellipsis), None)
+        if at is not None:
+            keys = (*keys[:at], *[slice(None)] * (self.ndim - len(keys) + 1), *keys[at + 1 :])
+        keys = (*keys, *[slice(None)] * (self.ndim - len(keys)))
+        height, columns = self.shape[-2:]
         unit = self.format.unit(self.shape)[0]
-        whole_columns = len(last) < 2 or last[1].indices(self.shape[-1]) == (0, self.shape[-1], 1)
-        if at[0] % unit or at[1] % unit or at[1] <= at[0] or at[2] != 1 or not whole_columns:
-            raise FormatError(f"{self!r}: {self._cut_at}; got {keys}.")
-        height = at[1] - at[0]
-        if height == self.shape[-2]:
-            data = self.data[lead]
-        else:
-            data = self.data[(*lead, *(slice(None),) * (self.ndim - 2 - len(lead)), slice(at[0] // unit, at[1] // unit))]
-        leading = np.empty(self.shape[:-2], np.bool)[lead].shape
-        return PackedArray(data, (*leading, height, self.shape[-1]), self.format)
+        cut, across = keys[-2:]
+        legal = isinstance(cut, slice) and isinstance(across, slice) and len(keys) == self.ndim
+        start, stop, step = cut.indices(height) if legal else (0, 0, 1)
+        if not legal or start % unit or stop % unit or stop <= start or step != 1 or across.indices(columns) != (0, columns, 1):
+            raise FormatError(f"{self!r}: {self._cut_at}; got {rows}.")
+        data = self.data[(*keys[:-2], slice(start // unit, stop // unit))] if unit < height else self.data[keys[:-2]]
+        leading = data.shape[: data.ndim - (self.data.ndim - self.ndim + 2)]
+        return PackedArray(data, (*leading, stop - start, columns), self.format)
 
     @property
     def _cut_at(self) -> str:
