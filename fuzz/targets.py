@@ -161,7 +161,7 @@ def config(mutator: Mutator, folder: Path) -> str:
             "layer_types": ["sliding_attention"],
             "rope_local_base_freq": 1e4,
         }
-    sizes = SimpleNamespace(vocab_size=32, emb_dim=32, n_layers=1, n_heads=2, n_kv_groups=1, head_dim=16, hidden_dim=32)
+    sizes = SimpleNamespace(vocab_size=32, hidden_size=32, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=16, intermediate_size=32)
     tensors = {name: list(shape) for name, shape in runner.layout("safetensors", False).expand(sizes).values()}
     (folder / "model.safetensors").write_bytes(seeds.safetensors_bytes(seeds.safetensors_model(tensors)))
     (folder / "config.json").write_bytes(damaged(mutator, entries, seeds.dumped))

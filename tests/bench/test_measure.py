@@ -127,7 +127,7 @@ def test_made_weights_load_in_iron(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert folder.path("q8_0") == made and not list(tmp_path.glob(".*"))
     for file, stored in ((drawn, "bfloat16"), (made, "q8_0")):
         loaded = loading.load(LlamaRunner.layout, LlamaRunner.architectures, str(file), max_seq_len=64)
-        assert loaded.tokenizer is None and loaded.stored.startswith(stored) and loaded.config.n_kv_groups == 2
+        assert loaded.tokenizer is None and loaded.stored.startswith(stored) and loaded.config.num_kv_heads == 2
     numbers = 512 * 128 + 2 * (128 * 128 * 2 + 128 * 64 * 2 + 3 * 128 * 256)
     assert weights.tensor_bytes(drawn) == 2 * numbers + 4 * 128 * 5
     assert weights.cache_bytes(drawn) == 2 * 2 * 2 * 2 * 32

@@ -82,7 +82,7 @@ def test_a_gguf_says_what_config_json_says(family: Any) -> None:
 
 def test_block_weights_equal_the_oracle(family: Any) -> None:
     """With float32 activations and a Q8_0 file's own blocks, embedding and all, host is the oracle on the same blocks."""
-    c = attrs.evolve(family.load().config, emb_dim=64, hidden_dim=96, head_dim=32, n_heads=4)
+    c = attrs.evolve(family.load().config, hidden_size=64, intermediate_size=96, head_dim=32, num_heads=4)
     drawn = loading.random(c, family.runner.layout, 3, dtype="float32")
     loaded = family.load(family.gguf("Q8_0", drawn), dtype=None, activations="exact")
     want = Oracle(loaded.config, loaded.exact).logits(family.ids[:30])[-1]

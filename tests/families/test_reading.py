@@ -72,9 +72,9 @@ def test_norm_weights_are_whole_whatever_the_file(gemma3: Any) -> None:
 def test_scores_of_the_27b_are_scaled_by_width_over_heads() -> None:
     """A GGUF does not say it; every other size divides by the root of its heads' size."""
     entries = Entries({"gemma3.attention.sliding_window": 1024}, "GGUF metadata", "gemma3.")
-    found: dict[str, Any] = dict(n_layers=62, emb_dim=5376, n_heads=32, head_dim=128, score_scale=None, sliding=())
+    found: dict[str, Any] = dict(num_layers=62, hidden_size=5376, num_heads=32, head_dim=128, score_scale=None, sliding=())
     assert Gemma3Runner.details("gguf", entries, found)["score_scale"] == pytest.approx(168**-0.5)
-    said = Gemma3Runner.details("gguf", entries, found | dict(n_layers=34))
+    said = Gemma3Runner.details("gguf", entries, found | dict(num_layers=34))
     assert said["score_scale"] == 128**-0.5 and said["window"] == 1024 and said["local_rope_base"] == 10000.0
     assert said["embedding_scale"] == math.sqrt(5376) and said["sliding"] == every_nth_is_full(34, 6)
 
@@ -132,7 +132,7 @@ def test_metadata_that_cannot_be_is_named(gemma3: Any, metadata: dict[str, Any],
     ("changes", "says"),
     [
         (dict(activation="relu"), "activation='relu'; legal: gelu_tanh, silu"),
-        (dict(sliding=(True,)), "sliding speaks of 1 layers; legal: n_layers=2"),
+        (dict(sliding=(True,)), "sliding speaks of 1 layers; legal: num_layers=2"),
         (dict(sliding=(True, False)), "window=None of layers that slide"),
         (dict(logit_cap=0.0), "logit_cap=0.0; legal: a positive number"),
         (dict(local_rope_base=math.inf), "local_rope_base=inf"),
@@ -140,7 +140,8 @@ def test_metadata_that_cannot_be_is_named(gemma3: Any, metadata: dict[str, Any],
 )
 def test_a_config_that_cannot_be_is_refused(changes: dict[str, Any], says: str) -> None:
     """Each names the field, its value and the rule."""
-    sizes = dict(vocab_size=64, emb_dim=64, n_layers=2, n_heads=4, n_kv_groups=2, head_dim=64, hidden_dim=64, max_seq_len=64)
+    sizes = dict(vocab_size=64, hidden_size=64, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=64,
+                 intermediate_size=64, max_seq_len=64)
     with pytest.raises(ParamError, match=says):
         Config(**sizes, **changes)
 

@@ -82,11 +82,11 @@ def write_gguf(
     entries: dict[str, Any] = {
         "llama.vocab_size": c.vocab_size,
         "llama.context_length": 4096,
-        "llama.embedding_length": c.emb_dim,
-        "llama.block_count": c.n_layers,
-        "llama.feed_forward_length": c.hidden_dim,
-        "llama.attention.head_count": c.n_heads,
-        "llama.attention.head_count_kv": c.n_kv_groups,
+        "llama.embedding_length": c.hidden_size,
+        "llama.block_count": c.num_layers,
+        "llama.feed_forward_length": c.intermediate_size,
+        "llama.attention.head_count": c.num_heads,
+        "llama.attention.head_count_kv": c.num_kv_heads,
         "llama.attention.key_length": c.head_dim,
         "llama.attention.layer_norm_rms_epsilon": float(c.norm_epsilon),
         "llama.rope.freq_base": float(c.rope_base),
@@ -109,7 +109,7 @@ def write_gguf(
     for name, there in names.items():
         values = np.asarray(tiny.checkpoint.tensors[name][2]).astype(np.float32)
         if ".q_proj" in name or ".k_proj" in name:
-            values = gguf_permutation(values, c.n_heads if ".q_proj" in name else c.n_kv_groups)
+            values = gguf_permutation(values, c.num_heads if ".q_proj" in name else c.num_kv_heads)
         own = head if head is not None and there == "output.weight" else kind
         quant = gguf.GGMLQuantizationType["F32" if values.ndim == 1 else own]
         writer.add_tensor(there, gguf.quantize(values, quant), raw_dtype=quant)

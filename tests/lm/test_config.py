@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
 from iron_core.errors import CheckpointError, ParamError
 from iron_lm.config import Config, from_huggingface, huggingface_entries, inverse_frequencies
 
-SIZES = dict(vocab_size=64, emb_dim=64, n_layers=1, n_heads=4, n_kv_groups=2, head_dim=64, hidden_dim=64, max_seq_len=64)
+SIZES = dict(vocab_size=64, hidden_size=64, num_layers=1, num_heads=4, num_kv_heads=2, head_dim=64, intermediate_size=64, max_seq_len=64)
 LLAMA3 = dict(rope_type="llama3", factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
 HF: dict[str, Any] = dict(
     vocab_size=64, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96,
@@ -29,6 +30,13 @@ def frequency(i: int, base: float, dim: int, scaling: dict[str, Any]) -> float:
         return plain
     share = (turns - scaling["low_freq_factor"]) / (scaling["high_freq_factor"] - scaling["low_freq_factor"])
     return plain * (share + (1 - share) / scaling["factor"])
+
+
+def test_sizes_have_the_names_that_checkpoints_give_them():
+    """Those of transformers' configs, without the words that say nothing more."""
+    given = {field.name for field in attrs.fields(Config) if field.default is attrs.NOTHING}
+    assert given == {*SIZES}
+    assert {"hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads"} <= given
 
 
 @pytest.mark.parametrize("original", (8192, 64))
@@ -63,7 +71,7 @@ def test_angles_are_cosines_and_sines_side_by_side() -> None:
 def test_what_config_json_leaves_out_follows_from_the_rest() -> None:
     """Heads that share nothing, a head of hidden_size / heads, no scaling, an untied head."""
     found = from_huggingface(HF)
-    assert (found["n_kv_groups"], found["head_dim"], found["rope_base"]) == (4, 16, 10000.0)
+    assert (found["num_kv_heads"], found["head_dim"], found["rope_base"]) == (4, 16, 10000.0)
     assert found["rope_scaling"] is None and found["tied"] is False
     Config(**found)
 
@@ -119,9 +127,9 @@ def test_a_config_json_that_cannot_be_is_refused(changes: dict[str, Any], says: 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        (dict(n_kv_groups=3), "n_kv_groups=3 does not divide n_heads=4"),
+        (dict(num_kv_heads=3), "num_kv_heads=3 does not divide num_heads=4"),
         (dict(head_dim=15), "head_dim=15 is odd"),
-        (dict(n_layers=0), "n_layers=0; legal: 1 or more"),
+        (dict(num_layers=0), "num_layers=0; legal: 1 or more"),
         (dict(max_seq_len=100), "Nearest: 64"),
         (dict(rope_base=float("nan")), "rope_base=nan"),
         (dict(norm_epsilon=0.0), "norm_epsilon=0.0"),

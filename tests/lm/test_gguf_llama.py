@@ -103,7 +103,7 @@ def test_a_head_of_a_type_iron_does_not_take_is_not_a_tied_head(tiny_gguf: Any) 
         ({"llama.block_count": "two"}, "llama.block_count is 'two'"),
         ({"llama.block_count": 3}, r"blk.2.* is missing"),
         ({"llama.attention.head_count_kv": [2, 2]}, "llama.attention.head_count_kv"),
-        ({"llama.attention.head_count_kv": 3}, "n_kv_groups=3"),
+        ({"llama.attention.head_count_kv": 3}, "num_kv_heads=3"),
         ({"llama.attention.head_count": 0}, "head_count is 0"),
         ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "layer_norm_rms_epsilon is nan"),
         ({"llama.attention.layer_norm_rms_epsilon": None}, "lacks llama.attention.layer_norm_rms_epsilon"),

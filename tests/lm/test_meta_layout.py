@@ -32,15 +32,15 @@ def weights(tiny: Any) -> dict[str, np.ndarray]:
     for path, (name, _) in ours.items():
         values = np.asarray(tiny.checkpoint.tensors[theirs[path][0]][2]).astype(np.float32)
         if path.endswith((".q", ".k")):
-            heads = config.n_heads if path.endswith(".q") else config.n_kv_groups
-            values = values.reshape(heads, 2, -1, config.emb_dim).swapaxes(1, 2).reshape(values.shape)
+            heads = config.num_heads if path.endswith(".q") else config.num_kv_heads
+            values = values.reshape(heads, 2, -1, config.hidden_size).swapaxes(1, 2).reshape(values.shape)
         found[name] = values
     return found
 
 
 def params(tiny: Any, **changes: Any) -> dict[str, Any]:
     c = tiny.config()
-    plain = dict(dim=c.emb_dim, n_layers=c.n_layers, n_heads=c.n_heads, n_kv_heads=c.n_kv_groups,
+    plain = dict(dim=c.hidden_size, n_layers=c.num_layers, n_heads=c.num_heads, n_kv_heads=c.num_kv_heads,
                  head_dim=c.head_dim, vocab_size=c.vocab_size,
                  multiple_of=32, ffn_dim_multiplier=1.0, norm_eps=c.norm_epsilon, rope_theta=c.rope_base)  # fmt: skip
     return {k: v for k, v in (plain | changes).items() if v is not None}
@@ -110,7 +110,8 @@ def test_hyperparameters_come_from_the_files(tiny: Any, folder: Write) -> None:
     """Sizes from params.json and the tensors; Meta's scaling where it is switched on; a vocabulary of -1 is the table's."""
     found = from_meta(params(tiny, use_scaled_rope=True, vocab_size=-1), MetaFolder.open(folder()).tensors)
     c = tiny.config()
-    for field in ("vocab_size", "emb_dim", "n_layers", "n_heads", "n_kv_groups", "head_dim", "hidden_dim", "rope_base", "norm_epsilon"):
+    sizes = ("vocab_size", "hidden_size", "num_layers", "num_heads", "num_kv_heads", "head_dim", "intermediate_size")
+    for field in (*sizes, "rope_base", "norm_epsilon"):
         assert found[field] == getattr(c, field), field
     want = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
     assert found["rope_scaling"] == want and found["rope_neighbours"] and not found["tied"]
@@ -142,7 +143,7 @@ def test_without_a_head_the_embedding_is_it(folder: Write) -> None:
         (dict(n_layers=3), r"layers\.2\..* is missing"),
         (dict(n_layers=10**9), "n_layers is 1000000000"),
         (dict(n_heads="8"), "n_heads is '8'"),
-        (dict(n_kv_heads=3), "n_kv_groups=3"),
+        (dict(n_kv_heads=3), "num_kv_heads=3"),
         (dict(dim=128), r"not \[256, 128\]"),
         (dict(use_scaled_rope="yes"), "use_scaled_rope is 'yes'; legal: true, false"),
         (dict(moe_args={"num_experts": 16}), "'moe_args' is nothing this model has"),

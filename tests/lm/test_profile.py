@@ -68,8 +68,8 @@ def test_json_has_the_same_and_adds_up(run: Any, tiny: Any) -> None:
         assert sum(s for _, s in phase["kernels"]) == pytest.approx(inside)
         assert 0 < phase["fastest"] <= phase["median"]
         assert all(row["busy"] >= 0 and row["nbytes"] >= 0 for row in phase["rows"])
-    matrices = config.n_layers * (2 * config.n_heads + 2 * config.n_kv_groups) * config.head_dim * config.emb_dim
-    matrices += config.n_layers * 3 * config.hidden_dim * config.emb_dim + config.vocab_size * config.emb_dim
+    matrices = config.num_layers * (2 * config.num_heads + 2 * config.num_kv_heads) * config.head_dim * config.hidden_size
+    matrices += config.num_layers * 3 * config.intermediate_size * config.hidden_size + config.vocab_size * config.hidden_size
     gemv = next(row for row in phases["decode"]["rows"] if row["kind"] == "GEMV q8_0")
     assert gemv["integer"] and gemv["operations"] == 2 * matrices
     assert gemv["nbytes"] > matrices / 32 * 34 and phases["decode"]["resident"] > matrices / 32 * 34

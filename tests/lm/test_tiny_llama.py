@@ -131,7 +131,7 @@ def test_bad_prompts_are_refused(tiny: Any) -> None:
 
 def test_every_fault_of_a_checkpoint_is_listed_at_once(tiny: Any) -> None:
     """Missing, unknown and misshapen tensors come in one error."""
-    config = tiny.config(hidden_dim=96)
+    config = tiny.config(intermediate_size=96)
     with pytest.raises(CheckpointError) as caught:
         tiny.checkpoint.tree(layout("safetensors", True), config)
     text = str(caught.value)

@@ -55,10 +55,10 @@ class Gemma3Runner(Runner):
 
     @classmethod
     def details(cls, kind: str, entries: Entries, found: dict[str, Any]) -> dict[str, Any]:
-        layers, width = found["n_layers"], found["emb_dim"]
+        layers, width = found["num_layers"], found["hidden_size"]
         always = dict(embedding_scale=math.sqrt(width), activation="gelu_tanh")
         if kind == "gguf":
-            queries = width / found["n_heads"] if layers == LAYERS_OF_27B else found["head_dim"]
+            queries = width / found["num_heads"] if layers == LAYERS_OF_27B else found["head_dim"]
             return always | dict(
                 score_scale=found["score_scale"] or queries**-0.5,
                 sliding=every_nth_is_full(layers, entries.whole("attention.sliding_window_pattern", PERIOD)),
@@ -83,12 +83,12 @@ class Gemma3Runner(Runner):
         return Config(
             name="Gemma 3 270M shape",
             vocab_size=262144,
-            emb_dim=640,
-            n_layers=18,
-            n_heads=4,
-            n_kv_groups=1,
+            hidden_size=640,
+            num_layers=18,
+            num_heads=4,
+            num_kv_heads=1,
             head_dim=256,
-            hidden_dim=2048,
+            intermediate_size=2048,
             max_seq_len=32768,
             rope_base=1000000.0,
             norm_epsilon=1e-6,

@@ -32,12 +32,12 @@ class LlamaRunner(Runner):
         return Config(
             name="Llama 3.2 1B shape",
             vocab_size=128256,
-            emb_dim=2048,
-            n_layers=16,
-            n_heads=32,
-            n_kv_groups=8,
+            hidden_size=2048,
+            num_layers=16,
+            num_heads=32,
+            num_kv_heads=8,
             head_dim=64,
-            hidden_dim=8192,
+            intermediate_size=8192,
             max_seq_len=131072,
             rope_base=500000.0,
             rope_scaling={

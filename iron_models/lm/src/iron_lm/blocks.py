@@ -64,19 +64,19 @@ class Block:
     norm: Any
 
     def layer(self, step: Step, i: int, w: Any, x: Any) -> Any:
-        """One layer: x (rows, emb_dim) -> the same shape."""
+        """One layer: x (rows, hidden_size) -> the same shape."""
         c = self.config
         y = self.normed(x, w.attention_norm)
         q, k, v = (project(y, matrix, c.activations) for matrix in (w.q, w.k, w.v))  # one after another: they can share a pass over y
-        q = self.rotate(step, i, q, c.n_heads, getattr(w, "q_norm", None))
-        k = self.rotate(step, i, k, c.n_kv_groups, getattr(w, "k_norm", None))
+        q = self.rotate(step, i, q, c.num_heads, getattr(w, "q_norm", None))
+        k = self.rotate(step, i, k, c.num_kv_heads, getattr(w, "k_norm", None))
         o = project(self.attend(step, i, q, k, v), w.o, c.activations)
         x = ElementwiseAdd(x, self.normed(o, getattr(w, "post_attention_norm", None)))
         y = gated(self.normed(x, w.ffn_norm), w.gate, w.up, w.down, c.activation, c.activations)
         return ElementwiseAdd(x, self.normed(y, getattr(w, "post_ffn_norm", None)))
 
     def head(self, x: Any) -> Any:
-        """Logits (1, vocab), float32, of x (1, emb_dim): the final norm, then the head, which may be the embedding."""
+        """Logits (1, vocab), float32, of x (1, hidden_size): the final norm, then the head, which may be the embedding."""
         c = self.config
         table = self.embedding if self.head_weight is None else self.head_weight
         logits = project(self.normed(x, self.norm), table, c.activations, out=np.float32)
@@ -95,7 +95,7 @@ class Block:
     def attend(self, step: Step, i: int, q: Any, k: Any, v: Any) -> Any:
         """Write k and v into layer i's caches, then attend to everything written so far, or to the last of it."""
         c = self.config
-        L, C, G, D = c.max_seq_len, c.prefill_chunk, c.n_kv_groups, c.head_dim
+        L, C, G, D = c.max_seq_len, c.prefill_chunk, c.num_kv_heads, c.head_dim
         keys, values = self.keys[i], self.values[i]
         if step.prompt:
             for new, cache in ((k, keys), (v, values)):
@@ -108,9 +108,9 @@ class Block:
         extra: dict[str, Any] = {} if c.score_scale is None else {"scale": c.score_scale}
         if c.slides(i):
             extra["window"] = c.window - 1  # MHA counts the keys before the query's own
-        q = q.reshape(n, c.n_heads, D)
+        q = q.reshape(n, c.num_heads, D)
         o = MHA(q, keys[:seen], values[:seen], heads_interleaved=True, kv_interleaved=True, **extra)
-        return o.reshape(n, c.n_heads * D)
+        return o.reshape(n, c.num_heads * D)
 
 
 __all__ = ["GATES", "Block", "Step", "gated", "project"]

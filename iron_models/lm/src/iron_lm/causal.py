@@ -19,7 +19,7 @@ from iron_ops_aie.sample import ROW_WORDS
 def cache_bytes(config: Config) -> int:
     """Bytes of the keys and values of `max_seq_len` tokens, in all layers."""
     c = config
-    return 2 * c.n_layers * c.max_seq_len * c.n_kv_groups * c.head_dim * as_dtype(c.cache_dtype).itemsize
+    return 2 * c.num_layers * c.max_seq_len * c.num_kv_heads * c.head_dim * as_dtype(c.cache_dtype).itemsize
 
 
 class CausalLM(iron.Graph):
@@ -40,9 +40,9 @@ class CausalLM(iron.Graph):
         self.head_weight = getattr(weights, "head", None)
         tables = [c.angles()] if c.local_rope_base is None or not any(c.sliding) else [c.angles(), c.angles(local=True)]
         self.rope = [iron.weight(t if dtype == np.float32 else t.astype(iron.bfloat16)) for t in tables]
-        shape = (c.max_seq_len, c.n_kv_groups, c.head_dim)
-        self.keys = [iron.state(shape, cache) for _ in range(c.n_layers)]
-        self.values = [iron.state(shape, cache) for _ in range(c.n_layers)]
+        shape = (c.max_seq_len, c.num_kv_heads, c.head_dim)
+        self.keys = [iron.state(shape, cache) for _ in range(c.num_layers)]
+        self.values = [iron.state(shape, cache) for _ in range(c.num_layers)]
         self.draws = iron.state((c.max_seq_len, ROW_WORDS), np.int32)
         self.drawn = iron.state(c.max_seq_len, np.int32)
 
@@ -68,7 +68,7 @@ class CausalLM(iron.Graph):
         for i, weights in enumerate(self.layers):
             x = self.layer(step, i, weights, x)
         if prompt:
-            x = Copy(x[rows - 1]).reshape(1, c.emb_dim)  # the last row's logits alone
+            x = Copy(x[rows - 1]).reshape(1, c.hidden_size)  # the last row's logits alone
         logits = self.head(x).reshape(c.vocab_size)
         _, drawn = Sample(
             logits, self.draws, self.drawn, row=position * ROW_WORDS, at=position, k_max=min(K_MAX, c.vocab_size)
@@ -76,23 +76,23 @@ class CausalLM(iron.Graph):
         return logits, iron.carry(token=drawn, position=position + 1)
 
     def embed(self, row: Any, n: int) -> Any:
-        """Rows of the embedding table as activations (n, emb_dim)."""
+        """Rows of the embedding table as activations (n, hidden_size)."""
         c = self.config
         dtype = as_dtype(c.dtype)
         if self.embedding.format.packed:
-            x = Dequant(Copy(row).reshape(n, c.emb_dim), T=dtype)
+            x = Dequant(Copy(row).reshape(n, c.hidden_size), T=dtype)
         else:
-            x = Copy(row, Y=dtype).reshape(n, c.emb_dim)
+            x = Copy(row, Y=dtype).reshape(n, c.hidden_size)
         if c.embedding_scale == 1:
             return x
         return Scale(x, factor=float(np.asarray(c.embedding_scale).astype(dtype)))  # in the activations' own dtype, as trained
 
     def layer(self, step: Step, i: int, weights: Any, x: Any) -> Any:
-        """Layer i of rows x (rows, emb_dim)."""
+        """Layer i of rows x (rows, hidden_size)."""
         raise TypeError(f"{type(self).__name__} defines no layer().")
 
     def head(self, x: Any) -> Any:
-        """Logits (1, vocab), float32, of the last row x (1, emb_dim)."""
+        """Logits (1, vocab), float32, of the last row x (1, hidden_size)."""
         raise TypeError(f"{type(self).__name__} defines no head().")
 
 

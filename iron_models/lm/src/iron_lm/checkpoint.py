@@ -41,7 +41,7 @@ class Layout:
         found = {}
         for path, (name, dims) in self.names.items():
             shape = tuple(d(config) if callable(d) else getattr(config, d) for d in dims)
-            for i in range(config.n_layers) if "{i}" in path else (0,):
+            for i in range(config.num_layers) if "{i}" in path else (0,):
                 found[path.format(i=i)] = (name.format(i=i), shape)
         return found
 

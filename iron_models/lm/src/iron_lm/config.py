@@ -33,12 +33,12 @@ class Config:
     """
 
     vocab_size: int
-    emb_dim: int
-    n_layers: int
-    n_heads: int
-    n_kv_groups: int
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
     head_dim: int
-    hidden_dim: int
+    intermediate_size: int
     max_seq_len: int
     rope_base: float = 10000.0
     rope_scaling: dict[str, Any] | None = None
@@ -62,19 +62,19 @@ class Config:
     def __attrs_post_init__(self) -> None:
         for field in (
             "vocab_size",
-            "emb_dim",
-            "n_layers",
-            "n_heads",
-            "n_kv_groups",
+            "hidden_size",
+            "num_layers",
+            "num_heads",
+            "num_kv_heads",
             "head_dim",
-            "hidden_dim",
+            "intermediate_size",
             "max_seq_len",
             "prefill_chunk",
         ):
             if getattr(self, field) < 1:
                 raise ParamError(f"Config: {field}={getattr(self, field)}; legal: 1 or more.")
-        if self.n_heads % self.n_kv_groups:
-            raise ParamError(f"Config: n_kv_groups={self.n_kv_groups} does not divide n_heads={self.n_heads}.")
+        if self.num_heads % self.num_kv_heads:
+            raise ParamError(f"Config: num_kv_heads={self.num_kv_heads} does not divide num_heads={self.num_heads}.")
         if self.head_dim % 2:
             raise ParamError(f"Config: head_dim={self.head_dim} is odd; rotary embedding turns pairs.")
         for field in ("rope_base", "norm_epsilon", "embedding_scale", "score_scale", "logit_cap", "local_rope_base"):
@@ -85,8 +85,8 @@ class Config:
             raise ParamError(f"Config: rope_factors has {len(factors)} numbers; legal: head_dim / 2 = {self.head_dim // 2} positive ones.")
         if self.activation not in ACTIVATIONS.values():
             raise ParamError(f"Config: activation={self.activation!r}; legal: {', '.join(sorted(set(ACTIVATIONS.values())))}.")
-        if self.sliding and len(self.sliding) != self.n_layers:
-            raise ParamError(f"Config: sliding speaks of {len(self.sliding)} layers; legal: n_layers={self.n_layers}, or none.")
+        if self.sliding and len(self.sliding) != self.num_layers:
+            raise ParamError(f"Config: sliding speaks of {len(self.sliding)} layers; legal: num_layers={self.num_layers}, or none.")
         if any(self.sliding) and (self.window is None or self.window < 2):
             raise ParamError(f"Config: window={self.window} of layers that slide; legal: 2 or more tokens.")
         rope_scaling(self.rope_scaling)
@@ -244,12 +244,12 @@ def from_huggingface(raw: dict[str, Any], entries: Entries | None = None) -> dic
     queries = entries.optional("query_pre_attn_scalar")
     return dict(
         vocab_size=entries.whole("vocab_size"),
-        emb_dim=width,
-        n_layers=layers,
-        n_heads=heads,
-        n_kv_groups=entries.whole("num_key_value_heads", heads),
+        hidden_size=width,
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=entries.whole("num_key_value_heads", heads),
         head_dim=entries.whole("head_dim", width // heads or 1),
-        hidden_dim=entries.whole("intermediate_size"),
+        intermediate_size=entries.whole("intermediate_size"),
         max_seq_len=entries.whole("max_position_embeddings"),
         **_rotary(entries),
         norm_epsilon=entries.number("rms_norm_eps"),
@@ -342,12 +342,12 @@ def from_gguf(metadata: dict[str, Any], tensors: Any, entries: Entries | None = 
     rows = tensors["token_embd.weight"][0][0] if "token_embd.weight" in tensors else None
     return dict(
         vocab_size=entries.whole("vocab_size", (len(tokens) if hasattr(tokens, "__len__") else 0) or rows),
-        emb_dim=width,
-        n_layers=entries.whole("block_count", most=_MOST_LAYERS),
-        n_heads=heads,
-        n_kv_groups=entries.whole("attention.head_count_kv", heads),
+        hidden_size=width,
+        num_layers=entries.whole("block_count", most=_MOST_LAYERS),
+        num_heads=heads,
+        num_kv_heads=entries.whole("attention.head_count_kv", heads),
         head_dim=head_dim,
-        hidden_dim=entries.whole("feed_forward_length"),
+        intermediate_size=entries.whole("feed_forward_length"),
         max_seq_len=entries.whole("context_length"),
         rope_base=entries.number("rope.freq_base"),
         rope_scaling=None if factor is None else {"rope_type": "linear", "factor": factor},

@@ -7,25 +7,25 @@ from typing import Any
 
 from iron_lm.checkpoint import Layout
 
-_Q = lambda c: c.n_heads * c.head_dim  # noqa: E731
-_KV = lambda c: c.n_kv_groups * c.head_dim  # noqa: E731
+_Q = lambda c: c.num_heads * c.head_dim  # noqa: E731
+_KV = lambda c: c.num_kv_heads * c.head_dim  # noqa: E731
 _SHAPES: dict[str, tuple[Any, ...]] = {
-    "embedding": ("vocab_size", "emb_dim"),
-    "norm": ("emb_dim",),
-    "head": ("vocab_size", "emb_dim"),
-    "layers.{i}.attention_norm": ("emb_dim",),
-    "layers.{i}.q": (_Q, "emb_dim"),
-    "layers.{i}.k": (_KV, "emb_dim"),
-    "layers.{i}.v": (_KV, "emb_dim"),
-    "layers.{i}.o": ("emb_dim", _Q),
+    "embedding": ("vocab_size", "hidden_size"),
+    "norm": ("hidden_size",),
+    "head": ("vocab_size", "hidden_size"),
+    "layers.{i}.attention_norm": ("hidden_size",),
+    "layers.{i}.q": (_Q, "hidden_size"),
+    "layers.{i}.k": (_KV, "hidden_size"),
+    "layers.{i}.v": (_KV, "hidden_size"),
+    "layers.{i}.o": ("hidden_size", _Q),
     "layers.{i}.q_norm": ("head_dim",),
     "layers.{i}.k_norm": ("head_dim",),
-    "layers.{i}.post_attention_norm": ("emb_dim",),
-    "layers.{i}.ffn_norm": ("emb_dim",),
-    "layers.{i}.gate": ("hidden_dim", "emb_dim"),
-    "layers.{i}.up": ("hidden_dim", "emb_dim"),
-    "layers.{i}.down": ("emb_dim", "hidden_dim"),
-    "layers.{i}.post_ffn_norm": ("emb_dim",),
+    "layers.{i}.post_attention_norm": ("hidden_size",),
+    "layers.{i}.ffn_norm": ("hidden_size",),
+    "layers.{i}.gate": ("intermediate_size", "hidden_size"),
+    "layers.{i}.up": ("intermediate_size", "hidden_size"),
+    "layers.{i}.down": ("hidden_size", "intermediate_size"),
+    "layers.{i}.post_ffn_norm": ("hidden_size",),
 }
 _HUGGINGFACE = {
     "embedding": "model.embed_tokens.weight",

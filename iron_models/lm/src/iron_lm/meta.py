@@ -186,12 +186,12 @@ def from_meta(params: dict[str, Any], tensors: Any, entries: Entries | None = No
         scaling[key] = entries.number(entry, float(scaling[key]))  # type: ignore[arg-type]
     return dict(
         vocab_size=_rows(tensors, "tok_embeddings.weight"),
-        emb_dim=width,
-        n_layers=entries.whole("n_layers", most=1 << 12),
-        n_heads=heads,
-        n_kv_groups=entries.whole("n_kv_heads", heads),
+        hidden_size=width,
+        num_layers=entries.whole("n_layers", most=1 << 12),
+        num_heads=heads,
+        num_kv_heads=entries.whole("n_kv_heads", heads),
         head_dim=entries.whole("head_dim", width // heads or 1),
-        hidden_dim=_rows(tensors, "layers.0.feed_forward.w1.weight"),
+        intermediate_size=_rows(tensors, "layers.0.feed_forward.w1.weight"),
         max_seq_len=entries.whole("max_seq_len", _MOST_CONTEXT),
         **({} if entries.has("max_seq_len") else {"usual_context": USUAL_CONTEXT}),
         rope_base=entries.number("rope_theta"),

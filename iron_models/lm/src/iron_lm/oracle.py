@@ -76,10 +76,10 @@ class Oracle:
     def layer(self, x: np.ndarray, w: Any, angles: np.ndarray, window: int | None = None) -> np.ndarray:
         c, n = self.config, len(x)
         y = self.norm(x, w.attention_norm)
-        q = self.norm((y @ widen(w.q).T).reshape(n, c.n_heads, c.head_dim), getattr(w, "q_norm", None))
-        k = self.norm((y @ widen(w.k).T).reshape(n, c.n_kv_groups, c.head_dim), getattr(w, "k_norm", None))
+        q = self.norm((y @ widen(w.q).T).reshape(n, c.num_heads, c.head_dim), getattr(w, "q_norm", None))
+        k = self.norm((y @ widen(w.k).T).reshape(n, c.num_kv_heads, c.head_dim), getattr(w, "k_norm", None))
         q, k = self.rotate(q, angles), self.rotate(k, angles)
-        v = (y @ widen(w.v).T).reshape(n, c.n_kv_groups, c.head_dim)
+        v = (y @ widen(w.v).T).reshape(n, c.num_kv_heads, c.head_dim)
         x = x + self.norm(self.attend(q, k, v, window) @ widen(w.o).T, getattr(w, "post_attention_norm", None))
         y = self.norm(x, w.ffn_norm)
         hidden = self.gate(y @ widen(w.gate).T) * (y @ widen(w.up).T)
