@@ -20,6 +20,7 @@ from iron_core.errors import CallError, DeclarationError, ParamError, Unresolvab
 
 
 def _record(operator: Any, operands: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """Steps are recorded above: this import goes up the list of folders, as a call on handles does."""
     from iron_core.graph.record import record
 
     return record(operator, operands, keywords)

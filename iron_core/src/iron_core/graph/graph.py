@@ -212,6 +212,7 @@ class Graph:
 
 
 def _compile() -> Any:
+    """Graphs are compiled above: this import goes up the list of folders, as `Graph.compile` does."""
     from iron_core.compiled import compile
 
     return compile

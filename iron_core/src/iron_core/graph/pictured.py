@@ -27,6 +27,7 @@ class Pictured:
 
 
 def _visualize() -> Any:
+    """Pictures are drawn above: this import goes up the list of folders, as `.html()` does."""
     from iron_core import visualize
 
     return visualize
