@@ -22,6 +22,7 @@ from iron_core.array.descriptors import Descriptor
 from iron_core.array.design import Design
 from iron_core.array.limits import check
 from iron_core.array.sequence import Await, Free, Port, Sequence, Transfer, Word
+from iron_core.declare.affine import Affine
 from iron_core.errors import Unresolvable, UnsupportedError
 from iron_ops_aie.copy import Copy
 from iron_ops_aie.elementwise_add import ElementwiseAdd
@@ -310,7 +311,7 @@ def test_transfers_are_whole_words_and_legal_walks():
 
 
 def test_lengths_per_call_count_sixteen_bytes():
-    word = Word("n", "length", ("member", "n"))
+    word = Word("n", "length", Affine("n"))
     check(driven([fill(0, length_by=word, unit=4)]), "npu2")
     refused("in units of 2 elements, 8 bytes; legal: multiples of 16", driven([fill(0, length_by=word, unit=2)]), error=UnsupportedError)
 

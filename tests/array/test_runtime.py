@@ -13,6 +13,7 @@ from iron_core.array.build import build, build_array
 from iron_core.array.descriptors import Descriptor
 from iron_core.array.runtime import Runtime
 from iron_core.array.sequence import Await, Free, Port, SetBarrier, Sync, Transfer, Word, WriteWord
+from iron_core.declare.affine import Affine
 from iron_core.devices import QUEUE, device
 from iron_core.errors import DeclarationError, UnsupportedError
 
@@ -67,7 +68,7 @@ def kinds(rt):
 def test_the_preamble_writes_what_never_changes_then_this_calls_words_then_opens_the_barriers():
     rt = runtime({"valid"})
     rt.preamble()
-    word = Word("count", "core", ("value", "count"))
+    word = Word("count", "core", Affine("valid").ceildiv(128))
     assert rt.freeze().steps == (
         WriteWord("words_core0", 1, 71),
         Sync((("words_core0", 0, word), ("words_core1", 0, word))),
@@ -96,11 +97,11 @@ def test_members_that_no_call_gives_have_no_word():
 
 def test_words_of_members_that_calls_give():
     rt = runtime({"valid", "at"})
-    assert rt.offset("at") == Word("at", "offset", ("member", "at"))
-    assert rt.tiles("valid", "x", 64) == Word("valid_x", "length", ("tiles", "valid", 64))
-    assert rt.length("count") == Word("count_length", "length", ("value", "count"))
+    assert rt.offset("at") == Word("at", "offset", Affine("at"))
+    assert rt.tiles("valid", "x", 64) == Word("valid_x", "length", Affine("valid").ceildiv(64))
+    assert rt.length("count") == Word("count_length", "length", Affine("valid").ceildiv(128))
     assert rt.length("seven") is None and rt.value("seven") == 71
-    assert runtime({"at"}).offset("at", step=4, unit=(32, 20)).source == ("member", "at", 4, 32, 20)
+    assert runtime({"at"}).offset("at", step=4, unit=(32, 20)) == Word("at", "offset", Affine("at") // 32 * 20, 32)
     assert [w.name for w in rt.freeze().words] == ["at", "valid_x", "count_length"]
 
 
@@ -152,7 +153,7 @@ def test_ready_made_descriptors_are_taken_as_they_are():
 def test_an_offset_of_the_call_moves_the_whole_transfer():
     rt = runtime({"at"})
     rt.fill("x", 0, whole(64), offset_by=rt.offset("at"))
-    assert rt.freeze().transfers()[0].offset_by == Word("at", "offset", ("member", "at"))
+    assert rt.freeze().transfers()[0].offset_by == Word("at", "offset", Affine("at"))
 
 
 def test_a_length_of_the_call_counts_steps_of_an_axis():

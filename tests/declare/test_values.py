@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import iron_core as iron
+from iron_core.declare.affine import Affine
 from iron_core.declare.value import PerCall
 from iron_core.errors import DeclarationError
 
@@ -28,11 +29,26 @@ def test_a_value_is_derived_from_the_operator():
 
 
 def test_a_value_whose_rule_reads_an_extent_follows_it():
-    """Such a value is one per call where a graph bounds the extent; the others are written once."""
+    """Such a value is an expression of what a call gives where a graph bounds the extent; the others are written once."""
     op = Rows(rows=10, cols=3, tile=4)
-    assert Rows.values["count"].follows(op) == {"valid"}
-    assert Rows.values["width"].follows(op) == frozenset()
-    assert Rows.values["mode"].follows(op) == frozenset()
+    bounds = {"valid": Affine("n") * 2 + 1}
+    form = Rows.values["count"].form(op, bounds)
+    assert form.key == ((2 * Affine("n") + 1 + 3) // 4).key and [form.at({"n": n}) for n in (0, 1, 2)] == [1, 1, 2]
+    assert Rows.values["count"].form(op, {}) == 3
+    assert Rows.values["width"].form(op, bounds) == 3
+    assert Rows.values["mode"].form(op, bounds) is None
+    assert (op.valid, op.count) == (10, 3), "the operator itself is as it is"
+
+
+def test_a_value_may_be_made_of_another_one():
+    """Two rules in a row are one expression."""
+
+    class Twice(Rows):
+        double = iron.Value(derive=lambda op: 2 * op.count)
+
+    op = Twice(rows=10, cols=3, tile=4)
+    assert op.double == 6
+    assert Twice.values["double"].form(op, {"valid": Affine("n")}).key == ((Affine("n") + 3) // 4 * 2).key
 
 
 def test_an_extent_reads_as_its_field():

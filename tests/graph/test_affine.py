@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from iron_core.declare.affine import Affine, evaluate
 from iron_core.errors import TraceError
@@ -31,10 +35,18 @@ def numbers(expression):
         (n // 4 // 2, lambda k: k // 4 // 2),
         (n // 4 * 3 + 5, lambda k: k // 4 * 3 + 5),
         (n.ceildiv(8), lambda k: -(-k // 8)),
+        (n // 3, lambda k: k // 3),
+        (-(-n // 192), lambda k: -(-k // 192)),
+        (-(-n // 3) * 5 - 4, lambda k: -(-k // 3) * 5 - 4),
+        (n // 3 // 4, lambda k: k // 3 // 4),
+        (n // 4 * 6 // 3 + 1, lambda k: k // 4 * 6 // 3 + 1),
+        ((n // 4 * 3 + 5) // 6, lambda k: (k // 4 * 3 + 5) // 6),
+        ((7 - 5 * n) // 3 * -2 + 1, lambda k: (7 - 5 * k) // 3 * -2 + 1),
+        ((6 * n + 10) // 4, lambda k: (6 * k + 10) // 4),
     ],
 )
 def test_an_expression_is_the_arithmetic_it_was_written_as(expression, rule):
-    """Sums, products by constants and floor divisions by what divides, or by powers of two."""
+    """Sums, products by constants and floor divisions."""
     assert numbers(expression) == [rule(k) for k in range(20)]
 
 
@@ -50,6 +62,39 @@ def test_two_spellings_of_one_linear_form_are_equal_data():
     """(p + 1) * 64 and 64 * p + 64 have one key, so they share a word."""
     assert ((n + 1) * 64).key == (64 * n + 64).key
     assert (n + 1).key != (n + 2).key
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (-(-n // 192), (n + 191) // 192),
+        (n // 3 // 4, n // 12),
+        (6 * n // 4, 3 * n // 2),
+        ((6 * n + 10) // 4, (3 * n + 5) // 2),
+        (n // 2 * 4 // 4, n // 2),
+        (-(n // 5), (4 - n) // 5),
+    ],
+)
+def test_two_spellings_of_one_quotient_are_equal_data(one, other):
+    """Rounded up by negation or by addition, in one division or in two."""
+    assert one.key == other.key and repr(one) == repr(other)
+
+
+@given(st.integers(-100, 100), st.data())
+@settings(max_examples=300, deadline=None)
+def test_any_chain_of_operations_is_integer_arithmetic(value, data):
+    """What is accepted is exact for every value, negative ones too; an expression in place of the value likewise."""
+    expression, want = n, value
+    for _ in range(data.draw(st.integers(1, 6))):
+        k = data.draw(st.integers(-20, 20).filter(bool))
+        operation = data.draw(st.sampled_from([operator.add, operator.sub, operator.mul, operator.floordiv]))
+        try:
+            expression = operation(expression, abs(k) if operation is operator.floordiv else k)
+        except TraceError:
+            continue
+        want = operation(want, abs(k) if operation is operator.floordiv else k)
+    assert expression.at({"n": value}) == want == expression.row(1, 2).at([[], [0, 0, value]])
+    assert expression.of(value) == want and evaluate(expression.of(Affine("m") + 3), {"m": value - 3}) == want
 
 
 def test_a_quotient_is_exact_only_where_it_is_whole_for_every_value():
@@ -97,7 +142,7 @@ def test_a_per_call_value_is_no_number(use):
     [
         (lambda: n + Affine("m"), "`n` and `m` meet in one expression"),
         (lambda: n * n, "product of two per-call values"),
-        (lambda: n // 3, "divided by 3"),
+        (lambda: n // 4 * 3 // 5, r"divided by 5; .* multiplied by 3 divides again by what divides 3, or by a multiple"),
         (lambda: n // 0, "only positive integers"),
         (lambda: n // (n + 1), "quotient is constant"),
         (lambda: n // 4 + n, "only linear"),

@@ -85,16 +85,16 @@ class Args(ctypes.Structure):
     )
 
 
-class Affine(ctypes.Structure):
-    """`iron_affine`."""
+class Row(ctypes.Structure):
+    """`iron_row`."""
 
-    _fields_ = tuple((name, ctypes.c_int64) for name in ("value", "scale", "bias", "down", "mul", "add"))
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("plane", "index", "scale", "bias", "divisor", "down", "mul", "add", "shift"))
 
 
 class Binding(ctypes.Structure):
     """`iron_binding`."""
 
-    _fields_ = (("slot", ctypes.c_int64), ("unit", ctypes.c_int64), ("affine", Affine))
+    _fields_ = (("slot", ctypes.c_int64), ("unit", ctypes.c_int64), ("row", Row))
 
 
 class Step(ctypes.Structure):
@@ -117,7 +117,7 @@ class Carry(ctypes.Structure):
     _fields_ = (
         ("value", ctypes.c_int64),
         ("source", ctypes.c_int64),
-        ("affine", Affine),
+        ("row", Row),
         ("pointer", ctypes.c_void_p),
         ("low", ctypes.c_int64),
         ("high", ctypes.c_int64),

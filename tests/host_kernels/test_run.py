@@ -16,11 +16,11 @@ import pytest
 from iron_host import build
 from iron_host.runtime import ASKS, DONE, PASSED, PAUSES, UNFIT
 
-from .conftest import Affine, Binding, Carry, Run, Step
+from .conftest import Binding, Carry, Row, Run, Step
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)
 INT32 = (-(2**31), 2**31 - 1)
-SAME = (0, 1, 0, 0, 1, 0)  # the affine that is value 0 itself
+SAME = (0, 0, 1, 0, 1, 0, 1, 0, 0)  # the row that is value 0 itself
 P, N = 8, 8  # pointer slots; a binding's slot P + i is integer i
 
 
@@ -64,12 +64,12 @@ def run_of(steps: Sequence[Step], bindings: Sequence[Binding] = (), values: np.n
 
 
 def test_bindings_move_pointers_and_set_integers(library, pool, add):
-    """p[slot] = base + affine * unit bytes, n[slot] = affine * unit, on every call from the same bases."""
+    """p[slot] = base + row * unit bytes, n[slot] = row * unit, on every call from the same bases."""
     x, y = np.arange(1000, dtype=np.float32), np.zeros(1000, np.float32)
     bindings = [
-        Binding(0, 4, Affine(*SAME)),  # a = x + v
-        Binding(2, 4, Affine(0, 2, 4, 1, 3, -6)),  # y + ((2 v + 4) >> 1) * 3 - 6 = y + 3 v
-        Binding(P + 0, 10, Affine(1, 1, 0, 0, 1, 0)),  # size 10 w
+        Binding(0, 4, Row(*SAME)),  # a = x + v
+        Binding(2, 4, Row(0, 0, 2, 4, 1, 1, 3, -6, 0)),  # y + ((2 v + 4) >> 1) * 3 - 6 = y + 3 v
+        Binding(P + 0, 10, Row(0, 1, 1, 0, 1, 0, 1, 0, 0)),  # size 10 w
     ]
     values = np.array([7, 5], np.int64)
     run = run_of([step(add, (x, x, y), (0,), (0, 3))], bindings, values)
@@ -86,7 +86,7 @@ def test_a_negative_number_is_shifted_like_pythons(library, pool, add):
     """>> rounds towards minus infinity."""
     x, y = np.ones(64, np.float32), np.zeros(64, np.float32)
     values = np.array([-5], np.int64)
-    run = run_of([step(add, (x, x, y), (0,), (0, 1))], [Binding(P, 1, Affine(0, 1, 0, 1, -1, 0))], values)
+    run = run_of([step(add, (x, x, y), (0,), (0, 1))], [Binding(P, 1, Row(0, 0, 1, 0, 1, 1, -1, 0, 0))], values)
     library.iron_begin(pool, ctypes.byref(run), 1, 0, 0)
     assert y.sum() == 2 * -(-5 >> 1)
 
@@ -96,8 +96,8 @@ def test_carried_numbers_are_read_together(library, pool, add):
     x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
     token = np.array([42], np.int32)
     values = np.array([1, 2, 0, 0], np.int64)
-    swap = [Carry(0, 0, Affine(1, 1, 0, 0, 1, 0), None, *INT32), Carry(1, 0, Affine(0, 1, 0, 0, 1, 0), None, *INT32)]
-    count, read = Carry(2, 0, Affine(2, 1, 1, 0, 1, 0), None, *INT32), Carry(3, 1, Affine(*SAME), token.ctypes.data, *INT32)
+    swap = [Carry(0, 0, Row(0, 1, 1, 0, 1, 0, 1, 0, 0), None, *INT32), Carry(1, 0, Row(0, 0, 1, 0, 1, 0, 1, 0, 0), None, *INT32)]
+    count, read = Carry(2, 0, Row(0, 2, 1, 1, 1, 0, 1, 0, 0), None, *INT32), Carry(3, 1, Row(*SAME), token.ctypes.data, *INT32)
     run = run_of([step(add, (x, x, y), (4,))], (), values, [*swap, count, read])
     assert library.iron_begin(pool, ctypes.byref(run), 3, 0, 0) == DONE and run.made == 3
     assert values.tolist() == [2, 1, 3, 42]
@@ -108,7 +108,7 @@ def test_a_carried_number_is_read_from_memory_with_its_sign(library, pool, add):
     x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
     word = np.array([-7], np.int32)
     values = np.array([0, 0], np.int64)
-    carries = [Carry(i, i + 1, Affine(*SAME), word.ctypes.data, -(2**40), 2**40) for i in range(2)]
+    carries = [Carry(i, i + 1, Row(*SAME), word.ctypes.data, -(2**40), 2**40) for i in range(2)]
     run = run_of([step(add, (x, x, y), (4,))], (), values, carries)
     assert library.iron_begin(pool, ctypes.byref(run), 1, 0, 0) == DONE
     assert values.tolist() == [-7, 2**32 - 7]
@@ -120,7 +120,7 @@ def test_a_pass_does_not_begin_on_a_number_outside_its_range(library, pool, add,
     x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
     values = np.array([1], np.int64)
     low, high = (-9, 9) if scale > 0 else (-27, 9)
-    run = run_of([step(add, (x, y, y), (4,))], (), values, [Carry(0, 0, Affine(0, scale, 0, 0, 1, 0), None, low, high)])
+    run = run_of([step(add, (x, y, y), (4,))], (), values, [Carry(0, 0, Row(0, 0, scale, 0, 1, 0, 1, 0, 0), None, low, high)])
     want = {3: (3, 27), -3: (4, 81)}[scale]
     assert library.iron_begin(pool, ctypes.byref(run), 10, 0, 0) == UNFIT
     assert (run.made, values[0]) == want and (y == want[0]).all()
@@ -249,7 +249,7 @@ def test_bindings_reach_every_step_of_a_group(library, pool, add):
     values = np.array([7], np.int64)
     steps = [step(add, (x, x, row), (0,), (i, 1)) for i, row in enumerate(y)]
     steps[0].together = 3
-    run = run_of(steps, [Binding(P, scale, Affine(*SAME)) for scale in (1, 10, 30)], values)
+    run = run_of(steps, [Binding(P, scale, Row(*SAME)) for scale in (1, 10, 30)], values)
     for n in (7, 3, 10):
         values[0], y[:] = n, 0
         library.iron_begin(pool, ctypes.byref(run), 1, 0, 0)

@@ -14,13 +14,14 @@ from iron_core.array.descriptors import Descriptor
 from iron_core.array.design import ArrayDesign, Design
 from iron_core.array.placement import Lane, Tile
 from iron_core.array.sequence import Await, Free, Port, Sequence, SetBarrier, Sync, Transfer, Word
+from iron_core.declare.affine import Affine
 from iron_core.declare.objects import ObjectType
 from iron_core.declare.operand import In, Out
 
 TILE = ObjectType.of(64, "int32")
-ROWS = Word("rows", "length", ("member", "rows"))
-COUNT = Word("count", "core", ("value", "count"))
-START = Word("start", "offset", ("member", "start"))
+ROWS = Word("rows", "length", Affine("rows"))
+COUNT = Word("count", "core", Affine("rows").ceildiv(3))
+START = Word("start", "offset", Affine("start"))
 
 
 def linear(offset: int, n: int) -> Descriptor:

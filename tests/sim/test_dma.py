@@ -11,6 +11,7 @@ from iron_core.array import Lane, ObjectFifo, Tile, Worker
 from iron_core.array.descriptors import Descriptor
 from iron_core.array.sequence import Await, Free, Transfer, Word
 from iron_core.array.spec import check
+from iron_core.declare.affine import Affine
 from iron_sim.errors import QueueOverrun, Race, SimulationError
 
 X = np.arange(256, dtype=np.int32)
@@ -238,7 +239,7 @@ def test_objects_a_fifo_starts_with(lab, places):
 
 # -- what a call gives -----------------------------------------------------------------------------
 
-AT, N = Word("at", "offset", ("member", "at")), Word("n", "length", ("member", "n"))
+AT, N = Word("at", "offset", Affine("at")), Word("n", "length", Affine("n"))
 
 
 @pytest.fixture
@@ -262,7 +263,7 @@ def test_a_length_of_the_call(lab, array):
     rows = Descriptor.of(0, ((4, 64), (1, 0), (4, 16), (16, 1)))  # four executions of 64
     for n in (1, 3, 4):
         moves = lab.moved(
-            lab.drain(0, "y", "y", 256, length_by=Word("m", "length", ("member", "n")), unit=64),
+            lab.drain(0, "y", "y", 256, length_by=Word("m", "length", Affine("n")), unit=64),
             Transfer(1, "fill", "x", "a", (rows,), False, None, N, 16),
         )
         result = lab.run(machine, moves, {"n": n, "m": n}, x=X, y=256)

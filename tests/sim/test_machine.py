@@ -10,6 +10,7 @@ import pytest
 
 from iron_core.array import Buffer, Lane, ObjectFifo, Worker, WorkerRuntimeBarrier, range_
 from iron_core.array.sequence import Await, Free, SetBarrier, Sync, Transfer, Word, WriteWord
+from iron_core.declare.affine import Affine
 from iron_ops_aie import ElementwiseAdd
 from iron_sim.errors import SimulationError
 from iron_sim.run import simulate
@@ -134,7 +135,7 @@ def test_a_core_does_what_its_words_say(lab):
 
 def test_every_call_has_words_of_its_own(lab):
     """The re-armed barrier keeps the core from reading before they are written."""
-    word = Word("n", "core", ("member", "n"))
+    word = Word("n", "core", Affine("n"))
     machine = lab.machine(told(lab))
     for n in (3, 1, 4):
         steps = [Sync((("words", 0, word),)), SetBarrier("ready_core0", 1), *passing(lab, 64 * n)]

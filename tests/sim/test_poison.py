@@ -21,6 +21,7 @@ from iron_core.array import (
     set_rounding,
 )
 from iron_core.array.sequence import SetBarrier, Sync, Word, WriteWord
+from iron_core.declare.affine import Affine
 from iron_core.declare.rounding import widen
 from iron_ops_aie import SiLU
 from iron_sim.errors import Deadlock, PoisonError, SimulationError
@@ -128,7 +129,7 @@ def test_a_barrier_that_is_opened_too_early(lab, told):
 
 def test_a_word_of_the_call_before(lab, told):
     """On a machine that ran before, the early core reads the last call's number, and does that call's work."""
-    word = Word("n", "core", ("member", "n"))
+    word = Word("n", "core", Affine("n"))
     early = [SetBarrier("ready_core0", 1), Sync((("words", 0, word),))]
     right = [*early[::-1], *moves(lab, 1)]
     machine = lab.machine(told)

@@ -71,7 +71,7 @@ class MHA(Operator):
     rounds = Value(derive=lambda op: 1 if op.packed else op.seq_len // (op.B_q * op.num_pipelines))
     queries = Value(derive=lambda op: op.valid)
     keys = Value(derive=lambda op: op.kv_valid)
-    kv_blocks = Value(derive=lambda op: max(1, -(-op.kv_valid // op.B_q)), optional=True)
+    kv_blocks = Value(derive=mha_array.blocks_of_keys, optional=True)
 
     test = Testing(
         Case(num_heads=2, seq_len=64, d=64, lower=True),

@@ -123,6 +123,15 @@ def _nearest(n: int, unit: int) -> str:
     return str(above) if below < 1 or below == above else f"{below} or {above}"
 
 
+def blocks_of_keys(op: Any) -> Any:
+    """Blocks that hold the valid keys, and one where there are none: `max(1, ceil(kv_valid / B_q))` as one quotient.
+
+    Its steps are longer than B_q by so little that over all blocks it adds up to one key: so none differs but at 0.
+    """
+    most = op.kv_len // op.B_q
+    return op.kv_valid * most // (op.B_q * most + 1) + 1
+
+
 # -- where things are --------------------------------------------------------------------------------
 
 

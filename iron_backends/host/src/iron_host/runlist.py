@@ -14,6 +14,7 @@ import attrs
 import numpy as np
 
 from iron_core.declare.affine import Affine
+from iron_core.declare.row import Row
 from iron_core.errors import UnsupportedError
 from iron_core.image.plan import (
     BufferRef,
@@ -31,14 +32,14 @@ from iron_host.tiles import Tiles
 MAX_POINTERS, MAX_INTS, MAX_FLOATS, MAX_CARRIES = 8, 24, 4, 64
 
 # The structs of iron_host.h; every member is 8 bytes, so there is no padding.
-_AFFINE = [(name, "<i8") for name in ("value", "scale", "bias", "down", "mul", "add")]
+_ROW = [(name, "<i8") for name in Row._fields]
 STEP = np.dtype(
     [("kernel", "<u8"), ("p", "<u8", MAX_POINTERS), ("n", "<i8", MAX_INTS), ("f", "<f8", MAX_FLOATS)]
     + [("scratch", "<u8"), ("shared", "<u8"), ("base", "<u8", MAX_POINTERS)]
     + [(name, "<i8") for name in ("first_binding", "n_bindings", "scratch_bytes", "shared_bytes", "threads", "together", "work")]
 )
-BINDING = np.dtype([("slot", "<i8"), ("unit", "<i8"), *_AFFINE])
-CARRY = np.dtype([("target", "<i8"), ("source", "<i8"), *_AFFINE, ("pointer", "<u8"), ("low", "<i8"), ("high", "<i8")])
+BINDING = np.dtype([("slot", "<i8"), ("unit", "<i8"), *_ROW])
+CARRY = np.dtype([("target", "<i8"), ("source", "<i8"), *_ROW, ("pointer", "<u8"), ("low", "<i8"), ("high", "<i8")])
 
 
 @attrs.frozen
@@ -263,14 +264,6 @@ def _alike(a: RunStep, b: RunStep) -> bool:
     return what(a) == what(b)
 
 
-def table_form(expression: Affine | int, index: dict[str, int]) -> tuple[int, ...]:
-    """(value, scale, bias, down, mul, add) of an expression over per-call values numbered by `index`."""
-    if isinstance(expression, Affine):
-        e = expression
-        return index[e.value], e.scale, e.bias, e.down, e.mul, e.add
-    return 0, 0, int(expression), 0, 1, 0
-
-
 class StepArrays:
     """Native steps that follow no per-call value, laid out by hand."""
 
@@ -295,8 +288,8 @@ class RunArrays:
         rows: list[tuple[int, ...]] = []
         for i, step in enumerate(image.steps):
             self._fill_step(i, step, kernels[step.unit] if step.unit is not None else 0, len(rows))
-            rows.extend((slot, unit, *table_form(e, index)) for slot, unit, e in step.bindings)
-        self.bindings = np.array(rows or [(0,) * 8], np.int64)
+            rows.extend((slot, unit, *e.row(0, index[e.value])) for slot, unit, e in step.bindings)
+        self.bindings = np.array(rows or [(0, 0, *Row())], np.int64)
         for i, term in enumerate(image.carry):
             self._fill_carry(i, term, index, image)
 
@@ -325,7 +318,9 @@ class RunArrays:
             ref = term.source
             self._add(Location(ref.space, ref.index, ref.offset), self.carries.view(np.uint64).data, word)
         else:
-            for (name, _), number in zip(_AFFINE, table_form(term.source, index), strict=True):
+            source = term.source
+            made = source.row(0, index[source.value]) if isinstance(source, Affine) else Row.constant(source)
+            for name, number in made._asdict().items():
                 row[name] = number
 
     def _add(self, location: Location, words: memoryview, word: int) -> None:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 
 import attrs
+import numpy as np
 
 from iron_core.array.design import ArrayDesign, Design
 from iron_core.array.pools import Placement
@@ -13,6 +14,7 @@ from iron_core.array.sequence import Sequence, Word
 from iron_core.errors import UnsupportedError
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.parameters import Parameter as Shared
+from iron_core.image.parameters import program
 from iron_core.image.plan import Plan, PlanStep, Signature
 from iron_npu.device import print_device
 from iron_npu.kernels import KernelObject
@@ -33,13 +35,15 @@ MAIN = "main"
 class Fused:
     """Text, what its cores link, the flat arguments, the scratchpad's words, and how often the array is configured.
 
-    controls: (step, operand) of each tensor of control words, in the order of their space.
+    program: (words, 9) int32, how each word is made of a call's values (see `iron_core.image.parameters.program`). controls:
+    (step, operand) of each tensor of control words, in the order of their space.
     """
 
     text: str
     objects: tuple[KernelObject, ...]
     layout: Layout
     words: tuple[Shared, ...]
+    program: np.ndarray
     entries: int
     controls: tuple[tuple[int, str], ...] = ()
 
@@ -86,7 +90,8 @@ def print_version(plan: Plan, signature: Signature, *, spelling: str = PATCH) ->
         _main(writer, image, where, runs)
     entries = len(image.entries) + image.resets
     made = tuple((i, port.operand) for i, port in controls)
-    return Fused(writer.text(), tuple(objects.values()), where, image.parameters, entries, made)
+    table = program(image.parameters, [value.name for value in image.version.values])
+    return Fused(writer.text(), tuple(objects.values()), where, image.parameters, table, entries, made)
 
 
 def _runs(image: ArrayImage, controls: list[tuple[int, str]], parts: dict[ArrayDesign, _Part]) -> list[_Run]:

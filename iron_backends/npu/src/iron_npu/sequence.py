@@ -81,7 +81,7 @@ def print_sequence(
 def same_words(sequence: Sequence) -> dict[Word, Word]:
     """Each word of a sequence, and the first that has its number in every call."""
     first: dict[tuple[object, ...], Word] = {}
-    return {word: first.setdefault((word.kind, word.source), word) for word in sequence.words}
+    return {word: first.setdefault(word.key, word) for word in sequence.words}
 
 
 class _Sequence:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from iron_core.array.build import build_array
-from iron_core.array.words import number
+from iron_core.array.words import fits, refuse
 from iron_core.backends.loop import loop_by_calls
 from iron_core.backends.reference import as_bytes, cut, taken
 from iron_core.declare.affine import evaluate
@@ -32,6 +32,13 @@ class SimExecutable:
         self._machine: Machine | None = None
         self._loaded_empty: int | None = None
         self._trace = Trace(trace) if trace else None
+        # Per step its words, each with the number of its parameter and what the graph gives for the member it follows.
+        places = {use: n for n, parameter in enumerate(image.parameters) for use in parameter.uses}
+        self._words = [
+            [(word, places[index, word.name], given[word.form.value]) for word in design.sequence.words]
+            for index, design in enumerate(image.designs)
+            for given in [{binding.member: binding.expression for binding in image.version.steps[index].bindings}]
+        ]
 
     def call(self, inputs: Sequence[Any], values: Mapping[str, int]) -> tuple[list[Any], dict[str, int]]:
         """Run once; see `Executable.call`. SimulationError where the array does something wrong."""
@@ -80,11 +87,12 @@ class SimExecutable:
 
     def _dispatch(self, spaces: Mapping[str, list[Space]], values: Mapping[str, int]) -> None:
         """Every entry's steps, and the resets at the end."""
+        words = [parameter.form.at(values) for parameter in self.image.parameters]
         for entry_number, entry in enumerate(self.image.entries):
             machine = self._enter(entry_number, entry[0])
             for index in entry:
                 step = self.image.version.steps[index]
-                self.stats[step.name] = self._run(machine, index, step, spaces, values)
+                self.stats[step.name] = self._run(machine, index, step, spaces, self._numbers(index, words, values))
         if self.image.elf:
             for extra in range(self.image.resets):
                 self._load_empty(len(self.image.entries) + extra)
@@ -93,11 +101,9 @@ class SimExecutable:
     # -- one step --------------------------------------------------------------------------------------
 
     def _run(
-        self, machine: Machine, index: int, step: PlanStep, spaces: Mapping[str, list[Space]], values: Mapping[str, int]
+        self, machine: Machine, index: int, step: PlanStep, spaces: Mapping[str, list[Space]], numbers: Mapping[str, int]
     ) -> Stats:
         op, design = self.image.ops[index], self.image.designs[index]
-        members = {binding.member: binding.expression.at(values) for binding in step.bindings}
-        numbers = {word.name: number(op, word, members) for word in design.sequence.words}
         regions = {name: region(name, spaces[ref.space][ref.index], ref) for name, ref in step.operands.items()}
         for port in design.sequence.ports:
             if port.control is not None:
@@ -113,6 +119,16 @@ class SimExecutable:
             if op.operands[name].written:
                 spread(regions[name], spaces[ref.space][ref.index], ref)
         return stats
+
+    def _numbers(self, index: int, words: Sequence[int], values: Mapping[str, int]) -> dict[str, int]:
+        """A step's words in this call, of all its parameters. BoundsError for what no array takes."""
+        found = {}
+        for word, parameter, member in self._words[index]:
+            found[word.name] = words[parameter]
+            if not fits(word, words[parameter], member.at(values) if word.every > 1 else 0):
+                bindings = self.image.version.steps[index].bindings
+                refuse(self.image.ops[index], word, words[parameter], {b.member: b.expression.at(values) for b in bindings})
+        return found
 
     def _enter(self, entry_number: int, step: int) -> Machine:
         """The array of a step configured for an entry. A full ELF resets it every time; a chain keeps what is loaded."""

@@ -83,6 +83,5 @@ def _sequence(op: Any, design: Design) -> list[str]:
         lines.append(f"  value      {value.name}: {how}")
     for word in design.sequence.words:
         if word.kind != "core":
-            rule = " ".join(map(str, word.source))
-            lines.append(f"  word       {word.name}: {word.kind} of a transfer, patched per call ({rule})")
+            lines.append(f"  word       {word.name}: {word.kind} of a transfer, patched per call ({word.form!r})")
     return lines

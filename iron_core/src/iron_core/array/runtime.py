@@ -24,6 +24,7 @@ from iron_core.array.sequence import (
     Word,
     WriteWord,
 )
+from iron_core.declare.affine import Affine
 from iron_core.declare.formats import as_dtype
 from iron_core.declare.pattern import Pattern
 from iron_core.devices import QUEUE, Device
@@ -33,6 +34,12 @@ from iron_core.errors import DeclarationError, UnsupportedError
 TASKS = 1 << 16
 #: Shim channels (both directions) that share a tile's descriptors.
 SHARING = 4
+
+
+def _affine(form: Affine | int) -> Affine:
+    """A form that follows its member: a product or quotient by numbers other than 0 does."""
+    assert isinstance(form, Affine)
+    return form
 
 
 class TaskGroup:
@@ -81,31 +88,33 @@ class Runtime:
         """
         if member not in self.bound:
             return None
-        exact = () if step == 1 and unit == (1, 1) else (step, *unit)
-        return self._word(Word(member, "offset", ("member", member, *exact)))
+        group, each = unit
+        every = group * (step // math.gcd(step, each))
+        return self._word(Word(member, "offset", _affine(Affine(member) // group * each), every))
 
     def count(self, member: str) -> Word | None:
         """A `Scratchpad` member as a transfer's count of units, or None where no call gives it."""
-        return self._word(Word(member, "length", ("member", member))) if member in self.bound else None
+        return self._word(Word(member, "length", Affine(member))) if member in self.bound else None
 
     def tiles(self, extent: str, operand: str, per: int) -> Word | None:
         """The word that says how many units of `per` a bounded extent is, rounded up; None where it is not bounded."""
         if extent not in self.bound:
             return None
-        return self._word(Word(f"{extent}_{operand}", "length", ("tiles", extent, per)))
+        return self._word(Word(f"{extent}_{operand}", "length", _affine(Affine(extent).ceildiv(per))))
 
     def value(self, name: str) -> int | Word:
         """A derived Value: a number, or a word where a bounded extent decides it."""
-        value = self.op.values[name]
-        if value.follows(self.op) & self.bound:
-            return self._word(Word(name, "core", ("value", name)))
-        return int(getattr(self.op, name))
+        form = self._form(name)
+        return self._word(Word(name, "core", form)) if isinstance(form, Affine) else form
 
     def length(self, name: str) -> Word | None:
         """A derived Value as a transfer's count of units; None where no bounded extent decides it."""
-        if self.op.values[name].follows(self.op) & self.bound:
-            return self._word(Word(f"{name}_length", "length", ("value", name)))
-        return None
+        form = self._form(name)
+        return self._word(Word(f"{name}_length", "length", form)) if isinstance(form, Affine) else None
+
+    def _form(self, name: str) -> Affine | int:
+        bounds = {member: Affine(member) for member in self.op.extents if member in self.bound}
+        return self.op.values[name].form(self.op, bounds)  # type: ignore[no-any-return]
 
     def _word(self, word: Word) -> Word:
         known = self._words.setdefault(word.name, word)

@@ -8,6 +8,7 @@ import attrs
 
 from iron_core.array.descriptors import Descriptor
 from iron_core.array.gather import Gather
+from iron_core.declare.affine import Affine, by_key
 
 
 @attrs.frozen
@@ -15,14 +16,18 @@ class Word:
     """A per-call number of a design.
 
     kind: "core" (cores read it), "offset" (elements added to a transfer's base) or "length" (how many units a transfer
-    moves). source: ("member", name) a bound member itself, ("member", name, step, group, each) that member with groups of
-    `group` counted as `each`, a multiple of `step`; ("value", name) a derived Value at the call's bounds;
-    ("tiles", extent, per) ceil(extent / per).
+    moves). form: of the number that a call gives for the operator's member `form.value`; that is a multiple of `every`.
     """
 
     name: str
     kind: str
-    source: tuple[str | int, ...]
+    form: Affine = attrs.field(eq=by_key)
+    every: int = 1
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Words of equal keys have one number in every call."""
+        return (self.kind, self.form.key, self.every)
 
 
 @attrs.frozen

@@ -1,17 +1,21 @@
-"""Integer expressions in one per-call value: what offsets, bounds and carried values are made of.
+"""Integer expressions in one per-call value: what offsets, bounds, trip counts and carried values are made of.
 
-`Affine` is `((v * scale + bias) >> down) * mul + add` of one per-call value v (floor shift). Linear
-forms keep `down == 0, mul == 1, add == 0`, so `(p + 1) * 64` is scale 64, bias 64.
+`Affine` is `((v * scale + bias) // divisor >> down) * mul + add` of one per-call value v (both divisions round down), and is
+kept in one form: an odd divisor, no factor common to it and the scale, a positive `mul`. So two spellings of one expression
+are equal data, `-(-n // 8)` and `(n + 7) // 8`, or `(p + 1) * 64` and `64 * p + 64`. Linear forms have `divisor == 1`,
+`down == 0, mul == 1, add == 0`. `Affine.row` is the same as a device is given it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import attrs
 import numpy as np
 
+from iron_core.declare.row import Row, number
 from iron_core.errors import TraceError
 
 
@@ -26,40 +30,52 @@ class Affine:
     value: str
     scale: int = 1
     bias: int = 0
+    divisor: int = 1
     down: int = 0
     mul: int = 1
     add: int = 0
 
     def __attrs_post_init__(self) -> None:
         inner = (abs(self.scale) << 32) + abs(self.bias)
-        outer = ((inner >> self.down) + 1) * abs(self.mul) + abs(self.add)
+        outer = (inner // self.whole + 1) * abs(self.mul) + abs(self.add)
         if max(inner, outer) >> 63:
             raise TraceError(f"the per-call expression `{self!r}` leaves 64 bits for some {self.value}; legal: what stays within them.")
 
     # Identity is data; `==` between per-call values would be a branch, so it is refused below.
     @property
     def key(self) -> tuple[Any, ...]:
-        return (self.value, self.scale, self.bias, self.down, self.mul, self.add)
+        return (self.value, self.scale, self.bias, self.divisor, self.down, self.mul, self.add)
 
     def __hash__(self) -> int:
         return hash(self.key)
 
     @property
     def linear(self) -> bool:
-        return self.down == 0
+        return self.whole == 1
+
+    @property
+    def whole(self) -> int:
+        """What it divides by in all."""
+        return self.divisor << self.down
 
     def at(self, values: Mapping[str, int]) -> int:
         """The number this is when the per-call values are `values`."""
-        return ((int(values[self.value]) * self.scale + self.bias) >> self.down) * self.mul + self.add
+        return number(int(values[self.value]), self.scale, self.bias, self.divisor, self.down, self.mul, self.add)
+
+    def row(self, plane: int = 0, index: int = 0, shift: int = 0) -> Row:
+        """The row of a table that follows value `index` of a plane, shifted left."""
+        return Row(plane, index, self.scale, self.bias, self.divisor, self.down, self.mul, self.add, shift)
+
+    def of(self, argument: Affine | int) -> Affine | int:
+        """This expression with another in place of its value. TraceError where that has no form."""
+        return (argument * self.scale + self.bias) // self.whole * self.mul + self.add
 
     def __add__(self, other: Any) -> Affine | int:
         if isinstance(other, Affine):
             return self._combine(other, 1)
         if not _integer(other):
             return NotImplemented
-        if self.linear:
-            return attrs.evolve(self, bias=self.bias + int(other))
-        return attrs.evolve(self, add=self.add + int(other))
+        return _form(self.value, self.scale, self.bias, self.whole, self.mul, self.add + int(other))
 
     __radd__ = __add__
 
@@ -97,12 +113,17 @@ class Affine:
         if not _integer(other) or int(other) <= 0:
             raise TraceError(f"a per-call value is divided by {other!r}; only positive integers divide one.")
         k = int(other)
-        if self.linear and self.scale % k == 0 and self.bias % k == 0:
-            return attrs.evolve(self, scale=self.scale // k, bias=self.bias // k)
-        if k & (k - 1) == 0 and self.mul == 1 and self.add == 0:
-            return attrs.evolve(self, down=self.down + k.bit_length() - 1)
+        if self.linear:
+            return _form(self.value, self.scale, self.bias, k)
+        common = math.gcd(self.mul, k)
+        mul, add, k = self.mul // common, self.add // common, k // common
+        if k == 1:
+            return _form(self.value, self.scale, self.bias, self.whole, mul, add)
+        if mul == 1:
+            return _form(self.value, self.scale, self.bias + add * self.whole, self.whole * k)
         raise TraceError(
-            f"a per-call value is divided by {k}; it must divide the value's step and start, or be a power of two."
+            f"`{self!r}` is divided by {other}; what was divided and then multiplied by {self.mul} divides again by what divides "
+            f"{self.mul}, or by a multiple of it."
         )
 
     def _inexact(self, other: Any) -> Any:
@@ -115,9 +136,7 @@ class Affine:
 
     def times(self, k: int) -> Affine:
         """The product by a constant other than 0."""
-        if self.linear:
-            return attrs.evolve(self, scale=self.scale * k, bias=self.bias * k)
-        return attrs.evolve(self, mul=self.mul * k, add=self.add * k)
+        return _form(self.value, self.scale, self.bias, self.whole, self.mul * k, self.add * k)
 
     def exactly(self, k: int) -> Affine | None:
         """The quotient by `k` where it is whole whatever the value; else None."""
@@ -164,13 +183,25 @@ class Affine:
         text = self.value if self.scale == 1 else f"{self.scale}*{self.value}"
         if self.bias:
             text += f" {'+' if self.bias > 0 else '-'} {abs(self.bias)}"
-        if self.down:
-            text = f"({text}) // {1 << self.down}"
+        if not self.linear:
+            text = f"({text}) // {self.whole}"
         if self.mul != 1:
             text = f"({text}) * {self.mul}"
         if self.add:
             text += f" {'+' if self.add > 0 else '-'} {abs(self.add)}"
         return text
+
+
+def _form(value: str, scale: int, bias: int, divisor: int, mul: int = 1, add: int = 0) -> Affine:
+    """``(v * scale + bias) // divisor * mul + add`` in its one form."""
+    common = math.gcd(scale, divisor)
+    scale, bias, divisor = scale // common, bias // common, divisor // common
+    if divisor == 1:
+        return Affine(value, scale * mul, bias * mul + add)
+    if mul < 0:  # minus a quotient rounded down is one of minus the number, rounded up
+        scale, bias, mul = -scale, divisor - 1 - bias, -mul
+    down = (divisor & -divisor).bit_length() - 1
+    return Affine(value, scale, bias, divisor >> down, down, mul, add)
 
 
 def by_key(item: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import attr
@@ -69,6 +70,8 @@ class Operator(metaclass=OperatorMeta):
     #: Tunables a call or a profile gave: held, not searched.
     pinned: frozenset[str] = frozenset()
     _given: frozenset[str] = frozenset()
+    #: Extent members that read as a call's expression: on twins that `Value.form` makes.
+    per_call: Mapping[str, Any] = MappingProxyType({})
     #: The `Link`s its array applies behind the output and in front of the input: those of the `Chained` it is the base of.
     finish: tuple[Any, ...] = ()
     prepare: tuple[Any, ...] = ()

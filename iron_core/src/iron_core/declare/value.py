@@ -7,18 +7,18 @@ that a call site may bind to a per-call expression.
 
 from __future__ import annotations
 
-import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 import numpy as np
 
+from iron_core.declare.affine import Affine
 from iron_core.declare.field import Field
-from iron_core.errors import DeclarationError
+from iron_core.errors import DeclarationError, TraceError
 
 if TYPE_CHECKING:
-    from iron_core.declare.affine import Affine as _InBody  # what a body's per-call value is to a type checker
+    _InBody = Affine  # what a body's per-call value is to a type checker
 else:
     _InBody = object
 
@@ -26,10 +26,6 @@ _T = TypeVar("_T", bound=np.integer)
 
 #: Per-call values are 32-bit words on every device.
 _WORDS = (np.dtype(np.int32), np.dtype(np.uint32))
-
-#: Extent members read while a `Value`'s rule is probed (see `Value.follows`).
-_READS: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar("iron_extent_reads", default=None)
-
 
 class _Member:
     name = ""
@@ -40,6 +36,9 @@ class _Member:
 
 class Value(_Member):
     """A scalar the cores read. `derive`, a callable of the operator, gives it; read on an instance it is that number.
+
+    The rule reads an `Extent` where it follows the number that a call gives, a field where it means the whole; what follows a
+    call is made of sums, products with and floor divisions by other numbers, for it is evaluated once, on an expression.
 
     optional: some builds do not read it. address, lock: its place in an array nobody here builds.
     """
@@ -64,23 +63,30 @@ class Value(_Member):
     def __get__(self, op: Any, owner: type | None = None) -> Any:
         if op is None:
             return self
-        return None if self.derive is None else int(self.derive(op))
-
-    def follows(self, op: Any) -> frozenset[str]:
-        """The `Extent` members its rule reads: where a graph bounds one of them, the value is one per call."""
         if self.derive is None:
-            return frozenset()
-        reads: set[str] = set()
-        token = _READS.set(reads)
+            return None
+        found = self.derive(op)
+        return found if isinstance(found, Affine) else int(found)
+
+    def form(self, op: Any, bounds: Mapping[str, Affine]) -> Affine | int:
+        """What it is where calls bound these `Extent` members, each an expression: one too if its rule reads any of them.
+
+        DeclarationError where the rule computes what no row of a table can hold (see `Affine`).
+        """
+        twin = op.base.evolve()
+        twin.per_call = dict(bounds)
         try:
-            self.derive(op)
-        finally:
-            _READS.reset(token)
-        return frozenset(reads)
+            return self.__get__(twin)  # type: ignore[no-any-return]
+        except TraceError as error:
+            raise DeclarationError(
+                f"{type(twin).__name__}.{self.name} follows {', '.join(bounds)} by a rule that no table holds: {error} Legal: sums, "
+                "products with and floor divisions by numbers that no call changes."
+            ) from None
 
 
 class Extent(_Member):
-    """Says that a field's extent may be bounded per call. `Extent(M)`: the first n of M. Read, it is the field.
+    """Says that a field's extent may be bounded per call. `Extent(M)`: the first n of M. Read, it is the field, or on a twin
+    whose `per_call` has it the call's expression.
 
     multiples: fields that are a whole number of times this one, and are bounded in proportion.
     """
@@ -100,10 +106,7 @@ class Extent(_Member):
     def __get__(self, op: Any, owner: type | None = None) -> Any:
         if op is None:
             return self
-        reads = _READS.get()
-        if reads is not None:
-            reads.add(self.name)
-        return getattr(op, self.field)
+        return op.per_call[self.name] if self.name in op.per_call else getattr(op, self.field)
 
 
 @attrs.frozen

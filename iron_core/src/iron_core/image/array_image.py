@@ -23,7 +23,7 @@ class ArrayImage:
     are (`placements`) are theirs, in order.
 
     entries: runs of consecutive step indices that share one configuration of the array. resets: empty configurations an
-    ELF ends with, so that its loads of the two empty images alternate from call to call. parameters: its scratchpad words.
+    ELF ends with, so that its loads of the two empty images alternate from call to call. parameters: its per-call words.
     """
 
     version: VersionPlan
@@ -59,7 +59,8 @@ def array_image(plan: Plan, signature: Signature) -> ArrayImage:
             entries[-1].append(index)
         else:
             entries.append([index])
-    words = parameters(version.steps, designs) if elf else ()
-    check_count(words, dev.scratchpad_words, plan.name)
+    words = parameters(version.steps, designs)
+    if elf:
+        check_count(words, dev.scratchpad_words, plan.name)
     resets = len(entries) % 2 if elf else 0
     return ArrayImage(version, dev.name, elf, ops, designs, placements, tuple(map(tuple, entries)), resets, words)

@@ -1,47 +1,76 @@
-"""The words a full ELF patches per call: one for every distinct number, shared by all steps that need it."""
+"""The words that a device is given per call: one for every distinct number of a kind, shared by all steps that need it.
+
+A full ELF patches them from its control scratchpad, a chain of dispatches takes them as scalars. What a step's design asks
+for follows the step's own members; planned, it follows the graph's per-call values.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
+import numpy as np
 
 from iron_core.array.design import Design
-from iron_core.array.sequence import Word
-from iron_core.declare.affine import Affine
-from iron_core.declare.identity import design_key
-from iron_core.errors import UnsupportedError
+from iron_core.declare.affine import Affine, by_key
+from iron_core.declare.row import Row
+from iron_core.devices import WORD_SHIFT
+from iron_core.errors import TraceError, UnsupportedError
 from iron_core.image.plan import PlanStep
 
 
 @attrs.frozen
 class Parameter:
-    """One word of the control scratchpad. `kind` as in `Word`; `uses`: (step index, name of the step's word)."""
+    """One word. `kind` as in `Word`; `form`: of the graph's per-call values; `uses`: (step index, name of the step's word)."""
 
     symbol: str
     kind: str
+    form: Affine = attrs.field(eq=by_key)
     uses: tuple[tuple[int, str], ...]
+
+    def row(self, values: Sequence[str]) -> Row:
+        """How a scratchpad's word is made of a call's values, in this order: as it is kept, shifted unless it is an address."""
+        return self.form.row(0, values.index(self.form.value), 0 if self.kind == "offset" else WORD_SHIFT)
 
 
 def parameters(steps: Sequence[PlanStep], designs: Sequence[Design]) -> tuple[Parameter, ...]:
     """The parameters of a version, in the order they are first needed. Words of one kind that are equal whatever the call
-    gives (the same linear form, or the same rule of the same form) share one."""
-    found: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
+    gives share one.
+
+    UnsupportedError for a word that no row can hold, made of an expression that was divided and multiplied already.
+    """
+    found: dict[tuple[object, ...], tuple[str, Affine, list[tuple[int, str]]]] = {}
     for index, (step, design) in enumerate(zip(steps, designs, strict=True)):
-        forms = {binding.member: binding.expression for binding in step.bindings}
+        given = {binding.member: binding.expression for binding in step.bindings}
         for word in design.sequence.words:
-            found.setdefault(_identity(step, word, forms), []).append((index, word.name))
+            try:
+                form = word.form.of(given[word.form.value])
+            except TraceError as error:
+                raise UnsupportedError(f"step {step.name}: its word {word.name} is made by no row of a table: {error}") from None
+            assert isinstance(form, Affine), "an expression of a value in place of another's follows it"
+            found.setdefault((word.kind, form.key), (word.kind, form, []))[2].append((index, word.name))
     taken: set[str] = set()
     made = []
-    for key, uses in found.items():
-        symbol = base = _symbol(key)
+    for kind, form, uses in found.values():
+        symbol = base = _symbol(form, kind)
         number = 1
         while symbol in taken:
             number, symbol = number + 1, f"{base}_{number}"
         taken.add(symbol)
-        made.append(Parameter(symbol, key[0], tuple(uses)))
+        made.append(Parameter(symbol, kind, form, tuple(uses)))
     return tuple(made)
+
+
+def program(found: Sequence[Parameter], values: Sequence[str]) -> np.ndarray:
+    """(words, 9) int32, a `Row` each: how a scratchpad is filled from a call's values, in this order, by the host or by `Emit`.
+
+    UnsupportedError for a row with a number that 32 bits do not hold.
+    """
+    rows = np.array([parameter.row(values) for parameter in found], np.int64).reshape(-1, len(Row._fields))
+    for parameter, row in zip(found, rows, strict=True):
+        if (row != row.astype(np.int32)).any():
+            raise UnsupportedError(f"the per-call word {parameter.symbol} is made with numbers of more than 32 bits: {parameter.form!r}.")
+    return rows.astype(np.int32)
 
 
 #: Words a message lists.
@@ -58,20 +87,14 @@ def check_count(found: Sequence[Parameter], available: int, where: str) -> None:
         )
 
 
-def _identity(step: PlanStep, word: Word, forms: dict[str, Affine]) -> tuple[Any, ...]:
-    kind, *rest = word.source
-    if kind == "value":
-        bound = tuple(sorted((member, form.key) for member, form in forms.items() if member in step.op.extents))
-        return (word.kind, "value", word.name, design_key(step.op), bound)
-    return (word.kind, kind, forms[str(rest[0])].key, *rest[1:])
+def _symbol(form: Affine, kind: str) -> str:
+    """A name that says what the number is: `n_x64p64_offset`, `n_x1p191_per192_core`."""
+    text = f"{form.value}{_times(form.scale, form.bias)}"
+    if not form.linear:
+        text += f"_per{form.whole}" + (_times(form.mul, form.add) if (form.mul, form.add) != (1, 0) else "")
+    return f"{text}_{kind}"
 
 
-def _symbol(key: tuple[Any, ...]) -> str:
-    """A name that says what the number is."""
-    kind, rule, *rest = key
-    if rule == "value":
-        return f"{rest[0]}_{kind}"
-    value, scale, bias, *more = rest[0]
-    text = f"{value}_x{scale}" + (f"{'p' if bias > 0 else 'm'}{abs(bias)}" if bias else "")
-    text += "_" + "_".join(str(n).replace("-", "m") for n in more) if tuple(more) != (0, 1, 0) else ""
-    return f"{text}_per{rest[1]}_{kind}" if rule == "tiles" else f"{text}_{kind}"
+def _times(scale: int, bias: int) -> str:
+    text = f"_x{scale}" + (f"{'p' if bias > 0 else 'm'}{abs(bias)}" if bias else "")
+    return text.replace("-", "m")

@@ -25,11 +25,12 @@ typedef struct iron_args {
 #define IRON_TOGETHER 8
 typedef void (*iron_kernel)(const iron_args* args, int32_t tid, int32_t nt);
 
-// A table-form Affine: ((v[value]*scale + bias) >> down) * mul + add.
-typedef struct iron_affine { int64_t value, scale, bias, down, mul, add; } iron_affine;
+// A row of iron_core: (((v[index] * scale + bias) // divisor >> down) * mul + add) << shift, divisions rounding down; a
+// divisor of 0 or 1 divides nothing. The host has one plane, the values a call starts from.
+typedef struct iron_row { int64_t plane, index, scale, bias, divisor, down, mul, add, shift; } iron_row;
 
-// slot < IRON_MAX_P: p[slot] = base[slot] + affine * unit bytes. Else n[slot - IRON_MAX_P] = affine * unit.
-typedef struct iron_binding { int64_t slot, unit; iron_affine affine; } iron_binding;
+// slot < IRON_MAX_P: p[slot] = base[slot] + row * unit bytes. Else n[slot - IRON_MAX_P] = row * unit.
+typedef struct iron_binding { int64_t slot, unit; iron_row row; } iron_binding;
 
 typedef struct iron_step {
   iron_kernel kernel;      // NULL: the caller computes this step
@@ -42,9 +43,9 @@ typedef struct iron_step {
   int64_t work;            // how large it is beside those it goes together with
 } iron_step;
 
-// Next number of a carried value: source 0 = affine over this call's values; 1 = *(int32_t*)pointer, 2 = *(uint32_t*)pointer.
+// Next number of a carried value: source 0 = a row of this call's values; 1 = *(int32_t*)pointer, 2 = *(uint32_t*)pointer.
 // A pass begins only where it is `low` to `high`.
-typedef struct iron_carry { int64_t value; int64_t source; iron_affine affine; const void* pointer; int64_t low, high; } iron_carry;
+typedef struct iron_carry { int64_t value; int64_t source; iron_row row; const void* pointer; int64_t low, high; } iron_carry;
 
 typedef struct iron_run {
   iron_step* steps; int64_t n_steps;

@@ -211,20 +211,21 @@ void publish(Pool* pool, const iron_step* steps, int32_t together, int32_t activ
   if (made < parts) pool->ended.wait([&] { return (uint32_t)__atomic_load_n(&pool->done, __ATOMIC_SEQ_CST) == pool->expected; });
 }
 
-int64_t at(const iron_affine* a, const int64_t* values) {
-  return ((values[a->value] * a->scale + a->bias) >> a->down) * a->mul + a->add;
-}
-
-int64_t affine_or_constant(const iron_affine* a, const iron_run* run) {
-  static const int64_t zero = 0;
-  return at(a, run->n_values ? run->values : &zero);
+int64_t number(const iron_row* r, const iron_run* run) {
+  int64_t v = run->n_values ? run->values[r->index] : 0;  // a constant follows none
+  int64_t x = v * r->scale + r->bias;
+  if (r->divisor > 1) {
+    int64_t q = x / r->divisor;
+    x = q - (q * r->divisor > x);
+  }
+  return ((x >> r->down) * r->mul + r->add) * ((int64_t)1 << r->shift);
 }
 
 // What a step's bindings name, for this call's values.
 void patch(const iron_run* run, iron_step* s) {
   for (int64_t b = s->first_binding; b < s->first_binding + s->n_bindings; b++) {
     const iron_binding* w = run->bindings + b;
-    int64_t v = affine_or_constant(&w->affine, run) * w->unit;
+    int64_t v = number(&w->row, run) * w->unit;
     if (w->slot < IRON_MAX_P) s->args.p[w->slot] = (char*)s->base[w->slot] + v;
     else s->args.n[w->slot - IRON_MAX_P] = v;
   }
@@ -309,7 +310,7 @@ template <bool recording> int32_t pass(Pool* pool, iron_run* run, int64_t until)
     const iron_carry* w = run->carries + c;
     next[c] = w->source == 1   ? *(const int32_t*)w->pointer
               : w->source == 2 ? *(const uint32_t*)w->pointer
-                               : affine_or_constant(&w->affine, run);
+                               : number(&w->row, run);
   }
   for (int64_t c = 0; c < run->n_carries && c < 64; c++) run->values[run->carries[c].value] = next[c];
   if (noted) timing->passes.data[run->row + 3] = now();
