@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from iron_host import build, compiler
+from iron_host.slots import Filled, Slots
 
 FORMATS = ("Q4_0", "Q4_1", "Q8_0")
 FLOATS = ("float", "bf16", "f16")
@@ -47,9 +48,9 @@ KERNELS: dict[str, list[str]] = {
         *(f"rope<{t}, float>" for t in FLOATS),
     ],
     "elementwise.h": [
-        *(f"binary<{op}, {t}>" for op in ("Add", "Mul") for t in FLOATS),
-        *(f"unary<{op}, {t}>" for op in ("GELU", "ReLU", "Scale", "SiLU", "SoftCap") for t in FLOATS),
-        *(f"rowwise<{op}, {t}>" for op in ("Add", "Mul") for t in FLOATS),
+        *(f"binary<op::{op}, {t}>" for op in ("Add", "Mul") for t in FLOATS),
+        *(f"unary<op::{op}, {t}>" for op in ("GELU", "ReLU", "Scale", "SiLU", "SoftCap") for t in FLOATS),
+        *(f"rowwise<op::{op}, {t}>" for op in ("Add", "Mul") for t in FLOATS),
         "exponentials",
     ],
     "move.h": [
@@ -62,12 +63,13 @@ KERNELS: dict[str, list[str]] = {
 }
 
 #: exp() as the kernels have it: numbers through a whole vector, and one at a time.
+EXPONENTIALS = Slots("Exponentials", (), {"x": "const float", "vectors": "float", "alone": "float"}, ("size",))
 EXTRA = {
-    "elementwise.h": """
-void exponentials(const iron_args* g, int32_t tid, int32_t nt) {
-  const float* x = (const float*)g->p[0];
-  for (int64_t i = 0; i < g->n[0]; i += 8) store8((float*)g->p[1] + i, exp8(load8(x + i)));
-  for (int64_t i = 0; i < g->n[0]; i++) ((float*)g->p[2])[i] = exp1(x[i]);
+    "elementwise.h": EXPONENTIALS.cpp
+    + """
+static void exponentials(Exponentials g, int32_t tid, int32_t nt) {
+  for (int64_t i = 0; i < g.size; i += 8) iron::store8(g.vectors + i, iron::exp8(iron::load8(g.x + i)));
+  for (int64_t i = 0; i < g.size; i++) g.alone[i] = iron::exp1(g.x[i]);
 }
 """
 }
@@ -153,22 +155,15 @@ class Kernels:
         self.libraries = libraries  # by template: the functions of the source that has it
 
     def __call__(
-        self,
-        template: str,
-        pointers: Sequence[np.ndarray | None],
-        ints: Sequence[int] = (),
-        floats: Sequence[float] = (),
-        *,
-        scratch: int = 0,
-        shared: np.ndarray | None = None,
-        threads: int = 1,
+        self, template: str, slots: Filled, *, scratch: int = 0, shared: np.ndarray | None = None, threads: int = 1
     ) -> None:
+        """slots: a table of `iron_host.kernels` filled with arrays and numbers."""
         function = self.libraries[template].result()[template]
         args = Args()
-        for i, array in enumerate(pointers):
+        for i, array in enumerate(slots.pointers):
             args.p[i] = None if array is None else array.ctypes.data
-        args.n[: len(ints)] = list(map(int, ints))
-        args.f[: len(floats)] = list(floats)
+        args.n[: len(slots.ints)] = list(map(int, slots.ints))
+        args.f[: len(slots.floats)] = list(slots.floats)
         args.shared = None if shared is None else shared.ctypes.data
         for tid in range(threads):
             own = aligned(scratch)
@@ -200,9 +195,7 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
         symbols = {template: f"k{i}" for i, template in enumerate(KERNELS[header])}
         lines = [f'#include "{header}"\n', EXTRA.get(header, "")]
         for template, symbol in symbols.items():
-            lines.append(
-                f'extern "C" void {symbol}(const iron_args* a, int32_t tid, int32_t nt) {{ {template}(a, tid, nt); }}\n'
-            )
+            lines.append(build.Unit(header, template, symbol).function)
         library = ctypes.CDLL(str(build.compiled("".join(lines), header, with_)))
         functions = {template: getattr(library, symbol) for template, symbol in symbols.items()}
         for function in functions.values():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from iron_host.kernels import ATTENTION
+
 from .conftest import DTYPES, aligned
 
 TYPES = [("float", "f16"), ("float", "float"), ("bf16", "bf16")]
@@ -29,12 +31,19 @@ def scratch(group, d):
     return 4 * (2 * 32 * pad + max(16 * group, 32) * (3 * pad + 4))
 
 
+def sizes(heads, kv_heads, queries, keys, d, causal, window, in_runs=0):
+    """Slots of contiguous Q, K, V and O, all heads of a row side by side."""
+    lies = dict(q_row=heads * d, q_head=d, kv_row=kv_heads * d, kv_head=d)
+    seen = dict(causal=causal, window=window, in_runs=in_runs, scale=d**-0.5)
+    return dict(heads=heads, kv_heads=kv_heads, queries=queries, keys=keys, d=d, **lies, **seen)
+
+
 def attend(kernels, types, q, k, v, causal, window, name="attention", threads=1):
     (queries, heads, d), (keys, kv_heads, _) = q.shape, k.shape
     out = np.full_like(q, np.nan)
-    ints = (heads, kv_heads, queries, keys, d, heads * d, d, kv_heads * d, d, causal, window)
+    slots = ATTENTION(q=q, k=k, v=v, o=out, **sizes(heads, kv_heads, queries, keys, d, causal, window))
     need = scratch(heads // kv_heads, d)
-    kernels(f"{name}<{', '.join(types)}>", (q, k, v, out), ints, (d**-0.5,), scratch=need, threads=threads)
+    kernels(f"{name}<{', '.join(types)}>", slots, scratch=need, threads=threads)
     return out
 
 
@@ -42,12 +51,13 @@ def attend_in_runs(kernels, types, q, k, v, causal, window, threads=1):
     """The last query alone, its runs of keys shared among threads and then joined."""
     (_, heads, d), (keys, kv_heads, _) = q.shape, k.shape
     out = np.full_like(q[-1:], np.nan)
-    ints = (heads, kv_heads, 1, keys, d, heads * d, d, kv_heads * d, d, causal, window, 1)
+    given = sizes(heads, kv_heads, 1, keys, d, causal, window, 1)
     shared = aligned(4 * (keys // 64 + 2) * heads * (-(-d // 16) * 16 + 2))
     shared.view(np.float32)[:] = np.nan
     need = scratch(heads // kv_heads, d)
-    kernels(f"attention<{', '.join(types)}>", (q[-1:].copy(), k, v, out), ints, (d**-0.5,), scratch=need, shared=shared, threads=threads)
-    kernels(f"attention_join<{types[0]}>", (None, None, None, out), ints, scratch=need, shared=shared, threads=threads)
+    options = dict(scratch=need, shared=shared, threads=threads)
+    kernels(f"attention<{', '.join(types)}>", ATTENTION(q=q[-1:].copy(), k=k, v=v, o=out, **given), **options)
+    kernels(f"attention_join<{types[0]}>", ATTENTION(o=out, **given), **options)
     return out
 
 

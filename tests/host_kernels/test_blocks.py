@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from iron_core.declare.formats import PackedArray, as_format
+from iron_host.kernels import BLOCK_INTEGERS, BLOCK_PRODUCT, DEQUANTIZE, PACK_BLOCKS, PRODUCT, QUANTIZE_ROWS
 
 from .conftest import DTYPES, FORMATS, aligned
 
@@ -41,7 +42,8 @@ def shared_for(rows, K):
 
 def round_activations(kernels, x, X="float", threads=1):
     shared = shared_for(*x.shape)
-    kernels(f"quantize_rows<{X}>", (x,), (*x.shape, x.shape[1]), shared=shared, threads=threads)
+    M, K = x.shape
+    kernels(f"quantize_rows<{X}>", QUANTIZE_ROWS(x=x, M=M, K=K, x_row=K), shared=shared, threads=threads)
     return shared
 
 
@@ -49,7 +51,7 @@ def tiles_of(kernels, name, w, matrices=1, threads=1):
     """The weights in tiles: a row's bytes four at a time beside those of the other fifteen, scales and minima in front."""
     rows, row_bytes = w.shape[0] // matrices, w.data.shape[-1]
     tiles = np.full((matrices, -(-rows // 16) * 16, row_bytes), 255, np.uint8)
-    kernels(f"pack_blocks<{name}>", (w.data, tiles), (rows, w.shape[1], matrices), threads=threads)
+    kernels(f"pack_blocks<{name}>", PACK_BLOCKS(w=w.data, tiles=tiles, N=rows, K=w.shape[1], matrices=matrices), threads=threads)
     return tiles
 
 
@@ -57,10 +59,11 @@ def product(kernels, name, w, x, O="float", kernel="block_matmul", threads=1, sh
     (M, K), N = x.shape, w.shape[0]
     shared = round_activations(kernels, x) if shared is None else shared
     c = np.full((M, N), np.nan, DTYPES[O])
-    ints = (M, N, K, K, 0, int(tiles), N, 1, 1, 0, 0, 0, 1)
     weights = tiles_of(kernels, name, w) if tiles else w.data
     scratch = 16 * w.data.shape[-1]
-    kernels(f"{kernel}<{name}, {O}>", (None, weights, c), ints, shared=shared, threads=threads, scratch=scratch)
+    lies = dict(in_tiles=int(tiles), c_row=N, c_column=1)
+    slots = BLOCK_PRODUCT(w=weights, c=c, M=M, N=N, K=K, **lies, batches=1, c_batch=0, repeat=1)
+    kernels(f"{kernel}<{name}, {O}>", slots, shared=shared, threads=threads, scratch=scratch)
     return c
 
 
@@ -91,7 +94,7 @@ def test_block_integers_are_the_models(kernels, rng, name):
     w.data.reshape(N, K // 32, -1)[0, :, 2:] = 0x80
     w.data.reshape(N, K // 32, -1)[1, :, 2:] = 0x7F
     got = np.zeros((N, K // 32), np.int32)
-    kernels(f"block_integers<{name}>", (w.data, q, got), (N, K))
+    kernels(f"block_integers<{name}>", BLOCK_INTEGERS(w=w.data, q=q, products=got, N=N, K=K))
     ints, _, _ = w.format.fields(w.data, w.shape)
     assert np.array_equal(got, (ints * q.astype(np.int32)).reshape(N, -1, 32).sum(-1))
 
@@ -161,8 +164,9 @@ def test_batches_share_matrices(kernels, rng, name):
     shared, tiles = round_activations(kernels, x), tiles_of(kernels, name, w, batches // repeat, 2)
     for threads, weights in ((1, w.data), (3, w.data), (3, tiles), (5, tiles)):
         c[:] = np.nan
-        ints = (1, N, K, K, 0, int(weights is tiles), N, 1, batches, K, 0, N, repeat)
-        kernels(f"block_matmul<{name}, float>", (None, weights, c), ints, shared=shared, threads=threads, scratch=16 * w.data.shape[-1])
+        lies = dict(in_tiles=int(weights is tiles), c_row=N, c_column=1, c_batch=N)
+        slots = BLOCK_PRODUCT(w=weights, c=c, M=1, N=N, K=K, **lies, batches=batches, repeat=repeat)
+        kernels(f"block_matmul<{name}, float>", slots, shared=shared, threads=threads, scratch=16 * w.data.shape[-1])
         for b in range(batches):
             part = w[b // repeat * N : (b // repeat + 1) * N]
             assert np.array_equal(product(kernels, name, part, x[b : b + 1])[0], c[b])
@@ -177,8 +181,10 @@ def test_exact_activations(kernels, rng, name, X):
 
         def run(x, threads=1, w=w, N=N, K=K):
             c = np.full((len(x), N), np.nan, DTYPES[X])
-            ints = (len(x), N, K, K, 0, 1, N, 1, 1, 0, 0, 0, 1)
-            kernels(f"block_exact<{name}, {X}, {X}>", (x, w.data, c), ints, scratch=4 * K, threads=threads)
+            rows = dict(x_row=K, w_row=0, by_rows=1, c_row=N, c_column=1)
+            one = dict(batches=1, x_batch=0, w_batch=0, c_batch=0, repeat=1)
+            slots = PRODUCT(x=x, w=w.data, c=c, M=len(x), N=N, K=K, **rows, **one)
+            kernels(f"block_exact<{name}, {X}, {X}>", slots, scratch=4 * K, threads=threads)
             return c
 
         whole, wide = run(x), w.dequantize().astype(np.float64)
@@ -199,7 +205,7 @@ def test_dequantize_rounds_once(kernels, rng, name, T):
     ints, scales, minima = w.format.fields(w.data, cols)
     exact = ints.reshape(rows, -1, 32) * scales.astype(np.float64)[..., None]
     exact = (exact if minima is None else exact + minima.astype(np.float64)[..., None]).reshape(rows, cols)
-    kernels(f"dequantize<{name}, {T}>", (w.data, y), (rows, cols), threads=2)
+    kernels(f"dequantize<{name}, {T}>", DEQUANTIZE(x=w.data, y=y, valid=rows, cols=cols), threads=2)
     ulp = {"float": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10}[T]
     assert (np.abs(y.astype(np.float64) - exact) <= ulp * np.abs(exact) + 1e-7).all()
 
@@ -213,8 +219,9 @@ def test_fast_paths_equal_the_twin(kernels, rng, name):
         for tiles in (False, True):
             assert np.array_equal(product(kernels, name, w, x, tiles=tiles), naive)
         c = np.full((N, M), np.nan, np.float32)
-        ints = (M, N, K, K, 0, 1, 1, M, 1, 0, 0, 0, 1)
-        kernels(f"block_matmul<{name}, float>", (None, tiles_of(kernels, name, w), c), ints, shared=round_activations(kernels, x))
+        lies = dict(in_tiles=1, c_row=1, c_column=M, c_batch=0)
+        slots = BLOCK_PRODUCT(w=tiles_of(kernels, name, w), c=c, M=M, N=N, K=K, **lies, batches=1, repeat=1)
+        kernels(f"block_matmul<{name}, float>", slots, shared=round_activations(kernels, x))
         assert np.array_equal(c.T, naive)
 
 

@@ -24,7 +24,7 @@ CODE = """
 import ctypes, numpy as np
 from iron_host import build
 from iron_host.build import Unit
-unit = Unit("elementwise.h", "binary<Add, float>", "iron_sum")
+unit = Unit("elementwise.h", "binary<op::Add, float>", "iron_sum")
 a, b, y = (np.full(8, v, np.float32) for v in (3, 4, 0))
 args = np.zeros(64, np.int64)
 args[:3] = [x.ctypes.data for x in (a, b, y)]
@@ -196,7 +196,7 @@ def test_two_processes_compile_at_once(stand):
 def loads(stand, monkeypatch):
     """Load the kernel in this process, over the stand's cache."""
     monkeypatch.setenv("NPU_CACHE_HOME", str(stand.cache))
-    unit = build.Unit("elementwise.h", "binary<Add, float>", "iron_sum")
+    unit = build.Unit("elementwise.h", "binary<op::Add, float>", "iron_sum")
     monkeypatch.setattr(build, "_loaded", {})
     return lambda: build.load([unit])[unit]
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iron_host.kernels import BLOCK_INTEGERS, QUANTIZE_ROWS
 from iron_lm.gguf import GGUFFile
 from iron_ops_aie import activations
 
@@ -17,7 +18,7 @@ def rounded(kernels, x, X, threads=1):
     """(integers, scales, scale * sum of integers) of a row of numbers, as the kernel leaves them."""
     (M, K), ints = x.shape, -(-x.size // 64) * 64
     shared = aligned(ints + x.size // 32 * 12)
-    kernels(f"quantize_rows<{X}>", (x,), (M, K, K), shared=shared, threads=threads)
+    kernels(f"quantize_rows<{X}>", QUANTIZE_ROWS(x=x, M=M, K=K, x_row=K), shared=shared, threads=threads)
     scales = shared[ints:][: x.size // 32 * 12].view(np.float32).reshape(M, K // 32, 3)
     return shared[: x.size].view(np.int8).reshape(M, K), scales[..., 0], scales[..., 1]
 
@@ -51,6 +52,6 @@ def test_block_integers_of_real_weights(kernels, rng, smollm2):
         q, _, _ = rounded(kernels, x, "float")
         got = np.zeros((weights.shape[0], K // 32), np.int32)
         template = next(t for t in kernels.libraries if t.lower() == f"block_integers<{format.name.lower()}>")
-        kernels(template, (weights.data, q[0].copy(), got), (*got.shape[:1], K), threads=2)
+        kernels(template, BLOCK_INTEGERS(w=weights.data, q=q[0].copy(), products=got, N=len(got), K=K), threads=2)
         assert np.array_equal(got, activations.block_integers(weights, x)[:, 0].T), name
     assert {name.lower() for name in seen} >= {"q4_1", "q8_0"}

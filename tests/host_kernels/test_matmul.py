@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from iron_host import build, compiler
+from iron_host.kernels import PRODUCT
 
 from .conftest import DTYPES, Kernels
 
@@ -24,8 +25,10 @@ def draw(rng, shape, name):
 def product(kernels, types, x, w, by_rows, name="matmul", threads=1, by_columns=False):
     (M, K), N = x.shape, w.shape[0] if by_rows else w.shape[1]
     c = np.full((N, M) if by_columns else (M, N), np.nan, DTYPES[types[2]])
-    strides = (1, M) if by_columns else (N, 1)
-    kernels(f"{name}<{', '.join(types)}>", (x, w, c), (M, N, K, K, w.shape[1], by_rows, *strides, 1, 0, 0, 0, 1), threads=threads)
+    row, column = (1, M) if by_columns else (N, 1)
+    lies = dict(x_row=K, w_row=w.shape[1], by_rows=by_rows, c_row=row, c_column=column)
+    one = dict(batches=1, x_batch=0, w_batch=0, c_batch=0, repeat=1)
+    kernels(f"{name}<{', '.join(types)}>", PRODUCT(x=x, w=w, c=c, M=M, N=N, K=K, **lies, **one), threads=threads)
     return c.T if by_columns else c
 
 
@@ -65,7 +68,7 @@ def test_a_row_alone_is_the_same_whatever_processor_is_tuned_for(rng):
         pytest.skip("the tuning is g++'s")
     tuned = attrs.evolve(found, flags=(*found.flags, "-mtune=znver3"))
     template = "matmul<float, float, float>"
-    source = f'#include "matmul.h"\nextern "C" void tuned(const iron_args* a, int32_t t, int32_t n) {{ {template}(a, t, n); }}\n'
+    source = build.Unit("matmul.h", template, "tuned").text
     function = ctypes.CDLL(str(build.compiled(source, "tuned", tuned))).tuned
     function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32), None
     made: Future = Future()
@@ -83,9 +86,11 @@ def test_batches_share_matrices_and_rows_keep_their_strides(kernels, rng):
     batches, repeat, M, N, K = 6, 2, 3, 21, 40
     x, w = draw(rng, (batches, M, K + 5), "float"), draw(rng, (batches // repeat, N, K + 3), "float")
     c = np.full((batches, M, N + 2), 7, np.float32)
-    ints = (M, N, K, K + 5, K + 3, 1, N + 2, 1, batches, M * (K + 5), N * (K + 3), M * (N + 2), repeat)
+    lies = dict(x_row=K + 5, w_row=K + 3, by_rows=1, c_row=N + 2, c_column=1)
+    lies |= dict(x_batch=M * (K + 5), w_batch=N * (K + 3), c_batch=M * (N + 2))
+    slots = PRODUCT(x=x, w=w, c=c, M=M, N=N, K=K, **lies, batches=batches, repeat=repeat)
     for threads in (1, 4):
-        kernels("matmul<float, float, float>", (x, w, c), ints, threads=threads)
+        kernels("matmul<float, float, float>", slots, threads=threads)
         exact = np.einsum("bmk,bnk->bmn", x[..., :K].astype(np.float64), np.repeat(w[..., :K], repeat, 0).astype(np.float64))
         assert np.allclose(c[..., :N], exact, rtol=1e-5, atol=1e-5)
         assert (c[..., N:] == 7).all()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from iron_host.kernels import COPY, GATHER, REPEAT, TRANSPOSE
+
 from .conftest import DTYPES, FLOATS
 
 #: loops, x, y: trips, steps of x and of y, outermost first
@@ -22,8 +24,7 @@ NESTS = [
 
 def nest(kernels, template, x, y, trips, from_, to, threads):
     trips, from_, to = (list(n) or [1] for n in (trips, from_, to))
-    fill = [0] * (5 - len(trips))
-    kernels(template, (x, y), (len(trips), *trips, *fill, *from_, *fill, *to, *fill), threads=threads)
+    kernels(template, COPY(x=x, y=y, loops=len(trips), trips=trips, x_steps=from_, y_steps=to), threads=threads)
 
 
 def expected(x, y, trips, from_, to):
@@ -67,7 +68,8 @@ def test_gather_counts_negative_ids_from_the_end_and_clips(kernels, rng, types):
     for threads in (1, 4):
         y = np.zeros((len(ids), step), dtypes[1])
         y[:, width:] = 7
-        kernels(f"gather<{', '.join(types)}>", (table, ids, y), (len(ids), width, rows, step), threads=threads)
+        slots = GATHER(x=table, ids=ids, y=y, count=len(ids), cols=width, table_rows=rows, y_step=step)
+        kernels(f"gather<{', '.join(types)}>", slots, threads=threads)
         assert np.array_equal(y[:, :width], table[np.clip(ids, -rows, rows - 1)].astype(dtypes[1]))
         assert (y[:, width:] == 7).all()
 
@@ -78,8 +80,8 @@ def test_repeat_and_transpose(kernels, rng, width):
     x = rng.integers(0, 256, (3, 5, 7)).astype(width.removesuffix("_t"))
     for threads in (1, 4):
         y = np.zeros((5 * 2, 7), x.dtype)
-        kernels(f"repeat<{width}>", (x, y), (5, 7, 2), threads=threads)
+        kernels(f"repeat<{width}>", REPEAT(x=x, y=y, valid=5, cols=7, repeat=2), threads=threads)
         assert np.array_equal(y, np.repeat(x[0], 2, 0))
         y = np.zeros((3, 7, 5), x.dtype)
-        kernels(f"transpose<{width}>", (x, y), (3, 5, 7), threads=threads)
+        kernels(f"transpose<{width}>", TRANSPOSE(x=x, y=y, num_batches=3, M=5, N=7), threads=threads)
         assert np.array_equal(y, x.swapaxes(1, 2))

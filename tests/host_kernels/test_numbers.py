@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .conftest import DTYPES
+from iron_host.kernels import COPY
+
+from .conftest import DTYPES, EXPONENTIALS
 
 NARROW = ("bf16", "f16")
 
@@ -13,7 +15,7 @@ NARROW = ("bf16", "f16")
 def convert(kernels, source, target, x, stride=1):
     """`x` as another type; a stride takes numbers one at a time, where neighbours go through vectors."""
     y = np.zeros(len(x) * stride, DTYPES[target])
-    kernels(f"copy<{source}, {target}>", (x, y), (1, len(x), 0, 0, 0, 0, 1, 0, 0, 0, 0, stride))
+    kernels(f"copy<{source}, {target}>", COPY(x=x, y=y, loops=1, trips=[len(x)], x_steps=[1], y_steps=[stride]))
     return y[::stride]
 
 
@@ -73,7 +75,7 @@ def exponentials(kernels, x):
     """exp of each number, in vectors and alone."""
     x = np.concatenate([x, np.zeros(-len(x) % 8)]).astype(np.float32)
     vectors, alone = np.zeros_like(x), np.zeros_like(x)
-    kernels("exponentials", (x, vectors, alone), (len(x),))
+    kernels("exponentials", EXPONENTIALS(x=x, vectors=vectors, alone=alone, size=len(x)))
     return x, vectors, alone
 
 

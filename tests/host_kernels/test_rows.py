@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from iron_host.kernels import BINARY, RMS_NORM, ROPE, ROWWISE, SOFTMAX, UNARY
+
 from .conftest import DTYPES, FLOATS
 
 ULP = {"float": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10}
@@ -30,11 +32,11 @@ def test_rms_norm(kernels, rng, T, W):
         for weight in (None, w):
             want = exact if weight is None else exact.astype(DTYPES[T]).astype(np.float64) * w.astype(np.float64)
             y = np.zeros_like(x)
-            kernels(f"rms_norm<{T}, {W}>", (x, weight, y), (rows, cols), (1e-5,), threads=2)
+            kernels(f"rms_norm<{T}, {W}>", RMS_NORM(x=x, weight=weight, y=y, valid=rows, cols=cols, epsilon=1e-5), threads=2)
             assert near(y, want, T, units=4)
             alone = np.zeros_like(x)
             for r in range(rows):
-                kernels(f"rms_norm<{T}, {W}>", (x[r], weight, alone[r]), (1, cols), (1e-5,))
+                kernels(f"rms_norm<{T}, {W}>", RMS_NORM(x=x[r], weight=weight, y=alone[r], valid=1, cols=cols, epsilon=1e-5))
             assert np.array_equal(alone, y)
 
 
@@ -43,7 +45,7 @@ def test_softmax(kernels, rng, T):
     """exp(x - max) / sum over the valid numbers; zeros after them."""
     for rows, cols, valid in ((1, 1, 1), (3, 20, 20), (4, 65, 40), (2, 300, 300)):
         x, y = draw(rng, (rows, cols), T, 5), np.full((rows, cols), np.nan, DTYPES[T])
-        kernels(f"softmax<{T}>", (x, y), (rows, cols, valid), threads=3)
+        kernels(f"softmax<{T}>", SOFTMAX(x=x, y=y, valid=rows, cols=cols, valid_cols=valid), threads=3)
         wide = x[:, :valid].astype(np.float64)
         exact = np.exp(wide - wide.max(-1, keepdims=True))
         assert near(y[:, :valid], exact / exact.sum(-1, keepdims=True), T, 2e-6 if T == "float" else 1e-7)
@@ -56,7 +58,7 @@ def test_softmax_of_large_numbers(kernels, T):
     most = 3e38 if T != "f16" else 6e4
     rows = [[1000, 999, 0, -1000], [-1000, -1001, -2000, -5000], [most, most, 0, -most], [-most, -most, -most, -most]]
     x, y = np.array(rows, np.float32).astype(DTYPES[T]), np.full((4, 4), np.nan, DTYPES[T])
-    kernels(f"softmax<{T}>", (x, y), (4, 4, 4))
+    kernels(f"softmax<{T}>", SOFTMAX(x=x, y=y, valid=4, cols=4, valid_cols=4))
     wide = x.astype(np.float64)
     exact = np.exp(wide - wide.max(-1, keepdims=True))
     assert near(y, exact / exact.sum(-1, keepdims=True), T, 2e-6)
@@ -71,7 +73,8 @@ def test_rope(kernels, rng, T, method):
         turn = rng.uniform(0, 6.28, (rows // per, cols // 2))
         angles = np.stack([np.cos(turn), np.sin(turn)], -1).reshape(rows // per, cols).astype(np.float32)
         y = np.zeros_like(x)
-        kernels(f"rope<{T}, float>", (x, angles, y), (rows, cols, per, method), threads=2)
+        slots = ROPE(x=x, angles=angles, y=y, valid=rows, cols=cols, rows_per_angle=per, method_type=method)
+        kernels(f"rope<{T}, float>", slots, threads=2)
         wide, table = x.astype(np.float64), np.repeat(angles, per, 0).astype(np.float64)
         c, s = table[:, 0::2], table[:, 1::2]
         a, b = (wide[:, : cols // 2], wide[:, cols // 2 :]) if method == 0 else (wide[:, 0::2], wide[:, 1::2])
@@ -88,21 +91,21 @@ def test_elementwise(kernels, rng, T):
         wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
         for op, exact in (("Add", wide_a + wide_b), ("Mul", wide_a * wide_b)):
             y = np.zeros_like(a)
-            kernels(f"binary<{op}, {T}>", (a, b, y), (size,), threads=3)
+            kernels(f"binary<op::{op}, {T}>", BINARY(a=a, b=b, y=y, valid=size), threads=3)
             assert np.array_equal(y, exact.astype(np.float32).astype(DTYPES[T]))
         y = np.zeros_like(a)
-        kernels(f"unary<SiLU, {T}>", (a, y), (size,), threads=3)
+        kernels(f"unary<op::SiLU, {T}>", UNARY(x=a, y=y, valid=size, number=0), threads=3)
         assert near(y, wide_a / (1 + np.exp(-wide_a)), T, 1e-7, 4)
         r = np.zeros_like(a)
-        kernels(f"unary<ReLU, {T}>", (a, r), (size,), threads=3)
+        kernels(f"unary<op::ReLU, {T}>", UNARY(x=a, y=r, valid=size, number=0), threads=3)
         assert np.array_equal(r, np.where(wide_a < 0, 0, a).astype(DTYPES[T]))
         for i in range(size):
             one = np.zeros(1, DTYPES[T])
-            kernels(f"unary<SiLU, {T}>", (a[i : i + 1], one), (1,))
+            kernels(f"unary<op::SiLU, {T}>", UNARY(x=a[i : i + 1], y=one, valid=1, number=0))
             assert one[0] == y[i]
         x, y = draw(rng, (3, size), T), np.zeros((3, size), DTYPES[T])
         for op, exact in (("Add", x.astype(np.float64) + wide_b), ("Mul", x.astype(np.float64) * wide_b)):
-            kernels(f"rowwise<{op}, {T}>", (x, b, y), (3, size), threads=2)
+            kernels(f"rowwise<op::{op}, {T}>", ROWWISE(x=x, vector=b, y=y, valid=3, cols=size), threads=2)
             assert np.array_equal(y, exact.astype(np.float32).astype(DTYPES[T]))
 
 
@@ -112,14 +115,14 @@ def test_operations_with_a_number(kernels, rng, T):
     for size in SIZES:
         x = draw(rng, size, T, 3)
         wide, y = x.astype(np.float64), np.zeros_like(x)
-        kernels(f"unary<Scale, {T}>", (x, y), (size,), (25.25,), threads=3)
+        kernels(f"unary<op::Scale, {T}>", UNARY(x=x, y=y, valid=size, number=25.25), threads=3)
         assert np.array_equal(y, (wide * 25.25).astype(np.float32).astype(DTYPES[T]))
-        kernels(f"unary<GELU, {T}>", (x, y), (size,), threads=3)
+        kernels(f"unary<op::GELU, {T}>", UNARY(x=x, y=y, valid=size, number=0), threads=3)
         assert near(y, wide / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3))), T, 3e-7, 4)
         for cap in (0.5, 30.0):
-            kernels(f"unary<SoftCap, {T}>", (x, y), (size,), (cap,), threads=3)
+            kernels(f"unary<op::SoftCap, {T}>", UNARY(x=x, y=y, valid=size, number=cap), threads=3)
             assert near(y, cap * np.tanh(wide / cap), T, 1e-12, 6)
             for i in range(size):
                 one = np.zeros(1, DTYPES[T])
-                kernels(f"unary<SoftCap, {T}>", (x[i : i + 1], one), (1,), (cap,))
+                kernels(f"unary<op::SoftCap, {T}>", UNARY(x=x[i : i + 1], y=one, valid=1, number=cap))
                 assert one[0] == y[i]

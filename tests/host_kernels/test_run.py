@@ -40,8 +40,8 @@ def pool(library: Any, request: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def add() -> int:
-    """The address of binary<Add, float>: p a, b, y, n size."""
-    unit = build.Unit("elementwise.h", "binary<Add, float>", "iron_add_of_the_run_tests")
+    """The address of binary<op::Add, float>: pointers a, b, y, integer 0 the size."""
+    unit = build.Unit("elementwise.h", "binary<op::Add, float>", "iron_add_of_the_run_tests")
     return build.load([unit])[unit]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from iron_host.kernels import SAMPLE
 from iron_ops_aie.sample import draw, draw_words
 
 from .conftest import DTYPES
@@ -15,7 +16,8 @@ AWKWARD = np.array([0, -0.0, 1, 1, 2, 2, -3, np.inf, -np.inf, np.nan, 1e-40, 88,
 def pick(kernels, T, logits, words, k_max=64):
     """The token, written to both places."""
     record, token = np.full(3, -1, np.int32), np.full(1, -1, np.int32)
-    kernels(f"sample<{T}>", (logits, words, record, token), (logits.size, k_max), scratch=12 * k_max, threads=2)
+    slots = SAMPLE(logits=logits, draws=words, tokens=record, token=token, vocab=logits.size, k_max=k_max)
+    kernels(f"sample<{T}>", slots, scratch=12 * k_max, threads=2)
     assert record.tolist() == [token[0], -1, -1]
     return int(token[0])
 

@@ -71,7 +71,7 @@ def test_the_bare_names_are_ours(taker):
     """In every group."""
     assert registry().load("operators", "SiLU") is SiLU
     assert type(choose.get("host")).__module__ == "iron_host.backend"
-    assert type(lowering_for("host", SiLU(size=8))).__module__ == "iron_host.lowerings.silu"
+    assert type(lowering_for("host", SiLU(size=8))).__module__ == "iron_host.lowerings.elementwise"
     assert registry().load("models", "llama").__module__ == "iron_llama.model"
     assert device("npu2").columns == 8
     assert choose.choose().backend is choose.get("host")

@@ -1,7 +1,7 @@
 """Kernels from templates: a unit is compiled once for this CPU and compiler, cached by content, and loaded.
 
-A unit's key covers its text, every header of ours it includes, the flags, the compiler actually run and the
-CPU, so an edit anywhere rebuilds and a touch does not. Missing units compile side by side.
+A unit's key covers its text, every header it includes by a quoted name, the generated slots.h among them, the flags, the
+compiler actually run and the CPU, so an edit anywhere rebuilds and a touch does not. Missing units compile side by side.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from iron_core.cache.keys import digest
 from iron_core.cache.store import Cache, optional
 from iron_core.errors import CacheError, CacheHomeError
 from iron_core.side_by_side import side_by_side
-from iron_host import compiler, scratch
+from iron_host import compiler, kernels, scratch, slots
+from iron_host.slots import Slots
 
 SOURCES = Path(__file__).parent / "csrc"
 _INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.M)
@@ -32,61 +33,102 @@ _loaded: dict[tuple[str, Unit], tuple[Any, int]] = {}
 
 
 @attrs.frozen
-class Unit:
-    """A kernel: the template function `template` of csrc/`header`, exported as `symbol`.
+class Header:
+    """A pack's own C++ header, and the slots of its kernels.
 
-    source: C++ text between the two, for a template argument (or a whole function) that csrc does not have: how a
-    pack of its own brings a kernel.
+    path: the file, in the pack's package; what it includes by a quoted name is looked for beside it, then in csrc.
+    slots: their structs are in the slots.h that common.h includes, beside those of csrc's own kernels.
     """
 
-    header: str
+    path: Path
+    slots: tuple[Slots, ...] = ()
+
+
+@attrs.frozen
+class Unit:
+    """A kernel: the template function `template` of `header`, exported as `symbol`.
+
+    header: the name of one in csrc, or a pack's own. In the template's text namespace iron need not be named.
+    """
+
+    header: str | Header
     template: str
     symbol: str
-    source: str = ""
+
+    @property
+    def own(self) -> Header | None:
+        """The pack's header, if it is a pack's."""
+        return self.header if isinstance(self.header, Header) else None
 
     @property
     def text(self) -> str:
         """The source compiled for it."""
-        return (
-            f'#include "{self.header}"\n{self.source}\n'
-            f'extern "C" void {self.symbol}(const iron_args* a, int32_t tid, int32_t nt) {{ {self.template}(a, tid, nt); }}\n'
-        )
+        name = self.header.path.name if isinstance(self.header, Header) else self.header
+        return f'#include "{name}"\n{self.function}'
+
+    @property
+    def function(self) -> str:
+        """What of the source is the kernel that is loaded."""
+        head = f'extern "C" void {self.symbol}(const iron_args* a, int32_t tid, int32_t nt)'
+        return f"{head} {{\n  using namespace iron;\n  {self.template}(a, tid, nt);\n}}\n"
 
 
-def headers(text: bytes, sources: Path = SOURCES) -> dict[str, bytes]:
-    """Every header of ours that a source includes, directly or not: name -> content."""
+def folders(own: Header | None) -> tuple[Path, ...]:
+    """Where headers are looked for, after the folder of the file that includes them."""
+    return (SOURCES,) if own is None else (own.path.parent, SOURCES)
+
+
+def slots_header(own: Header | None) -> str:
+    """The slots.h that a source finds."""
+    return slots.header((*kernels.TABLES, *(own.slots if own is not None else ())))
+
+
+def headers(text: bytes, own: Header | None = None) -> dict[str, bytes]:
+    """Every header that a source includes by a quoted name, directly or not: where it is found -> content.
+
+    What is in none of the folders is the system's.
+    """
     found: dict[str, bytes] = {}
-    queue = [text]
+    queue: list[tuple[bytes, tuple[Path, ...]]] = [(text, ())]
     while queue:
-        for name in _INCLUDE.findall(queue.pop()):
-            key = name.decode()
-            if key not in found:
-                found[key] = (sources / key).read_bytes()
-                queue.append(found[key])
+        content, beside = queue.pop()
+        for name in (match.decode() for match in _INCLUDE.findall(content)):
+            if name == slots.FILE:
+                found[name] = slots_header(own).encode()
+                continue
+            path = next((f / name for f in (*beside, *folders(own)) if (f / name).is_file()), None)
+            if path is not None and str(path) not in found:
+                found[str(path)] = path.read_bytes()
+                queue.append((found[str(path)], (path.parent,)))
     return found
 
 
 @cache
-def _header_digest(header: str) -> str:
-    return digest(*sorted(headers(f'#include "{header}"\n'.encode()).items()))
+def _header_digest(header: str, own: Header | None) -> str:
+    found = headers(f'#include "{header}"\n'.encode(), own)
+    return digest(*sorted((Path(path).name, content) for path, content in found.items()))
 
 
-def key(text: str, with_: compiler.Compiler) -> str:
+def key(text: str, with_: compiler.Compiler, own: Header | None = None) -> str:
     """The cache key of a source compiled by `with_`."""
     names = _INCLUDE.findall(text.encode())
-    return digest(text, *(_header_digest(n.decode()) for n in names), with_.identity)
+    return digest(text, *(_header_digest(n.decode(), own) for n in names), with_.identity)
 
 
-def found(text: str, with_: compiler.Compiler) -> Path | None:
+def found(text: str, with_: compiler.Compiler, own: Header | None = None) -> Path | None:
     """The shared object of a source, if the cache has it."""
     with optional():
-        entry = Cache("host").get(key(text, with_))
+        entry = Cache("host").get(key(text, with_, own))
         return entry / "kernel.so" if entry is not None else None
     return None
 
 
-def compiled(text: str, name: str, with_: compiler.Compiler, running: compiler.Running | None = None) -> Path:
+def compiled(
+    text: str, name: str, with_: compiler.Compiler, running: compiler.Running | None = None, own: Header | None = None
+) -> Path:
     """The shared object of a source, from the cache or compiled into it. `name` is for messages; `running` as for `run`.
+
+    own: the pack's header that it includes, if it is a pack's.
 
     Where the cache cannot be used it is compiled for this process alone, with a warning; CacheError if that cannot be done
     either, or NPU_CACHE_HOME names no folder.
@@ -95,10 +137,11 @@ def compiled(text: str, name: str, with_: compiler.Compiler, running: compiler.R
     def fill(folder: Path) -> None:
         source = folder / f"{name}.cpp"
         source.write_text(text, encoding="utf-8")
-        with_.run(source, folder / "kernel.so", running)
+        (folder / slots.FILE).write_text(slots_header(own), encoding="utf-8")
+        with_.run(source, folder / "kernel.so", running, (folder, *folders(own)))
 
     def made(root: Path | None) -> Path:
-        return Cache("host", root).entry(key(text, with_), fill, about=About("kernel", name)) / "kernel.so"
+        return Cache("host", root).entry(key(text, with_, own), fill, about=About("kernel", name)) / "kernel.so"
 
     try:
         return made(None)
@@ -137,13 +180,13 @@ def load(units: Iterable[Unit]) -> dict[Unit, int]:
     root = os.environ.get("NPU_CACHE_HOME", "")
     missing = [u for u in wanted if (root, u) not in _loaded]
     if missing:
-        paths = {u: found(u.text, with_) for u in missing}
+        paths = {u: found(u.text, with_, u.own) for u in missing}
         absent = [u for u in missing if paths[u] is None]
         if absent:
             if sys.stderr is not None and sys.stderr.isatty():
                 aside(f"compiling {len(absent)} kernels with {with_.name} (once for this machine) ...")
             running = compiler.Running()
-            made = side_by_side(lambda u: compiled(u.text, u.symbol, with_, running), absent, running.end)
+            made = side_by_side(lambda u: compiled(u.text, u.symbol, with_, running, u.own), absent, running.end)
             paths.update(zip(absent, made, strict=True))
         for unit, path in paths.items():
             loaded = library(path)  # type: ignore[arg-type]

@@ -70,13 +70,15 @@ class Compiler:
         """What the code it makes depends on: command, version as run, flags and this CPU."""
         return digest(self.command, self.version, self.flags, cpu())
 
-    def run(self, source: Path, target: Path, running: Running | None = None) -> None:
+    def run(self, source: Path, target: Path, running: Running | None = None, include: Sequence[Path] = ()) -> None:
         """Compile one source into a shared object; BackendUnavailable with the compiler's first error, OSError where a disk is
         full.
 
-        running: what the compiler is added to, for who may want to end it. What interrupts this call ends it.
+        running: what the compiler is added to, for who may want to end it. What interrupts this call ends it. include:
+        folders where headers are looked for.
         """
-        line = [*self.command, *self.flags, "-I", str(Path(__file__).parent / "csrc"), str(source), "-o", str(target), "-lm"]
+        places = [word for folder in include for word in ("-I", str(folder))]
+        line = [*self.command, *self.flags, *places, str(source), "-o", str(target), "-lm"]
         environment = os.environ | {"LC_ALL": "C"} | dict(self.environment)
         try:
             code, said = _run(line, environment, running or Running())

@@ -1,7 +1,7 @@
 """What a host lowering answers: one kernel and what goes into its slots.
 
-Slots are those of `iron_args`: pointers, integers, floats. A slot that follows a per-call number is a
-`Member`; the run list turns it into a binding that the native loop evaluates before the step.
+Slots are named by the kernel's table (`slots.Slots`). A slot that follows a per-call number is a `Member`; the run list
+turns it into a binding that the native loop evaluates before the step.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from iron_core.image.plan import Binding, BufferRef
 from iron_core.lowering import Lowering
 from iron_core.lowering.answer import No, Yes
 from iron_host.build import Unit
+from iron_host.slots import Filled
 
 
 @attrs.frozen
@@ -40,11 +41,11 @@ class Pointer:
 @attrs.frozen
 class Blocks:
     """A pointer slot at block-quantised weights: at their tiles where they are a weight of the graph, else at the blocks
-    themselves. Integer slot `slot` then says which, 1 or 0. `kind` is the format's name in blocks.h, `size` matrices'
+    themselves. The integer slot named `says` is which, 1 or 0. `kind` is the format's name in blocks.h, `size` matrices'
     rows and depth, and how many."""
 
     operand: str
-    slot: int
+    says: str
     kind: str
     size: tuple[int, int, int]
 
@@ -58,7 +59,7 @@ class Constant:
 
 @attrs.frozen(eq=False)
 class KernelCall:
-    """One kernel with its slots, in the order of the kernel's header.
+    """One kernel with its slots, filled by name.
 
     A pointer slot is an operand's name, a `Pointer`, `Blocks`, a `Constant` or None; an integer slot an int or a
     `Member`. `scratch_bytes` are per thread, `shared_bytes` for the step; `threads` 0 means all. A call that
@@ -67,9 +68,7 @@ class KernelCall:
     """
 
     unit: Unit
-    pointers: tuple[str | Pointer | Blocks | Constant | None, ...]
-    ints: tuple[int | Member, ...] = ()
-    floats: tuple[float, ...] = ()
+    slots: Filled
     scratch_bytes: int = 0
     shared_bytes: int = 0
     threads: int = 0

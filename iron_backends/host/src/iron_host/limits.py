@@ -11,6 +11,7 @@ import numpy as np
 from iron_host import build
 from iron_host.anonymous import address
 from iron_host.build import Unit
+from iron_host.kernels import LIMITS
 from iron_host.runlist import STEP, StepArrays
 from iron_host.runtime import Runtime, runtime
 
@@ -51,8 +52,8 @@ def _best(engine: Runtime, loop: str, arrays: Sequence[np.ndarray], rounds: int,
     table = np.array([(address(a), a.nbytes) for a in arrays], np.int64).reshape(-1, 2)
     step, made = np.zeros(1, STEP), np.zeros(_PARTS)
     step["kernel"] = kernels[_LOOPS[loop]]
-    step["p"][0, :2] = address(table), address(made)
-    step["n"][0, :3] = len(table), rounds, int(table[:, 1].sum())
+    counts = {"entries": len(table), "rounds": rounds, "bytes": int(table[:, 1].sum())}
+    LIMITS.write(step[0], table=address(table), made=address(made), **counts)
     steps = StepArrays(step)
     run = engine.prepare(steps, 1, 0, 0)
     rates = []

@@ -27,9 +27,10 @@ from iron_core.image.plan import (
 )
 from iron_host.build import Unit
 from iron_host.kernel_call import Blocks, Constant, KernelCall, Member, Pointer
+from iron_host.slots import MAX_FLOATS, MAX_INTS, MAX_POINTERS
 from iron_host.tiles import Tiles
 
-MAX_POINTERS, MAX_INTS, MAX_FLOATS, MAX_CARRIES = 8, 24, 4, 64
+MAX_CARRIES = 64
 
 # The structs of iron_host.h; every member is 8 bytes, so there is no padding.
 _ROW = [(name, "<i8") for name in Row._fields]
@@ -126,7 +127,7 @@ class ImageBuilder:
                 continue
             self.steps.append(made)
             if call.shares == "writes":
-                self._prepared = made, step.operands[_name(call.pointers[0])]
+                self._prepared = made, step.operands[_name(call.slots.pointers[0])]
             elif call.shares != "reads" and call.shared_bytes:
                 self._prepared = None
         if self._prepared is not None:
@@ -151,25 +152,19 @@ class ImageBuilder:
         )
 
     def _run_step(self, step: PlanStep, call: KernelCall) -> RunStep:
-        for have, most, what in (
-            (len(call.pointers), MAX_POINTERS, "pointers"),
-            (len(call.ints), MAX_INTS, "integers"),
-            (len(call.floats), MAX_FLOATS, "floats"),
-        ):
-            if have > most:
-                raise UnsupportedError(f"{step.name}: {have} {what} for kernel {call.unit}; a kernel has {most} slots.")
         bindings: list[tuple[int, int, Affine]] = []
         pointers: list[Location | None] = []
-        given: list[int | Member] = list(call.ints)
-        for slot, pointer in enumerate(call.pointers):
+        given: list[int | Member] = list(call.slots.ints)
+        for slot, pointer in enumerate(call.slots.pointers):
             if isinstance(pointer, Constant):
                 self.constants.append(np.ascontiguousarray(pointer.array))
                 pointers.append(Location("constant", len(self.constants) - 1, 0))
                 continue
             if isinstance(pointer, Blocks):
                 ref = step.operands[pointer.operand]
-                given[pointer.slot] = int(ref.space == "resident" and ref.index in self.weights)
-                if given[pointer.slot]:
+                tiled = ref.space == "resident" and ref.index in self.weights
+                given[call.slots.table.place(pointer.says)] = int(tiled)
+                if tiled:
                     tiles = Tiles(ref.index, ref.offset, ref.format, pointer.kind, *pointer.size)
                     pointers.append(Location("tiles", self.tiles.setdefault(tiles, len(self.tiles)), 0))
                     continue
@@ -194,7 +189,7 @@ class ImageBuilder:
             call.unit,
             tuple(pointers),
             tuple(ints),
-            tuple(call.floats),
+            call.slots.floats,
             tuple(bindings),
             call.scratch_bytes,
             call.shared_bytes,

@@ -26,6 +26,7 @@ from iron_core.errors import CacheError, printable
 from iron_core.image.arena import guard_bytes
 from iron_host import build
 from iron_host.anonymous import address, anonymous
+from iron_host.kernels import CHECKSUM, PACK_BLOCKS
 from iron_host.runlist import STEP, StepArrays
 from iron_host.runtime import Runtime
 from iron_host.tiles import Piece, Tiles
@@ -107,8 +108,7 @@ def sums(whole: np.ndarray, engine: Runtime) -> np.ndarray:
     found = np.zeros(-(-whole.size // SUMMED), np.uint64)
     steps = np.zeros(1, STEP)
     steps[0]["kernel"] = ctypes.cast(build.runtime().iron_checksum, ctypes.c_void_p).value
-    steps[0]["p"][:2] = address(whole), address(found)
-    steps[0]["n"][:2] = whole.size, SUMMED
+    CHECKSUM.write(steps[0], data=address(whole), sums=address(found), bytes=whole.size, piece=SUMMED)
     arrays = StepArrays(steps)
     engine.run(engine.prepare(arrays, 1, 0, 0), None)
     return found
@@ -176,8 +176,9 @@ def _fill(work: Sequence[tuple[Piece, np.ndarray]], residents: Residents, engine
     steps = np.zeros(len(work), STEP)
     for row, (piece, target) in zip(steps, work, strict=True):
         row["kernel"] = kernels[piece.tiles.unit]
-        row["p"][:2] = address(residents(piece.tiles.resident)) + piece.offset, address(target)
-        row["n"][:3] = piece.rows, piece.tiles.depth, piece.matrices
+        source = address(residents(piece.tiles.resident)) + piece.offset
+        size = {"N": piece.rows, "K": piece.tiles.depth, "matrices": piece.matrices}
+        PACK_BLOCKS.write(row, w=source, tiles=address(target), **size)
     arrays = StepArrays(steps)
     engine.run(engine.prepare(arrays, len(work), 0, 0), None)
 

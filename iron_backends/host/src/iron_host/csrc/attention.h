@@ -1,11 +1,9 @@
 // Attention over keys and values as they are stored, block by block of 32 keys.
 //
-// attention<T, C>
-//   p: Q, K, V, O
-//   n: 0 heads, 1 KV heads, 2 queries, 3 keys, 4 numbers per head, 5 Q row, 6 Q head, 7 K row, 8 K head strides,
-//      9 causal, 10 window or -1, 11 leave the runs in `shared` for attention_join (1; one query)      f: 0 scale
-//   scratch: attention_scratch(heads / KV heads, d) bytes; shared: runs * heads * (padded(d) + 2) floats
-// attention_join<T>   the same slots: O from the runs in `shared`
+// q_row, q_head (of Q and O), kv_row, kv_head (of K and V): numbers between rows and between heads; d: numbers of a head;
+// window: keys seen before a query besides its own (after it too, if not causal), or -1. Scratch: attention_scratch(heads /
+// kv_heads, d) bytes. in_runs, for one query: its runs of keys stay in `shared`, runs * heads * (padded(d) + 2) floats, and
+// attention_join, of the same slots, makes O of them.
 //
 // The queries are the last of the keys. A query passes the blocks that hold a key it sees, from the first on, each
 // with a running maximum and sum; every RUN keys these start anew, and runs are joined in order. What a query does in
@@ -13,6 +11,8 @@
 // passes the runs, and however long the cache is.
 #pragma once
 #include "common.h"
+
+namespace iron {
 
 enum { KEYS = 32, RUN = 64, QUERIES = 16, TOGETHER = WIDE / 4 };
 
@@ -198,12 +198,13 @@ template <class T> INLINE void finish(T* y, const float* whole, float sum, int64
 
 // The keys that some of queries q0 to q1 see, and what each of them does.
 struct Span { int64_t low, high; };
-INLINE Span span(const int64_t* n, int64_t q0, int64_t q1, int64_t* firsts, int64_t* lasts) {
-  int64_t keys = n[3], shift = keys - n[2], window = n[10];
+template <class T, class C>
+INLINE Span span(const slots::Attention<T, C>& g, int64_t q0, int64_t q1, int64_t* firsts, int64_t* lasts) {
+  int64_t keys = g.keys, shift = keys - g.queries, window = g.window;
   Span s = {keys, 0};
   for (int64_t i = q0; i < q1; i++) {
     int64_t at = i + shift, first = window >= 0 && at - window > 0 ? at - window : 0;
-    int64_t last = n[9] ? at + 1 : window >= 0 ? at + window + 1 : keys;
+    int64_t last = g.causal ? at + 1 : window >= 0 ? at + window + 1 : keys;
     firsts[i - q0] = first;
     lasts[i - q0] = last = last < keys ? last : keys;
     s.low = first < s.low ? first : s.low;
@@ -211,8 +212,8 @@ INLINE Span span(const int64_t* n, int64_t q0, int64_t q1, int64_t* firsts, int6
   }
   return s;
 }
-INLINE float* run_at(const iron_args* g, int64_t runs, int64_t run, int64_t head) {
-  return (float*)g->shared + (head * runs + run) * (padded(g->n[4]) + 2);
+template <class T, class C> INLINE float* run_at(const slots::Attention<T, C>& g, int64_t runs, int64_t run, int64_t head) {
+  return (float*)g.shared + (head * runs + run) * (padded(g.d) + 2);
 }
 
 // Where a task's rows are in its scratch.
@@ -238,16 +239,15 @@ template <class T> INLINE void load_query(const T* x, float* q, int64_t d) {
 }
 
 // One query: a task is a run, whose blocks all heads pass together, so that the cache is read once and in order.
-template <class T, class C> static void attention_runs(const iron_args* g, int32_t tid, int32_t nt) {
-  const int64_t* n = g->n;
-  int64_t heads = n[0], kv_heads = n[1], d = n[4], row = n[7], pad = padded(d), group = heads / kv_heads;
-  float *kb = (float*)g->scratch, *vb = kb + KEYS * pad, scale = (float)g->f[0];
+template <class T, class C> static void attention_runs(const slots::Attention<T, C>& g, int32_t tid, int32_t nt) {
+  int64_t heads = g.heads, kv_heads = g.kv_heads, d = g.d, row = g.kv_row, pad = padded(d), group = heads / kv_heads;
+  float *kb = (float*)g.scratch, *vb = kb + KEYS * pad, scale = (float)g.scale;
   Rows rows = rows_at(vb + KEYS * pad, heads > QUERIES * group ? heads : QUERIES * group, pad, heads);
-  Span seen = span(n, 0, 1, rows.first, rows.last);
+  Span seen = span(g, 0, 1, rows.first, rows.last);
   int64_t first_run = seen.low / RUN, runs = (seen.high + RUN - 1) / RUN - first_run;
   Share s = share(runs, tid, nt);
   if (s.begin == s.end) return;
-  for (int64_t h = 0; h < heads; h++) load_query((const T*)g->p[0] + h * n[6], rows.q + h * pad, d);
+  for (int64_t h = 0; h < heads; h++) load_query(g.q + h * g.q_head, rows.q + h * pad, d);
   Stream streams[2];
   rows.streams = streams;
   int64_t lines = (KEYS * row * (int64_t)sizeof(C) / 64 + KEYS / 4 * kv_heads - 1) / (KEYS / 4 * kv_heads);
@@ -259,12 +259,13 @@ template <class T, class C> static void attention_runs(const iron_args* g, int32
     for (int64_t k0 = begin; k0 < end; k0 += KEYS) {
       int64_t here = end - k0 < KEYS ? end - k0 : KEYS, next = k0 + KEYS;
       int64_t rest = seen.high - next < KEYS ? seen.high - next : KEYS;
+      const C* read[] = {g.k, g.v};
       for (int i = 0; i < 2; i++) {
-        const char* at = (const char*)((const C*)g->p[1 + i] + next * row);
+        const char* at = (const char*)(read[i] + next * row);
         streams[i] = Stream{at, at + rest * row * (int64_t)sizeof(C), lines};
       }
       for (int64_t kv = 0; kv < kv_heads; kv++) {
-        const C *k = (const C*)g->p[1] + k0 * row + kv * n[8], *v = (const C*)g->p[2] + k0 * row + kv * n[8];
+        const C *k = g.k + k0 * row + kv * g.kv_head, *v = g.v + k0 * row + kv * g.kv_head;
         rows.count = group;
         if (group <= 4) {
           meet_all<true>(rows, kv * group, k, v, row, k0, here, d, scale);
@@ -284,11 +285,10 @@ template <class T, class C> static void attention_runs(const iron_args* g, int32
   }
 }
 
-template <class T, class C> void attention(const iron_args* g, int32_t tid, int32_t nt) {
-  const int64_t* n = g->n;
-  if (n[11]) return attention_runs<T, C>(g, tid, nt);
-  int64_t heads = n[0], kv_heads = n[1], queries = n[2], d = n[4], row = n[7], pad = padded(d), group = heads / kv_heads;
-  float *kb = (float*)g->scratch, *vb = kb + KEYS * pad, scale = (float)g->f[0];
+template <class T, class C> void attention(slots::Attention<T, C> g, int32_t tid, int32_t nt) {
+  if (g.in_runs) return attention_runs<T, C>(g, tid, nt);
+  int64_t heads = g.heads, kv_heads = g.kv_heads, queries = g.queries, d = g.d, row = g.kv_row, pad = padded(d), group = heads / kv_heads;
+  float *kb = (float*)g.scratch, *vb = kb + KEYS * pad, scale = (float)g.scale;
   Rows rows = rows_at(vb + KEYS * pad, QUERIES * group, pad, group);
   int64_t tiles = (queries + QUERIES - 1) / QUERIES;
   Share s = share(kv_heads * tiles, tid, nt);
@@ -296,17 +296,17 @@ template <class T, class C> void attention(const iron_args* g, int32_t tid, int3
     // The last queries see most keys: they go first.
     int64_t kv = task % kv_heads, h0 = kv * group, q0 = (tiles - 1 - task / kv_heads) * QUERIES;
     int64_t q1 = q0 + QUERIES < queries ? q0 + QUERIES : queries;
-    Span seen = span(n, q0, q1, rows.first, rows.last);
+    Span seen = span(g, q0, q1, rows.first, rows.last);
     rows.count = (q1 - q0) * group;
     for (int64_t r = 0; r < rows.count; r++) {
-      load_query((const T*)g->p[0] + (q0 + r / group) * n[5] + (h0 + r % group) * n[6], rows.q + r * pad, d);
+      load_query(g.q + (q0 + r / group) * g.q_row + (h0 + r % group) * g.q_head, rows.q + r * pad, d);
       rows.peak[r] = -INFINITY;
       rows.sum[r] = 0.0f;
     }
     memset(rows.whole, 0, rows.count * pad * sizeof(float));
     begin_run(rows, pad);
     for (int64_t k0 = seen.low / KEYS * KEYS; k0 < seen.high; k0 += KEYS) {
-      const C *k = (const C*)g->p[1] + k0 * row + kv * n[8], *v = (const C*)g->p[2] + k0 * row + kv * n[8];
+      const C *k = g.k + k0 * row + kv * g.kv_head, *v = g.v + k0 * row + kv * g.kv_head;
       int64_t here = seen.high - k0 < KEYS ? seen.high - k0 : KEYS;
       if (rows.count <= 4) {
         meet_all<true>(rows, 0, k, v, row, k0, here, d, scale);
@@ -321,16 +321,16 @@ template <class T, class C> void attention(const iron_args* g, int32_t tid, int3
       begin_run(rows, pad);
     }
     for (int64_t r = 0; r < rows.count; r++)
-      finish((T*)g->p[3] + (q0 + r / group) * n[5] + (h0 + r % group) * n[6], rows.whole + r * pad, rows.sum[r], d);
+      finish(g.o + (q0 + r / group) * g.q_row + (h0 + r % group) * g.q_head, rows.whole + r * pad, rows.sum[r], d);
   }
 }
 
-template <class T> void attention_join(const iron_args* g, int32_t tid, int32_t nt) {
-  int64_t d = g->n[4], pad = padded(d), first, last;
-  Span all = span(g->n, 0, 1, &first, &last);
+template <class T> void attention_join(slots::Attention<T, T> g, int32_t tid, int32_t nt) {
+  int64_t d = g.d, pad = padded(d), first, last;
+  Span all = span(g, 0, 1, &first, &last);
   int64_t runs = (all.high + RUN - 1) / RUN - all.low / RUN;
-  float* whole = (float*)g->scratch;
-  Share s = share(g->n[0], tid, nt);
+  float* whole = (float*)g.scratch;
+  Share s = share(g.heads, tid, nt);
   for (int64_t h = s.begin; h < s.end; h++) {
     float peak = -INFINITY, sum = 0.0f;
     memset(whole, 0, pad * sizeof(float));
@@ -338,40 +338,41 @@ template <class T> void attention_join(const iron_args* g, int32_t tid, int32_t 
       const float* run = run_at(g, runs, r, h);
       join(whole, &peak, &sum, run, run[pad], run[pad + 1], pad);
     }
-    finish((T*)g->p[3] + h * g->n[6], whole, sum, d);
+    finish(g.o + h * g.q_head, whole, sum, d);
   }
 }
 
 // The twin: one query, all its scores, then the sum.
-template <class T, class C> void attention_naive(const iron_args* g, int32_t tid, int32_t nt) {
-  const int64_t* n = g->n;
+template <class T, class C> void attention_naive(slots::Attention<T, C> g, int32_t tid, int32_t) {
   if (tid) return;
-  int64_t group = n[0] / n[1], d = n[4];
-  for (int64_t h = 0; h < n[0]; h++)
-    for (int64_t r = 0; r < n[2]; r++) {
-      int64_t at = r + n[3] - n[2];
-      const T* x = (const T*)g->p[0] + r * n[5] + h * n[6];
-      T* y = (T*)g->p[3] + r * n[5] + h * n[6];
-      const C *k = (const C*)g->p[1] + h / group * n[8], *v = (const C*)g->p[2] + h / group * n[8];
+  int64_t group = g.heads / g.kv_heads, d = g.d;
+  for (int64_t h = 0; h < g.heads; h++)
+    for (int64_t r = 0; r < g.queries; r++) {
+      int64_t at = r + g.keys - g.queries;
+      const T* x = g.q + r * g.q_row + h * g.q_head;
+      T* y = g.o + r * g.q_row + h * g.q_head;
+      const C *k = g.k + h / group * g.kv_head, *v = g.v + h / group * g.kv_head;
       double top = -INFINITY, total = 0;
       for (int pass = 0; pass < 2; pass++)
-        for (int64_t j = 0; j < n[3]; j++) {
-          if ((n[9] && j > at) || (n[10] >= 0 && (j > at + n[10] || j < at - n[10]))) continue;
+        for (int64_t j = 0; j < g.keys; j++) {
+          if ((g.causal && j > at) || (g.window >= 0 && (j > at + g.window || j < at - g.window))) continue;
           double s = 0;
-          for (int64_t i = 0; i < d; i++) s += (double)load(x + i) * load(k + j * n[7] + i);
-          s *= g->f[0];
+          for (int64_t i = 0; i < d; i++) s += (double)load(x + i) * load(k + j * g.kv_row + i);
+          s *= g.scale;
           if (pass == 0) top = s > top ? s : top;
           else total += exp(s - top);
         }
       for (int64_t i = 0; i < d; i++) {
         double sum = 0;
-        for (int64_t j = 0; j < n[3]; j++) {
-          if ((n[9] && j > at) || (n[10] >= 0 && (j > at + n[10] || j < at - n[10]))) continue;
+        for (int64_t j = 0; j < g.keys; j++) {
+          if ((g.causal && j > at) || (g.window >= 0 && (j > at + g.window || j < at - g.window))) continue;
           double s = 0;
-          for (int64_t t = 0; t < d; t++) s += (double)load(x + t) * load(k + j * n[7] + t);
-          sum += exp(s * g->f[0] - top) * load(v + j * n[7] + i);
+          for (int64_t t = 0; t < d; t++) s += (double)load(x + t) * load(k + j * g.kv_row + t);
+          sum += exp(s * g.scale - top) * load(v + j * g.kv_row + i);
         }
         store(y + i, (float)(total > 0 ? sum / total : 0));
       }
     }
 }
+
+}  // namespace iron

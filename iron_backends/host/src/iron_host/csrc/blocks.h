@@ -1,13 +1,8 @@
 // Products with block-quantised weights: blocks of 32 numbers, each with a scale (and a minimum) in front.
 //
-// quantize_rows<X>        p: X                n: rows, depth K, X row stride. Writes `shared`: see Rounded.
-// block_matmul<F, O>      p: -, W, C          n: as matmul, but slot 5: W is in tiles (1) or as the file has it (0); X from
-//                                             `shared` (the step before rounded it); scratch: tile_bytes(K) where W is not
-//                                             in tiles
-// block_exact<F, X, O>    p: X, W, C          n: as matmul; scratch: K floats
-// dequantize<F, T>        p: X, Y             n: rows, cols
-// pack_blocks<F>          p: W, tiles         n: rows of a matrix, depth K, matrices
-// block_integers<F>       p: W, Q, R          n: rows N, depth K: the int32 product of each block with int8 Q, for tests
+// quantize_rows rounds M rows of X into `shared` (see Rounded); block_matmul, the next step, multiplies them from there. Its W is
+// in tiles or, not in_tiles, as the file has it; then its scratch is one tile. block_exact takes X as it is and has K floats of
+// scratch. All three have the slots' meaning in matmul.h. block_integers, for tests: the int32 product of each block with int8 q.
 //
 // A tile is 16 rows of W side by side: for every block of 32 columns, the 16 scales, the 16 minima, and then the rows' bytes
 // four at a time, so that a vector holds the same four columns of all rows and a lane is an output. As many bytes as
@@ -19,6 +14,8 @@
 #pragma once
 #include "matmul.h"
 
+namespace iron {
+
 // The stored integer less `zero` is the number; 8-bit ones are stored signed.
 struct Q4_0 { enum { bytes = 18, head = 2, bits = 4, zero = 8, minimum = 0 }; };
 struct Q4_1 { enum { bytes = 20, head = 4, bits = 4, zero = 0, minimum = 1 }; };
@@ -28,20 +25,20 @@ struct Q8_0 { enum { bytes = 34, head = 2, bits = 8, zero = 0, minimum = 0 }; };
 enum { TILE = 16, CHUNK = 4 * TILE };
 
 // Activations rounded to int8, a scale for each 32: q [rows][K], then [rows][K/32] of the scale, scale * sum(q), sum(q).
-struct Scale { float d, s; int32_t sum; };
+struct GroupScale { float d, s; int32_t sum; };
 struct Rounded {
   int8_t* q;
-  Scale* scales;
+  GroupScale* scales;
   int64_t K;
 };
 INLINE Rounded rounded_at(void* shared, int64_t rows, int64_t K) {
   char* p = (char*)shared;
-  return Rounded{(int8_t*)p, (Scale*)(p + ((rows * K + 63) & ~63LL)), K};
+  return Rounded{(int8_t*)p, (GroupScale*)(p + ((rows * K + 63) & ~63LL)), K};
 }
 
 // One group: its largest magnitude decides the scale; rint of x * (1 / scale). Magnitudes compare as integers, where NaN
 // is the largest: a NaN makes the scale NaN, and so whatever is computed from it.
-INLINE Scale quantize_group(const f32x8* v, int8_t* q) {
+INLINE GroupScale quantize_group(const f32x8* v, int8_t* q) {
   i32x8 most = (i32x8)v[0] & 0x7fffffff;
   for (int i = 1; i < 4; i++) {
     i32x8 a = (i32x8)v[i] & 0x7fffffff, up = a > most;
@@ -70,16 +67,16 @@ INLINE Scale quantize_group(const f32x8* v, int8_t* q) {
     }
   }
 #endif
-  return Scale{d, d * (float)sum, sum};
+  return GroupScale{d, d * (float)sum, sum};
 }
 
-template <class X> void quantize_rows(const iron_args* g, int32_t tid, int32_t nt) {
-  int64_t M = g->n[0], K = g->n[1], groups = K / 32;
-  Rounded r = rounded_at(g->shared, M, K);
+template <class X> void quantize_rows(slots::QuantizeRows<X> g, int32_t tid, int32_t nt) {
+  int64_t M = g.M, K = g.K, groups = K / 32;
+  Rounded r = rounded_at(g.shared, M, K);
   Share s = share(M * groups, tid, nt, 8);
   int64_t row = s.begin / groups, group = s.begin % groups;
   for (int64_t t = s.begin; t < s.end; t++) {
-    const X* x = (const X*)g->p[0] + row * g->n[2] + group * 32;
+    const X* x = g.x + row * g.x_row + group * 32;
     f32x8 v[4];
     for (int i = 0; i < 4; i++) v[i] = load8(x + 8 * i);
     r.scales[t] = quantize_group(v, r.q + t * 32);
@@ -100,12 +97,12 @@ template <class F> INLINE void pack_tile(const uint8_t* w, int64_t ldw, int64_t 
     }
 }
 
-template <class F> void pack_blocks(const iron_args* g, int32_t tid, int32_t nt) {
-  int64_t N = g->n[0], groups = g->n[1] / 32, ldw = groups * F::bytes, tiles = (N + TILE - 1) / TILE;
-  Share s = share(tiles * g->n[2], tid, nt);
+template <class F> void pack_blocks(slots::PackBlocks g, int32_t tid, int32_t nt) {
+  int64_t N = g.N, groups = g.K / 32, ldw = groups * F::bytes, tiles = (N + TILE - 1) / TILE;
+  Share s = share(tiles * g.matrices, tid, nt);
   for (int64_t t = s.begin; t < s.end; t++) {
     int64_t at = t % tiles * TILE, rows = N - at < TILE ? N - at : TILE;
-    pack_tile<F>((const uint8_t*)g->p[0] + (t / tiles * N + at) * ldw, ldw, rows, groups, (uint8_t*)g->p[1] + t * TILE * ldw);
+    pack_tile<F>(g.w + (t / tiles * N + at) * ldw, ldw, rows, groups, g.tiles + t * TILE * ldw);
   }
 }
 
@@ -113,7 +110,7 @@ template <class F> void pack_blocks(const iron_args* g, int32_t tid, int32_t nt)
 #if defined(IRON_AVX512)
 typedef __m512i Ints;  // 16 int32, a lane for each row of the tile
 
-template <class F, int MT> INLINE void products(const uint8_t* body, const int8_t* q, int64_t ld, const Scale* scales, int64_t lds, Ints* p) {
+template <class F, int MT> INLINE void products(const uint8_t* body, const int8_t* q, int64_t ld, const GroupScale* scales, int64_t lds, Ints* p) {
   enum { BIAS = F::bits == 8 ? 128 : F::zero };  // makes the integers unsigned bytes
   __m512i w[8];
   for (int c = 0; c < F::bits; c++) {
@@ -141,7 +138,7 @@ struct Ints { __m256i half[2]; };
 
 INLINE __m256i four_of(const int8_t* q) { int32_t x; memcpy(&x, q, 4); return _mm256_set1_epi32(x); }
 
-template <class F, int MT> INLINE void half_products(const uint8_t* body, const int8_t* q, int64_t ld, const Scale* scales, int64_t lds, __m256i* p) {
+template <class F, int MT> INLINE void half_products(const uint8_t* body, const int8_t* q, int64_t ld, const GroupScale* scales, int64_t lds, __m256i* p) {
   for (int i = 0; i < MT; i++) p[i] = _mm256_setzero_si256();
   for (int c = 0; c < F::bits; c++) {
     __m256i v = _mm256_loadu_si256((const __m256i*)(body + CHUNK * c));
@@ -162,13 +159,13 @@ template <class F, int MT> INLINE void half_products(const uint8_t* body, const 
   if (F::bits == 4)
     for (int i = 0; i < MT; i++) {
       p[i] = _mm256_madd_epi16(p[i], _mm256_set1_epi16(1));
-      if (F::zero) p[i] = _mm256_sub_epi32(p[i], _mm256_set1_epi32(F::zero * scales[i * lds].sum));
+      if (F::zero != 0) p[i] = _mm256_sub_epi32(p[i], _mm256_set1_epi32(F::zero * scales[i * lds].sum));
     }
 }
 #else
 struct Ints { int32_t lane[TILE]; };
 
-template <class F, int MT> INLINE void products(const uint8_t* body, const int8_t* q, int64_t ld, const Scale* scales, int64_t lds, Ints* p) {
+template <class F, int MT> INLINE void products(const uint8_t* body, const int8_t* q, int64_t ld, const GroupScale* scales, int64_t lds, Ints* p) {
   for (int i = 0; i < MT; i++) {
     for (int r = 0; r < TILE; r++) p[i].lane[r] = -F::zero * scales[i * lds].sum;
     for (int c = 0; c < F::bits; c++) {
@@ -198,7 +195,7 @@ template <class F, int MT, class O>
 INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c, int64_t cm, int64_t cn) {
   const int64_t groups = x.K / 32;
   const int8_t* q = x.q + m * x.K;
-  const Scale* scales = x.scales + m * groups;
+  const GroupScale* scales = x.scales + m * groups;
 #if defined(IRON_AVX512)
   __m512 sum[MT], low[MT];
   for (int i = 0; i < MT; i++) sum[i] = low[i] = _mm512_setzero_ps();
@@ -207,7 +204,7 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
     products<F, MT>(tile + TILE * F::head, q + 32 * b, x.K, scales + b, groups, p);
     __m512 d = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)tile));
     for (int i = 0; i < MT; i++) {
-      const Scale* s = scales + i * groups + b;
+      const GroupScale* s = scales + i * groups + b;
       sum[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(p[i]), _mm512_mul_ps(d, _mm512_set1_ps(s->d)), sum[i]);
     }
     if (F::minimum) {
@@ -254,7 +251,7 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
     float sum[TILE] = {0}, low[TILE] = {0};
     const uint8_t* at = tile;
     for (int64_t b = 0; b < groups; b++, at += TILE * F::bytes) {
-      const Scale* s = scales + i * groups + b;
+      const GroupScale* s = scales + i * groups + b;
       Ints p[1];
       products<F, 1>(at + TILE * F::head, q + i * x.K + 32 * b, x.K, s, groups, p);
       for (int r = 0; r < TILE; r++) {
@@ -272,7 +269,7 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
 #define IRON_FOUR_ROWS 1
 // Four rows of blocks as the file has them against one row of X: for so few rows of X, making a tile takes longer.
 template <class F, class O>
-INLINE void four_rows(const uint8_t* w, int64_t ldw, const int8_t* q, const Scale* scales, int64_t groups, O* c, int64_t cn) {
+INLINE void four_rows(const uint8_t* w, int64_t ldw, const int8_t* q, const GroupScale* scales, int64_t groups, O* c, int64_t cn) {
   __m128 sum = _mm_setzero_ps(), low = _mm_setzero_ps();
   for (int64_t b = 0; b < groups; b++, w += F::bytes) {
     __m256i x = _mm256_loadu_si256((const __m256i*)(q + 32 * b)), p[4];
@@ -293,8 +290,8 @@ INLINE void four_rows(const uint8_t* w, int64_t ldw, const int8_t* q, const Scal
     }
     __m256i all = _mm256_hadd_epi32(_mm256_hadd_epi32(p[0], p[1]), _mm256_hadd_epi32(p[2], p[3]));
     __m128i product = _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
-    if (F::zero) product = _mm_sub_epi32(product, _mm_set1_epi32(F::zero * scales[b].sum));
-    // Scale and minimum (or something else) of each row in turn.
+    if (F::zero != 0) product = _mm_sub_epi32(product, _mm_set1_epi32(F::zero * scales[b].sum));
+    // GroupScale and minimum (or something else) of each row in turn.
     __m256 heads = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)head));
     __m128 first = _mm256_castps256_ps128(heads), second = _mm256_extractf128_ps(heads, 1);
     __m128 scale = _mm_mul_ps(_mm_shuffle_ps(first, second, 0x88), _mm_set1_ps(scales[b].d));
@@ -315,17 +312,16 @@ enum { MOST = 4 };
 
 enum { FEW = 2 };  // rows of X
 
-template <class F, class O> void block_matmul(const iron_args* g, int32_t tid, int32_t nt) {
-  const int64_t* n = g->n;
-  int64_t M = n[0], N = n[1], K = n[2], cm = n[6], cn = n[7], ldw = K / 32 * F::bytes, batches = n[8];
+template <class F, class O> void block_matmul(slots::BlockProduct<O> g, int32_t tid, int32_t nt) {
+  int64_t M = g.M, N = g.N, K = g.K, cm = g.c_row, cn = g.c_column, ldw = K / 32 * F::bytes, batches = g.batches;
   int64_t tiles = (N + TILE - 1) / TILE;
-  Rounded x = rounded_at(g->shared, M * batches, K);
+  Rounded x = rounded_at(g.shared, M * batches, K);
   Share s = share(tiles * batches, tid, nt);
   for (int64_t t = s.begin; t < s.end; t++) {
-    int64_t b = t / tiles, j = t % tiles * TILE, outputs = N - j < TILE ? N - j : TILE, matrix = b / n[12], m = 0;
-    const uint8_t* w = (const uint8_t*)g->p[1];
-    O* c = (O*)g->p[2] + b * n[11] + j * cn;
-    if (n[5]) {
+    int64_t b = t / tiles, j = t % tiles * TILE, outputs = N - j < TILE ? N - j : TILE, matrix = b / g.repeat, m = 0;
+    const uint8_t* w = g.w;
+    O* c = g.c + b * g.c_batch + j * cn;
+    if (g.in_tiles) {
       w += (matrix * tiles * TILE + j) * ldw;
 #if defined(IRON_FOUR_ROWS)
     } else if (M <= FEW && outputs == TILE) {
@@ -337,8 +333,8 @@ template <class F, class O> void block_matmul(const iron_args* g, int32_t tid, i
       continue;
 #endif
     } else {
-      pack_tile<F>(w + (matrix * N + j) * ldw, ldw, outputs, K / 32, (uint8_t*)g->scratch);
-      w = (const uint8_t*)g->scratch;
+      pack_tile<F>(w + (matrix * N + j) * ldw, ldw, outputs, K / 32, (uint8_t*)g.scratch);
+      w = (const uint8_t*)g.scratch;
     }
     for (; m + MOST <= M; m += MOST) tile_rows<F, MOST>(w, x, b * M + m, outputs, c + m * cm, cm, cn);
     for (; m < M; m++) tile_rows<F, 1>(w, x, b * M + m, outputs, c + m * cm, cm, cn);
@@ -346,17 +342,16 @@ template <class F, class O> void block_matmul(const iron_args* g, int32_t tid, i
 }
 
 // The twin: one output at a time, W as the file has it, in the order all keep.
-template <class F, class O> void block_matmul_naive(const iron_args* g, int32_t tid, int32_t nt) {
-  const int64_t* n = g->n;
-  int64_t M = n[0], N = n[1], K = n[2], groups = K / 32;
+template <class F, class O> void block_matmul_naive(slots::BlockProduct<O> g, int32_t tid, int32_t) {
+  int64_t M = g.M, N = g.N, K = g.K, groups = K / 32;
   if (tid) return;
-  Rounded x = rounded_at(g->shared, M * n[8], K);
-  for (int64_t t = 0; t < n[8] * M; t++)
+  Rounded x = rounded_at(g.shared, M * g.batches, K);
+  for (int64_t t = 0; t < g.batches * M; t++)
     for (int64_t j = 0; j < N; j++) {
-      const uint8_t* w = (const uint8_t*)g->p[1] + (t / M / n[12] * N + j) * groups * F::bytes;
+      const uint8_t* w = g.w + (t / M / g.repeat * N + j) * groups * F::bytes;
       float sum = 0, low = 0;
       for (int64_t b = 0; b < groups; b++, w += F::bytes) {
-        Scale s = x.scales[t * groups + b];
+        GroupScale s = x.scales[t * groups + b];
         int32_t product = 0;
         for (int e = 0; e < 32; e++) {
           int32_t v = F::bits == 8 ? (int8_t)w[F::head + e] : e < 16 ? w[F::head + e] & 15 : w[F::head + e - 16] >> 4;
@@ -367,7 +362,7 @@ template <class F, class O> void block_matmul_naive(const iron_args* g, int32_t 
         sum = madd((float)product, scale_at(w) * s.d, sum);
         if (F::minimum) low = madd(scale_at(w + 2), s.s, low);
       }
-      store((O*)g->p[2] + t / M * n[11] + t % M * n[6] + j * n[7], F::minimum ? sum + low : sum);
+      store(g.c + t / M * g.c_batch + t % M * g.c_row + j * g.c_column, F::minimum ? sum + low : sum);
     }
 }
 
@@ -387,41 +382,40 @@ template <class F> INLINE void widen_row(const uint8_t* w, int64_t K, float* y) 
   }
 }
 
-template <class F, class X, class O> void block_exact(const iron_args* g, int32_t tid, int32_t nt) {
-  const int64_t* n = g->n;
-  int64_t M = n[0], N = n[1], K = n[2], cm = n[6], cn = n[7], ldw = K / 32 * F::bytes;
-  float* row = (float*)g->scratch;
-  Share s = share(N * n[8], tid, nt);
+template <class F, class X, class O> void block_exact(slots::Product<X, uint8_t, O> g, int32_t tid, int32_t nt) {
+  int64_t N = g.N, K = g.K, ldw = K / 32 * F::bytes;
+  float* row = (float*)g.scratch;
+  Share s = share(N * g.batches, tid, nt);
   for (int64_t at = s.begin; at < s.end; at++) {
     int64_t b = at / N, j = at % N;
-    widen_row<F>((const uint8_t*)g->p[1] + (b / n[12] * N + j) * ldw, K, row);
-    dot_rows<1>((const X*)g->p[0] + b * n[9], n[3], row, K, K, (O*)g->p[2] + b * n[11] + j * cn, cm, cn, M);
+    widen_row<F>(g.w + (b / g.repeat * N + j) * ldw, K, row);
+    dot_rows<1>(g.x + b * g.x_batch, g.x_row, row, K, K, g.c + b * g.c_batch + j * g.c_column, g.c_row, g.c_column, g.M);
   }
 }
 
-template <class F, class T> void dequantize(const iron_args* g, int32_t tid, int32_t nt) {
-  int64_t cols = g->n[1], ldw = cols / 32 * F::bytes;
-  Share s = share(g->n[0], tid, nt);
+template <class F, class T> void dequantize(slots::Dequantize<T> g, int32_t tid, int32_t nt) {
+  int64_t cols = g.cols, ldw = cols / 32 * F::bytes;
+  Share s = share(g.valid, tid, nt);
   for (int64_t r = s.begin; r < s.end; r++)
     for (int64_t b = 0; b < cols / 32; b++) {
       float part[32];
-      widen_row<F>((const uint8_t*)g->p[0] + r * ldw + b * F::bytes, 32, part);
-      T* y = (T*)g->p[1] + r * cols + b * 32;
+      widen_row<F>(g.x + r * ldw + b * F::bytes, 32, part);
+      T* y = g.y + r * cols + b * 32;
       for (int i = 0; i < 32; i += 8) store8(y + i, load8(part + i));
     }
 }
 
 // Integer products alone, through the tiles of the fast paths.
-template <class F> void block_integers(const iron_args* g, int32_t tid, int32_t nt) {
-  int64_t N = g->n[0], K = g->n[1], groups = K / 32, ldw = groups * F::bytes;
-  const int8_t* q = (const int8_t*)g->p[1];
+template <class F> void block_integers(slots::BlockIntegers g, int32_t tid, int32_t) {
+  int64_t N = g.N, K = g.K, groups = K / 32, ldw = groups * F::bytes;
+  const int8_t* q = g.q;
   if (tid) return;
   for (int64_t j = 0; j < N; j += TILE)
     for (int64_t b = 0; b < groups; b++) {
       uint8_t tile[TILE * F::bytes];
       int64_t rows = N - j < TILE ? N - j : TILE;
-      pack_tile<F>((const uint8_t*)g->p[0] + j * ldw + b * F::bytes, ldw, rows, 1, tile);
-      Scale s = {0, 0, 0};
+      pack_tile<F>(g.w + j * ldw + b * F::bytes, ldw, rows, 1, tile);
+      GroupScale s = {0, 0, 0};
       for (int i = 0; i < 32; i++) s.sum += q[32 * b + i];
       int32_t lanes[TILE];
 #if defined(__AVX2__) && !defined(IRON_AVX512)
@@ -431,6 +425,8 @@ template <class F> void block_integers(const iron_args* g, int32_t tid, int32_t 
       products<F, 1>(tile + TILE * F::head, q + 32 * b, K, &s, 0, p);
       memcpy(lanes, p, sizeof lanes);
 #endif
-      for (int64_t r = 0; r < rows; r++) ((int32_t*)g->p[2])[(j + r) * groups + b] = lanes[r];
+      for (int64_t r = 0; r < rows; r++) g.products[(j + r) * groups + b] = lanes[r];
     }
 }
+
+}  // namespace iron

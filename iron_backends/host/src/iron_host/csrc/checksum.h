@@ -1,12 +1,13 @@
 // Sums that tell whether memory holds what was written, as fast as it is read. Against damage, not against design.
 //
-// iron_checksum   p: data, uint64 sums of its pieces   n: bytes, bytes of a piece (the last one may be shorter)
-//
 // Eight lanes take 64-bit words in turn, lane = rotate(lane ^ word) * odd. Each round is a bijection of the lane and of the
 // word: a change of one word always changes the sum, others do but for one case in 2^64.
 #pragma once
-#include "iron_host.h"
+#include "slots.h"
+
 #include <string.h>
+
+namespace iron {
 
 static inline uint64_t checksum_round(uint64_t lane, uint64_t word) {
   lane ^= word;
@@ -30,8 +31,13 @@ static uint64_t checksum(const uint8_t* data, int64_t bytes) {
   return sum ^ (sum >> 32);
 }
 
-extern "C" void iron_checksum(const iron_args* g, int32_t tid, int32_t nt) {
-  int64_t bytes = g->n[0], piece = g->n[1], count = (bytes + piece - 1) / piece;
-  for (int64_t i = count * tid / nt; i < count * (tid + 1) / nt; i++)
-    ((uint64_t*)g->p[1])[i] = checksum((const uint8_t*)g->p[0] + i * piece, bytes - i * piece < piece ? bytes - i * piece : piece);
+// The sum of each `piece` bytes; the last piece may be shorter.
+inline void checksums(slots::Checksum g, int32_t tid, int32_t nt) {
+  int64_t count = (g.bytes + g.piece - 1) / g.piece;
+  for (int64_t i = count * tid / nt; i < count * (tid + 1) / nt; i++) {
+    int64_t left = g.bytes - i * g.piece;
+    g.sums[i] = checksum(g.data + i * g.piece, left < g.piece ? left : g.piece);
+  }
 }
+
+}  // namespace iron

@@ -3,8 +3,11 @@
 // Vectors are the compiler's own (GCC and clang), so the same text is AVX2, AVX-512VL, NEON or scalar code. A sum
 // over k always runs in the same lanes in the same order, whatever the number of rows, so results do not depend on
 // how work is cut up.
+//
+// Everything is in namespace iron; the structs of slots.h, in iron::slots, are made of the tables of kernels.py, and name what a
+// kernel is given.
 #pragma once
-#include "iron_host.h"
+#include "slots.h"
 
 #include <math.h>
 #include <string.h>
@@ -17,12 +20,14 @@
 #define IRON_AVX512 1
 #endif
 
+#define INLINE static inline __attribute__((always_inline))
+
+namespace iron {
+
 typedef float f32x8 __attribute__((vector_size(32)));
 typedef int32_t i32x8 __attribute__((vector_size(32)));
 typedef uint32_t u32x8 __attribute__((vector_size(32)));
 typedef uint16_t u16x8 __attribute__((vector_size(16)));
-
-#define INLINE static inline __attribute__((always_inline))
 
 struct bf16 { uint16_t bits; };
 struct f16 { uint16_t bits; };
@@ -252,3 +257,5 @@ INLINE Share share(int64_t n, int32_t tid, int32_t nt, int64_t unit = 1) {
   int64_t units = (n + unit - 1) / unit, begin = units * tid / nt * unit, end = units * (tid + 1) / nt * unit;
   return Share{begin < n ? begin : n, end < n ? end : n};
 }
+
+}  // namespace iron

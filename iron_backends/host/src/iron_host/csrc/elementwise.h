@@ -1,11 +1,11 @@
-// One number in, one out.
-//
-// binary<Op, T>  p: a, b, y           n: size
-// unary<Op, T>   p: x, y              n: size          f: the operation's number, if it has one
-// rowwise<Op, T> p: x, vector, y      n: rows, cols
+// One number in, one out: `valid` numbers, in rowwise as many rows, each of which meets one vector. Operations are in
+// namespace op; `number` is for those that take one besides x.
 #pragma once
 #include "common.h"
 
+namespace iron {
+
+namespace op {
 struct Add { INLINE f32x8 of(f32x8 a, f32x8 b) { return a + b; } };
 struct Mul { INLINE f32x8 of(f32x8 a, f32x8 b) { return a * b; } };
 // A NaN stays one: it is not less than zero.
@@ -20,6 +20,7 @@ struct GELU {
 };
 struct Scale { INLINE f32x8 of(f32x8 x, f32x8 factor) { return x * factor; } };
 struct SoftCap { INLINE f32x8 of(f32x8 x, f32x8 cap) { return cap * tanh8(x / cap); } };
+}  // namespace op
 
 // An operation of x alone, or of x and a number.
 template <class Op> INLINE auto apply(f32x8 x, f32x8) -> decltype(Op::of(x)) { return Op::of(x); }
@@ -32,24 +33,24 @@ template <class Op, class T> INLINE void binary_run(const T* a, const T* b, T* y
   if (i < n) store_part(y + i, Op::of(load_part(a + i, n - i), load_part(b + i, n - i)), n - i);
 }
 
-template <class Op, class T> void binary(const iron_args* g, int32_t tid, int32_t nt) {
-  Share s = share(g->n[0], tid, nt, 64);
-  binary_run<Op, T>((const T*)g->p[0] + s.begin, (const T*)g->p[1] + s.begin, (T*)g->p[2] + s.begin, s.end - s.begin);
+template <class Op, class T> void binary(slots::Binary<T> g, int32_t tid, int32_t nt) {
+  Share s = share(g.valid, tid, nt, 64);
+  binary_run<Op, T>(g.a + s.begin, g.b + s.begin, g.y + s.begin, s.end - s.begin);
 }
 
-template <class Op, class T> void unary(const iron_args* g, int32_t tid, int32_t nt) {
-  Share s = share(g->n[0], tid, nt, 64);
-  const T* x = (const T*)g->p[0] + s.begin;
-  T* y = (T*)g->p[1] + s.begin;
+template <class Op, class T> void unary(slots::Unary<T> g, int32_t tid, int32_t nt) {
+  Share s = share(g.valid, tid, nt, 64);
+  const T* x = g.x + s.begin;
+  T* y = g.y + s.begin;
   int64_t n = s.end - s.begin, i = 0;
-  f32x8 number = splat((float)g->f[0]);
+  f32x8 number = splat((float)g.number);
   for (; i + 8 <= n; i += 8) store8(y + i, apply<Op>(load8(x + i), number));
   if (i < n) store_part(y + i, apply<Op>(load_part(x + i, n - i), number), n - i);
 }
 
-template <class Op, class T> void rowwise(const iron_args* g, int32_t tid, int32_t nt) {
-  int64_t cols = g->n[1];
-  Share s = share(g->n[0], tid, nt);
-  for (int64_t r = s.begin; r < s.end; r++)
-    binary_run<Op, T>((const T*)g->p[0] + r * cols, (const T*)g->p[1], (T*)g->p[2] + r * cols, cols);
+template <class Op, class T> void rowwise(slots::Rowwise<T> g, int32_t tid, int32_t nt) {
+  Share s = share(g.valid, tid, nt);
+  for (int64_t r = s.begin; r < s.end; r++) binary_run<Op, T>(g.x + r * g.cols, g.vector, g.y + r * g.cols, g.cols);
 }
+
+}  // namespace iron

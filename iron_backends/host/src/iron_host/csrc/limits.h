@@ -1,8 +1,10 @@
-// Loops that show what the machine can do: reading memory, multiplying float32, multiplying int8. Slots: p[0] a table of
-// (address, bytes) to read, p[1] a double per part, where it leaves how many bytes it read or operations it made; n[0]
-// entries of the table, n[1] rounds, n[2] bytes of the table in all.
+// Loops that show what the machine can do: reading memory, multiplying float32, multiplying int8. `table`: (address, bytes)
+// to read, `entries` of them, `bytes` in all; `made`: a double per part, where it leaves how many bytes it read or operations
+// it made.
 #pragma once
 #include "common.h"
+
+namespace iron {
 
 typedef uint64_t u64x8 __attribute__((vector_size(64)));
 
@@ -16,8 +18,6 @@ typedef uint64_t u64x8 __attribute__((vector_size(64)));
 #else
 #define OPAQUE(v) __asm__ volatile("" : : "r"(&v) : "memory")
 #endif
-
-INLINE void made(const iron_args* a, int32_t tid, int64_t count) { ((double*)a->p[1])[tid] = (double)count; }
 
 typedef u64x8 u64x8_anywhere __attribute__((aligned(1)));
 
@@ -35,25 +35,25 @@ INLINE uint64_t read_bytes(const char* p, int64_t blocks) {
 }
 
 // Of all the memory in the table, one after another, this part's share: once, in blocks of 512 bytes.
-inline void read_memory(const iron_args* a, int32_t tid, int32_t nt) {
-  const int64_t* table = (const int64_t*)a->p[0];
-  int64_t first = a->n[2] / nt * tid, last = tid == nt - 1 ? a->n[2] : a->n[2] / nt * (tid + 1), start = 0, count = 0;
+inline void read_memory(slots::Limits g, int32_t tid, int32_t nt) {
+  const int64_t* table = g.table;
+  int64_t first = g.bytes / nt * tid, last = tid == nt - 1 ? g.bytes : g.bytes / nt * (tid + 1), start = 0, count = 0;
   uint64_t all = 0;
-  for (int64_t i = 0; i < a->n[0]; start += table[2 * i++ + 1]) {
+  for (int64_t i = 0; i < g.entries; start += table[2 * i++ + 1]) {
     int64_t begin = first > start ? first - start : 0, end = last - start < table[2 * i + 1] ? last - start : table[2 * i + 1];
     if (begin >= end) continue;
     int64_t blocks = (end - begin) / 512;
     all ^= read_bytes((const char*)table[2 * i] + begin, blocks);
     count += blocks * 512;
   }
-  made(a, tid, count + (all == 1));
+  g.made[tid] = (double)(count + (all == 1));
 }
 
 // CHAINS multiply-adds a round, each waiting for its own last one alone.
 #define CHAINS 12
 
-inline void float_rate(const iron_args* a, int32_t tid, int32_t nt) {
-  int64_t rounds = a->n[1];
+inline void float_rate(slots::Limits g, int32_t tid, int32_t) {
+  int64_t rounds = g.rounds;
   f32xw x[CHAINS], m = splatw(0.999f), c = splatw(0.001f);
   for (int i = 0; i < CHAINS; i++) x[i] = splatw((float)i);
   for (int64_t r = 0; r < rounds; r++)
@@ -64,7 +64,7 @@ inline void float_rate(const iron_args* a, int32_t tid, int32_t nt) {
   f32xw sum = x[0];
   for (int i = 1; i < CHAINS; i++) sum += x[i];
   OPAQUE(sum);
-  made(a, tid, rounds * CHAINS * WIDE * 2);
+  g.made[tid] = (double)(rounds * CHAINS * WIDE * 2);
 }
 
 #if defined(IRON_AVX512)
@@ -86,8 +86,8 @@ INLINE i8xw dot(i8xw s, i8xw x, i8xw y) {
 }
 #endif
 
-inline void int8_rate(const iron_args* a, int32_t tid, int32_t nt) {
-  int64_t rounds = a->n[1];
+inline void int8_rate(slots::Limits g, int32_t tid, int32_t) {
+  int64_t rounds = g.rounds;
   i8xw x, y;
   memset(&x, 3, sizeof x);
   memset(&y, 5, sizeof y);
@@ -101,5 +101,7 @@ inline void int8_rate(const iron_args* a, int32_t tid, int32_t nt) {
 #undef CHAIN
   x = s0 + s1 + s2 + s3 + s4 + s5 + s6 + s7 + s8 + s9 + s10 + s11;
   OPAQUE(x);
-  made(a, tid, rounds * CHAINS * (int64_t)sizeof(i8xw) * 2);
+  g.made[tid] = (double)(rounds * CHAINS * (int64_t)sizeof(i8xw) * 2);
 }
+
+}  // namespace iron

@@ -1,14 +1,14 @@
-// Products with dense weights: C[b][m][n] = sum over k of X[b][m][k] * W[b / repeat][n][k].
+// Products with dense weights: C[b][m][n] = sum over k of X[b][m][k] * W[b / repeat][n][k], M x N x K of them.
 //
-// matmul<X, W, O>
-//   p: X, W, C
-//   n: 0 rows M, 1 outputs N, 2 depth K, 3 X row stride, 4 W row stride, 5 W as rows of K (1) or rows of N (0),
-//      6 C stride between rows m, 7 C stride between outputs n, 8 batches, 9 X, 10 W, 11 C batch strides, 12 repeat
+// x_row, w_row, c_row, c_column: numbers between rows of X, rows of W as it lies, outputs of a column and of a row;
+// x_batch, w_batch, c_batch: between matrices. by_rows: W is rows of K (1) or rows of N (0).
 //
 // Rows of K: WIDE lanes over k, the last few numbers as a vector filled up with zeros, then sumw. Rows of N: k in
 // order for each output. Either way an element's order of additions does not depend on M, N or the threads.
 #pragma once
 #include "common.h"
+
+namespace iron {
 
 // MT rows against NT outputs over the same stretch of k, each with an accumulator of its own. `ahead`: bytes from here to
 // what is read after it, if it comes from memory; 0: nothing to ask for.
@@ -98,19 +98,18 @@ INLINE void panel(const X* x, int64_t ldx, const W* w, int64_t ldw, int64_t K, O
   }
 }
 
-template <class X, class W, class O> void matmul(const iron_args* g, int32_t tid, int32_t nt) {
-  const int64_t* n = g->n;
-  int64_t M = n[0], N = n[1], K = n[2], ldx = n[3], ldw = n[4], cm = n[6], cn = n[7];
-  Share s = share(N * n[8], tid, nt, n[5] ? 4 : 16);
+template <class X, class W, class O> void matmul(slots::Product<X, W, O> g, int32_t tid, int32_t nt) {
+  int64_t M = g.M, N = g.N, K = g.K, ldx = g.x_row, ldw = g.w_row, cm = g.c_row, cn = g.c_column;
+  Share s = share(N * g.batches, tid, nt, g.by_rows ? 4 : 16);
   for (int64_t at = s.begin; at < s.end;) {
     int64_t b = at / N, begin = at % N, end = begin + (s.end - at);
     if (end > N) end = N;
     at += end - begin;
-    const X* x = (const X*)g->p[0] + b * n[9];
-    const W* w = (const W*)g->p[1] + b / n[12] * n[10];
-    O* c = (O*)g->p[2] + b * n[11];
+    const X* x = g.x + b * g.x_batch;
+    const W* w = g.w + b / g.repeat * g.w_batch;
+    O* c = g.c + b * g.c_batch;
     int64_t j = begin;
-    if (n[5]) {
+    if (g.by_rows) {
       for (; j + 4 <= end; j += 4) dot_rows<4>(x, ldx, w + j * ldw, ldw, K, c + j * cn, cm, cn, M);
       for (; j < end; j++) dot_rows<1>(x, ldx, w + j * ldw, ldw, K, c + j * cn, cm, cn, M);
     } else {
@@ -120,16 +119,17 @@ template <class X, class W, class O> void matmul(const iron_args* g, int32_t tid
 }
 
 // The twin: one number at a time.
-template <class X, class W, class O> void matmul_naive(const iron_args* g, int32_t tid, int32_t nt) {
-  const int64_t* n = g->n;
+template <class X, class W, class O> void matmul_naive(slots::Product<X, W, O> g, int32_t tid, int32_t) {
   if (tid) return;
-  for (int64_t b = 0; b < n[8]; b++)
-    for (int64_t m = 0; m < n[0]; m++)
-      for (int64_t j = 0; j < n[1]; j++) {
-        const X* x = (const X*)g->p[0] + b * n[9] + m * n[3];
-        const W* w = (const W*)g->p[1] + b / n[12] * n[10];
+  for (int64_t b = 0; b < g.batches; b++)
+    for (int64_t m = 0; m < g.M; m++)
+      for (int64_t j = 0; j < g.N; j++) {
+        const X* x = g.x + b * g.x_batch + m * g.x_row;
+        const W* w = g.w + b / g.repeat * g.w_batch;
         double sum = 0;
-        for (int64_t k = 0; k < n[2]; k++) sum += (double)load(x + k) * load(n[5] ? w + j * n[4] + k : w + k * n[4] + j);
-        store((O*)g->p[2] + b * n[11] + m * n[6] + j * n[7], (float)sum);
+        for (int64_t k = 0; k < g.K; k++) sum += (double)load(x + k) * load(g.by_rows ? w + j * g.w_row + k : w + k * g.w_row + j);
+        store(g.c + b * g.c_batch + m * g.c_row + j * g.c_column, (float)sum);
       }
 }
+
+}  // namespace iron

@@ -1,13 +1,15 @@
 // Moving numbers.
 //
-// copy<S, D>    p: x, y          n: 0 loops (at most 5), 1-5 trips outermost first, 6-10 steps in x, 11-15 steps in y
-// gather<S, D>  p: x, ids, y     n: 0 ids, 1 numbers in a row, 2 rows of x, 3 step between rows of y
-// repeat<T>     p: x, y          n: rows, cols, times
-// transpose<T>  p: x, y          n: batches, M, N
+// copy       `loops` of them (at most 5), outermost first: how often each is passed, and how far it steps in x and in y
+// gather     of `count` ids, rows of `cols` numbers out of table_rows, y_step apart in y
+// repeat     every one of `valid` rows `repeat` times in turn
+// transpose  matrices of M rows, N numbers each
 //
 // S and D are equal (any type of the right width) or floats, rounded once.
 #pragma once
 #include "common.h"
+
+namespace iron {
 
 template <class S, class D> struct Move {
   INLINE void run(const S* x, int64_t sx, D* y, int64_t sy, int64_t n) {
@@ -24,11 +26,11 @@ template <class T> struct Move<T, T> {
   }
 };
 
-template <class S, class D> void copy(const iron_args* g, int32_t tid, int32_t nt) {
-  const int64_t *n = g->n + 1, *a = g->n + 6, *b = g->n + 11;
-  int64_t loops = g->n[0];
-  const S* x = (const S*)g->p[0];
-  D* y = (D*)g->p[1];
+template <class S, class D> void copy(slots::Copy<S, D> g, int32_t tid, int32_t nt) {
+  const int64_t *n = g.trips, *a = g.x_steps, *b = g.y_steps;
+  int64_t loops = g.loops;
+  const S* x = g.x;
+  D* y = g.y;
   if (loops == 1) {
     Share s = share(n[0], tid, nt, 64);
     Move<S, D>::run(x + s.begin * a[0], a[0], y + s.begin * b[0], b[0], s.end - s.begin);
@@ -48,30 +50,32 @@ template <class S, class D> void copy(const iron_args* g, int32_t tid, int32_t n
   }
 }
 
-template <class S, class D> void gather(const iron_args* g, int32_t tid, int32_t nt) {
-  int64_t row = g->n[1], rows = g->n[2];
-  Share s = share(g->n[0], tid, nt);
+template <class S, class D> void gather(slots::Gather<S, D> g, int32_t tid, int32_t nt) {
+  int64_t row = g.cols, rows = g.table_rows;
+  Share s = share(g.count, tid, nt);
   for (int64_t r = s.begin; r < s.end; r++) {
-    int64_t id = ((const int32_t*)g->p[1])[r];
+    int64_t id = g.ids[r];
     id = id < -rows ? -rows : id >= rows ? rows - 1 : id;
     if (id < 0) id += rows;
-    Move<S, D>::run((const S*)g->p[0] + id * row, 1, (D*)g->p[2] + r * g->n[3], 1, row);
+    Move<S, D>::run(g.x + id * row, 1, g.y + r * g.y_step, 1, row);
   }
 }
 
-template <class T> void repeat(const iron_args* g, int32_t tid, int32_t nt) {
-  int64_t cols = g->n[1], times = g->n[2];
-  Share s = share(g->n[0] * times, tid, nt);
+template <class T> void repeat(slots::Repeat<T> g, int32_t tid, int32_t nt) {
+  int64_t cols = g.cols, times = g.repeat;
+  Share s = share(g.valid * times, tid, nt);
   for (int64_t r = s.begin; r < s.end; r++)
-    memcpy((T*)g->p[1] + r * cols, (const T*)g->p[0] + r / times * cols, cols * sizeof(T));
+    memcpy(g.y + r * cols, g.x + r / times * cols, cols * sizeof(T));
 }
 
-template <class T> void transpose(const iron_args* g, int32_t tid, int32_t nt) {
-  int64_t M = g->n[1], N = g->n[2];
-  Share s = share(g->n[0] * N, tid, nt, 16);
+template <class T> void transpose(slots::Transpose<T> g, int32_t tid, int32_t nt) {
+  int64_t M = g.M, N = g.N;
+  Share s = share(g.num_batches * N, tid, nt, 16);
   for (int64_t r = s.begin; r < s.end; r++) {
-    const T* x = (const T*)g->p[0] + r / N * M * N + r % N;
-    T* y = (T*)g->p[1] + r * M;
+    const T* x = g.x + r / N * M * N + r % N;
+    T* y = g.y + r * M;
     for (int64_t i = 0; i < M; i++) y[i] = x[i * N];
   }
 }
+
+}  // namespace iron

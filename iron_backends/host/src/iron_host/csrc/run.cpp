@@ -1,5 +1,5 @@
 // The run loop and its thread pool. Exported: iron_pool_create, _threads, _reserve, _forked and _free, iron_begin, iron_go_on,
-// and what records times: iron_timing_create, iron_timing_free, iron_timing_read, iron_time. And the kernel iron_checksum.
+// and what records times: iron_timing_create, iron_timing_free, iron_timing_read, iron_time. And the kernel iron_checksum, see checksum.h.
 //
 // The loop calls nobody back. It comes back where the caller is wanted, and goes on from there: for a step without a kernel,
 // after a pass, and now and then, so that Python runs the handlers of signals, whose exceptions then end it like any other.
@@ -34,6 +34,8 @@ static inline void allow(void* area, int64_t all, int64_t asked) {
 #else
 static inline void allow(void*, int64_t, int64_t) {}
 #endif
+
+using namespace iron;
 
 namespace {
 
@@ -331,6 +333,8 @@ bool fits(const iron_run* run) {
 
 extern "C" {
 
+void iron_checksum(const iron_args* a, int32_t tid, int32_t nt) { checksums(a, tid, nt); }
+
 // NULL: no memory.
 void* iron_pool_create(int32_t threads) {
   if (threads < 1) threads = 1;
@@ -435,7 +439,7 @@ int32_t iron_begin(void* handle, iron_run* run, int64_t passes, int32_t each, in
 // NULL: no memory.
 void* iron_timing_create(int32_t threads) {
   Timing* timing = (Timing*)calloc(1, sizeof(Timing));
-  Rows* lanes = (Rows*)calloc(threads, sizeof(Rows));
+  TimeRows* lanes = (TimeRows*)calloc(threads, sizeof(TimeRows));
   if (!timing || !lanes) {
     free(timing);
     free(lanes);
@@ -459,8 +463,8 @@ void iron_timing_free(void* handle) {
 // Table 0 passes, 1 steps, 2 values, 3 and on the threads: its words, and where they are until the next run.
 int64_t iron_timing_read(void* handle, int32_t table, int64_t** data) {
   Timing* timing = (Timing*)handle;
-  Rows* rows[] = {&timing->passes, &timing->steps, &timing->values};
-  Rows* found = table < 3 ? rows[table] : timing->lanes + (table - 3);
+  TimeRows* rows[] = {&timing->passes, &timing->steps, &timing->values};
+  TimeRows* found = table < 3 ? rows[table] : timing->lanes + (table - 3);
   *data = found->data;
   return found->n;
 }

@@ -1,8 +1,9 @@
 // The next token from logits, -1 where one of them is not finite; see iron_ops_aie's Sample for the rule.
-//
-// sample<T>  p: logits, draws (moved to the row), tokens (moved to the place), token    n: vocabulary, k_max
+// `draws` is at the step's row, `tokens` at the place of its token.
 #pragma once
 #include "common.h"
+
+namespace iron {
 
 template <class T> INLINE int64_t greedy(const T* x, int64_t n) {
   f32x8 best = splat(-INFINITY), wrong = splat(0);
@@ -47,16 +48,16 @@ template <class T> INLINE int64_t drawn(const T* x, int64_t n, const int32_t* wo
   return ids[held - 1];
 }
 
-template <class T> void sample(const iron_args* g, int32_t tid, int32_t nt) {
+template <class T> void sample(slots::Sample<T> g, int32_t tid, int32_t nt) {
   if (tid) return;
-  const int32_t* words = (const int32_t*)g->p[1];
   float t;
-  memcpy(&t, words, 4);
-  const T* x = (const T*)g->p[0];
-  int64_t n = g->n[0], k = g->n[1] < n ? g->n[1] : n;
+  memcpy(&t, g.draws, 4);
+  int64_t n = g.vocab, k = g.k_max < n ? g.k_max : n;
   // scratch: k_max doubles, then k_max ids
-  double* top = (double*)g->scratch;
-  int64_t token = t > 0 ? drawn(x, n, words, k, top, (int32_t*)(top + k)) : greedy(x, n);
-  *(int32_t*)g->p[2] = (int32_t)token;
-  *(int32_t*)g->p[3] = (int32_t)token;
+  double* top = (double*)g.scratch;
+  int64_t token = t > 0 ? drawn(g.logits, n, g.draws, k, top, (int32_t*)(top + k)) : greedy(g.logits, n);
+  *g.tokens = (int32_t)token;
+  *g.token = (int32_t)token;
 }
+
+}  // namespace iron

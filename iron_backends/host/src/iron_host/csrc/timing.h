@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+namespace iron {
+
 // A growing table of int64_t. What does not fit into memory is dropped and counted.
-struct Rows {
+struct TimeRows {
   int64_t* data;
   int64_t n, room, dropped;
 
@@ -35,14 +37,14 @@ struct Rows {
 #define IRON_LANE_WORDS 4
 
 struct Timing {
-  Rows passes, steps, values;
+  TimeRows passes, steps, values;
   int32_t threads;
-  Rows* lanes;
+  TimeRows* lanes;
 
   // One part of the step last begun, by its thread; parts of the same step are one row.
   void part(int32_t tid, int64_t begin, int64_t end) {
     if (tid >= threads) return;
-    Rows* lane = lanes + tid;
+    TimeRows* lane = lanes + tid;
     int64_t serial = steps.n / IRON_STEP_WORDS;
     int64_t* last = lane->n ? lane->data + lane->n - IRON_LANE_WORDS : NULL;
     if (!last || last[0] != serial) {
@@ -56,3 +58,5 @@ struct Timing {
     last[3] += end - begin;
   }
 };
+
+}  // namespace iron

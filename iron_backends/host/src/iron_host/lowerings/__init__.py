@@ -1,1 +1,1 @@
-"""How the host takes each operator of the main catalog, one file per operator, named by string only."""
+"""How the host takes each operator of the main catalog, named by string only."""

@@ -15,6 +15,7 @@ from iron_core.errors import TraceError
 from iron_core.image.plan import Binding, BufferRef
 from iron_core.lowering.answer import No, Yes
 from iron_host.kernel_call import Constant, HostLowering, KernelCall, Member, Pointer
+from iron_host.kernels import COPY, GATHER
 from iron_host.lowerings.nest import Axis, nest
 from iron_host.lowerings.units import FLOATS, GRAIN, by_width, cpp, name_of, threads, unit
 
@@ -98,10 +99,15 @@ class _Move:
             if loops is None or len(loops) > LOOPS:
                 return No("its two patterns are no loop nest of the copy kernel")
             loops = loops or [Axis(1, 1, 1)]
-            columns = ([self.trips(a) for a in loops], [a.source for a in loops], [a.target for a in loops])
-            padded = [n for column in columns for n in (*column, *[0] * (LOOPS - len(loops)))]
-            pointers = (self.pointer("x", source), self.pointer("y", target))
-            calls.append(KernelCall(kernel, pointers, (len(loops), *padded), threads=self.many))
+            slots = COPY(
+                x=self.pointer("x", source),
+                y=self.pointer("y", target),
+                loops=len(loops),
+                trips=[self.trips(a) for a in loops],
+                x_steps=[a.source for a in loops],
+                y_steps=[a.target for a in loops],
+            )
+            calls.append(KernelCall(kernel, slots, threads=self.many))
         return calls or No("its patterns do not pair up")
 
     def _pieces(self) -> Iterator[tuple[Pattern, Pattern]]:
@@ -126,9 +132,13 @@ class _Move:
         step = self._row_step(len(ids), row)
         if step is None or self.bindings.keys() & {"src_valid", "dst_valid"}:
             return None
-        pointers = (self.pointer("x", Pattern(low, (), ())), Constant(ids), self.pointer("y", self.target[0]))
-        ints = (len(ids), row, int(ids.max()) + 1, step)
-        return [KernelCall(unit("move.h", "gather", *self.types), pointers, ints, threads=self.many)]
+        table = self.pointer("x", Pattern(low, (), ()))
+        return [self._gathered(table, Constant(ids), len(ids), cols=row, table_rows=int(ids.max()) + 1, y_step=step)]
+
+    def _gathered(self, table: Pointer, ids: Constant | str, count: int | Member, **sizes: int) -> KernelCall:
+        """Rows of a table, picked by ids, into y."""
+        slots = GATHER(x=table, ids=ids, y=self.pointer("y", self.target[0]), count=count, **sizes)
+        return KernelCall(unit("move.h", "gather", *self.types), slots, threads=self.many)
 
     def _row_step(self, rows: int, row: int) -> int | None:
         """How far apart rows of y begin, where all of them are contiguous and evenly spread."""
@@ -147,9 +157,8 @@ class _Move:
         if step is None:
             return No("the rows it writes are not contiguous and evenly spread")
         count = Member(self.bindings["src_valid"].expression) if "src_valid" in self.bindings else self.op.rows
-        pointers = (self.pointer("x", self.source[0]), "ids", self.pointer("y", self.target[0]))
-        kernel = unit("move.h", "gather", *self.types)
-        return [KernelCall(kernel, pointers, (count, row, self.op.table_rows, step), threads=self.many)]
+        table = self.pointer("x", self.source[0])
+        return [self._gathered(table, "ids", count, cols=row, table_rows=self.op.table_rows, y_step=step)]
 
 
 def _shared_out(offset: int, other: list[Pattern]) -> list[Pattern]:

@@ -10,6 +10,7 @@ from iron_core.declare.field import Auto
 from iron_core.image.plan import Binding, BufferRef
 from iron_core.lowering.answer import No, Yes
 from iron_host.kernel_call import HostLowering, KernelCall
+from iron_host.kernels import ATTENTION
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
 
 # Of attention.h: keys and queries of a block, keys of a run, and what a head's numbers are padded to.
@@ -36,20 +37,29 @@ class MHA(HostLowering):
         self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
     ) -> list[KernelCall]:
         heads, kv_heads, d = op.num_heads, op.num_KV_heads, op.d
-        q_strides = (heads * d, d) if op.heads_interleaved else (d, op.seq_len * d)
-        kv_strides = (kv_heads * d, d) if op.kv_interleaved else (d, op.kv_len * d)
+        q_row, q_head = (heads * d, d) if op.heads_interleaved else (d, op.seq_len * d)
+        kv_row, kv_head = (kv_heads * d, d) if op.kv_interleaved else (d, op.kv_len * d)
         group, padded = heads // kv_heads, -(-d // LANES) * LANES
         runs = -(-op.kv_len // RUN) + 1 if op.seq_len == 1 and "valid" not in bindings else 0
-        ints = (
-            *(heads, kv_heads, self.count(op, bindings, "valid"), self.count(op, bindings, "kv_valid"), d),
-            *(*q_strides, *kv_strides, int(op.causal), -1 if op.window is None else op.window, int(runs > 0)),
+        sizes = dict(
+            heads=heads,
+            kv_heads=kv_heads,
+            queries=self.count(op, bindings, "valid"),
+            keys=self.count(op, bindings, "kv_valid"),
+            d=d,
+            q_row=q_row,
+            q_head=q_head,
+            kv_row=kv_row,
+            kv_head=kv_head,
+            causal=int(op.causal),
+            window=-1 if op.window is None else op.window,
+            in_runs=int(runs > 0),
+            scale=op.scale,
         )
         rows, shared = max(QUERIES * group, heads if runs else 0), 4 * runs * heads * (padded + 2)
         attend = KernelCall(
             unit("attention.h", "attention", cpp(op.T), cpp(op.C)),
-            ("Q", "K", "V", "O"),
-            ints,
-            (op.scale,),
+            ATTENTION(q="Q", k="K", v="V", o="O", **sizes),
             scratch_bytes=4 * (2 * KEYS * padded + rows * (3 * padded + 4)),
             shared_bytes=shared,
             threads=threads(2 * heads * op.seq_len * op.kv_len * d, tunables["grain"]),
@@ -58,8 +68,7 @@ class MHA(HostLowering):
             return [attend]
         join = KernelCall(
             unit("attention.h", "attention_join", cpp(op.T)),
-            (None, None, None, "O"),
-            ints,
+            ATTENTION(o="O", **sizes),
             scratch_bytes=4 * padded,
             shared_bytes=shared,
             threads=threads(runs * heads * padded, 8 * GRAIN),

@@ -1,6 +1,6 @@
-"""What GEMV and GEMM share on the host: one product kernel, its slots, and the step that rounds activations.
+"""What GEMV and GEMM share on the host: one product kernel, and the step that rounds activations.
 
-C[b][m][n] = sum over k of X[b][m][k] * W[b / repeat][n][k], the slots of matmul.h. With `int8_block` arithmetic a
+C[b][m][n] = sum over k of X[b][m][k] * W[b / repeat][n][k], as matmul.h has it. With `int8_block` arithmetic a
 step before it rounds the rows of X into the area both share.
 """
 
@@ -16,14 +16,16 @@ from iron_core.declare.field import Auto
 from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, as_format
 from iron_core.lowering.answer import No, Yes
 from iron_host.kernel_call import Blocks, HostLowering, KernelCall, Member
+from iron_host.kernels import BLOCK_PRODUCT, PRODUCT, QUANTIZE_ROWS
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
+from iron_host.slots import Filled
 from iron_host.tiles import ROWS as TILE_ROWS
 
 #: Block formats the kernels read, with their names in blocks.h.
 BLOCKS = {Q4_0: "Q4_0", Q4_1: "Q4_1", Q8_0: "Q8_0"}
 
-#: Of matmul.h and blocks.h: the slot that says how W lies, and the bytes of a group's scales.
-BY_ROWS, SCALE = 5, 12
+#: Of blocks.h: the bytes of a group's scales.
+SCALE = 12
 
 
 @attrs.frozen
@@ -49,9 +51,31 @@ class Product:
     matrix_rows: int = 0
 
     @property
-    def ints(self) -> tuple[int | Member, ...]:
-        head = (self.M, self.N, self.K, self.x_stride, self.w_stride, int(self.by_rows))
-        return (*head, *self.c_strides, self.batches, *self.batch_strides, self.repeat)
+    def dense(self) -> Filled:
+        """The slots of a product with W as it is."""
+        return PRODUCT(
+            x=self.X,
+            w=self.W,
+            x_row=self.x_stride,
+            w_row=self.w_stride,
+            by_rows=int(self.by_rows),
+            x_batch=self.batch_strides[0],
+            w_batch=self.batch_strides[1],
+            **self._result,
+        )
+
+    @property
+    def _result(self) -> dict[str, Any]:
+        """What every product is given: its size, and where C lies."""
+        row, column = self.c_strides
+        size = dict(M=self.M, N=self.N, K=self.K, batches=self.batches, repeat=self.repeat)
+        return dict(c=self.C, c_row=row, c_column=column, c_batch=self.batch_strides[2], **size)
+
+    def from_blocks(self, kind: str) -> Filled:
+        """The slots of a product with blocks of `kind` and X as the step before rounded it."""
+        assert isinstance(self.K, int)
+        size = (self.matrix_rows, self.K, self.batches // self.repeat)
+        return BLOCK_PRODUCT(w=Blocks(self.W, "in_tiles", kind, size), in_tiles=0, **self._result)
 
 
 class ProductLowering(HostLowering):
@@ -73,10 +97,9 @@ class ProductLowering(HostLowering):
     def calls(self, op: Any, product: Product, rows: int, work: int, grain: int) -> list[KernelCall] | No:
         """The kernel calls of one product; `rows` and `work` are its largest row count and multiplications."""
         many = threads(work, grain)
-        pointers = (product.X, product.W, product.C)
         if not as_format(op.W).packed:
             kernel = unit("matmul.h", "matmul", cpp(op.T), cpp(op.W), cpp(op.O))
-            return [KernelCall(kernel, pointers, product.ints, threads=many, work=work)]
+            return [KernelCall(kernel, product.dense, threads=many, work=work)]
         if isinstance(product.K, Member):
             return No("a bound on K of block weights has no kernel")
         if isinstance(product.N, Member) and product.batches > 1:
@@ -84,22 +107,21 @@ class ProductLowering(HostLowering):
         name = BLOCKS[op.W]
         if op.activations == "exact":
             kernel = unit("blocks.h", "block_exact", name, cpp(op.T), cpp(op.O))
-            return [KernelCall(kernel, pointers, product.ints, scratch_bytes=4 * product.K, threads=many, work=work)]
+            return [KernelCall(kernel, product.dense, scratch_bytes=4 * product.K, threads=many, work=work)]
         groups = product.K // op.W.group
         shared = _aligned(rows * product.K) + SCALE * rows * groups
         quantize = KernelCall(
             unit("blocks.h", "quantize_rows", cpp(op.T)),
-            (product.X,),
-            (product.M if product.batches == 1 else product.batches, product.K, product.x_stride),
+            QUANTIZE_ROWS(
+                x=product.X, M=product.M if product.batches == 1 else product.batches, K=product.K, x_row=product.x_stride
+            ),
             shared_bytes=shared,
             threads=threads(rows * product.K, GRAIN),
             shares="writes",
         )
-        weights = Blocks(product.W, BY_ROWS, name, (product.matrix_rows, product.K, product.batches // product.repeat))
         multiply = KernelCall(
             unit("blocks.h", "block_matmul", name, cpp(op.O)),
-            (None, weights, product.C),
-            product.ints,
+            product.from_blocks(name),
             scratch_bytes=TILE_ROWS * op.W.row_bytes(product.K),  # for blocks that are not in tiles
             shared_bytes=shared,
             threads=many,

@@ -7,19 +7,19 @@ from typing import Any
 
 from iron_core.declare.field import Auto
 from iron_core.image.plan import Binding, BufferRef
-from iron_core.lowering.answer import No, Yes
-from iron_host.kernel_call import HostLowering, KernelCall
-from iron_host.lowerings.units import FLOATS, cpp, takes, threads, unit
+from iron_core.lowering.answer import No
+from iron_host.kernel_call import KernelCall
+from iron_host.kernels import ROPE
+from iron_host.lowerings.template import TemplateLowering
 
 
-class RoPE(HostLowering):
+class RoPE(TemplateLowering):
     """Rows are shared among threads; `grain`: numbers per thread."""
 
     operator = "iron_ops_aie.RoPE"
+    header, template, slots = "rows.h", "rope", ROPE
+    dtypes = ("T", "A")
     grain = Auto(8192)
-
-    def supports(self, op: Any, dev: str) -> Yes | No:
-        return takes(op, "rope", T=FLOATS, A=FLOATS)
 
     def step(
         self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
@@ -30,9 +30,4 @@ class RoPE(HostLowering):
             rows = bindings["valid"].expression if "valid" in bindings else op.rows
             if getattr(angle_rows, "key", None) != getattr(rows, "key", None):
                 return No(f"the bound of its angle rows, times {per}, is not that of its rows")
-        return KernelCall(
-            unit("rows.h", "rope", cpp(op.T), cpp(op.A)),
-            ("x", "angles", "y"),
-            (self.count(op, bindings, "valid"), op.cols, per, op.method_type),
-            threads=threads(op.rows * op.cols, tunables["grain"]),
-        )
+        return super().step(op, operands, bindings, tunables)

@@ -8,6 +8,7 @@ from typing import Any
 from iron_core.image.plan import Binding, BufferRef
 from iron_core.lowering.answer import No, Yes
 from iron_host.kernel_call import HostLowering, KernelCall, Pointer
+from iron_host.kernels import SAMPLE
 from iron_host.lowerings.units import FLOATS, cpp, takes, unit
 
 WORD = 4  # bytes of an int32
@@ -34,8 +35,14 @@ class Sample(HostLowering):
 
         return KernelCall(
             unit("sample.h", "sample", cpp(op.T)),
-            ("logits", moved("draws", "row"), moved("tokens", "at"), "token"),
-            (op.vocab, op.k_max),
+            SAMPLE(
+                logits="logits",
+                draws=moved("draws", "row"),
+                tokens=moved("tokens", "at"),
+                token="token",
+                vocab=op.vocab,
+                k_max=op.k_max,
+            ),
             scratch_bytes=op.k_max * (8 + WORD),
             threads=1,
         )

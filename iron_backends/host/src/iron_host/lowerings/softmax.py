@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from iron_core.declare.field import Auto
-from iron_core.image.plan import Binding, BufferRef
-from iron_core.lowering.answer import No, Yes
-from iron_host.kernel_call import HostLowering, KernelCall
-from iron_host.lowerings.units import FLOATS, cpp, takes, threads, unit
+from iron_host.kernels import SOFTMAX
+from iron_host.lowerings.rows import Rows
 
 
-class Softmax(HostLowering):
-    """Rows are shared among threads; `grain`: numbers per thread."""
+class Softmax(Rows):
+    """`grain`: numbers per thread."""
 
     operator = "iron_ops_aie.Softmax"
+    header, template, slots = "rows.h", "softmax", SOFTMAX
     grain = Auto(4096)
-
-    def supports(self, op: Any, dev: str) -> Yes | No:
-        return takes(op, "softmax", T=FLOATS)
-
-    def step(
-        self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
-    ) -> KernelCall:
-        return KernelCall(
-            unit("rows.h", "softmax", cpp(op.T)),
-            ("x", "y"),
-            (self.count(op, bindings, "valid"), op.cols, self.count(op, bindings, "valid_cols")),
-            threads=1 if op.rows == 1 else threads(op.rows * op.cols, tunables["grain"]),
-        )

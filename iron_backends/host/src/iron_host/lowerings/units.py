@@ -9,7 +9,7 @@ import numpy as np
 
 from iron_core.declare.formats import as_format
 from iron_core.lowering.answer import No, Yes
-from iron_host.build import Unit
+from iron_host.build import Header, Unit
 
 #: Storage types of common.h by dtype.
 CPP = {
@@ -28,8 +28,8 @@ FLOATS = ("float32", "bfloat16", "float16")
 GRAIN = 16384
 
 
-def unit(header: str, function: str, *arguments: str) -> Unit:
-    """The unit of one instantiation, e.g. unit("rows.h", "softmax", "bf16")."""
+def unit(header: str | Header, function: str, *arguments: str) -> Unit:
+    """The unit of one instantiation, e.g. unit("rows.h", "softmax", "bf16"). header: one of csrc, or a pack's own."""
     symbol = "iron_" + re.sub(r"\W+", "_", "_".join((function, *arguments))).strip("_")
     return Unit(header, f"{function}<{', '.join(arguments)}>", symbol)
 

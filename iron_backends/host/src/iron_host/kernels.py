@@ -1,0 +1,82 @@
+"""The slots of the kernels in csrc. What they mean is said there, where a kernel takes them."""
+
+from __future__ import annotations
+
+from iron_host.slots import Slots
+
+# elementwise.h
+UNARY = Slots("iron::slots::Unary", ("T",), {"x": "const T", "y": "T"}, ("valid",), ("number",))
+BINARY = Slots("iron::slots::Binary", ("T",), {"a": "const T", "b": "const T", "y": "T"}, ("valid",))
+ROWWISE = Slots("iron::slots::Rowwise", ("T",), {"x": "const T", "vector": "const T", "y": "T"}, ("valid", "cols"))
+
+# rows.h
+RMS_NORM = Slots(
+    "iron::slots::RMSNorm", ("T", "W"), {"x": "const T", "weight": "const W", "y": "T"}, ("valid", "cols"), ("epsilon",)
+)
+SOFTMAX = Slots("iron::slots::Softmax", ("T",), {"x": "const T", "y": "T"}, ("valid", "cols", "valid_cols"))
+ROPE = Slots(
+    "iron::slots::RoPE",
+    ("T", "A"),
+    {"x": "const T", "angles": "const A", "y": "T"},
+    ("valid", "cols", "rows_per_angle", "method_type"),
+)
+
+# move.h
+COPY = Slots("iron::slots::Copy", ("S", "D"), {"x": "const S", "y": "D"}, ("loops", "trips[5]", "x_steps[5]", "y_steps[5]"))
+GATHER = Slots(
+    "iron::slots::Gather", ("S", "D"), {"x": "const S", "ids": "const int32_t", "y": "D"}, ("count", "cols", "table_rows", "y_step")
+)
+REPEAT = Slots("iron::slots::Repeat", ("T",), {"x": "const T", "y": "T"}, ("valid", "cols", "repeat"))
+TRANSPOSE = Slots("iron::slots::Transpose", ("T",), {"x": "const T", "y": "T"}, ("num_batches", "M", "N"))
+
+# sample.h
+SAMPLE = Slots(
+    "iron::slots::Sample",
+    ("T",),
+    {"logits": "const T", "draws": "const int32_t", "tokens": "int32_t", "token": "int32_t"},
+    ("vocab", "k_max"),
+)
+
+# matmul.h, and block_exact of blocks.h
+PRODUCT = Slots(
+    "iron::slots::Product",
+    ("X", "W", "O"),
+    {"x": "const X", "w": "const W", "c": "O"},
+    (
+        *("M", "N", "K", "x_row", "w_row", "by_rows", "c_row", "c_column"),
+        *("batches", "x_batch", "w_batch", "c_batch", "repeat"),
+    ),
+)
+
+# blocks.h
+QUANTIZE_ROWS = Slots("iron::slots::QuantizeRows", ("X",), {"x": "const X"}, ("M", "K", "x_row"))
+BLOCK_PRODUCT = Slots(
+    "iron::slots::BlockProduct",
+    ("O",),
+    {"w": "const uint8_t", "c": "O"},
+    ("M", "N", "K", "in_tiles", "c_row", "c_column", "batches", "c_batch", "repeat"),
+)
+DEQUANTIZE = Slots("iron::slots::Dequantize", ("T",), {"x": "const uint8_t", "y": "T"}, ("valid", "cols"))
+PACK_BLOCKS = Slots("iron::slots::PackBlocks", (), {"w": "const uint8_t", "tiles": "uint8_t"}, ("N", "K", "matrices"))
+BLOCK_INTEGERS = Slots(
+    "iron::slots::BlockIntegers", (), {"w": "const uint8_t", "q": "const int8_t", "products": "int32_t"}, ("N", "K")
+)
+
+# attention.h
+ATTENTION = Slots(
+    "iron::slots::Attention",
+    ("T", "C"),
+    {"q": "const T", "k": "const C", "v": "const C", "o": "T"},
+    (
+        *("heads", "kv_heads", "queries", "keys", "d", "q_row", "q_head", "kv_row", "kv_head"),
+        *("causal", "window", "in_runs"),
+    ),
+    ("scale",),
+)
+
+# checksum.h, limits.h
+CHECKSUM = Slots("iron::slots::Checksum", (), {"data": "const uint8_t", "sums": "uint64_t"}, ("bytes", "piece"))
+LIMITS = Slots("iron::slots::Limits", (), {"table": "const int64_t", "made": "double"}, ("entries", "rounds", "bytes"))
+
+#: All of them: what slots.h declares for every kernel.
+TABLES: tuple[Slots, ...] = tuple(value for value in tuple(globals().values()) if isinstance(value, Slots))

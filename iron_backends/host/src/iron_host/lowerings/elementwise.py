@@ -1,0 +1,102 @@
+"""Elementwise operators on the host: the loops of elementwise.h over one C++ operation each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from iron_core.declare.field import Auto
+from iron_host.kernels import BINARY, ROWWISE, UNARY
+from iron_host.lowerings.template import TemplateLowering
+
+
+class Elementwise(TemplateLowering):
+    """`template<operation, T>`. An operation is a struct with a function `of`, of vectors of eight floats."""
+
+    header = "elementwise.h"
+    operation: ClassVar[str] = ""
+
+    @property
+    def label(self) -> str:
+        return self.operation.rpartition("::")[2]
+
+    def arguments(self, op: Any) -> tuple[str, ...]:
+        return (self.operation, *super().arguments(op))
+
+
+class Unary(Elementwise):
+    """y = operation(x), or of x and a number."""
+
+    template, slots = "unary", UNARY
+    grain = Auto(32768)
+
+    def number(self, op: Any) -> float:
+        """What the operation is given besides x, if it takes a number."""
+        return 0.0
+
+    def numbers(self, op: Any) -> Mapping[str, Any]:
+        return {"number": self.number(op)}
+
+
+class Binary(Elementwise):
+    """y = operation(a, b)."""
+
+    template, slots = "binary", BINARY
+
+
+class Rowwise(Elementwise):
+    """Each row y = operation(x, vector); rows are shared among threads."""
+
+    template, slots = "rowwise", ROWWISE
+
+    @property
+    def label(self) -> str:
+        return f"rowwise {super().label}"
+
+
+class ElementwiseAdd(Binary):
+    operator, operation = "iron_ops_aie.ElementwiseAdd", "op::Add"
+
+
+class ElementwiseMul(Binary):
+    operator, operation = "iron_ops_aie.ElementwiseMul", "op::Mul"
+
+
+class RowwiseAdd(Rowwise):
+    operator, operation = "iron_ops_aie.RowwiseAdd", "op::Add"
+
+
+class RowwiseMul(Rowwise):
+    operator, operation = "iron_ops_aie.RowwiseMul", "op::Mul"
+
+
+class ReLU(Unary):
+    operator, operation = "iron_ops_aie.ReLU", "op::ReLU"
+
+
+class Scale(Unary):
+    operator, operation = "iron_ops_aie.Scale", "op::Scale"
+
+    def number(self, op: Any) -> float:
+        return float(op.factor)
+
+
+class Exponential(Unary):
+    """An exponential costs several additions, so `grain` is small."""
+
+    grain = Auto(4096)
+
+
+class GELU(Exponential):
+    operator, operation = "iron_ops_aie.GELU", "op::GELU"
+
+
+class SiLU(Exponential):
+    operator, operation = "iron_ops_aie.SiLU", "op::SiLU"
+
+
+class SoftCap(Exponential):
+    operator, operation = "iron_ops_aie.SoftCap", "op::SoftCap"
+
+    def number(self, op: Any) -> float:
+        return float(op.cap)
