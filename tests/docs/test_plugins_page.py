@@ -44,9 +44,9 @@ def acme(wheel, site):
 
 
 def test_the_page_has_the_files_it_speaks_of():
-    """A project file and one module per thing it names."""
+    """A project file, one module per thing it names, and a kernel."""
     modules = {f"src/iron_acme/{n}.py" for n in ("__init__", "squared_relu", "host", "model", "command")}
-    assert set(files()) == {"pyproject.toml", *modules}
+    assert set(files()) == {"pyproject.toml", "src/iron_acme/squared_relu.h", *modules}
 
 
 def test_it_is_listed_without_being_imported(acme, iron_command):

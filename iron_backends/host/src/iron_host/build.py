@@ -22,7 +22,7 @@ from iron_core.cache.entry import About
 from iron_core.cache.home import home, is_noexec, refusal
 from iron_core.cache.keys import digest
 from iron_core.cache.store import Cache, optional
-from iron_core.errors import CacheError, CacheHomeError
+from iron_core.errors import CacheError, CacheHomeError, DeclarationError, printable
 from iron_core.side_by_side import side_by_side
 from iron_host import compiler, kernels, scratch, slots
 from iron_host.slots import Slots
@@ -37,11 +37,18 @@ class Header:
     """A pack's own C++ header, and the slots of its kernels.
 
     path: the file, in the pack's package; what it includes by a quoted name is looked for beside it, then in csrc.
-    slots: their structs are in the slots.h that common.h includes, beside those of csrc's own kernels.
+    slots: their structs are in the slots.h that common.h includes, beside those of csrc's own kernels. DeclarationError where
+    there is no such file.
     """
 
     path: Path
     slots: tuple[Slots, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        if not self.path.is_file():
+            raise DeclarationError(
+                f"Header {printable(self.path)}: there is no such file. A kernel's header is a file of its pack's package, in its wheel too."
+            )
 
 
 @attrs.frozen
