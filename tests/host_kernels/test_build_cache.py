@@ -16,8 +16,9 @@ import pytest
 
 import iron_host
 from iron_core.cache.store import CacheWarning
-from iron_core.errors import CacheError
+from iron_core.errors import CacheError, DeclarationError
 from iron_host import build, compiler
+from iron_host.slots import Slots
 
 # One small kernel, loaded and called: 3 + 4.
 CODE = """
@@ -118,6 +119,43 @@ def test_an_edited_header_is_another_kernel_and_a_touched_one_is_not(stand):
         file.write("// not included\n")
     stand.run(package.parent)
     assert len(stand.lines) == 4
+
+
+def key_of(folder: Path, slots: tuple[Slots, ...] = (), **files: str) -> str:
+    """The key of a pack's kernel in rows.h, with its files written to a folder."""
+    for name, text in {"rows": '#include "elementwise.h"\n#include "mine.h"\n', "mine": "", **files}.items():
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.h").write_text(text)
+    unit = build.Unit(build.Header(folder / "rows.h", slots), "acme::kernel<float>", "acme")
+    return build.key(unit.text, compiler.find(), unit.own)
+
+
+def test_a_packs_kernel_is_known_by_what_it_is_made_of(tmp_path):
+    """Its header, those beside it, its slots: an edit of any is another kernel. Where they lie is not."""
+    first = key_of(tmp_path / "a")
+    assert first == key_of(tmp_path / "b")
+    other = [
+        key_of(tmp_path / "c", mine="// edited"),
+        key_of(tmp_path / "d", rows='#include "mine.h"'),
+        key_of(tmp_path / "e", (Slots("acme::Mine", ints=("n",)),)),
+        key_of(tmp_path / "f", (Slots("acme::Mine", ints=("m",)),)),
+    ]
+    assert len({first, *other}) == 5
+
+
+def test_a_packs_header_comes_before_ours(tmp_path):
+    """A name that both have is the pack's for the pack, and ours for our own headers."""
+    key_of(tmp_path / "a", mine='#include "common.h"', common="// the pack's")
+    found = build.headers(b'#include "rows.h"\n', build.Header(tmp_path / "a" / "rows.h"))
+    names = {str(tmp_path / "a" / name) for name in ("rows.h", "mine.h", "common.h")}
+    names |= {str(build.SOURCES / name) for name in ("elementwise.h", "common.h", "iron_host.h")}
+    assert set(found) == {*names, "slots.h"}
+
+
+def test_a_pack_without_its_header_is_told(tmp_path):
+    """As its lowering is loaded, not by the compiler."""
+    with pytest.raises(DeclarationError, match="no such file.*in its wheel too"):
+        build.Header(tmp_path / "forgotten.h")
 
 
 def test_another_compiler_version_compiles_again(stand):

@@ -100,13 +100,16 @@ def headers(text: bytes, own: Header | None = None) -> dict[str, bytes]:
     while queue:
         content, beside = queue.pop()
         for name in (match.decode() for match in _INCLUDE.findall(content)):
-            if name == slots.FILE:
-                found[name] = slots_header(own).encode()
-                continue
             path = next((f / name for f in (*beside, *folders(own)) if (f / name).is_file()), None)
-            if path is not None and str(path) not in found:
-                found[str(path)] = path.read_bytes()
-                queue.append((found[str(path)], (path.parent,)))
+            if name == slots.FILE:
+                place, text = name, slots_header(own).encode()
+            elif path is not None:
+                place, text = str(path), path.read_bytes()
+            else:
+                continue
+            if place not in found:
+                found[place] = text
+                queue.append((text, () if path is None else (path.parent,)))
     return found
 
 
