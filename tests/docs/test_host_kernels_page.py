@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_core.backends.choose import get
 from iron_core.plugins.registry import registry
 from iron_host import build, compiler
+from iron_host.backend import HostBackend
 
 PAGE = (Path(__file__).parents[2] / "docs" / "host-kernels.md").read_text()
 FILES = re.findall(r"^`([^`\n]+)`\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S)
@@ -74,7 +74,7 @@ def test_they_run_by_their_kernels(lines, road):
     """On each road, within their contracts, by C++: without a kernel the call would be refused."""
     for op in operators():
         x = np.random.default_rng(0).standard_normal(op.shape("x")).astype(np.dtype(op.T))
-        got = One(type(op)).compile(backend="host", strict=True, x=(x.shape, x.dtype))(x)
+        got = One(type(op)).compile(backend=HostBackend(strict=True), x=(x.shape, x.dtype))(x)
         assert op.check((got,), (op.reference(x),), x).compared == got.size
         loaded = [unit.template for _, unit in build._loaded]
         assert any(template.startswith(("unary<lines::", "lines::norms<")) for template in loaded)
@@ -89,12 +89,12 @@ def test_a_bound_reaches_the_kernel(lines):
             return Norms(x[:n])
 
     x = np.full((9, 16), 3, np.float32)
-    graph = Some().compile(backend="host", strict=True, x=(x.shape, x.dtype))
+    graph = Some().compile(backend=HostBackend(strict=True), x=(x.shape, x.dtype))
     for n in (9, 4, 1):
         assert np.array_equal(graph(x, n=n), np.full(n, 12, np.float32))
 
 
 def test_explain_names_them(lines):
     """As kernels, by the names the lowerings have."""
-    said = {type(op).__name__: get("host").supports(op, "host").how for op in operators()}
+    said = {type(op).__name__: HostBackend().supports(op).how for op in operators()}
     assert said == {"Softsign": "kernel Softsign", "Norms": "kernel norms"}

@@ -154,7 +154,7 @@ def test_a_packs_header_comes_before_ours(tmp_path):
 
 def test_a_pack_without_its_header_is_told(tmp_path):
     """As its lowering is loaded, not by the compiler."""
-    with pytest.raises(DeclarationError, match="no such file.*in its wheel too"):
+    with pytest.raises(DeclarationError, match=r"no such file.*in its wheel too"):
         build.Header(tmp_path / "forgotten.h")
 
 
