@@ -24,7 +24,7 @@ SOURCE = """
 #include "common.h"
 
 static volatile float sink;
-static void copied(iron::slots::Unary<float> a, int32_t tid, int32_t nt, bool wrong) {{
+static void copied(const iron::slots::Unary<float>& a, int32_t tid, int32_t nt, bool wrong) {{
   const float* x = a.x;
   float* y = a.y;
   char *scratch = (char*)a.scratch, *shared = (char*)a.shared;

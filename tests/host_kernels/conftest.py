@@ -67,7 +67,7 @@ EXPONENTIALS = Slots("Exponentials", (), {"x": "const float", "vectors": "float"
 EXTRA = {
     "elementwise.h": EXPONENTIALS.cpp
     + """
-static void exponentials(Exponentials g, int32_t tid, int32_t nt) {
+static void exponentials(const Exponentials& g, int32_t tid, int32_t nt) {
   for (int64_t i = 0; i < g.size; i += 8) iron::store8(g.vectors + i, iron::exp8(iron::load8(g.x + i)));
   for (int64_t i = 0; i < g.size; i++) g.alone[i] = iron::exp1(g.x[i]);
 }

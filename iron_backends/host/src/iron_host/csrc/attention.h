@@ -285,7 +285,7 @@ template <class T, class C> static void attention_runs(const slots::Attention<T,
   }
 }
 
-template <class T, class C> void attention(slots::Attention<T, C> g, int32_t tid, int32_t nt) {
+template <class T, class C> void attention(const slots::Attention<T, C>& g, int32_t tid, int32_t nt) {
   if (g.in_runs) return attention_runs<T, C>(g, tid, nt);
   int64_t heads = g.heads, kv_heads = g.kv_heads, queries = g.queries, d = g.d, row = g.kv_row, pad = padded(d), group = heads / kv_heads;
   float *kb = (float*)g.scratch, *vb = kb + KEYS * pad, scale = (float)g.scale;
@@ -325,7 +325,7 @@ template <class T, class C> void attention(slots::Attention<T, C> g, int32_t tid
   }
 }
 
-template <class T> void attention_join(slots::Attention<T, T> g, int32_t tid, int32_t nt) {
+template <class T> void attention_join(const slots::Attention<T, T>& g, int32_t tid, int32_t nt) {
   int64_t d = g.d, pad = padded(d), first, last;
   Span all = span(g, 0, 1, &first, &last);
   int64_t runs = (all.high + RUN - 1) / RUN - all.low / RUN;
@@ -343,7 +343,7 @@ template <class T> void attention_join(slots::Attention<T, T> g, int32_t tid, in
 }
 
 // The twin: one query, all its scores, then the sum.
-template <class T, class C> void attention_naive(slots::Attention<T, C> g, int32_t tid, int32_t) {
+template <class T, class C> void attention_naive(const slots::Attention<T, C>& g, int32_t tid, int32_t) {
   if (tid) return;
   int64_t group = g.heads / g.kv_heads, d = g.d;
   for (int64_t h = 0; h < g.heads; h++)

@@ -70,7 +70,7 @@ INLINE GroupScale quantize_group(const f32x8* v, int8_t* q) {
   return GroupScale{d, d * (float)sum, sum};
 }
 
-template <class X> void quantize_rows(slots::QuantizeRows<X> g, int32_t tid, int32_t nt) {
+template <class X> void quantize_rows(const slots::QuantizeRows<X>& g, int32_t tid, int32_t nt) {
   int64_t M = g.M, K = g.K, groups = K / 32;
   Rounded r = rounded_at(g.shared, M, K);
   Share s = share(M * groups, tid, nt, 8);
@@ -97,7 +97,7 @@ template <class F> INLINE void pack_tile(const uint8_t* w, int64_t ldw, int64_t 
     }
 }
 
-template <class F> void pack_blocks(slots::PackBlocks g, int32_t tid, int32_t nt) {
+template <class F> void pack_blocks(const slots::PackBlocks& g, int32_t tid, int32_t nt) {
   int64_t N = g.N, groups = g.K / 32, ldw = groups * F::bytes, tiles = (N + TILE - 1) / TILE;
   Share s = share(tiles * g.matrices, tid, nt);
   for (int64_t t = s.begin; t < s.end; t++) {
@@ -312,7 +312,7 @@ enum { MOST = 4 };
 
 enum { FEW = 2 };  // rows of X
 
-template <class F, class O> void block_matmul(slots::BlockProduct<O> g, int32_t tid, int32_t nt) {
+template <class F, class O> void block_matmul(const slots::BlockProduct<O>& g, int32_t tid, int32_t nt) {
   int64_t M = g.M, N = g.N, K = g.K, cm = g.c_row, cn = g.c_column, ldw = K / 32 * F::bytes, batches = g.batches;
   int64_t tiles = (N + TILE - 1) / TILE;
   Rounded x = rounded_at(g.shared, M * batches, K);
@@ -342,7 +342,7 @@ template <class F, class O> void block_matmul(slots::BlockProduct<O> g, int32_t 
 }
 
 // The twin: one output at a time, W as the file has it, in the order all keep.
-template <class F, class O> void block_matmul_naive(slots::BlockProduct<O> g, int32_t tid, int32_t) {
+template <class F, class O> void block_matmul_naive(const slots::BlockProduct<O>& g, int32_t tid, int32_t) {
   int64_t M = g.M, N = g.N, K = g.K, groups = K / 32;
   if (tid) return;
   Rounded x = rounded_at(g.shared, M * g.batches, K);
@@ -382,7 +382,7 @@ template <class F> INLINE void widen_row(const uint8_t* w, int64_t K, float* y) 
   }
 }
 
-template <class F, class X, class O> void block_exact(slots::Product<X, uint8_t, O> g, int32_t tid, int32_t nt) {
+template <class F, class X, class O> void block_exact(const slots::Product<X, uint8_t, O>& g, int32_t tid, int32_t nt) {
   int64_t N = g.N, K = g.K, ldw = K / 32 * F::bytes;
   float* row = (float*)g.scratch;
   Share s = share(N * g.batches, tid, nt);
@@ -393,7 +393,7 @@ template <class F, class X, class O> void block_exact(slots::Product<X, uint8_t,
   }
 }
 
-template <class F, class T> void dequantize(slots::Dequantize<T> g, int32_t tid, int32_t nt) {
+template <class F, class T> void dequantize(const slots::Dequantize<T>& g, int32_t tid, int32_t nt) {
   int64_t cols = g.cols, ldw = cols / 32 * F::bytes;
   Share s = share(g.valid, tid, nt);
   for (int64_t r = s.begin; r < s.end; r++)
@@ -406,7 +406,7 @@ template <class F, class T> void dequantize(slots::Dequantize<T> g, int32_t tid,
 }
 
 // Integer products alone, through the tiles of the fast paths.
-template <class F> void block_integers(slots::BlockIntegers g, int32_t tid, int32_t) {
+template <class F> void block_integers(const slots::BlockIntegers& g, int32_t tid, int32_t) {
   int64_t N = g.N, K = g.K, groups = K / 32, ldw = groups * F::bytes;
   const int8_t* q = g.q;
   if (tid) return;

@@ -32,7 +32,7 @@ static uint64_t checksum(const uint8_t* data, int64_t bytes) {
 }
 
 // The sum of each `piece` bytes; the last piece may be shorter.
-inline void checksums(slots::Checksum g, int32_t tid, int32_t nt) {
+inline void checksums(const slots::Checksum& g, int32_t tid, int32_t nt) {
   int64_t count = (g.bytes + g.piece - 1) / g.piece;
   for (int64_t i = count * tid / nt; i < count * (tid + 1) / nt; i++) {
     int64_t left = g.bytes - i * g.piece;

@@ -33,12 +33,12 @@ template <class Op, class T> INLINE void binary_run(const T* a, const T* b, T* y
   if (i < n) store_part(y + i, Op::of(load_part(a + i, n - i), load_part(b + i, n - i)), n - i);
 }
 
-template <class Op, class T> void binary(slots::Binary<T> g, int32_t tid, int32_t nt) {
+template <class Op, class T> void binary(const slots::Binary<T>& g, int32_t tid, int32_t nt) {
   Share s = share(g.valid, tid, nt, 64);
   binary_run<Op, T>(g.a + s.begin, g.b + s.begin, g.y + s.begin, s.end - s.begin);
 }
 
-template <class Op, class T> void unary(slots::Unary<T> g, int32_t tid, int32_t nt) {
+template <class Op, class T> void unary(const slots::Unary<T>& g, int32_t tid, int32_t nt) {
   Share s = share(g.valid, tid, nt, 64);
   const T* x = g.x + s.begin;
   T* y = g.y + s.begin;
@@ -48,7 +48,7 @@ template <class Op, class T> void unary(slots::Unary<T> g, int32_t tid, int32_t 
   if (i < n) store_part(y + i, apply<Op>(load_part(x + i, n - i), number), n - i);
 }
 
-template <class Op, class T> void rowwise(slots::Rowwise<T> g, int32_t tid, int32_t nt) {
+template <class Op, class T> void rowwise(const slots::Rowwise<T>& g, int32_t tid, int32_t nt) {
   Share s = share(g.valid, tid, nt);
   for (int64_t r = s.begin; r < s.end; r++) binary_run<Op, T>(g.x + r * g.cols, g.vector, g.y + r * g.cols, g.cols);
 }

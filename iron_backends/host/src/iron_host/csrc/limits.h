@@ -35,7 +35,7 @@ INLINE uint64_t read_bytes(const char* p, int64_t blocks) {
 }
 
 // Of all the memory in the table, one after another, this part's share: once, in blocks of 512 bytes.
-inline void read_memory(slots::Limits g, int32_t tid, int32_t nt) {
+inline void read_memory(const slots::Limits& g, int32_t tid, int32_t nt) {
   const int64_t* table = g.table;
   int64_t first = g.bytes / nt * tid, last = tid == nt - 1 ? g.bytes : g.bytes / nt * (tid + 1), start = 0, count = 0;
   uint64_t all = 0;
@@ -52,7 +52,7 @@ inline void read_memory(slots::Limits g, int32_t tid, int32_t nt) {
 // CHAINS multiply-adds a round, each waiting for its own last one alone.
 #define CHAINS 12
 
-inline void float_rate(slots::Limits g, int32_t tid, int32_t) {
+inline void float_rate(const slots::Limits& g, int32_t tid, int32_t) {
   int64_t rounds = g.rounds;
   f32xw x[CHAINS], m = splatw(0.999f), c = splatw(0.001f);
   for (int i = 0; i < CHAINS; i++) x[i] = splatw((float)i);
@@ -86,7 +86,7 @@ INLINE i8xw dot(i8xw s, i8xw x, i8xw y) {
 }
 #endif
 
-inline void int8_rate(slots::Limits g, int32_t tid, int32_t) {
+inline void int8_rate(const slots::Limits& g, int32_t tid, int32_t) {
   int64_t rounds = g.rounds;
   i8xw x, y;
   memset(&x, 3, sizeof x);

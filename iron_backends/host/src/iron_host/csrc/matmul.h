@@ -11,7 +11,7 @@
 namespace iron {
 
 // MT rows against NT outputs over the same stretch of k, each with an accumulator of its own. `ahead`: bytes from here to
-// what is read after it, if it comes from memory; 0: nothing to ask for.
+// what is read after it, which one row asks for: more of them pass over weights that are in the caches.
 template <int MT, int NT, class X, class W, class O>
 INLINE void dots(const X* x, int64_t ldx, const W* w, int64_t ldw, int64_t K, O* c, int64_t cm, int64_t cn, int64_t ahead) {
   enum { LINE = 64 / sizeof(W) > WIDE ? 64 / sizeof(W) : WIDE };  // numbers of a cache line
@@ -20,7 +20,7 @@ INLINE void dots(const X* x, int64_t ldx, const W* w, int64_t ldw, int64_t K, O*
     for (int j = 0; j < NT; j++) acc[i][j] = splatw(0.0f);
   int64_t k = 0;
   for (; k + LINE <= K; k += LINE) {
-    if (ahead) for (int j = 0; j < NT; j++) __builtin_prefetch((const char*)(w + j * ldw + k) + ahead, 0, 2);
+    if (MT == 1) for (int j = 0; j < NT; j++) __builtin_prefetch((const char*)(w + j * ldw + k) + ahead, 0, 2);
     for (int l = 0; l < LINE; l += WIDE) {
       f32xw b[NT];
       for (int j = 0; j < NT; j++) b[j] = loadw(w + j * ldw + k + l);
@@ -47,8 +47,9 @@ template <int NT, class X, class W, class O>
 INLINE void dot_rows(const X* x, int64_t ldx, const W* w, int64_t ldw, int64_t K, O* c, int64_t cm, int64_t cn, int64_t M) {
   enum { MT = NT == 1 ? 4 : WIDE / 4 };
   int64_t m = 0;
-  for (; m + MT <= M; m += MT) dots<MT, NT>(x + m * ldx, ldx, w, ldw, K, c + m * cm, cm, cn, 0);
-  for (; m < M; m++) dots<1, NT>(x + m * ldx, ldx, w, ldw, K, c + m * cm, cm, cn, NT * ldw * (int64_t)sizeof(W));
+  const int64_t ahead = NT * ldw * (int64_t)sizeof(W);
+  for (; m + MT <= M; m += MT) dots<MT, NT>(x + m * ldx, ldx, w, ldw, K, c + m * cm, cm, cn, ahead);
+  for (; m < M; m++) dots<1, NT>(x + m * ldx, ldx, w, ldw, K, c + m * cm, cm, cn, ahead);
 }
 
 // Weights as rows of N. A panel of N columns is widened PANEL rows of k at a time; ROWS rows of X pass over it, their
@@ -98,7 +99,7 @@ INLINE void panel(const X* x, int64_t ldx, const W* w, int64_t ldw, int64_t K, O
   }
 }
 
-template <class X, class W, class O> void matmul(slots::Product<X, W, O> g, int32_t tid, int32_t nt) {
+template <class X, class W, class O> void matmul(const slots::Product<X, W, O>& g, int32_t tid, int32_t nt) {
   int64_t M = g.M, N = g.N, K = g.K, ldx = g.x_row, ldw = g.w_row, cm = g.c_row, cn = g.c_column;
   Share s = share(N * g.batches, tid, nt, g.by_rows ? 4 : 16);
   for (int64_t at = s.begin; at < s.end;) {
@@ -119,7 +120,7 @@ template <class X, class W, class O> void matmul(slots::Product<X, W, O> g, int3
 }
 
 // The twin: one number at a time.
-template <class X, class W, class O> void matmul_naive(slots::Product<X, W, O> g, int32_t tid, int32_t) {
+template <class X, class W, class O> void matmul_naive(const slots::Product<X, W, O>& g, int32_t tid, int32_t) {
   if (tid) return;
   for (int64_t b = 0; b < g.batches; b++)
     for (int64_t m = 0; m < g.M; m++)

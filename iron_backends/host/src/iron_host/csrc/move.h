@@ -26,7 +26,7 @@ template <class T> struct Move<T, T> {
   }
 };
 
-template <class S, class D> void copy(slots::Copy<S, D> g, int32_t tid, int32_t nt) {
+template <class S, class D> void copy(const slots::Copy<S, D>& g, int32_t tid, int32_t nt) {
   const int64_t *n = g.trips, *a = g.x_steps, *b = g.y_steps;
   int64_t loops = g.loops;
   const S* x = g.x;
@@ -50,7 +50,7 @@ template <class S, class D> void copy(slots::Copy<S, D> g, int32_t tid, int32_t 
   }
 }
 
-template <class S, class D> void gather(slots::Gather<S, D> g, int32_t tid, int32_t nt) {
+template <class S, class D> void gather(const slots::Gather<S, D>& g, int32_t tid, int32_t nt) {
   int64_t row = g.cols, rows = g.table_rows;
   Share s = share(g.count, tid, nt);
   for (int64_t r = s.begin; r < s.end; r++) {
@@ -61,14 +61,14 @@ template <class S, class D> void gather(slots::Gather<S, D> g, int32_t tid, int3
   }
 }
 
-template <class T> void repeat(slots::Repeat<T> g, int32_t tid, int32_t nt) {
+template <class T> void repeat(const slots::Repeat<T>& g, int32_t tid, int32_t nt) {
   int64_t cols = g.cols, times = g.repeat;
   Share s = share(g.valid * times, tid, nt);
   for (int64_t r = s.begin; r < s.end; r++)
     memcpy(g.y + r * cols, g.x + r / times * cols, cols * sizeof(T));
 }
 
-template <class T> void transpose(slots::Transpose<T> g, int32_t tid, int32_t nt) {
+template <class T> void transpose(const slots::Transpose<T>& g, int32_t tid, int32_t nt) {
   int64_t M = g.M, N = g.N;
   Share s = share(g.num_batches * N, tid, nt, 16);
   for (int64_t r = s.begin; r < s.end; r++) {

@@ -5,7 +5,7 @@
 
 namespace iron {
 
-template <class T, class W> void rms_norm(slots::RMSNorm<T, W> g, int32_t tid, int32_t nt) {
+template <class T, class W> void rms_norm(const slots::RMSNorm<T, W>& g, int32_t tid, int32_t nt) {
   int64_t cols = g.cols;
   const W* w = g.weight;
   Share s = share(g.valid, tid, nt);
@@ -24,7 +24,7 @@ template <class T, class W> void rms_norm(slots::RMSNorm<T, W> g, int32_t tid, i
   }
 }
 
-template <class T> void softmax(slots::Softmax<T> g, int32_t tid, int32_t nt) {
+template <class T> void softmax(const slots::Softmax<T>& g, int32_t tid, int32_t nt) {
   int64_t cols = g.cols, valid = g.valid_cols;
   Share s = share(g.valid, tid, nt);
   for (int64_t r = s.begin; r < s.end; r++) {
@@ -50,7 +50,7 @@ template <class T> void softmax(slots::Softmax<T> g, int32_t tid, int32_t nt) {
   }
 }
 
-template <class T, class A> void rope(slots::RoPE<T, A> g, int32_t tid, int32_t nt) {
+template <class T, class A> void rope(const slots::RoPE<T, A>& g, int32_t tid, int32_t nt) {
   int64_t cols = g.cols, per = g.rows_per_angle, half = cols / 2;
   bool halves = g.method_type == 0;
   Share s = share(g.valid, tid, nt);

@@ -48,7 +48,7 @@ template <class T> INLINE int64_t drawn(const T* x, int64_t n, const int32_t* wo
   return ids[held - 1];
 }
 
-template <class T> void sample(slots::Sample<T> g, int32_t tid, int32_t nt) {
+template <class T> void sample(const slots::Sample<T>& g, int32_t tid, int32_t nt) {
   if (tid) return;
   float t;
   memcpy(&t, g.draws, 4);
