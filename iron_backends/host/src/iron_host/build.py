@@ -47,7 +47,8 @@ class Header:
     def __attrs_post_init__(self) -> None:
         if not self.path.is_file():
             raise DeclarationError(
-                f"Header {printable(self.path)}: there is no such file. A kernel's header is a file of its pack's package, in its wheel too."
+                f"Header {printable(self.path)}: there is no such file. A kernel's header is a file of its pack's package, "
+                "in its wheel too."
             )
 
 
