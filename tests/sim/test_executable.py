@@ -112,7 +112,7 @@ def test_consecutive_steps_of_one_array_share_an_entry():
     run = compiled(0, 0, 1, 0)
     image = executable(run).image
     assert image.entries == ((0, 1), (2,), (3,)) and image.resets == 1
-    assert image.designs[0].array is image.designs[3].array
+    assert image.steps[0].design.array is image.steps[3].design.array
     assert [seen(run) for _ in range(2)] == [1 + 2 + 1 + 1] * 2
 
 

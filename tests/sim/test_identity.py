@@ -110,4 +110,4 @@ def test_steps_of_several_extents_share_one_entry():
     (version,) = run.versions.values()
     image = version.load().image
     assert image.entries == ((0, 1, 2),)
-    assert len({design.sequence for design in image.designs}) == 2
+    assert len({step.design.sequence for step in image.steps}) == 2

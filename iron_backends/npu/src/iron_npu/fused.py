@@ -8,14 +8,14 @@ from collections.abc import Callable
 import attrs
 import numpy as np
 
-from iron_core.array.design import ArrayDesign, Design
+from iron_core.array.design import ArrayDesign
 from iron_core.array.pools import Placement
 from iron_core.array.sequence import Sequence, Word
 from iron_core.errors import UnsupportedError
-from iron_core.image.array_image import ArrayImage, array_image
+from iron_core.image.array_image import ArrayImage, ArrayStep, array_image
 from iron_core.image.parameters import Parameter as Shared
 from iron_core.image.parameters import program
-from iron_core.image.plan import Plan, PlanStep, Signature
+from iron_core.image.plan import Plan, Signature
 from iron_npu.device import print_device
 from iron_npu.kernels import KernelObject
 from iron_npu.layout import Layout, layout
@@ -52,8 +52,7 @@ class Fused:
 class _Run:
     """One step: the sequence it runs on its array's device. packets: operands whose control words the host makes."""
 
-    step: PlanStep
-    design: Design
+    step: ArrayStep
     device: str
     sequence: str
     packets: dict[str, int]
@@ -74,7 +73,7 @@ def print_version(plan: Plan, signature: Signature, *, spelling: str = PATCH) ->
     image = array_image(plan, signature)
     if not image.elf:
         raise UnsupportedError(f"{plan.name} on {image.dev} is no full ELF but a chain of dispatches; print its designs one by one.")
-    controls = [(i, port) for i, design in enumerate(image.designs) for port in design.sequence.ports if port.control]
+    controls = [(i, port) for i, step in enumerate(image.steps) for port in step.design.sequence.ports if port.control]
     where = layout(plan, image.version, [4 * port.elements for _, port in controls])
     parts: dict[ArrayDesign, _Part] = {}
     runs = _runs(image, [(i, port.operand) for i, port in controls], parts)
@@ -99,16 +98,15 @@ def _runs(image: ArrayImage, controls: list[tuple[int, str]], parts: dict[ArrayD
     # A word's place in the scratchpad is its place among the declarations.
     held = {use: Parameter(word.symbol, n) for n, word in enumerate(image.parameters) for use in word.uses}
     runs = []
-    for index, (step, design, placement) in enumerate(
-        zip(image.version.steps, image.designs, image.placements, strict=True)
-    ):
+    for index, step in enumerate(image.steps):
+        design, placement = step.design, step.placement
         if design.array not in parts:
             parts[design.array] = _Part(device_name(design.array, placement), design.array, placement)
         part = parts[design.array]
         given = tuple((word, held[index, word.name]) for word in design.sequence.words)
         sequence = part.sequences.setdefault((design.sequence, given), f"sequence{len(part.sequences)}")
         packets = {operand: k for k, (at, operand) in enumerate(controls) if at == index}
-        runs.append(_Run(step, design, part.name, sequence, packets))
+        runs.append(_Run(step, part.name, sequence, packets))
     return runs
 
 
@@ -151,7 +149,7 @@ def _main(writer: Writer, image: ArrayImage, where: Layout, runs: list[_Run]) ->
 
 def _call(writer: Writer, run: _Run, where: Layout, arguments: list[str], kinds: list[str]) -> None:
     views, types = [], []
-    for port in run.design.sequence.ports:
+    for port in run.step.design.sequence.ports:
         if port.operand in run.packets:
             spot = where.find("control", run.packets[port.operand])
         else:

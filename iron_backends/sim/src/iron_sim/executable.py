@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.array.build import build_array
+from iron_core.array.build import array_of
 from iron_core.array.words import fits, refuse
 from iron_core.backends.loop import loop_by_calls
 from iron_core.backends.reference import as_bytes, cut, taken
 from iron_core.declare.affine import evaluate
 from iron_core.errors import ShapeError
-from iron_core.image.array_image import ArrayImage
-from iron_core.image.plan import BufferRef, PlanStep, Port
+from iron_core.image.array_image import ArrayImage, ArrayStep
+from iron_core.image.plan import BufferRef, Port
 from iron_sim.control import encode
 from iron_sim.errors import PoisonError, SimulationError
 from iron_sim.host import SimMemory, Space, region, spread, unwritten
@@ -35,9 +35,9 @@ class SimExecutable:
         # Per step its words, each with the number of its parameter and what the graph gives for the member it follows.
         places = {use: n for n, parameter in enumerate(image.parameters) for use in parameter.uses}
         self._words = [
-            [(word, places[index, word.name], given[word.form.value]) for word in design.sequence.words]
-            for index, design in enumerate(image.designs)
-            for given in [{binding.member: binding.expression for binding in image.version.steps[index].bindings}]
+            [(word, places[index, word.name], given[word.form.value]) for word in step.design.sequence.words]
+            for index, step in enumerate(image.steps)
+            for given in [{binding.member: binding.expression for binding in step.bindings}]
         ]
 
     def call(self, inputs: Sequence[Any], values: Mapping[str, int]) -> tuple[list[Any], dict[str, int]]:
@@ -91,8 +91,8 @@ class SimExecutable:
         for entry_number, entry in enumerate(self.image.entries):
             machine = self._enter(entry_number, entry[0])
             for index in entry:
-                step = self.image.version.steps[index]
-                self.stats[step.name] = self._run(machine, index, step, spaces, self._numbers(index, words, values))
+                step = self.image.steps[index]
+                self.stats[step.name] = self._run(machine, step, spaces, self._numbers(index, words, values))
         if self.image.elf:
             for extra in range(self.image.resets):
                 self._load_empty(len(self.image.entries) + extra)
@@ -101,9 +101,9 @@ class SimExecutable:
     # -- one step --------------------------------------------------------------------------------------
 
     def _run(
-        self, machine: Machine, index: int, step: PlanStep, spaces: Mapping[str, list[Space]], numbers: Mapping[str, int]
+        self, machine: Machine, step: ArrayStep, spaces: Mapping[str, list[Space]], numbers: Mapping[str, int]
     ) -> Stats:
-        op, design = self.image.ops[index], self.image.designs[index]
+        design = step.design
         regions = {name: region(name, spaces[ref.space][ref.index], ref) for name, ref in step.operands.items()}
         for port in design.sequence.ports:
             if port.control is not None:
@@ -116,7 +116,7 @@ class SimExecutable:
             if self._trace is not None:
                 self._trace.add(step.name, machine)
         for name, ref in step.operands.items():
-            if op.operands[name].written:
+            if name in step.written:
                 spread(regions[name], spaces[ref.space][ref.index], ref)
         return stats
 
@@ -126,19 +126,20 @@ class SimExecutable:
         for word, parameter, member in self._words[index]:
             found[word.name] = words[parameter]
             if not fits(word, words[parameter], member.at(values) if word.every > 1 else 0):
-                bindings = self.image.version.steps[index].bindings
-                refuse(self.image.ops[index], word, words[parameter], {b.member: b.expression.at(values) for b in bindings})
+                step = self.image.steps[index]
+                refuse(step.operator, word, words[parameter], {b.member: b.expression.at(values) for b in step.bindings})
         return found
 
     def _enter(self, entry_number: int, step: int) -> Machine:
         """The array of a step configured for an entry. A full ELF resets it every time; a chain keeps what is loaded."""
-        array = self.image.designs[step].array
+        entered = self.image.steps[step]
+        array = entered.design.array
         if self.image.elf:
             self._load_empty(entry_number)
         elif self._machine is not None and self._machine.array is array:
             return self._machine
-        kernels = build_array(self.image.ops[step], self.image.dev).kernels
-        self._machine = Machine(array, kernels, self.image.placements[step], trace=self._trace is not None)
+        kernels = array_of(entered.array_key, self.image.dev).kernels
+        self._machine = Machine(array, kernels, entered.placement, trace=self._trace is not None)
         return self._machine
 
     def _load_empty(self, entry_number: int) -> None:

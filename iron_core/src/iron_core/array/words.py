@@ -17,7 +17,7 @@ def number(op: Any, word: Word, members: Mapping[str, int]) -> int:
     """What a word is in a call that gives its operator's bound members these numbers. BoundsError where it does not fit."""
     found = word.form.at(members)
     if not fits(word, found, members[word.form.value]):
-        refuse(op, word, found, members)
+        refuse(type(op.base).__name__, word, found, members)
     return found
 
 
@@ -30,9 +30,8 @@ def fits(word: Word, number: int, member: int) -> bool:
     return member % word.every == 0
 
 
-def refuse(op: Any, word: Word, number: int, members: Mapping[str, int]) -> None:
+def refuse(name: str, word: Word, number: int, members: Mapping[str, int]) -> None:
     """BoundsError: why a word's number does not fit, and what would."""
-    name = type(op.base).__name__
     if word.kind == "length":
         given = ", ".join(f"{member}={n}" for member, n in members.items())
         raise BoundsError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import attrs
@@ -10,28 +11,48 @@ from iron_core.array.build import build
 from iron_core.array.design import Design
 from iron_core.array.fit import fit
 from iron_core.array.pools import Placement
-from iron_core.devices import device
+from iron_core.declare.identity import array_key
+from iron_core.devices import Device, device
+from iron_core.graph.traced import Binding
 from iron_core.image.folding import fold_steps
 from iron_core.image.packaging import ELF
 from iron_core.image.parameters import Parameter, check_count, parameters
-from iron_core.image.plan import Plan, Signature, VersionPlan
+from iron_core.image.plan import BufferRef, Plan, PlanStep, Signature, VersionPlan
+from iron_core.image.reader import read
+
+
+@attrs.frozen(eq=False)
+class ArrayStep:
+    """A step as it runs: its design, where that design's tiles are, and where its operands lie.
+
+    `written`: names of the operands it writes. `array_key`: says which kernels its cores call (see
+    `iron_core.array.build.array_of`). `operator`: what messages call it.
+    """
+
+    name: str
+    operator: str
+    array_key: tuple[Any, ...]
+    design: Design
+    placement: Placement
+    operands: dict[str, BufferRef]
+    written: frozenset[str]
+    bindings: tuple[Binding, ...]
 
 
 @attrs.frozen(eq=False)
 class ArrayImage:
-    """`version` holds the steps as they run (folded ones are part of others); `ops`, `designs` and where their tiles
-    are (`placements`) are theirs, in order.
+    """A version as data: it holds no operator and no kernel, and pickles.
 
-    entries: runs of consecutive step indices that share one configuration of the array. resets: empty configurations an
-    ELF ends with, so that its loads of the two empty images alternate from call to call. parameters: its per-call words.
+    `version` has its ports, values, carried values and checks, and no steps; `steps` are those that run (folded ones are part
+    of others). entries: runs of consecutive step indices that share one configuration of the array. resets: empty
+    configurations an ELF ends with, so that its loads of the two empty images alternate from call to call. parameters: its
+    per-call words.
     """
 
     version: VersionPlan
     dev: str
     elf: bool
-    ops: tuple[Any, ...]
-    designs: tuple[Design, ...]
-    placements: tuple[Placement, ...]
+    steps: tuple[ArrayStep, ...]
     entries: tuple[tuple[int, ...], ...]
     resets: int
     parameters: tuple[Parameter, ...]
@@ -39,28 +60,44 @@ class ArrayImage:
     @property
     def columns(self) -> int:
         """The most columns that one of its arrays takes."""
-        return max((len({col for col, _ in places.values()}) for places in self.placements), default=0)
+        return max((len({col for col, _ in step.placement.values()}) for step in self.steps), default=0)
 
 
 def array_image(plan: Plan, signature: Signature) -> ArrayImage:
     """A version's designs and how they are entered. UnsupportedError, Unresolvable."""
     dev = device(plan.dev)
     version = plan.version(signature)
-    version = attrs.evolve(version, steps=fold_steps(version, dev))
-    ops = tuple(step.op.resolved(dev) for step in version.steps)
-    designs = tuple(
-        build(op, dev, (b.member for b in step.bindings)).design for op, step in zip(ops, version.steps, strict=True)
-    )
-    placements = tuple(map(fit, designs))
+    planned = fold_steps(version, dev)
+    steps = tuple(_step(step, dev) for step in planned)
     elf = plan.packaging.image == ELF
     entries: list[list[int]] = []
-    for index, design in enumerate(designs):
-        if elf and entries and designs[entries[-1][-1]].array is design.array:
+    for index, step in enumerate(steps):
+        if elf and entries and steps[entries[-1][-1]].design.array is step.design.array:
             entries[-1].append(index)
         else:
             entries.append([index])
-    words = parameters(version.steps, designs)
+    words = parameters(planned, [step.design for step in steps])
     if elf:
         check_count(words, dev.scratchpad_words, plan.name)
     resets = len(entries) % 2 if elf else 0
-    return ArrayImage(version, dev.name, elf, ops, designs, placements, tuple(map(tuple, entries)), resets, words)
+    bare = attrs.evolve(version, steps=(), folds=())
+    return ArrayImage(bare, dev.name, elf, steps, tuple(map(tuple, entries)), resets, words)
+
+
+def _step(step: PlanStep, dev: Device) -> ArrayStep:
+    op = step.op.resolved(dev)
+    design = build(op, dev, (binding.member for binding in step.bindings)).design
+    written = frozenset(name for name in step.operands if op.operands[name].written)
+    name = type(op.base).__name__
+    return ArrayStep(step.name, name, array_key(op), design, fit(design), step.operands, written, step.bindings)
+
+
+def freeze(image: ArrayImage) -> bytes:
+    """The image as bytes, for the cache or another machine."""
+    return pickle.dumps(image, protocol=5)
+
+
+def thaw(content: bytes) -> ArrayImage | None:
+    """The image that was frozen; None where the bytes hold none, or classes that are not there. Nothing in them is run."""
+    image: ArrayImage | None = read(content, ArrayImage)
+    return image

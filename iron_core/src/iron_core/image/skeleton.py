@@ -6,21 +6,18 @@ states of a graph that holds them under the same names. Everything else in a dra
 
 from __future__ import annotations
 
-import io
 import pickle
 from collections.abc import Mapping
-from enum import Enum
 from typing import Any
 
 import attrs
-import numpy as np
 
 from iron_core.declare.formats import Format, format_of
 from iron_core.declare.identity import contract_key
-from iron_core.declare.operator import Operator
 from iron_core.graph.weight import State, Weight
 from iron_core.image.plan import PlanStep, VersionPlan
 from iron_core.image.planner import Draft
+from iron_core.image.reader import read
 
 
 def freeze(draft: Draft, held: Mapping[int, tuple[str, Any]]) -> bytes | None:
@@ -52,20 +49,6 @@ def described(held: Mapping[int, tuple[str, Any]]) -> dict[str, tuple[str, tuple
     return found
 
 
-class _Reader(pickle.Unpickler):
-    """Reads what a draft consists of, and nothing that could do more than be data."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        found = super().find_class(module, name)
-        if found in (set, frozenset, slice, range, complex) or (
-            isinstance(found, type) and (attrs.has(found) or issubclass(found, (Operator, Enum, np.generic, np.dtype)))
-        ):
-            return found
-        if found is np.ndarray or (module.endswith("core.multiarray") and name in ("scalar", "_reconstruct")):
-            return found
-        raise pickle.UnpicklingError(f"{module}.{name} is no part of a version")
-
-
 def _shared(version: VersionPlan) -> VersionPlan:
     """The version with equal operators and formats as one object each: less to store, less to put together."""
     operators: dict[Any, Any] = {}
@@ -85,11 +68,8 @@ def _shared(version: VersionPlan) -> VersionPlan:
 
 def thaw(skeleton: bytes, held: Mapping[int, tuple[str, Any]]) -> Draft | None:
     """The draft over the weights and states that a graph holds; None where they, or the classes, are others."""
-    try:
-        bare: Draft = _Reader(io.BytesIO(skeleton)).load()
-    except (pickle.UnpicklingError, AttributeError, ImportError, TypeError, ValueError, EOFError, IndexError):
-        return None
-    if not isinstance(bare, Draft):
+    bare: Draft | None = read(skeleton, Draft)
+    if bare is None:
         return None
     by_name = {name: (key, item) for key, (name, item) in held.items()}
     known = described(held)
