@@ -13,6 +13,7 @@ from iron_core.array.design import ArrayDesign, Design
 from iron_core.array.kernel import Kernel
 from iron_core.array.runtime import Runtime
 from iron_core.array.view import view, view_of
+from iron_core.declare.authored import authored
 from iron_core.declare.identity import array_key, design_key
 from iron_core.declare.operator import Operator
 from iron_core.declare.undeclared import is_undeclared
@@ -81,7 +82,8 @@ def _built(key: tuple[Any, ...], dev: Device, seen: Callable[[], Any]) -> BuiltA
     if (key, dev.name) not in _arrays:
         op = seen()
         with building() as parts:
-            op.array(Target(dev))
+            with authored(op, "array()"):
+                op.array(Target(dev))
         made = BuiltArray(parts.freeze(type(op).__name__, dev.name), parts.kernels())
         _arrays.setdefault((key, dev.name), made)  # of two threads' arrays the first stays
     return _arrays[key, dev.name]
@@ -106,7 +108,8 @@ def build(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> Built:
         if type(op.base).sequence is Operator.sequence:
             derive(op, rt)
         else:
-            op.sequence(rt)
+            with authored(op, "sequence()"):
+                op.sequence(rt)
         _designs.setdefault(key, Built(Design(array, rt.freeze()), kernels))
     return _designs[key]
 

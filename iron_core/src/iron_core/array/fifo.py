@@ -16,8 +16,9 @@ from iron_core.errors import DeclarationError
 def _type(given: Any) -> ObjectType:
     if isinstance(given, ObjectType):
         return given
-    shape, dtype = given
-    return ObjectType.of(shape, dtype)
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise DeclarationError(f"a fifo of {given!r}; legal: an ObjectType, such as an operand's tile, or (shape, dtype).")
+    return ObjectType.of(*given)
 
 
 class End:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,6 +48,8 @@ class Worker:
         name: str | None = None,
     ) -> None:
         self.name = builder().name(name, "core")
+        if not callable(core_fn):
+            raise DeclarationError(f"worker {self.name}: its core is {core_fn!r}; legal: a function of args and the numbers of values=.")
         self.tile = tile or Tile("core")
         self.forever = while_true
         parts: list[End | Buffer] = []
@@ -65,6 +68,7 @@ class Worker:
         block = self._block(values) if values else None
         active = Recorder(self.name, parts if block is None else [*parts, block])
         with recording(active):
+            _fits(core_fn, len(args) + len(values), self.name)
             core_fn(*args, *(() if block is None else self._numbers(block)))
         self.program: Block = active.finish()
         self.kernels: dict[str, Kernel] = active.kernels
@@ -112,3 +116,13 @@ def _flat(args: Any) -> list[Any]:
         else:
             found.append(arg)
     return found
+
+
+def _fits(core_fn: Callable[..., None], count: int, name: str) -> None:
+    """DeclarationError unless a core function takes so many arguments."""
+    try:
+        inspect.signature(core_fn).bind(*range(count))
+    except TypeError as error:
+        raise DeclarationError(
+            f"worker {name}: its core function does not take the {count} of args and values= together: {error}."
+        ) from None

@@ -82,7 +82,7 @@ class Elementwise(Operator):
             )
 
     def array(self, target: Any) -> None:
-        from iron_core.array import ObjectFifo, Worker, range_
+        from iron_core.array import Kernel, ObjectFifo, Worker, range_
 
         def core(inputs: Any, output: Any, kernel: Any, lines: Any) -> None:
             for _ in range_(lines):
@@ -94,6 +94,8 @@ class Elementwise(Operator):
                 output.release()
 
         kernel = self.kernel()
+        if not isinstance(kernel, Kernel):
+            raise DeclarationError(f"{type(self).__name__}.kernel() gives {kernel!r}; legal: a Kernel, as Kernel.inline(...) makes one.")
         for lane in range(self.num_aie_columns * self.num_channels):
             ends = []
             for operand in type(self).inputs:

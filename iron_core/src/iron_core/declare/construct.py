@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
+from iron_core.declare.authored import authored
 from iron_core.declare.field import AutoField
 from iron_core.declare.profile import active_profile
 from iron_core.errors import CallError, DeclarationError, ParamError
@@ -39,9 +40,11 @@ def construct(cls: Any, given: dict[str, Any]) -> Any:
     op.pinned = frozenset(k for k in keywords if isinstance(cls.fields[k], AutoField))
     derive(op)
     _check_dimensions(op)
-    op.validate()
+    with authored(op, "validate()"):
+        op.validate()
     if all(getattr(op, name) is not None for name in cls.autos()):
-        op.compatible()
+        with authored(op, "compatible()"):
+            op.compatible()
     return op
 
 
@@ -68,7 +71,8 @@ def derive(op: Any) -> None:
             setattr(op, name, field.default if field.default is None else field.convert(field.default))
     for name, field in open_.items():
         if field.computed:
-            value = field.default(op)
+            with authored(op, f"{name}'s rule"):
+                value = field.default(op)
             if value is None:
                 raise DeclarationError(f"{type(op).__name__}.{name}: its rule gave None.")
             setattr(op, name, field.convert(value))

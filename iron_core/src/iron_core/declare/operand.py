@@ -10,7 +10,7 @@ import attrs
 from iron_core.declare.field import Field
 from iron_core.declare.formats import Format, as_format, bfloat16
 from iron_core.declare.objects import ObjectType
-from iron_core.errors import DeclarationError
+from iron_core.errors import DeclarationError, FormatError
 
 
 @attrs.frozen(eq=False)
@@ -81,16 +81,27 @@ class Operand:
         dims: list[Any] = []
         for i, dim in enumerate(self.dims):
             if isinstance(dim, OptionalDim):
+                if not isinstance(dim.field, Field):
+                    raise DeclarationError(f"{where}: OptionalDim({dim.field!r}); legal: a field.")
                 if i:
                     raise DeclarationError(f"{where}: OptionalDim is legal as the leading dimension only.")
                 dims.append(dim.field)
             elif isinstance(dim, Select):
+                if not isinstance(dim.flag, Field):
+                    raise DeclarationError(f"{where}: Select({dim.flag!r}, ...); legal: a bool field, and two tuples of dimensions.")
                 dims += [dim.flag, *dim.when_true, *dim.when_false]
             else:
                 dims.append(dim)
         for dim in dims:
             if not isinstance(dim, Field) and (not isinstance(dim, int) or dim < 1):
                 raise DeclarationError(f"{where}: dimension {dim!r}; legal: a field, an int > 0, OptionalDim, Select.")
+        if self.when is not None and not isinstance(self.when, Field):
+            raise DeclarationError(f"{where}: when={self.when!r}; legal: a bool field, as gated = Param(default=False).")
+        if not isinstance(self.dtype, Field):
+            try:
+                as_format(self.dtype)
+            except FormatError as error:
+                raise DeclarationError(f"{where}: dtype={self.dtype!r}: {error}") from None
         for part in (*dims, self.dtype, self.when):
             if isinstance(part, Field) and part.name not in cls.fields:
                 raise DeclarationError(f"{where}: {part!r} is not a field of the class.")

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import attr
 
+from iron_core.declare.authored import authored
 from iron_core.declare.construct import check_kinds, construct, derive
 from iron_core.declare.domain import Placement
 from iron_core.declare.field import AutoField, DTypeField, Field
@@ -213,9 +214,11 @@ class Operator(metaclass=OperatorMeta):
             dev = device(dev)
         twin = self
         if any(getattr(self, name) is None for name in self.autos()):
-            twin = self.resolve(dev)
-            if twin is self:
-                raise DeclarationError(f"{type(self).__name__}.resolve() returned self; return a copy.")
+            with authored(self, "resolve()"):
+                twin = self.resolve(dev)
+            if twin is self or type(twin) is not type(self):
+                shown = "self" if twin is self else repr(twin)
+                raise DeclarationError(f"{type(self).__name__}.resolve() returned {shown}; return a copy, as self.evolve(...) gives it.")
             for name in self.autos():
                 field = self.fields[name]
                 if getattr(twin, name) is None:
@@ -229,7 +232,8 @@ class Operator(metaclass=OperatorMeta):
             domain = self.fields[name].domain  # type: ignore[attr-defined]
             if isinstance(domain, Placement):
                 domain.pins(getattr(twin, name))
-        twin.compatible()
+        with authored(self, "compatible()"):
+            twin.compatible()
         return twin
 
     def check(self, outputs: Any, exact: Any, *inputs: Any) -> Deviation:
@@ -243,6 +247,8 @@ class Operator(metaclass=OperatorMeta):
         magnitude = self.magnitude(*inputs)
         magnitudes = magnitude if isinstance(magnitude, tuple) else (magnitude,) * len(written)
         tolerance = self.test.tolerance or self.tolerance()
+        if not isinstance(tolerance, Tolerance):
+            raise DeclarationError(f"{type(self).__name__}.tolerance() gives {tolerance!r}; legal: a Tolerance.")
         worst = Deviation()
         for operand, g, w, m in zip(written, got, want, magnitudes, strict=True):
             format = operand.format(self)

@@ -69,6 +69,11 @@ class Testing:
     __test__ = False  # not a pytest class
 
     def __init__(self, *cases: Any, tolerance: Any = None, draw: Any = None) -> None:
+        for case in cases:
+            if not (isinstance(case, (Case, Sweep, dict)) or callable(case)):
+                raise DeclarationError(f"Testing({case!r}): legal: a Case, a Sweep, a dict of fields, or a callable of the class.")
+        if draw is not None and not isinstance(draw, dict) and not callable(draw):
+            raise DeclarationError(f"Testing(draw={draw!r}); legal: a dict, as draw=dict(normal=('x',)), or a callable of the operator.")
         self._cases = cases
         self.tolerance = tolerance
         self._draw = draw or {}
@@ -100,7 +105,12 @@ class Testing:
         name, shape, format = operand.name, operand.shape(op), operand.format(op)
         if name in rules:
             given = rules[name](op, rng) if callable(rules[name]) else rules[name]
-            return given if isinstance(given, PackedArray) else round_to(given, format.dtype).reshape(shape)
+            if isinstance(given, PackedArray):
+                return given
+            if np.size(given) != math.prod(shape):
+                found = list(np.shape(given))
+                raise DeclarationError(f"{type(op).__name__}.test draws {name} as {found}; legal: its shape, {list(shape)}.")
+            return round_to(given, format.dtype).reshape(shape)
         if format.packed:
             return format.quantize(rng.standard_normal(shape).astype(np.float32) / math.sqrt(shape[-1]))
         if format.dtype.kind in "iu":

@@ -52,7 +52,12 @@ class Value(_Member):
         address: int | None = None,
         lock: int | None = None,
     ) -> None:
-        self.dtype = np.dtype(dtype)
+        try:
+            self.dtype = np.dtype(dtype)
+        except TypeError:
+            raise DeclarationError(f"Value({dtype!r}): no dtype; legal: np.int32, np.uint32 (its rule is derive=).") from None
+        if derive is not None and not callable(derive):
+            raise DeclarationError(f"Value(derive={derive!r}); legal: a callable of the operator, as lambda op: op.size // 16.")
         if self.dtype.kind == "f":
             raise DeclarationError(f"Value({self.dtype}): cores read integer words; carry a float's bits as int32.")
         self.derive = derive
@@ -91,7 +96,10 @@ class Extent(_Member):
     multiples: fields that are a whole number of times this one, and are bounded in proportion.
     """
 
-    def __init__(self, field: Any, *, multiples: tuple[Any, ...] = ()) -> None:
+    def __init__(self, field: Any = None, *, multiples: tuple[Any, ...] = ()) -> None:
+        for given in (field, *multiples):
+            if not hasattr(given, "name"):
+                raise DeclarationError(f"Extent({given!r}): legal: a field of the class, as in Extent(M).")
         self._field: Field = field
         self._multiples: tuple[Field, ...] = multiples
 

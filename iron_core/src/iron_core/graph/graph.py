@@ -10,6 +10,7 @@ import numpy as np
 
 import iron_core.turn  # noqa: F401  # before what compile() imports: a child forked meanwhile imports it again
 from iron_core.declare.affine import Affine
+from iron_core.declare.authored import authored
 from iron_core.declare.formats import Format, PackedArray, as_format, bfloat16
 from iron_core.declare.value import PerCall
 from iron_core.errors import CallError, DeclarationError, FormatError, IronError, ShapeError, TraceError
@@ -39,6 +40,8 @@ class Body:
         function = graph.body  # type: ignore[attr-defined]
         if function is Graph.body:
             raise DeclarationError(f"{graph.__name__} defines no body().")
+        if not inspect.isfunction(inspect.getattr_static(graph, "body")) or not inspect.signature(function).parameters:
+            raise DeclarationError(f"{where}: legal: a method whose first parameter is self, as def body(self, x).")
         inputs, optional, values = [], set(), []
         for parameter in list(inspect.signature(function).parameters.values())[1:]:
             name = parameter.name
@@ -172,7 +175,8 @@ class Graph:
         tracer.adopt(self)
         handles = {key: tracer.handle(item) for key, item in given.items()}
         with tracer.inside(self):
-            result = self.body(*(handles.get(key) for key in body.inputs), **values)
+            with authored(self, "body()"):
+                result = self.body(*(handles.get(key) for key in body.inputs), **values)
         if isinstance(result, Carry) or (isinstance(result, tuple) and any(isinstance(r, Carry) for r in result)):
             raise TraceError(f"{name} returns iron.carry() and is called inside a graph; only the outermost graph carries.")
         return result
@@ -184,9 +188,8 @@ class Graph:
         tracer = Tracer(names(self), body.values)
         with tracer.active():
             given = {name: tracer.input(name, *tensor_spec(shapes[name])) for name, _, _ in signature}
-            result = self.body(
-                *[given.get(name) for name in body.inputs], **{v.name: Affine(v.name) for v in body.values}
-            )
+            with authored(self, "body()"):
+                result = self.body(*[given.get(name) for name in body.inputs], **{v.name: Affine(v.name) for v in body.values})
         return _finish(type(self).__name__, signature, tracer, result)
 
     def compile(self, **options: Any) -> Any:

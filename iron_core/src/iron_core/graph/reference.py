@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from iron_core.declare.affine import evaluate
+from iron_core.declare.authored import authored
 from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.rounding import round_to
 from iron_core.errors import DeclarationError, ShapeError
@@ -68,7 +69,8 @@ def run_step(
     inputs = tuple(cut(o.name) if o.name in step.operands else None for o in op.inputs)
     kept = {name: _copy(cut(name)) for name in op.partial}
     given = tuple(_copy(a) if o.written else a for o, a in zip(op.inputs, inputs, strict=True))
-    result = small.reference(*given, **scratchpads, **kept)
+    with authored(op.base, "reference()"):
+        result = small.reference(*given, **scratchpads, **kept)
     results = result if isinstance(result, tuple) else (result,)
     written = [o for o in op.outputs if o.present(op)]
     if on_step is not None:
