@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import iron_core as iron
 from iron_core.declare.rounding import round_to, widen
-from iron_core.declare.tolerance import EPS32, Deviation, DeviationError, ulp
+from iron_core.declare.tolerance import EPS32, Deviation, ulp
+from iron_core.errors import DeviationError
 
 FLOATS = [np.dtype(np.float32), np.dtype(np.float16), iron.bfloat16]
 

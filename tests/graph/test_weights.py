@@ -33,6 +33,23 @@ class Attrs:
     q: Any
 
 
+class Layer:
+    """An ordinary class."""
+
+    def __init__(self, q):
+        self.q = q
+
+    def __call__(self, x):
+        return ElementwiseAdd(x, self.q)
+
+
+class Slots:
+    __slots__ = ("q",)
+
+    def __init__(self, q):
+        self.q = q
+
+
 class Pair(NamedTuple):
     a: Any
     b: Any
@@ -66,6 +83,9 @@ def array(k=0):
         (Data(array()), lambda h: [h.q], ["held.q"]),
         (Slotted(array()), lambda h: [h.q], ["held.q"]),
         (Attrs(array()), lambda h: [h.q], ["held.q"]),
+        (Layer(array()), lambda h: [h.q], ["held.q"]),
+        ([Layer(array()), Layer(iron.state(4, F32))], lambda h: [h[0].q, h[1].q], ["held.0.q", "held.1.q"]),
+        (Slots(Layer(array())), lambda h: [h.q.q], ["held.q.q"]),
         (Pair(array(), array()), lambda h: [h.b], ["held.1"]),
         ([SimpleNamespace(q=Data({"w": iron.weight(array())}))], lambda h: [h[0].q.q["w"]], ["held.0.q.q.w"]),
         (iron.weight(array(), name="mine"), lambda h: [h], ["mine"]),
@@ -74,9 +94,31 @@ def array(k=0):
     ],
 )
 def test_names_are_attribute_paths(held, parts, expected):
-    """Through lists, tuples, dicts, namespaces, dataclasses and attrs classes."""
+    """Through lists, tuples, dicts, namespaces, dataclasses, attrs classes and ordinary ones."""
     traced = Holder(held, parts).trace(x=((4,), F32))
     assert [b.name for b in (*traced.weights, *traced.states)] == expected
+
+
+def test_a_layer_of_an_ordinary_class_may_be_called_in_a_body():
+    """Its weight keeps its name, and is not to be put in another's place once the graph is compiled."""
+
+    class Model(iron.Graph):
+        def __init__(self):
+            self.layers = [Layer(array(1)), Layer(array(2))]
+            self.note = Layer(None)
+
+        def body(self, x):
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    model = Model()
+    compiled = model.compile(x=((4,), F32), backend="reference")
+    assert compiled(array())[0] == 3
+    assert [b.name for b in model.trace(x=((4,), F32)).weights] == ["layers.0.q", "layers.1.q"]
+    model.note = Layer("nothing that a body computes with")
+    with pytest.raises(TraceError, match=r"Model\.note: the graph is compiled"):
+        model.note = Layer(array())
 
 
 def test_private_attributes_are_not_walked():

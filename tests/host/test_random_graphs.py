@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import iron_core as iron
 from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, bfloat16
 from iron_core.declare.rounding import round_to
-from iron_core.declare.tolerance import DeviationError
+from iron_core.errors import DeviationError
 from iron_host.backend import HostBackend
 from iron_ops_aie import (
     GEMM,

@@ -17,7 +17,7 @@ from iron_core.declare.identity import contract_key, label
 from iron_core.declare.infer import infer
 from iron_core.declare.rounding import round_to
 from iron_core.declare.stub import stub
-from iron_core.declare.tolerance import DeviationError
+from iron_core.errors import DeviationError
 from tests.catalog import OPERATORS, named
 
 NAMES = iron_ops_aie.__all__

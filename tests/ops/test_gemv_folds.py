@@ -14,9 +14,8 @@ from iron_core.declare.chained import Chained, fold, prefold
 from iron_core.declare.identity import array_key, contract_key, design_key, label
 from iron_core.declare.link import Link
 from iron_core.declare.rounding import round_to
-from iron_core.declare.tolerance import DeviationError
 from iron_core.devices import device
-from iron_core.errors import Unresolvable
+from iron_core.errors import DeviationError, Unresolvable
 from iron_ops_aie import GEMV, ElementwiseAdd, ReLU, RMSNorm, SiLU
 from iron_sim.run import simulate
 

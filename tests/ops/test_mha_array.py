@@ -13,9 +13,8 @@ from iron_core import bfloat16
 from iron_core.array.build import build, build_array
 from iron_core.array.expression import evaluate, expr
 from iron_core.array.pools import layout
-from iron_core.declare.tolerance import DeviationError
 from iron_core.devices import device
-from iron_core.errors import Unresolvable
+from iron_core.errors import DeviationError, Unresolvable
 from iron_ops_aie import MHA, mha_array
 from iron_ops_aie.kernels_mha import HIDDEN, MICRO_TILES, AttentionKernels, exponent_scale
 from iron_ops_aie.mha_cores import Walk

@@ -100,7 +100,8 @@ class NotFinite(IronError, ArithmeticError):
 
 
 class Unresolvable(IronError, ValueError):
-    """No legal choice of a tunable on this device, or one that was given and cannot hold.
+    """An operator's array does not exist for these fields on this device: no value of a tunable is legal, or one that was given
+    cannot hold. Other fields of the same operator would do.
 
     Raises:  Op(size=8).resolved("npu2")  # a tunable with no default and no rule
     Fix:     Op(size=8, tile=4).resolved("npu2")
@@ -108,7 +109,8 @@ class Unresolvable(IronError, ValueError):
 
 
 class UnsupportedError(IronError, ValueError):
-    """A backend or device cannot take a step as it is; names the rule and the nearest legal values.
+    """A backend, a device or an option of either takes no such step, whatever the tunables; names the rule and the nearest legal
+    values.
 
     Raises:  compile(x=(4, 8), backend="null", dev="host", image="elf")
     Fix:     compile(x=(4, 8), backend="null", dev="npu2", image="elf")
@@ -136,6 +138,14 @@ class PluginError(IronError, ImportError):
 
     Raises:  iron operators run fast.Conv  # its module does not import
     Fix:     IRON_PLUGINS=-iron-fast, or mend the plugin
+    """
+
+
+class DeviationError(IronError, AssertionError):
+    """An output element is further from the exact result than the contract allows.
+
+    Raises:  op.check(outputs, exact, *inputs)  # outputs of an array that rounds at another place
+    Fix:     round where the contract says, or give the operator the tolerance it needs
     """
 
 

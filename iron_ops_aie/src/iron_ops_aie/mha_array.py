@@ -18,9 +18,9 @@ import numpy as np
 
 from iron_core import Pattern, bfloat16
 from iron_core.declare.rounding import round_to
-from iron_core.declare.tolerance import Deviation, DeviationError
+from iron_core.declare.tolerance import Deviation
 from iron_core.devices import ITERATIONS, REPEATS
-from iron_core.errors import Unresolvable
+from iron_core.errors import DeviationError, Unresolvable
 from iron_ops_aie.kernels_mha import LEAST_SCALE, PLACE, AttentionKernels, exponent_scale
 from iron_ops_aie.kernels_mm import MM_STACK
 from iron_ops_aie.mha_cores import Walk, pv_core, qk_core, softmax_core

@@ -13,9 +13,8 @@ from iron_core.array.build import build
 from iron_core.array.fit import fit
 from iron_core.declare.cases import cases
 from iron_core.declare.formats import PackedArray
-from iron_core.declare.tolerance import DeviationError
 from iron_core.devices import device
-from iron_core.errors import DeclarationError, IronError
+from iron_core.errors import DeclarationError, DeviationError, IronError
 from iron_sim.errors import SimulationError
 from iron_sim.run import simulate
 

@@ -208,8 +208,8 @@ def _choices(names: list[str] | None, dev: str | None) -> list[Any]:
 
 def _row(op: Any, chosen: Any, inputs: tuple[Any, ...], exact: Any) -> dict[str, Any]:
     from iron_core.compiled.operator_image import OperatorImage
-    from iron_core.declare.tolerance import DeviationError
     from iron_core.devices import device
+    from iron_core.errors import DeviationError
 
     image = OperatorImage(op, backend=chosen.backend, dev=chosen.dev)
     answer = chosen.backend.supports(op, chosen.dev)

@@ -9,15 +9,12 @@ import numpy as np
 
 from iron_core.declare.formats import bfloat16
 from iron_core.declare.rounding import round_to
+from iron_core.errors import DeviationError
 
 EPS32 = 2.0**-24  # unit roundoff of float32
 
 _MANTISSA = {np.dtype(np.float32): 23, np.dtype(np.float16): 10, bfloat16: 7}
 _TINY = {np.dtype(np.float32): -126, np.dtype(np.float16): -14, bfloat16: -126}
-
-
-class DeviationError(AssertionError):
-    """An output element is further from the exact result than the contract allows."""
 
 
 @attrs.frozen

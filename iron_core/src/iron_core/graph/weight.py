@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -128,7 +130,9 @@ def state(shape: Any, dtype: Any = bfloat16, name: str | None = None) -> State:
 
 def holds(item: Any) -> bool:
     """Is this a weight, a state, or something that a body may find one in?"""
-    return isinstance(item, _Resident) or is_array(item) or next(_children(item), None) is not None
+    if isinstance(item, _Resident) or is_array(item):
+        return True
+    return bool(held(item)) if _has_attributes(item) else next(_children(item), None) is not None
 
 
 def is_array(item: Any) -> bool:
@@ -148,12 +152,32 @@ def _children(item: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f.name, getattr(item, f.name, None)) for f in dataclasses.fields(item))
     elif attrs.has(type(item)):
         yield from ((f.name, getattr(item, f.name, None)) for f in attrs.fields(type(item)))
+    elif _has_attributes(item):
+        for cls in type(item).__mro__:
+            declared = vars(cls).get("__slots__", ())
+            for name in (declared,) if isinstance(declared, str) else declared:
+                if name not in ("__dict__", "__weakref__") and hasattr(item, name):
+                    yield name, getattr(item, name)
+        yield from getattr(item, "__dict__", {}).items()
+
+
+def _has_attributes(item: Any) -> bool:
+    """Is it an instance of an ordinary class: none of Python's own, of numpy or of Iron's core, no function, class or module?
+
+    What such an instance holds is the graph's, as `self.layers[0].q`.
+    """
+    if isinstance(item, (type, types.ModuleType, int, float, complex, str, bytes)) or inspect.isroutine(item):
+        return False
+    if getattr(type(item), "is_iron_graph", False) or dataclasses.is_dataclass(item) or attrs.has(type(item)):
+        return False
+    top = type(item).__module__.partition(".")[0]
+    return top not in sys.stdlib_module_names and top not in ("numpy", "ml_dtypes", "iron_core")
 
 
 def held(graph: Any) -> dict[int, tuple[str, Any]]:
     """Storage key -> (attribute path, object), for every weight and state `graph` holds.
 
-    Public attributes are walked through lists, tuples, dicts, namespaces, dataclasses, attrs classes and graphs.
+    Public attributes are walked through lists, tuples, dicts, namespaces, graphs, and instances of classes of any kind.
     The first path to an object names it (`layers.3.q`).
     """
     found: dict[int, tuple[str, Any]] = {}

@@ -1,0 +1,31 @@
+"""What users see of mistakes: classes in `errors.py` alone, each with an example and its fix, exported by the module."""
+
+from __future__ import annotations
+
+import ast
+
+from iron_core import errors
+from tests.distributions import DISTRIBUTIONS
+
+OURS = {name: cls for name, cls in vars(errors).items() if isinstance(cls, type) and issubclass(cls, errors.IronError)}
+
+
+def test_error_classes_stand_in_errors_alone():
+    """No other module of any distribution derives from them; a backend's own are in its `errors.py`."""
+    seen = 0
+    for one in DISTRIBUTIONS:
+        for file in one.sources.rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    seen += 1
+                    bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases} & set(OURS)
+                    assert not bases or file.name == "errors.py", f"{file}: {node.name}({', '.join(bases)})"
+    assert seen > 200
+    assert errors.DeviationError in OURS.values()
+
+
+def test_each_error_has_an_example_and_its_fix():
+    """All but the base."""
+    for name, cls in OURS.items():
+        if cls is not errors.IronError:
+            assert "Raises:" in cls.__doc__ and "Fix:" in cls.__doc__, name
