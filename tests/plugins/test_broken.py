@@ -301,7 +301,7 @@ def test_an_operator_that_fails_is_an_error_with_whose_it_is(site, capsys):
 
 def test_an_operator_that_cannot_be_tried_is_one_row_of_the_simulators_table(site, capsys):
     """`iron sim` goes on with the others; the row says whose it is."""
-    source = "from iron_core import UnaryElementwise\nclass Odd(UnaryElementwise):\n    test = 5\n    def reference(self, x): return x\n"
+    source = "from iron_core import Testing, UnaryElementwise\nclass Odd(UnaryElementwise):\n    test = Testing(lambda cls: cls.nope)\n"
     site.add("iron-odd", "0.2", entries={"iron.operators.v1": {"odd.Odd": "odd_ops:Odd"}}, modules={"odd_ops.py": source})
     assert main(["sim", "odd.Odd", "ReLU", "--dev", "npu2", "--json"]) == 1
     rows = json.loads(capsys.readouterr().out)["rows"]
