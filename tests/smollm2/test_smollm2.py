@@ -66,6 +66,7 @@ def test_the_tokenizer_in_the_file_gives_transformers_ids(packed: loading.Loaded
     assert packed.tokenizer.decode(packed.tokenizer.encode(gates.passage())) == gates.passage()
 
 
+@pytest.mark.slow
 def test_float32_continues_as_transformers_does(wide: Session) -> None:
     """48 greedy tokens are transformers' own, and the logits behind each are within 1e-3."""
     prompt = [int(i) for i in STORED["prompt"]]
@@ -80,11 +81,13 @@ def test_float32_continues_as_transformers_does(wide: Session) -> None:
     assert np.abs(wide.logits(prompt) - STORED["first"]).max() < 1e-3
 
 
+@pytest.mark.slow
 def test_the_oracle_ranks_as_transformers_does(exact: np.ndarray) -> None:
     """The float32 oracle's best token is transformers' at each of 256 teacher-forced positions."""
     np.testing.assert_array_equal(exact.argmax(-1), STORED["passage_top1"])
 
 
+@pytest.mark.slow
 def test_quantised_weights_are_as_accurate_as_llama_cpp(
     packed: loading.Loaded, smollm2: Path, exact: np.ndarray
 ) -> None:
@@ -96,6 +99,7 @@ def test_quantised_weights_are_as_accurate_as_llama_cpp(
     assert report.compared == 256 and report.passed
 
 
+@pytest.mark.slow
 def test_quantised_prompts_do_not_depend_on_the_chunk(packed: loading.Loaded) -> None:
     """With Q4_1 weights a prompt's logits are equal bit for bit in chunks of 1, 7, 64 and 448."""
     first = None
