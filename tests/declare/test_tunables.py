@@ -40,7 +40,7 @@ class Tiled(iron.Operator):
         tile = self.tile or min(16, self.M // columns)
         return self.evolve(columns=columns, tile=tile, bytes=tile * 2)
 
-    def compatible(self):
+    def compatible(self, dev):
         if self.M % (self.columns * self.tile):
             raise Unresolvable(f"Tiled: tile={self.tile} x columns={self.columns} does not divide M={self.M}.")
 

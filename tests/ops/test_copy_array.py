@@ -23,7 +23,7 @@ from iron_core.devices import device
 from iron_core.errors import BoundsError, Unresolvable, UnsupportedError
 from iron_npu.printer import print_design
 from iron_ops_aie import Copy
-from iron_ops_aie.copy import byte_pattern
+from iron_ops_aie.copy_patterns import byte_pattern
 from iron_sim.run import simulate
 from tests.npu.structural import require
 

@@ -26,6 +26,7 @@ _HOME = {
     ),
     "declare.pattern": ("Pattern",),
     "declare.profile": ("Profile",),
+    "declare.rules": ("nearest", "require", "require_dtype", "require_npu", "require_whole"),
     "declare.testing": ("Case", "Sweep", "Testing"),
     "declare.tolerance": ("Tolerance", "allclose"),
     "array": ("Kernel", "KernelContract", "Lane", "ObjectFifo", "Tile", "Worker", "WorkerRuntimeBarrier"),

@@ -57,6 +57,11 @@ from iron_core.declare.operand import Select as Select
 from iron_core.declare.operator import Operator as Operator
 from iron_core.declare.pattern import Pattern as Pattern
 from iron_core.declare.profile import Profile as Profile
+from iron_core.declare.rules import nearest as nearest
+from iron_core.declare.rules import require as require
+from iron_core.declare.rules import require_dtype as require_dtype
+from iron_core.declare.rules import require_npu as require_npu
+from iron_core.declare.rules import require_whole as require_whole
 from iron_core.declare.testing import Case as Case
 from iron_core.declare.testing import Sweep as Sweep
 from iron_core.declare.testing import Testing as Testing

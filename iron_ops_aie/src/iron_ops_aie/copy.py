@@ -7,35 +7,16 @@ from typing import Any
 import numpy as np
 
 from iron_core import Auto, Divisors, DType, In, Operator, Out, Param, Pattern, Scratchpad, Tolerance, Width, bfloat16
-from iron_core.declare.formats import Format, PackedArray, as_format
+from iron_core.declare.formats import PackedArray, as_format
 from iron_core.declare.operator import ViewMembers
 from iron_core.declare.rounding import round_to
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError, ShapeError
+from iron_ops_aie.copy_array import CopyArray
+from iron_ops_aie.copy_patterns import byte_pattern, most, shared, whole
 
 
-def _array() -> Any:
-    from iron_ops_aie import copy_array
-
-    return copy_array
-
-
-def _shared(op: Any, dev: Any) -> int:
-    """Elements of which a channel moves whole multiples."""
-    return _array().steady(op, op.num_channels, dev)
-
-
-def _whole(op: Any) -> int:
-    """Elements moved that are whole 4-byte words."""
-    return max(1, 4 // _array().dtype(op).itemsize)
-
-
-def _most(op: Any) -> int:
-    """Elements of the largest object."""
-    return _array().OBJECT_BYTES // _array().dtype(op).itemsize
-
-
-class Copy(Operator):
+class Copy(CopyArray, Operator):
     """y[dst] = x[src], element by element in the order the two patterns walk; numbers are rounded once to y's dtype.
 
     x: `input_size` elements, y: `output_size`; `src` and `dst` say which of them (a tuple of patterns is walked in
@@ -67,7 +48,7 @@ class Copy(Operator):
     X: Any = DType(default=bfloat16, blocks=True)
     Y: Any = DType(default=lambda op: op.X, blocks=True)
     num_channels: int = Auto(default=1, domain=Width())
-    tile_size: int = Auto(domain=Divisors(of=_shared, step=_whole, cap=_most, span=3))
+    tile_size: int = Auto(domain=Divisors(of=shared, step=whole, cap=most, span=3))
     x = In(input_size, dtype=X, tile=tile_size, per=num_channels)
     ids = In(rows, dtype=np.int32, when=gather)
     y = Out(output_size, dtype=Y, tile=tile_size, per=num_channels)
@@ -185,28 +166,6 @@ class Copy(Operator):
     def tolerance(self) -> Tolerance:
         return Tolerance(exact=True)
 
-    # -- the array ---------------------------------------------------------------------------------
-
-    def resolve(self, dev: Any) -> Any:
-        moved = _array()
-        channels = self.num_channels or moved.channels(self, dev)
-        tiles = moved.legal_tiles(moved.steady(self, channels, dev), moved.dtype(self).itemsize)
-        return self.evolve(num_channels=channels, tile_size=self.tile_size or max(tiles, default=1))
-
-    def compatible(self) -> None:
-        _array().check(self)
-
-    def array(self, target: Any) -> None:
-        _array().of(self).build(self, target)
-
-    def sequence(self, rt: Any) -> None:
-        rt.preamble()
-        _array().of(self).record(self, rt)
-
-    def composed(self, *inputs: Any, **rest: Any) -> Any:
-        """A mover computes nothing: what it moves is the reference."""
-        return self.reference(*inputs, **rest)
-
 
 def _patterns(spec: Any) -> tuple[Pattern, ...]:
     return spec if isinstance(spec, tuple) else (spec,)
@@ -218,19 +177,3 @@ def _cut(pattern: Pattern, axis: int | None, n: int | None) -> Pattern:
     if axis is None:
         raise ParamError("Copy: a bound needs the axis it bounds; give src_axis= or dst_axis=.")
     return pattern.cut(axis, n)
-
-
-def byte_pattern(pattern: Pattern, format: Format) -> Pattern:
-    """A pattern over the logical elements of a block format as one over its bytes; ParamError unless whole blocks."""
-    if not format.by_rows:
-        raise ParamError(f"Copy: rows of {format.name} do not stand by themselves, so no part of it is moved. Dequant makes numbers.")
-    group, unit = format.block[1], format.block_bytes
-    inner = pattern.sizes[-1] if pattern.sizes else 1
-    steps = (pattern.offset, inner, *pattern.strides[:-1])
-    if any(n % group for n in steps) or (inner > 1 and pattern.strides[-1] != 1):
-        raise ParamError(f"Copy: {pattern} of {format.name} does not take whole blocks of {group} in order.")
-    return Pattern(
-        pattern.offset // group * unit,
-        (*pattern.sizes[:-1], inner // group * unit),
-        (*(s // group * unit for s in pattern.strides[:-1]), 1),
-    )

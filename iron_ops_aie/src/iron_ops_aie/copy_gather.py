@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from iron_core import Pattern
+from iron_core import Pattern, nearest, require
+from iron_core.array import Lane, ObjectFifo, ObjectType, Tile
+from iron_core.array.control import ControlFlow
 from iron_core.array.descriptors import BdLimits, plan
 from iron_core.array.gather import Gather
 from iron_core.array.runtime import SHARING
 from iron_core.devices import QUEUE, WORD
-from iron_core.errors import Unresolvable, UnsupportedError
-from iron_ops_aie.copy_array import MANY, OBJECT_BYTES, chained, dtype, legal_tiles, near, packed
+from iron_core.errors import UnsupportedError
+from iron_ops_aie.copy_patterns import MANY, OBJECT_BYTES, chained, dtype, legal_tiles, offset, packed
 
 #: Feeds there may be: more would not read faster.
 FEEDS = 4
@@ -35,43 +37,39 @@ def legal_feeds(op: Any, columns: int = 2 * FEEDS) -> list[int]:
     return [n for n in range(1, min(FEEDS, columns // 2) + 1) if gather(op, n).share(n - 1)[1]]
 
 
-def check(op: Any) -> None:
+def check(op: Any, dev: Any) -> None:
     """Unresolvable where the rows, the feeds or the objects are none an array moves."""
-    size = row(op) * dtype(op).itemsize
-    if size % WORD:
-        raise Unresolvable(
-            f"Copy: a row of the table is {row(op)} elements, {size} bytes; a gathered row must be whole {WORD}-byte words. "
-            f"Nearest legal: rows of {near(size, [n for n in (size // WORD * WORD, -(-size // WORD) * WORD) if n])} bytes."
-        )
-    if op.src_axis is not None or op.dst_axis is not None:
-        raise Unresolvable("Copy: a gather takes its ids whole; a bound on them is refused on an array. Legal: no axis bounded.")
+    itemsize, wide = dtype(op).itemsize, row(op)
+    size = wide * itemsize
+    require(
+        size % WORD == 0,
+        f"Copy: a row of the table is {wide} elements, {size} bytes; a gathered row must be whole {WORD}-byte words. "
+        f"Nearest legal: rows of {nearest(size, WORD)} bytes.",
+    )
+    bound = op.src_axis is not None or op.dst_axis is not None
+    require(not bound, "Copy: a gather takes its ids whole; a bound on them is refused on an array. Legal: no axis bounded.")
     feeds = legal_feeds(op)
-    if op.num_channels not in feeds:
-        raise Unresolvable(
-            f"Copy: num_channels={op.num_channels} feeds for {op.rows} rows; a feed takes whole batches of 8, and there are at "
-            f"most {FEEDS}. Nearest legal: num_channels={near(op.num_channels, feeds)}."
-        )
-    words = WORD // math.gcd(WORD, dtype(op).itemsize)
-    legal = legal_tiles(row(op), dtype(op).itemsize)
-    if op.tile_size not in legal:
-        raise Unresolvable(
-            f"Copy: tile_size={op.tile_size} is no object of a gathered row of {row(op)} elements; it must divide that, be a "
-            f"multiple of {words} and at most {OBJECT_BYTES // dtype(op).itemsize}. Nearest legal: "
-            f"tile_size={near(op.tile_size, legal)}."
-        )
+    require(
+        op.num_channels in feeds,
+        f"Copy: num_channels={op.num_channels} feeds for {op.rows} rows; a feed takes whole batches of 8, and there are at "
+        f"most {FEEDS}. Nearest legal: num_channels={nearest(op.num_channels, feeds)}.",
+    )
+    pairs = dev.columns // 2 if dev is not None else op.num_channels
+    require(
+        op.num_channels <= pairs,
+        f"Copy: num_channels={op.num_channels} feeds of a gather take two columns each; {dev} has "
+        f"{getattr(dev, 'columns', 0)}. Legal: {f'num_channels={pairs}' if pairs else 'a device of two columns or more'}.",
+    )
+    words, legal = WORD // math.gcd(WORD, itemsize), legal_tiles(wide, itemsize)
+    require(
+        op.tile_size in legal,
+        f"Copy: tile_size={op.tile_size} is no object of a gathered row of {wide} elements; it must divide that, be a "
+        f"multiple of {words} and at most {OBJECT_BYTES // itemsize}. Nearest legal: tile_size={nearest(op.tile_size, legal)}.",
+    )
 
 
-def build(op: Any, target: Any) -> None:
+def build(op: Any) -> None:
     """Fifos and control flows of the array; `op` as `array()` sees it."""
-    from iron_core.array import Lane, ObjectFifo, ObjectType, Tile
-    from iron_core.array.control import ControlFlow
-
-    most = target.dev.columns // 2
-    if op.num_channels > most:
-        raise Unresolvable(
-            f"Copy: num_channels={op.num_channels} feeds of a gather take two columns each; {target.dev} has "
-            f"{target.dev.columns}. Legal: {f'num_channels={most}' if most else 'a device of two columns or more'}."
-        )
     kind = ObjectType.of(op.tile_size, dtype(op))
     for feed in range(op.num_channels):
         reads, writes = Tile("shim", col=2 * feed), Tile("shim", col=2 * feed + 1)
@@ -91,7 +89,7 @@ def record(op: Any, rt: Any) -> None:
     rt.control("ids", made)
     for feed in range(op.num_channels):
         for descriptors in _drains(op, rt, made, feed):
-            rt.drain("y", feed, descriptors, wait=True, offset_by=_offset(op, rt))
+            rt.drain("y", feed, descriptors, wait=True, offset_by=offset(op, rt, "out_offset"))
     parts = [made.parts(feed) for feed in range(op.num_channels)]
     sent: dict[tuple[int, int], Any] = {}
     for number in range(max(map(len, parts)) + 2):
@@ -103,12 +101,6 @@ def record(op: Any, rt: Any) -> None:
                 at, count = words[number]
                 group = sent[feed, number] = rt.group()
                 rt.fill("ids", feed, Pattern(at, (count,), (1,)), group=group)
-
-
-def _offset(op: Any, rt: Any) -> Any:
-    from iron_ops_aie.copy_array import offset
-
-    return offset(op, rt, "out_offset")
 
 
 def _drains(op: Any, rt: Any, made: Gather, feed: int) -> list[Any]:

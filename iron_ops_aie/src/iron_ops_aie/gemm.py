@@ -33,11 +33,11 @@ from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
 from iron_ops_aie import activations as arithmetic
-from iron_ops_aie import gemm_array
+from iron_ops_aie.gemm_array import ROWS, GEMMArray
 from iron_ops_aie.kernels_mm import multiples
 
 
-class GEMM(Operator):
+class GEMM(GEMMArray, Operator):
     """C = A @ B.
 
     A: (M, K), the activations. B: (K, N), or (N, K) with `b_col_maj`, the weights; block-quantised only as (N, K).
@@ -68,7 +68,7 @@ class GEMM(Operator):
     W: Any = DType(default=lambda op: op.T, blocks=True)
     O: Any = DType(default=lambda op: op.T)  # noqa: E741
     tile_m: int = Auto(
-        domain=Divisors(of=lambda op: op.M // gemm_array.ROWS, step=lambda op, dev: multiples(dev.arch)[0], cap=128)
+        domain=Divisors(of=lambda op: op.M // ROWS, step=lambda op, dev: multiples(dev.arch)[0], cap=128)
     )
     # Another tile_k rounds C elsewhere, unless it is kept in float32.
     tile_k: int = Auto(domain=Divisors(of=lambda op: op.K, step=lambda op, dev: multiples(dev.arch)[1], when="prio_accuracy"))
@@ -94,8 +94,8 @@ class GEMM(Operator):
     )
     valid = Extent(M)
     valid_k = Extent(K)
-    n_tiles = Value(derive=lambda op: op.M // (gemm_array.ROWS * op.tile_m) * op.tiles_across)
-    n_tiles_valid = Value(derive=lambda op: -(-op.valid // (gemm_array.ROWS * op.tile_m)) * op.tiles_across)
+    n_tiles = Value(derive=lambda op: op.M // (ROWS * op.tile_m) * op.tiles_across)
+    n_tiles_valid = Value(derive=lambda op: -(-op.valid // (ROWS * op.tile_m)) * op.tiles_across)
     k_tiles = Value(derive=lambda op: op.K // op.tile_k)
     k_valid = Value(derive=lambda op: op.valid_k)
 
@@ -151,34 +151,3 @@ class GEMM(Operator):
 
     def ops(self) -> int:
         return 2 * self.M * self.K * self.N
-
-    # -- the array: see `gemm_array` ----------------------------------------------------------------
-
-    @property
-    def tiles_across(self) -> int:
-        """Tiles of C in a row block, per column of cores."""
-        return self.N // (self.tile_n * self.num_aie_columns)
-
-    def chain_line(self, chain: str) -> int:
-        """A core's tile of C."""
-        return self.tile_m * self.tile_n
-
-    def resolve(self, dev: Any) -> Any:
-        return gemm_array.resolve(self, dev)
-
-    def compatible(self) -> None:
-        gemm_array.compatible(self)
-
-    def array(self, target: Any) -> None:
-        gemm_array.array(self, target)
-
-    def sequence(self, rt: Any) -> None:
-        gemm_array.sequence(self, rt)
-
-    def composed(self, A: Any, B: Any, ids: Any = None, valid: int | None = None, valid_k: int | None = None) -> Any:
-        """C as the array rounds it, bit for bit; `valid` and `valid_k` as a call bounds them. Ask a resolved operator."""
-        return gemm_array.composed(self, A, B, valid, valid_k)
-
-    def array_error(self, A: Any, B: Any, ids: Any = None) -> Any:
-        """By the array's own roundings."""
-        return gemm_array.error_bound(self, A, B)

@@ -10,15 +10,14 @@ import numpy as np
 from iron_core import Auto, Choices, DType, Extent, In, Operator, Out, Param, Select, Tolerance, Value, Width, bfloat16
 from iron_core.declare.rounding import widen
 from iron_core.declare.testing import Case, Testing
-from iron_core.declare.tolerance import Deviation
 from iron_core.errors import ParamError
-from iron_ops_aie import mha_array
+from iron_ops_aie.mha_array import BLOCKS, MHAArray, blocks_of_keys
 from iron_ops_aie.rules import floats_only
 
 _INTERLEAVED: dict[str, Any] = dict(heads_interleaved=True, kv_interleaved=True)
 
 
-class MHA(Operator):
+class MHA(MHAArray, Operator):
     """O[h] = softmax(scale * Q[h] K[h // g]^T + mask) V[h // g], g = num_heads / num_KV_heads.
 
     Q, O: (num_heads, seq_len, d), or (seq_len, num_heads, d) with `heads_interleaved`. K, V: (num_KV_heads, kv_len, d),
@@ -47,7 +46,7 @@ class MHA(Operator):
     scale: float = Param(default=lambda op: 1 / math.sqrt(max(1, op.d)), array=True)
     T: Any = DType(default=bfloat16)
     C: Any = DType(default=lambda op: op.T)
-    B_q: int = Auto(domain=Choices(mha_array.BLOCKS))
+    B_q: int = Auto(domain=Choices(BLOCKS))
     num_pipelines: int = Auto(array=True, domain=Width())
     packed: bool = Auto(array=True, derived=True, repr=False)
     q_lanes: int = Auto(derived=True, repr=False)
@@ -71,7 +70,7 @@ class MHA(Operator):
     rounds = Value(derive=lambda op: 1 if op.packed else op.seq_len // (op.B_q * op.num_pipelines))
     queries = Value(derive=lambda op: op.valid)
     keys = Value(derive=lambda op: op.kv_valid)
-    kv_blocks = Value(derive=mha_array.blocks_of_keys, optional=True)
+    kv_blocks = Value(derive=blocks_of_keys, optional=True)
 
     test = Testing(
         Case(num_heads=2, seq_len=64, d=64, lower=True),
@@ -147,26 +146,3 @@ class MHA(Operator):
 
     def ops(self) -> int:
         return 4 * self.num_heads * self.seq_len * self.kv_len * self.d
-
-    # -- the array: see `mha_array` -----------------------------------------------------------------
-
-    def resolve(self, dev: Any) -> Any:
-        return mha_array.resolve(self, dev)
-
-    def compatible(self) -> None:
-        mha_array.compatible(self)
-
-    def array(self, target: Any) -> None:
-        mha_array.array(self, target)
-
-    def sequence(self, rt: Any) -> None:
-        mha_array.sequence(self, rt)
-
-    def composed(self, Q: Any, K: Any, V: Any, valid: int | None = None, kv_valid: int | None = None) -> Any:
-        """The output as the array rounds it, bit for bit; `valid` and `kv_valid` as a call bounds them. Ask a resolved
-        operator."""
-        return mha_array.composed(self, Q, K, V, valid, kv_valid)
-
-    def array_check(self, outputs: Any, exact: Any, *inputs: Any) -> Deviation:
-        """Within 4 % or 0.15: weights and scores are bfloat16 on the way. One number in 200 may be further off."""
-        return mha_array.check(np.asarray(outputs), np.asarray(exact))

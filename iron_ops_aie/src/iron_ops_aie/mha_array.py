@@ -13,114 +13,26 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
 import numpy as np
 
-from iron_core import Pattern, bfloat16
+from iron_core import Pattern, bfloat16, require, require_dtype, require_npu, require_whole
+from iron_core.array import Buffer, ObjectFifo, ObjectType, Tile, Worker
+from iron_core.array.fit import memory, require_memory
 from iron_core.declare.rounding import round_to
 from iron_core.declare.tolerance import Deviation
 from iron_core.devices import ITERATIONS, REPEATS
 from iron_core.errors import DeviationError, Unresolvable
 from iron_ops_aie.kernels_mha import LEAST_SCALE, PLACE, AttentionKernels, exponent_scale
-from iron_ops_aie.kernels_mm import MM_STACK
 from iron_ops_aie.mha_cores import Walk, pv_core, qk_core, softmax_core
+from iron_ops_aie.mha_places import SERVED, places_of, q_lanes
 
 #: Sizes of a block of queries, and of a block of keys.
 BLOCKS = (64, 32, 16)
 #: The kernels take heads of a multiple of this many numbers.
 HEAD_STEP = 64
-#: Pipelines that one memory tile serves with queries, and collects outputs from.
-SERVED = 6
 PIPELINES = 8
-#: Memory of a core, in bytes.
-CORE_BYTES = 64 * 1024
 #: The gate: how far off a number may be, and the share of those that may be further.
 RELATIVE, ABSOLUTE, BEYOND = 0.04, 0.15, 0.005
-
-
-# -- tunables ----------------------------------------------------------------------------------------
-
-
-def resolve(op: Any, dev: Any) -> Any:
-    """Tunables for a device: the blocks and pipelines that take the least time; any where none fit (`compatible` says why)."""
-    if not dev.is_npu:
-        raise Unresolvable(f"MHA: dev={dev} has no array. Legal: npu1, npu2 and their column variants.")
-    packed = op.seq_len == 1
-    group = op.num_heads // op.num_KV_heads
-    found = []
-    for b in (op.B_q,) if op.B_q else BLOCKS:
-        for p in (op.num_pipelines,) if op.num_pipelines else range(1, PIPELINES + 1):
-            if _divides(op, b, p, packed, group) is None and _places(p, packed, dev.columns) is not None:
-                # Every block costs as much again as about 500 of its numbers; one query has nothing to gain from a larger one.
-                found.append((b if packed else 0, (1 + 512 / b**2) / p, -b, p))
-    least = next((b for b in reversed(BLOCKS) if b >= group), BLOCKS[0]) if packed else BLOCKS[-1]
-    b, p = (-min(found)[2], min(found)[3]) if found else (op.B_q or least, op.num_pipelines or 1)
-    return op.evolve(
-        kv_len=op.kv_len,
-        B_q=b,
-        num_pipelines=p,
-        packed=packed,
-        q_lanes=_q_lanes(p),
-        kv_lanes=p if packed else 1,
-        o_rows=group if packed else b,
-    )
-
-
-def compatible(op: Any) -> None:
-    """Unresolvable where the array has no such arithmetic, the extents are not whole blocks, or a core has no room."""
-    for name in ("T", "C"):
-        if getattr(op, name) != bfloat16:
-            raise Unresolvable(f"MHA: {name}={getattr(op, name)}; its array computes on bfloat16. Legal: T and C=bfloat16.")
-    if exponent_scale(op.scale) < LEAST_SCALE:
-        raise Unresolvable(f"MHA: scale={op.scale}; its array hides keys by very low scores. Legal: at least {LEAST_SCALE}.")
-    words = _divides(op, op.B_q, op.num_pipelines, op.packed, op.num_heads // op.num_KV_heads)
-    if words is not None:
-        raise Unresolvable(f"MHA: {words}")
-
-
-def _divides(op: Any, b: int, p: int, packed: bool, group: int) -> str | None:
-    """The rule these blocks and pipelines break; None where they fit."""
-    if op.d % HEAD_STEP:
-        return f"d={op.d}; its kernels take multiples of {HEAD_STEP}. Nearest legal d: {_nearest(op.d, HEAD_STEP)}."
-    if b not in BLOCKS:
-        return f"B_q={b}; legal: {', '.join(map(str, sorted(BLOCKS)))}."
-    if op.kv_len % b:
-        return f"kv_len={op.kv_len} is not whole blocks of B_q={b} keys. Nearest legal kv_len: {_nearest(op.kv_len, b)}."
-    if not 1 <= p <= PIPELINES or p % _q_lanes(p):
-        return f"num_pipelines={p}; legal: 1 to {SERVED}, and {PIPELINES}."
-    if packed and group > b:
-        return f"{group} heads share a key head, and a block has B_q={b} rows. Legal: at most {BLOCKS[0]}, and B_q= as many."
-    if packed and (op.num_KV_heads % p or p > SERVED):
-        return f"num_KV_heads={op.num_KV_heads} do not divide over num_pipelines={p}. Legal: a divisor of at most {SERVED}."
-    if not packed and op.seq_len % (b * p):
-        return (
-            f"seq_len={op.seq_len} is not whole blocks of B_q={b} over num_pipelines={p}. Nearest legal seq_len: "
-            f"{_nearest(op.seq_len, b * p)}; or give B_q= or num_pipelines=."
-        )
-    used, stage = max((used, stage) for stage, used in core_bytes(b, op.d, group if packed else 0).items())
-    if used > CORE_BYTES:
-        return f"d={op.d}, B_q={b}: the {stage} core needs {used} bytes of its {CORE_BYTES}. Give a smaller B_q= or d."
-    return None
-
-
-def core_bytes(b: int, d: int, packed_rows: int = 0) -> dict[str, int]:
-    """What each core of a pipeline holds, in bytes: objects two deep (outputs one), buffers, words and stack."""
-    state, words = 4 * 4 * b, 16 + 8
-    kept = 2 * b * d + (2 * packed_rows * d if 0 < packed_rows < b else 0)
-    return {
-        "QK": 2 * 2 * (2 * b * d + b * b) + words + MM_STACK,
-        "softmax": 2 * 2 * 2 * b * b + 3 * state + words + MM_STACK,
-        "PV": 2 * 2 * (b * b + b * d) + kept + 4 * b * d + 2 * state + words + MM_STACK,
-    }
-
-
-def _q_lanes(p: int) -> int:
-    return 1 if p <= SERVED else 2
-
-
-def _nearest(n: int, unit: int) -> str:
-    below, above = n // unit * unit, -(-n // unit) * unit
-    return str(above) if below < 1 or below == above else f"{below} or {above}"
 
 
 def blocks_of_keys(op: Any) -> Any:
@@ -132,142 +44,202 @@ def blocks_of_keys(op: Any) -> Any:
     return op.kv_valid * most // (op.B_q * most + 1) + 1
 
 
-# -- where things are --------------------------------------------------------------------------------
+class MHAArray:
+    """How an `MHA` is computed on an array."""
 
+    @property
+    def _group(self: Any) -> int:
+        """Heads that share a key head."""
+        return self.num_heads // self.num_KV_heads
 
-@attrs.frozen
-class Places:
-    """Columns of the memory tile and shim of every lane."""
+    def _kernels(self: Any, arch: str) -> AttentionKernels:
+        step = 0 if self.packed else 1
+        return AttentionKernels(self.B_q, self.d, self.causal, self.window, step, exponent_scale(self.scale), arch)
 
-    q: tuple[int, ...]
-    o: tuple[int, ...]
-    k: tuple[int, ...]
-    v: tuple[int, ...]
+    # -- tunables ----------------------------------------------------------------------------------
 
+    def resolve(self: Any, dev: Any) -> Any:
+        """The blocks and pipelines that take the least time; any where none fit (`compatible` says why)."""
+        require_npu(self, dev)
+        require_dtype(self, bfloat16, "T", "C")
+        packed = self.seq_len == 1
+        found = []
+        for b in (self.B_q,) if self.B_q else BLOCKS:
+            for p in (self.num_pipelines,) if self.num_pipelines else range(1, PIPELINES + 1):
+                if places_of(p, packed, dev.columns) is not None and self._blocked(b, p)._divides():
+                    # A block costs as much again as about 500 of its numbers; one query has nothing to gain from a larger one.
+                    found.append((b if packed else 0, (1 + 512 / b**2) / p, -b, p))
+        full = set()  # blocks that no core has room for: those of every pipeline hold the same
+        for _, _, minus, p in sorted(found):
+            made = self._blocked(-minus, p)
+            if -minus not in full and all(held.fits for held in memory(made, dev)):
+                return made
+            full.add(-minus)
+        least = next((b for b in reversed(BLOCKS) if b >= self._group), BLOCKS[0]) if packed else BLOCKS[-1]
+        return self._blocked(self.B_q or least, self.num_pipelines or 1)
 
-def _places(p: int, packed: bool, columns: int) -> Places | None:
-    """Columns for the lanes of p pipelines, which stand in columns 0 to p - 1; None where there is no room.
-
-    A memory tile has six channels each way, two of which a pipeline's scores and weights take; a shim has two each way.
-    """
-    if p > columns:
-        return None
-    arriving = {c: 4 if c < p else 6 for c in range(columns)}
-    leaving, fills, drains = dict(arriving), dict.fromkeys(range(columns), 2), dict.fromkeys(range(columns), 2)
-
-    def take(into: int, out: int, shim: dict[int, int], at: int | None = None) -> int | None:
-        fit = [
-            c for c in range(columns) if at in (None, c) and arriving[c] >= into and leaving[c] >= out and shim[c] > 0
-        ]
-        if not fit:
-            return None
-        best = max(fit, key=lambda c: (arriving[c] + leaving[c], -c))
-        arriving[best] -= into
-        leaving[best] -= out
-        shim[best] -= 1
-        return best
-
-    lanes = _q_lanes(p)
-    each = p // lanes
-    own: list[int | None] = list(range(p)) if packed else [None]
-    k = [take(1, 1, fills, at) for at in own] if packed else []
-    v = [take(1, 1, fills, at) for at in own] if packed else []
-    q = [take(1, each, fills) for _ in range(lanes)]
-    o = [take(each, 1, drains) for _ in range(lanes)]
-    if not packed:
-        k, v = [take(1, 1, fills)], [take(1, 1, fills)]
-    found = (*q, *o, *k, *v)
-    if any(c is None for c in found):
-        return None
-    return Places(tuple(q), tuple(o), tuple(k), tuple(v))  # type: ignore[arg-type]
-
-
-# -- the array ---------------------------------------------------------------------------------------
-
-
-def kernels(op: Any, arch: str) -> AttentionKernels:
-    """The kernels of a resolved operator, or of its view."""
-    step = 0 if op.packed else 1
-    return AttentionKernels(op.B_q, op.d, op.causal, op.window, step, exponent_scale(op.scale), arch)
-
-
-def array(op: Any, target: Any) -> None:
-    """Build it; `op` is the operator's view. See `iron_core.array`."""
-    from iron_core.array import Buffer, ObjectFifo, ObjectType, Tile, Worker
-
-    p, b, packed = op.num_pipelines, op.B_q, op.packed
-    places = _places(p, packed, target.dev.columns)
-    if places is None:
-        raise Unresolvable(
-            f"MHA: num_pipelines={p} and their streams do not fit the {target.dev.columns} columns of {target.dev}. "
-            f"Give a {'smaller num_pipelines= or a ' if p > 1 else ''}wider device."
+    def _blocked(self: Any, b: int, p: int) -> Any:
+        packed = self.seq_len == 1
+        return self.evolve(
+            B_q=b,
+            num_pipelines=p,
+            packed=packed,
+            q_lanes=q_lanes(p),
+            kv_lanes=p if packed else 1,
+            o_rows=self._group if packed else b,
         )
-    k = kernels(op, target.dev.arch)
-    columns = target.dev.columns
-    shim = [Tile("shim", c, 0) for c in range(columns)]
-    memory = [Tile("mem", c, 1) for c in range(columns)]
-    each = p // op.q_lanes
-    o_type = ObjectType.of((op.o_rows, op.d), bfloat16)
-    cut = op.o_rows < b
 
-    queries: list[Any] = []
-    outputs: list[Any] = []
-    for lane in range(op.q_lanes):
-        queries += _dealt(k, op.Q.lane(lane, shim[places.q[lane]]), memory[places.q[lane]], lane, each)
-        dims = () if cut else k.given("out")
-        outputs += _collected(o_type, dims, op.O.lane(lane, shim[places.o[lane]]), memory[places.o[lane]], lane, each)
-    streams: dict[str, list[Any]] = {"K": [], "V": []}
-    for name, at in (("K", places.k), ("V", places.v)):
-        for lane in range(op.kv_lanes):
-            fifo = ObjectFifo(k.tile, name=f"{name}{lane}")
-            fifo.prod(tile=getattr(op, name).lane(lane, shim[at[lane]]))
-            onward = fifo.cons().forward(tile=memory[at[lane]], name=f"{name}{lane}_held", dims_to_stream=k.held(name.lower()))
-            streams[name].append(onward)
+    def _divides(self: Any) -> bool:
+        """Are the extents whole blocks, of a size there is?"""
+        try:
+            self._whole()
+        except Unresolvable:
+            return False
+        return True
 
-    values = [op.passes, op.rounds, op.queries, op.keys]
-    for i in range(p):
-        walk = Walk(b, p, i, packed, op.causal, op.window)
-        scores = ObjectFifo(k.square, name=f"scores{i}")
-        lined = scores.cons().forward(tile=memory[i], name=f"scores{i}_rows", dims_to_stream=k.given("scores"))
-        weights = ObjectFifo(k.square, name=f"weights{i}")
-        held = weights.cons().forward(tile=memory[i], name=f"weights{i}_held", dims_to_stream=k.held("weights"))
-        states = ObjectFifo(k.state, name=f"states{i}")
-        marks = [Buffer(2, "int32", name=f"place{i}_{stage}", initial_value=PLACE) for stage in range(3)]
-        lane = i if packed else 0
-        Worker(
-            qk_core,
-            [walk, queries[i].cons(), streams["K"][lane].cons(), scores.prod(), k.zero_scores(), k.matmul_QK(), marks[0]],
-            values=values,
-            tile=Tile("core", i, 2),
-            name=f"qk{i}",
+    def compatible(self: Any, dev: Any) -> None:
+        require_dtype(self, bfloat16, "T", "C")
+        low = exponent_scale(self.scale) < LEAST_SCALE
+        require(not low, f"MHA: scale={self.scale}; its array hides keys by very low scores. Legal: at least {LEAST_SCALE}.")
+        self._whole()
+        if dev is not None:
+            require_memory(self, dev, "Give a smaller B_q= or d.")
+
+    def _whole(self: Any) -> None:
+        b, p, packed, group = self.B_q, self.num_pipelines, self.packed, self._group
+        require_whole(self, "d", HEAD_STEP, "steps of its kernels")
+        require(b in BLOCKS, f"MHA: B_q={b}; legal: {', '.join(map(str, sorted(BLOCKS)))}.")
+        require_whole(self, "kv_len", b, f"blocks of B_q={b} keys")
+        legal = 1 <= p <= PIPELINES and p % q_lanes(p) == 0
+        require(legal, f"MHA: num_pipelines={p}; legal: 1 to {SERVED}, and {PIPELINES}.")
+        if not packed:
+            require_whole(self, "seq_len", b * p, f"blocks of B_q={b} over num_pipelines={p}", "give B_q= or num_pipelines=")
+            return
+        require(
+            group <= b,
+            f"MHA: {group} heads share a key head, and a block has B_q={b} rows. Legal: at most {BLOCKS[0]}, and B_q= as many.",
         )
-        state = Buffer(4 * b, "float32", name=f"state{i}")
-        ends = [lined.cons(), weights.prod(), states.prod()]
-        Worker(
-            softmax_core,
-            [walk, *ends, k.init_state(), k.hide(), k.softmax(), k.copy_state(), state, marks[1]],
-            values=values,
-            tile=Tile("core", i, 3),
-            name=f"softmax{i}",
+        require(
+            self.num_KV_heads % p == 0 and p <= SERVED,
+            f"MHA: num_KV_heads={self.num_KV_heads} do not divide over num_pipelines={p}. Legal: a divisor of at most {SERVED}.",
         )
-        sums = Buffer((b, op.d), "float32", name=f"sums{i}")
-        whole = Buffer((b, op.d), bfloat16, name=f"whole{i}") if cut else None
-        rows = k.first_rows(op.o_rows) if cut else None
-        # The accumulator leaves room for one output only.
-        ends = [held.cons(), streams["V"][lane].cons(), states.cons(), outputs[i].prod(depth=1)]
-        Worker(
-            pv_core,
-            [walk, *ends, k.zero_sums(), k.clear("v"), k.clear("out"), k.matmul_PV(), k.rescale(), rows, sums, whole, marks[2]],
-            values=values,
-            tile=Tile("core", i, 4),
-            name=f"pv{i}",
-        )
+
+    # -- the array ---------------------------------------------------------------------------------
+
+    def array(self: Any, target: Any) -> None:
+        p, b, packed, columns = self.num_pipelines, self.B_q, self.packed, target.dev.columns
+        at = places_of(p, packed, columns)
+        if at is None:
+            raise Unresolvable(
+                f"MHA: num_pipelines={p} and their streams do not fit the {columns} columns of {target.dev}. "
+                f"Give a {'smaller num_pipelines= or a ' if p > 1 else ''}wider device."
+            )
+        k = self._kernels(target.dev.arch)
+        shim = [Tile("shim", c, 0) for c in range(columns)]
+        tiles = [Tile("mem", c, 1) for c in range(columns)]
+        each = p // self.q_lanes
+        o_type = ObjectType.of((self.o_rows, self.d), bfloat16)
+        cut = self.o_rows < b
+
+        queries: list[Any] = []
+        outputs: list[Any] = []
+        for lane in range(self.q_lanes):
+            queries += _dealt(k, self.Q.lane(lane, shim[at.q[lane]]), tiles[at.q[lane]], lane, each)
+            dims = () if cut else k.given("out")
+            outputs += _collected(o_type, dims, self.O.lane(lane, shim[at.o[lane]]), tiles[at.o[lane]], lane, each)
+        streams: dict[str, list[Any]] = {"K": [], "V": []}
+        for name, where in (("K", at.k), ("V", at.v)):
+            for lane in range(self.kv_lanes):
+                fifo = ObjectFifo(k.tile, name=f"{name}{lane}")
+                fifo.prod(tile=getattr(self, name).lane(lane, shim[where[lane]]))
+                held: Any = dict(tile=tiles[where[lane]], name=f"{name}{lane}_held", dims_to_stream=k.held(name.lower()))
+                streams[name].append(fifo.cons().forward(**held))
+
+        values = [self.passes, self.rounds, self.queries, self.keys]
+        for i in range(p):
+            walk = Walk(b, p, i, packed, self.causal, self.window)
+            scores = ObjectFifo(k.square, name=f"scores{i}")
+            lined = scores.cons().forward(tile=tiles[i], name=f"scores{i}_rows", dims_to_stream=k.given("scores"))
+            weights = ObjectFifo(k.square, name=f"weights{i}")
+            mixed = weights.cons().forward(tile=tiles[i], name=f"weights{i}_held", dims_to_stream=k.held("weights"))
+            states = ObjectFifo(k.state, name=f"states{i}")
+            places = [Buffer(2, "int32", name=f"place{i}_{stage}", initial_value=PLACE) for stage in range(3)]
+            state = Buffer(4 * b, "float32", name=f"state{i}")
+            sums = Buffer((b, self.d), "float32", name=f"sums{i}")
+            whole = Buffer((b, self.d), bfloat16, name=f"whole{i}") if cut else None
+            rows = k.first_rows(self.o_rows) if cut else None
+            keys, vals = (streams[name][i if packed else 0] for name in "KV")
+            qk = [walk, queries[i].cons(), keys.cons(), scores.prod(), k.zero_scores(), k.matmul_QK(), places[0]]
+            softmax = [walk, lined.cons(), weights.prod(), states.prod()]
+            softmax += [k.init_state(), k.hide(), k.softmax(), k.copy_state(), state, places[1]]
+            # The accumulator leaves room for one output only.
+            pv = [walk, mixed.cons(), vals.cons(), states.cons(), outputs[i].prod(depth=1), k.zero_sums(), k.clear("v")]
+            pv += [k.clear("out"), k.matmul_PV(), k.rescale(), rows, sums, whole, places[2]]
+            stages: Any = (("qk", qk_core, qk), ("softmax", softmax_core, softmax), ("pv", pv_core, pv))
+            for row, (name, core, args) in enumerate(stages, 2):
+                Worker(core, args, values=values, tile=Tile("core", i, row), name=f"{name}{i}")
+
+    # -- the sequence ------------------------------------------------------------------------------
+
+    def sequence(self: Any, rt: Any) -> None:
+        """K and V carry, under a bound on the keys, only the blocks that hold some."""
+        rt.preamble()
+        under_way = _UnderWay()
+        (_packed if self.packed else _prompt)(self, rt, under_way)
+        while under_way.groups:
+            under_way.finish_one()
+
+    # -- the same in numpy -------------------------------------------------------------------------
+
+    def composed(self: Any, Q: Any, K: Any, V: Any, valid: int | None = None, kv_valid: int | None = None) -> Any:
+        """The output as the array rounds it, of the valid queries alone. Operands may be whole or cut to the bounds."""
+        # How tiles are held does not show in the numbers, so any architecture's kernels do.
+        k, b, group = self._kernels("AIE2P"), self.B_q, self._group
+        n = self.seq_len if valid is None else valid
+        m = self.kv_len if kv_valid is None else kv_valid
+        q = (Q.swapaxes(0, 1) if self.heads_interleaved else Q)[:, :n]
+        keys, values = (_blocks((x.swapaxes(0, 1) if self.kv_interleaved else x)[:, :m], b) for x in (K, V))
+        out = np.zeros(q.shape, bfloat16)
+        if self.packed:
+            for g in range(self.num_KV_heads if n else 0):
+                heads = slice(g * group, (g + 1) * group)
+                block = np.resize(q[heads, 0], (b, self.d))
+                out[heads, 0] = _attend(k, block, keys[g], values[g], m - 1, m)[:group]
+        else:
+            padded = _blocks(q, b)
+            for h in range(self.num_heads):
+                for first in range(0, n, b):
+                    block = padded[h, first : first + b]
+                    made = _attend(k, block, keys[h // group], values[h // group], m - n + first, m)
+                    out[h, first : first + b] = made[: n - first]
+        return out.swapaxes(0, 1) if self.heads_interleaved else out
+
+    def array_check(self: Any, outputs: Any, exact: Any, *inputs: Any) -> Deviation:
+        """Within 4 % or 0.15: weights and scores are bfloat16 on the way. One number in 200 may be further off.
+
+        The deviation is the worst of those that count. DeviationError also where one is no number.
+        """
+        got, want = np.asarray(outputs), np.asarray(exact)
+        if got.shape != want.shape:
+            raise DeviationError(f"MHA.O: shape {got.shape}, exact {want.shape}.")
+        if not got.size:
+            return Deviation()
+        wide, want = got.astype(np.float64), want.astype(np.float64)
+        error = np.abs(wide - want).ravel()
+        limit = np.maximum(RELATIVE * np.abs(want), ABSOLUTE).ravel()
+        ratio = np.where(np.isnan(error), np.inf, error / limit)
+        order = np.argsort(ratio)
+        at = order[-1] if np.isinf(ratio[order[-1]]) else order[-1 - int(BEYOND * got.size)]
+        if ratio[at] > 1:
+            raise DeviationError(
+                f"MHA.O: got {wide.flat[at]:.9g}, exact {want.flat[at]:.9g}; {int((ratio > 1).sum())} of {got.size} are off by "
+                f"more than {RELATIVE:.0%} and {ABSOLUTE}; {BEYOND:.1%} may be."
+            )
+        return Deviation(float(error[at]), float(limit[at]), float(ratio[at]), got.size)
 
 
 def _dealt(k: AttentionKernels, lane: Any, memory: Any, number: int, each: int) -> list[Any]:
     """Fifos of blocks of queries, one per pipeline of a lane."""
-    from iron_core.array import ObjectFifo, ObjectType
-
     fifo = ObjectFifo(ObjectType.of((each * k.b, k.d), bfloat16), name=f"Q{number}")
     fifo.prod(tile=lane)
     names = [f"Q{number}_{i}" for i in range(each)]
@@ -279,8 +251,6 @@ def _dealt(k: AttentionKernels, lane: Any, memory: Any, number: int, each: int) 
 
 def _collected(part: Any, dims: Any, lane: Any, memory: Any, number: int, each: int) -> list[Any]:
     """Fifos of blocks of outputs, one per pipeline of a lane."""
-    from iron_core.array import ObjectFifo, ObjectType
-
     names = [f"O{number}_{i}" for i in range(each)]
     if each == 1:
         one = ObjectFifo(part, name=names[0])
@@ -289,18 +259,6 @@ def _collected(part: Any, dims: Any, lane: Any, memory: Any, number: int, each: 
     fifo = ObjectFifo(ObjectType.of((each * part.shape[0], part.shape[1]), bfloat16), name=f"O{number}", dims_to_stream=dims)
     fifo.cons(tile=lane)
     return fifo.prod().join([i * part.elements for i in range(each)], [part] * each, tile=memory, names=names)
-
-
-# -- the sequence ------------------------------------------------------------------------------------
-
-
-def sequence(op: Any, rt: Any) -> None:
-    """Record it. K and V carry, under a bound on the keys, only the blocks that hold some."""
-    rt.preamble()
-    under_way = _UnderWay()
-    (_packed if op.packed else _prompt)(op, rt, under_way)
-    while under_way.groups:
-        under_way.finish_one()
 
 
 class _UnderWay:
@@ -334,7 +292,7 @@ def _keys(op: Any, rt: Any, group: Any, lane: int, number: int, times: int) -> N
 
 def _packed(op: Any, rt: Any, under_way: _UnderWay) -> None:
     """A key head per pipeline at a time. Its heads fill a block as often as they go whole, and the rest once more."""
-    p, d, group = op.num_pipelines, op.d, op.num_heads // op.num_KV_heads
+    p, d, group = op.num_pipelines, op.d, op._group
     rt.drain("O", 0, Pattern.whole((op.num_heads * d,)), wait=True)
     for first in range(0, op.num_KV_heads, p):
         for number in range(first, first + p):
@@ -350,7 +308,7 @@ def _packed(op: Any, rt: Any, under_way: _UnderWay) -> None:
 
 def _prompt(op: Any, rt: Any, under_way: _UnderWay) -> None:
     """A key head at a time, with all blocks of all heads that read it; more than a descriptor repeats, in several parts."""
-    p, b, d, lanes, group = op.num_pipelines, op.B_q, op.d, op.q_lanes, op.num_heads // op.num_KV_heads
+    p, b, d, lanes, group = op.num_pipelines, op.B_q, op.d, op.q_lanes, op._group
     row, head = (op.num_heads * d, d) if op.heads_interleaved else (d, op.seq_len * d)
     rounds, rows = op.seq_len // (b * p), b * p // lanes
     for number in range(op.num_KV_heads):
@@ -365,33 +323,6 @@ def _prompt(op: Any, rt: Any, under_way: _UnderWay) -> None:
                 times, step = min(REPEATS, heads * rounds - done), rt.group()
                 _keys(op, rt, step, 0, number, times)
                 under_way.add(step, *((blocks,) if done + times == heads * rounds else ()))
-
-
-# -- the same in numpy -------------------------------------------------------------------------------
-
-
-def composed(op: Any, Q: Any, K: Any, V: Any, valid: int | None = None, kv_valid: int | None = None) -> np.ndarray:
-    """The output as the array rounds it, of the valid queries alone. Operands may be whole or cut to the bounds."""
-    # How tiles are held does not show in the numbers, so any architecture's kernels do.
-    k, b, group = kernels(op, "AIE2P"), op.B_q, op.num_heads // op.num_KV_heads
-    n = op.seq_len if valid is None else valid
-    m = op.kv_len if kv_valid is None else kv_valid
-    q = (Q.swapaxes(0, 1) if op.heads_interleaved else Q)[:, :n]
-    keys, values = (_blocks((x.swapaxes(0, 1) if op.kv_interleaved else x)[:, :m], b) for x in (K, V))
-    out = np.zeros(q.shape, bfloat16)
-    if op.packed:
-        for g in range(op.num_KV_heads if n else 0):
-            heads = slice(g * group, (g + 1) * group)
-            block = np.resize(q[heads, 0], (b, op.d))
-            out[heads, 0] = _attend(k, block, keys[g], values[g], m - 1, m)[:group]
-    else:
-        padded = _blocks(q, b)
-        for h in range(op.num_heads):
-            for first in range(0, n, b):
-                block = padded[h, first : first + b]
-                made = _attend(k, block, keys[h // group], values[h // group], m - n + first, m)
-                out[h, first : first + b] = made[: n - first]
-    return out.swapaxes(0, 1) if op.heads_interleaved else out
 
 
 def _blocks(x: np.ndarray, b: int) -> np.ndarray:
@@ -428,29 +359,3 @@ def _attend(k: AttentionKernels, q: np.ndarray, keys: np.ndarray, values: np.nda
     out = k.rows("out", round_to(divided, bfloat16))
     out[~seen.any(1)] = 0
     return out
-
-
-# -- its gate ----------------------------------------------------------------------------------------
-
-
-def check(got: np.ndarray, exact: np.ndarray) -> Deviation:
-    """DeviationError if more than `BEYOND` of the numbers are off by more than `RELATIVE` and `ABSOLUTE`, or one is no number.
-
-    The deviation is the worst of those that count.
-    """
-    wide, want = got.astype(np.float64), exact.astype(np.float64)
-    if got.shape != exact.shape:
-        raise DeviationError(f"MHA.O: shape {got.shape}, exact {exact.shape}.")
-    if not got.size:
-        return Deviation()
-    error = np.abs(wide - want).ravel()
-    limit = np.maximum(RELATIVE * np.abs(want), ABSOLUTE).ravel()
-    ratio = np.where(np.isnan(error), np.inf, error / limit)
-    order = np.argsort(ratio)
-    at = order[-1] if np.isinf(ratio[order[-1]]) else order[-1 - int(BEYOND * got.size)]
-    if ratio[at] > 1:
-        raise DeviationError(
-            f"MHA.O: got {wide.flat[at]:.9g}, exact {want.flat[at]:.9g}; {int((ratio > 1).sum())} of {got.size} are off by more "
-            f"than {RELATIVE:.0%} and {ABSOLUTE}; {BEYOND:.1%} may be."
-        )
-    return Deviation(float(error[at]), float(limit[at]), float(ratio[at]), got.size)

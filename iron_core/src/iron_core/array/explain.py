@@ -8,6 +8,7 @@ from typing import Any
 from iron_core.array.build import build
 from iron_core.array.design import Design
 from iron_core.array.fit import fit
+from iron_core.array.memory import memory
 from iron_core.array.pools import layout
 from iron_core.array.sequence import Transfer, WriteWord
 from iron_core.declare.field import AutoField
@@ -45,27 +46,14 @@ def _origin(op: Any, name: str) -> str:
 
 def _array(design: Design, places: Any) -> list[str]:
     array = design.array
-    found = layout(array, places)
-    held: dict[str, int] = {}
-    for pool in found.pools:
-        held[pool.tile] = held.get(pool.tile, 0) + pool.nbytes
-    for buffer in array.buffers:
-        held[buffer.tile] = held.get(buffer.tile, 0) + buffer.type.nbytes
-    for core in array.cores:
-        held[core.tile] = held.get(core.tile, 0) + core.stack
+    held = memory(array, device(array.dev), layout(array, places), places)
     columns = sorted({col for col, _ in places.values()})
     lines = [f"  cores      {len(array.cores)} on columns {', '.join(map(str, columns))}; {len(array.fifos)} fifos"]
     for kind, what in (("core", "core"), ("mem", "memory tile")):
-        used = [held.get(tile.name, 0) for tile in array.tiles if tile.kind == kind]
-        if any(used):
-            lines.append(f"  memory     up to {max(used)} bytes of a {what}'s {_memory(array.dev, kind)}")
+        fullest = max((one for one in held if one.kind == kind), key=lambda one: one.used, default=None)
+        if fullest is not None:
+            lines.append(f"  memory     up to {fullest.used} bytes of a {what}'s {fullest.there}")
     return lines
-
-
-def _memory(dev: str, kind: str) -> int:
-    tile = device(dev).core if kind == "core" else device(dev).memtile
-    assert tile is not None
-    return tile.memory
 
 
 def _sequence(op: Any, design: Design) -> list[str]:

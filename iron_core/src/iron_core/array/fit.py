@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 from iron_core.array import limits, spec
+from iron_core.array import memory as accounting
+from iron_core.array.build import build_array
 from iron_core.array.design import ArrayDesign, Design
-from iron_core.array.pools import Placement
+from iron_core.array.memory import TileMemory
+from iron_core.array.placer import place
+from iron_core.array.pools import Placement, layout
 from iron_core.array.router import place_and_route
 from iron_core.array.spec_sequence import check_sequence
-from iron_core.devices import device
+from iron_core.devices import Device, device
+from iron_core.errors import Unresolvable
+
+#: By (array key, device), of which it is a pure function.
+_memory: dict[Any, tuple[TileMemory, ...]] = {}
 
 
 def fit(design: Design) -> Placement:
@@ -33,3 +42,32 @@ def _array(array: ArrayDesign) -> Placement:
     spec.check(array)
     placement, _ = place_and_route(array, device(array.dev))
     return placement
+
+
+def memory(op: Any, dev: Device | str) -> tuple[TileMemory, ...]:
+    """What the cores and memory tiles of an operator hold, those with the least room left first.
+
+    op: every tunable known, as `resolve()` returns it; `compatible()` need not have agreed. What limits and placer count,
+    so that an operator need not add up its own buffers.
+    """
+    dev = device(dev)
+    key = (op.array_key(), dev.name)
+    if key not in _memory:
+        array = build_array(op, dev).array
+        places = None if accounting.settled(array) else place(array, dev)
+        held = accounting.memory(array, dev, layout(array, places), places)
+        _memory[key] = tuple(sorted(held, key=lambda one: one.there - one.used))
+    return _memory[key]
+
+
+def require_memory(op: Any, dev: Device | str, advice: str) -> None:
+    """Unresolvable where a core or memory tile of an operator has no room for what its array puts there.
+
+    advice: what a caller can give instead, a sentence.
+    """
+    fullest = memory(op, dev)[0]
+    if not fullest.fits:
+        where = f"core {fullest.worker}" if fullest.worker else f"a {'memory tile' if fullest.kind == 'mem' else 'core'}"
+        raise Unresolvable(
+            f"{type(op).__name__}: {where} needs {fullest.used} bytes of its {fullest.there} ({fullest.listed}). {advice}"
+        )

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 import attrs
 
 from iron_core.array.descriptors import BdLimits, Descriptor
-from iron_core.array.design import ArrayDesign, BufferData, CoreData, Design
+from iron_core.array.design import ArrayDesign, Design
+from iron_core.array.memory import memory
 from iron_core.array.placer import place
 from iron_core.array.pools import End, Layout, Place, Placement, Pool, declared_depth, layout
 from iron_core.array.program import Acquire, AcquireLock, RaiseBarrier, ReleaseLock, WaitBarrier, walk
 from iron_core.array.sequence import Await, Free, SetBarrier, Transfer
 from iron_core.declare.formats import as_dtype
 from iron_core.devices import (
-    BUFFER_ALIGNMENT,
     LENGTH_UNIT,
     LOCK_VALUE,
     PADDING,
@@ -140,22 +140,11 @@ class _Limits:
                 )
 
     def memory(self) -> None:
-        for one, names in self.tiles():
-            kind = self.kinds[one]
-            if kind == "shim":
-                continue
-            parts = [(f"fifo {pool.name}, {pool.depth} x {pool.type}", _pool_bytes(pool, kind)) for pool in self.pools(names)]
-            parts += [(f"buffer {b.name}", _whole(b.type.nbytes)) for b in self.buffers(names)]
-            core = self.core(names)
-            if core is not None:
-                parts.append(("its stack", core.stack))
-            total, there = sum(size for _, size in parts), self.limit(kind).memory
-            if total > there:
-                parts.sort(key=lambda part: -part[1])
-                listed = "; ".join(f"{words}: {size}" for words, size in parts[:4])
+        for held in memory(self.array, self.dev, self.found, self.at):
+            if not held.fits:
                 raise Unresolvable(
-                    f"{self.array.name}: {self.where(one)} needs {total} bytes of memory and has {there} ({listed}"
-                    f"{'; ...' if len(parts) > 4 else ''}). Use smaller objects (a tile= or tile_size), or a smaller depth=."
+                    f"{self.array.name}: {self.where(held.tile)} needs {held.used} bytes of memory and has {held.there} "
+                    f"({held.listed}). Use smaller objects (a tile= or tile_size), or a smaller depth=."
                 )
 
     def locks(self) -> None:
@@ -198,12 +187,6 @@ class _Limits:
 
     def pools(self, names: list[str]) -> list[Pool]:
         return [pool for pool in self.found.pools if pool.tile in names]
-
-    def buffers(self, names: list[str]) -> list[BufferData]:
-        return [buffer for buffer in self.array.buffers if buffer.tile in names]
-
-    def core(self, names: list[str]) -> CoreData | None:
-        return next((core for core in self.array.cores if core.tile in names), None)
 
     # -- what descriptors walk -----------------------------------------------------------------------
 
@@ -339,13 +322,3 @@ class _Live:
         # A channel works in order: what was started before an awaited task has left its queue.
         at = queue.index(step.task)
         self.queued[one.queue] = queue[at + 1 :] if isinstance(step, Await) else queue[:at] + queue[at + 1 :]
-
-
-def _pool_bytes(pool: Pool, kind: str) -> int:
-    return pool.nbytes if kind == "mem" else pool.depth * _whole(pool.type.nbytes)
-
-
-def _whole(size: int) -> int:
-    """Of a core's memory that a buffer of so many bytes takes."""
-    return -(-size // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
-

@@ -44,7 +44,7 @@ def construct(cls: Any, given: dict[str, Any]) -> Any:
         op.validate()
     if all(getattr(op, name) is not None for name in cls.autos()):
         with authored(op, "compatible()"):
-            op.compatible()
+            op.compatible(None)
     return op
 
 

@@ -35,14 +35,14 @@ class Link:
         given.insert(self.position, tile)
         return given
 
-    def at_line(self, line: int) -> Any:
+    def at_line(self, line: int, dev: Any = None) -> Any:
         """Its operator over one line of one core. Unresolvable where it cannot run there."""
         op = self.op
         sizes = dict(size=line, tile_size=line, num_aie_columns=1, num_channels=1)
         if not (op.elementwise and set(sizes) <= set(op.fields) and set(op.values) <= {"count"}):
             raise Unresolvable(f"{type(op).__name__} cannot be folded. Legal: elementwise operators on the shared array.")
         twin = op.evolve(**sizes)
-        twin.compatible()
+        twin.compatible(dev)
         return twin
 
     def check(self, where: str, name: str, bound: BoundOperand) -> None:

@@ -16,6 +16,7 @@ from iron_core.declare.field import AutoField, DTypeField, Field
 from iron_core.declare.members import collect
 from iron_core.declare.operand import Operand
 from iron_core.declare.testing import Testing
+from iron_core.declare.tilewise import tilewise
 from iron_core.declare.tolerance import Deviation, Tolerance
 from iron_core.declare.value import Extent, Value
 from iron_core.errors import CallError, DeclarationError, ParamError, Unresolvable
@@ -141,8 +142,9 @@ class Operator(metaclass=OperatorMeta):
     def validate(self) -> None:
         """Refuse, with `ParamError`, fields that are wrong mathematically, on any backend."""
 
-    def compatible(self) -> None:
-        """Refuse, with `Unresolvable`, extents that do not fit the resolved tunables."""
+    def compatible(self, dev: Any) -> None:
+        """Refuse, with `Unresolvable`, extents that do not fit the resolved tunables, or tunables that no `dev` takes. dev:
+        None while an operator is made with every tunable given; the device is chosen later."""
 
     def resolve(self, dev: Any) -> Any:
         """A copy (`self.evolve(...)`) with tunables filled from device and extents; `Auto` defaults fill the rest."""
@@ -159,8 +161,8 @@ class Operator(metaclass=OperatorMeta):
 
     def composed(self, *inputs: Any) -> Any:
         """The outputs as its kernels' tile references, composed in numpy the way the array composes them, give them:
-        what a simulated array equals bit for bit. Inputs as for `reference()`; outputs rounded."""
-        raise DeclarationError(f"{type(self).__name__} declares no composed().")
+        what a simulated array equals bit for bit. Inputs as for `reference()`; outputs rounded. By default `tilewise`."""
+        return tilewise(self, inputs)
 
     def chain_line(self, chain: str) -> int:
         """How many numbers a step of "finish" or "prepare" is given at a time, on a resolved operator."""
@@ -233,7 +235,7 @@ class Operator(metaclass=OperatorMeta):
             if isinstance(domain, Placement):
                 domain.pins(getattr(twin, name))
         with authored(self, "compatible()"):
-            twin.compatible()
+            twin.compatible(dev)
         return twin
 
     def check(self, outputs: Any, exact: Any, *inputs: Any) -> Deviation:

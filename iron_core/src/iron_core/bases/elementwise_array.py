@@ -1,0 +1,87 @@
+"""The array of elementwise operators: one core per (column, channel).
+
+Each takes one line of every stream at a time, calls the kernel and passes the line on; how many lines is a word the sequence
+writes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iron_core.declare.formats import bfloat16
+from iron_core.declare.rules import require, require_dtype, require_whole
+from iron_core.declare.undeclared import undeclared
+from iron_core.errors import DeclarationError
+
+#: Lines are whole vectors of this many numbers, and at most this long.
+VECTOR = 16
+TILE_CAP = 4096
+TILE = 256
+
+
+class ElementwiseArray:
+    """What an `Elementwise` operator is on an array. Its subclass gives `kernel()`."""
+
+    @undeclared
+    def kernel(self: Any) -> Any:
+        """The `Kernel` of one line: the inputs' tiles, then the output's. A subclass with one has an array."""
+        raise DeclarationError(f"{type(self).__name__} declares no kernel(); it runs on the CPU.")
+
+    def resolve(self: Any, dev: Any) -> Any:
+        tile = self.tile_size or next((t for t in range(TILE, 0, -VECTOR) if self.size % t == 0), TILE)
+        channels = self.num_channels or 1
+        budget = 1  # a device without an array says nothing of columns
+        if dev is not None and dev.is_npu:
+            budget = max(1, min(dev.columns, dev.columns * dev.shim.channels // (len(type(self).inputs) * channels)))
+        fits = (c for c in range(budget, 0, -1) if self.size % (c * channels * tile) == 0)
+        return self.evolve(
+            tile_size=tile, num_channels=channels, num_aie_columns=self.num_aie_columns or next(fits, 1)
+        )
+
+    def compatible(self: Any, dev: Any) -> None:
+        name, tile, columns, channels = type(self).__name__, self.tile_size, self.num_aie_columns, self.num_channels
+        require_dtype(self, bfloat16, "T")
+        legal = f"multiples of {VECTOR} up to {TILE_CAP}"
+        require(tile <= TILE_CAP and tile % VECTOR == 0, f"{name}: tile_size={tile}; legal: {legal}.")
+        require(channels <= 2, f"{name}: num_channels={channels}; a column has 2 channels. Legal: 1, 2.")
+        require_whole(
+            self,
+            "size",
+            columns * channels * tile,
+            f"lines of tile_size={tile} over num_aie_columns={columns} x num_channels={channels}",
+            "give tile_size= or num_aie_columns=",
+        )
+
+    def array(self: Any, target: Any) -> None:
+        from iron_core.array import (  # late: what runs on the CPU alone needs no vocabulary of arrays
+            ObjectFifo,
+            Worker,
+            range_,
+        )
+
+        def core(inputs: Any, output: Any, kernel: Any, lines: Any) -> None:
+            for _ in range_(lines):
+                tiles = [end.acquire() for end in inputs]
+                out = output.acquire()
+                kernel(*tiles, out)
+                for end in inputs:
+                    end.release()
+                output.release()
+
+        kernel = self.kernel()
+        (result,) = type(self).outputs
+        for lane in range(self.num_aie_columns * self.num_channels):
+            ends = []
+            for operand in type(self).inputs:
+                stream = getattr(self, operand.name)
+                fifo = ObjectFifo(stream.tile, depth=stream.depth, name=f"{operand.name}{lane}")
+                fifo.prod(tile=stream.lane(lane))
+                ends.append(fifo.cons())
+            stream = getattr(self, result.name)
+            fifo = ObjectFifo(stream.tile, depth=stream.depth, name=f"{result.name}{lane}")
+            fifo.cons(tile=stream.lane(lane))
+            Worker(core, [ends, fifo.prod(), kernel], values=[self.count], name=f"core{lane}")
+
+    def composed(self: Any, *inputs: Any) -> Any:
+        """Line by line; a line does not depend on where it is cut. In the shape of the first input, as `reference()`."""
+        return super().composed(*inputs).reshape(inputs[0].shape)  # type: ignore[misc]

@@ -1,0 +1,56 @@
+"""Rules that operators hold their fields to: `Unresolvable` in one sentence where one is broken, with what would be legal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from iron_core.errors import Unresolvable
+
+
+def nearest(value: int, legal: int | Iterable[int]) -> str:
+    """The legal values on both sides of one that is not, in words: "96 or 128".
+
+    legal: the values, or a step, whose multiples from itself on are meant.
+    """
+    if isinstance(legal, int):
+        below, above = [value // legal * legal], [-(-value // legal) * legal]
+        return str(above[0]) if below[0] < 1 or below == above else f"{below[0]} or {above[0]}"
+    known = sorted(legal)
+    below, above = [n for n in known if n < value][-1:], [n for n in known if n > value][:1]
+    return " or ".join(map(str, (*below, *above)))
+
+
+def require(holds: Any, sentence: str) -> None:
+    """Unresolvable unless it holds. sentence: operator and keyword, the rule, the value, what would be legal."""
+    if not holds:
+        raise Unresolvable(sentence)
+
+
+def require_npu(op: Any, dev: Any) -> None:
+    """Unresolvable for a device without an array."""
+    if dev is None or not dev.is_npu:
+        raise Unresolvable(f"{type(op).__name__}: dev={dev} has no array. Legal: npu1, npu2 and their column variants.")
+
+
+def require_dtype(op: Any, dtype: Any, *fields: str) -> None:
+    """Unresolvable unless these dtype fields are what the operator's array computes on."""
+    for field in fields:
+        have, name = getattr(op, field), np.dtype(dtype).name
+        if have != dtype:
+            raise Unresolvable(
+                f"{type(op).__name__}: {field}={getattr(have, 'name', have)}; its array computes on {name}. "
+                f"Legal: {'='.join(fields)}={name}."
+            )
+
+
+def require_whole(op: Any, field: str, unit: int, what: str, instead: str = "") -> None:
+    """Unresolvable unless a field is a multiple of `unit`. what: the units, in words; instead: further ways out, "give x="."""
+    have = getattr(op, field)
+    if have % unit:
+        raise Unresolvable(
+            f"{type(op).__name__}: {field}={have} is not whole {what}, {unit} in all. Nearest legal {field}: {nearest(have, unit)}"
+            f"{f'; or {instead}' if instead else ''}."
+        )

@@ -1,0 +1,37 @@
+"""The composition that most arrays are: number i of every input's tiles makes number i of the output's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from iron_core.declare.rounding import round_to
+from iron_core.errors import DeclarationError
+
+
+def tilewise(op: Any, inputs: tuple[Any, ...]) -> np.ndarray:
+    """`op.kernel()`'s reference on every tile in turn, rounded: the output, in its shape.
+
+    An operand with replicate= or broadcast= is one tile, given every time. DeclarationError where an operator declares no
+    kernel(), has another number of outputs than one, or streams that are not equally many tiles: it declares composed().
+    """
+    name = type(op).__name__
+    if not hasattr(op, "kernel") or len(op.outputs) != 1 or op.partial:
+        raise DeclarationError(f"{name} declares no composed(); the default needs kernel() and one output that is written whole.")
+    (result,) = op.outputs
+    kernel, made = op.kernel(), result.tile_type(op)
+    streams: list[tuple[bool, np.ndarray]] = []
+    for operand, tensor in zip(op.inputs, inputs, strict=True):
+        if operand.present(op):
+            tiles = np.asarray(tensor).reshape(-1, *operand.tile_type(op).shape)
+            streams.append((operand.replicate or operand.broadcast, tiles))
+    counts = {len(tiles) for once, tiles in streams if not once}
+    if len(counts) != 1 or any(len(tiles) != 1 for once, tiles in streams if once):
+        shown = ", ".join(f"{o.name} in {len(tiles)}" for o, (_, tiles) in zip(op.inputs, streams, strict=False))
+        raise DeclarationError(f"{name} declares no composed(); the default takes streams of equally many tiles, not {shown}.")
+    out = [
+        round_to(kernel.reference(*(tiles[0 if once else i] for once, tiles in streams)), made.dtype).reshape(-1)
+        for i in range(counts.pop())
+    ]
+    return np.concatenate(out).reshape(result.shape(op))

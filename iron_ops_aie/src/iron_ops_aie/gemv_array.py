@@ -1,0 +1,233 @@
+"""The array of `GEMV`: a core and a stream per lane, each with rows of A of its own.
+
+B has no stream: per batch a tile that holds it goes down every lane ahead of the rows. What a chain's steps read besides
+their tile rides the same way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from iron_core import Pattern, bfloat16, require, require_dtype, require_npu, require_whole
+from iron_core.array import Buffer, ObjectFifo, Tile, Worker, range_
+from iron_core.array.fit import require_memory
+from iron_core.declare.link import riding
+from iron_core.declare.rounding import round_to
+from iron_core.devices import ITERATIONS
+from iron_ops_aie import kernels_linalg
+
+#: Banks of a core's memory: a tile of A is to fit one.
+BANKS = 4
+#: Rows that `resolve()` gives a tile of A and of C at most.
+ROWS = 16
+ROWS_OUT = 64
+#: Numbers that an elementwise kernel takes at most.
+ROWS_LINE = 4096
+#: Elements that a descriptor can step over.
+STEP = 1 << 21
+CHAINS = ("prepare", "finish")
+
+
+def vectors(k: int) -> tuple[int, ...]:
+    """Vector widths that rows of k numbers are whole multiples of, twice or more."""
+    return tuple(v for v in kernels_linalg.VECTORS if k % v == 0 and k >= 2 * v)
+
+
+class GEMVArray:
+    """How a `GEMV` is computed on an array."""
+
+    @property
+    def lanes(self: Any) -> int:
+        """Lanes of A and of C."""
+        return self.num_aie_columns * self.num_channels
+
+    def kernel(self: Any) -> Any:
+        """The `Kernel` of one tile of A."""
+        return kernels_linalg.mv(self.tile_size_input, self.K, self.tile_size_output, self.kernel_vector_size)
+
+    def chain_line(self: Any, chain: str) -> int:
+        return self.tile_size_output if chain == "finish" else self.K
+
+    def _steps(self: Any, chain: str, dev: Any = None) -> list[Any]:
+        """The kernels of a chain."""
+        return [link.at_line(self.chain_line(chain), dev).kernel() for link in getattr(self, chain)]
+
+    def _riding(self: Any, chain: str) -> list[tuple[str, ...]]:
+        """Per step of a chain, the operands it reads besides the tile: at most one."""
+        return [riding(self, chain, step) for step in range(len(getattr(self, chain)))]
+
+    # -- tunables ----------------------------------------------------------------------------------
+
+    def resolve(self: Any, dev: Any) -> Any:
+        require_npu(self, dev)
+        require_dtype(self, bfloat16, "T", "W", "O")
+        channels = self.num_channels or 1
+        vector = self.kernel_vector_size or next(iter(vectors(self.K)), 0)
+        widths = (self.num_aie_columns,) if self.num_aie_columns else range(dev.columns, 0, -1)
+        for columns in widths:
+            tiles = self._tiles(columns * channels, dev.core.memory // BANKS)
+            if tiles is not None:
+                break
+        else:
+            # Nothing divides: compatible() says what would.
+            columns, tiles = widths[-1], (self.tile_size_input or 1, self.tile_size_output or self.tile_size_input or 2)
+        return self.evolve(
+            num_aie_columns=columns,
+            num_channels=channels,
+            kernel_vector_size=vector,
+            tile_size_input=tiles[0],
+            tile_size_output=tiles[1],
+        )
+
+    def _tiles(self: Any, lanes: int, bank: int) -> tuple[int, int] | None:
+        """Rows of a tile of A and of C that divide a lane's rows; None where there are none. As many as a bank holds."""
+        rows, rest = divmod(self.M, lanes)
+        if rest:
+            return None
+        most = min(ROWS, max(1, bank // (2 * self.K)), self.tile_size_output or rows)
+        # Under a bound a descriptor steps over the tiles of all lanes; what rides behind a tile costs a transfer for each.
+        far = min(rows, ROWS_LINE) if any(self._riding("finish")) else min(ROWS_OUT, STEP // (lanes * self.K))
+        for n in (self.tile_size_input,) if self.tile_size_input else range(most, 0, -1):
+            outs = (self.tile_size_output,) if self.tile_size_output else range(n, max(far, n) + 1, n)
+            # A call can bound C by whole tiles only if they are whole 16-byte units, 8 numbers.
+            fits = [(out % 8 == 0, out) for out in outs if out % n == 0 and rows % out == 0 and self._carries(n, out)]
+            if fits:
+                return n, max(fits)[1]
+        return None
+
+    def _carries(self: Any, n: int, out: int) -> bool:
+        """Is C's tile whole words, a line that its finish's kernels take, and what a tile of A holds a few times?"""
+        if out % (16 if self.finish else 2) or (self.finish and out > ROWS_LINE):
+            return False
+        times, rest = divmod(n * self.K, out)
+        return not any(self._riding("finish")) or (1 <= times <= ITERATIONS and not rest)
+
+    def compatible(self: Any, dev: Any) -> None:
+        require_dtype(self, bfloat16, "T", "W", "O")
+        tile, out, vector, columns = self.tile_size_input, self.tile_size_output, self.kernel_vector_size, self.num_aie_columns
+        require(dev is None or columns <= dev.columns, f"GEMV: num_aie_columns={columns}; {dev} has {getattr(dev, 'columns', 0)}.")
+        legal = vectors(self.K)
+        require(legal, f"GEMV: rows of K={self.K} are not whole vectors. Legal: K a multiple of 16, at least 32.")
+        split = " or ".join(map(str, legal))
+        require(vector in legal, f"GEMV: kernel_vector_size={vector}; rows of K={self.K} split into vectors of {split}.")
+        require(self.num_channels in (1, 2), f"GEMV: num_channels={self.num_channels}; a column has 2 channels. Legal: 1, 2.")
+        require(
+            1 <= tile <= ITERATIONS and out % tile == 0 and out % 2 == 0,
+            f"GEMV: tile_size_input={tile}, tile_size_output={out}. Legal: tile_size_input from 1 to {ITERATIONS}, "
+            "tile_size_output a multiple of it, and even.",
+        )
+        self._chains_fit(dev)
+        lanes = f"num_aie_columns={columns} x num_channels={self.num_channels} lanes"
+        what = f"tiles of tile_size_output={out} rows over {lanes}"
+        require_whole(self, "M", self.lanes * out, what, "give tile_size_output= or num_aie_columns=")
+        if dev is not None:
+            require_memory(self, dev, f"Legal: a smaller {'K' if tile == 1 else 'tile_size_input'}.")
+
+    def _chains_fit(self: Any, dev: Any) -> None:
+        """Unresolvable where a tile is no line for a chain's kernels, or no lane could carry what they read."""
+        tile, out = self.tile_size_input * self.K, self.tile_size_output
+        require(
+            self._carries(self.tile_size_input, out),
+            f"GEMV.finish: tile_size_output={out} in a tile of A of {tile} (tile_size_input={self.tile_size_input}). "
+            f"Legal: a multiple of 16, at most {ROWS_LINE}; where the finish reads another tensor, {tile} divided by 1 to "
+            f"{ITERATIONS}.",
+        )
+        for chain in CHAINS:
+            one = all(len(names) <= 1 for names in self._riding(chain))
+            require(one, f"GEMV.{chain}: a step reads two tensors besides its tile. Legal: one.")
+            self._steps(chain, dev)
+
+    # -- the array ---------------------------------------------------------------------------------
+
+    def array(self: Any, target: Any) -> None:
+        chains = {chain: [*zip(getattr(self, chain), self._steps(chain), strict=True)] for chain in CHAINS}
+
+        def chained(chain: str, feed: Any, here: Any, there: Any) -> None:
+            """Every step from one line to the other and back: kernels take no line twice."""
+            size = self.chain_line(chain)
+            for link, kernel in chains[chain]:
+                others = [feed.acquire().sub(0, size) for _ in link.others]
+                kernel(*link.arguments(here, others), there)
+                for _ in others:
+                    feed.release()
+                here, there = there, here
+
+        def ends(chain: str, last: Any, other: Any) -> tuple[Any, Any]:
+            """Where a chain starts and where its first step writes, for the last to write `last`."""
+            return (other, last) if len(chains[chain]) % 2 else (last, other)
+
+        def core(feed: Any, result: Any, head: Any, product: Any, lines: Any, batches: Any, tiles: Any) -> None:
+            line = lines[0]
+            for _ in range_(batches):
+                # The feed may not wait for the batch to end, so the line it brings is copied.
+                first, second = ends("prepare", line, lines[1])
+                head(feed.acquire(), first)
+                feed.release()
+                chained("prepare", feed, first, second)
+                for _ in range_(tiles):
+                    first, second = ends("finish", result.acquire(), lines[2])
+                    for at in range_(0, self.tile_size_output, self.tile_size_input):
+                        product(at, feed.acquire(), line, first)
+                        feed.release()
+                    chained("finish", feed, first, second)
+                    result.release()
+
+        product = self.kernel()
+        head = kernels_linalg.head(self.tile_size_input, self.K)
+        shims = [Tile("shim") for _ in range(self.num_aie_columns)]
+        for lane in range(self.lanes):
+            shim = shims[lane // self.num_channels]
+            feed = ObjectFifo(self.A.tile, depth=self.A.depth, name=f"A{lane}")
+            feed.prod(tile=self.A.lane(lane, shim))
+            result = ObjectFifo(self.C.tile, depth=self.C.depth, name=f"C{lane}")
+            result.cons(tile=self.C.lane(lane, shim))
+            sizes = [("line", self.K), ("prepare", self.prepare and self.K), ("finish", self.finish and self.tile_size_output)]
+            lines = [Buffer(n, self.W, name=f"{name}{lane}") if n else None for name, n in sizes]
+            args = [feed.cons(), result.prod(), head, product, lines]
+            Worker(core, args, values=[self.batches, self.tiles], name=f"core{lane}")
+
+    def sequence(self: Any, rt: Any) -> None:
+        rt.preamble()
+        lanes, rows, out = self.lanes, self.M // self.lanes, self.tile_size_output
+        count = rt.length("tiles")
+        require(
+            count is None or out * 2 % 16 == 0,
+            f"GEMV: tile_size_output={out} of {rows} rows per lane; where calls bound M, legal: a multiple of 8. Give "
+            "tile_size_output=, or num_aie_columns= that leaves a lane such tiles.",
+        )
+        # A lane's rows: one run of them; where calls bound M, every lanes-th tile, so that all lanes share what is left.
+        tile, tiles, step = (rows, 1, 0) if count is None else (out, rows // out, lanes * out)
+        for lane in range(lanes):
+            # One drain for all batches: the second could not start before the first is done.
+            where = Pattern(lane * tile, (self.num_batches, tiles, tile), (self.M, step, 1))
+            rt.drain("C", lane, where, managed=False, size_by=count and (1, count))
+        behind = [name for names in self._riding("finish") for name in names]
+        both = f"GEMV: M is bounded per call, and its finish reads {', '.join(behind)}. Legal: one of the two."
+        require(not behind or count is None, both)
+        # What rides behind a tile of C comes between its rows and the next tile's.
+        parts = rows // out if behind else 1
+        for batch in range(self.num_batches):
+            start = batch // self.repeat * self.M
+            head = Pattern(batch * self.K, (self.tile_size_input, self.K), (0, 1))
+            for name in ("B", *(name for names in self._riding("prepare") for name in names)):
+                for lane in range(lanes):
+                    rt.fill(name, lane, head, via="A", managed=False)
+            for part in range(parts):
+                for lane in range(lanes):
+                    at, n = lane * tile + part * (tile // parts), tile // parts
+                    which = Pattern((start + at) * self.K, (tiles, n * self.K), (step * self.K, 1))
+                    rt.fill("A", lane, which, managed=False, size_by=count and (0, count))
+                    again = Pattern(batch * self.M + at, (self.tile_size_input * self.K // out, out), (0, 1))
+                    for name in behind:
+                        rt.fill(name, lane, again, via="A", managed=False)
+
+    def composed(self: Any, A: Any, B: Any, ids: Any = None) -> Any:
+        """Tile by tile of A, in float32, rounded once; which rows share a tile does not depend on lanes or bounds."""
+        n = self.tile_size_input
+        result = np.empty((self.num_batches, self.M), self.O)
+        for b, (matrix, row) in enumerate(self._pairs(A, B)):
+            for at in range(0, self.M, n):
+                result[b, at : at + n] = round_to(kernels_linalg.products(matrix[at : at + n], row[0]), self.O)
+        return result.reshape(self.shape("C"))
