@@ -16,11 +16,11 @@ def nearest(value: int, legal: int | Iterable[int]) -> str:
     legal: the values, or a step, whose multiples from itself on are meant.
     """
     if isinstance(legal, int):
-        below, above = [value // legal * legal], [-(-value // legal) * legal]
-        return str(above[0]) if below[0] < 1 or below == above else f"{below[0]} or {above[0]}"
+        below, above = value // legal * legal, max(legal, -(-value // legal) * legal)
+        return str(above) if below < 1 or below == above else f"{below} or {above}"
     known = sorted(legal)
-    below, above = [n for n in known if n < value][-1:], [n for n in known if n > value][:1]
-    return " or ".join(map(str, (*below, *above)))
+    sides = [n for n in known if n < value][-1:] + [n for n in known if n > value][:1]
+    return " or ".join(map(str, sides))
 
 
 def require(holds: Any, sentence: str) -> None:

@@ -1,0 +1,67 @@
+"""`composed()` where an operator declares none: number i of every input's tiles makes number i of the output's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import iron_core as iron
+from iron_core import Auto, Extent, In, Kernel, KernelContract, Out, Param, bfloat16
+from iron_core.errors import DeclarationError
+
+
+class Scaled(iron.Operator):
+    """y[r] = (w * x[r]).sum(); w is one tile, sent to every lane."""
+
+    rows: int = Param()
+    cols: int = Param()
+    tile: int = Auto(default=2)
+    x = In(rows, cols, tile=(tile, cols), per=(1,))
+    w = In(cols, tile=cols, per=(1,), replicate=True)
+    y = Out(rows, tile=tile, per=(1,))
+    valid = Extent(rows)
+
+    def kernel(self) -> Kernel:
+        contract = KernelContract(
+            roles=(In, In, Out), reference=lambda x, w: (x.astype(np.float32) * w.astype(np.float32)).sum(1)
+        )
+        return Kernel.inline("scaled", "void KERNEL();", (self.x.tile, self.w.tile, self.y.tile), contract)
+
+
+def test_tiles_go_through_the_kernel_in_turn(rng):
+    """Each rounded once; what every lane has is given every time."""
+    op = Scaled(rows=6, cols=32).resolved()
+    x, w = (rng.standard_normal(shape).astype(bfloat16) for shape in ((6, 32), (32,)))
+    want = np.concatenate([op.kernel().contract.reference(x[i : i + 2], w) for i in (0, 2, 4)])
+    got = op.composed(x, w)
+    assert got.dtype == bfloat16 and np.array_equal(got, want.astype(bfloat16))
+
+
+class Uneven(Scaled):
+    w = In(Scaled.rows, tile=1, per=(1,))
+
+
+class Bare(iron.Operator):
+    n: int = Param()
+    x = In(n)
+    y = Out(n)
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "words"),
+    [
+        (Uneven(rows=6, cols=32, tile=2), ((6, 32), (6,)), r"Uneven declares no composed\(\); .* equally many tiles, not x in 3, w in 6"),
+        (Bare(n=4), ((4,),), r"Bare declares no composed\(\); the default needs kernel\(\)"),
+    ],
+    ids=["uneven", "no kernel"],
+)
+def test_an_operator_whose_array_does_otherwise_declares_its_own(op: Any, shapes, words):
+    with pytest.raises(DeclarationError, match=words):
+        op.composed(*(np.zeros(shape, bfloat16) for shape in shapes))
+
+
+def test_a_tile_that_is_open_is_asked_of_a_resolved_operator():
+    with pytest.raises(DeclarationError, match=r"Scaled.x.tile: tile is open. Ask a resolved operator"):
+        Scaled(rows=6, cols=32).composed(np.zeros((6, 32), bfloat16), np.zeros(32, bfloat16))
