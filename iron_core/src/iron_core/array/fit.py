@@ -14,6 +14,7 @@ from iron_core.array.placer import place
 from iron_core.array.pools import Placement, layout
 from iron_core.array.router import place_and_route
 from iron_core.array.spec_sequence import check_sequence
+from iron_core.declare.identity import array_key
 from iron_core.devices import Device, device
 from iron_core.errors import Unresolvable
 
@@ -51,7 +52,7 @@ def memory(op: Any, dev: Device | str) -> tuple[TileMemory, ...]:
     so that an operator need not add up its own buffers.
     """
     dev = device(dev)
-    key = (op.array_key(), dev.name)
+    key = (array_key(op), dev.name)
     if key not in _memory:
         array = build_array(op, dev).array
         places = None if accounting.settled(array) else place(array, dev)
