@@ -53,11 +53,8 @@ class ElementwiseArray:
         )
 
     def array(self: Any, target: Any) -> None:
-        from iron_core.array import (  # late: what runs on the CPU alone needs no vocabulary of arrays
-            ObjectFifo,
-            Worker,
-            range_,
-        )
+        # Here: what runs on the CPU alone needs no vocabulary of arrays.
+        from iron_core.array import Kernel, ObjectFifo, Worker, range_
 
         def core(inputs: Any, output: Any, kernel: Any, lines: Any) -> None:
             for _ in range_(lines):
@@ -69,6 +66,8 @@ class ElementwiseArray:
                 output.release()
 
         kernel = self.kernel()
+        if not isinstance(kernel, Kernel):
+            raise DeclarationError(f"{type(self).__name__}.kernel() gives {kernel!r}; legal: a Kernel, as Kernel.inline(...) makes one.")
         (result,) = type(self).outputs
         for lane in range(self.num_aie_columns * self.num_channels):
             ends = []
