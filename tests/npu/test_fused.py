@@ -11,7 +11,7 @@ import iron_core as iron
 from iron_core import bfloat16
 from iron_core.errors import UnsupportedError
 from iron_npu.fused import print_version
-from iron_ops_aie import GEMV, Copy, ElementwiseAdd, SiLU
+from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, RMSNorm, SiLU
 from tests.npu.structural import require
 
 
@@ -63,6 +63,54 @@ def test_equal_forms_share_a_word(chain):
     for kind in ("length", "core"):  # two arrays that count their lines alike read one word, too
         (word,) = [word for word in made.words if word.kind == kind]
         assert {step for step, _ in word.uses} == {0, 1, 2}
+
+
+class Attend(iron.Graph):
+    """A bounded projection, and one query over the first `n` rows of a cache that it is told to write to."""
+
+    def __init__(self):
+        self.w = np.ones((64, 64), bfloat16)
+        self.k, self.v = iron.state((64, 1, 64)), iron.state((64, 1, 64))
+
+    def body(self, x, q, row, *, m: iron.Scratchpad[np.int32], pos: iron.Carried[np.int32]):
+        Copy(row, self.k[pos])
+        Copy(row, self.v[pos])
+        n = pos + 1
+        read = MHA(q, self.k[:n], self.v[:n], heads_interleaved=True, kv_interleaved=True)
+        return GEMM(x[:m], self.w), read, iron.carry(pos=n)
+
+
+GRAPHS = {
+    "sums": (Chain, dict(x=(4096,), y=(4096,))),
+    "products": (Steps, dict(x=(64,))),
+    "attention": (Attend, dict(x=(64, 64), q=(1, 1, 64), row=(1, 64))),
+}
+
+
+@pytest.mark.parametrize("backend", ["null", "sim"])
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_explain_lists_the_words_of_the_elf(graph, backend):
+    """The same, in the same order, with what each follows: whoever planned it, and whatever runs it."""
+    cls, shapes = GRAPHS[graph]
+    compiled = cls().compile(dev="npu2", backend=backend, **shapes)
+    (version,) = compiled.plan.versions
+    made = print_version(compiled.plan, version.signature)
+    listed = re.findall(r"^  word       (\w+) = (.*): ", compiled.explain(), re.MULTILINE)
+    assert listed == [(word.symbol, repr(word.form)) for word in made.words]
+    assert [symbol for symbol, _ in listed] == re.findall(r"aiex\.scratchpad_parameter @(\w+) : i32", made.text)
+    assert listed
+
+
+def test_explain_says_why_no_words_are_known():
+    """A step without an array has no image, so no words either; a graph without per-call values needs none."""
+
+    class Norm(iron.Graph):
+        def body(self, x, *, n: iron.Scratchpad[np.int32]):
+            return RMSNorm(x[:n])
+
+    text = Norm().compile(dev="npu2", backend="null", x=(64, 64)).explain()
+    assert "word       none is known, for no image can be made: RMSNorm declares no array" in text
+    assert "word       n: rmsnorm0." in Norm().compile(dev="host", backend="null", x=(64, 64)).explain()
 
 
 def test_an_odd_number_of_entries_is_made_even(chain):

@@ -29,6 +29,7 @@ class Calls(Operator):
     tag: int = Param(default=0, array=True)
     fails: bool = Param(default=False)
     half: bool = Param(default=False)
+    kind: int = Param(default=0)
     T: Any = DType(default=np.int32)
     tile: int = Auto(default=16)
     x = In(size, dtype=T, tile=tile)
@@ -119,6 +120,30 @@ def test_consecutive_steps_of_one_array_share_an_entry():
 def test_a_chain_enters_every_step_apart():
     image = executable(compiled(0, 0, 1, boundaries=iron.each_step)).image
     assert image.entries == ((0,), (1,), (2,)) and image.resets == 0
+
+
+class Kinds(iron.Graph):
+    """`Calls` of one array and, by their kinds, of several designs."""
+
+    def __init__(self, *kinds):
+        self.kinds = kinds
+
+    def body(self, x):
+        for kind in self.kinds:
+            x = Calls(x, kind=kind)
+        return x
+
+
+def test_a_chain_has_as_many_designs_as_a_context_takes():
+    """32; the next begins another xclbin, whose array is set up anew. A design that is met again stays where it is."""
+    run = Kinds(*range(33), 5).compile(backend="sim", dev="npu1", x=((16,), np.int32))
+    image = executable(run).image
+    assert image.chains == ((*range(32), 33), (32,))
+    assert [seen(run) for _ in range(2)] == [sum(range(1, 33)) + 1 + 1, sum(range(2, 34)) + 1 + 1]
+    assert "chain      2 xclbins of 32 and 1 designs" in run.explain()
+    whole = Kinds(*range(32)).compile(backend="sim", dev="npu1", x=((16,), np.int32))
+    assert executable(whole).image.chains == (tuple(range(32)),) and "chain      1 xclbin" in whole.explain()
+    assert executable(Kinds(*range(33)).compile(backend="sim", dev="npu2", x=((16,), np.int32))).image.chains == ()
 
 
 @pytest.mark.parametrize(("tags", "resets"), [((0,), 1), ((0, 1), 0), ((0, 1, 2), 1), ((0, 0), 1)])

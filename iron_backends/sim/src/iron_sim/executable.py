@@ -31,6 +31,8 @@ class SimExecutable:
         self.stats: dict[str, Stats] = {}
         self._machine: Machine | None = None
         self._loaded_empty: int | None = None
+        self._chain = 0
+        self._chains = {step: n for n, steps in enumerate(image.chains) for step in steps}
         self._trace = Trace(trace) if trace else None
         # Per step its words, each with the number of its parameter and what the graph gives for the member it follows.
         places = {use: n for n, parameter in enumerate(image.parameters) for use in parameter.uses}
@@ -134,9 +136,10 @@ class SimExecutable:
         """The array of a step configured for an entry. A full ELF resets it every time; a chain keeps what is loaded."""
         entered = self.image.steps[step]
         array = entered.design.array
+        before, self._chain = self._chain, self._chains.get(step, 0)
         if self.image.elf:
             self._load_empty(entry_number)
-        elif self._machine is not None and self._machine.array is array:
+        elif self._machine is not None and self._machine.array is array and self._chain == before:
             return self._machine
         kernels = array_of(entered.array_key, self.image.dev).kernels
         self._machine = Machine(array, kernels, entered.placement, trace=self._trace is not None)

@@ -7,10 +7,12 @@ from typing import Any
 import attrs
 
 from iron_core.compiled.program import Program
-from iron_core.declare.affine import Affine
 from iron_core.declare.identity import contract_key
+from iron_core.devices import device
+from iron_core.errors import Unresolvable, UnsupportedError
 from iron_core.graph.signature import describe_signature
-from iron_core.image.packaging import words
+from iron_core.image.array_image import ArrayImage, array_image
+from iron_core.image.packaging import followed
 from iron_core.image.plan import BufferRef, VersionPlan
 
 
@@ -66,10 +68,29 @@ def explain(program: Program) -> str:
             lines.append(f"  {row.name:<{width}}  {row.operator}  {row.how}{follows}")
         for fold in version.folds:
             lines.append(f"  fold       {fold}")
-        for (value, scale, bias), used in words(version).items():
-            form = repr(Affine(value, scale, bias)) if value.isidentifier() else value
-            lines.append(f"  word       {form}: {', '.join(used)}")
+        lines += _words(program, version)
         for term in version.carry:
             source = "element 0 of a buffer" if isinstance(term.source, BufferRef) else repr(term.source)
             lines.append(f"  carries    {term.name} = {source}")
     return "\n".join(lines)
+
+
+def _words(program: Program, version: VersionPlan) -> list[str]:
+    """The numbers that the device is given per call: on an array those its image has, else the expressions that steps follow."""
+    plan = program.plan
+    if not device(plan.dev).is_npu:
+        return [f"  word       {form!r}: {', '.join(used)}" for form, used in followed(version)]
+    image = program.versions[version.signature].image
+    try:
+        found = image if isinstance(image, ArrayImage) else array_image(plan, version.signature)
+    except (UnsupportedError, Unresolvable) as error:
+        return [f"  word       none is known, for no image can be made: {error}"] if followed(version) else []
+    lines = []
+    for parameter in found.parameters:
+        used = ", ".join(f"{found.steps[index].name}.{name}" for index, name in parameter.uses)
+        lines.append(f"  word       {parameter.symbol} = {parameter.form!r}: {used}")
+    if found.chains:
+        designs = [len({id(found.steps[index].design) for index in chain}) for chain in found.chains]
+        many = f"{len(designs)} xclbins of {' and '.join(map(str, designs))} designs" if len(designs) > 1 else "1 xclbin"
+        lines.append(f"  chain      {many}, one dispatch per step")
+    return lines

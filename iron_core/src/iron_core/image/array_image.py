@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -15,7 +16,7 @@ from iron_core.declare.identity import array_key
 from iron_core.devices import Device, device
 from iron_core.graph.traced import Binding
 from iron_core.image.folding import fold_steps
-from iron_core.image.packaging import ELF
+from iron_core.image.packaging import CHAIN_DESIGNS, ELF
 from iron_core.image.parameters import Parameter, check_count, parameters
 from iron_core.image.plan import BufferRef, Plan, PlanStep, Signature, VersionPlan
 from iron_core.image.reader import read
@@ -46,7 +47,8 @@ class ArrayImage:
     `version` has its ports, values, carried values and checks, and no steps; `steps` are those that run (folded ones are part
     of others). entries: runs of consecutive step indices that share one configuration of the array. resets: empty
     configurations an ELF ends with, so that its loads of the two empty images alternate from call to call. parameters: its
-    per-call words.
+    per-call words. chains: where every step is a dispatch, the xclbins that hold their designs, each as the indices of its steps;
+    each has at most `CHAIN_DESIGNS` designs.
     """
 
     version: VersionPlan
@@ -56,6 +58,7 @@ class ArrayImage:
     entries: tuple[tuple[int, ...], ...]
     resets: int
     parameters: tuple[Parameter, ...]
+    chains: tuple[tuple[int, ...], ...] = ()
 
     @property
     def columns(self) -> int:
@@ -81,7 +84,8 @@ def array_image(plan: Plan, signature: Signature) -> ArrayImage:
         check_count(words, dev.scratchpad_words, plan.name)
     resets = len(entries) % 2 if elf else 0
     bare = attrs.evolve(version, steps=(), folds=())
-    return ArrayImage(bare, dev.name, elf, steps, tuple(map(tuple, entries)), resets, words)
+    chains = () if elf else _chains([step.design for step in steps])
+    return ArrayImage(bare, dev.name, elf, steps, tuple(map(tuple, entries)), resets, words, chains)
 
 
 def _step(step: PlanStep, dev: Device) -> ArrayStep:
@@ -90,6 +94,18 @@ def _step(step: PlanStep, dev: Device) -> ArrayStep:
     written = frozenset(name for name in step.operands if op.operands[name].written)
     name = type(op.base).__name__
     return ArrayStep(step.name, name, array_key(op), design, fit(design), step.operands, written, step.bindings)
+
+
+def _chains(designs: Sequence[Design]) -> tuple[tuple[int, ...], ...]:
+    """The steps of each chain. A design lies in one of them; a chain is begun where the one before is full."""
+    places: dict[int, int] = {}
+    chains: list[list[int]] = []
+    for index, design in enumerate(designs):
+        chain = places.setdefault(id(design), len(places)) // CHAIN_DESIGNS  # equal designs are one object, see `build`
+        if chain == len(chains):
+            chains.append([])
+        chains[chain].append(index)
+    return tuple(map(tuple, chains))
 
 
 def freeze(image: ArrayImage) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from iron_core.declare.affine import Affine
 from iron_core.devices import Device, device
 from iron_core.errors import CallError, UnsupportedError
 from iron_core.image.plan import Packaging, PerCallValue, VersionPlan
@@ -20,7 +21,7 @@ XCLBIN = "xclbin"
 #: `boundaries=`: every step is a dispatch of its own.
 each_step = "each_step"
 
-#: Designs one xclbin chain holds before the next begins.
+#: Designs that one xclbin holds before the next begins: each is a compute unit, of which a hardware context takes so many.
 CHAIN_DESIGNS = 32
 
 _LOWERED = {
@@ -98,16 +99,11 @@ def _lowered(image: str, values: Sequence[PerCallValue]) -> tuple[tuple[str, str
     return tuple((value.name, _LOWERED[image, value.kind]) for value in values)
 
 
-def words(version: VersionPlan) -> dict[tuple[str, int, int], list[str]]:
-    """Per-call words of a version: (value, scale, bias) -> the `step.member`s it serves.
-
-    Equal linear forms share a word. An expression with a shift is a word of its own, keyed by its text
-    in place of the value.
-    """
-    table: dict[tuple[str, int, int], list[str]] = {}
+def followed(version: VersionPlan) -> list[tuple[Affine, list[str]]]:
+    """The per-call expressions that a version's steps follow, and the `step.member`s that each serves. Equal ones are one."""
+    table: dict[tuple[object, ...], tuple[Affine, list[str]]] = {}
     for step in version.steps:
         for binding in step.bindings:
             form = binding.expression
-            key = (form.value, form.scale, form.bias) if form.linear else (repr(form), 1, 0)
-            table.setdefault(key, []).append(f"{step.name}.{binding.member}")
-    return table
+            table.setdefault(form.key, (form, []))[1].append(f"{step.name}.{binding.member}")
+    return list(table.values())
