@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 
 from iron_core.backends.protocol import Available, Backend, Unavailable
+from iron_core.devices import device
 from iron_core.errors import BackendUnavailable, CallError, IronError, PluginError, UnknownName, UnsupportedError
 from iron_core.plugins import foreign
 from iron_core.plugins.record import Record
@@ -191,8 +192,6 @@ def _device(backend: Backend, dev: str | None) -> str:
     if dev is None:
         return devices[0]
     if dev not in devices:
-        from iron_core.devices import device
-
         device(dev)  # an unknown device is the clearer error
         raise UnsupportedError(f"dev={dev!r}: backend {backend.name} takes {', '.join(devices)}.")
     return dev
