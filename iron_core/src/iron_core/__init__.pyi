@@ -2,13 +2,21 @@
 
 from iron_core import devices as devices
 from iron_core import errors as errors
+from iron_core.array import Buffer as Buffer
 from iron_core.array import Kernel as Kernel
 from iron_core.array import KernelContract as KernelContract
 from iron_core.array import Lane as Lane
+from iron_core.array import Lock as Lock
 from iron_core.array import ObjectFifo as ObjectFifo
 from iron_core.array import Tile as Tile
 from iron_core.array import Worker as Worker
 from iron_core.array import WorkerRuntimeBarrier as WorkerRuntimeBarrier
+from iron_core.array import else_ as else_
+from iron_core.array import if_ as if_
+from iron_core.array import maximum as maximum
+from iron_core.array import minimum as minimum
+from iron_core.array import range_ as range_
+from iron_core.array import set_rounding as set_rounding
 from iron_core.array.explain import explain as explain
 from iron_core.backends.protocol import Available as Available
 from iron_core.backends.protocol import Backend as Backend
@@ -41,14 +49,12 @@ from iron_core.declare.formats import Q4_1 as Q4_1
 from iron_core.declare.formats import Q5_0 as Q5_0
 from iron_core.declare.formats import Q5_1 as Q5_1
 from iron_core.declare.formats import Q8_0 as Q8_0
-from iron_core.declare.formats import BlockQuant as BlockQuant
-from iron_core.declare.formats import Dense as Dense
-from iron_core.declare.formats import PackedArray as PackedArray
 from iron_core.declare.formats import bfloat16 as bfloat16
 from iron_core.declare.identity import array_key as array_key
 from iron_core.declare.identity import contract_key as contract_key
 from iron_core.declare.identity import design_key as design_key
 from iron_core.declare.identity import label as label
+from iron_core.declare.objects import ObjectType as ObjectType
 from iron_core.declare.operand import In as In
 from iron_core.declare.operand import InOut as InOut
 from iron_core.declare.operand import OptionalDim as OptionalDim
@@ -57,6 +63,8 @@ from iron_core.declare.operand import Select as Select
 from iron_core.declare.operator import Operator as Operator
 from iron_core.declare.pattern import Pattern as Pattern
 from iron_core.declare.profile import Profile as Profile
+from iron_core.declare.rounding import round_to as round_to
+from iron_core.declare.rounding import widen as widen
 from iron_core.declare.rules import nearest as nearest
 from iron_core.declare.rules import require as require
 from iron_core.declare.rules import require_dtype as require_dtype

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import PackedArray, as_format
-from iron_core.declare.rounding import widen
+from iron_core import PackedArray, widen
+from iron_core.declare.formats import as_format
 from iron_core.errors import ParamError
 from iron_ops_aie.rules import is_integer
 

@@ -6,11 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Auto, Divisors, DType, In, Operator, Out, Param, Pattern, Scratchpad, Tolerance, Width, bfloat16
-from iron_core.declare.formats import PackedArray, as_format
+from iron_core import (
+    Auto,
+    Case,
+    Divisors,
+    DType,
+    In,
+    Operator,
+    Out,
+    PackedArray,
+    Param,
+    Pattern,
+    Scratchpad,
+    Testing,
+    Tolerance,
+    Width,
+    bfloat16,
+    round_to,
+)
+from iron_core.declare.formats import as_format
 from iron_core.declare.operator import ViewMembers
-from iron_core.declare.rounding import round_to
-from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError, ShapeError
 from iron_ops_aie.copy_array import CopyArray
 from iron_ops_aie.copy_patterns import byte_pattern, most, shared, whole

@@ -11,8 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from iron_core import Pattern, nearest, require
-from iron_core.array import ObjectFifo, ObjectType
+from iron_core import ObjectFifo, ObjectType, Pattern, nearest, require
 from iron_core.array.descriptors import BdLimits, Descriptor, plan
 from iron_core.array.runtime import SHARING
 from iron_core.devices import WORD

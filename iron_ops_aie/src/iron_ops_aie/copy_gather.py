@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from iron_core import Pattern, nearest, require
-from iron_core.array import Lane, ObjectFifo, ObjectType, Tile
+from iron_core import Lane, ObjectFifo, ObjectType, Pattern, Tile, nearest, require
 from iron_core.array.control import ControlFlow
 from iron_core.array.descriptors import BdLimits, plan
 from iron_core.array.gather import Gather

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Pattern
+from iron_core import Format, Pattern
 from iron_core.array.descriptors import BdLimits, plan
-from iron_core.declare.formats import Format, as_format
+from iron_core.declare.formats import as_format
 from iron_core.devices import REPEATS, WORD, device
 from iron_core.errors import ParamError, UnsupportedError
 

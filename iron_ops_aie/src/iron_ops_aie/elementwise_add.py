@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import BinaryElementwise
-from iron_core.declare.rounding import widen
+from iron_core import BinaryElementwise, widen
 from iron_ops_aie import kernels
 
 

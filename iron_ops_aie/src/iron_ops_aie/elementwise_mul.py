@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from iron_core import BinaryElementwise
-from iron_core.declare.rounding import widen
+from iron_core import BinaryElementwise, widen
 
 
 class ElementwiseMul(BinaryElementwise):

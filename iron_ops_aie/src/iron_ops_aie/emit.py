@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import In, Operator, Out, Param, Tolerance
-from iron_core.array import Kernel, KernelContract, ObjectType
+from iron_core import Case, In, Kernel, KernelContract, ObjectType, Operator, Out, Param, Testing, Tolerance
 from iron_core.declare.row import Row
-from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
 
 # A core has no divider, so the quotient is made bit by bit. Products may leave 64 bits: only the low 32 count.

@@ -11,10 +11,12 @@ from iron_core import (
     Q4_1,
     Q8_0,
     Auto,
+    Case,
     Divisors,
     DType,
     Extent,
     In,
+    Level,
     Operator,
     OptionalDim,
     Out,
@@ -22,15 +24,14 @@ from iron_core import (
     Pins,
     Placement,
     Select,
+    Testing,
     Tolerance,
     Value,
     Width,
     bfloat16,
+    widen,
 )
-from iron_core.declare.domain import Level
 from iron_core.declare.formats import as_format
-from iron_core.declare.rounding import widen
-from iron_core.declare.testing import Case, Testing
 from iron_core.errors import ParamError
 from iron_ops_aie import activations as arithmetic
 from iron_ops_aie.gemm_array import ROWS, GEMMArray

@@ -12,11 +12,27 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Level, Pattern, bfloat16, nearest, require, require_dtype, require_npu, require_whole
-from iron_core.array import Buffer, ObjectFifo, ObjectType, Tile, Worker, minimum, range_
+from iron_core import (
+    Buffer,
+    Level,
+    ObjectFifo,
+    ObjectType,
+    Pattern,
+    Tile,
+    Worker,
+    bfloat16,
+    minimum,
+    nearest,
+    range_,
+    require,
+    require_dtype,
+    require_npu,
+    require_whole,
+    round_to,
+    widen,
+)
 from iron_core.array.descriptors import BdLimits, plan
 from iron_core.array.fit import memory, require_memory
-from iron_core.declare.rounding import round_to, widen
 from iron_core.errors import Unresolvable, UnsupportedError
 from iron_ops_aie.kernels_mm import MatrixKernels, convert_copy, multiples, product
 

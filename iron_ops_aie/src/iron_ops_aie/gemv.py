@@ -6,12 +6,29 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Q4_0, Q4_1, Q8_0, Auto, DType, Extent, In, Operator, OptionalDim, Out, Param, Tolerance, bfloat16
-from iron_core.declare.domain import Choices, Divisors, Width
+from iron_core import (
+    Q4_0,
+    Q4_1,
+    Q8_0,
+    Auto,
+    Case,
+    Choices,
+    Divisors,
+    DType,
+    Extent,
+    In,
+    Operator,
+    OptionalDim,
+    Out,
+    Param,
+    Testing,
+    Tolerance,
+    Value,
+    Width,
+    bfloat16,
+    widen,
+)
 from iron_core.declare.formats import as_format
-from iron_core.declare.rounding import widen
-from iron_core.declare.testing import Case, Testing
-from iron_core.declare.value import Value
 from iron_core.errors import ParamError
 from iron_ops_aie import activations as arithmetic
 from iron_ops_aie.gemv_array import GEMVArray, vectors

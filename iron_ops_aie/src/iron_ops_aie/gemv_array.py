@@ -10,11 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Pattern, bfloat16, require, require_dtype, require_npu, require_whole
-from iron_core.array import Buffer, ObjectFifo, Tile, Worker, range_
+from iron_core import (
+    Buffer,
+    ObjectFifo,
+    Pattern,
+    Tile,
+    Worker,
+    bfloat16,
+    range_,
+    require,
+    require_dtype,
+    require_npu,
+    require_whole,
+    round_to,
+)
 from iron_core.array.fit import require_memory
 from iron_core.declare.link import riding
-from iron_core.declare.rounding import round_to
 from iron_core.devices import ITERATIONS
 from iron_ops_aie import kernels_linalg
 

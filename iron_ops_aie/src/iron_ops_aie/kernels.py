@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import In, Out, Param, Tolerance, bfloat16
-from iron_core.array import Kernel, KernelContract, ObjectType
+from iron_core import In, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
 
 
 def _float32(tile: Any) -> np.ndarray:

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import In, InOut, Out, Param, Tolerance, bfloat16
-from iron_core.array import Kernel, KernelContract, ObjectType
+from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
 
 #: Widths (in bfloat16) that linalg.mv can be compiled for, widest first; a row must hold at least two vectors.
 VECTORS = (64, 32, 16)

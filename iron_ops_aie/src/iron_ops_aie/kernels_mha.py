@@ -13,9 +13,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core import In, InOut, Out, Param, Tolerance, bfloat16
-from iron_core.array import Kernel, KernelContract, ObjectType
-from iron_core.declare.rounding import round_to
+from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16, round_to
 from iron_ops_aie.kernels_mm import MM_STACK, Dims, block_dims, blocked, product, row_dims, unblocked, zero
 
 #: (r, s, t) of the products, by architecture. AIE2P runs them on its bfp16 units.

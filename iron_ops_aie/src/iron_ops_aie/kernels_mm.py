@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import In, InOut, Out, Param, Tolerance, bfloat16
-from iron_core.array import Kernel, KernelContract, ObjectType
+from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
 
 #: Stack of the product, in bytes.
 MM_STACK = 0xD00

@@ -7,9 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Auto, Choices, DType, Extent, In, Operator, Out, Param, Select, Tolerance, Value, Width, bfloat16
-from iron_core.declare.rounding import widen
-from iron_core.declare.testing import Case, Testing
+from iron_core import (
+    Auto,
+    Case,
+    Choices,
+    DType,
+    Extent,
+    In,
+    Operator,
+    Out,
+    Param,
+    Select,
+    Testing,
+    Tolerance,
+    Value,
+    Width,
+    bfloat16,
+    widen,
+)
 from iron_core.errors import ParamError
 from iron_ops_aie.mha_array import BLOCKS, MHAArray, blocks_of_keys
 from iron_ops_aie.rules import floats_only

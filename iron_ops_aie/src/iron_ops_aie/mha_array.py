@@ -15,10 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Pattern, bfloat16, require, require_dtype, require_npu, require_whole
-from iron_core.array import Buffer, ObjectFifo, ObjectType, Tile, Worker
+from iron_core import (
+    Buffer,
+    ObjectFifo,
+    ObjectType,
+    Pattern,
+    Tile,
+    Worker,
+    bfloat16,
+    require,
+    require_dtype,
+    require_npu,
+    require_whole,
+    round_to,
+)
 from iron_core.array.fit import memory, require_memory
-from iron_core.declare.rounding import round_to
 from iron_core.declare.tolerance import Deviation
 from iron_core.devices import ITERATIONS, REPEATS
 from iron_core.errors import DeviationError, Unresolvable

@@ -10,8 +10,7 @@ from typing import Any
 
 import attrs
 
-from iron_core.array import range_
-from iron_core.array.expression import maximum, minimum
+from iron_core import maximum, minimum, range_
 
 
 @attrs.frozen

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import DType, In, Param, Rowwise, Tolerance, bfloat16
-from iron_core.declare.rounding import round_to, widen
-from iron_core.declare.testing import Case, Sweep, Testing
+from iron_core import Case, DType, In, Param, Rowwise, Sweep, Testing, Tolerance, bfloat16, round_to, widen
 from iron_core.errors import ParamError
 from iron_ops_aie.rules import floats_only
 

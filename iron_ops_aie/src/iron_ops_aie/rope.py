@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import DType, Extent, In, Operator, Out, Param, Tolerance, bfloat16
-from iron_core.declare.rounding import widen
-from iron_core.declare.testing import Case, Testing
+from iron_core import Case, DType, Extent, In, Operator, Out, Param, Testing, Tolerance, bfloat16, widen
 from iron_core.errors import ParamError, ShapeError
 from iron_ops_aie.rules import floats_only
 

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import In, Rowwise
-from iron_core.declare.rounding import widen
-from iron_core.declare.testing import Sweep, Testing
+from iron_core import In, Rowwise, Sweep, Testing, widen
 
 
 class RowwiseAdd(Rowwise):

@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from iron_core import DType, In, InOut, Operator, Out, Param, Scratchpad, Tolerance, bfloat16
-from iron_core.declare.rounding import widen
-from iron_core.declare.testing import Case, Testing
+from iron_core import Case, DType, In, InOut, Operator, Out, Param, Scratchpad, Testing, Tolerance, bfloat16, widen
 from iron_core.errors import ParamError
 from iron_ops_aie.rules import floats_only
 

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Extent, Param, Rowwise, Tolerance
-from iron_core.declare.rounding import widen
-from iron_core.declare.testing import Case, Sweep, Testing
+from iron_core import Case, Extent, Param, Rowwise, Sweep, Testing, Tolerance, widen
 from iron_core.errors import ParamError
 from iron_ops_aie.rules import floats_only
 

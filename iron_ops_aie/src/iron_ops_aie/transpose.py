@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import DType, In, Operator, OptionalDim, Out, Param, Tolerance, bfloat16
-from iron_core.declare.testing import Case, Testing
+from iron_core import Case, DType, In, Operator, OptionalDim, Out, Param, Testing, Tolerance, bfloat16
 
 
 class Transpose(Operator):

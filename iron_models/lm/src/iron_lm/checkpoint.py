@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core.declare.formats import Dense, Format, PackedArray
+from iron_core import Dense, Format, PackedArray
 from iron_core.errors import CheckpointError
 from iron_core.side_by_side import side_by_side
 from iron_lm import widening

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Dense, Format, bfloat16
+from iron_core import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Dense, Format, bfloat16
 from iron_core.errors import CheckpointError, FormatError
 from iron_lm.mapped import MappedFile
 from iron_lm.superblocks import IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K

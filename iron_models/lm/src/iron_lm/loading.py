@@ -9,8 +9,9 @@ from typing import Any
 import attrs
 import numpy as np
 
+from iron_core import Dense, Format
 from iron_core.cache.keys import digest, sources_digest
-from iron_core.declare.formats import Dense, Format, as_dtype, format_of
+from iron_core.declare.formats import as_dtype, format_of
 from iron_core.errors import CheckpointError, UsageError, printable
 from iron_lm import process
 from iron_lm.checkpoint import Checkpoint, Layout, as_tree, convert, drawn

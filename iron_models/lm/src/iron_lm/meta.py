@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import Dense, Format
+from iron_core import Dense, Format
 from iron_core.errors import CheckpointError
 from iron_lm.config import Entries
 from iron_lm.mapped import MappedFile

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import PackedArray
+from iron_core import PackedArray
 from iron_lm.config import Config
 
 _HEAD_ROWS = 8192  # rows of the head widened at once

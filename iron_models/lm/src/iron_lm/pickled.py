@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core.declare.formats import bfloat16
+from iron_core import bfloat16
 from iron_core.errors import CheckpointError
 
 #: Bytes of the pickle, and instructions in it; a model of ten thousand tensors stays below.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import Format
+from iron_core import Format
 from iron_core.errors import CheckpointError, IronError, PluginError, PluginWarning, printable
 from iron_core.plugins import foreign
 from iron_core.plugins.record import Record

@@ -14,9 +14,9 @@ import attrs
 import numpy as np
 
 import iron_core as iron
+from iron_core import Backend
 from iron_core.aside import aside
 from iron_core.backends.choose import choose
-from iron_core.backends.protocol import Backend
 from iron_core.cli import streams
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table

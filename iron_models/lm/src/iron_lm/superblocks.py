@@ -9,7 +9,7 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from iron_core.declare.formats import Format
+from iron_core import Format
 
 
 @attrs.frozen

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats import Dense, Format, PackedArray, Quantized, as_format, format_of
-from iron_core.declare.rounding import round_to
+from iron_core import Dense, Format, PackedArray, round_to
+from iron_core.declare.formats import Quantized, as_format, format_of
 from iron_core.side_by_side import side_by_side
 
 #: Numbers turned at once by one thread: temporaries stay below a few MB.
