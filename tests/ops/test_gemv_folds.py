@@ -7,15 +7,15 @@ import pickle
 import numpy as np
 import pytest
 
-from iron_core import bfloat16
+from iron_core import In, Kernel, KernelContract, Out, Param, UnaryElementwise, bfloat16
 from iron_core.array.build import build
 from iron_core.array.spec import check
 from iron_core.declare.chained import Chained, fold, prefold
 from iron_core.declare.identity import array_key, contract_key, design_key, label
 from iron_core.declare.link import Link
-from iron_core.declare.rounding import round_to
+from iron_core.declare.rounding import round_to, widen
 from iron_core.devices import device
-from iron_core.errors import DeviationError, Unresolvable
+from iron_core.errors import DeclarationError, DeviationError, Unresolvable
 from iron_ops_aie import GEMV, ElementwiseAdd, ReLU, RMSNorm, SiLU
 from iron_sim.run import simulate
 
@@ -157,6 +157,26 @@ def test_keys_follow_the_steps():
         assert contract_key(one) != contract_key(other)
         assert label(one) != label(other)
     assert array_key(GEMV(M=64, **tiles).resolved(dev)) == array_key(plain)
+
+
+class Shifted(UnaryElementwise):
+    """y = x + by, whose kernel depends on a field that it does not say its array depends on."""
+
+    by: int = Param(default=1)
+
+    def reference(self, x):
+        return widen(x) + self.by
+
+    def kernel(self):
+        contract = KernelContract(roles=(In, Out), reference=lambda x, by=self.by: x.astype(np.float32) + by)
+        return Kernel.factory("eltwise.shift", (self.x.tile, self.y.tile), contract)
+
+
+def test_a_step_tells_its_array_what_its_key_has():
+    """Else two folds of equal array keys would be one array, with the kernel of whichever came first."""
+    for by in (1, 2):
+        with pytest.raises(DeclarationError, match=r"Shifted.array\(\) reads the extent by; one array serves every extent"):
+            build(fold(GEMV(M=64, K=64), Shifted(size=64, by=by)), "npu2")
 
 
 def test_a_folded_operator_is_data():
