@@ -12,13 +12,17 @@ from iron_core.declare.operator import Operator
 from iron_core.graph.handle import Handle
 from iron_core.graph.weight import State
 from iron_core.graph.weight import Weight
+from iron_ops_aie.copy_array import CopyArray
+from iron_ops_aie.gemm_array import GEMMArray
+from iron_ops_aie.gemv_array import GEMVArray
+from iron_ops_aie.mha_array import MHAArray
 
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
 __all__ = ["Copy", "Dequant", "ElementwiseAdd", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "MHA", "RMSNorm", "ReLU", "Repeat", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "SoftCap", "Softmax", "Transpose"]
 
-class Copy(Operator):
+class Copy(CopyArray):
     """y[dst] = x[src], element by element in the order the two patterns walk; numbers are rounded once to y's dtype.
 
     x: `input_size` elements, y: `output_size`; `src` and `dst` say which of them (a tuple of patterns is walked in
@@ -184,11 +188,13 @@ class ElementwiseMul(BinaryElementwise):
     ) -> Handle: ...
 
 class Emit(Operator):
-    """Evaluate a table of Affine forms: what a call's values make of the next call's.
+    """Evaluate a table of rows: what a call's values make of the next call's.
 
     planes: (2, carried) int32; plane 0 the values this call started from, plane 1 those it computed. program:
-    (slots + carried, 8) int32, a `ROW` each. words: (slots,) int32, the next call's word image; state: (carried,)
-    int32, its carried values. Arithmetic wraps at 32 bits; an all-zero row gives 0.
+    (slots + carried, 9) int32, a `Row` each. words: (slots,) int32, the next call's word image; state: (carried,)
+    int32, its carried values. Of every number the low 32 bits are kept; an all-zero row gives 0.
+
+    The array is one core that holds all of it.
 
     Errors: ParamError where program has another number of rows.
     """
@@ -246,7 +252,7 @@ class GELU(UnaryElementwise):
         dtype: Any = ...,
     ) -> Handle: ...
 
-class GEMM(Operator):
+class GEMM(GEMMArray):
     """C = A @ B.
 
     A: (M, K), the activations. B: (K, N), or (N, K) with `b_col_maj`, the weights; block-quantised only as (N, K).
@@ -337,7 +343,7 @@ class GEMM(Operator):
         dtype: Any = ...,
     ) -> Handle: ...
 
-class GEMV(Operator):
+class GEMV(GEMVArray):
     """C[b] = A[b // repeat] @ B[b].
 
     A: ([num_matrices,] M, K), dense or block-quantised; B: ([num_batches,] K); C: ([num_batches,] M). A single batch or
@@ -421,7 +427,7 @@ class GEMV(Operator):
         dtype: Any = ...,
     ) -> Handle: ...
 
-class MHA(Operator):
+class MHA(MHAArray):
     """O[h] = softmax(scale * Q[h] K[h // g]^T + mask) V[h // g], g = num_heads / num_KV_heads.
 
     Q, O: (num_heads, seq_len, d), or (seq_len, num_heads, d) with `heads_interleaved`. K, V: (num_KV_heads, kv_len, d),
