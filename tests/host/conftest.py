@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from iron_core.backends.ports import InputPort, OutputPort
 from iron_core.declare.formats import PackedArray
 from iron_core.graph.reference import run_step
 from iron_core.image.plan import BufferRef, Packaging, PerCallValue, Plan, PlanStep, Port, Resident, VersionPlan
@@ -40,15 +41,16 @@ class OneStep:
         self.image = backend.compile(plan, ())
         self.memory = backend.memory(plan)
         self.executable = backend.load(self.image, self.memory)
-        self.inputs = [port.name for port in inputs]
+        self.inputs, self.outputs = [InputPort(port) for port in inputs], [OutputPort(port) for port in outputs]
         self.states = [state.name for state in states]
 
     def __call__(self, drawn: dict[str, Any], **values: int) -> tuple[Any, ...]:
         """The outputs (states written in place among them), in the operator's order."""
         for name in self.states:
             self.memory.write(name, drawn[name])
-        made, _ = self.executable.call([drawn[name] for name in self.inputs], values)
-        made = iter(made)
+        made = [np.zeros(port.shape, port.dtype) for port in self.outputs]
+        self.executable.run([port.take(drawn[port.port.name], values) for port in self.inputs], made, values)
+        made = iter([port.finish(data, values) for port, data in zip(self.outputs, made, strict=True)])
         written = [o for o in self.op.outputs if o.present(self.op)]
         return tuple(self.memory.read(o.name) if o.role == "inout" else next(made) for o in written)
 

@@ -69,7 +69,7 @@ def test_so_it_is_under_a_bound(backend, rows):
     """What was cut to a bound has that many rows, or is refused."""
     graph = compiled(Rows(), backend, x=((4, 8), np.float32))
     given = Says((3, 8), np.float32, np.full((rows, 8), 7, np.float32))
-    run = next(iter(graph.versions.values())).load()
+    run = next(iter(graph.versions.values()))
     if rows == 3:
         assert (graph(given, n=3) == 7).all() and (run.call([given], {"n": 3})[0][0] == 7).all()
     else:
@@ -106,7 +106,7 @@ def test_arrays_may_lie_in_any_way(backend):
     )
     for array in same:
         assert np.array_equal(graph(array), want), repr(array.flags)
-        assert np.array_equal(next(iter(graph.versions.values())).load().call([array], {})[0][0], want)
+        assert np.array_equal(next(iter(graph.versions.values())).call([array], {})[0][0], want)
     with pytest.raises(CallError, match="input x is >f4; cast it"):
         graph(want.astype(">f4"))
     assert np.array_equal(graph(np.broadcast_to(np.float32(3), (6, 4))), np.full((6, 4), 3, np.float32))
@@ -136,7 +136,7 @@ def test_what_are_no_numbers_is_refused(backend, kind):
     graph = compiled(Whole(), backend, x=((4,), np.float32))
     version = next(iter(graph.versions.values()))
     operator = OperatorImage(GEMV(M=4, K=4, T=np.float32), backend=backend)
-    calls = (graph, graph.reference, lambda x: version.load().call([x], {}), lambda x: operator(np.ones((4, 4), np.float32), x))
+    calls = (graph, graph.reference, lambda x: version.call([x], {}), lambda x: operator(np.ones((4, 4), np.float32), x))
     for call in calls:
         with pytest.raises(IronError, match=says) as error:
             call(bad)

@@ -12,7 +12,7 @@ import iron_core as iron
 from iron_core import Auto, DType, In, Operator, Out, Param, bfloat16
 from iron_core.array import Buffer, Kernel, KernelContract, ObjectFifo, Worker
 from iron_core.declare.formats import Q4_1
-from iron_core.errors import IronError, ShapeError, UnsupportedError
+from iron_core.errors import CallError, IronError, ShapeError, UnsupportedError
 from iron_ops_aie import GEMV, Copy, ElementwiseAdd, SiLU
 from iron_sim.errors import Deadlock, PoisonError, SimulationError
 from iron_sim.executable import SimExecutable
@@ -154,12 +154,12 @@ def test_an_odd_number_of_entries_needs_one_more_reset(tags, resets):
     assert exe.image.resets == resets
     assert seen(run) == seen(run)
     lacking = SimExecutable(attrs.evolve(exe.image, resets=0), exe.memory)
-    lacking.call([ONE], {})
+    lacking.run([ONE], [np.zeros_like(ONE)], {})
     if resets:
         with pytest.raises(SimulationError, match=r"entry 0 loads the empty image 0 again: the firmware skips it .* one more empty"):
-            lacking.call([ONE], {})
+            lacking.run([ONE], [np.zeros_like(ONE)], {})
     else:
-        lacking.call([ONE], {})
+        lacking.run([ONE], [np.zeros_like(ONE)], {})
 
 
 def test_a_call_that_fails_leaves_an_array_that_is_set_up_anew():
@@ -295,9 +295,9 @@ def test_an_input_may_be_cut_to_its_bound():
 
 def test_an_input_of_another_length():
     """Neither whole nor cut to this call's bound."""
-    exe = executable(First().compile(backend="sim", dev="npu2", x=(8, 64)))
+    (version,) = First().compile(backend="sim", dev="npu2", x=(8, 64)).versions.values()
     with pytest.raises(ShapeError, match=r"input `x` has shape \(4, 64\); it takes \(8, 64\) or, cut to this .*, \(5, 64\)"):
-        exe.call([np.ones((4, 64), bfloat16)], {"n": 5})
+        version.call([np.ones((4, 64), bfloat16)], {"n": 5})
 
 
 class Rows(iron.Graph):
@@ -374,9 +374,9 @@ def test_an_input_is_the_array_that_it_makes():
     version = next(iter(graph.versions.values()))
     assert graph(ONE).tolist() == [1] * 16
     with pytest.raises(ShapeError, match=r"input `x` has shape \(8,\); it takes \(16,\)"):
-        version.load().call([Says()], {})
-    with pytest.raises(ShapeError, match="input `x` is int32; got float32"):
-        version.load().call([np.ones(16, np.float32)], {})
+        version.call([Says()], {})
+    with pytest.raises(CallError, match="input `x` is int32; these float32 numbers are not all exact in it"):
+        version.call([np.ones(16, np.float32)], {})
     for bad in (np.full(16, np.nan), np.ones(16, complex), Says()):
         with pytest.raises(IronError, match=r"^s is "):
             graph.write("s", bad)

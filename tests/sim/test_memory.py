@@ -111,6 +111,10 @@ def memory(*residents, banks=()):
     return SimMemory(planned(*residents, banks=banks))
 
 
+def place(made, name):
+    return made.places[[resident.name for resident in made.residents].index(name)]
+
+
 def test_states_start_at_zero_and_weights_as_given():
     data = np.arange(6, dtype=np.float32).astype(bfloat16).reshape(2, 3)
     made = memory(Resident("s", "state", (2, 3), BF16), Resident("w", "weight", (2, 3), BF16, data))
@@ -127,14 +131,14 @@ def test_writing_a_weight_leaves_the_callers_array_alone():
 @pytest.mark.parametrize("array", [np.zeros((3, 2), bfloat16), np.zeros((2, 3), np.float32)])
 def test_a_resident_keeps_its_shape_and_format(array):
     made = memory(Resident("s", "state", (2, 3), BF16))
-    with pytest.raises(ShapeError, match=r"s is \(2, 3\) bfloat16; got"):
+    with pytest.raises(ShapeError, match=r"`s` is bfloat16 of shape \(2, 3\); got"):
         made.write("s", array)
 
 
 def test_reading_what_nobody_wrote():
     """A state that a call filled with poison is not handed out."""
     made = memory(Resident("s", "state", (2, 3), BF16))
-    made.residents["s"].marks[6:8] = True
+    place(made, "s").marks[6:8] = True
     with pytest.raises(PoisonError, match="s holds data nobody wrote, first at byte 6"):
         made.read("s")
 
@@ -144,14 +148,14 @@ def test_memory_grows_and_keeps_what_it_has():
     first = planned(Resident("s", "state", (2,), BF16, key=1), banks=(8,))
     made = SimMemory(first)
     made.write("s", np.array([1, 2], bfloat16))
-    kept = made.residents["s"].base
+    kept = place(made, "s").base
     made.banks[0].raw[:], made.banks[0].marks[:] = 5, False
     base = made.banks[0].base
     made.grow(planned(*(Resident(name, "state", (2,), BF16, key=key) for key, name in ((1, "s"), (2, "t"))), banks=(16, 4), after=first))
     assert made.read("s").tolist() == [1, 2] and made.read("t").tolist() == [0, 0]
     assert [bank.raw.size for bank in made.banks] == [16, 4]
     assert (made.banks[0].raw[:8] == 5).all() and not made.banks[0].marks[:8].any() and made.banks[0].marks[8:].all()
-    assert made.banks[0].base != base and made.residents["s"].base == kept
+    assert made.banks[0].base != base and place(made, "s").base == kept
 
 
 def test_a_resident_has_the_address_the_plan_gives_it():
@@ -159,15 +163,15 @@ def test_a_resident_has_the_address_the_plan_gives_it():
     data = np.ones(100, bfloat16)
     plan = planned(Resident("s", "state", (3,), BF16), Resident("w", "weight", (100,), BF16, data), Resident("t", "state", (1,), BF16))
     made = SimMemory(plan)
-    first = made.residents["s"].base
+    first = place(made, "s").base
     for resident in plan.residents:
-        assert made.residents[resident.name].base - first == resident.spot.offset and resident.spot.bank == 0
-    assert np.shares_memory(made.residents["w"].raw, data)
+        assert place(made, resident.name).base - first == resident.spot.offset and resident.spot.bank == 0
+    assert np.shares_memory(place(made, "w").raw, data)
 
 
 def test_regions_do_not_overlap():
     made = memory(*(Resident(f"s{i}", "state", (100,), BF16) for i in range(3)), banks=(4096, 1))
-    spaces = [*made.residents.values(), *made.banks, made.space(*unwritten(10))]
+    spaces = [*made.places, *made.banks, made.space(*unwritten(10))]
     spans = sorted((s.base, s.base + s.raw.size) for s in spaces)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
 
@@ -186,5 +190,5 @@ def test_a_region_has_a_mark_per_number():
 def test_a_block_format_is_bytes():
     packed = Q4_1.quantize(np.ones((2, 32), np.float32))
     made = memory(Resident("w", "weight", (2, 32), Q4_1, packed))
-    found = region("w", made.residents["w"], BufferRef("resident", 0, 0, (2, 32), Q4_1))
+    found = region("w", place(made, "w"), BufferRef("resident", 0, 0, (2, 32), Q4_1))
     assert found.data.dtype == np.uint8 and found.data.size == packed.data.nbytes and found.mask is None

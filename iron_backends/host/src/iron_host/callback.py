@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.affine import evaluate
 from iron_core.graph.reference import run_step
 from iron_core.graph.traced import Buffer, Region, TracedStep
 from iron_core.image.plan import BufferRef, PlanStep
@@ -18,16 +17,6 @@ def tensor_at(where: int, ref: BufferRef) -> Any:
     """The memory at an address, seen as the tensor a reference describes."""
     raw = np.ctypeslib.as_array((ctypes.c_uint8 * ref.nbytes).from_address(where))
     return ref.format.tensor(raw, ref.shape)
-
-
-def cut(tensor: Any, bounds: tuple[tuple[int, Any], ...], values: Mapping[str, int]) -> Any:
-    """The part of a tensor that this call's bounds leave."""
-    if not bounds:
-        return tensor
-    index = [slice(None)] * len(tensor.shape)
-    for axis, expression in bounds:
-        index[axis] = slice(evaluate(expression, values))
-    return tensor[tuple(index)]
 
 
 def run_reference(step: PlanStep, where: Callable[[BufferRef], int], values: Mapping[str, int]) -> None:

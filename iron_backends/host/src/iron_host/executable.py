@@ -10,101 +10,15 @@ from typing import Any
 import numpy as np
 
 from iron_core.backends.loop import after_steps, check_carried
-from iron_core.declare.affine import evaluate
-from iron_core.declare.formats import DTYPES, PackedArray
-from iron_core.declare.tensor import plain
-from iron_core.errors import CallError, ShapeError
+from iron_core.backends.ports import whole
 from iron_core.image.arena import guard_bytes
-from iron_core.image.plan import BufferRef, Port
+from iron_core.image.plan import BufferRef
 from iron_host.anonymous import address
 from iron_host.build import Unit
-from iron_host.callback import cut, run_reference
+from iron_host.callback import run_reference
 from iron_host.memory import HostMemory
 from iron_host.runlist import HostImage, RunArrays
 from iron_host.runtime import Run, Runtime
-
-
-class InputPort:
-    """Takes the caller's tensor and says where its bytes are."""
-
-    def __init__(self, port: Port, slots: list[tuple[Any, int, int]]) -> None:
-        self.port = port
-        self.slots = slots
-        self.dtype = None if port.format.packed else port.format.dtype
-        self.bounded = bool(port.bounds)
-        # Rows of a bound on the leading axis lie where a whole tensor's would; any other bound needs a whole one.
-        self.staged = any(any(n != 1 for n in port.shape[:axis]) for axis, _ in port.bounds)
-
-    def take(self, tensor: Any, values: Mapping[str, int]) -> np.ndarray:
-        """A contiguous array of the port's dtype: the tensor itself where it is one already."""
-        port = self.port
-        if type(tensor) is np.ndarray and tensor.dtype == self.dtype and tensor.shape == port.shape:
-            flags = tensor.flags
-            return tensor if flags.c_contiguous and flags.aligned else _laid_out(tensor)
-        tensor = plain(tensor, f"input `{port.name}`")  # from here on it is what it is, whatever it was
-        data = self._checked(tensor)
-        if tensor.shape == port.shape:
-            return _laid_out(data)
-        shape = list(port.shape)
-        for axis, expression in port.bounds:
-            shape[axis] = evaluate(expression, values)
-        if tensor.shape != tuple(shape):
-            either = f" or, cut to this call's bound, {tuple(shape)}" if port.bounds else ""
-            raise ShapeError(f"input `{port.name}` has shape {tensor.shape}; it takes {port.shape}{either}.")
-        if not self.staged:
-            return _laid_out(data)
-        whole = np.zeros(port.shape, self.dtype)
-        whole[tuple(slice(n) for n in shape)] = data
-        return whole
-
-    def _checked(self, tensor: Any) -> np.ndarray:
-        """The tensor's data in the port's dtype; CallError when that would change a number."""
-        port = self.port
-        packed = isinstance(tensor, PackedArray)
-        if self.dtype is None:
-            if not packed or tensor.format != port.format:
-                got = f"{tensor.format} one" if packed else f"{tensor.dtype} array"
-                raise CallError(f"input `{port.name}` is a {port.format.name} PackedArray; got a {got}.")
-            return tensor.data  # type: ignore[no-any-return]
-        if packed:
-            raise CallError(f"input `{port.name}` is {port.format.name}; got a {tensor.format} PackedArray.")
-        data = tensor
-        if data.dtype == self.dtype:
-            return data  # type: ignore[no-any-return]
-        if data.dtype.kind not in "biuf" and data.dtype.name not in DTYPES:
-            raise CallError(f"input `{port.name}` is {port.format.name}; got {data.dtype}. Legal: real numbers.")
-        with np.errstate(all="ignore"):
-            exact = data.astype(self.dtype)
-            same = np.array_equal(exact.astype(data.dtype), data) and not (data.dtype.kind == "f" and self.dtype.kind in "iu")
-        if not same:
-            raise CallError(
-                f"input `{port.name}` is {port.format.name}; these {data.dtype} numbers are not all exact in it. Round "
-                f"them first, or compile for {data.dtype}."
-            )
-        return exact
-
-
-def _laid_out(data: np.ndarray) -> np.ndarray:
-    """The numbers one after another, each at a multiple of its size, as kernels read them."""
-    return np.require(data, requirements=("C", "A"))
-
-
-class OutputPort:
-    """Makes the tensor that comes back."""
-
-    def __init__(self, port: Port, slots: list[tuple[Any, int, int]]) -> None:
-        self.port = port
-        self.slots = slots
-        self.dtype, self.shape = port.format.dtype, port.format.stored(port.shape)
-
-    def finish(self, data: np.ndarray, values: Mapping[str, int]) -> Any:
-        """The filled array as the caller sees it: cut to its bounds."""
-        port = self.port
-        tensor = PackedArray(data, port.shape, port.format) if port.format.packed else data
-        if not port.bounds:
-            return tensor
-        part = cut(tensor, port.bounds, values)
-        return part if isinstance(part, PackedArray) else np.ascontiguousarray(part)
 
 
 class HostExecutable:
@@ -122,8 +36,12 @@ class HostExecutable:
         self._names = tuple(value.name for value in image.values)
         self._carried = tuple(term.name for term in image.carry)
         places = self._arrays.places
-        self._inputs = [InputPort(p, places.get(("input", i), [])) for i, p in enumerate(image.inputs)]
-        self._outputs = [OutputPort(p, places.get(("output", i), [])) for i, p in enumerate(image.outputs)]
+        ports = ("input", len(image.inputs)), ("output", len(image.outputs))
+        self._slots = {space: [places.get((space, i), []) for i in range(count)] for space, count in ports}
+        # Rows of a bound on the leading axis lie where a whole tensor's would; any other bound needs a whole one.
+        self._staged = [
+            (i, port) for i, port in enumerate(image.inputs) for axis, _ in port.bounds if any(n != 1 for n in port.shape[:axis])
+        ]
         self._run = runtime.prepare(self._arrays, len(image.steps), len(image.values), len(image.carry))
         self._looping = False
         self._ports: dict[tuple[str, int], int] = {}
@@ -146,33 +64,34 @@ class HostExecutable:
         """Its per-call numbers, in the order the native loop has them."""
         return self._names
 
-    def call(self, inputs: Sequence[Any], values: Mapping[str, int]) -> tuple[list[Any], dict[str, int]]:
-        """Run once; see `Executable.call`."""
+    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], values: Mapping[str, int]) -> dict[str, int]:
+        """Run once; see `Executable.run`."""
         if self._looping:
             with self._aside():
-                return self.call(inputs, values)
+                return self.run(inputs, outputs, values)
         self._begin(values)
-        if len(inputs) != len(self._inputs):
-            raise CallError(f"{self.image.name} takes {len(self._inputs)} tensors; got {len(inputs)}.")
-        taken = [port.take(tensor, values) for port, tensor in zip(self._inputs, inputs, strict=True)]
-        for i, data in enumerate(taken):
-            self._place("input", i, self._inputs[i].slots, data)
-        made = self._make_outputs()
+        if self._staged:
+            inputs = list(inputs)
+            for i, port in self._staged:
+                inputs[i] = whole(port, inputs[i], fill=0)
+        self._place_ports("input", inputs)
+        self._place_ports("output", outputs)
         self._runtime.run(self._run, self._callback if self._has_callbacks else None)
-        outputs = [port.finish(data, values) for port, data in zip(self._outputs, made, strict=True)]
-        return outputs, self._carry()
+        return self._carry()
 
     def loop(
-        self, steps: int, values: Mapping[str, int], on_step: Callable[[int, dict[str, int]], bool] | None = None
+        self,
+        steps: int,
+        outputs: Sequence[np.ndarray],
+        values: Mapping[str, int],
+        on_step: Callable[[int, dict[str, int]], bool] | None = None,
     ) -> dict[str, int]:
-        """Run `steps` times, each on the values the last one carried; see `Executable.loop`."""
-        if self._inputs:
-            raise CallError(f"{self.image.name} takes tensors; a loop runs a version that takes none.")
+        """Run `steps` times, each on the values the last one carried; see `Looping.loop`."""
         if self._looping:
             with self._aside():
-                return self.loop(steps, values, on_step)
+                return self.loop(steps, outputs, values, on_step)
         self._begin(values)
-        made = self._make_outputs()
+        self._place_ports("output", outputs)
         after = None if on_step is None else self._between(on_step)
         self._run.made = 0
         try:
@@ -186,7 +105,6 @@ class HostExecutable:
             raise
         finally:
             self._looping = False
-        del made
         return carried
 
     def _between(self, on_step: Callable[[int, dict[str, int]], bool]) -> Callable[[int], bool]:
@@ -203,7 +121,7 @@ class HostExecutable:
     def _aside(self) -> Iterator[None]:
         """Put what a loop that is between two steps goes on with aside, and back."""
         numbers, run = self._arrays.values.copy(), Run.from_buffer_copy(self._run)
-        outputs = [(port.slots, self._ports["output", i]) for i, port in enumerate(self._outputs)]
+        outputs = [(slots, self._ports["output", i]) for i, slots in enumerate(self._slots["output"])]
         self._looping = False
         try:
             yield
@@ -247,16 +165,16 @@ class HostExecutable:
         for words, word, offset in slots:
             words[word] = where + offset
 
-    def _make_outputs(self) -> list[np.ndarray]:
-        made = [np.zeros(port.shape, port.dtype) for port in self._outputs]
-        for i, data in enumerate(made):
-            self._place("output", i, self._outputs[i].slots, data)
-        return made
+    def _place_ports(self, space: str, arrays: Sequence[np.ndarray]) -> None:
+        for i, slots in enumerate(self._slots[space]):
+            self._point(space, i, slots, address(arrays[i]))
 
     def _numbers(self) -> dict[str, int]:
         return dict(zip(self._names, self._arrays.values.tolist(), strict=False))
 
     def _carry(self) -> dict[str, int]:
+        if not self._carried:
+            return {}
         numbers = self._numbers()
         return {name: numbers[name] for name in self._carried}
 

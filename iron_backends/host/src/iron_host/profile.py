@@ -12,8 +12,8 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core.declare.affine import evaluate
-from iron_core.image.plan import BufferRef, PlanStep
+from iron_core.declare.affine import bounded_shape
+from iron_core.image.plan import PlanStep
 from iron_core.lowering import lowering_for
 from iron_host import trace
 from iron_host.kernel_call import HostLowering
@@ -113,20 +113,13 @@ def kind(step: PlanStep) -> str:
 
 def cost(step: PlanStep, values: Mapping[str, int]) -> Cost:
     """What a step has to do in a call with these numbers."""
-    shapes = {name: _shape(ref, values) for name, ref in step.operands.items()}
+    shapes = {name: bounded_shape(ref.shape, ref.bounds, values) for name, ref in step.operands.items()}
     sizes = {name: ref.format.nbytes(shapes[name]) for name, ref in step.operands.items()}
     lowering = lowering_for("host", step.op)
     known = lowering if isinstance(lowering, HostLowering) else HostLowering()
     moved = known.moved(step.op, sizes)
     resident = sum(size for name, size in sizes.items() if step.operands[name].space == "resident")
     return Cost(moved, min(resident, moved), known.operations(step.op, shapes))
-
-
-def _shape(ref: BufferRef, values: Mapping[str, int]) -> tuple[int, ...]:
-    shape = list(ref.shape)
-    for axis, expression in ref.bounds:
-        shape[axis] = min(shape[axis], evaluate(expression, values))
-    return tuple(shape)
 
 
 def phase(name: str, passes: list[Pass]) -> Phase:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from iron_core.array.build import array_of
 from iron_core.array.words import fits, refuse
-from iron_core.backends.loop import loop_by_calls
-from iron_core.backends.reference import as_bytes, cut, taken
-from iron_core.declare.affine import evaluate
-from iron_core.errors import ShapeError
+from iron_core.backends.memory import flat
+from iron_core.backends.ports import cut, whole
 from iron_core.image.array_image import ArrayImage, ArrayStep
 from iron_core.image.plan import BufferRef, Port
 from iron_sim.control import encode
 from iron_sim.errors import PoisonError, SimulationError
-from iron_sim.host import SimMemory, Space, region, spread, unwritten
+from iron_sim.host import SimMemory, Space, region, spread
 from iron_sim.machine import Machine, Stats
 from iron_sim.trace import Trace
 
@@ -42,17 +39,13 @@ class SimExecutable:
             for given in [{binding.member: binding.expression for binding in step.bindings}]
         ]
 
-    def call(self, inputs: Sequence[Any], values: Mapping[str, int]) -> tuple[list[Any], dict[str, int]]:
-        """Run once; see `Executable.call`. SimulationError where the array does something wrong."""
+    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], values: Mapping[str, int]) -> None:
+        """Run once; see `Executable.run`. SimulationError where the array does something wrong, PoisonError where an output, as
+        far as its bounds go, or a carried value depends on data nobody wrote."""
         version = self.image.version
-        given = [self._input(port, tensor, values) for port, tensor in zip(version.inputs, inputs, strict=True)]
-        made = [self.memory.space(*unwritten(port.format.nbytes(port.shape))) for port in version.outputs]
-        spaces = {
-            "input": given,
-            "output": made,
-            "resident": list(self.memory.residents.values()),
-            "arena": self.memory.banks,
-        }
+        given = [self._input(port, data) for port, data in zip(version.inputs, inputs, strict=True)]
+        made = [self._output(data) for data in outputs]
+        spaces = {"input": given, "output": made, "resident": self.memory.places, "arena": self.memory.banks}
         self.stats = {}
         try:
             self._dispatch(spaces, values)
@@ -63,29 +56,16 @@ class SimExecutable:
         finally:
             if self._trace is not None:
                 self._trace.write()
-        carried = {}
         for term in version.carry:
-            source = term.source
-            carried[term.name] = (
-                self._word(term.name, spaces, source) if isinstance(source, BufferRef) else evaluate(source, values)
-            )
-        outputs = []
-        for port, space in zip(version.outputs, made, strict=True):
+            if isinstance(term.source, BufferRef):
+                self._written(term.name, spaces, term.source)
+        for port, data, space in zip(version.outputs, outputs, made, strict=True):
             assert space.marks is not None
-            valid = cut(space.marks.reshape(_rows(port)), port.bounds, values)
-            if not port.format.packed:
-                valid = valid[..., 0]  # a number's bytes are marked alike
+            # A number's bytes are marked alike.
+            valid = cut(space.marks[:: data.itemsize].reshape(data.shape), port, values)
             if valid.any():
                 at = [int(i) for i in np.unravel_index(int(valid.argmax()), valid.shape)]
                 raise PoisonError(f"output {port.name}{at} depends on data nobody wrote.")
-            outputs.append(cut(port.format.tensor(space.raw, port.shape), port.bounds, values))
-        return outputs, carried
-
-    def loop(
-        self, steps: int, values: Mapping[str, int], on_step: Callable[[int, dict[str, int]], bool] | None = None
-    ) -> dict[str, int]:
-        """Run a version without tensors again and again; see `Executable.loop`."""
-        return loop_by_calls(self, self.image.version, steps, values, on_step)
 
     def _dispatch(self, spaces: Mapping[str, list[Space]], values: Mapping[str, int]) -> None:
         """Every entry's steps, and the resets at the end."""
@@ -156,30 +136,21 @@ class SimExecutable:
 
     # -- tensors ---------------------------------------------------------------------------------------
 
-    def _input(self, port: Port, given: Any, values: Mapping[str, int]) -> Space:
+    def _input(self, port: Port, data: np.ndarray) -> Space:
         """An input at its compiled shape; rows past a bound that were not given are unwritten."""
-        given = taken(port, given)
-        if tuple(given.shape) == port.shape:
-            return self.memory.space(as_bytes(given), None)
-        raw, marks = unwritten(port.format.nbytes(port.shape))
-        part = cut(raw.reshape(_rows(port)), port.bounds, values)
-        shape = (*part.shape[:-1], port.shape[-1]) if port.format.packed else part.shape[:-1]
-        if tuple(given.shape) != shape:
-            raise ShapeError(
-                f"input `{port.name}` has shape {tuple(given.shape)}; it takes {port.shape} or, cut to this call's bound, {shape}."
-            )
-        part[...] = as_bytes(given).reshape(part.shape)
-        cut(marks.reshape(_rows(port)), port.bounds, values)[...] = False
-        return self.memory.space(raw, marks)
+        full = whole(port, data)
+        if full is data:
+            return self.memory.space(flat(data), None)
+        marks = np.ones(full.shape, bool)
+        marks[tuple(slice(n) for n in data.shape)] = False
+        return self.memory.space(flat(full), marks.reshape(-1).repeat(data.itemsize))
 
-    def _word(self, name: str, spaces: Mapping[str, list[Space]], ref: BufferRef) -> int:
+    def _output(self, data: np.ndarray) -> Space:
+        raw = flat(data)
+        raw[:] = 0xFF
+        return self.memory.space(raw, np.ones(raw.size, bool))
+
+    def _written(self, name: str, spaces: Mapping[str, list[Space]], ref: BufferRef) -> None:
         found = region(name, spaces[ref.space][ref.index], ref)
         if found.mask is not None and found.mask[0]:
             raise PoisonError(f"the carried value {name} is read from data nobody wrote.")
-        return int(found.data[0])
-
-
-def _rows(port: Port) -> tuple[int, ...]:
-    """The bytes of a port: its shape and a number's bytes, or, for a packed format, what stores it."""
-    stored = port.format.stored(port.shape)
-    return stored if port.format.packed else (*stored, port.format.dtype.itemsize)

@@ -6,11 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.backends.reference import as_bytes
-from iron_core.declare.formats import Format, format_of
-from iron_core.declare.tensor import plain
-from iron_core.errors import ShapeError
-from iron_core.image.plan import BufferRef, Plan
+from iron_core.backends.memory import Memory
+from iron_core.image.plan import BufferRef, Plan, Resident
 from iron_sim.dma import Region
 from iron_sim.errors import PoisonError
 
@@ -34,59 +31,45 @@ def unwritten(nbytes: int) -> tuple[np.ndarray, np.ndarray]:
     return np.full(nbytes, 0xFF, np.uint8), np.ones(nbytes, bool)
 
 
-class SimMemory:
+class SimMemory(Memory):
     """Residents and arena of one compiled graph. A weight's bytes stay where they are; its address is its place in the plan."""
 
     def __init__(self, plan: Plan) -> None:
-        self.residents: dict[str, Space] = {}
-        self.kinds: dict[str, tuple[tuple[int, ...], Format]] = {}
-        self.banks: list[Space] = []
         self._next = ALIGN
-        self.grow(plan)
+        super().__init__(plan)
 
     def space(self, raw: np.ndarray, marks: np.ndarray | None) -> Space:
+        """Bytes at an address of their own."""
         made = Space(raw, marks, self._next)
         self._next += -(-raw.size // ALIGN) * ALIGN + ALIGN
         return made
 
-    def grow(self, plan: Plan) -> None:
-        """Add what the plan has and this has not; what is there keeps its content."""
-        for resident in plan.residents:
-            if resident.name in self.residents:
-                continue
-            state = resident.data is None
-            raw = np.zeros(resident.nbytes, np.uint8) if state else as_bytes(resident.data)
-            marks = np.zeros(resident.nbytes, bool) if state else None
-            assert resident.spot is not None, "a plan for an NPU places every resident"
-            at = RESIDENTS + resident.spot.bank * NEXT_BANK + resident.spot.offset
-            self.residents[resident.name] = Space(raw, marks, at)
-            self.kinds[resident.name] = (resident.shape, resident.format)
-        for number, nbytes in enumerate(plan.banks):
-            if number == len(self.banks):
-                self.banks.append(self.space(*unwritten(nbytes)))
-            elif self.banks[number].raw.size < nbytes:
-                old, new = self.banks[number], self.space(*unwritten(nbytes))
-                new.raw[: old.raw.size] = old.raw
-                assert new.marks is not None and old.marks is not None
-                new.marks[: old.raw.size] = old.marks
-                self.banks[number] = new
+    def place(self, resident: Resident) -> Space:
+        raw = super().place(resident)
+        assert resident.spot is not None, "a plan for an NPU places every resident"
+        at = RESIDENTS + resident.spot.bank * NEXT_BANK + resident.spot.offset
+        return Space(raw, np.zeros(resident.nbytes, bool) if resident.data is None else None, at)
+
+    def bank(self, nbytes: int, before: Space | None) -> Space:
+        made = self.space(*unwritten(nbytes))
+        if before is not None:
+            assert made.marks is not None and before.marks is not None
+            made.raw[: before.raw.size] = before.raw
+            made.marks[: before.raw.size] = before.marks
+        return made
+
+    def fetch(self, place: Space, offset: int, nbytes: int) -> np.ndarray:
+        return place.raw[offset : offset + nbytes]
+
+    def replace(self, number: int, raw: np.ndarray) -> None:
+        self.places[number] = Space(raw.copy(), np.zeros(raw.size, bool), self.places[number].base)
 
     def read(self, name: str) -> Any:
         """A copy of a resident. PoisonError where part of it came from data nobody wrote."""
-        space = self.residents[name]
-        if space.marks is not None and space.marks.any():
-            raise PoisonError(f"{name} holds data nobody wrote, first at byte {int(space.marks.argmax())}.")
-        shape, format = self.kinds[name]
-        return format.tensor(space.raw.copy(), shape)
-
-    def write(self, name: str, array: Any) -> None:
-        """Replace a resident's content; the array that a weight came from stays as it is."""
-        shape, format = self.kinds[name]
-        array = plain(array, name)
-        if tuple(array.shape) != shape or format_of(array) != format:
-            raise ShapeError(f"{name} is {shape} {format.name}; got {tuple(array.shape)} {format_of(array).name}.")
-        raw = as_bytes(array).copy()
-        self.residents[name] = Space(raw, np.zeros(raw.size, bool), self.residents[name].base)
+        marks = self.places[self._find(name)].marks
+        if marks is not None and marks.any():
+            raise PoisonError(f"{name} holds data nobody wrote, first at byte {int(marks.argmax())}.")
+        return super().read(name)
 
 
 def region(name: str, space: Space, ref: BufferRef) -> Region:

@@ -38,17 +38,20 @@ def after_steps(error: BaseException, made: int, steps: int) -> None:
 
 
 def loop_by_calls(
-    executable: Any,
+    call: Callable[[dict[str, int]], Mapping[str, int]],
     version: VersionPlan,
     steps: int,
     values: Mapping[str, int],
     on_step: Callable[[int, dict[str, int]], bool] | None = None,
 ) -> dict[str, int]:
-    """Run a version without tensors again and again, one call after another; see `Executable.loop`."""
+    """The loop of a backend that has none of its own: `call(values)` runs once and gives the carried values' next numbers.
+
+    See `iron_core.backends.protocol.Looping`.
+    """
     now, made = dict(values), 0
     try:
         while made < steps:
-            _, carried = executable.call([], now)
+            carried = dict(call(now))
             now.update(carried)
             made += 1
             if on_step is not None and on_step(made - 1, carried):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -32,13 +32,8 @@ class NullMemory:
 class NullExecutable:
     """A version that cannot be called."""
 
-    def call(self, inputs: Sequence[np.ndarray], values: Mapping[str, int]) -> tuple[list[np.ndarray], dict[str, int]]:
+    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], values: Mapping[str, int]) -> NoReturn:
         raise UnsupportedError(_REFUSAL.format(what="outputs"))
-
-    def loop(
-        self, steps: int, values: Mapping[str, int], on_step: Callable[[int, dict[str, int]], bool] | None = None
-    ) -> dict[str, int]:
-        raise UnsupportedError(_REFUSAL.format(what="carried values"))
 
 
 class NullBackend(Backend):

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import attrs
 import numpy as np
 
+from iron_core.backends.memory import Memory
 from iron_core.image.plan import Plan, Signature
 from iron_core.lowering.answer import No, Yes
 
@@ -28,40 +29,38 @@ class Unavailable:
 
 
 @runtime_checkable
-class Memory(Protocol):
-    """Residents and arena of one compiled graph, shared by its versions. Names are the residents' names.
+class Executable(Protocol):
+    """One loaded version over a memory. What is given to it is checked, and what it leaves is collected, by core."""
 
-    It needs no lock: one thread at a time uses it and what runs on it, and nothing is grown or written inside a step. Between
-    two steps of a loop, in `on_step`, both may happen, and other versions, or the loop's own, may run.
-    """
+    def run(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], values: Mapping[str, int]
+    ) -> dict[str, int] | None:
+        """Run once, with these per-call values.
 
-    def grow(self, plan: Plan) -> None:
-        """Make room for what a newly planned version adds; what is placed keeps its place and content."""
-
-    def read(self, name: str) -> Any:
-        """A copy of a resident as a numpy array (PackedArray for a block format)."""
-
-    def write(self, name: str, array: Any) -> None:
-        """Replace a resident's content; shape and dtype as declared."""
+        inputs: in port order, contiguous arrays of the dtype that stores them (uint8 where packed), at the port's compiled
+        shape or cut to this call's bounds: as far as an array's shape goes, its numbers are there; `iron_core.backends.ports.whole`
+        gives the compiled shape. Not to be written to. outputs: arrays of zeros at their compiled shape, to be filled as far
+        as this call's bounds go. Returns the carried values' next numbers where the backend made them; None where core shall
+        evaluate them, or read them from outputs and memory.
+        """
 
 
 @runtime_checkable
-class Executable(Protocol):
-    """One loaded version, ready to be called."""
-
-    def call(
-        self, inputs: Sequence[np.ndarray], values: Mapping[str, int]
-    ) -> tuple[list[np.ndarray], dict[str, int]]:
-        """Run once. Inputs in port order, cut to their bounds or at their compiled shape; outputs come back cut to
-        their bounds. The dict is the carried values' next numbers."""
+class Looping(Protocol):
+    """An Executable with a loop of its own. Any other is run once a step; see `iron_core.backends.loop.loop_by_calls`."""
 
     def loop(
-        self, steps: int, values: Mapping[str, int], on_step: Callable[[int, dict[str, int]], bool] | None = None
+        self,
+        steps: int,
+        outputs: Sequence[np.ndarray],
+        values: Mapping[str, int],
+        on_step: Callable[[int, dict[str, int]], bool] | None = None,
     ) -> dict[str, int]:
         """Run a version that takes no tensor `steps` times, each on the values the last one carried. After every step
         `on_step(index, carried)` is called on the calling thread; True stops, and what it raises ends the loop and arrives
         here. So does what the handler of a signal raises, soon, on the main thread. CallError before a step on a carried value
-        that its dtype cannot hold (see `iron_core.backends.loop`). Returns the last carried values."""
+        that its dtype cannot hold (see `iron_core.backends.loop`). outputs: to be used by every step. Returns the last carried
+        values."""
 
 
 @runtime_checkable
@@ -99,8 +98,9 @@ class Backend(Protocol):
         """The Image of one version (what the cache keeps); needs no device. It names the keywords of a compile that it takes,
         `feeds` and `coresident`: one that it does not name is refused."""
 
-    def memory(self, plan: Plan) -> Memory:
-        """Fresh memory for a compiled graph."""
+    def memory(self, plan: Plan) -> Any:
+        """Fresh memory for a compiled graph: bytes on this machine, unless a backend says otherwise; see `Memory`."""
+        return Memory(plan)
 
     def load(self, image: Any, memory: Any) -> Executable:
         """Make an image callable on what `memory()` gave."""

@@ -17,7 +17,7 @@ from iron_core.cache.keys import digest, sources_digest
 from iron_core.cache.store import Cache, optional
 from iron_core.compiled.explain import explain
 from iron_core.compiled.program import Program, Version
-from iron_core.declare.affine import evaluate
+from iron_core.declare.affine import bounded_shape
 from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.tensor import converted
 from iron_core.errors import CallError, DeclarationError, UnknownName
@@ -271,13 +271,10 @@ def _cut_version(plan: VersionPlan, given: Mapping[str, Any], values: Mapping[st
         tensor = given[port.name]
         if format_of(tensor) != port.format or len(tensor.shape) != len(port.shape):
             return False
-        shape = list(port.shape)
         if tuple(tensor.shape) != port.shape:
-            for axis, expression in port.bounds:
-                if expression.value not in values:
-                    return False
-                shape[axis] = evaluate(expression, values)
-            if tuple(tensor.shape) != tuple(shape):
+            if any(expression.value not in values for _, expression in port.bounds):
+                return False
+            if tuple(tensor.shape) != bounded_shape(port.shape, port.bounds, values):
                 return False
     return True
 

@@ -11,7 +11,7 @@ from iron_core.backends.choose import choose
 from iron_core.backends.protocol import Backend
 from iron_core.compiled.explain import explain
 from iron_core.compiled.program import Program, Version
-from iron_core.declare.affine import Affine
+from iron_core.declare.affine import Affine, bounded_shape
 from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.tensor import plain
 from iron_core.devices import Device
@@ -190,14 +190,12 @@ class OperatorImage:
             raise ShapeError(f"{where}; got {format_of(tensor)}.")
         if tuple(tensor.shape) == port.shape:
             return tensor
-        shape = list(port.shape)
-        for axis, expression in port.bounds:
-            shape[axis] = expression.at(values)
-        for want in (port.shape, tuple(shape)):
+        shape = bounded_shape(port.shape, port.bounds, values)
+        for want in (port.shape, shape):
             if len(want) == 1 and tensor.size == want[0] and not isinstance(tensor, PackedArray):
                 return tensor.reshape(want)
-        if tuple(tensor.shape) != tuple(shape):
-            either = f", or cut to this call's bounds {shape}" if port.bounds else ""
+        if tuple(tensor.shape) != shape:
+            either = f", or cut to this call's bounds {list(shape)}" if port.bounds else ""
             raise ShapeError(f"{where}{either}; got {list(tensor.shape)}.")
         return tensor
 

@@ -13,10 +13,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+
 from iron_core.backends.choose import Choice
-from iron_core.backends.loop import step_count
-from iron_core.backends.protocol import Executable, Memory
-from iron_core.declare.affine import Affine
+from iron_core.backends.loop import loop_by_calls, step_count
+from iron_core.backends.memory import flat
+from iron_core.backends.ports import InputPort, OutputPort
+from iron_core.backends.protocol import Executable, Looping
+from iron_core.declare.affine import Affine, evaluate
 from iron_core.declare.identity import contract_key
 from iron_core.declare.tensor import plain
 from iron_core.errors import CallError, NotFinite, UnknownName, UnsupportedError
@@ -46,6 +50,9 @@ class Version:
             (i, check) for check in plan.id_checks for i, port in enumerate(plan.inputs) if port.name == check.name
         ]
         self._reports = _reports(plan)
+        self._inputs = [InputPort(port) for port in plan.inputs]
+        self._outputs = [OutputPort(port) for port in plan.outputs]
+        self._unfinished = [(i, port) for i, port in enumerate(self._outputs) if not port.as_it_is]
 
     @property
     def is_loaded(self) -> bool:
@@ -65,7 +72,8 @@ class Version:
         return self.executable
 
     def call(self, inputs: Sequence[Any], values: Mapping[str, int]) -> tuple[list[Any], dict[str, int]]:
-        """Check the per-call values, then run once. CallError, BoundsError."""
+        """Check the per-call values, then run once. Inputs in port order, each whole or cut to its bounds; outputs come back cut
+        to theirs. The dict is the carried values' next numbers. CallError, ShapeError, BoundsError."""
         values = numbers(self.program.plan.name, self._values, values)
         for check in self._checks:
             check.verify(values)
@@ -80,14 +88,40 @@ class Version:
             executable = self.executable or self.load()
             turn.busy = True
             try:
-                return executable.call(inputs, values)
+                return self._run(executable, inputs, values)
             finally:
                 turn.busy = False
+
+    def _run(
+        self, executable: Executable, inputs: Sequence[Any], values: Mapping[str, int]
+    ) -> tuple[list[Any], dict[str, int]]:
+        """Hand the backend checked arrays, and collect what it leaves."""
+        ports = self._inputs
+        if len(inputs) != len(ports):
+            raise CallError(f"{self.program.plan.name} takes {len(ports)} tensors; got {len(inputs)}.")
+        taken = [port.take(tensor, values) for port, tensor in zip(ports, inputs, strict=True)]
+        made: list[Any] = [np.zeros(port.shape, port.dtype) for port in self._outputs]
+        carried = executable.run(taken, made, values)
+        if carried is None:
+            carried = {term.name: self._next(term.source, made, values) for term in self.plan.carry}
+        for i, port in self._unfinished:
+            made[i] = port.finish(made[i], values)
+        return made, carried
+
+    def _next(self, source: Any, outputs: Sequence[np.ndarray], values: Mapping[str, int]) -> int:
+        """A carried value's next number: of an expression, or element 0 of an output or of memory."""
+        if not isinstance(source, BufferRef):
+            return evaluate(source, values)
+        if source.space == "output":
+            raw = flat(outputs[source.index])[source.offset : source.offset + source.nbytes]
+        else:
+            raw = self.program._memory.at(source)
+        return int(source.format.tensor(raw, source.shape).reshape(-1)[0])
 
     def loop(
         self, steps: int, values: Mapping[str, int], on_step: Callable[[int, dict[str, int]], bool] | None = None
     ) -> dict[str, int]:
-        """Run `steps` times on carried values; see `Executable.loop`. Each step's indices are checked before it runs.
+        """Run `steps` times on carried values; see `Looping.loop`. Each step's indices are checked before it runs.
 
         CallError for a count of steps that is none. NotFinite, before `on_step`, where a step could not make a value it carries
         (see `Operator.reports`).
@@ -129,7 +163,10 @@ class Version:
             executable = self.executable or self.load()
             turn.busy = True
             try:
-                return executable.loop(steps, values, checked if self._checks or self._reports or on_step is not None else None)
+                after = checked if self._checks or self._reports or on_step is not None else None
+                if isinstance(executable, Looping):
+                    return executable.loop(steps, [np.zeros(port.shape, port.dtype) for port in self._outputs], values, after)
+                return loop_by_calls(lambda now: self._run(executable, [], now)[1], self.plan, steps, values, after)
             finally:
                 turn.busy = False
 
@@ -172,7 +209,7 @@ class Program:
         self.turn = Turn(name)
         #: Held while a version is added; `busy` from planning it on.
         self.planning = Turn(f"compiling {name}")
-        self._memory: Memory | None = None
+        self._memory: Any = None
         self._placed: Plan | None = None
         self._owners: list[Any] = []
 
@@ -219,7 +256,7 @@ class Program:
                     f"{type(step.op).__name__} (step {step.name}) on {self.plan.dev}: {answer.rule}{nearest}"
                 )
 
-    def memory(self) -> Memory:
+    def memory(self) -> Any:
         """The memory, with room for every version there is. Take the turn before using it."""
         with self.turn:
             plan = self.plan

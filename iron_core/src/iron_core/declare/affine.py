@@ -9,7 +9,7 @@ are equal data, `-(-n // 8)` and `(n + 7) // 8`, or `(p + 1) * 64` and `64 * p +
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -214,3 +214,13 @@ def by_key(item: Any) -> Any:
 def evaluate(expression: Affine | int, values: Mapping[str, int]) -> int:
     """The number of an Affine or a plain int under these per-call values."""
     return expression.at(values) if isinstance(expression, Affine) else int(expression)
+
+
+def bounded_shape(
+    shape: tuple[int, ...], bounds: Iterable[tuple[int, Affine | int]], values: Mapping[str, int]
+) -> tuple[int, ...]:
+    """A tensor's shape cut to a call's bounds, (axis, expression): no axis is longer than it was."""
+    found = list(shape)
+    for axis, expression in bounds:
+        found[axis] = min(found[axis], evaluate(expression, values))
+    return tuple(found)

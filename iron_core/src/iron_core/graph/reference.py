@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.affine import evaluate
+from iron_core.declare.affine import bounded_shape, evaluate
 from iron_core.declare.authored import authored
 from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.rounding import round_to
@@ -143,8 +143,8 @@ def _placed(traced: TracedGraph, buffer: Buffer, given: Any, values: Mapping[str
         raise ShapeError(f"{traced.name}: input {buffer.name} is {buffer.format}; got {format_of(given)}.")
     if tuple(given.shape) == buffer.shape:
         return given
-    bounds = {axis: evaluate(e, values) for axis, e in traced.bounds_of(buffer)}
-    cut = tuple(bounds.get(axis, n) for axis, n in enumerate(buffer.shape))
+    bounds = traced.bounds_of(buffer)
+    cut = bounded_shape(buffer.shape, bounds, values)
     if tuple(given.shape) != cut:
         either = f", or {list(cut)} cut to its bound" if bounds else ""
         raise ShapeError(f"{traced.name}: input {buffer.name} is {list(buffer.shape)}{either}; got {list(given.shape)}.")
