@@ -13,10 +13,11 @@ from iron_core.aside import aside
 from iron_core.backends.choose import Choice
 from iron_core.backends.protocol import Backend
 from iron_core.cache.entry import About
-from iron_core.cache.keys import digest, sources_digest
-from iron_core.cache.store import Cache, optional
+from iron_core.cache.keys import digest
+from iron_core.cache.store import Cache
 from iron_core.compiled.explain import explain
 from iron_core.compiled.program import Program, Version
+from iron_core.compiled.warm import WarmStart
 from iron_core.declare.affine import bounded_shape
 from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.tensor import converted
@@ -28,12 +29,9 @@ from iron_core.graph.pictured import Pictured
 from iron_core.graph.reference import pack
 from iron_core.graph.signature import Signature, describe_signature
 from iron_core.graph.traced import TracedGraph
-from iron_core.graph.weight import held
-from iron_core.image.arena import guard_bytes
 from iron_core.image.packaging import decide
 from iron_core.image.plan import Packaging, Plan, VersionPlan
 from iron_core.image.planner import Draft, draft
-from iron_core.image.skeleton import described, freeze, thaw
 
 #: Keywords of `Graph.compile`; a body's input of such a name could not be given a shape.
 RESERVED = frozenset("dev backend boundaries image verbose record feeds coresident fold cache_key".split())
@@ -115,15 +113,15 @@ class CompiledGraph(Pictured):
         if cache_key is None:
             one = self._trace(shapes, fold)
         else:
-            residents = sorted((name, kind, shape, str(format)) for name, (kind, shape, format) in described(held(self.graph)).items())
-            key = digest("version", cache_key, signature, fold, guard_bytes(), sources_digest("iron_core"), residents)
-            one = self._warm(key) or self._cold(key, shapes, fold)
+            start = WarmStart(self.graph, self.backend, self.dev, signature, cache_key, fold)
+            kept = start.read()
+            one = kept or self._trace(shapes, fold)
+            if kept is None:
+                start.keep(one)
         version = self._program.add(one, **options)
         if record == "disk":
-            text = json.dumps(version.artifacts, indent=1)
-            Cache(self.backend.name).entry(
-                digest("artifacts", text), lambda folder: _write(folder / "record.json", text), about=self._about("record")
-            )
+            text, about = json.dumps(version.artifacts, indent=1), About("record", type(self.graph).__name__)
+            Cache(self.backend.name).entry(digest("artifacts", text), lambda folder: _write(folder / "record.json", text), about=about)
         return version
 
     def _trace(self, shapes: dict[str, Any], fold: bool) -> Draft:
@@ -132,25 +130,6 @@ class CompiledGraph(Pictured):
 
     def _folds(self, traced: TracedGraph) -> list[Fold]:
         return choose_folds(traced, lambda fold: self.backend.accepts(fold, self.plan.dev))
-
-    def _warm(self, key: str) -> Draft | None:
-        """The version from the cache, over this graph's weights and states; None when it is not there or not of it."""
-        with optional():
-            skeleton = Cache(self.backend.name).read(key, "version.pickle")
-            return thaw(skeleton, held(self.graph)) if skeleton is not None else None
-        return None
-
-    def _cold(self, key: str, shapes: dict[str, Any], fold: bool) -> Draft:
-        """The version traced, and kept for the next start where that can be."""
-        one = self._trace(shapes, fold)
-        skeleton = freeze(one, held(self.graph))
-        if skeleton is not None:
-            with optional():  # one that is there did not fit this graph
-                Cache(self.backend.name).keep(key, "version.pickle", skeleton, about=self._about("version"), replace=True)
-        return one
-
-    def _about(self, kind: str) -> About:
-        return About(kind, type(self.graph).__name__)
 
     # -- calls ----------------------------------------------------------------------------------
 

@@ -55,9 +55,10 @@ class Loaded:
 
     @property
     def cache_key(self) -> str:
-        """Digest of everything a trace of this model depends on: sources, config, the weights' names and formats."""
+        """Digest of everything a trace of this model depends on, operators and backend aside: sources, config, the weights'
+        names and formats."""
         shapes = [(path, tuple(a.shape), str(format_of(a))) for path, a in flat(self.weights)]
-        return digest(sources_digest("iron_lm", self.package, "iron_ops_aie", "iron_host"), attrs.astuple(self.config), shapes)
+        return digest(sources_digest("iron_lm", self.package), attrs.astuple(self.config), shapes)
 
 
 def flat(node: Any, path: str = "") -> list[tuple[str, Any]]:

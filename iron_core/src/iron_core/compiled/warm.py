@@ -1,0 +1,97 @@
+"""Warm starts: a version that an earlier process planned is taken from the cache, and nothing is traced.
+
+What a plan follows from is known in two parts. The key says what was asked: the model, its weights and states, the input
+shapes, the backend and its options, the device. With the version stand the facts that only the plan could tell, as they were:
+the distributions of its operators and their formats, of the backend, and whose lowering each operator has. A version is taken
+where all of them still hold.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from iron_core.backends.protocol import Backend
+from iron_core.cache.entry import About
+from iron_core.cache.keys import digest, sources_digest
+from iron_core.cache.store import Cache, optional
+from iron_core.errors import CacheError
+from iron_core.graph.signature import Signature
+from iron_core.graph.weight import held
+from iron_core.image.arena import guard_bytes
+from iron_core.image.plan import VersionPlan
+from iron_core.image.planner import Draft
+from iron_core.image.skeleton import described, freeze, thaw
+from iron_core.lowering import lowering_name
+from iron_core.plugins.registry import registry
+
+_FILE = "version.pickle"
+
+
+class WarmStart:
+    """The place of one version of a graph in the cache. `cache_key`: digest of the model's sources and config."""
+
+    def __init__(self, graph: Any, backend: Backend, dev: str, signature: Signature, cache_key: str, fold: bool) -> None:
+        self.graph = graph
+        self.backend = backend
+        residents = sorted((name, kind, shape, str(format)) for name, (kind, shape, format) in described(held(graph)).items())
+        options = attrs.asdict(backend, recurse=False) if attrs.has(type(backend)) else vars(backend)  # type: ignore[arg-type]
+        who = (backend.name, type(backend).__module__, type(backend).__qualname__, sorted(options.items()))
+        asked = (cache_key, signature, fold, who, dev, guard_bytes(), residents)
+        self.key = digest("version", *asked, sources_digest("iron_core"))
+
+    def read(self) -> Draft | None:
+        """The version over this graph's weights and states; None where there is none, or it is not of what is installed now."""
+        with optional():
+            content = Cache(self.backend.name).read(self.key, _FILE)
+            facts, _, skeleton = (content or b"").partition(b"\n")
+            return thaw(skeleton, held(self.graph)) if _hold(facts) else None
+        return None
+
+    def keep(self, version: Draft) -> None:
+        """Keep it for the next start, where that can be."""
+        skeleton = freeze(version, held(self.graph))
+        facts = {name: _fact(name) for name in sorted(_names(version.version, self.backend))}
+        if skeleton is None or None in facts.values():
+            return
+        about = About("version", type(self.graph).__name__)
+        with optional():  # one that is there did not fit
+            Cache(self.backend.name).keep(self.key, _FILE, json.dumps(facts).encode() + b"\n" + skeleton, about=about, replace=True)
+
+
+def _names(version: VersionPlan, backend: Backend) -> Iterable[str]:
+    """What a plan follows from beside what was asked, by name: "package NAME", "lowering NAME"."""
+    operators = {type(step.op) for step in version.steps}
+    formats = {type(ref.format) for step in version.steps for ref in step.operands.values()}
+    classes = {base for cls in (*operators, *formats, type(backend)) for base in cls.__mro__}
+    packages = {cls.__module__.partition(".")[0] for cls in classes}
+    for operator in operators:
+        name = lowering_name(backend.name, operator)
+        yield f"lowering {name}"
+        packages |= {record.package for record in registry().owners("lowerings", name)}
+    yield from (f"package {name}" for name in packages - {"iron_core", *sys.stdlib_module_names})
+
+
+def _fact(name: str) -> str | None:
+    """What is so now: of a package its distribution with its version and its sources, of a lowering whose it is. None: not known."""
+    kind, _, name = name.partition(" ")
+    if kind == "lowering":
+        return ", ".join(f"{record.owner} {record.value}" for record in registry().owners("lowerings", name))
+    try:
+        sources = sources_digest(name)
+    except (CacheError, ImportError, ValueError):  # typed at a prompt, or a script's own
+        return None
+    record = registry().of_package(name)
+    return f"{record.owner if record is not None else ''} {sources}"
+
+
+def _hold(written: bytes) -> bool:
+    try:
+        facts = json.loads(written)
+        return isinstance(facts, dict) and all(_fact(name) == was for name, was in facts.items())
+    except ValueError:
+        return False
