@@ -9,10 +9,11 @@ import pytest
 
 import iron_core as iron
 from iron_core import Carried
+from iron_core.backends.run_profile import kind
 from iron_core.errors import CallError
 from iron_host import limits
 from iron_host.backend import HostBackend
-from iron_host.profile import cost, kind
+from iron_host.profile import cost
 from iron_host.recording import record
 from iron_ops_aie import GEMV, ReLU
 

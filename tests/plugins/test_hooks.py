@@ -50,6 +50,50 @@ def test_a_plan_is_announced(watcher):
     assert sys.modules["watcher"].seen[0][0] == "plan"
 
 
+EVERYTHING = """
+from iron_core.plugins.hooks import hookimpl
+seen = []
+@hookimpl
+def iron_plan_built(plan): seen.append(("plan", plan.name))
+@hookimpl
+def iron_image_built(image, plan): seen.append(("image", plan.name))
+@hookimpl
+def iron_step_timed(step, seconds): seen.append(("step", step.name, seconds > 0))
+@hookimpl
+def iron_profile(profile): seen.append(("profile", len(profile)))
+"""
+
+
+@pytest.mark.parametrize("backend", ["host", "sim"])
+def test_every_event_there_is_is_announced(site, tmp_path, backend):
+    """A plan, its image, a profile of tunables that is loaded and entered, and each step of runs that are profiled, once."""
+    import iron_core as iron
+    from iron_core.backends.run_profile import profiled
+    from iron_core.plugins.hooks import Events
+    from iron_ops_aie import ReLU, SiLU
+
+    class Small(iron.Graph):
+        def body(self, x):
+            return ReLU(SiLU(x))
+
+    site.add("iron-watch", entries={"iron.plugins.v1": {"watch": "everything"}}, modules={"everything.py": EVERYTHING})
+    profile = iron.Profile()
+    profile.add(SiLU, size=64, tile_size=32)
+    profile.save(tmp_path / "profile.json")
+    with iron.Profile.load(tmp_path / "profile.json"):
+        small = Small().compile(x=(4096,), backend=backend)
+    (version,) = small.versions.values()
+    with profiled(small.backend, {"all": version.load()}) as found:
+        small(np.ones(4096, iron.bfloat16))
+        small(np.ones(4096, iron.bfloat16))
+    assert sys.modules["everything"].seen == [
+        *[("profile", 1)] * 2, ("plan", "Small"), ("image", "Small"), ("step", "silu0", True), ("step", "relu0", True),
+    ]  # fmt: skip
+    events = {name for name in vars(Events) if name.startswith("iron_")}
+    assert events == {name for name in vars(sys.modules["everything"]) if name.startswith("iron_")}
+    assert [step.name for step, _ in found.step_times()] == ["silu0", "relu0"]
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -24,7 +24,7 @@ from iron_host.memory import HostMemory
 from iron_host.runlist import HostImage, ImageBuilder
 
 if TYPE_CHECKING:
-    from iron_host.profile import RunProfile
+    from iron_host.profile import HostProfile
 
 #: How `supports()` and `explain()` say that a step runs numpy.
 CALLBACK = "reference call-back"
@@ -132,7 +132,7 @@ class HostBackend(Backend):
 
         return HostExecutable(image, memory, build.load(image.units), runtime(thread_count(self.threads)))
 
-    def profiled(self, executables: Mapping[str, Any]) -> AbstractContextManager[RunProfile]:
+    def profiled(self, executables: Mapping[str, Any]) -> AbstractContextManager[HostProfile]:
         """What these executables, by name, run inside the block, step by step; see `iron_host.profile`."""
         from iron_host.profile import profiled
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-import attrs
 import numpy as np
 
+from iron_core.backends.run_profile import Limits
 from iron_host import build
 from iron_host.anonymous import address
 from iron_host.build import Unit
@@ -20,17 +20,6 @@ BYTES, ROUNDS = 1 << 28, 1 << 17
 REPEATS = 5
 _PARTS = 1 << 16
 _LOOPS = {name: Unit("limits.h", name, f"iron_{name}") for name in ("read_memory", "float_rate", "int8_rate")}
-
-
-@attrs.frozen
-class Limits:
-    """The best of a few tries with `threads` threads: bytes a second read from memory, float32 and int8 operations a
-    second (a multiplication and an addition are two)."""
-
-    threads: int
-    read_bytes: float
-    float_operations: float
-    int8_operations: float
 
 
 def measure(threads: int, *, nbytes: int = BYTES, rounds: int = ROUNDS, repeats: int = REPEATS) -> Limits:

@@ -1,10 +1,8 @@
-"""`RunProfile`: where the time of recorded runs went, by kind of step, beside what the machine can do."""
+"""`HostProfile`: where the time of recorded runs went, by kind of step, beside what the machine can do."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,12 +10,13 @@ from typing import Any
 import attrs
 import numpy as np
 
+from iron_core.backends.run_profile import Limits, Phase, Row, kind
 from iron_core.declare.affine import bounded_shape
 from iron_core.image.plan import PlanStep
 from iron_core.lowering import lowering_for
 from iron_host import trace
 from iron_host.kernel_call import HostLowering
-from iron_host.limits import Limits, measure, read_rate
+from iron_host.limits import measure, read_rate
 from iron_host.recording import Pass, Recording, record
 
 
@@ -30,46 +29,14 @@ class Cost:
     operations: int
 
 
-@attrs.frozen
-class Row:
-    """The steps of one kind, a pass on average: how many, wall seconds, seconds threads were busy (all together), bytes
-    moved, multiplications and additions, and whether these are of int8."""
-
-    kind: str
-    steps: float
-    seconds: float
-    busy: float
-    nbytes: float
-    operations: float
-    integer: bool
-
-
-@attrs.frozen
-class Phase:
-    """The passes of one version. `fastest`, `median` and `mean` are seconds of a pass; `between_steps` and
-    `between_passes` what passed, a pass on average, outside its steps and before the next pass.
-
-    resident: bytes of weights and caches a pass reads. kernels: seconds a pass by kernel, the slowest first.
-    """
-
-    name: str
-    passes: int
-    fastest: float
-    median: float
-    mean: float
-    between_steps: float
-    between_passes: float
-    resident: float
-    rows: tuple[Row, ...]
-    kernels: tuple[tuple[str, float], ...]
-
-
-class RunProfile:
-    """Runs of some executables by name: their `phases()`, the machine's `limits`, and the trace of every pass.
+class HostProfile:
+    """The `RunProfile` of the host: see `iron_core.backends.run_profile`.
 
     weights_read: bytes a second at which a loop without arithmetic reads their weights where they lie: less than memory's
     limit where they are on small pages, as mapped files are. None until the runs are over.
     """
+
+    note = ""
 
     def __init__(self, executables: Mapping[str, Any], limits: Limits) -> None:
         self.executables = dict(executables)
@@ -82,6 +49,18 @@ class RunProfile:
         found = [(name, self.recording.of(e)) for name, e in self.executables.items()]
         return [phase(name, passes) for name, passes in found if passes]
 
+    def step_times(self) -> Iterator[tuple[PlanStep, float]]:
+        """Every step that ran, and its seconds, a pass on average."""
+        for executable in self.executables.values():
+            passes = self.recording.of(executable)
+            seconds: dict[int, float] = {}
+            plans: dict[int, PlanStep] = {id(step.plan): step.plan for step in executable.image.steps}
+            for one in passes:
+                for index, begin, end, _ in one.steps.tolist():
+                    plan = id(executable.image.steps[int(index)].plan)
+                    seconds[plan] = seconds.get(plan, 0.0) + end - begin
+            yield from ((plans[plan], total / len(passes)) for plan, total in seconds.items())
+
     def write_trace(self, path: str | Path) -> None:
         """Every pass, step and thread's share as JSON that Perfetto and chrome://tracing open."""
         names = {e: name for name, e in self.executables.items()}
@@ -93,22 +72,15 @@ class RunProfile:
 
 
 @contextlib.contextmanager
-def profiled(executables: Mapping[str, Any]) -> Iterator[RunProfile]:
+def profiled(executables: Mapping[str, Any]) -> Iterator[HostProfile]:
     """Measure the machine, then record what these executables run inside the block."""
     threads = max(e.runtime.threads for e in executables.values())
-    found = RunProfile(executables, measure(threads))
+    found = HostProfile(executables, measure(threads))
     with record(list(executables.values())) as recording:
         yield found
     found.recording = recording
     for memory, engine in {id(e.memory): (e.memory, e.runtime) for e in executables.values()}.values():
         found.weights_read = read_rate(engine, memory.weights())
-
-
-def kind(step: PlanStep) -> str:
-    """The operator, and the format of the largest weight or cache it reads: "GEMV q4_1"."""
-    held = [ref for ref in step.operands.values() if ref.space == "resident"]
-    largest = max(held, key=lambda ref: ref.nbytes, default=None)
-    return type(step.op).__name__ + (f" {largest.format.name}" if largest is not None else "")
 
 
 def cost(step: PlanStep, values: Mapping[str, int]) -> Cost:
@@ -127,19 +99,18 @@ def phase(name: str, passes: list[Pass]) -> Phase:
     image: Any = passes[0].executable.image
     n = len(passes)
     plans: list[PlanStep] = [step.plan for step in image.steps]
-    kinds = {id(plan): kind(plan) for plan in plans}
+    kinds = {id(plan): kind(type(plan.op).__name__, plan.operands) for plan in plans}
     fixed = {id(p): cost(p, {}) for p in plans if not any(ref.bounds for ref in p.operands.values())}
     rows: dict[str, np.ndarray] = {}  # steps, seconds, busy, bytes, operations
     kernels: dict[str, float] = {}
     integer = {kinds[id(p)]: getattr(p.op, "activations", "") == "int8_block" for p in plans}
-    resident = inside = 0.0
+    resident = 0.0
     for one in passes:
         before = None
         for index, begin, end, busy in one.steps.tolist():
             step = image.steps[int(index)]
             row = rows.setdefault(kinds[id(step.plan)], np.zeros(5))
             row[1:3] += end - begin, busy
-            inside += end - begin
             kernel = step.unit.template if step.unit is not None else "numpy reference"
             kernels[kernel] = kernels.get(kernel, 0.0) + end - begin
             if step.plan is not before:
@@ -148,21 +119,9 @@ def phase(name: str, passes: list[Pass]) -> Phase:
                 row[0] += 1
                 row[3:] += what.nbytes, what.operations
                 resident += what.resident
-    times = [p.end - p.begin for p in passes]
-    gaps = [b.begin - a.end for a, b in itertools.pairwise(passes)]
     found = []
     for label, sums in rows.items():
         steps, seconds, busy, nbytes, operations = (sums / n).tolist()
         found.append(Row(label, steps, seconds, busy, nbytes, operations, integer[label]))
-    return Phase(
-        name,
-        n,
-        min(times),
-        float(np.median(times)),
-        math.fsum(times) / n,
-        (math.fsum(times) - inside) / n,
-        float(np.median(gaps)) if gaps else 0.0,
-        resident / n,
-        tuple(sorted(found, key=lambda row: -row.seconds)),
-        tuple(sorted(((k, s / n) for k, s in kernels.items()), key=lambda pair: -pair[1])),
-    )
+    spans = [(p.begin, p.end) for p in passes]
+    return Phase.of(name, spans, found, resident / n, ((k, s / n) for k, s in kernels.items()))

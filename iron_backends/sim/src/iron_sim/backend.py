@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -18,6 +20,7 @@ from iron_core.image.plan import Plan, Signature
 from iron_core.lowering.answer import No, Yes
 from iron_sim.executable import SimExecutable
 from iron_sim.host import SimMemory
+from iron_sim.profile import SimProfile
 
 
 def _path(given: str | os.PathLike[str] | None) -> str | None:
@@ -70,4 +73,14 @@ class SimBackend(Backend):
     def load(self, image: ArrayImage, memory: SimMemory) -> SimExecutable:
         return SimExecutable(image, memory, trace=self.trace or os.environ.get("IRON_SIM_TRACE") or None)
 
-
+    @contextlib.contextmanager
+    def profiled(self, executables: Mapping[str, SimExecutable]) -> Iterator[SimProfile]:
+        """What these executables, by name, run inside the block, step by step; see `iron_sim.profile`."""
+        found = SimProfile(executables)
+        try:
+            for name, executable in executables.items():
+                executable.recording = found.passes[name]
+            yield found
+        finally:
+            for executable in executables.values():
+                executable.recording = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -16,6 +17,7 @@ from iron_sim.control import encode
 from iron_sim.errors import PoisonError, SimulationError
 from iron_sim.host import SimMemory, Space, region, spread
 from iron_sim.machine import Machine, Stats
+from iron_sim.profile import TimedPass, TimedStep
 from iron_sim.trace import Trace
 
 
@@ -26,6 +28,9 @@ class SimExecutable:
         self.image = image
         self.memory = memory
         self.stats: dict[str, Stats] = {}
+        #: Where calls are noted with their times, while a profile is taken.
+        self.recording: list[TimedPass] | None = None
+        self._timed: list[TimedStep] = []
         self._machine: Machine | None = None
         self._loaded_empty: int | None = None
         self._chain = 0
@@ -47,6 +52,8 @@ class SimExecutable:
         made = [self._output(data) for data in outputs]
         spaces = {"input": given, "output": made, "resident": self.memory.places, "arena": self.memory.banks}
         self.stats = {}
+        self._timed = []
+        begin = time.perf_counter()
         try:
             self._dispatch(spaces, values)
         except Exception:
@@ -56,6 +63,8 @@ class SimExecutable:
         finally:
             if self._trace is not None:
                 self._trace.write()
+        if self.recording is not None:
+            self.recording.append(TimedPass(begin, time.perf_counter(), dict(values), tuple(self._timed)))
         for term in version.carry:
             if isinstance(term.source, BufferRef):
                 self._written(term.name, spaces, term.source)
@@ -74,7 +83,10 @@ class SimExecutable:
             machine = self._enter(entry_number, entry[0])
             for index in entry:
                 step = self.image.steps[index]
-                self.stats[step.name] = self._run(machine, step, spaces, self._numbers(index, words, values))
+                begin = time.perf_counter()
+                self.stats[step.name] = stats = self._run(machine, step, spaces, self._numbers(index, words, values))
+                if self.recording is not None:
+                    self._timed.append(_timed(step, begin, stats))
         if self.image.elf:
             for extra in range(self.image.resets):
                 self._load_empty(len(self.image.entries) + extra)
@@ -154,3 +166,10 @@ class SimExecutable:
         found = region(name, spaces[ref.space][ref.index], ref)
         if found.mask is not None and found.mask[0]:
             raise PoisonError(f"the carried value {name} is read from data nobody wrote.")
+
+
+def _timed(step: ArrayStep, begin: float, stats: Stats) -> TimedStep:
+    """A step that just ended, with the bytes its operands moved through the shim."""
+    moved = {name: stats.elements(name) * ref.format.dtype.itemsize for name, ref in step.operands.items()}
+    resident = sum(nbytes for name, nbytes in moved.items() if step.operands[name].space == "resident")
+    return TimedStep(step, begin, time.perf_counter(), sum(moved.values()), resident)

@@ -134,6 +134,7 @@ class Profile:
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             form = '{"entries": [{"operator": ..., ...}, ...]}'
             raise ParamError(f"{printable(path, 120)} is no profile ({printable(error, 100)}); a profile is {form}.") from None
+        _announce(profile)
         return profile
 
     def __iter__(self) -> Iterator[Entry]:
@@ -144,7 +145,14 @@ class Profile:
 
     def __enter__(self) -> Profile:
         _ACTIVE.set((*_ACTIVE.get(), self))
+        _announce(self)
         return self
 
     def __exit__(self, *_: Any) -> None:
         _ACTIVE.set(_ACTIVE.get()[:-1])
+
+
+def _announce(profile: Profile) -> None:
+    from iron_core.plugins.hooks import announce  # here: declaring operators needs no plugins
+
+    announce("iron_profile", profile=profile)

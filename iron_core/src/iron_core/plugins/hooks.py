@@ -32,11 +32,11 @@ class Events:
 
     @hookspec
     def iron_step_timed(self, step: Any, seconds: float) -> None:
-        """A step was measured."""
+        """A step was measured: `seconds` a call on average, in a block of `iron_core.backends.run_profile.profiled`."""
 
     @hookspec
     def iron_profile(self, profile: Any) -> None:
-        """A profile was loaded or entered."""
+        """A `Profile` of tunables was loaded or entered."""
 
 
 @lru_cache(maxsize=1)

@@ -4,38 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any
 
+from iron_core.backends import run_profile
+from iron_core.backends.run_profile import Limits, Phase, Profiling, RunProfile
 from iron_core.errors import UsageError
 from iron_lm.session import Session
 
 #: Kernels named below a phase's table.
 _KERNELS = 6
+#: Of a backend that knows no limits: no share is shown.
+_UNKNOWN = Limits(1, 0.0, 0.0, 0.0)
 
 
-def profiled(session: Session) -> AbstractContextManager[Any]:
+def profiled(session: Session) -> AbstractContextManager[RunProfile]:
     """Record what the session runs inside the block. UsageError where its backend keeps no times."""
     backend = session.compiled.backend
-    record = getattr(backend, "profiled", None)
-    if record is None:
-        raise UsageError(f"--profile: backend {backend.name} keeps no times of its steps. Legal: --backend host.")
+    if not isinstance(backend, Profiling):
+        raise UsageError(f"--profile: backend {backend.name} keeps no times of its steps. Legal: --backend host or sim.")
     versions = session.compiled.versions
-    return record({"prompt" if inputs else "decode": v.load() for inputs, v in versions.items()})  # type: ignore[no-any-return]
+    return run_profile.profiled(backend, {"prompt" if inputs else "decode": v.load() for inputs, v in versions.items()})
 
 
-def lines(profile: Any) -> list[str]:
-    """The limits, then a table per phase. `profile` as `iron_host.profile.RunProfile`."""
+def lines(profile: RunProfile) -> list[str]:
+    """The limits, where the backend knows them, and what the times are of; then a table per phase."""
     limits = profile.limits
-    head = (
-        f"limits, {limits.threads} thread{'s' if limits.threads > 1 else ''}: read {limits.read_bytes / 1e9:.1f} GB/s · "
-        f"float32 {limits.float_operations / 1e9:.0f} GFLOP/s · int8 {limits.int8_operations / 1e9:.0f} GOP/s"
-    )
-    if profile.weights_read is not None:
-        head += f" · this model's weights where they lie {profile.weights_read / 1e9:.1f} GB/s"
-    return [head, *(line for phase in profile.phases() for line in _phase(phase, limits))]
+    head = [profile.note] if profile.note else []
+    if limits is not None:
+        machine = (
+            f"limits, {limits.threads} thread{'s' if limits.threads > 1 else ''}: read {limits.read_bytes / 1e9:.1f} GB/s · "
+            f"float32 {limits.float_operations / 1e9:.0f} GFLOP/s · int8 {limits.int8_operations / 1e9:.0f} GOP/s"
+        )
+        rate = getattr(profile, "weights_read", None)
+        head.append(machine + (f" · this model's weights where they lie {rate / 1e9:.1f} GB/s" if rate is not None else ""))
+    return [*head, *(line for phase in profile.phases() for line in _phase(phase, limits or _UNKNOWN))]
 
 
-def _phase(phase: Any, limits: Any) -> Iterator[str]:
+def _phase(phase: Phase, limits: Limits) -> Iterator[str]:
     yield (
         f"{phase.name}: {phase.passes} pass{'es' if phase.passes > 1 else ''} of {phase.mean * 1e3:.2f} ms "
         f"(median {phase.median * 1e3:.2f}, fastest {phase.fastest * 1e3:.2f})"
@@ -64,12 +68,12 @@ def _phase(phase: Any, limits: Any) -> Iterator[str]:
     for line in table:
         yield "  " + "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))]).rstrip()
     rate = phase.resident / phase.mean
-    yield (
-        f"  weights and caches: {phase.resident / 1e6:.1f} MB a pass at {rate / 1e9:.2f} GB/s, "
-        f"{_share(rate, limits.read_bytes)} of the read limit"
-    )
+    share = _share(rate, limits.read_bytes)
+    of = f", {share} of the read limit" if share else ""
+    yield f"  weights and caches: {phase.resident / 1e6:.1f} MB a pass at {rate / 1e9:.2f} GB/s{of}"
     named = [f"{name} {seconds * 1e3:.3f}" for name, seconds in phase.kernels[:_KERNELS]]
-    yield "  kernels, ms a pass: " + " · ".join(named)
+    if named:
+        yield "  kernels, ms a pass: " + " · ".join(named)
 
 
 def _share(part: float, whole: float) -> str:
