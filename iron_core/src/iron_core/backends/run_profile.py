@@ -18,7 +18,6 @@ from typing import Any, Protocol, runtime_checkable
 import attrs
 import numpy as np
 
-from iron_core.backends.protocol import Backend
 from iron_core.errors import UnsupportedError
 from iron_core.image.plan import BufferRef
 from iron_core.plugins.hooks import announce
@@ -129,7 +128,7 @@ class Profiling(Protocol):
 
 
 @contextlib.contextmanager
-def profiled(backend: Backend, executables: Mapping[str, Any]) -> Iterator[RunProfile]:
+def profiled(backend: Any, executables: Mapping[str, Any]) -> Iterator[RunProfile]:
     """Record what these loaded versions of a backend, by name, run inside the block; then `iron_step_timed` is announced for
     every step. UnsupportedError where the backend keeps no times."""
     if not isinstance(backend, Profiling):

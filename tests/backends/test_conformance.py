@@ -1,0 +1,62 @@
+"""The backends there are, and one of a page, by the tests that every backend inherits."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import iron_core as iron
+from iron_core.backends.reference import ReferenceBackend
+from iron_core.errors import CallError, UnsupportedError
+from iron_host.backend import HostBackend
+from iron_ops_aie import SiLU
+from iron_sim.backend import SimBackend
+
+
+def _beside(name: str) -> Any:
+    import sys
+
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+Conformance, TinyBackend = _beside("conformance").Conformance, _beside("tiny_backend").TinyBackend
+
+
+class TestReference(Conformance):
+    backend = ReferenceBackend()
+
+
+class TestHost(Conformance):
+    backend = HostBackend(threads=2)
+
+
+class TestSim(Conformance):
+    backend, dev, dtype = SimBackend(), "npu2", iron.bfloat16
+
+
+class TestTiny(Conformance):
+    backend = TinyBackend(most=1000)
+
+    def test_it_has_options_and_limits_of_its_own(self) -> None:
+        """As any backend's: checked where it is made, and steps that it does not take are named."""
+        with pytest.raises(CallError, match="most=0; legal: 1 or more"):
+            TinyBackend(most=0)
+
+        class Smooth(iron.Graph):
+            def body(self, x: Any) -> Any:
+                return SiLU(x)
+
+        with pytest.raises(UnsupportedError, match=r"SiLU .*it computes ElementwiseAdd, ElementwiseMul, ReLU"):
+            Smooth().compile(backend=TinyBackend(), x=((4,), np.float32))
+
+    def test_it_is_a_page(self) -> None:
+        """What a backend has to bring."""
+        assert len(Path(_beside("tiny_backend").__file__).read_text().splitlines()) <= 110
