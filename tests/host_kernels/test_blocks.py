@@ -202,7 +202,7 @@ def test_dequantize_rounds_once(kernels, rng, name, T):
     """Every number is scale * integer + minimum, within one rounding of the exact value."""
     rows, cols = 7, 96
     w, y = draw(rng, name, rows, cols), np.zeros((rows, cols), DTYPES[T])
-    ints, scales, minima = w.format.fields(w.data, cols)
+    ints, scales, minima = w.format.fields(w.data, w.shape)
     exact = ints.reshape(rows, -1, 32) * scales.astype(np.float64)[..., None]
     exact = (exact if minima is None else exact + minima.astype(np.float64)[..., None]).reshape(rows, cols)
     kernels(f"dequantize<{name}, {T}>", DEQUANTIZE(x=w.data, y=y, valid=rows, cols=cols), threads=2)
