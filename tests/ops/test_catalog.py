@@ -170,3 +170,8 @@ def test_integers_are_refused_where_they_mean_nothing(name):
     fields = dict(next(iter(cls.test.cases(cls))).fields) | {"T": np.int32}
     with pytest.raises(ValueError, match=rf"{name}: T=int32; legal: float32, bfloat16, float16"):
         cls(**fields)
+
+
+def test_the_stub_names_every_base():
+    """An operator with an array of its own is still an Operator to a type checker."""
+    assert "class GEMM(GEMMArray, Operator):" in stub("iron_ops_aie") and "class SiLU(UnaryElementwise):" in stub("iron_ops_aie")

@@ -22,7 +22,7 @@ _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in o
 
 __all__ = ["Copy", "Dequant", "ElementwiseAdd", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "MHA", "RMSNorm", "ReLU", "Repeat", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "SoftCap", "Softmax", "Transpose"]
 
-class Copy(CopyArray):
+class Copy(CopyArray, Operator):
     """y[dst] = x[src], element by element in the order the two patterns walk; numbers are rounded once to y's dtype.
 
     x: `input_size` elements, y: `output_size`; `src` and `dst` say which of them (a tuple of patterns is walked in
@@ -252,7 +252,7 @@ class GELU(UnaryElementwise):
         dtype: Any = ...,
     ) -> Handle: ...
 
-class GEMM(GEMMArray):
+class GEMM(GEMMArray, Operator):
     """C = A @ B.
 
     A: (M, K), the activations. B: (K, N), or (N, K) with `b_col_maj`, the weights; block-quantised only as (N, K).
@@ -343,7 +343,7 @@ class GEMM(GEMMArray):
         dtype: Any = ...,
     ) -> Handle: ...
 
-class GEMV(GEMVArray):
+class GEMV(GEMVArray, Operator):
     """C[b] = A[b // repeat] @ B[b].
 
     A: ([num_matrices,] M, K), dense or block-quantised; B: ([num_batches,] K); C: ([num_batches,] M). A single batch or
@@ -427,7 +427,7 @@ class GEMV(GEMVArray):
         dtype: Any = ...,
     ) -> Handle: ...
 
-class MHA(MHAArray):
+class MHA(MHAArray, Operator):
     """O[h] = softmax(scale * Q[h] K[h // g]^T + mask) V[h // g], g = num_heads / num_KV_heads.
 
     Q, O: (num_heads, seq_len, d), or (seq_len, num_heads, d) with `heads_interleaved`. K, V: (num_KV_heads, kv_len, d),

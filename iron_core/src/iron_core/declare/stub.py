@@ -41,7 +41,7 @@ def stub(package: str) -> str:
     """The text of `package/__init__.pyi`."""
     module = import_module(package)
     classes = [getattr(module, name) for name in sorted(module.__all__)]
-    bases = {(cls.__bases__[0].__module__, cls.__bases__[0].__name__) for cls in classes}
+    bases = {(base.__module__, base.__name__) for cls in classes for base in cls.__bases__}
     imports = "\n".join(f"from {where} import {name}" for where, name in sorted(_USES | bases))
     names = ", ".join(f'"{cls.__name__}"' for cls in classes)
     head = _HEAD.format(package=package, imports=imports, names=names)
@@ -49,7 +49,7 @@ def stub(package: str) -> str:
 
 
 def _operator(cls: type[Operator]) -> str:
-    lines = [f"class {cls.__name__}({cls.__bases__[0].__name__}):", *_docstring(cls)]
+    lines = [f"class {cls.__name__}({', '.join(base.__name__ for base in cls.__bases__)}):", *_docstring(cls)]
     for name, member in vars(cls).items():
         if isinstance(member, Field):
             lines.append(f"    {name}: {_type(cls, name)}")
