@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from iron_core.array.descriptors import BdLimits, Descriptor, bounded, plan
 from iron_core.declare.pattern import Pattern
-from iron_core.devices import Tile, device
+from iron_core.devices import TileKind, device
 from iron_core.errors import UnsupportedError
 
 NPU2 = device("npu2")
 SHIM = {itemsize: BdLimits.of(NPU2.shim, itemsize) for itemsize in (1, 2, 4)}
 #: A shim and a memory tile with fields so narrow that random patterns meet every limit.
-NARROW_SHIM = Tile(memory=0, channels=2, descriptors=6, locks=16, dims=3, wrap_bits=3, step_bits=5)
-NARROW_MEMTILE = Tile(memory=1024, channels=6, descriptors=6, locks=16, dims=4, wrap_bits=3, step_bits=5)
-NARROW_CORE = Tile(memory=1024, channels=2, descriptors=6, locks=16, dims=3, wrap_bits=2, step_bits=5)
+NARROW_SHIM = TileKind(memory=0, channels=2, descriptors=6, locks=16, dims=3, wrap_bits=3, step_bits=5)
+NARROW_MEMTILE = TileKind(memory=1024, channels=6, descriptors=6, locks=16, dims=4, wrap_bits=3, step_bits=5)
+NARROW_CORE = TileKind(memory=1024, channels=2, descriptors=6, locks=16, dims=3, wrap_bits=2, step_bits=5)
 
 RULES = (
     "every size must be at least 1",

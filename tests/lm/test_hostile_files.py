@@ -113,6 +113,7 @@ def test_a_gguf_that_claims_too_much(tmp_path: Path, case: str) -> None:
     refused(says, lambda: GGUFFile.open(path))
 
 
+@pytest.mark.slow
 def test_what_a_header_may_hold_takes_a_second_at_most(tmp_path: Path) -> None:
     """Two million empty strings, the most there may be, and then an end that is none."""
     head = gguf(key("t", 9, struct.pack("<IQ", 8, (1 << 21) - 1000)), 1, count=1)

@@ -48,7 +48,7 @@ WORD_SHIFT = 2
 
 
 @attrs.frozen
-class Tile:
+class TileKind:
     """One kind of tile: its data memory and what its DMA offers. `wrap` and `step` are bits of a descriptor's fields."""
 
     memory: int
@@ -74,9 +74,9 @@ class Device:
     columns: int
     core_rows: int = 0
     program_memory: int = 0
-    core: Tile | None = None
-    memtile: Tile | None = None
-    shim: Tile | None = None
+    core: TileKind | None = None
+    memtile: TileKind | None = None
+    shim: TileKind | None = None
     stream_bytes: int = 0
     clock_mhz: int = 0
     read_gbs: float = 0.0
@@ -102,9 +102,9 @@ class Device:
 
 
 # Geometry and descriptor fields are the same on AIE2 and AIE2P (AM020, AM027; aie-rt).
-_CORE = Tile(memory=64 * KIB, channels=2, descriptors=16, locks=16, dims=3, wrap_bits=8, step_bits=13)
-_MEMTILE = Tile(memory=512 * KIB, channels=6, descriptors=48, locks=64, dims=4, wrap_bits=10, step_bits=17)
-_SHIM = Tile(memory=0, channels=2, descriptors=16, locks=16, dims=3, wrap_bits=10, step_bits=20)
+_CORE = TileKind(memory=64 * KIB, channels=2, descriptors=16, locks=16, dims=3, wrap_bits=8, step_bits=13)
+_MEMTILE = TileKind(memory=512 * KIB, channels=6, descriptors=48, locks=64, dims=4, wrap_bits=10, step_bits=17)
+_SHIM = TileKind(memory=0, channels=2, descriptors=16, locks=16, dims=3, wrap_bits=10, step_bits=20)
 
 #: Columns npu1 and npu2 have; a variant takes the first few of them.
 NPU1_COLUMNS = 4

@@ -17,7 +17,7 @@ import attrs
 import numpy as np
 
 from iron_core.declare.pattern import Pattern
-from iron_core.devices import ITERATIONS, LENGTH_UNIT, REPEATS, WORD, Tile
+from iron_core.devices import ITERATIONS, LENGTH_UNIT, REPEATS, WORD, TileKind
 from iron_core.errors import UnsupportedError
 
 # mlir-aie refuses a larger size in a descriptor that is not part of a sequence, though the field is wider.
@@ -81,7 +81,7 @@ class BdLimits:
     descriptors: int
 
     @classmethod
-    def of(cls, tile: Tile, itemsize: int) -> BdLimits:
+    def of(cls, tile: TileKind, itemsize: int) -> BdLimits:
         """A tile without memory is a shim. UnsupportedError if the elements are wider than a word."""
         if itemsize not in (1, 2, 4):
             raise UnsupportedError(f"itemsize={itemsize}: a descriptor moves elements of 1, 2 or 4 bytes.")

@@ -26,7 +26,7 @@ from iron_core.devices import (
     REPEATS,
     WORD,
     Device,
-    Tile,
+    TileKind,
     device,
 )
 from iron_core.errors import Unresolvable, UnsupportedError
@@ -94,7 +94,7 @@ class _Limits:
         self.found: Layout = layout(array, at)
         self.kinds = {tile.name: tile.kind for tile in array.tiles}
 
-    def limit(self, kind: str) -> Tile:
+    def limit(self, kind: str) -> TileKind:
         tile = {"shim": self.dev.shim, "mem": self.dev.memtile, "core": self.dev.core}[kind]
         assert tile is not None
         return tile

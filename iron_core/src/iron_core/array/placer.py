@@ -15,7 +15,7 @@ import attrs
 
 from iron_core.array.design import ArrayDesign, TileData
 from iron_core.array.pools import Place, layout, may_share, reaches
-from iron_core.devices import Device, Tile
+from iron_core.devices import Device, TileKind
 from iron_core.errors import Unresolvable
 
 #: Places that are tried for cores before the placer gives up.
@@ -230,7 +230,7 @@ class _Room:
     def plus(self, other: _Room) -> _Room:
         return _Room(*(a + b for a, b in zip(attrs.astuple(self), attrs.astuple(other), strict=True)))
 
-    def within(self, tile: Tile) -> bool:
+    def within(self, tile: TileKind) -> bool:
         memory = self.nbytes <= tile.memory and self.descriptors <= tile.descriptors if tile.memory else True
         return max(self.into, self.out) <= tile.channels and self.locks <= tile.locks and memory
 
@@ -238,7 +238,7 @@ class _Room:
     def channels(self) -> int:
         return self.into + self.out
 
-    def beyond(self, tile: Tile) -> str:
+    def beyond(self, tile: TileKind) -> str:
         """What a whole tile has less of, in words; empty where all of it would fit an empty one."""
         there = {
             "channels in": (self.into, tile.channels),
