@@ -165,7 +165,7 @@ def test_weights_of_another_shape_have_tiles_of_their_own(in_a_file, tmp_path):
     mapped = b.data.reshape(-1)
     copied = mapped.copy()  # in memory: tiles that are made anew
     for rows, depth in ((ROWS, DEPTH), (ROWS // 2, DEPTH), (ROWS // 2, 2 * DEPTH), (ROWS, DEPTH)):
-        wanted = [Tiles(0, 0, b.format, "Q8_0", rows, depth)]
+        wanted = [Tiles(0, 0, b.format, rows, depth)]
         kept, new = (tiling.made(wanted, lambda _, source=source: source, runtime(1))[0] for source in (mapped, copied))
         assert np.array_equal(kept, new)
     assert len(entries(tmp_path)) == 3

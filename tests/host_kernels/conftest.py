@@ -13,11 +13,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from iron_core.declare.formats import Q5_0, Q5_1, Format, as_format
 from iron_host import build, compiler
 from iron_host.slots import Filled, Slots
+from iron_host.view import View, view_of
+from tests.layouts import BFP16, EVERY, GPTQ, INT8_TENSOR, Q4NX
 
 FORMATS = ("Q4_0", "Q4_1", "Q8_0")
 FLOATS = ("float", "bf16", "f16")
+#: Formats that blocks.h does not multiply, as packed.h reads them.
+VIEWS: dict[Format, View] = {format: view_of(format) for format in (*EVERY, Q5_0, Q5_1)}  # type: ignore[misc]
+PACKED_PRODUCTS = ((Q4NX, "float"), (GPTQ, "float"), (INT8_TENSOR, "float"), (BFP16, "bf16"))
 DTYPES = {"float": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
 
 KERNELS: dict[str, list[str]] = {
@@ -33,6 +39,10 @@ KERNELS: dict[str, list[str]] = {
         *(f"block_exact<{f}, {x}, {x}>" for f in FORMATS for x in ("float", "bf16")),
         *(f"{kernel}<{f}>" for f in FORMATS for kernel in ("block_integers", "pack_blocks")),
         *(f"dequantize<{f}, {t}>" for f in FORMATS for t in FLOATS),
+    ],
+    "packed.h": [
+        *(f"packed_product<{VIEWS[format].name}, {x}, {x}>" for format, x in PACKED_PRODUCTS),
+        *(f"packed_dequantize<{view.name}, float>" for view in VIEWS.values()),
     ],
     "attention.h": [
         *(
@@ -65,6 +75,8 @@ KERNELS: dict[str, list[str]] = {
 #: exp() as the kernels have it: numbers through a whole vector, and one at a time.
 EXPONENTIALS = Slots("Exponentials", (), {"x": "const float", "vectors": "float", "alone": "float"}, ("size",))
 EXTRA = {
+    "packed.h": "".join(view.source for view in VIEWS.values()),
+    "blocks.h": "".join(view_of(as_format(name.lower())).source for name in FORMATS),  # type: ignore[union-attr]
     "elementwise.h": EXPONENTIALS.cpp
     + """
 static void exponentials(const Exponentials& g, int32_t tid, int32_t nt) {

@@ -13,7 +13,7 @@ from iron_host import build, compiler
 from iron_host.kernels import COPY, TABLES, UNARY
 from iron_host.slots import Slots
 
-from .conftest import KERNELS
+from .conftest import EXTRA, KERNELS
 
 HEADERS = sorted(path.name for path in build.SOURCES.glob("*.h"))
 
@@ -44,7 +44,8 @@ def test_headers_stand_in_the_reverse_order(tmp_path):
 def test_kernels_of_all_headers_are_one_source(tmp_path):
     """Every instantiation the tests call, in one source: nothing is said of them either."""
     templates = [template for some in KERNELS.values() for template in some if template != "exponentials"]
-    made = "".join(build.Unit("", template, f"k{i}").function for i, template in enumerate(templates))
+    views = EXTRA["blocks.h"] + EXTRA["packed.h"]
+    made = views + "".join(build.Unit("", template, f"k{i}").function for i, template in enumerate(templates))
     assert warnings(tmp_path, HEADERS, kernels=made) == ""
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import iron_core as iron
 from iron_core.declare.formats import DTYPES, as_format
+from iron_core.declare.identity import label
 from iron_core.errors import FormatError, PluginError
 from iron_core.plugins.registry import RESERVED, registry
 from iron_ops_aie import GEMM, GEMV
@@ -73,7 +74,7 @@ def test_a_name_is_enough(acme):
     assert "acme_formats" not in sys.modules and "acme.q4z" in registry().names(GROUP)
     op = GEMV(M=8, K=32, W="acme.q4z")
     assert op.W is sys.modules["acme_formats"].Q3 and as_format("acme.q4z") is op.W
-    assert op.A.format is op.W and "Wacme.q4z" in op.label and op.W.nbytes((8, 32)) == 8 * 2 * 11
+    assert op.A.format is op.W and "Wacme.q4z" in label(op) and op.W.nbytes((8, 32)) == 8 * 2 * 11
 
 
 @pytest.mark.parametrize("rows", (1, 3))

@@ -56,12 +56,14 @@ class Header:
 class Unit:
     """A kernel: the template function `template` of `header`, exported as `symbol`.
 
-    header: the name of one in csrc, or a pack's own. In the template's text namespace iron need not be named.
+    header: the name of one in csrc, or a pack's own. In the template's text namespace iron need not be named. source: what the
+    template's arguments need and no header has, as the struct of a format.
     """
 
     header: str | Header
     template: str
     symbol: str
+    source: str = ""
 
     @property
     def own(self) -> Header | None:
@@ -72,7 +74,7 @@ class Unit:
     def text(self) -> str:
         """The source compiled for it."""
         name = self.header.path.name if isinstance(self.header, Header) else self.header
-        return f'#include "{name}"\n{self.function}'
+        return f'#include "{name}"\n{self.source}{self.function}'
 
     @property
     def function(self) -> str:

@@ -41,12 +41,10 @@ class Pointer:
 @attrs.frozen
 class Blocks:
     """A pointer slot at block-quantised weights: at their tiles where they are a weight of the graph, else at the blocks
-    themselves. The integer slot named `says` is which, 1 or 0. `kind` is the format's name in blocks.h, `size` matrices'
-    rows and depth, and how many."""
+    themselves. The integer slot named `says` is which, 1 or 0. `size`: matrices' rows and depth, and how many."""
 
     operand: str
     says: str
-    kind: str
     size: tuple[int, int, int]
 
 

@@ -62,6 +62,17 @@ BLOCK_INTEGERS = Slots(
     "iron::slots::BlockIntegers", (), {"w": "const uint8_t", "q": "const int8_t", "products": "int32_t"}, ("N", "K")
 )
 
+# packed.h
+PACKED_PRODUCT = Slots(
+    "iron::slots::PackedProduct",
+    ("X", "O"),
+    {"x": "const X", "w": "const uint8_t", "c": "O"},
+    ("M", "N", "K", "w_rows", "x_row", "c_row", "c_column", "batches", "x_batch", "c_batch", "repeat"),
+)
+PACKED_DEQUANTIZE = Slots(
+    "iron::slots::PackedDequantize", ("T",), {"x": "const uint8_t", "y": "T"}, ("valid", "cols", "rows")
+)
+
 # attention.h
 ATTENTION = Slots(
     "iron::slots::Attention",

@@ -13,10 +13,12 @@ from iron_host.lowerings.rows import Rows
 from iron_host.lowerings.template import TemplateLowering
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
 from iron_host.slots import Slots
+from iron_host.view import FormatLowering, View
 
 __all__ = [
     "BINARY",
     "FLOATS",
+    "FormatLowering",
     "GRAIN",
     "ROWWISE",
     "UNARY",
@@ -33,6 +35,7 @@ __all__ = [
     "TemplateLowering",
     "Unary",
     "Unit",
+    "View",
     "cpp",
     "takes",
     "threads",

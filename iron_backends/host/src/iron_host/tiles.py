@@ -8,6 +8,7 @@ import attrs
 
 from iron_core.declare.formats import Format
 from iron_host.build import Unit
+from iron_host.view import View, view_of
 
 #: Rows of a tile, as blocks.h has it.
 ROWS = 16
@@ -15,15 +16,11 @@ ROWS = 16
 
 @attrs.frozen
 class Tiles:
-    """`matrices` of `rows` x `depth` numbers, `offset` bytes into resident number `resident`, to be had in tiles.
-
-    kind: the format's name in blocks.h.
-    """
+    """`matrices` of `rows` x `depth` numbers, `offset` bytes into resident number `resident`, to be had in tiles."""
 
     resident: int
     offset: int
     format: Format
-    kind: str
     rows: int
     depth: int
     matrices: int = 1
@@ -34,9 +31,16 @@ class Tiles:
         return self.whole.nbytes
 
     @property
+    def view(self) -> View:
+        """The format's blocks, as blocks.h has them."""
+        found = view_of(self.format)
+        assert found is not None and found.blocks
+        return found
+
+    @property
     def unit(self) -> Unit:
         """The kernel that makes them."""
-        return Unit("blocks.h", f"pack_blocks<{self.kind}>", f"iron_pack_blocks_{self.kind}")
+        return self.view.unit("pack_blocks")
 
     @property
     def whole(self) -> Piece:

@@ -16,10 +16,9 @@
 
 namespace iron {
 
-// The stored integer less `zero` is the number; 8-bit ones are stored signed.
-struct Q4_0 { enum { bytes = 18, head = 2, bits = 4, zero = 8, minimum = 0 }; };
-struct Q4_1 { enum { bytes = 20, head = 4, bits = 4, zero = 0, minimum = 1 }; };
-struct Q8_0 { enum { bytes = 34, head = 2, bits = 8, zero = 0, minimum = 0 }; };
+// A format is a struct F of numbers: `bytes` of a block, `head` of them before the integers, `bits` of one (4 or 8); the stored
+// integer less `zero` is the number, and 8-bit ones are stored signed; `minimum`: have they one? iron_host/view.py writes it from
+// the format's planes.
 
 // Rows of a tile, and bytes of one column of four times the rows.
 enum { TILE = 16, CHUNK = 4 * TILE };

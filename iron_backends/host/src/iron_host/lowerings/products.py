@@ -13,16 +13,14 @@ from typing import Any
 import attrs
 
 from iron_core.declare.field import Auto
-from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, as_format
+from iron_core.declare.formats import as_format
 from iron_core.lowering.answer import No, Yes
 from iron_host.kernel_call import Blocks, HostLowering, KernelCall, Member
-from iron_host.kernels import BLOCK_PRODUCT, PRODUCT, QUANTIZE_ROWS
+from iron_host.kernels import BLOCK_PRODUCT, PACKED_PRODUCT, PRODUCT, QUANTIZE_ROWS
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
 from iron_host.slots import Filled
 from iron_host.tiles import ROWS as TILE_ROWS
-
-#: Block formats the kernels read, with their names in blocks.h.
-BLOCKS = {Q4_0: "Q4_0", Q4_1: "Q4_1", Q8_0: "Q8_0"}
+from iron_host.view import no_view, view_of
 
 #: Of blocks.h: the bytes of a group's scales.
 SCALE = 12
@@ -71,11 +69,18 @@ class Product:
         size = dict(M=self.M, N=self.N, K=self.K, batches=self.batches, repeat=self.repeat)
         return dict(c=self.C, c_row=row, c_column=column, c_batch=self.batch_strides[2], **size)
 
-    def from_blocks(self, kind: str) -> Filled:
-        """The slots of a product with blocks of `kind` and X as the step before rounded it."""
+    @property
+    def packed(self) -> Filled:
+        """The slots of a product with W read row by row."""
+        x_batch, _, _ = self.batch_strides
+        return PACKED_PRODUCT(x=self.X, w=self.W, w_rows=self.matrix_rows, x_row=self.x_stride, x_batch=x_batch, **self._result)
+
+    @property
+    def from_blocks(self) -> Filled:
+        """The slots of a product with blocks and X as the step before rounded it."""
         assert isinstance(self.K, int)
         size = (self.matrix_rows, self.K, self.batches // self.repeat)
-        return BLOCK_PRODUCT(w=Blocks(self.W, "in_tiles", kind, size), in_tiles=0, **self._result)
+        return BLOCK_PRODUCT(w=Blocks(self.W, "in_tiles", size), in_tiles=0, **self._result)
 
 
 class ProductLowering(HostLowering):
@@ -85,10 +90,16 @@ class ProductLowering(HostLowering):
 
     def supports(self, op: Any, dev: str) -> Yes | No:
         if as_format(op.W).packed:
-            if op.W not in BLOCKS:
-                known = ", ".join(format.name for format in BLOCKS)
-                return No(f"W={op.W.name}: its kernels read {known}", known)
-            return takes(op, f"{BLOCKS[op.W]} {op.activations}", T=FLOATS, O=FLOATS)
+            view = view_of(op.W)
+            if view is None:
+                return no_view("W", op.W)
+            if op.activations == "int8_block" and not view.blocks:
+                return No(
+                    f"W={op.W.name}: int8_block kernels read rows of 32 numbers with a float16 scale, and perhaps minimum, "
+                    "before signed bytes or nibbles in halves",
+                    "activations='exact'",
+                )
+            return takes(op, f"{view.name} {op.activations}", T=FLOATS, O=FLOATS)
         return takes(op, "matmul", T=FLOATS, W=FLOATS, O=FLOATS)
 
     def operations(self, op: Any, shapes: Mapping[str, tuple[int, ...]]) -> int:
@@ -104,10 +115,12 @@ class ProductLowering(HostLowering):
             return No("a bound on K of block weights has no kernel")
         if isinstance(product.N, Member) and product.batches > 1:
             return No("a bound on M of several block matrices has no kernel")
-        name = BLOCKS[op.W]
+        view = view_of(op.W)
+        assert view is not None  # supports() has seen it
         if op.activations == "exact":
-            kernel = unit("blocks.h", "block_exact", name, cpp(op.T), cpp(op.O))
-            return [KernelCall(kernel, product.dense, scratch_bytes=4 * product.K, threads=many, work=work)]
+            name, slots = ("block_exact", product.dense) if view.blocks else ("packed_product", product.packed)
+            kernel = view.unit(name, cpp(op.T), cpp(op.O))
+            return [KernelCall(kernel, slots, scratch_bytes=4 * product.K, threads=many, work=work)]
         groups = product.K // op.W.group
         shared = _aligned(rows * product.K) + SCALE * rows * groups
         quantize = KernelCall(
@@ -120,8 +133,8 @@ class ProductLowering(HostLowering):
             shares="writes",
         )
         multiply = KernelCall(
-            unit("blocks.h", "block_matmul", name, cpp(op.O)),
-            product.from_blocks(name),
+            view.unit("block_matmul", cpp(op.O)),
+            product.from_blocks,
             scratch_bytes=TILE_ROWS * op.W.row_bytes(product.K),  # for blocks that are not in tiles
             shared_bytes=shared,
             threads=many,
