@@ -1,6 +1,7 @@
 """Every python block of docs/*.md and of the distributions' pages runs as it stands, each in a namespace of its own.
 
-README.md, and adding.md, plugins.md and host-kernels.md, whose blocks are files of a pack, have tests of their own beside this one.
+README.md, and adding.md, plugins.md and host-kernels.md, whose blocks are files of a pack, have tests of their own beside this one; so has a
+block below the name of its file on another page.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ PAGES += [one.path / "README.md" for one in DISTRIBUTIONS]
 BLOCKS = [
     (p.relative_to(ROOT).as_posix(), i, b)
     for p in PAGES
-    for i, b in enumerate(re.findall(r"^```python\n(.*?)^```", p.read_text(), re.M | re.S))
+    for i, b in enumerate(re.findall(r"(?<!`\n\n)^```python\n(.*?)^```", p.read_text(), re.M | re.S))
 ]
 
 

@@ -29,7 +29,7 @@ INLINE float power_of_two(int32_t n) {
   return as_float((uint32_t)(half + 127) << 23) * as_float((uint32_t)(n - half + 127) << 23);
 }
 
-template <class F, class X, class O> void packed_product(slots::PackedProduct<X, O> g, int32_t tid, int32_t nt) {
+template <class F, class X, class O> void packed_product(const slots::PackedProduct<X, O>& g, int32_t tid, int32_t nt) {
   float* row = (float*)g.scratch;
   Share s = share(g.N * g.batches, tid, nt);
   for (int64_t at = s.begin; at < s.end; at++) {
@@ -39,7 +39,7 @@ template <class F, class X, class O> void packed_product(slots::PackedProduct<X,
   }
 }
 
-template <class F, class T> void packed_dequantize(slots::PackedDequantize<T> g, int32_t tid, int32_t nt) {
+template <class F, class T> void packed_dequantize(const slots::PackedDequantize<T>& g, int32_t tid, int32_t nt) {
   float* row = (float*)g.scratch;
   Share s = share(g.valid, tid, nt);
   for (int64_t r = s.begin; r < s.end; r++) {
