@@ -1,7 +1,7 @@
 """Every python block of docs/*.md and of the distributions' pages runs as it stands, each in a namespace of its own.
 
-README.md, and adding.md, plugins.md and host-kernels.md, whose blocks are files of a pack, have tests of their own beside this one; so has a
-block below the name of its file on another page.
+README.md, and adding.md, plugins.md and host-kernels.md, whose blocks are files of a pack, have tests of their own beside this one;
+so has a block below the name of its file on another page.
 """
 
 from __future__ import annotations
