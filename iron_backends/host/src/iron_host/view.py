@@ -15,7 +15,6 @@ from iron_core.lowering import Lowering
 from iron_core.lowering.answer import No
 from iron_core.plugins.registry import labelled, registry
 from iron_host.build import Header, Unit
-from iron_host.lowerings.units import unit
 
 
 @attrs.frozen
@@ -38,7 +37,8 @@ class View:
 
     def unit(self, kernel: str, *arguments: str) -> Unit:
         """The kernel template of blocks.h or packed.h for this format and further arguments."""
-        return unit(self.header, kernel, self.name, *arguments, source=self.source)
+        symbol = "iron_" + re.sub(r"\W+", "_", "_".join((kernel, self.name, *arguments)))
+        return Unit(self.header, f"{kernel}<{', '.join((self.name, *arguments))}>", symbol, self.source)
 
 
 class FormatLowering(Lowering):

@@ -28,10 +28,10 @@ FLOATS = ("float32", "bfloat16", "float16")
 GRAIN = 16384
 
 
-def unit(header: str | Header, function: str, *arguments: str, source: str = "") -> Unit:
-    """The unit of one instantiation, e.g. unit("rows.h", "softmax", "bf16"). header: one of csrc, or a pack's own; source: see `Unit`."""
+def unit(header: str | Header, function: str, *arguments: str) -> Unit:
+    """The unit of one instantiation, e.g. unit("rows.h", "softmax", "bf16"). header: one of csrc, or a pack's own."""
     symbol = "iron_" + re.sub(r"\W+", "_", "_".join((function, *arguments))).strip("_")
-    return Unit(header, f"{function}<{', '.join(arguments)}>", symbol, source)
+    return Unit(header, f"{function}<{', '.join(arguments)}>", symbol)
 
 
 def name_of(dtype: Any) -> str:
