@@ -135,7 +135,7 @@ class Unset(SiLU):
 
 def test_a_design_that_is_not_well_formed_is_no_refusal(monkeypatch):
     """Here, because its cores do not set how they round."""
-    monkeypatch.setattr("iron_core.array.set_rounding", lambda mode: None)
+    monkeypatch.setattr("iron_core.array.worker.set_rounding", lambda mode: None)
     found = row(Unset, Case(size=1024), "npu2")
     assert "before the rounding mode is set" in found.failure and not found.refused
 
