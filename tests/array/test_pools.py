@@ -3,7 +3,7 @@
 from iron_core.array import ObjectFifo, Tile, Worker
 from iron_core.array.build import build
 from iron_core.array.builder import building
-from iron_core.array.pools import layout, needs_dma, reaches
+from iron_core.array.pools import fifo_pools, needs_dma, reaches
 from iron_ops_aie.elementwise_add import ElementwiseAdd
 
 LINE = ((64,), "int32")
@@ -32,7 +32,7 @@ def chain(first=None, second=None, **options):
 
 def test_ends_of_an_elementwise_array():
     design = build(ElementwiseAdd(size=4096), "npu2").design.array
-    found = layout(design)
+    found = fifo_pools(design)
     arriving, leaving = found.end("b0", 1), found.end("y0", 0)
     assert (arriving.way, arriving.channel, arriving.port) == ("in", 1, "consume")
     assert (leaving.way, leaving.channel, leaving.port) == ("out", 0, "produce")
@@ -49,14 +49,14 @@ def test_cores_reach_their_own_and_three_neighbours():
 def test_neighbours_share_one_pool():
     design = chain(Tile("core", 0, 2), Tile("core", 0, 3))
     assert not needs_dma(design, design.fifo("middle"))
-    found = layout(design)
+    found = fifo_pools(design)
     assert found.end("middle", 0).pool == found.end("middle", 1).pool == "middle"
     assert found.end("middle", 1).way == "" and found.pool("middle").tile == "core0"
 
 
 def test_the_pool_lies_where_both_cores_reach():
     design = chain(Tile("core", 1, 2), Tile("core", 0, 2))
-    assert layout(design).pool("middle").tile == "core1"  # the producer reaches west
+    assert fifo_pools(design).pool("middle").tile == "core1"  # the producer reaches west
 
 
 def test_what_is_far_or_not_placed_goes_by_dma():
@@ -66,7 +66,7 @@ def test_what_is_far_or_not_placed_goes_by_dma():
     free = chain()
     assert not needs_dma(free, free.fifo("middle"), {"core0": (2, 3), "core1": (3, 3)})
     forced = chain(Tile("core", 0, 2), Tile("core", 0, 3), via_DMA=True)
-    found = layout(forced)
+    found = fifo_pools(forced)
     assert found.pool("middle").tile == "core0" and found.pool("middle_cons").tile == "core1"
 
 
@@ -88,7 +88,7 @@ def test_depths_follow_what_cores_acquire():
 
         Worker(core, [ahead.cons(), exact.cons(depth=3), single.cons(), shared.cons()])
         design = parts.freeze("depths", "npu2")
-    found = layout(design)
+    found = fifo_pools(design)
     assert [found.end(n, 1).depth for n in ("ahead", "exact", "single", "unused")] == [4, 3, 1, 4]
 
 
@@ -110,7 +110,7 @@ def drain(fifo):
 
 def test_a_forward_is_one_pool():
     design = linked(lambda into: drain(into.cons(depth=3).forward(name="on")))
-    found = layout(design)
+    found = fifo_pools(design)
     assert found.end("into", 1).pool == found.end("on", 0).pool == "into_cons"
     assert found.pool("into_cons").depth == 3 and found.pool("into_cons").locks == 2
     assert found.end("on", 0).descriptors == 3
@@ -118,14 +118,14 @@ def test_a_forward_is_one_pool():
 
 def test_a_forward_of_other_objects_holds_the_larger():
     design = linked(lambda into: drain(into.cons().forward(((1024,), "int32"), name="on")))
-    assert layout(design).end("into", 1).pool == "on"
+    assert fifo_pools(design).end("into", 1).pool == "on"
     design = linked(lambda into: drain(into.cons().forward(((64,), "int32"), name="on")))
-    assert layout(design).end("on", 0).pool == "into_cons"
+    assert fifo_pools(design).end("on", 0).pool == "into_cons"
 
 
 def test_a_split_has_locks_for_every_part():
     design = linked(lambda into: [drain(f) for f in into.cons().split([0, 64], [((64,), "int32"), ((192,), "int32")])])
-    found = layout(design)
+    found = fifo_pools(design)
     pool = found.pool("into_cons")
     assert pool.parts == ((0, 64), (64, 192)) and pool.locks == 4
     assert [found.end(f"into_split{i}", 0).part for i in range(2)] == [0, 1]
@@ -134,7 +134,7 @@ def test_a_split_has_locks_for_every_part():
 
 def test_repeats_take_descriptors_unless_one_object_is_all():
     design = linked(lambda into: drain(into.cons().forward(name="on", repeat_count=3)))
-    found = layout(design)
+    found = fifo_pools(design)
     assert found.end("on", 0).descriptors == 6 and found.pool("into_cons").repeat == 3
     design = linked(lambda into: drain(into.cons(depth=1).forward(name="on", repeat_count=3)))
-    assert layout(design).end("on", 0).descriptors == 1
+    assert fifo_pools(design).end("on", 0).descriptors == 1

@@ -12,8 +12,8 @@ from iron_core.array import Buffer, Kernel, KernelContract, ObjectFifo, Worker, 
 from iron_core.array.builder import Builder, building
 from iron_core.array.descriptors import Descriptor
 from iron_core.array.design import ArrayDesign, Design
-from iron_core.array.placement import Lane, Tile
 from iron_core.array.sequence import Await, Free, Port, Sequence, SetBarrier, Sync, Transfer, Word
+from iron_core.array.tile import Lane, Tile
 from iron_core.declare.affine import Affine
 from iron_core.declare.objects import ObjectType
 from iron_core.declare.operand import In, Out

@@ -17,8 +17,8 @@ from iron_core.array.build import build, build_array
 from iron_core.array.builder import Builder
 from iron_core.array.descriptors import Descriptor
 from iron_core.array.design import Design
-from iron_core.array.placement import Lane, Tile
 from iron_core.array.sequence import Await, Free, Port, Sequence, Transfer
+from iron_core.array.tile import Lane, Tile
 from iron_core.declare.objects import ObjectType
 from iron_core.devices import device
 from iron_core.errors import DeclarationError, UnsupportedError

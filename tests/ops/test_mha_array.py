@@ -13,7 +13,7 @@ from iron_core import bfloat16
 from iron_core.array.build import build, build_array
 from iron_core.array.expression import evaluate, expr
 from iron_core.array.fit import memory
-from iron_core.array.pools import layout
+from iron_core.array.pools import fifo_pools
 from iron_core.devices import device
 from iron_core.errors import DeviationError, Unresolvable
 from iron_ops_aie import MHA, mha_array
@@ -270,7 +270,7 @@ def test_cores_hold_what_was_counted(dev, fields):
     counted = {held.worker: held for held in memory(op, dev)}
     for core in array.cores:
         held = core.stack + sum(b.type.nbytes for b in array.buffers if b.tile == core.tile)
-        held += sum(pool.depth * pool.type.nbytes for pool in layout(array).pools if pool.tile == core.tile)
+        held += sum(pool.depth * pool.type.nbytes for pool in fifo_pools(array).pools if pool.tile == core.tile)
         # In a core's memory a part begins at a multiple of 32 bytes.
         parts = len(counted[core.name].parts)
         assert held <= counted[core.name].used < held + 32 * parts and counted[core.name].fits

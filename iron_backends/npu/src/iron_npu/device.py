@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from iron_core.array.design import ArrayDesign, ControlData, FifoData, LinkData
-from iron_core.array.pools import layout
+from iron_core.array.pools import fifo_pools
 from iron_core.errors import DeclarationError
 from iron_npu.core import print_core, printed_type
 from iron_npu.kernels import KernelObject, Kernels
@@ -83,7 +83,7 @@ def _channels(array: ArrayDesign, placement: Mapping[str, tuple[int, int]]) -> d
     """Sending channels that the tools must not choose: of fifos from a shim that packets drive, or that packets leave."""
     if not array.controls:
         return {}
-    found = layout(array, placement)
+    found = fifo_pools(array, placement)
     tiles = {tile for control in array.controls for tile in (control.source, control.target)}
     places = {placement.get(tile) for tile in tiles} - {None}
     return {

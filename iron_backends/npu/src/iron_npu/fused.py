@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from iron_core.array.design import ArrayDesign
-from iron_core.array.pools import Placement
+from iron_core.array.pools import TilePlacement
 from iron_core.array.sequence import Sequence, Word
 from iron_core.errors import UnsupportedError
 from iron_core.image.array_image import ArrayImage, ArrayStep, array_image
@@ -64,7 +64,7 @@ class _Part:
 
     name: str
     array: ArrayDesign
-    placement: Placement
+    placement: TilePlacement
     sequences: dict[tuple[Sequence, tuple[tuple[Word, Parameter], ...]], str] = attrs.field(factory=dict)
 
 
@@ -110,7 +110,7 @@ def _runs(image: ArrayImage, controls: list[tuple[int, str]], parts: dict[ArrayD
     return runs
 
 
-def device_name(array: ArrayDesign, placement: Placement) -> str:
+def device_name(array: ArrayDesign, placement: TilePlacement) -> str:
     """A name that follows from what the device is, so that it is the same in every graph."""
     digest = hashlib.sha256(print_array(array, placement=placement).encode()).hexdigest()[:8]
     return f"{array.name}_{digest}"

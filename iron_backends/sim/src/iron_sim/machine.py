@@ -10,7 +10,7 @@ import numpy as np
 
 from iron_core.array.design import ArrayDesign
 from iron_core.array.kernel import Kernel
-from iron_core.array.pools import End, Layout, Placement, layout
+from iron_core.array.pools import End, FifoPools, TilePlacement, fifo_pools
 from iron_core.array.sequence import (
     Await,
     AwaitToken,
@@ -50,11 +50,11 @@ class Machine:
     """
 
     def __init__(
-        self, array: ArrayDesign, kernels: Mapping[str, Kernel], placement: Placement | None = None, *, trace: bool = False
+        self, array: ArrayDesign, kernels: Mapping[str, Kernel], placement: TilePlacement | None = None, *, trace: bool = False
     ) -> None:
         self.array = array
         self.scheduler = Scheduler()
-        self.layout: Layout = layout(array, placement)
+        self.pools: FifoPools = fifo_pools(array, placement)
         self.buffers = {
             b.name: Mem.holding(b.type, b.initial) if b.initial else Mem.fresh(b.type) for b in array.buffers
         }
@@ -69,7 +69,7 @@ class Machine:
         self.ports: dict[str, dict[tuple[str, str], Port]] = {core.tile: {} for core in array.cores}
         self.rings: dict[str, Ring] = {}
         self._pools()
-        self.flows = [self._flow(fifo) for fifo in array.fifos if self.layout.end(fifo.name, 0).way]
+        self.flows = [self._flow(fifo) for fifo in array.fifos if self.pools.end(fifo.name, 0).way]
         #: By the fifo whose channel the packets drive.
         there = device(array.dev).shim.descriptors  # type: ignore[union-attr]
         self.controls = {
@@ -103,18 +103,18 @@ class Machine:
 
     def _pools(self) -> None:
         rings = self.rings
-        for pool in self.layout.pools:
+        for pool in self.pools.pools:
             buffers = [Mem.fresh(pool.type) for _ in range(pool.depth)]
             ring = rings[pool.name] = Ring(self.scheduler, buffers, pool.name)
             for start, count in pool.parts:
                 ring.share(start, count, filled=pool.initial, repeat=pool.repeat)
         for fifo in self.array.fifos:
-            pool_name = self.layout.end(fifo.name, 0).pool
+            pool_name = self.pools.end(fifo.name, 0).pool
             for i, values in enumerate(fifo.init):
                 mem = rings[pool_name].buffers[i]
                 mem.data[:] = values
                 mem.mask[:] = False
-        for end in self.layout.ends:
+        for end in self.pools.ends:
             fifo = self.array.fifo(end.fifo)
             kind = self.array.tile(end.tile).kind
             if kind == "shim":

@@ -9,8 +9,8 @@ from iron_core.array.expression import maximum, minimum
 from iron_core.array.fifo import Consumer, ObjectFifo, Producer
 from iron_core.array.kernel import Kernel, KernelContract
 from iron_core.array.lock import Lock, WorkerRuntimeBarrier
-from iron_core.array.placement import Lane, Tile
 from iron_core.array.recording import MemoryHandle, else_, if_, range_, set_rounding
+from iron_core.array.tile import Lane, Tile
 from iron_core.array.worker import Worker
 from iron_core.declare.objects import ObjectType
 

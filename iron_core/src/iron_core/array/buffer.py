@@ -6,8 +6,8 @@ from typing import Any
 
 from iron_core.array.builder import builder
 from iron_core.array.expression import Expr
-from iron_core.array.placement import Tile
 from iron_core.array.recording import MemoryHandle, local, recorder
+from iron_core.array.tile import Tile
 from iron_core.declare.objects import ObjectType
 
 

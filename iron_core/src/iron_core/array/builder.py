@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from iron_core.array.kernel import Kernel
-from iron_core.array.placement import Tile
+from iron_core.array.tile import Tile
 from iron_core.errors import DeclarationError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from iron_core.array.builder import builder
 from iron_core.array.fifo import ObjectFifo
 from iron_core.array.gather import CHANNEL
-from iron_core.array.placement import Lane, Tile
+from iron_core.array.tile import Lane, Tile
 from iron_core.errors import DeclarationError
 
 

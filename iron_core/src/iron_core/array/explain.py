@@ -9,7 +9,7 @@ from iron_core.array.build import build
 from iron_core.array.design import Design
 from iron_core.array.fit import fit
 from iron_core.array.memory import memory
-from iron_core.array.pools import layout
+from iron_core.array.pools import fifo_pools
 from iron_core.array.sequence import Transfer, WriteWord
 from iron_core.declare.field import AutoField
 from iron_core.devices import Device, device
@@ -46,7 +46,7 @@ def _origin(op: Any, name: str) -> str:
 
 def _array(design: Design, places: Any) -> list[str]:
     array = design.array
-    held = memory(array, device(array.dev), layout(array, places), places)
+    held = memory(array, device(array.dev), fifo_pools(array, places), places)
     columns = sorted({col for col, _ in places.values()})
     lines = [f"  cores      {len(array.cores)} on columns {', '.join(map(str, columns))}; {len(array.fifos)} fifos"]
     for kind, what in (("core", "core"), ("mem", "memory tile")):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from iron_core.array.builder import builder
-from iron_core.array.placement import Lane, Tile
 from iron_core.array.program import Acquire, Release
 from iron_core.array.recording import element, recorder
+from iron_core.array.tile import Lane, Tile
 from iron_core.declare.objects import ObjectType
 from iron_core.errors import DeclarationError
 

@@ -11,7 +11,7 @@ from iron_core.array.build import build_array
 from iron_core.array.design import ArrayDesign, Design
 from iron_core.array.memory import TileMemory
 from iron_core.array.placer import place
-from iron_core.array.pools import Placement, layout
+from iron_core.array.pools import TilePlacement, fifo_pools
 from iron_core.array.router import place_and_route
 from iron_core.array.spec_sequence import check_sequence
 from iron_core.declare.identity import array_key
@@ -22,14 +22,14 @@ from iron_core.errors import Unresolvable
 _memory: dict[Any, tuple[TileMemory, ...]] = {}
 
 
-def fit(design: Design) -> Placement:
+def fit(design: Design) -> TilePlacement:
     """Where the design's tiles go. DeclarationError for a design that is not well formed, UnsupportedError where it does not
     fit: with the number used, the number there is, and what to change."""
     return _fitted(design)
 
 
 @lru_cache(maxsize=1024)
-def _fitted(design: Design) -> Placement:
+def _fitted(design: Design) -> TilePlacement:
     """Once for every design: a graph, its tuner and its backend ask for the same ones."""
     placement = _array(design.array)
     check_sequence(design)
@@ -38,7 +38,7 @@ def _fitted(design: Design) -> Placement:
 
 
 @lru_cache(maxsize=256)
-def _array(array: ArrayDesign) -> Placement:
+def _array(array: ArrayDesign) -> TilePlacement:
     """Placed and routed; designs of one array share this."""
     spec.check(array)
     placement, _ = place_and_route(array, device(array.dev))
@@ -56,7 +56,7 @@ def memory(op: Any, dev: Device | str) -> tuple[TileMemory, ...]:
     if key not in _memory:
         array = build_array(op, dev).array
         places = None if accounting.settled(array) else place(array, dev)
-        held = accounting.memory(array, dev, layout(array, places), places)
+        held = accounting.memory(array, dev, fifo_pools(array, places), places)
         _memory[key] = tuple(sorted(held, key=lambda one: one.there - one.used))
     return _memory[key]
 

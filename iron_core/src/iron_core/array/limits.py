@@ -14,7 +14,7 @@ from iron_core.array.descriptors import BdLimits, Descriptor
 from iron_core.array.design import ArrayDesign, Design
 from iron_core.array.memory import memory
 from iron_core.array.placer import place
-from iron_core.array.pools import End, Layout, Place, Placement, Pool, declared_depth, layout
+from iron_core.array.pools import End, FifoPools, Place, Pool, TilePlacement, declared_depth, fifo_pools
 from iron_core.array.program import Acquire, AcquireLock, RaiseBarrier, ReleaseLock, WaitBarrier, walk
 from iron_core.array.sequence import Await, Free, SetBarrier, Transfer
 from iron_core.declare.formats import as_dtype
@@ -32,7 +32,7 @@ from iron_core.devices import (
 from iron_core.errors import Unresolvable, UnsupportedError
 
 
-def check(design: Design | ArrayDesign, dev: Device | str, placement: Placement | None = None) -> dict[str, Place]:
+def check(design: Design | ArrayDesign, dev: Device | str, placement: TilePlacement | None = None) -> dict[str, Place]:
     """The places at which it was found to fit (those given, or the placer's). Unresolvable or UnsupportedError otherwise."""
     array = design.array if isinstance(design, Design) else design
     dev = device(dev)
@@ -89,9 +89,9 @@ def _programs(array: ArrayDesign) -> None:
 class _Limits:
     """A placed array against the tiles of a device."""
 
-    def __init__(self, array: ArrayDesign, dev: Device, at: Placement) -> None:
+    def __init__(self, array: ArrayDesign, dev: Device, at: TilePlacement) -> None:
         self.array, self.dev, self.at = array, dev, at
-        self.found: Layout = layout(array, at)
+        self.found: FifoPools = fifo_pools(array, at)
         self.kinds = {tile.name: tile.kind for tile in array.tiles}
 
     def limit(self, kind: str) -> TileKind:

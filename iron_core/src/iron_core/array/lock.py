@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from iron_core.array.builder import builder
-from iron_core.array.placement import Tile
 from iron_core.array.program import AcquireLock, RaiseBarrier, ReleaseLock, WaitBarrier
 from iron_core.array.recording import recorder
+from iron_core.array.tile import Tile
 
 
 class Lock:

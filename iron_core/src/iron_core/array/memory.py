@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from iron_core.array.design import ArrayDesign
-from iron_core.array.pools import Layout, Place, Placement, may_share, place_of
+from iron_core.array.pools import FifoPools, Place, TilePlacement, may_share, place_of
 from iron_core.devices import BUFFER_ALIGNMENT, Device
 
 
@@ -36,7 +36,7 @@ class TileMemory:
         return "; ".join(f"{what}: {size}" for what, size in self.parts[:4]) + ("; ..." if len(self.parts) > 4 else "")
 
 
-def memory(array: ArrayDesign, dev: Device, found: Layout, places: Placement | None = None) -> list[TileMemory]:
+def memory(array: ArrayDesign, dev: Device, found: FifoPools, places: TilePlacement | None = None) -> list[TileMemory]:
     """Every core and memory tile that holds something. places: where tiles are; tiles that share a place are counted as one."""
     together: dict[Place | str, list[str]] = {}
     for tile in array.tiles:

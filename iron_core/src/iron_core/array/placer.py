@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import attrs
 
 from iron_core.array.design import ArrayDesign, TileData
-from iron_core.array.pools import Place, layout, may_share, reaches
+from iron_core.array.pools import Place, fifo_pools, may_share, reaches
 from iron_core.devices import Device, TileKind
 from iron_core.errors import Unresolvable
 
@@ -79,7 +79,7 @@ class _Cores:
         shareable = {fifo.name for fifo in self.design.fifos if may_share(self.design, fifo)}
         assert self.dev.core is not None
         used: dict[tuple[str, str], list[str]] = {}
-        for end in layout(self.design).ends:
+        for end in fifo_pools(self.design).ends:
             if end.way and end.fifo not in shareable:
                 used.setdefault((end.tile, end.way), []).append(end.fifo)
         for tile in self.tiles:
@@ -261,7 +261,7 @@ class _Others:
         self.design, self.dev, self.at = design, dev, at
         self.used: dict[Place, _Room] = {}
         self.needs: dict[str, _Room] = {tile.name: _Room() for tile in design.tiles}
-        found = layout(design)
+        found = fifo_pools(design)
         for end in found.ends:
             room = self.needs[end.tile]
             room.into += end.way == "in"

@@ -19,7 +19,7 @@ from iron_core.array.program import Acquire, walk
 from iron_core.declare.objects import ObjectType
 
 Place = tuple[int, int]
-Placement = Mapping[str, Place]
+TilePlacement = Mapping[str, Place]
 
 
 @attrs.frozen
@@ -80,8 +80,8 @@ class End:
 
 
 @attrs.frozen
-class Layout:
-    """All pools and ends of an array."""
+class FifoPools:
+    """All pools of an array's fifos, and the fifos' ends."""
 
     pools: tuple[Pool, ...]
     ends: tuple[End, ...]
@@ -114,7 +114,7 @@ def reaches(core: Place, memory: Place) -> bool:
     return (mem_col == col and abs(mem_row - row) <= 1) or (mem_col == col - 1 and mem_row == row)
 
 
-def place_of(design: ArrayDesign, tile: str, placement: Placement | None = None) -> Place | None:
+def place_of(design: ArrayDesign, tile: str, placement: TilePlacement | None = None) -> Place | None:
     """Where a tile is, as far as that is known."""
     if placement is not None and tile in placement:
         return placement[tile]
@@ -122,7 +122,7 @@ def place_of(design: ArrayDesign, tile: str, placement: Placement | None = None)
     return None if data.col is None or data.row is None else (data.col, data.row)
 
 
-def shared_on(design: ArrayDesign, fifo: FifoData, placement: Placement | None = None) -> str | None:
+def shared_on(design: ArrayDesign, fifo: FifoData, placement: TilePlacement | None = None) -> str | None:
     """The tile in whose memory both ends of a fifo use the same objects; None where DMAs carry them."""
     if not may_share(design, fifo):
         return None
@@ -145,7 +145,7 @@ def may_share(design: ArrayDesign, fifo: FifoData) -> bool:
     return all(design.tile(tile).kind == "core" for tile in fifo.ends())
 
 
-def needs_dma(design: ArrayDesign, fifo: FifoData, placement: Placement | None = None) -> bool:
+def needs_dma(design: ArrayDesign, fifo: FifoData, placement: TilePlacement | None = None) -> bool:
     return shared_on(design, fifo, placement) is None
 
 
@@ -174,7 +174,7 @@ def end_depth(design: ArrayDesign, fifo: FifoData, number: int) -> int:
     return declared if most == 0 or (most == 1 and declared == 1) else most + 1
 
 
-def layout(design: ArrayDesign, placement: Placement | None = None) -> Layout:
+def fifo_pools(design: ArrayDesign, placement: TilePlacement | None = None) -> FifoPools:
     """The pools and ends of an array, in the order of its fifos."""
     pools: dict[str, Pool] = {}
     ends: list[End] = []
@@ -217,7 +217,7 @@ def layout(design: ArrayDesign, placement: Placement | None = None) -> Layout:
                     _descriptors(pool, part, fifo.repeat if number == 0 else 1) if pool else 0,
                 )
             )
-    return Layout(tuple(pools.values()), tuple(ends))
+    return FifoPools(tuple(pools.values()), tuple(ends))
 
 
 def _descriptors(pool: Pool, part: int | None, repeat: int) -> int:

@@ -17,7 +17,7 @@ import attrs
 
 from iron_core.array.design import ArrayDesign
 from iron_core.array.placer import place
-from iron_core.array.pools import Place, Placement, layout
+from iron_core.array.pools import Place, TilePlacement, fifo_pools
 from iron_core.devices import PORTS, Device
 from iron_core.errors import Unresolvable
 
@@ -67,9 +67,9 @@ class Route:
     hops: tuple[Hop, ...]
 
 
-def flows(design: ArrayDesign, placement: Placement) -> tuple[Flow, ...]:
+def flows(design: ArrayDesign, placement: TilePlacement) -> tuple[Flow, ...]:
     """The streams of a placed array, in the order of its fifos."""
-    found = layout(design, placement)
+    found = fifo_pools(design, placement)
     ends: dict[str, list[Channel]] = {}
     for end in found.ends:
         if end.way:
@@ -81,7 +81,7 @@ def flows(design: ArrayDesign, placement: Placement) -> tuple[Flow, ...]:
     return tuple(streams)
 
 
-def route(design: ArrayDesign, placement: Placement, dev: Device) -> tuple[Route, ...]:
+def route(design: ArrayDesign, placement: TilePlacement, dev: Device) -> tuple[Route, ...]:
     """A path for every stream. Unresolvable where there is none, naming a stream and the switch whose ports ran out."""
     return _Router(dev, flows(design, placement), design.name).run()
 

@@ -10,7 +10,7 @@ import itertools
 import math
 
 from iron_core.array.design import ArrayDesign, Design, FifoData, LinkData, StreamDims
-from iron_core.array.pools import End, Layout, Pool, layout
+from iron_core.array.pools import End, FifoPools, Pool, fifo_pools
 from iron_core.array.spec_core import check_core
 from iron_core.array.spec_sequence import check_sequence
 from iron_core.devices import device
@@ -28,7 +28,7 @@ def check(design: Design | ArrayDesign) -> None:
         _link(array, link)
     _linked_once(array)
     _pool_names(array)
-    found = layout(array)
+    found = fifo_pools(array)
     for end in found.ends:
         _orders(array, found, end)
     _memory(array)
@@ -244,7 +244,7 @@ def moved(pool: Pool | None, end: End) -> int:
     return pool.type.elements
 
 
-def _orders(array: ArrayDesign, found: Layout, end: End) -> None:
+def _orders(array: ArrayDesign, found: FifoPools, end: End) -> None:
     """Every number of what a descriptor moves is read or written once by dims_to_stream, and none outside."""
     if not end.dims:
         return

@@ -6,7 +6,7 @@ import math
 
 from iron_core.array.design import ArrayDesign, Design, FifoData
 from iron_core.array.expression import Const
-from iron_core.array.pools import Layout, layout
+from iron_core.array.pools import FifoPools, fifo_pools
 from iron_core.array.program import Load, Local, WaitBarrier, walk
 from iron_core.array.sequence import Await, AwaitToken, Free, SetBarrier, Sync, Transfer, Word, WriteWord
 from iron_core.declare.formats import as_format
@@ -25,7 +25,7 @@ class _Sequence:
         self.words = design.sequence.words
         self.ports = {port.operand: port for port in design.sequence.ports}
         self.fifos = {fifo.name: fifo for fifo in self.array.fifos}
-        self.layout: Layout = layout(self.array)
+        self.pools: FifoPools = fifo_pools(self.array)
         self.shims = {tile.name for tile in self.array.tiles if tile.kind == "shim"}
         self.controls = {control.name for control in self.array.controls}
         self.driven = {control.fifo for control in self.array.controls}
@@ -127,8 +127,8 @@ class _Sequence:
         """Bytes that this fifo's ends take or give at once, and which they are."""
         parts = []
         for number in range(len(fifo.ends())):
-            end = self.layout.end(fifo.name, number)
-            pool = self.layout.pool_of(end)
+            end = self.pools.end(fifo.name, number)
+            pool = self.pools.pool_of(end)
             linked = pool is not None and len(pool.parts) == 1 and pool.type.elements > end.type.elements and not fifo.pad
             parts.append(pool.nbytes // pool.depth if linked and pool is not None else end.nbytes)
         unit = math.lcm(*parts)

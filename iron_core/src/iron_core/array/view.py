@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import Any
 
-from iron_core.array.placement import Lane, Tile
+from iron_core.array.tile import Lane, Tile
 from iron_core.array.worker import BoundValue
 from iron_core.declare.field import AutoField
 from iron_core.declare.link import CHAINS, Link

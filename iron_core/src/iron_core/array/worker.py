@@ -13,9 +13,9 @@ from iron_core.array.builder import builder
 from iron_core.array.fifo import End
 from iron_core.array.kernel import Kernel
 from iron_core.array.lock import WorkerRuntimeBarrier
-from iron_core.array.placement import Tile
 from iron_core.array.program import Block
 from iron_core.array.recording import Recorder, recording, set_rounding
+from iron_core.array.tile import Tile
 from iron_core.errors import DeclarationError
 
 

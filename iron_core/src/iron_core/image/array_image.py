@@ -11,7 +11,7 @@ import attrs
 from iron_core.array.build import build
 from iron_core.array.design import Design
 from iron_core.array.fit import fit
-from iron_core.array.pools import Placement
+from iron_core.array.pools import TilePlacement
 from iron_core.declare.identity import array_key
 from iron_core.devices import Device, device
 from iron_core.graph.traced import Binding
@@ -34,7 +34,7 @@ class ArrayStep:
     operator: str
     array_key: tuple[Any, ...]
     design: Design
-    placement: Placement
+    placement: TilePlacement
     operands: dict[str, BufferRef]
     written: frozenset[str]
     bindings: tuple[Binding, ...]
