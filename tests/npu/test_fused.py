@@ -130,18 +130,18 @@ def test_consecutive_steps_of_one_array_are_one_entry():
 
 def test_buffers_are_views_of_flat_bytes(chain):
     plan, made = chain
-    assert [(a.name, a.nbytes) for a in made.layout.arguments] == [("input", 16384), ("output", 8192), ("bank0", plan.banks[0])]
+    assert [(a.name, a.nbytes) for a in made.addresses.arguments] == [("input", 16384), ("output", 8192), ("bank0", plan.banks[0])]
     step = plan.versions[0].steps[0]
     ref = step.operands["b"]
-    assert made.layout.find(ref.space, ref.index, ref.offset).offset == 8192
+    assert made.addresses.find(ref.space, ref.index, ref.offset).offset == 8192
     assert re.search(r"%b = memref\.view %input\[%c8192\]\[\] : memref<16384xi8> to memref<4096xbf16>", made.text)
     with pytest.raises(UnsupportedError, match="multiples of 4"):
-        made.layout.find(ref.space, ref.index, 2)
+        made.addresses.find(ref.space, ref.index, 2)
 
 
 def test_weights_states_and_a_carried_value():
     plan, made = printed(Steps(), x=(64,))
-    arena, residents = made.layout.arguments[-2:]
+    arena, residents = made.addresses.arguments[-2:]
     assert (arena.nbytes, residents.nbytes) == (plan.banks[0], 2 * 64 * 64 * 2 + 16 * 64 * 2)
     offsets = [word for word in made.words if word.kind == "offset"]
     assert len(offsets) == 1 and f"offset_parameter = @{offsets[0].symbol}" in made.text
@@ -158,11 +158,8 @@ def test_residents_stay_where_they_are_in_every_version():
             return GEMV(self.v, GEMV(self.w, x)), ElementwiseAdd(SiLU(y), y)
 
     def places(plan):
-        layouts = [print_version(plan, version.signature).layout for version in plan.versions]
-        return [
-            [(layout.arguments[spot.argument].name, spot.offset) for key, spot in layout.spots if key[0] == "resident"]
-            for layout in layouts
-        ]
+        maps = [print_version(plan, version.signature).addresses for version in plan.versions]
+        return [[(one.arguments[at.argument].name, at.offset) for key, at in one.addresses if key[0] == "resident"] for one in maps]
 
     graph = Rows().compile(dev="npu2", backend="null", x=(64,), y=(4096,))
     alone, arena = places(graph.plan), graph.plan.banks
@@ -182,7 +179,7 @@ def test_ids_of_a_gather_come_as_control_words():
     plan, made = printed(Lookup(), ids=((8,), np.int32))
     (step,) = plan.versions[0].steps
     assert made.controls == ((0, "ids"),) and step.op.gather
-    argument = made.layout.arguments[made.layout.find("control", 0).argument]
+    argument = made.addresses.arguments[made.addresses.find("control", 0).argument]
     assert argument.name == "control" and "memref.view %control[" in made.text
 
 

@@ -16,9 +16,9 @@ from iron_core.image.array_image import ArrayImage, ArrayStep, array_image
 from iron_core.image.parameters import Parameter as Shared
 from iron_core.image.parameters import program
 from iron_core.image.plan import Plan, Signature
+from iron_npu.address_map import AddressMap, address_map
 from iron_npu.device import print_device
 from iron_npu.kernels import KernelObject
-from iron_npu.layout import Layout, layout
 from iron_npu.length import PATCH, Parameter
 from iron_npu.printer import print_array
 from iron_npu.sequence import Scratchpad, print_sequence
@@ -41,7 +41,7 @@ class Fused:
 
     text: str
     objects: tuple[KernelObject, ...]
-    layout: Layout
+    addresses: AddressMap
     words: tuple[Shared, ...]
     program: np.ndarray
     entries: int
@@ -74,7 +74,7 @@ def print_version(plan: Plan, signature: Signature, *, spelling: str = PATCH) ->
     if not image.elf:
         raise UnsupportedError(f"{plan.name} on {image.dev} is no full ELF but a chain of dispatches; print its designs one by one.")
     controls = [(i, port) for i, step in enumerate(image.steps) for port in step.design.sequence.ports if port.control]
-    where = layout(plan, image.version, [4 * port.elements for _, port in controls])
+    where = address_map(plan, image.version, [4 * port.elements for _, port in controls])
     parts: dict[ArrayDesign, _Part] = {}
     runs = _runs(image, [(i, port.operand) for i, port in controls], parts)
     writer = Writer()
@@ -125,7 +125,7 @@ def _sequences(part: _Part, spelling: str) -> Callable[[Writer, dict[str, str]],
     return write
 
 
-def _main(writer: Writer, image: ArrayImage, where: Layout, runs: list[_Run]) -> None:
+def _main(writer: Writer, image: ArrayImage, where: AddressMap, runs: list[_Run]) -> None:
     """The main device: one `configure` for each entry, and the empty ones behind them.
 
     Loads alternate between two empty images from a fixed start: an odd number would leave the next call on the wrong one.
@@ -147,17 +147,17 @@ def _main(writer: Writer, image: ArrayImage, where: Layout, runs: list[_Run]) ->
                 writer.line("}")
 
 
-def _call(writer: Writer, run: _Run, where: Layout, arguments: list[str], kinds: list[str]) -> None:
+def _call(writer: Writer, run: _Run, where: AddressMap, arguments: list[str], kinds: list[str]) -> None:
     views, types = [], []
     for port in run.step.design.sequence.ports:
         if port.operand in run.packets:
-            spot = where.find("control", run.packets[port.operand])
+            address = where.find("control", run.packets[port.operand])
         else:
             ref = run.step.operands[port.operand]
-            spot = where.find(ref.space, ref.index, ref.offset)
+            address = where.find(ref.space, ref.index, ref.offset)
         kind = f"memref<{port.elements}x{element(port.dtype_name)}>"
-        shift = writer.constant(spot.offset, "index")
-        source = f"{arguments[spot.argument]}[{shift}][] : {kinds[spot.argument]} to {kind}"
+        shift = writer.constant(address.offset, "index")
+        source = f"{arguments[address.argument]}[{shift}][] : {kinds[address.argument]} to {kind}"
         views.append(writer.once(port.operand, f"memref.view {source}"))
         types.append(kind)
     writer.line(f"aiex.run @{run.sequence}({', '.join(views)}) : ({', '.join(types)})")

@@ -23,7 +23,7 @@ class Argument:
 
 
 @attrs.frozen
-class Spot:
+class Address:
     """A byte offset into argument `argument`."""
 
     argument: int
@@ -31,52 +31,51 @@ class Spot:
 
 
 @attrs.frozen
-class Layout:
+class AddressMap:
     """Inputs in one argument, outputs in the next, control words, then a plan's banks: of the arena, then of the residents."""
 
     arguments: tuple[Argument, ...]
-    spots: tuple[tuple[tuple[str, int], Spot], ...]
+    addresses: tuple[tuple[tuple[str, int], Address], ...]
 
-    def find(self, space: str, index: int, offset: int = 0) -> Spot:
+    def find(self, space: str, index: int, offset: int = 0) -> Address:
         """Where byte `offset` of a plan's buffer is. UnsupportedError if a shim cannot start there."""
-        base = dict(self.spots)[space, index]
-        spot = Spot(base.argument, base.offset + offset)
-        if spot.offset % GRANULE:
-            raise UnsupportedError(
-                f"a buffer starts at byte {spot.offset} of {self.arguments[spot.argument].name}; a shim starts at multiples of {GRANULE}."
-            )
-        return spot
+        base = dict(self.addresses)[space, index]
+        address = Address(base.argument, base.offset + offset)
+        if address.offset % GRANULE:
+            argument = self.arguments[address.argument].name
+            raise UnsupportedError(f"a buffer starts at byte {address.offset} of {argument}; a shim starts at multiples of {GRANULE}.")
+        return address
 
 
-def layout(plan: Plan, version: VersionPlan, controls: Sequence[int] = ()) -> Layout:
+def address_map(plan: Plan, version: VersionPlan, controls: Sequence[int] = ()) -> AddressMap:
     """The arguments of one version. Residents are where the plan has them, at the same bytes in every version.
 
     controls: bytes of each tensor of control words that the host makes for a step; they are space "control".
     """
     arguments: list[Argument] = []
-    spots: dict[tuple[str, int], Spot] = {}
+    addresses: dict[tuple[str, int], Address] = {}
     for space, ports in (("input", version.inputs), ("output", version.outputs)):
         if not ports:
             continue
         offsets, total = _packed(ports)
         for number, offset in enumerate(offsets):
-            spots[space, number] = Spot(len(arguments), offset)
+            addresses[space, number] = Address(len(arguments), offset)
         arguments.append(Argument(space, total))
     if controls:
         total = 0
         for number, nbytes in enumerate(controls):
-            spots["control", number] = Spot(len(arguments), total)
+            addresses["control", number] = Address(len(arguments), total)
             total += align(nbytes)
         arguments.append(Argument("control", total))
     for number, nbytes in enumerate(plan.banks):
-        spots["arena", number] = Spot(len(arguments), 0)
+        addresses["arena", number] = Address(len(arguments), 0)
         arguments.append(Argument(f"bank{number}", align(nbytes)))
     first = len(arguments)
     for number, resident in enumerate(plan.residents):
         assert resident.spot is not None, "a plan for an NPU places every resident"
-        spots["resident", number] = Spot(first + resident.spot.bank, resident.spot.offset)
+        addresses["resident", number] = Address(first + resident.spot.bank, resident.spot.offset)
     arguments += [Argument(f"residents{number}", nbytes) for number, nbytes in enumerate(plan.resident_banks)]
-    return Layout(tuple(arguments), tuple(spots.items()))
+    return AddressMap(tuple(arguments), tuple(addresses.items()))
 
 
 def _packed(ports: Sequence[Port]) -> tuple[list[int], int]:
