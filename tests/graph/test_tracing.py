@@ -1,4 +1,4 @@
-"""Tracing a body: steps in order, buffers by role, signatures, and the parameters a body may have."""
+"""Tracing a body: steps in order, tensors by role, signatures, and the parameters a body may have."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def w():
 # -- what a trace is --------------------------------------------------------------------------------
 
 
-def test_a_trace_is_steps_over_buffers_in_the_order_written(w):
-    """One step per operator call; every buffer has a role, every operand a region."""
+def test_a_trace_is_steps_over_tensors_in_the_order_written(w):
+    """One step per operator call; every tensor has a role, every operand a region."""
     traced = Project(w).trace(x=((16, 8), F32))
     assert [type(s.op).__name__ for s in traced.steps] == ["GEMM", "SiLU"]
     gemm, silu = traced.steps
-    assert {name: r.buffer.role for name, r in gemm.operands.items()} == {"A": "input", "B": "weight", "C": "intermediate"}
-    assert silu.operands["x"].buffer is gemm.operands["C"].buffer
+    assert {name: r.tensor.role for name, r in gemm.operands.items()} == {"A": "input", "B": "weight", "C": "intermediate"}
+    assert silu.operands["x"].tensor is gemm.operands["C"].tensor
     assert [b.name for b in traced.inputs] == ["x"]
     assert [b.name for b in traced.weights] == ["w"]
-    assert traced.outputs[0].buffer is silu.operands["y"].buffer
+    assert traced.outputs[0].tensor is silu.operands["y"].tensor
     assert traced.outputs[0].shape == (16, 6)
     assert traced.single
 
@@ -91,7 +91,7 @@ def test_outputs_come_as_the_body_returns_them():
     one = body_graph(lambda self, x: (SiLU(x),)).trace(x=(4, 4))
     assert not one.single and len(one.outputs) == 1
     two = body_graph(lambda self, x: (SiLU(x), Copy(x))).trace(x=(4, 4))
-    assert [r.buffer.name for r in two.outputs] == ["silu_y0", "copy_y0"]
+    assert [r.tensor.name for r in two.outputs] == ["silu_y0", "copy_y0"]
 
 
 def test_an_output_may_be_returned_under_another_shape():
@@ -119,7 +119,7 @@ def test_an_optional_operand_is_given_by_its_name():
     """`weight=` sets the flag that it exists by."""
     graph = body_graph(lambda self, x: RMSNorm(x, weight=self.g), g=np.ones(8, F32))
     (step,) = graph.trace(x=((2, 8), F32)).steps
-    assert step.op.weighted and step.operands["weight"].buffer.name == "g"
+    assert step.op.weighted and step.operands["weight"].tensor.name == "g"
 
 
 def test_an_output_may_be_given_behind_the_inputs():
@@ -131,7 +131,7 @@ def test_an_output_may_be_given_behind_the_inputs():
 
     traced = body_graph(body, rows=iron.state((4, 8), F32)).trace(x=((8,), F32))
     region = traced.steps[0].operands["y"]
-    assert (region.buffer.name, region.start, region.shape) == ("rows", 16, (8,))
+    assert (region.tensor.name, region.start, region.shape) == ("rows", 16, (8,))
 
 
 def test_dtype_names_the_dtype_of_what_is_made():
@@ -140,7 +140,7 @@ def test_dtype_names_the_dtype_of_what_is_made():
     assert str(step.operands["y"].format) == "float16"
 
 
-def test_names_of_steps_and_buffers_are_unique(w):
+def test_names_of_steps_and_tensors_are_unique(w):
     """Whatever the graph holds is called, an invented name is another one."""
     graph = body_graph(lambda self, x: SiLU(SiLU(x, ), ), silu_y0=iron.state(3), silu0=np.ones(3, F32))
     traced = graph.trace(x=(4,))
@@ -149,7 +149,7 @@ def test_names_of_steps_and_buffers_are_unique(w):
 
 
 def test_a_trace_prints_its_steps(w):
-    """One line a step, with the buffers and the per-call numbers."""
+    """One line a step, with the tensors and the per-call numbers."""
     text = str(Project(w).trace(x=((16, 8), F32)))
     assert "gemm0: GEMM(A=x[16, 8], B=w[6, 8]" in text and "valid=n" in text
 

@@ -105,7 +105,7 @@ def test_a_per_call_index_outside_its_view_is_refused_before_the_call(w):
 
 
 def test_a_contiguous_part_is_what_any_operator_takes(w):
-    """It is a region of its buffer; nothing is copied."""
+    """It is a region of its tensor; nothing is copied."""
 
     class Part(iron.Graph):
         def __init__(self):

@@ -1,4 +1,4 @@
-"""Weights and states: named by attribute path, one buffer for one object, whatever holds it."""
+"""Weights and states: named by attribute path, one tensor for one object, whatever holds it."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_what_holds_itself_is_walked_once():
     assert list(names(Holder(held, lambda h: [])).values()) == ["held.q"]
 
 
-def test_one_object_is_one_buffer():
+def test_one_object_is_one_tensor():
     """The first path names it, and a wrapped array is the array."""
     shared = array(1)
     traced = Holder([shared, shared, iron.weight(shared)], lambda h: h).trace(x=((4,), F32))

@@ -70,16 +70,16 @@ def judge(traced: Any, inputs: dict[str, Any], values: dict[str, int], outputs: 
     storage: dict[str, Any] = dict(inputs)
     storage.update((buffer.name, buffer.data) for buffer in traced.weights)
     storage.update(states)
-    made = {r.buffer.name: _whole(r, o) for r, o in zip(traced.outputs, outputs, strict=True)}
+    made = {r.tensor.name: _whole(r, o) for r, o in zip(traced.outputs, outputs, strict=True)}
     assert set(made) == {b.name for b in traced.intermediates}, "a step's result that is not returned is not judged"
     compared = 0
 
     def on_step(step: Any, op: Any, read: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         nonlocal compared
         written = [o for o in op.outputs if o.present(op)]
-        if any(step.operands[o.name].buffer.name not in made for o in written):
+        if any(step.operands[o.name].tensor.name not in made for o in written):
             return  # a state, compared once the run is over
-        got = tuple(_part(made[step.operands[o.name].buffer.name], step.op, op, o.name) for o in written)
+        got = tuple(_part(made[step.operands[o.name].tensor.name], step.op, op, o.name) for o in written)
         if any(isinstance(g, PackedArray) for g in got):
             for g, result in zip(got, results, strict=True):
                 assert g.data.tobytes() == result.data.tobytes(), f"{step.name}: packed bytes"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from iron_core.graph.reference import run_step
-from iron_core.graph.traced import Buffer, Region, TracedStep
+from iron_core.graph.traced import Region, Tensor, TracedStep
 from iron_core.image.plan import BufferRef, PlanStep
 
 
@@ -25,7 +25,7 @@ def run_reference(step: PlanStep, where: Callable[[BufferRef], int], values: Map
     `where` gives an operand's address; `values` are this call's numbers.
     """
     regions = {
-        name: Region(Buffer(name, "intermediate", ref.shape, ref.format), 0, ref.shape, ref.bounds)
+        name: Region(Tensor(name, "intermediate", ref.shape, ref.format), 0, ref.shape, ref.bounds)
         for name, ref in step.operands.items()
     }
     storage = {name: tensor_at(where(ref), ref) for name, ref in step.operands.items()}

@@ -16,7 +16,7 @@ from iron_core.backends.ports import whole
 from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.devices import DEVICES
 from iron_core.graph.reference import OnStep, run_step
-from iron_core.graph.traced import Buffer, Region, TracedStep
+from iron_core.graph.traced import Region, Tensor, TracedStep
 from iron_core.image.plan import BufferRef, Plan, PlanStep, Signature, VersionPlan
 from iron_core.lowering.answer import Yes
 
@@ -48,7 +48,7 @@ class ReferenceExecutable:
 def _traced(step: PlanStep) -> TracedStep:
     """The step as the interpreter of traced graphs takes it: every operand a buffer of its own name."""
     regions = {
-        name: Region(Buffer(name, "intermediate", ref.shape, ref.format), 0, ref.shape, ref.bounds)
+        name: Region(Tensor(name, "intermediate", ref.shape, ref.format), 0, ref.shape, ref.bounds)
         for name, ref in step.operands.items()
     }
     return TracedStep(step.name, step.op, regions, step.bindings)

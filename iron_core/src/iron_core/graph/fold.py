@@ -91,13 +91,13 @@ class _Finder:
         self.traced = traced
         self.steps = traced.steps
         self.in_order = range(len(self.steps))
-        #: buffer -> (step number, operand name) of every mention
+        #: tensor -> (step number, operand name) of every mention
         self.uses: dict[int, list[tuple[int, str]]] = {}
         for i, step in enumerate(self.steps):
             for name, region in step.operands.items():
-                self.uses.setdefault(id(region.buffer), []).append((i, name))
+                self.uses.setdefault(id(region.tensor), []).append((i, name))
         regions = [*traced.outputs, *(c.source for c in traced.carry if isinstance(c.source, Region))]
-        self.returned = {id(region.buffer) for region in regions}
+        self.returned = {id(region.tensor) for region in regions}
         self.calls = Counter(id(step.op) for step in self.steps)
         self._known: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
 
@@ -136,10 +136,10 @@ class _Finder:
     def _readers(self, i: int, made: Region) -> list[tuple[int, str]] | None:
         """Who reads what step i made: a whole intermediate that it alone writes, that stays inside and is read whole,
         once by each reader, by operators called once. None where it is anything else."""
-        buffer = made.buffer
-        if buffer.role != "intermediate" or id(buffer) in self.returned or not made.whole:
+        tensor = made.tensor
+        if tensor.role != "intermediate" or id(tensor) in self.returned or not made.whole:
             return None
-        mentions = self.uses[id(buffer)]
+        mentions = self.uses[id(tensor)]
         readers = [(j, name) for j, name in mentions if j != i]
         each = Counter(j for j, _ in mentions)
         for j, name in readers:
@@ -157,7 +157,7 @@ class _Finder:
         if not (op.elementwise or op.rowwise) or len(written) != 1 or op.operands[written[0]].role != "out":
             return False
         out, tile = consumer.operands[written[0]], consumer.operands[name]
-        if out.buffer.role != "intermediate" or not out.whole or out.size != made.size:
+        if out.tensor.role != "intermediate" or not out.whole or out.size != made.size:
             return False
         for other, region in consumer.operands.items():
             alike = region.size == out.size and region.format == out.format and region.whole
@@ -206,7 +206,7 @@ class _Finder:
             feeding, touching = set(), set()
             for name, region in step.operands.items():
                 mine = step.op.operands[name]
-                for k, other in self.uses[id(region.buffer)]:
+                for k, other in self.uses[id(region.tensor)]:
                     theirs = self.steps[k].op.operands[other]
                     if k == i or not (mine.written or theirs.written) or not region.overlaps(self.steps[k].operands[other]):
                         continue

@@ -233,7 +233,7 @@ def _finish(name: str, signature: Signature, tracer: Tracer, result: Any) -> Tra
     if any(isinstance(i, Carry) for i in items):
         raise TraceError(f"{name}: iron.carry() is returned last.")
     outputs = tuple(_output(name, i) for i in items if i is not None)
-    if not outputs and not carried and not any(r.buffer.role == "state" for s in tracer.steps for r in s.written()):
+    if not outputs and not carried and not any(r.tensor.role == "state" for s in tracer.steps for r in s.written()):
         raise TraceError(f"{name}.body returns nothing and writes no state, so a call would do nothing; return its outputs.")
     declared = {v.name for v in tracer.values if v.kind == "carried"}
     if set(carried) != declared:
@@ -241,7 +241,7 @@ def _finish(name: str, signature: Signature, tracer: Tracer, result: Any) -> Tra
         what = f"names {', '.join(unknown)}, which no Carried parameter is" if unknown else f"lacks {', '.join(missing)}"
         raise TraceError(f"{name}: iron.carry() {what}. Carried: {', '.join(sorted(declared)) or 'none'}.")
     carry = tuple(_carry(name, tracer, key, source) for key, source in carried.items())
-    buffers = tracer.residents.values()
+    tensors = tracer.residents.values()
     return TracedGraph(
         name=name,
         signature=signature,
@@ -252,8 +252,8 @@ def _finish(name: str, signature: Signature, tracer: Tracer, result: Any) -> Tra
         carry=carry,
         checks=tuple(tracer.checks.values()),
         id_checks=tuple(tracer.id_checks.values()),
-        weights=tuple(b for b in buffers if b.role == "weight"),
-        states=tuple(b for b in buffers if b.role == "state"),
+        weights=tuple(b for b in tensors if b.role == "weight"),
+        states=tuple(b for b in tensors if b.role == "state"),
         intermediates=tuple(tracer.intermediates),
         single=single,
     )
@@ -264,12 +264,12 @@ def _output(name: str, item: Any) -> Region:
         held = isinstance(item, (Weight, State)) or is_array(item)
         what = "a weight or state of the graph" if held else type(item).__name__
         raise TraceError(f"{name} returns {what}; a body returns what its operators made: one handle, or a tuple of them.")
-    if item.buffer.role != "intermediate":
-        article = "an" if item.buffer.role == "input" else "a"
-        raise TraceError(f"{name} returns {item}, {article} {item.buffer.role} of the graph; Copy it to return its content.")
+    if item.tensor.role != "intermediate":
+        article = "an" if item.tensor.role == "input" else "a"
+        raise TraceError(f"{name} returns {item}, {article} {item.tensor.role} of the graph; Copy it to return its content.")
     if not item.whole:
-        raise TraceError(f"{name} returns {item}, a part of {item.buffer.name}; Copy it, or return the whole.")
-    return Region(item.buffer, 0, item.shape, tuple(sorted(item.bounds.items())))
+        raise TraceError(f"{name} returns {item}, a part of {item.tensor.name}; Copy it, or return the whole.")
+    return Region(item.tensor, 0, item.shape, tuple(sorted(item.bounds.items())))
 
 
 def _carry(name: str, tracer: Tracer, key: str, source: Any) -> CarryOut:
@@ -281,8 +281,8 @@ def _carry(name: str, tracer: Tracer, key: str, source: Any) -> CarryOut:
         return CarryOut(key, source if isinstance(source, Affine) else int(source))
     if not isinstance(source, Handle):
         raise TraceError(f"{name}: iron.carry({key}=...) takes a handle or a per-call expression; got {type(source).__name__}.")
-    if source.buffer.role in ("input", "weight") or not source.whole or source.size != 1:
+    if source.tensor.role in ("input", "weight") or not source.whole or source.size != 1:
         raise TraceError(f"{name}: iron.carry({key}=...) takes a whole one-element tensor that the graph made; got {source}.")
     if source.format.name != value.dtype:
         raise TraceError(f"{name}: iron.carry({key}=...) is carried as {value.dtype}; {source} is {source.format}.")
-    return CarryOut(key, Region(source.buffer, source.pattern.offset, source.shape))
+    return CarryOut(key, Region(source.tensor, source.pattern.offset, source.shape))

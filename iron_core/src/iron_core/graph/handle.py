@@ -13,19 +13,19 @@ from iron_core.declare.affine import Affine
 from iron_core.declare.formats import Format
 from iron_core.declare.pattern import Pattern
 from iron_core.errors import BoundsError, ShapeError, TraceError
-from iron_core.graph.traced import Buffer, IndexCheck, rebound
+from iron_core.graph.traced import IndexCheck, Tensor, rebound
 
 
 @attrs.frozen(eq=False)
 class Handle:
     """A tensor that exists only while a graph is traced.
 
-    `pattern` says which elements of `buffer` it is; `index` moves it per call (elements); `bounds` maps an axis
-    to the rows of it a call has; `ids` makes it a gather of rows of `buffer`. A handle that is a contiguous run
+    `pattern` says which elements of `tensor` it is; `index` moves it per call (elements); `bounds` maps an axis
+    to the rows of it a call has; `ids` makes it a gather of rows of `tensor`. A handle that is a contiguous run
     known at trace time is what any operator takes; every other view is for Copy.
     """
 
-    buffer: Buffer
+    tensor: Tensor
     pattern: Pattern
     index: Affine | None = None
     bounds: Mapping[int, Affine] = attrs.field(factory=dict)
@@ -41,7 +41,7 @@ class Handle:
 
     @property
     def format(self) -> Format:
-        return self.buffer.format
+        return self.tensor.format
 
     @property
     def dtype(self) -> Any:
@@ -62,8 +62,8 @@ class Handle:
 
     @property
     def whole(self) -> bool:
-        """Is it all of its buffer, in order?"""
-        return self.plain and self.pattern.offset == 0 and self.size == self.buffer.size
+        """Is it all of its tensor, in order?"""
+        return self.plain and self.pattern.offset == 0 and self.size == self.tensor.size
 
     def reshape(self, *shape: Any) -> Handle:
         """The same elements under another shape; one dimension may be -1. Moves no data.
@@ -189,7 +189,7 @@ class Handle:
         if isinstance(ids, Handle):
             if ids.ndim != 1 or getattr(ids.dtype, "kind", "") not in "iu" or not ids.plain:
                 raise TraceError(f"the ids of a gather are one dimension of whole integers; got {ids}.")
-            if not self.whole or self.buffer.role not in ("weight", "state"):
+            if not self.whole or self.tensor.role not in ("weight", "state"):
                 raise TraceError(f"a per-call gather reads a whole weight or state; {self} is neither.")
             bounds = {0: ids.bounds[0]} if 0 in ids.bounds else {}
             return attrs.evolve(self, ids=ids, bounds=bounds)
@@ -215,7 +215,7 @@ class Handle:
             raise TraceError(f"{self} is {self.format}: {'its matrices come whole' if rows == self.shape[-2] else by_rows}.")
 
     def _check(self, axis: int, expression: Affine, extent: int, limit: int) -> None:
-        what = f"{'index' if extent else 'bound'} {expression!r} on axis {axis} of {self.buffer.name} {list(self.shape)}"
+        what = f"{'index' if extent else 'bound'} {expression!r} on axis {axis} of {self.tensor.name} {list(self.shape)}"
         self.tracer.check(IndexCheck(what, expression, extent, limit))
 
     def _before_bound(self, axis: int, at: Any, n: int) -> None:
@@ -225,7 +225,7 @@ class Handle:
             return
         rest = bound - at - 1
         if isinstance(rest, Affine):
-            what = f"rows of {self.buffer.name} {list(self.shape)}, bounded by {bound!r}, behind index {at!r}:"
+            what = f"rows of {self.tensor.name} {list(self.shape)}, bounded by {bound!r}, behind index {at!r}:"
             self.tracer.check(IndexCheck(what, rest, 0, n))
         elif rest < 0:
             raise BoundsError(f"index {at!r} on axis {axis} of {self}, which is bounded by {bound!r}.")
@@ -270,7 +270,7 @@ class Handle:
     __setitem__ = _assign
 
     def __repr__(self) -> str:
-        return f"{self.buffer.name}{list(self.shape)}"
+        return f"{self.tensor.name}{list(self.shape)}"
 
 
 def _everything(key: Any) -> bool:

@@ -145,12 +145,12 @@ class _Recording:
     # -- views ------------------------------------------------------------------------------------
 
     def _views(self) -> dict[str, tuple[tuple[int, ...], Format]]:
-        """Shapes for inference; a view becomes a pattern of its whole buffer where the operator takes views."""
+        """Shapes for inference; a view becomes a pattern of its whole tensor where the operator takes views."""
         shapes: dict[str, tuple[tuple[int, ...], Format]] = {}
         for name, handle in self.handles.items():
             operand = self.cls.operands[name]
-            if operand.written and handle.buffer.role in ("input", "weight"):
-                raise TraceError(f"{self.cls.__name__} writes {name}, but {handle} is an {handle.buffer.role} of the graph.")
+            if operand.written and handle.tensor.role in ("input", "weight"):
+                raise TraceError(f"{self.cls.__name__} writes {name}, but {handle} is an {handle.tensor.role} of the graph.")
             members = self.cls.accept_views.get(name)
             if members is None:
                 if not handle.plain:
@@ -158,7 +158,7 @@ class _Recording:
                     raise TraceError(f"{self.cls.__name__} takes whole tensors and {name} ({handle}) is {kind}; Copy it first.")
                 shapes[name] = (handle.shape, handle.format)
                 continue
-            shapes[name] = (handle.buffer.shape, handle.format)
+            shapes[name] = (handle.tensor.shape, handle.format)
             self._view_fields(name, members, handle)
         ids = self.cls.accept_gather
         for handle in list(self.handles.values()):
@@ -178,7 +178,7 @@ class _Recording:
             else:
                 stride, start = handle.pattern.strides[0], handle.pattern.offset
                 self.fields[members.pattern] = tuple(row.shifted(start + i * stride) for i in handle.ids)
-        elif not (handle.plain and handle.size == handle.buffer.size):
+        elif not (handle.plain and handle.size == handle.tensor.size):
             self.fields[members.pattern] = handle.pattern
         elif handle.bounds:
             self.fields[members.pattern] = handle.pattern
@@ -234,9 +234,9 @@ class _Recording:
 
     def _ids(self) -> None:
         for handle in self.handles.values():
-            if isinstance(handle.ids, Handle) and handle.ids.buffer.role == "input":
+            if isinstance(handle.ids, Handle) and handle.ids.tensor.role == "input":
                 ids, bound = handle.ids, handle.ids.bounds.get(0)
-                check = IdCheck(ids.buffer.name, handle.pattern.sizes[0], bound, ids.pattern.offset, ids.size)
+                check = IdCheck(ids.tensor.name, handle.pattern.sizes[0], bound, ids.pattern.offset, ids.size)
                 key = None if bound is None else bound.key
                 self.tracer.id_checks[check.name, check.limit, key, check.start, check.count] = check
 
@@ -268,11 +268,11 @@ class _Recording:
         for name, handle in self.handles.items():
             shape = op.shape(name)
             if name in self.cls.accept_views:
-                buffer = handle.buffer
-                if buffer.size != math.prod(shape):
-                    raise ShapeError(f"{self.cls.__name__}: {name} is {list(shape)}; got a view of {buffer}.")
+                tensor = handle.tensor
+                if tensor.size != math.prod(shape):
+                    raise ShapeError(f"{self.cls.__name__}: {name} is {list(shape)}; got a view of {tensor}.")
                 self._same_format(op, name, handle)
-                regions[name] = _region(handle, shape) if handle.whole else Region(buffer, 0, buffer.shape)
+                regions[name] = _region(handle, shape) if handle.whole else Region(tensor, 0, tensor.shape)
                 continue
             if handle.size != math.prod(shape) or (handle.ndim == len(shape) and handle.shape != shape):
                 raise ShapeError(f"{self.cls.__name__}: {name} is {list(shape)}; got {handle}.")
@@ -357,7 +357,7 @@ class _Recording:
 def _region(handle: Handle, shape: tuple[int, ...]) -> Region:
     """A plain handle as an operand of this shape. Bounds are kept where the ranks agree."""
     bounds = tuple(sorted(handle.bounds.items()))
-    return Region(handle.buffer, handle.pattern.offset, handle.shape, bounds)
+    return Region(handle.tensor, handle.pattern.offset, handle.shape, bounds)
 
 
 def _amount(handle: Handle) -> Any:
@@ -369,7 +369,7 @@ def _amount(handle: Handle) -> Any:
 
 
 def _clash(a: Pattern, b: Pattern, bindings: dict[str, Any], members: Any) -> bool:
-    """Do two views of one buffer share an element? Views that move per call are taken as apart."""
+    """Do two views of one tensor share an element? Views that move per call are taken as apart."""
     if any(m.offset in bindings for m in members):
         return False
     (low, high), (start, stop) = a.span, b.span

@@ -15,7 +15,7 @@ from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.rounding import round_to
 from iron_core.errors import DeclarationError, ShapeError
 from iron_core.graph.call import as_arrays, sort_call
-from iron_core.graph.traced import Buffer, Region, TracedGraph, TracedStep, numbers
+from iron_core.graph.traced import Region, Tensor, TracedGraph, TracedStep, numbers
 from iron_core.graph.weight import State, held
 from iron_core.turn import Turn
 
@@ -24,18 +24,18 @@ from iron_core.turn import Turn
 OnStep = Callable[[TracedStep, Any, tuple[Any, ...], tuple[Any, ...]], None]
 
 
-def empty(buffer: Buffer) -> Any:
+def empty(tensor: Tensor) -> Any:
     """Storage of an intermediate: NaN where a float was never written, so reading it shows."""
-    dtype = buffer.format.dtype
-    return _zeros(buffer) if dtype.kind in "iu" else np.full(buffer.shape, np.nan, dtype)
+    dtype = tensor.format.dtype
+    return _zeros(tensor) if dtype.kind in "iu" else np.full(tensor.shape, np.nan, dtype)
 
 
-def _zeros(buffer: Buffer) -> Any:
-    return buffer.format.tensor(np.zeros(buffer.format.nbytes(buffer.shape), np.uint8), buffer.shape)
+def _zeros(tensor: Tensor) -> Any:
+    return tensor.format.tensor(np.zeros(tensor.format.nbytes(tensor.shape), np.uint8), tensor.shape)
 
 
 def view(array: Any, region: Region, shape: tuple[int, ...]) -> Any:
-    """A region of a buffer's storage, under `shape`; writing to it writes the storage."""
+    """A region of a tensor's storage, under `shape`; writing to it writes the storage."""
     size = math.prod(shape)
     if isinstance(array, PackedArray):
         rows = array.data.reshape(-1, array.data.shape[-1])
@@ -49,7 +49,7 @@ def view(array: Any, region: Region, shape: tuple[int, ...]) -> Any:
 def run_step(
     step: TracedStep, values: Mapping[str, int], storage: Mapping[str, Any], on_step: OnStep | None = None
 ) -> None:
-    """Compute one step and write its outputs, rounded once, into `storage` (buffer name -> array)."""
+    """Compute one step and write its outputs, rounded once, into `storage` (tensor name -> array)."""
     op = step.op
     bound = {b.member: b.expression.at(values) for b in step.bindings}
     extents = op.limits(bound)
@@ -58,7 +58,7 @@ def run_step(
 
     def cut(name: str) -> Any:
         region = step.operands[name]
-        array = view(storage[region.buffer.name], region, op.shape(name))
+        array = view(storage[region.tensor.name], region, op.shape(name))
         if extents:
             axes = op.operands[name].axes(op)
             if isinstance(array, PackedArray):
@@ -113,42 +113,42 @@ def run(
         check.verify(values)
     for ids_check in traced.id_checks:
         ids_check.verify(inputs[ids_check.name], values)
-    for buffer in (*traced.weights, *traced.states):
-        if buffer.name not in residents:
-            residents[buffer.name] = buffer.data if buffer.role == "weight" else _zeros(buffer)
+    for tensor in (*traced.weights, *traced.states):
+        if tensor.name not in residents:
+            residents[tensor.name] = tensor.data if tensor.role == "weight" else _zeros(tensor)
     storage = dict(residents)
     storage.update({b.name: empty(b) for b in traced.intermediates})
-    for buffer in traced.inputs:
-        storage[buffer.name] = _placed(traced, buffer, inputs[buffer.name], values)
+    for tensor in traced.inputs:
+        storage[tensor.name] = _placed(traced, tensor, inputs[tensor.name], values)
     for step in traced.steps:
         run_step(step, values, storage, on_step)
     outputs = []
     for region in traced.outputs:
-        array = view(storage[region.buffer.name], region, region.shape)
+        array = view(storage[region.tensor.name], region, region.shape)
         bounds = {a: evaluate(e, values) for a, e in region.bounds}
         outputs.append(array[tuple(slice(bounds.get(a)) for a in range(array.ndim))] if bounds else array)
     carried = {}
     for term in traced.carry:
         if isinstance(term.source, Region):
-            carried[term.name] = int(view(storage[term.source.buffer.name], term.source, (1,))[0])
+            carried[term.name] = int(view(storage[term.source.tensor.name], term.source, (1,))[0])
         else:
             carried[term.name] = evaluate(term.source, values)
     return outputs, carried
 
 
-def _placed(traced: TracedGraph, buffer: Buffer, given: Any, values: Mapping[str, int]) -> Any:
+def _placed(traced: TracedGraph, tensor: Tensor, given: Any, values: Mapping[str, int]) -> Any:
     """A caller's tensor at the compiled shape; one cut to its bound leaves the rest unwritten."""
     given = given if isinstance(given, PackedArray) else np.asarray(given)
-    if format_of(given) != buffer.format:
-        raise ShapeError(f"{traced.name}: input {buffer.name} is {buffer.format}; got {format_of(given)}.")
-    if tuple(given.shape) == buffer.shape:
+    if format_of(given) != tensor.format:
+        raise ShapeError(f"{traced.name}: input {tensor.name} is {tensor.format}; got {format_of(given)}.")
+    if tuple(given.shape) == tensor.shape:
         return given
-    bounds = traced.bounds_of(buffer)
-    cut = bounded_shape(buffer.shape, bounds, values)
+    bounds = traced.bounds_of(tensor)
+    cut = bounded_shape(tensor.shape, bounds, values)
     if tuple(given.shape) != cut:
         either = f", or {list(cut)} cut to its bound" if bounds else ""
-        raise ShapeError(f"{traced.name}: input {buffer.name} is {list(buffer.shape)}{either}; got {list(given.shape)}.")
-    array = empty(buffer)
+        raise ShapeError(f"{traced.name}: input {tensor.name} is {list(tensor.shape)}{either}; got {list(given.shape)}.")
+    array = empty(tensor)
     if isinstance(array, PackedArray):
         array.data[tuple(slice(n) for n in cut[:-1])] = given.data
     else:

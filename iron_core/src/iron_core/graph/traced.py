@@ -1,4 +1,4 @@
-"""What a body becomes when it is traced: steps over buffers. Data only; `spec` of everything downstream."""
+"""What a body becomes when it is traced: steps over tensors. Data only; `spec` of everything downstream."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _RANGES = {name: (int(np.iinfo(name).min), int(np.iinfo(name).max)) for name in 
 
 
 @attrs.define(eq=False, slots=True)
-class Buffer:
+class Tensor:
     """A whole tensor. `role`: "input", "weight", "state" or "intermediate".
 
     `key` is the identity of the storage a weight or state keeps, the same in every trace; `data` a weight's
@@ -67,16 +67,16 @@ class Buffer:
 
 @attrs.frozen(eq=False)
 class Region:
-    """A contiguous run of a buffer, as one operand: `start` in elements, its own shape and bounds."""
+    """A contiguous run of a tensor, as one operand: `start` in elements, its own shape and bounds."""
 
-    buffer: Buffer
+    tensor: Tensor
     start: int
     shape: tuple[int, ...]
     bounds: tuple[tuple[int, Affine], ...] = ()
 
     @property
     def format(self) -> Format:
-        return self.buffer.format
+        return self.tensor.format
 
     @property
     def size(self) -> int:
@@ -84,13 +84,13 @@ class Region:
 
     @property
     def whole(self) -> bool:
-        """Is it all of its buffer?"""
-        return self.start == 0 and self.size == self.buffer.size
+        """Is it all of its tensor?"""
+        return self.start == 0 and self.size == self.tensor.size
 
     def overlaps(self, other: Region) -> bool:
         """Do the two share an element?"""
         return (
-            self.buffer is other.buffer and self.start < other.start + other.size and other.start < self.start + self.size
+            self.tensor is other.tensor and self.start < other.start + other.size and other.start < self.start + self.size
         )
 
 
@@ -207,23 +207,18 @@ class TracedGraph(Pictured):
     name: str
     signature: Signature
     steps: tuple[TracedStep, ...]
-    inputs: tuple[Buffer, ...]
+    inputs: tuple[Tensor, ...]
     outputs: tuple[Region, ...]
     values: tuple[PerCallValue, ...]
     carry: tuple[CarryOut, ...] = ()
     checks: tuple[IndexCheck, ...] = ()
     id_checks: tuple[IdCheck, ...] = ()
-    weights: tuple[Buffer, ...] = ()
-    states: tuple[Buffer, ...] = ()
-    intermediates: tuple[Buffer, ...] = ()
+    weights: tuple[Tensor, ...] = ()
+    states: tuple[Tensor, ...] = ()
+    intermediates: tuple[Tensor, ...] = ()
     single: bool = True
 
-    @property
-    def buffers(self) -> tuple[Buffer, ...]:
-        """Every buffer any step touches."""
-        return (*self.inputs, *self.weights, *self.states, *self.intermediates)
-
-    def bounds_of(self, buffer: Buffer) -> tuple[tuple[int, Affine], ...]:
+    def bounds_of(self, tensor: Tensor) -> tuple[tuple[int, Affine], ...]:
         """How far an input is read, per axis of its shape: it may be given cut to this.
 
         The bound all its uses share; none where one of them reads it whole or only a part known when tracing.
@@ -231,16 +226,16 @@ class TracedGraph(Pictured):
         found: dict[Any, tuple[tuple[int, Affine], ...]] = {}
         for step in self.steps:
             for region in step.operands.values():
-                if region.buffer is buffer:
-                    moved = rebound(region.shape, dict(region.bounds), buffer.shape) if region.whole else None
-                    bounds = region.bounds if region.shape == buffer.shape else tuple((moved or {}).items())
+                if region.tensor is tensor:
+                    moved = rebound(region.shape, dict(region.bounds), tensor.shape) if region.whole else None
+                    bounds = region.bounds if region.shape == tensor.shape else tuple((moved or {}).items())
                     found[tuple((axis, expression.key) for axis, expression in bounds)] = bounds
         return next(iter(found.values())) if len(found) == 1 else ()
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {len(self.steps)} steps"]
         for step in self.steps:
-            operands = ", ".join(f"{k}={r.buffer.name}{list(r.shape)}" for k, r in step.operands.items())
+            operands = ", ".join(f"{k}={r.tensor.name}{list(r.shape)}" for k, r in step.operands.items())
             bound = "".join(f" {b.member}={b.expression!r}" for b in step.bindings)
             lines.append(f"  {step.name}: {type(step.op).__name__}({operands}){bound}")
         return "\n".join(lines)

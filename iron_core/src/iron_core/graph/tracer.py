@@ -12,20 +12,20 @@ from iron_core.declare.pattern import Pattern
 from iron_core.errors import FormatError, TraceError
 from iron_core.graph.current import CURRENT
 from iron_core.graph.handle import Handle
-from iron_core.graph.traced import Buffer, IdCheck, IndexCheck, PerCallValue, TracedStep
+from iron_core.graph.traced import IdCheck, IndexCheck, PerCallValue, Tensor, TracedStep
 from iron_core.graph.weight import State, Weight, _Resident, is_array, names
 
 
 class Tracer:
-    """One trace of one body: buffers made so far, steps in order, checks to hold before a call."""
+    """One trace of one body: tensors made so far, steps in order, checks to hold before a call."""
 
     def __init__(self, names: dict[int, str], values: tuple[PerCallValue, ...]) -> None:
         self.names = names
         self.values = values
         self.steps: list[TracedStep] = []
-        self.inputs: list[Buffer] = []
-        self.residents: dict[int, Buffer] = {}
-        self.intermediates: list[Buffer] = []
+        self.inputs: list[Tensor] = []
+        self.residents: dict[int, Tensor] = {}
+        self.intermediates: list[Tensor] = []
         self.checks: dict[tuple[Any, ...], IndexCheck] = {}
         self.id_checks: dict[tuple[Any, ...], IdCheck] = {}
         self._taken = set(names.values())
@@ -77,7 +77,7 @@ class Tracer:
         self.checks.setdefault((check.expression.key, check.extent, check.limit), check)
 
     def fresh(self, stem: str) -> str:
-        """A name no weight, state, input or earlier buffer has."""
+        """A name no weight, state, input or earlier tensor has."""
         while True:
             n = self._counts.get(stem, 0)
             self._counts[stem] = n + 1
@@ -92,17 +92,17 @@ class Tracer:
             raise TraceError(f"input `{name}` has the name of a weight or state the graph holds; rename one.")
         self._taken.add(name)
         self._placed.add(name)
-        buffer = Buffer(name, "input", shape, format)
-        self.inputs.append(buffer)
-        return self._whole(buffer)
+        tensor = Tensor(name, "input", shape, format)
+        self.inputs.append(tensor)
+        return self._whole(tensor)
 
     def intermediate(self, stem: str, shape: tuple[int, ...], format: Format, bounds: dict[int, Affine]) -> Handle:
-        buffer = Buffer(self.fresh(stem), "intermediate", shape, format)
-        self.intermediates.append(buffer)
-        return Handle(buffer, Pattern.whole(shape), bounds=bounds, tracer=self)
+        tensor = Tensor(self.fresh(stem), "intermediate", shape, format)
+        self.intermediates.append(tensor)
+        return Handle(tensor, Pattern.whole(shape), bounds=bounds, tracer=self)
 
-    def _whole(self, buffer: Buffer) -> Handle:
-        return Handle(buffer, Pattern.whole(buffer.shape), tracer=self)
+    def _whole(self, tensor: Tensor) -> Handle:
+        return Handle(tensor, Pattern.whole(tensor.shape), tracer=self)
 
     def handle(self, item: Any) -> Handle:
         """The handle of what a body passes: a handle, a weight, a state, or an array the graph holds."""
@@ -126,6 +126,6 @@ class Tracer:
             if name in self._placed:
                 raise TraceError(f"two tensors are named `{name}`; give each weight and state its own name=.")
             self._placed.add(name)
-            # What is named by its object keeps that object alive with the buffer.
-            self.residents[key] = Buffer(name, role, item.shape, item.format, key, item if role == "state" else item.data)
+            # What is named by its object keeps that object alive with the tensor.
+            self.residents[key] = Tensor(name, role, item.shape, item.format, key, item if role == "state" else item.data)
         return self._whole(self.residents[key])

@@ -1,6 +1,6 @@
 """From traced graphs to a plan: where every buffer is, how every step refers to it.
 
-A traced version becomes a `Draft`: its steps over placed buffers, its residents numbered from 0. A plan
+A traced version becomes a `Draft`: its steps over placed tensors, its residents numbered from 0. A plan
 adopts drafts one after another. What it has placed keeps its place: residents are appended to banks of their own, the arena's
 banks grow.
 """
@@ -15,7 +15,7 @@ import attrs
 from iron_core.devices import device
 from iron_core.errors import TraceError, UnsupportedError
 from iron_core.graph.fold import Fold
-from iron_core.graph.traced import Buffer, Region, TracedGraph
+from iron_core.graph.traced import Region, Tensor, TracedGraph
 from iron_core.image.arena import BANK_BYTES, append, guard_bytes, place
 from iron_core.image.liveness import lifetimes
 from iron_core.image.packaging import decide
@@ -49,28 +49,28 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = ()) -> Draft:
 
     A folded step runs where its fold says, so what it reads and writes is kept in place there too.
     """
-    ports: dict[str, tuple[str, int]] = {buffer.name: ("input", i) for i, buffer in enumerate(traced.inputs)}
+    ports: dict[str, tuple[str, int]] = {tensor.name: ("input", i) for i, tensor in enumerate(traced.inputs)}
     for number, region in enumerate(traced.outputs):
-        if region.buffer.name in ports:
+        if region.tensor.name in ports:
             raise TraceError(
-                f"{traced.name}: output {number} is the tensor {region.buffer.name}, which is already an input or an "
+                f"{traced.name}: output {number} is the tensor {region.tensor.name}, which is already an input or an "
                 "output. Return it once, or return a Copy of it."
             )
-        ports[region.buffer.name] = ("output", number)
+        ports[region.tensor.name] = ("output", number)
     residents = (*traced.weights, *traced.states)
-    ports.update((buffer.name, ("resident", i)) for i, buffer in enumerate(residents))
-    inner = {buffer.name: buffer for buffer in _touched(traced) if buffer.name not in ports}
+    ports.update((tensor.name, ("resident", i)) for i, tensor in enumerate(residents))
+    inner = {tensor.name: tensor for tensor in _touched(traced) if tensor.name not in ports}
     arena = place(
         lifetimes(
-            {key: buffer.nbytes for key, buffer in inner.items()},
+            {key: tensor.nbytes for key, tensor in inner.items()},
             _touches(traced, folds),
-            [term.source.buffer.name for term in traced.carry if isinstance(term.source, Region)],
+            [term.source.tensor.name for term in traced.carry if isinstance(term.source, Region)],
         ),
         guard=guard_bytes(),
     )
 
     def ref(region: Region) -> BufferRef:
-        key, offset = region.buffer.name, region.format.offset(region.start, region.buffer.shape)
+        key, offset = region.tensor.name, region.format.offset(region.start, region.tensor.shape)
         if key in ports:
             space, index = ports[key]
         else:
@@ -84,8 +84,8 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = ()) -> Draft:
             PlanStep(step.name, step.op, {name: ref(r) for name, r in step.operands.items()}, step.bindings)
             for step in traced.steps
         ),
-        inputs=tuple(Port(buffer.name, buffer.shape, buffer.format, traced.bounds_of(buffer)) for buffer in traced.inputs),
-        outputs=tuple(Port(r.buffer.name, r.shape, r.format, r.bounds) for r in traced.outputs),
+        inputs=tuple(Port(tensor.name, tensor.shape, tensor.format, traced.bounds_of(tensor)) for tensor in traced.inputs),
+        outputs=tuple(Port(r.tensor.name, r.shape, r.format, r.bounds) for r in traced.outputs),
         values=traced.values,
         carry=tuple(
             CarryTerm(term.name, ref(term.source) if isinstance(term.source, Region) else term.source)
@@ -95,7 +95,7 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = ()) -> Draft:
         folds=tuple(folds),
         id_checks=traced.id_checks,
         single=traced.single,
-        spots=tuple((arena.spots[key].bank, arena.spots[key].offset, buffer.nbytes) for key, buffer in inner.items()),
+        spots=tuple((arena.spots[key].bank, arena.spots[key].offset, tensor.nbytes) for key, tensor in inner.items()),
     )
     kept = tuple(
         Resident(b.name, b.role, b.shape, b.format, None if b.role == "state" else b.data, b.key) for b in residents
@@ -105,7 +105,7 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = ()) -> Draft:
 
 def _touches(traced: TracedGraph, folds: Sequence[Fold]) -> list[list[str]]:
     """Per step, the buffers in use while it runs."""
-    own = {step.name: [region.buffer.name for region in step.operands.values()] for step in traced.steps}
+    own = {step.name: [region.tensor.name for region in step.operands.values()] for step in traced.steps}
     there = {step.name: list(own[step.name]) for step in traced.steps}
     for fold in folds:
         for at in fold.consumers if fold.kind == "prologue" else (fold.runs_at,):
@@ -114,11 +114,11 @@ def _touches(traced: TracedGraph, folds: Sequence[Fold]) -> list[list[str]]:
     return [there[step.name] for step in traced.steps]
 
 
-def _touched(traced: TracedGraph) -> list[Buffer]:
+def _touched(traced: TracedGraph) -> list[Tensor]:
     """Buffers that any step, output or carried value refers to."""
     regions = [region for step in traced.steps for region in step.operands.values()]
     regions += [*traced.outputs, *(term.source for term in traced.carry if isinstance(term.source, Region))]
-    return [region.buffer for region in regions]
+    return [region.tensor for region in regions]
 
 
 def adopt(plan: Plan, draft: Draft) -> Plan:
