@@ -130,6 +130,8 @@ def test_the_first_available_takes_options_too(installed, monkeypatch):
         (lambda: choose.get("reference", threads=2), r"backend reference has no option threads. Its options: none\."),
         (lambda: choose.choose(Limited(), rows=2), r"rows: options are given where a Limited is made"),
         (lambda: Smooth().compile(backend="reference", threads=99, x=(4,)), r"has no input threads. Inputs: x; a backend's options"),
+        (lambda: Smooth().compile(backend=3, x=(4,)), r"backend=3; legal: a backend's name, or an object of its class\."),
+        (lambda: Smooth().compile(backend=Limited, x=(4,)), r"legal: a backend's name, or an object of its class, as Limited\(\)"),
         (lambda: Smooth().compile(backend="null", dev="npu2", strict=True, x=(4,)), r"has no input strict"),
     ],
 )

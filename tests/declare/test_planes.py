@@ -221,3 +221,51 @@ def test_a_shape_is_whole_blocks():
         GPTQ.stored((8, 100))
     with pytest.raises(FormatError, match="q4nx of shape"):
         PackedArray(np.zeros(3, np.uint8), (32, 256), Q4NX)
+
+
+MIN_16 = Plane("minima", "float16", group=(1, 16))
+
+
+@pytest.mark.parametrize(
+    ("planes", "says"),
+    [
+        ((Plane("scales", "float16", group=(1, 32)), MIN_16, Plane("values", "uint4")), r"its minima are for \(1, 16\) each and"),
+        ((Plane("scales", "uint8", group=(1, 32)), Plane("values", "int8")), "its scales are integers"),
+        ((Plane("scales", "float16", group=(1, 16)), MIN_16, Plane("values", "int8")), "its integers are signed or moved by a number"),
+        ((Plane("scales", "float16", group=(1, 16)), MIN_16, Plane("values", "uint4", zero=8)), "its integers are signed or moved"),
+    ],
+)
+def test_what_has_no_rule_for_rounding_is_only_read(planes, says):
+    """Nothing is rounded wrongly in silence: a layout without a rule refuses."""
+    format = PlaneQuant("acme.read", block=(1, 32), planes=planes)
+    with pytest.raises(FormatError, match=f"acme.read is only read: {says}"):
+        format.quantize(np.ones((2, 32), np.float32))
+
+
+@pytest.mark.parametrize("index", [np.s_[:, 32:], np.s_[:, ::-1], np.s_[..., 0], np.s_[0, 1]])
+def test_an_index_does_not_reach_into_a_row(index):
+    """Rows of blocks are cut between rows; an index of columns would take bytes of blocks."""
+    tensor = iron.Q4_0.quantize(np.ones((4, 64), np.float32))
+    with pytest.raises(FormatError, match="a row of 64 comes whole"):
+        tensor[index]
+    assert tensor[:, :].shape == tensor[..., :].shape == (4, 64) and tensor[:, None].shape == (4, 1, 64)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Plane("weights", "uint4"), r"plane 'weights'; legal: values, scales, zeros, minima"),
+        (lambda: Plane("scales", "float16", group=32), "plane scales: group=32; legal: rows and columns that share a number"),
+        (lambda: Plane("scales", "float16", group=(-1, 32)), r"group=\(-1, 32\); legal"),
+        (lambda: Plane("values", "uint4", columns=(0,)), r"columns=\(0,\); legal: a tuple of sizes"),
+        (lambda: PlaneQuant("odd", block=32, planes=()), "format odd has block=32; legal: rows and columns"),
+        (lambda: PlaneQuant("odd", block=(1, 32), planes=3), "format odd has planes=3; legal: Planes"),
+        (lambda: iron.BlockQuant("odd", bits=3, group=32, scale=np.float16), "format odd has bits=3; legal: 4, 5, 8"),
+        (lambda: iron.BlockQuant("odd", bits=4, group=33, scale=np.float16), "format odd has group=33; legal: a multiple of 8"),
+        (lambda: iron.BlockQuant("odd", bits=4, group=32, scale=np.float16, order="up"), "order='up'; legal: halves, pairs"),
+    ],
+)
+def test_a_slip_in_a_format_is_told_as_one(make, says):
+    """A FormatError that names the keyword and what is legal."""
+    with pytest.raises(FormatError, match=says):
+        make()

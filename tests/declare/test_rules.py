@@ -9,7 +9,8 @@ import pytest
 
 import iron_core as iron
 from iron_core.devices import device
-from iron_core.errors import Unresolvable
+from iron_core.errors import CallError, Unresolvable
+from iron_ops_aie import GEMV, ReLU
 
 
 class Op(iron.Operator):
@@ -54,3 +55,28 @@ def test_an_array_needs_a_device_that_has_one(dev):
     iron.require_npu(Op(M=4), device("npu1"))
     with pytest.raises(Unresolvable, match=rf"^Op: dev={dev} has no array. Legal: npu1, npu2 and their column variants\.$"):
         iron.require_npu(Op(M=4), dev and device(dev))
+
+
+GIVEN = {
+    "a class": lambda: iron.fold(ReLU, ReLU(size=8)),
+    "a class as a step": lambda: iron.fold(ReLU(size=8), ReLU),
+    "a number as a step": lambda: iron.prefold(ReLU(size=8), 3),
+    "the key of a class": lambda: iron.contract_key(ReLU),
+    "the array key of a number": lambda: iron.array_key(3),
+    "the label of a number": lambda: iron.label(3),
+    "the domains of a class": lambda: iron.domains(ReLU, "npu2"),
+    "the explanation of a class": lambda: iron.explain(ReLU, "npu2"),
+}
+
+
+@pytest.mark.parametrize("ask", GIVEN.values(), ids=GIVEN)
+def test_what_is_asked_of_an_operator_refuses_anything_else(ask):
+    """A class is not an operator: it has no fields yet."""
+    with pytest.raises(CallError, match=r"of (ReLU|3); legal: an operator with its fields, as SiLU\(size=64\)"):
+        ask()
+
+
+def test_a_fold_names_an_input_that_there_is():
+    """Else the step and its number of inputs are told."""
+    with pytest.raises(Unresolvable, match=r"ReLU has no input q; it has 1\."):
+        iron.fold(GEMV(M=64, K=64), ReLU(size=64), at="q")

@@ -59,6 +59,23 @@ def test_a_scale_a_row_leaves_activations_as_they_are():
         GEMV(M=4, K=8, W=INT8_TENSOR, activations="int8_block")
 
 
+def test_minima_may_be_finer_than_scales_where_activations_are_exact():
+    """A minimum for 16 numbers and a scale for 32: exact products add each where it belongs, int8_block has no such sum."""
+    planes = (
+        iron.Plane("scales", "float16", group=(1, 32)), iron.Plane("minima", "float16", group=(1, 16)), iron.Plane("values", "uint4"),
+    )  # fmt: skip
+    fine = iron.PlaneQuant("fine", block=(1, 32), planes=planes)
+    rng = np.random.default_rng(1)
+    numbers = {role: rng.standard_normal((64, n)).astype(np.float16) for role, n in (("scales", 8), ("minima", 16))}
+    w = fine.assembled(SHAPE, values=rng.integers(0, 16, SHAPE, np.uint8), **numbers)
+    x = rng.standard_normal((3, 256)).astype(F32)
+    for backend in ("reference", "host"):
+        y = Product(w).compile(backend=backend, x=(x.shape, F32))(x)
+        assert np.allclose(y, x @ w.dequantize().T, rtol=1e-4, atol=1e-2)
+    with pytest.raises(ParamError, match="minima for 16 numbers of a row and scales for 32"):
+        GEMV(M=64, K=256, W=fine, activations="int8_block")
+
+
 def test_a_product_of_part_of_a_weight():
     """Whole rows of blocks; a cut anywhere else is refused when it is traced, with what is legal."""
     w, x = drawn(Q4NX), np.random.default_rng(2).standard_normal(256).astype(F32)

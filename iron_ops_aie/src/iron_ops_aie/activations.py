@@ -26,6 +26,13 @@ def check(name: str, activations: str, T: Any, W: Any, O: Any) -> None:  # noqa:
         raise ParamError(f"{name}: activations={activations!r}. Legal: {', '.join(ARITHMETIC)}.")
     if activations == "int8_block" and not as_format(W).group:
         raise ParamError(f"{name}: activations='int8_block' needs block-quantised weights; these are {W}. Legal: 'exact'.")
+    if activations == "int8_block":
+        groups = {plane.role: plane.group[1] for plane in as_format(W).planes if plane.role in ("scales", "minima")}
+        if len(set(groups.values())) > 1:
+            raise ParamError(
+                f"{name}: activations='int8_block' needs one minimum for each scale; {W} has minima for {groups['minima']} numbers of a "
+                f"row and scales for {groups['scales']}. Legal: 'exact'."
+            )
     if len({is_integer(T), is_integer(W), is_integer(O)}) > 1:
         raise ParamError(f"{name}: activations {T}, weights {W}, output {O}; legal: all floats or all integers.")
 
@@ -94,9 +101,12 @@ def _parts(weights: PackedArray) -> tuple[np.ndarray, np.ndarray | None]:
     if not weights.format.planes:
         return weights.dequantize().astype(np.float64), None
     ints, scales, minima = weights.format.fields(weights.data, weights.shape)
-    group = weights.shape[-1] // scales.shape[-1]
-    scaled = ints * np.repeat(scales.astype(np.float64), group, -1)
-    return scaled, None if minima is None else np.repeat(minima.astype(np.float64), group, -1)
+    return ints * _spread(scales, weights), None if minima is None else _spread(minima, weights)
+
+
+def _spread(shared: np.ndarray, weights: PackedArray) -> np.ndarray:
+    """What numbers of a row share, in front of each of them, float64."""
+    return np.repeat(shared.astype(np.float64), weights.shape[-1] // shared.shape[-1], -1)
 
 
 def numbers(weights: Any) -> np.ndarray:

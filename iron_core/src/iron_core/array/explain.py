@@ -12,6 +12,7 @@ from iron_core.array.memory import memory
 from iron_core.array.pools import fifo_pools
 from iron_core.array.sequence import Transfer, WriteWord
 from iron_core.declare.field import AutoField
+from iron_core.declare.rules import require_operator
 from iron_core.devices import Device, device
 
 
@@ -20,6 +21,7 @@ def explain(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> str:
 
     bound: members that calls give numbers for. Unresolvable, UnsupportedError where no array takes it.
     """
+    require_operator(op, "explain()")
     dev = device(dev)
     op = op.resolved(dev)
     members = tuple(bound)

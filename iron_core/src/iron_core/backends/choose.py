@@ -161,6 +161,9 @@ def choose(backend: str | Backend | None = None, dev: str | None = None, **optio
     if backend is not None and not isinstance(backend, str):
         if options:
             raise CallError(f"{', '.join(options)}: options are given where a {type(backend).__name__} is made.")
+        if isinstance(backend, type) or not isinstance(getattr(backend, "name", None), str):
+            made = f", as {backend.__name__}()" if isinstance(backend, type) else ""
+            raise CallError(f"backend={backend!r}; legal: a backend's name, or an object of its class{made}.")
         return _checked(backend, dev, f"backend={backend.name} was given.")
     if backend is not None:
         return _checked(get(backend, **options), dev, f"backend={backend} was asked for.")

@@ -14,6 +14,7 @@ import numpy as np
 from iron_core.declare.link import CHAINS, Link, riding, target
 from iron_core.declare.operand import BoundOperand, In, Operand
 from iron_core.declare.rounding import round_to, widen
+from iron_core.declare.rules import require_operator
 from iron_core.declare.tolerance import Deviation, Tolerance
 from iron_core.errors import DeclarationError, Unresolvable
 
@@ -23,11 +24,15 @@ def fold(op: Any, consumer: Any, at: Any = 0) -> Chained:
 
     Tunables that were not given are open again. Unresolvable where the array applies no such step.
     """
+    require_operator(op, "fold()")
+    require_operator(consumer, "fold()")
     return Chained(op.base, (*op.finish, Link(consumer, at)), op.prepare)
 
 
 def prefold(op: Any, producer: Any, at: Any = 0) -> Chained:
     """`op` with `producer` as the first step in front of its `prepare=` input; otherwise as `fold`."""
+    require_operator(op, "prefold()")
+    require_operator(producer, "prefold()")
     return Chained(op.base, op.finish, (Link(producer, at), *op.prepare))
 
 

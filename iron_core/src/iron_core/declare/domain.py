@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from iron_core.declare.field import AutoField
+from iron_core.declare.rules import require_operator
 from iron_core.errors import CallError, Unresolvable
 
 
@@ -123,6 +124,7 @@ def domains(op: Any, dev: Any) -> dict[str, tuple[Any, ...]]:
 
     A tunable that some operand's `per=` names and that declares no domain is a `Width`.
     """
+    require_operator(op, "domains()")
     lanes = {f.name for o in op.operands.values() for f in (o.per or ()) if hasattr(f, "name")}
     found: dict[str, tuple[Any, ...]] = {}
     for name, field in op.fields.items():

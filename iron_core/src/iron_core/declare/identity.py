@@ -9,6 +9,7 @@ import numpy as np
 
 from iron_core.declare.field import AutoField
 from iron_core.declare.pattern import Pattern
+from iron_core.declare.rules import require_operator
 
 
 def canonical(value: Any) -> Any:
@@ -23,6 +24,7 @@ def canonical(value: Any) -> Any:
 
 
 def class_name(op: Any) -> str:
+    require_operator(op, "the key")
     cls = type(op.base)
     return f"{cls.__module__}.{cls.__qualname__}"
 
@@ -78,6 +80,7 @@ def shown(value: Any) -> str:
 
 def label(op: Any) -> str:
     """Class, then every shown field as `<field><value>`, joined by underscores."""
+    require_operator(op, "the label")
     parts = [f"{k}{shown(getattr(op, k))}" for k, f in op.fields.items() if f.repr and getattr(op, k) is not None]
     for chain, keys in _chains(op, "design"):
         parts.append(f"{chain}{hashlib.sha256(repr(keys).encode()).hexdigest()[:8]}")

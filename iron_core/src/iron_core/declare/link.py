@@ -22,7 +22,9 @@ class Link:
     @property
     def position(self) -> int:
         names = [operand.name for operand in self.op.inputs]
-        return names.index(self.at) if self.at in names else int(self.at)
+        if self.at in names:
+            return names.index(self.at)
+        return self.at if isinstance(self.at, int) else -1
 
     @property
     def others(self) -> tuple[Operand, ...]:

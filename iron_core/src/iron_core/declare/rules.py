@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.errors import Unresolvable
+from iron_core.errors import CallError, Unresolvable
 
 
 def nearest(value: int, legal: int | Iterable[int]) -> str:
@@ -27,6 +27,13 @@ def require(holds: Any, sentence: str) -> None:
     """Unresolvable unless it holds. sentence: operator and keyword, the rule, the value, what would be legal."""
     if not holds:
         raise Unresolvable(sentence)
+
+
+def require_operator(op: Any, where: str) -> None:
+    """CallError for what is no instance of an operator. where: what was called, in words: "fold()"."""
+    if isinstance(op, type) or not hasattr(op, "base"):
+        shown = op.__name__ if isinstance(op, type) else repr(op)
+        raise CallError(f"{where} of {shown}; legal: an operator with its fields, as SiLU(size=64).")
 
 
 def require_npu(op: Any, dev: Any) -> None:

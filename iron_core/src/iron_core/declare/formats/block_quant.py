@@ -10,6 +10,7 @@ import numpy as np
 from iron_core.declare.formats.dtypes import as_dtype
 from iron_core.declare.formats.plane import Plane
 from iron_core.declare.formats.quantized import Quantized
+from iron_core.errors import FormatError
 
 
 @attrs.frozen
@@ -24,14 +25,21 @@ class BlockQuant(Quantized):
     """
 
     name: str
-    bits: int = attrs.field(validator=attrs.validators.in_((4, 5, 8)))
+    bits: int
     group: int
     scale: np.dtype = attrs.field(converter=as_dtype)
     minimum: bool = False
     zero: int = 0
     signed: bool = False
-    order: str = attrs.field(default="halves", validator=attrs.validators.in_(("halves", "pairs")))
+    order: str = "halves"
     runs_as: str = attrs.field(default="float32", eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        for name, legal in (("bits", (4, 5, 8)), ("order", ("halves", "pairs"))):
+            if getattr(self, name) not in legal:
+                raise FormatError(f"format {self.name} has {name}={getattr(self, name)!r}; legal: {', '.join(map(str, legal))}.")
+        if type(self.group) is not int or self.group < 8 or self.group % 8:
+            raise FormatError(f"format {self.name} has group={self.group!r}; legal: a multiple of 8.")
 
     @property
     def block(self) -> tuple[int, int]:

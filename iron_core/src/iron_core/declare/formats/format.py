@@ -159,6 +159,7 @@ class PackedArray:
     def __getitem__(self, rows: Any) -> PackedArray:
         """Leading axes of the tensor, without a copy where numpy makes none; what is stored together stays whole."""
         if self.format.by_rows:
+            self._check_columns(rows)
             data = self.data[rows]
             return PackedArray(data, (*data.shape[:-1], self.shape[-1]), self.format)
         keys = rows if isinstance(rows, tuple) else (rows,)
@@ -176,6 +177,14 @@ class PackedArray:
         data = self.data[(*keys[:-2], slice(start // unit, stop // unit))] if unit < height else self.data[keys[:-2]]
         leading = data.shape[: data.ndim - (self.data.ndim - self.ndim + 2)]
         return PackedArray(data, (*leading, stop - start, columns), self.format)
+
+    def _check_columns(self, rows: Any) -> None:
+        """FormatError for an index that reaches into rows: what stores them is bytes of blocks."""
+        keys = [key for key in (rows if isinstance(rows, tuple) else (rows,)) if key is not None]
+        reached = keys and keys[-1] is not Ellipsis and (len(keys) >= self.ndim or any(key is Ellipsis for key in keys))
+        columns = self.shape[-1]
+        if reached and not (isinstance(keys[-1], slice) and keys[-1].indices(columns) == (0, columns, 1)):
+            raise FormatError(f"{self!r}: a row of {columns} comes whole; got {rows}.")
 
     @property
     def _cut_at(self) -> str:

@@ -10,6 +10,20 @@ import numpy as np
 from iron_core.declare.formats.plane import Plane
 
 
+def unrounded(stored: Sequence[Plane]) -> str:
+    """Why `nearest` has no rule for these planes; "" where it has one."""
+    planes = {plane.role: plane for plane in stored}
+    scales, values = planes["scales"], planes["values"]
+    for role, plane in planes.items():
+        if role != "values" and plane.group != scales.group:
+            return f"its {role} are for {plane.group} each and its scales for {scales.group}"
+        if role in ("scales", "minima") and plane.integer and not plane.power:
+            return f"its {role} are integers"
+    if ("minima" in planes or "zeros" in planes) and (values.signed or values.zero or scales.power):
+        return "its integers are signed or moved by a number, beside minima or zero points"
+    return ""
+
+
 def nearest(stored: Sequence[Plane], x: np.ndarray) -> dict[str, np.ndarray]:
     """What these planes store of groups x, float32 (..., n): by role, integers (..., n) and one of the others a group (...).
 

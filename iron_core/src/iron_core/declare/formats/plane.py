@@ -16,6 +16,12 @@ ROLES = ("values", "scales", "zeros", "minima")
 _INTEGER = re.compile(r"(u?)int([1248])\Z")
 
 
+def counts(given: Any, least: int, many: int | None = None) -> bool:
+    """Is it a tuple of whole numbers, each at least `least` (and `many` of them)?"""
+    whole = isinstance(given, tuple) and all(type(n) is int and n >= least for n in given)
+    return whole and (many is None or len(given) == many)
+
+
 def _stored_as(spec: Any) -> str:
     """The name of what a plane's numbers are stored as."""
     if isinstance(spec, str) and _INTEGER.match(spec):
@@ -42,7 +48,7 @@ class Plane:
         stores 0, 16, 1, 17, ...
     """
 
-    role: str = attrs.field(validator=attrs.validators.in_(ROLES))
+    role: str
     number: str = attrs.field(converter=_stored_as)
     group: tuple[int, int] = (1, 1)
     zero: int = 0
@@ -54,6 +60,13 @@ class Plane:
     order: tuple[int, ...] = ()
 
     def __attrs_post_init__(self) -> None:
+        if self.role not in ROLES:
+            raise FormatError(f"plane {self.role!r}; legal: {', '.join(ROLES)}.")
+        if not counts(self.group, 0, 2):
+            raise FormatError(f"plane {self.role}: group={self.group!r}; legal: rows and columns that share a number, 0 for all of them.")
+        for axis in ("rows", "columns"):
+            if not counts(getattr(self, axis), 1):
+                raise FormatError(f"plane {self.role}: {axis}={getattr(self, axis)!r}; legal: a tuple of sizes, each at least 1.")
         parts = len(self.rows) + len(self.columns) + 2
         if self.order and sorted(self.order) != list(range(parts)):
             raise FormatError(f"plane {self.role}: order={self.order} of {parts} parts; legal: each of 0 to {parts - 1} once.")

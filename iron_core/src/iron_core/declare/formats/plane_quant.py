@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import attrs
 
-from iron_core.declare.formats.plane import Plane
+from iron_core.declare.formats.plane import Plane, counts
 from iron_core.declare.formats.quantized import Quantized
 from iron_core.errors import FormatError
 
 
-def _wrong(name: str, block: tuple[int, int], planes: tuple[Plane, ...]) -> str:
+def _as_tuple(planes: Any) -> Any:
+    return tuple(planes) if isinstance(planes, list) else planes
+
+
+def wrong(name: str, block: tuple[int, int], planes: tuple[Plane, ...]) -> str:
     """Why no tensor could be stored so; "" where one can."""
+    if not counts(block, 1, 2):
+        return f"has block={block!r}; legal: rows and columns, each at least 1"
+    if not isinstance(planes, tuple) or not all(isinstance(plane, Plane) for plane in planes):
+        return f"has planes={planes!r}; legal: Planes"
     roles = [plane.role for plane in planes]
     if not 1 <= roles.count("values") or roles.count("scales") != 1 or roles.count("zeros") > 1 or roles.count("minima") > 1:
         return "needs planes of values, one of scales, at most one of zeros and one of minima"
@@ -42,11 +51,11 @@ class PlaneQuant(Quantized):
 
     name: str
     block: tuple[int, int]
-    planes: tuple[Plane, ...] = attrs.field(converter=tuple)
+    planes: tuple[Plane, ...] = attrs.field(converter=_as_tuple)
     runs_as: str = attrs.field(default="float32", eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        why = _wrong(self.name, self.block, self.planes)
+        why = wrong(self.name, self.block, self.planes)
         if why:
             raise FormatError(f"format {self.name} {why}.")
 

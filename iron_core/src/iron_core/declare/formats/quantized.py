@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from iron_core.declare.formats.format import Format, PackedArray
-from iron_core.declare.formats.nearest import nearest
+from iron_core.declare.formats.nearest import nearest, unrounded
 from iron_core.declare.formats.plane import Plane
+from iron_core.errors import FormatError
 
 
 class Quantized(Format):
@@ -135,7 +136,10 @@ class Quantized(Format):
         return values
 
     def quantize(self, values: Any) -> PackedArray:
-        """Numbers (..., columns) rounded to this format; see `nearest`."""
+        """Numbers (..., columns) rounded to this format; see `nearest`. FormatError for planes that it has no rule for."""
+        why = unrounded(self.planes)
+        if why:
+            raise FormatError(f"{self.name} is only read: {why}, and nothing here rounds numbers to it.")
         values = np.asarray(values, np.float32)
         self.stored(values.shape)  # FormatError unless it is whole blocks
         shape = values.shape
