@@ -67,7 +67,7 @@ def test_it_says_what_it_takes_and_how():
     [
         (Sample(vocab=64, steps=4), "Sample declares no array."),
         (SiLU(size=1000), "SiLU: size=1000 is not whole lines of tile_size=256"),
-        (ElementwiseAdd(size=4096, T=np.float32), "ElementwiseAdd: T=float32; its array's kernels compute in bfloat16"),
+        (ElementwiseAdd(size=4096, T=np.float32), "ElementwiseAdd: T=float32; its array computes on bfloat16"),
     ],
     ids=["no array", "size", "dtype"],
 )

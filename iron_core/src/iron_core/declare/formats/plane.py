@@ -141,13 +141,13 @@ class Plane:
         lead, (sizes, order) = numbers.shape[:-2], self.parts(shape)
         if self.bits >= 8:
             walked = _walk(np.ascontiguousarray(numbers.astype(self.dtype, copy=False)), lead, sizes, order)
-            return np.ascontiguousarray(walked).reshape(*lead, -1).view(np.uint8)
+            return joined(np.ascontiguousarray(walked), len(lead)).view(np.uint8)
         walked = _walk(np.ascontiguousarray(numbers).astype(np.uint8) & np.uint8((1 << self.bits) - 1), lead, sizes, order)
         per = 8 // self.bits
         out = walked[..., 0::per].copy()
         for i in range(1, per):
             out |= walked[..., i::per] << np.uint8(i * self.bits)
-        return out.reshape(*lead, -1)
+        return joined(out, len(lead))
 
     def widened(self, numbers: np.ndarray) -> np.ndarray:
         """What stored numbers stand for, float32."""
@@ -157,6 +157,11 @@ class Plane:
         if self.zero:
             wide -= np.float32(self.zero)
         return wide
+
+
+def joined(array: np.ndarray, kept: int) -> np.ndarray:
+    """The array with the axes behind the first `kept` as one; without rows too, of which numpy's -1 makes nothing."""
+    return array.reshape(*array.shape[:kept], math.prod(array.shape[kept:]))
 
 
 def _walk(array: np.ndarray, lead: tuple[int, ...], sizes: list[int], order: tuple[int, ...]) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from iron_core.declare.formats.format import Format, PackedArray
 from iron_core.declare.formats.nearest import nearest, unrounded
-from iron_core.declare.formats.plane import Plane
+from iron_core.declare.formats.plane import Plane, joined
 from iron_core.errors import FormatError
 
 
@@ -76,16 +76,16 @@ class Quantized(Format):
         """The stored numbers of a plane, (*shape[:-2], rows, columns) of its own, in `data` of shape `stored(shape)`."""
         lead, matrix, at = shape[:-2], _matrix(shape), self._places(shape)[plane]
         if plane.apart:
-            return plane.read(data.reshape(*lead, -1)[..., at : at + plane.nbytes(matrix)], matrix)
+            return plane.read(joined(data, len(lead))[..., at : at + plane.nbytes(matrix)], matrix)
         raw = self._blocks(data, shape)[..., at : at + plane.nbytes(self.block)]
         cells = plane.read(raw, self.block).swapaxes(-3, -2)  # block row, row, block column, column
-        return cells.reshape(*lead, cells.shape[-4] * cells.shape[-3], -1)
+        return cells.reshape(*lead, cells.shape[-4] * cells.shape[-3], cells.shape[-2] * cells.shape[-1])
 
     def _blocks(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """A view of the blocks, (*shape[:-2], block rows, block columns, block_bytes)."""
         lead, (rows, columns) = shape[:-2], _matrix(shape)
         high, across = rows // self.block[0], columns // self.block[1]
-        return data.reshape(*lead, -1)[..., : high * across * self.block_bytes].reshape(*lead, high, across, self.block_bytes)
+        return joined(data, len(lead))[..., : high * across * self.block_bytes].reshape(*lead, high, across, self.block_bytes)
 
     def integers(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """uint8 or int8 of the logical shape: the stored integers, no zero point subtracted."""
@@ -108,7 +108,7 @@ class Quantized(Format):
                 given = (given >> plane.shift).reshape(*lead, *matrix)
             at = places[plane]
             if plane.apart:
-                data.reshape(*lead, -1)[..., at : at + plane.nbytes(matrix)] = plane.write(given, matrix)
+                joined(data, len(lead))[..., at : at + plane.nbytes(matrix)] = plane.write(given, matrix)
                 continue
             high, wide = plane.grid(self.block)
             cells = given.reshape(*lead, given.shape[-2] // high, high, given.shape[-1] // wide, wide).swapaxes(-3, -2)
@@ -148,7 +148,7 @@ class Quantized(Format):
         grid = scales.grid(_matrix(shape))
         cut = values.reshape(*shape[:-2], *_cut(_matrix(shape), (grid[0], 1, grid[1], 1)))
         cells = cut.swapaxes(-3, -2)
-        found = nearest(self.planes, cells.reshape(*cells.shape[:-2], -1))
+        found = nearest(self.planes, joined(cells, cells.ndim - 2))
         found["values"] = found["values"].reshape(cells.shape).swapaxes(-3, -2).reshape(shape)
         return self.assembled(shape, **found)
 
