@@ -56,7 +56,7 @@ def test_a_design_is_an_array_and_a_sequence():
     design = build(Through(size=64), "npu2").design
     assert isinstance(design, Design) and isinstance(design.array, ArrayDesign)
     assert (design.array.name, design.array.dev) == ("Through", "npu2")
-    assert [p.operand for p in design.sequence.ports] == ["x", "y"]
+    assert [p.operand for p in design.sequence.arguments] == ["x", "y"]
 
 
 def test_equal_operators_have_one_design():

@@ -21,7 +21,7 @@ from iron_core.array.builder import building
 from iron_core.array.descriptors import Descriptor
 from iron_core.array.design import Design
 from iron_core.array.limits import check
-from iron_core.array.sequence import Await, Free, Port, Sequence, Transfer, Word
+from iron_core.array.sequence import Await, Free, Sequence, SequenceArgument, Transfer, Word
 from iron_core.declare.affine import Affine
 from iron_core.errors import Unresolvable, UnsupportedError
 from iron_ops_aie.copy import Copy
@@ -274,7 +274,7 @@ def driven(steps, dtype="int32", lanes=1):
             fifo.prod(tile=Lane("a", i, shim))
             Worker(taking, [fifo.cons()])
 
-    return Design(made(make), Sequence((Port("a", dtype, 4096),), (), tuple(steps)))
+    return Design(made(make), Sequence((SequenceArgument("a", dtype, 4096),), (), tuple(steps)))
 
 
 def fill(task, size=64, fifo="a0", count=1, stride=1, token=True, **options):

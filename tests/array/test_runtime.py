@@ -12,7 +12,7 @@ from iron_core.array import ObjectFifo, Worker, range_
 from iron_core.array.build import build, build_array
 from iron_core.array.descriptors import Descriptor
 from iron_core.array.runtime import Runtime
-from iron_core.array.sequence import Await, Free, Port, SetBarrier, Sync, Transfer, Word, WriteWord
+from iron_core.array.sequence import Await, Free, SequenceArgument, SetBarrier, Sync, Transfer, Word, WriteWord
 from iron_core.declare.affine import Affine
 from iron_core.devices import QUEUE, device
 from iron_core.errors import DeclarationError, UnsupportedError
@@ -250,11 +250,12 @@ def test_only_what_is_awaited_gives_a_token():
     assert [t.token for t in rt.freeze().transfers()] == [True, False, False, False, False]
 
 
-# -- ports -----------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------
 
 
 def test_every_operand_is_a_flat_tensor():
-    assert runtime().freeze().ports == (Port("x", "int32", 1024), Port("table", "int32", 64), Port("y", "int32", 1024))
+    want = (SequenceArgument("x", "int32", 1024), SequenceArgument("table", "int32", 64), SequenceArgument("y", "int32", 1024))
+    assert runtime().freeze().arguments == want
 
 
 def test_a_sequence_is_part_of_the_design():

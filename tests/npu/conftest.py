@@ -12,7 +12,7 @@ from iron_core.array import Buffer, Kernel, KernelContract, ObjectFifo, Worker, 
 from iron_core.array.builder import Builder, building
 from iron_core.array.descriptors import Descriptor
 from iron_core.array.design import ArrayDesign, Design
-from iron_core.array.sequence import Await, Free, Port, Sequence, SetBarrier, Sync, Transfer, Word
+from iron_core.array.sequence import Await, Free, Sequence, SequenceArgument, SetBarrier, Sync, Transfer, Word
 from iron_core.array.tile import Lane, Tile
 from iron_core.declare.affine import Affine
 from iron_core.declare.objects import ObjectType
@@ -71,8 +71,8 @@ def calls(dev: str = "npu2") -> Design:
     x = Transfer(1, "fill", "x", "x0", (linear(0, 1024),), False, START, ROWS, 64)
     y = Transfer(0, "drain", "y", "y0", (linear(0, 1024),), True, None, ROWS, 64)
     steps = (Sync((("words", 0, COUNT),)), SetBarrier("ready_worker", 1), y, x, Await(0), Free(1))
-    ports = (Port("x", "int32", 4096), Port("y", "int32", 1024))
-    return Design(through(dev), Sequence(ports, (COUNT, ROWS, START), steps))
+    arguments = (SequenceArgument("x", "int32", 4096), SequenceArgument("y", "int32", 1024))
+    return Design(through(dev), Sequence(arguments, (COUNT, ROWS, START), steps))
 
 
 

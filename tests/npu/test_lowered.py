@@ -39,17 +39,17 @@ PASSES = (
 
 def planned(design: Design, numbers: Mapping[Word, int] | None = None) -> Iterator[Task]:
     """The tasks of a design's sequence, as its transfers say, in a call that gives its words these numbers."""
-    ports = [port.operand for port in design.sequence.ports]
+    arguments = [argument.operand for argument in design.sequence.arguments]
     for step in design.sequence.transfers():
-        port = design.sequence.ports[ports.index(step.operand)]
-        itemsize = ObjectType.of(1, port.dtype_name).nbytes
+        argument = design.sequence.arguments[arguments.index(step.operand)]
+        itemsize = ObjectType.of(1, argument.dtype_name).nbytes
         iterates = len(step.descriptors) > 1 and any(d.sizes[0] > 1 for d in step.descriptors)
         groups = [(d,) for d in step.descriptors] if iterates else [step.descriptors]
         for last, group in zip([*[False] * (len(groups) - 1), True], groups, strict=True):
             start = (numbers or {})[step.offset_by] if step.offset_by else 0
             length = (numbers or {})[step.length_by] * step.unit if step.length_by else None
             words = np.concatenate([_words(d.shifted(start), itemsize, length) for d in group])
-            yield Task(step.way, ports.index(step.operand), tuple(words.tolist()), step.token and last)
+            yield Task(step.way, arguments.index(step.operand), tuple(words.tolist()), step.token and last)
 
 
 def _words(descriptor: Descriptor, itemsize: int, length: int | None = None) -> np.ndarray:
@@ -191,5 +191,5 @@ def test_the_reader_follows_scalars():
 def test_the_planned_tasks_of_a_chain_and_of_iterations():
     design = build(iron_ops_aie.Copy(input_size=96 * 4, X=np.float32), "npu2").design
     first = next(planned(design))
-    assert first.argument < len(design.sequence.ports) and isinstance(design.sequence.transfers()[0], Transfer)
+    assert first.argument < len(design.sequence.arguments) and isinstance(design.sequence.transfers()[0], Transfer)
     assert sum(len(task.words) for task in planned(design)) == 2 * 96 * 4

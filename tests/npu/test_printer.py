@@ -17,7 +17,7 @@ from iron_core.array.build import build, build_array
 from iron_core.array.builder import Builder
 from iron_core.array.descriptors import Descriptor
 from iron_core.array.design import Design
-from iron_core.array.sequence import Await, Free, Port, Sequence, Transfer
+from iron_core.array.sequence import Await, Free, Sequence, SequenceArgument, Transfer
 from iron_core.array.tile import Lane, Tile
 from iron_core.declare.objects import ObjectType
 from iron_core.devices import device
@@ -31,9 +31,9 @@ X = ObjectType.of(64, "int32")
 
 def sequence(*transfers: Transfer, more: tuple[Any, ...] = (), size: int = 4096) -> Sequence:
     """Transfers, then whatever frees them."""
-    ports = (Port("x", "int32", size), Port("y", "int32", size))
+    arguments = (SequenceArgument("x", "int32", size), SequenceArgument("y", "int32", size))
     ends = tuple(Await(t.task) if t.token else Free(t.task) for t in transfers)
-    return Sequence(ports, (), (*more, *transfers, *ends))
+    return Sequence(arguments, (), (*more, *transfers, *ends))
 
 
 def line(n: int, offset: int = 0) -> Descriptor:
@@ -346,7 +346,7 @@ def test_what_cannot_be_printed_is_refused(arrays):
 
     with pytest.raises(DeclarationError, match="the sequence writes per call"):
         print_array(arrays.frozen(make))
-    held = Design(plain(arrays), Sequence((Port("x", "int32", 64),), (), (fill(0, line(64)),)))
+    held = Design(plain(arrays), Sequence((SequenceArgument("x", "int32", 64),), (), (fill(0, line(64)),)))
     with pytest.raises(UnsupportedError, match="still held"):
         print_design(held, placement={})
 

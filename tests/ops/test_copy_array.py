@@ -289,7 +289,7 @@ def test_block_formats_move_as_bytes():
     src = Pattern(32, (5, 32), (96, 1))
     op = Copy(input_size=960, src=src, X=Q4_1).resolved(NPU2)
     design = build(op, NPU2, {"in_offset"}).design
-    assert [(p.dtype_name, p.elements) for p in design.sequence.ports] == [("uint8", 600), ("uint8", 100)]
+    assert [(p.dtype_name, p.elements) for p in design.sequence.arguments] == [("uint8", 600), ("uint8", 100)]
     legal(design, 1)
     check_pairs(design, op, byte_pattern(src.shifted(480), Q4_1), Pattern.whole((100,)), {"in_offset": 480})
     (word,) = design.sequence.words

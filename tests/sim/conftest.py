@@ -15,7 +15,7 @@ from iron_core.array import Kernel, KernelContract, Lane, ObjectFifo, ObjectType
 from iron_core.array.builder import building
 from iron_core.array.descriptors import Descriptor
 from iron_core.array.design import ArrayDesign, Design
-from iron_core.array.sequence import Await, Free, Port, Sequence, Transfer, Word
+from iron_core.array.sequence import Await, Free, Sequence, SequenceArgument, Transfer, Word
 from iron_sim.machine import Machine, Stats
 from iron_sim.run import regions_of
 
@@ -120,18 +120,18 @@ def run(
     """
     made = array if isinstance(array, Machine) else machine(array)
     words: dict[str, Word] = {}
-    ports = []
+    arguments = []
     for operand, given in tensors.items():
         if isinstance(given, int):
             fifo = made.array.fifo(made.array.lanes_of(operand)[0].fifo)
-            ports.append(Port(operand, fifo.type.dtype_name, given))
+            arguments.append(SequenceArgument(operand, fifo.type.dtype_name, given))
         else:
-            ports.append(Port(operand, np.asarray(given).dtype.name, np.asarray(given).size))
+            arguments.append(SequenceArgument(operand, np.asarray(given).dtype.name, np.asarray(given).size))
     for step in steps:
         for word in (getattr(step, "offset_by", None), getattr(step, "length_by", None)):
             if word is not None:
                 words[word.name] = word
-    sequence = Sequence(tuple(ports), tuple(words.values()), tuple(steps))
+    sequence = Sequence(tuple(arguments), tuple(words.values()), tuple(steps))
     regions = regions_of(
         Design(made.array, sequence), {k: v for k, v in tensors.items() if not isinstance(v, int)}
     )

@@ -237,7 +237,7 @@ def transfer_dropped(design: Design) -> list[Design]:
 
 def operands_confused(design: Design) -> list[Design]:
     """A fill takes another operand's numbers, where they are alike."""
-    kinds = {p.operand: p.dtype_name for p in design.sequence.ports}
+    kinds = {p.operand: p.dtype_name for p in design.sequence.arguments}
     fills = sorted({t.operand for t in design.sequence.transfers() if t.way == "fill"})
 
     def change(step: Any) -> Iterator[tuple]:

@@ -73,10 +73,10 @@ def print_version(plan: Plan, signature: Signature, *, spelling: str = PATCH) ->
     image = array_image(plan, signature)
     if not image.elf:
         raise UnsupportedError(f"{plan.name} on {image.dev} is no full ELF but a chain of dispatches; print its designs one by one.")
-    controls = [(i, port) for i, step in enumerate(image.steps) for port in step.design.sequence.ports if port.control]
-    where = address_map(plan, image.version, [4 * port.elements for _, port in controls])
+    controls = [(i, argument) for i, step in enumerate(image.steps) for argument in step.design.sequence.arguments if argument.control]
+    where = address_map(plan, image.version, [4 * argument.elements for _, argument in controls])
     parts: dict[ArrayDesign, _Part] = {}
-    runs = _runs(image, [(i, port.operand) for i, port in controls], parts)
+    runs = _runs(image, [(i, argument.operand) for i, argument in controls], parts)
     writer = Writer()
     objects: dict[str, KernelObject] = {}
     with writer.block("module"):
@@ -88,7 +88,7 @@ def print_version(plan: Plan, signature: Signature, *, spelling: str = PATCH) ->
                 objects[item.file] = item if known is None else known.merged(item)
         _main(writer, image, where, runs)
     entries = len(image.entries) + image.resets
-    made = tuple((i, port.operand) for i, port in controls)
+    made = tuple((i, argument.operand) for i, argument in controls)
     table = program(image.parameters, [value.name for value in image.version.values])
     return Fused(writer.text(), tuple(objects.values()), where, image.parameters, table, entries, made)
 
@@ -149,15 +149,15 @@ def _main(writer: Writer, image: ArrayImage, where: AddressMap, runs: list[_Run]
 
 def _call(writer: Writer, run: _Run, where: AddressMap, arguments: list[str], kinds: list[str]) -> None:
     views, types = [], []
-    for port in run.step.design.sequence.ports:
-        if port.operand in run.packets:
-            address = where.find("control", run.packets[port.operand])
+    for argument in run.step.design.sequence.arguments:
+        if argument.operand in run.packets:
+            address = where.find("control", run.packets[argument.operand])
         else:
-            ref = run.step.operands[port.operand]
+            ref = run.step.operands[argument.operand]
             address = where.find(ref.space, ref.index, ref.offset)
-        kind = f"memref<{port.elements}x{element(port.dtype_name)}>"
+        kind = f"memref<{argument.elements}x{element(argument.dtype_name)}>"
         shift = writer.constant(address.offset, "index")
         source = f"{arguments[address.argument]}[{shift}][] : {kinds[address.argument]} to {kind}"
-        views.append(writer.once(port.operand, f"memref.view {source}"))
+        views.append(writer.once(argument.operand, f"memref.view {source}"))
         types.append(kind)
     writer.line(f"aiex.run @{run.sequence}({', '.join(views)}) : ({', '.join(types)})")

@@ -58,9 +58,9 @@ def print_sequence(
 ) -> None:
     """`aie.runtime_sequence @name`. names: SSA names of the array's locks; placement: (column, row) of its tiles, as far as known."""
     with writer.apart():
-        ports = {port.operand: writer.fresh(port.operand) for port in sequence.ports}
+        arguments = {argument.operand: writer.fresh(argument.operand) for argument in sequence.arguments}
         taken = [
-            f"{ports[port.operand]} : memref<{port.elements}x{element(port.dtype_name)}>" for port in sequence.ports
+            f"{arguments[argument.operand]} : memref<{argument.elements}x{element(argument.dtype_name)}>" for argument in sequence.arguments
         ]
         scalars: dict[Word, str] = {}
         if isinstance(words, Arguments):
@@ -70,7 +70,7 @@ def print_sequence(
                     taken.append(f"{scalars[word]} : i32")
                 scalars[word] = scalars[first]
         with writer.block(f"aie.runtime_sequence @{name}({', '.join(taken)})"):
-            printer = _Sequence(writer, array, sequence, ports, names, placement, words, scalars)
+            printer = _Sequence(writer, array, sequence, arguments, names, placement, words, scalars)
             if isinstance(words, Scratchpad) and sequence.words:
                 writer.line("aiex.sync_scratchpad_parameters_from_host")
             for step in sequence.steps:
@@ -92,7 +92,7 @@ class _Sequence:
         writer: Writer,
         array: ArrayDesign,
         sequence: Sequence,
-        ports: Mapping[str, str],
+        arguments: Mapping[str, str],
         names: Mapping[str, str],
         placement: Mapping[str, tuple[int, int]],
         words: Words,
@@ -100,8 +100,8 @@ class _Sequence:
     ) -> None:
         self.writer = writer
         self.array = array
-        self.ports = ports
-        self.kinds = {port.operand: port for port in sequence.ports}
+        self.arguments = arguments
+        self.kinds = {argument.operand: argument for argument in sequence.arguments}
         self.names = names
         self.placement = placement
         self.words = words
@@ -218,12 +218,12 @@ class _Sequence:
 
     def descriptor(self, s: Transfer, d: Descriptor) -> str:
         """`aie.dma_bd(...)` of the sequence's argument. The iteration is left out where it stands still: the task repeats."""
-        port = self.kinds[s.operand]
+        argument = self.kinds[s.operand]
         still = d.sizes[0] == 1 or d.strides[0] == 0
         sizes, strides = (d.sizes[1:], d.strides[1:]) if still else (d.sizes, d.strides)
         run = math.prod(d.sizes[1:])
         start, count = self.start(s, d), self.count(s, run)
-        text = f"{self.ports[s.operand]} : memref<{port.elements}x{element(port.dtype_name)}> offset = {start} len = {count}"
+        text = f"{self.arguments[s.operand]} : memref<{argument.elements}x{element(argument.dtype_name)}> offset = {start} len = {count}"
         walked = [str(n) for n in sizes]
         if count.startswith("%") and sizes[-3:-1] == (1, 1):
             # Constant sizes that make one run would be taken for the length.

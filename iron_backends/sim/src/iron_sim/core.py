@@ -39,7 +39,7 @@ _SIGNS = {
 }  # fmt: skip
 
 
-class Port:
+class CoreEnd:
     """A core's end of a fifo: buffers in turn, what it takes and what it gives."""
 
     __slots__ = ("base", "buffers", "depth", "gives", "held", "name", "repeat", "takes")
@@ -68,14 +68,14 @@ class Core(Actor):
     def __init__(
         self,
         data: CoreData,
-        ports: dict[tuple[str, str], Port],
+        ends: dict[tuple[str, str], CoreEnd],
         buffers: dict[str, Mem],
         locks: dict[str, Semaphore],
         kernels: Mapping[str, Kernel],
     ) -> None:
         super().__init__(data.name)
         self.data = data
-        self.ports = ports
+        self.ends = ends
         self.buffers = buffers
         self.locks = locks
         self.kernels = kernels
@@ -89,7 +89,7 @@ class Core(Actor):
     @property
     def idle(self) -> bool:
         """Is it where its program starts, with nothing held?"""
-        return self.at_start or not any(port.held for port in self.ports.values())
+        return self.at_start or not any(end.held for end in self.ends.values())
 
 
 def _compiled(core: Core) -> Iterator[None]:
@@ -118,7 +118,7 @@ class _Source:
         self.names = names
         self.lines: list[str] = []
         self.waits = False
-        self._ports: dict[tuple[str, str], str] = {}
+        self._ends: dict[tuple[str, str], str] = {}
         self._calls: dict[str, str] = {}
 
     def add(self, depth: int, text: str) -> None:
@@ -132,7 +132,7 @@ class _Source:
                 case Acquire():
                     self.acquire(s, depth)
                 case Release():
-                    self.add(depth, f"{self.port(s.fifo, s.port)}.release({s.count}, core)")
+                    self.add(depth, f"{self.end(s.fifo, s.port)}.release({s.count}, core)")
                 case Call():
                     args = ", ".join(self.argument(a) for a in s.args)
                     self.add(depth, f"{self.kernel(s.kernel)}(core, {args})")
@@ -169,27 +169,27 @@ class _Source:
                     self.add(depth, f"core.mode = {s.mode!r}")
 
     def acquire(self, s: Acquire, depth: int) -> None:
-        port = self.port(s.fifo, s.port)
+        end = self.end(s.fifo, s.port)
         self.waits = True
         what = f"{s.count} {'empty' if s.port == 'produce' else 'filled'} object{'s' if s.count > 1 else ''} of {s.fifo}"
-        have = self.core.ports[s.fifo, s.port].depth
+        have = self.core.ends[s.fifo, s.port].depth
         if s.count > have:
             raise SimulationError(f"{self.core.name} acquires {s.count} of {s.fifo}, whose end there has {have} buffers.")
-        self.add(depth, f"if {port}.held < {s.count}:")
-        self.add(depth + 1, f"need = ({s.count} - {port}.held) * {port}.repeat")
-        self.add(depth + 1, f"while {port}.takes.count < need:")
-        self.add(depth + 2, f"core.block({port}.takes, {what!r}); yield")
-        self.add(depth + 1, f"{port}.takes.count -= need; {port}.held = {s.count}; core.at_start = False")
-        self.add(depth + 1, f"if {port}.takes.time > core.time: core.time = {port}.takes.time")
+        self.add(depth, f"if {end}.held < {s.count}:")
+        self.add(depth + 1, f"need = ({s.count} - {end}.held) * {end}.repeat")
+        self.add(depth + 1, f"while {end}.takes.count < need:")
+        self.add(depth + 2, f"core.block({end}.takes, {what!r}); yield")
+        self.add(depth + 1, f"{end}.takes.count -= need; {end}.held = {s.count}; core.at_start = False")
+        self.add(depth + 1, f"if {end}.takes.time > core.time: core.time = {end}.takes.time")
         for i in range(s.count):
-            self.add(depth, f"{s.name}_{i} = {port}.buffers[({port}.base + {i}) % {port}.depth]")
+            self.add(depth, f"{s.name}_{i} = {end}.buffers[({end}.base + {i}) % {end}.depth]")
 
-    def port(self, fifo: str, port: str) -> str:
-        if (fifo, port) not in self._ports:
-            if (fifo, port) not in self.core.ports:
+    def end(self, fifo: str, port: str) -> str:
+        if (fifo, port) not in self._ends:
+            if (fifo, port) not in self.core.ends:
                 raise SimulationError(f"{self.core.name} uses the {port} end of {fifo}, which is on another tile.")
-            self._ports[fifo, port] = self.constant(self.core.ports[fifo, port])
-        return self._ports[fifo, port]
+            self._ends[fifo, port] = self.constant(self.core.ends[fifo, port])
+        return self._ends[fifo, port]
 
     def constant(self, value: Any) -> str:
         name = f"c{len(self.names)}"

@@ -99,9 +99,9 @@ class SimExecutable:
     ) -> Stats:
         design = step.design
         regions = {name: region(name, spaces[ref.space][ref.index], ref) for name, ref in step.operands.items()}
-        for port in design.sequence.ports:
-            if port.control is not None:
-                regions[port.operand] = encode(port.control, regions[port.operand], regions[port.control.table])
+        for argument in design.sequence.arguments:
+            if argument.control is not None:
+                regions[argument.operand] = encode(argument.control, regions[argument.operand], regions[argument.control.table])
         try:
             stats = machine.run(design.sequence, regions, numbers)
         except SimulationError as error:

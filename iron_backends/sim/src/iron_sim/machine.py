@@ -24,7 +24,7 @@ from iron_core.array.sequence import (
 from iron_core.devices import device
 from iron_sim.actor import Actor, Scheduler, Semaphore, deadlock
 from iron_sim.control import ControlPort
-from iron_sim.core import Core, Port
+from iron_sim.core import Core, CoreEnd
 from iron_sim.dma import Flow, Region, Ring, RingEnd, ShimEnd, Task
 from iron_sim.errors import Race, SimulationError
 from iron_sim.memory import Mem
@@ -66,7 +66,7 @@ class Machine:
         }
         self.shims: dict[tuple[str, str], ShimEnd] = {}
         self.ends: dict[tuple[str, int], RingEnd] = {}
-        self.ports: dict[str, dict[tuple[str, str], Port]] = {core.tile: {} for core in array.cores}
+        self.core_ends: dict[str, dict[tuple[str, str], CoreEnd]] = {core.tile: {} for core in array.cores}
         self.rings: dict[str, Ring] = {}
         self._pools()
         self.flows = [self._flow(fifo) for fifo in array.fifos if self.pools.end(fifo.name, 0).way]
@@ -82,7 +82,7 @@ class Machine:
         self.cores = [
             Core(
                 core,
-                self.ports[core.tile],
+                self.core_ends[core.tile],
                 {b.name: self.buffers[b.name] for b in array.buffers if b.tile == core.tile},
                 self.locks,
                 kernels,
@@ -127,7 +127,7 @@ class Machine:
             shares = ring.shares if end.part is None else [ring.shares[end.part]]
             core = self.array.core_at(end.tile)
             if kind == "core" and core is not None:
-                self._port(end, ring, core.name)
+                self._core_end(end, ring, core.name)
             if end.way:
                 self.ends[end.fifo, end.number] = RingEnd(
                     end.fifo,
@@ -139,13 +139,13 @@ class Machine:
                     pad_value=fifo.pad_value,
                 )
 
-    def _port(self, end: End, ring: Ring, core: str) -> None:
+    def _core_end(self, end: End, ring: Ring, core: str) -> None:
         share = ring.shares[0]
         produces = end.number == 0
         takes, gives = (share.free, share.full) if produces else (share.full, share.free)
         gives.provider = core
         repeat = share.repeat if produces else 1
-        self.ports[end.tile][end.fifo, end.port] = Port(end.fifo, ring.buffers, takes, gives, repeat)
+        self.core_ends[end.tile][end.fifo, end.port] = CoreEnd(end.fifo, ring.buffers, takes, gives, repeat)
 
     def _flow(self, fifo: Any) -> Flow:
         source: Any = self.shims.get((fifo.name, "fill")) or self.ends[fifo.name, 0]
@@ -223,7 +223,7 @@ class Machine:
             if flow.partial:
                 raise SimulationError(f"the sequence ended in the middle of an object: {flow.partial}.")
         for core in self.cores:
-            held = [port.name for port in core.ports.values() if port.held]
+            held = [end.name for end in core.ends.values() if end.held]
             if held:
                 raise SimulationError(f"the sequence ended and {core.name} still holds {', '.join(held)}.")
         for (where, count), (_, rest) in zip(self._objects(), self._at_rest, strict=True):

@@ -26,21 +26,21 @@ def regions_of(design: Design, tensors: Mapping[str, Any]) -> dict[str, Region]:
     found: dict[str, Region] = {}
     base = 0
     tensors = {name: plain(given, name) for name, given in tensors.items() if given is not None}
-    for port in design.sequence.ports:
-        if port.control is not None:
-            ids = Region(port.operand, tensors[port.operand].reshape(-1), None, base)
-            found[port.operand] = encode(port.control, ids, found[port.control.table])
+    for argument in design.sequence.arguments:
+        if argument.control is not None:
+            ids = Region(argument.operand, tensors[argument.operand].reshape(-1), None, base)
+            found[argument.operand] = encode(argument.control, ids, found[argument.control.table])
             continue
-        kind = ObjectType.of(port.elements, port.dtype_name)
-        given = tensors.get(port.operand)
+        kind = ObjectType.of(argument.elements, argument.dtype_name)
+        given = tensors.get(argument.operand)
         if given is None:
             data = np.full(kind.nbytes, 0xFF, np.uint8).view(kind.dtype)
-            mask = np.ones(port.elements, bool)
+            mask = np.ones(argument.elements, bool)
         else:
             raw = given.data if isinstance(given, PackedArray) else given
             data = np.ascontiguousarray(raw).reshape(-1).view(kind.dtype).copy()
-            mask = np.zeros(port.elements, bool)
-        found[port.operand] = Region(port.operand, data, mask, base)
+            mask = np.zeros(argument.elements, bool)
+        found[argument.operand] = Region(argument.operand, data, mask, base)
         base += -(-kind.nbytes // 64) * 64
     return found
 

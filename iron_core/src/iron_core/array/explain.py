@@ -60,12 +60,12 @@ def _array(design: Design, places: Any) -> list[str]:
 
 def _sequence(op: Any, design: Design) -> list[str]:
     lines = []
-    for port in design.sequence.ports:
-        moves = [s for s in design.sequence.steps if isinstance(s, Transfer) and s.operand == port.operand]
+    for argument in design.sequence.arguments:
+        moves = [s for s in design.sequence.steps if isinstance(s, Transfer) and s.operand == argument.operand]
         if moves:
             many = f"{len(moves)} transfer{'s' if len(moves) > 1 else ''}"
             total = sum(s.elements for s in moves)
-            lines.append(f"  {port.operand:<9}  {many} of {total} {port.dtype_name} in all, {port.elements} in the tensor")
+            lines.append(f"  {argument.operand:<9}  {many} of {total} {argument.dtype_name} in all, {argument.elements} in the tensor")
     written = {(s.buffer, s.index): s.value for s in design.sequence.steps if isinstance(s, WriteWord)}
     for value in design.array.values:
         number = written.get(value.words[0])

@@ -238,11 +238,11 @@ class _Limits:
     # -- the sequence --------------------------------------------------------------------------------
 
     def sequence(self, design: Design) -> None:
-        ports = {port.operand: port for port in design.sequence.ports}
+        arguments = {one.operand: one for one in design.sequence.arguments}
         live = _Live(self)
         for step in design.sequence.steps:
             if isinstance(step, Transfer):
-                self.transfer(step, as_dtype(ports[step.operand].dtype_name).itemsize)
+                self.transfer(step, as_dtype(arguments[step.operand].dtype_name).itemsize)
                 live.start(step)
             elif isinstance(step, (Await, Free)):
                 live.end(step)

@@ -15,8 +15,8 @@ from iron_core.array.sequence import (
     Await,
     AwaitToken,
     Free,
-    Port,
     Sequence,
+    SequenceArgument,
     SetBarrier,
     Step,
     Sync,
@@ -189,7 +189,7 @@ class Runtime:
         fifo = next((data.fifo for data in lanes if data.index == lane), None)
         if fifo is None:
             raise DeclarationError(f"{self.array.name}: {via or operand} has no lane {lane}; it has {len(lanes)}.")
-        itemsize = self._port(operand)[0].itemsize
+        itemsize = self._argument(operand)[0].itemsize
         limits = BdLimits.of(self.dev.shim, itemsize)  # type: ignore[arg-type]
         unit = 1
         word = None
@@ -230,7 +230,7 @@ class Runtime:
             self._order.remove(task)
             self.add(Await(task))
 
-    def _port(self, operand: str) -> tuple[Any, int]:
+    def _argument(self, operand: str) -> tuple[Any, int]:
         """dtype and elements of an operand's flat tensor; a packed format's bytes."""
         if operand in self._controls:
             return as_dtype("uint32"), self._controls[operand].words
@@ -255,12 +255,12 @@ class Runtime:
 
     def freeze(self) -> Sequence:
         self.finish()
-        ports = []
+        arguments = []
         for name in self.op.present:
-            dtype, size = self._port(name)
-            ports.append(Port(name, dtype.name, size, self._controls.get(name)))
+            dtype, size = self._argument(name)
+            arguments.append(SequenceArgument(name, dtype.name, size, self._controls.get(name)))
         awaited = {step.task for step in self.steps if isinstance(step, Await)}
         steps = tuple(
             attrs.evolve(step, token=step.task in awaited) if isinstance(step, Transfer) else step for step in self.steps
         )
-        return Sequence(tuple(ports), tuple(self._words.values()), steps)
+        return Sequence(tuple(arguments), tuple(self._words.values()), steps)

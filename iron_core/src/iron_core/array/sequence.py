@@ -103,7 +103,7 @@ Step = Union[Transfer, Await, Free, WriteWord, Sync, SetBarrier, AwaitToken]
 
 
 @attrs.frozen
-class Port:
+class SequenceArgument:
     """A tensor of the sequence, flat: an operand's name, its dtype's name and its number of elements.
 
     control: it holds the control words of that gather, made on the host of what the caller gives as this operand.
@@ -119,7 +119,7 @@ class Port:
 class Sequence:
     """The tensors it is given, the per-call words it follows, and its steps."""
 
-    ports: tuple[Port, ...]
+    arguments: tuple[SequenceArgument, ...]
     words: tuple[Word, ...]
     steps: tuple[Step, ...]
 

@@ -44,7 +44,7 @@ ROUNDED = ("bfloat16", "float16")
 #: Passes of a loop or program after which held counts must have settled.
 _SETTLED = 64
 
-Port = tuple[str, str]
+FifoEnd = tuple[str, str]
 
 
 @attrs.frozen
@@ -53,18 +53,18 @@ class State:
     waited, pending: barriers passed in this pass, and those not yet re-armed. rounding: it was set. known: conditions that
     this path found true or false, while their variables live."""
 
-    held: tuple[tuple[Port, int], ...] = ()
+    held: tuple[tuple[FifoEnd, int], ...] = ()
     named: tuple[tuple[str, int], ...] = ()
     waited: frozenset[str] = frozenset()
     pending: frozenset[str] = frozenset()
     rounding: bool = False
     known: frozenset[tuple[Expr, bool]] = frozenset()
 
-    def count(self, port: Port) -> int:
-        return dict(self.held).get(port, 0)
+    def count(self, end: FifoEnd) -> int:
+        return dict(self.held).get(end, 0)
 
-    def holding(self, port: Port, count: int) -> State:
-        rest = {**dict(self.held), port: count}
+    def holding(self, end: FifoEnd, count: int) -> State:
+        rest = {**dict(self.held), end: count}
         return attrs.evolve(self, held=tuple(sorted((k, n) for k, n in rest.items() if n)))
 
     def gave(self, name: str, count: int) -> State:
@@ -132,11 +132,11 @@ class _Program:
             self._unsteady(states)
 
     def _unsteady(self, states: States) -> None:
-        ports = sorted({port for state in states for port, _ in state.held})
-        for port in ports:
-            counts = sorted({state.count(port) for state in states})
+        ends = sorted({end for state in states for end, _ in state.held})
+        for end in ends:
+            counts = sorted({state.count(end) for state in states})
             if len(counts) > 1:
-                fifo, way = port
+                fifo, way = end
                 self.refuse(
                     f"a pass ends with {' or '.join(map(str, counts))} objects of fifo {fifo} ({way}) held; "
                     "release them, so that every path of every pass ends alike"
@@ -171,8 +171,8 @@ class _Program:
         if isinstance(s, Acquire):
             self.end(s.fifo, s.port, s.count)
             self.scope.add(s.name)
-            port = (s.fifo, s.port)
-            return frozenset(st.holding(port, max(st.count(port), s.count)).gave(s.name, 0) for st in states)
+            end = (s.fifo, s.port)
+            return frozenset(st.holding(end, max(st.count(end), s.count)).gave(s.name, 0) for st in states)
         if isinstance(s, Release):
             self.end(s.fifo, s.port, s.count)
             return frozenset(self.release(s, state) for state in states)
@@ -227,14 +227,14 @@ class _Program:
         return every if trips is None else now
 
     def release(self, s: Release, state: State) -> State:
-        port = (s.fifo, s.port)
-        held = state.count(port)
+        end = (s.fifo, s.port)
+        held = state.count(end)
         if s.count > held:
             self.refuse(f"release({s.count}) of fifo {s.fifo} ({s.port}) where {held} objects are held; acquire them first")
-        state = state.holding(port, held - s.count)
+        state = state.holding(end, held - s.count)
         for name, gone in state.named:
             one = self.acquired[name]
-            if (one.fifo, one.port) == port:
+            if (one.fifo, one.port) == end:
                 state = state.gave(name, min(one.count, gone + s.count))
         return state
 

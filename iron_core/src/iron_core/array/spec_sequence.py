@@ -23,7 +23,7 @@ class _Sequence:
         self.array: ArrayDesign = design.array
         self.steps = design.sequence.steps
         self.words = design.sequence.words
-        self.ports = {port.operand: port for port in design.sequence.ports}
+        self.arguments = {argument.operand: argument for argument in design.sequence.arguments}
         self.fifos = {fifo.name: fifo for fifo in self.array.fifos}
         self.pools: FifoPools = fifo_pools(self.array)
         self.shims = {tile.name for tile in self.array.tiles if tile.kind == "shim"}
@@ -80,7 +80,7 @@ class _Sequence:
         itemsize = self.elements(step, what)
         fifo = self.fifos.get(step.fifo)
         if step.fifo in self.controls:
-            if step.way != "fill" or self.ports[step.operand].control is None:
+            if step.way != "fill" or self.arguments[step.operand].control is None:
                 self.refuse(f"{what}: a control flow is filled, with the control words of a gather")
             return
         if fifo is None:
@@ -102,19 +102,19 @@ class _Sequence:
 
     def elements(self, step: Transfer, what: str) -> int:
         """What its descriptors walk is in the tensor; the bytes of an element."""
-        port = self.ports.get(step.operand)
-        if port is None:
+        argument = self.arguments.get(step.operand)
+        if argument is None:
             self.refuse(f"{what}: {step.operand} is no tensor of the sequence")
-        assert port is not None
+        assert argument is not None
         if not step.descriptors:
             self.refuse(f"{what} has no descriptors")
-        itemsize = as_format(port.dtype_name).dtype.itemsize  # type: ignore[union-attr]
+        itemsize = as_format(argument.dtype_name).dtype.itemsize  # type: ignore[union-attr]
         for one in step.descriptors:
             pairs = list(zip(one.sizes, one.strides, strict=True))
             low = one.offset + sum(min(0, (n - 1) * stride) for n, stride in pairs)
             high = one.offset + sum(max(0, (n - 1) * stride) for n, stride in pairs)
-            if min(one.sizes) < 1 or low < 0 or high >= port.elements:
-                self.refuse(f"{what}: {one} reaches elements {low} to {high} of {port.elements}")
+            if min(one.sizes) < 1 or low < 0 or high >= argument.elements:
+                self.refuse(f"{what}: {one} reaches elements {low} to {high} of {argument.elements}")
         return int(itemsize)
 
     def word(self, word: Word, kind: str, what: str) -> None:
