@@ -293,6 +293,7 @@ class Drawn(iron.Graph):
         return tuple(returned) if self._every else returned[-1]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawings(), st.data())
 def test_the_host_equals_the_reference_step_by_step(judge_steps, drawing, data):

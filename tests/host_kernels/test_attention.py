@@ -68,6 +68,7 @@ def draw(rng, types, case):
     return q, k, v, causal, window
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
 def test_near_the_twin(kernels, rng, types):
     """The streaming kernel agrees with the one that keeps every score, for masks, windows, groups and odd sizes."""

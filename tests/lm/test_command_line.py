@@ -373,6 +373,7 @@ def test_ctrl_c_ends_the_answer(iron_run: Any, endless: list[str], backend: str)
     assert program.returncode == 130 and out.endswith(b"\n") and b"Traceback" not in err, err
 
 
+@pytest.mark.slow
 def test_two_starts_fill_one_cache(iron_run: Any, talking: Path, tmp_path: Path) -> None:
     """Both print the same text, and nothing half-built is left; killed while filling, the next start is as good."""
     env = os.environ | {"NPU_CACHE_HOME": str(tmp_path)}
