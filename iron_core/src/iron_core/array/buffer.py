@@ -14,7 +14,7 @@ from iron_core.declare.objects import ObjectType
 class Buffer(MemoryHandle):
     """Memory of a shape and dtype on the tile of the worker it is given to.
 
-    initial_value: flat numbers it starts with. use_write_rtp: the runtime sequence writes its words (a parameter block).
+    initial_value: the elements it starts with, flat. use_write_rtp: the runtime sequence writes its words (a parameter block).
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from iron_core.array.program import Block
 from iron_core.array.sequence import Sequence
 from iron_core.declare.objects import ObjectType
 
-#: (size, stride) pairs in elements, outermost first: an order of the numbers of one object.
+#: (size, stride) pairs in elements, outermost first: an order of the elements of one object.
 StreamDims = tuple[tuple[int, int], ...]
 
 
@@ -31,7 +31,7 @@ class FifoData:
 
     depth: one number, or one per end (producer first). to_stream: the order in which the producer's DMA reads an object;
     from_stream: per consumer, the order in which its DMA writes one. repeat: how often each object is sent. pad: per
-    to_stream dimension, numbers inserted before and after. consumer_type: where consumers see other objects.
+    to_stream dimension, elements inserted before and after. consumer_type: where consumers see other objects.
     """
 
     name: str

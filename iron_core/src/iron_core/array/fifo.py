@@ -162,7 +162,7 @@ class ObjectFifo:
 
     dims_to_stream: (size, stride) pairs in elements, outermost first: the order in which the producer's DMA sends an
     object. repeat_count: how often it sends each. via_DMA: no shared memory between neighbours. pad_dimensions: (before,
-    after) per pair, numbers of `pad_value` a memory tile inserts. init_values: objects it starts with, each a flat tuple.
+    after) per pair, elements of `pad_value` a memory tile inserts. init_values: objects it starts with, each a flat tuple.
     consumer_type: where the consumers see objects of another size.
     """
 

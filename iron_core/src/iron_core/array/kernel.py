@@ -37,7 +37,7 @@ class KernelContract:
     reference(*arrays, *scalars): numpy on one tile. It is given the In and InOut arrays and the scalars, in argument order,
     and returns what the Out and InOut arguments become (one array, or a tuple), unrounded.
     bindings: (position, value) of scalars that are always the same.
-    elementwise: number i of an output depends on number i of the inputs alone.
+    elementwise: element i of an output depends on element i of the inputs alone.
     ops: operations per call. cycles: per call, with where that figure comes from. stack: bytes a call needs.
     rounding: "core" if the kernel rounds as the core is set, "conv_even" if it sets that itself. unsupported: device families.
     """

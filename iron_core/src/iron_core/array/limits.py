@@ -218,7 +218,7 @@ class _Limits:
             self.padding(end.fifo, fifo.pad, itemsize)
 
     def padding(self, name: str, pad: tuple[tuple[int, int], ...], itemsize: int) -> None:
-        """What a descriptor's padding fields hold: whole words innermost, numbers further out, none in a fourth dimension."""
+        """What a descriptor's padding fields hold: whole words innermost, elements further out, none in a fourth dimension."""
         most = (*(0 for _ in pad[: -len(PADDING)]), *PADDING[-len(pad) :])
         for i, (sides, there) in enumerate(zip(pad, most, strict=True)):
             inner = i == len(pad) - 1

@@ -30,7 +30,7 @@ class Local:
 
 @attrs.frozen
 class Subview:
-    """`type.elements` consecutive numbers of an element or buffer, from number `offset` on."""
+    """`type.elements` consecutive elements of an object or buffer, from element `offset` on."""
 
     base: Element | Local
     offset: Expr
@@ -87,7 +87,7 @@ class If:
 
 @attrs.frozen
 class Load:
-    """Variable `name` is number `index` of an integer memory."""
+    """Variable `name` is element `index` of an integer memory."""
 
     name: str
     memory: Memory

@@ -158,7 +158,7 @@ class MemoryHandle:
         recorder().add(Store(self.memory, self._at(index), expr(value)))
 
     def sub(self, offset: Any, shape: Any) -> MemoryHandle:
-        """`shape` numbers from number `offset` on."""
+        """`shape` elements from element `offset` on."""
         if isinstance(self.memory, Subview):
             inner = self.memory
             return MemoryHandle(Subview(inner.base, inner.offset + offset, ObjectType.of(shape, inner.type.dtype_name)))

@@ -245,7 +245,7 @@ def moved(pool: Pool | None, end: End) -> int:
 
 
 def _orders(array: ArrayDesign, found: FifoPools, end: End) -> None:
-    """Every number of what a descriptor moves is read or written once by dims_to_stream, and none outside."""
+    """Every element of what a descriptor moves is read or written once by dims_to_stream, and none outside."""
     if not end.dims:
         return
     keyword = "dims_from_stream" if end.number else "dims_to_stream"

@@ -1,6 +1,6 @@
 """`Chained`: an operator with steps folded into it.
 
-The steps change where a number is computed, never how it is rounded. Their further inputs become operands, named
+The steps change where a value is computed, never how it is rounded. Their further inputs become operands, named
 `<chain><step>_<operand>`; they have no stream of their own and ride another's.
 """
 
@@ -188,7 +188,7 @@ class Chained:
         return Tolerance.within(radius + np.abs(centre - exact)).check(outputs, exact, dtype, None, what)
 
     def _through(self, chain: str, centre: Any, radius: Any, given: dict[str, Any]) -> tuple[Any, Any]:
-        """What a chain makes of numbers within `radius` of `centre`: the new centre and radius."""
+        """What a chain makes of values within `radius` of `centre`: the new centre and radius."""
         for step, link in enumerate(getattr(self, chain)):
             dtype = self._dtype(chain)
             centre = widen(round_to(centre, dtype))

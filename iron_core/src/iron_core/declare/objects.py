@@ -14,7 +14,7 @@ from iron_core.errors import DeclarationError
 
 @attrs.frozen
 class ObjectType:
-    """A dense block of numbers: `shape` and the name of their dtype."""
+    """A dense block of elements: `shape` and the name of their dtype."""
 
     shape: tuple[int, ...]
     dtype_name: str

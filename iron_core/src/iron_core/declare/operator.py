@@ -165,7 +165,7 @@ class Operator(metaclass=OperatorMeta):
         return tilewise(self, inputs)
 
     def chain_line(self, chain: str) -> int:
-        """How many numbers a step of "finish" or "prepare" is given at a time, on a resolved operator."""
+        """How many elements a step of "finish" or "prepare" is given at a time, on a resolved operator."""
         raise DeclarationError(f"{type(self).__name__} declares no chain_line().")
 
     def reference(self, *inputs: Any, **scratchpads: Any) -> Any:

@@ -38,13 +38,13 @@ def plain(given: Any, what: str) -> Any:
 
 
 def is_masked(given: Any) -> bool:
-    """Is this numpy's masked array, whose numbers do not all count?"""
+    """Is this numpy's masked array, whose elements do not all count?"""
     masked = sys.modules.get("numpy.ma")
     return masked is not None and isinstance(given, masked.MaskedArray)
 
 
 def converted(given: Any, what: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """A caller's numbers in the dtype they are kept in. Floats, and integers given for floats, are rounded once.
+    """A caller's values in the dtype they are kept in. Floats, and integers given for floats, are rounded once.
 
     ShapeError for another shape; CallError for what are no numbers, and for integers or floats that an integer dtype does not
     have a number near: NaN, infinity, one out of its range.

@@ -1,4 +1,4 @@
-"""Where an operator is checked, and on what numbers: `Testing`, `Case`, `Sweep`."""
+"""Where an operator is checked, and on what values: `Testing`, `Case`, `Sweep`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The composition that most arrays are: number i of every input's tiles makes number i of the output's."""
+"""The composition that most arrays are: element i of every input's tiles makes element i of the output's."""
 
 from __future__ import annotations
 

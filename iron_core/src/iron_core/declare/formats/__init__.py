@@ -1,4 +1,4 @@
-"""How a tensor's numbers are stored. A tensor is (logical shape, Format)."""
+"""How a tensor's values are stored. A tensor is (logical shape, Format)."""
 
 from __future__ import annotations
 

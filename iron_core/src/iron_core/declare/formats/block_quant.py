@@ -17,7 +17,7 @@ from iron_core.errors import FormatError
 class BlockQuant(Quantized):
     """Rows cut into blocks of `group` integers sharing a scale (and a minimum).
 
-    A number is `scale * (q - zero) + minimum`, q an unsigned (or, with `signed`, two's complement)
+    A value is `scale * (q - zero) + minimum`, q an unsigned (or, with `signed`, two's complement)
     integer of `bits` bits (4, 5 or 8). A block's bytes are: scale, minimum (if any), integers. `order`
     says how 4-bit integers share bytes: "halves" puts element i in the low nibble and i + group/2 in
     the high nibble of byte i (GGUF); "pairs" puts 2i low and 2i + 1 high. The fifth bits of 5-bit

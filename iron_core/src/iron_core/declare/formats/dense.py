@@ -14,7 +14,7 @@ from iron_core.declare.rounding import round_to
 
 @attrs.frozen
 class Dense(Format):
-    """One number after another, row-major."""
+    """One element after another, row-major."""
 
     dtype: np.dtype = attrs.field(converter=as_dtype)
 

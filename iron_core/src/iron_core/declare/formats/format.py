@@ -1,4 +1,4 @@
-"""`Format`: how a tensor's numbers are stored; `PackedArray`: a tensor of a packed one. A tensor is (logical shape, Format)."""
+"""`Format`: how a tensor's values are stored; `PackedArray`: a tensor of a packed one. A tensor is (logical shape, Format)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from iron_core.errors import FormatError
 
 
 class Format:
-    """How a tensor's numbers are stored; derive from it, or describe planes with `PlaneQuant` or `BlockQuant`.
+    """How a tensor's values are stored; derive from it, or describe planes with `PlaneQuant` or `BlockQuant`.
 
     Code asks a format what it can do and never which class it is of. What follows holds for every format:
 
-    * `packed`: a tensor is a `PackedArray`, bytes that stand for numbers; else it is a numpy array of `dtype`.
+    * `packed`: a tensor is a `PackedArray`, bytes that stand for values; else it is a numpy array of `dtype`.
     * `dtype`: of the array that stores it (uint8 where it is packed).
     * `block`: rows and columns that are stored together. A tensor is whole blocks; `block_bytes` is the bytes of one.
     * `by_rows`: every row is whole blocks one after another, so rows are cut anywhere and columns at whole blocks. Else a
       view takes whole rows of blocks, or, where something of the matrix is stored apart from them, the whole matrix.
-    * `group`: numbers of a row that share a scale, where the numbers are integers with scales; 0 for any other format.
-    * `kept_axes`: the trailing axes that a reshape leaves as they are: 0 for dense numbers, 1 for rows, 2 for matrices.
+    * `group`: elements of a row that share a scale, where they are integers with scales; 0 for any other format.
+    * `kept_axes`: the trailing axes that a reshape leaves as they are: 0 for a dense format, 1 for rows, 2 for matrices.
     * `planes`: what is stored, for code that decodes it by itself; empty where planes do not say enough.
-    * `runs_as`: the name of the format in which models compute with it, which holds the same numbers.
+    * `runs_as`: the name of the format in which models compute with it, which holds the same values.
 
     Instances are immutable, hashable and picklable, and equal where they store alike.
     """
@@ -39,7 +39,7 @@ class Format:
 
     @property
     def spec(self) -> Any:
-        """What a dtype variable holds for it: the numpy dtype of dense numbers, else the format itself."""
+        """What a dtype variable holds for it: a dense format's numpy dtype, else the format itself."""
         return self if self.packed else self.dtype
 
     @property
@@ -88,7 +88,7 @@ class Format:
         return math.prod(self.stored(shape)) * self.dtype.itemsize
 
     def row_bytes(self, columns: int) -> int:
-        """Bytes of a row of `columns` numbers; FormatError unless it is whole blocks."""
+        """Bytes of a row of `columns` elements; FormatError unless it is whole blocks."""
         return self.nbytes((columns,))
 
     def offset(self, start: int, shape: tuple[int, ...]) -> int:
@@ -104,7 +104,7 @@ class Format:
         return PackedArray(raw, shape, self)
 
     def dequantize(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """The numbers (float32) of a tensor of this shape from what stores it, uint8 of shape `stored(shape)`."""
+        """The values (float32) of a tensor of this shape from what stores it, uint8 of shape `stored(shape)`."""
         raise NotImplementedError(f"{type(self).__name__} does not say how it is read.")
 
     def fields(self, data: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

@@ -1,4 +1,4 @@
-"""GGUF's block formats of 32 numbers (ggml type ids 2, 3, 6, 7 and 8)."""
+"""GGUF's block formats of 32 elements (ggml type ids 2, 3, 6, 7 and 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounding numbers to integers with scales."""
+"""Rounding values to integers with scales."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from iron_core.errors import FormatError
 
 
 class Quantized(Format):
-    """Integers with scales: a number is `scale * (q - zero) + minimum`.
+    """Integers with scales: a value is `scale * (q - zero) + minimum`.
 
     A matrix is its blocks in row-major order, each holding its planes one after another; then the planes that stand apart,
     in their order. A subclass says which planes there are and how large a block is.
