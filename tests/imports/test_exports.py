@@ -15,6 +15,22 @@ def test_what_authors_need_is_exported():
     assert words <= set(iron_core.__all__)
 
 
+def test_a_name_that_users_meet_is_defined_once():
+    """Exported ones, a plan's `Port`, a checkpoint's `Layout`. A lowering alone has the name of the operator it lowers."""
+    names, found = {*iron_core.__all__, "Port", "Layout"}, {}
+    for one in DISTRIBUTIONS:
+        for file in sorted(one.sources.rglob("*.py")):
+            for node in ast.parse(file.read_text(encoding="utf-8")).body:
+                made = [node.name] if isinstance(node, ast.ClassDef) else []
+                if isinstance(node, ast.Assign):
+                    made = [target.id for target in node.targets if isinstance(target, ast.Name)]
+                if file.parent.name != "lowerings":
+                    for name in names.intersection(made):
+                        found.setdefault(name, []).append(f"{one.package}/{file.name}:{node.lineno}")
+    assert {"Tile", "Placement", "Buffer", "Port", "Layout", "Profile"} <= set(found)
+    assert not {name: places for name, places in found.items() if len(places) > 1}
+
+
 def test_packs_and_models_import_exported_names_from_iron_core():
     """Not from the module where they happen to stand."""
     wrong, seen = [], 0

@@ -21,7 +21,7 @@ from iron_npu.device import print_device
 from iron_npu.kernels import KernelObject
 from iron_npu.length import PATCH, Parameter
 from iron_npu.printer import print_array
-from iron_npu.sequence import Scratchpad, print_sequence
+from iron_npu.sequence import ScratchpadWords, print_sequence
 from iron_npu.text import Writer, element
 
 #: Bytes of the flat arguments.
@@ -119,7 +119,7 @@ def device_name(array: ArrayDesign, placement: TilePlacement) -> str:
 def _sequences(part: _Part, spelling: str) -> Callable[[Writer, dict[str, str]], None]:
     def write(writer: Writer, names: dict[str, str]) -> None:
         for (sequence, given), name in part.sequences.items():
-            words = Scratchpad(dict(given), spelling)
+            words = ScratchpadWords(dict(given), spelling)
             print_sequence(writer, part.array, sequence, name, names, part.placement, words)
 
     return write

@@ -14,7 +14,7 @@ from iron_core.devices import device
 from iron_npu.device import print_device
 from iron_npu.kernels import KernelObject
 from iron_npu.length import PATCH, Parameter
-from iron_npu.sequence import Arguments, Scratchpad, Words, print_sequence, same_words
+from iron_npu.sequence import ArgumentWords, ScratchpadWords, Words, print_sequence, same_words
 from iron_npu.text import Writer
 
 SEQUENCE = "sequence"
@@ -47,10 +47,10 @@ def print_design(
     way = words or (SCRATCHPAD if device(array.dev).full_elf else ARGUMENTS)
     writer = Writer()
     with writer.block("module"):
-        given: Words = Arguments()
+        given: Words = ArgumentWords()
         if way == SCRATCHPAD:
             parameters = declare(writer, sequence)
-            given = Scratchpad(parameters, spelling)
+            given = ScratchpadWords(parameters, spelling)
         objects = print_device(
             writer,
             array,

@@ -32,7 +32,7 @@ from iron_npu.text import Writer, attributes, element, i32
 
 
 @attrs.frozen
-class Scratchpad:
+class ScratchpadWords:
     """Per-call words come from the control scratchpad of a full ELF. `parameters`: each word's."""
 
     parameters: Mapping[Word, Parameter]
@@ -40,11 +40,11 @@ class Scratchpad:
 
 
 @attrs.frozen
-class Arguments:
+class ArgumentWords:
     """Per-call words are scalar arguments of the sequence, which is built anew for each call."""
 
 
-Words = Scratchpad | Arguments
+Words = ScratchpadWords | ArgumentWords
 
 
 def print_sequence(
@@ -63,7 +63,7 @@ def print_sequence(
             f"{arguments[argument.operand]} : memref<{argument.elements}x{element(argument.dtype_name)}>" for argument in sequence.arguments
         ]
         scalars: dict[Word, str] = {}
-        if isinstance(words, Arguments):
+        if isinstance(words, ArgumentWords):
             for word, first in same_words(sequence).items():
                 if word == first:
                     scalars[word] = writer.fresh(word.name)
@@ -71,7 +71,7 @@ def print_sequence(
                 scalars[word] = scalars[first]
         with writer.block(f"aie.runtime_sequence @{name}({', '.join(taken)})"):
             printer = _Sequence(writer, array, sequence, arguments, names, placement, words, scalars)
-            if isinstance(words, Scratchpad) and sequence.words:
+            if isinstance(words, ScratchpadWords) and sequence.words:
                 writer.line("aiex.sync_scratchpad_parameters_from_host")
             for step in sequence.steps:
                 printer.step(step)
@@ -111,7 +111,7 @@ class _Sequence:
         #: Task -> its SSA names, in the order started; only the last has a token.
         self.tasks: dict[int, list[str]] = {}
         # A descriptor's number is in the text only where something else names its registers, and then every one is.
-        self.pinned = isinstance(words, Scratchpad) and words.spelling == PATCH and any(
+        self.pinned = isinstance(words, ScratchpadWords) and words.spelling == PATCH and any(
             step.length_by is not None for step in sequence.transfers()
         )
         self.free: dict[int, list[int]] = {}
@@ -148,7 +148,7 @@ class _Sequence:
 
     def sync(self, buffer: str, index: int, word: Word) -> None:
         w = self.writer
-        if isinstance(self.words, Arguments):
+        if isinstance(self.words, ArgumentWords):
             shifted = w.once(f"{word.name}_kept", f"arith.shli {self.scalars[word]}, {w.constant(WORD_SHIFT, 'i32')} : i32")
             w.line(f"aiex.npu.rtp_write(@{buffer}, {index}, {shifted}) : i32")
             return
@@ -196,9 +196,9 @@ class _Sequence:
             extra: dict[str, str | None] = {"bd_id": i32(ids[number]) if ids else None}
             if s.fifo in self.packets:
                 extra["packet"] = f"#aie.packet_info<pkt_type = 0, pkt_id = {self.packets[s.fifo]}>"
-            if s.offset_by is not None and isinstance(self.words, Scratchpad):
+            if s.offset_by is not None and isinstance(self.words, ScratchpadWords):
                 extra["offset_parameter"] = f"@{self.words.parameters[s.offset_by].symbol}"
-            if s.length_by is not None and isinstance(self.words, Scratchpad):
+            if s.length_by is not None and isinstance(self.words, ScratchpadWords):
                 patched = length(self.words.parameters[s.length_by], s.unit, itemsize, self.words.spelling)
                 extra.update(patched.attributes)
             texts.append(self.descriptor(s, descriptor) + attributes(extra))
@@ -234,7 +234,7 @@ class _Sequence:
 
     def start(self, s: Transfer, d: Descriptor) -> str:
         """A descriptor's offset: a number, or what this call gives."""
-        if s.offset_by is None or not isinstance(self.words, Arguments):
+        if s.offset_by is None or not isinstance(self.words, ArgumentWords):
             return str(d.offset)
         moved = self.scalars[s.offset_by]
         constant = self.writer.constant(d.offset, "i32") if d.offset else ""
@@ -242,7 +242,7 @@ class _Sequence:
 
     def count(self, s: Transfer, run: int) -> str:
         """A descriptor's length: a number, or what this call gives."""
-        if s.length_by is None or not isinstance(self.words, Arguments):
+        if s.length_by is None or not isinstance(self.words, ArgumentWords):
             return str(run)
         unit = self.writer.constant(s.unit, "i32")
         return self.writer.once("length", f"arith.muli {self.scalars[s.length_by]}, {unit} : i32")
