@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from iron_core.declare.affine import Affine
 from iron_core.errors import DeclarationError
 from iron_host import build, compiler
+from iron_host.build import Header
+from iron_host.kernel_call import Member
 from iron_host.kernels import COPY, TABLES, UNARY
 from iron_host.slots import Slots
 
@@ -93,6 +96,22 @@ def test_a_slot_that_is_not_there_is_refused(given, said):
         UNARY(**given)
 
 
+@pytest.mark.parametrize("number", [1.5, "7", None, 1 << 63])
+def test_an_integer_slot_takes_a_whole_number(number):
+    """It is not cut to one; what follows a per-call number is one too."""
+    with pytest.raises(DeclarationError, match=r"Slots iron::slots::Unary: valid=.*; legal: a whole number of 64 bits, or a Member"):
+        UNARY(x="x", y="y", valid=number, number=0)
+    follows = Member(Affine("n"), 4)
+    assert UNARY(x="x", y="y", valid=follows, number=0).ints == (follows,)
+
+
+def test_a_header_is_given_its_slots_in_a_tuple(tmp_path):
+    """One table alone is told."""
+    (tmp_path / "mine.h").write_text("")
+    with pytest.raises(DeclarationError, match=r"legal: a tuple of Slots, as \(SLOTS,\)"):
+        Header(tmp_path / "mine.h", UNARY)
+
+
 def test_a_row_that_is_too_long_is_refused():
     """Not cut."""
     with pytest.raises(DeclarationError, match="6 numbers for trips; legal: at most 5"):
@@ -107,6 +126,7 @@ def test_a_row_that_is_too_long_is_refused():
         (dict(ints=("a",), floats=("a",)), "a name stands twice"),
         (dict(types=("T",), ints=("T",)), "a name stands twice"),
         (dict(ints=("shared",)), "or is `scratch` or `shared`"),
+        (dict(ints="valid"), "ints='valid'; legal: a tuple of names"),
         (dict(ints=("two words",)), "'two words' is no name in C\\+\\+"),
     ],
 )

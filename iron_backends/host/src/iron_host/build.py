@@ -45,6 +45,8 @@ class Header:
     slots: tuple[Slots, ...] = ()
 
     def __attrs_post_init__(self) -> None:
+        if not isinstance(self.slots, tuple):
+            raise DeclarationError(f"Header {printable(self.path)}: slots={self.slots!r}; legal: a tuple of Slots, as (SLOTS,).")
         if not self.path.is_file():
             raise DeclarationError(
                 f"Header {printable(self.path)}: there is no such file. A kernel's header is a file of its pack's package, "

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
+import numpy as np
 
 from iron_core.errors import DeclarationError
 
@@ -24,6 +25,13 @@ FILE = "slots.h"
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ROW = re.compile(r"([A-Za-z_]\w*)\[(\d+)\]")
+
+
+def _fits(number: Any) -> bool:
+    """May it stand in an integer slot: a whole number, or what follows a per-call one?"""
+    if isinstance(number, int | np.integer):
+        return -(1 << 63) <= number < 1 << 63
+    return hasattr(number, "expression")
 
 
 def _pairs(given: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -56,6 +64,9 @@ class Slots:
     floats: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
+        for kind in ("types", "ints", "floats"):
+            if not isinstance(getattr(self, kind), tuple):
+                raise DeclarationError(f"Slots {self.name}: {kind}={getattr(self, kind)!r}; legal: a tuple of names.")
         places = self._places
         names = [*(name for name, _ in self.pointers), *(_ROW.sub(r"\1", name) for name in self.ints), *self.floats]
         for name in (*self.name.split("::"), *self.types, *names):
@@ -97,6 +108,9 @@ class Slots:
         ints: list[Any] = []
         for name, (_, count) in self._places["ints"].items():
             numbers = list(given[name]) if isinstance(given[name], list | tuple) else [given[name]]
+            wrong = [number for number in numbers if not _fits(number)]
+            if wrong:
+                raise DeclarationError(f"Slots {self.name}: {name}={wrong[0]!r}; legal: a whole number of 64 bits, or a Member.")
             if len(numbers) > count:
                 raise DeclarationError(f"Slots {self.name}: {len(numbers)} numbers for {name}; legal: at most {count}.")
             ints += [*numbers, *[0] * (count - len(numbers))]
