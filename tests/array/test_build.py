@@ -52,6 +52,24 @@ class Broken(Through):
         raise KeyError("mine")
 
 
+def test_a_class_that_is_defined_again_is_built_again():
+    """As in a notebook: its name and its fields are those of the one before, its array is its own."""
+
+    def defined(tile):
+        class Again(Through):
+            def array(self, target):
+                x, y = ObjectFifo(self.x.tile, name=f"x{tile}"), ObjectFifo(self.y.tile, name="y")
+                x.prod(tile=self.x.lane(0))
+                y.cons(tile=self.y.lane(0))
+                Worker(lambda x, y: (x.acquire(), y.acquire(), x.release(), y.release()), [x.cons(), y.prod()])
+
+        return Again
+
+    first, second = defined(1), defined(2)
+    for cls, fifo in ((first, "x1"), (second, "x2"), (second, "x2"), (first, "x1")):
+        assert [f.name for f in build(cls(size=64), "npu2").design.array.fifos] == [fifo, "y"]
+
+
 def test_a_design_is_an_array_and_a_sequence():
     design = build(Through(size=64), "npu2").design
     assert isinstance(design, Design) and isinstance(design.array, ArrayDesign)

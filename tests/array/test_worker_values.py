@@ -87,6 +87,7 @@ def test_a_barrier_of_ones_own_stands_beside_it():
     ("values", "words"),
     [
         ([ROWS, ROWS], "worker core0: values= names rows twice"),
+        (ROWS, r"worker core0: values=BoundValue\(name='rows'\); legal: a list of Values"),
         ([4], r"worker core0: values= has 4; legal: Values of the operator as array\(\) sees them"),
     ],
 )
@@ -94,3 +95,10 @@ def test_what_values_takes(values, words):
     """Values by the view's name for them; a number is no word."""
     with building(), pytest.raises(DeclarationError, match=words):
         Worker(lambda *numbers: None, values=values)
+
+
+@pytest.mark.parametrize("size", [0, "1024", 1024.0])
+def test_a_stack_is_bytes(size):
+    """Told where the worker is made."""
+    with building(), pytest.raises(DeclarationError, match="worker core0: stack_size=.*; legal: bytes, at least 1"):
+        Worker(lambda: None, stack_size=size)

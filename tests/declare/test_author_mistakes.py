@@ -26,6 +26,8 @@ DECLARED = {
     "n: int = Param(); x = In(Select(3, (n,), (n,))); y = Out(n)": r"A\.x: Select\(3, \.\.\.\); legal: a bool field",
     "n: int = Param(); x = In(n, dtype='floaty'); y = Out(n)": r"A\.x: dtype='floaty': .*Legal: bfloat16, float32",
     "n: int = Param(); x = In(n, dtype=7); y = Out(n)": r"A\.x: dtype=7: ",
+    "n: int = Param(); x = In(n, tile='n'); y = Out(n)": r"A\.x: tile= has 'n'; legal: a field, an int > 0",
+    "n: int = Param(); x = In(n, tile=n, per=('lanes',)); y = Out(n)": r"A\.x: per= has 'lanes'; legal: a field, an int > 0",
     "n: int = Param(); x = In(n, when='g'); y = Out(n)": r"A\.x: when='g'; legal: a bool field",
     "n: int = Param(); x = In(n, when=True); y = Out(n)": r"A\.x: when=True; legal: a bool field",
     "n: int = Param(); x = In; y = Out(n)": r"A\.x is In itself; call it, as in x = In\(\.\.\.\)",

@@ -15,6 +15,7 @@ from iron_core.declare.formats import PackedArray
 from iron_core.declare.objects import ObjectType
 from iron_core.declare.tensor import plain
 from iron_core.devices import Device, device
+from iron_core.errors import CallError
 from iron_sim.control import encode
 from iron_sim.dma import Region
 from iron_sim.machine import Machine, Stats
@@ -45,6 +46,21 @@ def regions_of(design: Design, tensors: Mapping[str, Any]) -> dict[str, Region]:
     return found
 
 
+def _check(op: Any, tensors: Mapping[str, Any], members: Mapping[str, int]) -> None:
+    """CallError for a name that the operator does not have, or a tensor of other bytes than its operand."""
+    name = type(op.base).__name__
+    legal = (*type(op.base).extents, *type(op.base).scratchpads)
+    for what, given, known in (("operand", tensors, op.operands), ("per-call member", members, legal)):
+        for one in given:
+            if one not in known:
+                raise CallError(f"{name} has no {what} {one}; it has {', '.join(known) or 'none'}.")
+    for one, given in tensors.items():
+        want, got = op.format(one).nbytes(op.shape(one)), getattr(given, "nbytes", None)
+        if given is not None and got != want:
+            shown = f"{given.dtype} of shape {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
+            raise CallError(f"{name}: {one} is {op.format(one)} of shape {op.shape(one)}, {want} bytes; got {shown}.")
+
+
 def simulate(
     op: Any,
     dev: str | Device,
@@ -62,6 +78,7 @@ def simulate(
     op = op.resolved(dev)
     members = dict(members or {})
     design, kernels = build(op, dev, members)
+    _check(op, tensors, members)
     machine = Machine(design.array, kernels, fit(design), trace=trace is not None)
     regions = regions_of(design, tensors)
     numbers = {word.name: number(op, word, members) for word in design.sequence.words}

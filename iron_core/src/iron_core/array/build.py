@@ -35,8 +35,9 @@ class Built(NamedTuple):
     kernels: Mapping[str, Kernel]
 
 
-#: Arrays by (array key, device), designs by (design key, bound members, device): both are pure functions of these.
-_arrays: dict[Any, BuiltArray] = {}
+#: Arrays by (array key, device), designs by (design key, bound members, device): both are pure functions of these and of the
+#: classes. An array stands with the classes it was built of, for a class may be defined again under its name, as in a notebook.
+_arrays: dict[Any, tuple[tuple[type, ...], BuiltArray]] = {}
 _designs: dict[Any, Built] = {}
 
 
@@ -67,7 +68,7 @@ def build_array(op: Any, dev: Device | str) -> BuiltArray:
     dev = device(dev)
     if not has_array(op):
         raise UnsupportedError(f"{type(op.base).__name__} declares no array; it runs on the CPU.")
-    return _built(array_key(op), dev, lambda: view(op))
+    return _built(array_key(op), dev, lambda: view(op), _classes(op))
 
 
 def array_of(key: tuple[Any, ...], dev: Device | str) -> BuiltArray:
@@ -78,15 +79,25 @@ def array_of(key: tuple[Any, ...], dev: Device | str) -> BuiltArray:
     return _built(key, device(dev), lambda: view_of(key))
 
 
-def _built(key: tuple[Any, ...], dev: Device, seen: Callable[[], Any]) -> BuiltArray:
-    if (key, dev.name) not in _arrays:
+def _classes(op: Any) -> tuple[type, ...]:
+    """The classes an operator's array is of: its own and those of the steps folded into it."""
+    return (type(op.base), *(type(link.op) for link in (*op.finish, *op.prepare)))
+
+
+def _built(key: tuple[Any, ...], dev: Device, seen: Callable[[], Any], classes: tuple[type, ...] = ()) -> BuiltArray:
+    at = (key, dev.name)
+    known = _arrays.get(at)
+    if known is not None and classes and known[0] and known[0] != classes:
+        _arrays.pop(at, None)
+        known = None
+    if known is None:
         op = seen()
         with building() as parts:
             with authored(op, "array()"):
                 op.array(Target(dev))
         made = BuiltArray(parts.freeze(type(op).__name__, dev.name), parts.kernels())
-        _arrays.setdefault((key, dev.name), made)  # of two threads' arrays the first stays
-    return _arrays[key, dev.name]
+        known = _arrays.setdefault(at, (classes, made))  # of two threads' arrays the first stays
+    return known[1]
 
 
 def build(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> Built:
@@ -101,7 +112,7 @@ def build(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> Built:
         raise UnsupportedError(f"{type(op.base).__name__} declares no array; it runs on the CPU.")
     op = op.resolved(dev)
     members = frozenset(bound)
-    key = (design_key(op), members, dev.name)
+    key = (design_key(op), members, dev.name, _classes(op))
     if key not in _designs:
         array, kernels = build_array(op, dev)
         rt = Runtime(op, array, dev, members)

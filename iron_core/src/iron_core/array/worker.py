@@ -50,6 +50,10 @@ class Worker:
         self.name = builder().name(name, "core")
         if not callable(core_fn):
             raise DeclarationError(f"worker {self.name}: its core is {core_fn!r}; legal: a function of args and the numbers of values=.")
+        if not isinstance(values, list | tuple):
+            raise DeclarationError(f"worker {self.name}: values={values!r}; legal: a list of Values of the operator, [self.count].")
+        if stack_size is not None and (type(stack_size) is not int or stack_size < 1):
+            raise DeclarationError(f"worker {self.name}: stack_size={stack_size!r}; legal: bytes, at least 1.")
         self.tile = tile or Tile("core")
         self.forever = while_true
         parts: list[End | Buffer] = []

@@ -102,7 +102,12 @@ class Operand:
                 as_format(self.dtype)
             except FormatError as error:
                 raise DeclarationError(f"{where}: dtype={self.dtype!r}: {error}") from None
-        for part in (*dims, self.dtype, self.when):
+        tile = self.tile if isinstance(self.tile, tuple) else () if self.tile is None else (self.tile,)
+        for keyword, parts in (("tile", tile), ("per", self.per or ())):
+            for part in parts:
+                if not isinstance(part, Field) and (not isinstance(part, int) or part < 1):
+                    raise DeclarationError(f"{where}: {keyword}= has {part!r}; legal: a field, an int > 0, or a tuple of them.")
+        for part in (*dims, *tile, *(self.per or ()), self.dtype, self.when):
             if isinstance(part, Field) and part.name not in cls.fields:
                 raise DeclarationError(f"{where}: {part!r} is not a field of the class.")
         if self.per and self.broadcast:
