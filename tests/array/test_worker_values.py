@@ -100,5 +100,5 @@ def test_what_values_takes(values, words):
 @pytest.mark.parametrize("size", [0, "1024", 1024.0])
 def test_a_stack_is_bytes(size):
     """Told where the worker is made."""
-    with building(), pytest.raises(DeclarationError, match="worker core0: stack_size=.*; legal: bytes, at least 1"):
+    with building(), pytest.raises(DeclarationError, match=r"worker core0: stack_size=.*; legal: bytes, at least 1"):
         Worker(lambda: None, stack_size=size)

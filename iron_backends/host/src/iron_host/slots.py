@@ -30,7 +30,7 @@ _ROW = re.compile(r"([A-Za-z_]\w*)\[(\d+)\]")
 def _fits(number: Any) -> bool:
     """May it stand in an integer slot: a whole number, or what follows a per-call one?"""
     if isinstance(number, int | np.integer):
-        return -(1 << 63) <= number < 1 << 63
+        return -(1 << 63) <= int(number) < 1 << 63
     return hasattr(number, "expression")
 
 
