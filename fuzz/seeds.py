@@ -366,8 +366,8 @@ iron = _iron_start:iron
 [iron.operators.v1]
 SiLU = iron_ops_aie.silu:SiLU
 [iron.backends.v1]
-host = iron_host.backend:Host
+host = iron_host.backend:HostBackend
 [iron.lowerings.v1]
-host.iron_ops_aie.SiLU = iron_host.catalog:silu
+host.iron_ops_aie.SiLU = iron_host.lowerings.elementwise:SiLU
 """
 PROFILE = {"entries": [{"operator": "GEMV", "M": 64, "K": 64, "tile_size_input": 4}, {"operator": "SiLU", "size": 128, "tile_size": 64}]}
