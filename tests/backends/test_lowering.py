@@ -19,7 +19,7 @@ class Cube(Square):
 
 class SquareOnHost(Lowering):
     backend = "host"
-    operator = "acme.Square"
+    operator = lowering_name("host", Square).removeprefix("host.")
     block = Auto(64)
     unroll = Auto(2)
 
@@ -70,6 +70,13 @@ def test_what_is_no_lowering_is_refused(installed):
     installed[lowering_name("host", Square)] = dict
     with pytest.raises(PluginError, match=r"deriving from iron_core.Lowering"):
         lowering_for("host", Square(size=8))
+
+
+def test_an_entry_point_of_another_operator_is_refused(installed):
+    """A slip of the pen in a pack would compute one operator by another's kernel."""
+    installed[lowering_name("host", Cube)] = SquareOnHost
+    with pytest.raises(PluginError, match=r"Cube: its entry point names .*SquareOnHost, whose backend is 'host' and operator .*Square'"):
+        lowering_for("host", Cube(size=8))
 
 
 def test_tunables_are_given_then_resolved_then_default():

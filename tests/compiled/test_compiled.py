@@ -277,6 +277,13 @@ def test_the_record_is_data_and_can_go_to_disk(w, tmp_path, monkeypatch):
         Project(w).compile(x=((16, 8), F32), backend="null", record="tape")
 
 
+@pytest.mark.parametrize("flag", ["fold", "verbose"])
+def test_a_flag_is_true_or_false(w, flag):
+    """Not a word that would count as true."""
+    with pytest.raises(CallError, match=f"{flag}='no'; legal: True or False"):
+        Project(w).compile(x=((16, 8), F32), backend="null", **{flag: "no"})
+
+
 def test_packaging_follows_the_body_and_the_options(w):
     """A DispatchTime value, npu1 or each_step give a chain; an ELF against them is refused."""
     graph = Project(w)

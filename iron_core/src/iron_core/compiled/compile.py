@@ -47,6 +47,9 @@ def compile_graph(
     """
     if record not in ("memory", "disk"):
         raise CallError(f"record={record!r}: legal are 'memory' and 'disk'.")
+    for name, flag in (("fold", fold), ("verbose", verbose)):
+        if not isinstance(flag, bool):
+            raise CallError(f"{name}={flag!r}; legal: True or False.")
     chosen = choose(backend, dev.name if isinstance(dev, Device) else dev)
     keywords = {name: given for name, given in (("feeds", feeds), ("coresident", coresident)) if given is not None}
     check_keywords(chosen.backend, keywords)

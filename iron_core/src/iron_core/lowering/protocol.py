@@ -24,7 +24,7 @@ class Lowering:
     state: the registry makes one per class and every call names the operator it is about.
     """
 
-    #: The backend's name, e.g. "host".
+    #: The backend's name, e.g. "host". As its entry point says where it is left out; the same goes for the operator.
     backend: ClassVar[str] = ""
     #: The operator's package and class, e.g. "iron_ops_aie.GEMV".
     operator: ClassVar[str] = ""

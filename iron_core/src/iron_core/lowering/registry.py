@@ -48,6 +48,12 @@ def _look_up(known: Registry, backend: str, operator: type) -> Lowering | None:
         return None
     if not (isinstance(found, type) and issubclass(found, Lowering)):
         raise PluginError(f"{name}: a lowering is a class deriving from iron_core.Lowering; the entry point names {found!r}.")
+    backend, _, of = name.partition(".")
+    if found.backend not in ("", backend) or found.operator not in ("", of):
+        raise PluginError(
+            f"{name}: its entry point names {found.__module__}.{found.__qualname__}, whose backend is {found.backend!r} and operator "
+            f"{found.operator!r}. Legal: an entry point of their name, {found.backend}.{found.operator}."
+        )
     if found not in _instances:
         try:
             with foreign.guarded():
