@@ -1,0 +1,60 @@
+"""What tests of files made to do harm share: what a refusal may cost, and files of Meta's layout with any pickle in them."""
+
+from __future__ import annotations
+
+import os
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from iron_core.errors import CheckpointError
+from iron_lm.meta import MetaFolder
+
+ANY = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+CPU_SECONDS, BYTES = 1.0, 100e6
+
+
+def refused(says: str, attempt: Callable[[], Any]) -> None:
+    """A CheckpointError of one line that says so, within a second of CPU and 100 MB."""
+    start = time.thread_time()
+    with pytest.raises(CheckpointError, match=says) as caught:
+        attempt()
+    took = time.thread_time() - start
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000, str(caught.value)
+    assert took < CPU_SECONDS, f"{took:.2f} s"
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError):
+            attempt()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < BYTES, f"{peak / 1e6:.0f} MB"
+
+
+def sparse(path: Path, head: bytes, size: int) -> Path:
+    """A file of this size that begins with `head` and is zero from there on; it takes no room on the disk."""
+    path.write_bytes(head)
+    os.truncate(path, size)
+    return path
+
+
+class Runs:
+    """Unpickled the usual way, it makes a file."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self.made = (function, arguments)
+
+    def __reduce__(self) -> Any:
+        return self.made
+
+
+def meta(tmp_path: Path, pth: Any, pickled: bytes, storages: dict[str, bytes] | None = None, **options: Any) -> Callable[[], Any]:
+    (tmp_path / "params.json").write_text("{}")
+    pth.archive(tmp_path / "consolidated.00.pth", pickled, storages or {}, **options)
+    return lambda: MetaFolder.open(tmp_path)
