@@ -7,7 +7,7 @@ import pytest
 
 import iron_core as iron
 from iron_core.declare.formats import DTYPES, as_dtype, as_format, format_of
-from iron_core.errors import FormatError
+from iron_core.errors import DeclarationError, FormatError
 
 BLOCKS = [iron.Q4_0, iron.Q4_1, iron.Q5_0, iron.Q5_1, iron.Q8_0]
 #: A layout of our own: signed 4-bit integers in pairs, float32 scales.
@@ -89,3 +89,15 @@ def test_dtypes_by_name_type_or_dtype():
         as_dtype(np.float64)
     with pytest.raises(FormatError, match="not a dtype"):
         as_dtype("bf17")
+
+
+@pytest.mark.parametrize("part", ["block", "block_bytes", "dequantize"])
+def test_a_format_that_leaves_a_part_out_is_told_which(part):
+    """Its author's mistake, in a sentence with the class, the part and what is legal."""
+
+    class Bare(iron.Format):
+        pass
+
+    with pytest.raises(DeclarationError, match=f"format Bare declares no {part}. Legal: "):
+        found = getattr(Bare(), part)
+        found(np.zeros(0, np.uint8), (0,))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from iron_core.declare.formats.plane import Plane
-from iron_core.errors import FormatError
+from iron_core.errors import DeclarationError, FormatError
 
 
 class Format:
@@ -46,13 +46,16 @@ class Format:
     def planes(self) -> tuple[Plane, ...]:
         return ()
 
+    def _unsaid(self, part: str) -> DeclarationError:
+        return DeclarationError(f"format {type(self).__name__} declares no {part}. Legal: declare it, or give its planes (PlaneQuant).")
+
     @property
     def block(self) -> tuple[int, int]:
-        raise NotImplementedError(f"{type(self).__name__} says nothing of its block.")
+        raise self._unsaid("block")
 
     @property
     def block_bytes(self) -> int:
-        raise NotImplementedError(f"{type(self).__name__} says nothing of its block.")
+        raise self._unsaid("block_bytes")
 
     @property
     def by_rows(self) -> bool:
@@ -105,7 +108,7 @@ class Format:
 
     def dequantize(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """The values (float32) of a tensor of this shape from what stores it, uint8 of shape `stored(shape)`."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it is read.")
+        raise self._unsaid("dequantize")
 
     def fields(self, data: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Integers, scales and minima: int32 of the logical shape, zero points subtracted; float32 (*shape[:-1], groups) of
