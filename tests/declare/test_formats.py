@@ -10,7 +10,7 @@ from iron_core.declare.formats import DTYPES, as_dtype, as_format, format_of
 from iron_core.errors import DeclarationError, FormatError
 
 BLOCKS = [iron.Q4_0, iron.Q4_1, iron.Q5_0, iron.Q5_1, iron.Q8_0]
-#: A layout of our own: signed 4-bit integers in pairs, float32 scales.
+#: A layout of our own: 4-bit integers about 8 in pairs, float32 scales.
 PAIRS = iron.BlockQuant("pairs4", bits=4, group=16, scale=np.float32, zero=8, order="pairs")
 
 

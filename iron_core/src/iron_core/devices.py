@@ -49,7 +49,11 @@ WORD_SHIFT = 2
 
 @attrs.frozen
 class TileKind:
-    """One kind of tile: its data memory and what its DMA offers. `wrap` and `step` are bits of a descriptor's fields."""
+    """One kind of tile: bytes of its data memory (a shim has none), and what its DMA offers.
+
+    channels: of each direction. descriptors: of all of them together. dims: those that one descriptor walks. wrap_bits, step_bits:
+    widths of a descriptor's fields for a dimension's size and step.
+    """
 
     memory: int
     channels: int

@@ -17,11 +17,12 @@ from iron_core.errors import FormatError
 class BlockQuant(Quantized):
     """Rows cut into blocks of `group` integers sharing a scale (and a minimum).
 
-    A value is `scale * (q - zero) + minimum`, q an unsigned (or, with `signed`, two's complement)
-    integer of `bits` bits (4, 5 or 8). A block's bytes are: scale, minimum (if any), integers. `order`
-    says how 4-bit integers share bytes: "halves" puts element i in the low nibble and i + group/2 in
+    A value is `scale * (q - zero) + minimum`, q an unsigned integer of `bits` bits (4, 5 or 8) or, with
+    `signed`, one in two's complement (4 or 8). A block's bytes are: scale, minimum (if any), integers.
+    `order` says how nibbles share bytes: "halves" puts element i in the low nibble and i + group/2 in
     the high nibble of byte i (GGUF); "pairs" puts 2i low and 2i + 1 high. The fifth bits of 5-bit
-    integers stand in front of the nibbles, element i's in bit i % 8 of byte i / 8.
+    integers stand in front of the nibbles, element i's in bit i % 8 of byte i / 8. FormatError for
+    what is no such block.
     """
 
     name: str
@@ -40,6 +41,8 @@ class BlockQuant(Quantized):
                 raise FormatError(f"format {self.name} has {name}={getattr(self, name)!r}; legal: {', '.join(map(str, legal))}.")
         if type(self.group) is not int or self.group < 8 or self.group % 8:
             raise FormatError(f"format {self.name} has group={self.group!r}; legal: a multiple of 8.")
+        if self.signed and self.bits == 5:
+            raise FormatError(f"format {self.name} has signed=True and bits=5; signed integers have 4 or 8 bits. Legal: zero=16.")
 
     @property
     def block(self) -> tuple[int, int]:
@@ -56,9 +59,6 @@ class BlockQuant(Quantized):
     @property
     def by_rows(self) -> bool:
         return True
-
-    def __str__(self) -> str:
-        return self.name
 
 
 @cache

@@ -45,6 +45,3 @@ class Dense(Format):
 
     def quantize(self, values: Any) -> Any:
         return round_to(values, self.dtype)
-
-    def __str__(self) -> str:
-        return self.name

@@ -16,7 +16,7 @@ def _as_tuple(planes: Any) -> Any:
     return tuple(planes) if isinstance(planes, list) else planes
 
 
-def wrong(name: str, block: tuple[int, int], planes: tuple[Plane, ...]) -> str:
+def _wrong(block: tuple[int, int], planes: tuple[Plane, ...]) -> str:
     """Why no tensor could be stored so; "" where one can."""
     if not counts(block, 1, 2):
         return f"has block={block!r}; legal: rows and columns, each at least 1"
@@ -55,9 +55,6 @@ class PlaneQuant(Quantized):
     runs_as: str = attrs.field(default="float32", eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        why = wrong(self.name, self.block, self.planes)
+        why = _wrong(self.block, self.planes)
         if why:
             raise FormatError(f"format {self.name} {why}.")
-
-    def __str__(self) -> str:
-        return self.name
