@@ -10,7 +10,8 @@ from iron_core.backends.null import NullBackend
 from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.backends.reference import ReferenceBackend
 from iron_core.errors import BackendUnavailable, UnknownName, UnsupportedError
-from iron_core.plugins.registry import Record, Registry
+from iron_core.plugins.record import Record
+from iron_core.plugins.registry import Registry
 
 
 class Fake(NullBackend):

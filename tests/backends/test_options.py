@@ -13,7 +13,8 @@ from iron_core.backends import choose
 from iron_core.backends.protocol import Backend
 from iron_core.backends.reference import ReferenceBackend
 from iron_core.errors import CallError, UnsupportedError
-from iron_core.plugins.registry import Record, Registry
+from iron_core.plugins.record import Record
+from iron_core.plugins.registry import Registry
 from iron_ops_aie import SiLU
 
 F32 = np.float32

@@ -16,7 +16,8 @@ from iron_core import Available, Backend, No, Yes
 from iron_core.backends.memory import Memory, flat
 from iron_core.backends.ports import whole
 from iron_core.errors import CallError
-from iron_core.image.plan import BufferRef, Plan, Port, Signature
+from iron_core.graph.signature import Signature
+from iron_core.image.plan import BufferRef, Plan, Port
 
 #: What it has: an operator's name, and how it is computed on arrays of numbers.
 CALLS = {

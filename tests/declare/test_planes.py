@@ -263,7 +263,7 @@ def test_an_index_does_not_reach_into_a_row(index):
         (lambda: iron.BlockQuant("odd", bits=3, group=32, scale=np.float16), "format odd has bits=3; legal: 4, 5, 8"),
         (lambda: iron.BlockQuant("odd", bits=4, group=33, scale=np.float16), "format odd has group=33; legal: a multiple of 8"),
         (lambda: iron.BlockQuant("odd", bits=4, group=32, scale=np.float16, order="up"), "order='up'; legal: halves, pairs"),
-        (lambda: iron.BlockQuant("odd", bits=5, group=32, scale=np.float16, signed=True), "signed integers have 4 or 8 bits. Legal: zero=16"),
+        (lambda: iron.BlockQuant("odd", bits=5, group=32, scale=np.float16, signed=True), "bits=5; signed integers have 4 or 8 bits"),
     ],
 )
 def test_a_slip_in_a_format_is_told_as_one(make, says):

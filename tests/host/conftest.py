@@ -10,7 +10,8 @@ import pytest
 from iron_core.backends.ports import InputPort, OutputPort
 from iron_core.declare.formats import PackedArray
 from iron_core.graph.reference import run_step
-from iron_core.image.plan import BufferRef, Packaging, PerCallValue, Plan, PlanStep, Port, Resident, VersionPlan
+from iron_core.graph.traced import PerCallValue
+from iron_core.image.plan import BufferRef, Packaging, Plan, PlanStep, Port, Resident, VersionPlan
 from iron_host.backend import HostBackend
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from iron_core.errors import CallError, UnknownName, UnsupportedError
+from iron_core.graph.traced import PerCallValue
 from iron_core.image.packaging import ELF, XCLBIN, decide, each_step
-from iron_core.image.plan import PerCallValue
 
 SCRATCHPAD = PerCallValue("n", "scratchpad", "int32")
 CARRIED = PerCallValue("token", "carried", "int32")

@@ -9,7 +9,8 @@ import pytest
 
 from iron_core.errors import PluginError, UnknownName
 from iron_core.plugins import registry as module
-from iron_core.plugins.registry import Registry, allowed, registry, scan
+from iron_core.plugins.entry_points import scan
+from iron_core.plugins.registry import Registry, allowed, registry
 
 OPERATOR = """
 from iron_core import In, Operator, Out, Param

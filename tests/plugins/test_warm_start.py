@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_core.backends.protocol import Yes
 from iron_core.backends.reference import ReferenceBackend
 from iron_core.cache.store import Cache
+from iron_core.lowering.answer import Yes
 from iron_core.plugins.registry import registry
 from iron_ops_aie import GEMM, SiLU
 

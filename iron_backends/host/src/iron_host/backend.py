@@ -14,7 +14,8 @@ from iron_core.aside import aside
 from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.declare.identity import label
 from iron_core.errors import CallError, PluginError, UnsupportedError
-from iron_core.image.plan import Plan, PlanStep, Signature
+from iron_core.graph.signature import Signature
+from iron_core.image.plan import Plan, PlanStep
 from iron_core.lowering import lowering_for, lowering_name
 from iron_core.lowering.answer import No, Yes
 from iron_core.plugins import foreign

@@ -13,7 +13,8 @@ import attrs
 import numpy as np
 
 from iron_core.declare.affine import Affine
-from iron_core.image.plan import Binding, BufferRef
+from iron_core.graph.traced import Binding
+from iron_core.image.plan import BufferRef
 from iron_core.lowering import Lowering
 from iron_core.lowering.answer import No, Yes
 from iron_host.build import Unit

@@ -16,15 +16,9 @@ import numpy as np
 from iron_core.declare.affine import Affine
 from iron_core.declare.row import Row
 from iron_core.errors import UnsupportedError
-from iron_core.image.plan import (
-    BufferRef,
-    CarryTerm,
-    PerCallValue,
-    PlanStep,
-    Port,
-    Signature,
-    VersionPlan,
-)
+from iron_core.graph.signature import Signature
+from iron_core.graph.traced import PerCallValue
+from iron_core.image.plan import BufferRef, CarryTerm, PlanStep, Port, VersionPlan
 from iron_host.build import Unit
 from iron_host.kernel_call import Blocks, Constant, KernelCall, Member, Pointer
 from iron_host.slots import MAX_FLOATS, MAX_INTS, MAX_POINTERS

@@ -12,10 +12,11 @@ from iron_core.array.design import ArrayDesign
 from iron_core.array.pools import TilePlacement
 from iron_core.array.sequence import Sequence, Word
 from iron_core.errors import UnsupportedError
+from iron_core.graph.signature import Signature
 from iron_core.image.array_image import ArrayImage, ArrayStep, array_image
 from iron_core.image.parameters import Parameter as Shared
 from iron_core.image.parameters import program
-from iron_core.image.plan import Plan, Signature
+from iron_core.image.plan import Plan
 from iron_npu.address_map import AddressMap, address_map
 from iron_npu.device import print_device
 from iron_npu.kernels import KernelObject

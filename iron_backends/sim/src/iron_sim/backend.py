@@ -14,9 +14,10 @@ from iron_core.array.fit import fit
 from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.devices import DEVICES, device
 from iron_core.errors import CallError, IronError
+from iron_core.graph.signature import Signature
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.folding import array_accepts
-from iron_core.image.plan import Plan, Signature
+from iron_core.image.plan import Plan
 from iron_core.lowering.answer import No, Yes
 from iron_sim.executable import SimExecutable
 from iron_sim.host import SimMemory

@@ -10,7 +10,8 @@ import numpy as np
 from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.devices import DEVICES
 from iron_core.errors import UnsupportedError
-from iron_core.image.plan import Plan, Signature
+from iron_core.graph.signature import Signature
+from iron_core.image.plan import Plan
 from iron_core.lowering.answer import Yes
 
 _REFUSAL = "backend='null' plans and computes nothing, so it has no {what} to give. Compile with backend='reference' or 'host'."

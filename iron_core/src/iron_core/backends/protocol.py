@@ -9,7 +9,8 @@ import attrs
 import numpy as np
 
 from iron_core.backends.memory import Memory
-from iron_core.image.plan import Plan, Signature
+from iron_core.graph.signature import Signature
+from iron_core.image.plan import Plan
 from iron_core.lowering.answer import No, Yes
 
 

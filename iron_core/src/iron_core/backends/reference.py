@@ -16,8 +16,9 @@ from iron_core.backends.ports import whole
 from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.devices import DEVICES
 from iron_core.graph.reference import OnStep, run_step
+from iron_core.graph.signature import Signature
 from iron_core.graph.traced import Region, Tensor, TracedStep
-from iron_core.image.plan import BufferRef, Plan, PlanStep, Signature, VersionPlan
+from iron_core.image.plan import BufferRef, Plan, PlanStep, VersionPlan
 from iron_core.lowering.answer import Yes
 
 

@@ -24,8 +24,9 @@ from iron_core.declare.affine import Affine, evaluate
 from iron_core.declare.identity import contract_key
 from iron_core.declare.tensor import plain
 from iron_core.errors import CallError, NotFinite, UnknownName, UnsupportedError
-from iron_core.graph.traced import numbers
-from iron_core.image.plan import BufferRef, IndexCheck, Packaging, Plan, Signature, VersionPlan
+from iron_core.graph.signature import Signature
+from iron_core.graph.traced import IndexCheck, numbers
+from iron_core.image.plan import BufferRef, Packaging, Plan, VersionPlan
 from iron_core.image.planner import Draft, adopt
 from iron_core.image.record import artifacts
 from iron_core.lowering.answer import No, Yes

@@ -14,11 +14,12 @@ from iron_core.array.fit import fit
 from iron_core.array.pools import TilePlacement
 from iron_core.declare.identity import array_key
 from iron_core.devices import Device, device
+from iron_core.graph.signature import Signature
 from iron_core.graph.traced import Binding
 from iron_core.image.folding import fold_steps
 from iron_core.image.packaging import CHAIN_DESIGNS, ELF
 from iron_core.image.parameters import Parameter, check_count, parameters
-from iron_core.image.plan import BufferRef, Plan, PlanStep, Signature, VersionPlan
+from iron_core.image.plan import BufferRef, Plan, PlanStep, VersionPlan
 from iron_core.image.reader import read
 
 

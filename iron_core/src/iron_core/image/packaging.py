@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from iron_core.declare.affine import Affine
 from iron_core.devices import Device, device
 from iron_core.errors import CallError, UnsupportedError
-from iron_core.image.plan import Packaging, PerCallValue, VersionPlan
+from iron_core.graph.traced import PerCallValue
+from iron_core.image.plan import Packaging, VersionPlan
 
 #: `image=`: one full ELF.
 ELF = "elf"

@@ -16,22 +16,6 @@ from iron_core.graph.signature import Signature
 from iron_core.graph.traced import Binding, IdCheck, IndexCheck, PerCallValue
 from iron_core.image.arena import Spot
 
-__all__ = [
-    "Binding",
-    "BufferRef",
-    "CarryTerm",
-    "IdCheck",
-    "IndexCheck",
-    "Packaging",
-    "PerCallValue",
-    "Plan",
-    "PlanStep",
-    "Port",
-    "Resident",
-    "Signature",
-    "VersionPlan",
-]
-
 
 @attrs.frozen
 class BufferRef:

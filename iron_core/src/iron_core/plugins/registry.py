@@ -20,8 +20,6 @@ from iron_core.plugins import foreign
 from iron_core.plugins.entry_points import GROUP, scan
 from iron_core.plugins.record import LEVELS, OWN, Record, normal
 
-__all__ = ["LEVELS", "OWN", "RESERVED", "Record", "Registry", "allowed", "labelled", "registry", "scan"]
-
 #: Names that are no entry points and belong to Iron: a plugin's of the same name is reached as `distribution:name` alone.
 RESERVED = {
     "commands": frozenset({"run", "models", "operators", "backends", "plugins", "cache", "doctor"}),

@@ -12,7 +12,8 @@ from iron_core.declare.field import Auto
 from iron_core.declare.formats import Format, as_format
 from iron_core.declare.pattern import Pattern
 from iron_core.errors import TraceError
-from iron_core.image.plan import Binding, BufferRef
+from iron_core.graph.traced import Binding
+from iron_core.image.plan import BufferRef
 from iron_core.lowering.answer import No, Yes
 from iron_host.kernel_call import Constant, HostLowering, KernelCall, Member, Pointer
 from iron_host.kernels import COPY, GATHER

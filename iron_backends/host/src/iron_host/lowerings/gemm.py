@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from iron_core.image.plan import Binding, BufferRef
+from iron_core.graph.traced import Binding
+from iron_core.image.plan import BufferRef
 from iron_core.lowering.answer import No
 from iron_host.kernel_call import KernelCall
 from iron_host.lowerings.products import Product, ProductLowering

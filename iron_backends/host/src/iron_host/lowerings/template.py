@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from iron_core.declare.field import Auto
-from iron_core.image.plan import Binding, BufferRef
+from iron_core.graph.traced import Binding
+from iron_core.image.plan import BufferRef
 from iron_core.lowering.answer import No, Yes
 from iron_host.build import Header
 from iron_host.kernel_call import HostLowering, KernelCall
