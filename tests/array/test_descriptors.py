@@ -79,7 +79,7 @@ def test_the_planned_walk_is_the_pattern_or_a_rule_is_named(pattern, itemsize, t
     """Same elements, same order, every descriptor legal, no more than there may be; else a refusal in words."""
     limits = BdLimits.of(tile, itemsize)
     try:
-        planned = plan(pattern, itemsize, limits, single=single)
+        planned = plan(pattern, limits, single=single)
     except UnsupportedError as error:
         assert names_a_rule(error), str(error)
         return
@@ -128,7 +128,7 @@ def legal_single(pattern: Pattern, limits: BdLimits) -> bool:
 def test_one_descriptor_whenever_there_is_one(pattern, tile):
     limits = BdLimits.of(tile, 4)
     try:
-        alone = len(plan(pattern, 4, limits)) == 1
+        alone = len(plan(pattern, limits)) == 1
     except UnsupportedError:
         alone = False
     assert alone or not legal_single(pattern, limits)
@@ -179,7 +179,7 @@ def test_one_descriptor_whenever_there_is_one(pattern, tile):
     ],
 )
 def test_what_a_shim_does_with(pattern, itemsize, expected):
-    planned = plan(pattern, itemsize, SHIM[itemsize])
+    planned = plan(pattern, SHIM[itemsize])
     assert [(d.offset, d.sizes, d.strides) for d in planned] == expected
 
 
@@ -211,28 +211,28 @@ def test_what_a_shim_does_with(pattern, itemsize, expected):
 )
 def test_a_shim_refuses(pattern, itemsize, words):
     with pytest.raises(UnsupportedError) as caught:
-        plan(pattern, itemsize, SHIM[itemsize])
+        plan(pattern, SHIM[itemsize])
     assert words in str(caught.value) and names_a_rule(caught.value)
 
 
 def test_a_transfer_set_per_call_is_not_cut():
     far = Pattern(0, (3, 8), (1 << 21, 1))
-    assert len(plan(far, 4, SHIM[4])) == 3
+    assert len(plan(far, SHIM[4])) == 3
     with pytest.raises(UnsupportedError, match=r"a step holds 1048576; a transfer set per call must be one descriptor"):
-        plan(far, 4, SHIM[4], single=True)
+        plan(far, SHIM[4], single=True)
     with pytest.raises(UnsupportedError, match=r"more than the 2 there may be"):
-        plan(far, 4, SHIM[4], most=2)
-    assert len(plan(Pattern(0, (17, 8), (1 << 21, 1)), 4, SHIM[4], most=17)) == 17
+        plan(far, SHIM[4], most=2)
+    assert len(plan(Pattern(0, (17, 8), (1 << 21, 1)), SHIM[4], most=17)) == 17
 
 
 def test_other_tiles_have_other_limits():
     memtile, core = BdLimits.of(NPU2.memtile, 4), BdLimits.of(NPU2.core, 4)
-    assert plan(Pattern(0, (4, 4, 8, 8), (2048, 8, 32, 1)), 4, memtile)[0].sizes == (4, 4, 8, 8)
-    assert plan(Pattern(0, (4, 1024), (2048, 1)), 4, memtile)[0].sizes == (1, 4, 2, 512)
-    assert plan(Pattern.whole((131071,)), 4, memtile)[0].sizes == (1, 1, 1, 131071)
-    assert plan(Pattern(0, (4, 510), (1024, 1)), 4, core)[0].sizes == (1, 4, 2, 255)
+    assert plan(Pattern(0, (4, 4, 8, 8), (2048, 8, 32, 1)), memtile)[0].sizes == (4, 4, 8, 8)
+    assert plan(Pattern(0, (4, 1024), (2048, 1)), memtile)[0].sizes == (1, 4, 2, 512)
+    assert plan(Pattern.whole((131071,)), memtile)[0].sizes == (1, 1, 1, 131071)
+    assert plan(Pattern(0, (4, 510), (1024, 1)), core)[0].sizes == (1, 4, 2, 255)
     # A run past the length field is cut at whole words.
-    assert [d.size for d in plan(Pattern.whole((524292,)), 1, BdLimits.of(NPU2.memtile, 1))] == [262148, 262144]
+    assert [d.size for d in plan(Pattern.whole((524292,)), BdLimits.of(NPU2.memtile, 1))] == [262148, 262144]
     for limits, pattern, words in (
         (memtile, Pattern(0, (4, 8), (0, 1)), "repeats 4 times in place (stride 0); only a shim's iteration may"),
         (memtile, Pattern(0, (2, 8), (1 << 18, 1)), "steps 262144 words"),
@@ -241,7 +241,7 @@ def test_other_tiles_have_other_limits():
         (core, Pattern.whole((16384,)), "a length of 16384 words; a descriptor counts to 16383"),
     ):
         with pytest.raises(UnsupportedError) as caught:
-            plan(pattern, 4, limits, single=True)
+            plan(pattern, limits, single=True)
         assert words in str(caught.value)
 
 
@@ -257,7 +257,7 @@ def test_a_bounded_axis_changes_only_the_length(pattern, data, itemsize, tile):
     limits = BdLimits.of(tile, itemsize)
     axis = data.draw(st.integers(0, len(pattern.sizes) - 1))
     try:
-        descriptor, unit = bounded(pattern, axis, itemsize, limits)
+        descriptor, unit = bounded(pattern, axis, limits)
     except UnsupportedError as error:
         assert names_a_rule(error), str(error)
         return
@@ -279,7 +279,7 @@ def test_a_bounded_axis_changes_only_the_length(pattern, data, itemsize, tile):
     ],
 )
 def test_where_a_bounded_axis_goes(pattern, axis, expected):
-    descriptor, unit = bounded(pattern, axis, 4, SHIM[4])
+    descriptor, unit = bounded(pattern, axis, SHIM[4])
     assert (descriptor.sizes, unit) == expected
 
 
@@ -295,7 +295,7 @@ def test_where_a_bounded_axis_goes(pattern, axis, expected):
 )
 def test_a_bounded_axis_is_refused(pattern, axis, words):
     with pytest.raises(UnsupportedError) as caught:
-        bounded(pattern, axis, 4, SHIM[4])
+        bounded(pattern, axis, SHIM[4])
     assert words in str(caught.value) and names_a_rule(caught.value)
     with pytest.raises(UnsupportedError, match="only a shim's descriptor has one"):
-        bounded(Pattern.whole((4, 8)), 0, 4, BdLimits.of(NPU2.memtile, 4))
+        bounded(Pattern.whole((4, 8)), 0, BdLimits.of(NPU2.memtile, 4))

@@ -151,8 +151,7 @@ def _tasks(
     op: Any, rt: Any, what: str, patterns: tuple[Pattern, ...], shared: int, channel: int
 ) -> Iterator[tuple[int, Any]]:
     """A channel's transfers of one side and the element each begins with: descriptors, or a pattern to be bounded."""
-    itemsize = dtype(op).itemsize
-    limits = BdLimits.of(rt.dev.shim, itemsize)
+    limits = BdLimits.of(rt.dev.shim, dtype(op).itemsize)
     # Descriptors of one transfer; where a call moves it, each is one of its own.
     moves = {"src": "in_offset", "dst": "out_offset"}[what]
     most = 1 if moves in rt.bound else limits.descriptors // SHARING
@@ -163,7 +162,7 @@ def _tasks(
             yield at, part
             continue
         try:
-            descriptors = plan(part, itemsize, limits, most=MANY)
+            descriptors = plan(part, limits, most=MANY)
         except UnsupportedError as error:
             raise UnsupportedError(f"Copy: {what}, channel {channel} of {op.num_channels}: {error}") from None
         held: list[Descriptor] = []

@@ -104,13 +104,12 @@ def record(op: Any, rt: Any) -> None:
 
 def _drains(op: Any, rt: Any, made: Gather, feed: int) -> list[Any]:
     """What a feed writes, as descriptors of each transfer. All of them are under way at once."""
-    itemsize = dtype(op).itemsize
-    limits = BdLimits.of(rt.dev.shim, itemsize)
+    limits = BdLimits.of(rt.dev.shim, dtype(op).itemsize)
     first, count = made.share(feed)
     wide = row(op)
     pieces = chained(tuple(part(packed(op, op.target), first * wide, (first + count) * wide)))
     try:
-        descriptors = [d for p in pieces for d in plan(p, itemsize, limits, most=MANY)]
+        descriptors = [d for p in pieces for d in plan(p, limits, most=MANY)]
     except UnsupportedError as error:
         raise UnsupportedError(f"Copy: dst, feed {feed} of {op.num_channels}: {error}") from None
     most = min(QUEUE, limits.descriptors // SHARING)

@@ -129,7 +129,7 @@ def steady(op: Any, channels: int, dev: Any) -> int:
     for side, axis in zip(sides(op), (op.src_axis, op.dst_axis), strict=True):
         for pattern in side if axis is None else ():
             try:
-                descriptors = plan(share(pattern, run(op), channels, 0), limits.itemsize, limits, most=MANY)
+                descriptors = plan(share(pattern, run(op), channels, 0), limits, most=MANY)
             except UnsupportedError:
                 return found  # (what refuses it says so when the sequence is made)
             found = math.gcd(found, *(d.size for d in descriptors))

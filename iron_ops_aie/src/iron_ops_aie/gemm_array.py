@@ -312,7 +312,7 @@ def _shares(tiles: int) -> list[int]:
 def _single(rt: Any, pattern: Pattern) -> bool:
     """Does the pattern fit one descriptor of a shim?"""
     try:
-        plan(pattern, bfloat16.itemsize, BdLimits.of(rt.dev.shim, bfloat16.itemsize), single=True)
+        plan(pattern, BdLimits.of(rt.dev.shim, bfloat16.itemsize), single=True)
     except UnsupportedError:
         return False
     return True

@@ -4,7 +4,7 @@ A descriptor has four slots, outermost first. On a shim the first is the iterati
 three again for every index of it, so it is the only slot that may stand still (stride 0), and the length word
 counts one execution. Sizes, strides and offsets are elements; the hardware counts 4-byte words.
 
-    plan(Pattern(0, (8, 4096), (8192, 1)), 4, BdLimits.of(device("npu2").shim, 4))   # one: 1 x 8 x 8 x 512
+    plan(Pattern(0, (8, 4096), (8192, 1)), BdLimits.of(device("npu2").shim, 4))   # one: 1 x 8 x 8 x 512
 """
 
 from __future__ import annotations
@@ -149,61 +149,59 @@ class BdLimits:
         return None
 
 
-def plan(
-    pattern: Pattern, itemsize: int, limits: BdLimits, *, single: bool = False, most: int | None = None
-) -> tuple[Descriptor, ...]:
+def plan(pattern: Pattern, limits: BdLimits, *, single: bool = False, most: int | None = None) -> tuple[Descriptor, ...]:
     """Descriptors that together walk exactly this pattern, in its order; as few as the outermost cut gives.
 
     One if it can be, its dimensions merged and factored; else the outermost is cut, into at most `most`
     (default the tile's count). `single` refuses a cut: the offset or the length is set per call.
     UnsupportedError names the rule broken.
     """
-    dims = _checked(pattern, itemsize, limits)
+    dims = _checked(pattern, limits)
     most = 1 if single else most or limits.descriptors
     found = _cut(dims, limits, most)
     if found is not None:
         return tuple(part.shifted(int(pattern.offset)) for part in found)
     tail = _ONE if single else f"cut, it would need more than the {most} there may be"
-    raise _refusal(pattern, itemsize, f"{_in_words(dims, limits)}; {tail}")
+    raise _refusal(pattern, limits, f"{_in_words(dims, limits)}; {tail}")
 
 
-def bounded(pattern: Pattern, axis: int, itemsize: int, limits: BdLimits) -> tuple[Descriptor, int]:
+def bounded(pattern: Pattern, axis: int, limits: BdLimits) -> tuple[Descriptor, int]:
     """One descriptor for a pattern whose `axis` is cut to n per call, and the elements of one unit of the axis.
 
     Cutting changes nothing but the length word, to n * unit elements: `addresses(n * unit)` is
     `pattern.cut(axis, n)`. So `axis` (0 outermost) is the outermost of an execution; dimensions outside it must
     merge into one, which iterates. UnsupportedError names the rule broken.
     """
-    _checked(pattern, itemsize, limits)
+    _checked(pattern, limits)
+    itemsize = limits.itemsize
     if not limits.repeats:
-        raise _refusal(pattern, itemsize, "a length set per call; only a shim's descriptor has one")
+        raise _refusal(pattern, limits, "a length set per call; only a shim's descriptor has one")
     unit = math.prod(pattern.sizes[axis + 1 :])
     if unit * itemsize % LENGTH_UNIT:
         words = f"one unit of axis {axis} is {unit} elements, {unit * itemsize} bytes; a length set per call counts"
-        raise _refusal(pattern, itemsize, f"{words} whole {LENGTH_UNIT} bytes, {LENGTH_UNIT // itemsize} elements")
+        raise _refusal(pattern, limits, f"{words} whole {LENGTH_UNIT} bytes, {LENGTH_UNIT // itemsize} elements")
     dims = tuple(zip(pattern.sizes, pattern.strides, strict=True))
     outer, inner = _merged(dims[:axis]), _merged(dims[axis:])
     if len(outer) > 1:
         words = f"{len(outer)} dimensions lie outside axis {axis}, bounded per call; there may be 1, the iteration"
-        raise _refusal(pattern, itemsize, words)
+        raise _refusal(pattern, limits, words)
     head = outer or (_UNIT,)
     one_run = len(inner) < 2 and all(stride == 1 for _, stride in inner)
     # The axis whole in d2, whose size no field holds; else wherever it fits with all outside it 1.
     in_d2 = None if one_run else _fit(_merged(dims[axis + 1 :]), limits, (*head, dims[axis]))
     found = in_d2 or _fit(inner, limits, head)
     if found is None:
-        raise _refusal(pattern, itemsize, f"{_in_words(inner, limits, head)}; {_ONE}")
+        raise _refusal(pattern, limits, f"{_in_words(inner, limits, head)}; {_ONE}")
     return found.shifted(int(pattern.offset)), unit
 
 
-def _checked(pattern: Pattern, itemsize: int, limits: BdLimits) -> tuple[Dim, ...]:
+def _checked(pattern: Pattern, limits: BdLimits) -> tuple[Dim, ...]:
     """The pattern's merged dimensions, if any descriptors at all could walk it."""
-    assert itemsize == limits.itemsize, (itemsize, limits.itemsize)
     if pattern.size < 1:
-        raise _refusal(pattern, itemsize, "no elements; a transfer moves at least one word")
+        raise _refusal(pattern, limits, "no elements; a transfer moves at least one word")
     dims = _merged(tuple(zip(pattern.sizes, pattern.strides, strict=True)))
     if words := limits.misaligned(pattern.offset, dims):
-        raise _refusal(pattern, itemsize, words)
+        raise _refusal(pattern, limits, words)
     return dims
 
 
@@ -290,5 +288,5 @@ def _in_words(dims: tuple[Dim, ...], limits: BdLimits, head: tuple[Dim, ...] = (
     return str(limits.why_not(Descriptor.of(0, head + slots)))
 
 
-def _refusal(pattern: Pattern, itemsize: int, words: str) -> UnsupportedError:
-    return UnsupportedError(f"transfer {pattern} of {itemsize}-byte elements: {words}.")
+def _refusal(pattern: Pattern, limits: BdLimits, words: str) -> UnsupportedError:
+    return UnsupportedError(f"transfer {pattern} of {limits.itemsize}-byte elements: {words}.")

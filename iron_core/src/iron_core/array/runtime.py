@@ -189,8 +189,7 @@ class Runtime:
         fifo = next((data.fifo for data in lanes if data.index == lane), None)
         if fifo is None:
             raise DeclarationError(f"{self.array.name}: {via or operand} has no lane {lane}; it has {len(lanes)}.")
-        itemsize = self._argument(operand)[0].itemsize
-        limits = BdLimits.of(self.dev.shim, itemsize)  # type: ignore[arg-type]
+        limits = BdLimits.of(self.dev.shim, self._argument(operand)[0].itemsize)  # type: ignore[arg-type]
         unit = 1
         word = None
         where = f"{type(self.op.base).__name__}.{operand}, lane {lane}"
@@ -198,12 +197,12 @@ class Runtime:
             if size_by is not None:
                 axis, word = size_by
                 assert isinstance(pattern, Pattern)
-                one, unit = bounded(pattern, axis, itemsize, limits)
+                one, unit = bounded(pattern, axis, limits)
                 descriptors: tuple[Descriptor, ...] = (one,)
             elif isinstance(pattern, tuple):
                 descriptors = pattern
             else:
-                descriptors = plan(pattern, itemsize, limits, single=offset_by is not None)
+                descriptors = plan(pattern, limits, single=offset_by is not None)
         except UnsupportedError as error:
             raise UnsupportedError(f"{where}: {error}") from None
         task = self._tasks
