@@ -46,13 +46,14 @@ def test_parts_are_made_while_an_array_is_built(make):
 
 def test_names_count_up_where_none_is_given():
     with building() as parts:
+        barriers = []
         for _ in range(2):
             ObjectFifo(LINE)
             Buffer(4, "int32")
             Lock()
-            WorkerRuntimeBarrier()
+            barriers.append(WorkerRuntimeBarrier())
             Worker(nothing, [])
-        names = [[p.name for p in kind] for kind in (parts.fifos, parts.buffers, parts.locks, parts.barriers, parts.workers)]
+        names = [[p.name for p in kind] for kind in (parts.fifos, parts.buffers, parts.locks, barriers, parts.workers)]
     assert names == [["of0", "of1"], ["buffer0", "buffer1"], ["lock0", "lock1"], ["barrier0", "barrier1"], ["core0", "core1"]]
 
 
@@ -91,13 +92,14 @@ def test_two_uses_of_one_tile_are_on_one_tile():
     assert design.fifo("a").producer == design.fifo("b").producer == "shim0"
 
 
-def test_equal_places_are_one_tile():
-    """However many `Tile`s say so; tiles that are free are each their own."""
+@pytest.mark.parametrize("rows", [(1, 1), (None, None), (1, None), (None, 1)])
+def test_equal_places_are_one_tile(rows):
+    """However many `Tile`s say so, with their one row or without; tiles that are free are each their own."""
 
     def make():
         a, b = ObjectFifo(LINE, name="a"), ObjectFifo(LINE, name="b")
-        a.prod(tile=Tile("mem", 0, 1))
-        b.prod(tile=Tile("mem", 0, 1))
+        a.prod(tile=Tile("mem", 0, rows[0]))
+        b.prod(tile=Tile("mem", 0, rows[1]))
         Worker(nothing, [a.cons()])
         Worker(nothing, [b.cons()])
 

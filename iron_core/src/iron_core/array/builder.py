@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from iron_core.array.kernel import Kernel
-from iron_core.array.tile import Tile
+from iron_core.array.tile import ROWS, Tile
 from iron_core.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -23,15 +24,12 @@ class Builder:
         self.workers: list[Any] = []
         self.buffers: list[Any] = []
         self.locks: list[Any] = []
-        self.barriers: list[Any] = []
         self.links: list[tuple[Tile, tuple[str, ...], tuple[str, ...], tuple[int, ...]]] = []
         self.controls: list[Any] = []
         self.values: dict[str, list[tuple[str, int]]] = {}
         #: The barrier of workers with `values=`, once one is made.
         self.ready: Any = None
         self._names: set[str] = set()
-        self._tiles: dict[int, str] = {}
-        self._kept: list[Tile] = []
 
     def name(self, given: str | None, kind: str) -> str:
         """`given`, or a fresh name; DeclarationError where another part has it."""
@@ -52,6 +50,7 @@ class Builder:
         self.values.setdefault(value, []).append((buffer, index))
 
     def link(self, tile: Tile, sources: Sequence[str], targets: Sequence[str], offsets: Sequence[int]) -> None:
+        """Fifos that meet on a tile, by name: see `LinkData`. DeclarationError for another number of offsets than parts."""
         many = max(len(sources), len(targets))
         if offsets and len(offsets) != many:
             raise DeclarationError(f"link of {', '.join(sources)} to {', '.join(targets)}: {len(offsets)} offsets for {many} parts.")
@@ -81,30 +80,17 @@ class Builder:
             ValueData,
         )
 
-        tiles: dict[int, TileData] = {}
-        counts: dict[str, int] = {}
+        tiles: dict[Any, TileData] = {}
+        counts: Counter[str] = Counter()
 
         def at(tile: Tile | None, what: str) -> str:
             if tile is None:
                 raise DeclarationError(f"{what} is used by no worker, link or lane; it has no tile.")
-            key = id(tile)
-            same = next(
-                (
-                    t
-                    for t in tiles.values()
-                    if t.col is not None and t.row is not None and (t.kind, t.col, t.row) == (tile.kind, tile.col, tile.row)
-                ),
-                None,
-            )
+            row = ROWS.get(tile.kind, tile.row)
+            key = id(tile) if tile.col is None or row is None else (tile.col, row)  # equal places are one tile
             if key not in tiles:
-                if same is not None:
-                    tiles[key] = same
-                else:
-                    number = counts.get(tile.kind, 0)
-                    counts[tile.kind] = number + 1
-                    row = {"shim": 0, "mem": 1}.get(tile.kind, tile.row)
-                    tiles[key] = TileData(f"{tile.kind}{number}", tile.kind, tile.col, row)
-            self._kept.append(tile)
+                tiles[key] = TileData(f"{tile.kind}{counts[tile.kind]}", tile.kind, tile.col, row)
+                counts[tile.kind] += 1
             return tiles[key].name
 
         cores = tuple(
@@ -144,7 +130,7 @@ class Builder:
             lanes=tuple(lanes),
             values=tuple(ValueData(value, tuple(words)) for value, words in self.values.items()),
             controls=controls,
-            tiles=tuple({t.name: t for t in tiles.values()}.values()),
+            tiles=tuple(tiles.values()),
         )
 
     def _fifo(self, fifo: Any, at: Any) -> Any:

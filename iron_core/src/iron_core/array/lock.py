@@ -35,7 +35,6 @@ class WorkerRuntimeBarrier:
     def __init__(self, initial_value: int = 0, *, name: str | None = None) -> None:
         self.initial = initial_value
         self.name = builder().name(name, "barrier")
-        builder().barriers.append(self)
 
     def lock_name(self, worker: str) -> str:
         return f"{self.name}_{worker}"

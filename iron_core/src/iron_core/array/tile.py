@@ -7,6 +7,8 @@ import attrs
 from iron_core.errors import DeclarationError
 
 KINDS = ("shim", "mem", "core")
+#: The row that the tiles of a kind are in; cores are in all those above.
+ROWS = {"shim": 0, "mem": 1}
 
 
 @attrs.frozen(eq=False)
@@ -23,7 +25,7 @@ class Tile:
     def __attrs_post_init__(self) -> None:
         if self.kind not in KINDS:
             raise DeclarationError(f"Tile({self.kind!r}); legal: {', '.join(KINDS)}.")
-        fixed = {"shim": 0, "mem": 1}.get(self.kind)
+        fixed = ROWS.get(self.kind)
         if self.row is not None and (self.row < 2 if fixed is None else self.row != fixed):
             rule = "2 or more" if fixed is None else str(fixed)
             raise DeclarationError(f"Tile({self.kind!r}, row={self.row}): the rows of a {self.kind} tile are {rule}.")
