@@ -110,7 +110,7 @@ def test_every_device_has_an_array_of_its_own(name):
 def test_the_target_says_what_the_device_offers():
     build(Through(size=48, tile=12), "npu1")
     target = calls[-1]
-    assert isinstance(target, Target) and target.dev is device("npu1") and target.default_stack == 1024
+    assert isinstance(target, Target) and target.dev is device("npu1")
 
 
 @pytest.mark.parametrize(("elements", "itemsize", "depth"), [(8192, 2, 2), (8193, 2, 1), (16384, 1, 2), (4097, 4, 1)])

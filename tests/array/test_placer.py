@@ -9,7 +9,7 @@ from iron_core.array import Lane, ObjectFifo, Tile, Worker
 from iron_core.array.build import build
 from iron_core.array.builder import building
 from iron_core.array.placer import near, place
-from iron_core.array.pools import needs_dma
+from iron_core.array.pools import shared_on
 from iron_core.devices import device
 from iron_core.errors import Unresolvable
 from iron_ops_aie.elementwise_add import ElementwiseAdd
@@ -84,7 +84,7 @@ def test_shims_are_shared_up_to_their_channels():
 def test_peers_share_memory_where_channels_run_out():
     design = pipeline(3, extra=2)
     places = place(design, NPU2)
-    assert all(not needs_dma(design, design.fifo(f"on{i}"), places) for i in range(2))
+    assert all(shared_on(design, design.fifo(f"on{i}"), places) for i in range(2))
 
 
 def test_peers_are_neighbours_even_where_channels_suffice():
@@ -123,7 +123,7 @@ def test_a_core_has_four_neighbours():
     for leaves in range(1, 7):  # 2 by DMA, 4 by memory
         design = star(leaves)
         places = place(design, NPU2)
-        far = [fifo for fifo in design.fifos if needs_dma(design, fifo, places)]
+        far = [fifo for fifo in design.fifos if shared_on(design, fifo, places) is None]
         assert len(far) <= 2
     with pytest.raises(Unresolvable, match="and no places are left on npu2"):
         place(star(7), NPU2)

@@ -3,7 +3,7 @@
 from iron_core.array import ObjectFifo, Tile, Worker
 from iron_core.array.build import build
 from iron_core.array.builder import building
-from iron_core.array.pools import fifo_pools, needs_dma, reaches
+from iron_core.array.pools import fifo_pools, reaches, shared_on
 from iron_ops_aie.elementwise_add import ElementwiseAdd
 
 LINE = ((64,), "int32")
@@ -48,7 +48,7 @@ def test_cores_reach_their_own_and_three_neighbours():
 
 def test_neighbours_share_one_pool():
     design = chain(Tile("core", 0, 2), Tile("core", 0, 3))
-    assert not needs_dma(design, design.fifo("middle"))
+    assert shared_on(design, design.fifo("middle"))
     found = fifo_pools(design)
     assert found.end("middle", 0).pool == found.end("middle", 1).pool == "middle"
     assert found.end("middle", 1).way == "" and found.pool("middle").tile == "core0"
@@ -60,11 +60,11 @@ def test_the_pool_lies_where_both_cores_reach():
 
 
 def test_what_is_far_or_not_placed_goes_by_dma():
-    assert needs_dma(chain(), chain().fifo("middle"))
+    assert shared_on(chain(), chain().fifo("middle")) is None
     far = chain(Tile("core", 0, 2), Tile("core", 0, 4))
-    assert needs_dma(far, far.fifo("middle"))
+    assert shared_on(far, far.fifo("middle")) is None
     free = chain()
-    assert not needs_dma(free, free.fifo("middle"), {"core0": (2, 3), "core1": (3, 3)})
+    assert shared_on(free, free.fifo("middle"), {"core0": (2, 3), "core1": (3, 3)})
     forced = chain(Tile("core", 0, 2), Tile("core", 0, 3), via_DMA=True)
     found = fifo_pools(forced)
     assert found.pool("middle").tile == "core0" and found.pool("middle_cons").tile == "core1"

@@ -6,7 +6,8 @@ from typing import Any
 
 from iron_core.array.builder import builder
 from iron_core.array.expression import Expr
-from iron_core.array.recording import MemoryHandle, local, recorder
+from iron_core.array.program import Local
+from iron_core.array.recording import MemoryHandle, recorder
 from iron_core.array.tile import Tile
 from iron_core.declare.objects import ObjectType
 
@@ -31,7 +32,7 @@ class Buffer(MemoryHandle):
         self.initial = tuple(initial_value)
         self.written = use_write_rtp
         self.tile = tile
-        super().__init__(local(self.name, ObjectType.of(shape, dtype)).memory)
+        super().__init__(Local(self.name, ObjectType.of(shape, dtype)))
         builder().buffers.append(self)
 
     def __getitem__(self, index: Any) -> Expr:

@@ -47,13 +47,8 @@ class Target:
 
     dev: Device
 
-    @property
-    def default_stack(self) -> int:
-        """Stack of a core that says nothing, in bytes."""
-        return 1024
-
     def fifo_depth(self, elements: int, itemsize: int = 2) -> int:
-        """2, unless objects are so large that holding two takes over half of a core's memory."""
+        """2, unless objects (of so many elements of `itemsize` bytes) are so large that two take over half of a core's memory."""
         return 2 if 2 * elements * itemsize <= self.dev.core.memory // 2 else 1  # type: ignore[union-attr]
 
 

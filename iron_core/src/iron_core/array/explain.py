@@ -9,7 +9,7 @@ from iron_core.array.build import build
 from iron_core.array.design import Design
 from iron_core.array.fit import fit
 from iron_core.array.memory import memory
-from iron_core.array.pools import fifo_pools
+from iron_core.array.pools import TilePlacement, fifo_pools
 from iron_core.array.sequence import Transfer, WriteWord
 from iron_core.declare.field import AutoField
 from iron_core.declare.rules import require_operator
@@ -32,7 +32,7 @@ def explain(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> str:
         fields = [f"{n}={_shown(getattr(op, n))}{_origin(op, n)}" for n in op.fields if (n in op.array_tier) is chosen]
         lines.append(f"  {title:<9}  {', '.join(fields) or 'no field'}")
     lines += _array(design, places)
-    lines += _sequence(op, design)
+    lines += _sequence(design)
     return "\n".join(lines)
 
 
@@ -46,7 +46,7 @@ def _origin(op: Any, name: str) -> str:
     return " (given)" if name in op.pinned else " (chosen)"
 
 
-def _array(design: Design, places: Any) -> list[str]:
+def _array(design: Design, places: TilePlacement) -> list[str]:
     array = design.array
     held = memory(array, device(array.dev), fifo_pools(array, places), places)
     columns = sorted({col for col, _ in places.values()})
@@ -58,7 +58,7 @@ def _array(design: Design, places: Any) -> list[str]:
     return lines
 
 
-def _sequence(op: Any, design: Design) -> list[str]:
+def _sequence(design: Design) -> list[str]:
     lines = []
     for argument in design.sequence.arguments:
         moves = [s for s in design.sequence.steps if isinstance(s, Transfer) and s.operand == argument.operand]

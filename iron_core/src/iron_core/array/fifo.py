@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from iron_core.array.builder import builder
-from iron_core.array.program import Acquire, Release
-from iron_core.array.recording import element, recorder
+from iron_core.array.program import Acquire, Element, Release
+from iron_core.array.recording import MemoryHandle, recorder
 from iron_core.array.tile import Lane, Tile
 from iron_core.declare.objects import ObjectType
 from iron_core.errors import DeclarationError
@@ -21,7 +21,7 @@ def _type(given: Any) -> ObjectType:
     return ObjectType.of(*given)
 
 
-class End:
+class ObjectFifoHandle:
     """One end of a fifo. In a core function it acquires and releases objects; `tile` says where it is."""
 
     port = ""
@@ -57,7 +57,7 @@ class End:
         name = active.name("a")
         active.add(Acquire(name, self.fifo.name, self.port, count))
         kind = self.fifo.type if self.port == "produce" else (self.fifo.consumer_type or self.fifo.type)
-        held = [element(name, i, kind) for i in range(count)]
+        held = [MemoryHandle(Element(name, i, kind)) for i in range(count)]
         return held[0] if count == 1 else held
 
     def release(self, count: int = 1) -> None:
@@ -72,7 +72,7 @@ class End:
         return f"{self.fifo.name}.{self.port}"
 
 
-class Producer(End):
+class Producer(ObjectFifoHandle):
     """The end that fills objects."""
 
     port = "produce"
@@ -100,7 +100,7 @@ class Producer(End):
         return parts
 
 
-class Consumer(End):
+class Consumer(ObjectFifoHandle):
     """An end that reads objects."""
 
     port = "consume"

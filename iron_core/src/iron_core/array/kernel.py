@@ -18,6 +18,9 @@ from iron_core.declare.operand import In, InOut, Out
 from iron_core.declare.tolerance import Tolerance
 from iron_core.errors import DeclarationError
 
+#: Bytes of stack of a core, where no kernel needs more.
+STACK = 1024
+
 _ROLES: Mapping[Any, str] = {In: "in", Out: "out", InOut: "inout", Param: "param"}
 
 
@@ -50,7 +53,7 @@ class KernelContract:
     ops: int = 0
     cycles: float | None = None
     cycles_source: str = ""
-    stack: int = 1024
+    stack: int = STACK
     rounding: str = "core"
     unsupported: tuple[str, ...] = ()
 
@@ -70,7 +73,7 @@ class KernelData:
     source: str = ""
     defines: tuple[tuple[str, str], ...] = ()
     roles: tuple[str, ...] = attrs.field(kw_only=True)
-    stack: int = attrs.field(default=1024, kw_only=True)
+    stack: int = attrs.field(default=STACK, kw_only=True)
     rounding: str = attrs.field(default="core", kw_only=True)
     unsupported: tuple[str, ...] = attrs.field(default=(), kw_only=True)
 

@@ -14,8 +14,8 @@ from iron_core.array.descriptors import BdLimits, Descriptor
 from iron_core.array.design import ArrayDesign, Design
 from iron_core.array.memory import memory
 from iron_core.array.placer import place
-from iron_core.array.pools import End, FifoPools, Place, Pool, TilePlacement, declared_depth, fifo_pools
-from iron_core.array.program import Acquire, AcquireLock, RaiseBarrier, ReleaseLock, WaitBarrier, walk
+from iron_core.array.pools import End, FifoPools, Place, TilePlacement, declared_depth, fifo_pools
+from iron_core.array.program import Acquire, AcquireLock, Call, RaiseBarrier, ReleaseLock, WaitBarrier, walk
 from iron_core.array.sequence import Await, Free, SetBarrier, Transfer
 from iron_core.declare.formats import as_dtype
 from iron_core.devices import (
@@ -57,7 +57,7 @@ def _kernels(array: ArrayDesign, dev: Device) -> None:
         if dev.family in kernel.unsupported:
             raise UnsupportedError(f"{array.name}: kernel {kernel.symbol} does not run on {dev}; it is refused for {dev.family}.")
     for core in array.cores:
-        for symbol in sorted({s.kernel for s in walk(core.program) if hasattr(s, "kernel")}):
+        for symbol in sorted({s.kernel for s in walk(core.program) if isinstance(s, Call)}):
             needed = array.kernel(symbol).stack
             if core.stack < needed:
                 raise Unresolvable(
@@ -150,7 +150,7 @@ class _Limits:
     def locks(self) -> None:
         for one, names in self.tiles():
             kind = self.kinds[one]
-            pools = sum(pool.locks for pool in self.pools(names))
+            pools = sum(pool.locks for pool in self.found.pools if pool.tile in names)
             shims = 2 * sum(end.tile in names and not end.pool for end in self.found.ends)
             own = sum(lock.tile in names for lock in self.array.locks)
             there = self.limit(kind).locks
@@ -184,9 +184,6 @@ class _Limits:
                         f"{self.array.name}: {self.where(one)} needs {count} descriptors{which} and has {there} ({listed}). "
                         "Use a smaller depth= or repeat_count=, or fewer parts."
                     )
-
-    def pools(self, names: list[str]) -> list[Pool]:
-        return [pool for pool in self.found.pools if pool.tile in names]
 
     # -- what descriptors walk -----------------------------------------------------------------------
 

@@ -52,9 +52,9 @@ class End:
     """One end of a fifo (number 0: the producer's).
 
     pool: the objects it uses, "" on a shim. way: its DMA's direction, "out" of the tile or "in", "" where the ends share
-    memory. channel: first free one of its tile and direction, in the order of the fifos; control flows have theirs. part: which part of
-    the pool's objects its DMA moves, None: all of them in turn. dims: the order of its DMA within what one descriptor moves.
-    descriptors: static ones it takes on its tile.
+    memory. channel: the first free one of its tile and direction, in the order of the fifos; control flows have theirs. part:
+    which part of the pool's objects its DMA moves, None: all of them in turn. dims: the order of its DMA within what one
+    descriptor moves. descriptors: static ones it takes on its tile.
     """
 
     fifo: str
@@ -145,11 +145,8 @@ def may_share(design: ArrayDesign, fifo: FifoData) -> bool:
     return all(design.tile(tile).kind == "core" for tile in fifo.ends())
 
 
-def needs_dma(design: ArrayDesign, fifo: FifoData, placement: TilePlacement | None = None) -> bool:
-    return shared_on(design, fifo, placement) is None
-
-
 def declared_depth(fifo: FifoData, number: int) -> int:
+    """Objects at an end (0: the producer's), as the fifo says."""
     return fifo.depth if isinstance(fifo.depth, int) else fifo.depth[number]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from iron_core.array.expression import Expr, Var, expr
-from iron_core.array.program import Block, Element, For, If, Load, Local, Memory, SetRounding, Statement, Store, Subview
+from iron_core.array.program import Block, For, If, Load, Memory, SetRounding, Statement, Store, Subview
 from iron_core.declare.objects import ObjectType
 from iron_core.errors import DeclarationError
 
@@ -163,11 +163,3 @@ class MemoryHandle:
             inner = self.memory
             return MemoryHandle(Subview(inner.base, inner.offset + offset, ObjectType.of(shape, inner.type.dtype_name)))
         return MemoryHandle(Subview(self.memory, expr(offset), ObjectType.of(shape, self.type.dtype_name)))
-
-
-def element(acquired: str, index: int, type: ObjectType) -> MemoryHandle:
-    return MemoryHandle(Element(acquired, index, type))
-
-
-def local(buffer: str, type: ObjectType) -> MemoryHandle:
-    return MemoryHandle(Local(buffer, type))

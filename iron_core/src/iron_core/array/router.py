@@ -25,7 +25,8 @@ _STEPS = {"north": (0, 1), "south": (0, -1), "east": (1, 0), "west": (-1, 0)}
 _ROUNDS = 60
 _MEMORY_ROW = 1
 
-Link = tuple[Place, str]
+#: A switch and the direction of one of its neighbours: what so many ports lead to.
+Side = tuple[Place, str]
 
 
 @attrs.frozen
@@ -108,7 +109,7 @@ class _Router:
     def __init__(self, dev: Device, streams: tuple[Flow, ...], name: str) -> None:
         self.streams, self.name, self.dev = streams, name, dev
         rows = 2 + dev.core_rows
-        self.neighbours: dict[Place, list[tuple[Link, Place]]] = {}
+        self.neighbours: dict[Place, list[tuple[Side, Place]]] = {}
         for col in range(dev.columns):
             for row in range(rows):
                 here = (col, row)
@@ -117,46 +118,46 @@ class _Router:
                     sideways = direction in ("east", "west")
                     if 0 <= there[0] < dev.columns and 0 <= there[1] < rows and not (sideways and row == _MEMORY_ROW):
                         self.neighbours.setdefault(here, []).append(((here, direction), there))
-        self.users: dict[Link, set[int]] = {link: set() for links in self.neighbours.values() for link, _ in links}
-        self.dear: dict[Link, float] = dict.fromkeys(self.users, 0.0)
-        self.paths: list[list[Link]] = [[] for _ in streams]
+        self.users: dict[Side, set[int]] = {side: set() for sides in self.neighbours.values() for side, _ in sides}
+        self.dear: dict[Side, float] = dict.fromkeys(self.users, 0.0)
+        self.paths: list[list[Side]] = [[] for _ in streams]
 
     def run(self) -> tuple[Route, ...]:
         weight = 0.5
         for _ in range(_ROUNDS):
             for i, stream in enumerate(self.streams):
-                for link in self.paths[i]:
-                    self.users[link].discard(i)
+                for side in self.paths[i]:
+                    self.users[side].discard(i)
                 self.paths[i] = self.lay(stream, weight)
-                for link in self.paths[i]:
-                    self.users[link].add(i)
-            full = [link for link, users in self.users.items() if len(users) > PORTS[link[1]]]
+                for side in self.paths[i]:
+                    self.users[side].add(i)
+            full = [side for side, users in self.users.items() if len(users) > PORTS[side[1]]]
             if not full:
                 return self.numbered()
-            for link in full:
-                self.dear[link] += len(self.users[link]) - PORTS[link[1]]
+            for side in full:
+                self.dear[side] += len(self.users[side]) - PORTS[side[1]]
             weight = min(weight * 1.5, 1000.0)
         raise self.refusal(full)
 
-    def price(self, link: Link, weight: float) -> float:
-        over = len(self.users[link]) + 1 - PORTS[link[1]]
-        return 1.0 + self.dear[link] + (weight * over if over > 0 else 0.0)
+    def price(self, side: Side, weight: float) -> float:
+        over = len(self.users[side]) + 1 - PORTS[side[1]]
+        return 1.0 + self.dear[side] + (weight * over if over > 0 else 0.0)
 
-    def lay(self, stream: Flow, weight: float) -> list[Link]:
-        """The links of a tree to all sinks: each sink joined by the cheapest way from what is laid already."""
-        laid: list[Link] = []
+    def lay(self, stream: Flow, weight: float) -> list[Side]:
+        """A tree to all sinks: each sink joined by the cheapest way from what is laid already."""
+        laid: list[Side] = []
         tree = {stream.source.place}
         wanted = {sink.place for sink in stream.sinks} - tree
         while wanted:
-            for link, there in self.cheapest(tree, wanted, weight):
-                laid.append(link)
+            for side, there in self.cheapest(tree, wanted, weight):
+                laid.append(side)
                 tree.add(there)
             wanted -= tree
         return laid
 
-    def cheapest(self, tree: set[Place], wanted: set[Place], weight: float) -> list[tuple[Link, Place]]:
+    def cheapest(self, tree: set[Place], wanted: set[Place], weight: float) -> list[tuple[Side, Place]]:
         cost = dict.fromkeys(tree, 0.0)
-        came: dict[Place, tuple[Link, Place]] = {}
+        came: dict[Place, tuple[Side, Place]] = {}
         heap = [(0.0, here) for here in sorted(tree)]
         while heap:
             so_far, here = heapq.heappop(heap)
@@ -165,22 +166,22 @@ class _Router:
             if here in wanted:
                 path = []
                 while here not in tree:
-                    link, _ = came[here]
-                    path.append((link, here))
-                    here = link[0]
+                    side, _ = came[here]
+                    path.append((side, here))
+                    here = side[0]
                 return path[::-1]
-            for link, there in self.neighbours.get(here, ()):
-                total = so_far + self.price(link, weight)
+            for side, there in self.neighbours.get(here, ()):
+                total = so_far + self.price(side, weight)
                 if total < cost.get(there, float("inf")):
                     cost[there] = total
-                    came[there] = (link, here)
+                    came[there] = (side, here)
                     heapq.heappush(heap, (total, there))
         raise AssertionError("switches are connected")
 
-    def refusal(self, full: list[Link]) -> Unresolvable:
-        link = max(full, key=lambda one: (len(self.users[one]) - PORTS[one[1]], one))
-        (col, row), direction = link
-        names = [self.streams[i].name for i in sorted(self.users[link])]
+    def refusal(self, full: list[Side]) -> Unresolvable:
+        side = max(full, key=lambda one: (len(self.users[one]) - PORTS[one[1]], one))
+        (col, row), direction = side
+        names = [self.streams[i].name for i in sorted(self.users[side])]
         return Unresolvable(
             f"{self.name}: no path is left for stream {names[-1]}: the switch of column {col}, row {row} has "
             f"{PORTS[direction]} ports {direction} and {len(names)} streams want them ({', '.join(names)}). "
@@ -189,25 +190,25 @@ class _Router:
 
     def numbered(self) -> tuple[Route, ...]:
         """Ports: first of what passes a memory tile, which keeps its number, then of all others."""
-        ports: dict[tuple[Link, int], int] = {}
-        used: dict[Link, set[int]] = {link: set() for link in self.users}
+        ports: dict[tuple[Side, int], int] = {}
+        used: dict[Side, set[int]] = {side: set() for side in self.users}
 
-        def give(i: int, *links: Link) -> None:
-            free = next(n for n in range(PORTS[links[0][1]]) if not any(n in used[link] for link in links))
-            for link in links:
-                ports[link, i] = free
-                used[link].add(free)
+        def give(i: int, *sides: Side) -> None:
+            free = next(n for n in range(PORTS[sides[0][1]]) if not any(n in used[side] for side in sides))
+            for side in sides:
+                ports[side, i] = free
+                used[side].add(free)
 
         for i, path in enumerate(self.paths):
-            links = set(path)
+            sides = set(path)
             for here, direction in path:
                 onward = (_next(here, direction), direction)
-                if onward[0][1] == _MEMORY_ROW and onward in links:
+                if onward[0][1] == _MEMORY_ROW and onward in sides:
                     give(i, (here, direction), onward)
         for i, path in enumerate(self.paths):
-            for link in path:
-                if (link, i) not in ports:
-                    give(i, link)
+            for side in path:
+                if (side, i) not in ports:
+                    give(i, side)
         return tuple(
-            Route(stream, tuple(Hop(*link, ports[link, i]) for link in self.paths[i])) for i, stream in enumerate(self.streams)
+            Route(stream, tuple(Hop(*side, ports[side, i]) for side in self.paths[i])) for i, stream in enumerate(self.streams)
         )

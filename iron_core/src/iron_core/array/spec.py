@@ -115,7 +115,7 @@ def _fifo(array: ArrayDesign, fifo: FifoData) -> None:
     if kinds[1:].count("shim") > 1:
         raise DeclarationError(f"{what} has {kinds[1:].count('shim')} consumers on shims; legal: one.")
     depths = (fifo.depth,) if isinstance(fifo.depth, int) else fifo.depth
-    if min(depths) < 1 or len(depths) not in (1, len(kinds)) or (not isinstance(fifo.depth, int) and len(depths) == 1):
+    if min(depths) < 1 or (not isinstance(fifo.depth, int) and len(depths) != len(kinds)):
         raise DeclarationError(f"{what}: depth={fifo.depth}; legal: a number of at least 1, or one for each of {len(kinds)} ends.")
     if fifo.from_stream and len(fifo.from_stream) != len(fifo.consumers):
         raise DeclarationError(f"{what}: {len(fifo.from_stream)} orders from the stream for {len(fifo.consumers)} consumers.")
@@ -237,11 +237,9 @@ def _linked_once(array: ArrayDesign) -> None:
 
 def moved(pool: Pool | None, end: End) -> int:
     """Elements that one descriptor of an end moves, for an end whose parts are alike."""
-    if pool is None or end.part is not None:
-        return end.type.elements if pool is None or end.part is None else pool.parts[end.part][1]
-    if len(pool.parts) > 1:
-        return min(size for _, size in pool.parts)
-    return pool.type.elements
+    if pool is None:
+        return end.type.elements
+    return pool.parts[end.part or 0][1]
 
 
 def _orders(array: ArrayDesign, found: FifoPools, end: End) -> None:

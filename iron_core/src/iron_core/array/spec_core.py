@@ -373,7 +373,7 @@ class _Program:
             self.refuse(f"an object of fifo {one.fifo if one else memory.acquired} is used outside of where it is acquired")
         assert one is not None
         fifo = self.fifos[one.fifo]
-        kind = fifo.type if one.port == "produce" else fifo.type_at(1)
+        kind = fifo.type_at(0 if one.port == "produce" else 1)
         if memory.type != kind:
             self.refuse(f"objects of fifo {one.fifo} are {kind}; one is used as {memory.type}")
         gone = dict(state.named)[memory.acquired]

@@ -10,8 +10,8 @@ import attrs
 
 from iron_core.array.buffer import Buffer
 from iron_core.array.builder import builder
-from iron_core.array.fifo import End
-from iron_core.array.kernel import Kernel
+from iron_core.array.fifo import ObjectFifoHandle
+from iron_core.array.kernel import STACK, Kernel
 from iron_core.array.lock import WorkerRuntimeBarrier
 from iron_core.array.program import Block
 from iron_core.array.recording import Recorder, recording, set_rounding
@@ -56,10 +56,10 @@ class Worker:
             raise DeclarationError(f"worker {self.name}: stack_size={stack_size!r}; legal: bytes, at least 1.")
         self.tile = tile or Tile("core")
         self.forever = while_true
-        parts: list[End | Buffer] = []
+        parts: list[ObjectFifoHandle | Buffer] = []
         self.barriers: list[WorkerRuntimeBarrier] = []
         for arg in _flat(args):
-            if isinstance(arg, End):
+            if isinstance(arg, ObjectFifoHandle):
                 arg.settle(self.tile, f"worker {self.name}")
                 parts.append(arg)
             elif isinstance(arg, Buffer):
@@ -76,7 +76,7 @@ class Worker:
             core_fn(*args, *(() if block is None else self._numbers(block)))
         self.program: Block = active.finish()
         self.kernels: dict[str, Kernel] = active.kernels
-        needed = max((kernel.contract.stack for kernel in self.kernels.values()), default=1024)
+        needed = max((kernel.contract.stack for kernel in self.kernels.values()), default=STACK)
         self.stack = stack_size or needed
         builder().workers.append(self)
 
