@@ -41,7 +41,7 @@ def installed(monkeypatch):
             self.asked.append((group, name))
             return found.get(name)
 
-    monkeypatch.setattr("iron_core.plugins.registry.registry", Registry)
+    monkeypatch.setattr("iron_core.lowering.registry.registry", Registry)
     return found
 
 

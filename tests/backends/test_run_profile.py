@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_core.backends.run_profile import Phase, Profiling, Row, RunProfile, profiled
+from iron_core.backends.run_profile import Phase, Profiling, RunProfile, StepTimes, profiled
 from iron_core.errors import UnsupportedError
 from iron_ops_aie import GEMV, ReLU
 
@@ -81,7 +81,7 @@ def test_a_backend_without_times_says_so():
 
 def test_passes_are_added_up():
     """Of three passes of 1, 2 and 6 seconds with 1 and 3 between them; rows and kernels come slowest first."""
-    rows = [Row("a", 1, 0.5, 0.5, 0), Row("b", 2, 1.5, 3.0, 0)]
+    rows = [StepTimes("a", 1, 0.5, 0.5, 0), StepTimes("b", 2, 1.5, 3.0, 0)]
     phase = Phase.of("x", [(0.0, 1.0), (2.0, 4.0), (7.0, 13.0)], rows, 8.0, [("p", 0.1), ("q", 0.2)])
     assert (phase.passes, phase.fastest, phase.median, phase.mean) == (3, 1.0, 2.0, 3.0)
     assert math.isclose(phase.between_steps, 1.0) and phase.between_passes == 2.0

@@ -21,7 +21,7 @@ from iron_core.array.words import number
 from iron_core.declare.affine import Affine
 from iron_core.declare.row import Row
 from iron_core.errors import UnsupportedError
-from iron_core.image.parameters import Parameter, program
+from iron_core.image import parameters
 from iron_host import build, compiler
 from iron_host.runtime import DONE
 from iron_npu.fused import print_version
@@ -198,4 +198,4 @@ def test_what_no_row_holds_is_refused_when_it_is_planned():
     with pytest.raises(UnsupportedError, match=r"step silu0: its word count is made by no row of a table: .* multiplied by 3 divides"):
         Thirds().compile(x=(8192,), dev="npu2", backend="sim")
     with pytest.raises(UnsupportedError, match=r"word start is made with numbers of more than 32 bits: n \+ 1099511627776"):
-        program([Parameter("start", "offset", Affine("n", 1, 1 << 40), ())], ["n"])
+        parameters.rows([parameters.Parameter("start", "offset", Affine("n", 1, 1 << 40), ())], ["n"])

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core.backends.run_profile import Limits, Phase, Row, kind
+from iron_core.backends.run_profile import Limits, Phase, StepTimes, kind
 from iron_core.declare.affine import bounded_shape
 from iron_core.image.plan import PlanStep
 from iron_core.lowering import lowering_for
@@ -122,6 +122,6 @@ def phase(name: str, passes: list[Pass]) -> Phase:
     found = []
     for label, sums in rows.items():
         steps, seconds, busy, nbytes, operations = (sums / n).tolist()
-        found.append(Row(label, steps, seconds, busy, nbytes, operations, integer[label]))
+        found.append(StepTimes(label, steps, seconds, busy, nbytes, operations, integer[label]))
     spans = [(p.begin, p.end) for p in passes]
     return Phase.of(name, spans, found, resident / n, ((k, s / n) for k, s in kernels.items()))

@@ -15,7 +15,7 @@ from iron_core.errors import UnsupportedError
 from iron_core.graph.signature import Signature
 from iron_core.image.array_image import ArrayImage, ArrayStep, array_image
 from iron_core.image.parameters import Parameter as Shared
-from iron_core.image.parameters import program
+from iron_core.image.parameters import rows
 from iron_core.image.plan import Plan
 from iron_npu.address_map import AddressMap, address_map
 from iron_npu.device import print_device
@@ -36,7 +36,7 @@ MAIN = "main"
 class Fused:
     """Text, what its cores link, the flat arguments, the scratchpad's words, and how often the array is configured.
 
-    program: (words, 9) int32, how each word is made of a call's values (see `iron_core.image.parameters.program`). controls:
+    program: (words, 9) int32, how each word is made of a call's values (see `iron_core.image.parameters.rows`). controls:
     (step, operand) of each tensor of control words, in the order of their space.
     """
 
@@ -90,7 +90,7 @@ def print_version(plan: Plan, signature: Signature, *, spelling: str = PATCH) ->
         _main(writer, image, where, runs)
     entries = len(image.entries) + image.resets
     made = tuple((i, argument.operand) for i, argument in controls)
-    table = program(image.parameters, [value.name for value in image.version.values])
+    table = rows(image.parameters, [value.name for value in image.version.values])
     return Fused(writer.text(), tuple(objects.values()), where, image.parameters, table, entries, made)
 
 

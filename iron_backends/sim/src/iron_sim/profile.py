@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from iron_core.backends.run_profile import Phase, Row, kind
+from iron_core.backends.run_profile import Phase, StepTimes, kind
 from iron_core.files import write_whole
 from iron_core.image.array_image import ArrayStep
 
@@ -78,6 +78,6 @@ def _phase(name: str, passes: list[TimedPass]) -> Phase:
             row = sums.setdefault(kind(step.step.operator, step.step.operands), [0.0, 0.0, 0.0])
             for i, more in enumerate((1, step.end - step.begin, step.nbytes)):
                 row[i] += more
-    rows = [Row(label, steps / n, seconds / n, seconds / n, nbytes / n) for label, (steps, seconds, nbytes) in sums.items()]
+    rows = [StepTimes(label, steps / n, seconds / n, seconds / n, nbytes / n) for label, (steps, seconds, nbytes) in sums.items()]
     resident = sum(step.resident for one in passes for step in one.steps) / n
     return Phase.of(name, [(one.begin, one.end) for one in passes], rows, resident)

@@ -35,7 +35,7 @@ class Limits:
 
 
 @attrs.frozen
-class Row:
+class StepTimes:
     """The steps of one kind, a pass on average: how many, wall seconds, seconds threads were busy (all together), bytes
     moved, multiplications and additions (0: not counted), and whether these are of int8."""
 
@@ -64,7 +64,7 @@ class Phase:
     between_steps: float
     between_passes: float
     resident: float
-    rows: tuple[Row, ...]
+    rows: tuple[StepTimes, ...]
     kernels: tuple[tuple[str, float], ...] = ()
 
     @classmethod
@@ -72,7 +72,7 @@ class Phase:
         cls,
         name: str,
         spans: Sequence[tuple[float, float]],
-        rows: Iterable[Row],
+        rows: Iterable[StepTimes],
         resident: float,
         kernels: Iterable[tuple[str, float]] = (),
     ) -> Phase:

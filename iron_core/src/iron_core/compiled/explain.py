@@ -7,12 +7,12 @@ from typing import Any
 import attrs
 
 from iron_core.compiled.program import Program
+from iron_core.declare.affine import Affine
 from iron_core.declare.identity import contract_key
 from iron_core.devices import device
 from iron_core.errors import Unresolvable, UnsupportedError
 from iron_core.graph.signature import describe_signature
 from iron_core.image.array_image import ArrayImage, array_image
-from iron_core.image.packaging import followed
 from iron_core.image.plan import BufferRef, VersionPlan
 
 
@@ -79,12 +79,12 @@ def _words(program: Program, version: VersionPlan) -> list[str]:
     """The numbers that the device is given per call: on an array those its image has, else the expressions that steps follow."""
     plan = program.plan
     if not device(plan.dev).is_npu:
-        return [f"  word       {form!r}: {', '.join(used)}" for form, used in followed(version)]
+        return [f"  word       {form!r}: {', '.join(used)}" for form, used in _followed(version)]
     image = program.versions[version.signature].image
     try:
         found = image if isinstance(image, ArrayImage) else array_image(plan, version.signature)
     except (UnsupportedError, Unresolvable) as error:
-        return [f"  word       none is known, for no image can be made: {error}"] if followed(version) else []
+        return [f"  word       none is known, for no image can be made: {error}"] if _followed(version) else []
     lines = []
     for parameter in found.parameters:
         used = ", ".join(f"{found.steps[index].name}.{name}" for index, name in parameter.uses)
@@ -94,3 +94,13 @@ def _words(program: Program, version: VersionPlan) -> list[str]:
         many = f"{len(designs)} xclbins of {' and '.join(map(str, designs))} designs" if len(designs) > 1 else "1 xclbin"
         lines.append(f"  chain      {many}, one dispatch per step")
     return lines
+
+
+def _followed(version: VersionPlan) -> list[tuple[Affine, list[str]]]:
+    """The per-call expressions that a version's steps follow, and the `step.member`s that each serves. Equal ones are one."""
+    table: dict[tuple[object, ...], tuple[Affine, list[str]]] = {}
+    for step in version.steps:
+        for binding in step.bindings:
+            form = binding.expression
+            table.setdefault(form.key, (form, []))[1].append(f"{step.name}.{binding.member}")
+    return list(table.values())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -121,7 +120,7 @@ class CompiledGraph(Pictured):
         version = self._program.add(one, **options)
         if record == "disk":
             text, about = json.dumps(version.artifacts, indent=1), About("record", type(self.graph).__name__)
-            Cache(self.backend.name).entry(digest("artifacts", text), lambda folder: _write(folder / "record.json", text), about=about)
+            Cache(self.backend.name).keep(digest("artifacts", text), "record.json", text.encode(), about=about)
         return version
 
     def _trace(self, shapes: dict[str, Any], fold: bool) -> Draft:
@@ -256,7 +255,3 @@ def _cut_version(plan: VersionPlan, given: Mapping[str, Any], values: Mapping[st
             if tuple(tensor.shape) != bounded_shape(port.shape, port.bounds, values):
                 return False
     return True
-
-
-def _write(path: Path, content: str | bytes) -> None:
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())

@@ -63,8 +63,7 @@ class OperatorImage:
     @property
     def _kept(self) -> tuple[str, ...]:
         op = self.op
-        partial = set(getattr(type(op), "partial", ()))
-        return tuple(o.name for o in op.outputs if o.present(op) and (o.read or o.name in partial))
+        return tuple(o.name for o in op.outputs if o.present(op) and (o.read or o.name in op.partial))
 
     def _draft(self) -> Draft:
         op = self.op
@@ -100,8 +99,7 @@ class OperatorImage:
 
     def _bindable(self, member: str) -> bool:
         """A view's bound says nothing without a view."""
-        views = {v.valid: v for v in getattr(type(self.op), "accept_views", {}).values()}
-        view = views.get(member)
+        view = next((v for v in self.op.accept_views.values() if v.valid == member), None)
         return view is None or getattr(self.op, view.axis) is not None
 
     @property
@@ -163,7 +161,7 @@ class OperatorImage:
 
     def _whole(self, member: str) -> int:
         """What a scratchpad member is when it is not given: all of a view's axis, or 0."""
-        for view in getattr(type(self.op), "accept_views", {}).values():
+        for view in self.op.accept_views.values():
             if view.valid == member:
                 return int(getattr(self.op, view.pattern).sizes[getattr(self.op, view.axis)])
         return 0

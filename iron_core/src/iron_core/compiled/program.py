@@ -9,7 +9,6 @@ it is loaded. Inside a call the same thread may do less; see `Program.refuse_ins
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -25,10 +24,10 @@ from iron_core.declare.identity import contract_key
 from iron_core.declare.tensor import plain
 from iron_core.errors import CallError, NotFinite, UnknownName, UnsupportedError
 from iron_core.graph.signature import Signature
-from iron_core.graph.traced import IndexCheck, numbers
+from iron_core.graph.traced import numbers
+from iron_core.image.artifacts import artifacts
 from iron_core.image.plan import BufferRef, Packaging, Plan, VersionPlan
 from iron_core.image.planner import Draft, adopt
-from iron_core.image.record import artifacts
 from iron_core.lowering.answer import No, Yes
 from iron_core.plugins.hooks import announce
 from iron_core.plugins.registry import labelled
@@ -38,15 +37,13 @@ from iron_core.turn import Turn
 class Version:
     """One compiled signature: its image, and its executable once it was called or loaded."""
 
-    def __init__(self, program: Program, plan: VersionPlan, image: Any, seconds: float) -> None:
+    def __init__(self, program: Program, plan: VersionPlan, image: Any) -> None:
         self.program = program
         self.plan = plan
         self.image = image
-        #: How long `Backend.compile` took.
-        self.compile_seconds = seconds
         self.executable: Executable | None = None
         self._values = {value.name: value for value in plan.values}
-        self._checks = _distinct(plan.checks)
+        self._checks = plan.checks
         self._ids = [
             (i, check) for check in plan.id_checks for i, port in enumerate(plan.inputs) if port.name == check.name
         ]
@@ -56,12 +53,8 @@ class Version:
         self._unfinished = [(i, port) for i, port in enumerate(self._outputs) if not port.as_it_is]
 
     @property
-    def is_loaded(self) -> bool:
-        return self.executable is not None
-
-    @property
     def artifacts(self) -> dict[str, Any]:
-        """The record of its steps and buffers, as plain data; see `iron_core.image.record`."""
+        """The record of its steps and buffers, as plain data; see `iron_core.image.artifacts`."""
         return artifacts(self.program.plan, self.plan)
 
     def load(self) -> Executable:
@@ -109,7 +102,7 @@ class Version:
             made[i] = port.finish(made[i], values)
         return made, carried
 
-    def _next(self, source: Any, outputs: Sequence[np.ndarray], values: Mapping[str, int]) -> int:
+    def _next(self, source: Affine | int | BufferRef, outputs: Sequence[np.ndarray], values: Mapping[str, int]) -> int:
         """A carried value's next number: of an expression, or element 0 of an output or of memory."""
         if not isinstance(source, BufferRef):
             return evaluate(source, values)
@@ -190,14 +183,6 @@ def _reports(plan: VersionPlan) -> list[tuple[str, str]]:
     return found
 
 
-def _distinct(checks: Sequence[IndexCheck]) -> tuple[IndexCheck, ...]:
-    """One check per (expression, extent, limit): thirty layers index their caches alike."""
-    kept: dict[tuple[Any, ...], IndexCheck] = {}
-    for check in checks:
-        kept.setdefault((check.expression.key, check.extent, check.limit), check)
-    return tuple(kept.values())
-
-
 class Program:
     """All versions of one graph (or one operator) on one backend and device, over one memory."""
 
@@ -226,17 +211,14 @@ class Program:
                 self.planning.busy = False
 
     def _add(self, draft: Draft, options: dict[str, Any]) -> Version:
-
         with labelled(self.backend, "to say what it takes"):
             self._supported(draft.version)
         plan = adopt(self.plan, draft)
         announce("iron_plan_built", plan=plan)
-        started = time.perf_counter()
         with labelled(self.backend, "to compile"):
             image = self.backend.compile(plan, draft.version.signature, **options)
-        seconds = time.perf_counter() - started
         announce("iron_image_built", image=image, plan=plan)
-        version = Version(self, plan.version(draft.version.signature), image, seconds)
+        version = Version(self, plan.version(draft.version.signature), image)
         self._owners.extend(draft.owners)  # residents are known by identity, so these must stay alive
         self.plan = plan  # before the version is there for others: its memory is placed by this plan
         self.versions = {**self.versions, draft.version.signature: version}  # a new one: others go through the old one

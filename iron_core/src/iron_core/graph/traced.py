@@ -1,4 +1,4 @@
-"""What a body becomes when it is traced: steps over tensors. Data only; `spec` of everything downstream."""
+"""What a body becomes when it is traced: steps over tensors. Data only."""
 
 from __future__ import annotations
 
@@ -200,8 +200,8 @@ class TracedStep:
 class TracedGraph(Pictured):
     """One version of a graph.
 
-    `outputs` are regions that cover whole intermediates, in the order returned. `scalars` tells whether the body
-    returned one handle rather than a tuple. `checks` and `id_checks` hold before every call.
+    `outputs` are regions that cover whole intermediates, in the order returned. `single`: the body returned one handle, not a
+    tuple of one. `checks` and `id_checks` hold before every call.
     """
 
     name: str

@@ -73,7 +73,7 @@ class Tracer:
         return f"{stem}{number or ''}.{path}"
 
     def check(self, check: IndexCheck) -> None:
-        """Note a condition on per-call values."""
+        """Note a condition on per-call values, once however many steps have it: thirty layers index their caches alike."""
         self.checks.setdefault((check.expression.key, check.extent, check.limit), check)
 
     def fresh(self, stem: str) -> str:

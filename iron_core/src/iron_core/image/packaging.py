@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iron_core.declare.affine import Affine
 from iron_core.devices import Device, device
 from iron_core.errors import CallError, UnsupportedError
 from iron_core.graph.traced import PerCallValue
-from iron_core.image.plan import Packaging, VersionPlan
+from iron_core.image.plan import Packaging
 
 #: `image=`: one full ELF.
 ELF = "elf"
@@ -98,13 +97,3 @@ def _host(dev: Device, values: Sequence[PerCallValue], boundaries: str | None, i
 
 def _lowered(image: str, values: Sequence[PerCallValue]) -> tuple[tuple[str, str], ...]:
     return tuple((value.name, _LOWERED[image, value.kind]) for value in values)
-
-
-def followed(version: VersionPlan) -> list[tuple[Affine, list[str]]]:
-    """The per-call expressions that a version's steps follow, and the `step.member`s that each serves. Equal ones are one."""
-    table: dict[tuple[object, ...], tuple[Affine, list[str]]] = {}
-    for step in version.steps:
-        for binding in step.bindings:
-            form = binding.expression
-            table.setdefault(form.key, (form, []))[1].append(f"{step.name}.{binding.member}")
-    return list(table.values())

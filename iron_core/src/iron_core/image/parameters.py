@@ -18,6 +18,9 @@ from iron_core.devices import WORD_SHIFT
 from iron_core.errors import TraceError, UnsupportedError
 from iron_core.image.plan import PlanStep
 
+#: Words that a message lists.
+_SHOWN = 8
+
 
 @attrs.frozen
 class Parameter:
@@ -61,26 +64,22 @@ def parameters(steps: Sequence[PlanStep], designs: Sequence[Design]) -> tuple[Pa
     return tuple(made)
 
 
-def program(found: Sequence[Parameter], values: Sequence[str]) -> np.ndarray:
+def rows(found: Sequence[Parameter], values: Sequence[str]) -> np.ndarray:
     """(words, 9) int32, a `Row` each: how a scratchpad is filled from a call's values, in this order, by the host or by `Emit`.
 
     UnsupportedError for a row with a number that 32 bits do not hold.
     """
-    rows = np.array([parameter.row(values) for parameter in found], np.int64).reshape(-1, len(Row._fields))
-    for parameter, row in zip(found, rows, strict=True):
+    made = np.array([parameter.row(values) for parameter in found], np.int64).reshape(-1, len(Row._fields))
+    for parameter, row in zip(found, made, strict=True):
         if (row != row.astype(np.int32)).any():
             raise UnsupportedError(f"the per-call word {parameter.symbol} is made with numbers of more than 32 bits: {parameter.form!r}.")
-    return rows.astype(np.int32)
-
-
-#: Words a message lists.
-SHOWN = 8
+    return made.astype(np.int32)
 
 
 def check_count(found: Sequence[Parameter], available: int, where: str) -> None:
     """UnsupportedError where an ELF needs more words than the scratchpad has."""
     if len(found) > available:
-        names = ", ".join(p.symbol for p in found[:SHOWN]) + (", ..." if len(found) > SHOWN else "")
+        names = ", ".join(p.symbol for p in found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
         raise UnsupportedError(
             f"{where}: {len(found)} per-call words, and a full ELF's scratchpad has {available} ({names}). Let steps follow the "
             "same expressions, or pass boundaries=iron.each_step."

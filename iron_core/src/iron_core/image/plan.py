@@ -21,8 +21,8 @@ from iron_core.image.arena import Spot
 class BufferRef:
     """Where an operand's bytes are. `space` is "resident", "arena", "input" or "output".
 
-    `index` is the resident's, bank's or port's number; `offset` counts bytes into it. The region is
-    `shape` numbers of `format`, row-major. `bounds` gives, per axis a call limits, the rows there are.
+    `index` is the resident's, bank's or port's number; `offset` counts bytes into it. They store a
+    tensor of this shape and format, row-major. `bounds` gives, per axis a call limits, the rows there are.
     """
 
     space: str

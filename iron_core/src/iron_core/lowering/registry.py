@@ -6,14 +6,12 @@ lowering. A lowering is imported when the first step of its operator is met.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iron_core.errors import PluginError
 from iron_core.lowering.protocol import Lowering
 from iron_core.plugins import foreign
-
-if TYPE_CHECKING:
-    from iron_core.plugins.registry import Registry
+from iron_core.plugins.registry import Registry, registry
 
 #: Entry-point group of lowerings.
 GROUP = "iron.lowerings.v1"
@@ -32,8 +30,6 @@ def lowering_for(backend: str, op: Any) -> Lowering | None:
 
     PluginError when one is installed but is no `Lowering`, or fails to load.
     """
-    from iron_core.plugins.registry import registry
-
     known = registry()
     key = (known, backend, type(op))
     if key not in _found:

@@ -1,4 +1,4 @@
-"""The record of a version: what was planned, as plain data that can be written as JSON."""
+"""`artifacts`: the record of a version, what was planned as plain data that can be written as JSON."""
 
 from __future__ import annotations
 
