@@ -115,7 +115,7 @@ class _Finder:
                 ((j, name),) = readers
                 for kind, legal in (("finish", self._finish), ("placed", self._placed)):
                     at = self.meeting([i, j], self.in_order)
-                    if at is not None and legal(step, made, self.steps[j], name):
+                    if at is not None and legal(made, self.steps[j], name):
                         folds.append(self._fold(kind, i, written[0], readers, self.steps[at].name))
             if self._prologue(i, made, readers):
                 folds.append(self._fold("prologue", i, written[0], readers, self.steps[readers[0][0]].name))
@@ -151,7 +151,7 @@ class _Finder:
 
     # -- the three kinds --------------------------------------------------------------------------
 
-    def _finish(self, step: TracedStep, made: Region, consumer: TracedStep, name: str) -> bool:
+    def _finish(self, made: Region, consumer: TracedStep, name: str) -> bool:
         op = consumer.op
         written = [n for n in consumer.operands if op.operands[n].written]
         if not (op.elementwise or op.rowwise) or len(written) != 1 or op.operands[written[0]].role != "out":
@@ -182,7 +182,7 @@ class _Finder:
             for j, name in readers
         )
 
-    def _placed(self, step: TracedStep, made: Region, consumer: TracedStep, name: str) -> bool:
+    def _placed(self, made: Region, consumer: TracedStep, name: str) -> bool:
         op = consumer.op
         read, members = op.accept_views.get(name), dict(op.accept_views)
         if read is None or len(members) != 2 or made.bounds:

@@ -269,7 +269,7 @@ def _output(name: str, item: Any) -> Region:
         raise TraceError(f"{name} returns {item}, {article} {item.tensor.role} of the graph; Copy it to return its content.")
     if not item.whole:
         raise TraceError(f"{name} returns {item}, a part of {item.tensor.name}; Copy it, or return the whole.")
-    return Region(item.tensor, 0, item.shape, tuple(sorted(item.bounds.items())))
+    return item.region()
 
 
 def _carry(name: str, tracer: Tracer, key: str, source: Any) -> CarryOut:

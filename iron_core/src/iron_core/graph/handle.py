@@ -13,7 +13,7 @@ from iron_core.declare.affine import Affine
 from iron_core.declare.formats import Format
 from iron_core.declare.pattern import Pattern
 from iron_core.errors import BoundsError, ShapeError, TraceError
-from iron_core.graph.traced import IndexCheck, Tensor, rebound
+from iron_core.graph.traced import IndexCheck, Region, Tensor, rebound
 
 
 @attrs.frozen(eq=False)
@@ -64,6 +64,10 @@ class Handle:
     def whole(self) -> bool:
         """Is it all of its tensor, in order?"""
         return self.plain and self.pattern.offset == 0 and self.size == self.tensor.size
+
+    def region(self) -> Region:
+        """A plain handle as what a step reads or writes."""
+        return Region(self.tensor, self.pattern.offset, self.shape, tuple(sorted(self.bounds.items())))
 
     def reshape(self, *shape: Any) -> Handle:
         """The same elements under another shape; one dimension may be -1. Moves no data.

@@ -109,7 +109,7 @@ class _Recording:
             handle = self.handles.get(operand.name)
             if handle is None:
                 handle = self._fresh(op, operand, bounds)
-                regions[operand.name] = _region(handle, op.shape(operand.name))
+                regions[operand.name] = handle.region()
             outputs.append(handle)
         self._ids()
         self._bind_once(op)
@@ -272,12 +272,12 @@ class _Recording:
                 if tensor.size != math.prod(shape):
                     raise ShapeError(f"{self.cls.__name__}: {name} is {list(shape)}; got a view of {tensor}.")
                 self._same_format(op, name, handle)
-                regions[name] = _region(handle, shape) if handle.whole else Region(tensor, 0, tensor.shape)
+                regions[name] = handle.region() if handle.whole else Region(tensor, 0, tensor.shape)
                 continue
             if handle.size != math.prod(shape) or (handle.ndim == len(shape) and handle.shape != shape):
                 raise ShapeError(f"{self.cls.__name__}: {name} is {list(shape)}; got {handle}.")
             self._same_format(op, name, handle)
-            regions[name] = _region(handle, shape)
+            regions[name] = handle.region()
             if name == self.cls.accept_gather:
                 continue
             for axis, expression in handle.bounds.items():
@@ -345,19 +345,13 @@ class _Recording:
     def _bind_once(self, op: Operator) -> None:
         if self.instance is None:
             return
-        held = self.tracer._bound_members.setdefault(id(op), {})
+        held = self.tracer.bound_members.setdefault(id(op), {})
         for member, expression in self.bindings.items():
             key = expression.key if isinstance(expression, Affine) else expression
             if held.setdefault(member, key) != key:
                 raise ShapeError(
                     f"{op!r} binds {member} to another expression at an earlier call; use two instances."
                 )
-
-
-def _region(handle: Handle, shape: tuple[int, ...]) -> Region:
-    """A plain handle as an operand of this shape. Bounds are kept where the ranks agree."""
-    bounds = tuple(sorted(handle.bounds.items()))
-    return Region(handle.tensor, handle.pattern.offset, handle.shape, bounds)
 
 
 def _amount(handle: Handle) -> Any:

@@ -67,8 +67,8 @@ def run_step(
         return array
 
     inputs = tuple(cut(o.name) if o.name in step.operands else None for o in op.inputs)
-    kept = {name: _copy(cut(name)) for name in op.partial}
-    given = tuple(_copy(a) if o.written else a for o, a in zip(op.inputs, inputs, strict=True))
+    kept = {name: cut(name).copy() for name in op.partial}
+    given = tuple(a.copy() if o.written else a for o, a in zip(op.inputs, inputs, strict=True))
     with authored(op.base, "reference()"):
         result = small.reference(*given, **scratchpads, **kept)
     results = result if isinstance(result, tuple) else (result,)
@@ -89,10 +89,6 @@ def run_step(
                 f"{type(op).__name__}.reference() returned {list(exact.shape)} for {operand.name}, which is {list(target.shape)}."
             )
         target[...] = round_to(exact, target.dtype).reshape(target.shape)
-
-
-def _copy(array: Any) -> Any:
-    return array.copy()
 
 
 def run(

@@ -28,12 +28,13 @@ class Tracer:
         self.intermediates: list[Tensor] = []
         self.checks: dict[tuple[Any, ...], IndexCheck] = {}
         self.id_checks: dict[tuple[Any, ...], IdCheck] = {}
+        #: Per operator that was made by keyword, by identity: its bound members, and the key of what they are bound to.
+        self.bound_members: dict[int, dict[str, Any]] = {}
         self._taken = set(names.values())
         self._placed: set[str] = set()
         self._inlined: dict[int, Any] = {}
         self._open: set[int] = set()
         self._counts: dict[str, int] = {}
-        self._bound_members: dict[int, dict[str, Any]] = {}
 
     @contextmanager
     def active(self) -> Iterator[Tracer]:
@@ -97,6 +98,7 @@ class Tracer:
         return self._whole(tensor)
 
     def intermediate(self, stem: str, shape: tuple[int, ...], format: Format, bounds: dict[int, Affine]) -> Handle:
+        """What a step makes: a new tensor, named after its stem."""
         tensor = Tensor(self.fresh(stem), "intermediate", shape, format)
         self.intermediates.append(tensor)
         return Handle(tensor, Pattern.whole(shape), bounds=bounds, tracer=self)
