@@ -43,6 +43,18 @@ class Uneven(Scaled):
     w = In(Scaled.rows, tile=1, per=(1,))
 
 
+class Masked(iron.Operator):
+    """Uneven too, behind an input that is not there."""
+
+    rows: int = Param()
+    masked: bool = Param(default=False)
+    mask = In(rows, tile=1, per=(1,), when=masked)
+    x = In(rows, tile=2, per=(1,))
+    w = In(rows, tile=1, per=(1,))
+    y = Out(rows, tile=2, per=(1,))
+    kernel = Scaled.kernel
+
+
 class Bare(iron.Operator):
     n: int = Param()
     x = In(n)
@@ -53,13 +65,14 @@ class Bare(iron.Operator):
     ("op", "shapes", "words"),
     [
         (Uneven(rows=6, cols=32, tile=2), ((6, 32), (6,)), r"Uneven declares no composed\(\); .* equally many tiles, not x in 3, w in 6"),
+        (Masked(rows=6), (None, (6,), (6,)), "Masked declares no .* equally many tiles, not x in 3, w in 6"),
         (Bare(n=4), ((4,),), r"Bare declares no composed\(\); the default needs kernel\(\)"),
     ],
-    ids=["uneven", "no kernel"],
+    ids=["uneven", "one absent", "no kernel"],
 )
 def test_an_operator_whose_array_does_otherwise_declares_its_own(op: Any, shapes, words):
     with pytest.raises(DeclarationError, match=words):
-        op.composed(*(np.zeros(shape, bfloat16) for shape in shapes))
+        op.composed(*(None if shape is None else np.zeros(shape, bfloat16) for shape in shapes))
 
 
 def test_a_tile_that_is_open_is_asked_of_a_resolved_operator():

@@ -174,9 +174,15 @@ def test_divisors_span_and_cap():
 
 
 def test_an_unknown_placement_is_refused():
-    """The error lists the declared names."""
-    with pytest.raises(Unresolvable, match="Legal: near, far"):
+    """The error names the tunable, whatever it is called, and lists the declared names."""
+
+    class Elsewhere(Tiled):
+        where: str = iron.Auto("left", domain=iron.Placement({"left": iron.Pins(), "right": iron.Pins()}))
+
+    with pytest.raises(Unresolvable, match=r"placement='here' is not declared\. Legal: near, far"):
         Tiled(M=512, placement="here").resolved(NPU2)
+    with pytest.raises(Unresolvable, match=r"where='here' is not declared\. Legal: left, right"):
+        Elsewhere(M=512, where="here").resolved(NPU2)
 
 
 def test_with_tunables_gives_an_unresolved_copy():

@@ -230,3 +230,23 @@ def _call(operator):
         return operator(x)
 
     return body
+
+
+def test_an_absent_operand_that_would_be_written_in_place_is_none():
+    """As any absent input."""
+
+    class Counting(iron.Operator):
+        n: int = iron.Param()
+        counted: bool = iron.Param(default=False)
+        x = iron.In(n, dtype=F32)
+        count = iron.InOut(1, dtype=np.int32, when=counted)
+        y = iron.Out(n, dtype=F32)
+
+        def reference(self, x, count):
+            return x + 1 if count is None else (count + 1, x + 1)
+
+    class Counted(iron.Graph):
+        def body(self, x):
+            return Counting(x)
+
+    assert Counted().reference(np.zeros(3, F32)).tolist() == [1, 1, 1]

@@ -23,7 +23,7 @@ _waiting: dict[int, Turn] = {}
 _RLock: Any = type(threading.RLock())
 
 
-class Turn(_RLock):  # type: ignore[misc]
+class Turn(_RLock):
     """`with turn:` is one thread's turn on what `name` says; others wait. The same thread may take it again inside.
 
     CallError instead of waiting where that would never end: every thread of a circle has what the next one waits for, as

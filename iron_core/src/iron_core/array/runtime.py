@@ -114,7 +114,7 @@ class Runtime:
 
     def _form(self, name: str) -> Affine | int:
         bounds = {member: Affine(member) for member in self.op.extents if member in self.bound}
-        return self.op.values[name].form(self.op, bounds)  # type: ignore[no-any-return]
+        return self.op.values[name].form(self.op, bounds)
 
     def _word(self, word: Word) -> Word:
         known = self._words.setdefault(word.name, word)

@@ -108,7 +108,7 @@ class _Sequence:
         assert argument is not None
         if not step.descriptors:
             self.refuse(f"{what} has no descriptors")
-        itemsize = as_format(argument.dtype_name).dtype.itemsize  # type: ignore[union-attr]
+        itemsize = as_format(argument.dtype_name).dtype.itemsize
         for one in step.descriptors:
             pairs = list(zip(one.sizes, one.strides, strict=True))
             low = one.offset + sum(min(0, (n - 1) * stride) for n, stride in pairs)

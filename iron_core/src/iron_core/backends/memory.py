@@ -108,7 +108,7 @@ class Memory:
 
     def fetch(self, place: Any, offset: int, nbytes: int) -> np.ndarray:
         """Bytes (uint8) of a place; perhaps the bytes themselves, so they are not written to."""
-        return place[offset : offset + nbytes]  # type: ignore[no-any-return]
+        return place[offset : offset + nbytes]
 
     def replace(self, number: int, raw: np.ndarray) -> None:
         """Give the resident of this number new content; the bytes given are copied."""

@@ -48,12 +48,12 @@ class InputPort:
             if not packed or tensor.format != port.format:
                 got = f"{tensor.format} one" if packed else f"{tensor.dtype} array"
                 raise CallError(f"input `{port.name}` is a {port.format.name} PackedArray; got a {got}.")
-            return tensor.data  # type: ignore[no-any-return]
+            return tensor.data
         if packed:
             raise CallError(f"input `{port.name}` is {port.format.name}; got a {tensor.format} PackedArray.")
         data = tensor
         if data.dtype == self.dtype:
-            return data  # type: ignore[no-any-return]
+            return data
         if data.dtype.kind not in "biuf" and data.dtype.name not in DTYPES:
             raise CallError(f"input `{port.name}` is {port.format.name}; got {data.dtype}. Legal: real numbers.")
         with np.errstate(all="ignore"):
@@ -64,7 +64,7 @@ class InputPort:
                 f"input `{port.name}` is {port.format.name}; these {data.dtype} numbers are not all exact in it. Round "
                 f"them first, or compile for {data.dtype}."
             )
-        return exact  # type: ignore[no-any-return]
+        return exact
 
 
 def _laid_out(data: np.ndarray) -> np.ndarray:

@@ -173,7 +173,7 @@ class Affine:
             "iron.weight(array)[...]; a shape or a field cannot follow it."
         )
 
-    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _branch  # type: ignore[assignment]
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _branch
     __index__ = __int__ = __float__ = _number
 
     def __format__(self, spec: str) -> str:

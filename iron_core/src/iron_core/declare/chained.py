@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from iron_core.declare.formats import Format
 from iron_core.declare.link import CHAINS, Link, riding, target
 from iron_core.declare.operand import BoundOperand, In, Operand
 from iron_core.declare.rounding import round_to, widen
@@ -85,7 +86,7 @@ class Chained:
     def shape(self, operand: str) -> tuple[int, ...]:
         return self.operands[operand].shape(self.base)
 
-    def format(self, operand: str) -> Any:
+    def format(self, operand: str) -> Format:
         return self.operands[operand].format(self.base)
 
     # -- copies ------------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ class Chained:
         return [given.pop(o.name, None) for o in self.base.inputs], given
 
     def _dtype(self, chain: str) -> Any:
-        return target(self, chain).format(self.base).dtype  # type: ignore[union-attr]
+        return target(self, chain).format(self.base).dtype
 
     def _extras(self, chain: str, step: int, given: dict[str, Any], shape: tuple[int, ...]) -> list[Any]:
         return [np.asarray(given[name]).reshape(shape) for name in riding(self, chain, step)]
@@ -177,7 +178,7 @@ class Chained:
             if pushed is None:
                 raise DeclarationError(f"{type(base).__name__} folds a prologue, so it declares magnitude(); it does not.")
         result = target(self, "finish") if self.finish else next(o for o in base.outputs if o.present(base))
-        dtype = result.format(base).dtype  # type: ignore[union-attr]
+        dtype = result.format(base).dtype
         centre = np.asarray(base.reference(*plain), np.float64)
         own = None if array_error is None else array_error(*plain)
         if own is None:

@@ -15,7 +15,8 @@ from iron_core.declare.rules import require_operator
 from iron_core.errors import CallError, Unresolvable
 
 
-def _number(rule: Any, op: Any, dev: Any) -> Any:
+def _given(rule: Any, op: Any, dev: Any) -> Any:
+    """What a domain was given, or what its callable of (op) or (op, dev) gives."""
     if not callable(rule):
         return rule
     return rule(op, dev) if len(inspect.signature(rule).parameters) == 2 else rule(op)
@@ -56,7 +57,7 @@ class Divisors(Domain):
     when: str | None = None
 
     def values(self, op: Any, name: str, dev: Any) -> tuple[Any, ...]:
-        of, step, cap = (_number(rule, op, dev) for rule in (self.of, self.step, self.cap))
+        of, step, cap = (_given(rule, op, dev) for rule in (self.of, self.step, self.cap))
         own = getattr(op, name)
         found = {own}
         n, octaves = own * 2, 1
@@ -73,13 +74,13 @@ class Divisors(Domain):
 
 @attrs.frozen
 class Choices(Domain):
-    """A fixed set (or a callable of the operator giving one), the resolved value first if it is not among them."""
+    """A fixed set, or a callable of (op) or (op, dev) that gives one; the resolved value first if it is not among them."""
 
-    options: tuple[Any, ...] | Callable[[Any], tuple[Any, ...]]
+    options: tuple[Any, ...] | Callable[..., tuple[Any, ...]]
     when: str | None = None
 
     def values(self, op: Any, name: str, dev: Any) -> tuple[Any, ...]:
-        options = tuple(_number(self.options, op, dev))
+        options = tuple(_given(self.options, op, dev))
         own = getattr(op, name)
         return options if own in options else (own, *options)
 
@@ -108,14 +109,15 @@ class Placement(Domain):
     named: Mapping[str, Pins]
     when: str | None = None
 
-    def pins(self, name: str) -> Pins:
+    def pins(self, name: str, tunable: str = "placement") -> Pins:
+        """What a placement fixes. Unresolvable, which names the tunable, for one that is not declared."""
         if name not in self.named:
-            raise Unresolvable(f"placement={name!r} is not declared. Legal: {', '.join(self.named)}.")
+            raise Unresolvable(f"{tunable}={name!r} is not declared. Legal: {', '.join(self.named)}.")
         return self.named[name]
 
     def values(self, op: Any, name: str, dev: Any) -> tuple[Any, ...]:
         own = getattr(op, name)
-        self.pins(own)
+        self.pins(own, name)
         return (own, *(n for n in self.named if n != own))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from iron_core.declare.field import AutoField
+from iron_core.declare.link import CHAINS, Link
 from iron_core.declare.pattern import Pattern
 from iron_core.declare.rules import require_operator
 
@@ -35,30 +36,29 @@ def field_pairs(op: Any, *, array: bool = False) -> tuple[tuple[str, Any], ...]:
     return tuple((k, canonical(getattr(op, k))) for k in names)
 
 
-def _chains(op: Any, tier: str) -> tuple[Any, ...]:
-    """What the steps folded into an operator add to a key: nothing where there are none."""
-    chains = (("finish", op.finish), ("prepare", op.prepare))
-    return tuple((chain, tuple(_link(link, tier) for link in links)) for chain, links in chains if links)
+def _chains(op: Any, *, array: bool = False) -> tuple[Any, ...]:
+    """What the steps folded into an operator add to a key: nothing where there are none, and to the array's nothing of their
+    extents."""
+    return tuple((chain, tuple(_link(link, array) for link in getattr(op, chain))) for chain in CHAINS if getattr(op, chain))
 
 
-def _link(link: Any, tier: str) -> tuple[Any, ...]:
-    """What a step adds: to the array's key ("array") nothing of its extent, to the others ("design") all of it."""
-    return (class_name(link.op), field_pairs(link.op, array=tier == "array"), link.position)
+def _link(link: Link, array: bool) -> tuple[Any, ...]:
+    return (class_name(link.op), field_pairs(link.op, array=array), link.position)
 
 
 def contract_key(op: Any) -> tuple[Any, ...]:
     """Class, params, dtypes and formats."""
-    return (class_name(op), field_pairs(op), *_chains(op, "design"))
+    return (class_name(op), field_pairs(op), *_chains(op))
 
 
 def array_key(op: Any) -> tuple[Any, ...]:
     """Class and array-tier fields of a resolved operator."""
-    return (class_name(op), tuple((k, canonical(getattr(op, k))) for k in op.fields if k in op.array_tier), *_chains(op, "array"))
+    return (class_name(op), tuple((k, canonical(getattr(op, k))) for k in op.fields if k in op.array_tier), *_chains(op, array=True))
 
 
 def design_key(op: Any) -> tuple[Any, ...]:
     """Class and every field of a resolved operator."""
-    return (class_name(op), tuple((k, canonical(getattr(op, k))) for k in op.fields), *_chains(op, "design"))
+    return (class_name(op), tuple((k, canonical(getattr(op, k))) for k in op.fields), *_chains(op))
 
 
 def shown(value: Any) -> str:
@@ -82,6 +82,6 @@ def label(op: Any) -> str:
     """Class, then every shown field as `<field><value>`, joined by underscores."""
     require_operator(op, "the label")
     parts = [f"{k}{shown(getattr(op, k))}" for k, f in op.fields.items() if f.repr and getattr(op, k) is not None]
-    for chain, keys in _chains(op, "design"):
+    for chain, keys in _chains(op):
         parts.append(f"{chain}{hashlib.sha256(repr(keys).encode()).hexdigest()[:8]}")
     return "_".join([type(op.base).__name__, *parts])

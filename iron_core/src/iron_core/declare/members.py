@@ -9,9 +9,10 @@ import attr
 
 from iron_core.declare.domain import Domain
 from iron_core.declare.field import MISSING, Auto, AutoField, DType, Field, Param
+from iron_core.declare.link import CHAINS
 from iron_core.declare.operand import In, InOut, Operand, Out
 from iron_core.declare.testing import Testing
-from iron_core.declare.value import Extent, Value, _PerCallKind
+from iron_core.declare.value import Extent, PerCallMember, Value
 from iron_core.errors import DeclarationError, FormatError
 
 #: What makes declarations, and is none itself.
@@ -34,7 +35,7 @@ def collect(cls: Any, root: type) -> None:
     cls.operands = {o.name: o for o in (*inputs, *outputs)}
     cls.inputs, cls.outputs = tuple(inputs), tuple(o for o in cls.operands.values() if o.written)
     cls.extents = {k: v for k, v in members.items() if isinstance(v, Extent)}
-    cls.scratchpads = {k: v for k, v in members.items() if isinstance(v, _PerCallKind)}
+    cls.scratchpads = {k: v for k, v in members.items() if isinstance(v, PerCallMember)}
     cls.values = {k: v for k, v in members.items() if isinstance(v, Value)}
     for name in (*cls.fields, *cls.operands, *cls.extents, *cls.scratchpads, *cls.values):
         if hasattr(root, name):
@@ -87,8 +88,8 @@ def _named(cls: Any) -> None:
             if name not in legal:
                 raise DeclarationError(f"{cls.__name__}.{attribute}: {name!r}; legal: {', '.join(legal) or 'none'}.")
     for name in cls.folds:
-        if name not in ("finish", "prepare"):
-            raise DeclarationError(f"{cls.__name__}.folds: {name!r}; legal: finish, prepare.")
+        if name not in CHAINS:
+            raise DeclarationError(f"{cls.__name__}.folds: {name!r}; legal: {', '.join(CHAINS)}.")
     for name in (*cls.accept_views, *([cls.accept_gather] if cls.accept_gather is not None else ())):
         if name not in cls.operands:
             attribute = "accept_views" if name in cls.accept_views else "accept_gather"

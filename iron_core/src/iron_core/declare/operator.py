@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-import attr
+import attrs
 
 from iron_core.declare.authored import authored
 from iron_core.declare.construct import check_kinds, construct, derive
 from iron_core.declare.domain import Placement
 from iron_core.declare.field import AutoField, DTypeField, Field
+from iron_core.declare.formats import Format
 from iron_core.declare.members import collect
 from iron_core.declare.operand import Operand
 from iron_core.declare.testing import Testing
@@ -202,7 +203,7 @@ class Operator(metaclass=OperatorMeta):
     def shape(self, operand: str) -> tuple[int, ...]:
         return self.operands[operand].shape(self)
 
-    def format(self, operand: str) -> Any:
+    def format(self, operand: str) -> Format:
         return self.operands[operand].format(self)
 
     def resolved(self, dev: Any = None) -> Any:
@@ -233,7 +234,7 @@ class Operator(metaclass=OperatorMeta):
         for name in self.autos():
             domain = self.fields[name].domain  # type: ignore[attr-defined]
             if isinstance(domain, Placement):
-                domain.pins(getattr(twin, name))
+                domain.pins(getattr(twin, name), name)
         with authored(self, "compatible()"):
             twin.compatible(dev)
         return twin
@@ -273,7 +274,7 @@ class Operator(metaclass=OperatorMeta):
             return self.check(outputs, exact, *inputs)
         (operand,) = (o for o in self.outputs if o.present(self))
         what = f"{type(self).__name__}.{operand.name}"
-        return Tolerance.within(radius).check(outputs, exact, operand.format(self).dtype, None, what)  # type: ignore[union-attr]
+        return Tolerance.within(radius).check(outputs, exact, operand.format(self).dtype, None, what)
 
     def __repr__(self) -> str:
         shown = []
@@ -284,7 +285,7 @@ class Operator(metaclass=OperatorMeta):
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-@attr.frozen
+@attrs.frozen
 class ViewMembers:
     """The members that carry a view of one operand: its pattern field, offset member, bound member and the field
     naming the bounded axis; for an operand that may be a gather, the field holding the rows of its table."""

@@ -21,17 +21,17 @@ def tilewise(op: Any, inputs: tuple[Any, ...]) -> np.ndarray:
         raise DeclarationError(f"{name} declares no composed(); the default needs kernel() and one output that is written whole.")
     (result,) = op.outputs
     kernel, made = op.kernel(), result.tile_type(op)
-    streams: list[tuple[bool, np.ndarray]] = []
+    streams: dict[str, tuple[bool, np.ndarray]] = {}
     for operand, tensor in zip(op.inputs, inputs, strict=True):
         if operand.present(op):
             tiles = np.asarray(tensor).reshape(-1, *operand.tile_type(op).shape)
-            streams.append((operand.replicate or operand.broadcast, tiles))
-    counts = {len(tiles) for once, tiles in streams if not once}
-    if len(counts) != 1 or any(len(tiles) != 1 for once, tiles in streams if once):
-        shown = ", ".join(f"{o.name} in {len(tiles)}" for o, (_, tiles) in zip(op.inputs, streams, strict=False))
+            streams[operand.name] = (operand.replicate or operand.broadcast, tiles)
+    counts = {len(tiles) for once, tiles in streams.values() if not once}
+    if len(counts) != 1 or any(len(tiles) != 1 for once, tiles in streams.values() if once):
+        shown = ", ".join(f"{operand} in {len(tiles)}" for operand, (_, tiles) in streams.items())
         raise DeclarationError(f"{name} declares no composed(); the default takes streams of equally many tiles, not {shown}.")
     out = [
-        round_to(kernel.reference(*(tiles[0 if once else i] for once, tiles in streams)), made.dtype).reshape(-1)
+        round_to(kernel.reference(*(tiles[0 if once else i] for once, tiles in streams.values())), made.dtype).reshape(-1)
         for i in range(counts.pop())
     ]
     return np.concatenate(out).reshape(result.shape(op))

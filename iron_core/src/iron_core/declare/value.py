@@ -27,6 +27,7 @@ _T = TypeVar("_T", bound=np.integer)
 #: Per-call values are 32-bit words on every device.
 _WORDS = (np.dtype(np.int32), np.dtype(np.uint32))
 
+
 class _Member:
     name = ""
 
@@ -81,7 +82,7 @@ class Value(_Member):
         twin = op.base.evolve()
         twin.per_call = dict(bounds)
         try:
-            return self.__get__(twin)  # type: ignore[no-any-return]
+            return self.__get__(twin)
         except TraceError as error:
             raise DeclarationError(
                 f"{type(twin).__name__}.{self.name} follows {', '.join(bounds)} by a rule that no table holds: {error} Legal: sums, "
@@ -125,7 +126,9 @@ class PerCall:
     dtype: np.dtype
 
 
-class _PerCallKind(_Member, _InBody):
+class PerCallMember(_Member, _InBody):
+    """What `Scratchpad`, `Carried` and `DispatchTime` share."""
+
     kind = ""
 
     def __init__(self, dtype: Any) -> None:
@@ -142,7 +145,7 @@ class _PerCallKind(_Member, _InBody):
         return cls.annotate(dtype)
 
 
-class Scratchpad(_PerCallKind, Generic[_T]):
+class Scratchpad(PerCallMember, Generic[_T]):
     """A per-call integer patched in at call time.
 
     As an operator's member: `within` is the operand it indexes (in elements) and `count` how many elements from there
@@ -157,13 +160,13 @@ class Scratchpad(_PerCallKind, Generic[_T]):
         self.count = count
 
 
-class Carried(_PerCallKind, Generic[_T]):
+class Carried(PerCallMember, Generic[_T]):
     """A per-call integer the graph computes for its own next call."""
 
     kind = "carried"
 
 
-class DispatchTime(_PerCallKind, Generic[_T]):
+class DispatchTime(PerCallMember, Generic[_T]):
     """A per-call integer that regenerates the instruction sequence (sizes, strides and offsets may follow it)."""
 
     kind = "dispatch"

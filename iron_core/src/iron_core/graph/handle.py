@@ -265,7 +265,7 @@ class Handle:
             "a compiled graph and a reference run take arrays."
         )
 
-    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _branch  # type: ignore[assignment]
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _branch
     __hash__ = object.__hash__
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _arithmetic
     __matmul__ = __rmatmul__ = __pow__ = __neg__ = __abs__ = _arithmetic

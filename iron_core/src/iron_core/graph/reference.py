@@ -68,7 +68,7 @@ def run_step(
 
     inputs = tuple(cut(o.name) if o.name in step.operands else None for o in op.inputs)
     kept = {name: cut(name).copy() for name in op.partial}
-    given = tuple(a.copy() if o.written else a for o, a in zip(op.inputs, inputs, strict=True))
+    given = tuple(a.copy() if o.written and a is not None else a for o, a in zip(op.inputs, inputs, strict=True))
     with authored(op.base, "reference()"):
         result = small.reference(*given, **scratchpads, **kept)
     results = result if isinstance(result, tuple) else (result,)

@@ -29,7 +29,7 @@ def as_format(spec: Any) -> Format:
         raise FormatError(f"{spec!r} is neither a dtype Iron carries nor a format. Legal: {known}.")
     if record.object.name != record.name:
         raise PluginError(f"format `{record.name}` of {record.owner} calls itself {record.object.name!r}; both names have to be one.")
-    return record.object  # type: ignore[no-any-return]
+    return record.object
 
 
 def format_of(array: Any) -> Format:
