@@ -9,6 +9,7 @@ from iron_core.backends import choose
 from iron_core.backends.null import NullBackend
 from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.backends.reference import ReferenceBackend
+from iron_core.cli.listing import probed, says
 from iron_core.errors import BackendUnavailable, UnknownName, UnsupportedError
 from iron_core.plugins.record import Record
 from iron_core.plugins.registry import Registry
@@ -125,6 +126,17 @@ def test_a_backend_that_cannot_run_here_is_refused_by_name(install):
     install(**NO_NPU)
     with pytest.raises(BackendUnavailable, match=r"npu cannot run here: no device node\. Load the driver\."):
         choose.choose("npu")
+
+
+@pytest.mark.parametrize(("reason", "said"), [("nothing in ../lib", "nothing in ../lib."), ("not yet.", "not yet.")])
+def test_a_reason_is_told_as_it_was_given(install, reason, said):
+    """With one full stop at its end, whoever set it."""
+    install(**HOST, npu=Fake("npu", 0, Unavailable(reason), ("npu2",)))
+    with pytest.raises(BackendUnavailable) as caught:
+        choose.choose("npu")
+    assert str(caught.value) == f"backend npu cannot run here: {said}"
+    assert choose.choose().reasons[1] == f"npu: {said}"
+    assert next(says(facts) for facts in probed() if facts["name"] == "npu") == said
 
 
 def test_an_unknown_name_lists_what_there_is(install):

@@ -31,6 +31,12 @@ def _cut(text: str, longest: int) -> str:
     return f"{text[: longest - 5 - last]} ... {text[len(text) - last :]}"
 
 
+def sentence(text: object) -> str:
+    """A text that ends as a sentence does."""
+    shown = str(text)
+    return shown if shown.endswith((".", "!", "?")) else f"{shown}."
+
+
 class IronError(Exception):
     """Base of every error Iron raises on a user's mistake."""
 

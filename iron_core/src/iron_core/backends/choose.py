@@ -18,7 +18,7 @@ import attrs
 
 from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.devices import device
-from iron_core.errors import BackendUnavailable, CallError, IronError, PluginError, UnknownName, UnsupportedError
+from iron_core.errors import BackendUnavailable, CallError, IronError, PluginError, UnknownName, UnsupportedError, sentence
 from iron_core.plugins import foreign
 from iron_core.plugins.record import Record
 from iron_core.plugins.registry import registry
@@ -186,7 +186,7 @@ def _checked(backend: Backend, dev: str | None, reason: str) -> Choice:
     state = probe(backend)
     if isinstance(state, Unavailable):
         fix = f" {state.fix}" if state.fix else ""
-        raise BackendUnavailable(f"backend {backend.name} cannot run here: {state.reason}.{fix}".replace("..", "."))
+        raise BackendUnavailable(f"backend {backend.name} cannot run here: {sentence(state.reason)}{fix}")
     return Choice(backend, _device(backend, dev), (reason, f"{backend.name}: {state.summary}."))
 
 
@@ -228,7 +228,7 @@ def _first_available(dev: str | None) -> Choice:
         for _, name, backend in sorted(ranked, key=lambda entry: entry[:2]):
             state = probe(backend)
             if isinstance(state, Unavailable):
-                reasons.append(f"{name}: {state.reason}.".replace("..", "."))
+                reasons.append(f"{name}: {sentence(state.reason)}")
                 continue
             if dev is not None and dev not in backend.devices():
                 reasons.append(f"{name}: does not take dev={dev}.")

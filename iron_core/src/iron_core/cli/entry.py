@@ -13,7 +13,7 @@ import click
 
 from iron_core.cli import streams
 from iron_core.cli.encoding import use_utf8
-from iron_core.errors import IronError, printable
+from iron_core.errors import IronError, printable, sentence
 from iron_core.plugins.foreign import said
 
 #: What a shell gives a program that ended by SIGINT or SIGPIPE.
@@ -101,8 +101,7 @@ def _warn(message: Warning | str, category: type[Warning], filename: str, lineno
 
 def _usage(error: click.ClickException) -> str:
     """click's message on one line, and where to read what is legal."""
-    message = " ".join(error.format_message().split()).replace("?.", "?")
-    message = message if message.endswith((".", "?")) else f"{message}."
+    message = sentence(" ".join(error.format_message().split()).replace("?.", "?"))
     context = getattr(error, "ctx", None)
     return f"{message} See `{context.command_path} --help`." if context is not None else message
 

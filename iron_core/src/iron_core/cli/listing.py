@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from iron_core.cli.table import print_json, print_table
-from iron_core.errors import IronError, printable
+from iron_core.errors import IronError, printable, sentence
 from iron_core.plugins import foreign
 from iron_core.plugins.record import Record
 from iron_core.plugins.registry import registry
@@ -91,4 +91,4 @@ def says(facts: dict[str, Any]) -> str:
     """A probe's words: what is there, or why not and what to do."""
     if facts["available"]:
         return str(facts["summary"])
-    return f"{facts['reason']}. {facts['fix']}".replace("..", ".").strip()
+    return f"{sentence(facts['reason'])} {facts['fix']}".strip()
