@@ -104,10 +104,10 @@ def distrust(folder: Path, top: Path) -> str:
     return ""
 
 
-def limit() -> int:
-    """Bytes the cache may hold, by IRON_CACHE_LIMIT: 0 for any number, -1 where it is not set. UsageError for a wrong value."""
+def limit() -> int | None:
+    """Bytes the cache may hold, by IRON_CACHE_LIMIT: 0 for any number, None where it is not set. UsageError for a wrong value."""
     given = os.environ.get("IRON_CACHE_LIMIT", "").strip()
-    return size_of(given, "IRON_CACHE_LIMIT") if given else -1
+    return size_of(given, "IRON_CACHE_LIMIT") if given else None
 
 
 def size_of(text: str, name: str) -> int:
@@ -121,7 +121,7 @@ def size_of(text: str, name: str) -> int:
 def limit_of(folder: Path) -> int | None:
     """Bytes a cache in this folder may hold, or None for any number. UsageError for a wrong IRON_CACHE_LIMIT."""
     given = limit()
-    if given >= 0:
+    if given is not None:
         return given or None
     try:
         disk = os.statvfs(folder)
