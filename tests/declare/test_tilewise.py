@@ -1,4 +1,4 @@
-"""`composed()` where an operator declares none: number i of every input's tiles makes number i of the output's."""
+"""`composed()` where an operator declares none: element i of every input's tiles makes element i of the output's."""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from iron_core.array.build import has_array
+from iron_core.declare.cases import operators
 from tests.distributions import DISTRIBUTIONS
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +40,13 @@ def test_the_table_of_distributions_is_complete():
     """Every folder with a pyproject.toml of its own, under its distribution's name."""
     found = {one.folder: one.name for one in DISTRIBUTIONS}
     assert dict(re.findall(r"^\| `([\w/]+)` \| ([\w-]+) \|", README, re.M)) == found
+
+
+def test_the_operators_with_an_array_are_named():
+    """All that the catalog has, and no other."""
+    named = re.search(r"^\* Arrays of (.*?), for npu1", README, re.M | re.S)[1]
+    there = {cls.__name__ for cls in operators("iron-ops-aie") if has_array(cls)}
+    assert set(re.findall(r"\b[A-Z]\w*\b", named)) == there
 
 
 def test_the_one_pip_call_names_every_distribution():

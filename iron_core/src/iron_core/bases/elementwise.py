@@ -13,7 +13,7 @@ from iron_core.declare.value import Extent, Value
 
 
 class Elementwise(ElementwiseArray, Operator):
-    """Streams of `size` numbers, each number computed from those at its own place. A subclass declares the operands."""
+    """Operands of `size` elements; element i of the output is computed from element i of the inputs. A subclass declares them."""
 
     elementwise: ClassVar[bool] = True
 

@@ -15,7 +15,7 @@ from iron_core.declare.value import Extent
 
 
 class Rowwise(Operator):
-    """Rows of `cols` numbers, each computed alone. A subclass gives `reference(self, x, ...)`.
+    """Rows of `cols` elements, each computed alone. A subclass gives `reference(self, x, ...)`.
 
     x: (rows, cols). y: (rows, cols). `valid` bounds the rows.
     """
