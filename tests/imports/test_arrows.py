@@ -60,6 +60,12 @@ def imports(file: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, name.partition(".")[0]
 
 
+def dependencies(package: str) -> set[str]:
+    """What the distribution of a package declares, without its extras."""
+    lines = PACKAGES[package].project.get("dependencies", ())
+    return {re.split(r"[^A-Za-z0-9._-]", line)[0].replace("-", "_").lower() for line in lines}
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_arrows_point_one_way(package):
     """A package imports only those of our packages that stand below it."""
@@ -71,11 +77,7 @@ def test_arrows_point_one_way(package):
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_import_is_declared(package):
     """What a distribution imports is Python's own, its own, or among its declared dependencies."""
-    declared = {
-        re.split(r"[^A-Za-z0-9._-]", line)[0].replace("-", "_").lower()
-        for line in metadata.requires(PACKAGES[package].name) or []
-        if "extra ==" not in line
-    }
+    declared = dependencies(package)
     unknown = {
         f"{file.name}:{line} imports {name}"
         for file in sources(package)
@@ -86,6 +88,13 @@ def test_every_import_is_declared(package):
         and name not in OPTIONAL.get(package, ())
     }
     assert not unknown, sorted(unknown)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_dependency_is_imported(package):
+    """Nothing is installed that is not used; iron-core is pinned whether it is or not."""
+    used = {PROVIDES.get(name, name).lower() for file in sources(package) for _, name in imports(file)}
+    assert dependencies(package) <= {*used, "iron_core"}
 
 
 def test_our_pins_keep_off_the_unrelated_iron_core():

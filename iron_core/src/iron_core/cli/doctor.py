@@ -81,7 +81,7 @@ def examine() -> dict[str, Any]:
 def _distributions() -> dict[str, str]:
     """Everything that registers a plugin, and the libraries iron_core stands on."""
     found = {r.distribution: r.version for r in registry().records}
-    for name in ("numpy", "ml_dtypes", "attrs", "pluggy", "click", "rich"):
+    for name in ("numpy", "ml_dtypes", "attrs", "pluggy", "click"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
