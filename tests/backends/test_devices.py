@@ -6,6 +6,8 @@ import pytest
 
 from iron_core.devices import DEVICES, device
 from iron_core.errors import UnknownName
+from iron_core.plugins.record import Record
+from iron_core.plugins.registry import Registry
 
 
 def test_column_variants_exist():
@@ -36,3 +38,11 @@ def test_a_device_is_found_by_name_or_is_itself():
     assert not device("host").is_npu
     with pytest.raises(UnknownName, match=r"dev='npu4'.*Known: host, npu1"):
         device("npu4")
+
+
+def test_an_unknown_name_lists_those_of_plugins_too(monkeypatch):
+    """And asks whether one of them was meant."""
+    installed = Registry([Record("devices", 1, "tpu9", "acme:It", "iron-acme", "1", None)])
+    monkeypatch.setattr("iron_core.plugins.registry.registry", lambda: installed)
+    with pytest.raises(UnknownName, match=r"no such device\. Did you mean tpu9\? Known: host, .*, tpu9\."):
+        device("tpu8")

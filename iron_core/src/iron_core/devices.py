@@ -187,6 +187,7 @@ def device(spec: Any) -> Device:
         if not isinstance(found, Device):
             raise PluginError(f"dev={name!r}: {record.owner} gives {foreign.kind_of(found)}, which is no iron_core.devices.Device.")
         return found
-    near = difflib.get_close_matches(name, DEVICES, 1)
+    known = [*DEVICES, *registry().names("devices")]
+    near = difflib.get_close_matches(name, known, 1)
     hint = f" Did you mean {near[0]}?" if near else ""
-    raise UnknownName(f"dev={name!r}: no such device.{hint} Known: {', '.join(DEVICES)}.")
+    raise UnknownName(f"dev={name!r}: no such device.{hint} Known: {', '.join(known)}.")

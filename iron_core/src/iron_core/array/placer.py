@@ -54,7 +54,7 @@ class _Cores:
     def __init__(self, design: ArrayDesign, dev: Device, rows: int) -> None:
         self.design, self.dev = design, dev
         self.cells = [(col, row) for col in range(dev.columns) for row in range(2, 2 + min(rows, dev.core_rows))]
-        self.pinned_cells = [(col, row) for col in range(dev.columns) for row in range(2, 2 + dev.core_rows)]
+        self.all_cells = [(col, row) for col in range(dev.columns) for row in range(2, 2 + dev.core_rows)]
         self.tiles = [tile for tile in design.tiles if tile.kind == "core"]
         self.edges: list[Edge] = [
             (fifo.producer, fifo.consumers[0])
@@ -99,7 +99,7 @@ class _Cores:
                 self.need[tile.name] += max(0, peers - left)
 
     def run(self) -> dict[str, Place]:
-        if len(self.tiles) > len(self.pinned_cells):
+        if len(self.tiles) > len(self.all_cells):
             raise Unresolvable(
                 f"{self.design.name}: {len(self.tiles)} cores; {self.dev} has {self.dev.cores}, {self.dev.columns} columns of "
                 f"{self.dev.core_rows}. Use fewer columns or channels."
@@ -173,7 +173,7 @@ class _Cores:
         pinned = tile.col is not None or tile.row is not None
         cells = [
             cell
-            for cell in (self.pinned_cells if pinned else self.cells)
+            for cell in (self.all_cells if pinned else self.cells)
             if cell not in self.taken and tile.col in (None, cell[0]) and tile.row in (None, cell[1])
         ]
         placed = [self.at[peer] for peer in self.around[tile.name] if peer in self.at]
@@ -196,7 +196,7 @@ class _Cores:
             if far + len(unplaced) > slack:
                 # At least so many of those to come must be neighbours.
                 missing |= set(sorted(unplaced)[: far + len(unplaced) - slack])
-        free = sum(cell not in self.taken and near(here, cell) for cell in self.pinned_cells)
+        free = sum(cell not in self.taken and near(here, cell) for cell in self.all_cells)
         return len(missing) <= free
 
     def refuse(self, order: list[TileData]) -> None:

@@ -10,7 +10,7 @@ import itertools
 import math
 
 from iron_core.array.design import ArrayDesign, Design, FifoData, LinkData, StreamDims
-from iron_core.array.pools import End, FifoPools, Pool, fifo_pools
+from iron_core.array.pools import End, FifoPools, Pool, declared_depth, fifo_pools, pool_name
 from iron_core.array.spec_core import check_core
 from iron_core.array.spec_sequence import check_sequence
 from iron_core.devices import device
@@ -66,7 +66,8 @@ def _part_names(array: ArrayDesign) -> list[str]:
 def _pool_names(array: ArrayDesign) -> None:
     names = set(_part_names(array))
     for fifo in array.fifos:
-        for name in (f"{fifo.name}_cons", *(f"{fifo.name}_{n}_cons" for n in range(len(fifo.consumers)))):
+        for number in range(1, len(fifo.ends())):
+            name = pool_name(fifo, number)
             if name in names:
                 raise DeclarationError(
                     f"{array.name}: a part is named {name!r}, which is what the consuming end of fifo {fifo.name} is called; "
@@ -168,7 +169,7 @@ def _padding(array: ArrayDesign, fifo: FifoData, kind: str) -> None:
 def _initial(fifo: FifoData) -> None:
     if not fifo.init:
         return
-    depth = fifo.depth if isinstance(fifo.depth, int) else fifo.depth[0]
+    depth = declared_depth(fifo, 0)
     if len(fifo.init) != depth:
         raise DeclarationError(f"fifo {fifo.name}: {len(fifo.init)} init_values for depth={depth}; legal: one for each object.")
     for values in fifo.init:

@@ -92,7 +92,7 @@ class Backend(Protocol):
         """Can it take this operator instance?"""
 
     def accepts(self, fold: Any, dev: str) -> bool:
-        """Does it turn this Fold into a fused kernel or link on this device? None, unless a backend says otherwise."""
+        """Does it turn this Fold into a fused kernel or link on this device? No, unless a backend says otherwise."""
         return False
 
     def compile(self, plan: Plan, signature: Signature) -> Any:
