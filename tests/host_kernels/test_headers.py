@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ from iron_host.slots import Slots
 from .conftest import EXTRA, KERNELS
 
 HEADERS = sorted(path.name for path in build.SOURCES.glob("*.h"))
+#: This one, and by their names those whose kernels differ: AVX-512 with VNNI, AVX2 alone, neither.
+PROCESSORS = ["native", *(["cascadelake", "x86-64-v3", "x86-64"] if platform.machine() in ("x86_64", "AMD64") else [])]
 
 
 def warnings(folder: Path, headers: Sequence[str], *flags: str, kernels: str = "") -> str:
@@ -44,19 +47,13 @@ def test_headers_stand_in_the_reverse_order(tmp_path):
     assert warnings(tmp_path, HEADERS[::-1]) == ""
 
 
-def test_kernels_of_all_headers_are_one_source(tmp_path):
-    """Every instantiation the tests call, in one source: nothing is said of them either."""
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_kernels_of_all_headers_are_one_source(tmp_path, processor):
+    """Every instantiation the tests call, in one source: nothing is said of them either, whatever the processor."""
     templates = [template for some in KERNELS.values() for template in some if template != "exponentials"]
     views = EXTRA["blocks.h"] + EXTRA["packed.h"]
     made = views + "".join(build.Unit("", template, f"k{i}").function for i, template in enumerate(templates))
-    assert warnings(tmp_path, HEADERS, kernels=made) == ""
-
-
-@pytest.mark.skipif(compiler.vector_width() not in ("AVX2", "AVX-512"), reason="no processor with AVX2")
-@pytest.mark.parametrize("processor", ["x86-64-v3", "x86-64"])
-def test_headers_stand_together_for_older_processors(tmp_path, processor):
-    """AVX2 without AVX-512, and the portable text."""
-    assert warnings(tmp_path, HEADERS, f"-march={processor}") == ""
+    assert warnings(tmp_path, HEADERS, f"-march={processor}", kernels=made) == ""
 
 
 def test_a_table_is_the_struct_of_its_kernels():

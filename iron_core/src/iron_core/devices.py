@@ -28,6 +28,8 @@ LENGTH_UNIT = 16
 PADDING = (15, 31, 63)
 #: Tasks that a DMA channel's queue holds, the running one among them.
 QUEUE = 4
+#: Shim channels (both directions) that share a tile's descriptors.
+SHARING = 4
 #: The largest number a lock counts to.
 LOCK_VALUE = 63
 #: Buffers of a core start at multiples of so many bytes.

@@ -13,8 +13,7 @@ from typing import Any
 
 from iron_core import ObjectFifo, ObjectType, Pattern, nearest, require
 from iron_core.array.descriptors import BdLimits, Descriptor, plan
-from iron_core.array.runtime import SHARING
-from iron_core.devices import WORD
+from iron_core.devices import SHARING, WORD
 from iron_core.errors import UnsupportedError
 from iron_ops_aie import copy_gather
 from iron_ops_aie.copy_patterns import (

@@ -13,8 +13,7 @@ from iron_core import Lane, ObjectFifo, ObjectType, Pattern, Tile, nearest, requ
 from iron_core.array.control import ControlFlow
 from iron_core.array.descriptors import BdLimits, plan
 from iron_core.array.gather import Gather
-from iron_core.array.runtime import SHARING
-from iron_core.devices import QUEUE, WORD
+from iron_core.devices import QUEUE, SHARING, WORD
 from iron_core.errors import UnsupportedError
 from iron_ops_aie.copy_patterns import MANY, OBJECT_BYTES, chained, dtype, legal_tiles, offset, packed
 

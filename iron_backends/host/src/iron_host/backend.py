@@ -104,8 +104,11 @@ class HostBackend(Backend):
         version = plan.version(signature)
         builder = ImageBuilder({i for i, resident in enumerate(plan.residents) if resident.kind == "weight"})
         without: dict[str, tuple[str, list[str]]] = {}
+        chosen: dict[int, HostLowering | No] = {}  # steps of the same contract share one operator
         for step in version.steps:
-            reason = self._lower(step, builder)
+            if id(step.op) not in chosen:
+                chosen[id(step.op)] = self._chosen(step.op)
+            reason = self._lower(step, chosen[id(step.op)], builder)
             if reason:
                 builder.add_callback(step)
                 without.setdefault(type(step.op).__name__, (reason, []))[1].append(step.name)
@@ -160,15 +163,17 @@ class HostBackend(Backend):
         except PluginError as error:
             return No(str(error).rstrip("."))
 
-    def _lower(self, step: PlanStep, builder: ImageBuilder) -> str:
+    def _chosen(self, op: Any) -> HostLowering | No:
+        """The lowering that takes an operator, or why none does."""
+        lowering = self._lowering(op)
+        answer = lowering if isinstance(lowering, No) else self._asked(lowering, op, "host")
+        return answer if isinstance(answer, No) else lowering
+
+    def _lower(self, step: PlanStep, lowering: HostLowering | No, builder: ImageBuilder) -> str:
         """Add the step's kernel calls; or say why there are none."""
         op = step.op
-        lowering = self._lowering(op)
         if isinstance(lowering, No):
             return lowering.rule
-        answer = self._asked(lowering, op, "host")
-        if isinstance(answer, No):
-            return answer.rule
         bindings = {binding.member: binding for binding in step.bindings}
         try:
             with labelled(lowering, f"to lower {step.name}"):

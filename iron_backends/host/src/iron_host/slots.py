@@ -29,7 +29,7 @@ _ROW = re.compile(r"([A-Za-z_]\w*)\[(\d+)\]")
 
 def _fits(number: Any) -> bool:
     """May it stand in an integer slot: a whole number, or what follows a per-call one?"""
-    if isinstance(number, int | np.integer):
+    if isinstance(number, (int, np.integer)):
         return -(1 << 63) <= int(number) < 1 << 63
     return hasattr(number, "expression")
 
@@ -62,12 +62,14 @@ class Slots:
     pointers: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_pairs)
     ints: tuple[str, ...] = ()
     floats: tuple[str, ...] = ()
+    #: By kind: name -> first slot and how many. Kept, for every step of a model asks.
+    _places: dict[str, dict[str, tuple[int, int]]] = attrs.field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         for kind in ("types", "ints", "floats"):
             if not isinstance(getattr(self, kind), tuple):
                 raise DeclarationError(f"Slots {self.name}: {kind}={getattr(self, kind)!r}; legal: a tuple of names.")
-        places = self._places
+        object.__setattr__(self, "_places", self._placed())
         names = [*(name for name, _ in self.pointers), *(_ROW.sub(r"\1", name) for name in self.ints), *self.floats]
         for name in (*self.name.split("::"), *self.types, *names):
             if not _NAME.fullmatch(name):
@@ -75,13 +77,11 @@ class Slots:
         if len({*names, *self.types, "scratch", "shared"}) < len(names) + len(self.types) + 2:
             raise DeclarationError(f"Slots {self.name}: a name stands twice, or is `scratch` or `shared`, which every kernel has.")
         for kind, most in (("pointers", MAX_POINTERS), ("ints", MAX_INTS), ("floats", MAX_FLOATS)):
-            many = sum(count for _, count in places[kind].values())
+            many = sum(count for _, count in self._places[kind].values())
             if many > most:
                 raise DeclarationError(f"Slots {self.name}: {many} {kind}; legal: at most {most}.")
 
-    @property
-    def _places(self) -> dict[str, dict[str, tuple[int, int]]]:
-        """By kind: name -> first slot and how many."""
+    def _placed(self) -> dict[str, dict[str, tuple[int, int]]]:
         found: dict[str, dict[str, tuple[int, int]]] = {}
         for kind, names in (("pointers", [n for n, _ in self.pointers]), ("ints", self.ints), ("floats", self.floats)):
             at, found[kind] = 0, {}
@@ -99,22 +99,24 @@ class Slots:
     def __call__(self, **given: Any) -> Filled:
         """Fill them: pointers left out are NULL, a row is filled up with zeros. DeclarationError for another name, and for a
         number that is left out."""
-        unknown = sorted(set(given) - {name for names in self._places.values() for name in names})
-        missing = [name for kind in ("ints", "floats") for name in self._places[kind] if name not in given]
-        if unknown or missing:
+        places = self._places
+        missing = [name for kind in ("ints", "floats") for name in places[kind] if name not in given]
+        known = places["pointers"] | places["ints"] | places["floats"]
+        if missing or not given.keys() <= known.keys():
+            unknown = sorted(given.keys() - known.keys())
             what = f"has no slot {', '.join(unknown)}" if unknown else f"is not given {', '.join(missing)}"
-            legal = ", ".join(name for names in self._places.values() for name in names)
-            raise DeclarationError(f"Slots {self.name} {what}; its slots: {legal}.")
+            raise DeclarationError(f"Slots {self.name} {what}; its slots: {', '.join(known)}.")
         ints: list[Any] = []
-        for name, (_, count) in self._places["ints"].items():
-            numbers = list(given[name]) if isinstance(given[name], list | tuple) else [given[name]]
-            wrong = [number for number in numbers if not _fits(number)]
-            if wrong:
-                raise DeclarationError(f"Slots {self.name}: {name}={wrong[0]!r}; legal: a whole number of 64 bits, or a Member.")
+        for name, (_, count) in places["ints"].items():
+            numbers = given[name] if isinstance(given[name], (list, tuple)) else (given[name],)
+            for number in numbers:
+                if not _fits(number):
+                    raise DeclarationError(f"Slots {self.name}: {name}={number!r}; legal: a whole number of 64 bits, or a Member.")
             if len(numbers) > count:
                 raise DeclarationError(f"Slots {self.name}: {len(numbers)} numbers for {name}; legal: at most {count}.")
-            ints += [*numbers, *[0] * (count - len(numbers))]
-        pointers = tuple(given.get(name) for name in self._places["pointers"])
+            ints += numbers
+            ints += [0] * (count - len(numbers))
+        pointers = tuple(given.get(name) for name in places["pointers"])
         return Filled(self, pointers, tuple(ints), tuple(float(given[name]) for name in self.floats))
 
     def write(self, row: Any, **given: Any) -> None:

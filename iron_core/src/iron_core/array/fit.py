@@ -1,22 +1,22 @@
-"""Does a design fit its device: well formed, placed, within every limit, routed."""
+"""Does a design fit its device: well formed, placed, within every limit, routed.
+
+Operators' modules import this one for `memory()`; what places and routes is imported when it is called, for a run on the CPU fits
+no array.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from iron_core.array import limits, spec
-from iron_core.array import memory as accounting
-from iron_core.array.build import build_array
-from iron_core.array.design import ArrayDesign, Design
-from iron_core.array.memory import TileMemory
-from iron_core.array.placer import place
-from iron_core.array.pools import TilePlacement, fifo_pools
-from iron_core.array.router import place_and_route
-from iron_core.array.spec_sequence import check_sequence
 from iron_core.declare.identity import array_key
 from iron_core.devices import Device, device
 from iron_core.errors import Unresolvable
+
+if TYPE_CHECKING:
+    from iron_core.array.design import ArrayDesign, Design
+    from iron_core.array.memory import TileMemory
+    from iron_core.array.pools import TilePlacement
 
 #: By (array key, device), of which it is a pure function.
 _memory: dict[Any, tuple[TileMemory, ...]] = {}
@@ -31,6 +31,9 @@ def fit(design: Design) -> TilePlacement:
 @lru_cache(maxsize=1024)
 def _fitted(design: Design) -> TilePlacement:
     """Once for every design: a graph, its tuner and its backend ask for the same ones."""
+    from iron_core.array import limits
+    from iron_core.array.spec_sequence import check_sequence
+
     placement = _array(design.array)
     check_sequence(design)
     limits.check(design, device(design.array.dev), placement)
@@ -40,6 +43,9 @@ def _fitted(design: Design) -> TilePlacement:
 @lru_cache(maxsize=256)
 def _array(array: ArrayDesign) -> TilePlacement:
     """Placed and routed; designs of one array share this."""
+    from iron_core.array import spec
+    from iron_core.array.router import place_and_route
+
     spec.check(array)
     placement, _ = place_and_route(array, device(array.dev))
     return placement
@@ -51,6 +57,11 @@ def memory(op: Any, dev: Device | str) -> tuple[TileMemory, ...]:
     op: every tunable known, as `resolve()` returns it; `compatible()` need not have agreed. What limits and placer count,
     so that an operator need not add up its own buffers.
     """
+    from iron_core.array import memory as accounting
+    from iron_core.array.build import build_array
+    from iron_core.array.placer import place
+    from iron_core.array.pools import fifo_pools
+
     dev = device(dev)
     key = (array_key(op), dev.name)
     if key not in _memory:

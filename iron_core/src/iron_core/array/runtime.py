@@ -27,13 +27,11 @@ from iron_core.array.sequence import (
 from iron_core.declare.affine import Affine
 from iron_core.declare.formats import as_dtype
 from iron_core.declare.pattern import Pattern
-from iron_core.devices import QUEUE, Device
+from iron_core.devices import QUEUE, SHARING, Device
 from iron_core.errors import DeclarationError, UnsupportedError
 
 #: Transfers of one sequence; more would be instructions by the gigabyte.
 TASKS = 1 << 16
-#: Shim channels (both directions) that share a tile's descriptors.
-SHARING = 4
 
 
 def _affine(form: Affine | int) -> Affine:

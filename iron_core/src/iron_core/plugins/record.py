@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
+from functools import lru_cache
 from typing import Any
 
 import attrs
@@ -29,6 +30,7 @@ OWN = frozenset(f"iron-{name}" for name in ("core", "ops-aie", "host", "sim", "n
 _UNSET: Any = object()
 
 
+@lru_cache(maxsize=1024)
 def normal(name: str) -> str:
     """A distribution's name as names are compared."""
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -122,7 +122,7 @@ template <class F, int MT> INLINE void products(const uint8_t* body, const int8_
     }
   }
   for (int i = 0; i < MT; i++) {
-    __m512i sum = BIAS ? _mm512_set1_epi32(-BIAS * scales[i * lds].sum) : _mm512_setzero_si512(), other = _mm512_setzero_si512();
+    __m512i sum = BIAS != 0 ? _mm512_set1_epi32(-BIAS * scales[i * lds].sum) : _mm512_setzero_si512(), other = _mm512_setzero_si512();
     for (int c = 0; c < 8; c += 2) {
       int32_t x[2];
       memcpy(x, q + i * ld + 4 * c, 8);

@@ -11,6 +11,8 @@ from iron_core.declare.formats.dtypes import DTYPES, as_dtype
 from iron_core.declare.formats.format import Format
 from iron_core.declare.rounding import round_to
 
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
 
 @attrs.frozen
 class Dense(Format):
@@ -24,7 +26,7 @@ class Dense(Format):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        return next(name for name, dtype in DTYPES.items() if dtype == self.dtype)
+        return _NAMES[self.dtype]
 
     @property
     def runs_as(self) -> str:  # type: ignore[override]
