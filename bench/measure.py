@@ -138,9 +138,9 @@ class Bench:
         """The prompt's tokens, so many of them; a longer one is of the passage that the gates use."""
         if count <= len(PROMPT):
             return PROMPT[:count]
-        from iron_lm.checkpoint import Checkpoint
-        from iron_lm.gates import passage
-        from iron_lm.tokenizer import open_tokenizer
+        from iron_lm.checkpoints.checkpoint import Checkpoint
+        from iron_lm.tasks.gates import passage
+        from iron_lm.text.tokenizer import open_tokenizer
 
         tokenizer = open_tokenizer(None, Checkpoint.open(self.weights.path("q4_1")))
         assert tokenizer is not None, "a row with a long prompt needs weights with a vocabulary"

@@ -79,7 +79,8 @@ def _limited() -> None:
         return
     from fuzz import targets  # noqa: F401  # what is imported from here on is part of what the process begins with
     from iron_gemma3 import model  # noqa: F401
-    from iron_lm import loading, pieces  # noqa: F401
+    from iron_lm import loading  # noqa: F401
+    from iron_lm.text import pieces  # noqa: F401
 
     import sentencepiece  # noqa: F401  # isort: skip
     import tokenizers  # noqa: F401  # isort: skip

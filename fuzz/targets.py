@@ -194,7 +194,7 @@ def meta(mutator: Mutator, folder: Path) -> str:
 
 def tokenizer_json(mutator: Mutator, folder: Path) -> str:
     """tokenizer.json of each kind of model."""
-    from iron_lm.tokenizer import open_tokenizer
+    from iron_lm.text.tokenizer import open_tokenizer
 
     model = seeds.tokenizer_json(mutator.rng.choice(("BPE", "BPE", "Unigram", "WordPiece", "WordLevel")))
     (folder / "tokenizer.json").write_bytes(damaged(mutator, model, seeds.dumped))
@@ -203,7 +203,7 @@ def tokenizer_json(mutator: Mutator, folder: Path) -> str:
 
 def sentencepiece(mutator: Mutator, folder: Path) -> str:
     """tokenizer.model of sentencepiece."""
-    from iron_lm.tokenizer import open_tokenizer
+    from iron_lm.text.tokenizer import open_tokenizer
 
     model = seeds.sentencepiece_model(mutator.rng.choice((1, 2)))
     (folder / "tokenizer.model").write_bytes(damaged(mutator, model, seeds.proto_bytes))
@@ -214,8 +214,8 @@ def ranks(mutator: Mutator, folder: Path) -> str:
     """tokenizer.model of tiktoken; as small as a Llama 3 of 300 ranks would have it."""
     import base64
 
-    from iron_lm import vocabulary
-    from iron_lm.tokenizer import open_tokenizer
+    from iron_lm.text import vocabulary
+    from iron_lm.text.tokenizer import open_tokenizer
 
     words = [bytes([b]) for b in range(256)] + [b"th", b"the", *(b"a" * n for n in range(2, 44))]
     lines = [base64.b64encode(word) + b" %d" % i for i, word in enumerate(words)]
@@ -232,7 +232,7 @@ def ranks(mutator: Mutator, folder: Path) -> str:
 
 def companions(mutator: Mutator, folder: Path) -> str:
     """What lies beside a tokenizer: tokenizer_config.json, special_tokens_map.json, added_tokens.json, generation_config.json."""
-    from iron_lm.tokenizer import open_tokenizer
+    from iron_lm.text.tokenizer import open_tokenizer
 
     rng = mutator.rng
     if rng.random() < 0.7:
@@ -273,7 +273,7 @@ _PARTS = (
 
 def template(mutator: Mutator, folder: Path) -> str:
     """A chat template put together of pieces, in a GGUF, in a folder's JSON, or as a file."""
-    from iron_lm import template as templates
+    from iron_lm.text import template as templates
 
     rng = mutator.rng
     source = seeds.TEMPLATE if rng.random() < 0.3 else "".join(rng.choice(_PARTS) for _ in range(rng.randint(1, 12)))

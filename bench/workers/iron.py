@@ -12,7 +12,7 @@ from iron_host import limits
 from iron_host.backend import HostBackend
 from iron_llama.model import Llama, LlamaRunner
 from iron_lm import loading
-from iron_lm.session import Session
+from iron_lm.generation.session import Session
 
 
 class Iron:

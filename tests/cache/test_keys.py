@@ -180,6 +180,21 @@ def test_a_sources_digest_imports_nothing_and_follows_edits(package):
     assert "some_model" not in sys.modules
 
 
+def test_sources_in_folders_of_a_package_are_its_sources(package):
+    """At any depth: an edit there, or a file more, gives another digest."""
+    deep = package / "text" / "words"
+    deep.mkdir(parents=True)
+    for folder in (deep, deep.parent):
+        (folder / "__init__.py").write_text("")
+    (deep / "spelling.py").write_text("a = 1")
+    seen = [sources_digest("some_model")]
+    (deep / "spelling.py").write_text("a = 22")
+    seen.append(sources_digest("some_model"))
+    (deep / "letters.py").write_text("")
+    seen.append(sources_digest("some_model"))
+    assert len(set(seen)) == 3
+
+
 def test_sources_of_an_image_are_known_by_their_content(package, monkeypatch):
     """Where inodes and times are made up."""
     monkeypatch.setattr(os, "stat", made_up(os.stat))

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from iron_lm import loading
-from iron_lm.gates import check_chat_turn, check_determinism
+from iron_lm.generation.session import Session
 from iron_lm.oracle import Oracle
-from iron_lm.session import Session
+from iron_lm.tasks.gates import check_chat_turn, check_determinism
 
 
 @pytest.fixture(params=("reference", "host"))

@@ -12,7 +12,8 @@ import pytest
 
 from iron_core.errors import CheckpointError, ParamError
 from iron_gemma3.model import Gemma3Runner
-from iron_lm.config import Config, Entries, every_nth_is_full, inverse_frequencies
+from iron_lm.checkpoints.entries import Entries
+from iron_lm.config import Config, every_nth_is_full, inverse_frequencies
 
 
 def test_gemma_as_it_was_published_before_transformers_5(gemma3: Any) -> None:

@@ -16,7 +16,7 @@ from iron_host import tiling
 from iron_host.backend import HostBackend
 from iron_host.runtime import runtime
 from iron_host.tiles import Tiles
-from iron_lm.mapped import MappedFile
+from iron_lm.checkpoints.mapped import MappedFile
 from iron_ops_aie import GEMM, GEMV
 
 ROWS, DEPTH = 40, 64

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iron_host.kernels import BLOCK_INTEGERS, QUANTIZE_ROWS
-from iron_lm.gguf import GGUFFile
+from iron_lm.checkpoints.gguf import GGUFFile
 from iron_ops_aie import activations
 
 from .conftest import DTYPES, aligned

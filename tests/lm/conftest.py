@@ -11,7 +11,7 @@ import pytest
 
 from iron_llama.layout import layout
 from iron_llama.model import Llama
-from iron_lm.checkpoint import Checkpoint
+from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.config import Config, from_huggingface
 
 TINY = Path(__file__).parents[1] / "data" / "tiny_llama"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from iron_core.errors import CheckpointError
-from iron_lm.meta import MetaFolder
+from iron_lm.checkpoints.meta import MetaFolder
 
 ANY = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 CPU_SECONDS, BYTES = 1.0, 100e6

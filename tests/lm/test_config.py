@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from iron_core.errors import CheckpointError, ParamError
-from iron_lm.config import Config, from_huggingface, huggingface_entries, inverse_frequencies
+from iron_lm.checkpoints.entries import huggingface_entries
+from iron_lm.config import Config, from_huggingface, inverse_frequencies
 
 SIZES = dict(vocab_size=64, hidden_size=64, num_layers=1, num_heads=4, num_kv_heads=2, head_dim=64, intermediate_size=64, max_seq_len=64)
 LLAMA3 = dict(rope_type="llama3", factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)

@@ -9,10 +9,10 @@ import pytest
 
 from iron_core.errors import BoundsError, CheckpointError, UsageError
 from iron_llama.layout import layout
-from iron_lm.gates import check_chat_turn, check_determinism
-from iron_lm.generation import Sampler
+from iron_lm.generation.sampler import Sampler
+from iron_lm.generation.session import Session
 from iron_lm.oracle import Oracle
-from iron_lm.session import Session
+from iron_lm.tasks.gates import check_chat_turn, check_determinism
 
 BACKENDS = ("reference", "host")
 

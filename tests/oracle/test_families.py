@@ -11,7 +11,7 @@ import pytest
 
 from iron_gemma3.model import Gemma3Runner
 from iron_lm import loading
-from iron_lm.session import Session
+from iron_lm.generation.session import Session
 from iron_qwen3.model import Qwen3Runner
 
 pytestmark = pytest.mark.oracle

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from iron_gemma3.model import Gemma3Runner
-from iron_lm import gates, loading
-from iron_lm.session import Session
+from iron_lm import loading
+from iron_lm.generation.session import Session
+from iron_lm.tasks import gates
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 torch = pytest.importorskip("torch", reason="torch is not installed; `nox -s oracle` installs it")

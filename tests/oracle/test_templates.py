@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iron_core.errors import IronError
-from iron_lm.template import ChatTemplate
+from iron_lm.text.template import ChatTemplate
 
 PLACE = Path(os.environ.get("IRON_VOCAB", "."))
 TEMPLATES = sorted(PLACE.glob("*.jinja"))

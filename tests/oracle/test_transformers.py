@@ -11,7 +11,7 @@ import pytest
 
 from iron_llama.model import LlamaRunner
 from iron_lm import loading
-from iron_lm.session import Session
+from iron_lm.generation.session import Session
 
 pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="torch is not installed; `nox -s oracle` installs it")

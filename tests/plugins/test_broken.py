@@ -353,7 +353,7 @@ def test_what_a_reader_opens_is_looked_at(site, tmp_path, capsys, body, says):
 
 def test_of_two_foreign_readers_the_one_that_takes_everything_gives_way(site, tmp_path):
     """If both are honest, neither is chosen, and both are named."""
-    from iron_lm.checkpoint import Checkpoint
+    from iron_lm.checkpoints.checkpoint import Checkpoint
 
     good = FILE + OPENS.format("return File(metadata={'of': __name__}, tensors={'w': ((2, 2), F, A)})")
     greedy = good.replace("path.suffix == '.odd'", "True")

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from iron_llama.model import LlamaRunner
-from iron_lm import gates, loading
+from iron_lm import loading
 from iron_lm.config import inverse_frequencies
+from iron_lm.generation.session import Session
 from iron_lm.oracle import Oracle
-from iron_lm.session import Session
+from iron_lm.tasks import gates
 
 pytestmark = pytest.mark.smollm2
 STORED = np.load(Path(__file__).parents[1] / "data" / "smollm2_float32.npz")

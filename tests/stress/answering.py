@@ -12,7 +12,7 @@ from pathlib import Path
 import iron_host.executable  # noqa: F401
 from iron_llama.model import LlamaRunner
 from iron_lm import loading
-from iron_lm.session import Session
+from iron_lm.generation.session import Session
 from iron_ops_aie import GEMV, MHA, Copy, RMSNorm, RoPE, Sample  # noqa: F401
 
 

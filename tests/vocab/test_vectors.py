@@ -9,8 +9,8 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from iron_lm.checkpoint import Checkpoint
-from iron_lm.tokenizer import open_tokenizer
+from iron_lm.checkpoints.checkpoint import Checkpoint
+from iron_lm.text.tokenizer import open_tokenizer
 
 PLACE = Path(os.environ.get("IRON_VOCAB", "."))
 SEPARATOR = "\n__ggml_vocab_test__\n"

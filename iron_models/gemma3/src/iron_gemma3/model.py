@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 from iron_lm.causal import Decoder
-from iron_lm.checkpoint import Layout
-from iron_lm.config import Config, Entries, every_nth_is_full
+from iron_lm.checkpoints.checkpoint import Layout
+from iron_lm.checkpoints.entries import Entries
+from iron_lm.config import Config, every_nth_is_full
 from iron_lm.layouts import QK_NORMS, layout
 from iron_lm.runner import Runner
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iron_llama.layout import layout
 from iron_lm.causal import Decoder
-from iron_lm.checkpoint import Layout
+from iron_lm.checkpoints.checkpoint import Layout
 from iron_lm.config import Config
 from iron_lm.runner import Runner
 

@@ -11,9 +11,11 @@ from iron_core import Carried, Scratchpad
 from iron_core.declare.formats import as_dtype
 from iron_lm.blocks import Block, Step
 from iron_lm.config import Config
-from iron_lm.generation import K_MAX
 from iron_ops_aie import Copy, Dequant, Sample, Scale
 from iron_ops_aie.sample import ROW_WORDS
+
+#: Candidates the sampling operator keeps.
+K_MAX = 64
 
 
 def cache_bytes(config: Config) -> int:

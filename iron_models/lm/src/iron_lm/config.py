@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import attrs
 import numpy as np
 
-from iron_core.errors import CheckpointError, ParamError, printable
+from iron_core.errors import CheckpointError, ParamError
+from iron_lm.checkpoints.entries import Entries, gguf_entries, huggingface_entries, shown
 
 #: What the feed-forward's gate goes through, by `hidden_act`.
 ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
-#: More than this is no setting of a model.
-_LARGEST = 1e38
 #: A context nobody asked for is at most this long.
 DEFAULT_CONTEXT = 32768
 
@@ -155,75 +153,8 @@ def rope_scaling(raw: dict[str, Any] | None) -> tuple[float, ...] | None:
     return factor, low, high, original
 
 
-class Entries:
-    """What a checkpoint says of its model, each entry checked; `where` and `prefix` name them in errors.
-
-    defaults: what the format takes for an entry that is absent. `assumed` are those that were asked for so far.
-    """
-
-    def __init__(self, entries: dict[str, Any], where: str, prefix: str = "", defaults: Mapping[str, Any] | None = None) -> None:
-        self.entries, self.where, self.prefix = entries, where, prefix
-        self.defaults = defaults or {}
-        self.assumed: dict[str, Any] = {}
-
-    def has(self, key: str) -> bool:
-        return self.entries.get(self.prefix + key) is not None
-
-    def number(self, key: str, default: float | None = None) -> float:
-        """A positive number."""
-        value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LARGEST:
-            raise CheckpointError(f"{self.where}: {self.prefix}{key} is {_shown(value)}; legal: a positive number.")
-        return float(value)
-
-    def whole(self, key: str, default: int | None = None, most: int = 1 << 24) -> int:
-        """A whole number from 1 to `most`; more is damage, not a model."""
-        value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise CheckpointError(f"{self.where}: {self.prefix}{key} is {_shown(value)}; legal: a whole number from 1 to {most}.")
-        return value
-
-    def refuse_unless(self, key: str, *legal: Any) -> None:
-        """An entry that may be absent, and changes what the model computes where it is not one of `legal`."""
-        if self.has(key) and self.entries[self.prefix + key] not in legal:
-            shown = ", ".join(map(str, legal)) or "without it"
-            raise CheckpointError(
-                f"{self.where}: {self.prefix}{key} is {_shown(self.entries[self.prefix + key])}; this model runs {shown}."
-            )
-
-    def optional(self, key: str) -> float | None:
-        """A positive number, or None where there is none."""
-        return self.number(key) if self.has(key) else None
-
-    def _value(self, key: str, default: Any) -> Any:
-        if self.has(key):
-            return self.entries[self.prefix + key]
-        absent = self.prefix + key not in self.entries  # null is a word of its own: as the rest has it
-        if key in self.defaults and (absent or default is None):
-            self.assumed[self.prefix + key] = self.defaults[key]
-            return self.defaults[key]
-        if default is None:
-            raise CheckpointError(f"{self.where} lacks {self.prefix}{key}.")
-        return default
-
-
-def _shown(value: Any) -> str:
-    plain = isinstance(value, (str, float)) or (isinstance(value, int) and value.bit_length() < 256)
-    return printable(repr(value), 60) if plain else f"a {type(value).__name__}"
-
-
 #: More layers than this is damage, not a model.
 _MOST_LAYERS = 1 << 12
-
-
-#: What transformers takes for entries that any decoder's config.json may leave out; and llama.cpp, of a GGUF.
-_TRANSFORMERS = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0}
-_LLAMA_CPP = {"rope.freq_base": 10000.0}
-
-
-def huggingface_entries(raw: dict[str, Any], absent: Mapping[str, Any] | None = None) -> Entries:
-    """What config.json says. absent: what the family's own configuration class takes for entries that are not there."""
-    return Entries(raw, "config.json", defaults=_TRANSFORMERS | dict(absent or {}))
 
 
 def from_huggingface(raw: dict[str, Any], entries: Entries | None = None) -> dict[str, Any]:
@@ -271,7 +202,7 @@ def _rotary(entries: Entries) -> dict[str, Any]:
         every, local = rope["full_attention"], rope.get("sliding_attention")
     for found in (every, local):
         if not isinstance(found, dict | None):
-            raise CheckpointError(f"config.json: rope_parameters is {_shown(found)}; legal: an object.")
+            raise CheckpointError(f"config.json: rope_parameters is {shown(found)}; legal: an object.")
     every = every or {}
     if rope_scaling(local) is not None:
         raise CheckpointError("config.json: the rotary embedding of the layers that slide is scaled; this model runs it as it is.")
@@ -305,11 +236,6 @@ def _sliding(entries: Entries, layers: int) -> tuple[bool, ...]:
 def every_nth_is_full(layers: int, n: int) -> tuple[bool, ...]:
     """`sliding` of layers of which each n-th, counted from one, sees everything."""
     return tuple((i + 1) % n != 0 for i in range(layers))
-
-
-def gguf_entries(metadata: dict[str, Any]) -> Entries:
-    """What a GGUF says of its own architecture."""
-    return Entries(metadata, "GGUF metadata", f"{metadata.get('general.architecture')}.", _LLAMA_CPP)
 
 
 def _linear(entries: Entries) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from iron_lm.checkpoint import Layout
+from iron_lm.checkpoints.checkpoint import Layout
 
 _Q = lambda c: c.num_heads * c.head_dim  # noqa: E731
 _KV = lambda c: c.num_kv_heads * c.head_dim  # noqa: E731

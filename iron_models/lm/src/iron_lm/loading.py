@@ -14,20 +14,13 @@ from iron_core.cache.keys import digest, sources_digest
 from iron_core.declare.formats import as_dtype, format_of
 from iron_core.errors import CheckpointError, UsageError, printable
 from iron_lm import process
-from iron_lm.checkpoint import Checkpoint, Layout, as_tree, convert, drawn
-from iron_lm.config import (
-    DEFAULT_CONTEXT,
-    Config,
-    Entries,
-    from_gguf,
-    from_huggingface,
-    gguf_entries,
-    huggingface_entries,
-)
-from iron_lm.reading import reading
-from iron_lm.recognise import architecture, describe, unknown_architecture
-from iron_lm.tokenizer import Tokenizer, open_tokenizer
-from iron_lm.widening import Merged, runnable, runs_as, stored_format
+from iron_lm.checkpoints.checkpoint import Checkpoint, Layout, as_tree, convert, drawn
+from iron_lm.checkpoints.entries import Entries, gguf_entries, huggingface_entries
+from iron_lm.checkpoints.reading import reading
+from iron_lm.checkpoints.recognise import architecture, describe, unknown_architecture
+from iron_lm.checkpoints.widening import Merged, runnable, runs_as, stored_format
+from iron_lm.config import DEFAULT_CONTEXT, Config, from_gguf, from_huggingface
+from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
 
 #: Tokens a prompt chunk has, unless the context is shorter.
 CHUNK = 64
@@ -239,7 +232,7 @@ def _said(
         entries = gguf_entries(checkpoint.metadata)
         found = from_gguf(checkpoint.metadata, checkpoint.tensors, entries)
     elif checkpoint.kind == "meta":
-        from iron_lm.meta import from_meta, meta_entries
+        from iron_lm.checkpoints.meta import from_meta, meta_entries
 
         entries = meta_entries(checkpoint.metadata["params"])
         return from_meta(checkpoint.metadata["params"], checkpoint.tensors, entries) | {"assumed": entries.assumed}

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from iron_core.backends import run_profile
 from iron_core.backends.run_profile import Limits, Phase, Profiling, RunProfile
 from iron_core.errors import UsageError
-from iron_lm.session import Session
+from iron_lm.generation.session import Session
 
 #: Kernels named below a phase's table.
 _KERNELS = 6

@@ -21,15 +21,17 @@ from iron_core.cli import streams
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.errors import OutOfMemory, UsageError
-from iron_lm import bench, gates, loading, process, profile
+from iron_lm import loading, process, profile
 from iron_lm.causal import cache_bytes
-from iron_lm.config import Config, Entries
-from iron_lm.generation import Sampler
+from iron_lm.checkpoints.entries import Entries
+from iron_lm.config import Config
+from iron_lm.generation.sampler import Sampler
+from iron_lm.generation.session import Session
 from iron_lm.options import command, invoke
 from iron_lm.oracle import Oracle
-from iron_lm.session import Session
-from iron_lm.stopping import StopStrings
-from iron_lm.template import ChatTemplate, find_template
+from iron_lm.tasks import bench, gates
+from iron_lm.text.stopping import StopStrings
+from iron_lm.text.template import ChatTemplate, find_template
 
 DEFAULT_PROMPT = "The capital of France is"
 
@@ -268,7 +270,7 @@ class Runner:
         return found
 
     def _chat(self, template: ChatTemplate) -> int:
-        from iron_lm.chat import Chat, lines
+        from iron_lm.tasks.chat import Chat, lines
 
         o = self.options
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iron_lm.causal import Decoder
-from iron_lm.checkpoint import Layout
+from iron_lm.checkpoints.checkpoint import Layout
 from iron_lm.config import Config
 from iron_lm.layouts import QK_NORMS, layout
 from iron_lm.runner import Runner

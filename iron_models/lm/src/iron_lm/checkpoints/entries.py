@@ -1,0 +1,82 @@
+"""`Entries`: what a checkpoint says of its model, each entry checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from iron_core.errors import CheckpointError, printable
+
+#: More than this is no setting of a model.
+_LARGEST = 1e38
+#: What transformers takes for entries that any decoder's config.json may leave out; and llama.cpp, of a GGUF.
+_TRANSFORMERS = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0}
+_LLAMA_CPP = {"rope.freq_base": 10000.0}
+
+
+class Entries:
+    """What a checkpoint says of its model, each entry checked; `where` and `prefix` name them in errors.
+
+    defaults: what the format takes for an entry that is absent. `assumed` are those that were asked for so far.
+    """
+
+    def __init__(self, entries: dict[str, Any], where: str, prefix: str = "", defaults: Mapping[str, Any] | None = None) -> None:
+        self.entries, self.where, self.prefix = entries, where, prefix
+        self.defaults = defaults or {}
+        self.assumed: dict[str, Any] = {}
+
+    def has(self, key: str) -> bool:
+        return self.entries.get(self.prefix + key) is not None
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A positive number."""
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LARGEST:
+            raise CheckpointError(f"{self.where}: {self.prefix}{key} is {shown(value)}; legal: a positive number.")
+        return float(value)
+
+    def whole(self, key: str, default: int | None = None, most: int = 1 << 24) -> int:
+        """A whole number from 1 to `most`; more is damage, not a model."""
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise CheckpointError(f"{self.where}: {self.prefix}{key} is {shown(value)}; legal: a whole number from 1 to {most}.")
+        return value
+
+    def refuse_unless(self, key: str, *legal: Any) -> None:
+        """An entry that may be absent, and changes what the model computes where it is not one of `legal`."""
+        if self.has(key) and self.entries[self.prefix + key] not in legal:
+            accepted = ", ".join(map(str, legal)) or "without it"
+            raise CheckpointError(
+                f"{self.where}: {self.prefix}{key} is {shown(self.entries[self.prefix + key])}; this model runs {accepted}."
+            )
+
+    def optional(self, key: str) -> float | None:
+        """A positive number, or None where there is none."""
+        return self.number(key) if self.has(key) else None
+
+    def _value(self, key: str, default: Any) -> Any:
+        if self.has(key):
+            return self.entries[self.prefix + key]
+        absent = self.prefix + key not in self.entries  # null is a word of its own: as the rest has it
+        if key in self.defaults and (absent or default is None):
+            self.assumed[self.prefix + key] = self.defaults[key]
+            return self.defaults[key]
+        if default is None:
+            raise CheckpointError(f"{self.where} lacks {self.prefix}{key}.")
+        return default
+
+
+def huggingface_entries(raw: dict[str, Any], absent: Mapping[str, Any] | None = None) -> Entries:
+    """What config.json says. absent: what the family's own configuration class takes for entries that are not there."""
+    return Entries(raw, "config.json", defaults=_TRANSFORMERS | dict(absent or {}))
+
+
+def gguf_entries(metadata: dict[str, Any]) -> Entries:
+    """What a GGUF says of its own architecture."""
+    return Entries(metadata, "GGUF metadata", f"{metadata.get('general.architecture')}.", _LLAMA_CPP)
+
+
+def shown(value: Any) -> str:
+    """An entry's value as an error gives it: in short, or its type alone."""
+    plain = isinstance(value, (str, float)) or (isinstance(value, int) and value.bit_length() < 256)
+    return printable(repr(value), 60) if plain else f"a {type(value).__name__}"

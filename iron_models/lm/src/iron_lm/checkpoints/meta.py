@@ -1,0 +1,209 @@
+"""Meta's original layout: params.json beside consolidated.00.pth, consolidated.01.pth, ..."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from iron_core import Dense, Format
+from iron_core.errors import CheckpointError
+from iron_lm.checkpoints.entries import Entries
+from iron_lm.checkpoints.mapped import MappedFile
+from iron_lm.checkpoints.pickled import STORAGES, StoredTensor, read
+from iron_lm.checkpoints.safetensors import read_json
+from iron_lm.checkpoints.widening import Merged
+from iron_lm.checkpoints.zipped import StoredZip
+
+PARAMS = "params.json"
+_SHARD = re.compile(r"consolidated\.(\d\d)\.pth\Z")
+_MOST_SHARDS = 64
+#: Which axis each shard has a part of, by the last words of a tensor's name; others are the same in every shard.
+_SPLIT = {"wq": 0, "wk": 0, "wv": 0, "w1": 0, "w3": 0, "output": 0, "wo": 1, "w2": 1}
+_KNOWN = (
+    "dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size", "multiple_of", "ffn_dim_multiplier", "norm_eps", "rope_theta",
+    "use_scaled_rope", "rope_scaling_factor", "rope_high_freq_factor", "head_dim", "hidden_dim", "max_seq_len", "max_batch_size",
+)  # fmt: skip
+#: What `use_scaled_rope` stands for in Meta's own program, where params.json does not say otherwise.
+_SCALED = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
+#: Tokens a cache holds where nobody asks: params.json does not say how long a context may be, and every Llama takes these.
+USUAL_CONTEXT = 2048
+_MOST_CONTEXT = 1 << 20
+
+Tensors = dict[str, tuple[tuple[int, ...], Format, Any]]
+
+
+class MetaFolder:
+    """An open checkpoint in Meta's layout: the folder, or any of its files.
+
+    `tensors`: name -> (shape, Format, array over the map, or Merged where shards have parts). `metadata`: params.json,
+    under "params".
+    """
+
+    kind = "meta"
+
+    def __init__(self, path: str | Path) -> None:
+        path = Path(path)
+        self.path = path if path.is_dir() else path.parent
+        if not (self.path / PARAMS).exists():
+            raise CheckpointError(f"{self.path}: no {PARAMS} beside the .pth files; the model's shape is read from there.")
+        self.metadata: dict[str, Any] = {"params": read_json(self.path / PARAMS)}
+        shards = _shards(self.path)
+        parts = [_tensors(self.path / name) for name in shards]
+        self.described = f"Meta's layout, {len(shards)} shard{'s' if len(shards) > 1 else ''}"
+        params = self.metadata["params"]
+        if params.get("use_scaled_rope") is True and "rope_scaling_factor" not in params:
+            self.described += f", rotary embedding scaled by {_SCALED['factor']:g} as Meta's program has it"
+        self.tensors = parts[0] if len(parts) == 1 else self._merged(shards, parts)
+
+    def _merged(self, shards: list[str], parts: list[Tensors]) -> Tensors:
+        found: Tensors = {}
+        for shard, part in zip(shards, parts, strict=True):
+            if set(part) != set(parts[0]):
+                odd = min(set(part) ^ set(parts[0]))
+                raise CheckpointError(f"{self.path}: tensor {odd} is in one of {shards[0]} and {shard} and not in the other.")
+        for name, (shape, format, first) in parts[0].items():
+            others = [part[name] for part in parts]
+            if any((s, f) != (shape, format) for s, f, _ in others):
+                raise CheckpointError(f"{self.path}: tensor {name} differs in shape or dtype between the shards.")
+            axis = self._axis(name, shape)
+            if axis is None:
+                found[name] = (shape, format, first)
+            else:
+                merged = Merged([array for _, _, array in others], axis)
+                found[name] = (merged.shape, format, merged)
+        return found
+
+    def _axis(self, name: str, shape: tuple[int, ...]) -> int | None:
+        """The axis shards have parts of, or None where each has the whole."""
+        word = name.removesuffix(".weight").rpartition(".")[2]
+        if word == "tok_embeddings":  # by columns up to Llama 2, by rows since
+            return 0 if shape[-1:] == (self.metadata["params"].get("dim"),) else 1
+        return _SPLIT.get(word) if len(shape) == 2 else None
+
+    @classmethod
+    def sniff(cls, path: str | Path, head: bytes) -> bool:
+        """Is it a folder with params.json and consolidated.*.pth, or one of those?"""
+        path = Path(path)
+        if path.is_dir():
+            return (path / PARAMS).exists() and any(path.glob("consolidated.*.pth"))
+        return bool(_SHARD.match(path.name)) or (path.name == PARAMS and any(path.parent.glob("consolidated.*.pth")))
+
+    @classmethod
+    def open(cls, path: str | Path) -> MetaFolder:
+        """Map the files and read where their tensors are; CheckpointError if one is damaged. Nothing in them is run."""
+        return cls(path)
+
+
+def _shards(folder: Path) -> list[str]:
+    """The shards' names in order; CheckpointError where one between is missing."""
+    found = sorted(p.name for p in folder.glob("consolidated.*.pth") if _SHARD.match(p.name))
+    wanted = [f"consolidated.{i:02d}.pth" for i in range(len(found))]
+    if found != wanted or not 1 <= len(found) <= _MOST_SHARDS:
+        missing = next((w for w in wanted if w not in found), "consolidated.00.pth")
+        raise CheckpointError(f"{folder}: {missing} is missing beside {', '.join(found[:4]) or PARAMS}.")
+    return found
+
+
+def _tensors(path: Path) -> Tensors:
+    """The tensors of one .pth file, views of its map."""
+    file = MappedFile(path)
+    if file.read(0, min(4, file.size), "its first bytes") != b"PK\3\4":
+        raise CheckpointError(f"{path}: not a zip file; torch before 1.6 wrote another kind, which is not read.")
+    entries = StoredZip(file).entries
+    pickles = [name for name in entries if name.endswith("/data.pkl") or name == "data.pkl"]
+    if len(pickles) != 1:
+        raise CheckpointError(f"{path}: {len(pickles)} entries named data.pkl; a file torch.save wrote has one.")
+    folder = pickles[0].removesuffix("data.pkl")
+    order = entries.get(f"{folder}byteorder")
+    if order is not None and bytes(order[:8]) != b"little":
+        raise CheckpointError(f"{path}: its byte order is {bytes(order[:8])!r}; legal: little.")
+    pickle = entries[pickles[0]]
+    if pickle.size > 1 << 24:
+        raise CheckpointError(f"{path}: a pickle of {pickle.size} bytes is no list of tensors.")
+    root = read(pickle.tobytes(), str(path))
+    if not isinstance(root, dict):
+        raise CheckpointError(f"{path}: holds a {type(root).__name__}, not a dict of tensors.")
+    found: Tensors = {}
+    for name, tensor in root.items():
+        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) < 1024:
+            raise CheckpointError(f"{path}: {str(name)[:40]!r} names no tensor.")
+        if not isinstance(tensor, StoredTensor):
+            raise CheckpointError(f"{path}: {name} is a {type(tensor).__name__}, not a tensor.")
+        found[name] = _view(path, name, tensor, entries.get(f"{folder}data/{tensor.key}"))
+    if not found:
+        raise CheckpointError(f"{path}: holds no tensors.")
+    return found
+
+
+def _view(path: Path, name: str, tensor: StoredTensor, storage: np.ndarray | None) -> tuple[tuple[int, ...], Format, np.ndarray]:
+    dtype = STORAGES.get(tensor.kind)
+    if dtype is None:
+        raise CheckpointError(f"{path}: tensor {name} is a {tensor.kind[:40]}. Legal: {', '.join(STORAGES)}.")
+    if storage is None:
+        raise CheckpointError(f"{path}: tensor {name} is in data/{tensor.key[:40]!r}, which the file lacks.")
+    shape, size = tensor.shape, math.prod(tensor.shape)
+    if 0 in shape:
+        raise CheckpointError(f"{path}: tensor {name} has shape {list(shape)}; legal: 1 or more along each axis.")
+    rows = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    if any(stride != row for stride, row, length in zip(tensor.strides, rows, shape, strict=True) if length > 1):
+        raise CheckpointError(f"{path}: tensor {name} is not stored row by row (strides {list(tensor.strides)}).")
+    if tensor.numel * dtype.itemsize > storage.size or tensor.offset + size > tensor.numel:
+        raise CheckpointError(f"{path}: tensor {name} {list(shape)} lies outside its {storage.size} bytes.")
+    raw = storage[tensor.offset * dtype.itemsize : (tensor.offset + size) * dtype.itemsize]
+    if raw.ctypes.data % dtype.itemsize:
+        raw = raw.copy()  # torch aligns what it writes; others may not
+    return shape, Dense(dtype), raw.view(dtype).reshape(shape)
+
+
+#: What Meta's first program, which wrote these, had instead of an entry.
+_META = {"rope_theta": 10000.0, "norm_eps": 1e-5}
+
+
+def meta_entries(params: dict[str, Any]) -> Entries:
+    """What params.json says."""
+    return Entries(params, PARAMS, defaults=_META)
+
+
+def from_meta(params: dict[str, Any], tensors: Any, entries: Entries | None = None) -> dict[str, Any]:
+    """Config keywords from params.json and the tensors' shapes; CheckpointError names what is missing or cannot be.
+
+    entries: as `meta_entries` gives them.
+    """
+    entries = entries or meta_entries(params)
+    unknown = sorted(set(params) - set(_KNOWN))
+    if unknown:
+        raise CheckpointError(f"{PARAMS}: {unknown[0][:40]!r} is nothing this model has. Legal: {', '.join(_KNOWN)}.")
+    heads, width = entries.whole("n_heads"), entries.whole("dim")
+    scaled = params.get("use_scaled_rope", False)
+    if not isinstance(scaled, bool):
+        raise CheckpointError(f"{PARAMS}: use_scaled_rope is {str(scaled)[:40]!r}; legal: true, false.")
+    scaling = dict(_SCALED)
+    for key, entry in (("factor", "rope_scaling_factor"), ("high_freq_factor", "rope_high_freq_factor")):
+        scaling[key] = entries.number(entry, float(scaling[key]))  # type: ignore[arg-type]
+    return dict(
+        vocab_size=_rows(tensors, "tok_embeddings.weight"),
+        hidden_size=width,
+        num_layers=entries.whole("n_layers", most=1 << 12),
+        num_heads=heads,
+        num_kv_heads=entries.whole("n_kv_heads", heads),
+        head_dim=entries.whole("head_dim", width // heads or 1),
+        intermediate_size=_rows(tensors, "layers.0.feed_forward.w1.weight"),
+        max_seq_len=entries.whole("max_seq_len", _MOST_CONTEXT),
+        **({} if entries.has("max_seq_len") else {"usual_context": USUAL_CONTEXT}),
+        rope_base=entries.number("rope_theta"),
+        rope_scaling=scaling if scaled else None,
+        rope_neighbours=True,
+        norm_epsilon=entries.number("norm_eps"),
+        tied="output.weight" not in tensors,
+        name="",
+    )
+
+
+def _rows(tensors: Any, name: str) -> int:
+    if name not in tensors:
+        raise CheckpointError(f"{name} is missing; {PARAMS} does not say how large it is.")
+    return int(tensors[name][0][0])

@@ -1,0 +1,162 @@
+"""GGUF's formats that are only stored: K-quants, superblocks of 256 numbers whose scales are themselves quantised, and
+the two of 4 bits whose integers are places in a table.
+
+No kernel reads these; a tensor of one is widened when it is loaded (see `iron_lm.checkpoints.widening`).
+"""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+
+from iron_core import Format
+
+
+@attrs.frozen
+class SuperBlock(Format):
+    """Rows cut into (super)blocks of `columns` numbers in `block_bytes` bytes. `halves` are the byte offsets of their float16 scales."""
+
+    name: str
+    block_bytes: int
+    halves: tuple[int, ...]
+    columns: int = 256
+
+    @property
+    def block(self) -> tuple[int, int]:
+        return 1, self.columns
+
+    @property
+    def scale_offsets(self) -> tuple[tuple[int, np.dtype], ...]:
+        return tuple((at, np.dtype(np.float16)) for at in self.halves)
+
+    def dequantize(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """float32 of the logical shape."""
+        blocks = np.ascontiguousarray(data).reshape(-1, self.block_bytes)
+        with np.errstate(invalid="ignore", over="ignore"):  # scales that are no numbers are found elsewhere
+            values = _READ[self.name](blocks)
+        return values.reshape(shape)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _half(blocks: np.ndarray, at: int) -> np.ndarray:
+    """float32 (n, 1): the float16 at byte `at` of each block."""
+    return np.ascontiguousarray(blocks[:, at : at + 2]).view(np.float16).astype(np.float32)
+
+
+def _six_bits(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The eight scales and eight minima, 6 bits each, in 12 bytes (n, 12): float32 (n, 8) twice.
+
+    Bytes 0 to 3 hold scales 0 to 3, bytes 4 to 7 minima 0 to 3; their upper two bits and the nibbles of bytes 8 to 11
+    are scales (low nibble) and minima (high nibble) 4 to 7.
+    """
+    first, second, rest = packed[:, 0:4], packed[:, 4:8], packed[:, 8:12]
+    scales = np.concatenate([first & 63, rest & 15 | first >> 6 << 4], 1)
+    minima = np.concatenate([second & 63, rest >> 4 | second >> 6 << 4], 1)
+    return scales.astype(np.float32), minima.astype(np.float32)
+
+
+def _scaled(blocks: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """q (n, 8, 32) times each group's scale less its minimum; in place."""
+    scales, minima = _six_bits(blocks[:, 4:16])
+    q *= (_half(blocks, 0) * scales)[..., None]
+    q -= (_half(blocks, 2) * minima)[..., None]
+    return q
+
+
+def _q4_k(blocks: np.ndarray) -> np.ndarray:
+    """Two groups of 32 share 32 bytes: the first in their low nibbles, the second in the high ones."""
+    nibbles = blocks[:, 16:].reshape(-1, 4, 32)
+    q = np.empty((len(blocks), 8, 32), np.float32)
+    q[:, 0::2] = nibbles & 15
+    q[:, 1::2] = nibbles >> 4
+    return _scaled(blocks, q)
+
+
+def _q5_k(blocks: np.ndarray) -> np.ndarray:
+    """As Q4_K, the fifth bit of number i of group g in bit g of byte i of 32 bytes before the nibbles."""
+    nibbles, high = blocks[:, 48:].reshape(-1, 4, 32), blocks[:, 16:48]
+    q = np.empty((len(blocks), 8, 32), np.float32)
+    for g in range(8):
+        part = nibbles[:, g // 2] & 15 if g % 2 == 0 else nibbles[:, g // 2] >> 4
+        q[:, g] = part | (high >> g & 1) << 4
+    return _scaled(blocks, q)
+
+
+def _q6_k(blocks: np.ndarray) -> np.ndarray:
+    """Halves of 128 numbers: 64 bytes of low nibbles (numbers 0 to 63, then 64 to 127), 32 bytes with two more bits of
+    four numbers each, 32 apart; int8 scales of 16 numbers; the float16 scale last. 32 is zero."""
+    low, high = blocks[:, :128].reshape(-1, 2, 2, 32), blocks[:, 128:192].reshape(-1, 2, 32)
+    q = np.empty((len(blocks), 2, 4, 32), np.float32)
+    for part in range(4):
+        nibble = low[:, :, part % 2] & 15 if part < 2 else low[:, :, part % 2] >> 4
+        q[:, :, part] = nibble | (high >> 2 * part & 3) << 4
+    q -= 32
+    scales = _half(blocks, 208) * np.ascontiguousarray(blocks[:, 192:208]).view(np.int8).astype(np.float32)
+    groups = q.reshape(-1, 16, 16)
+    groups *= scales[..., None]
+    return groups
+
+
+def _two_bits(packed: np.ndarray) -> np.ndarray:
+    """float32 (n, 8, 32): halves of 128 numbers in 32 bytes each, number i + 32 k of a half in bits 2 k of its byte i."""
+    q = np.empty((len(packed), 2, 4, 32), np.float32)
+    for k in range(4):
+        q[:, :, k] = packed.reshape(-1, 2, 32) >> 2 * k & 3
+    return q.reshape(-1, 8, 32)
+
+
+def _q2_k(blocks: np.ndarray) -> np.ndarray:
+    """Sixteen bytes of a 4-bit scale (low) and minimum (high) for 16 numbers each, the numbers, both float16 scales."""
+    q, both = _two_bits(blocks[:, 16:80]).reshape(-1, 16, 16), blocks[:, :16]
+    q *= (_half(blocks, 80) * (both & 15).astype(np.float32))[..., None]
+    q -= (_half(blocks, 82) * (both >> 4).astype(np.float32))[..., None]
+    return q
+
+
+def _q3_k(blocks: np.ndarray) -> np.ndarray:
+    """32 bytes of third bits (group g's in bit g; where it is not set, 4 is subtracted), the lower two bits, sixteen 6-bit
+    scales less 32 in 12 bytes (nibbles of the first eight, then two bits each of the last four), the float16 scale."""
+    q, third, packed = _two_bits(blocks[:, 32:96]), blocks[:, :32], blocks[:, 96:108]
+    for g in range(8):
+        q[:, g] -= 4 - (third >> g & 1) * 4
+    low = np.concatenate([packed[:, :8] & 15, packed[:, :8] >> 4], 1)
+    high = np.concatenate([packed[:, 8:] >> 2 * k & 3 for k in range(4)], 1)
+    scales = (low | high << 4).astype(np.float32) - 32
+    groups = q.reshape(-1, 16, 16)
+    groups *= (_half(blocks, 108) * scales)[..., None]
+    return groups
+
+
+#: The numbers of the two formats whose 4 bits are a place in a table.
+_TABLE = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+
+
+def _table(packed: np.ndarray) -> np.ndarray:
+    """float32 (n, groups, 32) of bytes (n, groups, 16): the first 16 numbers in low nibbles, the others in high ones."""
+    return _TABLE[np.concatenate([packed & 15, packed >> 4], -1)]
+
+
+def _iq4_nl(blocks: np.ndarray) -> np.ndarray:
+    """A float16 scale and 32 places in the table."""
+    return _table(blocks[:, None, 2:]) * _half(blocks, 0)[..., None]
+
+
+def _iq4_xs(blocks: np.ndarray) -> np.ndarray:
+    """The float16 scale, eight 6-bit scales less 32 (two upper bits each in 2 bytes, nibbles in 4), 256 places in the table."""
+    upper = np.ascontiguousarray(blocks[:, 2:4]).view("<u2")
+    high = np.concatenate([upper >> 2 * g & 3 for g in range(8)], 1)
+    low = np.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], -1).reshape(-1, 8)
+    scales = (low | high << 4).astype(np.float32) - 32
+    return _table(blocks[:, 8:].reshape(-1, 8, 16)) * (_half(blocks, 0) * scales)[..., None]
+
+
+Q2_K = SuperBlock("q2_k", 84, (80, 82))
+Q3_K = SuperBlock("q3_k", 110, (108,))
+Q4_K = SuperBlock("q4_k", 144, (0, 2))
+Q5_K = SuperBlock("q5_k", 176, (0, 2))
+Q6_K = SuperBlock("q6_k", 210, (208,))
+IQ4_NL = SuperBlock("iq4_nl", 18, (0,), 32)
+IQ4_XS = SuperBlock("iq4_xs", 136, (0,))
+_READ = {"q2_k": _q2_k, "q3_k": _q3_k, "q4_k": _q4_k, "q5_k": _q5_k, "q6_k": _q6_k, "iq4_nl": _iq4_nl, "iq4_xs": _iq4_xs}

@@ -1,0 +1,116 @@
+"""Choosing tokens: greedy, or drawn at a temperature from the most likely, reproducibly from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+
+from iron_core.errors import UsageError
+from iron_lm.causal import K_MAX
+from iron_ops_aie.sample import ROW_WORDS, draw_words
+
+DEFAULT_TOP_K = 50
+#: From here on every candidate is as likely as any other.
+MOST_TEMPERATURE = 1e6
+
+
+@attrs.frozen
+class Sampler:
+    """How the next token is chosen from the logits, in this order, as transformers does it:
+
+    logit_bias: (id, added to its logit) pairs. repetition_penalty: tokens among the last `repeat_last_n` have a positive logit
+    divided by it, a negative one multiplied. temperature: 0 is greedy; else logits are divided by it. top_k: only the k most
+    likely are left; top_p: only the fewest that together have at least that probability; min_p: only those at least that fraction
+    as likely as the most likely. One of those left is drawn; `seed` fixes every draw.
+
+    The draw at a position depends on the seed and the position alone, so a run repeated, or resumed, draws the same.
+    """
+
+    temperature: float = 0.0
+    top_k: int = DEFAULT_TOP_K
+    seed: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    repeat_last_n: int = 64
+    logit_bias: tuple[tuple[int, float], ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        rules = {
+            "temperature": (0 <= self.temperature <= MOST_TEMPERATURE, f"0 (greedy) to {MOST_TEMPERATURE:g}"),
+            "top_k": (self.top_k >= 1, "1 or more"),
+            "seed": (self.seed >= 0, "0 or more"),
+            "top_p": (0 < self.top_p <= 1, "over 0, up to 1"),
+            "min_p": (0 <= self.min_p <= 1, "0 to 1"),
+            "repetition_penalty": (0 < self.repetition_penalty <= MOST_TEMPERATURE, f"over 0, up to {MOST_TEMPERATURE:g}"),
+            "repeat_last_n": (self.repeat_last_n >= 0, "0 or more"),
+        }
+        for name, (holds, legal) in rules.items():
+            if not holds:
+                raise UsageError(f"{name}={getattr(self, name)}; legal: {legal}.")
+        for token, bias in self.logit_bias:
+            if token < 0 or np.isnan(bias):
+                raise UsageError(f"logit_bias {token}={bias}; legal: a token id and a number (-inf forbids the token).")
+
+    def check(self, vocab_size: int) -> None:
+        """UsageError for a bias of a token that a vocabulary of this size does not have."""
+        for token, _ in self.logit_bias:
+            if token >= vocab_size:
+                raise UsageError(f"logit_bias of token {token}; legal: 0 to {vocab_size - 1}.")
+
+    @property
+    def on_device(self) -> bool:
+        """Can the graph's own Sample step choose? It knows temperature and up to K_MAX candidates."""
+        plain = self.top_p == 1 and self.min_p == 0 and self.repetition_penalty == 1 and not self.logit_bias
+        return plain and (self.temperature == 0 or self.top_k <= K_MAX)
+
+    def choose(self, logits: np.ndarray, position: int, history: Sequence[int]) -> int:
+        """The next token after `position`. logits: float32 (vocab,). history: the tokens so far, this one's last."""
+        scores = logits.astype(np.float64)
+        self.check(scores.size)
+        for token, bias in self.logit_bias:
+            scores[token] += bias
+        if self.repetition_penalty != 1 and self.repeat_last_n:
+            seen = np.unique(np.asarray(history[-self.repeat_last_n :], np.int64))
+            scores[seen] = np.where(scores[seen] > 0, scores[seen] / self.repetition_penalty, scores[seen] * self.repetition_penalty)
+        if self.temperature == 0:
+            return int(np.argmax(scores))
+        count = min(self.top_k, scores.size)
+        best = np.argpartition(-scores, count - 1)[:count] if count < scores.size else np.arange(scores.size)
+        best = best[np.lexsort((best, -scores[best]))]  # equal logits in the order of their ids
+        weights = np.exp((scores[best] - scores[best[0]]) / self.temperature)
+        weights /= weights.sum()
+        kept = np.searchsorted(np.cumsum(weights), self.top_p - 1e-12) + 1 if self.top_p < 1 else weights.size
+        kept = min(int(kept), int(np.count_nonzero(weights >= self.min_p * weights[0])))
+        weights = np.cumsum(weights[: max(1, kept)])
+        at = np.searchsorted(weights, self._uniform(position) * weights[-1], side="right")
+        return int(best[min(int(at), weights.size - 1)])
+
+    def _uniform(self, position: int) -> float:
+        """The draw of a position, in [0, 1)."""
+        return float(np.random.default_rng((self.seed, position)).random())
+
+    def rows(self, positions: int) -> np.ndarray:
+        """int32 (positions, 4): the draw words of every position, as the operator Sample reads them; of K_MAX candidates at most."""
+        rows = np.zeros((positions, ROW_WORDS), np.int32)
+        if self.temperature > 0:
+            uniforms = np.random.default_rng(self.seed).integers(0, 1 << 53, positions)
+            rows[:] = draw_words(self.temperature, min(self.top_k, K_MAX), 0)
+            rows[:, 2] = (uniforms & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+            rows[:, 3] = (uniforms >> 32).astype(np.int32)
+        return rows
+
+
+def kl_divergence(reference: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """float64 (n,): KL(softmax(reference) || softmax(logits)) of each row, in nats."""
+
+    def log_softmax(x: np.ndarray) -> np.ndarray:
+        x = x.astype(np.float64)
+        x = x - x.max(-1, keepdims=True)
+        return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+    with np.errstate(invalid="ignore"):  # infinite logits diverge by NaN, which no gate lets through
+        p, q = log_softmax(reference), log_softmax(logits)
+        return np.asarray((np.exp(p) * (p - q)).sum(-1))

@@ -1,0 +1,177 @@
+"""`Session`: a decoder compiled and running, with what its caches hold."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from iron_core.errors import BoundsError, CallError, CheckpointError, NotFinite, UsageError
+from iron_core.turn import Turn
+from iron_lm.causal import CausalLM
+from iron_lm.generation.sampler import Sampler
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _alone(method: _Method) -> _Method:
+    """A method of a session that no other runs beside: other threads wait, and what it calls is refused."""
+
+    @functools.wraps(method)
+    def turned(self: Session, *args: Any, **keywords: Any) -> Any:
+        with self._turn:
+            if self._turn.busy:
+                raise CallError(
+                    f"Session.{method.__name__}() inside an answer of the same session; end that (on_token says True), then call it."
+                )
+            self._turn.busy = True
+            try:
+                return method(self, *args, **keywords)
+            finally:
+                self._turn.busy = False
+
+    return cast(_Method, turned)
+
+
+class Session:
+    """A CausalLM on a backend. `held` are the tokens whose keys and values are in the caches.
+
+    Threads may share it: each answer is whole, one after the other. A prompt runs in chunks on a fixed grid. What a new prompt
+    shares with `held` is kept, from the start up to the first
+    chunk that differs; a prompt of one token more is one decode step.
+    """
+
+    def __init__(self, model: CausalLM, **options: Any) -> None:
+        self.model = model
+        self.config = model.config
+        self.compiled = model.compile(**options)
+        self.compiled.add(ids=((self.config.prefill_chunk,), np.int32))
+        self.held: list[int] = []
+        self._turn = Turn(f"a session of {type(model).__name__}")
+        self._sampler: Sampler | None = None
+
+    @_alone
+    def reset(self) -> None:
+        """Forget the history. The caches' old content is overwritten before it is read."""
+        self.held = []
+
+    @_alone
+    def logits(self, ids: Sequence[int]) -> np.ndarray:
+        """float32 (vocab,): the logits after `ids`."""
+        return self._run(ids)[0]
+
+    @_alone
+    def generate(
+        self,
+        ids: Sequence[int],
+        count: int,
+        sampler: Sampler | None = None,
+        on_token: Callable[[int], bool] | None = None,
+        stop: Sequence[int] = (),
+    ) -> list[int]:
+        """Up to `count` tokens after `ids`. Ends early at a token of `stop` (not returned) or where `on_token` says True.
+
+        UsageError if prompt and answer do not fit the caches. CheckpointError where a step's logits are not finite, after
+        `on_token` had the tokens before it. Tokens after the last one returned are not kept.
+        """
+        if len(ids) + count > self.config.max_seq_len:
+            raise UsageError(
+                f"the prompt has {len(ids)} tokens and num_tokens={count}: together over max_seq_len={self.config.max_seq_len}. "
+                f"Legal: num_tokens up to {max(0, self.config.max_seq_len - len(ids))}, or a larger --max-seq-len."
+            )
+        if count < 1:
+            return []
+        sampler = sampler or Sampler()
+        answer: list[int] = []
+
+        def take(token: int) -> bool:
+            if token in stop:
+                return True
+            answer.append(token)
+            return bool(on_token(token)) if on_token is not None else False
+
+        if not sampler.on_device:
+            return self._choose_here(ids, count, sampler, take, answer)
+        self.sample(sampler)
+        _, carried = self._run(ids)
+        if not take(carried["token"]) and count > 1:
+            try:
+                self.compiled.loop(
+                    count - 1,
+                    lambda _, now: take(now["token"]),
+                    token=carried["token"],
+                    position=carried["position"],
+                    chunk=0,
+                    rows=0,
+                )
+            except NotFinite:
+                raise _not_finite() from None
+            finally:
+                # A token is in the caches once a step has taken it in; the last of the answer is not.
+                self.held = [*ids, *answer[:-1]]
+        return answer
+
+    def _choose_here(
+        self, ids: Sequence[int], count: int, sampler: Sampler, take: Callable[[int], bool], answer: list[int]
+    ) -> list[int]:
+        """`generate` where the graph cannot choose: each step's logits come back, and the sampler chooses."""
+        logits, _ = self._run(ids)
+        history = [int(i) for i in ids]
+        while True:
+            token = sampler.choose(logits, len(history) - 1, history)
+            if take(token) or len(answer) == count:
+                return answer
+            history.append(token)
+            logits, _ = self._run(history)
+
+    def sample(self, sampler: Sampler) -> None:
+        """Choose tokens as this sampler says from now on."""
+        if sampler != self._sampler:
+            self._sampler = None  # while the rows are half written
+            self.compiled.write(self.model.draws, sampler.rows(self.config.max_seq_len))
+            self._sampler = sampler
+
+    def _run(self, ids: Sequence[int]) -> tuple[np.ndarray, dict[str, int]]:
+        """Bring the caches to hold `ids`; the logits after them, and the token drawn and next position."""
+        ids = [int(i) for i in ids]
+        c = self.config
+        if not 1 <= len(ids) <= c.max_seq_len:
+            raise UsageError(f"a prompt of {len(ids)} tokens; legal: 1 to max_seq_len={c.max_seq_len}.")
+        bad = [i for i in ids if not 0 <= i < c.vocab_size]
+        if bad:
+            raise BoundsError(f"token {bad[0]} is outside the vocabulary; legal: 0 to {c.vocab_size - 1}.")
+        if self._sampler is None:
+            self.sample(Sampler())
+        same = shared(self.held, ids)
+        if same == len(self.held) == len(ids) - 1 and same:
+            logits, carried = self.compiled(token=ids[-1], position=len(ids) - 1, chunk=0, rows=0)
+        else:
+            first = min(same, len(ids) - 1) // c.prefill_chunk
+            for chunk in range(first, -(-len(ids) // c.prefill_chunk)):
+                start = chunk * c.prefill_chunk
+                self.held = ids[:start]  # what stands whatever becomes of this chunk, Ctrl-C within it too
+                part = ids[start : start + c.prefill_chunk]
+                row = np.zeros(c.prefill_chunk, np.int32)
+                row[: len(part)] = part
+                logits, carried = self.compiled(row, token=0, position=start + len(part) - 1, chunk=chunk, rows=len(part))
+        if not np.isfinite(logits).all():
+            self.held = []
+            raise _not_finite()
+        self.held = ids
+        return logits, vars(carried)
+
+
+def _not_finite() -> CheckpointError:
+    return CheckpointError("the logits are not finite: the weights hold NaN or infinity, or overflow the dtype they run in.")
+
+
+def shared(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many leading tokens two sequences share."""
+    n = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        n += 1
+    return n

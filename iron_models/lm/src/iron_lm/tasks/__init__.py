@@ -1,0 +1,1 @@
+"""What a model is run for: a chat, a benchmark, the gates."""

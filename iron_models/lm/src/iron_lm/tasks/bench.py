@@ -1,0 +1,78 @@
+"""`--bench`: prompt and decode rates over a grid of lengths, as llama-bench prints them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_lm.generation.sampler import Sampler
+from iron_lm.generation.session import Session
+
+PROMPTS = (16, 64, 256, 512)
+DEPTHS = (0, 128, 512, 2048)
+DECODE = 32
+ROUNDS = 3
+
+
+@attrs.frozen
+class Rate:
+    """Tokens per second of one test: `pp` a prompt of `tokens` after `depth` held, `tg` that many tokens one by one."""
+
+    test: str
+    tokens: int
+    depth: int
+    rates: tuple[float, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.test}{self.tokens}" + (f" @ {self.depth}" if self.depth else "")
+
+    def cells(self) -> list[str]:
+        spread = statistics.stdev(self.rates) if len(self.rates) > 1 else 0.0
+        return [self.name, f"{statistics.median(self.rates):.1f}", f"{spread:.1f}", f"{min(self.rates):.1f}", f"{max(self.rates):.1f}"]
+
+    def as_dict(self) -> dict[str, Any]:
+        return attrs.asdict(self) | {"name": self.name, "median_tok_s": statistics.median(self.rates)}
+
+
+def grid(context: int) -> list[tuple[str, int, int]]:
+    """(test, tokens, depth) of every test that fits a context."""
+    tests = [("pp", n, 0) for n in PROMPTS if n <= context]
+    return tests + [("tg", DECODE, depth) for depth in DEPTHS if depth + DECODE + 1 <= context]
+
+
+def measure(session: Session, rounds: int = ROUNDS, seed: int = 0) -> Iterator[Rate]:
+    """Every test of the grid, `rounds` times after one that does not count."""
+    c = session.config
+    ids = [int(i) for i in np.random.default_rng(seed).integers(0, c.vocab_size, c.max_seq_len)]
+    for test, tokens, depth in grid(c.max_seq_len):
+        once = _prompt if test == "pp" else _decode
+        rates = [once(session, ids, tokens, depth) for _ in range(rounds + 1)][1:]
+        yield Rate(test, tokens, depth, tuple(rates))
+
+
+def _prompt(session: Session, ids: Sequence[int], tokens: int, depth: int) -> float:
+    session.reset()
+    start = time.perf_counter()
+    session.logits(ids[:tokens])
+    return tokens / (time.perf_counter() - start)
+
+
+def _decode(session: Session, ids: Sequence[int], tokens: int, depth: int) -> float:
+    """What is held is the same every round, so the prompt costs one step, which is not counted."""
+    stamps: list[float] = []
+
+    def note(_: int) -> bool:
+        stamps.append(time.perf_counter())
+        return False
+
+    session.generate(ids[: depth + 1], tokens + 1, Sampler(), note)
+    return tokens / (stamps[-1] - stamps[0])
+
+
+HEADERS = ("test", "tok/s", "+-", "least", "most")

@@ -1,0 +1,238 @@
+"""`--chat`: a conversation in a terminal, with history, commands, and answers that Ctrl-C cuts short."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from iron_core.errors import CheckpointError, UsageError, printable
+from iron_core.files import write_whole
+from iron_lm.generation.sampler import Sampler
+from iron_lm.generation.session import Session
+from iron_lm.text.stopping import StopStrings
+from iron_lm.text.template import ChatTemplate
+from iron_lm.text.tokenizer import Tokenizer
+
+HELP = """\
+/help           this
+/system TEXT    tell the model who it is, and start over; without TEXT, show what it was told
+/reset          start over
+/save FILE      write the conversation as JSON
+/stats          tokens held, and how fast the last answer was
+/quit           leave (so does Ctrl-D)
+Ctrl-C stops an answer and keeps the talk."""
+
+#: Characters of what was typed that are shown again.
+_SHOWN = 200
+NOT_BEGUN = "stopped before there was an answer; the message is taken back"
+
+
+@attrs.define
+class Turn:
+    """What the last answer took."""
+
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+    first_token_s: float = 0.0
+    seconds: float = 0.0
+
+    def line(self) -> str:
+        later = self.seconds - self.first_token_s
+        rate = f", then {(self.answer_tokens - 1) / later:.1f} tok/s" if self.answer_tokens > 1 and later > 0 else ""
+        return f"{self.answer_tokens} tokens, the first after {self.first_token_s:.2f} s{rate}"
+
+
+class Chat:
+    """A conversation with a model.
+
+    write: shows text of the model. say: tells the user something. answer: most tokens of an answer. context: most of the
+    conversation, as the user knows it; the session's caches may have more rows.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        sampler: Sampler,
+        *,
+        answer: int,
+        context: int,
+        stop: tuple[str, ...] = (),
+        system: str | None = None,
+        write: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.session = session
+        self.tokenizer = tokenizer
+        self.template = template
+        self.sampler = sampler
+        self.answer = answer
+        self.context = context
+        self.stop = stop
+        self.system = system
+        self.write = write
+        self.say = say
+        self.messages: list[dict[str, str]] = []
+        self.first = 0  # of the messages, the first that the model still sees
+        self.last = Turn()
+
+    # -- what the user types -------------------------------------------------------------------------
+
+    def take(self, line: str) -> bool:
+        """Act on what was typed; False to leave. A command begins with a slash, `//` writes one."""
+        if line.startswith("//"):
+            line = line[1:]
+        elif line.startswith("/"):
+            name, _, rest = line[1:].partition(" ")
+            return self._command(name.strip(), rest.strip())
+        if line.strip():
+            self.turn(line)
+        return True
+
+    def _command(self, name: str, rest: str) -> bool:
+        if name in ("quit", "exit", "bye"):
+            return False
+        if name == "help":
+            self.say(HELP)
+        elif name == "reset":
+            self._start_over()
+            self.say("a new conversation")
+        elif name == "system":
+            self._system(rest)
+        elif name == "save":
+            self._save(rest)
+        elif name == "stats":
+            seen = f", the last {len(self.messages) - self.first} of which the model sees" if self.first else ""
+            self.say(f"{len(self.session.held)} of {self.context} tokens held, {len(self.messages)} messages{seen}")
+            if self.last.answer_tokens:
+                self.say(self.last.line())
+        else:
+            name = printable(name, _SHOWN)
+            self.say(f"no command /{name}; /help lists them, //{name} says it to the model")
+        return True
+
+    def _system(self, text: str) -> None:
+        if not text:
+            self.say(f"system: {self.system}" if self.system else "no system message; /system TEXT gives one")
+            return
+        self.system = text
+        self._start_over()
+        self.say("a new conversation, with this system message")
+
+    def _start_over(self) -> None:
+        self.messages.clear()
+        self.first = 0
+        self.session.reset()
+
+    def _save(self, name: str) -> None:
+        if not name:
+            self.say("/save needs a file: /save talk.json")
+            return
+        talk, shown = self._conversation(), printable(name, _SHOWN)
+        try:
+            place = os.path.expanduser(name.encode("utf-8", "surrogateescape"))
+            write_whole(place, json.dumps(talk, ensure_ascii=False, indent=1) + "\n")
+        except (OSError, UnicodeError) as error:
+            self.say(f"{shown}: {getattr(error, 'strerror', None) or error}; the conversation is still here")
+        else:
+            self.say(f"{len(talk)} message{'' if len(talk) == 1 else 's'} in {shown}")
+
+    # -- a turn ----------------------------------------------------------------------------------------
+
+    def turn(self, text: str) -> None:
+        """Say something to the model, and show what it answers. What does not fit, or the template fails at, is told, and the
+        talk goes on."""
+        self.messages.append({"role": "user", "content": text})
+        seen = self.first
+        try:
+            ids = self._fitting()
+        except (UsageError, CheckpointError, KeyboardInterrupt) as error:  # the template may fail at this message alone
+            self.messages.pop()
+            self.first = seen
+            self.say(str(error) or NOT_BEGUN)
+            return
+        shown, stops = [], StopStrings(self.stop)
+        stream = self.tokenizer.stream()
+        turn = self.last = Turn(prompt_tokens=len(ids))
+        start = time.perf_counter()
+
+        def show(token: int) -> bool:
+            if not turn.answer_tokens:
+                turn.first_token_s = time.perf_counter() - start
+            turn.answer_tokens += 1
+            piece = stops.feed(stream(token))
+            shown.append(piece)
+            self.write(piece)
+            return stops.ended
+
+        room = min(self.answer, self.context - len(ids))
+        stopped = False
+        try:
+            self.session.generate(ids, room, self.sampler, show, self.tokenizer.stop)
+        except KeyboardInterrupt:
+            stopped = True
+        finally:  # what was said is shown whatever ended it
+            rest = stops.feed(stream.rest()) + stops.rest()
+            self.write(rest + "\n" if turn.answer_tokens or not stopped else "")
+        turn.seconds = time.perf_counter() - start
+        if stopped and not turn.answer_tokens:
+            self.messages.pop()
+            self.first = seen
+            self.say(NOT_BEGUN)
+            return
+        self.messages.append({"role": "assistant", "content": "".join(shown) + rest})
+        if stopped:
+            self.say("stopped; the talk goes on")
+        elif turn.answer_tokens == room and not stops.ended:
+            self.say(f"cut after {room} tokens; --num-tokens sets how many")
+
+    def _conversation(self, first: int = 0) -> list[dict[str, str]]:
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return system + self.messages[first:]
+
+    def _fitting(self) -> list[int]:
+        """The ids of what the model sees of the conversation; the oldest exchanges are dropped from that, which is said, until
+        an answer fits behind them. UsageError where the last message is too long by itself; nothing is dropped then."""
+        context = self.context
+        need = min(self.answer, max(1, context // 4))
+        first = self.first
+        while True:
+            ids = self.tokenizer.encode_marked(self.template.render(self._conversation(first)))
+            if len(ids) + need <= context:
+                break
+            if len(self.messages) - first < 3:
+                raise UsageError(
+                    f"the message has {len(ids)} tokens with what belongs to it; --max-seq-len {context} leaves {max(0, context - need)}. "
+                    "Say less, or start with a larger --max-seq-len; the talk is as it was."
+                )
+            first += 2
+        dropped, self.first = (first - self.first) // 2, first
+        if dropped:
+            exchanges = f"{dropped} exchange{'s are' if dropped > 1 else ' is'}"
+            self.say(f"the context is full: the oldest {exchanges} dropped from what the model sees; /save still writes all")
+        return ids
+
+
+def lines(prompt: str = "> ") -> Iterator[str]:
+    """What the user types, line by line, until the end of input. On a terminal with history and pastes of many lines."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        for line in sys.stdin:
+            yield line.rstrip("\n")
+        return
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.history import InMemoryHistory
+
+    session: PromptSession[str] = PromptSession(history=InMemoryHistory())
+    while True:
+        try:
+            yield session.prompt(prompt)
+        except KeyboardInterrupt:
+            continue  # an empty line; Ctrl-D leaves
+        except EOFError:
+            return

@@ -1,0 +1,303 @@
+"""Text to ids and back, through the `tokenizers` library; from tokenizer.json or from a GGUF's own vocabulary."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from iron_core.cache.entry import About
+from iron_core.cache.keys import digest, sources_digest
+from iron_core.cache.store import Cache, optional
+from iron_core.errors import CheckpointError, UsageError, printable
+from iron_lm.checkpoints.reading import quietly, reading
+from iron_lm.text.pieces import Pieces
+from iron_lm.text.special_tokens import Companions, known_ends, stops
+from iron_lm.text.spelling import Spelling, Stream, Undivided, library_spelling
+from iron_lm.text.tokenizer_json import check_added, read_tokenizer
+from iron_lm.text.vocabulary import BYTE, NORMAL, USER_DEFINED, flag, gguf_tokenizer, is_ranks, ranks_tokenizer
+
+#: Ids in a GGUF's metadata that end an answer; and what llama.cpp takes where a sentencepiece vocabulary names none.
+_STOPS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+_SENTENCEPIECE_IDS = {"unknown": 0, "bos": 1, "eos": 2}
+
+
+class Tokenizer:
+    """Ids of a text and text of ids.
+
+    bos: put first by `encode`, or None. stop: ids that end an answer. spelling: what ids spell, by default as the library's
+    own decoder has it.
+    """
+
+    def __init__(
+        self, library: Any, bos: int | None = None, stop: tuple[int, ...] = (), spelling: Spelling | Undivided | None = None
+    ) -> None:
+        self._library = library
+        self.bos = bos
+        self.stop = stop
+        self._given = spelling
+        #: The file it is of, for messages, and how many ids the model has where they may be fewer.
+        self.where = "the tokenizer"
+        self.limit: int | None = None
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self._library.get_vocab_size())
+
+    @cached_property
+    def spelling(self) -> Spelling | Undivided:
+        """What ids spell."""
+        found = self._given or library_spelling(self._library)
+        return Undivided(partial(self._guarded, found.decode)) if isinstance(found, Undivided) else found
+
+    def _guarded(self, decode: Callable[[list[int]], str], ids: list[int]) -> str:
+        with quietly(self.where):
+            return decode(ids)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, the beginning-of-text id first where the model wants one; UsageError if it is no Unicode text."""
+        ids = self._ids(text)
+        return self._known(ids if self.bos is None else [self.bos, *ids])
+
+    def encode_marked(self, text: str) -> list[int]:
+        """Ids of a text that has its special tokens written out, as a chat template renders it."""
+        ids = self._ids(text)
+        return self._known(ids if self.bos is None or ids[:1] == [self.bos] else [self.bos, *ids])
+
+    def _known(self, ids: list[int]) -> list[int]:
+        """The ids; CheckpointError where the model has no such id."""
+        if self.limit is not None and max(ids, default=0) >= self.limit:
+            raise CheckpointError(
+                f"{self.where}: its token {max(ids)} is beyond the {self.limit} the model has; give the model's own with --tokenizer."
+            )
+        return ids
+
+    def _ids(self, text: str) -> list[int]:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:  # bytes of a command line that are not UTF-8 arrive as lone surrogates
+            raise UsageError(f"the text is not valid UTF-8 at character {error.start}; give it as UTF-8.") from None
+        with quietly(self.where):
+            return list(self._library.encode(text, add_special_tokens=False).ids)
+
+    def token(self, id: int) -> str | None:
+        """A token as the vocabulary spells it; None if there is no such id."""
+        found = self._library.id_to_token(int(id)) if 0 <= int(id) < 1 << 32 else None
+        return None if found is None else str(found)
+
+    def decode(self, ids: Any) -> str:
+        """Text of ids, special tokens left out: what `stream` gives for them, joined."""
+        return self.spelling.text(ids)
+
+    def stream(self) -> Stream:
+        """A new text, made by calling it with each next id; see `Stream`."""
+        return self.spelling.stream()
+
+
+def open_tokenizer(path: str | Path | None, checkpoint: Any = None) -> Tokenizer | None:
+    """The tokenizer of a file (or of the folder it is in), else the checkpoint's own, else None.
+
+    A file may be a tokenizer.json, a GGUF, Llama 3's tokenizer.model (tiktoken's ranks) or a sentencepiece model.
+    CheckpointError for a file that is no tokenizer, or a vocabulary of a kind that is not supported.
+    """
+    with reading(path if path is not None else checkpoint.path if checkpoint is not None else ""):
+        return _opened(path, checkpoint)
+
+
+def _opened(path: str | Path | None, checkpoint: Any) -> Tokenizer | None:
+    if path is not None:
+        file = Path(path)
+        found = _beside(file) if file.is_dir() else file
+        if found is None or not found.is_file():
+            raise CheckpointError(f"{file}: no such tokenizer. Legal: a {', a '.join(_FILES)}, a folder with one, or a GGUF.")
+        return _from_file(found, checkpoint)
+    if checkpoint is None:
+        return None
+    if checkpoint.kind == "gguf":
+        return _from_gguf(checkpoint)
+    found = _beside(checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent)
+    return _from_file(found, checkpoint) if found is not None else None
+
+
+#: What a tokenizer's file is called, the one to prefer first.
+_FILES = ("tokenizer.json", "tokenizer.model")
+
+
+def _beside(folder: Path) -> Path | None:
+    return next((folder / name for name in _FILES if (folder / name).is_file()), None)
+
+
+def _from_file(file: Path, checkpoint: Any) -> Tokenizer:
+    """By what the file holds: a GGUF's vocabulary, tiktoken's ranks, a sentencepiece model, or JSON."""
+    with reading(file):
+        tokenizer = _of_kind(file, checkpoint)
+    tokenizer.where = str(file)
+    return tokenizer
+
+
+def _of_kind(file: Path, checkpoint: Any) -> Tokenizer:
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(256)
+    except OSError as error:
+        raise CheckpointError(f"{file}: {error.strerror or error}.") from None
+    if head.startswith(b"GGUF"):
+        from iron_lm.checkpoints.checkpoint import Checkpoint
+
+        tokenizer = _from_gguf(Checkpoint.open(file))
+        if tokenizer is None:
+            raise CheckpointError(f"{file}: this GGUF holds no vocabulary.")
+        return tokenizer
+    if is_ranks(head):
+        return _from_ranks(file, checkpoint)
+    if not head.lstrip().startswith(b"{"):
+        return _from_pieces(file, checkpoint)
+    return _from_json(file, checkpoint)
+
+
+def _load(file: Path) -> Any:
+    """The library's tokenizer of a tokenizer.json, which neither cuts a text short, fills it up nor leaves out merges, whatever
+    was saved."""
+    from tokenizers import Tokenizer as Library
+
+    raw = read_tokenizer(file)
+    with quietly(file):
+        try:
+            library = Library.from_buffer(raw)
+        except Exception as error:  # the library raises bare Exception
+            raise CheckpointError(f"{file}: not a tokenizer.json ({printable(error, 120)}).") from None
+    library.no_truncation()
+    library.no_padding()
+    if getattr(library.model, "dropout", None):
+        library.model.dropout = None  # merges left out at random are for training
+    return library
+
+
+def _kept(path: Path, content: bytes, make: Callable[[], dict[str, Any]]) -> Any:
+    """The library's tokenizer of a vocabulary, which is made of `content`; its JSON is made once and kept in the cache."""
+    from tokenizers import Tokenizer as Library
+
+    key = digest(sources_digest("iron_lm.text.vocabulary", "iron_lm.text.special_tokens"), content)
+    with optional():
+        kept = Cache("tokenizers").read(key, "tokenizer.json")
+        if kept is not None:
+            return Library.from_buffer(kept)
+    made = json.dumps(make()).encode()
+    try:
+        library = Library.from_buffer(made)
+    except Exception as error:  # the library raises bare Exception
+        raise CheckpointError(f"{path}: the vocabulary makes no tokenizer ({printable(error, 120)}).") from None
+    with optional():
+        Cache("tokenizers").keep(key, "tokenizer.json", made, about=About("tokenizer", str(path)))
+    return library
+
+
+def _from_json(file: Path, checkpoint: Any) -> Tokenizer:
+    library = _load(file)
+    companions = Companions(file.parent)
+    with quietly(file):
+        _complete(library, companions, file)
+        probe = library.encode("a", add_special_tokens=True).ids
+        plain = library.encode("a", add_special_tokens=False).ids
+    bos = probe[0] if len(probe) > len(plain) and probe[0] != plain[0] else None
+    beside = {token.content: id for id, token in library.get_added_tokens_decoder().items()}
+    return Tokenizer(library, bos, folder_stops(companions, checkpoint, beside.get, library.token_to_id))
+
+
+def folder_stops(
+    companions: Companions, checkpoint: Any, special: Callable[[str], int | None], find: Callable[[str], int | None]
+) -> tuple[int, ...]:
+    """Ids that end an answer of a folder's model: those its files name, and those known by their text among special tokens.
+
+    `special(text)` gives the id of a token beside the vocabulary's own, `find(text)` that of any.
+    """
+    own = Companions(checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent) if checkpoint is not None else companions
+    said = own.ends(checkpoint.metadata.get("config", {}) if checkpoint is not None else {})
+    eos = find(companions.named["eos_token"]) if "eos_token" in companions.named else None
+    of_gguf = _gguf_stops(checkpoint.metadata) if checkpoint is not None and checkpoint.kind == "gguf" else ()
+    return stops(said, () if eos is None else (eos,), known_ends(special).values(), of_gguf)
+
+
+def _complete(library: Any, companions: Companions, file: Path) -> None:
+    """Add what the files beside a tokenizer.json name and it lacks; their word on what is special counts."""
+    from tokenizers import AddedToken
+
+    there = library.get_added_tokens_decoder()
+    new = {}
+    for id, token in sorted(companions.added.items()):
+        known = there.get(id)
+        if known is None or (known.content, known.special) != (token.content, token.special):
+            flags = {name: getattr(token, name) for name in ("lstrip", "rstrip", "single_word", "normalized", "special")}
+            new[token.content] = AddedToken(token.content, **flags)
+    texts = {token.content for token in there.values()} | set(new)
+    for text in (*companions.named.values(), *companions.listed):
+        if text not in texts:
+            new[text] = AddedToken(text, special=True, normalized=False)
+    normalizer = None if library.normalizer is None else json.loads(library.normalizer.__getstate__())
+    check_added(file, [(token.content, token.normalized) for token in (*there.values(), *new.values())], normalizer)
+    library.add_tokens([*new.values()])  # at once: each call takes as long as there are tokens
+
+
+def _from_gguf(checkpoint: Any) -> Tokenizer | None:
+    metadata = checkpoint.metadata
+    kind = metadata.get("tokenizer.ggml.model")
+    if kind in (None, "no_vocab"):
+        return None
+    library = _kept(checkpoint.path, bytes(checkpoint.file.header), lambda: gguf_tokenizer(metadata, str(checkpoint.path)))
+    adds = flag(
+        metadata, "tokenizer.ggml.add_bos_token", kind == "llama" or metadata.get("tokenizer.ggml.pre") == "llama-bpe", str(checkpoint.path)
+    )
+    bos = _gguf_id(metadata, "bos") if adds or kind == "gemma4" else None
+    ends = known_ends(library.token_to_id)
+    types = np.asarray(metadata.get("tokenizer.ggml.token_type", ()))
+    shown = np.isin(types, (NORMAL, USER_DEFINED, BYTE))
+    silent = {*np.flatnonzero(~shown).tolist(), *ends.values()}
+    plain = {*np.flatnonzero(types == USER_DEFINED).tolist()} - silent
+    tokenizer = Tokenizer(library, bos, stops(_gguf_stops(metadata), ends.values()), library_spelling(library, silent, plain))
+    tokenizer.where = str(checkpoint.path)
+    return tokenizer
+
+
+def _gguf_stops(metadata: dict[str, Any]) -> tuple[int, ...]:
+    """Ids that a GGUF's metadata says end an answer."""
+    return tuple(id for name in _STOPS if (id := _gguf_id(metadata, name)) is not None)
+
+
+def _gguf_id(metadata: dict[str, Any], name: str) -> int | None:
+    """A special token's id, or None; as in llama.cpp, one that the vocabulary does not have is as good as none."""
+    usual = _SENTENCEPIECE_IDS.get(name) if metadata.get("tokenizer.ggml.model") == "llama" else None
+    size = len(metadata.get("tokenizer.ggml.tokens", ()))
+    for id in (metadata.get(f"tokenizer.ggml.{name}_token_id"), usual):
+        if isinstance(id, int) and not isinstance(id, bool) and 0 <= id < size:
+            return id
+    return None
+
+
+def _from_ranks(file: Path, checkpoint: Any) -> Tokenizer:
+    """Llama 3's `tokenizer.model`."""
+    library = _kept(file, file.read_bytes(), lambda: ranks_tokenizer(file))
+    stop = folder_stops(Companions(file.parent), checkpoint, library.token_to_id, library.token_to_id)
+    return Tokenizer(library, library.token_to_id("<|begin_of_text|>"), stop)
+
+
+def _from_pieces(file: Path, checkpoint: Any) -> Tokenizer:
+    """The tokenizer of a sentencepiece model, with what the files beside it add. CheckpointError for a file that is none."""
+    companions = Companions(file.parent)
+    config = companions.config
+    try:
+        special = (*companions.named.values(), *companions.listed)
+        pieces = Pieces(file.read_bytes(), companions.added, special, config.get("legacy", not config) is True)
+    except (OSError, RuntimeError) as error:
+        raise CheckpointError(f"{file}: not a tokenizer: neither JSON, tiktoken's ranks, a GGUF nor a sentencepiece model.") from error
+    named = companions.named.get("bos_token")
+    bos = pieces.token_to_id(named) if named is not None else pieces.model.bos_id()
+    adds = config.get("add_bos_token") is not False and bos is not None and bos >= 0
+    eos = pieces.model.eos_id()
+    stop = folder_stops(companions, checkpoint, pieces.special.get, pieces.token_to_id)
+    return Tokenizer(
+        pieces, bos if adds else None, tuple(sorted({*stop, *((eos,) if eos >= 0 else ())})), Spelling(pieces.spell, int(pieces.prefixed))
+    )

@@ -1,0 +1,96 @@
+"""Choosing the next token: each rule on its own, their order, and draws that depend on seed and position alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from iron_core.errors import UsageError
+from iron_lm.generation.sampler import Sampler
+
+LOGITS = np.array([1.0, 4.0, 3.0, -1.0, 3.5, 0.0], np.float32)
+
+
+def counts(sampler, draws=400):
+    found = np.zeros(LOGITS.size, int)
+    for position in range(draws):
+        found[sampler.choose(LOGITS, position, [])] += 1
+    return found
+
+
+def test_greedy_takes_the_largest_and_the_first_of_equals():
+    assert Sampler().choose(LOGITS, 0, []) == 1
+    assert Sampler().choose(np.zeros(5, np.float32), 0, []) == 0
+
+
+def test_draws_follow_the_softmax():
+    """Frequencies of the candidates are near their probabilities at the temperature."""
+    for temperature in (0.7, 1.0, 2.0):
+        want = np.exp(LOGITS / temperature) / np.exp(LOGITS / temperature).sum()
+        assert np.abs(counts(Sampler(temperature, top_k=100, min_p=1e-9), 4000) / 4000 - want).max() < 0.03
+
+
+@pytest.mark.parametrize(
+    ("rules", "left"),
+    [
+        (dict(top_k=2, min_p=1e-9), {1, 4}),
+        (dict(top_p=0.4), {1}),
+        (dict(top_p=0.75), {1, 4}),
+        (dict(min_p=0.5), {1, 4}),
+        (dict(min_p=0.3), {1, 4, 2}),
+        (dict(min_p=1.0), {1}),
+        (dict(logit_bias=((1, -np.inf), (4, -np.inf)), top_k=1), {2}),
+    ],
+)
+def test_only_these_are_left(rules, left):
+    """top_k by rank, top_p by the probability before, min_p by the most likely one's, -inf for ever."""
+    assert set(np.flatnonzero(counts(Sampler(1.0, **rules)))) == left
+
+
+def test_a_repeated_token_is_less_likely():
+    """Positive logits are divided by the penalty, negative ones multiplied; only the last tokens count."""
+    sampler = Sampler(repetition_penalty=2.0, repeat_last_n=2)
+    assert sampler.choose(LOGITS, 9, [1]) == 4
+    assert sampler.choose(LOGITS, 9, [1, 4]) == 2
+    assert sampler.choose(LOGITS, 9, [1, 0, 0]) == 1
+    low = np.array([-1.0, -1.5], np.float32)
+    assert sampler.choose(low, 9, [0]) == 1
+
+
+def test_a_draw_depends_on_seed_and_position_alone():
+    """Not on what was drawn before."""
+    sampler = Sampler(1.0, seed=7, top_p=0.99)
+    first = [sampler.choose(LOGITS, p, []) for p in range(20)]
+    assert first == [Sampler(1.0, seed=7, top_p=0.99).choose(LOGITS, p, [1, 2]) for p in range(20)]
+    assert first != [Sampler(1.0, seed=8, top_p=0.99).choose(LOGITS, p, []) for p in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        (dict(temperature=-1.0), "temperature=-1.0; legal: 0"),
+        (dict(top_k=0), "top_k=0; legal: 1 or more"),
+        (dict(top_p=0.0), "top_p=0.0; legal: over 0"),
+        (dict(top_p=1.5), "top_p=1.5"),
+        (dict(min_p=-0.1), "min_p=-0.1; legal: 0 to 1"),
+        (dict(repetition_penalty=0.0), "repetition_penalty=0.0; legal: over 0"),
+        (dict(repeat_last_n=-1), "repeat_last_n=-1; legal: 0 or more"),
+        (dict(logit_bias=((3, float("nan")),)), "logit_bias 3=nan; legal: a token id and a number"),
+        (dict(seed=-1), "seed=-1"),
+    ],
+)
+def test_rules_out_of_range_are_refused(rules, said):
+    with pytest.raises(UsageError, match=said.replace("(", r"\(")):
+        Sampler(**rules)
+
+
+def test_a_bias_of_no_token_is_refused():
+    with pytest.raises(UsageError, match="logit_bias of token 99; legal: 0 to 5"):
+        Sampler(logit_bias=((99, 1.0),)).choose(LOGITS, 0, [])
+
+
+def test_the_graph_chooses_where_it_can():
+    """Temperature and up to 64 candidates are the Sample step's; everything else comes back to the host."""
+    assert Sampler().on_device and Sampler(0.8, top_k=64).on_device
+    for rules in (dict(top_p=0.9), dict(min_p=0.1), dict(repetition_penalty=1.1), dict(logit_bias=((0, 1.0),)), dict(top_k=65)):
+        assert not Sampler(0.8, **rules).on_device

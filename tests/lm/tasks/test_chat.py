@@ -1,0 +1,204 @@
+"""A conversation: commands, history, what is dropped when the context is full. The model here says what it is told to."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from iron_lm.generation.sampler import Sampler
+from iron_lm.tasks.chat import Chat
+from iron_lm.text.stopping import StopStrings
+from iron_lm.text.template import ChatTemplate
+
+TEMPLATE = ChatTemplate("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>")
+
+
+class Letters:
+    """A tokenizer of characters."""
+
+    stop = (0,)
+
+    def encode_marked(self, text):
+        return [ord(c) for c in text]
+
+    def stream(self):
+        return Letterwise()
+
+
+class Letterwise:
+    """A stream of characters."""
+
+    def __call__(self, token):
+        return chr(token)
+
+    def rest(self):
+        return ""
+
+
+class Parrot:
+    """A session that answers with given texts, and remembers the prompts."""
+
+    def __init__(self, answers):
+        self.answers = list(answers)
+        self.prompts = []
+        self.held = []
+        self.resets = 0
+
+    def reset(self):
+        self.resets += 1
+        self.held = []
+
+    def generate(self, ids, count, sampler, on_token, stop):
+        self.prompts.append("".join(map(chr, ids)))
+        for token in self.answers.pop(0).encode()[:count]:
+            if on_token(token):
+                break
+        self.held = list(ids)
+
+
+class Talk:
+    """A chat and what it showed and said."""
+
+    def __init__(self, *answers, context=200, **options):
+        self.shown, self.said = [], []
+        self.session = Parrot(answers)
+        self.chat = Chat(
+            self.session,
+            Letters(),
+            TEMPLATE,
+            Sampler(),
+            write=self.shown.append,
+            say=self.said.append,
+            context=context,
+            **{"answer": 40} | options,
+        )
+
+    def type(self, *lines):
+        return [self.chat.take(line) for line in lines]
+
+
+def test_a_turn_sees_what_was_said_before():
+    talk = Talk("yes", "no")
+    talk.type("one", "two")
+    assert talk.session.prompts == ["<user>one<assistant>", "<user>one<assistant>yes<user>two<assistant>"]
+    assert "".join(talk.shown) == "yes\nno\n"
+
+
+def test_commands():
+    """Each answers, none reaches the model, and an unknown one is said to be so."""
+    talk = Talk("yes", "no")
+    assert talk.type("hi", "/stats", "/help", "/nope", "/system", "/save", "/reset", "/stats", "/quit") == [True] * 8 + [False]
+    text = "\n".join(talk.said)
+    for part in ("of 200 tokens held, 2 messages", "/save FILE", "no command /nope", "no system message", "/save needs a file", "0 of 200"):
+        assert part in text
+    assert talk.session.resets == 1 and len(talk.session.prompts) == 1
+    talk.type("//stats")
+    assert talk.session.prompts[-1] == "<user>/stats<assistant>"
+
+
+def test_a_system_message_comes_first_and_starts_over():
+    talk = Talk("yes", "no", system="be brief")
+    talk.type("hi", "/system be long", "ho")
+    assert talk.session.prompts == ["<system>be brief<user>hi<assistant>", "<system>be long<user>ho<assistant>"]
+
+
+def test_save_writes_the_conversation(tmp_path):
+    """As JSON in UTF-8, over what was there; /save with an accented name too."""
+    talk = Talk("yes")
+    (tmp_path / "tälk.json").write_text("something longer than nothing" * 9, encoding="utf-8")
+    talk.type("grüße €", f"/save {tmp_path}/tälk.json")
+    saved = json.loads((tmp_path / "tälk.json").read_bytes().decode("utf-8"))
+    assert [(m["role"], m["content"]) for m in saved] == [("user", "grüße €"), ("assistant", "yes")]
+    assert talk.said[-1] == f"2 messages in {tmp_path}/tälk.json" and os.listdir(tmp_path) == ["tälk.json"]
+
+
+def test_a_message_that_the_template_fails_at_is_taken_back(monkeypatch):
+    """What the file is to blame for is told in its words; the talk before it stays, and goes on."""
+    fails = "{% for m in messages %}{% if m.content == 'odd' %}{{ 1 / 0 }}{% endif %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    talk = Talk("yes", "no")
+    monkeypatch.setattr(talk.chat, "template", ChatTemplate(fails, where="model.gguf"))
+    talk.type("one", "odd", "two")
+    assert [m["content"] for m in talk.chat.messages] == ["one", "yes", "two", "no"]
+    assert len(talk.said) == 1 and talk.said[0].startswith("model.gguf: its chat template fails (ZeroDivisionError")
+
+
+def test_what_was_typed_is_said_again_on_one_short_line():
+    """A command that is none, of control characters or of any length."""
+    talk = Talk()
+    talk.type("/\x1b[2J", "/" + "x" * 10_000)
+    assert all(said.startswith("no command /") and said.isprintable() and len(said) < 500 for said in talk.said) and len(talk.said) == 2
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("{}/no/talk.json", "No such file"),
+        ("~nosuch/x.json", "No such file"),
+        ("{}", "Is a directory"),
+        ("{}/talk.json/x", "Not a directory"),
+        ("/dev/full", "No space left"),
+        ("{}/\0", "Invalid argument"),
+        ("{}/" + "x" * 300, "File name too long"),
+        ("{}/\ud800", "surrogates not allowed"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_said_and_the_talk_goes_on(tmp_path, place, says):
+    """The program does not end, and nothing is left behind."""
+    talk = Talk("yes", "no")
+    (tmp_path / "talk.json").write_text("[]", encoding="utf-8")
+    talk.type("hi", f"/save {place.format(tmp_path)}", "ho")
+    assert says in talk.said[0] and "still here" in talk.said[0] and len(talk.chat.messages) == 4
+    assert talk.said[0].isprintable() and len(talk.said[0]) < 300
+    assert os.listdir(tmp_path) == ["talk.json"] and (tmp_path / "talk.json").read_text(encoding="utf-8") == "[]"
+
+
+def test_what_no_longer_fits_is_dropped_from_the_models_view_and_said(tmp_path):
+    """The oldest exchanges, as many as it takes, for good; the system message stays, and /save still has everything."""
+    talk = Talk(*["x" * 20] * 6, context=150, answer=30, system="s")
+    talk.type("a" * 20, "b" * 20, "c" * 20)
+    assert "the oldest 1 exchange is dropped" in talk.said[-1] and "/save still writes all" in talk.said[-1]
+    assert talk.session.prompts[-1].startswith("<system>s<user>bbb") and len(talk.session.prompts[-1]) + 30 <= 150
+    talk.type("d" * 20, f"/save {tmp_path}/all.json", "/stats")
+    assert talk.session.prompts[-1].startswith("<system>s<user>ccc")
+    saved = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
+    assert [m["content"][0] for m in saved] == list("saxbxcxdx")
+    assert "8 messages, the last 4 of which the model sees" in "\n".join(talk.said)
+    talk.type("/reset", "e")
+    assert talk.session.prompts[-1] == "<system>s<user>e<assistant>"
+
+
+def test_a_message_too_long_for_the_context_is_refused_and_the_talk_is_as_it_was():
+    """What was said before is still there, and the model still sees it."""
+    talk = Talk("yes", "no", context=100, answer=20)
+    talk.type("one", "y" * 300, "two")
+    (said,) = talk.said
+    assert "Say less" in said and "the talk is as it was" in said
+    assert talk.session.prompts == ["<user>one<assistant>", "<user>one<assistant>yes<user>two<assistant>"]
+
+
+def test_a_stop_string_ends_an_answer_and_is_no_part_of_it():
+    talk = Talk("one two STOP three", stop=("STOP",))
+    talk.type("count")
+    assert "".join(talk.shown) == "one two \n" and talk.chat.messages[-1]["content"] == "one two "
+
+
+@pytest.mark.parametrize("cuts", [1, 2, 3, 100])
+def test_stop_strings_however_tokens_cut_them(cuts):
+    """What may become one is held back; what does not is shown later."""
+    text = "abcabdabX then abcabX!"
+    stops, shown = StopStrings(("abcabX", "zz")), ""
+    for i in range(0, len(text), cuts):
+        shown += stops.feed(text[i : i + cuts])
+        assert not shown.endswith("abcab")
+    assert stops.ended and shown == "abcabdabX then "
+    calm = StopStrings(("end",))
+    assert calm.feed("the e") + calm.feed("n") + calm.rest() == "the en"
+
+
+def test_of_several_stop_strings_the_first_in_the_text_ends_it():
+    """Not the first that was given; what comes after it, in this piece or the next, is not shown."""
+    stops = StopStrings(("later", "now"))
+    assert stops.feed("ends now, not later") == "ends " and stops.ended
+    assert stops.feed("more") == stops.rest() == ""
