@@ -68,7 +68,7 @@ class Machine:
         self.ends: dict[tuple[str, int], RingEnd] = {}
         self.core_ends: dict[str, dict[tuple[str, str], CoreEnd]] = {core.tile: {} for core in array.cores}
         self.rings: dict[str, Ring] = {}
-        self._pools()
+        self._make_ends()
         self.flows = [self._flow(fifo) for fifo in array.fifos if self.pools.end(fifo.name, 0).way]
         #: By the fifo whose channel the packets drive.
         there = device(array.dev).shim.descriptors  # type: ignore[union-attr]
@@ -101,7 +101,8 @@ class Machine:
 
     # -- making it -----------------------------------------------------------------------------------
 
-    def _pools(self) -> None:
+    def _make_ends(self) -> None:
+        """The ring of every pool, and what cores, DMAs and shims have of it."""
         rings = self.rings
         for pool in self.pools.pools:
             buffers = [Mem.fresh(pool.type) for _ in range(pool.depth)]
@@ -187,13 +188,11 @@ class Machine:
         self.time = 0
         for actor in self.actors:
             actor.time = 0
-        for end in self.ends.values():
-            for share in end.shares:
-                share.free.time = share.full.time = 0
-        for lock in self.locks.values():
-            lock.time = 0
-        for shim in self.shims.values():
-            shim.arrived.time = 0
+        semaphores = [*self.locks.values(), *(shim.arrived for shim in self.shims.values())]
+        semaphores += [port.tokens for port in self.controls.values()]
+        semaphores += [one for ring in self.rings.values() for share in ring.shares for one in (share.free, share.full)]
+        for semaphore in semaphores:
+            semaphore.time = 0
 
     def _blocked(self, controller: Controller) -> list[Actor]:
         """The sequence and all that are in the middle of something, then, step by step, those that they wait for."""
@@ -208,7 +207,7 @@ class Machine:
     def _resting(self, actor: Actor) -> bool:
         """Is it where it may be for ever: a core before its first wait, a flow without anything to send?"""
         if isinstance(actor, Core):
-            return actor.idle and not any(actor.waiting.startswith(w) for w in ("lock",))
+            return actor.idle and not actor.waiting.startswith("lock")
         assert isinstance(actor, Flow)
         return actor.sending is None
 
