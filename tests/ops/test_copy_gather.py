@@ -20,7 +20,7 @@ from iron_core.errors import ParamError, Unresolvable, UnsupportedError
 from iron_ops_aie import Copy
 from iron_ops_aie.copy_gather import part
 from iron_sim.control import BASE
-from iron_sim.errors import Deadlock, Race, SimulationError
+from iron_sim.errors import Deadlock, PoisonError, Race, SimulationError
 from iron_sim.machine import Machine
 from iron_sim.run import regions_of, simulate
 
@@ -75,6 +75,13 @@ def test_one_design_gathers_again_and_again():
         regions = regions_of(design, {"x": x, "ids": ids, "y": np.zeros(op.output_size, np.float32)})
         machine.run(design.sequence, regions, {})
         assert regions["y"].data.tobytes() == op.reference(x, ids, y=np.zeros(op.output_size, np.float32)).tobytes()
+
+
+def test_ids_that_are_not_given_are_unwritten():
+    """As any tensor is that is left out: the first of them is told."""
+    op = Copy(input_size=50 * 8, gather=True, table_rows=50, rows=8, X=np.float32)
+    with pytest.raises(PoisonError, match=r"ids\[0\] is an id nobody wrote"):
+        simulate(op, NPU2, {"x": table(50, 8, np.float32)})
 
 
 def test_a_gather_takes_the_same_time_when_it_is_counted_anew():

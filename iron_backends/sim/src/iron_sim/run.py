@@ -19,6 +19,7 @@ from iron_core.errors import CallError
 from iron_sim.control import encode
 from iron_sim.dma import Region
 from iron_sim.machine import Machine, Stats
+from iron_sim.memory import Mem
 from iron_sim.trace import Trace
 
 
@@ -28,21 +29,18 @@ def regions_of(design: Design, tensors: Mapping[str, Any]) -> dict[str, Region]:
     base = 0
     tensors = {name: plain(given, name) for name, given in tensors.items() if given is not None}
     for argument in design.sequence.arguments:
-        if argument.control is not None:
-            ids = Region(argument.operand, tensors[argument.operand].reshape(-1), None, base)
-            found[argument.operand] = encode(argument.control, ids, found[argument.control.table])
-            continue
-        kind = ObjectType.of(argument.elements, argument.dtype_name)
+        # What a call is given of control words are the ids they are made of.
+        gather = argument.control
+        kind = ObjectType.of(argument.elements, argument.dtype_name) if gather is None else ObjectType.of(gather.rows, "int32")
         given = tensors.get(argument.operand)
         if given is None:
-            data = np.full(kind.nbytes, 0xFF, np.uint8).view(kind.dtype)
-            mask = np.ones(argument.elements, bool)
+            mem = Mem.fresh(kind)
         else:
             raw = given.data if isinstance(given, PackedArray) else given
-            data = np.ascontiguousarray(raw).reshape(-1).view(kind.dtype).copy()
-            mask = np.zeros(argument.elements, bool)
-        found[argument.operand] = Region(argument.operand, data, mask, base)
-        base += -(-kind.nbytes // 64) * 64
+            mem = Mem.holding(kind, np.ascontiguousarray(raw).reshape(-1).view(kind.dtype))
+        region = Region(argument.operand, mem.data, mem.mask, base)
+        found[argument.operand] = region if gather is None else encode(gather, region, found[gather.table])
+        base += -(-found[argument.operand].data.nbytes // 64) * 64
     return found
 
 
@@ -96,4 +94,3 @@ def simulate(
             assert region.mask is not None
             masks[operand.name] = region.mask.reshape(outputs[operand.name].shape)
     return outputs, masks, stats
-
