@@ -9,7 +9,7 @@ import pytest
 
 import iron_core as iron
 from iron_core import Carried
-from iron_core.backends.run_profile import kind
+from iron_core.backends.run_profile import Limits, kind
 from iron_core.errors import CallError
 from iron_host import limits
 from iron_host.backend import HostBackend
@@ -104,3 +104,24 @@ def test_arrays_are_read_where_they_lie(net: Any) -> None:
     assert weight.nbytes == 4 * 256 * 64
     odd = np.zeros(70001, np.uint8)[1:]
     assert limits.read_rate(executable.runtime, [weight, odd, odd[:7], np.zeros(4096)], repeats=1) > 0
+
+
+@pytest.mark.parametrize("graphs", [0, 1, 2])
+def test_a_profile_reads_the_weights_of_all_its_graphs(rng: np.random.Generator, monkeypatch: Any, graphs: int) -> None:
+    """By as many threads as the widest of them has, whatever their order; where there are none, no rate is made up."""
+    read: list[tuple[int, list[int]]] = []
+
+    def noted(engine: Any, arrays: Any) -> float:
+        read.append((engine.threads, [a.nbytes for a in arrays]))
+        return 7.0
+
+    monkeypatch.setattr("iron_host.profile.measure", lambda threads: Limits(threads, 1.0, 1.0, 1.0))
+    monkeypatch.setattr("iron_host.profile.read_rate", noted)
+    nets = [Net(rng).compile(backend=HostBackend(threads=n)) for n in (2, 1)[:graphs]]
+    loaded = {str(i): next(iter(one.versions.values())).load() for i, one in enumerate(nets)}
+    with HostBackend().profiled(loaded) as found:
+        for one in nets:
+            one(n=0)
+    assert read == ([(2, [4 * 256 * 64] * graphs)] if graphs else [])
+    assert found.weights_read == (7.0 if graphs else None)
+    assert len(found.phases()) == graphs

@@ -18,6 +18,7 @@ from iron_host import trace
 from iron_host.kernel_call import HostLowering
 from iron_host.limits import measure, read_rate
 from iron_host.recording import Pass, Recording, record
+from iron_host.runtime import runtime
 
 
 @attrs.frozen
@@ -33,7 +34,7 @@ class HostProfile:
     """The `RunProfile` of the host: see `iron_core.backends.run_profile`.
 
     weights_read: bytes a second at which a loop without arithmetic reads their weights where they lie: less than memory's
-    limit where they are on small pages, as mapped files are. None until the runs are over.
+    limit where they are on small pages, as mapped files are. None until the runs are over, and where there are none.
     """
 
     note = ""
@@ -74,13 +75,15 @@ class HostProfile:
 @contextlib.contextmanager
 def profiled(executables: Mapping[str, Any]) -> Iterator[HostProfile]:
     """Measure the machine, then record what these executables run inside the block."""
-    threads = max(e.runtime.threads for e in executables.values())
+    threads = max((e.runtime.threads for e in executables.values()), default=1)
     found = HostProfile(executables, measure(threads))
     with record(list(executables.values())) as recording:
         yield found
     found.recording = recording
-    for memory, engine in {id(e.memory): (e.memory, e.runtime) for e in executables.values()}.values():
-        found.weights_read = read_rate(engine, memory.weights())
+    memories = {id(e.memory): e.memory for e in executables.values()}
+    weights = [raw for memory in memories.values() for raw in memory.weights()]
+    if weights:
+        found.weights_read = read_rate(runtime(threads), weights)
 
 
 def cost(step: PlanStep, values: Mapping[str, int]) -> Cost:
