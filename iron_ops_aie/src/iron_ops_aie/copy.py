@@ -28,7 +28,7 @@ from iron_core.declare.formats import as_format
 from iron_core.declare.operator import ViewMembers
 from iron_core.errors import ParamError, ShapeError
 from iron_ops_aie.copy_array import CopyArray
-from iron_ops_aie.copy_patterns import byte_pattern, most, shared, whole
+from iron_ops_aie.copy_patterns import byte_pattern, largest_object, steady, word_elements
 
 
 class Copy(CopyArray, Operator):
@@ -63,7 +63,9 @@ class Copy(CopyArray, Operator):
     X: Any = DType(default=bfloat16, blocks=True)
     Y: Any = DType(default=lambda op: op.X, blocks=True)
     num_channels: int = Auto(default=1, domain=Width())
-    tile_size: int = Auto(domain=Divisors(of=shared, step=whole, cap=most, span=3))
+    tile_size: int = Auto(
+        domain=Divisors(of=lambda op, dev: steady(op, op.num_channels, dev), step=word_elements, cap=largest_object, span=3)
+    )
     x = In(input_size, dtype=X, tile=tile_size, per=num_channels)
     ids = In(rows, dtype=np.int32, when=gather)
     y = Out(output_size, dtype=Y, tile=tile_size, per=num_channels)

@@ -18,16 +18,17 @@ from iron_core.errors import UnsupportedError
 from iron_ops_aie import copy_gather
 from iron_ops_aie.copy_patterns import (
     MANY,
-    OBJECT_BYTES,
+    common_run,
     divisors,
     dtype,
     grain,
+    largest_object,
     legal_tiles,
     offset,
-    run,
     share,
     sides,
     steady,
+    word_elements,
 )
 
 
@@ -43,7 +44,7 @@ class CopyArray:
 
     def compatible(self: Any, dev: Any) -> None:
         """Bytes alone make it, and it suits its channels and objects."""
-        x, y, itemsize = _name(self.X), _name(self.Y), dtype(self).itemsize
+        x, y, itemsize = self.X.name, self.Y.name, dtype(self).itemsize
         require(
             self.X == self.Y,
             f"Copy: an array moves bytes as they are, and X={x} to Y={y} makes other numbers. Legal: Y={x}; the CPU converts.",
@@ -55,14 +56,14 @@ class CopyArray:
         most = dev.columns * dev.shim.channels if dev is not None else self.num_channels
         require(self.num_channels <= most, f"Copy: num_channels={self.num_channels}; {dev} has {most} shim channels each way.")
         _bounds_agree(self)
-        shared = run(self)
+        run = common_run(self)
         require(
-            shared % self.num_channels == 0,
-            f"Copy: num_channels={self.num_channels} does not divide the run of {shared} elements that src and dst both step "
-            f"through. Nearest legal: num_channels={nearest(self.num_channels, divisors(shared))}.",
+            run % self.num_channels == 0,
+            f"Copy: num_channels={self.num_channels} does not divide the run of {run} elements that src and dst both step "
+            f"through. Nearest legal: num_channels={nearest(self.num_channels, divisors(run))}.",
         )
         whole = grain(self, self.num_channels)
-        words, legal = WORD // math.gcd(WORD, itemsize), legal_tiles(whole, itemsize)
+        words, legal = word_elements(self), legal_tiles(whole, itemsize)
         require(
             legal,
             f"Copy: a channel's transfers are multiples of {whole} elements of {itemsize} bytes, {whole * itemsize} bytes; "
@@ -72,7 +73,7 @@ class CopyArray:
         require(
             self.tile_size in legal,
             f"Copy: tile_size={self.tile_size} is no object of every channel's transfers, which are multiples of {whole} "
-            f"elements; it must divide that, be a multiple of {words} and at most {OBJECT_BYTES // itemsize}. Nearest legal: "
+            f"elements; it must divide that, be a multiple of {words} and at most {largest_object(self)}. Nearest legal: "
             f"tile_size={nearest(self.tile_size, legal)}.",
         )
 
@@ -93,13 +94,13 @@ class CopyArray:
         if self.gather:
             copy_gather.record(self, rt)
             return
-        shared = run(self)
+        run = common_run(self)
         read, written = sides(self)
         words = _words(self, rt)
         tasks = []
         for channel in range(self.num_channels):
-            tasks += [(at, 0, channel, "y", task) for at, task in _tasks(self, rt, "dst", written, shared, channel)]
-            tasks += [(at, 1, channel, "x", task) for at, task in _tasks(self, rt, "src", read, shared, channel)]
+            tasks += [(at, 0, channel, "y", task) for at, task in _tasks(self, rt, "dst", written, run, channel)]
+            tasks += [(at, 1, channel, "x", task) for at, task in _tasks(self, rt, "src", read, run, channel)]
         # A wait for an earlier transfer then never needs one that is still to be given.
         for _, way, channel, operand, pattern in sorted(tasks, key=lambda task: task[:3]):
             moves, size = words[operand]
@@ -128,10 +129,6 @@ def _bounds_agree(op: Any) -> None:
         )
 
 
-def _name(format: Any) -> str:
-    return str(getattr(format, "name", format))
-
-
 def _words(op: Any, rt: Any) -> dict[str, tuple[Any, Any]]:
     """Per operand the word that moves it and, under a bound, the (axis, word) that shortens it."""
     found = {}
@@ -146,9 +143,7 @@ def _words(op: Any, rt: Any) -> dict[str, tuple[Any, Any]]:
     return found
 
 
-def _tasks(
-    op: Any, rt: Any, what: str, patterns: tuple[Pattern, ...], shared: int, channel: int
-) -> Iterator[tuple[int, Any]]:
+def _tasks(op: Any, rt: Any, what: str, patterns: tuple[Pattern, ...], run: int, channel: int) -> Iterator[tuple[int, Any]]:
     """A channel's transfers of one side and the element each begins with: descriptors, or a pattern to be bounded."""
     limits = BdLimits.of(rt.dev.shim, dtype(op).itemsize)
     # Descriptors of one transfer; where a call moves it, each is one of its own.
@@ -156,7 +151,7 @@ def _tasks(
     most = 1 if moves in rt.bound else limits.descriptors // SHARING
     at = 0
     for pattern in patterns:
-        part = share(pattern, shared, op.num_channels, channel)
+        part = share(pattern, run, op.num_channels, channel)
         if f"{what}_valid" in rt.bound:
             yield at, part
             continue

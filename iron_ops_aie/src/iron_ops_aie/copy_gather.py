@@ -6,16 +6,15 @@ writes descriptors of the shim of column 2k; the rows these read pass a memory t
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from iron_core import Lane, ObjectFifo, ObjectType, Pattern, Tile, nearest, require
 from iron_core.array.control import ControlFlow
 from iron_core.array.descriptors import BdLimits, plan
-from iron_core.array.gather import Gather
+from iron_core.array.gather import BATCH, Gather
 from iron_core.devices import QUEUE, SHARING, WORD
 from iron_core.errors import UnsupportedError
-from iron_ops_aie.copy_patterns import MANY, OBJECT_BYTES, chained, dtype, legal_tiles, offset, packed
+from iron_ops_aie.copy_patterns import MANY, chained, dtype, largest_object, legal_tiles, offset, packed, word_elements
 
 #: Feeds there may be: more would not read faster.
 FEEDS = 4
@@ -49,7 +48,7 @@ def check(op: Any, dev: Any) -> None:
     feeds = legal_feeds(op)
     require(
         op.num_channels in feeds,
-        f"Copy: num_channels={op.num_channels} feeds for {op.rows} rows; a feed takes whole batches of 8, and there are at "
+        f"Copy: num_channels={op.num_channels} feeds for {op.rows} rows; a feed takes whole batches of {BATCH}, and there are at "
         f"most {FEEDS}. Nearest legal: num_channels={nearest(op.num_channels, feeds)}.",
     )
     pairs = dev.columns // 2 if dev is not None else op.num_channels
@@ -58,11 +57,11 @@ def check(op: Any, dev: Any) -> None:
         f"Copy: num_channels={op.num_channels} feeds of a gather take two columns each; {dev} has "
         f"{getattr(dev, 'columns', 0)}. Legal: {f'num_channels={pairs}' if pairs else 'a device of two columns or more'}.",
     )
-    words, legal = WORD // math.gcd(WORD, itemsize), legal_tiles(wide, itemsize)
+    words, legal = word_elements(op), legal_tiles(wide, itemsize)
     require(
         op.tile_size in legal,
         f"Copy: tile_size={op.tile_size} is no object of a gathered row of {wide} elements; it must divide that, be a "
-        f"multiple of {words} and at most {OBJECT_BYTES // itemsize}. Nearest legal: tile_size={nearest(op.tile_size, legal)}.",
+        f"multiple of {words} and at most {largest_object(op)}. Nearest legal: tile_size={nearest(op.tile_size, legal)}.",
     )
 
 

@@ -91,7 +91,7 @@ def sides(op: Any) -> tuple[tuple[Pattern, ...], tuple[Pattern, ...]]:
     return made[0], made[1]
 
 
-def run(op: Any) -> int:
+def common_run(op: Any) -> int:
     """Elements that every pattern steps through at a time: what channels share out."""
     return math.gcd(*(p.sizes[-1] for side in sides(op) for p in side if p.sizes))
 
@@ -122,14 +122,14 @@ def grain(op: Any, channels: int) -> int:
 
 def steady(op: Any, channels: int, dev: Any) -> int:
     """Elements of a channel of which every descriptor has whole multiples: what an object may be wherever a copy is cut."""
-    found = grain(op, channels)
-    if dev is None or op.gather or run(op) % channels:
+    found, run = grain(op, channels), 0 if op.gather else common_run(op)
+    if dev is None or op.gather or run % channels:
         return found
     limits = BdLimits.of(device(dev).shim, dtype(op).itemsize)  # type: ignore[arg-type]
     for side, axis in zip(sides(op), (op.src_axis, op.dst_axis), strict=True):
         for pattern in side if axis is None else ():
             try:
-                descriptors = plan(share(pattern, run(op), channels, 0), limits, most=MANY)
+                descriptors = plan(share(pattern, run, channels, 0), limits, most=MANY)
             except UnsupportedError:
                 return found  # (what refuses it says so when the sequence is made)
             found = math.gcd(found, *(d.size for d in descriptors))
@@ -139,20 +139,15 @@ def steady(op: Any, channels: int, dev: Any) -> int:
 def offset(op: Any, rt: Any, member: str) -> Any:
     """The word that moves an operand by a member's elements, over what is moved."""
     unit = (op.X.block[1], op.X.block_bytes) if as_format(op.X).packed else (1, 1)
-    return rt.offset(member, step=WORD // math.gcd(WORD, dtype(op).itemsize), unit=unit)
+    return rt.offset(member, step=word_elements(op), unit=unit)
 
 
-def shared(op: Any, dev: Any) -> int:
-    """Elements of which a channel moves whole multiples."""
-    return steady(op, op.num_channels, dev)
-
-
-def whole(op: Any) -> int:
+def word_elements(op: Any) -> int:
     """Elements moved that are whole 4-byte words."""
     return max(1, WORD // dtype(op).itemsize)
 
 
-def most(op: Any) -> int:
+def largest_object(op: Any) -> int:
     """Elements of the largest object."""
     return OBJECT_BYTES // dtype(op).itemsize
 
