@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Case, In, Kernel, KernelContract, ObjectType, Operator, Out, Param, Testing, Tolerance
+from iron_core import Case, In, Kernel, KernelContract, ObjectFifo, Operator, Out, Param, Testing, Tolerance, Worker
 from iron_core.declare.row import Row
 from iron_core.errors import ParamError
 
@@ -69,7 +69,7 @@ class Emit(Operator):
             raise ParamError(f"Emit: program has {self.rows} rows, not slots={self.slots} plus carried={self.carried}.")
 
     def reference(self, planes: Any, program: Any) -> Any:
-        out = _evaluated(np.asarray(planes), np.asarray(program))
+        out = _evaluated(np.reshape(planes, (2, self.carried)), np.reshape(program, (self.rows, len(Row._fields))))
         return out[: self.slots], out[self.slots :]
 
     def tolerance(self) -> Tolerance:
@@ -79,37 +79,26 @@ class Emit(Operator):
 
     def kernel(self) -> Kernel:
         """The `Kernel` of the whole table."""
-        i32 = np.dtype(np.int32)
-        shapes = ((2, self.carried), (self.rows, len(Row._fields)), self.slots, self.carried)
-        slots = self.slots
-
-        def reference(planes: Any, program: Any) -> Any:
-            out = _evaluated(np.reshape(planes, shapes[0]), np.reshape(program, shapes[1]))
-            return out[:slots], out[slots:]
-
-        contract = KernelContract(roles=(In, In, Out, Out), reference=reference, tolerance=Tolerance(exact=True))
-        types = [ObjectType.of(shape, i32) for shape in shapes]
+        contract = KernelContract(roles=(In, In, Out, Out), reference=self.reference, tolerance=self.tolerance())
+        types = [operand.tile for operand in (self.planes, self.program, self.words, self.state)]
         return Kernel.inline("emit", _EMIT, types, contract, dict(SLOTS=self.slots, CARRIED=self.carried))
 
     def array(self, target: Any) -> None:
-        from iron_core.array import ObjectFifo, Worker
-
         def core(planes: Any, program: Any, words: Any, state: Any, kernel: Any) -> None:
             ends = (planes, program, words, state)
             kernel(*[end.acquire() for end in ends])
             for end in ends:
                 end.release()
 
-        fifos = {o.name: ObjectFifo(getattr(self, o.name).tile, depth=1, name=o.name) for o in (*self.inputs, *self.outputs)}
         ends: list[Any] = []
-        for name, fifo in fifos.items():
-            lane = getattr(self, name).lane(0)
-            if name in ("planes", "program"):
-                fifo.prod(tile=lane)
-                ends.append(fifo.cons())
-            else:
-                fifo.cons(tile=lane)
-                ends.append(fifo.prod())
+        for name in ("planes", "program"):
+            fifo = ObjectFifo(getattr(self, name).tile, depth=1, name=name)
+            fifo.prod(tile=getattr(self, name).lane(0))
+            ends.append(fifo.cons())
+        for name in ("words", "state"):
+            fifo = ObjectFifo(getattr(self, name).tile, depth=1, name=name)
+            fifo.cons(tile=getattr(self, name).lane(0))
+            ends.append(fifo.prod())
         Worker(core, [*ends, self.kernel()], name="core")
 
     def composed(self, planes: Any, program: Any) -> Any:
