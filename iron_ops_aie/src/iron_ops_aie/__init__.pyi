@@ -816,7 +816,7 @@ class SiLU(UnaryElementwise):
 class SoftCap(UnaryElementwise):
     """y = cap tanh(x / cap): x where it is small beside `cap`, never beyond it. Shapes as in `UnaryElementwise`.
 
-    Errors: ParamError for a cap that is not positive and finite, for integers.
+    Errors: ParamError for a cap that is not from 2^-100 to 2^100, for integers.
     """
     cap: float
     @overload

@@ -24,9 +24,9 @@ def check(name: str, activations: str, T: Any, W: Any, O: Any) -> None:  # noqa:
     """ParamError unless operator `name` has this arithmetic for activations T, weights W and output O."""
     if activations not in ARITHMETIC:
         raise ParamError(f"{name}: activations={activations!r}. Legal: {', '.join(ARITHMETIC)}.")
-    if activations == "int8_block" and not as_format(W).group:
-        raise ParamError(f"{name}: activations='int8_block' needs block-quantised weights; these are {W}. Legal: 'exact'.")
     if activations == "int8_block":
+        if not as_format(W).group:
+            raise ParamError(f"{name}: activations='int8_block' needs block-quantised weights; these are {W}. Legal: 'exact'.")
         groups = {plane.role: plane.group[1] for plane in as_format(W).planes if plane.role in ("scales", "minima")}
         if len(set(groups.values())) > 1:
             raise ParamError(

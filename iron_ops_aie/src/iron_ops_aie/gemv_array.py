@@ -35,7 +35,7 @@ BANKS = 4
 ROWS = 16
 ROWS_OUT = 64
 #: Numbers that an elementwise kernel takes at most.
-ROWS_LINE = 4096
+LINE = 4096
 #: Elements that a descriptor can step over.
 STEP = 1 << 21
 CHAINS = ("prepare", "finish")
@@ -99,7 +99,7 @@ class GEMVArray:
             return None
         most = min(ROWS, max(1, bank // (2 * self.K)), self.tile_size_output or rows)
         # Under a bound a descriptor steps over the tiles of all lanes; what rides behind a tile costs a transfer for each.
-        far = min(rows, ROWS_LINE) if any(self._riding("finish")) else min(ROWS_OUT, STEP // (lanes * self.K))
+        far = min(rows, LINE) if any(self._riding("finish")) else min(ROWS_OUT, STEP // (lanes * self.K))
         for n in (self.tile_size_input,) if self.tile_size_input else range(most, 0, -1):
             outs = (self.tile_size_output,) if self.tile_size_output else range(n, max(far, n) + 1, n)
             # A call can bound C by whole tiles only if they are whole 16-byte units, 8 numbers.
@@ -110,7 +110,7 @@ class GEMVArray:
 
     def _carries(self: Any, n: int, out: int) -> bool:
         """Is C's tile whole words, a line that its finish's kernels take, and what a tile of A holds a few times?"""
-        if out % (16 if self.finish else 2) or (self.finish and out > ROWS_LINE):
+        if out % (16 if self.finish else 2) or (self.finish and out > LINE):
             return False
         times, rest = divmod(n * self.K, out)
         return not any(self._riding("finish")) or (1 <= times <= ITERATIONS and not rest)
@@ -142,7 +142,7 @@ class GEMVArray:
         require(
             self._carries(self.tile_size_input, out),
             f"GEMV.finish: tile_size_output={out} in a tile of A of {tile} (tile_size_input={self.tile_size_input}). "
-            f"Legal: a multiple of 16, at most {ROWS_LINE}; where the finish reads another tensor, {tile} divided by 1 to "
+            f"Legal: a multiple of 16, at most {LINE}; where the finish reads another tensor, {tile} divided by 1 to "
             f"{ITERATIONS}.",
         )
         for chain in CHAINS:

@@ -7,9 +7,9 @@ column major is held as the blocks of its transpose, and so is a C.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import attrs
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
@@ -85,7 +85,7 @@ def product(a: Any, b: Any) -> np.ndarray:
     return np.matmul(np.ascontiguousarray(a, np.float32), np.ascontiguousarray(b, np.float32))
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class MatrixKernels:
     """The kernels for tiles of m x k by k x n on an architecture, and the re-orderings they need.
 

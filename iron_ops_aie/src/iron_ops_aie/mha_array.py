@@ -41,6 +41,7 @@ from iron_ops_aie.mha_places import SERVED, places_of, q_lanes
 BLOCKS = (64, 32, 16)
 #: The kernels take heads of a multiple of this many numbers.
 HEAD_STEP = 64
+#: Pipelines there may be at most: one for each column of npu2.
 PIPELINES = 8
 #: The gate: how far off a number may be, and the share of those that may be further.
 RELATIVE, ABSOLUTE, BEYOND = 0.04, 0.15, 0.005

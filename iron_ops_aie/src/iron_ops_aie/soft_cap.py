@@ -14,7 +14,7 @@ from iron_ops_aie.rules import floats_only
 class SoftCap(UnaryElementwise):
     """y = cap tanh(x / cap): x where it is small beside `cap`, never beyond it. Shapes as in `UnaryElementwise`.
 
-    Errors: ParamError for a cap that is not positive and finite, for integers.
+    Errors: ParamError for a cap that is not from 2^-100 to 2^100, for integers.
     """
 
     cap: float = Param(array=True)
