@@ -38,8 +38,8 @@ def _path(given: str | os.PathLike[str] | None) -> str | None:
 class SimBackend(Backend):
     """Takes every operator whose array fits the device. Chosen only by name.
 
-    trace: a file that every call writes the trace of its run to, for Perfetto (default: the one that `IRON_SIM_TRACE` names
-    when a version is loaded, else none). CallError for what is no path.
+    trace: a file that every call writes, for Perfetto: the runs of its version until then (default: the one that
+    `IRON_SIM_TRACE` names when a version is loaded, else none). CallError for what is no path.
     """
 
     trace: str | None = attrs.field(default=None, converter=_path, kw_only=True)

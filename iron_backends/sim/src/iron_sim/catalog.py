@@ -61,17 +61,20 @@ def row(cls: Any, case: Any, dev: str, seed: int = 0) -> Row:
     rng = np.random.default_rng(seed)
     drawn = cls.test.draw(op, rng)
     inputs = tuple(drawn.get(o.name) for o in op.inputs)
-    kept = {name: _zeros(op, name) for name in op.partial}
+
+    def kept() -> dict[str, Any]:
+        """What outputs that are written in part hold before: fresh each time, for they are written in place."""
+        return {name: _zeros(op, name) for name in op.partial}
+
     began = time.process_time()
     try:
-        outputs, masks, _ = simulate(op, dev, {**kept, **drawn})
+        outputs, masks, _ = simulate(op, dev, {**kept(), **drawn})
     except SimulationError as error:
         return attrs.evolve(start, failure=str(error))
     seconds = time.process_time() - began
-    got = tuple(outputs[o.name] for o in op.outputs if o.present(op))
-    judged = tuple(op.format(o.name).tensor(g, op.shape(o.name)) if g.shape != op.shape(o.name) else g
-                   for g, o in zip(got, (o for o in op.outputs if o.present(op)), strict=True))
-    composed = op.composed(*inputs, **{name: _zeros(op, name) for name in kept})
+    written = [o.name for o in op.outputs if o.present(op)]
+    got = [outputs[name] for name in written]
+    composed = op.composed(*inputs, **kept())
     want = composed if isinstance(composed, tuple) else (composed,)
     bits = sum(_different(g, w) for g, w in zip(got, map(_flat, want), strict=True))
     found = attrs.evolve(
@@ -87,7 +90,8 @@ def row(cls: Any, case: Any, dev: str, seed: int = 0) -> Row:
         return attrs.evolve(found, failure="nothing was compared")
     if any(mask.any() for mask in masks.values()):
         return attrs.evolve(found, failure="some of the output was never written")
-    exact = op.reference(*inputs, **{name: _zeros(op, name) for name in kept})
+    judged = tuple(_judged(op, name, outputs[name]) for name in written)
+    exact = op.reference(*inputs, **kept())
     try:
         deviation = op.array_check(judged if len(judged) > 1 else judged[0], exact, *inputs)
     except DeviationError as error:
@@ -105,6 +109,12 @@ def _zeros(op: Any, name: str) -> Any:
     shape, format = op.shape(name), op.format(name)
     raw = np.zeros(format.nbytes(shape), np.uint8)
     return format.tensor(raw, shape)
+
+
+def _judged(op: Any, name: str, got: np.ndarray) -> Any:
+    """A simulated output as `reference()` gives it: of a packed format its tensor."""
+    format = op.format(name)
+    return format.tensor(got, op.shape(name)) if format.packed else got
 
 
 def _flat(tensor: Any) -> np.ndarray:
