@@ -171,6 +171,22 @@ def test_a_call_that_fails_leaves_an_array_that_is_set_up_anew():
                 run(np.ones(32, np.int32))
 
 
+@pytest.mark.parametrize("dev", DEVICES)
+def test_a_call_that_is_interrupted_leaves_an_array_that_is_set_up_anew(dev, monkeypatch):
+    """Ctrl-C in the middle of a kernel: the next call is as the first one was."""
+    run = compiled(0, 0, 1, dev=dev)
+    first = seen(run)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("iron_sim.core.store", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(ONE)
+    assert seen(run) == first
+
+
 def test_statistics_are_kept_by_step():
     run = compiled(0, 1, size=64)
     run(np.ones(64, np.int32))

@@ -38,11 +38,10 @@ class SimExecutable:
         self._trace = Trace(trace) if trace else None
         # Per step its words, each with the number of its parameter and what the graph gives for the member it follows.
         places = {use: n for n, parameter in enumerate(image.parameters) for use in parameter.uses}
-        self._words = [
-            [(word, places[index, word.name], given[word.form.value]) for word in step.design.sequence.words]
-            for index, step in enumerate(image.steps)
-            for given in [{binding.member: binding.expression for binding in step.bindings}]
-        ]
+        self._words = []
+        for index, step in enumerate(image.steps):
+            given = {binding.member: binding.expression for binding in step.bindings}
+            self._words.append([(word, places[index, word.name], given[word.form.value]) for word in step.design.sequence.words])
 
     def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], values: Mapping[str, int]) -> None:
         """Run once; see `Executable.run`. SimulationError where the array does something wrong, PoisonError where an output, as
@@ -56,7 +55,7 @@ class SimExecutable:
         begin = time.perf_counter()
         try:
             self._dispatch(spaces, values)
-        except Exception:
+        except BaseException:  # Ctrl-C too
             # What is left of the array is of no use to the next call: it begins as the first one did.
             self._machine = self._loaded_empty = None
             raise
