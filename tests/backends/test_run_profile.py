@@ -11,7 +11,7 @@ import pytest
 
 import iron_core as iron
 from iron_core.backends.run_profile import Phase, Profiling, RunProfile, StepTimes, profiled
-from iron_core.errors import UnsupportedError
+from iron_core.errors import CallError, UnsupportedError
 from iron_ops_aie import GEMV, ReLU
 
 BOTH = pytest.mark.parametrize(("backend", "dev"), [("host", None), ("sim", "npu2")])
@@ -70,6 +70,18 @@ def test_what_runs_outside_of_the_block_is_not_recorded(net):
         pass
     net(np.ones(256, iron.bfloat16))
     assert found.phases() == [] and list(found.step_times()) == []
+
+
+@BOTH
+def test_one_recording_at_a_time(net):
+    """A second of the same runs is refused, and the first goes on."""
+    (version,) = net.versions.values()
+    loaded = {"all": version.load()}
+    with profiled(net.backend, loaded) as found:
+        with pytest.raises(CallError, match="recorded already; one recording at a time"), profiled(net.backend, loaded):
+            raise AssertionError("entered")
+        net(np.ones(256, iron.bfloat16))
+    assert [phase.passes for phase in found.phases()] == [1]
 
 
 def test_a_backend_without_times_says_so():

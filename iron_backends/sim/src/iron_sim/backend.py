@@ -76,7 +76,11 @@ class SimBackend(Backend):
 
     @contextlib.contextmanager
     def profiled(self, executables: Mapping[str, SimExecutable]) -> Iterator[SimProfile]:
-        """What these executables, by name, run inside the block, step by step; see `iron_sim.profile`."""
+        """What these executables, by name, run inside the block, step by step; see `iron_sim.profile`. CallError inside another
+        such block for one of them."""
+        for name, executable in executables.items():
+            if executable.recording is not None:
+                raise CallError(f"{name} is being recorded already; one recording at a time.")
         found = SimProfile(executables)
         try:
             for name, executable in executables.items():
