@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -37,24 +37,26 @@ _announced: set[str] = set()
 
 
 def thread_count(given: int | None = None) -> int:
-    """Threads to use: `given` (the `threads=` option), else `IRON_THREADS`, else the CPUs this process may run on."""
-    where, count = "threads", given
-    if count is None and os.environ.get("IRON_THREADS"):
-        where, count = "IRON_THREADS", os.environ["IRON_THREADS"]  # type: ignore[assignment]
-    if count is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Threads to use: `given` (the `threads=` option), else `IRON_THREADS`, else the CPUs this process may run on.
+
+    CallError for what is no number of threads.
+    """
+    if given is not None:
+        return _counted("threads", given, operator.index)
+    text = os.environ.get("IRON_THREADS")
+    if text:
+        return _counted("IRON_THREADS", text, int)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _counted(where: str, count: Any, read: Callable[[Any], int]) -> int:
     try:
-        number = operator.index(count) if given is not None else int(count)
+        number = 0 if isinstance(count, bool) else read(count)
     except (TypeError, ValueError):
         number = 0
-    number = 0 if isinstance(count, bool) else number
     if not 1 <= number <= MOST_THREADS:
         raise CallError(f"{where}={count!r}; legal: 1 to {MOST_THREADS} threads.")
     return number
-
-
-def _threads(given: int | None) -> int | None:
-    return None if given is None else thread_count(given)
 
 
 def _strict(given: bool) -> bool:
@@ -72,23 +74,23 @@ class HostBackend(Backend):
     its reference. CallError for a value that is none of these.
     """
 
-    threads: int | None = attrs.field(default=None, converter=_threads, kw_only=True)
+    threads: int | None = attrs.field(default=None, converter=attrs.converters.optional(thread_count), kw_only=True)
     strict: bool = attrs.field(default=False, converter=_strict, kw_only=True)
     name = "host"
     preference = 10
 
     def probe(self) -> Available | Unavailable:
-        """Is there a C++ compiler, and what can this CPU do?"""
+        """Is there a C++ compiler; which vectors this CPU has, and how many threads work."""
         from iron_host import compiler
 
         try:
             threads = thread_count(self.threads)
         except CallError as error:
-            return Unavailable(str(error), "Unset IRON_THREADS or give it a positive number.")
+            return Unavailable(str(error), "Correct or unset IRON_THREADS.")
         found = compiler.probe()
         if isinstance(found, Unavailable):
             return found
-        return Available(f"{found.summary}, {threads} thread{'s' if threads > 1 else ''}")
+        return Available(f"{found.name}, {compiler.vector_width()}, {threads} thread{'s' if threads > 1 else ''}")
 
     def devices(self) -> tuple[str, ...]:
         return ("host",)

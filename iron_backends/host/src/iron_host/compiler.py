@@ -272,7 +272,8 @@ def _find(given: str | None, path: str | None, cache_home: str | None, flags: st
     )
 
 
-def _look() -> Compiler | Unavailable:
+def probe() -> Compiler | Unavailable:
+    """The compiler, or why there is none. Never raises."""
     get = os.environ.get
     return _find(get("CXX", "").strip(), get("PATH"), get("NPU_CACHE_HOME"), get("IRON_HOST_CXXFLAGS", ""))
 
@@ -283,20 +284,7 @@ def find() -> Compiler:
     A $CXX that does not run is refused: whoever set it did not ask for another compiler. The flags in $IRON_HOST_CXXFLAGS
     come after ours; what they make has keys of its own in the cache.
     """
-    found = _look()
+    found = probe()
     if isinstance(found, Unavailable):
         raise BackendUnavailable(f"host: {found.reason} {found.fix}")
     return found
-
-
-@attrs.frozen
-class Probe:
-    """A compiler is there; `summary` for tables."""
-
-    summary: str
-
-
-def probe() -> Probe | Unavailable:
-    """Is there a compiler? Never raises."""
-    found = _look()
-    return found if isinstance(found, Unavailable) else Probe(f"{found.name}, {vector_width()}")

@@ -179,13 +179,10 @@ class HostExecutable:
         return {name: numbers[name] for name in self._carried}
 
     def _callback(self, index: int) -> None:
-        step = self.image.steps[index].plan
-        assert step is not None, "only a step without a kernel calls back"
-
         def where(ref: BufferRef) -> int:
             return self._where(ref.space, ref.index) + ref.offset
 
-        run_reference(step, where, self._numbers())
+        run_reference(self.image.steps[index].plan, where, self._numbers())
 
     def _where(self, space: str, index: int) -> int:
         if space in ("resident", "arena"):

@@ -54,7 +54,7 @@ class RunStep:
     that run as one, none of which needs another; each has a share of the threads in proportion to its `work`.
     """
 
-    name: str
+    plan: PlanStep
     unit: Unit | None
     pointers: tuple[Location | None, ...] = ()
     ints: tuple[int, ...] = ()
@@ -63,10 +63,14 @@ class RunStep:
     scratch_bytes: int = 0
     shared_bytes: int = 0
     threads: int = 0
-    plan: PlanStep | None = None
     work: int = 0
     shares: str = ""
     together: int = 1
+
+    @property
+    def name(self) -> str:
+        """The step's, which other entries of the list may have too."""
+        return self.plan.name
 
 
 @attrs.frozen(eq=False)
@@ -112,7 +116,7 @@ class ImageBuilder:
 
     def add_callback(self, step: PlanStep) -> None:
         self._prepared = None  # Python may run another graph meanwhile
-        self.steps.append(RunStep(step.name, None, plan=step))
+        self.steps.append(RunStep(step, None))
 
     def add_calls(self, step: PlanStep, calls: KernelCall | Iterable[KernelCall]) -> None:
         for call in (calls,) if isinstance(calls, KernelCall) else calls:
@@ -179,7 +183,7 @@ class ImageBuilder:
                 number = 0
             ints.append(int(number))
         return RunStep(
-            step.name,
+            step,
             call.unit,
             tuple(pointers),
             tuple(ints),
@@ -188,7 +192,6 @@ class ImageBuilder:
             call.scratch_bytes,
             call.shared_bytes,
             call.threads,
-            step,
             call.work,
             call.shares,
         )
@@ -230,7 +233,6 @@ def _joins(step: RunStep) -> bool:
 
 def _depends(a: RunStep, b: RunStep) -> bool:
     """Does one of two steps write what the other touches?"""
-    assert a.plan is not None and b.plan is not None
     for name, ref in a.plan.operands.items():
         for other, theirs in b.plan.operands.items():
             if a.plan.op.operands[name].written or b.plan.op.operands[other].written:
