@@ -46,7 +46,6 @@ class HostExecutable:
         self._looping = False
         self._ports: dict[tuple[str, int], int] = {}
         self._epoch = -1
-        self._has_callbacks = bool(image.callbacks)
         self._guarded = guard_bytes() > 0
 
     @property
@@ -76,7 +75,7 @@ class HostExecutable:
                 inputs[i] = whole(port, inputs[i], fill=0)
         self._place_ports("input", inputs)
         self._place_ports("output", outputs)
-        self._runtime.run(self._run, self._callback if self._has_callbacks else None)
+        self._runtime.run(self._run, self._callback)
         return self._carry()
 
     def loop(
@@ -96,7 +95,7 @@ class HostExecutable:
         self._run.made = 0
         try:
             self._looping = True
-            fits = self._runtime.loop(self._run, steps, self._callback if self._has_callbacks else None, after)
+            fits = self._runtime.loop(self._run, steps, self._callback, after)
             carried = self._carry()
             if not fits:
                 check_carried(self.image.values, carried)

@@ -97,11 +97,6 @@ class HostImage:
         needed = [step.unit for step in self.steps if step.unit is not None]
         return tuple(dict.fromkeys([*needed, *(tiles.unit for tiles in self.tiles)]))
 
-    @property
-    def callbacks(self) -> tuple[str, ...]:
-        """Names of the steps that run their operator's reference."""
-        return tuple(step.name for step in self.steps if step.unit is None)
-
 
 class ImageBuilder:
     """Collects a version's run steps and constants. `weights`: the residents that are weights, by number."""

@@ -72,8 +72,8 @@ class Product:
     @property
     def packed(self) -> Filled:
         """The slots of a product with W read row by row."""
-        x_batch, _, _ = self.batch_strides
-        return PACKED_PRODUCT(x=self.X, w=self.W, w_rows=self.matrix_rows, x_row=self.x_stride, x_batch=x_batch, **self._result)
+        x = dict(x=self.X, x_row=self.x_stride, x_batch=self.batch_strides[0])
+        return PACKED_PRODUCT(**x, w=self.W, w_rows=self.matrix_rows, **self._result)
 
     @property
     def from_blocks(self) -> Filled:
