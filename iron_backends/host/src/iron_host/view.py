@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -104,50 +105,58 @@ def _block_fields(format: Format) -> dict[str, int] | None:
 
 
 def _struct(name: str, format: Format) -> str:
-    """`bytes` of a matrix and `row`, which reads one of its rows."""
+    """`bytes` of a matrix and `row`, which reads one of its rows, a step of numbers that share what they share at a time."""
     rows, columns = format.block
-    inside = [plane for plane in format.planes if not plane.apart]
-    apart = [plane for plane in format.planes if plane.apart]
-    terms = [f"M / {rows} * (K / {columns}) * {format.block_bytes}"] if inside else []
-    places = {}
-    for plane in apart:
-        places[plane] = " + ".join(["w", *terms])
-        terms.append(_bytes(plane))
-    total = " + ".join(terms)
-    shared = [plane for plane in format.planes if plane.role != "values"]
-    steps = [plane.group[1] for plane in shared if plane.group[1]] + ([columns] if inside else [])
-    step = str(math.gcd(*steps)) if steps else "K"
-    at, pointers = 0, []
+    blocks = any(not plane.apart for plane in format.planes)
+    total = [f"M / {rows} * (K / {columns}) * {format.block_bytes}"] if blocks else []
+    apart, inside, at = [], [], 0
     for i, plane in enumerate(format.planes):
         if plane.apart:
-            pointers.append(f"    const uint8_t* p{i} = {places[plane]};\n")
+            apart.append(f"    const uint8_t* p{i} = {' + '.join(['w', *total])};\n")
+            total.append(_bytes(plane))
         else:
-            pointers.append(f"      const uint8_t* p{i} = block + {at};\n")
+            inside.append(f"      const uint8_t* p{i} = block + {at};\n")
             at += plane.nbytes(format.block)
-    lines = [f"struct {name} {{\n"]
-    lines.append(f"  INLINE int64_t bytes(int64_t M, int64_t K) {{ return {total}; }}\n")
-    lines.append("  INLINE void row(const uint8_t* w, int64_t M, int64_t K, int64_t m, float* y) {\n")
-    lines += [text for text in pointers if text.startswith("    const")]
-    lines.append(f"    for (int64_t k = 0; k < K; k += {step}) {{\n")
-    if inside:
-        lines.append(f"      const uint8_t* block = w + (m / {rows} * (K / {columns}) + k / {columns}) * {format.block_bytes};\n")
-    lines += [text for text in pointers if text.startswith("      const")]
-    number = {"zeros": "", "minima": ""}
+    if blocks:
+        block = f"w + (m / {rows} * (K / {columns}) + k / {columns}) * {format.block_bytes}"
+        inside.insert(0, f"      const uint8_t* block = {block};\n")
+    steps = [plane.group[1] for plane in format.planes if plane.role != "values" and plane.group[1]] + [columns] * blocks
+    step = str(math.gcd(*steps)) if steps else "K"
+    lines = [
+        f"struct {name} {{\n",
+        f"  INLINE int64_t bytes(int64_t M, int64_t K) {{ return {' + '.join(total)}; }}\n",
+        "  INLINE void row(const uint8_t* w, int64_t M, int64_t K, int64_t m, float* y) {\n",
+        *apart,
+        f"    for (int64_t k = 0; k < K; k += {step}) {{\n",
+        *inside,
+        *_shared(format),
+        f"      for (int64_t i = 0; i < {step}; i++) y[k + i] = {_value(format)};\n",
+        "    }\n  }\n};\n",
+    ]
+    return "".join(lines)
+
+
+def _shared(format: Format) -> Iterator[str]:
+    """Lines that read what a step's numbers share, each by its role's name."""
     for i, plane in enumerate(format.planes):
         if plane.role != "values":
-            number[plane.role] = plane.role
             kind = "int32_t" if plane.role == "zeros" and plane.integer else "float"
-            lines.append(f"      const {kind} {plane.role} = {_number(plane, f'p{i}', _index(plane, format, 'k'), kind)};\n")
+            yield f"      const {kind} {plane.role} = {_number(plane, f'p{i}', _index(plane, format, 'k'), kind)};\n"
+
+
+def _value(format: Format) -> str:
+    """Number k + i of a row."""
     values = [(i, plane) for i, plane in enumerate(format.planes) if plane.role == "values"]
-    shifts = [f" << {plane.shift}" if plane.shift else "" for _, plane in values]
-    parts = [_stored(plane, f"p{i}", _index(plane, format, "(k + i)")) + up for (i, plane), up in zip(values, shifts, strict=True)]
-    whole = " | ".join(parts)
+    shared = {plane.role: plane for plane in format.planes if plane.role != "values"}
+    parts = [
+        _stored(plane, f"p{i}", _index(plane, format, "(k + i)")) + (f" << {plane.shift}" if plane.shift else "") for i, plane in values
+    ]
     less = f" - {values[0][1].zero}" if values[0][1].zero else ""
-    floats = number["zeros"] and not next(plane.integer for plane in shared if plane.role == "zeros")
-    value = f"(float)(({whole}){less}{' - zeros' if number['zeros'] and not floats else ''}){' - zeros' if floats else ''}"
-    result = f"madd(scales, {value}, minima)" if number["minima"] else f"scales * ({value})"
-    lines.append(f"      for (int64_t i = 0; i < {step}; i++) y[k + i] = {result};\n")
-    return "".join([*lines, "    }\n  }\n};\n"])
+    zeros = " - zeros" if "zeros" in shared else ""
+    # Zero points that are integers are taken from the integer.
+    whole, rest = (zeros, "") if zeros and shared["zeros"].integer else ("", zeros)
+    value = f"(float)(({' | '.join(parts)}){less}{whole}){rest}"
+    return f"madd(scales, {value}, minima)" if "minima" in shared else f"scales * ({value})"
 
 
 def _extent(plane: Plane, axis: int, n: str | int) -> str | int:
