@@ -204,7 +204,7 @@ class _Core:
 
     def scalar(self, given: Expr, dtype_name: str, kernel: str) -> str:
         kind = scalar_type(dtype_name)
-        if kind in ("i32", "index"):
+        if kind == "i32":
             return self.expr(given, kind)
         if kind.startswith("i"):
             if isinstance(given, Const):

@@ -14,13 +14,12 @@ from iron_core.array.sequence import Sequence, Word
 from iron_core.errors import UnsupportedError
 from iron_core.graph.signature import Signature
 from iron_core.image.array_image import ArrayImage, ArrayStep, array_image
-from iron_core.image.parameters import Parameter as Shared
-from iron_core.image.parameters import rows
+from iron_core.image.parameters import Parameter, rows
 from iron_core.image.plan import Plan
 from iron_npu.address_map import AddressMap, address_map
 from iron_npu.device import print_device
 from iron_npu.kernels import KernelObject
-from iron_npu.length import PATCH, Parameter
+from iron_npu.length import PATCH, ScratchpadParameter
 from iron_npu.printer import print_array
 from iron_npu.sequence import ScratchpadWords, print_sequence
 from iron_npu.text import Writer, element
@@ -43,7 +42,7 @@ class Fused:
     text: str
     objects: tuple[KernelObject, ...]
     addresses: AddressMap
-    words: tuple[Shared, ...]
+    words: tuple[Parameter, ...]
     program: np.ndarray
     entries: int
     controls: tuple[tuple[int, str], ...] = ()
@@ -66,7 +65,7 @@ class _Part:
     name: str
     array: ArrayDesign
     placement: TilePlacement
-    sequences: dict[tuple[Sequence, tuple[tuple[Word, Parameter], ...]], str] = attrs.field(factory=dict)
+    sequences: dict[tuple[Sequence, tuple[tuple[Word, ScratchpadParameter], ...]], str] = attrs.field(factory=dict)
 
 
 def print_version(plan: Plan, signature: Signature, *, spelling: str = PATCH) -> Fused:
@@ -97,7 +96,7 @@ def print_version(plan: Plan, signature: Signature, *, spelling: str = PATCH) ->
 def _runs(image: ArrayImage, controls: list[tuple[int, str]], parts: dict[ArrayDesign, _Part]) -> list[_Run]:
     """Each step's device and sequence; the devices are gathered in `parts`."""
     # A word's place in the scratchpad is its place among the declarations.
-    held = {use: Parameter(word.symbol, n) for n, word in enumerate(image.parameters) for use in word.uses}
+    held = {use: ScratchpadParameter(word.symbol, n) for n, word in enumerate(image.parameters) for use in word.uses}
     runs = []
     for index, step in enumerate(image.steps):
         design, placement = step.design, step.placement

@@ -18,7 +18,7 @@ SPELLINGS = (PARAMETER, PATCH)
 
 
 @attrs.frozen
-class Parameter:
+class ScratchpadParameter:
     """A word of the control scratchpad: its symbol, and its number in the order of declaration."""
 
     symbol: str
@@ -31,7 +31,7 @@ class Length:
 
     attributes: tuple[tuple[str, str], ...] = ()
     factor: int = 0
-    parameter: Parameter | None = None
+    parameter: ScratchpadParameter | None = None
 
     def patch(self, writer: Writer, col: int, descriptor: int) -> None:
         """The operations between configuring and starting; none where the descriptor says it all."""
@@ -43,7 +43,7 @@ class Length:
         update(writer, self.parameter, self.factor, f"address = {address} : ui32, column = {col} : i32, row = 0 : i32")
 
 
-def length(parameter: Parameter, unit: int, itemsize: int, spelling: str) -> Length:
+def length(parameter: ScratchpadParameter, unit: int, itemsize: int, spelling: str) -> Length:
     """How to make a transfer `parameter` times `unit` elements of `itemsize` bytes long.
 
     UnsupportedError unless a unit is whole groups of LENGTH_UNIT bytes.
@@ -59,7 +59,7 @@ def length(parameter: Parameter, unit: int, itemsize: int, spelling: str) -> Len
     raise ValueError(f"no spelling {spelling!r}; legal: {', '.join(SPELLINGS)}")
 
 
-def update(writer: Writer, parameter: Parameter, factor: int, where: str) -> None:
+def update(writer: Writer, parameter: ScratchpadParameter, factor: int, where: str) -> None:
     """Add `factor` times a scratchpad word to the pair of words at a place."""
     given = f"state_table_idx = {parameter.index} : ui8, func_arg = {factor} : ui32, {where}"
     writer.line(f"aiex.npu.update_from_scratchpad<mul> {{{given}}}")

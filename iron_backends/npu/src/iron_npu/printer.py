@@ -13,7 +13,7 @@ from iron_core.array.sequence import Sequence, Word
 from iron_core.devices import device
 from iron_npu.device import print_device
 from iron_npu.kernels import KernelObject
-from iron_npu.length import PATCH, Parameter
+from iron_npu.length import PATCH, ScratchpadParameter
 from iron_npu.sequence import ArgumentWords, ScratchpadWords, Words, print_sequence, same_words
 from iron_npu.text import Writer
 
@@ -61,13 +61,13 @@ def print_design(
     return Printed(writer.text(), objects, way == ARGUMENTS and bool(sequence.words))
 
 
-def declare(writer: Writer, sequence: Sequence) -> dict[Word, Parameter]:
+def declare(writer: Writer, sequence: Sequence) -> dict[Word, ScratchpadParameter]:
     """The module's parameters, one for words that are always equal."""
-    parameters: dict[Word, Parameter] = {}
+    parameters: dict[Word, ScratchpadParameter] = {}
     for word, first in same_words(sequence).items():
         if word == first:
             count = len(set(parameters.values()))
-            parameters[word] = Parameter(f"{word.name}_{word.kind}", count)
+            parameters[word] = ScratchpadParameter(f"{word.name}_{word.kind}", count)
             writer.line(f"aiex.scratchpad_parameter @{parameters[word].symbol} : i32")
         parameters[word] = parameters[first]
     return parameters

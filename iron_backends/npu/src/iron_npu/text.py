@@ -62,7 +62,7 @@ def i32(value: int | None) -> str | None:
 
 def number(value: Any, dtype_name: str) -> str:
     """A literal of a dtype; a float always has a point."""
-    if dtype_name.startswith("int") or dtype_name.startswith("uint"):
+    if dtype_name.startswith(("int", "uint")):
         return str(int(value))
     text = repr(float(value))
     mantissa, e, exponent = text.partition("e")
