@@ -21,7 +21,7 @@ from iron_core.array.sequence import Await, Free, Sequence, SequenceArgument, Tr
 from iron_core.array.tile import Lane, Tile
 from iron_core.declare.objects import ObjectType
 from iron_core.devices import device
-from iron_core.errors import DeclarationError, UnsupportedError
+from iron_core.errors import CallError, DeclarationError, UnsupportedError
 from iron_npu.printer import Printed, print_array, print_design
 from tests.npu.structural import check, require
 
@@ -104,6 +104,19 @@ def test_the_array_is_the_same_text_however_its_words_come(arrays):
     ways = [print_design(design, words=way).text for way in ("scratchpad", "arguments")]
     cores = [re.search(r"aie\.device.*?aie\.runtime_sequence", text, re.S) for text in ways]
     assert cores[0] and cores[1] and cores[0][0] == cores[1][0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (dict(words="registers"), "words='registers'; legal: scratchpad, arguments"),
+        (dict(spelling="register"), "spelling='register'; legal: parameter, patch"),
+    ],
+)
+def test_a_way_that_there_is_not_is_refused(arrays, asked, says):
+    """With those that there are."""
+    with pytest.raises(CallError, match=says):
+        print_design(arrays.calls(), **asked)
 
 
 def test_a_length_in_the_other_spelling(arrays):

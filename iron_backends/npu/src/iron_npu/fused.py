@@ -69,7 +69,10 @@ class _Part:
 
 
 def print_version(plan: Plan, signature: Signature, *, spelling: str = PATCH) -> Fused:
-    """One version of a plan for a device with a full ELF. spelling: of lengths set per call."""
+    """One version of a plan for a device with a full ELF. spelling: of lengths set per call; see `iron_npu.length`.
+
+    CallError for a spelling that there is not, UnsupportedError for a device without full ELFs.
+    """
     image = array_image(plan, signature)
     if not image.elf:
         raise UnsupportedError(f"{plan.name} on {image.dev} is no full ELF but a chain of dispatches; print its designs one by one.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 
 import attrs
 
@@ -160,7 +159,7 @@ def _c_type(argument: ObjectType | str) -> str:
     return f"uint{8 * argument.dtype.itemsize}_t *"
 
 
-def _rounding_modes(array: ArrayDesign) -> Iterable[str]:
+def _rounding_modes(array: ArrayDesign) -> list[str]:
     return sorted({s.mode for core in array.cores for s in walk(core.program) if isinstance(s, SetRounding)})
 
 

@@ -10,11 +10,18 @@ from __future__ import annotations
 import attrs
 
 from iron_core.devices import DESCRIPTOR_REGISTERS, DESCRIPTOR_STEP, LENGTH_UNIT
-from iron_core.errors import UnsupportedError
+from iron_core.errors import CallError, UnsupportedError
 from iron_npu.text import Writer
 
 PARAMETER, PATCH = "parameter", "patch"
 SPELLINGS = (PARAMETER, PATCH)
+
+
+def known(spelling: str) -> str:
+    """The spelling; CallError for one there is not."""
+    if spelling not in SPELLINGS:
+        raise CallError(f"spelling={spelling!r}; legal: {', '.join(SPELLINGS)}.")
+    return spelling
 
 
 @attrs.frozen
@@ -53,10 +60,8 @@ def length(parameter: ScratchpadParameter, unit: int, itemsize: int, spelling: s
         raise UnsupportedError(f"a length per call in units of {nbytes} bytes; legal: multiples of {LENGTH_UNIT} bytes.")
     if spelling == PARAMETER:
         return Length((("length_parameter", f"@{parameter.symbol}"), ("length_unit", f"{unit} : i32")))
-    if spelling == PATCH:
-        # The host stores a parameter that is no address shifted left by two, which is 4-byte words of 16-byte groups.
-        return Length((), nbytes // LENGTH_UNIT, parameter)
-    raise ValueError(f"no spelling {spelling!r}; legal: {', '.join(SPELLINGS)}")
+    # The host stores a parameter that is no address shifted left by two, which is 4-byte words of 16-byte groups.
+    return Length((), nbytes // LENGTH_UNIT, parameter)
 
 
 def update(writer: Writer, parameter: ScratchpadParameter, factor: int, where: str) -> None:

@@ -11,6 +11,7 @@ from iron_core.array.fit import fit
 from iron_core.array.router import place_and_route
 from iron_core.array.sequence import Sequence, Word
 from iron_core.devices import device
+from iron_core.errors import CallError
 from iron_npu.device import print_device
 from iron_npu.kernels import KernelObject
 from iron_npu.length import PATCH, ScratchpadParameter
@@ -40,11 +41,14 @@ def print_design(
 ) -> Printed:
     """One device with one sequence. words: "scratchpad" (a full ELF; default on npu2) or "arguments" (default on npu1).
 
-    placement: (column, row) per tile of the array; default: where it fits, if it does. An empty one leaves free tiles to mlir-aie.
+    spelling: of lengths set per call; see `iron_npu.length`. placement: (column, row) per tile of the array; default: where it fits,
+    if it does. An empty one leaves free tiles to mlir-aie. CallError for words or a spelling that there is not.
     """
     array, sequence = design.array, design.sequence
     where = dict(fit(design) if placement is None else placement)
-    way = words or (SCRATCHPAD if device(array.dev).full_elf else ARGUMENTS)
+    way = (SCRATCHPAD if device(array.dev).full_elf else ARGUMENTS) if words is None else words
+    if way not in (SCRATCHPAD, ARGUMENTS):
+        raise CallError(f"words={words!r}; legal: {SCRATCHPAD}, {ARGUMENTS}.")
     writer = Writer()
     with writer.block("module"):
         given: Words = ArgumentWords()

@@ -27,7 +27,7 @@ from iron_core.devices import WORD_SHIFT, device
 from iron_core.errors import UnsupportedError
 from iron_npu.core import word_buffers
 from iron_npu.device import packet_ids
-from iron_npu.length import PATCH, ScratchpadParameter, length, update
+from iron_npu.length import PATCH, ScratchpadParameter, known, length, update
 from iron_npu.text import Writer, attributes, element, i32
 
 
@@ -36,7 +36,7 @@ class ScratchpadWords:
     """Per-call words come from the control scratchpad of a full ELF. `parameters`: each word's."""
 
     parameters: Mapping[Word, ScratchpadParameter]
-    spelling: str = PATCH
+    spelling: str = attrs.field(default=PATCH, converter=known)
 
 
 @attrs.frozen
