@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import multiprocessing
 import os
 import pickle
@@ -24,13 +24,7 @@ from iron_core.cache.store import Cache
 from iron_host import pools
 from iron_host.backend import HostBackend
 from iron_ops_aie import Copy, ElementwiseAdd
-
-_spec = importlib.util.spec_from_file_location("meeting", Path(__file__).with_name("meeting.py"))
-meeting = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(meeting)
-Aside, Held, Peek, Peeking, looks, HANG, LOOK = (
-    getattr(meeting, name) for name in ("Aside", "Held", "Peek", "Peeking", "looks", "HANG", "LOOK")
-)
+from tests.host.meeting import HANG, LOOK, Aside, Held, Peek, Peeking, looks
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork"),

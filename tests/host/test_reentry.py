@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +11,7 @@ import iron_core as iron
 from iron_core.errors import CallError
 from iron_host.backend import HostBackend
 from iron_ops_aie import GEMV, Copy, ElementwiseAdd, SiLU
-
-_spec = importlib.util.spec_from_file_location("meeting", Path(__file__).with_name("meeting.py"))
-meeting = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(meeting)
-Peek, looks = meeting.Peek, meeting.looks
+from tests.host.meeting import Peek, looks
 
 F32 = np.float32
 both = pytest.mark.parametrize("backend", ["host", "reference"])

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,13 +18,7 @@ from iron_host import pools
 from iron_host.backend import HostBackend
 from iron_host.pools import Pools
 from iron_ops_aie import GEMV, Copy, ElementwiseAdd
-
-_spec = importlib.util.spec_from_file_location("meeting", Path(__file__).with_name("meeting.py"))
-meeting = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(meeting)
-Aside, Held, Peek, Peeking, looks, HANG = (
-    getattr(meeting, name) for name in ("Aside", "Held", "Peek", "Peeking", "looks", "HANG")
-)
+from tests.host.meeting import HANG, Aside, Held, Peek, Peeking, looks
 
 F32 = np.float32
 both = pytest.mark.parametrize("backend", ["host", "reference"])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,10 +20,7 @@ from iron_core.errors import IronError
 from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, ReLU, SiLU
 from iron_sim.machine import Machine
 from iron_sim.run import regions_of
-
-_spec = importlib.util.spec_from_file_location("mutants", Path(__file__).with_name("mutants.py"))
-mutants = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(mutants)
+from tests.sim import mutants
 
 DEV = device("npu2")
 #: Of a mutator's places in one design, how many are tried.
