@@ -1,4 +1,4 @@
-"""Designs are data: they pickle, and what is unpickled in another process is equal and runs alike."""
+"""Designs are data: they pickle, what is unpickled in another process is equal, and an array is built again from its key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ OPERATORS = {
 @pytest.mark.parametrize("name", OPERATORS)
 def test_a_design_pickles_whole(name):
     """Equal, of equal hash, printed alike."""
-    design = build(*OPERATORS[name][:1], "npu2", OPERATORS[name][1]).design
+    op, bound = OPERATORS[name]
+    design = build(op, "npu2", bound).design
     again = pickle.loads(pickle.dumps(design))
     assert again == design and hash(again) == hash(design) and repr(again) == repr(design)
 
@@ -44,8 +45,7 @@ def test_a_design_is_equal_in_another_process(tmp_path):
     code = f"""
 import pickle
 from pathlib import Path
-from iron_core.array.build import array_of, build, build_array
-from iron_core.declare.chained import fold
+from iron_core.array.build import build
 from iron_ops_aie import GEMV
 assert pickle.loads(Path({str(tmp_path / "design")!r}).read_bytes()) == build(GEMV(M=64, K=64), "npu1").design
 """
@@ -54,8 +54,7 @@ assert pickle.loads(Path({str(tmp_path / "design")!r}).read_bytes()) == build(GE
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_an_array_is_built_from_its_key_alone(name, monkeypatch):
-    """The key says all that array() reads, links and their fields included: what is built from it is the same data, and its
-    kernels compute the same."""
+    """The key says all that array() reads, links and their fields included: what is built from it is the same data, kernels too."""
     op = OPERATORS[name][0].resolved("npu2")
     array, kernels = build_array(op, "npu2")
     monkeypatch.setattr("iron_core.array.build._arrays", {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -11,20 +10,24 @@ import pytest
 import iron_core as iron
 from iron_core.backends.reference import ReferenceBackend
 from iron_core.cache.store import Cache
-from iron_core.lowering.answer import Yes
+from iron_core.errors import UnsupportedError
+from iron_core.lowering.answer import No
 from iron_core.plugins.registry import registry
 from iron_ops_aie import GEMM, SiLU
 
 F32 = np.float32
 OPERATOR = "from iron_core import UnaryElementwise\nclass Twice(UnaryElementwise):\n    def reference(self, x): return x + x\n"
+BACKENDS = """
+from iron_core.backends.reference import ReferenceBackend
+
+class Always(ReferenceBackend):
+    def accepts(self, fold, dev): return True
+
+class If(ReferenceBackend):
+    def __init__(self, folds): self.folds = folds
+    def accepts(self, fold, dev): return self.folds
+"""
 LOWERING = "from iron_core import Lowering\nclass L(Lowering):\n    backend, operator = 'reference', 'acme_ops.Twice'\n"
-
-
-class ByDevice(ReferenceBackend):
-    """Takes folds on npu2 alone."""
-
-    def accepts(self, fold: Any, dev: str) -> bool:
-        return dev == "npu2"
 
 
 class Activated(iron.Graph):
@@ -40,27 +43,35 @@ def _cache(tmp_path, monkeypatch):
     monkeypatch.setenv("NPU_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def folds(dev: str, backend: Any) -> int:
-    (version,) = Activated().compile(x=((16, 8), F32), backend=backend, dev=dev, cache_key="model", fold=True).plan.versions
-    return len(version.folds)
+@pytest.fixture
+def start(monkeypatch):
+    """`start(backend, dev)`: the folds of a graph's plan at another start, and whether it was traced."""
+    trace, traced = iron.Graph.trace, []
+    monkeypatch.setattr(iron.Graph, "trace", lambda self, **shapes: traced.append(1) or trace(self, **shapes))
+
+    def start(backend: Any, dev: str) -> tuple[int, int]:
+        traced.clear()
+        compiled = Activated().compile(x=((16, 8), F32), backend=backend, dev=dev, cache_key="model", fold=True)
+        (version,) = compiled.plan.versions
+        return len(version.folds), len(traced)
+
+    return start
 
 
-def test_a_device_has_plans_of_its_own():
+def test_a_device_has_plans_of_its_own(start, monkeypatch):
     """The folds that one device takes are not another's, whichever was planned first."""
-    assert [folds(dev, ByDevice()) for dev in ("npu1", "npu2", "npu1", "npu2")] == [0, 1, 0, 1]
+    monkeypatch.setattr(ReferenceBackend, "accepts", lambda self, fold, dev: dev == "npu2")
+    found = [start("reference", dev) for dev in ("npu1", "npu2", "npu1", "npu2")]
+    assert found == [(0, 1), (1, 1), (0, 0), (1, 0)]
 
 
-def test_a_backend_has_plans_of_its_own():
+def test_a_backend_has_plans_of_its_own(start, site):
     """Two that go by one name, or one with other options, may take other folds."""
+    site.add("iron-acme", modules={"acme_backends.py": BACKENDS})
+    from acme_backends import Always, If
 
-    class Never(ReferenceBackend):
-        def __init__(self, folds: bool) -> None:
-            self.folds = folds
-
-        def accepts(self, fold: Any, dev: str) -> bool:
-            return self.folds
-
-    assert [folds("npu2", one) for one in (ByDevice(), Never(False), Never(True), Never(False))] == [1, 0, 1, 0]
+    found = [start(one, "npu2") for one in (Always(), If(False), If(True), Always(), If(False), If(True))]
+    assert found == [(1, 1), (0, 1), (1, 1), (1, 0), (0, 0), (1, 0)]
 
 
 @pytest.fixture
@@ -120,20 +131,16 @@ def test_a_lowering_that_came_or_changed_is_traced_anew(acme, site):
 
 def test_what_is_kept_tells_nothing_of_a_script(acme, monkeypatch):
     """An operator of a module without a source file is kept by no start: nothing says whether it is the same."""
-    monkeypatch.setattr(sys.modules["acme_ops"] if "acme_ops" in sys.modules else __import__("acme_ops"), "__spec__", None)
+    import acme_ops
+
+    monkeypatch.setattr(acme_ops, "__spec__", None)
     assert [acme(), acme()] == [1, 1]
     assert not list(Cache("reference").folder.glob("*/version.pickle"))
 
 
-def test_supports_is_still_asked_of_a_kept_plan(acme):
+def test_supports_is_still_asked_of_a_kept_plan(start, monkeypatch):
     """A backend that no longer takes a step refuses it, kept or not."""
-
-    class Refuses(ReferenceBackend):
-        def supports(self, op: Any, dev: str) -> Any:
-            asked.append(type(op).__name__)
-            return Yes()
-
-    asked: list[str] = []
-    for _ in range(2):
-        Activated().compile(x=((16, 8), F32), backend=Refuses(), cache_key="model")
-    assert asked == ["GEMM", "SiLU"] * 2
+    assert [start("reference", "npu2")[1] for _ in range(2)] == [1, 0]
+    monkeypatch.setattr(ReferenceBackend, "supports", lambda self, op, dev: No("it takes none today"))
+    with pytest.raises(UnsupportedError, match="it takes none today"):
+        start("reference", "npu2")
