@@ -1,4 +1,4 @@
-"""Formats in use elsewhere, as instances: what their own documents say of their bytes, written as planes."""
+"""Formats in use elsewhere, as instances: what their own documents say of their bytes, written as planes. And one of a pack."""
 
 from __future__ import annotations
 
@@ -51,3 +51,30 @@ INT8_CHANNEL = PlaneQuant(
 BFP16 = PlaneQuant("bfp16ebs8", (1, 8), (Plane("scales", "uint8", (1, 8), zero=127 + 6, power=True), Plane("values", "int8")))
 
 EVERY = (Q4NX, GPTQ, AWQ, INT8_TENSOR, INT8_CHANNEL, BFP16)
+
+#: A pack's module with a format that no plane describes, "acme.table": two bits are a place in a table of four numbers.
+TABLE = """
+import attrs
+import numpy as np
+from iron_core import Format, PackedArray
+
+
+@attrs.frozen
+class Table(Format):
+    name: str
+    table: tuple = (-1.0, -0.25, 0.25, 1.0)
+    block = (1, 4)
+    block_bytes = 1
+
+    def dequantize(self, data, shape):
+        places = np.stack([data >> 2 * i & 3 for i in range(4)], -1).reshape(shape)
+        return np.array(self.table, np.float32)[places]
+
+    def quantize(self, values):
+        places = np.abs(np.asarray(values)[..., None] - np.array(self.table)).argmin(-1).astype(np.uint8)
+        four = places.reshape(*places.shape[:-1], -1, 4)
+        return PackedArray(sum(four[..., i] << 2 * i for i in range(4)).astype(np.uint8), values.shape, self)
+
+
+TABLE = Table("acme.table")
+"""

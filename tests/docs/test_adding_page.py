@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,11 +11,12 @@ import iron_core as iron
 from iron_core.cli.operators import find
 from iron_core.errors import Unresolvable
 from iron_sim.command import main
+from tests.docs.pages import files, install, page
 
-PAGE = (Path(__file__).parents[2] / "docs" / "adding.md").read_text()
+PAGE = page("adding")
 #: Per commit, the number in its heading and its files: a path alone on a line, then a block.
 COMMITS = {
-    title: (int(count), dict(re.findall(r"^`([^`\n]+)`\n\n```\w+\n(.*?)^```", text, re.M | re.S)))
+    title: (int(count), files(text))
     for title, count, text in re.findall(r"^## ([^\n]*): (\d+) files\n(.*?)(?=^## )", PAGE, re.M | re.S)
 }
 
@@ -25,23 +24,14 @@ COMMITS = {
 @pytest.fixture
 def acme(site):
     """Both commits, installed."""
-    entries: dict[str, dict[str, str]] = {}
-    modules = {"iron_acme/__init__.py": ""}
-    for _, files in COMMITS.values():
-        for name, text in files.items():
-            if name == "pyproject.toml":
-                for group, names in tomllib.loads(text)["project"]["entry-points"].items():
-                    entries.setdefault(group, {}).update(names)
-            else:
-                modules[name.removeprefix("src/")] = text
-    site.add("iron-acme", entries=entries, modules=modules)
+    install(site, "iron-acme", [file for _, written in COMMITS.values() for file in written])
 
 
 def test_a_commit_touches_as_many_files_as_its_heading_says():
     """An elementwise operator with its array two, a reduction with its array three; of pyproject.toml one line."""
     assert {title: count for title, (count, _) in COMMITS.items()} == {"An elementwise operator": 2, "A reduction": 3}
-    for count, files in COMMITS.values():
-        assert len(files) == count and len(files["pyproject.toml"].splitlines()) == 2
+    for count, written in COMMITS.values():
+        assert len(written) == count and len(dict(written)["pyproject.toml"].splitlines()) == 2
 
 
 def test_both_are_simulated_on_both_devices(acme, capsys):

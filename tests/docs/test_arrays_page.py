@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +13,9 @@ from iron_core.devices import device
 from iron_ops_aie import GEMM, GEMV
 from iron_sim.command import main
 from iron_sim.run import simulate
+from tests.docs.pages import page
 
-PAGE = (Path(__file__).parents[2] / "docs" / "arrays.md").read_text()
+PAGE = page("arrays")
 
 
 @pytest.fixture(scope="module")

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import iron_core as iron
 from iron_core.declare.formats import as_format
-from iron_core.plugins.registry import registry
 from iron_host.backend import HostBackend
 from iron_ops_aie import GEMV
+from tests.docs.pages import files, install, page
 
-PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
+PAGE = page("formats")
+FILES = dict(files(PAGE))
 
 
 @pytest.fixture
 def pack(site):
-    """The page's pack on the path; its files."""
-    files = dict(re.findall(r"^`([^`\n]+)`\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S))
-    entries = dict(re.findall(r'^"?([\w.]+)"? = "([\w.:]+)"$', files["pyproject.toml"].partition("iron.formats.v1")[2], re.M))
-    modules = {name.removeprefix("src/"): text for name, text in files.items() if name.startswith("src/")}
-    site.add("iron-gptq", "0.1", entries={"iron.formats.v1": entries}, modules=modules)
-    registry.cache_clear()
-    return files
+    """The page's pack on the path."""
+    install(site, "iron-gptq", FILES.items())
 
 
-def test_the_count_of_files_is_the_pages(pack):
+def test_the_count_of_files_is_the_pages():
     """Three files, as its table says."""
-    assert list(pack) == ["pyproject.toml", "src/iron_gptq/int4.py", "tests/test_int4.py"]
+    assert list(FILES) == ["pyproject.toml", "src/iron_gptq/int4.py", "tests/test_int4.py"]
     assert "| a format that planes describe, on the reference and the CPU | 3 files:" in PAGE
 
 
 def test_the_packs_own_test_passes(pack):
     """As it stands on the page."""
     module: dict = {}
-    exec(compile(pack["tests/test_int4.py"], "tests/test_int4.py", "exec"), module)
+    exec(compile(FILES["tests/test_int4.py"], "tests/test_int4.py", "exec"), module)
     module["test_int4_is_what_gptq_reads"]()
 
 

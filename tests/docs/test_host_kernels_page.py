@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +9,11 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_core.plugins.registry import registry
 from iron_host import build, compiler
 from iron_host.backend import HostBackend
+from tests.docs.pages import files, install, page
 
-PAGE = (Path(__file__).parents[2] / "docs" / "host-kernels.md").read_text()
-FILES = re.findall(r"^`([^`\n]+)`\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S)
+FILES = files(page("host-kernels"))
 X86 = compiler.vector_width() in ("AVX2", "AVX-512")
 
 
@@ -32,15 +29,8 @@ def road(request, monkeypatch):
 
 @pytest.fixture
 def lines(site):
-    """The pack, its two commits installed, as its module."""
-    entries: dict[str, dict[str, str]] = {}
-    for name, text in FILES:
-        if name == "pyproject.toml":
-            for group, members in tomllib.loads(text)["project"]["entry-points"].items():
-                entries.setdefault(group, {}).update(members)
-    modules = {name.removeprefix("src/"): text for name, text in FILES if name != "pyproject.toml"}
-    site.add("iron-lines", entries=entries, modules={"iron_lines/__init__.py": "", **modules})
-    return registry()
+    """The pack, its two commits installed."""
+    install(site, "iron-lines", FILES)
 
 
 def test_each_commit_is_four_files():

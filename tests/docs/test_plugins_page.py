@@ -11,13 +11,10 @@ from pathlib import Path
 import pytest
 
 from iron_core.plugins.record import LEVELS
+from tests.docs.pages import files, page
 
-PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text()
-
-
-def files() -> dict[str, str]:
-    """The page's files: a path alone on a line, then a block of code."""
-    return dict(re.findall(r"^`([^`\n]+)`\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S))
+PAGE = page("plugins")
+FILES = dict(files(PAGE))
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +22,7 @@ def wheel(tmp_path_factory):
     """The wheel that the page's files build."""
     pytest.importorskip("hatchling", reason="hatchling, which builds the page's pack, is not installed")
     folder = tmp_path_factory.mktemp("iron-acme")
-    for name, text in files().items():
+    for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     line = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
@@ -46,7 +43,7 @@ def acme(wheel, site):
 def test_the_page_has_the_files_it_speaks_of():
     """A project file, one module per thing it names, and a kernel."""
     modules = {f"src/iron_acme/{n}.py" for n in ("__init__", "squared_relu", "host", "model", "command")}
-    assert set(files()) == {"pyproject.toml", "src/iron_acme/squared_relu.h", *modules}
+    assert set(FILES) == {"pyproject.toml", "src/iron_acme/squared_relu.h", *modules}
 
 
 def test_it_is_listed_without_being_imported(acme, iron_command):

@@ -11,31 +11,11 @@ from iron_core.errors import UnsupportedError
 from iron_core.plugins.registry import registry
 from iron_host.backend import HostBackend
 from iron_ops_aie import GEMM, GEMV, Dequant
-from tests.layouts import GPTQ, Q4NX
+from tests.layouts import GPTQ, Q4NX, TABLE
 
 F32 = np.dtype(np.float32)
 STRICT = HostBackend(strict=True)
 
-#: A format that no plane describes: two bits are a place in a table of four numbers.
-PACK = '''
-import attrs
-import numpy as np
-from iron_core import Format, PackedArray
-
-
-@attrs.frozen
-class Table(Format):
-    name: str
-    block = (1, 4)
-    block_bytes = 1
-
-    def dequantize(self, data, shape):
-        places = np.stack([data >> 2 * i & 3 for i in range(4)], -1).reshape(shape)
-        return np.array([-1, -0.25, 0.25, 1], np.float32)[places]
-
-
-TABLE = Table("acme.table")
-'''
 HEADER = """
 #pragma once
 #include "packed.h"
@@ -110,7 +90,7 @@ def table(site):
 
     def made(lowered):
         entries = {"iron.formats.v1": {"acme.table": "acme_formats:TABLE"}}
-        modules = {"acme_formats.py": PACK}
+        modules = {"acme_formats.py": TABLE}
         if lowered:
             entries["iron.lowerings.v1"] = {"host.acme.table": "acme_host:Table"}
             modules |= {"acme_host.py": LOWERING, "acme_table.h": HEADER}

@@ -13,48 +13,25 @@ from iron_core.declare.identity import label
 from iron_core.errors import FormatError, PluginError
 from iron_core.plugins.registry import RESERVED, registry
 from iron_ops_aie import GEMM, GEMV
+from tests.layouts import TABLE
 
 GROUP = "iron.formats.v1"
 
 #: Three formats nobody here has: blocks of 16 with scale and zero point, a scale a row, and numbers in a table, which no plane says.
-PACK = '''
-import attrs
-import numpy as np
-from iron_core import Format, PackedArray, Plane, PlaneQuant
+PACK = f"""{TABLE}
+from iron_core import Plane, PlaneQuant
 
-Q3 = PlaneQuant("acme.q4z", (1, 16), (
+Q4Z = PlaneQuant("acme.q4z", (1, 16), (
     Plane("scales", "bfloat16", (1, 16)), Plane("zeros", "uint8", (1, 16)), Plane("values", "uint4")))
 ROW8 = PlaneQuant("acme.row8", (1, 1), (Plane("values", "uint8", zero=128, apart=True), Plane("scales", "float32", (1, 0), apart=True)))
-
-
-@attrs.frozen
-class Table(Format):
-    """Four numbers a byte, each a place in a table."""
-
-    name: str
-    table: tuple = (-1.0, -0.25, 0.25, 1.0)
-    block = (1, 4)
-    block_bytes = 1
-
-    def dequantize(self, data, shape):
-        places = np.stack([data >> 2 * i & 3 for i in range(4)], -1).reshape(shape)
-        return np.array(self.table, np.float32)[places]
-
-    def quantize(self, values):
-        places = np.abs(np.asarray(values)[..., None] - np.array(self.table)).argmin(-1).astype(np.uint8)
-        four = places.reshape(*places.shape[:-1], -1, 4)
-        return PackedArray(sum(four[..., i] << 2 * i for i in range(4)).astype(np.uint8), values.shape, self)
-
-
-TABLE = Table("acme.table")
-'''
+"""
 NAMES = ("acme.q4z", "acme.row8", "acme.table")
 
 
 @pytest.fixture
 def acme(site):
     """A pack of three formats, installed."""
-    entries = {"acme.q4z": "acme_formats:Q3", "acme.row8": "acme_formats:ROW8", "acme.table": "acme_formats:TABLE"}
+    entries = {"acme.q4z": "acme_formats:Q4Z", "acme.row8": "acme_formats:ROW8", "acme.table": "acme_formats:TABLE"}
     site.add("iron-acme", entries={GROUP: entries}, modules={"acme_formats.py": PACK})
     registry.cache_clear()
 
@@ -73,7 +50,7 @@ def test_a_name_is_enough(acme):
     """Wherever a dtype or format is named; nothing is imported before."""
     assert "acme_formats" not in sys.modules and "acme.q4z" in registry().names(GROUP)
     op = GEMV(M=8, K=32, W="acme.q4z")
-    assert op.W is sys.modules["acme_formats"].Q3 and as_format("acme.q4z") is op.W
+    assert op.W is sys.modules["acme_formats"].Q4Z and as_format("acme.q4z") is op.W
     assert op.A.format is op.W and "Wacme.q4z" in label(op) and op.W.nbytes((8, 32)) == 8 * 2 * 11
 
 
@@ -97,7 +74,7 @@ def test_our_own_come_through_the_same_door():
 
 def test_a_dtypes_name_is_irons(site):
     """No pack gives float32 another meaning."""
-    site.add("iron-acme", entries={GROUP: {"float32": "acme_formats:Q3"}}, modules={"acme_formats.py": PACK})
+    site.add("iron-acme", entries={GROUP: {"float32": "acme_formats:Q4Z"}}, modules={"acme_formats.py": PACK})
     registry.cache_clear()
     assert RESERVED["formats"] == set(DTYPES) and as_format("float32") == iron.Dense(np.float32)
     (record,) = [r for r in registry().select(GROUP) if r.name == "float32"]
@@ -110,7 +87,7 @@ def test_a_dtypes_name_is_irons(site):
         ("acme_formats:Table", "names a class `Table`; a format is an instance of iron_core.Format"),
         ("acme_formats:NAMES", r"names an object of class `tuple`; a format is an instance of iron_core.Format"),
         ("acme_formats:missing", "has no attribute 'missing'"),
-        ("acme_formats:Q3", "calls itself 'acme.q4z'; both names have to be one"),
+        ("acme_formats:Q4Z", "calls itself 'acme.q4z'; both names have to be one"),
     ],
 )
 def test_what_is_no_format_is_refused(site, value, says):
