@@ -252,7 +252,8 @@ def build(session: nox.Session) -> None:
 
 
 #: What each sanitizer adds to the kernels' flags, its library (loaded first of all, for Python itself is built without it), what
-#: it is told, and the tests it watches. Processors older than this one are the address sanitizer's alone: their threads are the same.
+#: it is told, and the tests it watches. Kernels one by one, as older processors run them too, are the address sanitizer's alone:
+#: threads meet in the run loop.
 SANITIZERS = {
     "address": (
         "-fsanitize=address,undefined -fno-sanitize-recover=all", "libasan.so",

@@ -83,8 +83,7 @@ def byte_vocabulary() -> dict[str, Any]:
     return {
         "model": "gpt2", "pre": "llama-bpe", "tokens": [*letters, f"{space}t", "he", "<s>", "</s>", "<|im_end|>"],
         "token_type": [1] * 258 + [3, 3, 3], "merges": [f"{space} t", "h e"], "bos_token_id": 258, "eos_token_id": 259,
-        "add_bos_token": True,
-        "padding_token_id": 0, "unknown_token_id": 1, "add_space_prefix": True,
+        "add_bos_token": True, "padding_token_id": 0, "unknown_token_id": 1, "add_space_prefix": True,
     }  # fmt: skip
 
 
@@ -126,24 +125,22 @@ def gguf_model(vocabulary: dict[str, Any], kind: int = 0) -> dict[str, Any]:
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 32, "hidden_size": 32, "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 32, "max_position_embeddings": 64, "rope_theta": 10000.0,
-    "rms_norm_eps": 1e-5,
-    "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "float32", "eos_token_id": [2, 3], "bos_token_id": 1,
-    "_name_or_path": "tiny",
-    "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 32},
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 32, "max_position_embeddings": 64,
+    "rope_theta": 10000.0, "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "float32",
+    "eos_token_id": [2, 3], "bos_token_id": 1, "_name_or_path": "tiny",
+    "rope_scaling": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32,
+    },
 }  # fmt: skip
 GENERATION = {"eos_token_id": [2, 3], "bos_token_id": 1, "temperature": 0.7, "top_p": 0.9, "do_sample": True}
 PARAMS = {
     "dim": 32, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "vocab_size": 32, "multiple_of": 8, "ffn_dim_multiplier": 1.0,
-    "norm_eps": 1e-5,
-    "rope_theta": 10000.0, "use_scaled_rope": True,
+    "norm_eps": 1e-5, "rope_theta": 10000.0, "use_scaled_rope": True,
 }  # fmt: skip
 _LAYER = {
     "input_layernorm": [32], "post_attention_layernorm": [32], "self_attn.q_proj": [32, 32], "self_attn.k_proj": [16, 32],
-    "self_attn.v_proj": [16, 32],
-    "self_attn.o_proj": [32, 32], "mlp.gate_proj": [32, 32], "mlp.up_proj": [32, 32], "mlp.down_proj": [32, 32],
+    "self_attn.v_proj": [16, 32], "self_attn.o_proj": [32, 32], "mlp.gate_proj": [32, 32], "mlp.up_proj": [32, 32],
+    "mlp.down_proj": [32, 32],
 }  # fmt: skip
 
 
@@ -177,8 +174,8 @@ def pth_model() -> dict[str, Any]:
     rows = {
         "tok_embeddings": [32, 32], "norm": [32], "output": [32, 32], "layers.0.attention_norm": [32], "layers.0.ffn_norm": [32],
         "layers.0.attention.wq": [32, 32], "layers.0.attention.wk": [16, 32], "layers.0.attention.wv": [16, 32],
-        "layers.0.attention.wo": [32, 32],
-        "layers.0.feed_forward.w1": [32, 32], "layers.0.feed_forward.w2": [32, 32], "layers.0.feed_forward.w3": [32, 32],
+        "layers.0.attention.wo": [32, 32], "layers.0.feed_forward.w1": [32, 32], "layers.0.feed_forward.w2": [32, 32],
+        "layers.0.feed_forward.w3": [32, 32],
     }  # fmt: skip
     tensors = {
         f"{name}.weight": {
@@ -261,8 +258,7 @@ def tokenizer_json(kind: str) -> dict[str, Any]:
     if kind == "BPE":
         model: dict[str, Any] = {
             "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False, "ignore_merges": False, "vocab": vocab, "merges": [["h", "e"], ["t", "h"]],
+            "fuse_unk": False, "byte_fallback": False, "ignore_merges": False, "vocab": vocab, "merges": [["h", "e"], ["t", "h"]],
         }  # fmt: skip
     elif kind == "Unigram":
         model = {
@@ -305,10 +301,11 @@ def tokenizer_json(kind: str) -> dict[str, Any]:
 
 TOKENIZER_CONFIG = {
     "bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": False, "special": True}, "unk_token": None, "chat_template": TEMPLATE,
-    "add_bos_token": True,
-    "legacy": False, "model_max_length": 1000000000000000019884624838656, "additional_special_tokens": ["<a>", {"content": "<b>"}],
-    "added_tokens_decoder": {"300": {"content": "<x>", "lstrip": False, "rstrip": False, "normalized": False, "single_word": False,
-        "special": True}},
+    "add_bos_token": True, "legacy": False, "model_max_length": 1000000000000000019884624838656,
+    "additional_special_tokens": ["<a>", {"content": "<b>"}],
+    "added_tokens_decoder": {
+        "300": {"content": "<x>", "lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": True},
+    },
 }  # fmt: skip
 ADDED_TOKENS = {"<extra>": 301, "<more>": 302}
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "additional_special_tokens": ["<a>"]}

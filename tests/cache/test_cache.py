@@ -312,9 +312,8 @@ def test_an_odd_lock_file_locks_nobody_out(cache, odd):
     cache.folder.mkdir(parents=True)
     file = cache.folder / ".k.lock"
     aim = cache.folder.parent / "aim"
-    {"folder": file.mkdir, "link": lambda: file.symlink_to(aim), "loop": lambda: file.symlink_to(file), "pipe": lambda: os.mkfifo(file)}[
-        odd
-    ]()
+    place = {"folder": file.mkdir, "link": lambda: file.symlink_to(aim), "loop": lambda: file.symlink_to(file)}
+    place.get(odd, lambda: os.mkfifo(file))()
     assert (cache.entry("k", write("good")) / "data.txt").read_text() == "good"
     assert leftovers(cache) == [] and not aim.exists()
 
