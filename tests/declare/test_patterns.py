@@ -49,3 +49,20 @@ def test_whole_cut_and_shifted():
     assert pattern.cut(0, 2).size == 8 and pattern.shifted(5).offset == 7
     assert not iron.Pattern(0, (4, 3), (1, 4)).contiguous
     assert str(pattern) == "2+3x4:4,1"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 3), st.lists(st.tuples(st.integers(1, 3), st.integers(0, 9)), max_size=2), st.integers(1, 3))
+def test_a_walk_over_blocks_is_one_over_what_stores_them(start, outer, blocks):
+    """Of 4 elements stored as 3 each: it touches the bytes of the blocks it touched, in their order."""
+    sizes, strides = (*(n for n, _ in outer), 4 * blocks), (*(4 * s for _, s in outer), 1)
+    pattern = iron.Pattern(4 * start, sizes, strides)
+    stored = pattern.in_units(4, 3).view(np.arange(300)).reshape(-1, 3)
+    assert stored.tolist() == [[3 * (at // 4) + i for i in range(3)] for at in pattern.view(np.arange(400)).reshape(-1)[::4]]
+
+
+@pytest.mark.parametrize("odd", [(2, (4,), (1,)), (0, (6,), (1,)), (0, (2, 4), (6, 1)), (0, (4,), (2,)), (0, (), ())])
+def test_a_walk_that_takes_parts_of_blocks_is_over_none(odd):
+    """It begins in one, ends in one, steps into one, or takes its elements out of order."""
+    with pytest.raises(ShapeError, match="does not take whole blocks of 4 in order"):
+        iron.Pattern(*odd).in_units(4, 3)

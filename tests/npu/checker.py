@@ -85,7 +85,7 @@ class Names:
         self.regions: list[tuple[str, dict[str, str]]] = [("", {})]
         self.parameters: list[str] = []
         self.words: dict[str, int] = {}
-        #: Parameter -> how it is used: as an address ("offset"), or as a number.
+        #: Parameter -> how it is used: as an "address", or as a "number".
         self.moved: dict[str, str] = {}
         self.devices: dict[str, Device] = {}
         self.device = Device(0, "npu2")

@@ -52,7 +52,6 @@ def _form(name: str, inside: str, text: str, opens: str | None = None) -> Form:
 
 
 _CODE = "core for if else"
-_LIST = r"~(?P<{0}>.*?)~"
 _ARITHMETIC = "~(?:addi|subi|muli|divsi|remsi|minsi|maxsi|shrui|shli|addf|mulf)~"
 
 FORMS = (

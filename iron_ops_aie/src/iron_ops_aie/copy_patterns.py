@@ -11,7 +11,7 @@ from iron_core import Format, Pattern
 from iron_core.array.descriptors import BdLimits, plan
 from iron_core.declare.formats import as_format
 from iron_core.devices import REPEATS, WORD, device
-from iron_core.errors import ParamError, UnsupportedError
+from iron_core.errors import ParamError, ShapeError, UnsupportedError
 
 #: Bytes of the largest object: two of them take a quarter of a memory tile.
 OBJECT_BYTES = 64 * 1024
@@ -23,16 +23,10 @@ def byte_pattern(pattern: Pattern, format: Format) -> Pattern:
     """A pattern over the logical elements of a block format as one over its bytes; ParamError unless whole blocks."""
     if not format.by_rows:
         raise ParamError(f"Copy: rows of {format.name} do not stand by themselves, so no part of it is moved. Dequant makes numbers.")
-    group, unit = format.block[1], format.block_bytes
-    inner = pattern.sizes[-1] if pattern.sizes else 1
-    steps = (pattern.offset, inner, *pattern.strides[:-1])
-    if any(n % group for n in steps) or (inner > 1 and pattern.strides[-1] != 1):
-        raise ParamError(f"Copy: {pattern} of {format.name} does not take whole blocks of {group} in order.")
-    return Pattern(
-        pattern.offset // group * unit,
-        (*pattern.sizes[:-1], inner // group * unit),
-        (*(s // group * unit for s in pattern.strides[:-1]), 1),
-    )
+    try:
+        return pattern.in_units(format.block[1], format.block_bytes)
+    except ShapeError as error:
+        raise ParamError(f"Copy: of {format.name}, {error}") from None
 
 
 def dtype(op: Any) -> np.dtype:

@@ -60,6 +60,18 @@ class Pattern:
         sizes[axis] = n
         return attrs.evolve(self, sizes=tuple(sizes))
 
+    def in_units(self, group: int, units: int) -> Pattern:
+        """The same walk over a buffer that stores every `group` elements as `units` of its own: a block format's bytes.
+
+        ShapeError unless it takes whole groups, in order.
+        """
+        inner = self.sizes[-1] if self.sizes else 1
+        steps = (self.offset, inner, *self.strides[:-1])
+        if any(n % group for n in steps) or (inner > 1 and self.strides[-1] != 1):
+            raise ShapeError(f"pattern {self} does not take whole blocks of {group} in order.")
+        offset, inner, *strides = (n // group * units for n in steps)
+        return Pattern(offset, (*self.sizes[:-1], inner), (*strides, 1))
+
     def view(self, flat: np.ndarray) -> np.ndarray:
         """The numpy view of a flat array; ShapeError if the pattern leaves it."""
         low, high = self.span

@@ -9,7 +9,7 @@ import numpy as np
 
 from iron_core.declare.affine import Affine
 from iron_core.declare.field import Auto
-from iron_core.declare.formats import Format, as_format
+from iron_core.declare.formats import as_format
 from iron_core.declare.pattern import Pattern
 from iron_core.errors import TraceError
 from iron_core.graph.traced import Binding
@@ -62,8 +62,8 @@ class _Move:
         self.source, self.target = op.source, op.target
         if as_format(op.X).packed:
             self.types, self.widths = ("uint8_t", "uint8_t"), (1, 1)
-            self.source = tuple(_bytes(p, op.X) for p in self.source)
-            self.target = tuple(_bytes(p, op.X) for p in self.target)
+            block = op.X.block[1], op.X.block_bytes
+            self.source, self.target = (tuple(p.in_units(*block) for p in side) for side in (self.source, self.target))
         else:
             self.widths = (op.X.itemsize, op.Y.itemsize)
             self.types = (by_width(op.X),) * 2 if op.X == op.Y else (cpp(op.X), cpp(op.Y))
@@ -169,11 +169,3 @@ def _shared_out(offset: int, other: list[Pattern]) -> list[Pattern]:
         cut.append(Pattern(offset, (pattern.size,), (1,)))
         offset += pattern.size
     return cut
-
-
-def _bytes(pattern: Pattern, format: Format) -> Pattern:
-    """A pattern over the numbers of a block format as one over its bytes; the contract holds it to whole blocks."""
-    group, unit_bytes = format.block[1], format.block_bytes
-    inner = pattern.sizes[-1] // group * unit_bytes
-    strides = tuple(stride // group * unit_bytes for stride in pattern.strides[:-1])
-    return Pattern(pattern.offset // group * unit_bytes, (*pattern.sizes[:-1], inner), (*strides, 1))
