@@ -190,6 +190,9 @@ def test_formats_are_equal_where_they_store_alike_and_pickle():
     assert PlaneQuant("other", Q4NX.block, Q4NX.planes) != Q4NX
 
 
+SCALES = Plane("scales", "float16", (1, 32))
+
+
 @pytest.mark.parametrize(
     ("block", "planes", "says"),
     [
@@ -200,6 +203,10 @@ def test_formats_are_equal_where_they_store_alike_and_pickle():
         ((1, 32), (Plane("scales", "float16", (1, 32)), Plane("values", "float16")), "values are integers"),
         ((1, 31), (Plane("scales", "float16", (1, 31)), Plane("values", "uint4")), "innermost 31 of 4 bits are no whole bytes"),
         ((1, 32), (Plane("scales", "float16", (1, 32)), Plane("values", "uint8"), Plane("values", "uint1", shift=8)), "9 bits"),
+        ((1, 32), (SCALES, Plane("values", "uint4"), Plane("values", "uint4")), "values whose bits begin at shift=0; legal: 4"),
+        ((1, 32), (SCALES, Plane("values", "uint4", shift=2)), "values whose bits begin at shift=2; legal: 0"),
+        ((1, 32), (SCALES, Plane("values", "int4"), Plane("values", "int1", shift=4)), "in 2 planes; legal: unsigned integers"),
+        ((1, 32), (SCALES, Plane("values", "uint4", zero=8), Plane("values", "uint1", shift=4)), "values in 2 planes; legal: unsigned"),
     ],
 )  # fmt: skip
 def test_planes_that_do_not_fit_are_refused(block, planes, says):
@@ -257,6 +264,8 @@ def test_an_index_does_not_reach_into_a_row(index):
         (lambda: Plane("weights", "uint4"), r"plane 'weights'; legal: values, scales, zeros, minima"),
         (lambda: Plane("scales", "float16", group=32), "plane scales: group=32; legal: rows and columns that share a number"),
         (lambda: Plane("scales", "float16", group=(-1, 32)), r"group=\(-1, 32\); legal"),
+        (lambda: Plane("scales", "uint8", shift=4), "plane scales: shift=4; legal: 0"),
+        (lambda: Plane("values", "int8", power=True), "plane values: power=True; legal: False"),
         (lambda: Plane("values", "uint4", columns=(0,)), r"columns=\(0,\); legal: a tuple of sizes"),
         (lambda: PlaneQuant("odd", block=32, planes=()), "format odd has block=32; legal: rows and columns"),
         (lambda: PlaneQuant("odd", block=(1, 32), planes=3), "format odd has planes=3; legal: Planes"),

@@ -40,7 +40,7 @@ class Plane:
         (0, 0) the whole matrix ("per tensor"); 0 stands for all of them.
     zero: subtracted from what is stored.
     power: the number is 2 to what is stored (less `zero`): a shared exponent.
-    shift: of integers in several planes: these are `shift` bits up.
+    shift: of unsigned integers in several planes: these are `shift` bits up.
     apart: stored once for a matrix, behind its blocks; else inside every block.
     rows, columns, order: the order of the stored numbers. Each axis of the plane is cut into parts of these sizes, the largest
         step first and its count left out; `order` lists the parts (those of the rows, then those of the columns) in the order
@@ -67,6 +67,10 @@ class Plane:
         for axis in ("rows", "columns"):
             if not counts(getattr(self, axis), 1):
                 raise FormatError(f"plane {self.role}: {axis}={getattr(self, axis)!r}; legal: a tuple of sizes, each at least 1.")
+        if self.role != "values" and self.shift:
+            raise FormatError(f"plane {self.role}: shift={self.shift}; legal: 0, for only values are in several planes.")
+        if self.role == "values" and self.power:
+            raise FormatError(f"plane values: power={self.power!r}; legal: False, for values are integers.")
         parts = len(self.rows) + len(self.columns) + 2
         if self.order and sorted(self.order) != list(range(parts)):
             raise FormatError(f"plane {self.role}: order={self.order} of {parts} parts; legal: each of 0 to {parts - 1} once.")

@@ -38,6 +38,18 @@ def _wrong(block: tuple[int, int], planes: tuple[Plane, ...]) -> str:
             return f"has {plane.role} that do not divide its block of {block[0]} x {block[1]}"
         if plane.bits < 8 and sizes[order[-1]] * plane.bits % 8:
             return f"has {plane.role} whose innermost {sizes[order[-1]]} of {plane.bits} bits are no whole bytes"
+    return _wrong_values(sorted((plane for plane in planes if plane.role == "values"), key=lambda plane: plane.shift))
+
+
+def _wrong_values(planes: list[Plane]) -> str:
+    """Why these planes, the lowest bits first, are no integers; "" where they are."""
+    top = 0
+    for plane in planes:
+        if plane.shift != top:
+            return f"has values whose bits begin at shift={plane.shift}; legal: {top}, where those below end"
+        top += plane.bits
+    if len(planes) > 1 and (any(plane.signed for plane in planes) or len({plane.zero for plane in planes}) > 1):
+        return f"has values in {len(planes)} planes; legal: unsigned integers, all planes with one zero="
     return ""
 
 
