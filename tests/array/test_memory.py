@@ -47,6 +47,22 @@ def test_objects_buffers_and_stack_are_counted_as_they_lie():
     assert (held.worker, held.kind, held.used, held.there, held.fits) == ("only", "core", 2592, 65536, True)
 
 
+def test_a_class_that_is_defined_again_is_counted_again():
+    """As in a notebook: by the array it has now."""
+
+    def defined(words):
+        class Again(Held):
+            def array(self, target: Any) -> None:
+                super().array(target)
+                Worker(lambda buffer: None, [Buffer(words, "int32", name="more")], name="idle")
+
+        return Again
+
+    for words in (8, 16):
+        held = fit.memory(defined(words)(size=640, kept=5).resolved(), "npu2")
+        assert ("buffer more", 4 * words) in next(one for one in held if one.worker == "idle").parts
+
+
 def test_what_fits_to_the_byte_is_what_the_limits_take():
     """65536 bytes: one number more is refused by both, with the same sum."""
     room = 65536 - 2048 - 512

@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from iron_core.declare.identity import array_key
 from iron_core.devices import Device, device
 from iron_core.errors import Unresolvable
 
@@ -17,9 +16,6 @@ if TYPE_CHECKING:
     from iron_core.array.design import ArrayDesign, Design
     from iron_core.array.memory import TileMemory
     from iron_core.array.pools import TilePlacement
-
-#: By (array key, device), of which it is a pure function.
-_memory: dict[Any, tuple[TileMemory, ...]] = {}
 
 
 def fit(design: Design) -> TilePlacement:
@@ -57,19 +53,21 @@ def memory(op: Any, dev: Device | str) -> tuple[TileMemory, ...]:
     op: every tunable known, as `resolve()` returns it; `compatible()` need not have agreed. What limits and placer count,
     so that an operator need not add up its own buffers.
     """
-    from iron_core.array import memory as accounting
     from iron_core.array.build import build_array
+
+    return _memory(build_array(op, dev).array, device(dev))
+
+
+@lru_cache(maxsize=256)
+def _memory(array: ArrayDesign, dev: Device) -> tuple[TileMemory, ...]:
+    """Once for every array: a tuner asks for many operators of one."""
+    from iron_core.array import memory as accounting
     from iron_core.array.placer import place
     from iron_core.array.pools import fifo_pools
 
-    dev = device(dev)
-    key = (array_key(op), dev.name)
-    if key not in _memory:
-        array = build_array(op, dev).array
-        places = None if accounting.settled(array) else place(array, dev)
-        held = accounting.memory(array, dev, fifo_pools(array, places), places)
-        _memory[key] = tuple(sorted(held, key=lambda one: one.there - one.used))
-    return _memory[key]
+    places = None if accounting.settled(array) else place(array, dev)
+    held = accounting.memory(array, dev, fifo_pools(array, places), places)
+    return tuple(sorted(held, key=lambda one: one.there - one.used))
 
 
 def require_memory(op: Any, dev: Device | str, advice: str) -> None:
