@@ -191,6 +191,8 @@ def test_with_tunables_gives_an_unresolved_copy():
     twin = op.with_tunables(tile=8)
     assert (twin.tile, twin.columns, op.tile) == (8, None, None)
     assert "tile" in twin.pinned and not op.pinned
+    assert type(op.with_tunables(tile=np.int64(8)).tile) is int  # as where one is constructed
+    assert twin.with_tunables(tile=None).pinned == frozenset() and "tile" in domains(twin.with_tunables(tile=None).resolved(NPU2), NPU2)
 
 
 # -- profiles ----------------------------------------------------------------------------------------

@@ -124,15 +124,16 @@ class Operator(metaclass=OperatorMeta):
         return found
 
     def with_tunables(self, **tunables: Any) -> Any:
-        """An unresolved copy with these tunables given."""
+        """An unresolved copy with these tunables given; None leaves one open. CallError for another name, ParamError for a value."""
         settable = [n for n in self.autos() if not self.fields[n].derived]  # type: ignore[attr-defined]
         for name in tunables:
             if name not in settable:
                 known = ", ".join(settable) or "none"
                 raise CallError(f"{type(self).__name__} has no tunable {name}. Tunables: {known}.")
+        tunables = {name: self.fields[name].convert(value) for name, value in tunables.items()}
         check_kinds(type(self), tunables)
         twin = self.evolve(**tunables)
-        twin.pinned = self.pinned | frozenset(tunables)
+        twin.pinned = self.pinned - tunables.keys() | {name for name, value in tunables.items() if value is not None}
         return twin
 
     def __call__(self, *operands: Any, **keywords: Any) -> Any:
