@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
-
 from iron_core.compiled.program import Program
 from iron_core.declare.affine import Affine
 from iron_core.declare.identity import contract_key
@@ -14,29 +12,6 @@ from iron_core.errors import Unresolvable, UnsupportedError
 from iron_core.graph.signature import describe_signature
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.plan import BufferRef, VersionPlan
-
-
-@attrs.frozen
-class StepRow:
-    """One line of `explain()`: a step, its operator, how it is executed and the words it follows."""
-
-    name: str
-    operator: str
-    how: str
-    values: str
-
-
-def step_rows(program: Program, version: VersionPlan) -> list[StepRow]:
-    """How each step of a version runs."""
-    how: dict[Any, str] = {}
-    rows = []
-    for step in version.steps:
-        key = contract_key(step.op)
-        if key not in how:
-            how[key] = getattr(program.backend.supports(step.op, program.plan.dev), "how", "") or "as declared"
-        follows = ", ".join(f"{binding.member}={binding.expression!r}" for binding in step.bindings)
-        rows.append(StepRow(step.name, repr(step.op), how[key], follows))
-    return rows
 
 
 def _megabytes(nbytes: int) -> str:
@@ -61,11 +36,7 @@ def explain(program: Program) -> str:
             lines.append(f"  {name:<10} {many}, {_megabytes(sum(banks))}")
     for version in plan.versions:
         lines.append(f"version {describe_signature(version.signature)}")
-        rows = step_rows(program, version)
-        width = max((len(row.name) for row in rows), default=0)
-        for row in rows:
-            follows = f"  [{row.values}]" if row.values else ""
-            lines.append(f"  {row.name:<{width}}  {row.operator}  {row.how}{follows}")
+        lines += _steps(program, version)
         for fold in version.folds:
             lines.append(f"  fold       {fold}")
         lines += _words(program, version)
@@ -73,6 +44,20 @@ def explain(program: Program) -> str:
             source = "element 0 of a buffer" if isinstance(term.source, BufferRef) else repr(term.source)
             lines.append(f"  carries    {term.name} = {source}")
     return "\n".join(lines)
+
+
+def _steps(program: Program, version: VersionPlan) -> list[str]:
+    """Each step with its operator, how it is executed and the words it follows."""
+    how: dict[Any, str] = {}
+    lines = []
+    width = max((len(step.name) for step in version.steps), default=0)
+    for step in version.steps:
+        key = contract_key(step.op)
+        if key not in how:
+            how[key] = getattr(program.backend.supports(step.op, program.plan.dev), "how", "") or "as declared"
+        follows = ", ".join(f"{binding.member}={binding.expression!r}" for binding in step.bindings)
+        lines.append(f"  {step.name:<{width}}  {step.op!r}  {how[key]}{f'  [{follows}]' if follows else ''}")
+    return lines
 
 
 def _words(program: Program, version: VersionPlan) -> list[str]:

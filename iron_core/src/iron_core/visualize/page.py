@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from iron_core.files import write_whole
 from iron_core.graph.signature import describe_signature
-from iron_core.image.plan import Plan, VersionPlan
+from iron_core.image.plan import Plan, Port, Resident, VersionPlan
 from iron_core.visualize.flow import as_plan, shape_text
 from iron_core.visualize.svg import picture
 
@@ -57,16 +58,12 @@ def _packaging(plan: Plan) -> str:
 
 
 def _steps(plan: Plan, version: VersionPlan) -> str:
+    named: dict[str, Sequence[Port | Resident]] = {"resident": plan.residents, "input": version.inputs, "output": version.outputs}
     rows = []
     for step in version.steps:
         operands = []
         for name, ref in step.operands.items():
-            where = {
-                "resident": lambda ref=ref: plan.residents[ref.index].name,
-                "input": lambda ref=ref: version.inputs[ref.index].name,
-                "output": lambda ref=ref: version.outputs[ref.index].name,
-                "arena": lambda ref=ref: f"bank {ref.index}",
-            }[ref.space]()
+            where = f"bank {ref.index}" if ref.space == "arena" else named[ref.space][ref.index].name
             operands.append(f"{name}: {shape_text(ref)} ({where} + {ref.offset})")
         follows = ", ".join(f"{b.member}={b.expression!r}" for b in step.bindings)
         rows.append([step.name, repr(step.op), "; ".join(operands), follows])
