@@ -62,6 +62,8 @@ def test_flat_operands_take_any_shape():
         (lambda g, a, b: g(a), CallError, "takes 2 tensors: A, B; got 1"),
         (lambda g, a, b: g(a, b, rows=1), CallError, "takes no rows="),
         (lambda g, a, b: g(a, b, valid=9), BoundsError, "valid=9; legal: 0 to 8"),
+        (lambda g, a, b: g(a, b, valid=2.5), CallError, "valid=2.5: a per-call value is a whole number"),
+        (lambda g, a, b: g(a, b, valid="3"), CallError, "valid='3': a per-call value is a whole number"),
         (lambda g, a, b: g(a.T, b), ShapeError, r"A is \[8, 16\] float32.*got \[16, 8\]"),
         (lambda g, a, b: g(a, b.astype(ml_dtypes.bfloat16)), ShapeError, r"B is \[16\] float32; got bfloat16"),
         (lambda g, a, b: g(a, b.astype(np.float64)), ShapeError, "B is float32.*not a dtype Iron carries"),
@@ -71,6 +73,12 @@ def test_wrong_calls_are_refused(gemv, operands, call, error, says):
     """Each names the operand, what it is and what was given."""
     with pytest.raises(error, match=says):
         call(gemv, *operands)
+
+
+def test_a_class_is_no_operator():
+    """It has no fields yet."""
+    with pytest.raises(CallError, match=r"OperatorImage\(\) of SiLU; legal: an operator with its fields"):
+        OperatorImage(ops.SiLU, backend="reference")
 
 
 def test_a_bound_on_no_extent_is_refused():

@@ -13,6 +13,7 @@ from iron_core.compiled.explain import explain
 from iron_core.compiled.program import Program, Version
 from iron_core.declare.affine import Affine, bounded_shape
 from iron_core.declare.formats import PackedArray, format_of
+from iron_core.declare.rules import require_operator
 from iron_core.declare.tensor import plain
 from iron_core.devices import Device
 from iron_core.errors import BoundsError, CallError, FormatError, ShapeError
@@ -45,6 +46,7 @@ class OperatorImage:
         boundaries: str | None = None,
         image: str | None = None,
     ) -> None:
+        require_operator(op, "OperatorImage()")
         self.op = op
         self.bounds = tuple(bounds)
         unknown = [member for member in self.bounds if member not in op.extents]
@@ -146,15 +148,15 @@ class OperatorImage:
 
     def _values(self, numbers: Mapping[str, int]) -> dict[str, int]:
         op = self.op
-        legal = [value.name for value in self._version.plan.values]
+        legal = {value.name: value for value in self._version.plan.values}
         unknown = [name for name in numbers if name not in legal]
         if unknown:
             hint = f" Name it in bounds=({unknown[0]!r},) to bound it per call." if unknown[0] in op.extents else ""
             raise CallError(f"{type(op).__name__} takes no {unknown[0]}=. Its numbers: {', '.join(legal) or 'none'}.{hint}")
         values = {}
-        for name in legal:
+        for name, value in legal.items():
             most = getattr(op, op.extents[name].field) if name in op.extents else self._whole(name)
-            values[name] = int(numbers.get(name, most))
+            values[name] = value.number(numbers.get(name, most))
             if name in op.extents and not 0 <= values[name] <= most:
                 raise BoundsError(f"{type(op).__name__}: {name}={values[name]}; legal: 0 to {most}.")
         return values
