@@ -11,7 +11,7 @@ from iron_core.array.build import Target, build, build_array, has_array
 from iron_core.array.design import ArrayDesign, Design
 from iron_core.declare.field import Auto
 from iron_core.devices import DEVICES, device
-from iron_core.errors import DeclarationError, Unresolvable, UnsupportedError
+from iron_core.errors import CallError, DeclarationError, Unresolvable, UnsupportedError
 from iron_ops_aie import ElementwiseAdd, ElementwiseMul, Sample, SiLU
 
 calls = []
@@ -116,6 +116,12 @@ def test_the_target_says_what_the_device_offers():
 @pytest.mark.parametrize(("elements", "itemsize", "depth"), [(8192, 2, 2), (8193, 2, 1), (16384, 1, 2), (4097, 4, 1)])
 def test_objects_are_held_twice_where_that_is_no_more_than_half_of_a_core(elements, itemsize, depth):
     assert Target(device("npu2")).fifo_depth(elements, itemsize) == depth
+
+
+def test_a_class_is_no_operator():
+    """It has no fields yet."""
+    with pytest.raises(CallError, match=r"build\(\) of Through; legal: an operator with its fields"):
+        build(Through, "npu2")
 
 
 def test_which_operators_have_an_array():

@@ -16,6 +16,7 @@ from iron_core.array.view import view, view_of
 from iron_core.declare.authored import authored
 from iron_core.declare.identity import array_key, design_key
 from iron_core.declare.operator import Operator
+from iron_core.declare.rules import require_operator
 from iron_core.declare.undeclared import is_undeclared
 from iron_core.devices import Device, device
 from iron_core.errors import UnsupportedError
@@ -98,8 +99,10 @@ def _built(key: tuple[Any, ...], dev: Device, seen: Callable[[], Any], classes: 
 def build(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> Built:
     """The design of an operator on a device, where calls give numbers for the members `bound`, and its kernels.
 
-    Unresolvable or UnsupportedError where no array takes it, naming the keyword, the rule and what would be legal.
+    Unresolvable or UnsupportedError where no array takes it, naming the keyword, the rule and what would be legal; CallError for a
+    class.
     """
+    require_operator(op, "build()")
     dev = device(dev)
     if not dev.is_npu:
         raise UnsupportedError(f"dev={dev}: it has no array. Legal: npu1, npu2 and their column variants.")

@@ -41,6 +41,8 @@ class BlockQuant(Quantized):
                 raise FormatError(f"format {self.name} has {name}={getattr(self, name)!r}; legal: {', '.join(map(str, legal))}.")
         if type(self.group) is not int or self.group < 8 or self.group % 8:
             raise FormatError(f"format {self.name} has group={self.group!r}; legal: a multiple of 8.")
+        if type(self.zero) is not int:
+            raise FormatError(f"format {self.name} has zero={self.zero!r}; legal: a whole number.")
         if self.signed and self.bits == 5:
             raise FormatError(f"format {self.name} has signed=True and bits=5; signed integers have 4 or 8 bits. Legal: zero=16.")
 

@@ -67,13 +67,15 @@ class Plane:
         for axis in ("rows", "columns"):
             if not counts(getattr(self, axis), 1):
                 raise FormatError(f"plane {self.role}: {axis}={getattr(self, axis)!r}; legal: a tuple of sizes, each at least 1.")
+        if type(self.zero) is not int or type(self.shift) is not int:
+            raise FormatError(f"plane {self.role}: zero={self.zero!r}, shift={self.shift!r}; legal: whole numbers.")
         if self.role != "values" and self.shift:
             raise FormatError(f"plane {self.role}: shift={self.shift}; legal: 0, for only values are in several planes.")
         if self.role == "values" and self.power:
             raise FormatError(f"plane values: power={self.power!r}; legal: False, for values are integers.")
         parts = len(self.rows) + len(self.columns) + 2
-        if self.order and sorted(self.order) != list(range(parts)):
-            raise FormatError(f"plane {self.role}: order={self.order} of {parts} parts; legal: each of 0 to {parts - 1} once.")
+        if self.order and (not counts(self.order, 0) or sorted(self.order) != list(range(parts))):
+            raise FormatError(f"plane {self.role}: order={self.order!r} of {parts} parts; legal: each of 0 to {parts - 1} once.")
 
     @property
     def bits(self) -> int:
