@@ -69,6 +69,7 @@ class LinkData:
 
     @property
     def kind(self) -> str:
+        """"forward", "split" or "join"."""
         if len(self.sources) > 1 or (self.offsets and len(self.targets) == 1):
             return "join"
         return "split" if self.offsets else "forward"
@@ -154,6 +155,8 @@ class ArrayDesign:
     values: tuple[ValueData, ...]
     controls: tuple[ControlData, ...] = ()
 
+    # By name; KeyError where there is none.
+
     def tile(self, name: str) -> TileData:
         return _named(self.tiles, name)
 
@@ -164,7 +167,7 @@ class ArrayDesign:
         return _named(self.buffers, name)
 
     def kernel(self, symbol: str) -> KernelData:
-        return next(k for k in self.kernels if k.symbol == symbol)
+        return {kernel.symbol: kernel for kernel in self.kernels}[symbol]
 
     def core_at(self, tile: str) -> CoreData | None:
         """The worker of a tile."""

@@ -97,6 +97,8 @@ class Var(Expr):
 
 @attrs.frozen(repr=False, order=False)
 class Binary(Expr):
+    """`left op right`. op: a key of ARITHMETIC or COMPARISON, or one of CHOICE."""
+
     op: str
     left: Expr
     right: Expr

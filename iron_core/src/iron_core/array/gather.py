@@ -77,6 +77,7 @@ class Gather:
 
     @property
     def words(self) -> int:
+        """How long the tensor of control packets is."""
         return sum(self._length(feed) for feed in range(self.feeds))
 
     def _length(self, feed: int) -> int:

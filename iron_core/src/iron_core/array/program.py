@@ -80,6 +80,8 @@ class For:
 
 @attrs.frozen
 class If:
+    """`then` where the condition is not 0, else `otherwise`."""
+
     condition: Expr
     then: tuple[Statement, ...]
     otherwise: tuple[Statement, ...] = ()
@@ -96,6 +98,8 @@ class Load:
 
 @attrs.frozen
 class Store:
+    """Element `index` of an integer memory becomes `value`."""
+
     memory: Memory
     index: Expr
     value: Expr

@@ -81,6 +81,7 @@ def recorder() -> Recorder:
 
 @contextlib.contextmanager
 def recording(active: Recorder) -> Iterator[None]:
+    """Record what a core function does inside the block."""
     token = _recorder.set(active)
     try:
         yield

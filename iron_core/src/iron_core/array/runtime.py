@@ -48,6 +48,7 @@ class TaskGroup:
         self.tasks: list[tuple[int, bool]] = []
 
     def finish(self) -> None:
+        """Await those that are waited for, then free the others. The group is empty afterwards."""
         for task, wait in self.tasks:
             if wait:
                 self._runtime.add(Await(task))
@@ -251,6 +252,7 @@ class Runtime:
         self._queues.clear()
 
     def freeze(self) -> Sequence:
+        """The sequence as data, finished: every task of it is awaited or freed."""
         self.finish()
         arguments = []
         for name in self.op.present:

@@ -124,4 +124,5 @@ class Sequence:
     steps: tuple[Step, ...]
 
     def transfers(self) -> tuple[Transfer, ...]:
+        """Its transfers, in the order they start."""
         return tuple(step for step in self.steps if isinstance(step, Transfer))

@@ -79,12 +79,16 @@ class Field:
 
 
 class ParamField(Field):
+    """What `Param()` makes."""
+
     def __init__(self, default: Any = MISSING, *, array: bool = False, repr: bool = True, probe: Any = MISSING) -> None:
         super().__init__(default, array=array, repr=repr)
         self.probe = probe
 
 
 class AutoField(Field):
+    """What `Auto()` makes."""
+
     kind = "auto"
 
     def __init__(
@@ -101,6 +105,8 @@ class AutoField(Field):
 
 
 class DTypeField(Field):
+    """What `DType()` makes. Its values are numpy dtypes and, with `blocks`, packed Formats."""
+
     kind = "dtype"
 
     def __init__(self, default: Any = bfloat16, *, blocks: bool = False) -> None:
@@ -108,6 +114,7 @@ class DTypeField(Field):
         self.blocks = blocks
 
     def convert(self, value: Any) -> Any:
+        """From a dtype in any form, a Format or a name. FormatError for none, or a packed format where none is legal."""
         format = as_format(value)
         if format.packed and not self.blocks:
             raise FormatError(f"{self.name}={format.name}: a block format where only a dense dtype is legal.")

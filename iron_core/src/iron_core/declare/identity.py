@@ -25,6 +25,7 @@ def canonical(value: Any) -> Any:
 
 
 def class_name(op: Any) -> str:
+    """The full name of a plain operator's class. CallError for what is no operator."""
     require_operator(op, "the key")
     cls = type(op.base)
     return f"{cls.__module__}.{cls.__qualname__}"

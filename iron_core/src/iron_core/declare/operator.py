@@ -202,9 +202,11 @@ class Operator(metaclass=OperatorMeta):
         return tuple(name for name, operand in self.operands.items() if operand.present(self))
 
     def shape(self, operand: str) -> tuple[int, ...]:
+        """The shape of the operand of this name."""
         return self.operands[operand].shape(self)
 
     def format(self, operand: str) -> Format:
+        """The Format of the operand of this name."""
         return self.operands[operand].format(self)
 
     def resolved(self, dev: Any = None) -> Any:

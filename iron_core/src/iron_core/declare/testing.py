@@ -45,6 +45,7 @@ class Sweep:
         self.fields = fields
 
     def cases(self) -> Iterator[Case]:
+        """A case for each length, the smallest first; the last is timed."""
         if self.rows:
             shapes: tuple[dict[str, Any], ...] = (
                 dict(rows=1, cols=64),

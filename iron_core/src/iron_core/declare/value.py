@@ -106,6 +106,7 @@ class Extent(_Member):
 
     @property
     def field(self) -> str:
+        """Its name."""
         return self._field.name
 
     @property
@@ -136,6 +137,7 @@ class PerCallMember(_Member, _InBody):
 
     @classmethod
     def annotate(cls, dtype: Any) -> PerCall:
+        """The annotation of this kind; DeclarationError unless the dtype is int32 or uint32."""
         if dtype not in _WORDS:
             shown = getattr(dtype, "__name__", dtype)
             raise DeclarationError(f"{cls.__name__}[{shown}]: a per-call value is a 32-bit integer; legal: np.int32, np.uint32.")

@@ -124,7 +124,10 @@ class Format:
 
 
 class PackedArray:
-    """A tensor of a packed format: `data` uint8 of shape `format.stored(shape)`, logical `shape`, `format`."""
+    """A tensor of a packed format: `data` uint8 of shape `format.stored(shape)`, logical `shape`, `format`.
+
+    FormatError where the data is not as many bytes (uint8), or the shape not whole blocks.
+    """
 
     __slots__ = ("data", "format", "shape")
 
