@@ -97,8 +97,7 @@ class HostBackend(Backend):
 
     def supports(self, op: Any, dev: str = "host") -> Yes | No:
         """Every operator runs: by a kernel, or as a call-back of its reference. `how` says which, and why no kernel."""
-        lowering = self._lowering(op)
-        answer = lowering if isinstance(lowering, No) else self._asked(lowering, op, dev)
+        _, answer = self._asked(op, dev)
         return answer if isinstance(answer, Yes) else Yes(f"{CALLBACK}: {answer.rule}")
 
     def compile(self, plan: Plan, signature: Signature) -> HostImage:
@@ -109,7 +108,8 @@ class HostBackend(Backend):
         chosen: dict[int, HostLowering | No] = {}  # steps of the same contract share one operator
         for step in version.steps:
             if id(step.op) not in chosen:
-                chosen[id(step.op)] = self._chosen(step.op)
+                lowering, answer = self._asked(step.op, "host")
+                chosen[id(step.op)] = answer if isinstance(answer, No) else lowering
             reason = self._lower(step, chosen[id(step.op)], builder)
             if reason:
                 builder.add_callback(step)
@@ -154,22 +154,19 @@ class HostBackend(Backend):
                 raise
             return No(str(error).rstrip("."))
 
-    @staticmethod
-    def _asked(lowering: HostLowering, op: Any, dev: str) -> Yes | No:
+    def _asked(self, op: Any, dev: str) -> tuple[HostLowering | No, Yes | No]:
+        """The lowering of an operator, and whether it takes it."""
+        lowering = self._lowering(op)
+        if isinstance(lowering, No):
+            return lowering, lowering
         try:
             with labelled(lowering, f"to say whether its lowering takes {label(op)}"):
                 answer = lowering.supports(op, dev)
                 if not isinstance(answer, Yes | No):
                     raise TypeError(f"supports() gave {foreign.kind_of(answer)}; legal: Yes() or No(rule)")
-                return answer
+                return lowering, answer
         except PluginError as error:
-            return No(str(error).rstrip("."))
-
-    def _chosen(self, op: Any) -> HostLowering | No:
-        """The lowering that takes an operator, or why none does."""
-        lowering = self._lowering(op)
-        answer = lowering if isinstance(lowering, No) else self._asked(lowering, op, "host")
-        return answer if isinstance(answer, No) else lowering
+            return lowering, No(str(error).rstrip("."))
 
     def _lower(self, step: PlanStep, lowering: HostLowering | No, builder: ImageBuilder) -> str:
         """Add the step's kernel calls; or say why there are none."""
