@@ -26,6 +26,9 @@ COMMANDS = [
     "run",
     "run tiny",
 ]
+#: A model's run that says three words.
+TINY = str(Path(__file__).parents[1] / "data" / "tiny_llama")
+THREE_TOKENS = ["llama", TINY, *"--prompt-len 3 --num-tokens 3 --backend reference".split()]
 PACK = """
 import atexit, os, subprocess, sys
 def noise(where):
@@ -229,21 +232,11 @@ def test_a_program_without_standard_error_has_its_answer_alone(redirection):
 
 def test_a_run_of_a_model_has_its_text_alone(noisy, iron_run):
     """Readers are asked and plugins are loaded without a word among the answer, which --json makes one object."""
-    line = [
-        "llama",
-        str(Path(__file__).parents[1] / "data" / "tiny_llama"),
-        "--prompt-len",
-        "3",
-        "--num-tokens",
-        "3",
-        "--backend",
-        "reference",
-    ]
-    done = iron_run(*line)
+    done = iron_run(*THREE_TOKENS)
     words, *noise = done.stdout.splitlines()
     assert done.returncode == 0 and len(words.split()) == 3 and all("exit" in word for word in noise), done
     assert "python noise sniff" in done.stderr
-    assert len(json.loads(iron_run(*line, "--json").stdout)["ids"]) == 3
+    assert len(json.loads(iron_run(*THREE_TOKENS, "--json").stdout)["ids"]) == 3
 
 
 def test_ctrl_c_while_plugins_are_loaded_ends_the_command(site, iron_command):
@@ -261,17 +254,7 @@ def test_a_plugins_failure_is_one_line_of_a_commands_standard_error(site, iron_r
     """A warning with whose it is, once, whatever Python makes of warnings; the answer is the same."""
     source = "from iron_core.plugins.hooks import hookimpl\n@hookimpl\ndef iron_plan_built(plan): raise SystemExit('bye')\n"
     site.add("iron-odd", "0.2", entries={"iron.plugins.v1": {"odd": "odd_watcher"}}, modules={"odd_watcher.py": source})
-    line = [
-        "llama",
-        str(Path(__file__).parents[1] / "data" / "tiny_llama"),
-        "--prompt-len",
-        "3",
-        "--num-tokens",
-        "3",
-        "--backend",
-        "reference",
-    ]
-    done = iron_run(*line)
+    done = iron_run(*THREE_TOKENS)
     told = [text for text in done.stderr.splitlines() if "iron-odd" in text]
     assert done.returncode == 0 and len(done.stdout.split()) == 3
     assert told == [

@@ -18,7 +18,7 @@ from iron_core.declare.cases import cases
 from iron_core.declare.testing import Case
 from iron_core.devices import device
 from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, ReLU, SiLU
-from iron_sim.catalog import Row, row, rows
+from iron_sim.catalog import Outcome, outcome, outcomes
 from tests.catalog import ARRAYS, named
 
 DEVICES = ("npu1", "npu2")
@@ -37,7 +37,7 @@ def ran():
 @pytest.mark.parametrize(("cls", "case", "dev"), CASES, ids=named)
 def test_a_case_equals_its_tile_references(ran, cls, case, dev):
     """Not one number differs; or the case is refused in words."""
-    found = ran[cls, case.id, dev] = row(cls, case, dev)
+    found = ran[cls, case.id, dev] = outcome(cls, case, dev)
     assert not found.failure, found.failure
     if found.refused:
         assert found.refused.startswith(cls.__name__)
@@ -54,7 +54,7 @@ def test_enough_cases_run(ran, cls, dev):
     """Not everything is refused: three at least, and whatever is said to have an array."""
     for _, case, _ in cases([cls]):
         if (cls, case.id, dev) not in ran:
-            ran[cls, case.id, dev] = row(cls, case, dev)
+            ran[cls, case.id, dev] = outcome(cls, case, dev)
     taken = {case for (c, case, d), found in ran.items() if (c, d) == (cls, dev) and not found.refused and found.compared}
     assert len(taken) >= 3 and taken >= {case.id for _, case, _ in cases([cls]) if case.lower}
 
@@ -62,8 +62,8 @@ def test_enough_cases_run(ran, cls, dev):
 def test_a_refused_case_that_an_array_is_to_take_is_a_failure():
     """`lower=True` says that there is one."""
     fields = dict(size=64, T=np.float32)
-    assert row(SiLU, Case(**fields), "npu2").refused.startswith("SiLU: T=float32")
-    found = row(SiLU, Case(**fields, lower=True), "npu2")
+    assert outcome(SiLU, Case(**fields), "npu2").refused.startswith("SiLU: T=float32")
+    found = outcome(SiLU, Case(**fields, lower=True), "npu2")
     assert found.failure.startswith("an array is to take it (lower=True), but: SiLU: T=float32") and not found.refused
 
 
@@ -76,13 +76,13 @@ def test_the_arrays_of_every_pack_are_there():
 def test_other_numbers_give_the_same_answer():
     """Nothing depends on the seed that the table uses."""
     case = Case(size=1024)
-    assert [row(SiLU, case, "npu2", seed).failure for seed in (1, 2)] == ["", ""]
+    assert [outcome(SiLU, case, "npu2", seed).failure for seed in (1, 2)] == ["", ""]
 
 
 def test_rows_come_case_by_case():
-    found = list(itertools.islice(rows([SiLU], ["npu1", "npu2"]), 4))
+    found = list(itertools.islice(outcomes([SiLU], ["npu1", "npu2"]), 4))
     assert [(r.case, r.dev) for r in found] == [("size64", "npu1"), ("size64", "npu2"), ("size1000", "npu1"), ("size1000", "npu2")]
-    assert all(isinstance(r, Row) and r.operator == "SiLU" for r in found)
+    assert all(isinstance(r, Outcome) and r.operator == "SiLU" for r in found)
 
 
 # -- a table that can fail -------------------------------------------------------------------------
@@ -115,17 +115,17 @@ class Short(SiLU):
 
 
 def test_a_number_that_differs_is_counted():
-    found = row(OneOff, Case(size=1024), "npu2")
+    found = outcome(OneOff, Case(size=1024), "npu2")
     assert found.bits == 1 and found.failure == "1 of 1024 numbers differ from the composed tile references"
 
 
 def test_a_gate_that_is_left_is_told():
-    found = row(Wrong, Case(size=1024), "npu2")
+    found = outcome(Wrong, Case(size=1024), "npu2")
     assert found.bits == 0 and "Wrong.y" in found.failure
 
 
 def test_an_array_that_stops_is_told():
-    found = row(Short, Case(size=1024), "npu2")
+    found = outcome(Short, Case(size=1024), "npu2")
     assert found.failure.startswith("Short on npu2 cannot go on:") and found.compared == 0
 
 
@@ -136,10 +136,10 @@ class Unset(SiLU):
 def test_a_design_that_is_not_well_formed_is_no_refusal(monkeypatch):
     """Here, because its cores do not set how they round."""
     monkeypatch.setattr("iron_core.array.worker.set_rounding", lambda mode: None)
-    found = row(Unset, Case(size=1024), "npu2")
+    found = outcome(Unset, Case(size=1024), "npu2")
     assert "before the rounding mode is set" in found.failure and not found.refused
 
 
 def test_a_row_is_plain_data():
     """It is printed as JSON."""
-    json.dumps(attrs.asdict(row(SiLU, Case(size=1024), "npu1")))
+    json.dumps(attrs.asdict(outcome(SiLU, Case(size=1024), "npu1")))

@@ -57,7 +57,7 @@ def test_an_operator_without_an_array_is_refused(capsys):
 def test_all_that_declare_an_array_if_none_is_named(capsys, monkeypatch):
     """Asked of the classes; none is simulated here."""
     asked = []
-    monkeypatch.setattr(command, "rows", lambda classes, devices, seed: asked.append((*classes, devices)) or iter(()))
+    monkeypatch.setattr(command, "outcomes", lambda classes, devices, seed: asked.append((*classes, devices)) or iter(()))
     assert main([]) == 1
     names = {cls.__name__ for cls, _ in asked}
     assert {"SiLU", "ElementwiseAdd", "GEMV", "GEMM", "MHA", "Copy"} <= names and "Sample" not in names

@@ -20,7 +20,7 @@ from iron_sim.run import simulate
 
 
 @attrs.frozen
-class Row:
+class Outcome:
     """One case on one device. bits: output numbers that differ from the composed tile references. error: the largest
     difference to the reference, relative to its gate `ratio`. refused: the rule, where no array takes the case."""
 
@@ -39,15 +39,15 @@ class Row:
     failure: str = ""
 
 
-def rows(classes: list[Any], devices: list[str], seed: int = 0) -> Iterator[Row]:
+def outcomes(classes: list[Any], devices: list[str], seed: int = 0) -> Iterator[Outcome]:
     """Every case of the default suite, operator by operator, device by device."""
     for cls, case, dev in cases(classes, devices):
-        yield row(cls, case, dev, seed)
+        yield outcome(cls, case, dev, seed)
 
 
-def row(cls: Any, case: Any, dev: str, seed: int = 0) -> Row:
+def outcome(cls: Any, case: Any, dev: str, seed: int = 0) -> Outcome:
     """Simulate one case, and compare."""
-    start = Row(cls.__name__, case.id, dev)
+    start = Outcome(cls.__name__, case.id, dev)
     try:
         op = cls(**case.fields).resolved(device(dev))
         design = build(op, dev).design

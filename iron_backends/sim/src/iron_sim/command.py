@@ -15,7 +15,7 @@ from iron_core.declare.cases import operators
 from iron_core.devices import device
 from iron_core.errors import PluginError, UnsupportedError
 from iron_core.plugins.registry import labelled
-from iron_sim.catalog import Row, rows
+from iron_sim.catalog import Outcome, outcomes
 
 HEADERS = ("operator", "case", "device", "columns", "cores", "tiles", "differs from tiles", "max |err|", "of its gate", "")
 
@@ -35,14 +35,14 @@ def main(argv: list[str]) -> int:
     for name in devices:
         if device(name).core is None:
             raise UnsupportedError(f"dev={name!r} has no array to simulate. Legal: npu1, npu2 and their column variants.")
-    found: list[Row] = []
+    found: list[Outcome] = []
     with working("simulating"):
         for cls in classes:
             try:
                 with labelled(cls, "in its test cases"):
-                    found.extend(rows([cls], devices, args.seed))
+                    found.extend(outcomes([cls], devices, args.seed))
             except PluginError as error:
-                found.append(Row(cls.__name__, "", args.dev, failure=str(error)))
+                found.append(Outcome(cls.__name__, "", args.dev, failure=str(error)))
     ran = [one for one in found if not one.refused]
     if args.json:
         print_json({"seed": args.seed, "rows": [attrs.asdict(one) for one in found]})
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
     return 1 if not ran or any(one.failure for one in ran) else 0
 
 
-def _cells(one: Row) -> list[str]:
+def _cells(one: Outcome) -> list[str]:
     if one.refused:
         return [one.operator, one.case, one.dev, "-", "-", "-", "-", "-", "-", f"refused: {one.refused}"]
     state = "FAILED" if one.failure else f"{one.seconds:.2f} s"
