@@ -61,6 +61,13 @@ def test_run_prints_a_table(iron):
     assert row.split()[:6] == ["reference", "host", "-", "1", "0", "exact"]
 
 
+def test_run_moves_packed_formats(iron):
+    """An output that a call writes in part begins as zeros of its own format."""
+    status, out, err = iron("operators", "run", "Copy", "input_size=128", "X=q4_0", "--backend", "reference,host", "--json")
+    assert status == 0, err
+    assert [(row["gate"], row["max_error"]) for row in json.loads(out)["rows"]] == [("exact", 0)] * 2
+
+
 def test_run_on_this_machine(iron):
     """By default: the reference and the backend a graph would get."""
     status, out, _ = iron("operators", "run", "SiLU", "size=1000", "T=float32", "--json")

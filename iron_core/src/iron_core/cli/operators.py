@@ -186,9 +186,7 @@ def _shown(op: Any) -> dict[str, str]:
 
 def _blank(op: Any) -> dict[str, Any]:
     """What an output that a call writes in part holds before it."""
-    import numpy as np
-
-    return {name: np.zeros(op.shape(name), op.format(name).dtype) for name in op.partial}
+    return {name: op.format(name).zeros(op.shape(name)) for name in op.partial}
 
 
 def _choices(names: list[str] | None, dev: str | None) -> list[Any]:

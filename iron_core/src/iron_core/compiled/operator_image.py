@@ -172,7 +172,7 @@ class OperatorImage:
         """What an operand that is written in part holds before the call."""
         shape, format = self.op.shape(name), self.op.format(name)
         if given is None:
-            return format.tensor(np.zeros(format.nbytes(shape), np.uint8), shape)
+            return format.zeros(shape)
         if self._format(name, given) != format or given.size != np.prod(shape, dtype=int):
             raise ShapeError(f"{type(self.op).__name__}: {name} is {list(shape)} {format}; got {list(given.shape)} {format_of(given)}.")
         return given if isinstance(given, PackedArray) else given.reshape(shape)

@@ -27,11 +27,7 @@ OnStep = Callable[[TracedStep, Any, tuple[Any, ...], tuple[Any, ...]], None]
 def empty(tensor: Tensor) -> Any:
     """Storage of an intermediate: NaN where a float was never written, so reading it shows."""
     dtype = tensor.format.dtype
-    return _zeros(tensor) if dtype.kind in "iu" else np.full(tensor.shape, np.nan, dtype)
-
-
-def _zeros(tensor: Tensor) -> Any:
-    return tensor.format.tensor(np.zeros(tensor.format.nbytes(tensor.shape), np.uint8), tensor.shape)
+    return tensor.format.zeros(tensor.shape) if dtype.kind in "iu" else np.full(tensor.shape, np.nan, dtype)
 
 
 def view(array: Any, region: Region, shape: tuple[int, ...]) -> Any:
@@ -111,7 +107,7 @@ def run(
         ids_check.verify(inputs[ids_check.name], values)
     for tensor in (*traced.weights, *traced.states):
         if tensor.name not in residents:
-            residents[tensor.name] = tensor.data if tensor.role == "weight" else _zeros(tensor)
+            residents[tensor.name] = tensor.data if tensor.role == "weight" else tensor.format.zeros(tensor.shape)
     storage = dict(residents)
     storage.update({b.name: empty(b) for b in traced.intermediates})
     for tensor in traced.inputs:
@@ -167,7 +163,7 @@ def run_graph(graph: Any, tensors: tuple[Any, ...], values: dict[str, Any]) -> A
             traces[key] = graph.trace(**shapes)
         traced = traces[key]
         states = graph.__dict__.setdefault("_reference_states", {})
-        states.update({b.key: (b.name, _zeros(b)) for b in traced.states if b.key not in states})
+        states.update({b.key: (b.name, b.format.zeros(b.shape)) for b in traced.states if b.key not in states})
         residents = {b.name: states[b.key][1] for b in traced.states}
         outputs, carried = run(traced, given, values, residents)
         return pack(traced, outputs, carried)
@@ -202,7 +198,7 @@ def states_of(graph: Any) -> dict[str, Any]:
         states = graph.__dict__.setdefault("_reference_states", {})
         for key, (name, item) in held(graph).items():
             if isinstance(item, State) and key not in states:
-                states[key] = (name, np.zeros(item.shape, item.dtype))
+                states[key] = (name, item.format.zeros(item.shape))
         return dict(states.values())
 
 

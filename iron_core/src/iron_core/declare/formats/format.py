@@ -106,6 +106,10 @@ class Format:
         """Bytes (uint8, contiguous) seen as the tensor of this shape that they store."""
         return PackedArray(raw, shape, self)
 
+    def zeros(self, shape: tuple[int, ...]) -> Any:
+        """A tensor of this shape, all bytes of it 0."""
+        return self.tensor(np.zeros(self.nbytes(shape), np.uint8), shape)
+
     def dequantize(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """The values (float32) of a tensor of this shape from what stores it, uint8 of shape `stored(shape)`."""
         raise self._unsaid("dequantize")
