@@ -11,6 +11,7 @@ from iron_core.compiled.graph import CompiledGraph
 from iron_core.devices import Device
 from iron_core.errors import CallError
 from iron_core.graph.graph import Graph
+from iron_core.graph.signature import Signature
 from iron_core.turn import Turn
 
 
@@ -23,7 +24,7 @@ def compile_graph(
     image: str | None = None,
     verbose: bool = False,
     record: str = "memory",
-    feeds: Any = None,
+    feeds: CompiledGraph | Signature | None = None,
     coresident: Any = None,
     fold: bool = False,
     cache_key: str | None = None,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from typing import Any
 
 import attrs
 
@@ -20,6 +19,7 @@ from iron_core.cache.entry import About
 from iron_core.cache.keys import digest, sources_digest
 from iron_core.cache.store import Cache, optional
 from iron_core.errors import CacheError
+from iron_core.graph.graph import Graph
 from iron_core.graph.signature import Signature
 from iron_core.graph.weight import held
 from iron_core.image.arena import guard_bytes
@@ -35,7 +35,7 @@ _FILE = "version.pickle"
 class WarmStart:
     """The place of one version of a graph in the cache. `cache_key`: digest of the model's sources and config."""
 
-    def __init__(self, graph: Any, backend: Backend, dev: str, signature: Signature, cache_key: str, fold: bool) -> None:
+    def __init__(self, graph: Graph, backend: Backend, dev: str, signature: Signature, cache_key: str, fold: bool) -> None:
         self.graph = graph
         self.backend = backend
         residents = sorted((name, kind, shape, str(format)) for name, (kind, shape, format) in described(held(graph)).items())

@@ -12,6 +12,7 @@ import attrs
 
 from iron_core.declare.affine import Affine, by_key
 from iron_core.declare.formats import Format
+from iron_core.graph.fold import Fold
 from iron_core.graph.signature import Signature
 from iron_core.graph.traced import Binding, IdCheck, IndexCheck, PerCallValue
 from iron_core.image.arena import Spot
@@ -90,7 +91,7 @@ class VersionPlan:
     carry: tuple[CarryTerm, ...] = ()
     checks: tuple[IndexCheck, ...] = ()
     id_checks: tuple[IdCheck, ...] = ()
-    folds: tuple[Any, ...] = ()
+    folds: tuple[Fold, ...] = ()
     single: bool = True
     spots: tuple[tuple[int, int, int], ...] = ()
 
