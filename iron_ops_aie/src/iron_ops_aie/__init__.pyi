@@ -32,7 +32,7 @@ class Copy(CopyArray, Operator):
     Elements of y outside `dst` stay as they were. A block format moves as packed bytes: patterns take whole blocks.
     In a graph: `Copy(x)`, `Copy(x[:, 3])`, `Copy(x, cache[pos])`, `Copy(table[ids])`.
 
-    Numbers become another dtype's nearest; a float out of an integer dtype's range its nearest end.
+    A number becomes the nearest of the other dtype; a float outside an integer dtype's range becomes the nearer end of it.
 
     The array has no cores: `num_channels` channels share out every run that both sides step through, and each passes it on
     in objects of `tile_size` elements (of a block format: bytes). For a gather a channel is a feed, of two columns. An array
@@ -752,7 +752,7 @@ class Sample(Operator):
 class Scale(UnaryElementwise):
     """y = factor x, rounded once. Shapes as in `UnaryElementwise`.
 
-    factor: a float32. Who wants it in x's own dtype, as some models do, rounds it before.
+    factor: a float32. To have it in x's own dtype, as some models do, round it before.
 
     Errors: ParamError for a factor that is not finite, for integers.
     """

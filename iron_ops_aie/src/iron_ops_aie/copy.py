@@ -41,7 +41,7 @@ class Copy(CopyArray, Operator):
     Elements of y outside `dst` stay as they were. A block format moves as packed bytes: patterns take whole blocks.
     In a graph: `Copy(x)`, `Copy(x[:, 3])`, `Copy(x, cache[pos])`, `Copy(table[ids])`.
 
-    Numbers become another dtype's nearest; a float out of an integer dtype's range its nearest end.
+    A number becomes the nearest of the other dtype; a float outside an integer dtype's range becomes the nearer end of it.
 
     The array has no cores: `num_channels` channels share out every run that both sides step through, and each passes it on
     in objects of `tile_size` elements (of a block format: bytes). For a gather a channel is a feed, of two columns. An array

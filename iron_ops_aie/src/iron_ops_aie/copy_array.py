@@ -36,14 +36,14 @@ class CopyArray:
     """How a `Copy` is moved by an array."""
 
     def resolve(self: Any, dev: Any) -> Any:
-        """One channel, or of a gather as many feeds as there may be; the largest object that every transfer is whole ones of."""
+        """One channel, or for a gather as many feeds as there may be; the largest object that divides every transfer."""
         feeds = copy_gather.legal_feeds(self, dev.columns) if self.gather and dev is not None else ()
         channels = self.num_channels or max(feeds, default=1)
         tiles = legal_tiles(steady(self, channels, dev), dtype(self).itemsize)
         return self.evolve(num_channels=channels, tile_size=self.tile_size or max(tiles, default=1))
 
     def compatible(self: Any, dev: Any) -> None:
-        """Bytes alone make it, and it suits its channels and objects."""
+        """Unresolvable unless y is the same bytes as x, and channels and objects divide what is moved."""
         x, y, itemsize = self.X.name, self.Y.name, dtype(self).itemsize
         require(
             self.X == self.Y,

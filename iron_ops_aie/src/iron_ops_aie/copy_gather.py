@@ -26,6 +26,7 @@ def row(op: Any) -> int:
 
 
 def gather(op: Any, feeds: int) -> Gather:
+    """The gather that so many feeds share."""
     return Gather("x", op.table_rows, op.rows, row(op) * dtype(op).itemsize, feeds)
 
 

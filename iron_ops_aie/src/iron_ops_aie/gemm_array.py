@@ -56,7 +56,7 @@ class GEMMArray:
         return self.tile_m * self.tile_n
 
     def _steps(self: Any, dev: Any = None) -> list[Any]:
-        """The kernels of a finish: of one input each, so the order in which a tile holds its numbers is all the same to them."""
+        """The kernels of a finish: of one input each, so the order in which a tile holds its numbers does not matter to them."""
         for link in self.finish:
             require(
                 not link.others,

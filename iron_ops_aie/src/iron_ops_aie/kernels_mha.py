@@ -22,7 +22,7 @@ MICRO_TILES = {"AIE2": (4, 8, 4), "AIE2P": (8, 8, 8)}
 HIDDEN = -(2.0**100)
 #: The smallest scale of the exponents; times this a hidden score is still far below the others.
 LEAST_SCALE = 2.0**-60
-#: Where the object's own mask would have to look: keys one block before the queries, all of them visible.
+#: The place that the object's own mask is given: keys one block before the queries, so that it hides none.
 PLACE = (0, 1)
 LOWEST = np.finfo(np.float32).min
 

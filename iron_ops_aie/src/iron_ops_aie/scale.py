@@ -14,7 +14,7 @@ from iron_ops_aie.rules import floats_only
 class Scale(UnaryElementwise):
     """y = factor x, rounded once. Shapes as in `UnaryElementwise`.
 
-    factor: a float32. Who wants it in x's own dtype, as some models do, rounds it before.
+    factor: a float32. To have it in x's own dtype, as some models do, round it before.
 
     Errors: ParamError for a factor that is not finite, for integers.
     """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: How `supports()` and `explain()` say that a step runs numpy.
 CALLBACK = "reference call-back"
 
-#: More threads than this is a slip of the keyboard.
+#: More threads than this are a typing mistake.
 MOST_THREADS = 1024
 
 _announced: set[str] = set()

@@ -22,7 +22,7 @@ from iron_host.tiling import made
 class HostMemory(Memory):
     """Every resident's bytes, and the arena. `epoch` counts the times an address changed.
 
-    OutOfMemory, where there is none, leaves what there was, as does a fork meanwhile to its child.
+    After OutOfMemory what there was is as it was; so it is in a child that was forked meanwhile.
     """
 
     def __init__(self, plan: Plan) -> None:

@@ -248,7 +248,7 @@ class Machine:
 class Controller(Actor):
     """The sequence: it configures, starts and awaits tasks and writes words, as fast as it may.
 
-    What it does too early, because it did not wait, it so does before the array is done.
+    A step that should have waited and does not is therefore done before the array is ready for it, and is found out.
     """
 
     urgent = True
