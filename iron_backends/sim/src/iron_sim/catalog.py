@@ -64,7 +64,7 @@ def outcome(cls: Any, case: Any, dev: str, seed: int = 0) -> Outcome:
 
     def kept() -> dict[str, Any]:
         """What outputs that are written in part hold before: fresh each time, for they are written in place."""
-        return {name: _zeros(op, name) for name in op.partial}
+        return {name: op.format(name).zeros(op.shape(name)) for name in op.partial}
 
     began = time.process_time()
     try:
@@ -102,13 +102,6 @@ def outcome(cls: Any, case: Any, dev: str, seed: int = 0) -> Outcome:
         ratio=deviation.ratio,
         failure=f"{bits} of {found.compared} numbers differ from the composed tile references" if bits else "",
     )
-
-
-def _zeros(op: Any, name: str) -> Any:
-    """What an output that is written in part holds before."""
-    shape, format = op.shape(name), op.format(name)
-    raw = np.zeros(format.nbytes(shape), np.uint8)
-    return format.tensor(raw, shape)
 
 
 def _judged(op: Any, name: str, got: np.ndarray) -> Any:
