@@ -18,6 +18,8 @@ KIB = 1024
 
 # -- what both families share (AM020, AM027; aie-rt) ---------------------------------------------------
 
+#: Rows of an array: the shims', the memory tiles', and the first of the cores.
+SHIM_ROW, MEMORY_ROW, CORE_ROW = 0, 1, 2
 #: Bytes of the words that a DMA moves: its offsets, strides and lengths are whole ones.
 WORD = 4
 #: Indices of a shim descriptor's iteration (a 6-bit field), and executions one queue entry may ask for (an 8-bit one).

@@ -15,7 +15,7 @@ import attrs
 
 from iron_core.array.design import ArrayDesign, TileData
 from iron_core.array.pools import Place, fifo_pools, may_share, reaches
-from iron_core.devices import Device, TileKind
+from iron_core.devices import CORE_ROW, MEMORY_ROW, SHIM_ROW, Device, TileKind
 from iron_core.errors import Unresolvable
 
 #: Places that are tried for cores before the placer gives up.
@@ -53,8 +53,8 @@ class _Cores:
 
     def __init__(self, design: ArrayDesign, dev: Device, rows: int) -> None:
         self.design, self.dev = design, dev
-        self.cells = [(col, row) for col in range(dev.columns) for row in range(2, 2 + min(rows, dev.core_rows))]
-        self.all_cells = [(col, row) for col in range(dev.columns) for row in range(2, 2 + dev.core_rows)]
+        self.all_cells = [(col, row) for col in range(dev.columns) for row in range(CORE_ROW, CORE_ROW + dev.core_rows)]
+        self.cells = [(col, row) for col, row in self.all_cells if row < CORE_ROW + rows]
         self.tiles = [tile for tile in design.tiles if tile.kind == "core"]
         self.edges: list[Edge] = [
             (fifo.producer, fifo.consumers[0])
@@ -306,7 +306,7 @@ class _Others:
                     )
 
     def put(self, tile: TileData) -> None:
-        row, limit = (1, self.dev.memtile) if tile.kind == "mem" else (0, self.dev.shim)
+        row, limit = (MEMORY_ROW, self.dev.memtile) if tile.kind == "mem" else (SHIM_ROW, self.dev.shim)
         assert limit is not None
         need = self.needs[tile.name]
         free = []

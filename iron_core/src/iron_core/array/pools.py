@@ -17,6 +17,7 @@ import attrs
 from iron_core.array.design import ArrayDesign, FifoData, LinkData, StreamDims
 from iron_core.array.program import Acquire, walk
 from iron_core.declare.objects import ObjectType
+from iron_core.devices import CORE_ROW
 
 Place = tuple[int, int]
 TilePlacement = Mapping[str, Place]
@@ -109,7 +110,7 @@ def link_of(design: ArrayDesign, fifo: FifoData, number: int) -> LinkData | None
 def reaches(core: Place, memory: Place) -> bool:
     """Can a core read and write another core tile's memory? It reaches its own and its south, north and west neighbours'."""
     (col, row), (mem_col, mem_row) = core, memory
-    if row < 2 or mem_row < 2:
+    if min(row, mem_row) < CORE_ROW:
         return False
     return (mem_col == col and abs(mem_row - row) <= 1) or (mem_col == col - 1 and mem_row == row)
 

@@ -18,12 +18,11 @@ import attrs
 from iron_core.array.design import ArrayDesign
 from iron_core.array.placer import place
 from iron_core.array.pools import Place, TilePlacement, fifo_pools
-from iron_core.devices import PORTS, Device
+from iron_core.devices import CORE_ROW, MEMORY_ROW, PORTS, Device
 from iron_core.errors import Unresolvable
 
 _STEPS = {"north": (0, 1), "south": (0, -1), "east": (1, 0), "west": (-1, 0)}
 _ROUNDS = 60
-_MEMORY_ROW = 1
 
 #: A switch and the direction of one of its neighbours: what so many ports lead to.
 Side = tuple[Place, str]
@@ -108,7 +107,7 @@ def _next(place: Place, direction: str) -> Place:
 class _Router:
     def __init__(self, dev: Device, streams: tuple[Flow, ...], name: str) -> None:
         self.streams, self.name, self.dev = streams, name, dev
-        rows = 2 + dev.core_rows
+        rows = CORE_ROW + dev.core_rows
         self.neighbours: dict[Place, list[tuple[Side, Place]]] = {}
         for col in range(dev.columns):
             for row in range(rows):
@@ -116,7 +115,7 @@ class _Router:
                 for direction in PORTS:
                     there = _next(here, direction)
                     sideways = direction in ("east", "west")
-                    if 0 <= there[0] < dev.columns and 0 <= there[1] < rows and not (sideways and row == _MEMORY_ROW):
+                    if 0 <= there[0] < dev.columns and 0 <= there[1] < rows and not (sideways and row == MEMORY_ROW):
                         self.neighbours.setdefault(here, []).append(((here, direction), there))
         self.users: dict[Side, set[int]] = {side: set() for sides in self.neighbours.values() for side, _ in sides}
         self.dear: dict[Side, float] = dict.fromkeys(self.users, 0.0)
@@ -203,7 +202,7 @@ class _Router:
             sides = set(path)
             for here, direction in path:
                 onward = (_next(here, direction), direction)
-                if onward[0][1] == _MEMORY_ROW and onward in sides:
+                if onward[0][1] == MEMORY_ROW and onward in sides:
                     give(i, (here, direction), onward)
         for i, path in enumerate(self.paths):
             for side in path:

@@ -13,7 +13,8 @@ from iron_core.array.design import ArrayDesign, Design, FifoData, LinkData, Stre
 from iron_core.array.pools import End, FifoPools, Pool, declared_depth, fifo_pools, pool_name
 from iron_core.array.spec_core import check_core
 from iron_core.array.spec_sequence import check_sequence
-from iron_core.devices import device
+from iron_core.array.tile import ROWS
+from iron_core.devices import CORE_ROW, device
 from iron_core.errors import DeclarationError
 
 
@@ -77,7 +78,7 @@ def _pool_names(array: ArrayDesign) -> None:
 
 def _tiles(array: ArrayDesign) -> None:
     dev = device(array.dev)
-    rows = {"shim": (0, 0), "mem": (1, 1), "core": (2, 1 + dev.core_rows)}
+    rows = {kind: (row, row) for kind, row in ROWS.items()} | {"core": (CORE_ROW, CORE_ROW + dev.core_rows - 1)}
     places: dict[tuple[int, int], str] = {}
     for tile in array.tiles:
         if tile.kind not in rows:

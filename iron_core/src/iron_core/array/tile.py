@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import attrs
 
+from iron_core.devices import CORE_ROW, MEMORY_ROW, SHIM_ROW
 from iron_core.errors import DeclarationError
 
 KINDS = ("shim", "mem", "core")
 #: The row that the tiles of a kind are in; cores are in all those above.
-ROWS = {"shim": 0, "mem": 1}
+ROWS = {"shim": SHIM_ROW, "mem": MEMORY_ROW}
 
 
 @attrs.frozen(eq=False)
@@ -26,8 +27,8 @@ class Tile:
         if self.kind not in KINDS:
             raise DeclarationError(f"Tile({self.kind!r}); legal: {', '.join(KINDS)}.")
         fixed = ROWS.get(self.kind)
-        if self.row is not None and (self.row < 2 if fixed is None else self.row != fixed):
-            rule = "2 or more" if fixed is None else str(fixed)
+        if self.row is not None and (self.row < CORE_ROW if fixed is None else self.row != fixed):
+            rule = f"{CORE_ROW} or more" if fixed is None else str(fixed)
             raise DeclarationError(f"Tile({self.kind!r}, row={self.row}): the rows of a {self.kind} tile are {rule}.")
 
 
