@@ -30,9 +30,9 @@ def guard_bytes() -> int:
     return align(int(given)) if given.isdecimal() else 0
 
 
-def align(nbytes: int, to: int = ALIGNMENT) -> int:
-    """`nbytes` rounded up to a multiple of `to`."""
-    return -(-nbytes // to) * to
+def align(nbytes: int) -> int:
+    """`nbytes` rounded up to whole `ALIGNMENT`s."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 @attrs.frozen
@@ -51,9 +51,7 @@ class Arena:
     banks: tuple[int, ...]
 
 
-def place(
-    buffers: Iterable[Lifetime], *, bank_bytes: int = BANK_BYTES, alignment: int = ALIGNMENT, guard: int = 0
-) -> Arena:
+def place(buffers: Iterable[Lifetime], *, bank_bytes: int = BANK_BYTES, guard: int = 0) -> Arena:
     """Place every buffer so that no two that are live together overlap; with `guard` no two at all, and that far apart.
 
     Largest first (ties: earlier, then by name), each into the smallest gap that holds it among those live
@@ -66,11 +64,11 @@ def place(
             "Cut the tensor: fewer rows per call, or a smaller chunk."
         )
     if guard:
-        return _apart(ordered, bank_bytes, alignment, guard)
+        return _apart(ordered, bank_bytes, guard)
     banks: list[list[tuple[int, int, Lifetime]]] = []  # per bank: (offset, end, buffer)
     spots: dict[Hashable, Spot] = {}
     for buffer in ordered:
-        need = align(buffer.nbytes, alignment)
+        need = align(buffer.nbytes)
         number, offset = 0, None
         while offset is None:
             if number == len(banks):
@@ -95,7 +93,7 @@ def append(nbytes: int, banks: list[int]) -> Spot:
     return spot
 
 
-def _apart(buffers: list[Lifetime], bank_bytes: int, alignment: int, guard: int) -> Arena:
+def _apart(buffers: list[Lifetime], bank_bytes: int, guard: int) -> Arena:
     """`place` with gaps: every buffer behind the one before, live together or not."""
     ends: list[int] = []
     spots: dict[Hashable, Spot] = {}
@@ -103,7 +101,7 @@ def _apart(buffers: list[Lifetime], bank_bytes: int, alignment: int, guard: int)
         if not ends or ends[-1] + buffer.nbytes + guard > bank_bytes:
             ends.append(guard)
         spots[buffer.name] = Spot(len(ends) - 1, ends[-1])
-        ends[-1] += align(buffer.nbytes, alignment) + guard
+        ends[-1] += align(buffer.nbytes) + guard
     return Arena(spots, tuple(min(end, bank_bytes) for end in ends))
 
 

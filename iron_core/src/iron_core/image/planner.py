@@ -196,19 +196,12 @@ def _map_refs(version: VersionPlan, change: Callable[[BufferRef], BufferRef]) ->
     )
 
 
-def plan_graphs(
-    traced: Sequence[TracedGraph],
-    *,
-    backend: str = "null",
-    dev: str = "host",
-    boundaries: str | None = None,
-    image: str | None = None,
-) -> Plan:
-    """The plan of all versions of one graph at once."""
+def plan_graphs(traced: Sequence[TracedGraph]) -> Plan:
+    """The plan of versions of one graph for the host, which nothing is going to run."""
     drafts = [draft(version) for version in traced]
     values = {value.name: value for d in drafts for value in d.version.values}
-    packaging = decide(dev, tuple(values.values()), boundaries=boundaries, image=image)
-    plan = Plan(drafts[0].name if drafts else "", backend, dev, packaging, (), (), ())
+    packaging = decide("host", tuple(values.values()))
+    plan = Plan(drafts[0].name if drafts else "", "null", "host", packaging, (), (), ())
     for one in drafts:
         plan = adopt(plan, one)
     return plan
