@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 from enum import Enum
 from typing import Any
 
@@ -13,13 +14,17 @@ import numpy as np
 from iron_core.declare.chained import Chained
 from iron_core.declare.operand import Operand
 from iron_core.declare.operator import Operator
+from iron_core.plugins.registry import registry
 
 #: What a pickle that is damaged, or of other classes than there are, makes the reader raise.
 _UNREADABLE = (pickle.UnpicklingError, AttributeError, ImportError, TypeError, ValueError, EOFError, IndexError)
 
 
 def read(content: bytes, kind: type) -> Any:
-    """The object of class `kind` that was pickled; None where the bytes hold anything else."""
+    """The object of class `kind` that was pickled; None where the bytes hold anything else.
+
+    A class is looked up in what is imported already, or is a pack's; no other module is imported.
+    """
     try:
         found = _Reader(io.BytesIO(content)).load()
     except _UNREADABLE:
@@ -27,8 +32,17 @@ def read(content: bytes, kind: type) -> Any:
     return found if isinstance(found, kind) else None
 
 
+def _offered(package: str) -> bool:
+    """Is this a pack's, which `IRON_PLUGINS` does not hide?"""
+    record = registry().of_package(package)
+    return record is not None and record.status != "denied"
+
+
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
+        package = module.partition(".")[0]
+        if package not in sys.modules and not _offered(package):  # an import would run what it holds
+            raise pickle.UnpicklingError(f"{package} is neither imported nor a pack's")
         found = super().find_class(module, name)
         if found in (set, frozenset, slice, range, complex, Chained, Operand) or (
             isinstance(found, type) and (attrs.has(found) or issubclass(found, (Operator, Enum, np.generic, np.dtype)))
