@@ -130,6 +130,7 @@ def test_domains_hold_the_resolved_value():
         "placement": ("near", "far"),
     }
     assert all(getattr(op, name) in values for name, values in found.items())
+    assert domains(op, "npu2") == found  # a device by its name, as everywhere
     assert domains(Tiled(M=512, split=True, depth=3).resolved(NPU2), NPU2)["lanes"] == (8, 4, 2, 1)
 
 

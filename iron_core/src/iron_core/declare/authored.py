@@ -43,6 +43,6 @@ class authored:
 
 def _ours(module: str) -> bool:
     """Is this a module of Iron's distributions?"""
-    from iron_core.plugins.record import OWN
+    from iron_core.plugins.record import OWN  # here: declaring operators needs no plugins
 
     return module.partition(".")[0].replace("_", "-") in OWN

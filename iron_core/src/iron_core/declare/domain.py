@@ -6,13 +6,16 @@ import abc
 import enum
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from iron_core.declare.field import AutoField
 from iron_core.declare.rules import require_operator
 from iron_core.errors import CallError, Unresolvable
+
+if TYPE_CHECKING:
+    from iron_core.devices import Device
 
 
 def _given(rule: Any, op: Any, dev: Any) -> Any:
@@ -121,12 +124,16 @@ class Placement(Domain):
         return (own, *(n for n in self.named if n != own))
 
 
-def domains(op: Any, dev: Any) -> dict[str, tuple[Any, ...]]:
+def domains(op: Any, dev: Device | str) -> dict[str, tuple[Any, ...]]:
     """Per tunable of a resolved operator that is neither pinned nor derived, the values to try.
 
-    A tunable that some operand's `per=` names and that declares no domain is a `Width`.
+    A tunable that some operand's `per=` names and that declares no domain is a `Width`. CallError for an operator that is not
+    resolved; UnknownName for no device.
     """
+    from iron_core.devices import device  # here: declaring operators needs no devices
+
     require_operator(op, "domains()")
+    dev = device(dev)
     lanes = {f.name for o in op.operands.values() for f in (o.per or ()) if hasattr(f, "name")}
     found: dict[str, tuple[Any, ...]] = {}
     for name, field in op.fields.items():

@@ -215,7 +215,7 @@ class Operator(metaclass=OperatorMeta):
         dev: a `Device` or its name.
         """
         if isinstance(dev, str):
-            from iron_core.devices import device
+            from iron_core.devices import device  # here: declaring operators needs no devices
 
             dev = device(dev)
         twin = self
