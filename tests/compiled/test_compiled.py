@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import numpy as np
 import pytest
 
 import iron_core as iron
+from iron_core.compiled.compile import compile_graph
 from iron_core.errors import BoundsError, CallError, DeclarationError, ShapeError, UnknownName, UnsupportedError
 from iron_core.graph.reference import compiled_shapes
 from iron_ops_aie import Copy, ElementwiseAdd, SiLU
@@ -60,15 +62,15 @@ def test_calling_the_graph_runs_what_was_compiled(w, x):
     assert np.array_equal(graph(x, n=2), compiled(x, n=2))
 
 
-def test_an_input_named_like_a_keyword_of_compile_is_refused():
-    """Its shape could not be told from the option."""
+@pytest.mark.parametrize("name", [n for n, one in inspect.signature(compile_graph).parameters.items() if one.kind is one.KEYWORD_ONLY])
+def test_an_input_named_like_a_keyword_of_compile_is_refused(name):
+    """Its shape could not be given."""
 
-    class Photo(iron.Graph):
-        def body(self, image):
-            return SiLU(image)
+    class Clash(iron.Graph):
+        body = eval(f"lambda self, {name}: SiLU({name})")
 
-    with pytest.raises(DeclarationError, match="input image"):
-        Photo().compile(backend="null")
+    with pytest.raises(DeclarationError, match=f"input {name} has the name of a keyword of compile"):
+        Clash().compile(backend="reference")
 
 
 # -- calls ----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from iron_core.aside import aside
@@ -9,7 +10,7 @@ from iron_core.backends.choose import Choice, check_keywords, choose
 from iron_core.backends.protocol import Backend
 from iron_core.compiled.graph import CompiledGraph
 from iron_core.devices import Device
-from iron_core.errors import CallError
+from iron_core.errors import CallError, DeclarationError
 from iron_core.graph.graph import Graph
 from iron_core.graph.signature import Signature
 from iron_core.turn import Turn
@@ -62,12 +63,18 @@ def compile_graph(
     return compiled
 
 
+#: Its keywords; a body's input of such a name could not be given a shape.
+_KEYWORDS = [name for name, one in inspect.signature(compile_graph).parameters.items() if one.kind is one.KEYWORD_ONLY]
+
 #: Held while a graph's table of compiled graphs is looked up and changed.
 _tables = Turn("the table of compiled graphs")
 
 
 def _compiled(graph: Graph, chosen: Choice, boundaries: str | None, image: str | None) -> CompiledGraph:
     """The object of these four for this graph, made if there is none; the graph keeps it."""
+    for name in type(graph).parameters().inputs:
+        if name in _KEYWORDS:
+            raise DeclarationError(f"{type(graph).__name__}.body: input {name} has the name of a keyword of compile(); rename it.")
     key = (chosen.backend, chosen.dev, boundaries, image)
     with _tables:
         known: dict[Any, CompiledGraph] = graph.__dict__.get("_compiled", {})

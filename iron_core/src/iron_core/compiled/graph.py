@@ -20,7 +20,7 @@ from iron_core.compiled.warm import WarmStart
 from iron_core.declare.affine import bounded_shape
 from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.tensor import converted
-from iron_core.errors import CallError, DeclarationError, UnknownName
+from iron_core.errors import CallError, UnknownName
 from iron_core.graph.call import as_arrays, sort_call
 from iron_core.graph.fold import Fold, choose_folds
 from iron_core.graph.graph import Graph
@@ -31,9 +31,6 @@ from iron_core.graph.traced import TracedGraph
 from iron_core.image.packaging import decide
 from iron_core.image.plan import Packaging, Plan, VersionPlan
 from iron_core.image.planner import Draft, draft
-
-#: Keywords of `Graph.compile`; a body's input of such a name could not be given a shape.
-RESERVED = frozenset("dev backend boundaries image verbose record feeds coresident fold cache_key".split())
 
 
 class CompiledGraph(Pictured):
@@ -52,15 +49,9 @@ class CompiledGraph(Pictured):
     """
 
     def __init__(self, graph: Graph, choice: Choice, boundaries: str | None, image: str | None) -> None:
-        body = type(graph).parameters()
-        clash = [name for name in body.inputs if name in RESERVED]
-        if clash:
-            raise DeclarationError(
-                f"{type(graph).__name__}.body: input {clash[0]} has the name of a keyword of compile(); rename it."
-            )
         self.graph = graph
         self.options: dict[str, Any] = {}
-        packaging = decide(choice.dev, body.values, boundaries=boundaries, image=image)
+        packaging = decide(choice.dev, type(graph).parameters().values, boundaries=boundaries, image=image)
         self._program = Program(type(graph).__name__, choice, packaging)
         #: Versions met, by how many values and which tensors a call gave in order; one more keyword may be a tensor.
         self._calls: dict[tuple[Any, ...], Version] = {}
