@@ -221,6 +221,7 @@ def test_many_rows_wait_for_earlier_ones_and_never_for_later_ones():
     rows = [(7 * k * k) % 64 for k in range(40)]
     op = Copy(input_size=64 * 16, src=tuple(Pattern(16 * r, (16,), (1,)) for r in rows), num_channels=2).resolved(NPU2)
     design = build(op, NPU2).design
+    assert all(sum(step.fifo == fifo for step in design.sequence.transfers()) > 4 for fifo in ("x0", "x1"))
     legal(design, 2)
     check_pairs(design, op, op.src, Pattern.whole((640,)))
 
