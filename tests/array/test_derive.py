@@ -22,7 +22,6 @@ class Streams(Operator):
     T: Any = DType(default=np.int32)
     tile: int = Auto(default=2)
     lanes: int = Auto(default=2)
-    with_offset: bool = Param(default=False)
     valid = Extent(rows)
     x = In(rows, 16, dtype=T, tile=(tile, 16), per=lanes)
     table = In(4, 16, dtype=T, tile=(4, 16), per=lanes, replicate=True)

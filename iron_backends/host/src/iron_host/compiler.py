@@ -249,6 +249,7 @@ def _zig_folder() -> Path:
 
 @lru_cache(maxsize=4)
 def _find(given: str | None, path: str | None, cache_home: str | None, flags: str) -> Compiler | Unavailable:
+    """The compiler under these variables. path and cache_home are read from the environment; here they are the key."""
     try:
         more = tuple(shlex.split(flags))
     except ValueError:
