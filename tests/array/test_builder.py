@@ -178,7 +178,7 @@ def test_arguments_may_be_nested():
 
 
 def test_kernels_are_listed_once_by_symbol():
-    kernels = [Kernel.inline(name, "", ["int32"], KernelContract(roles=("param",), reference=None)) for name in ("g", "f")]
+    kernels = [Kernel.inline(name, "", ["int32"], KernelContract(roles=("param",), reference=abs)) for name in ("g", "f")]
 
     def core(first, second):
         first(1)

@@ -61,8 +61,8 @@ def test_scalars_that_are_always_the_same_are_left_out_of_calls():
 
 
 def test_a_contract_takes_the_vocabulary_of_operators_or_their_names():
-    roles = KernelContract(roles=(In, Out, InOut, Param), reference=None).roles
-    assert roles == ("in", "out", "inout", "param") == KernelContract(roles=roles, reference=None).roles
+    roles = KernelContract(roles=(In, Out, InOut, Param), reference=abs).roles
+    assert roles == ("in", "out", "inout", "param") == KernelContract(roles=roles, reference=abs).roles
 
 
 def test_a_factory_says_how_it_is_made():
@@ -95,7 +95,27 @@ def test_symbols_tell_kernels_apart():
 @pytest.mark.parametrize("roles", [("in", "input"), (In, 3)])
 def test_a_role_that_does_not_exist(roles):
     with pytest.raises(DeclarationError, match=r"KernelContract\(roles=\.\.\.\): .*legal: In, Out, InOut, Param"):
-        KernelContract(roles=roles, reference=None)
+        KernelContract(roles=roles, reference=abs)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (dict(reference=3), r"KernelContract\(reference=3\); legal: a function"),
+        (dict(rounding="cores"), r"KernelContract\(rounding='cores'\); legal: core, conv_even"),
+        (dict(stack="1 KB"), r"KernelContract\(stack='1 KB'\); legal: bytes, at least 1"),
+    ],
+)
+def test_a_contract_says_what_can_be_so(options, says):
+    with pytest.raises(DeclarationError, match=says):
+        KernelContract(**{"roles": (In, Out), "reference": lambda x: x, **options})
+
+
+@pytest.mark.parametrize("position", [0, 3])
+def test_a_contract_binds_scalars_alone(position):
+    contract = KernelContract(roles=(In, Out, Param), reference=lambda a, n: a * n, bindings=((position, 3),))
+    with pytest.raises(DeclarationError, match=rf"scale_\w+: its contract binds argument {position}; legal: its Params, 2"):
+        Kernel.factory("linear.scale", [LINE, LINE, "int32"], contract)
 
 
 def test_one_role_per_argument():
@@ -178,7 +198,7 @@ def test_a_call_belongs_in_a_core():
 
 def test_a_core_needs_the_stack_of_its_hungriest_kernel():
     """1024 bytes where no kernel says more, or what the worker is given."""
-    deep = KernelContract(roles=SCALED.roles, reference=None, stack=3072)
+    deep = KernelContract(roles=SCALED.roles, reference=SCALED.reference, stack=3072)
     kernel = Kernel.factory("deep", [LINE, LINE, "int32"], deep)
     assert called(lambda kernel, a, y: kernel(a, y, 1), kernel).stack == 3072
     assert called(lambda kernel, a, y: None, kernel).stack == 1024

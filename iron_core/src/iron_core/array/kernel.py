@@ -20,6 +20,8 @@ from iron_core.errors import DeclarationError
 
 #: Bytes of stack of a core, where no kernel needs more.
 STACK = 1024
+#: Who says how a kernel rounds: the core it runs on, or the kernel itself.
+ROUNDINGS = ("core", "conv_even")
 
 _ROLES: Mapping[Any, str] = {In: "in", Out: "out", InOut: "inout", Param: "param"}
 
@@ -57,6 +59,14 @@ class KernelContract:
     rounding: str = "core"
     unsupported: tuple[str, ...] = ()
 
+    def __attrs_post_init__(self) -> None:
+        if not callable(self.reference):
+            raise DeclarationError(f"KernelContract(reference={self.reference!r}); legal: a function of numpy tiles.")
+        if self.rounding not in ROUNDINGS:
+            raise DeclarationError(f"KernelContract(rounding={self.rounding!r}); legal: {', '.join(ROUNDINGS)}.")
+        if type(self.stack) is not int or self.stack < 1:
+            raise DeclarationError(f"KernelContract(stack={self.stack!r}); legal: bytes, at least 1.")
+
 
 @attrs.frozen
 class KernelData:
@@ -92,6 +102,11 @@ class Kernel:
         for role, argument in zip(data.roles, data.arguments, strict=True):
             if (role == "param") != isinstance(argument, str):
                 raise DeclarationError(f"kernel {data.symbol}: {role} argument of type {argument}; a Param is a scalar dtype.")
+        scalars = [position for position, role in enumerate(data.roles) if role == "param"]
+        for position, _ in contract.bindings:
+            if position not in scalars:
+                legal = ", ".join(map(str, scalars)) or "none"
+                raise DeclarationError(f"kernel {data.symbol}: its contract binds argument {position}; legal: its Params, {legal}.")
 
     @classmethod
     def factory(cls, dotted: str, arguments: Any, contract: KernelContract, *, symbol: str = "", **keywords: Any) -> Kernel:
