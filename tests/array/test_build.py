@@ -11,7 +11,7 @@ from iron_core.array.build import Target, build, build_array, has_array
 from iron_core.array.design import ArrayDesign, Design
 from iron_core.declare.field import Auto
 from iron_core.devices import DEVICES, device
-from iron_core.errors import CallError, DeclarationError, Unresolvable, UnsupportedError
+from iron_core.errors import CallError, DeclarationError, Unresolvable
 from iron_ops_aie import ElementwiseAdd, ElementwiseMul, Sample, SiLU
 
 calls = []
@@ -132,12 +132,12 @@ def test_which_operators_have_an_array():
 
 @pytest.mark.parametrize("ask", [build, build_array])
 def test_an_operator_without_an_array(ask):
-    with pytest.raises(UnsupportedError, match="NoArray declares no array; it runs on the CPU"):
+    with pytest.raises(Unresolvable, match="NoArray declares no array; it runs on the CPU"):
         ask(NoArray(size=64), "npu2")
 
 
 def test_a_device_without_an_array():
-    with pytest.raises(UnsupportedError, match=r"dev=host: it has no array. Legal: npu1, npu2 and their column variants"):
+    with pytest.raises(Unresolvable, match=r"Through: dev=host has no array. Legal: npu1, npu2 and their column variants"):
         build(Through(size=64), "host")
 
 

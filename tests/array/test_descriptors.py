@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from iron_core.array.descriptors import BdLimits, Descriptor, bounded, plan
 from iron_core.declare.pattern import Pattern
 from iron_core.devices import TileKind, device
-from iron_core.errors import UnsupportedError
+from iron_core.errors import Unresolvable
 
 NPU2 = device("npu2")
 SHIM = {itemsize: BdLimits.of(NPU2.shim, itemsize) for itemsize in (1, 2, 4)}
@@ -42,7 +42,7 @@ RULES = (
 )
 
 
-def names_a_rule(error: UnsupportedError) -> bool:
+def names_a_rule(error: Unresolvable) -> bool:
     return any(re.search(rule, str(error)) for rule in RULES)
 
 
@@ -80,7 +80,7 @@ def test_the_planned_walk_is_the_pattern_or_a_rule_is_named(pattern, itemsize, t
     limits = BdLimits.of(tile, itemsize)
     try:
         planned = plan(pattern, limits, single=single)
-    except UnsupportedError as error:
+    except Unresolvable as error:
         assert names_a_rule(error), str(error)
         return
     assert [limits.why_not(part) for part in planned] == [None] * len(planned)
@@ -129,7 +129,7 @@ def test_one_descriptor_whenever_there_is_one(pattern, tile):
     limits = BdLimits.of(tile, 4)
     try:
         alone = len(plan(pattern, limits)) == 1
-    except UnsupportedError:
+    except Unresolvable:
         alone = False
     assert alone or not legal_single(pattern, limits)
 
@@ -210,7 +210,7 @@ def test_what_a_shim_does_with(pattern, itemsize, expected):
     ],
 )
 def test_a_shim_refuses(pattern, itemsize, words):
-    with pytest.raises(UnsupportedError) as caught:
+    with pytest.raises(Unresolvable) as caught:
         plan(pattern, SHIM[itemsize])
     assert words in str(caught.value) and names_a_rule(caught.value)
 
@@ -218,9 +218,9 @@ def test_a_shim_refuses(pattern, itemsize, words):
 def test_a_transfer_set_per_call_is_not_cut():
     far = Pattern(0, (3, 8), (1 << 21, 1))
     assert len(plan(far, SHIM[4])) == 3
-    with pytest.raises(UnsupportedError, match=r"a step holds 1048576; a transfer set per call must be one descriptor"):
+    with pytest.raises(Unresolvable, match=r"a step holds 1048576; a transfer set per call must be one descriptor"):
         plan(far, SHIM[4], single=True)
-    with pytest.raises(UnsupportedError, match=r"more than the 2 there may be"):
+    with pytest.raises(Unresolvable, match=r"more than the 2 there may be"):
         plan(far, SHIM[4], most=2)
     assert len(plan(Pattern(0, (17, 8), (1 << 21, 1)), SHIM[4], most=17)) == 17
 
@@ -240,13 +240,13 @@ def test_other_tiles_have_other_limits():
         (core, Pattern(0, (2, 4, 4, 8), (512, 8, 32, 1)), "d3 has size 2; there it may have 1"),
         (core, Pattern.whole((16384,)), "a length of 16384 words; a descriptor counts to 16383"),
     ):
-        with pytest.raises(UnsupportedError) as caught:
+        with pytest.raises(Unresolvable) as caught:
             plan(pattern, limits, single=True)
         assert words in str(caught.value)
 
 
 def test_only_elements_up_to_a_word():
-    with pytest.raises(UnsupportedError, match=r"itemsize=8: a descriptor moves elements of 1, 2 or 4 bytes"):
+    with pytest.raises(Unresolvable, match=r"itemsize=8: a descriptor moves elements of 1, 2 or 4 bytes"):
         BdLimits.of(NPU2.shim, 8)
 
 
@@ -258,7 +258,7 @@ def test_a_bounded_axis_changes_only_the_length(pattern, data, itemsize, tile):
     axis = data.draw(st.integers(0, len(pattern.sizes) - 1))
     try:
         descriptor, unit = bounded(pattern, axis, limits)
-    except UnsupportedError as error:
+    except Unresolvable as error:
         assert names_a_rule(error), str(error)
         return
     assert limits.why_not(descriptor) is None and unit * itemsize % 16 == 0
@@ -294,8 +294,8 @@ def test_where_a_bounded_axis_goes(pattern, axis, expected):
     ],
 )
 def test_a_bounded_axis_is_refused(pattern, axis, words):
-    with pytest.raises(UnsupportedError) as caught:
+    with pytest.raises(Unresolvable) as caught:
         bounded(pattern, axis, SHIM[4])
     assert words in str(caught.value) and names_a_rule(caught.value)
-    with pytest.raises(UnsupportedError, match="only a shim's descriptor has one"):
+    with pytest.raises(Unresolvable, match="only a shim's descriptor has one"):
         bounded(Pattern.whole((4, 8)), 0, BdLimits.of(NPU2.memtile, 4))

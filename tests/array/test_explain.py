@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iron_core.array.explain import explain
-from iron_core.errors import UnsupportedError
+from iron_core.errors import Unresolvable
 from iron_ops_aie import GEMV, RMSNorm
 
 
@@ -23,5 +23,5 @@ def test_it_tells_tiers_memory_transfers_and_words():
 
 
 def test_an_operator_without_an_array_says_so():
-    with pytest.raises(UnsupportedError, match="RMSNorm declares no array; it runs on the CPU"):
+    with pytest.raises(Unresolvable, match="RMSNorm declares no array; it runs on the CPU"):
         explain(RMSNorm(rows=4, cols=64), "npu2")

@@ -23,7 +23,7 @@ from iron_core.array.design import Design
 from iron_core.array.limits import check
 from iron_core.array.sequence import Await, Free, Sequence, SequenceArgument, Transfer, Word
 from iron_core.declare.affine import Affine
-from iron_core.errors import Unresolvable, UnsupportedError
+from iron_core.errors import Unresolvable
 from iron_ops_aie.copy import Copy
 from iron_ops_aie.elementwise_add import ElementwiseAdd
 
@@ -136,7 +136,7 @@ def test_stacks_suffice_for_the_kernels():
 
     check(make(2048), "npu2")
     refused("stack_size=1024 and kernel copy_.* needs 2048", make(1024))
-    refused("does not run on npu2; it is refused for npu2", make(2048, ("npu2",)), error=UnsupportedError)
+    refused("does not run on npu2; it is refused for npu2", make(2048, ("npu2",)), error=Unresolvable)
 
 
 def test_locks_of_a_core_are_counted():
@@ -172,7 +172,7 @@ def test_locks_count_to_63():
 
         Worker(core, [from_shim().cons(), WorkerRuntimeBarrier()])
 
-    refused("counts a lock to 64; legal: up to 63", made(make), error=UnsupportedError)
+    refused("counts a lock to 64; legal: up to 63", made(make), error=Unresolvable)
 
 
 # -- what memory tiles have ----------------------------------------------------------------------
@@ -241,7 +241,7 @@ def test_orders_fit_descriptors():
         if words is None:
             check(design, "npu2")
         else:
-            refused(words, design, error=UnsupportedError)
+            refused(words, design, error=Unresolvable)
 
 
 def test_cores_order_in_three_dimensions():
@@ -255,12 +255,12 @@ def test_cores_order_in_three_dimensions():
 
     check(make(((4, 1), (4, 4), (4, 16))), "npu2")
     words = "has 4 dimensions; a core tile's descriptors have 3"
-    refused(words, make(((2, 1), (2, 2), (4, 4), (4, 16))), error=UnsupportedError)
+    refused(words, make(((2, 1), (2, 2), (4, 4), (4, 16))), error=Unresolvable)
 
 
 def test_objects_are_whole_words():
     words = "a run of 63 elements is 63 bytes; a run must be whole 4-byte words"
-    refused(words, made(lambda: Worker(taking, [from_shim(((63,), "int8")).cons()])), error=UnsupportedError)
+    refused(words, made(lambda: Worker(taking, [from_shim(((63,), "int8")).cons()])), error=Unresolvable)
 
 
 # -- sequences -----------------------------------------------------------------------------------
@@ -305,15 +305,15 @@ def test_a_shim_has_sixteen_descriptors():
 
 
 def test_transfers_are_whole_words_and_legal_walks():
-    refused("must be whole 4-byte words", driven([fill(0, 63)], "int8"), error=UnsupportedError)
-    refused("an innermost stride of 2", driven([fill(0, 64, stride=2)], "bfloat16"), error=UnsupportedError)
+    refused("must be whole 4-byte words", driven([fill(0, 63)], "int8"), error=Unresolvable)
+    refused("an innermost stride of 2", driven([fill(0, 64, stride=2)], "bfloat16"), error=Unresolvable)
     check(driven([fill(0, 64, stride=2)]), "npu2")
 
 
 def test_lengths_per_call_count_sixteen_bytes():
     word = Word("n", "length", Affine("n"))
     check(driven([fill(0, length_by=word, unit=4)]), "npu2")
-    refused("in units of 2 elements, 8 bytes; legal: multiples of 16", driven([fill(0, length_by=word, unit=2)]), error=UnsupportedError)
+    refused("in units of 2 elements, 8 bytes; legal: multiples of 16", driven([fill(0, length_by=word, unit=2)]), error=Unresolvable)
 
 
 def test_padding_fits_its_fields():
@@ -330,8 +330,8 @@ def test_padding_fits_its_fields():
         (((0, 0), (0, 0), (0, 32), (0, 0)), "32 numbers in dimension 2; a descriptor holds 31"),
         (((0, 0), (0, 0), (0, 0), (64, 0)), "64 words in dimension 3; a descriptor holds 63"),
     ):
-        refused(words, padded(pad), error=UnsupportedError)
-    refused("the innermost padding of 1 is 2 bytes", padded(((0, 0),) * 3 + ((1, 1),), dtype="bfloat16"), error=UnsupportedError)
+        refused(words, padded(pad), error=Unresolvable)
+    refused("the innermost padding of 1 is 2 bytes", padded(((0, 0),) * 3 + ((1, 1),), dtype="bfloat16"), error=Unresolvable)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from iron_core.array.runtime import Runtime
 from iron_core.array.sequence import Await, Free, SequenceArgument, SetBarrier, Sync, Transfer, Word, WriteWord
 from iron_core.declare.affine import Affine
 from iron_core.devices import QUEUE, device
-from iron_core.errors import DeclarationError, UnsupportedError
+from iron_core.errors import DeclarationError, Unresolvable
 
 
 class Lines(Operator):
@@ -177,7 +177,7 @@ def test_what_no_shim_can_do_names_the_operand_and_lane(pattern, options, words)
         options = dict(size_by=(options["size_by"], rt.tiles("valid", "x", 1)))
     if "offset_by" in options:
         options = dict(offset_by=rt.offset("at"))
-    with pytest.raises(UnsupportedError, match=rf"Lines.x, lane 1: .*{words}"):
+    with pytest.raises(Unresolvable, match=rf"Lines.x, lane 1: .*{words}"):
         rt.fill("x", 1, pattern, **options)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iron_core import Auto, Lowering, No, Operator, Param, Yes
-from iron_core.errors import PluginError, Unresolvable
+from iron_core.errors import CallError, DeclarationError, PluginError
 from iron_core.lowering import lowering_for, lowering_name
 
 
@@ -88,9 +88,16 @@ def test_tunables_are_given_then_resolved_then_default():
 
 
 def test_a_tunable_it_does_not_have_is_refused():
-    """With the ones it has."""
-    with pytest.raises(Unresolvable, match=r"the profile sets tile.*Its tunables: block, unroll"):
+    """With the ones it has: a caller's mistake where it was given, its author's where its own rule gives it."""
+    with pytest.raises(CallError, match=r"the profile sets tile.*Its tunables: block, unroll"):
         SquareOnHost().tunables(Square(size=8), "host", {"tile": 3})
+
+    class Slip(SquareOnHost):
+        def resolve(self, op, dev):
+            return {"tile": 3}
+
+    with pytest.raises(DeclarationError, match=r"resolve\(\) sets tile.*Its tunables: block, unroll"):
+        Slip().tunables(Square(size=8), "host")
 
 
 def test_the_key_is_the_contract_unless_narrowed():

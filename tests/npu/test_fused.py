@@ -109,7 +109,7 @@ def test_explain_says_why_no_words_are_known():
             return RMSNorm(x[:n])
 
     text = Norm().compile(dev="npu2", backend="null", x=(64, 64)).explain()
-    assert "word       none is known, for no image can be made: RMSNorm declares no array" in text
+    assert "word       none is known, for no image can be made: RMSNorm (step rmsnorm0) on npu2: RMSNorm declares no array" in text
     assert "word       n: rmsnorm0." in Norm().compile(dev="host", backend="null", x=(64, 64)).explain()
 
 

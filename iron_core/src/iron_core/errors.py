@@ -106,8 +106,10 @@ class NotFinite(IronError, ArithmeticError):
 
 
 class Unresolvable(IronError, ValueError):
-    """An operator's array does not exist for these fields on this device: no value of a tunable is legal, or one that was given
-    cannot hold. Other fields of the same operator would do.
+    """An operator has no array on this device: it declares none, its fields, tunables or bounded members break a rule of the
+    array (a dtype it does not compute on, a tile that does not divide), or what the array needs is not there.
+
+    Of one operator, by whatever resolves, folds or builds it; a compile that meets one is an `UnsupportedError`.
 
     Raises:  Op(size=8).resolved("npu2")  # a tunable with no default and no rule
     Fix:     Op(size=8, tile=4).resolved("npu2")
@@ -115,8 +117,8 @@ class Unresolvable(IronError, ValueError):
 
 
 class UnsupportedError(IronError, ValueError):
-    """A backend, a device or an option of either takes no such step, whatever the tunables; names the rule and the nearest legal
-    values.
+    """A backend does not do what a compile or a call asks of it: a step, a plan, a device, an image or another option; names the
+    rule and what would be legal.
 
     Raises:  compile(x=(4, 8), backend="null", dev="host", image="elf")
     Fix:     compile(x=(4, 8), backend="null", dev="npu2", image="elf")

@@ -14,7 +14,7 @@ from typing import Any
 from iron_core import ObjectFifo, ObjectType, Pattern, nearest, require
 from iron_core.array.descriptors import BdLimits, Descriptor, plan
 from iron_core.devices import SHARING, WORD
-from iron_core.errors import UnsupportedError
+from iron_core.errors import Unresolvable
 from iron_ops_aie import copy_gather
 from iron_ops_aie.copy_patterns import (
     MANY,
@@ -134,10 +134,10 @@ def _words(op: Any, rt: Any) -> dict[str, tuple[Any, Any]]:
     found = {}
     bound = {member for member in ("src_valid", "dst_valid") if member in rt.bound}
     if len(bound) == 1:
-        raise UnsupportedError(f"Copy: {min(bound)} alone is given per call; a bound shortens both sides alike. Give both.")
+        raise Unresolvable(f"Copy: {min(bound)} alone is given per call; a bound shortens both sides alike. Give both.")
     for operand, moves, valid, axis in (("x", "in_offset", "src_valid", "src_axis"), ("y", "out_offset", "dst_valid", "dst_axis")):
         if valid in bound and getattr(op, axis) is None:
-            raise UnsupportedError(f"Copy: {valid} is given per call and {axis} is not; it says what is bounded.")
+            raise Unresolvable(f"Copy: {valid} is given per call and {axis} is not; it says what is bounded.")
         size = (getattr(op, axis), rt.count(valid)) if valid in bound else None
         found[operand] = (offset(op, rt, moves), size)
     return found
@@ -157,8 +157,8 @@ def _tasks(op: Any, rt: Any, what: str, patterns: tuple[Pattern, ...], run: int,
             continue
         try:
             descriptors = plan(part, limits, most=MANY)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"Copy: {what}, channel {channel} of {op.num_channels}: {error}") from None
+        except Unresolvable as error:
+            raise Unresolvable(f"Copy: {what}, channel {channel} of {op.num_channels}: {error}") from None
         held: list[Descriptor] = []
         for descriptor in descriptors:
             held.append(descriptor)
@@ -167,7 +167,7 @@ def _tasks(op: Any, rt: Any, what: str, patterns: tuple[Pattern, ...], run: int,
                 yield at, tuple(held)
                 at, held = at + moved, []
             elif len(held) == most:
-                raise UnsupportedError(
+                raise Unresolvable(
                     f"Copy: {what}={pattern} takes {len(descriptors)} descriptors, and {most} of them, all that one transfer "
                     f"may have, are {moved} elements, not whole objects of tile_size={op.tile_size}. Nearest legal: "
                     f"tile_size={nearest(op.tile_size, divisors(math.gcd(*(d.size for d in descriptors))))}."

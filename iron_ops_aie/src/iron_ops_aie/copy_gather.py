@@ -13,7 +13,7 @@ from iron_core.array.control import ControlFlow
 from iron_core.array.descriptors import BdLimits, plan
 from iron_core.array.gather import BATCH, Gather
 from iron_core.devices import QUEUE, SHARING, WORD
-from iron_core.errors import UnsupportedError
+from iron_core.errors import Unresolvable
 from iron_ops_aie.copy_patterns import MANY, chained, dtype, largest_object, legal_tiles, offset, packed, word_elements
 
 #: Feeds there may be: more would not read faster.
@@ -82,7 +82,7 @@ def record(op: Any, rt: Any) -> None:
     """The sequence: everything is drained first; a batch goes out when the one before last, whose descriptors it takes, is done."""
     for member in ("in_offset", "src_valid", "dst_valid"):
         if member in rt.bound:
-            raise UnsupportedError(f"Copy: {member} is given per call; a gather on an array takes whole ids of a table in place.")
+            raise Unresolvable(f"Copy: {member} is given per call; a gather on an array takes whole ids of a table in place.")
     made = gather(op, op.num_channels)
     rt.control("ids", made)
     for feed in range(op.num_channels):
@@ -109,11 +109,11 @@ def _drains(op: Any, rt: Any, made: Gather, feed: int) -> list[Any]:
     pieces = chained(tuple(part(packed(op, op.target), first * wide, (first + count) * wide)))
     try:
         descriptors = [d for p in pieces for d in plan(p, limits, most=MANY)]
-    except UnsupportedError as error:
-        raise UnsupportedError(f"Copy: dst, feed {feed} of {op.num_channels}: {error}") from None
+    except Unresolvable as error:
+        raise Unresolvable(f"Copy: dst, feed {feed} of {op.num_channels}: {error}") from None
     most = min(QUEUE, limits.descriptors // SHARING)
     if len(descriptors) > most:
-        raise UnsupportedError(
+        raise Unresolvable(
             f"Copy: dst of a gather's feed takes {len(descriptors)} descriptors, and {most} can be under way at once. Legal: a "
             "dst that steps evenly, or a contiguous one and a copy after it."
         )

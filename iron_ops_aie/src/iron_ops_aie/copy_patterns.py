@@ -11,7 +11,7 @@ from iron_core import Format, Pattern
 from iron_core.array.descriptors import BdLimits, plan
 from iron_core.declare.formats import as_format
 from iron_core.devices import REPEATS, WORD, device
-from iron_core.errors import ParamError, ShapeError, UnsupportedError
+from iron_core.errors import ParamError, ShapeError, Unresolvable
 
 #: Bytes of the largest object: two of them take a quarter of a memory tile.
 OBJECT_BYTES = 64 * 1024
@@ -124,7 +124,7 @@ def steady(op: Any, channels: int, dev: Any) -> int:
         for pattern in side if axis is None else ():
             try:
                 descriptors = plan(share(pattern, run, channels, 0), limits, most=MANY)
-            except UnsupportedError:
+            except Unresolvable:
                 return found  # (what refuses it says so when the sequence is made)
             found = math.gcd(found, *(d.size for d in descriptors))
     return found

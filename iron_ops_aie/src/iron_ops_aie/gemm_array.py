@@ -33,7 +33,7 @@ from iron_core import (
 )
 from iron_core.array.descriptors import BdLimits, plan
 from iron_core.array.fit import memory, require_memory
-from iron_core.errors import Unresolvable, UnsupportedError
+from iron_core.errors import Unresolvable
 from iron_ops_aie.kernels_mm import MatrixKernels, convert_copy, multiples, product
 
 #: Rows of cores.
@@ -313,7 +313,7 @@ def _single(rt: Any, pattern: Pattern) -> bool:
     """Does the pattern fit one descriptor of a shim?"""
     try:
         plan(pattern, BdLimits.of(rt.dev.shim, bfloat16.itemsize), single=True)
-    except UnsupportedError:
+    except Unresolvable:
         return False
     return True
 

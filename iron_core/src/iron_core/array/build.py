@@ -16,10 +16,9 @@ from iron_core.array.view import view, view_of
 from iron_core.declare.authored import authored
 from iron_core.declare.identity import array_key, design_key
 from iron_core.declare.operator import Operator
-from iron_core.declare.rules import require_operator
+from iron_core.declare.rules import require, require_npu, require_operator
 from iron_core.declare.undeclared import is_undeclared
 from iron_core.devices import Device, device
-from iron_core.errors import UnsupportedError
 
 
 class BuiltArray(NamedTuple):
@@ -59,11 +58,14 @@ def has_array(op: Any) -> bool:
     return cls.array is not Operator.array and not is_undeclared(getattr(cls, "kernel", None))
 
 
+def _require_array(op: Any) -> None:
+    require(has_array(op), f"{type(op.base).__name__} declares no array; it runs on the CPU.")
+
+
 def build_array(op: Any, dev: Device | str) -> BuiltArray:
     """The array of a resolved operator. Equal array keys give the same objects."""
     dev = device(dev)
-    if not has_array(op):
-        raise UnsupportedError(f"{type(op.base).__name__} declares no array; it runs on the CPU.")
+    _require_array(op)
     return _built(array_key(op), dev, lambda: view(op), _classes(op))
 
 
@@ -99,15 +101,12 @@ def _built(key: tuple[Any, ...], dev: Device, seen: Callable[[], Any], classes: 
 def build(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> Built:
     """The design of an operator on a device, where calls give numbers for the members `bound`, and its kernels.
 
-    Unresolvable or UnsupportedError where no array takes it, naming the keyword, the rule and what would be legal; CallError for a
-    class.
+    Unresolvable where no array takes it, naming the keyword, the rule and what would be legal; CallError for a class.
     """
     require_operator(op, "build()")
     dev = device(dev)
-    if not dev.is_npu:
-        raise UnsupportedError(f"dev={dev}: it has no array. Legal: npu1, npu2 and their column variants.")
-    if not has_array(op):
-        raise UnsupportedError(f"{type(op.base).__name__} declares no array; it runs on the CPU.")
+    require_npu(op.base, dev)
+    _require_array(op)
     op = op.resolved(dev)
     members = frozenset(bound)
     key = (design_key(op), members, dev.name, _classes(op))

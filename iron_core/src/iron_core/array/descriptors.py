@@ -18,7 +18,7 @@ import numpy as np
 
 from iron_core.declare.pattern import Pattern
 from iron_core.devices import ITERATIONS, LENGTH_UNIT, REPEATS, WORD, TileKind
-from iron_core.errors import UnsupportedError
+from iron_core.errors import Unresolvable
 
 # mlir-aie refuses a larger size in a descriptor that is not part of a sequence, though the field is wider.
 _COMPILED_SIZE = 512
@@ -82,9 +82,9 @@ class BdLimits:
 
     @classmethod
     def of(cls, tile: TileKind, itemsize: int) -> BdLimits:
-        """A tile without memory is a shim. UnsupportedError if the elements are wider than a word."""
+        """A tile without memory is a shim. Unresolvable if the elements are wider than a word."""
         if itemsize not in (1, 2, 4):
-            raise UnsupportedError(f"itemsize={itemsize}: a descriptor moves elements of 1, 2 or 4 bytes.")
+            raise Unresolvable(f"itemsize={itemsize}: a descriptor moves elements of 1, 2 or 4 bytes.")
         wrap, step = (1 << tile.wrap_bits) - 1, 1 << tile.step_bits
         run = wrap * WORD // itemsize
         if not tile.memory:
@@ -154,7 +154,7 @@ def plan(pattern: Pattern, limits: BdLimits, *, single: bool = False, most: int 
 
     One if it can be, its dimensions merged and factored; else the outermost is cut, into at most `most`
     (default the tile's count). `single` refuses a cut: the offset or the length is set per call.
-    UnsupportedError names the rule broken.
+    Unresolvable names the rule broken.
     """
     dims = _checked(pattern, limits)
     most = 1 if single else most or limits.descriptors
@@ -170,7 +170,7 @@ def bounded(pattern: Pattern, axis: int, limits: BdLimits) -> tuple[Descriptor, 
 
     Cutting changes nothing but the length word, to n * unit elements: `addresses(n * unit)` is
     `pattern.cut(axis, n)`. So `axis` (0 outermost) is the outermost of an execution; dimensions outside it must
-    merge into one, which iterates. UnsupportedError names the rule broken.
+    merge into one, which iterates. Unresolvable names the rule broken.
     """
     _checked(pattern, limits)
     itemsize = limits.itemsize
@@ -288,5 +288,5 @@ def _in_words(dims: tuple[Dim, ...], limits: BdLimits, head: tuple[Dim, ...] = (
     return str(limits.why_not(Descriptor.of(0, head + slots)))
 
 
-def _refusal(pattern: Pattern, limits: BdLimits, words: str) -> UnsupportedError:
-    return UnsupportedError(f"transfer {pattern} of {limits.itemsize}-byte elements: {words}.")
+def _refusal(pattern: Pattern, limits: BdLimits, words: str) -> Unresolvable:
+    return Unresolvable(f"transfer {pattern} of {limits.itemsize}-byte elements: {words}.")

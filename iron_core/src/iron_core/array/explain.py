@@ -19,7 +19,7 @@ from iron_core.devices import Device, device
 def explain(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> str:
     """The fields by tier, the array (where its cores are, what each memory holds), its transfers and its words.
 
-    bound: members that calls give numbers for. Unresolvable, UnsupportedError where no array takes it.
+    bound: members that calls give numbers for. Unresolvable where no array takes it.
     """
     require_operator(op, "explain()")
     dev = device(dev)

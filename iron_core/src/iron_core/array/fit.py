@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def fit(design: Design) -> TilePlacement:
-    """Where the design's tiles go. DeclarationError for a design that is not well formed, UnsupportedError where it does not
+    """Where the design's tiles go. DeclarationError for a design that is not well formed, Unresolvable where it does not
     fit: with the number used, the number there is, and what to change."""
     return _fitted(design)
 

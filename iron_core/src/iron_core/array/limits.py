@@ -29,11 +29,11 @@ from iron_core.devices import (
     TileKind,
     device,
 )
-from iron_core.errors import Unresolvable, UnsupportedError
+from iron_core.errors import Unresolvable
 
 
 def check(design: Design | ArrayDesign, dev: Device | str, placement: TilePlacement | None = None) -> dict[str, Place]:
-    """The places at which it was found to fit (those given, or the placer's). Unresolvable or UnsupportedError otherwise."""
+    """The places at which it was found to fit (those given, or the placer's). Unresolvable otherwise."""
     array = design.array if isinstance(design, Design) else design
     dev = device(dev)
     _kernels(array, dev)
@@ -55,7 +55,7 @@ def check(design: Design | ArrayDesign, dev: Device | str, placement: TilePlacem
 def _kernels(array: ArrayDesign, dev: Device) -> None:
     for kernel in array.kernels:
         if dev.family in kernel.unsupported:
-            raise UnsupportedError(f"{array.name}: kernel {kernel.symbol} does not run on {dev}; it is refused for {dev.family}.")
+            raise Unresolvable(f"{array.name}: kernel {kernel.symbol} does not run on {dev}; it is refused for {dev.family}.")
     for core in array.cores:
         for symbol in sorted({s.kernel for s in walk(core.program) if isinstance(s, Call)}):
             needed = array.kernel(symbol).stack
@@ -80,10 +80,10 @@ def _programs(array: ArrayDesign) -> None:
                         f"Give the fifo depth={s.count} or more."
                     )
             elif isinstance(s, (WaitBarrier, RaiseBarrier, AcquireLock, ReleaseLock)) and s.value > LOCK_VALUE:
-                raise UnsupportedError(f"{array.name}: core {core.name} counts a lock to {s.value}; legal: up to {LOCK_VALUE}.")
+                raise Unresolvable(f"{array.name}: core {core.name} counts a lock to {s.value}; legal: up to {LOCK_VALUE}.")
     for lock in array.locks:
         if lock.initial > LOCK_VALUE:
-            raise UnsupportedError(f"{array.name}: lock {lock.name} starts at {lock.initial}; legal: up to {LOCK_VALUE}.")
+            raise Unresolvable(f"{array.name}: lock {lock.name} starts at {lock.initial}; legal: up to {LOCK_VALUE}.")
 
 
 class _Limits:
@@ -200,7 +200,7 @@ class _Limits:
         dims = end.dims
         most = self.limit(kind).dims
         if len(dims) > most:
-            raise UnsupportedError(
+            raise Unresolvable(
                 f"{self.array.name}: fifo {end.fifo}: {keyword} has {len(dims)} dimensions; a {kind} tile's descriptors have {most}."
             )
         parts = pool.parts if end.part is None else (pool.parts[end.part],)
@@ -208,9 +208,9 @@ class _Limits:
             why = limits.why_not(Descriptor.of(offset, dims or ((elements, 1),)))
             if why is not None:
                 what = f"{keyword}={dims}" if dims else f"objects of {elements} {pool.type.dtype_name}"
-                raise UnsupportedError(f"{self.array.name}: fifo {end.fifo} on {self.where(end.tile)}: {what}: {why}.")
+                raise Unresolvable(f"{self.array.name}: fifo {end.fifo} on {self.where(end.tile)}: {what}: {why}.")
         if fifo.repeat > REPEATS and end.number == 0:
-            raise UnsupportedError(f"{self.array.name}: fifo {end.fifo}: repeat_count={fifo.repeat}; legal: up to {REPEATS}.")
+            raise Unresolvable(f"{self.array.name}: fifo {end.fifo}: repeat_count={fifo.repeat}; legal: up to {REPEATS}.")
         if fifo.pad and end.number == 0:
             self.padding(end.fifo, fifo.pad, itemsize)
 
@@ -221,13 +221,13 @@ class _Limits:
             inner = i == len(pad) - 1
             for side in sides:
                 if inner and side * itemsize % WORD:
-                    raise UnsupportedError(
+                    raise Unresolvable(
                         f"{self.array.name}: fifo {name}: the innermost padding of {side} is {side * itemsize} bytes; legal: whole "
                         f"{WORD}-byte words."
                     )
                 count = side * itemsize // WORD if inner else side
                 if not 0 <= count <= there:
-                    raise UnsupportedError(
+                    raise Unresolvable(
                         f"{self.array.name}: fifo {name}: pad_dimensions={pad}: {count} {'words' if inner else 'numbers'} in "
                         f"dimension {i}; a descriptor holds {there}."
                     )
@@ -244,7 +244,7 @@ class _Limits:
             elif isinstance(step, (Await, Free)):
                 live.end(step)
             elif isinstance(step, SetBarrier) and not 0 <= step.value <= LOCK_VALUE:
-                raise UnsupportedError(f"{self.array.name}: barrier {step.lock} is set to {step.value}; legal: up to {LOCK_VALUE}.")
+                raise Unresolvable(f"{self.array.name}: barrier {step.lock} is set to {step.value}; legal: up to {LOCK_VALUE}.")
 
     def transfer(self, step: Transfer, itemsize: int) -> None:
         what = f"{self.array.name}: {step.way} of {step.operand} by fifo {step.fifo}"
@@ -252,9 +252,9 @@ class _Limits:
         for one in step.descriptors:
             why = limits.why_not(one)
             if why is not None:
-                raise UnsupportedError(f"{what}: {one}: {why}.")
+                raise Unresolvable(f"{what}: {one}: {why}.")
         if step.length_by is not None and step.unit * itemsize % LENGTH_UNIT:
-            raise UnsupportedError(
+            raise Unresolvable(
                 f"{what}: a call gives its length in units of {step.unit} elements, {step.unit * itemsize} bytes; legal: multiples "
                 f"of {LENGTH_UNIT} bytes, {LENGTH_UNIT // itemsize} elements."
             )

@@ -28,7 +28,7 @@ from iron_core.declare.affine import Affine
 from iron_core.declare.formats import as_dtype
 from iron_core.declare.pattern import Pattern
 from iron_core.devices import QUEUE, SHARING, Device
-from iron_core.errors import DeclarationError, UnsupportedError
+from iron_core.errors import DeclarationError, Unresolvable
 
 #: Transfers of one sequence; more would be instructions by the gigabyte.
 TASKS = 1 << 16
@@ -202,12 +202,12 @@ class Runtime:
                 descriptors = pattern
             else:
                 descriptors = plan(pattern, limits, single=offset_by is not None)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"{where}: {error}") from None
+        except Unresolvable as error:
+            raise Unresolvable(f"{where}: {error}") from None
         task = self._tasks
         self._tasks += 1
         if task >= TASKS:
-            raise UnsupportedError(f"{where}: a sequence of over {TASKS} transfers. Legal: larger tiles, or a smaller operator.")
+            raise Unresolvable(f"{where}: a sequence of over {TASKS} transfers. Legal: larger tiles, or a smaller operator.")
         if not managed:
             self._meter(fifo, len(descriptors))
             self._queues.setdefault(fifo, []).append((task, len(descriptors)))

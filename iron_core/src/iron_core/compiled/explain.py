@@ -8,7 +8,7 @@ from iron_core.compiled.program import Program
 from iron_core.declare.affine import Affine
 from iron_core.declare.identity import contract_key
 from iron_core.devices import device
-from iron_core.errors import Unresolvable, UnsupportedError
+from iron_core.errors import UnsupportedError
 from iron_core.graph.signature import describe_signature
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.plan import BufferRef, VersionPlan
@@ -68,7 +68,7 @@ def _words(program: Program, version: VersionPlan) -> list[str]:
     image = program.versions[version.signature].image
     try:
         found = image if isinstance(image, ArrayImage) else array_image(plan, version.signature)
-    except (UnsupportedError, Unresolvable) as error:
+    except UnsupportedError as error:
         return [f"  word       none is known, for no image can be made: {error}"] if _followed(version) else []
     lines = []
     for parameter in found.parameters:

@@ -14,6 +14,7 @@ from iron_core.array.fit import fit
 from iron_core.array.pools import TilePlacement
 from iron_core.declare.identity import array_key
 from iron_core.devices import Device, device
+from iron_core.errors import Unresolvable, UnsupportedError
 from iron_core.graph.signature import Signature
 from iron_core.graph.traced import Binding
 from iron_core.image.folding import fold_steps
@@ -68,7 +69,7 @@ class ArrayImage:
 
 
 def array_image(plan: Plan, signature: Signature) -> ArrayImage:
-    """A version's designs and how they are entered. UnsupportedError, Unresolvable."""
+    """A version's designs and how they are entered. UnsupportedError where a step has no array, or the words are too many."""
     dev = device(plan.dev)
     version = plan.version(signature)
     planned = fold_steps(version, dev)
@@ -90,11 +91,15 @@ def array_image(plan: Plan, signature: Signature) -> ArrayImage:
 
 
 def _step(step: PlanStep, dev: Device) -> ArrayStep:
-    op = step.op.resolved(dev)
-    design = build(op, dev, (binding.member for binding in step.bindings)).design
+    name = type(step.op.base).__name__
+    try:
+        op = step.op.resolved(dev)
+        design = build(op, dev, (binding.member for binding in step.bindings)).design
+        placement = fit(design)
+    except Unresolvable as error:
+        raise UnsupportedError(f"{name} (step {step.name}) on {dev}: {error}") from error
     written = frozenset(name for name in step.operands if op.operands[name].written)
-    name = type(op.base).__name__
-    return ArrayStep(step.name, name, array_key(op), design, fit(design), step.operands, written, step.bindings)
+    return ArrayStep(step.name, name, array_key(op), design, placement, step.operands, written, step.bindings)
 
 
 def _chains(designs: Sequence[Design]) -> tuple[tuple[int, ...], ...]:

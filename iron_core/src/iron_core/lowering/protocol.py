@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from iron_core.declare.field import AutoField
 from iron_core.declare.identity import contract_key
-from iron_core.errors import Unresolvable
+from iron_core.errors import CallError, DeclarationError
 from iron_core.lowering.answer import No, Yes
 
 
@@ -53,15 +53,16 @@ class Lowering:
     def tunables(self, op: Any, dev: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Every tunable's value: `given` (a Profile's entry) over `resolve()` over the `Auto` default.
 
-        Unresolvable when `given` or `resolve()` names a tunable this lowering does not have.
+        CallError for a tunable that is given and this lowering does not have; DeclarationError for one of its `resolve()`.
         """
         autos = self.autos()
         values = {name: field.default for name, field in autos.items()}
-        for origin, chosen in (("resolve()", self.resolve(op, dev)), ("the profile", given or {})):
+        resolved, profile = ("resolve()", self.resolve(op, dev), DeclarationError), ("the profile", given or {}, CallError)
+        for origin, chosen, mistake in (resolved, profile):
             unknown = sorted(set(chosen) - set(autos))
             if unknown:
                 legal = ", ".join(autos) or "none"
-                raise Unresolvable(
+                raise mistake(
                     f"{self.backend}.{self.operator}: {origin} sets {', '.join(unknown)}, which this lowering does not "
                     f"have. Its tunables: {legal}."
                 )
