@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from iron_core.declare.formats.format import Format, PackedArray
-from iron_core.declare.formats.nearest import nearest, unrounded
 from iron_core.declare.formats.plane import Plane, joined
+from iron_core.declare.formats.rounded import rounded, unrounded
 from iron_core.errors import FormatError
 
 
@@ -136,7 +136,7 @@ class Quantized(Format):
         return values
 
     def quantize(self, values: Any) -> PackedArray:
-        """Numbers (..., columns) rounded to this format; see `nearest`. FormatError for planes that it has no rule for."""
+        """Numbers (..., columns) rounded to this format; see `rounded`. FormatError for planes that it has no rule for."""
         why = unrounded(self.planes)
         if why:
             raise FormatError(f"{self.name} is only read: {why}, and nothing here rounds numbers to it.")
@@ -148,7 +148,7 @@ class Quantized(Format):
         grid = scales.grid(_matrix(shape))
         cut = values.reshape(*shape[:-2], *_cut(_matrix(shape), (grid[0], 1, grid[1], 1)))
         cells = cut.swapaxes(-3, -2)
-        found = nearest(self.planes, joined(cells, cells.ndim - 2))
+        found = rounded(self.planes, joined(cells, cells.ndim - 2))
         found["values"] = found["values"].reshape(cells.shape).swapaxes(-3, -2).reshape(shape)
         return self.assembled(shape, **found)
 

@@ -11,7 +11,7 @@ from iron_core.declare.formats.plane import Plane
 
 
 def unrounded(stored: Sequence[Plane]) -> str:
-    """Why `nearest` has no rule for these planes; "" where it has one."""
+    """Why `rounded` has no rule for these planes; "" where it has one."""
     planes = {plane.role: plane for plane in stored}
     scales, values = planes["scales"], planes["values"]
     for role, plane in planes.items():
@@ -24,7 +24,7 @@ def unrounded(stored: Sequence[Plane]) -> str:
     return ""
 
 
-def nearest(stored: Sequence[Plane], x: np.ndarray) -> dict[str, np.ndarray]:
+def rounded(stored: Sequence[Plane], x: np.ndarray) -> dict[str, np.ndarray]:
     """What these planes store of groups x, float32 (..., n): by role, integers (..., n) and one of the others a group (...).
 
     A scale is a float32 that takes the group's range to the integers': by GGUF's rule for the same layout, which rounds half
@@ -55,14 +55,14 @@ def nearest(stored: Sequence[Plane], x: np.ndarray) -> dict[str, np.ndarray]:
         shifted = x
     with np.errstate(divide="ignore"):
         inverse = np.where(scales != 0, np.float32(1) / scales, np.float32(0)).astype(np.float32)
-    rounded = _half_away(shifted * inverse[..., None])
+    whole = _half_away(shifted * inverse[..., None])
     if "zeros" in planes:
         plane = planes["zeros"]
         least, most = -plane.zero, (1 << plane.bits) - 1 - plane.zero
         zeros = np.clip(_half_away(-low * inverse), least, most)
-        rounded = rounded + zeros[..., None]
+        whole = whole + zeros[..., None]
         found["zeros"] = zeros.astype(np.int32) + plane.zero
-    found["values"] = np.clip(rounded, bottom, top).astype(np.int32) + zero
+    found["values"] = np.clip(whole, bottom, top).astype(np.int32) + zero
     return {**found, "scales": scales}
 
 
@@ -75,6 +75,6 @@ def _by_exponent(values: Plane, scales: Plane, x: np.ndarray) -> dict[str, np.nd
     largest = np.abs(x).max(-1)
     _, above = np.frexp(largest)
     exponent = np.where(largest > 0, np.clip(above - 1 - (bits - 2) + scales.zero, 0, (1 << scales.bits) - 1), 0)
-    rounded = np.rint(np.ldexp(x.astype(np.float64), (scales.zero - exponent)[..., None]))
-    whole = np.clip(rounded, -(1 << (bits - 1)), (1 << (bits - 1)) - 1).astype(np.int32)
+    moved = np.rint(np.ldexp(x.astype(np.float64), (scales.zero - exponent)[..., None]))
+    whole = np.clip(moved, -(1 << (bits - 1)), (1 << (bits - 1)) - 1).astype(np.int32)
     return {"values": whole, "scales": exponent.astype(np.uint8)}
