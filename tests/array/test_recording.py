@@ -205,6 +205,18 @@ def test_loops_go_upwards_in_whole_steps(step):
         recorded(core)
 
 
+@pytest.mark.parametrize(("bounds", "shown"), [((-1,), "-1"), ((4, 2), "4, 2")])
+def test_a_loop_does_not_run_less_than_never(bounds, shown):
+    """Where its bounds are numbers; 0 times is legal, for a count that is computed may be 0."""
+
+    def core(a, y):
+        for _ in range_(*bounds):
+            pass
+
+    with pytest.raises(DeclarationError, match=rf"range_\({shown}\) runs -\d times; legal: 0 times or more"):
+        recorded(core)
+
+
 def test_a_loop_is_not_left_early():
     """`break` and `return` would leave the recording, not the loop of the core."""
 

@@ -61,7 +61,7 @@ def test_flat_operands_take_any_shape():
     [
         (lambda g, a, b: g(a), CallError, "takes 2 tensors: A, B; got 1"),
         (lambda g, a, b: g(a, b, rows=1), CallError, "takes no rows="),
-        (lambda g, a, b: g(a, b, valid=9), BoundsError, "valid=9; legal: 0 to 8"),
+        (lambda g, a, b: g(a, b, valid=9), BoundsError, r"GEMV: valid is 9 \(valid=9\); legal: 0 to 8"),
         (lambda g, a, b: g(a, b, valid=2.5), CallError, "valid=2.5: a per-call value is a whole number"),
         (lambda g, a, b: g(a, b, valid="3"), CallError, "valid='3': a per-call value is a whole number"),
         (lambda g, a, b: g(a.T, b), ShapeError, r"A is \[8, 16\] float32.*got \[16, 8\]"),
@@ -79,6 +79,24 @@ def test_a_class_is_no_operator():
     """It has no fields yet."""
     with pytest.raises(CallError, match=r"OperatorImage\(\) of SiLU; legal: an operator with its fields"):
         OperatorImage(ops.SiLU, backend="reference")
+
+
+@pytest.mark.parametrize("backend", ["reference", "host"])
+def test_a_view_stays_in_its_operand(backend):
+    """Moved or bounded per call it is checked as in a graph: a backend would write over what lies behind."""
+    into = Pattern(2, (3, 2), (2, 1))
+    op = ops.Copy(input_size=6, output_size=10, dst=into, dst_axis=0, src=Pattern.whole((3, 2)), src_axis=0, X=F32)
+    copy = OperatorImage(op, backend=backend)
+    x = np.ones(6, F32)
+    assert copy(x, out_offset=2, src_valid=1, dst_valid=1).tolist() == [0] * 4 + [1, 1] + [0] * 4
+    for members, says in (
+        (dict(out_offset=3), "Copy: out_offset is 3 .*; legal: 0 to 2"),
+        (dict(out_offset=-1), "Copy: out_offset is -1 .*; legal: 0 to 2"),
+        (dict(in_offset=1), "Copy: in_offset is 1 .*; legal: 0 to 0"),
+        (dict(src_valid=4, dst_valid=4), "Copy: src_valid is 4 .*; legal: 0 to 3"),
+    ):
+        with pytest.raises(BoundsError, match=says):
+            copy(x, **members)
 
 
 def test_a_bound_on_no_extent_is_refused():

@@ -19,6 +19,7 @@ NAMES = {**{name: getattr(iron, name) for name in iron.__all__}, "np": np, "F32"
 ONES = "(np.ones(3, F32))"
 #: A class body that is complete but for what its array does.
 ARRAY = "n: int = Param(); x = In(n); y = Out(n)\ndef array(self, target): "
+FIFO = "iron.ObjectFifo(((4,), 'int32'))"
 
 DECLARED = {
     "n: int = Param(); x = In('n'); y = Out(n)": r"A\.x: dimension 'n'; legal: a field, an int > 0",
@@ -49,6 +50,9 @@ DECLARED = {
     "n: int = Param(); x = In(n); y = Out(n); accept_views = {'z': 1}": r"A\.accept_views: 'z'; legal: x, y",
     "n: int = Param(); x = In(n); y = Out(n); test = [Case(n=3)]": r"A\.test is \[Case\(n3\)\]; legal: Testing\(Case",
     "n: int = Param(); x = In(n); y = Out(n); test = Testing(3)": r"Testing\(3\): legal: a Case, a Sweep",
+    "n: int = Param(); x = In(n); y = Out(n); test = Testing(Case(M=3))": r"A\.test: Case\(M3\) gives M, which is no field.* Fields: n\.",
+    "n: int = Param(); x = In(n); y = Out(n); test = Testing(Sweep())": r"A\.test: Case\(size64\) gives size, which is no field",
+    "n: int = Param(); x = In(n); y = Out(n); test = Testing(dict(M=3))": r"A\.test: Case\(M3\) gives M, which is no field",
     "n: int = Param(); x = In(n); y = Out(n); test = Testing(draw=['x'])": r"Testing\(draw=\['x'\]\); legal: a dict",
 }
 
@@ -64,6 +68,16 @@ USED = {
     "a rule": ("k: int = Param(default=lambda op: op.nope)", "A(size=3)", r"A\.k's rule fails at .*: AttributeError: 'A' object has no"),
     "a rule's key": ("k: int = Param(default=lambda op: {}[1])", "A(size=3)", r"A\.k's rule fails at .*: KeyError: 1\."),
     "validate": ("def validate(self): self.nope", "A(size=3)", r"A\.validate\(\) fails at .*no attribute 'nope'"),
+    "validate's numbers": ("def validate(self): int('x')", "A(size=3)", r"A\.validate\(\) fails at .*: ValueError: invalid literal"),
+    "compatible": (
+        "def compatible(self, dev): 1 / 0",
+        "A(size=64).resolved('npu2')",
+        r"A\.compatible\(\) fails at acme\.py:2: ZeroDivisionError: division by zero\.",
+    ),
+    "a value's rule": ("v = Value(derive=lambda op: op.nope)", "A(size=64).v", r"A\.v's rule fails at acme\.py:2: AttributeError"),
+    "a value": ("v = Value(derive=lambda op: 'a')", "A(size=64).v", r"A\.v: its rule gave 'a'; legal: a whole number\."),
+    "a value's half": ("v = Value(derive=lambda op: 1.5)", "A(size=64).v", r"A\.v: its rule gave 1\.5; legal: a whole number\."),
+    "cases": ("test = Testing(lambda cls: [Case(M=3)])", "list(A.test.cases(A))", r"A\.test: Case\(M3\) gives M, which is no field"),
     "reference": ("def reference(self, x): return self.nope", "G().reference" + ONES, r"A\.reference\(\) fails at .*'nope'"),
     "its arguments": ("def reference(self): return 1", "G().reference" + ONES, r"A\.reference\(\) fails: TypeError: .*1 positional"),
     "its shape": ("def reference(self, x): return x[:1]", "G().reference" + ONES, r"A\.reference\(\) returned \[1\] for y, which"),
@@ -75,6 +89,17 @@ USED = {
     "kernel's name": ("def kernel(self): return self.nope", "build(A(size=1024), 'npu2')", r"A\.array\(\) fails at .*'nope'"),
     "array": (ARRAY + "return self.nope", "build(A(n=8), 'npu2')", r"A\.array\(\) fails at .*'nope'"),
     "fifo": (ARRAY + "iron.ObjectFifo(5)", "build(A(n=8), 'npu2')", r"a fifo of 5; legal: an ObjectType"),
+    **{
+        f"tile of {part}": (ARRAY + made, "build(A(n=8), 'npu2')", rf"{part}\w*: tile='a'; legal: a Tile, as Tile\('mem', col=0\)")
+        for part, made in {
+            "fifo of": f"{FIFO}.prod(tile='a')",
+            "fifo one": "iron.ObjectFifo(((4,), 'int32'), name='one').cons().forward(tile='a')",
+            "worker core": "iron.Worker(lambda: None, tile='a')",
+            "Buffer buffer": "iron.Buffer(4, 'int32', tile='a')",
+            "lock lock": "iron.Lock(tile='a')",
+            "lane 0 of x": "iron.Lane('x', 0, 'a')",
+        }.items()
+    },
     "core": (ARRAY + "iron.Worker(3)", "build(A(n=8), 'npu2')", r"worker core0: its core is 3; legal: a function"),
     "core's arguments": (
         ARRAY + "iron.Worker(lambda a, b: None, [1])",
@@ -109,6 +134,23 @@ def test_a_body_that_cannot_be_traced_is_refused(body, says):
     """In Python's words, with the line, where the slip is the body's own."""
     with pytest.raises(DeclarationError, match=says):
         exec(compile(f"class G(Graph):\n    {body}\nG().trace(x=((3,), F32))", "acme.py", "exec"), dict(NAMES))
+
+
+class Meant(Exception):
+    """An author's own."""
+
+
+@pytest.mark.parametrize("error", [Meant("so"), MemoryError("no room"), FileNotFoundError("gone")], ids=repr)
+def test_what_is_no_slip_goes_on_as_it_is(error):
+    """An exception of the author's own class, and what the system refuses."""
+
+    class A(iron.UnaryElementwise):
+        def validate(self):
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        A(size=4)
+    assert raised.value is error
 
 
 def test_a_mistake_of_irons_own_is_not_put_on_the_author(monkeypatch):

@@ -42,6 +42,16 @@ def test_writing_a_view_writes_the_buffer():
     assert flat.nonzero()[0].tolist() == [1, 5, 9]
 
 
+@pytest.mark.parametrize(
+    "given", [(0, (2, 3), (1,)), (0, 4, 1), (0, [4], [1]), ("a", (4,), (1,)), (0, (2, "a"), (1, 1)), (0, (4,), (1.0,))], ids=str
+)
+def test_it_is_whole_numbers_and_a_stride_for_every_size(given):
+    """Refused when it is made; it would be told by numpy when it is walked."""
+    with pytest.raises(ShapeError, match=r"^Pattern\(offset=.*legal: whole numbers, .* a stride for every size\.$"):
+        iron.Pattern(*given)
+    assert iron.Pattern(np.int64(0), (np.int32(4),), (1,)).size == 4
+
+
 def test_whole_cut_and_shifted():
     """Row-major over a region, fewer along one axis, the same further on."""
     pattern = iron.Pattern.whole((3, 4), offset=2)

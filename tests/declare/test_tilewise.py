@@ -75,6 +75,19 @@ def test_an_operator_whose_array_does_otherwise_declares_its_own(op: Any, shapes
         op.composed(*(None if shape is None else np.zeros(shape, bfloat16) for shape in shapes))
 
 
+@pytest.mark.parametrize("gives", [1.0, np.zeros(3), (np.zeros(2), np.zeros(2))], ids=["a number", "three", "two arrays"])
+def test_a_kernels_reference_gives_a_tile(monkeypatch, gives):
+    """Not one number for all of them, nor more or fewer elements, nor several arrays."""
+
+    class Wrong(Scaled):
+        def kernel(self) -> Kernel:
+            contract = KernelContract(roles=(In, In, Out), reference=lambda x, w: gives)
+            return Kernel.inline("wrong", "void KERNEL();", (self.x.tile, self.w.tile, self.y.tile), contract)
+
+    with pytest.raises(DeclarationError, match=r"kernel wrong_\w+: its reference gave .*; legal: a tile's 2 elements"):
+        Wrong(rows=6, cols=32).resolved().composed(np.zeros((6, 32), bfloat16), np.zeros(32, bfloat16))
+
+
 def test_a_tile_that_is_open_is_asked_of_a_resolved_operator():
     with pytest.raises(DeclarationError, match=r"Scaled.x.tile: tile is open. Ask a resolved operator"):
         Scaled(rows=6, cols=32).composed(np.zeros((6, 32), bfloat16), np.zeros(32, bfloat16))

@@ -186,6 +186,14 @@ def test_an_unknown_placement_is_refused():
         Elsewhere(M=512, where="here").resolved(NPU2)
 
 
+def test_a_copy_changes_fields_alone():
+    """A name that is none would be kept and never read."""
+    assert Tiled(M=512).evolve(tile=8).tile == 8
+    for copied in (Tiled(M=512).evolve, Tiled(M=512).bounded):
+        with pytest.raises(CallError, match=r"Tiled has no field nope\. Fields: M, "):
+            copied(nope=3)
+
+
 def test_with_tunables_gives_an_unresolved_copy():
     """What a tuner builds its candidates with."""
     op = Tiled(M=512)

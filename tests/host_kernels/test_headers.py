@@ -109,6 +109,16 @@ def test_a_header_is_given_its_slots_in_a_tuple(tmp_path):
         Header(tmp_path / "mine.h", UNARY)
 
 
+def test_a_struct_has_a_name():
+    with pytest.raises(DeclarationError, match=r"Slots\(3\); legal: the name of the C\+\+ struct, as 'lines::Norms'"):
+        Slots(3)
+
+
+def test_a_number_slot_takes_a_number():
+    with pytest.raises(DeclarationError, match="Slots iron::slots::Unary: number='a'; legal: a number"):
+        UNARY(valid=1, number="a")
+
+
 def test_a_row_that_is_too_long_is_refused():
     """Not cut."""
     with pytest.raises(DeclarationError, match="6 numbers for trips; legal: at most 5"):
@@ -124,6 +134,10 @@ def test_a_row_that_is_too_long_is_refused():
         (dict(types=("T",), ints=("T",)), "a name stands twice"),
         (dict(ints=("shared",)), "or is `scratch` or `shared`"),
         (dict(ints="valid"), "ints='valid'; legal: a tuple of names"),
+        (dict(ints=(3,)), r"ints=\(3,\); legal: a tuple of names"),
+        (dict(pointers=["x", "y"]), r"pointers=\['x', 'y'\]; legal: a dict, name -> type of what it points to"),
+        (dict(pointers={"x": 3}), "legal: a dict, name -> type of what it points to"),
+        (dict(pointers="xy"), "pointers='xy'; legal: a dict"),
         (dict(ints=("two words",)), "'two words' is no name in C\\+\\+"),
     ],
 )

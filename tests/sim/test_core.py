@@ -360,6 +360,10 @@ def test_a_reference_gives_one_result_per_output(ran, lab):
         kernel(a.acquire(), y.acquire())
 
     stopped(r"kernel two_\w+: its reference gave 2 results for 1 outputs", lambda: ran(core, lambda: two))
+    half = lab.kernel("half", lambda x: x[:32], lab.line(64), lab.line(64))
+    stopped(r"kernel half_\w+: its reference gave \[32\] for argument 1, 64 int32", lambda: ran(core, lambda: half))
+    one = lab.kernel("one", lambda x: 1, lab.line(64), lab.line(64))
+    stopped(r"kernel one_\w+: its reference gave \[\] for argument 1, 64 int32", lambda: ran(core, lambda: one))
 
 
 def test_a_core_that_never_waits(lab):

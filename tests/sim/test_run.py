@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_core.errors import CallError
+from iron_core.errors import BoundsError, CallError
 from iron_ops_aie import ReLU
 from iron_sim.run import simulate
 
@@ -27,3 +27,16 @@ def test_what_is_no_operand_or_no_such_tensor_is_refused(tensors, members, says)
     """A name that nobody reads, or bytes of another shape or dtype, would give numbers that mean nothing."""
     with pytest.raises(CallError, match=says):
         simulate(ReLU(size=1024), "npu2", tensors, members)
+
+
+@pytest.mark.parametrize("valid", ["a", 1.5, None])
+def test_a_member_is_a_whole_number(valid):
+    with pytest.raises(CallError, match=r"valid=.*: a per-call value is a whole number"):
+        simulate(ReLU(size=1024), "npu2", {"x": X}, {"valid": valid})
+
+
+@pytest.mark.parametrize("valid", [-1, 1025])
+def test_a_member_stays_in_its_extent(valid):
+    """More than there is would have a core wait for data that never comes."""
+    with pytest.raises(BoundsError, match=rf"ReLU: valid is {valid} \(valid={valid}\); legal: 0 to 1024"):
+        simulate(ReLU(size=1024), "npu2", {"x": X}, {"valid": valid})

@@ -34,8 +34,13 @@ def _fits(number: Any) -> bool:
     return hasattr(number, "expression")
 
 
-def _pairs(given: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    return tuple(dict(given).items())
+def _pairs(given: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    return tuple(given.items()) if isinstance(given, Mapping) else given
+
+
+def _named(given: Any) -> bool:
+    """A tuple of texts?"""
+    return isinstance(given, tuple) and all(isinstance(name, str) for name in given)
 
 
 @attrs.frozen(eq=False)
@@ -66,9 +71,15 @@ class Slots:
     _places: dict[str, dict[str, tuple[int, int]]] = attrs.field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise DeclarationError(f"Slots({self.name!r}); legal: the name of the C++ struct, as 'lines::Norms'.")
         for kind in ("types", "ints", "floats"):
-            if not isinstance(getattr(self, kind), tuple):
+            if not _named(getattr(self, kind)):
                 raise DeclarationError(f"Slots {self.name}: {kind}={getattr(self, kind)!r}; legal: a tuple of names.")
+        if not isinstance(self.pointers, tuple) or not all(_named(pair) and len(pair) == 2 for pair in self.pointers):
+            raise DeclarationError(
+                f"Slots {self.name}: pointers={self.pointers!r}; legal: a dict, name -> type of what it points to, {{'x': 'const T'}}."
+            )
         object.__setattr__(self, "_places", self._placed())
         names = [*(name for name, _ in self.pointers), *(_ROW.sub(r"\1", name) for name in self.ints), *self.floats]
         for name in (*self.name.split("::"), *self.types, *names):
@@ -116,6 +127,9 @@ class Slots:
                 raise DeclarationError(f"Slots {self.name}: {len(numbers)} numbers for {name}; legal: at most {count}.")
             ints += numbers
             ints += [0] * (count - len(numbers))
+        for name in self.floats:
+            if not isinstance(given[name], (int, float, np.number)):
+                raise DeclarationError(f"Slots {self.name}: {name}={given[name]!r}; legal: a number.")
         pointers = tuple(given.get(name) for name in places["pointers"])
         return Filled(self, pointers, tuple(ints), tuple(float(given[name]) for name in self.floats))
 

@@ -286,7 +286,11 @@ def caller(kernel: Kernel) -> Callable[..., None]:
         mode = "conv_even" if sets else core.mode
         for i, value in zip(writes, results, strict=True):
             into = args[i]
-            store(into.data, value, mode)
+            try:
+                store(into.data, value, mode)
+            except ValueError:
+                gave = f"{list(np.shape(value))} for argument {i}, {data.arguments[i]}"
+                raise SimulationError(f"kernel {name}: its reference gave {gave}.") from None
             if poisoned:
                 # A poisoned float is NaN, and what a NaN reaches is NaN: the reference itself says how far poison goes.
                 into.mask[:] = np.isnan(into.data) if into.data.dtype.kind not in "iub" else True

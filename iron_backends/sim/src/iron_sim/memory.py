@@ -40,8 +40,10 @@ class Mem:
 
 
 def store(into: np.ndarray, values: Any, mode: str) -> None:
-    """Round numbers into memory as a core in this rounding mode does."""
+    """Round numbers into memory as a core in this rounding mode does. ValueError for more or fewer than it holds."""
     flat = np.asarray(values).reshape(-1)
+    if flat.size != into.size:
+        raise ValueError(f"{flat.size} numbers for a memory of {into.size}")
     if into.dtype == bfloat16 and flat.dtype != bfloat16:
         if mode == "floor":
             into[:] = floored(flat)

@@ -16,6 +16,8 @@ from iron_core.declare.objects import ObjectType
 from iron_core.declare.tensor import plain
 from iron_core.devices import Device, device
 from iron_core.errors import CallError
+from iron_core.graph.members import checks
+from iron_core.graph.traced import PerCallValue
 from iron_sim.control import encode
 from iron_sim.dma import Region
 from iron_sim.machine import Machine, Stats
@@ -45,7 +47,8 @@ def regions_of(design: Design, tensors: Mapping[str, Any]) -> dict[str, Region]:
 
 
 def _check(op: Any, tensors: Mapping[str, Any], members: Mapping[str, int]) -> None:
-    """CallError for a name that the operator does not have, or a tensor of other bytes than its operand."""
+    """CallError for a name that the operator does not have, a tensor of other bytes than its operand, or a member that is no
+    whole number; BoundsError for one that reaches out of its operand."""
     name = type(op.base).__name__
     legal = (*type(op.base).extents, *type(op.base).scratchpads)
     for what, given, known in (("operand", tensors, op.operands), ("per-call member", members, legal)):
@@ -57,6 +60,9 @@ def _check(op: Any, tensors: Mapping[str, Any], members: Mapping[str, int]) -> N
         if given is not None and got != want:
             shown = f"{given.dtype} of shape {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
             raise CallError(f"{name}: {one} is {op.format(one)} of shape {op.shape(one)}, {want} bytes; got {shown}.")
+    numbers = {one: PerCallValue(one, "scratchpad", "int32").number(n) for one, n in members.items()}
+    for check in checks(op, numbers):
+        check.verify(numbers)
 
 
 def simulate(
@@ -75,8 +81,8 @@ def simulate(
     dev = device(dev)
     op = op.resolved(dev)
     members = dict(members or {})
-    design, kernels = build(op, dev, members)
     _check(op, tensors, members)
+    design, kernels = build(op, dev, members)
     machine = Machine(design.array, kernels, fit(design), trace=trace is not None)
     regions = regions_of(design, tensors)
     numbers = {word.name: number(op, word, members) for word in design.sequence.words}

@@ -8,7 +8,7 @@ from iron_core.array.builder import builder
 from iron_core.array.expression import Expr
 from iron_core.array.program import Local
 from iron_core.array.recording import MemoryHandle, recorder
-from iron_core.array.tile import Tile
+from iron_core.array.tile import Tile, as_tile
 from iron_core.declare.objects import ObjectType
 
 
@@ -31,7 +31,7 @@ class Buffer(MemoryHandle):
         self.name = builder().name(name, "buffer")
         self.initial = tuple(initial_value)
         self.written = use_write_rtp
-        self.tile = tile
+        self.tile = as_tile(tile, repr(self))
         super().__init__(Local(self.name, ObjectType.of(shape, dtype)))
         builder().buffers.append(self)
 

@@ -8,7 +8,7 @@ from typing import Any
 from iron_core.array.builder import builder
 from iron_core.array.program import Acquire, Element, Release
 from iron_core.array.recording import MemoryHandle, recorder
-from iron_core.array.tile import Lane, Tile
+from iron_core.array.tile import Lane, Tile, as_tile
 from iron_core.declare.objects import ObjectType
 from iron_core.errors import DeclarationError
 
@@ -39,8 +39,12 @@ class ObjectFifoHandle:
         if isinstance(tile, Lane):
             self.lane = tile
             self.tile = tile.tile or Tile("shim")
-        elif tile is not None:
-            self.tile = tile
+        else:
+            self.tile = as_tile(tile, f"fifo {self.fifo.name}")
+
+    def _memory(self, tile: Any) -> Tile:
+        """The memory tile of a link that begins or ends here."""
+        return as_tile(tile, f"fifo {self.fifo.name}") or Tile("mem")
 
     def settle(self, tile: Tile, what: str) -> None:
         """Put this end on a tile; DeclarationError if it is on another already."""
@@ -88,7 +92,7 @@ class Producer(ObjectFifoHandle):
         dims_from_stream: Any = (),
     ) -> list[ObjectFifo]:
         """Fifos whose objects a memory tile puts side by side, at `offsets` (elements), into this fifo's objects."""
-        where = tile or Tile("mem")
+        where = self._memory(tile)
         self.settle(where, "a join")
         parts = [
             ObjectFifo(kind, depth=depth, name=names[i] if names else f"{self.fifo.name}_join{i}")
@@ -117,7 +121,7 @@ class Consumer(ObjectFifoHandle):
         repeat_count: int = 1,
     ) -> list[ObjectFifo]:
         """Fifos whose objects a memory tile cuts out of this fifo's, at `offsets` (elements)."""
-        where = tile or Tile("mem")
+        where = self._memory(tile)
         self.settle(where, "a split")
         parts = []
         for i, kind in enumerate(types):
@@ -141,7 +145,7 @@ class Consumer(ObjectFifoHandle):
         pad_value: int = 0,
     ) -> ObjectFifo:
         """A fifo that a memory tile sends this fifo's objects on to, in another order where `dims_to_stream` says so."""
-        where = tile or Tile("mem")
+        where = self._memory(tile)
         self.settle(where, "a forward")
         onward = ObjectFifo(
             type or self.fifo.type,

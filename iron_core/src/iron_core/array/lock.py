@@ -5,7 +5,7 @@ from __future__ import annotations
 from iron_core.array.builder import builder
 from iron_core.array.program import AcquireLock, RaiseBarrier, ReleaseLock, WaitBarrier
 from iron_core.array.recording import recorder
-from iron_core.array.tile import Tile
+from iron_core.array.tile import Tile, as_tile
 
 
 class Lock:
@@ -14,7 +14,7 @@ class Lock:
     def __init__(self, *, init: int = 0, name: str | None = None, tile: Tile | None = None) -> None:
         self.name = builder().name(name, "lock")
         self.init = init
-        self.tile = tile
+        self.tile = as_tile(tile, f"lock {self.name}")
         builder().locks.append(self)
 
     def acquire(self, value: int = 1) -> None:

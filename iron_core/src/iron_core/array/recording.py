@@ -7,7 +7,7 @@ import contextvars
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from iron_core.array.expression import Expr, Var, expr
+from iron_core.array.expression import Const, Expr, Var, expr
 from iron_core.array.program import Block, For, If, Load, Memory, SetRounding, Statement, Store, Subview
 from iron_core.declare.objects import ObjectType
 from iron_core.errors import DeclarationError
@@ -95,6 +95,10 @@ def range_(start: Any, stop: Any = None, step: int = 1) -> Iterator[Expr]:
         start, stop = 0, start
     if not isinstance(step, int) or step < 1:
         raise DeclarationError(f"range_ in steps of {step!r}; legal: a whole number of at least 1.")
+    first, last = expr(start), expr(stop)
+    if isinstance(first, Const) and isinstance(last, Const) and last.value < first.value:
+        given = f"{start}, {stop}" if start else stop
+        raise DeclarationError(f"range_({given}) runs {last.value - first.value} times; legal: 0 times or more.")
     active = recorder()
     var = active.name("i")
     with active.block() as body:
@@ -103,7 +107,7 @@ def range_(start: Any, stop: Any = None, step: int = 1) -> Iterator[Expr]:
         except GeneratorExit:
             active.left = True
             raise
-    active.add(For(var, expr(start), expr(stop), step, tuple(body)))
+    active.add(For(var, first, last, step, tuple(body)))
 
 
 @contextlib.contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from iron_core.devices import CORE_ROW, MEMORY_ROW, SHIM_ROW
@@ -32,6 +34,14 @@ class Tile:
             raise DeclarationError(f"Tile({self.kind!r}, row={self.row}): the rows of a {self.kind} tile are {rule}.")
 
 
+def as_tile(given: Any, part: str) -> Tile | None:
+    """The tile= of a part, if it was given one. DeclarationError for what is none."""
+    if given is not None and not isinstance(given, Tile):
+        legal = "a Tile, as Tile('mem', col=0), or for an end of a fifo an operand's lane, self.x.lane(0)"
+        raise DeclarationError(f"{part}: tile={given!r}; legal: {legal}.")
+    return given
+
+
 @attrs.frozen(eq=False)
 class Lane:
     """One shim-side end of an operand's stream: give it to `prod(tile=)` or `cons(tile=)` of a fifo.
@@ -42,3 +52,6 @@ class Lane:
     operand: str
     index: int
     tile: Tile | None = None
+
+    def __attrs_post_init__(self) -> None:
+        as_tile(self.tile, f"lane {self.index} of {self.operand}")

@@ -15,7 +15,7 @@ from iron_core.array.kernel import STACK, Kernel
 from iron_core.array.lock import WorkerRuntimeBarrier
 from iron_core.array.program import Block
 from iron_core.array.recording import Recorder, recording, set_rounding
-from iron_core.array.tile import Tile
+from iron_core.array.tile import Tile, as_tile
 from iron_core.errors import DeclarationError
 
 
@@ -54,7 +54,7 @@ class Worker:
             raise DeclarationError(f"worker {self.name}: values={values!r}; legal: a list of Values of the operator, [self.count].")
         if stack_size is not None and (type(stack_size) is not int or stack_size < 1):
             raise DeclarationError(f"worker {self.name}: stack_size={stack_size!r}; legal: bytes, at least 1.")
-        self.tile = tile or Tile("core")
+        self.tile = as_tile(tile, f"worker {self.name}") or Tile("core")
         self.forever = while_true
         parts: list[ObjectFifoHandle | Buffer] = []
         self.barriers: list[WorkerRuntimeBarrier] = []

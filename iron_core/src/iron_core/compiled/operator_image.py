@@ -16,7 +16,8 @@ from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.rules import require_operator
 from iron_core.declare.tensor import plain
 from iron_core.devices import Device
-from iron_core.errors import BoundsError, CallError, FormatError, ShapeError
+from iron_core.errors import CallError, FormatError, ShapeError
+from iron_core.graph.members import checks
 from iron_core.graph.traced import Binding, PerCallValue
 from iron_core.image.packaging import decide
 from iron_core.image.plan import BufferRef, Packaging, Plan, PlanStep, Port, Resident, VersionPlan
@@ -93,6 +94,7 @@ class OperatorImage:
             inputs=tuple(Port(name, op.shape(name), op.format(name), bounded(name)) for name in reads),
             outputs=tuple(Port(name, op.shape(name), op.format(name), bounded(name)) for name in writes),
             values=tuple(PerCallValue(binding.member, "scratchpad", "int32") for binding in bindings),
+            checks=checks(op, (binding.member for binding in bindings)),
         )
         residents = tuple(
             Resident(name, "state", op.shape(name), op.format(name), None, key) for key, name in enumerate(kept)
@@ -153,16 +155,12 @@ class OperatorImage:
         if unknown:
             hint = f" Name it in bounds=({unknown[0]!r},) to bound it per call." if unknown[0] in op.extents else ""
             raise CallError(f"{type(op).__name__} takes no {unknown[0]}=. Its numbers: {', '.join(legal) or 'none'}.{hint}")
-        values = {}
-        for name, value in legal.items():
-            most = getattr(op, op.extents[name].field) if name in op.extents else self._whole(name)
-            values[name] = value.number(numbers.get(name, most))
-            if name in op.extents and not 0 <= values[name] <= most:
-                raise BoundsError(f"{type(op).__name__}: {name}={values[name]}; legal: 0 to {most}.")
-        return values
+        return {name: kind.number(numbers.get(name, self._whole(name))) for name, kind in legal.items()}
 
     def _whole(self, member: str) -> int:
-        """What a scratchpad member is when it is not given: all of a view's axis, or 0."""
+        """What a member is when it is not given: all of an extent or of a view's axis, else 0."""
+        if member in self.op.extents:
+            return int(getattr(self.op, self.op.extents[member].field))
         for view in self.op.accept_views.values():
             if view.valid == member:
                 return int(getattr(self.op, view.pattern).sizes[getattr(self.op, view.axis)])

@@ -8,8 +8,12 @@ from typing import Any
 
 from iron_core.errors import DeclarationError, IronError
 
-#: What a slip of the author's raises: a name that is none, an argument too many, a value of another kind.
-MISTAKES = (AttributeError, IndexError, KeyError, NameError, TypeError)
+#: What a slip of the author's raises: a name that is none, an argument too many, a value of another kind, a number that another
+#: cannot be divided by. What the system refuses (memory, a file) is nobody's slip, and an exception of the author's own is meant.
+MISTAKES = (
+    *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, NotImplementedError, RecursionError),
+    *(TypeError, ValueError),
+)
 
 
 class authored:

@@ -16,6 +16,7 @@ from iron_core.declare.link import CHAINS, Link, riding, target
 from iron_core.declare.operand import BoundOperand, In, Operand
 from iron_core.declare.rounding import round_to, widen
 from iron_core.declare.rules import require_operator
+from iron_core.declare.tilewise import rounded_tile
 from iron_core.declare.tolerance import Deviation, Tolerance
 from iron_core.errors import DeclarationError, Unresolvable
 
@@ -151,7 +152,7 @@ class Chained:
             for step, link in enumerate(getattr(self, chain)):
                 kernel = link.at_line(self.chain_line(chain)).kernel()
                 tiles = [np.reshape(a, -1) for a in link.arguments(values, self._extras(chain, step, given, values.shape))]
-                values = round_to(kernel.reference(*tiles), dtype).reshape(values.shape)
+                values = rounded_tile(kernel, dtype, values.size, *tiles).reshape(values.shape)
             return values
 
         return through("finish", self.base.composed(*self._prepared(plain, given, through)), given)

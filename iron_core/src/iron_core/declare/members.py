@@ -47,6 +47,7 @@ def collect(cls: Any, root: type) -> None:
     for operand in every.values():
         operand.check(cls)
     _named(cls)
+    cls.test.check(cls)
     cls.array_tier = _tier(cls, every.values())
     these = {
         name: attr.ib(default=None if isinstance(field, AutoField) else MISSING, kw_only=True, repr=field.repr)

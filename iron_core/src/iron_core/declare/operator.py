@@ -99,9 +99,12 @@ class Operator(metaclass=OperatorMeta):
         return tuple(k for k, f in cls.fields.items() if isinstance(f, AutoField))
 
     def evolve(self, **changes: Any) -> Any:
-        """A copy with these fields changed, nothing checked or derived anew: what `resolve()` returns."""
+        """A copy with these fields changed, no value checked or derived anew: what `resolve()` returns. CallError for a name that
+        is no field."""
         twin = copy.copy(self)
         for name, value in changes.items():
+            if name not in self.fields:
+                raise CallError(f"{type(self).__name__} has no field {name}. Fields: {', '.join(self.fields) or 'none'}.")
             setattr(twin, name, value)
         twin._given = self._given | frozenset(changes)
         return twin

@@ -15,11 +15,17 @@ class Pattern:
     """Elements at `offset + sum(i_k * strides[k])` for every index under `sizes`, row-major in the index.
 
     All three count elements of the buffer (logical elements for a block format).
+    ShapeError for what are no whole numbers, or not a stride for every size.
     """
 
     offset: int
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
+
+    def __attrs_post_init__(self) -> None:
+        tuples = isinstance(self.sizes, tuple) and isinstance(self.strides, tuple) and len(self.sizes) == len(self.strides)
+        if not tuples or not all(isinstance(n, int | np.integer) for n in (self.offset, *self.sizes, *self.strides)):
+            raise ShapeError(f"{self!r}; legal: whole numbers, sizes= and strides= tuples of them, a stride for every size.")
 
     @classmethod
     def whole(cls, shape: tuple[int, ...], offset: int = 0) -> Pattern:

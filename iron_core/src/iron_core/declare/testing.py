@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,16 @@ class Sweep:
             yield Case(**shape, **self.fields, bench=shape is shapes[-1])
 
 
+def _cases(cls: Any, specs: Iterable[Any]) -> Iterator[Case]:
+    for spec in specs:
+        for case in spec.cases() if isinstance(spec, Sweep) else (spec if isinstance(spec, Case) else Case(**spec),):
+            for name in case.fields:
+                if name not in cls.fields:
+                    legal = ", ".join(cls.fields) or "none"
+                    raise DeclarationError(f"{cls.__name__}.test: {case!r} gives {name}, which is no field of it. Fields: {legal}.")
+            yield case
+
+
 class Testing:
     """The cases of an operator and how its inputs are drawn.
 
@@ -80,14 +90,14 @@ class Testing:
         self._draw = draw or {}
 
     def cases(self, cls: type) -> Iterator[Case]:
-        """Every case of operator class `cls`."""
+        """Every case of operator class `cls`. DeclarationError for one that gives what is no field of it."""
         for spec in self._cases:
-            items = spec(cls) if callable(spec) else (spec,)
-            for item in items:
-                if isinstance(item, Sweep):
-                    yield from item.cases()
-                else:
-                    yield item if isinstance(item, Case) else Case(**item)
+            yield from _cases(cls, spec(cls) if callable(spec) else (spec,))
+
+    def check(self, cls: type) -> None:
+        """DeclarationError where a case that is written down gives what is no field of `cls`."""
+        for _ in _cases(cls, [spec for spec in self._cases if not callable(spec)]):
+            pass
 
     def draw(self, op: Any, rng: np.random.Generator) -> dict[str, Any]:
         """Per input the operator has, an array (a PackedArray for a packed format)."""

@@ -10,6 +10,14 @@ from iron_core.declare.rounding import round_to
 from iron_core.errors import DeclarationError
 
 
+def rounded_tile(kernel: Any, dtype: Any, size: int, *tiles: np.ndarray) -> np.ndarray:
+    """What a kernel's reference makes of these tiles, rounded. DeclarationError unless it is one array of `size` elements."""
+    made = kernel.reference(*tiles)
+    if np.size(made) != size:
+        raise DeclarationError(f"kernel {kernel.data.symbol}: its reference gave {list(np.shape(made))}; legal: a tile's {size} elements.")
+    return round_to(made, dtype)
+
+
 def tilewise(op: Any, inputs: tuple[Any, ...]) -> np.ndarray:
     """`op.kernel()`'s reference on every tile in turn, rounded: the output, in its shape.
 
@@ -31,7 +39,7 @@ def tilewise(op: Any, inputs: tuple[Any, ...]) -> np.ndarray:
         shown = ", ".join(f"{operand} in {len(tiles)}" for operand, (_, tiles) in streams.items())
         raise DeclarationError(f"{name} declares no composed(); the default takes streams of equally many tiles, not {shown}.")
     out = [
-        round_to(kernel.reference(*(tiles[0 if once else i] for once, tiles in streams.values())), made.dtype).reshape(-1)
+        rounded_tile(kernel, made.dtype, made.elements, *(tiles[0 if once else i] for once, tiles in streams.values())).reshape(-1)
         for i in range(counts.pop())
     ]
     return np.concatenate(out).reshape(result.shape(op))

@@ -7,6 +7,7 @@ that a call site may bind to a per-call expression.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -14,6 +15,7 @@ import attrs
 import numpy as np
 
 from iron_core.declare.affine import Affine
+from iron_core.declare.authored import authored
 from iron_core.declare.field import Field
 from iron_core.errors import DeclarationError, TraceError
 
@@ -71,8 +73,14 @@ class Value(_Member):
             return self
         if self.derive is None:
             return None
-        found = self.derive(op)
-        return found if isinstance(found, Affine) else int(found)
+        with authored(op, f"{self.name}'s rule"):
+            found = self.derive(op)
+        if isinstance(found, Affine):
+            return found
+        try:
+            return operator.index(found)
+        except TypeError:
+            raise DeclarationError(f"{type(op).__name__}.{self.name}: its rule gave {found!r}; legal: a whole number.") from None
 
     def form(self, op: Any, bounds: Mapping[str, Affine]) -> Affine | int:
         """What it is where calls bound these `Extent` members, each an expression: one too if its rule reads any of them.

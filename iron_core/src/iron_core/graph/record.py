@@ -17,6 +17,7 @@ from iron_core.declare.pattern import Pattern
 from iron_core.errors import CallError, ShapeError, TraceError
 from iron_core.graph.current import current
 from iron_core.graph.handle import Handle
+from iron_core.graph.members import reach
 from iron_core.graph.traced import Binding, IdCheck, IndexCheck, Region, TracedStep, rebound
 from iron_core.graph.tracer import Tracer
 
@@ -132,15 +133,11 @@ class _Recording:
 
     def _check_members(self, op: Operator) -> None:
         """Conditions on the numbers given by keyword; those of views are noted where the view is taken."""
+        views = {member for view in self.cls.accept_views.values() for member in (view.offset, view.valid)}
         for member, expression in self.bindings.items():
-            what = f"{self.cls.__name__}({member}={expression!r})"
-            if member in self.cls.extents:
-                self.tracer.check(IndexCheck(what, expression, 0, getattr(op, self.cls.extents[member].field)))
-                continue
-            within = getattr(self.cls.scratchpads[member], "within", None)
+            within = None if member in views else reach(op, member)
             if within is not None:
-                count, limit = self.cls.scratchpads[member].count, math.prod(op.shape(within.name))
-                self.tracer.check(IndexCheck(what, expression, count, limit))
+                self.tracer.check(IndexCheck(f"{self.cls.__name__}({member}={expression!r})", expression, *within))
 
     # -- views ------------------------------------------------------------------------------------
 
