@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import attrs
@@ -10,12 +12,15 @@ import pytest
 
 import iron_core as iron
 from iron_core.backends import choose
+from iron_core.backends.null import NullBackend
 from iron_core.backends.protocol import Backend
 from iron_core.backends.reference import ReferenceBackend
 from iron_core.errors import CallError, UnsupportedError
 from iron_core.plugins.record import Record
 from iron_core.plugins.registry import Registry
+from iron_host.backend import HostBackend
 from iron_ops_aie import SiLU
+from iron_sim.backend import SimBackend
 
 F32 = np.float32
 
@@ -140,6 +145,25 @@ def test_options_a_backend_does_not_have_are_refused(installed, ask, says):
     """CallError names the option and those there are; `compile()` has none but its own keywords."""
     with pytest.raises(CallError, match=says):
         ask()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: HostBackend(nonsense=1), r"backend host has no option nonsense\. Its options: threads, strict\."),
+        (lambda: HostBackend(2), r"backend host has no option 2\. Its options: threads, strict\."),
+        (lambda: SimBackend(nonsense=1), r"backend sim has no option nonsense\. Its options: trace\."),
+        (lambda: ReferenceBackend(nonsense=1), r"backend reference has no option nonsense\. Its options: none\."),
+        (lambda: NullBackend(3), r"backend null has no option 3\. Its options: none\."),
+        (lambda: Limited(row=1), r"backend limited has no option row\. Its options: rows\."),
+        (lambda: Plain(1, 2), r"backend plain has no option 2\. Its options: rows\."),
+    ],
+)
+def test_so_are_they_where_it_is_made(make, says):
+    """In the words of a backend that is named; what it has is taken, in the order its class has it."""
+    with pytest.raises(CallError, match=says):
+        make()
+    assert Plain(3) == Plain(rows=3) == copy.copy(Plain(3)) == pickle.loads(pickle.dumps(Plain(3)))
 
 
 @pytest.mark.parametrize("keyword", ["feeds", "coresident"])

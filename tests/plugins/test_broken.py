@@ -273,8 +273,8 @@ def test_a_broken_lowering_leaves_the_reference(site, capsys, lowering, says):
 @pytest.mark.parametrize(
     ("method", "failure"),
     [
-        *((m, f) for m in ("supports", "compile") for f in ("1/0", "raise SystemExit(0)", "raise KeyboardInterrupt")),
-        ("supports", "return None"),
+        *((m, f) for m in ("supports", "compile", "memory") for f in ("1/0", "raise SystemExit(0)", "raise KeyboardInterrupt")),
+        *((m, "return None") for m in ("supports", "compile")),
     ],
 )
 def test_a_backend_that_fails_is_an_error_with_whose_it_is(site, method, failure):
@@ -283,9 +283,10 @@ def test_a_backend_that_fails_is_an_error_with_whose_it_is(site, method, failure
     source += f"class It(NullBackend):\n    name, preference = 'odd', None\n    def {method}(self, *a, **k): {failure}\n"
     site.add("iron-odd", "0.2", entries={"iron.backends.v1": {"odd": "odd_backend:It"}}, modules={"odd_backend.py": source})
     with pytest.raises(
-        PluginError, match=r"iron-odd 0\.2 failed to (say what it takes|compile): .*Fix it or hide it: IRON_PLUGINS=-iron-odd\."
+        PluginError, match=r"iron-odd 0\.2( failed to (say what it takes|compile|make its memory): .*|: It\.\w+\(\) gave None; legal: .*)"
+        r"Fix it or hide it: IRON_PLUGINS=-iron-odd\."
     ):
-        One().compile(x=((8,), np.float32), backend="odd")
+        One().compile(x=((8,), np.float32), backend="odd")(np.ones(8, np.float32))
 
 
 def test_an_operator_that_fails_is_an_error_with_whose_it_is(site, capsys):

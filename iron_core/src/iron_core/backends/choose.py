@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 
-from iron_core.backends.protocol import Available, Backend, Unavailable
+from iron_core.backends.protocol import Available, Backend, Unavailable, check_options
 from iron_core.devices import device
 from iron_core.errors import BackendUnavailable, CallError, IronError, PluginError, UnknownName, UnsupportedError, sentence
 from iron_core.plugins import foreign
@@ -74,30 +74,17 @@ def get(name: str, **options: Any) -> Backend:
     names an option that it does not have."""
     if name in BUILT_IN:
         cls = _built_in(name)
-        _check(name, cls, options)
+        check_options(name, cls, options)
         return _only(cls, cls)
     record = registry().loaded(GROUP, name)
     if record is None:
         near = difflib.get_close_matches(name, names(), 1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise UnknownName(f"backend={name!r}: no installed distribution provides it.{hint} Known: {', '.join(names())}.")
-    _check(name, record.object, options)
+    check_options(name, record.object, options)
     if options or not isinstance(record.object, type):
         return _make(record, options)
     return _only(record.object, lambda: _make(record, {}))
-
-
-def _check(name: str, thing: Any, options: Mapping[str, Any]) -> None:
-    """CallError for an option that the backend's class does not take; an object was made with its own."""
-    if not options:
-        return
-    parameters = inspect.signature(thing).parameters if isinstance(thing, type) else {}
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return
-    legal = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    unknown = [option for option in options if option not in legal]
-    if unknown:
-        raise CallError(f"backend {name} has no option {unknown[0]}. Its options: {', '.join(legal) or 'none'}.")
 
 
 def _make(record: Record, options: Mapping[str, Any]) -> Backend:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from inspect import Parameter
+from typing import Any, Protocol, Self, runtime_checkable
 
 import attrs
 import numpy as np
 
 from iron_core.backends.memory import Memory
+from iron_core.errors import CallError
 from iron_core.graph.signature import Signature
 from iron_core.image.plan import Plan
 from iron_core.lowering.answer import No, Yes
@@ -68,13 +71,19 @@ class Looping(Protocol):
 class Backend(Protocol):
     """Who executes a plan. `name` is what `backend=` and `IRON_BACKEND` take, and means one with its defaults.
 
-    Its options are its own: keywords of its class, checked where it is made. Whoever derives from this class compares by
-    value, so that equal options are one backend to a graph: an object holds its options, under hashable values, and no more.
+    Its options are its own: keywords of its class, checked where it is made; CallError for one that it does not have. Whoever
+    derives from this class compares by value, so that equal options are one backend to a graph: an object holds its options,
+    under hashable values, and no more.
     """
 
     name: str
     #: Position in the default order (npu 0, host 10); None: chosen only by name.
     preference: int | None = None
+
+    def __new__(cls, *given: Any, **options: Any) -> Self:
+        name = getattr(cls, "name", None)
+        check_options(name if isinstance(name, str) else cls.__name__, cls, options, given)
+        return super().__new__(cls)
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -105,3 +114,18 @@ class Backend(Protocol):
 
     def load(self, image: Any, memory: Any) -> Executable:
         """Make an image callable on what `memory()` gave."""
+
+
+def check_options(backend: str, made: Any, options: Mapping[str, Any], given: Sequence[Any] = ()) -> None:
+    """CallError for an option that a backend's class does not take: one that its `__init__` does not have by that name, or for
+    one `given` without a name. made: the class, or an object, which takes none any more."""
+    init = made.__init__
+    takes = isinstance(made, type) and init not in (Backend.__init__, object.__init__)
+    parameters = list(inspect.signature(init).parameters.values())[1:] if takes else []
+    kinds = [p.kind for p in parameters]
+    legal = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    unknown = [] if Parameter.VAR_KEYWORD in kinds else [option for option in options if option not in legal]
+    if Parameter.VAR_POSITIONAL not in kinds:
+        unknown += map(repr, given[kinds.count(Parameter.POSITIONAL_ONLY) + kinds.count(Parameter.POSITIONAL_OR_KEYWORD) :])
+    if unknown:
+        raise CallError(f"backend {backend} has no option {unknown[0]}. Its options: {', '.join(legal) or 'none'}.")

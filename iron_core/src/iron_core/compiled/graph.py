@@ -18,6 +18,7 @@ from iron_core.compiled.explain import explain
 from iron_core.compiled.program import Program, Version
 from iron_core.compiled.warm import WarmStart
 from iron_core.declare.affine import bounded_shape
+from iron_core.declare.authored import authored
 from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.tensor import converted
 from iron_core.errors import CallError, UnknownName
@@ -31,6 +32,7 @@ from iron_core.graph.traced import TracedGraph
 from iron_core.image.packaging import decide
 from iron_core.image.plan import Packaging, Plan, VersionPlan
 from iron_core.image.planner import Draft, draft
+from iron_core.plugins.registry import labelled, wrong_answer
 
 
 class CompiledGraph(Pictured):
@@ -119,7 +121,14 @@ class CompiledGraph(Pictured):
         return draft(traced, self._folds(traced) if fold else ())
 
     def _folds(self, traced: TracedGraph) -> list[Fold]:
-        return choose_folds(traced, lambda fold: self.backend.accepts(fold, self.plan.dev))
+        return choose_folds(traced, self._accepts)
+
+    def _accepts(self, fold: Fold) -> bool:
+        with authored(self.backend, "accepts()"), labelled(self.backend, "to say which folds it takes"):
+            answer = self.backend.accepts(fold, self.plan.dev)
+        if not isinstance(answer, bool):
+            raise wrong_answer(self.backend, "accepts()", answer, "True or False")
+        return answer
 
     # -- calls ----------------------------------------------------------------------------------
 

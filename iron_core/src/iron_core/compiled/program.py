@@ -20,6 +20,7 @@ from iron_core.backends.memory import flat
 from iron_core.backends.ports import InputPort, OutputPort
 from iron_core.backends.protocol import Executable, Looping
 from iron_core.declare.affine import Affine, evaluate
+from iron_core.declare.authored import authored
 from iron_core.declare.identity import contract_key
 from iron_core.declare.tensor import plain
 from iron_core.errors import CallError, NotFinite, UnknownName, UnsupportedError
@@ -30,7 +31,7 @@ from iron_core.image.plan import BufferRef, Packaging, Plan, VersionPlan
 from iron_core.image.planner import Draft, adopt
 from iron_core.lowering.answer import No, Yes
 from iron_core.plugins.hooks import announce
-from iron_core.plugins.registry import labelled
+from iron_core.plugins.registry import labelled, wrong_answer
 from iron_core.turn import Turn
 
 
@@ -48,6 +49,7 @@ class Version:
             (i, check) for check in plan.id_checks for i, port in enumerate(plan.inputs) if port.name == check.name
         ]
         self._reports = _reports(plan)
+        self._carried = frozenset(term.name for term in plan.carry)
         self._inputs = [InputPort(port) for port in plan.inputs]
         self._outputs = [OutputPort(port) for port in plan.outputs]
         self._unfinished = [(i, port) for i, port in enumerate(self._outputs) if not port.as_it_is]
@@ -62,8 +64,15 @@ class Version:
         if self.executable is None:
             with self.program.turn:
                 if self.executable is None:
-                    self.executable = self.program.backend.load(self.image, self.program.memory())
+                    self.executable = self._loaded(self.program.backend, self.program.memory())
         return self.executable
+
+    def _loaded(self, backend: Any, memory: Any) -> Executable:
+        with authored(backend, "load()"), labelled(backend, "to load"):
+            made: Executable = backend.load(self.image, memory)
+        if not callable(getattr(made, "run", None)):
+            raise wrong_answer(backend, "load()", made, "an Executable, with run()")
+        return made
 
     def call(self, inputs: Sequence[Any], values: Mapping[str, int]) -> tuple[list[Any], dict[str, int]]:
         """Check the per-call values, then run once. Inputs in port order, each whole or cut to its bounds; outputs come back cut
@@ -98,9 +107,16 @@ class Version:
         carried = executable.run(taken, made, values)
         if carried is None:
             carried = {term.name: self._next(term.source, made, values) for term in self.plan.carry}
+        else:
+            self._check_carried("run()", carried)
         for i, port in self._unfinished:
             made[i] = port.finish(made[i], values)
         return made, carried
+
+    def _check_carried(self, part: str, answer: Any) -> None:
+        if not isinstance(answer, dict) or answer.keys() != self._carried:
+            legal = f"a dict of the next numbers of what is carried ({', '.join(sorted(self._carried)) or 'nothing'})"
+            raise wrong_answer(self.executable, part, answer, legal if part == "loop()" else f"None, or {legal}")
 
     def _next(self, source: Affine | int | BufferRef, outputs: Sequence[np.ndarray], values: Mapping[str, int]) -> int:
         """A carried value's next number: of an expression, or element 0 of an output or of memory."""
@@ -159,7 +175,10 @@ class Version:
             try:
                 after = checked if self._checks or self._reports or on_step is not None else None
                 if isinstance(executable, Looping):
-                    return executable.loop(steps, [np.zeros(port.shape, port.dtype) for port in self._outputs], values, after)
+                    outputs = [np.zeros(port.shape, port.dtype) for port in self._outputs]
+                    last = executable.loop(steps, outputs, values, after)
+                    self._check_carried("loop()", last)
+                    return last
                 return loop_by_calls(lambda now: self._run(executable, [], now)[1], self.plan, steps, values, after)
             finally:
                 turn.busy = False
@@ -211,12 +230,13 @@ class Program:
                 self.planning.busy = False
 
     def _add(self, draft: Draft, options: dict[str, Any]) -> Version:
-        with labelled(self.backend, "to say what it takes"):
-            self._supported(draft.version)
+        self._supported(draft.version)
         plan = adopt(self.plan, draft)
         announce("iron_plan_built", plan=plan)
-        with labelled(self.backend, "to compile"):
+        with authored(self.backend, "compile()"), labelled(self.backend, "to compile"):
             image = self.backend.compile(plan, draft.version.signature, **options)
+        if image is None or isinstance(image, bool):
+            raise wrong_answer(self.backend, "compile()", image, "an image, which its load() takes")
         announce("iron_image_built", image=image, plan=plan)
         version = Version(self, plan.version(draft.version.signature), image)
         self._owners.extend(draft.owners)  # residents are known by identity, so these must stay alive
@@ -230,9 +250,10 @@ class Program:
             if id(step.op) in asked or contract_key(step.op) in asked:
                 continue
             asked |= {id(step.op), contract_key(step.op)}
-            answer = self.backend.supports(step.op, self.plan.dev)
+            with authored(self.backend, "supports()"), labelled(self.backend, "to say what it takes"):
+                answer = self.backend.supports(step.op, self.plan.dev)
             if not isinstance(answer, Yes | No):
-                raise TypeError(f"supports() gave {answer!r:.60}; legal: Yes() or No(rule)")
+                raise wrong_answer(self.backend, "supports()", answer, "Yes() or No(rule)")
             if isinstance(answer, No):
                 nearest = f" {answer.nearest}" if answer.nearest else ""
                 raise UnsupportedError(
@@ -244,7 +265,11 @@ class Program:
         with self.turn:
             plan = self.plan
             if self._memory is None:
-                self._memory = self.backend.memory(plan)
+                with authored(self.backend, "memory()"), labelled(self.backend, "to make its memory"):
+                    made = self.backend.memory(plan)
+                if not all(callable(getattr(made, part, None)) for part in ("grow", "read", "write")):
+                    raise wrong_answer(self.backend, "memory()", made, "a Memory, with grow(), read() and write()")
+                self._memory = made
             elif self._placed is not plan:
                 if self.turn.busy:
                     self.refuse_inside("loading a version")

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from iron_core.errors import IronError, PluginError, UnknownName, UsageError, printable
+from iron_core.errors import DeclarationError, IronError, PluginError, UnknownName, UsageError, printable
 from iron_core.plugins import foreign
 from iron_core.plugins.entry_points import GROUP, scan
 from iron_core.plugins.record import LEVELS, OWN, Record, normal
@@ -230,6 +230,16 @@ def _unknown(switch: str | None, records: list[Record]) -> list[str]:
 def registry() -> Registry:
     """The process's registry, made on first use; `registry.cache_clear()` looks again."""
     return Registry(scan(), os.environ.get("IRON_PLUGINS"), os.environ.get("IRON_PLUGINS_DEBUG") == "1")
+
+
+def wrong_answer(thing: Any, part: str, answer: Any, legal: str) -> IronError:
+    """What to raise where a part of a plugin's object, or of a script's own, gave what it may not: a PluginError that says whose
+    it is; a DeclarationError where it is of no distribution."""
+    said = f"{type(thing).__name__}.{part} gave {foreign.kind_of(answer)}; legal: {legal}."
+    record = registry().of_package(type(thing).__module__.partition(".")[0])
+    if record is None or record.own:
+        return DeclarationError(said)
+    return PluginError(f"{record.owner}: {said} {record.fix}.")
 
 
 @contextmanager
