@@ -15,9 +15,10 @@ import pytest
 import iron_core as iron
 from iron_core.backends import choose
 from iron_core.cli import main
-from iron_core.errors import CheckpointError, PluginError, PluginWarning, UnsupportedError
+from iron_core.errors import BackendUnavailable, CheckpointError, PluginError, PluginWarning, UnsupportedError
 from iron_core.plugins.registry import registry
 from iron_host.backend import HostBackend
+from iron_host.errors import KernelError
 from iron_ops_aie import SiLU
 
 TINY = Path(__file__).parents[1] / "data" / "tiny_llama"
@@ -268,6 +269,36 @@ def test_a_broken_lowering_leaves_the_reference(site, capsys, lowering, says):
     assert told.startswith("iron: host: Twice runs its numpy reference") and re.search(says, told) and told.count("\n") == 1
     with pytest.raises(UnsupportedError, match=says):
         Graph().compile(x=((4,), np.float32), backend=HostBackend(strict=True))
+
+
+def test_a_packs_kernel_that_does_not_compile_is_the_packs(site):
+    """With its operator, the step and the compiler's first error; ours are told with these too."""
+    lowering = (
+        "from pathlib import Path\nfrom iron_host.lowering import Header, Unary\nclass L(Unary):\n    operator = 'odd_pack.Twice'\n"
+        "    header, operation = Header(Path(__file__).with_name('odd.h')), 'odd::Twice'\n"
+    )
+    modules = {"odd_pack.py": TWICE, "odd_kernels.py": lowering, "odd.h": '#include "elementwise.h"\nnonsense here;\n'}
+    site.add("iron-odd", "0.2", entries={"iron.lowerings.v1": {"host.odd_pack.Twice": "odd_kernels:L"}}, modules=modules)
+    import odd_pack
+
+    class Graph(iron.Graph):
+        def body(self, x):
+            return odd_pack.Twice(x)
+
+    says = (
+        r"^iron-odd 0\.2: the kernel of Twice \(step twice0\): .* did not compile \w+\.cpp: .*odd\.h:2:1: error: .*nonsense.*"
+        r"\. Fix it or hide it: IRON_PLUGINS=-iron-odd\.$"
+    )
+    with pytest.raises(PluginError, match=says):
+        Graph().compile(x=((4,), np.float32), backend="host")
+
+
+def test_our_kernel_that_does_not_compile_is_told_with_its_step(monkeypatch):
+    """The compiler or its flags are at fault, so this machine's host is."""
+    monkeypatch.setenv("IRON_HOST_CXXFLAGS", "-fno-such-flag")
+    with pytest.raises(KernelError, match=r"^host: SiLU \(step silu0\): .* did not compile \w+\.cpp: .*no-such-flag") as raised:
+        One().compile(x=((4,), np.float32), backend="host")
+    assert isinstance(raised.value, BackendUnavailable)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from iron_core.image.plan import Plan, PlanStep
 from iron_core.lowering import lowering_for, lowering_name
 from iron_core.lowering.answer import No, Yes
 from iron_core.plugins import foreign
-from iron_core.plugins.registry import labelled, registry
+from iron_core.plugins.registry import blamed, labelled, registry
+from iron_host.errors import KernelError
 from iron_host.kernel_call import HostLowering
 from iron_host.memory import HostMemory
 from iron_host.runlist import HostImage, ImageBuilder
@@ -101,7 +102,8 @@ class HostBackend(Backend):
         return answer if isinstance(answer, Yes) else Yes(f"{CALLBACK}: {answer.rule}")
 
     def compile(self, plan: Plan, signature: Signature) -> HostImage:
-        """The run list of one version, its kernels built and in the cache."""
+        """The run list of one version, its kernels built and in the cache. KernelError, or the PluginError of a pack, for a kernel
+        that does not compile."""
         version = plan.version(signature)
         builder = ImageBuilder({i for i, resident in enumerate(plan.residents) if resident.kind == "weight"})
         without: dict[str, tuple[str, list[str]]] = {}
@@ -124,7 +126,14 @@ class HostBackend(Backend):
         image = builder.image(version, plan.name)
         from iron_host import build
 
-        build.load(image.units)
+        try:
+            build.load(image.units)
+        except KernelError as error:
+            of = next((run.plan for run in image.steps if run.unit is not None and run.unit.symbol == error.symbol), None)
+            if of is None:
+                raise
+            used, said = f"{type(of.op).__name__} (step {of.name}): ", error.said.rstrip(".")
+            raise blamed(chosen[id(of.op)], f"the kernel of {used}{said}.") or KernelError(error.symbol, said, used) from error
         return image
 
     def memory(self, plan: Plan) -> HostMemory:

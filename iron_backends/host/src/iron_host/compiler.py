@@ -29,6 +29,7 @@ from iron_core.cache.keys import digest
 from iron_core.errors import BackendUnavailable, CacheError
 from iron_core.turn import Turn
 from iron_host import scratch
+from iron_host.errors import KernelError
 
 #: Kernels include C headers only, so nothing of a C++ run-time library is asked for.
 FLAGS = (
@@ -71,8 +72,7 @@ class Compiler:
         return digest(self.command, self.version, self.flags, cpu())
 
     def run(self, source: Path, target: Path, running: Running | None = None, include: Sequence[Path] = ()) -> None:
-        """Compile one source into a shared object; BackendUnavailable with the compiler's first error, OSError where a disk is
-        full.
+        """Compile one source into a shared object; KernelError with the compiler's first error, OSError where a disk is full.
 
         running: what the compiler is added to, for who may want to end it. What interrupts this call ends it. include:
         folders where headers are looked for.
@@ -89,9 +89,9 @@ class Compiler:
             if full is not None:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(full))
             errors = [text for text in said.splitlines() if "error" in text] or said.splitlines() or ["no output"]
-            raise BackendUnavailable(f"host: {self.name} did not compile {source.name}: {errors[0]}")
+            raise KernelError(source.stem, f"{self.name} did not compile {source.name}: {errors[0]}")
         if not target.is_file():
-            raise BackendUnavailable(f"host: {self.name} made no file of {source.name} and reported no error.")
+            raise KernelError(source.stem, f"{self.name} made no file of {source.name} and reported no error.")
 
 
 def _full(errors: str, folder: Path) -> Path | None:

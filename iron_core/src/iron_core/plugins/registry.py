@@ -232,14 +232,17 @@ def registry() -> Registry:
     return Registry(scan(), os.environ.get("IRON_PLUGINS"), os.environ.get("IRON_PLUGINS_DEBUG") == "1")
 
 
+def blamed(thing: Any, said: str) -> PluginError | None:
+    """A mistake of a plugin's object, told with whose it is; None where it is of Iron's own distributions, or of none."""
+    record = registry().of_package(type(thing).__module__.partition(".")[0])
+    return None if record is None or record.own else PluginError(f"{record.owner}: {said} {record.fix}.")
+
+
 def wrong_answer(thing: Any, part: str, answer: Any, legal: str) -> IronError:
     """What to raise where a part of a plugin's object, or of a script's own, gave what it may not: a PluginError that says whose
     it is; a DeclarationError where it is of no distribution."""
     said = f"{type(thing).__name__}.{part} gave {foreign.kind_of(answer)}; legal: {legal}."
-    record = registry().of_package(type(thing).__module__.partition(".")[0])
-    if record is None or record.own:
-        return DeclarationError(said)
-    return PluginError(f"{record.owner}: {said} {record.fix}.")
+    return blamed(thing, said) or DeclarationError(said)
 
 
 @contextmanager
