@@ -135,11 +135,14 @@ def test_folded_and_unfolded_versions_are_kept_apart(cache, w):
 
 
 def test_a_graph_that_holds_unnamed_weights_is_traced_each_time(cache, w, x):
-    """An array that no attribute holds cannot be found again by name."""
+    """An array that no public attribute holds cannot be found again by name."""
 
     class Inline(iron.Graph):
+        def __init__(self):
+            self._w = w
+
         def body(self, x):
-            return GEMM(x, w, b_col_maj=True)
+            return GEMM(x, self._w, b_col_maj=True)
 
     for _ in range(2):
         compiled = Inline().compile(x=((16, 8), F32), backend="reference", cache_key="inline")

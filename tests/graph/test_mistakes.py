@@ -10,7 +10,7 @@ import pytest
 
 import iron_core as iron
 from iron_core.errors import CallError, DeclarationError, ShapeError, TraceError
-from iron_core.graph.weight import held
+from iron_core.graph.held import held
 from iron_ops_aie import Copy, ElementwiseAdd, SiLU
 
 F32 = np.float32

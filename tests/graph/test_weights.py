@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from types import SimpleNamespace
+from collections import deque
+from functools import partial
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import attrs
@@ -12,7 +14,7 @@ import pytest
 
 import iron_core as iron
 from iron_core.errors import FormatError, ShapeError, TraceError
-from iron_core.graph.weight import names
+from iron_core.graph.held import names
 from iron_ops_aie import GEMV, Copy, ElementwiseAdd, SiLU
 
 F32 = np.float32
@@ -119,6 +121,71 @@ def test_a_layer_of_an_ordinary_class_may_be_called_in_a_body():
     model.note = Layer("nothing that a body computes with")
     with pytest.raises(TraceError, match=r"Model\.note: the graph is compiled"):
         model.note = Layer(array())
+
+
+def objects(*held):
+    made = np.empty(len(held), object)
+    made[:] = held
+    return made
+
+
+def closing_over(w):
+    """A function that has an array, as those have which are made by others."""
+    return lambda x: ElementwiseAdd(x, w)
+
+
+class Shared:
+    """A class that has an array for all its instances."""
+
+    table = array(7)
+
+
+@pytest.mark.parametrize(
+    ("held", "parts", "expected"),
+    [
+        (deque([array(), Layer(array())]), lambda h: [h[0], h[1].q], ["held.0", "held.1.q"]),
+        (objects(array(), Layer(array())), lambda h: [h[0], h[1].q], ["held.0", "held.1.q"]),
+        (objects(*map(array, range(4))).reshape(2, 2), lambda h: [h[1, 0]], ["held.1.0"]),
+        (MappingProxyType({"w": array()}), lambda h: [h["w"]], ["held.w"]),
+        (Shared(), lambda h: [h.table], ["held.table"]),
+        (closing_over(array()), lambda h: [h.__closure__[0].cell_contents], ["held.w"]),
+        ([closing_over(Layer(array()))], lambda h: [h[0].__closure__[0].cell_contents.q], ["held.0.w.q"]),
+        (partial(ElementwiseAdd, array()), lambda h: [h.args[0]], ["held.0"]),
+        (partial(closing_over, w=array()), lambda h: [h.keywords["w"]], ["held.w"]),
+        (Layer(array()).__call__, lambda h: [h.__self__.q], ["held.q"]),
+        ({iron.weight(array(), name="mine")}, list, ["mine"]),
+    ],
+    ids=["deque", "objects", "objects in rows", "proxy", "class", "closure", "closure in a list", "partial", "by name", "method", "set"],
+)
+def test_whatever_has_an_order_is_walked(held, parts, expected):
+    """Deques, arrays of objects, what a class has for its instances, what a function closes over."""
+    assert [b.name for b in Holder(held, parts).trace(x=((4,), F32)).weights] == expected
+
+
+def test_what_an_instance_holds_is_named_before_what_its_class_has():
+    """The class's own array, and what its body closes over, have names too; a graph there is called by its class."""
+    shared, closed, inner = array(1), array(2), Scale(array(3))
+
+    class Model(iron.Graph):
+        table = shared
+        last = array(4)
+
+        def __init__(self):
+            self.mine = shared
+
+        def body(self, x, *, n: iron.Scratchpad[np.int32]):
+            return inner(ElementwiseAdd(ElementwiseAdd(ElementwiseAdd(x, self.table), self.last), closed), n=n)
+
+    assert [b.name for b in Model().trace(x=((4,), F32)).weights] == ["mine", "last", "body.closed", "Scale.w"]
+
+
+@pytest.mark.parametrize("held", [{iron.weight(array())}, frozenset({Layer(array())}), [{iron.state(4, F32)}]], ids=["set", "frozen", "in"])
+def test_a_set_has_no_order_to_name_weights_by(held):
+    """Nor two runs the same one; what another path names, and what is no weight, may be in it."""
+    with pytest.raises(TraceError, match=r"^Holder\.held(\.0)? is a set, .* no order to be named by; legal: a list, or weights with name="):
+        Holder(held, lambda h: []).trace(x=((4,), F32))
+    shared = iron.weight(array())
+    assert list(names(Holder([{shared, "a", Layer(None)}, shared], list)).values()) == ["held.1"]
 
 
 def test_private_attributes_are_not_walked():

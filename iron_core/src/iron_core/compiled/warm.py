@@ -20,8 +20,8 @@ from iron_core.cache.keys import digest, sources_digest
 from iron_core.cache.store import Cache, optional
 from iron_core.errors import CacheError
 from iron_core.graph.graph import Graph
+from iron_core.graph.held import held
 from iron_core.graph.signature import Signature
-from iron_core.graph.weight import held
 from iron_core.image.arena import guard_bytes
 from iron_core.image.plan import VersionPlan
 from iron_core.image.planner import Draft

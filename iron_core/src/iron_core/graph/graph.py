@@ -18,11 +18,12 @@ from iron_core.graph.call import sort_call
 from iron_core.graph.carry import Carry
 from iron_core.graph.current import current
 from iron_core.graph.handle import Handle
+from iron_core.graph.held import holds, names
 from iron_core.graph.reference import run_graph, states_of
 from iron_core.graph.signature import Signature
 from iron_core.graph.traced import CarryOut, PerCallValue, Region, TracedGraph
 from iron_core.graph.tracer import Tracer
-from iron_core.graph.weight import State, Weight, dimensions, holds, is_array, names
+from iron_core.graph.weight import State, Weight, dimensions, is_array
 
 
 @attrs.frozen

@@ -15,8 +15,9 @@ from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.rounding import round_to
 from iron_core.errors import DeclarationError, ShapeError
 from iron_core.graph.call import as_arrays, sort_call
+from iron_core.graph.held import held
 from iron_core.graph.traced import Region, Tensor, TracedGraph, TracedStep, numbers
-from iron_core.graph.weight import State, held
+from iron_core.graph.weight import State
 from iron_core.turn import Turn
 
 #: Called after every step with the step, its operator at the call's bounds, the inputs it read and the exact

@@ -12,8 +12,9 @@ from iron_core.declare.pattern import Pattern
 from iron_core.errors import FormatError, TraceError
 from iron_core.graph.current import CURRENT
 from iron_core.graph.handle import Handle
+from iron_core.graph.held import names
 from iron_core.graph.traced import IdCheck, IndexCheck, PerCallValue, Tensor, TracedStep
-from iron_core.graph.weight import State, Weight, _Resident, is_array, names
+from iron_core.graph.weight import State, Weight, _Resident, is_array
 
 
 class Tracer:

@@ -1,16 +1,10 @@
-"""What a graph instance holds: weights and states, and their names by attribute path."""
+"""Weights and states: tensors that live on the device between calls."""
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import math
-import sys
-import types
-from collections.abc import Iterator
 from typing import Any
 
-import attrs
 import numpy as np
 
 from iron_core.declare.formats import Format, PackedArray, as_format, bfloat16, format_of
@@ -128,77 +122,6 @@ def state(shape: Any, dtype: Any = bfloat16, name: str | None = None) -> State:
     return State(shape, format, name)
 
 
-def holds(item: Any) -> bool:
-    """Is this a weight, a state, or something that a body may find one in?"""
-    if isinstance(item, _Resident) or is_array(item):
-        return True
-    return bool(held(item)) if _has_attributes(item) else next(_children(item), None) is not None
-
-
 def is_array(item: Any) -> bool:
     """Is this something a body may use as a whole weight?"""
     return isinstance(item, (np.ndarray, PackedArray))
-
-
-def _children(item: Any) -> Iterator[tuple[str, Any]]:
-    """Named parts of a container; nothing of any other object."""
-    if isinstance(item, dict):
-        yield from ((str(k), v) for k, v in item.items())
-    elif isinstance(item, (list, tuple)):
-        yield from ((str(i), v) for i, v in enumerate(item))
-    elif isinstance(item, types.SimpleNamespace) or getattr(type(item), "is_iron_graph", False):
-        yield from vars(item).items()
-    elif dataclasses.is_dataclass(item) and not isinstance(item, type):
-        yield from ((f.name, getattr(item, f.name, None)) for f in dataclasses.fields(item))
-    elif attrs.has(type(item)):
-        yield from ((f.name, getattr(item, f.name, None)) for f in attrs.fields(type(item)))
-    elif _has_attributes(item):
-        for cls in type(item).__mro__:
-            declared = vars(cls).get("__slots__", ())
-            for name in (declared,) if isinstance(declared, str) else declared:
-                if name not in ("__dict__", "__weakref__") and hasattr(item, name):
-                    yield name, getattr(item, name)
-        yield from getattr(item, "__dict__", {}).items()
-
-
-def _has_attributes(item: Any) -> bool:
-    """Is it an instance of an ordinary class: none of Python's own, of numpy or of Iron's core, no function, class or module?
-
-    What such an instance holds is the graph's, as `self.layers[0].q`.
-    """
-    if isinstance(item, (type, types.ModuleType, int, float, complex, str, bytes)) or inspect.isroutine(item):
-        return False
-    if getattr(type(item), "is_iron_graph", False) or dataclasses.is_dataclass(item) or attrs.has(type(item)):
-        return False
-    top = type(item).__module__.partition(".")[0]
-    return top not in sys.stdlib_module_names and top not in ("numpy", "ml_dtypes", "iron_core")
-
-
-def held(graph: Any) -> dict[int, tuple[str, Any]]:
-    """Storage key -> (attribute path, object), for every weight and state `graph` holds.
-
-    Public attributes are walked through lists, tuples, dicts, namespaces, graphs, and instances of classes of any kind.
-    The first path to an object names it (`layers.3.q`).
-    """
-    found: dict[int, tuple[str, Any]] = {}
-    seen: set[int] = set()
-
-    left = [("", graph)]  # what is still to look at, the next one last: attributes may be nested however deep
-    while left:
-        path, item = left.pop()
-        if isinstance(item, (str, int, float, bool, type(None))):
-            continue
-        if isinstance(item, _Resident):
-            found.setdefault(item.key, (item.name or path, item))  # type: ignore[attr-defined]
-        elif is_array(item):
-            found.setdefault(id(item), (path, item))
-        elif id(item) not in seen:
-            seen.add(id(item))
-            parts = [(f"{path}.{name}" if path else name, child) for name, child in _children(item) if not name.startswith("_")]
-            left += reversed(parts)
-    return found
-
-
-def names(graph: Any) -> dict[int, str]:
-    """Storage key -> attribute path, for every weight and state `graph` holds; see `held`."""
-    return {key: name for key, (name, _) in held(graph).items()}

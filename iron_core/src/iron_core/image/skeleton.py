@@ -14,6 +14,7 @@ import attrs
 
 from iron_core.declare.formats import Format, format_of
 from iron_core.declare.identity import contract_key
+from iron_core.errors import FormatError
 from iron_core.graph.weight import State, Weight
 from iron_core.image.plan import PlanStep, VersionPlan
 from iron_core.image.planner import Draft
@@ -24,7 +25,7 @@ def freeze(draft: Draft, held: Mapping[int, tuple[str, Any]]) -> bytes | None:
     """The draft's skeleton; None where it cannot be put together again.
 
     That is where a weight or state is not one `held` by the graph under its own name, or an operator's class
-    cannot be imported by name. `held`: as `iron_core.graph.weight.held` gives it.
+    cannot be imported by name. `held`: as `iron_core.graph.held.held` gives it.
     """
     if any(held.get(r.key, ("",))[0] != r.name for r in draft.residents):  # type: ignore[arg-type]
         return None
@@ -41,10 +42,14 @@ def freeze(draft: Draft, held: Mapping[int, tuple[str, Any]]) -> bytes | None:
 
 
 def described(held: Mapping[int, tuple[str, Any]]) -> dict[str, tuple[str, tuple[int, ...], Format]]:
-    """Kind, shape and format of every weight and state that a graph holds, by name."""
+    """Kind, shape and format of every weight and state that a graph holds, by name; arrays of a dtype that is not carried, which no
+    body uses, are left out."""
     found = {}
     for name, item in held.values():
-        format = item.format if isinstance(item, State) else format_of(item.data if isinstance(item, Weight) else item)
+        try:
+            format = item.format if isinstance(item, State) else format_of(item.data if isinstance(item, Weight) else item)
+        except FormatError:
+            continue
         found[name] = ("state" if isinstance(item, State) else "weight", tuple(item.shape), format)
     return found
 
@@ -78,7 +83,7 @@ def thaw(skeleton: bytes, held: Mapping[int, tuple[str, Any]]) -> Draft | None:
         key, item = by_name.get(resident.name, (None, None))
         if item is None:
             return None
-        if known[resident.name] != (resident.kind, resident.shape, resident.format):
+        if known.get(resident.name) != (resident.kind, resident.shape, resident.format):
             return None
         data = None if isinstance(item, State) else item.data if isinstance(item, Weight) else item
         residents.append(attrs.evolve(resident, data=data, key=key))
