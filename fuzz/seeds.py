@@ -169,16 +169,21 @@ def safetensors_bytes(model: dict[str, Any]) -> bytes:
 # -- torch.save -----------------------------------------------------------------------------------
 
 
-def pth_model() -> dict[str, Any]:
-    """Tensors of Meta's layout, each in a storage of its own."""
+def meta_shapes() -> dict[str, list[int]]:
+    """Tensors of Meta's layout."""
     rows = {
         "tok_embeddings": [32, 32], "norm": [32], "output": [32, 32], "layers.0.attention_norm": [32], "layers.0.ffn_norm": [32],
         "layers.0.attention.wq": [32, 32], "layers.0.attention.wk": [16, 32], "layers.0.attention.wv": [16, 32],
         "layers.0.attention.wo": [32, 32], "layers.0.feed_forward.w1": [32, 32], "layers.0.feed_forward.w2": [32, 32],
         "layers.0.feed_forward.w3": [32, 32],
     }  # fmt: skip
+    return {f"{name}.weight": shape for name, shape in rows.items()}
+
+
+def pth_model(rows: dict[str, list[int]]) -> dict[str, Any]:
+    """Tensors of these shapes, each in a storage of its own."""
     tensors = {
-        f"{name}.weight": {
+        name: {
             "key": str(i),
             "kind": "HalfStorage",
             "numel": math.prod(s),

@@ -178,15 +178,37 @@ def config(mutator: Mutator, folder: Path) -> str:
 def meta(mutator: Mutator, folder: Path) -> str:
     """params.json and consolidated.00.pth."""
     which = mutator.rng.random()
-    model = seeds.pth_model()
+    (folder / "consolidated.00.pth").write_bytes(_saved(mutator, seeds.meta_shapes(), which))
+    (folder / "params.json").write_bytes(damaged(mutator, seeds.PARAMS, seeds.dumped, 0.0 if which >= 0.8 else 0.9))
+    return _attempt(mutator, folder, lambda: _llama(folder), whole=True)
+
+
+def pytorch(mutator: Mutator, folder: Path) -> str:
+    """pytorch_model.bin in two parts, with an index of them and without, and config.json."""
+    which = mutator.rng.random()
+    rows = list(seeds.shapes().items())
+    places: dict[str, str] = {}
+    for i, part in enumerate((rows[:5], rows[5:])):
+        name = f"pytorch_model-{i + 1:05d}-of-00002.bin"
+        (folder / name).write_bytes(_saved(mutator, dict(part), which if i else 1.0))
+        places |= dict.fromkeys(dict(part), name)
+    if which >= 0.4:
+        index = damaged(mutator, {"metadata": {"total_size": 1}, "weight_map": places}, seeds.dumped, 0.0 if which >= 0.8 else 0.9)
+        (folder / "pytorch_model.bin.index.json").write_bytes(index)
+    (folder / "config.json").write_bytes(seeds.dumped(seeds.CONFIG))
+    return _attempt(mutator, folder, lambda: _llama(folder), whole=True)
+
+
+def _saved(mutator: Mutator, rows: dict[str, list[int]], which: float) -> bytes:
+    """A file as torch.save writes it, of tensors of these shapes. which: 0 to 0.5 damages what is saved, up to 0.65 the pickle, up
+    to 0.8 the archive."""
+    model = seeds.pth_model(rows)
     model = mutator.tree(model) if which < 0.5 else model
     pickled = seeds.pickle_bytes(model)
     if 0.5 <= which < 0.65:
         pickled = mutator.raw(pickled)
     data = seeds.pth_bytes(model, pickled)
-    (folder / "consolidated.00.pth").write_bytes(mutator.raw(data) if 0.65 <= which < 0.8 else data)
-    (folder / "params.json").write_bytes(damaged(mutator, seeds.PARAMS, seeds.dumped, 0.0 if which >= 0.8 else 0.9))
-    return _attempt(mutator, folder, lambda: _llama(folder), whole=True)
+    return mutator.raw(data) if 0.65 <= which < 0.8 else data
 
 
 # -- tokenizers -----------------------------------------------------------------------------------
@@ -364,8 +386,7 @@ def cache(mutator: Mutator, folder: Path) -> str:
 TARGETS: dict[str, Callable[[Mutator, Path], str]] = {
     target.__name__: target
     for target in (
-        gguf, gguf_vocabulary, safetensors, safetensors_index, config, meta, tokenizer_json, sentencepiece, ranks, companions, template,
-        entry_points,
-        profile, cache,
+        gguf, gguf_vocabulary, safetensors, safetensors_index, config, meta, pytorch, tokenizer_json, sentencepiece, ranks, companions,
+        template, entry_points, profile, cache,
     )
 }  # fmt: skip

@@ -45,8 +45,10 @@ def pickled(entries: dict[str, bytes]) -> bytes:
     return b"\x80\x02}(" + b"".join(text(name) + made for name, made in entries.items()) + b"u."
 
 
-def archive(path: Path, pickle: bytes, storages: dict[str, bytes], *, compress: bool = False, order: bytes = b"little") -> Path:
-    """The zip file of a pickle and its storages."""
+def archive(
+    path: Path, pickle: bytes, storages: dict[str, bytes], *, compress: bool = False, order: bytes = b"little", shift: int = 0
+) -> Path:
+    """The zip file of a pickle and its storages. shift: bytes that numbers begin behind multiples of 64, where torch has them."""
     raw = io.BytesIO()
     with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED) as zipped:
         zipped.writestr("archive/data.pkl", pickle)
@@ -54,7 +56,7 @@ def archive(path: Path, pickle: bytes, storages: dict[str, bytes], *, compress: 
         for key, data in storages.items():
             entry = zipfile.ZipInfo(f"archive/data/{key}")
             entry.compress_type = zipped.compression
-            pad = -(raw.tell() + 30 + len(entry.filename) + 4) % 64  # numbers begin at multiples of 64 bytes, as torch has them
+            pad = -(raw.tell() + 30 + len(entry.filename) + 4) % 64 + shift
             entry.extra = struct.pack("<HH", 0x4246, pad) + bytes(pad)
             zipped.writestr(entry, data)
         zipped.writestr("archive/version", b"3\n")
@@ -63,12 +65,14 @@ def archive(path: Path, pickle: bytes, storages: dict[str, bytes], *, compress: 
 
 
 def save(path: Path, tensors: dict[str, np.ndarray], **options: Any) -> Path:
-    """Arrays as torch.save has them: each in a storage of its own, row by row."""
-    entries, storages = {}, {}
-    for i, (name, array) in enumerate(tensors.items()):
-        strides = [s // array.itemsize for s in np.ascontiguousarray(array).strides]
-        entries[name] = tensor(str(i), STORAGES[array.dtype.name], array.size, 0, array.shape, strides)
-        storages[str(i)] = np.ascontiguousarray(array).tobytes()
+    """Arrays as torch.save has them: each in a storage of its own, in the order it lies in memory; an array of several names once."""
+    entries, storages, keys = {}, {}, {}
+    for name, array in tensors.items():
+        key = keys.setdefault(id(array), str(len(keys)))
+        laid = array if array.flags.f_contiguous else np.ascontiguousarray(array)
+        strides = [s // laid.itemsize for s in laid.strides]
+        entries[name] = tensor(key, STORAGES[laid.dtype.name], laid.size, 0, laid.shape, strides)
+        storages[key] = laid.tobytes("A")
     return archive(path, pickled(entries), storages, **options)
 
 

@@ -183,7 +183,8 @@ def tiny_family(name: str) -> None:
 
 
 def torch_files() -> None:
-    """A state dict and its numbers, and three files that are refused: odd tensors, a whole module, the old format."""
+    """State dicts and their numbers: plain, odd, a module's with a tied head and buffers. A whole module, and the old format,
+    which are refused."""
     import torch
 
     torch.manual_seed(0)
@@ -197,6 +198,27 @@ def torch_files() -> None:
     torch.save(odd, out / "odd.pth")
     torch.save(linear, out / "module.pth")
     torch.save(state, out / "legacy.pth", _use_new_zipfile_serialization=False)
+    tied = torch.nn.Module()
+    tied.embed, tied.head = torch.nn.Embedding(6, 4, dtype=torch.bfloat16), torch.nn.Linear(4, 6, bias=False)
+    tied.head.weight = tied.embed.weight
+    tied.conv = torch.nn.Parameter(torch.arange(12.0).reshape(3, 4).t().half())
+    buffers = {
+        "position_ids": torch.arange(6)[None],
+        "mask": torch.ones(4, 4, dtype=torch.bool).tril(),
+        "masked_bias": torch.tensor(-1e4),
+        "inv_freq": 1 / 1e4 ** (torch.arange(0, 4, 2) / 4),
+        "float64": torch.ones(2, dtype=torch.float64),
+        "columns": torch.arange(12.0).reshape(3, 4)[:, 1:3],
+        "twice": torch.ones(1, 4).expand(3, 4),
+        "empty": torch.ones(0, 4),
+        "codes": torch.arange(4).to(torch.uint16),
+        "float8": torch.ones(4).to(torch.float8_e4m3fn),
+    }
+    for name, values in buffers.items():
+        tied.register_buffer(name, values)
+    state = tied.state_dict()
+    torch.save(state, out / "tied.bin")
+    (out / "tied.json").write_text(json.dumps({name: values.float().tolist() for name, values in state.items()}))
 
 
 def llama_cpp(gguf: Path) -> None:

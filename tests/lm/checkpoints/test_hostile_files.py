@@ -20,7 +20,7 @@ from iron_core.declare.formats import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, PackedArray
 from iron_core.errors import CheckpointError, IronError
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.gguf import GGUFFile
-from iron_lm.checkpoints.safetensors import INDEX, SafetensorsFile
+from iron_lm.checkpoints.safetensors import SafetensorsFile
 from iron_lm.checkpoints.superblocks import IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K
 from iron_lm.checkpoints.widening import ScaleCheck
 from tests.lm.hostile import ANY, Runs, meta, refused, sparse
@@ -142,7 +142,7 @@ def test_a_header_of_a_gigabyte_is_refused(tmp_path: Path) -> None:
     refused("claims 1073741824 bytes", lambda: SafetensorsFile.open(path))
 
 
-@pytest.mark.parametrize("name", (INDEX, "config.json"))
+@pytest.mark.parametrize("name", (SafetensorsFile.index, "config.json"))
 def test_json_of_a_gigabyte_is_refused(tmp_path: Path, name: str) -> None:
     """An index or config.json that is all zeros, and long."""
     safetensors(tmp_path / "model.safetensors", b"{}")
@@ -161,13 +161,13 @@ def test_an_index_that_points_elsewhere(tmp_path: Path, file: Any) -> None:
     (folder / "folder").mkdir(parents=True)
     os.mkfifo(folder / "pipe")
     (folder / "loop").symlink_to("loop")
-    (folder / INDEX).write_text(json.dumps({"weight_map": {"a": file}}))
+    (folder / SafetensorsFile.index).write_text(json.dumps({"weight_map": {"a": file}}))
     refused(r"legal: the name of a file|not a file|No such file|symbolic links", lambda: SafetensorsFile.open(folder))
 
 
 def test_an_index_of_many_files_that_are_not_there(tmp_path: Path) -> None:
     """A hundred thousand names: the first that is missing ends it."""
-    (tmp_path / INDEX).write_text(json.dumps({"weight_map": {f"t{i}": f"f{i}.safetensors" for i in range(100_000)}}))
+    (tmp_path / SafetensorsFile.index).write_text(json.dumps({"weight_map": {f"t{i}": f"f{i}.safetensors" for i in range(100_000)}}))
     refused("No such file", lambda: SafetensorsFile.open(tmp_path))
 
 

@@ -80,6 +80,9 @@ def test_a_pickle_of_a_gigabyte_is_refused(tmp_path: Path) -> None:
     refused("a pickle of 1073741824 bytes", lambda: MetaFolder.open(tmp_path))
 
 
+PLAIN = dict(key="0", kind="FloatStorage", numel=16, offset=0, shape=(16,), strides=(1,))
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -87,21 +90,38 @@ def test_a_pickle_of_a_gigabyte_is_refused(tmp_path: Path) -> None:
         (dict(offset=1), "lies outside"),
         (dict(shape=(17,)), "lies outside"),
         (dict(shape=(1 << 47, 1 << 47), strides=(1 << 47, 1)), "lies outside"),
-        (dict(shape=(0,)), "1 or more along each axis"),
         (dict(shape=(-16,)), "damaged"),
         (dict(strides=(-1,)), "damaged"),
-        (dict(strides=(0,)), "not stored row by row"),
         (dict(shape=(16, 1), strides=(1,)), "damaged"),
         (dict(shape=(1,) * 9, strides=(1,) * 9), "damaged"),
         (dict(key="1"), "which the file lacks"),
         (dict(key="../../../etc/passwd"), "which the file lacks"),
-        (dict(kind="LongStorage"), "is a LongStorage. Legal: FloatStorage"),
+        (dict(shape=(4, 5), strides=(1, 4)), "lies outside"),
+        (dict(shape=(2, 2), strides=(1, 1 << 47)), "lies outside"),
     ],
 )
 def test_a_tensor_that_is_not_in_its_storage(tmp_path: Path, pth: Any, change: dict[str, Any], says: str) -> None:
-    """Offsets, shapes and strides beyond the 16 numbers there are; storages that are not there, or of other numbers."""
-    plain = dict(key="0", kind="FloatStorage", numel=16, offset=0, shape=(16,), strides=(1,))
-    refused(says, meta(tmp_path, pth, pth.pickled({"w": pth.tensor(**(plain | change))}), {"0": bytes(64)}))
+    """Offsets, shapes and strides beyond the 16 numbers there are; storages that are not there."""
+    refused(says, meta(tmp_path, pth, pth.pickled({"w": pth.tensor(**(PLAIN | change))}), {"0": bytes(64)}))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (dict(shape=(0,)), "1 or more along each axis"),
+        (dict(strides=(0,)), "each number in a place of its own"),
+        (dict(shape=(1 << 40,), strides=(0,)), "each number in a place of its own"),
+        (dict(shape=(4, 4), strides=(1, 3)), "each number in a place of its own"),
+        (dict(shape=(2, 2, 2), strides=(1, 1, 4)), "each number in a place of its own"),
+        (dict(kind="LongStorage"), r"is a LongStorage\. Legal: FloatStorage"),
+    ],
+)
+def test_a_tensor_that_is_not_taken_costs_nothing(tmp_path: Path, pth: Any, change: dict[str, Any], says: str) -> None:
+    """Of other numbers, of none, of one number many times: the rest is read; who asks for it is told why not."""
+    tensors = {"w": pth.tensor(**(PLAIN | change)), "v": pth.tensor(**PLAIN)}
+    attempt = meta(tmp_path, pth, pth.pickled(tensors), {"0": bytes(64)})
+    assert set(attempt().tensors) == {"v"}
+    refused(says, lambda: attempt().tensors["w"])
 
 
 def test_a_compressed_archive_is_no_bomb(tmp_path: Path, pth: Any) -> None:

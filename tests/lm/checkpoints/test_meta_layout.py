@@ -200,16 +200,33 @@ def test_a_state_dict_of_torch_is_read(tmp_path: Path) -> None:
     assert set(found) == {"weight", "bias"}
 
 
+def test_a_transposed_tensor_is_one(tmp_path: Path) -> None:
+    """And a parameter, and float16."""
+    found = {name: array for name, (_, _, array) in opened(tmp_path, "odd.pth").tensors.items()}
+    assert set(found) == {"a", "h", "t"}
+    np.testing.assert_array_equal(found["t"], np.arange(12, dtype=np.float32).reshape(3, 4).T)
+
+
+def test_what_one_shard_refuses_is_refused(folder: Write, pth: Any) -> None:
+    """Of integers in one of two shards: the others are put together, and this one says why it is not."""
+    path = folder(2)
+    for shard, dtype in enumerate((np.float32, np.int64)):
+        pth.save(path / f"consolidated.{shard:02d}.pth", {"norm.weight": np.ones(4, np.float32), "ids": np.ones(4, dtype)})
+    found = MetaFolder.open(path).tensors
+    assert set(found) == {"norm.weight"}
+    with pytest.raises(CheckpointError, match=r"consolidated\.01\.pth: tensor ids is a LongStorage"):
+        found["ids"]
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("odd.pth", "tensor t is not stored row by row"),
         ("module.pth", "names torch.nn.modules.linear.Linear, which is no part of a tensor; nothing of it was run"),
         ("legacy.pth", "not a zip file; torch before 1.6"),
     ],
 )
 def test_other_files_of_torch_are_refused(tmp_path: Path, name: str, says: str) -> None:
-    """A transposed tensor, a whole module, the format before 1.6: each says what it is."""
+    """A whole module, the format before 1.6: each says what it is."""
     with pytest.raises(CheckpointError, match=says):
         opened(tmp_path, name)
 

@@ -21,13 +21,14 @@ from iron_core.plugins.registry import Registry, registry
 from iron_llama.model import LlamaRunner
 from iron_lm import loading
 from iron_lm.checkpoints.checkpoint import Checkpoint
+from iron_lm.checkpoints.pytorch import PyTorchFile
 from iron_lm.checkpoints.recognise import describe, unknown_architecture
-from iron_lm.checkpoints.safetensors import INDEX
+from iron_lm.checkpoints.safetensors import SafetensorsFile
 
 
 @pytest.fixture
 def shelf(tiny: Any, talking: Path, pth: Any, tmp_path: Path) -> Path:
-    """Folders with the tiny Llama in every form: hub, alone, sharded, gguf, meta."""
+    """Folders with the tiny Llama in every form: hub, alone, sharded, bin, sharded_bin, gguf, meta."""
     from safetensors.numpy import save_file
 
     source = tiny.checkpoint.path
@@ -43,7 +44,16 @@ def shelf(tiny: Any, talking: Path, pth: Any, tmp_path: Path) -> Path:
         file = f"model-{i + 1:05d}-of-00002.safetensors"
         save_file({name: np.asarray(tiny.checkpoint.tensors[name][2]) for name in part}, str(tmp_path / "sharded" / file))
         places |= dict.fromkeys(part, file)
-    (tmp_path / "sharded" / INDEX).write_text(json.dumps({"weight_map": places}))
+    (tmp_path / "sharded" / SafetensorsFile.index).write_text(json.dumps({"weight_map": places}))
+    arrays = {name: np.asarray(tiny.checkpoint.tensors[name][2]) for name in names}
+    for folder, parts in (("bin", (names,)), ("sharded_bin", (names[:9], names[9:]))):
+        (tmp_path / folder).mkdir()
+        shutil.copy(source / "config.json", tmp_path / folder)
+        for i, part in enumerate(parts):
+            file = f"pytorch_model-{i + 1:05d}-of-00002.bin" if len(parts) > 1 else "pytorch_model.bin"
+            pth.save(tmp_path / folder / file, {name: arrays[name] for name in part})
+            places |= dict.fromkeys(part, file)
+    (tmp_path / "sharded_bin" / PyTorchFile.index).write_text(json.dumps({"weight_map": places}))
     (tmp_path / "gguf").mkdir()
     shutil.copy(talking, tmp_path / "gguf" / "tiny.gguf")
     (tmp_path / "meta").mkdir()
@@ -59,7 +69,12 @@ def shelf(tiny: Any, talking: Path, pth: Any, tmp_path: Path) -> Path:
         ("alone", "safetensors", "safetensors folder · llama · 21 tensors"),
         ("alone/weights.safetensors", "safetensors", "safetensors file · llama · 21 tensors"),
         ("sharded", "safetensors", "safetensors index, 2 files · llama · 21 tensors"),
-        (f"sharded/{INDEX}", "safetensors", "safetensors index, 2 files · llama · 21 tensors"),
+        (f"sharded/{SafetensorsFile.index}", "safetensors", "safetensors index, 2 files · llama · 21 tensors"),
+        ("bin", "pytorch", "PyTorch folder · llama · 21 tensors (21 float32) · 0.5 MB · "),
+        ("bin/pytorch_model.bin", "pytorch", "PyTorch file · llama · 21 tensors"),
+        ("sharded_bin", "pytorch", "PyTorch index, 2 files · llama · 21 tensors"),
+        (f"sharded_bin/{PyTorchFile.index}", "pytorch", "PyTorch index, 2 files · llama · 21 tensors"),
+        ("sharded_bin/pytorch_model-00002-of-00002.bin", "pytorch", "PyTorch, 2 files · llama · 21 tensors"),
         ("gguf", "gguf", "GGUF 3 · llama · 22 tensors"),
         ("gguf/tiny.gguf", "gguf", "GGUF 3 · llama · 22 tensors"),
         ("meta", "meta", "Meta's layout, 1 shard · llama · 1 tensors"),
@@ -76,7 +91,7 @@ def test_every_form_is_recognised_and_described(shelf: Path, given: str, kind: s
 
 def test_a_kind_is_known_by_its_content(shelf: Path) -> None:
     """A file of another name is recognised by its first bytes."""
-    for source, kind in (("gguf/tiny.gguf", "gguf"), ("hub/model.safetensors", "safetensors")):
+    for source, kind in (("gguf/tiny.gguf", "gguf"), ("hub/model.safetensors", "safetensors"), ("bin/pytorch_model.bin", "pytorch")):
         shutil.copy(shelf / source, shelf / "blob")
         assert Checkpoint.open(shelf / "blob").kind == kind
 
@@ -90,7 +105,7 @@ def test_a_reader_that_does_not_load_keeps_none_from_reading(shelf: Path, monkey
     assert Checkpoint.open(shelf / "hub").kind == "safetensors"
     (shelf / "notes.txt").write_text("nothing of the kind")
     with pytest.raises(
-        CheckpointError, match=r"Readers: gguf, meta, safetensors\. checkpoint `acme` is provided by iron-acme 1\.0"
+        CheckpointError, match=r"Readers: gguf, meta, pytorch, safetensors\. checkpoint `acme` is provided by iron-acme 1\.0"
     ) as caught:
         Checkpoint.open(shelf / "notes.txt")
     assert "\n" not in str(caught.value)
@@ -99,7 +114,7 @@ def test_a_reader_that_does_not_load_keeps_none_from_reading(shelf: Path, monkey
 def test_forms_give_the_same_answer(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By its place or as --checkpoint, folder, file, shards: the same ids."""
     found = []
-    for argv in (["hub"], ["--checkpoint", "hub"], ["alone"], ["alone/weights.safetensors"], ["sharded"]):
+    for argv in (["hub"], ["--checkpoint", "hub"], ["alone"], ["alone/weights.safetensors"], ["sharded"], ["bin"], ["sharded_bin"]):
         line = [str(shelf / word) if not word.startswith("-") else word for word in argv]
         assert main(["run", "llama", *line, "--num-tokens", "4", "--json"]) == 0
         answer = json.loads(capsys.readouterr().out)
@@ -172,7 +187,7 @@ def test_a_part_that_is_missing_renamed_or_another_is_named(parts: Path) -> None
     first = parts / "big-00001-of-00003.gguf"
     raw = third.read_bytes()
     third.write_bytes(second.read_bytes())
-    with pytest.raises(CheckpointError, match="tensor t2 is in another of the 3 files too"):
+    with pytest.raises(CheckpointError, match="tensor t2 is in another of the checkpoint's files too"):
         Checkpoint.open(first)
     third.unlink()
     with pytest.raises(CheckpointError, match=r"00003-of-00003\.gguf: No such file"):
@@ -197,17 +212,14 @@ def test_naming_it_twice_is_refused(shelf: Path, capsys: pytest.CaptureFixture[s
 def test_a_folder_that_is_none_says_what_it_holds(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Empty, of other files, of several checkpoints."""
     (shelf / "empty").mkdir()
-    refused(
-        capsys, r"not a kind of checkpoint any reader recognises \(it is empty\). Readers: gguf, meta, safetensors", str(shelf / "empty")
-    )
-    (shelf / "empty" / "pytorch_model.bin").write_bytes(b"PK")
-    refused(capsys, r"\(it holds pytorch_model\.bin\)", str(shelf / "empty"))
+    nothing = "not a kind of checkpoint any reader recognises"
+    refused(capsys, rf"{nothing} \(it is empty\). Readers: gguf, meta, pytorch, safetensors", str(shelf / "empty"))
+    (shelf / "empty" / "training_args.bin").write_bytes(b"PK")
+    refused(capsys, rf"{nothing} \(it holds training_args\.bin\)", str(shelf / "empty"))
     shutil.copy(shelf / "gguf" / "tiny.gguf", shelf / "hub")
     refused(capsys, "holds gguf and safetensors checkpoints; name the file that is meant", str(shelf / "hub"))
     shutil.copy(shelf / "gguf" / "tiny.gguf", shelf / "gguf" / "other.gguf")
     refused(capsys, r"holds 2 GGUF files; name one of other\.gguf, tiny\.gguf", str(shelf / "gguf"))
-    (shelf / "sharded" / INDEX).unlink()
-    refused(capsys, "holds 2 .safetensors files and no model.safetensors.index.json", str(shelf / "sharded"))
 
 
 def test_an_architecture_there_is_none_for_lists_those_there_are(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,28 +47,17 @@ def test_numbers_are_what_was_written(tmp_path: Path) -> None:
         np.testing.assert_array_equal(array.view(np.uint8), want.view(np.uint8))
 
 
-def test_a_folder_with_an_index_is_one_checkpoint(tmp_path: Path) -> None:
-    """A sharded index finds each tensor in its file, and config.json is read beside it."""
-    write(tmp_path / "one.safetensors", {"a": np.ones(4, np.float32)})
-    write(tmp_path / "two.safetensors", {"b": np.zeros(4, np.float32)})
-    index = {"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    opened = SafetensorsFile.open(tmp_path)
-    assert set(opened.tensors) == {"a", "b"}
-    assert opened.metadata["config"]["model_type"] == "llama"
-
-
-def test_an_index_that_lies_is_refused(tmp_path: Path) -> None:
-    """A tensor that is not where the index says, and a file outside the folder, are named."""
-    write(tmp_path / "one.safetensors", {"a": np.ones(4, np.float32)})
-    index = tmp_path / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"b": "one.safetensors"}}))
-    with pytest.raises(CheckpointError, match=r"b is not in one\.safetensors"):
-        SafetensorsFile.open(tmp_path)
-    index.write_text(json.dumps({"weight_map": {"b": "../one.safetensors"}}))
-    with pytest.raises(CheckpointError, match="beside the index"):
-        SafetensorsFile.open(tmp_path)
+def test_tensors_of_other_dtypes_are_refused_and_keep_no_others_from_being_read(tmp_path: Path) -> None:
+    """Positions, masks and float64 among them: each says why when it is asked for."""
+    others = {"ids": np.arange(3), "mask": np.ones((2, 2), bool), "double": np.ones(2)}
+    write(tmp_path / "model.safetensors", {"a": np.ones(4, np.float32), **others})
+    found = SafetensorsFile.open(tmp_path).tensors
+    assert set(found) == {"a"} and set(found.refused) == set(others)
+    np.testing.assert_array_equal(found["a"][2], np.ones(4, np.float32))
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: tensor ids is 'I64'\. Legal: F32, F16, BF16\."):
+        found["ids"]
+    with pytest.raises(KeyError):
+        found["absent"]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +66,7 @@ def test_an_index_that_lies_is_refused(tmp_path: Path) -> None:
         (b"{not json", b"", "header"),
         ({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}, b"\0" * 8, "cut short"),
         ({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 12]}}, b"\0" * 16, "its place has 12"),
-        ({"a": {"dtype": "I64", "shape": [1], "data_offsets": [0, 8]}}, b"\0" * 8, "a is 'I64'"),
+        ({"a": {"dtype": "I64", "shape": [1], "data_offsets": [0, 16]}}, b"\0" * 8, "cut short"),
         ({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}, b"\0" * 8, "no tensor has"),
         ({"a": {"dtype": "F32", "shape": [0, 1 << 40, 1 << 40], "data_offsets": [0, 0]}}, b"\0" * 8, "no tensor has"),
         ({"a": {"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]}}, b"\0" * 8, "Legal: F32"),

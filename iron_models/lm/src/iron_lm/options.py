@@ -19,7 +19,7 @@ def command(name: str, summary: str, run: Callable[..., int]) -> click.Command:
         option(
             ["--checkpoint"],
             metavar="FILE",
-            help="Weights: a .safetensors file, its folder or index, a .gguf file, or Meta's folder (params.json).",
+            help="Weights: a .safetensors or pytorch_model.bin file, its folder or index, a .gguf file, or Meta's folder (params.json).",
         ),
         option(
             ["--tokenizer"],

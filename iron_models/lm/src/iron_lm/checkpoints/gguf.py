@@ -14,6 +14,7 @@ from iron_core import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Dense, Format, bfloat16
 from iron_core.errors import CheckpointError, FormatError
 from iron_lm.checkpoints.mapped import MappedFile
 from iron_lm.checkpoints.superblocks import IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K
+from iron_lm.checkpoints.tensors import Tensors
 
 MAGIC = b"GGUF"
 #: How files of a checkpoint in several are named.
@@ -217,7 +218,7 @@ class GGUFFile:
         data = (header.at + alignment - 1) // alignment * alignment
         self._file = file
         self.header = file.bytes[: header.at]
-        self.tensors = _Tensors(file, data, infos)
+        self.tensors = _tensors(file, data, infos)
         count = self.metadata.get("split.count", 1)
         if whole and (not isinstance(count, int) or count > 1):
             self._join(count)
@@ -235,13 +236,7 @@ class GGUFFile:
             if part.metadata.get("split.count") != count:
                 raise CheckpointError(f"{part.path}: its header does not say it is one of {count} files, as {self.path.name} does.")
         for part in parts[1:]:
-            twice = next(
-                (name for name in (*part.tensors, *part.tensors.refused) if name in first.tensors or name in first.tensors.refused), None
-            )
-            if twice is not None:
-                raise CheckpointError(f"{part.path}: tensor {twice} is in another of the {count} files too.")
-            first.tensors.update(part.tensors)
-            first.tensors.refused.update(part.tensors.refused)
+            first.tensors.join(part.tensors, part.path)
         self.path, self.metadata, self.tensors, self._file = first.path, first.metadata, first.tensors, first._file
         self.header = first.header
         self.described = f"{first.described}, {count} files"
@@ -278,45 +273,33 @@ def _only(folder: Path) -> Path:
     return found[0]
 
 
-class _Tensors(dict[str, tuple[tuple[int, ...], Format, Any]]):
-    """name -> (shape, Format, array); every place is checked against the file when it is opened."""
-
-    def __init__(self, file: MappedFile, data: int, infos: list[tuple[str, tuple[int, ...], int, int]]) -> None:
-        super().__init__()
-        self._refused: dict[str, str] = {}
-        places: list[tuple[int, int, str]] = []
-        for name, shape, kind, offset in infos:
-            if name in self or name in self._refused:
-                raise CheckpointError(f"{file.path}: two tensors are named {name}.")
-            format = FORMATS.get(kind)
-            if format is None:
-                self._refused[name] = (
-                    f"{file.path}: tensor {name} is {_TYPE_NAMES.get(kind, f'of type {kind}')}. Legal: "
-                    f"{', '.join(f.name.upper() if f.packed else f.name for f in FORMATS.values())}."
-                )
-                places.append((offset, 0, name))  # its length is its type's secret, but it begins somewhere
-                continue
-            try:
-                size = format.nbytes(shape)
-            except FormatError as error:
-                raise CheckpointError(f"{file.path}: tensor {name}: {error}") from None
-            raw = file.view(data + offset, size, f"tensor {name}")
-            places.append((offset, size, name))
-            if (data + offset) % format.dtype.itemsize:
-                raise CheckpointError(f"{file.path}: tensor {name} is not aligned to its dtype.")
-            self[name] = (shape, format, format.tensor(raw, shape))
-        end, before = 0, ""
-        for offset, size, name in sorted(places):
-            if offset < end:
-                raise CheckpointError(f"{file.path}: tensor {name} overlaps {before}; the header is damaged.")
-            end, before = offset + size, name
-
-    def __missing__(self, name: str) -> Any:
-        if name in self._refused:
-            raise CheckpointError(self._refused[name])
-        raise KeyError(name)
-
-    @property
-    def refused(self) -> dict[str, str]:
-        """Tensors of types Iron does not take: name -> why."""
-        return self._refused
+def _tensors(file: MappedFile, data: int, infos: list[tuple[str, tuple[int, ...], int, int]]) -> Tensors:
+    """The tensors of a file; every place is checked against it."""
+    found = Tensors()
+    places: list[tuple[int, int, str]] = []
+    for name, shape, kind, offset in infos:
+        if name in found or name in found.refused:
+            raise CheckpointError(f"{file.path}: two tensors are named {name}.")
+        format = FORMATS.get(kind)
+        if format is None:
+            found.refused[name] = (
+                f"{file.path}: tensor {name} is {_TYPE_NAMES.get(kind, f'of type {kind}')}. Legal: "
+                f"{', '.join(f.name.upper() if f.packed else f.name for f in FORMATS.values())}."
+            )
+            places.append((offset, 0, name))  # its length is its type's secret, but it begins somewhere
+            continue
+        try:
+            size = format.nbytes(shape)
+        except FormatError as error:
+            raise CheckpointError(f"{file.path}: tensor {name}: {error}") from None
+        raw = file.view(data + offset, size, f"tensor {name}")
+        places.append((offset, size, name))
+        if (data + offset) % format.dtype.itemsize:
+            raise CheckpointError(f"{file.path}: tensor {name} is not aligned to its dtype.")
+        found[name] = (shape, format, format.tensor(raw, shape))
+    end, before = 0, ""
+    for offset, size, name in sorted(places):
+        if offset < end:
+            raise CheckpointError(f"{file.path}: tensor {name} overlaps {before}; the header is damaged.")
+        end, before = offset + size, name
+    return found

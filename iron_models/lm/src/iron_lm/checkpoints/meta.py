@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from iron_core import Dense, Format
 from iron_core.errors import CheckpointError
+from iron_lm.checkpoints.bounded_json import read_json
 from iron_lm.checkpoints.entries import Entries
-from iron_lm.checkpoints.mapped import MappedFile
-from iron_lm.checkpoints.pickled import STORAGES, StoredTensor, read
-from iron_lm.checkpoints.safetensors import read_json
+from iron_lm.checkpoints.state_dict import state_dict
+from iron_lm.checkpoints.tensors import Tensors
 from iron_lm.checkpoints.widening import Merged
-from iron_lm.checkpoints.zipped import StoredZip
 
 PARAMS = "params.json"
 _SHARD = re.compile(r"consolidated\.(\d\d)\.pth\Z")
@@ -32,8 +27,6 @@ _SCALED = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_fa
 #: Tokens a cache holds where nobody asks: params.json does not say how long a context may be, and every Llama takes these.
 USUAL_CONTEXT = 2048
 _MOST_CONTEXT = 1 << 20
-
-Tensors = dict[str, tuple[tuple[int, ...], Format, Any]]
 
 
 class MetaFolder:
@@ -52,7 +45,7 @@ class MetaFolder:
             raise CheckpointError(f"{self.path}: no {PARAMS} beside the .pth files; the model's shape is read from there.")
         self.metadata: dict[str, Any] = {"params": read_json(self.path / PARAMS)}
         shards = _shards(self.path)
-        parts = [_tensors(self.path / name) for name in shards]
+        parts = [state_dict(self.path / name) for name in shards]
         self.described = f"Meta's layout, {len(shards)} shard{'s' if len(shards) > 1 else ''}"
         params = self.metadata["params"]
         if params.get("use_scaled_rope") is True and "rope_scaling_factor" not in params:
@@ -60,12 +53,15 @@ class MetaFolder:
         self.tensors = parts[0] if len(parts) == 1 else self._merged(shards, parts)
 
     def _merged(self, shards: list[str], parts: list[Tensors]) -> Tensors:
-        found: Tensors = {}
+        found = Tensors()
         for shard, part in zip(shards, parts, strict=True):
-            if set(part) != set(parts[0]):
-                odd = min(set(part) ^ set(parts[0]))
-                raise CheckpointError(f"{self.path}: tensor {odd} is in one of {shards[0]} and {shard} and not in the other.")
+            odd = part.names ^ parts[0].names
+            if odd:
+                raise CheckpointError(f"{self.path}: tensor {min(odd)} is in one of {shards[0]} and {shard} and not in the other.")
+            found.refused.update(part.refused)
         for name, (shape, format, first) in parts[0].items():
+            if name in found.refused:
+                continue
             others = [part[name] for part in parts]
             if any((s, f) != (shape, format) for s, f, _ in others):
                 raise CheckpointError(f"{self.path}: tensor {name} differs in shape or dtype between the shards.")
@@ -106,57 +102,6 @@ def _shards(folder: Path) -> list[str]:
         missing = next((w for w in wanted if w not in found), "consolidated.00.pth")
         raise CheckpointError(f"{folder}: {missing} is missing beside {', '.join(found[:4]) or PARAMS}.")
     return found
-
-
-def _tensors(path: Path) -> Tensors:
-    """The tensors of one .pth file, views of its map."""
-    file = MappedFile(path)
-    if file.read(0, min(4, file.size), "its first bytes") != b"PK\3\4":
-        raise CheckpointError(f"{path}: not a zip file; torch before 1.6 wrote another kind, which is not read.")
-    entries = StoredZip(file).entries
-    pickles = [name for name in entries if name.endswith("/data.pkl") or name == "data.pkl"]
-    if len(pickles) != 1:
-        raise CheckpointError(f"{path}: {len(pickles)} entries named data.pkl; a file torch.save wrote has one.")
-    folder = pickles[0].removesuffix("data.pkl")
-    order = entries.get(f"{folder}byteorder")
-    if order is not None and bytes(order[:8]) != b"little":
-        raise CheckpointError(f"{path}: its byte order is {bytes(order[:8])!r}; legal: little.")
-    pickle = entries[pickles[0]]
-    if pickle.size > 1 << 24:
-        raise CheckpointError(f"{path}: a pickle of {pickle.size} bytes is no list of tensors.")
-    root = read(pickle.tobytes(), str(path))
-    if not isinstance(root, dict):
-        raise CheckpointError(f"{path}: holds a {type(root).__name__}, not a dict of tensors.")
-    found: Tensors = {}
-    for name, tensor in root.items():
-        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) < 1024:
-            raise CheckpointError(f"{path}: {str(name)[:40]!r} names no tensor.")
-        if not isinstance(tensor, StoredTensor):
-            raise CheckpointError(f"{path}: {name} is a {type(tensor).__name__}, not a tensor.")
-        found[name] = _view(path, name, tensor, entries.get(f"{folder}data/{tensor.key}"))
-    if not found:
-        raise CheckpointError(f"{path}: holds no tensors.")
-    return found
-
-
-def _view(path: Path, name: str, tensor: StoredTensor, storage: np.ndarray | None) -> tuple[tuple[int, ...], Format, np.ndarray]:
-    dtype = STORAGES.get(tensor.kind)
-    if dtype is None:
-        raise CheckpointError(f"{path}: tensor {name} is a {tensor.kind[:40]}. Legal: {', '.join(STORAGES)}.")
-    if storage is None:
-        raise CheckpointError(f"{path}: tensor {name} is in data/{tensor.key[:40]!r}, which the file lacks.")
-    shape, size = tensor.shape, math.prod(tensor.shape)
-    if 0 in shape:
-        raise CheckpointError(f"{path}: tensor {name} has shape {list(shape)}; legal: 1 or more along each axis.")
-    rows = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    if any(stride != row for stride, row, length in zip(tensor.strides, rows, shape, strict=True) if length > 1):
-        raise CheckpointError(f"{path}: tensor {name} is not stored row by row (strides {list(tensor.strides)}).")
-    if tensor.numel * dtype.itemsize > storage.size or tensor.offset + size > tensor.numel:
-        raise CheckpointError(f"{path}: tensor {name} {list(shape)} lies outside its {storage.size} bytes.")
-    raw = storage[tensor.offset * dtype.itemsize : (tensor.offset + size) * dtype.itemsize]
-    if raw.ctypes.data % dtype.itemsize:
-        raw = raw.copy()  # torch aligns what it writes; others may not
-    return shape, Dense(dtype), raw.view(dtype).reshape(shape)
 
 
 #: What Meta's first program, which wrote these, had instead of an entry.

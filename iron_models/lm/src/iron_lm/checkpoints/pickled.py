@@ -25,11 +25,21 @@ STORAGES = {
     "BFloat16Storage": bfloat16,
 }
 _TENSOR, _PARAMETER, _ORDERED = "torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter", "collections OrderedDict"
-_NAMES = {_TENSOR, _PARAMETER, _ORDERED, *(f"torch {name}" for name in STORAGES)}
+#: How tensors are made of dtypes that have no storage class of their own: the dtype is the seventh argument.
+_NEW_TENSOR, _BYTES = "torch._utils _rebuild_tensor_v3", "torch.storage UntypedStorage"
+_NEW_DTYPES = {
+    f"torch {name}"
+    for name in (
+        "uint16", "uint32", "uint64", "complex32", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+        "float4_e2m1fn_x2",
+    )
+}  # fmt: skip
 _OTHER_STORAGES = {
-    f"torch {name}Storage"
-    for name in ("Double", "Long", "Int", "Short", "Char", "Byte", "Bool", "ComplexFloat", "ComplexDouble", "Untyped")
+    f"torch {name}Storage" for name in ("Double", "Long", "Int", "Short", "Char", "Byte", "Bool", "ComplexFloat", "ComplexDouble")
 }
+_NAMES = {
+    _TENSOR, _NEW_TENSOR, _PARAMETER, _ORDERED, _BYTES, *(f"torch {name}" for name in STORAGES), *_OTHER_STORAGES, *_NEW_DTYPES,
+}  # fmt: skip
 
 
 @attrs.frozen
@@ -41,7 +51,8 @@ class Named:
 
 @attrs.frozen
 class StoredTensor:
-    """A tensor of a storage: entry `key` of the archive, `numel` numbers; the tensor's begin at `offset` with these strides."""
+    """A tensor of a storage: entry `key` of the archive, `numel` numbers of a `kind` (a storage class, or a dtype that has
+    none); the tensor's begin at `offset` with these strides."""
 
     key: str
     kind: str
@@ -117,7 +128,7 @@ class _Machine:
 
     def name(self, module: str, name: str) -> None:
         found = f"{module} {name}"
-        if found in _NAMES or found in _OTHER_STORAGES:
+        if found in _NAMES:
             self.stack.append(Named(found))
             return
         shown = f"{module}.{name}"[:80]
@@ -142,8 +153,13 @@ class _Machine:
             self.stack.append({})
         elif name == _PARAMETER:
             self.stack.append(arguments[0])
-        elif name == _TENSOR:
+        elif name in (_TENSOR, _NEW_TENSOR):
             (kind, key, numel), offset, shape, strides = arguments[:4]
+            if name == _NEW_TENSOR:
+                dtype = arguments[6]
+                if not isinstance(dtype, Named) or dtype.name not in _NEW_DTYPES:
+                    raise ValueError("dtype")
+                kind = dtype.name.removeprefix("torch ")
             if not isinstance(key, str) or not all(type(n) is int and 0 <= n < 1 << 48 for n in (numel, offset, *shape, *strides)):
                 raise ValueError("tensor")
             if len(shape) != len(strides) or len(shape) > 8:

@@ -18,13 +18,15 @@ def architecture(checkpoint: Any) -> str:
 
 
 def describe(checkpoint: Any) -> str:
-    """One line: the kind of file, the architecture, the tensors by format, their bytes, the path."""
+    """One line: the kind of file, the architecture, the tensors by format, those that are refused, their bytes, the path."""
     counts = Counter(str(format) for _, format, _ in checkpoint.tensors.values())
     formats = ", ".join(f"{n} {name}" for name, n in counts.most_common())
     size = sum(format.nbytes(shape) for shape, format, _ in checkpoint.tensors.values())
     kind = getattr(checkpoint.file, "described", checkpoint.kind)
+    refused = len(getattr(checkpoint.tensors, "refused", ()))
+    unread = f", and {refused} not read" if refused else ""
     shown = f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
-    return f"{kind} · {architecture(checkpoint)} · {sum(counts.values())} tensors ({formats}) · {shown} · {checkpoint.path}"
+    return f"{kind} · {architecture(checkpoint)} · {sum(counts.values())} tensors ({formats}){unread} · {shown} · {checkpoint.path}"
 
 
 def unknown_architecture(found: str, architectures: tuple[str, ...]) -> str:

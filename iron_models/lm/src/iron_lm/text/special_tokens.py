@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from iron_core.errors import CheckpointError
-from iron_lm.checkpoints.safetensors import read_json
+from iron_lm.checkpoints.bounded_json import read_json
 
 #: Tokens that end an answer, known by their text, as llama.cpp knows them.
 ENDS = (
