@@ -24,7 +24,6 @@ from iron_core.array.limits import check
 from iron_core.array.sequence import Await, Free, Sequence, SequenceArgument, Transfer, Word
 from iron_core.declare.affine import Affine
 from iron_core.errors import Unresolvable
-from iron_ops_aie.copy import Copy
 from iron_ops_aie.elementwise_add import ElementwiseAdd
 
 LINE = ((64,), "int32")
@@ -332,11 +331,6 @@ def test_padding_fits_its_fields():
     ):
         refused(words, padded(pad), error=Unresolvable)
     refused("the innermost padding of 1 is 2 bytes", padded(((0, 0),) * 3 + ((1, 1),), dtype="bfloat16"), error=Unresolvable)
-
-
-@pytest.fixture
-def gather():
-    return build(Copy(input_size=512 * 64, gather=True, table_rows=64, rows=8), "npu2").design
 
 
 def test_packets_have_their_shim_alone(gather):
