@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-import iron_host
 from iron_core.cache.store import CacheWarning
-from iron_core.errors import CacheError, DeclarationError
+from iron_core.errors import BackendUnavailable, CacheError, CacheHomeError, DeclarationError
 from iron_host import build, compiler
 from iron_host.slots import Slots
 
@@ -75,15 +75,17 @@ class Stand:
         places = (self.cache / "iron" / "host").glob("*")
         return [p.name for p in places if p.is_dir() and p.name != "zig"]
 
-    def start(self, path: Path | None = None, **env: str) -> subprocess.Popen[str]:
-        given = {"CXX": str(self.script), "NPU_CACHE_HOME": str(self.cache), **dict(self.real.environment), **env}
-        if path is not None:
-            given["PYTHONPATH"] = os.pathsep.join(filter(None, [str(path), os.environ.get("PYTHONPATH")]))
-        return subprocess.Popen([sys.executable, "-c", CODE], env=os.environ | given, stderr=subprocess.PIPE, text=True)
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes a process use it."""
+        return {"CXX": str(self.script), "NPU_CACHE_HOME": str(self.cache), **dict(self.real.environment)}
 
-    def run(self, path: Path | None = None, **env: str) -> None:
+    def start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, "-c", CODE], env=os.environ | self.environment, stderr=subprocess.PIPE, text=True)
+
+    def run(self) -> None:
         """Load the kernel in a new process, which must succeed."""
-        process = self.start(path, **env)
+        process = self.start()
         errors = process.communicate()[1]
         assert process.returncode == 0, errors
 
@@ -91,6 +93,28 @@ class Stand:
 @pytest.fixture
 def stand(tmp_path: Path) -> Stand:
     return Stand(tmp_path)
+
+
+@pytest.fixture
+def loads(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
+    """`loads()`: load the kernel in this process, which knows no more than one that has just started; `cxx` is its $CXX."""
+    for name, value in stand.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(build, "_loaded", {})
+    unit = build.Unit("elementwise.h", "binary<op::Add, float>", "iron_sum")
+
+    def forget() -> None:
+        build._loaded.clear()
+        build._header_digest.cache_clear()
+        compiler._find.cache_clear()
+
+    def load(cxx: str = str(stand.script)) -> int:
+        monkeypatch.setenv("CXX", cxx)
+        forget()
+        return build.load([unit])[unit]
+
+    yield load
+    forget()
 
 
 def test_a_kernel_is_compiled_once(stand):
@@ -101,23 +125,24 @@ def test_a_kernel_is_compiled_once(stand):
     assert len(stand.left) == 1
 
 
-def test_an_edited_header_is_another_kernel_and_a_touched_one_is_not(stand):
+def test_an_edited_header_is_another_kernel_and_a_touched_one_is_not(stand, loads, monkeypatch):
     """Content decides: of the header a kernel names, and of those that one includes."""
-    package = stand.folder / "site" / "iron_host"
-    shutil.copytree(Path(iron_host.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    stand.run(package.parent)
-    for header in (package / "csrc").glob("*.h"):
+    headers = stand.folder / "csrc"
+    shutil.copytree(build.SOURCES, headers)
+    monkeypatch.setattr(build, "SOURCES", headers)
+    loads()
+    for header in headers.glob("*.h"):
         header.touch()
-    stand.run(package.parent)
+    loads()
     assert len(stand.lines) == 1
     for count, name in ((2, "elementwise.h"), (3, "common.h"), (4, "iron_host.h")):
-        with (package / "csrc" / name).open("a") as file:
+        with (headers / name).open("a") as file:
             file.write("// edited\n")
-        stand.run(package.parent)
+        loads()
         assert len(stand.lines) == count
-    with (package / "csrc" / "sample.h").open("a") as file:
+    with (headers / "sample.h").open("a") as file:
         file.write("// not included\n")
-    stand.run(package.parent)
+    loads()
     assert len(stand.lines) == 4
 
 
@@ -158,44 +183,42 @@ def test_a_pack_without_its_header_is_told(tmp_path):
         build.Header(tmp_path / "forgotten.h")
 
 
-def test_another_compiler_version_compiles_again(stand):
+def test_another_compiler_version_compiles_again(stand, loads):
     """One version's code is not taken for another's, and each keeps its own."""
-    stand.run()
+    loads()
     stand.version("compiler 2.0")
-    stand.run()
+    loads()
     assert len(stand.lines) == 2
     stand.version("compiler 1.0")
-    stand.run()
+    loads()
     assert len(stand.lines) == 2
 
 
-def test_arguments_in_cxx_are_passed_on(stand):
+def test_arguments_in_cxx_are_passed_on(stand, loads):
     """$CXX may hold arguments; other arguments, other code."""
-    stand.run(CXX=f"{stand.script} -DMINE=1")
+    loads(f"{stand.script} -DMINE=1")
     assert "-DMINE=1" in stand.lines[0]
-    stand.run(CXX=f"{stand.script} -DMINE=2")
+    loads(f"{stand.script} -DMINE=2")
     assert len(stand.lines) == 2
 
 
-def test_a_failing_compile_leaves_nothing_and_says_one_line(stand):
+def test_a_failing_compile_leaves_nothing_and_says_one_line(stand, loads):
     """The compiler's first error, no entry, and the next try works."""
     stand.mode("""echo "x.cpp:1:1: error: first" >&2; echo "x.cpp:2:1: error: second" >&2; exit 1""")
-    process = stand.start()
-    last = process.communicate()[1].splitlines()[-1]
-    assert process.returncode
-    assert "did not compile iron_sum.cpp: x.cpp:1:1: error: first" in last
+    with pytest.raises(BackendUnavailable, match=r"did not compile iron_sum\.cpp: x\.cpp:1:1: error: first") as told:
+        loads()
+    assert "second" not in str(told.value) and "\n" not in str(told.value)
     assert stand.left == []
     stand.mode("")
-    stand.run()
+    loads()
     assert len(stand.left) == 1
 
 
-def test_a_compiler_that_makes_nothing_leaves_nothing(stand):
+def test_a_compiler_that_makes_nothing_leaves_nothing(stand, loads):
     """Success without a file is a failure too."""
     stand.mode("exit 0")
-    process = stand.start()
-    assert "made no file of iron_sum.cpp" in process.communicate()[1].splitlines()[-1]
-    assert process.returncode
+    with pytest.raises(BackendUnavailable, match=r"made no file of iron_sum\.cpp"):
+        loads()
     assert stand.left == []
 
 
@@ -230,15 +253,6 @@ def test_two_processes_compile_at_once(stand):
     assert len(stand.left) == 1
 
 
-@pytest.fixture
-def loads(stand, monkeypatch):
-    """Load the kernel in this process, over the stand's cache."""
-    monkeypatch.setenv("NPU_CACHE_HOME", str(stand.cache))
-    unit = build.Unit("elementwise.h", "binary<op::Add, float>", "iron_sum")
-    monkeypatch.setattr(build, "_loaded", {})
-    return lambda: build.load([unit])[unit]
-
-
 def test_a_damaged_kernel_is_compiled_again(stand, loads):
     """A library that is not what the compiler wrote is never loaded."""
     loads()
@@ -247,7 +261,6 @@ def test_a_damaged_kernel_is_compiled_again(stand, loads):
     content[len(content) // 2] ^= 1
     library.unlink()  # another file: the one that is loaded stays as it is
     library.write_bytes(content)
-    build._loaded.clear()
     with pytest.warns(CacheWarning, match=r"kernel.so has another content.*building it again"):
         loads()
     assert bytes(content) != library.read_bytes()
@@ -281,12 +294,12 @@ def test_where_nothing_can_be_kept_kernels_are_compiled_for_the_process(stand, l
     assert list(stand.cache.iterdir()) == list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_a_name_that_is_no_folder_is_refused(stand):
+def test_a_name_that_is_no_folder_is_refused(stand, loads):
     """What the user can put right is not worked around."""
     stand.cache.touch()
-    process = stand.start()
-    assert "CacheHomeError: NPU_CACHE_HOME" in process.communicate()[1].splitlines()[-1]
-    assert process.returncode and stand.lines == []
+    with pytest.raises(CacheHomeError, match="NPU_CACHE_HOME"):
+        loads()
+    assert stand.lines == []
 
 
 def test_a_library_that_may_not_be_loaded_from_its_place_is_loaded_from_memory(stand, loads, monkeypatch):
@@ -303,7 +316,6 @@ def test_a_library_that_may_not_be_loaded_from_its_place_is_loaded_from_memory(s
     assert loads()
     assert [name.startswith("/proc/self/fd/") for name in tried] == [False, True]
     monkeypatch.setattr(os, "memfd_create", lambda *_: (_ for _ in ()).throw(OSError(13, "Permission denied")))
-    build._loaded.clear()
     with pytest.raises(CacheError, match=r"NPU_CACHE_HOME: .*failed to map segment.*nor can kernels be loaded from memory"):
         loads()
 
@@ -315,7 +327,7 @@ def test_a_cache_mounted_noexec_is_used(stand, tmp_path):
     mounted = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o noexec none {tmp_path}/cache && "$@" && "$@"', "-"]
     if subprocess.run([*mounted, "true"], capture_output=True).returncode:
         pytest.skip("nothing may be mounted here")
-    env = os.environ | {"CXX": str(stand.script), "NPU_CACHE_HOME": str(stand.cache)}
+    env = os.environ | stand.environment
     done = subprocess.run([*mounted, sys.executable, "-c", CODE], env=env, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(stand.lines) == 1
