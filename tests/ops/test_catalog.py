@@ -19,29 +19,32 @@ from iron_core.declare.rounding import round_to
 from iron_core.declare.stub import stub
 from iron_core.errors import DeviationError
 from tests.catalog import OPERATORS, named
+from tests.fresh import modules_after
 
 NAMES = iron_ops_aie.__all__
 CASES = [(cls, case) for cls, case, _ in cases(OPERATORS, extensive=True, bench=False)]
 
 
-def _fresh(code: str) -> set[str]:
-    """The modules a fresh interpreter has loaded after running this."""
-    done = subprocess.run([sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return set(done.stdout.split())
-
-
 def test_the_package_loads_no_operator_until_one_is_named():
     """`dir()` shows every name; nothing is imported for it."""
-    loaded = _fresh("import iron_ops_aie\nassert dir(iron_ops_aie) == iron_ops_aie.__all__")
+    code = "import iron_ops_aie, sys\nassert dir(iron_ops_aie) == iron_ops_aie.__all__\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
     assert {m for m in loaded if m.startswith("iron_ops_aie")} == {"iron_ops_aie"}
     assert "numpy" not in loaded
 
 
+@pytest.fixture(scope="module")
+def imported():
+    """By operator: what an import of it alone loads."""
+    return dict(zip(NAMES, modules_after(*(f"from iron_ops_aie import {name}" for name in NAMES)).values(), strict=True))
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_importing_one_operator_imports_no_other(name):
-    """In a fresh interpreter, only this operator's module, no graph and no backend."""
-    loaded = _fresh(f"from iron_ops_aie import {name}")
+def test_importing_one_operator_imports_no_other(imported, name):
+    """Only this operator's module, no graph and no backend."""
+    loaded = imported[name]
     operators = {f"iron_ops_aie.{module}" for module in iron_ops_aie._HOME.values()}
     assert loaded & operators == {f"iron_ops_aie.{iron_ops_aie._HOME[name]}"}
     assert not {m for m in loaded if m.startswith(("iron_host", "iron_lm", "iron_core.backends", "iron_core.image"))}
