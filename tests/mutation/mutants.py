@@ -146,14 +146,16 @@ class _Python:
 def python(file: str, text: str) -> Iterator[Mutant]:
     """Every mutant of a Python module, in the order of its text."""
     module = _Python(text)
-    module.visit(ast.parse(text))
+    tree = ast.parse(text)
+    module.visit(tree)
+    meaning = ast.dump(tree)
     for kind, begin, end, new in sorted(set(module.edits), key=lambda edit: edit[1:]):
         changed = text[:begin] + new + text[end:]
         try:
-            ast.parse(changed)
+            tree = ast.parse(changed)
         except SyntaxError:
             continue
-        if ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text)):
+        if ast.dump(tree) != meaning:
             yield mutant(file, kind, text, changed)
 
 
