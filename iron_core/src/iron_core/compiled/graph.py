@@ -10,11 +10,10 @@ import numpy as np
 
 from iron_core.aside import aside
 from iron_core.backends.choose import Choice
-from iron_core.backends.protocol import Backend
 from iron_core.cache.entry import About
 from iron_core.cache.keys import digest
 from iron_core.cache.store import Cache
-from iron_core.compiled.explain import explain
+from iron_core.compiled.planned import Planned
 from iron_core.compiled.program import Program, Version
 from iron_core.compiled.warm import WarmStart
 from iron_core.declare.affine import bounded_shape
@@ -30,12 +29,12 @@ from iron_core.graph.reference import pack
 from iron_core.graph.signature import Signature, describe_signature
 from iron_core.graph.traced import TracedGraph
 from iron_core.image.packaging import decide
-from iron_core.image.plan import Packaging, Plan, VersionPlan
+from iron_core.image.plan import VersionPlan
 from iron_core.image.planner import Draft, draft
 from iron_core.plugins.registry import labelled, wrong_answer
 
 
-class CompiledGraph(Pictured):
+class CompiledGraph(Planned, Pictured):
     """A graph on one (backend, dev, boundaries, image): call it on tensors and per-call values.
 
     Weights are stored once for all versions, and a state one version writes is where the next reads it.
@@ -61,30 +60,9 @@ class CompiledGraph(Pictured):
     # -- what it is -----------------------------------------------------------------------------
 
     @property
-    def backend(self) -> Backend:
-        return self._program.backend
-
-    @property
-    def dev(self) -> str:
-        return self._program.plan.dev
-
-    @property
-    def plan(self) -> Plan:
-        """All versions together."""
-        return self._program.plan
-
-    @property
-    def packaging(self) -> Packaging:
-        return self._program.plan.packaging
-
-    @property
     def versions(self) -> dict[Signature, Version]:
         """Compiled versions by signature, in the order they were compiled."""
         return self._program.versions
-
-    def explain(self) -> str:
-        """Backend and why, packaging and why, memory, and each version's steps and per-call words."""
-        return explain(self._program)
 
     # -- versions -------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from iron_core.backends.choose import choose
 from iron_core.backends.protocol import Backend
-from iron_core.compiled.explain import explain
+from iron_core.compiled.planned import Planned
 from iron_core.compiled.program import Program, Version
 from iron_core.declare.affine import Affine, bounded_shape
 from iron_core.declare.formats import PackedArray, format_of
@@ -20,11 +20,11 @@ from iron_core.errors import CallError, FormatError, ShapeError
 from iron_core.graph.members import checks
 from iron_core.graph.traced import Binding, PerCallValue
 from iron_core.image.packaging import decide
-from iron_core.image.plan import BufferRef, Packaging, Plan, PlanStep, Port, Resident, VersionPlan
+from iron_core.image.plan import BufferRef, PlanStep, Port, Resident, VersionPlan
 from iron_core.image.planner import Draft
 
 
-class OperatorImage:
+class OperatorImage(Planned):
     """`OperatorImage(op)(*inputs, **numbers)`: the operator's outputs, one bare or several as a tuple.
 
     Inputs are the operands it reads, in declaration order (an absent optional one is left out), at their declared
@@ -107,21 +107,9 @@ class OperatorImage:
         return view is None or getattr(self.op, view.axis) is not None
 
     @property
-    def plan(self) -> Plan:
-        return self._program.plan
-
-    @property
-    def packaging(self) -> Packaging:
-        return self._program.plan.packaging
-
-    @property
     def image(self) -> Any:
         """What the backend made of it."""
         return self._version.image
-
-    def explain(self) -> str:
-        """Backend and why, packaging and why, and how the operator runs."""
-        return explain(self._program)
 
     def __call__(self, *tensors: Any, **numbers: int) -> Any:
         op, kept = self.op, self._kept

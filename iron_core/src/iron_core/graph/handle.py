@@ -11,6 +11,7 @@ import numpy as np
 
 from iron_core.declare.affine import Affine
 from iron_core.declare.formats import Format
+from iron_core.declare.indexing import by_axis, filled, listed
 from iron_core.declare.pattern import Pattern
 from iron_core.errors import BoundsError, ShapeError, TraceError
 from iron_core.graph.traced import IndexCheck, Region, Tensor, rebound
@@ -74,12 +75,10 @@ class Handle:
 
         A bound on the leading axis is rescaled where the new leading axis is a multiple or a divisor of the old.
         """
-        dims = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        dims = listed(shape)
         if any(isinstance(d, Affine) for d in dims):
             raise TraceError("a shape cannot follow a per-call value; bound the rows instead: x[:n].")
-        if dims.count(-1) == 1:
-            known = -math.prod(dims)
-            dims = tuple(self.size // known if d == -1 and known else d for d in dims)
+        dims = filled(dims, self.size)
         if math.prod(dims) != self.size:
             raise ShapeError(f"reshape of {list(self.shape)} ({self.size} elements) to {list(dims)}.")
         if not self.plain:
@@ -104,8 +103,7 @@ class Handle:
 
     def transpose(self, *axes: int) -> Handle:
         """The axes in another order (reversed when none are given). Moves no data."""
-        order = tuple(axes[0]) if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
-        order = order or tuple(reversed(range(self.ndim)))
+        order = listed(axes) or tuple(reversed(range(self.ndim)))
         if sorted(order) != list(range(self.ndim)):
             raise ShapeError(f"transpose{order} of a tensor of {self.ndim} dimensions; name each axis once.")
         if self.ids is not None:
@@ -127,12 +125,9 @@ class Handle:
         keys = key if isinstance(key, tuple) else (key,)
         if keys and isinstance(keys[0], (np.ndarray, list, Handle)):
             return self._gather(keys)
-        if any(k is Ellipsis for k in keys):
-            at = next(i for i, k in enumerate(keys) if k is Ellipsis)
-            keys = (*keys[:at], *[slice(None)] * (self.ndim - len(keys) + 1), *keys[at + 1 :])
+        keys = by_axis(keys, self.ndim)
         if len(keys) > self.ndim:
             raise BoundsError(f"{len(keys)} indices into {self}, which has {self.ndim} dimensions.")
-        keys = (*keys, *[slice(None)] * (self.ndim - len(keys)))
         offset, index = self.pattern.offset, self.index
         sizes: list[int] = []
         strides: list[int] = []

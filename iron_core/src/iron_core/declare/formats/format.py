@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from iron_core.declare.formats.plane import Plane
+from iron_core.declare.indexing import by_axis, filled, listed
 from iron_core.errors import DeclarationError, FormatError
 
 
@@ -172,11 +173,7 @@ class PackedArray:
             self._check_columns(rows)
             data = self.data[rows]
             return PackedArray(data, (*data.shape[:-1], self.shape[-1]), self.format)
-        keys = rows if isinstance(rows, tuple) else (rows,)
-        at = next((i for i, key in enumerate(keys) if key is Ellipsis), None)
-        if at is not None:
-            keys = (*keys[:at], *[slice(None)] * (self.ndim - len(keys) + 1), *keys[at + 1 :])
-        keys = (*keys, *[slice(None)] * (self.ndim - len(keys)))
+        keys = by_axis(rows, self.ndim)
         height, columns = self.shape[-2:]
         unit = self.format.unit(self.shape)[0]
         cut, across = keys[-2:]
@@ -203,13 +200,11 @@ class PackedArray:
 
     def reshape(self, *shape: int) -> PackedArray:
         """The same bytes under another shape, which leaves whole what is stored together: the last axis, or the last two."""
-        dims = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        dims = filled(listed(shape), self.size)
         kept = self.format.kept_axes
         if tuple(dims[-kept:]) != self.shape[-kept:]:
             what = f"the blocked axis {self.shape[-1]}" if kept == 1 else f"its matrices {list(self.shape[-2:])}"
             raise FormatError(f"{self.format.name}: reshape keeps {what}; got {dims}.")
-        known = -math.prod(dims)
-        dims = tuple(self.size // known if n == -1 and known > 0 else n for n in dims)
         return PackedArray(self.data, dims, self.format)
 
     def __repr__(self) -> str:
