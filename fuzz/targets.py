@@ -10,7 +10,6 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from fuzz import seeds
@@ -74,10 +73,10 @@ def used(tokenizer: Any, rng: Any) -> None:
 
 
 def _llama(path: Path) -> Any:
-    from iron_llama.model import LlamaRunner
+    from iron_llama.model import Llama
     from iron_lm import loading
 
-    return loading.load(LlamaRunner.layout, LlamaRunner.architectures, str(path), details=LlamaRunner.details)
+    return loading.load(Llama, str(path))
 
 
 def _attempt(
@@ -145,14 +144,19 @@ def safetensors_index(mutator: Mutator, folder: Path) -> str:
 
 def config(mutator: Mutator, folder: Path) -> str:
     """config.json and generation_config.json of each family."""
-    from iron_gemma3.model import Gemma3Runner
-    from iron_llama.model import LlamaRunner
-    from iron_lm import loading
-    from iron_qwen3.model import Qwen3Runner
+    import attrs
 
-    runner = mutator.rng.choice((LlamaRunner, LlamaRunner, Qwen3Runner, Gemma3Runner))
-    entries = seeds.CONFIG | {"model_type": runner.architectures[-1]}
-    if runner is Gemma3Runner:
+    from iron_gemma3.model import Gemma3
+    from iron_llama.model import Llama
+    from iron_lm import loading
+    from iron_lm.checkpoints.sources import source_of
+    from iron_lm.parts.rotary import RotaryConfig
+    from iron_lm.run import Run
+    from iron_qwen3.model import Qwen3
+
+    family = mutator.rng.choice((Llama, Llama, Qwen3, Gemma3))
+    entries = seeds.CONFIG | {"model_type": family.architectures[-1]}
+    if family is Gemma3:
         entries.pop("hidden_act")
         entries |= {
             "hidden_activation": "gelu_pytorch_tanh",
@@ -161,8 +165,11 @@ def config(mutator: Mutator, folder: Path) -> str:
             "layer_types": ["sliding_attention"],
             "rope_local_base_freq": 1e4,
         }
-    sizes = SimpleNamespace(vocab_size=32, hidden_size=32, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=16, intermediate_size=32)
-    tensors = {name: list(shape) for name, shape in runner.layout("safetensors", False).expand(sizes).values()}
+    sizes = dict(vocab_size=32, hidden_size=32, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=16, intermediate_size=32)
+    config = attrs.evolve(family.full_size(), **sizes, sliding=(), rotary=RotaryConfig(16), tied=False)
+    names = family.names("safetensors", config)
+    shapes = family.build(config, Run(64)).tensors()
+    tensors = {source_of(names, path).names[0]: list(shape) for path, shape in shapes.items()}
     (folder / "model.safetensors").write_bytes(seeds.safetensors_bytes(seeds.safetensors_model(tensors)))
     (folder / "config.json").write_bytes(damaged(mutator, entries, seeds.dumped))
     if mutator.rng.random() < 0.3:
@@ -170,9 +177,7 @@ def config(mutator: Mutator, folder: Path) -> str:
         (folder / "tokenizer.json").write_bytes(
             seeds.dumped(seeds.tokenizer_json("WordLevel") | {"added_tokens": [], "post_processor": None})
         )
-    return _attempt(
-        mutator, folder, lambda: loading.load(runner.layout, runner.architectures, str(folder), details=runner.details), whole=True
-    )
+    return _attempt(mutator, folder, lambda: loading.load(family, str(folder)), whole=True)
 
 
 def meta(mutator: Mutator, folder: Path) -> str:

@@ -10,7 +10,7 @@ import iron_core
 from iron_core.compiled.graph import CompiledGraph
 from iron_host import limits
 from iron_host.backend import HostBackend
-from iron_llama.model import Llama, LlamaRunner
+from iron_llama.model import Llama
 from iron_lm import loading
 from iron_lm.generation.session import Session
 
@@ -21,9 +21,8 @@ class Iron:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.version = iron_core.__version__ if hasattr(iron_core, "__version__") else "2"
         self.threads = settings["threads"]
-        loaded = loading.load(LlamaRunner.layout, LlamaRunner.architectures, settings["checkpoint"], max_seq_len=settings["context"])
-        model = Llama(loaded.config, loaded.weights)
-        self.session = Session(model, backend=HostBackend(threads=self.threads), cache_key=loaded.cache_key)
+        loaded = loading.load(Llama, settings["checkpoint"], max_seq_len=settings["context"])
+        self.session = Session(loaded.model(), backend=HostBackend(threads=self.threads), cache_key=loaded.cache_key)
         compiled: CompiledGraph = self.session.compiled
         compiled.load()
 

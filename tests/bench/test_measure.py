@@ -116,7 +116,7 @@ def test_a_peer_that_does_not_install_says_why(tmp_path: Path, monkeypatch: pyte
 def test_made_weights_load_in_iron(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small one of the drawn model, and it requantised: Iron opens both; bytes are the tensors'."""
     pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
-    from iron_llama.model import LlamaRunner
+    from iron_llama.model import Llama
     from iron_lm import loading
 
     small = dict(weights._LLAMA_1B, embedding_length=128, block_count=2, feed_forward_length=256, vocab_size=512)
@@ -126,7 +126,7 @@ def test_made_weights_load_in_iron(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     drawn, made = folder.path("llama-1b-bf16"), folder.path("q8_0")
     assert folder.path("q8_0") == made and not list(tmp_path.glob(".*"))
     for file, stored in ((drawn, "bfloat16"), (made, "q8_0")):
-        loaded = loading.load(LlamaRunner.layout, LlamaRunner.architectures, str(file), max_seq_len=64)
+        loaded = loading.load(Llama, str(file), max_seq_len=64)
         assert loaded.tokenizer is None and loaded.stored.startswith(stored) and loaded.config.num_kv_heads == 2
     numbers = 512 * 128 + 2 * (128 * 128 * 2 + 128 * 64 * 2 + 3 * 128 * 256)
     assert weights.tensor_bytes(drawn) == 2 * numbers + 4 * 128 * 5

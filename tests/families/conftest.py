@@ -6,17 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-import attrs
 import numpy as np
 import pytest
 
-from iron_gemma3.model import Gemma3Runner
+from iron_gemma3.model import Gemma3
 from iron_lm import loading
-from iron_lm.config import Config
-from iron_qwen3.model import Qwen3Runner
+from iron_lm.checkpoints.sources import source_of
+from iron_lm.decoder_config import DecoderConfig
+from iron_qwen3.model import Qwen3
 
 DATA = Path(__file__).parents[1] / "data"
-RUNNERS: dict[str, Any] = {"qwen3": Qwen3Runner, "gemma3": Gemma3Runner}
+FAMILIES: dict[str, Any] = {"qwen3": Qwen3, "gemma3": Gemma3}
 
 
 class Family:
@@ -24,7 +24,7 @@ class Family:
 
     def __init__(self, name: str, folder: Path) -> None:
         stored = np.load(DATA / f"tiny_{name}.npz")
-        self.name, self.runner, self.folder = name, RUNNERS[name], folder
+        self.name, self.family, self.folder = name, FAMILIES[name], folder
         self.json: dict[str, Any] = json.loads(str(stored["config"]))
         self.weights = {key[2:]: stored[key].astype(np.float32) for key in stored if key.startswith("w/")}
         self.ids = [int(i) for i in stored["ids"]]
@@ -43,13 +43,11 @@ class Family:
     def load(self, path: Path | None = None, **options: Any) -> loading.Loaded:
         """Loaded as its command line does, in float32 unless told otherwise."""
         options = dict(dtype="float32", max_seq_len=128) | options
-        runner = self.runner
-        return loading.load(runner.layout, runner.architectures, str(path or self.write()), details=runner.details, **options)
+        return loading.load(self.family, str(path or self.write()), **options)
 
-    def model(self, loaded: loading.Loaded | None = None, **changes: Any) -> Any:
-        """The graph of it; `changes` to the config."""
-        loaded = self.load() if loaded is None else loaded
-        return self.runner.model(attrs.evolve(loaded.config, **changes), loaded.weights)
+    def model(self, **changes: Any) -> Any:
+        """The graph of it; `changes` to how it is run."""
+        return self.load().model(**changes)
 
     def gguf(self, kind: str = "F16", loaded: loading.Loaded | None = None, **metadata: Any) -> Path:
         """A new GGUF of it, or of what is `loaded`, norms whole; `metadata` (`.` as `__`) replaces entries or, with None,
@@ -59,7 +57,7 @@ class Family:
         return write_gguf(path, self.name, loaded.config, loaded.exact, kind, {k.replace("__", "."): v for k, v in metadata.items()})
 
 
-def write_gguf(path: Path, name: str, c: Config, weights: Any, kind: str, metadata: dict[str, Any]) -> Path:
+def write_gguf(path: Path, name: str, c: DecoderConfig, weights: Any, kind: str, metadata: dict[str, Any]) -> Path:
     """A GGUF as llama.cpp's converter makes it of these weights, matrices of a ggml type."""
     gguf = pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
     entries: dict[str, Any] = {
@@ -73,7 +71,7 @@ def write_gguf(path: Path, name: str, c: Config, weights: Any, kind: str, metada
         "attention.key_length": c.head_dim,
         "attention.value_length": c.head_dim,
         "attention.layer_norm_rms_epsilon": float(c.norm_epsilon),
-        "rope.freq_base": float(c.rope_base),
+        "rope.freq_base": float(c.rotary.base),
     }
     if name == "gemma3":
         entries |= {
@@ -82,8 +80,9 @@ def write_gguf(path: Path, name: str, c: Config, weights: Any, kind: str, metada
             "attention.scale": float(c.score_scale or 0),
             "final_logit_softcapping": c.logit_cap,
         }
-    if c.rope_scaling is not None:
-        entries |= {"rope.scaling.type": c.rope_scaling["rope_type"], "rope.scaling.factor": c.rope_scaling["factor"]}
+    if c.rotary.scaling is not None:
+        scaling, (factor,) = c.rotary.scaling
+        entries |= {"rope.scaling.type": scaling, "rope.scaling.factor": factor}
     writer = gguf.GGUFWriter(str(path), name)
     for key, value in (entries | metadata).items():
         if isinstance(value, int):
@@ -92,11 +91,11 @@ def write_gguf(path: Path, name: str, c: Config, weights: Any, kind: str, metada
             writer.add_float32(f"{name}.{key}", value)
         elif isinstance(value, str):
             writer.add_string(f"{name}.{key}", value)
-    names = RUNNERS[name].layout("gguf", True).expand(c)
-    for place, array in loading.flat(weights):
+    names = FAMILIES[name].names("gguf", c)
+    for path_within, array in weights.items():
         values = np.asarray(array).astype(np.float32)
         quant = gguf.GGMLQuantizationType["F32" if values.ndim == 1 else kind]
-        writer.add_tensor(names[place][0], gguf.quantize(values, quant), raw_dtype=quant)
+        writer.add_tensor(source_of(names, path_within).names[0], gguf.quantize(values, quant), raw_dtype=quant)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -104,7 +103,7 @@ def write_gguf(path: Path, name: str, c: Config, weights: Any, kind: str, metada
     return path
 
 
-@pytest.fixture(scope="session", params=list(RUNNERS))
+@pytest.fixture(scope="session", params=list(FAMILIES))
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
     """Each of them in turn."""
     return Family(request.param, tmp_path_factory.mktemp("families"))

@@ -11,7 +11,7 @@ import pytest
 
 from iron_lm import loading
 from iron_lm.generation.session import Session
-from iron_lm.oracle import Oracle
+from iron_lm.run import Run
 from iron_lm.tasks.gates import check_chat_turn, check_determinism
 
 
@@ -20,10 +20,10 @@ def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_the_oracle_equals_transformers(family: Any) -> None:
+def test_the_twin_equals_transformers(family: Any) -> None:
     """The float32 numpy forward, written without the operators, is within 1e-4 at every position."""
     loaded = family.load()
-    assert np.abs(Oracle(loaded.config, loaded.exact).logits(family.ids) - family.logits).max() < 1e-4
+    assert np.abs(loaded.twin(family.ids) - family.logits).max() < 1e-4
 
 
 def test_a_prompt_equals_transformers(family: Any, backend: str) -> None:
@@ -43,7 +43,7 @@ def test_token_by_token_equals_transformers(family: Any, backend: str) -> None:
 def test_every_chunk_size_gives_the_same_answer(family: Any) -> None:
     """On host a prompt's logits are equal bit for bit whatever the chunk, and token by token."""
     loaded = family.load()
-    sessions = [Session(family.model(loaded, prefill_chunk=c), backend="host") for c in (1, 8, 64)]
+    sessions = [Session(loaded.model(prefill_chunk=c), backend="host") for c in (1, 8, 64)]
     answers = [session.logits(family.ids[:50]).copy() for session in sessions]
     sessions[1].reset()
     for n in range(1, 51):
@@ -61,20 +61,20 @@ def test_runs_repeat_and_turns_reuse_bit_for_bit(family: Any, backend: str) -> N
 
 def test_bfloat16_stays_near_float32(family: Any) -> None:
     """Weights, activations and caches in bfloat16 keep the logits within a tenth of their spread."""
-    got = Session(family.model(family.load(dtype="bfloat16")), backend="host").logits(family.ids[:40])
+    got = Session(family.load(dtype="bfloat16").model(), backend="host").logits(family.ids[:40])
     assert np.abs(got - family.logits[39]).max() < 0.15 * family.logits.std() * 3
 
 
 def test_a_gguf_equals_transformers(family: Any, backend: str) -> None:
     """llama.cpp's names and metadata, norms stored whole, say the same model."""
     loaded = family.load(family.gguf())
-    assert loaded.config.rope_neighbours is False and loaded.config.tied
-    assert np.abs(Session(family.model(loaded), backend=backend).logits(family.ids) - family.logits[-1]).max() < 1e-4
+    assert loaded.config.rotary.neighbours is False and loaded.config.tied
+    assert np.abs(Session(loaded.model(), backend=backend).logits(family.ids) - family.logits[-1]).max() < 1e-4
 
 
 def test_a_gguf_says_what_config_json_says(family: Any) -> None:
     """But for its name, the config is equal."""
-    one, other = (attrs.evolve(family.load(path).config, name="", rope_scaling=None) for path in (family.write(), family.gguf()))
+    one, other = (attrs.evolve(family.load(path).config, name="") for path in (family.write(), family.gguf()))
     for field in attrs.fields(type(one)):
         a, b = getattr(one, field.name), getattr(other, field.name)
         assert a == pytest.approx(b) if isinstance(a, float) and b is not None else (a == b or not (a or b)), field.name
@@ -82,11 +82,13 @@ def test_a_gguf_says_what_config_json_says(family: Any) -> None:
 
 def test_block_weights_equal_the_oracle(family: Any) -> None:
     """With float32 activations and a Q8_0 file's own blocks, embedding and all, host is the oracle on the same blocks."""
-    c = attrs.evolve(family.load().config, hidden_size=64, intermediate_size=96, head_dim=32, num_heads=4)
-    drawn = loading.random(c, family.runner.layout, 3, dtype="float32")
+    c = family.load().config
+    heads = {name: attrs.evolve(getattr(c, name), head_dim=32) for name in ("rotary", "local_rotary") if hasattr(c, name)}
+    c = attrs.evolve(c, hidden_size=64, intermediate_size=96, head_dim=32, num_heads=4, **heads)
+    drawn = loading.random(family.family, c, 3, dtype="float32")
     loaded = family.load(family.gguf("Q8_0", drawn), dtype=None, activations="exact")
-    want = Oracle(loaded.config, loaded.exact).logits(family.ids[:30])[-1]
-    got = Session(family.runner.model(loaded.config, loaded.weights), backend="host").logits(family.ids[:30])
+    want = loaded.twin(family.ids[:30])[-1]
+    got = Session(loaded.model(), backend="host").logits(family.ids[:30])
     assert np.abs(got - want).max() < 2e-3 * np.abs(want).max()
 
 
@@ -97,21 +99,21 @@ def test_everything_the_file_says_matters(gemma3: Any) -> None:
     for change in (
         dict(window=6),
         dict(sliding=(True, False, False)),
-        dict(local_rope_base=None),
-        dict(rope_scaling=None),
+        dict(local_rotary=loaded.config.rotary),
+        dict(rotary=attrs.evolve(loaded.config.rotary, scaling=None)),
         dict(score_scale=None),
-        dict(embedding_scale=1.0),
         dict(logit_cap=None),
         dict(activation="silu"),
     ):
-        other = Oracle(attrs.evolve(loaded.config, **change), loaded.exact).logits(gemma3.ids[:30])[-1]
+        other = attrs.evolve(loaded, config=attrs.evolve(loaded.config, **change)).twin(gemma3.ids[:30])[-1]
         assert np.abs(other - gemma3.logits[29]).max() > 1e-3, change
 
 
 def test_what_lies_before_the_windows_is_forgotten(gemma3: Any) -> None:
     """Where every layer slides, a token out of reach of all of them changes no bit of the answer; one in reach does."""
     loaded = gemma3.load()
-    session = Session(gemma3.model(loaded, sliding=(True,) * 3), backend="host")
+    all_slide = attrs.evolve(loaded, config=attrs.evolve(loaded.config, sliding=(True,) * 3))
+    session = Session(all_slide.model(), backend="host")
     reach = 1 + 3 * (loaded.config.window - 1)
     ids = gemma3.ids[:60]
     want = session.logits(ids).copy()
@@ -126,8 +128,8 @@ def test_a_second_start_traces_nothing(family: Any, tmp_path: Path, monkeypatch:
     """Every class a version of these models consists of is read back from the cache."""
     monkeypatch.setenv("NPU_CACHE_HOME", str(tmp_path))
     loaded = family.load()
-    first = Session(family.model(loaded), backend="reference", cache_key=loaded.cache_key)
-    graph = family.model(loaded)
+    first = Session(loaded.model(), backend="reference", cache_key=loaded.cache_key)
+    graph = loaded.model()
     graph.trace = lambda **_: pytest.fail("traced again")
     second = Session(graph, backend="reference", cache_key=loaded.cache_key)
     assert second.generate(family.ids[:3], 1) == first.generate(family.ids[:3], 1)
@@ -135,7 +137,6 @@ def test_a_second_start_traces_nothing(family: Any, tmp_path: Path, monkeypatch:
 
 def test_the_full_size_is_the_published_models(family: Any) -> None:
     """As many numbers as Qwen3 0.6B and Gemma 3 270M have."""
-    config = family.runner.full_size()
-    places = family.runner.layout("safetensors", config.tied).expand(config)
+    shapes = family.family.build(family.family.full_size(), Run(64)).tensors()
     count = {"qwen3": 596_049_920, "gemma3": 268_098_176}[family.name]
-    assert sum(int(np.prod(shape)) for _, shape in places.values()) == count
+    assert sum(int(np.prod(shape)) for shape in shapes.values()) == count

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import attrs
@@ -11,9 +10,10 @@ import numpy as np
 import pytest
 
 from iron_core.errors import CheckpointError, ParamError
-from iron_gemma3.model import Gemma3Runner
+from iron_gemma3.model import Gemma3
 from iron_lm.checkpoints.entries import Entries
-from iron_lm.config import Config, every_nth_is_full, inverse_frequencies
+from iron_lm.decoder_config import DecoderConfig, every_nth_is_full
+from iron_lm.parts.rotary import inverse_frequencies
 
 
 def test_gemma_as_it_was_published_before_transformers_5(gemma3: Any) -> None:
@@ -23,8 +23,7 @@ def test_gemma_as_it_was_published_before_transformers_5(gemma3: Any) -> None:
         layer_types=None, sliding_window_pattern=3, tie_word_embeddings=None,
     )  # fmt: skip
     new, before = gemma3.load(), gemma3.load(gemma3.write(**old))
-    assert attrs.evolve(before.config, rope_scaling=None) == attrs.evolve(new.config, rope_scaling=None)
-    assert (inverse_frequencies(before.config) == inverse_frequencies(new.config)).all()
+    assert before.config == new.config
 
 
 def test_every_sixth_layer_sees_everything_where_nothing_says_which() -> None:
@@ -34,7 +33,7 @@ def test_every_sixth_layer_sees_everything_where_nothing_says_which() -> None:
 
 def test_what_a_family_leaves_out_is_as_its_own_class_has_it(gemma3: Any) -> None:
     """And what was taken so is noted."""
-    loaded = gemma3.load(gemma3.write(query_pre_attn_scalar=None, sliding_window=None), absent=Gemma3Runner.absent)
+    loaded = gemma3.load(gemma3.write(query_pre_attn_scalar=None, sliding_window=None))
     assert (loaded.config.score_scale, loaded.config.window) == (256**-0.5, 4096)
     assert loaded.assumed == {"query_pre_attn_scalar": 256, "sliding_window": 4096}
 
@@ -42,9 +41,9 @@ def test_what_a_family_leaves_out_is_as_its_own_class_has_it(gemma3: Any) -> Non
 def test_linear_scaling_divides_every_frequency_of_the_layers_that_see_everything(gemma3: Any) -> None:
     """And none of those that slide, which have a base of their own."""
     c = gemma3.load().config
-    plain = attrs.evolve(c, rope_scaling=None)
-    np.testing.assert_allclose(inverse_frequencies(c) * 4, inverse_frequencies(plain), rtol=1e-6)
-    np.testing.assert_allclose(inverse_frequencies(c, local=True), 1e4 ** (-np.arange(0, 16, 2) / 16), rtol=1e-6)
+    plain = attrs.evolve(c.rotary, scaling=None)
+    np.testing.assert_allclose(inverse_frequencies(c.rotary)[0] * 4, inverse_frequencies(plain)[0], rtol=1e-6)
+    np.testing.assert_allclose(inverse_frequencies(c.local_rotary)[0], 1e4 ** (-np.arange(0, 16, 2) / 16), rtol=1e-6)
 
 
 def test_qwen_slides_only_where_it_is_told_to(qwen3: Any) -> None:
@@ -61,30 +60,36 @@ def test_norm_weights_are_whole_whatever_the_file(gemma3: Any) -> None:
     folder, gguf = gemma3.load(), gemma3.load(gemma3.gguf())
     stored = gemma3.weights["model.layers.1.self_attn.q_norm.weight"]
     for loaded in (folder, gguf):
-        np.testing.assert_array_equal(loaded.weights.layers[1].q_norm, stored + np.float32(1))
+        np.testing.assert_array_equal(loaded.weights["layers.1.mixer.q_norm.weight"], stored + np.float32(1))
     import ml_dtypes
 
     narrow = gemma3.load(gemma3.write(ml_dtypes.bfloat16), dtype=None)
-    assert narrow.config.dtype == "bfloat16" and narrow.weights.layers[0].q.dtype == ml_dtypes.bfloat16
+    assert narrow.run.dtype == "bfloat16" and narrow.weights["layers.0.mixer.q"].dtype == ml_dtypes.bfloat16
     want = stored.astype(ml_dtypes.bfloat16).astype(np.float32) + np.float32(1)
-    np.testing.assert_array_equal(narrow.weights.layers[1].q_norm, want)
+    np.testing.assert_array_equal(narrow.weights["layers.1.mixer.q_norm.weight"], want)
 
 
 def test_scores_of_the_27b_are_scaled_by_width_over_heads() -> None:
     """A GGUF does not say it; every other size divides by the root of its heads' size."""
-    entries = Entries({"gemma3.attention.sliding_window": 1024}, "GGUF metadata", "gemma3.")
-    found: dict[str, Any] = dict(num_layers=62, hidden_size=5376, num_heads=32, head_dim=128, score_scale=None, sliding=())
-    assert Gemma3Runner.details("gguf", entries, found)["score_scale"] == pytest.approx(168**-0.5)
-    said = Gemma3Runner.details("gguf", entries, found | dict(num_layers=34))
-    assert said["score_scale"] == 128**-0.5 and said["window"] == 1024 and said["local_rope_base"] == 10000.0
-    assert said["embedding_scale"] == math.sqrt(5376) and said["sliding"] == every_nth_is_full(34, 6)
+
+    def read(layers: int) -> Any:
+        said = dict(
+            vocab_size=64, embedding_length=5376, block_count=layers, feed_forward_length=64, context_length=64,
+            **{"attention.head_count": 32, "attention.key_length": 128, "attention.sliding_window": 1024},
+            **{"attention.layer_norm_rms_epsilon": 1e-6},
+        )  # fmt: skip
+        entries = {f"gemma3.{key}": value for key, value in said.items()}
+        return Gemma3.from_gguf(Entries(entries, "GGUF metadata", "gemma3.", {"rope.freq_base": 1e6}), {})
+
+    assert read(62).score_scale == pytest.approx(168**-0.5)
+    config = read(34)
+    assert config.score_scale == 128**-0.5 and config.window == 1024 and config.local_rotary.base == 10000.0
+    assert config.sliding == every_nth_is_full(34, 6)
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        (dict(query_pre_attn_scalar=None), "config.json lacks query_pre_attn_scalar"),
-        (dict(sliding_window=None), "config.json lacks sliding_window"),
         (dict(sliding_window=1), "window=1 of layers that slide; legal: 2 or more"),
         (dict(attn_logit_softcapping=50.0), "attn_logit_softcapping is 50.0; this model runs without it"),
         (dict(use_bidirectional_attention=True), "use_bidirectional_attention is True"),
@@ -99,7 +104,6 @@ def test_scores_of_the_27b_are_scaled_by_width_over_heads() -> None:
             dict(rope_parameters={"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_type": "linear", "factor": 2.0}}),
             "slide is scaled",
         ),
-        (dict(rope_parameters={"rope_type": "default", "rope_theta": 1e6}), "lacks rope_local_base_freq"),
         (dict(text_config={}), "among other parts .text_config."),
         (dict(num_hidden_layers=2, layer_types=["sliding_attention"] * 2), "is none this model has"),
         (dict(model_type="gemma2"), "architecture 'gemma2'. This model runs: gemma3, gemma3_text"),
@@ -136,15 +140,14 @@ def test_metadata_that_cannot_be_is_named(gemma3: Any, metadata: dict[str, Any],
         (dict(sliding=(True,)), "sliding speaks of 1 layers; legal: num_layers=2"),
         (dict(sliding=(True, False)), "window=None of layers that slide"),
         (dict(logit_cap=0.0), "logit_cap=0.0; legal: a positive number"),
-        (dict(local_rope_base=math.inf), "local_rope_base=inf"),
     ],
 )
 def test_a_config_that_cannot_be_is_refused(changes: dict[str, Any], says: str) -> None:
     """Each names the field, its value and the rule."""
     sizes = dict(vocab_size=64, hidden_size=64, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=64,
-                 intermediate_size=64, max_seq_len=64)
+                 intermediate_size=64, max_positions=64)
     with pytest.raises(ParamError, match=says):
-        Config(**sizes, **changes)
+        DecoderConfig(**sizes, **changes)
 
 
 def test_the_command_line_runs_it(family: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,10 +156,10 @@ def test_the_command_line_runs_it(family: Any, capsys: pytest.CaptureFixture[str
     answers = []
     for path in (family.write(), family.gguf()):
         line = ["--checkpoint", str(path), "--backend", "host", "--dtype", "float32", "--max-seq-len", "64", "--json"]
-        assert family.runner.main([*line, "--prompt-len", "20", "--num-tokens", "6"]) == 0
+        assert family.family.main([*line, "--prompt-len", "20", "--num-tokens", "6"]) == 0
         found = json.loads(capsys.readouterr().out)
         answers.append(found["ids"])
         assert found["model"] == name and len(found["prompt_ids"]) == 20 and len(found["ids"]) == 6
     assert answers[0] == answers[1]
-    assert family.runner.main([*line, "--check-accuracy"]) == 0
+    assert family.family.main([*line, "--check-accuracy"]) == 0
     assert json.loads(capsys.readouterr().out)["passed"] is True

@@ -16,8 +16,8 @@ def test_what_authors_need_is_exported():
 
 
 def test_a_name_that_users_meet_is_defined_once():
-    """Exported ones, a plan's `Port`, a checkpoint's `Layout`. A lowering alone has the name of the operator it lowers."""
-    names, found = {*iron_core.__all__, "Port", "Layout"}, {}
+    """Exported ones, a plan's `Port`. A lowering alone has the name of the operator it lowers."""
+    names, found = {*iron_core.__all__, "Port"}, {}
     for one in DISTRIBUTIONS:
         for file in sorted(one.sources.rglob("*.py")):
             for node in ast.parse(file.read_text(encoding="utf-8")).body:
@@ -27,7 +27,7 @@ def test_a_name_that_users_meet_is_defined_once():
                 if file.parent.name != "lowerings":
                     for name in names.intersection(made):
                         found.setdefault(name, []).append(f"{one.package}/{file.name}:{node.lineno}")
-    assert {"Tile", "Placement", "Buffer", "Port", "Layout", "Profile"} <= set(found)
+    assert {"Tile", "Placement", "Buffer", "Port", "Profile"} <= set(found)
     assert not {name: places for name, places in found.items() if len(places) > 1}
 
 

@@ -6,13 +6,18 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
-from iron_llama.layout import layout
 from iron_llama.model import Llama
+from iron_lm.checkpoints import huggingface, names
 from iron_lm.checkpoints.checkpoint import Checkpoint
-from iron_lm.config import Config, from_huggingface
+from iron_lm.checkpoints.sources import source_of
+from iron_lm.decoder_config import DecoderConfig
+from iron_lm.loading import Loaded
+from iron_lm.parts.decoder import Decoder
+from iron_lm.run import Run
 
 TINY = Path(__file__).parents[1] / "data" / "tiny_llama"
 
@@ -26,13 +31,20 @@ class Tiny:
         self.ids = [int(i) for i in stored["ids"]]
         self.logits = stored["logits"]
 
-    def config(self, **changes: Any) -> Config:
-        fixed = dict(max_seq_len=128, prefill_chunk=32, dtype="float32", cache_dtype="float32")
-        return Config(**{**from_huggingface(self.checkpoint.metadata["config"]), **fixed, **changes})
+    def config(self, **changes: Any) -> DecoderConfig:
+        entries = huggingface.entries_of(self.checkpoint.metadata["config"])
+        return DecoderConfig(**huggingface.decoder(entries) | changes)
 
-    def model(self, **changes: Any) -> Llama:
-        config = self.config(**changes)
-        return Llama(config, self.checkpoint.tree(layout("safetensors", config.tied), config))
+    def loaded(self, config: DecoderConfig | None = None, **changes: Any) -> Loaded:
+        """In float32, a context of 128 and chunks of 32; `changes` to the run."""
+        config = config or self.config()
+        run = Run(**dict(max_seq_len=128, prefill_chunk=32, dtype="float32", cache_dtype="float32") | changes)
+        weights = self.checkpoint.take(Llama.build(config, run).tensors(), names.HUGGINGFACE)
+        return Loaded(Llama, config, run, weights, weights, None, self.checkpoint, run.max_seq_len, "float32 as in the file")
+
+    def model(self, **changes: Any) -> Decoder:
+        """The graph; `changes` to the run."""
+        return self.loaded(**changes).model()
 
 
 @pytest.fixture(scope="session")
@@ -48,12 +60,10 @@ def gguf_permutation(weight: np.ndarray, heads: int) -> np.ndarray:
 
 def llama3_factors(config: Any) -> np.ndarray:
     """The divisors of each frequency that llama.cpp's converter writes for llama3 scaling."""
-    scaling = config.rope_scaling
-    factor, low, high = scaling["factor"], scaling["low_freq_factor"], scaling["high_freq_factor"]
-    original = scaling["original_max_position_embeddings"]
+    _, (factor, low, high, original) = config.rotary.scaling
     factors = []
     for i in range(0, config.head_dim, 2):
-        wavelength = 2 * np.pi * config.rope_base ** (i / config.head_dim)
+        wavelength = 2 * np.pi * config.rotary.base ** (i / config.head_dim)
         if wavelength < original / high:
             factors.append(1.0)
         elif wavelength > original / low:
@@ -89,7 +99,7 @@ def write_gguf(
         "llama.attention.head_count_kv": c.num_kv_heads,
         "llama.attention.key_length": c.head_dim,
         "llama.attention.layer_norm_rms_epsilon": float(c.norm_epsilon),
-        "llama.rope.freq_base": float(c.rope_base),
+        "llama.rope.freq_base": float(c.rotary.base),
     } | (metadata or {})
     writer = gguf.GGUFWriter(str(path), "llama")
     for key, value in entries.items():
@@ -103,10 +113,10 @@ def write_gguf(
             writer.add_string(key, value)
         elif value is not None:
             writer.add_array(key, value)
-    ours, theirs = layout("safetensors", tied), layout("gguf", tied)
-    names = {name: theirs.expand(c)[path][0] for path, (name, _) in ours.expand(c).items()}
+    paths = Llama.build(attrs.evolve(c, tied=tied), Run(128)).tensors()
+    there_of = {source_of(names.HUGGINGFACE, path).names[0]: source_of(names.GGUF, path).names[0] for path in paths}
     writer.add_tensor("rope_freqs.weight", llama3_factors(c))
-    for name, there in names.items():
+    for name, there in there_of.items():
         values = np.asarray(tiny.checkpoint.tensors[name][2]).astype(np.float32)
         if ".q_proj" in name or ".k_proj" in name:
             values = gguf_permutation(values, c.num_heads if ".q_proj" in name else c.num_kv_heads)

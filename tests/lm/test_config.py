@@ -10,15 +10,24 @@ import numpy as np
 import pytest
 
 from iron_core.errors import CheckpointError, ParamError
-from iron_lm.checkpoints.entries import huggingface_entries
-from iron_lm.config import Config, from_huggingface, inverse_frequencies
+from iron_lm.checkpoints import huggingface
+from iron_lm.checkpoints.entries import Entries
+from iron_lm.decoder_config import DecoderConfig
+from iron_lm.parts.rotary import RotaryConfig, angles, inverse_frequencies
+from iron_lm.run import Run
 
-SIZES = dict(vocab_size=64, hidden_size=64, num_layers=1, num_heads=4, num_kv_heads=2, head_dim=64, intermediate_size=64, max_seq_len=64)
+SIZES = dict(vocab_size=64, hidden_size=64, num_layers=1, num_heads=4, num_kv_heads=2, head_dim=64, intermediate_size=64, max_positions=64)
+#: As config.json has it: factor, low, high, original.
 LLAMA3 = dict(rope_type="llama3", factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
 HF: dict[str, Any] = dict(
     vocab_size=64, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96,
     max_position_embeddings=512, rms_norm_eps=1e-5, rope_theta=10000.0,
 )  # fmt: skip
+
+
+def read(raw: dict[str, Any], entries: Entries | None = None) -> DecoderConfig:
+    """The config that a config.json of these entries describes."""
+    return DecoderConfig(**huggingface.decoder(entries or huggingface.entries_of(raw)))
 
 
 def frequency(i: int, base: float, dim: int, scaling: dict[str, Any]) -> float:
@@ -35,7 +44,7 @@ def frequency(i: int, base: float, dim: int, scaling: dict[str, Any]) -> float:
 
 def test_sizes_have_the_names_that_checkpoints_give_them():
     """Those of transformers' configs, without the words that say nothing more."""
-    given = {field.name for field in attrs.fields(Config) if field.default is attrs.NOTHING}
+    given = {field.name for field in attrs.fields(DecoderConfig) if field.default is attrs.NOTHING}
     assert given == {*SIZES}
     assert {"hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads"} <= given
 
@@ -44,48 +53,47 @@ def test_sizes_have_the_names_that_checkpoints_give_them():
 def test_llama3_scaling_is_the_reports(original: int) -> None:
     """Fast pairs stay, slow ones are divided, those between are blended: pair by pair the independent formula."""
     scaling = LLAMA3 | dict(original_max_position_embeddings=original)
-    got = inverse_frequencies(Config(**SIZES, rope_base=500000.0, rope_scaling=scaling))
+    got, _ = inverse_frequencies(RotaryConfig(64, 500000.0, ("llama3", (32.0, 1.0, 4.0, original))))
     want = [frequency(i, 500000.0, 64, scaling) for i in range(32)]
     np.testing.assert_allclose(got, want, rtol=1e-5)
-    plain = inverse_frequencies(Config(**SIZES, rope_base=500000.0))
+    plain, _ = inverse_frequencies(RotaryConfig(64, 500000.0))
     assert (got == plain).any() and (got < plain * 0.99).any()
 
 
 def test_factors_divide_each_frequency() -> None:
-    """rope_factors is one divisor a pair."""
+    """One divisor a pair."""
     factors = tuple(float(n) for n in range(1, 33))
-    got = inverse_frequencies(Config(**SIZES, rope_factors=factors))
-    np.testing.assert_allclose(got * np.array(factors), inverse_frequencies(Config(**SIZES)), rtol=1e-6)
+    got, _ = inverse_frequencies(RotaryConfig(64, factors=factors))
+    np.testing.assert_allclose(got * np.array(factors), inverse_frequencies(RotaryConfig(64))[0], rtol=1e-6)
 
 
 def test_angles_are_cosines_and_sines_side_by_side() -> None:
     """Row p is (cos, sin) of p times each frequency; position 0 turns nothing."""
-    config = Config(**SIZES)
-    table = config.angles(10)
+    config = RotaryConfig(64)
+    table = angles(config, range(10))
     assert table.shape == (10, 64) and table.dtype == np.float32
     np.testing.assert_array_equal(table[0], [1, 0] * 32)
-    turn = 7 * inverse_frequencies(config).astype(np.float64)
+    turn = 7 * inverse_frequencies(config)[0].astype(np.float64)
     np.testing.assert_allclose(table[7, 0::2], np.cos(turn), atol=1e-6)
     np.testing.assert_allclose(table[7, 1::2], np.sin(turn), atol=1e-6)
 
 
 def test_what_config_json_leaves_out_follows_from_the_rest() -> None:
     """Heads that share nothing, a head of hidden_size / heads, no scaling, an untied head."""
-    found = from_huggingface(HF)
-    assert (found["num_kv_heads"], found["head_dim"], found["rope_base"]) == (4, 16, 10000.0)
-    assert found["rope_scaling"] is None and found["tied"] is False
-    Config(**found)
+    found = read(HF)
+    assert (found.num_kv_heads, found.head_dim, found.rotary) == (4, 16, RotaryConfig(16, 10000.0))
+    assert found.tied is False
 
 
 def test_what_no_rule_gives_is_as_transformers_has_it() -> None:
     """The rotary base and the norms' epsilon for any family; the rest as the family's own class has it. Each is noted."""
     less = {k: v for k, v in HF.items() if k not in ("rms_norm_eps", "rope_theta", "max_position_embeddings")}
-    entries = huggingface_entries(less, {"max_position_embeddings": 2048, "head_dim": 128})
-    found = from_huggingface(less, entries)
-    assert (found["norm_epsilon"], found["rope_base"], found["max_seq_len"], found["head_dim"]) == (1e-6, 10000.0, 2048, 128)
+    entries = huggingface.entries_of(less, {"max_position_embeddings": 2048, "head_dim": 128})
+    found = read(less, entries)
+    assert (found.norm_epsilon, found.rotary, found.max_positions) == (1e-6, RotaryConfig(128, 10000.0), 2048)
     assert entries.assumed == {"max_position_embeddings": 2048, "head_dim": 128, "rms_norm_eps": 1e-6, "rope_theta": 10000.0}
-    null = from_huggingface(less | {"head_dim": None}, huggingface_entries(less | {"head_dim": None}, entries.defaults))
-    assert null["head_dim"] == 16  # null is: as the rest has it
+    null = less | {"head_dim": None}
+    assert read(null, huggingface.entries_of(null, entries.defaults)).head_dim == 16  # null is: as the rest has it
 
 
 @pytest.mark.parametrize(
@@ -98,9 +106,7 @@ def test_what_no_rule_gives_is_as_transformers_has_it() -> None:
 )
 def test_both_ways_to_write_the_rotary_embedding_are_one(rope: dict[str, Any]) -> None:
     """rope_theta beside rope_scaling (before transformers 5) and rope_parameters mean the same."""
-    found = Config(**from_huggingface(HF | rope))
-    assert found.rope_base == 500000.0
-    assert [found.rope_scaling[k] for k in LLAMA3] == list(LLAMA3.values())  # type: ignore[index]
+    assert read(HF | rope).rotary == RotaryConfig(16, 500000.0, ("llama3", (32.0, 1.0, 4.0, 8192.0)))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +119,7 @@ def test_both_ways_to_write_the_rotary_embedding_are_one(rope: dict[str, Any]) -
         (dict(num_hidden_layers=10**9), "num_hidden_layers is 1000000000"),
         (dict(rms_norm_eps=-1.0), "rms_norm_eps is -1.0; legal: a positive number"),
         (dict(hidden_act="gelu"), "hidden_act is 'gelu'; this model runs silu"),
-        (dict(rope_scaling=dict(type="yarn", factor=2.0)), "'yarn'.*Legal: default, linear, llama3"),
+        (dict(rope_scaling=dict(type="dynamic", factor=2.0)), "'dynamic'.*Legal: default, linear, llama3, yarn"),
         (dict(rope_scaling={k: v for k, v in LLAMA3.items() if k != "factor"}), "rope scaling lacks factor"),
         (dict(rope_scaling=LLAMA3 | dict(high_freq_factor=1.0)), "not below high_freq_factor"),
         (dict(rope_scaling=[1]), "rope_parameters is a list"),
@@ -122,22 +128,37 @@ def test_both_ways_to_write_the_rotary_embedding_are_one(rope: dict[str, Any]) -
 def test_a_config_json_that_cannot_be_is_refused(changes: dict[str, Any], says: str) -> None:
     """Each entry is named with its value and what would be legal."""
     with pytest.raises(CheckpointError, match=says):
-        from_huggingface({k: v for k, v in (HF | changes).items() if v is not None})
+        read({k: v for k, v in (HF | changes).items() if v is not None})
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         (dict(num_kv_heads=3), "num_kv_heads=3 does not divide num_heads=4"),
-        (dict(head_dim=15), "head_dim=15 is odd"),
         (dict(num_layers=0), "num_layers=0; legal: 1 or more"),
-        (dict(max_seq_len=100), "Nearest: 64"),
-        (dict(rope_base=float("nan")), "rope_base=nan"),
         (dict(norm_epsilon=0.0), "norm_epsilon=0.0"),
-        (dict(rope_factors=(1.0,)), "head_dim / 2 = 32"),
     ],
 )
 def test_sizes_that_cannot_be_are_refused(changes: dict[str, Any], says: str) -> None:
     """Each names the field, its value and the rule."""
     with pytest.raises(ParamError, match=says):
-        Config(**{**SIZES, **changes})
+        DecoderConfig(**{**SIZES, **changes})
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (lambda: RotaryConfig(15), "head_dim=15; legal: an even number"),
+        (lambda: RotaryConfig(64, float("nan")), "base=nan; legal: a positive number"),
+        (lambda: RotaryConfig(64, scaling=("ntk", (2.0,))), "scaling 'ntk'; legal: linear, llama3, yarn"),
+        (lambda: RotaryConfig(64, factors=(1.0,)), "head_dim / 2 = 32"),
+        (lambda: Run(100), "max_seq_len=100 is not a multiple of prefill_chunk=64. Nearest: 64"),
+        (lambda: Run(64, 0), "prefill_chunk=0; legal: 1 or more"),
+        (lambda: Run(64, dtype="int8"), "dtype='int8'; legal: bfloat16, float32, float16"),
+        (lambda: Run(64, activations="int4"), "activations='int4'; legal: exact, int8_block"),
+    ],
+)
+def test_other_settings_that_cannot_be_are_refused(made: Any, says: str) -> None:
+    """The same of the rotary embedding, and of how a model is run."""
+    with pytest.raises(ParamError, match=says):
+        made()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from iron_llama.model import LlamaRunner
+from iron_llama.model import Llama
 
 NUMBER = r"\d+(\.\d+)?"
 
@@ -21,7 +21,7 @@ def run(tiny_gguf: Any, capsys: pytest.CaptureFixture[str]) -> Any:
 
     def run(*argv: object) -> tuple[int, str, str]:
         capsys.readouterr()
-        status = LlamaRunner.main(["--checkpoint", str(path), "--prompt-len", "40", "--num-tokens", "6", *map(str, argv)])
+        status = Llama.main(["--checkpoint", str(path), "--prompt-len", "40", "--num-tokens", "6", *map(str, argv)])
         out, err = capsys.readouterr()
         return status, out, err
 

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from iron_core.errors import BoundsError, CheckpointError, UsageError
-from iron_llama.layout import layout
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
-from iron_lm.oracle import Oracle
 from iron_lm.tasks.gates import check_chat_turn, check_determinism
 
 BACKENDS = ("reference", "host")
@@ -22,11 +20,9 @@ def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_the_oracle_equals_transformers(tiny: Any) -> None:
+def test_the_twin_equals_transformers(tiny: Any) -> None:
     """The float32 numpy forward, written without the operators, is within 1e-4 at every position."""
-    config = tiny.config()
-    oracle = Oracle(config, tiny.checkpoint.tree(layout("safetensors", config.tied), config))
-    assert np.abs(oracle.logits(tiny.ids) - tiny.logits).max() < 1e-4
+    assert np.abs(tiny.loaded().twin(tiny.ids) - tiny.logits).max() < 1e-4
 
 
 @pytest.mark.parametrize("length", (1, 31, 32, 33, 96))
@@ -47,11 +43,9 @@ def test_bfloat16_stays_near_float32(tiny: Any, backend: str) -> None:
     """Weights, activations and caches in bfloat16 keep the logits within a tenth of their spread."""
     import ml_dtypes
 
-    model = tiny.model(dtype="bfloat16", cache_dtype="bfloat16")
-    for layer in model.layers:
-        for name, array in vars(layer).items():
-            setattr(layer, name, array.astype(ml_dtypes.bfloat16))
-    model.norm = model.norm.astype(ml_dtypes.bfloat16)
+    loaded = tiny.loaded(dtype="bfloat16", cache_dtype="bfloat16")
+    model = loaded.build()
+    model.fill({path: array.astype(ml_dtypes.bfloat16) for path, array in loaded.weights.items()})
     got = Session(model, backend=backend).logits(tiny.ids[:40])
     assert np.abs(got - tiny.logits[39]).max() < 0.1 * tiny.logits.std()
 
@@ -131,8 +125,8 @@ def test_bad_prompts_are_refused(tiny: Any) -> None:
 
 def test_every_fault_of_a_checkpoint_is_listed_at_once(tiny: Any) -> None:
     """Missing, unknown and misshapen tensors come in one error."""
-    config = tiny.config(intermediate_size=96)
+    config = tiny.config(intermediate_size=96, tied=True)
     with pytest.raises(CheckpointError) as caught:
-        tiny.checkpoint.tree(layout("safetensors", True), config)
+        tiny.loaded(config)
     text = str(caught.value)
     assert "not [96, 64]" in text and "\n" not in text

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from iron_gemma3.model import Gemma3Runner
+from iron_gemma3.model import Gemma3
 from iron_lm import loading
 from iron_lm.generation.session import Session
-from iron_qwen3.model import Qwen3Runner
+from iron_qwen3.model import Qwen3
 
 pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="torch is not installed; `nox -s oracle` installs it")
@@ -21,19 +21,19 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 DATA = Path(__file__).parents[1] / "data"
 COMMON: dict[str, Any] = dict(vocab_size=256, hidden_size=64, num_attention_heads=4, head_dim=32, max_position_embeddings=4096)
 THETA = {"rope_type": "default", "rope_theta": 1e6}
-#: Name -> (runner, config): every way the two are published, and what their configs allow besides.
+#: Name -> (family, config): every way the two are published, and what their configs allow besides.
 MODELS: dict[str, tuple[Any, Any]] = {
-    "qwen3": (Qwen3Runner, lambda: transformers.Qwen3Config(
+    "qwen3": (Qwen3, lambda: transformers.Qwen3Config(
         **COMMON, intermediate_size=96, num_hidden_layers=2, num_key_value_heads=2, tie_word_embeddings=True, rope_parameters=THETA,
     )),
-    "qwen3, untied, later layers sliding": (Qwen3Runner, lambda: transformers.Qwen3Config(
+    "qwen3, untied, later layers sliding": (Qwen3, lambda: transformers.Qwen3Config(
         **COMMON, intermediate_size=96, num_hidden_layers=3, num_key_value_heads=4, tie_word_embeddings=False, rope_parameters=THETA,
         use_sliding_window=True, sliding_window=9, max_window_layers=1,
     )),
-    "gemma3": (Gemma3Runner, lambda: transformers.Gemma3TextConfig(
+    "gemma3": (Gemma3, lambda: transformers.Gemma3TextConfig(
         **COMMON, intermediate_size=128, num_hidden_layers=7, num_key_value_heads=1, query_pre_attn_scalar=32, sliding_window=8,
     )),
-    "gemma3, scaled, capped, scores by another size": (Gemma3Runner, lambda: transformers.Gemma3TextConfig(
+    "gemma3, scaled, capped, scores by another size": (Gemma3, lambda: transformers.Gemma3TextConfig(
         **COMMON, intermediate_size=96, num_hidden_layers=3, num_key_value_heads=2, query_pre_attn_scalar=20, sliding_window=33,
         layer_types=["full_attention", "sliding_attention", "full_attention"], final_logit_softcapping=4.0,
         rope_parameters={"full_attention": THETA | {"rope_type": "linear", "factor": 8.0},
@@ -50,39 +50,39 @@ def _no_gradients() -> Any:
 
 @pytest.fixture(scope="module", params=list(MODELS))
 def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
-    """(runner, transformers' model, the folder it was saved to); norm weights away from their start, which hides mistakes."""
+    """(family, transformers' model, the folder it was saved to); norm weights away from their start, which hides mistakes."""
     torch.manual_seed(7)
-    runner, config = MODELS[request.param]
+    family, config = MODELS[request.param]
     with torch.no_grad():
         model = transformers.AutoModelForCausalLM.from_config(config(), dtype=torch.float32).eval()
         for p in model.parameters():
             p.copy_(p + 0.1 * torch.randn_like(p) if p.ndim == 1 else torch.randn_like(p) / p.shape[1] ** 0.5)
     folder = tmp_path_factory.mktemp("saved")
     model.save_pretrained(folder)
-    return runner, model, folder
+    return family, model, folder
 
 
-def ours(runner: Any, path: Path, **options: Any) -> Session:
-    options = dict(dtype="float32", max_seq_len=256, details=runner.details) | options
-    loaded = loading.load(runner.layout, runner.architectures, str(path), **options)
-    return Session(runner.model(loaded.config, loaded.weights), backend="host")
+def ours(family: Any, path: Path, **options: Any) -> Session:
+    options = dict(dtype="float32", max_seq_len=256) | options
+    loaded = loading.load(family, str(path), **options)
+    return Session(loaded.model(), backend="host")
 
 
 def test_a_prompt(saved: tuple[Any, Any, Path]) -> None:
     """Prompts inside the window and far past it, over several chunks, are within 1e-4 of transformers' logits."""
-    runner, model, folder = saved
+    family, model, folder = saved
     ids = torch.randint(0, 256, (1, 200))
     want = model(ids).logits[0].numpy()
-    session = ours(runner, folder)
+    session = ours(family, folder)
     for n in (1, 7, 8, 9, 10, 63, 64, 65, 200):
         assert np.abs(session.logits(ids[0, :n].tolist()) - want[n - 1]).max() < 1e-4, n
 
 
 def test_token_by_token(saved: tuple[Any, Any, Path]) -> None:
     """A decode step a token is within 1e-4 of transformers' own steps over its cache."""
-    runner, model, folder = saved
+    family, model, folder = saved
     ids = torch.randint(0, 256, (1, 60))
-    session, cache, worst = ours(runner, folder), None, 0.0
+    session, cache, worst = ours(family, folder), None, 0.0
     for n in range(60):
         out = model(ids[:, n : n + 1], use_cache=True, **({} if cache is None else cache))
         cache = {"cache": out.cache} if "cache" in out else {"past_key_values": out.past_key_values}
@@ -92,22 +92,22 @@ def test_token_by_token(saved: tuple[Any, Any, Path]) -> None:
 
 def test_greedy(saved: tuple[Any, Any, Path]) -> None:
     """48 greedy tokens are equal."""
-    runner, model, folder = saved
+    family, model, folder = saved
     ids = torch.randint(0, 256, (1, 10))
     want = model.generate(ids, max_new_tokens=48, do_sample=False, eos_token_id=None, pad_token_id=0)[0, 10:].tolist()
-    assert ours(runner, folder).generate(ids[0].tolist(), 48) == want
+    assert ours(family, folder).generate(ids[0].tolist(), 48) == want
 
 
 def test_bfloat16_is_as_near_as_transformers_own(saved: tuple[Any, Any, Path]) -> None:
     """Saved in bfloat16 and run in it, the logits are no further from float32 than twice transformers' in bfloat16."""
-    runner, _, folder = saved
+    family, _, folder = saved
     narrow = folder / "bfloat16"
     if not narrow.exists():
         transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(narrow)
     wide = transformers.AutoModelForCausalLM.from_pretrained(narrow, dtype=torch.float32).eval()
     theirs = transformers.AutoModelForCausalLM.from_pretrained(narrow, dtype=torch.bfloat16).eval()
-    session = ours(runner, narrow, dtype=None)
-    assert session.config.dtype == "bfloat16"
+    session = ours(family, narrow, dtype=None)
+    assert session.model.run.dtype == "bfloat16"
     far = {"theirs": 0.0, "ours": 0.0}
     for seed in range(4):
         ids = torch.randint(0, 256, (1, 50), generator=torch.Generator().manual_seed(seed))

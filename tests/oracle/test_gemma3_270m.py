@@ -8,12 +8,11 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from iron_gemma3.model import Gemma3Runner
+from iron_gemma3.model import Gemma3
 from iron_lm import loading
 from iron_lm.generation.session import Session
 from iron_lm.tasks import gates
@@ -35,10 +34,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_its_text_and_its_logits_past_the_window(path: Path) -> None:
     """Dequantised, every logit is within 1e-3 of transformers' to 640 tokens (the window is 512), and the text is the same."""
-    runner: Any = Gemma3Runner
-    loaded = loading.load(runner.layout, runner.architectures, str(path), dtype="float32", max_seq_len=704, details=runner.details)
+    loaded = loading.load(Gemma3, str(path), dtype="float32", max_seq_len=704)
     assert loaded.tokenizer is not None
-    session = Session(runner.model(loaded.config, loaded.weights), backend="host")
+    session = Session(loaded.model(), backend="host")
     with torch.no_grad():
         model = transformers.AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
         ids = loaded.tokenizer.encode("The capital of France is")

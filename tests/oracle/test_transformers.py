@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from iron_llama.model import LlamaRunner
+from iron_llama.model import Llama
 from iron_lm import loading
 from iron_lm.generation.session import Session
 
@@ -58,8 +58,8 @@ def scaled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
 
 
 def ours(path: Path, **options: Any) -> Session:
-    loaded = loading.load(LlamaRunner.layout, LlamaRunner.architectures, str(path), dtype="float32", **options)
-    return Session(LlamaRunner.model(loaded.config, loaded.weights), backend="host")
+    loaded = loading.load(Llama, str(path), dtype="float32", **options)
+    return Session(loaded.model(), backend="host")
 
 
 def test_random_llama_prefill(scaled: tuple[Any, Path]) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from iron_llama.model import LlamaRunner
+from iron_llama.model import Llama
 from iron_lm import loading
-from iron_lm.config import inverse_frequencies
 from iron_lm.generation.session import Session
-from iron_lm.oracle import Oracle
+from iron_lm.parts.rotary import inverse_frequencies
 from iron_lm.tasks import gates
 
 pytestmark = pytest.mark.smollm2
@@ -21,13 +20,11 @@ PASSAGE = [int(i) for i in STORED["passage"]]
 
 
 def load(path: Path, **options: Any) -> loading.Loaded:
-    return loading.load(LlamaRunner.layout, LlamaRunner.architectures, str(path), **options)
+    return loading.load(Llama, str(path), **options)
 
 
 def session(loaded: loading.Loaded, **changes: Any) -> Session:
-    import attrs
-
-    return Session(LlamaRunner.model(attrs.evolve(loaded.config, **changes), loaded.weights), backend="host")
+    return Session(loaded.model(**changes), backend="host")
 
 
 @pytest.fixture(scope="module")
@@ -45,18 +42,7 @@ def packed(smollm2: Path) -> loading.Loaded:
 @pytest.fixture(scope="module")
 def exact(packed: loading.Loaded) -> np.ndarray:
     """The oracle's logits at the 256 teacher-forced positions."""
-    return Oracle(packed.config, packed.exact).logits(PASSAGE[:256])
-
-
-class Known:
-    """Stands in for the oracle where its logits are known."""
-
-    def __init__(self, exact: np.ndarray) -> None:
-        self.exact = exact
-
-    def logits(self, ids: list[int]) -> np.ndarray:
-        assert ids == PASSAGE[: len(self.exact)]
-        return self.exact
+    return packed.twin(PASSAGE[:256])
 
 
 def test_the_tokenizer_in_the_file_gives_transformers_ids(packed: loading.Loaded) -> None:
@@ -95,7 +81,7 @@ def test_quantised_weights_are_as_accurate_as_llama_cpp(
     """Logit rms at most 1.1 times llama.cpp's and top-1 at most 3 below its own, on the same file and positions."""
     peer = gates.llama_cpp_figures(smollm2)
     assert peer is not None
-    report = gates.check_accuracy(session(packed), Known(exact), PASSAGE, peer)
+    report = gates.check_accuracy(session(packed), lambda ids: exact[: len(ids)], PASSAGE, peer)
     print("\n".join(report.lines()))
     assert report.compared == 256 and report.passed
 
@@ -124,7 +110,7 @@ def test_weights_stay_in_the_file(packed: loading.Loaded) -> None:
     """No weight is copied: the compiled graph's residents lie in the mapped file."""
     mapped = packed.checkpoint.file._file.bytes  # type: ignore[union-attr]
     running = session(packed)
-    weights = [r for r in running.compiled.plan.residents if r.kind == "weight" and not r.name.startswith("rope")]
+    weights = [r for r in running.compiled.plan.residents if r.kind == "weight" and "rotary" not in r.name]
     assert len(weights) == 272
     for resident in weights:
         assert np.shares_memory(getattr(resident.data, "data", resident.data), mapped), resident.name
@@ -133,4 +119,4 @@ def test_weights_stay_in_the_file(packed: loading.Loaded) -> None:
 def test_the_frequencies_are_the_files(packed: loading.Loaded) -> None:
     """The rotary table follows the base the file gives, unscaled."""
     want = 1.0 / 1e5 ** (np.arange(0, 64, 2) / 64)
-    np.testing.assert_allclose(inverse_frequencies(packed.config), want, rtol=1e-6)
+    np.testing.assert_allclose(inverse_frequencies(packed.config.rotary)[0], want, rtol=1e-6)

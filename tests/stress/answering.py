@@ -10,7 +10,7 @@ import warnings
 from pathlib import Path
 
 import iron_host.executable  # noqa: F401
-from iron_llama.model import LlamaRunner
+from iron_llama.model import Llama
 from iron_lm import loading
 from iron_lm.generation.session import Session
 from iron_ops_aie import GEMV, MHA, Copy, RMSNorm, RoPE, Sample  # noqa: F401
@@ -20,9 +20,9 @@ def answer(file: str, cache: str) -> dict[str, object]:
     """Twelve tokens of a prompt, with everything as a run from the command line has it."""
     os.environ["NPU_CACHE_HOME"] = cache
     warnings.simplefilter("ignore")
-    loaded = loading.load(LlamaRunner.layout, LlamaRunner.architectures, file, max_seq_len=128)
+    loaded = loading.load(Llama, file, max_seq_len=128)
     assert loaded.tokenizer is not None
-    session = Session(LlamaRunner.model(loaded.config, loaded.weights), backend="host", cache_key=loaded.cache_key)
+    session = Session(loaded.model(), backend="host", cache_key=loaded.cache_key)
     return {"ids": session.generate(loaded.tokenizer.encode("hi there, how are you?"), 12)}
 
 

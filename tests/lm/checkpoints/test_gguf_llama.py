@@ -9,26 +9,25 @@ import numpy as np
 import pytest
 
 from iron_core.errors import CheckpointError
-from iron_llama.model import LlamaRunner
+from iron_llama.model import Llama
 from iron_lm import loading
-from iron_lm.config import inverse_frequencies
 from iron_lm.generation.session import Session
-from iron_lm.oracle import Oracle
+from iron_lm.parts.rotary import inverse_frequencies
 
 
 def load(path: Path, **options: Any) -> loading.Loaded:
-    return loading.load(LlamaRunner.layout, LlamaRunner.architectures, str(path), **{"max_seq_len": 128, **options})
+    return loading.load(Llama, str(path), **{"max_seq_len": 128, **options})
 
 
 def session(loaded: loading.Loaded, backend: str = "host") -> Session:
-    return Session(LlamaRunner.model(loaded.config, loaded.weights), backend=backend)
+    return Session(loaded.model(), backend=backend)
 
 
 def test_factors_in_the_file_are_the_scaling_of_config_json(tiny: Any, tiny_gguf: Any) -> None:
     """rope_freqs.weight divides the frequencies into what llama3 scaling makes of them."""
     config = load(tiny_gguf()).config
-    assert config.rope_neighbours and config.rope_factors is not None and config.rope_scaling is None
-    np.testing.assert_allclose(inverse_frequencies(config), inverse_frequencies(tiny.config()), rtol=1e-6)
+    assert config.rotary.neighbours and config.rotary.factors is not None and config.rotary.scaling is None
+    np.testing.assert_allclose(inverse_frequencies(config.rotary)[0], inverse_frequencies(tiny.config().rotary)[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("backend", ("reference", "host"))
@@ -42,7 +41,7 @@ def test_float32_equals_transformers(tiny: Any, tiny_gguf: Any, backend: str) ->
 def test_the_oracle_equals_transformers(tiny: Any, tiny_gguf: Any) -> None:
     """The numpy forward takes neighbouring pairs and factors too."""
     loaded = load(tiny_gguf())
-    assert np.abs(Oracle(loaded.config, loaded.exact).logits(tiny.ids) - tiny.logits).max() < 1e-4
+    assert np.abs(loaded.twin(tiny.ids) - tiny.logits).max() < 1e-4
 
 
 @pytest.mark.parametrize("kind", ("Q8_0", "Q4_0", "Q4_1"))
@@ -50,7 +49,7 @@ def test_blocks_with_exact_activations_equal_the_oracle(tiny: Any, tiny_gguf: An
     """With float32 activations and the file's own blocks, host is the oracle on the same blocks but for float16 caches."""
     loaded = load(tiny_gguf(kind), activations="exact")
     assert loaded.stored.startswith(kind.lower())
-    want = Oracle(loaded.config, loaded.exact).logits(tiny.ids[:50])[-1]
+    want = loaded.twin(tiny.ids[:50])[-1]
     assert np.abs(session(loaded).logits(tiny.ids[:50]) - want).max() < 2e-3 * np.abs(want).max()
 
 
@@ -62,7 +61,7 @@ def test_int8_activations_are_the_references(tiny: Any, tiny_gguf: Any, kind: st
     rounding; that befalls few prompts, and the others agree as floats do.
     """
     loaded = load(tiny_gguf(kind))
-    assert loaded.config.activations == "int8_block"
+    assert loaded.run.activations == "int8_block"
     running = {b: session(loaded, b) for b in ("host", "reference")}
     differences = []
     for n in (1, 3, 5, 8, 12, 16, 20, 40):
@@ -76,17 +75,17 @@ def test_blocks_widen_to_a_dtype(tiny: Any, tiny_gguf: Any) -> None:
     """dtype=float32 runs the file's dequantised numbers; bfloat16 rounds them once."""
     path = tiny_gguf("Q8_0")
     wide = load(path, dtype="float32")
-    want = Oracle(wide.config, wide.exact).logits(tiny.ids[:20])[-1]
-    assert wide.config.dtype == "float32" and isinstance(wide.weights.layers[0].q, np.ndarray)
+    want = wide.twin(tiny.ids[:20])[-1]
+    assert wide.run.dtype == "float32" and isinstance(wide.weights["layers.0.mixer.q"], np.ndarray)
     assert np.abs(session(wide).logits(tiny.ids[:20]) - want).max() < 1e-4
-    assert load(path, dtype="bfloat16").weights.embedding.dtype.name == "bfloat16"
+    assert load(path, dtype="bfloat16").weights["embedding.table"].dtype.name == "bfloat16"
 
 
 def test_a_tied_head_is_the_embedding(tiny: Any, tiny_gguf: Any) -> None:
     """Without output.weight the logits come from the embedding table."""
     loaded = load(tiny_gguf(tied=True))
-    assert loaded.config.tied and not hasattr(loaded.weights, "head")
-    want = Oracle(loaded.config, loaded.exact).logits(tiny.ids[:20])[-1]
+    assert loaded.config.tied and "head.matrix" not in loaded.weights
+    want = loaded.twin(tiny.ids[:20])[-1]
     assert np.abs(session(loaded).logits(tiny.ids[:20]) - want).max() < 1e-4
 
 
@@ -139,11 +138,11 @@ def test_metadata_that_cannot_be_is_named(tiny_gguf: Any, metadata: dict[str, An
 def test_positions_are_divided_as_llama_cpp_does(tiny_gguf: Any, entries: dict[str, Any], factor: float | None) -> None:
     """A factor without a type is linear, as the older key is, which the newer one goes before; 0 and "none" scale nothing."""
     config = load(tiny_gguf(metadata={f"llama.{key}": value for key, value in entries.items()})).config
-    assert config.rope_scaling == (None if factor is None else {"rope_type": "linear", "factor": factor})
+    assert config.rotary.scaling == (None if factor is None else ("linear", (factor,)))
 
 
 def test_what_a_gguf_leaves_out_is_as_llama_cpp_has_it(tiny_gguf: Any) -> None:
     """No rotary base is 10000, and that is said; no vocabulary size is the embedding's rows."""
     loaded = load(tiny_gguf(metadata={"llama.rope.freq_base": None, "llama.vocab_size": None}))
-    assert loaded.config.rope_base == 10000.0 and loaded.assumed == {"llama.rope.freq_base": 10000.0}
+    assert loaded.config.rotary.base == 10000.0 and loaded.assumed == {"llama.rope.freq_base": 10000.0}
     assert load(tiny_gguf()).config.vocab_size == loaded.config.vocab_size and load(tiny_gguf()).assumed == {}

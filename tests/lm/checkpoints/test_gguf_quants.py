@@ -5,20 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import attrs
 import numpy as np
 import pytest
 
 from iron_core.declare.formats import Q8_0, PackedArray, bfloat16
 from iron_core.errors import CheckpointError, UsageError
-from iron_llama.model import LlamaRunner
+from iron_llama.model import Llama
 from iron_lm import loading
 from iron_lm.checkpoints import widening
 from iron_lm.checkpoints.gguf import FORMATS, GGUFFile
 from iron_lm.checkpoints.superblocks import IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, SuperBlock
 from iron_lm.checkpoints.widening import runnable, runs_as
 from iron_lm.generation.session import Session
-from iron_lm.oracle import Oracle, widen
+from iron_lm.parts.part import widen
 
 gguf = pytest.importorskip("gguf", reason="the gguf package is the oracle of its quantisations")
 
@@ -172,13 +171,12 @@ def model(path: Path, kinds: dict[str, str], seed: int = 3) -> Path:
 
 
 def load(path: Path, **options: Any) -> loading.Loaded:
-    return loading.load(LlamaRunner.layout, LlamaRunner.architectures, str(path), **{"max_seq_len": 64, **options})
+    return loading.load(Llama, str(path), **{"max_seq_len": 64, **options})
 
 
 def run(loaded: loading.Loaded, ids: list[int], backend: str = "host", cache: str = "float32") -> np.ndarray:
     """Logits; with a cache of float32 unless told otherwise, so that the weights alone differ from the oracle's."""
-    config = attrs.evolve(loaded.config, cache_dtype=cache)
-    return Session(LlamaRunner.model(config, loaded.weights), backend=backend).logits(ids).copy()
+    return Session(loaded.model(cache_dtype=cache), backend=backend).logits(ids).copy()
 
 
 IDS = [int(i) for i in np.random.default_rng(4).integers(0, VOCAB, 24)]
@@ -190,9 +188,10 @@ def test_a_model_of_one_kind_equals_the_oracle(tmp_path: Path, kind: str) -> Non
     """The weights that run are the package's numbers, and host's logits are the float32 oracle's on them."""
     loaded = load(model(tmp_path / "m.gguf", {"": kind}), activations="exact")
     theirs = {t.name: gguf.dequantize(t.data, t.tensor_type) for t in gguf.GGUFReader(str(tmp_path / "m.gguf")).tensors}
-    np.testing.assert_array_equal(bits(numbers(loaded.weights.layers[1].down)), bits(theirs["blk.1.ffn_down.weight"].astype(np.float32)))
-    np.testing.assert_array_equal(bits(numbers(loaded.weights.embedding)), bits(theirs["token_embd.weight"].astype(np.float32)))
-    want = Oracle(loaded.config, loaded.exact).logits(IDS)[-1]
+    down = numbers(loaded.weights["layers.1.ffn.down"])
+    np.testing.assert_array_equal(bits(down), bits(theirs["blk.1.ffn_down.weight"].astype(np.float32)))
+    np.testing.assert_array_equal(bits(numbers(loaded.weights["embedding.table"])), bits(theirs["token_embd.weight"].astype(np.float32)))
+    want = loaded.twin(IDS)[-1]
     near, cache = (0.05, "bfloat16") if kind == "BF16" else (1e-4, "float32")  # bfloat16 weights compute in bfloat16
     assert np.abs(run(loaded, IDS, cache=cache) - want).max() < near * np.abs(want).max()
 
@@ -200,16 +199,16 @@ def test_a_model_of_one_kind_equals_the_oracle(tmp_path: Path, kind: str) -> Non
 def test_a_mixed_file_runs_each_tensor_as_it_is(tmp_path: Path) -> None:
     """As in a Q4_K_M: six kinds in a file, blocks where there are kernels, float32 elsewhere, and the line says which."""
     loaded = load(model(tmp_path / "mixed.gguf", Q4_K_M))
-    layer = loaded.weights.layers[0]
-    assert isinstance(layer.v, PackedArray) and layer.v.format is Q8_0 and layer.down.format is Q8_0
-    assert all(w.dtype == np.float32 for w in (layer.q, layer.up, loaded.weights.embedding, loaded.weights.head))
-    assert loaded.config.activations == "int8_block" and loaded.config.cache_dtype == "float16"
+    weights = loaded.weights
+    assert all(weights[path].format is Q8_0 for path in ("layers.0.mixer.v", "layers.0.ffn.down"))
+    assert all(weights[path].dtype == np.float32 for path in ("layers.0.mixer.q", "layers.0.ffn.up", "embedding.table", "head.matrix"))
+    assert loaded.run.activations == "int8_block" and loaded.run.cache_dtype == "float16"
     for said in ("q8_0 as in the file", "q4_k, q5_1, q6_k widened to float32 (", "q5_0 as q8_0 ("):
         assert said in loaded.stored
     for said in ("GGUF 3", "llama", "q4_k", "q6_k", "mixed.gguf"):
         assert said in loaded.recognised and "\n" not in loaded.recognised
     exact = load(tmp_path / "mixed.gguf", activations="exact")
-    want = Oracle(exact.config, exact.exact).logits(IDS)[-1]
+    want = exact.twin(IDS)[-1]
     for backend in ("host", "reference"):
         assert np.abs(run(exact, IDS, backend) - want).max() < 1e-4 * np.abs(want).max()
     assert np.abs(run(loaded, IDS) - want).std() < 0.05 * want.std()
@@ -219,10 +218,10 @@ def test_a_widened_file_takes_a_dtype(tmp_path: Path) -> None:
     """--dtype rounds each number once; the caches of quantised weights stay float16 unless told otherwise."""
     path = model(tmp_path / "k.gguf", {"": "Q4_K"})
     plain, half = load(path), load(path, dtype="float16")
-    assert (plain.config.dtype, plain.config.cache_dtype, plain.config.activations) == ("float32", "float16", "exact")
-    want = widen(plain.exact.layers[0].q).astype(np.float16)
-    assert half.weights.layers[0].q.dtype == np.float16 and half.stored == "float16 from q4_k"
-    np.testing.assert_array_equal(half.weights.layers[0].q, want)
+    assert (plain.run.dtype, plain.run.cache_dtype, plain.run.activations) == ("float32", "float16", "exact")
+    want = widen(plain.exact["layers.0.mixer.q"]).astype(np.float16)
+    assert half.weights["layers.0.mixer.q"].dtype == np.float16 and half.stored == "float16 from q4_k"
+    np.testing.assert_array_equal(half.weights["layers.0.mixer.q"], want)
     with pytest.raises(UsageError, match="int8_block needs block-quantised weights"):
         load(path, activations="int8_block")
 
@@ -240,7 +239,7 @@ def test_dense_and_kept_blocks_take_no_memory(tmp_path: Path) -> None:
     """F16 and BF16 matrices, and blocks with kernels, are views of the file."""
     for kind in ("F16", "BF16", "Q4_0", "Q8_0"):
         loaded = load(model(tmp_path / f"{kind}.gguf", {"": kind}))
-        array = loaded.weights.layers[0].gate
+        array = loaded.weights["layers.0.ffn.gate"]
         held = array.data if isinstance(array, PackedArray) else array
         assert np.shares_memory(held, loaded.checkpoint.file._file.bytes)  # type: ignore[union-attr]
         assert loaded.stored == f"{FORMATS[int(gguf.GGMLQuantizationType[kind])]} as in the file"

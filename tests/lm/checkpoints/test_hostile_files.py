@@ -207,7 +207,7 @@ VALUES = st.one_of(
 @given(changes=st.dictionaries(st.sampled_from(ENTRIES), VALUES, min_size=1, max_size=4))
 def test_any_metadata_is_taken_or_refused(tmp_path: Path, changes: dict[str, tuple[int, bytes]]) -> None:
     """A model of one small layer whose entries are replaced by any value of any type: it loads, or one line says why not."""
-    from iron_llama.model import LlamaRunner
+    from iron_llama.model import Llama
     from iron_lm import loading
 
     whole = (4, struct.pack("<I", 32))
@@ -224,7 +224,7 @@ def test_any_metadata_is_taken_or_refused(tmp_path: Path, changes: dict[str, tup
     head = gguf(b"".join(key(name, *value) for name, value in entries.items()), len(entries), b"".join(places), len(names))
     path = sparse(tmp_path / "any.gguf", head, 4096 * (len(names) + 4))
     try:
-        loading.load(LlamaRunner.layout, LlamaRunner.architectures, str(path))
+        loading.load(Llama, str(path))
     except IronError as error:
         assert "\n" not in str(error), error
 

@@ -238,10 +238,10 @@ def test_any_program_of_the_stack_machine(program: list[bytes]) -> None:
 )
 def test_any_params_are_taken_or_refused(good: Path, entries: dict[str, Any]) -> None:
     """Whatever params.json says, the command line answers in one line."""
-    from iron_llama.model import LlamaRunner
+    from iron_llama.model import Llama
     from iron_lm import loading
 
     (good / "params.json").write_text(json.dumps(entries))
     with pytest.raises(ValueError) as caught:  # CheckpointError, ParamError and UsageError are
-        loading.load(LlamaRunner.layout, LlamaRunner.architectures, str(good))
+        loading.load(Llama, str(good))
     assert "\n" not in str(caught.value)

@@ -7,17 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import ml_dtypes
 import numpy as np
 import pytest
 
 from iron_core.errors import CheckpointError
-from iron_llama.model import LlamaRunner
+from iron_llama.model import META, Llama
 from iron_lm import loading
+from iron_lm.checkpoints import meta_params, names
 from iron_lm.checkpoints.checkpoint import Checkpoint
-from iron_lm.checkpoints.meta import MetaFolder, from_meta, meta_entries
+from iron_lm.checkpoints.meta import MetaFolder
+from iron_lm.checkpoints.sources import source_of
 from iron_lm.generation.session import Session
-from iron_lm.oracle import Oracle
+from iron_lm.parts.rotary import RotaryConfig
+from iron_lm.run import Run
 
 TORCH = Path(__file__).parents[2] / "data" / "torch"  # written by torch 2.13
 Write = Callable[..., Path]
@@ -28,9 +32,9 @@ CUT = {"wq": 0, "wk": 0, "wv": 0, "w1": 0, "w3": 0, "output": 0, "wo": 1, "w2": 
 def weights(tiny: Any) -> dict[str, np.ndarray]:
     """The tiny Llama under Meta's names, the rows of queries and keys in Meta's order."""
     config, found = tiny.config(), {}
-    theirs, ours = LlamaRunner.layout("safetensors", False).expand(config), LlamaRunner.layout("meta", False).expand(config)
-    for path, (name, _) in ours.items():
-        values = np.asarray(tiny.checkpoint.tensors[theirs[path][0]][2]).astype(np.float32)
+    for path in Llama.build(config, Run(64)).tensors():
+        theirs, name = (source_of(table, path).names[0] for table in (names.HUGGINGFACE, META))
+        values = np.asarray(tiny.checkpoint.tensors[theirs][2]).astype(np.float32)
         if path.endswith((".q", ".k")):
             heads = config.num_heads if path.endswith(".q") else config.num_kv_heads
             values = values.reshape(heads, 2, -1, config.hidden_size).swapaxes(1, 2).reshape(values.shape)
@@ -42,7 +46,7 @@ def params(tiny: Any, **changes: Any) -> dict[str, Any]:
     c = tiny.config()
     plain = dict(dim=c.hidden_size, n_layers=c.num_layers, n_heads=c.num_heads, n_kv_heads=c.num_kv_heads,
                  head_dim=c.head_dim, vocab_size=c.vocab_size,
-                 multiple_of=32, ffn_dim_multiplier=1.0, norm_eps=c.norm_epsilon, rope_theta=c.rope_base)  # fmt: skip
+                 multiple_of=32, ffn_dim_multiplier=1.0, norm_eps=c.norm_epsilon, rope_theta=c.rotary.base)  # fmt: skip
     return {k: v for k, v in (plain | changes).items() if v is not None}
 
 
@@ -66,22 +70,22 @@ def folder(tiny: Any, pth: Any, tmp_path: Path) -> Write:
 
 
 def load(path: Path, **options: Any) -> loading.Loaded:
-    return loading.load(LlamaRunner.layout, LlamaRunner.architectures, str(path), **options)
+    return loading.load(Llama, str(path), **options)
 
 
 @pytest.fixture(scope="module")
 def plain(tiny: Any) -> np.ndarray:
     """The oracle's logits on the safetensors, without scaling, which params.json cannot say as it is there."""
-    config = tiny.config(rope_scaling=None)
-    return Oracle(config, tiny.checkpoint.tree(LlamaRunner.layout("safetensors", False), config)).logits(tiny.ids[:40])
+    config = tiny.config()
+    return tiny.loaded(attrs.evolve(config, rotary=attrs.evolve(config.rotary, scaling=None))).twin(tiny.ids[:40])
 
 
 @pytest.mark.parametrize(("shards", "columns"), [(1, False), (2, False), (2, True)])
 def test_logits_are_those_of_the_safetensors(tiny: Any, folder: Write, plain: np.ndarray, shards: int, columns: bool) -> None:
     """Whole, in shards cut by rows, in shards whose embedding is cut by columns: one model, and the line says what it is."""
     loaded = load(folder(shards, columns))
-    assert np.abs(Oracle(loaded.config, loaded.exact).logits(tiny.ids[:40]) - plain).max() < 1e-4
-    session = Session(LlamaRunner.model(loaded.config, loaded.weights), backend="host")
+    assert np.abs(loaded.twin(tiny.ids[:40]) - plain).max() < 1e-4
+    session = Session(loaded.model(), backend="host")
     assert np.abs(session.logits(tiny.ids[:40]) - plain[-1]).max() < 1e-4
     assert loaded.recognised.startswith(f"Meta's layout, {shards} shard") and "21 tensors (21 float32)" in loaded.recognised
     assert ("put together from shards" in loaded.stored) == (shards > 1)
@@ -103,20 +107,25 @@ def test_one_shard_is_a_view_of_its_file(folder: Write) -> None:
             base = base.base
         assert type(base).__name__ in ("Map", "memoryview", "mmap"), type(base)
     loaded = load(folder(2), dtype="bfloat16")
-    assert isinstance(loaded.weights.layers[0].q, np.ndarray) and not isinstance(loaded.exact.layers[0].q, np.ndarray)
+    assert isinstance(loaded.weights["layers.0.mixer.q"], np.ndarray)
+    assert not isinstance(loaded.exact["layers.0.mixer.q"], np.ndarray)
 
 
 def test_hyperparameters_come_from_the_files(tiny: Any, folder: Write) -> None:
     """Sizes from params.json and the tensors; Meta's scaling where it is switched on; a vocabulary of -1 is the table's."""
-    found = from_meta(params(tiny, use_scaled_rope=True, vocab_size=-1), MetaFolder.open(folder()).tensors)
+    tensors = MetaFolder.open(folder()).tensors
+
+    def read(**changes: Any) -> dict[str, Any]:
+        return meta_params.decoder(meta_params.entries_of(params(tiny, **changes)), tensors)
+
+    found = read(use_scaled_rope=True, vocab_size=-1)
     c = tiny.config()
     sizes = ("vocab_size", "hidden_size", "num_layers", "num_heads", "num_kv_heads", "head_dim", "intermediate_size")
-    for field in (*sizes, "rope_base", "norm_epsilon"):
+    for field in (*sizes, "norm_epsilon"):
         assert found[field] == getattr(c, field), field
-    want = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
-    assert found["rope_scaling"] == want and found["rope_neighbours"] and not found["tied"]
-    file = from_meta(params(tiny, use_scaled_rope=True, rope_scaling_factor=32), MetaFolder.open(folder()).tensors)
-    assert file["rope_scaling"]["factor"] == 32.0
+    assert found["rotary"] == RotaryConfig(c.head_dim, c.rotary.base, ("llama3", (8.0, 1.0, 4.0, 8192.0)), neighbours=True)
+    assert not found["tied"]
+    assert read(use_scaled_rope=True, rope_scaling_factor=32)["rotary"].scaling[1][0] == 32.0
     assert "scaled by 8" in load(folder(use_scaled_rope=True)).recognised
     assert "scaled" not in load(folder(use_scaled_rope=True, rope_scaling_factor=32)).recognised
 
@@ -131,7 +140,7 @@ def test_the_context_is_2048_unless_asked_for(folder: Write) -> None:
 def test_without_a_head_the_embedding_is_it(folder: Write) -> None:
     """output.weight may be left out."""
     loaded = load(folder(drop=("output.weight",)))
-    assert loaded.config.tied and not hasattr(loaded.weights, "head")
+    assert loaded.config.tied and "head.matrix" not in loaded.weights
 
 
 @pytest.mark.parametrize(
@@ -234,7 +243,7 @@ def test_other_files_of_torch_are_refused(tmp_path: Path, name: str, says: str) 
 def test_what_params_json_leaves_out_is_as_metas_first_program_had_it(tiny: Any, folder: Write) -> None:
     """Llama 2's says nothing of a rotary base."""
     file = MetaFolder.open(folder())
-    entries = meta_entries({k: v for k, v in params(tiny).items() if k not in ("rope_theta", "norm_eps")})
-    found = from_meta(entries.entries, file.tensors, entries)
-    assert (found["rope_base"], found["norm_epsilon"]) == (10000.0, 1e-5)
+    entries = meta_params.entries_of({k: v for k, v in params(tiny).items() if k not in ("rope_theta", "norm_eps")})
+    found = meta_params.decoder(entries, file.tensors)
+    assert (found["rotary"].base, found["norm_epsilon"]) == (10000.0, 1e-5)
     assert entries.assumed == {"rope_theta": 10000.0, "norm_eps": 1e-5}

@@ -18,7 +18,7 @@ from iron_core.cli import main
 from iron_core.errors import CheckpointError
 from iron_core.plugins.record import LEVELS, Record
 from iron_core.plugins.registry import Registry, registry
-from iron_llama.model import LlamaRunner
+from iron_llama.model import Llama
 from iron_lm import loading
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.pytorch import PyTorchFile
@@ -265,7 +265,7 @@ def test_a_shape_is_never_guessed(shelf: Path, field: str) -> None:
     del config[field]
     (shelf / "hub" / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match=f"config.json lacks {field}"):
-        loading.load(LlamaRunner.layout, LlamaRunner.architectures, str(shelf / "hub"))
+        loading.load(Llama, str(shelf / "hub"))
 
 
 def test_settings_that_config_json_leaves_out_are_said(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:

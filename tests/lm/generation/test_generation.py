@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from iron_core.errors import UsageError
-from iron_lm.causal import K_MAX
 from iron_lm.generation.sampler import Sampler, kl_divergence
+from iron_lm.parts.decoder import K_MAX
 from iron_ops_aie import Sample
 
 VOCAB = 200

@@ -35,9 +35,9 @@ def test_generating_ends_at_the_step(tiny: Any, backend: str, way: str, bad: flo
     whole = Session(tiny.model(), backend=backend).generate(ids, 6, sampler)
     broken = next(token for token in whole[1:4] if token not in (*ids, whole[0]))
     model = tiny.model()
-    table = np.array(model.embedding.data)
+    table = np.array(model.embedding.table.data)
     table[broken] = bad
-    model.embedding.data = table
+    model.embedding.table.data = table
     session = Session(model, backend=backend)
     for _ in range(2):
         told: list[int] = []

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import attrs
 import numpy as np
 import pytest
 
 from iron_core.errors import CheckpointError, UsageError
-from iron_llama.layout import layout
 from iron_lm.generation.session import Session
-from iron_lm.oracle import Oracle
 from iron_lm.tasks.gates import Gate, Report, check_accuracy, check_chat_turn, check_determinism, llama_cpp_figures
 
 
@@ -22,9 +19,8 @@ def session(tiny: Any) -> Session:
 
 
 @pytest.fixture(scope="module")
-def oracle(tiny: Any) -> Oracle:
-    config = tiny.config()
-    return Oracle(config, tiny.checkpoint.tree(layout("safetensors", config.tied), config))
+def twin(tiny: Any) -> Any:
+    return tiny.loaded().twin
 
 
 class Off:
@@ -32,7 +28,7 @@ class Off:
 
     def __init__(self, session: Session, error: float, each_time: float = 0.0) -> None:
         self.session, self.error, self.each_time = session, error, each_time
-        self.config = session.config
+        self.model = session.model
         self.asked = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -58,45 +54,45 @@ def test_a_figure_that_is_no_number_fails() -> None:
     assert not Gate("agreement", float("nan"), 1.0, at_most=False).passed
 
 
-def test_the_right_logits_pass(tiny: Any, session: Session, oracle: Oracle) -> None:
+def test_the_right_logits_pass(tiny: Any, session: Session, twin: Any) -> None:
     """float32 with exact arithmetic is judged on its largest difference; every figure can be printed and dumped."""
-    report = check_accuracy(session, oracle, tiny.ids[:40])
+    report = check_accuracy(session, twin, tiny.ids[:40])
     assert report.passed and report.compared == 40
     assert any("largest logit difference" in line and "ok" in line for line in report.lines())
     assert json.loads(json.dumps(report.as_dict()))["passed"] is True
 
 
 @pytest.mark.parametrize("error", (0.01, float("nan"), float("inf")))
-def test_one_wrong_logit_fails(tiny: Any, session: Session, oracle: Oracle, error: float) -> None:
+def test_one_wrong_logit_fails(tiny: Any, session: Session, twin: Any, error: float) -> None:
     """A single logit off by a hundredth, or no number, fails the float32 gate."""
-    assert not check_accuracy(Off(session, error), oracle, tiny.ids[:10]).passed  # type: ignore[arg-type]
+    assert not check_accuracy(Off(session, error), twin, tiny.ids[:10]).passed  # type: ignore[arg-type]
 
 
-def test_other_arithmetic_is_judged_by_divergence(tiny: Any, session: Session, oracle: Oracle) -> None:
+def test_other_arithmetic_is_judged_by_divergence(tiny: Any, session: Session, twin: Any) -> None:
     """Without a peer's figures KL is the gate: it lets rounding through and not another model."""
     other = Off(session, 0.01)
-    other.config = attrs.evolve(session.config, cache_dtype="bfloat16")
-    assert check_accuracy(other, oracle, tiny.ids[:20]).passed  # type: ignore[arg-type]
+    other.model = tiny.model(cache_dtype="bfloat16")
+    assert check_accuracy(other, twin, tiny.ids[:20]).passed  # type: ignore[arg-type]
     other.error = 8.0
-    assert not check_accuracy(other, oracle, tiny.ids[:20]).passed  # type: ignore[arg-type]
+    assert not check_accuracy(other, twin, tiny.ids[:20]).passed  # type: ignore[arg-type]
 
 
-def test_a_peers_figures_are_the_gates(tiny: Any, session: Session, oracle: Oracle) -> None:
+def test_a_peers_figures_are_the_gates(tiny: Any, session: Session, twin: Any) -> None:
     """With llama.cpp's figures for the file and positions: 1.1 times its rms, and its top-1 less 3."""
     packed = Off(session, 0.5)
-    packed.config = attrs.evolve(session.config, cache_dtype="float16", activations="int8_block")
+    packed.model = tiny.model(cache_dtype="float16", activations="int8_block")
     rms = 0.5 / 256**0.5
     peer = dict(positions=20, logit_rms=rms, top1_agreement=20, program="a peer")
-    report = check_accuracy(packed, oracle, tiny.ids[:20], peer)  # type: ignore[arg-type]
+    report = check_accuracy(packed, twin, tiny.ids[:20], peer)  # type: ignore[arg-type]
     gates = {g.name: g for g in report.gates}
     assert gates["logit rms"].limit == pytest.approx(1.1 * rms) and gates["top-1 agreement"].limit == 17
     assert gates["logit rms"].passed and "a peer" in report.lines()[-1]
-    assert not check_accuracy(packed, oracle, tiny.ids[:20], peer | dict(logit_rms=0.8 * rms)).passed  # type: ignore[arg-type]
+    assert not check_accuracy(packed, twin, tiny.ids[:20], peer | dict(logit_rms=0.8 * rms)).passed  # type: ignore[arg-type]
 
 
-def test_no_tokens_compare_nothing(session: Session, oracle: Oracle) -> None:
+def test_no_tokens_compare_nothing(session: Session, twin: Any) -> None:
     """An accuracy check of an empty text fails."""
-    assert not check_accuracy(session, oracle, []).passed
+    assert not check_accuracy(session, twin, []).passed
 
 
 def test_runs_that_differ_are_counted(tiny: Any, session: Session) -> None:
@@ -133,7 +129,7 @@ def test_a_turn_over_stale_caches_fails(tiny: Any, session: Session) -> None:
 def test_logits_that_are_no_numbers_are_an_error(tiny: Any) -> None:
     """Weights with a NaN stop the run with one sentence instead of token 0 for ever."""
     model = tiny.model()
-    model.layers[1].up = np.full_like(model.layers[1].up, np.nan)
+    model.layers[1].ffn.up.data = np.full_like(model.layers[1].ffn.up.data, np.nan)
     with pytest.raises(CheckpointError, match="not finite: the weights hold NaN"):
         Session(model, backend="host").logits(tiny.ids[:5])
 

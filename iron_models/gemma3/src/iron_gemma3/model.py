@@ -1,16 +1,27 @@
-"""Gemma 3: the shared decoder with norms around every part, windows on most layers, and a scaled embedding."""
+"""Gemma 3: norms around every part, windows on most layers, a scaled embedding."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from iron_lm.causal import Decoder
-from iron_lm.checkpoints.checkpoint import Layout
+import attrs
+
+from iron_core.errors import CheckpointError
+from iron_lm.checkpoints import gguf_metadata, huggingface, names
 from iron_lm.checkpoints.entries import Entries
-from iron_lm.config import Config, every_nth_is_full
-from iron_lm.layouts import QK_NORMS, layout
-from iron_lm.runner import Runner
+from iron_lm.checkpoints.sources import Names, PlusOne
+from iron_lm.decoder_config import DecoderConfig, every_nth_is_full
+from iron_lm.family import Family
+from iron_lm.parts.attention import Attention
+from iron_lm.parts.decoder import Decoder
+from iron_lm.parts.embedding import Embedding
+from iron_lm.parts.head import Head
+from iron_lm.parts.layer import Layer
+from iron_lm.parts.mlp import GatedMLP
+from iron_lm.parts.norm import Norm
+from iron_lm.parts.rotary import Rotary, RotaryConfig
+from iron_lm.run import Run
 
 #: Every sixth layer sees everything, where a file does not say which do.
 PERIOD = 6
@@ -21,67 +32,102 @@ LAYERS_OF_27B = 62
 
 _NORMS = {
     "safetensors": {
-        "layers.{i}.post_attention_norm": "model.layers.{i}.post_attention_layernorm.weight",
-        "layers.{i}.ffn_norm": "model.layers.{i}.pre_feedforward_layernorm.weight",
-        "layers.{i}.post_ffn_norm": "model.layers.{i}.post_feedforward_layernorm.weight",
+        "layers.{i}.mixer_norm_after.weight": "model.layers.{i}.post_attention_layernorm.weight",
+        "layers.{i}.ffn_norm.weight": "model.layers.{i}.pre_feedforward_layernorm.weight",
+        "layers.{i}.ffn_norm_after.weight": "model.layers.{i}.post_feedforward_layernorm.weight",
     },
     "gguf": {
-        "layers.{i}.post_attention_norm": "blk.{i}.post_attention_norm.weight",
-        "layers.{i}.post_ffn_norm": "blk.{i}.post_ffw_norm.weight",
+        "layers.{i}.mixer_norm_after.weight": "blk.{i}.post_attention_norm.weight",
+        "layers.{i}.ffn_norm_after.weight": "blk.{i}.post_ffw_norm.weight",
     },
 }
 
 
-class Gemma3(Decoder):
-    """Gemma 3's text models."""
+@attrs.frozen(kw_only=True)
+class Gemma3Config(DecoderConfig):
+    """local_rotary: of the layers that slide; the others have `rotary`."""
+
+    local_rotary: RotaryConfig
 
 
-class Gemma3Runner(Runner):
+class Gemma3(Family):
     """`iron-run gemma3`."""
 
     name = "gemma3"
     summary = "Gemma 3's text models."
     architectures = ("gemma3", "gemma3_text")
-    model = Gemma3
+    Config = Gemma3Config
     absent = {
         "max_position_embeddings": 131072, "num_key_value_heads": 4, "head_dim": 256, "rope_theta": 1e6,
         "rope_local_base_freq": LOCAL_BASE, "query_pre_attn_scalar": 256, "sliding_window": 4096,
     }  # fmt: skip
 
     @classmethod
-    def layout(cls, kind: str, tied: bool) -> Layout:
-        """In a Hugging Face checkpoint norm weights are stored less 1; in a GGUF they are whole."""
-        names = {k: QK_NORMS[k] | _NORMS[k] for k in _NORMS}
-        return layout(kind, tied, names, less_one=kind == "safetensors")
+    def names(cls, kind: str, config: Gemma3Config) -> Names:
+        """In a Hugging Face checkpoint norms' weights are stored less one; in a GGUF they are whole."""
+        if kind == "gguf":
+            return names.GGUF | _NORMS["gguf"]
+        found = names.HUGGINGFACE | _NORMS["safetensors"]
+        return {path: PlusOne(name) if "norm" in path else name for path, name in found.items()}
 
     @classmethod
-    def details(cls, kind: str, entries: Entries, found: dict[str, Any]) -> dict[str, Any]:
-        layers, width = found["num_layers"], found["hidden_size"]
-        always = dict(embedding_scale=math.sqrt(width), activation="gelu_tanh")
-        if kind == "gguf":
-            queries = width / found["num_heads"] if layers == LAYERS_OF_27B else found["head_dim"]
-            return always | dict(
+    def build(cls, config: Gemma3Config, run: Run) -> Decoder:
+        c = config
+        assert c.rotary is not None
+        embedding = Embedding(c.embedding(math.sqrt(c.hidden_size)), run)
+        every, local = Rotary(c.rotary, run), Rotary(c.local_rotary, run)
+        layers = [
+            Layer(
+                Attention(c.attention(i, qk_norm=True), run, local if c.slides(i) else every),
+                GatedMLP(c.mlp(), run),
+                mixer_norm=Norm(c.norm()),
+                mixer_norm_after=Norm(c.norm()),
+                ffn_norm=Norm(c.norm()),
+                ffn_norm_after=Norm(c.norm()),
+            )
+            for i in range(c.num_layers)
+        ]
+        return Decoder(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
+
+    @classmethod
+    def from_gguf(cls, entries: Entries, tensors: Any) -> Gemma3Config:
+        found = gguf_metadata.decoder(entries, tensors)
+        layers, head_dim = found["num_layers"], found["head_dim"]
+        queries = found["hidden_size"] / found["num_heads"] if layers == LAYERS_OF_27B else head_dim
+        return Gemma3Config(
+            **found
+            | dict(
+                activation="gelu_tanh",
                 score_scale=found["score_scale"] or queries**-0.5,
                 sliding=every_nth_is_full(layers, entries.whole("attention.sliding_window_pattern", PERIOD)),
                 window=entries.whole("attention.sliding_window"),
-                local_rope_base=entries.number("rope.freq_base_swa", LOCAL_BASE),
+                local_rotary=RotaryConfig(head_dim, entries.number("rope.freq_base_swa", LOCAL_BASE)),
             )
-        for key in ("hidden_act", "hidden_activation"):
-            entries.refuse_unless(key, "gelu_pytorch_tanh")
-        said = found["sliding"] or entries.has("layer_types")
-        sliding = found["sliding"] if said else every_nth_is_full(layers, PERIOD)
-        return always | dict(
-            score_scale=entries.number("query_pre_attn_scalar") ** -0.5,
-            sliding=sliding,
-            window=entries.whole("sliding_window") if sliding else None,
-            local_rope_base=found["local_rope_base"] or entries.number("rope_local_base_freq"),
-            tied=entries.entries.get("tie_word_embeddings") is not False,
         )
 
     @classmethod
-    def full_size(cls) -> Config:
+    def from_huggingface(cls, entries: Entries) -> Gemma3Config:
+        found = huggingface.decoder(entries)
+        for key in ("hidden_act", "hidden_activation"):
+            entries.refuse_unless(key, "gelu_pytorch_tanh")
+        said = found["sliding"] or entries.has("layer_types")
+        sliding = found["sliding"] if said else every_nth_is_full(found["num_layers"], PERIOD)
+        return Gemma3Config(
+            **found
+            | dict(
+                activation="gelu_tanh",
+                score_scale=entries.number("query_pre_attn_scalar") ** -0.5,
+                sliding=sliding,
+                window=entries.whole("sliding_window") if sliding else None,
+                local_rotary=_local(entries, found["head_dim"]),
+                tied=entries.entries.get("tie_word_embeddings") is not False,
+            )
+        )
+
+    @classmethod
+    def full_size(cls) -> Gemma3Config:
         """Gemma 3 270M: 18 layers of 640, 4 query heads and one KV head of 256, vocabulary 262144."""
-        return Config(
+        return Gemma3Config(
             name="Gemma 3 270M shape",
             vocab_size=262144,
             hidden_size=640,
@@ -90,13 +136,23 @@ class Gemma3Runner(Runner):
             num_kv_heads=1,
             head_dim=256,
             intermediate_size=2048,
-            max_seq_len=32768,
-            rope_base=1000000.0,
+            max_positions=32768,
+            rotary=RotaryConfig(256, 1000000.0),
             norm_epsilon=1e-6,
             activation="gelu_tanh",
-            embedding_scale=math.sqrt(640),
             window=512,
             sliding=every_nth_is_full(18, PERIOD),
-            local_rope_base=LOCAL_BASE,
-            tied=True,
+            local_rotary=RotaryConfig(256, LOCAL_BASE),
         )
+
+
+def _local(entries: Entries, head_dim: int) -> RotaryConfig:
+    """The rotary embedding of the layers that slide: of an object of their own, or an entry that gives its base alone."""
+    nested = entries.entries.get("rope_parameters") or {}
+    own = nested.get("sliding_attention") if isinstance(nested, dict) else None
+    if own is None:
+        return RotaryConfig(head_dim, entries.number("rope_local_base_freq"))
+    found = huggingface.rotary(entries, head_dim, "sliding_attention")
+    if found.scaling is not None:
+        raise CheckpointError("config.json: the rotary embedding of the layers that slide is scaled; this model runs it as it is.")
+    return found

@@ -1,35 +1,81 @@
-"""Llama: the shared decoder as it is."""
+"""Llama, and the models built like it."""
 
 from __future__ import annotations
 
-from iron_llama.layout import layout
-from iron_lm.causal import Decoder
-from iron_lm.checkpoints.checkpoint import Layout
-from iron_lm.config import Config
-from iron_lm.runner import Runner
+from typing import Any
+
+import attrs
+
+from iron_lm.checkpoints import gguf_metadata, meta_params, names
+from iron_lm.checkpoints.checkpoint import Checkpoint
+from iron_lm.checkpoints.entries import Entries
+from iron_lm.checkpoints.sources import Names
+from iron_lm.decoder_config import DecoderConfig
+from iron_lm.family import Family
+from iron_lm.parts.attention import Attention
+from iron_lm.parts.decoder import Decoder
+from iron_lm.parts.embedding import Embedding
+from iron_lm.parts.head import Head
+from iron_lm.parts.layer import Layer
+from iron_lm.parts.mlp import GatedMLP
+from iron_lm.parts.norm import Norm
+from iron_lm.parts.rotary import Rotary, RotaryConfig
+from iron_lm.run import Run
+
+#: The names of Meta's own checkpoints.
+META = {
+    "embedding.table": "tok_embeddings.weight",
+    "norm.weight": "norm.weight",
+    "head.matrix": "output.weight",
+    "layers.{i}.mixer_norm.weight": "layers.{i}.attention_norm.weight",
+    **{f"layers.{{i}}.mixer.{x}": f"layers.{{i}}.attention.w{x}.weight" for x in "qkvo"},
+    "layers.{i}.ffn_norm.weight": "layers.{i}.ffn_norm.weight",
+    "layers.{i}.ffn.gate": "layers.{i}.feed_forward.w1.weight",
+    "layers.{i}.ffn.up": "layers.{i}.feed_forward.w3.weight",
+    "layers.{i}.ffn.down": "layers.{i}.feed_forward.w2.weight",
+}
 
 
-class Llama(Decoder):
-    """Llama-architecture decoders: Llama 3.2, SmolLM2 and their kin."""
-
-
-class LlamaRunner(Runner):
+class Llama(Family):
     """`iron-run llama`."""
 
     name = "llama"
     summary = "Llama-architecture models: Llama 3.2, SmolLM2 and their kin."
     architectures = ("llama",)
-    model = Llama
     absent = {"max_position_embeddings": 2048}
 
     @classmethod
-    def layout(cls, kind: str, tied: bool) -> Layout:
-        return layout(kind, tied)
+    def names(cls, kind: str, config: DecoderConfig) -> Names:
+        return {"gguf": names.GGUF, "meta": META}.get(kind, names.HUGGINGFACE)
 
     @classmethod
-    def full_size(cls) -> Config:
+    def build(cls, config: DecoderConfig, run: Run) -> Decoder:
+        c = config
+        assert c.rotary is not None
+        embedding, rotary = Embedding(c.embedding(), run), Rotary(c.rotary, run)
+        layers = [
+            Layer(Attention(c.attention(i), run, rotary), GatedMLP(c.mlp(), run), mixer_norm=Norm(c.norm()), ffn_norm=Norm(c.norm()))
+            for i in range(c.num_layers)
+        ]
+        return Decoder(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
+
+    @classmethod
+    def from_gguf(cls, entries: Entries, tensors: Any) -> DecoderConfig:
+        """llama.cpp's converter reorders a llama's query and key rows: the pairs that turn are neighbours."""
+        found = gguf_metadata.decoder(entries, tensors)
+        return DecoderConfig(**found | {"rotary": attrs.evolve(found["rotary"], neighbours=True)})
+
+    @classmethod
+    def described(cls, checkpoint: Checkpoint) -> tuple[DecoderConfig, Entries]:
+        if checkpoint.kind != "meta":
+            return super().described(checkpoint)
+        entries = meta_params.entries_of(checkpoint.metadata["params"])
+        return DecoderConfig(**meta_params.decoder(entries, checkpoint.tensors)), entries
+
+    @classmethod
+    def full_size(cls) -> DecoderConfig:
         """Llama 3.2 1B: 16 layers of 2048, 32 query and 8 KV heads of 64, vocabulary 128256."""
-        return Config(
+        return DecoderConfig(
             name="Llama 3.2 1B shape",
             vocab_size=128256,
             hidden_size=2048,
@@ -38,15 +84,7 @@ class LlamaRunner(Runner):
             num_kv_heads=8,
             head_dim=64,
             intermediate_size=8192,
-            max_seq_len=131072,
-            rope_base=500000.0,
-            rope_scaling={
-                "rope_type": "llama3",
-                "factor": 32.0,
-                "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0,
-                "original_max_position_embeddings": 8192,
-            },
+            max_positions=131072,
+            rotary=RotaryConfig(64, 500000.0, ("llama3", (32.0, 1.0, 4.0, 8192.0))),
             norm_epsilon=1e-5,
-            tied=True,
         )

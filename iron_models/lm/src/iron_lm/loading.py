@@ -1,9 +1,7 @@
-"""From a checkpoint, or none, to a config, weights and a tokenizer, as a command line asks for them."""
+"""From a checkpoint, or none, to a model's config, weights and tokenizer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -14,53 +12,61 @@ from iron_core.cache.keys import digest, sources_digest
 from iron_core.declare.formats import as_dtype, format_of
 from iron_core.errors import CheckpointError, UsageError, printable
 from iron_lm import process
-from iron_lm.checkpoints.checkpoint import Checkpoint, Layout, as_tree, convert, drawn
-from iron_lm.checkpoints.entries import Entries, gguf_entries, huggingface_entries
+from iron_lm.architecture import Architecture
+from iron_lm.checkpoints.checkpoint import Checkpoint, convert, drawn
 from iron_lm.checkpoints.reading import reading
 from iron_lm.checkpoints.recognise import architecture, describe, unknown_architecture
 from iron_lm.checkpoints.widening import Merged, runnable, runs_as, stored_format
-from iron_lm.config import DEFAULT_CONTEXT, Config, from_gguf, from_huggingface
+from iron_lm.decoder_config import DecoderConfig
+from iron_lm.parts.decoder import Decoder
+from iron_lm.run import ARITHMETIC, DTYPES, Run
 from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
 
 #: Tokens a prompt chunk has, unless the context is shorter.
 CHUNK = 64
-DTYPES = ("bfloat16", "float32", "float16")
-#: (kind of checkpoint, what it says of its model, the Config keywords read from that) -> keywords to add or replace.
-Details = Callable[[str, Entries, dict[str, Any]], dict[str, Any]]
+#: A context nobody asked for is at most this long.
+DEFAULT_CONTEXT = 32768
 
 
 @attrs.frozen(eq=False)
 class Loaded:
-    """A model ready to be traced. `exact` are the checkpoint's own weights, for the oracle; `context` is the tokens
-    asked for (the caches may have a few more). `stored` says how the weights are kept and `recognised` what the checkpoint
-    is, for people."""
+    """A model ready to be built. `exact` are the checkpoint's own weights by path, for the twin, and `weights` what runs;
+    `context` is the tokens asked for (the caches may have a few more). `stored` says how the weights are kept and
+    `recognised` what the checkpoint is, for people."""
 
-    config: Config
-    weights: Any
-    exact: Any
+    family: type[Architecture]
+    config: DecoderConfig
+    run: Run
+    weights: dict[str, Any]
+    exact: dict[str, Any]
     tokenizer: Tokenizer | None
     checkpoint: Checkpoint | None
     context: int
     stored: str
     recognised: str = ""
-    package: str = "iron_lm"  # the model's own, whose sources decide what is traced too
     assumed: dict[str, Any] = attrs.field(factory=dict)  # entries that the files lack, and what the format takes for them
+
+    def model(self, **changes: Any) -> Decoder:
+        """The graph, its weights given. changes: to `run`."""
+        model = self.build(**changes)
+        model.fill(self.weights)
+        return model
+
+    def build(self, **changes: Any) -> Decoder:
+        """The graph without its weights."""
+        return self.family.build(self.config, attrs.evolve(self.run, **changes))
+
+    def twin(self, ids: Any) -> np.ndarray:
+        """float32 (n, vocab): what the model's twin makes of the checkpoint's own weights, after each of n tokens."""
+        return self.build().twin(self.exact, ids)
 
     @property
     def cache_key(self) -> str:
         """Digest of everything a trace of this model depends on, operators and backend aside: sources, config, the weights'
         names and formats."""
-        shapes = [(path, tuple(a.shape), str(format_of(a))) for path, a in flat(self.weights)]
-        return digest(sources_digest("iron_lm", self.package), attrs.astuple(self.config), shapes)
-
-
-def flat(node: Any, path: str = "") -> list[tuple[str, Any]]:
-    """(attribute path, array) of a tree of weights."""
-    if isinstance(node, SimpleNamespace):
-        return [pair for k, v in vars(node).items() for pair in flat(v, f"{path}.{k}" if path else k)]
-    if isinstance(node, list):
-        return [pair for i, v in enumerate(node) for pair in flat(v, f"{path}.{i}")]
-    return [(path, node)]
+        shapes = [(path, tuple(a.shape), str(format_of(a))) for path, a in self.weights.items()]
+        package = self.family.__module__.partition(".")[0]
+        return digest(sources_digest("iron_lm", package), attrs.astuple(self.config), attrs.astuple(self.run), shapes)
 
 
 def context_of(longest: int, asked: int | None, usual: int = DEFAULT_CONTEXT) -> tuple[int, int, int]:
@@ -78,14 +84,14 @@ def context_of(longest: int, asked: int | None, usual: int = DEFAULT_CONTEXT) ->
 def arithmetic_of(
     block: Format | None, stored: np.dtype, dtype: str | None, activations: str | None, widened: bool = False
 ) -> dict[str, Any]:
-    """Config's dtype, cache_dtype and activations, from the weights' format and what was asked for.
+    """`Run`'s dtype, cache_dtype and activations, from the weights' format and what was asked for.
 
     widened: quantised weights that run as float32.
     """
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"dtype={dtype}; legal: {', '.join(DTYPES)}.")
-    if activations is not None and activations not in ("exact", "int8_block"):
-        raise UsageError(f"activations={activations}; legal: exact, int8_block.")
+    if activations is not None and activations not in ARITHMETIC:
+        raise UsageError(f"activations={activations}; legal: {', '.join(ARITHMETIC)}.")
     if block is not None and dtype is None:
         return dict(dtype="float32", cache_dtype="float16", activations=activations or "int8_block")
     if activations == "int8_block":
@@ -98,23 +104,18 @@ def arithmetic_of(
 
 
 def load(
-    layout: Any,
-    architectures: tuple[str, ...],
+    family: type[Architecture],
     path: str,
     *,
     tokenizer: str | None = None,
     dtype: str | None = None,
     activations: str | None = None,
     max_seq_len: int | None = None,
-    details: Details | None = None,
-    absent: Mapping[str, Any] | None = None,
 ) -> Loaded:
-    """Open a checkpoint of one of these architectures. `layout(kind, tied)` says where its weights are, `details` what the
-    config has of the architecture itself, `absent` what transformers takes for entries that config.json leaves out.
-    CheckpointError names the checkpoint; UsageError for what was asked of it."""
+    """Open a checkpoint of one of the family's architectures. CheckpointError names the checkpoint; UsageError what was asked of it."""
     checkpoint = Checkpoint.open(path)
     with reading(checkpoint.path):
-        loaded = _loaded(checkpoint, layout, architectures, dtype, activations, max_seq_len, details, absent)
+        loaded = _loaded(checkpoint, family, dtype, activations, max_seq_len)
     opened = open_tokenizer(tokenizer, checkpoint)
     if opened is not None:
         opened.limit = loaded.config.vocab_size
@@ -122,43 +123,53 @@ def load(
 
 
 def _loaded(
-    checkpoint: Checkpoint,
-    layout: Any,
-    architectures: tuple[str, ...],
-    dtype: str | None,
-    activations: str | None,
-    max_seq_len: int | None,
-    details: Details | None,
-    absent: Mapping[str, Any] | None,
+    checkpoint: Checkpoint, family: type[Architecture], dtype: str | None, activations: str | None, max_seq_len: int | None
 ) -> Loaded:
-    keywords = _config_keywords(checkpoint, architectures, details, absent)
-    assumed = keywords.pop("assumed")
-    keywords["name"] = printable(keywords.get("name", ""), 80)  # it is printed as it is
-    context, rows, chunk = context_of(keywords["max_seq_len"], max_seq_len, keywords.pop("usual_context", DEFAULT_CONTEXT))
-    probe = Config(**{**keywords, "max_seq_len": rows, "prefill_chunk": chunk})
-    places: Layout = layout(checkpoint.kind, probe.tied)
-    exact = checkpoint.tree(places, probe)
-    formats = [(stored_format(array), array.shape) for _, array in flat(exact)]
+    config, assumed = _described(checkpoint, family)
+    context, rows, chunk = context_of(config.max_positions, max_seq_len, config.usual_context or DEFAULT_CONTEXT)
+    probe = Run(rows, chunk)
+    shapes = family.build(config, probe).tensors()
+    exact = checkpoint.take(shapes, family.names(checkpoint.kind, config), family.ignored.get(checkpoint.kind, ()))
+    formats = [(stored_format(array), array.shape) for array in exact.values()]
     block = _most([run for run in (runs_as(format) for format, _ in formats) if run.packed])
     widened = block is None and any(format.packed for format, _ in formats)
-    stored = stored_format(exact.layers[0].q)  # type: ignore[union-attr]
-    first = np.dtype(np.float32) if stored.packed else stored.dtype
-    config = attrs.evolve(probe, **arithmetic_of(block, first, dtype, activations, widened))
+    first = _first_matrix(exact)
+    run = attrs.evolve(probe, **arithmetic_of(block, first, dtype, activations, widened))
     new = _made(formats, dtype) + (0 if dtype not in (None, Dense(first).name) else merged_bytes(exact))
     free = process.available_bytes()
     if free is not None and new > free:
         narrower = "" if dtype in ("float16", "bfloat16") else "; --dtype float16 or bfloat16 may take half"
         raise CheckpointError(f"{checkpoint.path}: its weights widened take {_bytes(new)} of memory; {_bytes(free)} are free{narrower}.")
-    weights = _map(exact, runnable if dtype is None else lambda a: convert(a, as_dtype(dtype)))
+    as_run = runnable if dtype is None else lambda array: convert(array, as_dtype(dtype))
+    weights = {path: as_run(array) for path, array in exact.items()}
     kept = kept_line(formats, dtype)
     if merged_bytes(exact):
         kept += f", put together from shards ({_bytes(merged_bytes(exact))} of memory)"
-    return Loaded(config, weights, exact, None, checkpoint, context, kept, describe(checkpoint), _package(layout), assumed)
+    return Loaded(family, config, run, weights, exact, None, checkpoint, context, kept, describe(checkpoint), assumed)
 
 
-def merged_bytes(weights: Any) -> int:
+def _described(checkpoint: Checkpoint, family: type[Architecture]) -> tuple[DecoderConfig, dict[str, Any]]:
+    """The config, and what of it the files do not say: entry -> value."""
+    folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
+    said_in = {"gguf": checkpoint.path, "meta": folder / "params.json"}.get(checkpoint.kind, folder / "config.json")
+    named = architecture(checkpoint)
+    with reading(said_in):
+        if named not in family.architectures and ("config" in checkpoint.metadata or checkpoint.kind in ("gguf", "meta")):
+            raise CheckpointError(unknown_architecture(named, family.architectures))
+        config, entries = family.described(checkpoint)
+    return attrs.evolve(config, name=printable(config.name, 80)), entries.assumed  # it is printed as it is
+
+
+def _first_matrix(weights: dict[str, Any]) -> np.dtype:
+    """The dtype that the first matrix of the layers has, or computes in."""
+    matrix = next(array for path, array in weights.items() if path.startswith("layers.") and len(array.shape) > 1)
+    stored = stored_format(matrix)
+    return np.dtype(np.float32) if stored.packed else stored.dtype
+
+
+def merged_bytes(weights: dict[str, Any]) -> int:
     """Bytes of the weights whose parts lie in several files."""
-    return sum(stored_format(array).nbytes(array.shape) for _, array in flat(weights) if isinstance(array, Merged))
+    return sum(stored_format(array).nbytes(array.shape) for array in weights.values() if isinstance(array, Merged))
 
 
 def _most(values: list[Any]) -> Any:
@@ -195,59 +206,19 @@ def kept_line(formats: list[tuple[Any, tuple[int, ...]]], dtype: str | None) -> 
 
 
 def random(
-    config: Config, layout: Any, seed: int, *, tokenizer: str | None = None, dtype: str | None = None, max_seq_len: int | None = None
+    family: type[Architecture],
+    config: DecoderConfig,
+    seed: int,
+    *,
+    tokenizer: str | None = None,
+    dtype: str | None = None,
+    max_seq_len: int | None = None,
 ) -> Loaded:
     """A model of this config with weights drawn at `seed`."""
-    kept = dtype or config.dtype
-    context, rows, chunk = context_of(config.max_seq_len, max_seq_len)
-    config = attrs.evolve(config, max_seq_len=rows, prefill_chunk=chunk, **arithmetic_of(None, as_dtype(kept), kept, None))
-    places = layout("safetensors", config.tied).expand(config)
-    weights = as_tree(drawn({path: (shape, Dense(as_dtype(kept))) for path, (_, shape) in places.items()}, seed))
+    kept = dtype or "bfloat16"
+    context, rows, chunk = context_of(config.max_positions, max_seq_len)
+    run = Run(rows, chunk, **arithmetic_of(None, as_dtype(kept), kept, None))
+    shapes = family.build(config, run).tensors()
+    weights = drawn({path: (shape, Dense(as_dtype(kept))) for path, shape in shapes.items()}, seed)
     opened = open_tokenizer(tokenizer) if tokenizer else None
-    return Loaded(config, weights, weights, opened, None, context, f"random {kept}", package=_package(layout))
-
-
-def _package(layout: Any) -> str:
-    return str(layout.__module__).partition(".")[0]
-
-
-def _config_keywords(
-    checkpoint: Checkpoint, architectures: tuple[str, ...], details: Details | None, absent: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """Config's keywords, and what of them the files do not say: "assumed", entry -> value."""
-    if checkpoint.kind not in ("gguf", "meta") and "config" not in checkpoint.metadata:
-        raise CheckpointError(f"{checkpoint.path}: no config.json beside it; the model's shape is read from there.")
-    folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
-    with reading({"gguf": checkpoint.path, "meta": folder / "params.json"}.get(checkpoint.kind, folder / "config.json")):
-        return _said(checkpoint, architectures, details, absent)
-
-
-def _said(
-    checkpoint: Checkpoint, architectures: tuple[str, ...], details: Details | None, absent: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    named = architecture(checkpoint)
-    if named not in architectures:
-        raise CheckpointError(unknown_architecture(named, architectures))
-    if checkpoint.kind == "gguf":
-        entries = gguf_entries(checkpoint.metadata)
-        found = from_gguf(checkpoint.metadata, checkpoint.tensors, entries)
-    elif checkpoint.kind == "meta":
-        from iron_lm.checkpoints.meta import from_meta, meta_entries
-
-        entries = meta_entries(checkpoint.metadata["params"])
-        return from_meta(checkpoint.metadata["params"], checkpoint.tensors, entries) | {"assumed": entries.assumed}
-    else:
-        entries = huggingface_entries(checkpoint.metadata["config"], absent)
-        found = from_huggingface(checkpoint.metadata["config"], entries)
-    if details is not None:
-        found |= details(checkpoint.kind, entries, found)
-    return found | {"assumed": entries.assumed}
-
-
-def _map(node: Any, change: Any) -> Any:
-    if isinstance(node, SimpleNamespace):
-        return SimpleNamespace(**{k: _map(v, change) for k, v in vars(node).items()})
-    if isinstance(node, list):
-        return [_map(v, change) for v in node]
-    return change(node)
-
+    return Loaded(family, config, run, weights, weights, opened, None, context, f"random {kept}")

@@ -1,14 +1,13 @@
-"""`Runner`: a language model's command line. A model subclasses it and registers the subclass under `iron.models.v1`."""
+"""`Runner`: one command line of a language model, from its options to an exit status."""
 
 from __future__ import annotations
 
 import errno
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import attrs
 import numpy as np
@@ -22,13 +21,10 @@ from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.errors import OutOfMemory, UsageError
 from iron_lm import loading, process, profile
-from iron_lm.causal import cache_bytes
-from iron_lm.checkpoints.entries import Entries
-from iron_lm.config import Config
+from iron_lm.architecture import Architecture
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
 from iron_lm.options import command, invoke
-from iron_lm.oracle import Oracle
 from iron_lm.tasks import bench, gates
 from iron_lm.text.stopping import StopStrings
 from iron_lm.text.template import ChatTemplate, find_template
@@ -81,41 +77,17 @@ def _rate(tokens: int, seconds: float) -> float:
     return tokens / seconds if seconds > 0 else 0.0
 
 
+def main(family: type[Architecture], argv: list[str]) -> int:
+    """Run a command line of a family's; the exit status. IronError and click's errors come through to the caller."""
+    with streams.in_order():
+        return int(invoke(command(family.name, family.summary, lambda **options: Runner(family, **options).run()), argv) or 0)
+
+
 class Runner:
-    """Subclasses give `name`, `summary`, `architectures`, `model`, `layout(kind, tied)` and `full_size()`; `details` where
-    the architecture implies more than its files say."""
+    """Loads and compiles a model of the family, then does what the options ask for."""
 
-    name: ClassVar[str] = ""
-    summary: ClassVar[str] = ""
-    #: GGUF `general.architecture` and Hugging Face `model_type` values it runs.
-    architectures: ClassVar[tuple[str, ...]] = ()
-    model: ClassVar[Any] = None
-    #: What transformers takes for entries that a config.json of this family leaves out, beside what it takes for any.
-    absent: ClassVar[Mapping[str, Any]] = {}
-    oracle: ClassVar[Any] = Oracle
-
-    @classmethod
-    def layout(cls, kind: str, tied: bool) -> Any:
-        """Where the weights are in a kind of checkpoint."""
-        raise TypeError(f"{cls.__name__} defines no layout().")
-
-    @classmethod
-    def details(cls, kind: str, entries: Entries, found: dict[str, Any]) -> dict[str, Any]:
-        """Config keywords to add to those `found` in a checkpoint, or to replace; `entries` is what it says of its model."""
-        return {}
-
-    @classmethod
-    def full_size(cls) -> Config:
-        """The config `--random-weights` runs."""
-        raise TypeError(f"{cls.__name__} defines no full_size().")
-
-    @classmethod
-    def main(cls, argv: list[str]) -> int:
-        """Run a command line; the exit status. IronError and click's errors come through to the caller."""
-        with streams.in_order():
-            return int(invoke(command(cls.name, cls.summary, lambda **options: cls(**options).run()), argv) or 0)
-
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, family: type[Architecture], **options: Any) -> None:
+        self.family = family
         options["num_tokens"] = options["num_tokens"] or (512 if options["chat"] else 40)
         self.options = options
         self.figures = Figures()
@@ -151,7 +123,8 @@ class Runner:
         size = f" ({nbytes} bytes)" if nbytes else ""
         advice = "A smaller model takes less"
         if hasattr(self, "loaded"):
-            taken = f"The caches of --max-seq-len {self.loaded.context} take {cache_bytes(self.loaded.config)} bytes"
+            caches = sum(cache.nbytes for cache in self.loaded.build().caches)
+            taken = f"The caches of --max-seq-len {self.loaded.context} take {caches} bytes"
             advice = f"{taken}; a smaller --max-seq-len takes less"
         return OutOfMemory(f"not enough memory{asked}{size}. {advice}.", wanted, nbytes)
 
@@ -169,7 +142,7 @@ class Runner:
         start = time.perf_counter()
         with working("compiling"):
             self.session = Session(
-                self.model(self.loaded.config, self.loaded.weights),
+                self.loaded.model(),
                 backend=self._backend(),
                 dev=o["dev"],
                 boundaries=iron.each_step if o["each_step"] else None,
@@ -209,11 +182,10 @@ class Runner:
                 raise UsageError("--random-weights takes no --checkpoint; leave one out.")
             if o["activations"] == "int8_block":
                 raise UsageError("--activations int8_block needs block-quantised weights; random ones are dense. Legal: exact.")
-            return loading.random(self.full_size(), self.layout, o["random_weights"], **common)
+            return loading.random(self.family, self.family.full_size(), o["random_weights"], **common)
         if not o["checkpoint"]:
             raise UsageError("--checkpoint FILE is needed (or --random-weights SEED for a run without weights).")
-        said = dict(activations=o["activations"], details=self.details, absent=self.absent)
-        return loading.load(self.layout, self.architectures, o["checkpoint"], **said, **common)
+        return loading.load(self.family, o["checkpoint"], activations=o["activations"], **common)
 
     def _prompt(self) -> list[int]:
         """The prompt's ids: the text's, cut or made to --prompt-len tokens. UsageError if the caches have no room for them."""
@@ -345,7 +317,7 @@ class Runner:
             figures.decode_tokens, figures.decode_s = len(stamps) - 1, stamps[-1] - stamps[0]
         figures.sample_memory()
         if o["json"]:
-            found = {"model": self.name, "prompt_ids": ids, "ids": answer, "text": "".join(text)} | self._facts() | figures.as_dict()
+            found = {"model": self.family.name, "prompt_ids": ids, "ids": answer, "text": "".join(text)} | self._facts() | figures.as_dict()
             print_json(found | ({"profile": measured.as_dict()} if measured is not None else {}), indent=None)
         else:
             self._say(figures.line())
@@ -371,7 +343,7 @@ class Runner:
         else:
             ids = [int(i) for i in np.random.default_rng(0).integers(0, loaded.config.vocab_size, gates.POSITIONS)]
         peer = gates.llama_cpp_figures(loaded.checkpoint.path) if loaded.checkpoint else None
-        return gates.check_accuracy(self.session, self.oracle(loaded.config, loaded.exact), ids, peer)
+        return gates.check_accuracy(self.session, loaded.twin, ids, peer)
 
     def _report(self, report: gates.Report) -> int:
         if self.options["json"]:
@@ -383,29 +355,29 @@ class Runner:
     # -- words ------------------------------------------------------------------------------------
 
     def _facts(self) -> dict[str, Any]:
-        c = self.loaded.config
+        run = self.loaded.run
         return {
             "checkpoint": self.loaded.recognised,
             **({"assumed": self.loaded.assumed} if self.loaded.assumed else {}),
             "weights": self.loaded.stored,
             "backend": self.session.compiled.backend.name,
             "dev": self.session.compiled.dev,
-            "dtype": c.dtype,
-            "cache_dtype": c.cache_dtype,
-            "activations": c.activations,
+            "dtype": run.dtype,
+            "cache_dtype": run.cache_dtype,
+            "activations": run.activations,
             "max_seq_len": self.loaded.context,
         }
 
     def _header(self) -> str:
-        c, f = self.loaded.config, self.figures
+        c, run, f = self.loaded.config, self.loaded.run, self.figures
         summary = getattr(self.session.compiled.backend.probe(), "summary", "")
         engine = f"{self.session.compiled.backend.name} ({summary})"
-        name = f"{self.name} · {c.name} · " if c.name else f"{self.name} · "
+        name = f"{self.family.name} · {c.name} · " if c.name else f"{self.family.name} · "
         assumed = ", ".join(f"{key} {value:g}" for key, value in self.loaded.assumed.items())
         lines = [self.loaded.recognised] if self.loaded.recognised else []
         lines += [f"the files do not say, so as the format has it: {assumed}"] if assumed else []
         return "".join(f"{line}\n" for line in lines) + (
-            f"{name}{self.loaded.stored} · {c.dtype} activations, {c.cache_dtype} cache, {c.activations} · {engine}\n"
+            f"{name}{self.loaded.stored} · {run.dtype} activations, {run.cache_dtype} cache, {run.activations} · {engine}\n"
             f"load {f.load_s:.2f} s · compile {f.compile_s:.2f} s"
         )
 

@@ -1,37 +1,56 @@
-"""Qwen3: the shared decoder with a norm of each head's queries and keys."""
+"""Qwen3: each head's queries and keys are normed."""
 
 from __future__ import annotations
 
-from iron_lm.causal import Decoder
-from iron_lm.checkpoints.checkpoint import Layout
-from iron_lm.config import Config
-from iron_lm.layouts import QK_NORMS, layout
-from iron_lm.runner import Runner
+from iron_lm.checkpoints import names
+from iron_lm.checkpoints.sources import Names
+from iron_lm.decoder_config import DecoderConfig
+from iron_lm.family import Family
+from iron_lm.parts.attention import Attention
+from iron_lm.parts.decoder import Decoder
+from iron_lm.parts.embedding import Embedding
+from iron_lm.parts.head import Head
+from iron_lm.parts.layer import Layer
+from iron_lm.parts.mlp import GatedMLP
+from iron_lm.parts.norm import Norm
+from iron_lm.parts.rotary import Rotary, RotaryConfig
+from iron_lm.run import Run
 
 
-class Qwen3(Decoder):
-    """Dense Qwen3 models."""
-
-
-class Qwen3Runner(Runner):
+class Qwen3(Family):
     """`iron-run qwen3`."""
 
     name = "qwen3"
     summary = "Qwen3 models, the dense ones."
     architectures = ("qwen3",)
-    model = Qwen3
     absent = {
         "max_position_embeddings": 32768, "num_key_value_heads": 32, "head_dim": 128, "sliding_window": 4096, "max_window_layers": 28,
     }  # fmt: skip
 
     @classmethod
-    def layout(cls, kind: str, tied: bool) -> Layout:
-        return layout(kind, tied, QK_NORMS)
+    def names(cls, kind: str, config: DecoderConfig) -> Names:
+        return names.GGUF if kind == "gguf" else names.HUGGINGFACE
 
     @classmethod
-    def full_size(cls) -> Config:
+    def build(cls, config: DecoderConfig, run: Run) -> Decoder:
+        c = config
+        assert c.rotary is not None
+        embedding, rotary = Embedding(c.embedding(), run), Rotary(c.rotary, run)
+        layers = [
+            Layer(
+                Attention(c.attention(i, qk_norm=True), run, rotary),
+                GatedMLP(c.mlp(), run),
+                mixer_norm=Norm(c.norm()),
+                ffn_norm=Norm(c.norm()),
+            )
+            for i in range(c.num_layers)
+        ]
+        return Decoder(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
+
+    @classmethod
+    def full_size(cls) -> DecoderConfig:
         """Qwen3 0.6B: 28 layers of 1024, 16 query and 8 KV heads of 128, vocabulary 151936."""
-        return Config(
+        return DecoderConfig(
             name="Qwen3 0.6B shape",
             vocab_size=151936,
             hidden_size=1024,
@@ -40,8 +59,7 @@ class Qwen3Runner(Runner):
             num_kv_heads=8,
             head_dim=128,
             intermediate_size=3072,
-            max_seq_len=40960,
-            rope_base=1000000.0,
+            max_positions=40960,
+            rotary=RotaryConfig(128, 1000000.0),
             norm_epsilon=1e-6,
-            tied=True,
         )

@@ -1,49 +1,25 @@
-"""`Checkpoint`: a weight file of any registered kind, and the tree of weights a model takes from it."""
+"""`Checkpoint`: a weight file of any registered kind, and the weights a model takes from it."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import attrs
 import numpy as np
 
-from iron_core import Dense, Format, PackedArray
+from iron_core import Format
 from iron_core.errors import CheckpointError
 from iron_core.side_by_side import side_by_side
 from iron_lm.checkpoints import widening
 from iron_lm.checkpoints.readers import opened, recognised
 from iron_lm.checkpoints.reading import reading
-from iron_lm.checkpoints.widening import ScaleCheck, runs_as
+from iron_lm.checkpoints.sources import Names, Reading, Shape, source_of
+from iron_lm.checkpoints.widening import ScaleCheck
 
 #: Faults that a message lists, and tensors of another name that a missing one is compared with.
 _SHOWN, _MOST_COMPARED = 3, 1 << 10
-
-
-@attrs.frozen
-class Layout:
-    """Where a model's weights are in a kind of file: attribute path -> (tensor name, shape as names of Config fields).
-
-    `{i}` in a path and its name stands for each layer. `optional` paths may be absent. `ignored` are prefixes of tensors
-    the model does without. `less_one`: the file holds vectors, which are the norms' weights, less 1; they are read with it
-    added, in float32, because 1 + w has more digits than a narrow w.
-    """
-
-    names: dict[str, tuple[str, tuple[Any, ...]]]
-    optional: frozenset[str] = frozenset()
-    ignored: tuple[str, ...] = ()
-    less_one: bool = False
-
-    def expand(self, config: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Every path of this config with its tensor's name and shape."""
-        found = {}
-        for path, (name, dims) in self.names.items():
-            shape = tuple(d(config) if callable(d) else getattr(config, d) for d in dims)
-            for i in range(config.num_layers) if "{i}" in path else (0,):
-                found[path.format(i=i)] = (name.format(i=i), shape)
-        return found
 
 
 class Checkpoint:
@@ -75,50 +51,58 @@ class Checkpoint:
             raise CheckpointError(f"{path}: not a kind of checkpoint any reader recognises{held(path)}. {who}")
         return cls(path, reader.name, opened(reader, path))
 
-    @property
-    def block_format(self) -> Format | None:
-        """The block format most of its tensors run as, or None where all of them run dense."""
-        counts: dict[Format, int] = {}
-        for _, stored, _ in self.tensors.values():
-            format = runs_as(stored)
-            if format.packed:
-                counts[format] = counts.get(format, 0) + 1
-        return max(counts, key=counts.__getitem__) if counts else None
+    def take(self, shapes: Mapping[str, Shape], names: Names, ignored: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Weights by path, of these shapes, from where a family's names say they are: arrays over the file as far as may be.
 
-    def tree(self, layout: Layout, config: Any, fill: str = "read", seed: int = 0) -> SimpleNamespace:
-        """The weights by attribute path, arrays over the file.
-
-        fill: "read" the file's numbers; "random" drawn at `seed` in the file's shapes and formats; "unread" shapes only
-        (for tracing). CheckpointError lists every tensor that is missing, unknown or of another shape.
+        ignored: what tensors begin or end with that the model does without. CheckpointError lists every tensor that is missing,
+        of another shape, or that nothing uses.
         """
-        wanted = layout.expand(config)
-        known = {name for name, _ in wanted.values()}
-        refused = getattr(self.tensors, "refused", {})
-        unknown = [n for n in (*self.tensors, *refused) if n not in known and not n.startswith(layout.ignored)]
-        faults: list[str] = []
-        taken, finite = {}, ScaleCheck()
-        for path, (name, shape) in wanted.items():
-            if name in refused:
-                faults.append(refused[name])
-            elif name not in self.tensors:
-                if path not in layout.optional:
-                    near = difflib.get_close_matches(name, unknown[:_MOST_COMPARED], 1, 0.9) if len(faults) < _SHOWN else []
-                    faults.append(f"{name} {list(shape)} is missing" + (f" (there is {near[0]})" if near else ""))
-            elif tuple(self.tensors[name][0]) != shape:
-                faults.append(f"{name} is {list(self.tensors[name][0])}, not {list(shape)}")
-            elif layout.less_one and len(shape) == 1:
-                taken[path] = (shape, Dense(np.float32), np.asarray(self.tensors[name][2]).astype(np.float32) + np.float32(1))
-            else:
-                taken[path] = self.tensors[name]
-                if fill == "read" and not finite(taken[path][2]):
-                    faults.append(f"{name} has scales that are NaN or infinite")
-        faults += [f"{n} is none this model has" for n in unknown]
+        reading = _Pass(self.tensors, ignored)
+        sources = {path: source_of(names, path) for path in shapes}
+        reading.known = {name for source in sources.values() for name in source.names}
+        taken = {path: source.read(reading, shapes[path]) for path, source in sources.items()}
+        faults = list(dict.fromkeys([*reading.faults, *(f"{name} is none this model has" for name in reading.unknown)]))
         if faults:
             shown = "; ".join(faults[:_SHOWN]) + (f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else "")
             raise CheckpointError(f"{self.path}: {shown}.")
-        if fill == "random":
-            return as_tree(drawn({path: (shape, runs_as(format)) for path, (shape, format, _) in taken.items()}, seed))
-        return as_tree({path: unread(s, runs_as(f)) if fill == "unread" else array for path, (s, f, array) in taken.items()})
+        return taken
+
+
+class _Pass(Reading):
+    """`known`: tensors that something is made of; `faults`: what was wrong with those asked for."""
+
+    known: set[str]
+
+    def __init__(self, tensors: Any, ignored: tuple[str, ...]) -> None:
+        self.tensors, self.ignored = tensors, ignored
+        self.refused: dict[str, str] = getattr(tensors, "refused", {})
+        self.faults: list[str] = []
+        self._finite = ScaleCheck()
+
+    @property
+    def unknown(self) -> list[str]:
+        """Tensors of the file that nothing is made of."""
+        return [
+            name
+            for name in (*self.tensors, *self.refused)
+            if name not in self.known and not name.startswith(self.ignored) and not name.endswith(self.ignored)
+        ]
+
+    def tensor(self, name: str, shape: Shape) -> Any:
+        if name in self.refused:
+            return self._fault(self.refused[name])
+        if name not in self.tensors:
+            near = difflib.get_close_matches(name, self.unknown[:_MOST_COMPARED], 1, 0.9) if len(self.faults) < _SHOWN else []
+            return self._fault(f"{name} {list(shape)} is missing" + (f" (there is {near[0]})" if near else ""))
+        found, _, array = self.tensors[name]
+        if tuple(found) != shape:
+            return self._fault(f"{name} is {list(found)}, not {list(shape)}")
+        if not self._finite(array):
+            return self._fault(f"{name} has scales that are NaN or infinite")
+        return array
+
+    def _fault(self, said: str) -> None:
+        self.faults.append(said)
 
 
 def held(folder: Path) -> str:
@@ -128,32 +112,6 @@ def held(folder: Path) -> str:
     names = sorted(p.name for p, _ in zip(folder.iterdir(), range(100), strict=False))
     shown = ", ".join(name if name.isprintable() else repr(name) for name in names[:6])
     return f" (it holds {shown}{', ...' if len(names) > 6 else ''})" if names else " (it is empty)"
-
-
-def as_tree(flat: dict[str, Any]) -> SimpleNamespace:
-    """`layers.3.q` -> tree.layers[3].q: namespaces, and lists where names are numbers."""
-    root: dict[str, Any] = {}
-    for path, value in flat.items():
-        *parents, last = path.split(".")
-        node = root
-        for part in parents:
-            node = node.setdefault(part, {})
-        node[last] = value
-
-    def build(node: Any) -> Any:
-        if not isinstance(node, dict):
-            return node
-        if node and all(k.isdigit() for k in node):
-            return [build(node[k]) for k in sorted(node, key=int)]
-        return SimpleNamespace(**{k: build(v) for k, v in node.items()})
-
-    return build(root)  # type: ignore[no-any-return]
-
-
-def unread(shape: tuple[int, ...], format: Format) -> Any:
-    """An array of this shape and format that takes no memory: for tracing."""
-    data = np.broadcast_to(np.zeros((), format.dtype), format.stored(shape))
-    return PackedArray(data, shape, format) if format.packed else data
 
 
 #: Numbers drawn at once.

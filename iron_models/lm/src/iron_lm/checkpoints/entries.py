@@ -9,9 +9,8 @@ from iron_core.errors import CheckpointError, printable
 
 #: More than this is no setting of a model.
 _LARGEST = 1e38
-#: What transformers takes for entries that any decoder's config.json may leave out; and llama.cpp, of a GGUF.
-_TRANSFORMERS = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0}
-_LLAMA_CPP = {"rope.freq_base": 10000.0}
+#: More layers than this is damage, not a model.
+MOST_LAYERS = 1 << 12
 
 
 class Entries:
@@ -64,16 +63,6 @@ class Entries:
         if default is None:
             raise CheckpointError(f"{self.where} lacks {self.prefix}{key}.")
         return default
-
-
-def huggingface_entries(raw: dict[str, Any], absent: Mapping[str, Any] | None = None) -> Entries:
-    """What config.json says. absent: what the family's own configuration class takes for entries that are not there."""
-    return Entries(raw, "config.json", defaults=_TRANSFORMERS | dict(absent or {}))
-
-
-def gguf_entries(metadata: dict[str, Any]) -> Entries:
-    """What a GGUF says of its own architecture."""
-    return Entries(metadata, "GGUF metadata", f"{metadata.get('general.architecture')}.", _LLAMA_CPP)
 
 
 def shown(value: Any) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 from iron_core.errors import CheckpointError
 from iron_lm.checkpoints.bounded_json import read_json
-from iron_lm.checkpoints.entries import Entries
 from iron_lm.checkpoints.state_dict import state_dict
 from iron_lm.checkpoints.tensors import Tensors
 from iron_lm.checkpoints.widening import Merged
@@ -18,15 +17,8 @@ _SHARD = re.compile(r"consolidated\.(\d\d)\.pth\Z")
 _MOST_SHARDS = 64
 #: Which axis each shard has a part of, by the last words of a tensor's name; others are the same in every shard.
 _SPLIT = {"wq": 0, "wk": 0, "wv": 0, "w1": 0, "w3": 0, "output": 0, "wo": 1, "w2": 1}
-_KNOWN = (
-    "dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size", "multiple_of", "ffn_dim_multiplier", "norm_eps", "rope_theta",
-    "use_scaled_rope", "rope_scaling_factor", "rope_high_freq_factor", "head_dim", "hidden_dim", "max_seq_len", "max_batch_size",
-)  # fmt: skip
-#: What `use_scaled_rope` stands for in Meta's own program, where params.json does not say otherwise.
-_SCALED = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
-#: Tokens a cache holds where nobody asks: params.json does not say how long a context may be, and every Llama takes these.
-USUAL_CONTEXT = 2048
-_MOST_CONTEXT = 1 << 20
+#: What `use_scaled_rope` divides low frequencies by in Meta's own program, where params.json does not say it.
+SCALED = 8.0
 
 
 class MetaFolder:
@@ -49,7 +41,7 @@ class MetaFolder:
         self.described = f"Meta's layout, {len(shards)} shard{'s' if len(shards) > 1 else ''}"
         params = self.metadata["params"]
         if params.get("use_scaled_rope") is True and "rope_scaling_factor" not in params:
-            self.described += f", rotary embedding scaled by {_SCALED['factor']:g} as Meta's program has it"
+            self.described += f", rotary embedding scaled by {SCALED:g} as Meta's program has it"
         self.tensors = parts[0] if len(parts) == 1 else self._merged(shards, parts)
 
     def _merged(self, shards: list[str], parts: list[Tensors]) -> Tensors:
@@ -102,53 +94,3 @@ def _shards(folder: Path) -> list[str]:
         missing = next((w for w in wanted if w not in found), "consolidated.00.pth")
         raise CheckpointError(f"{folder}: {missing} is missing beside {', '.join(found[:4]) or PARAMS}.")
     return found
-
-
-#: What Meta's first program, which wrote these, had instead of an entry.
-_META = {"rope_theta": 10000.0, "norm_eps": 1e-5}
-
-
-def meta_entries(params: dict[str, Any]) -> Entries:
-    """What params.json says."""
-    return Entries(params, PARAMS, defaults=_META)
-
-
-def from_meta(params: dict[str, Any], tensors: Any, entries: Entries | None = None) -> dict[str, Any]:
-    """Config keywords from params.json and the tensors' shapes; CheckpointError names what is missing or cannot be.
-
-    entries: as `meta_entries` gives them.
-    """
-    entries = entries or meta_entries(params)
-    unknown = sorted(set(params) - set(_KNOWN))
-    if unknown:
-        raise CheckpointError(f"{PARAMS}: {unknown[0][:40]!r} is nothing this model has. Legal: {', '.join(_KNOWN)}.")
-    heads, width = entries.whole("n_heads"), entries.whole("dim")
-    scaled = params.get("use_scaled_rope", False)
-    if not isinstance(scaled, bool):
-        raise CheckpointError(f"{PARAMS}: use_scaled_rope is {str(scaled)[:40]!r}; legal: true, false.")
-    scaling = dict(_SCALED)
-    for key, entry in (("factor", "rope_scaling_factor"), ("high_freq_factor", "rope_high_freq_factor")):
-        scaling[key] = entries.number(entry, float(scaling[key]))  # type: ignore[arg-type]
-    return dict(
-        vocab_size=_rows(tensors, "tok_embeddings.weight"),
-        hidden_size=width,
-        num_layers=entries.whole("n_layers", most=1 << 12),
-        num_heads=heads,
-        num_kv_heads=entries.whole("n_kv_heads", heads),
-        head_dim=entries.whole("head_dim", width // heads or 1),
-        intermediate_size=_rows(tensors, "layers.0.feed_forward.w1.weight"),
-        max_seq_len=entries.whole("max_seq_len", _MOST_CONTEXT),
-        **({} if entries.has("max_seq_len") else {"usual_context": USUAL_CONTEXT}),
-        rope_base=entries.number("rope_theta"),
-        rope_scaling=scaling if scaled else None,
-        rope_neighbours=True,
-        norm_epsilon=entries.number("norm_eps"),
-        tied="output.weight" not in tensors,
-        name="",
-    )
-
-
-def _rows(tensors: Any, name: str) -> int:
-    if name not in tensors:
-        raise CheckpointError(f"{name} is missing; {PARAMS} does not say how large it is.")
-    return int(tensors[name][0][0])

@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 
 from iron_core.errors import UsageError
-from iron_lm.causal import K_MAX
+from iron_lm.parts.decoder import K_MAX
 from iron_ops_aie.sample import ROW_WORDS, draw_words
 
 DEFAULT_TOP_K = 50

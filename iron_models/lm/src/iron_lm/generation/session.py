@@ -10,8 +10,8 @@ import numpy as np
 
 from iron_core.errors import BoundsError, CallError, CheckpointError, NotFinite, UsageError
 from iron_core.turn import Turn
-from iron_lm.causal import CausalLM
 from iron_lm.generation.sampler import Sampler
+from iron_lm.parts.decoder import Decoder
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -36,18 +36,17 @@ def _alone(method: _Method) -> _Method:
 
 
 class Session:
-    """A CausalLM on a backend. `held` are the tokens whose keys and values are in the caches.
+    """A decoder on a backend. `held` are the tokens whose keys and values are in the caches.
 
     Threads may share it: each answer is whole, one after the other. A prompt runs in chunks on a fixed grid. What a new prompt
     shares with `held` is kept, from the start up to the first
     chunk that differs; a prompt of one token more is one decode step.
     """
 
-    def __init__(self, model: CausalLM, **options: Any) -> None:
+    def __init__(self, model: Decoder, **options: Any) -> None:
         self.model = model
-        self.config = model.config
         self.compiled = model.compile(**options)
-        self.compiled.add(ids=((self.config.prefill_chunk,), np.int32))
+        self.compiled.add(ids=((model.run.prefill_chunk,), np.int32))
         self.held: list[int] = []
         self._turn = Turn(f"a session of {type(model).__name__}")
         self._sampler: Sampler | None = None
@@ -76,10 +75,10 @@ class Session:
         UsageError if prompt and answer do not fit the caches. CheckpointError where a step's logits are not finite, after
         `on_token` had the tokens before it. Tokens after the last one returned are not kept.
         """
-        if len(ids) + count > self.config.max_seq_len:
+        if len(ids) + count > self.model.run.max_seq_len:
             raise UsageError(
-                f"the prompt has {len(ids)} tokens and num_tokens={count}: together over max_seq_len={self.config.max_seq_len}. "
-                f"Legal: num_tokens up to {max(0, self.config.max_seq_len - len(ids))}, or a larger --max-seq-len."
+                f"the prompt has {len(ids)} tokens and num_tokens={count}: together over max_seq_len={self.model.run.max_seq_len}. "
+                f"Legal: num_tokens up to {max(0, self.model.run.max_seq_len - len(ids))}, or a larger --max-seq-len."
             )
         if count < 1:
             return []
@@ -130,30 +129,30 @@ class Session:
         """Choose tokens as this sampler says from now on."""
         if sampler != self._sampler:
             self._sampler = None  # while the rows are half written
-            self.compiled.write(self.model.draws, sampler.rows(self.config.max_seq_len))
+            self.compiled.write(self.model.draws, sampler.rows(self.model.run.max_seq_len))
             self._sampler = sampler
 
     def _run(self, ids: Sequence[int]) -> tuple[np.ndarray, dict[str, int]]:
         """Bring the caches to hold `ids`; the logits after them, and the token drawn and next position."""
         ids = [int(i) for i in ids]
-        c = self.config
-        if not 1 <= len(ids) <= c.max_seq_len:
-            raise UsageError(f"a prompt of {len(ids)} tokens; legal: 1 to max_seq_len={c.max_seq_len}.")
-        bad = [i for i in ids if not 0 <= i < c.vocab_size]
+        run = self.model.run
+        if not 1 <= len(ids) <= run.max_seq_len:
+            raise UsageError(f"a prompt of {len(ids)} tokens; legal: 1 to max_seq_len={run.max_seq_len}.")
+        bad = [i for i in ids if not 0 <= i < self.model.vocab_size]
         if bad:
-            raise BoundsError(f"token {bad[0]} is outside the vocabulary; legal: 0 to {c.vocab_size - 1}.")
+            raise BoundsError(f"token {bad[0]} is outside the vocabulary; legal: 0 to {self.model.vocab_size - 1}.")
         if self._sampler is None:
             self.sample(Sampler())
-        same = shared(self.held, ids)
+        same = min(cache.rewind(shared(self.held, ids)) for cache in self.model.caches)
         if same == len(self.held) == len(ids) - 1 and same:
             logits, carried = self.compiled(token=ids[-1], position=len(ids) - 1, chunk=0, rows=0)
         else:
-            first = min(same, len(ids) - 1) // c.prefill_chunk
-            for chunk in range(first, -(-len(ids) // c.prefill_chunk)):
-                start = chunk * c.prefill_chunk
+            first = min(same, len(ids) - 1) // run.prefill_chunk
+            for chunk in range(first, -(-len(ids) // run.prefill_chunk)):
+                start = chunk * run.prefill_chunk
                 self.held = ids[:start]  # what stands whatever becomes of this chunk, Ctrl-C within it too
-                part = ids[start : start + c.prefill_chunk]
-                row = np.zeros(c.prefill_chunk, np.int32)
+                part = ids[start : start + run.prefill_chunk]
+                row = np.zeros(run.prefill_chunk, np.int32)
                 row[: len(part)] = part
                 logits, carried = self.compiled(row, token=0, position=start + len(part) - 1, chunk=chunk, rows=len(part))
         if not np.isfinite(logits).all():

@@ -48,9 +48,9 @@ def grid(context: int) -> list[tuple[str, int, int]]:
 
 def measure(session: Session, rounds: int = ROUNDS, seed: int = 0) -> Iterator[Rate]:
     """Every test of the grid, `rounds` times after one that does not count."""
-    c = session.config
-    ids = [int(i) for i in np.random.default_rng(seed).integers(0, c.vocab_size, c.max_seq_len)]
-    for test, tokens, depth in grid(c.max_seq_len):
+    context = session.model.run.max_seq_len
+    ids = [int(i) for i in np.random.default_rng(seed).integers(0, session.model.vocab_size, context)]
+    for test, tokens, depth in grid(context):
         once = _prompt if test == "pp" else _decode
         rates = [once(session, ids, tokens, depth) for _ in range(rounds + 1)][1:]
         yield Rate(test, tokens, depth, tuple(rates))

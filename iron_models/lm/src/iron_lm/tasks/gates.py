@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,25 +86,26 @@ def forced_logits(session: Session, ids: list[int]) -> np.ndarray:
     return np.stack([session.logits(ids[: n + 1]).copy() for n in range(len(ids))])
 
 
-def check_accuracy(session: Session, oracle: Any, ids: list[int], peer: dict[str, Any] | None = None) -> Report:
+def check_accuracy(session: Session, twin: Callable[[list[int]], np.ndarray], ids: list[int], peer: dict[str, Any] | None = None) -> Report:
     """Logits at teacher-forced positions against the float32 oracle's.
 
     Gates: float32 activations and exact arithmetic, the largest difference; with a peer's figures for this file, its
     logit rms times 1.1 and its top-1 agreement less 3; otherwise the divergence of the distributions.
     """
-    ids = ids[: min(POSITIONS, session.config.max_seq_len)]
+    run = session.model.run
+    ids = ids[: min(POSITIONS, run.max_seq_len)]
     if not ids:
         return Report("accuracy against the float32 oracle", (), 0)
-    exact, got = oracle.logits(ids), forced_logits(session, ids)
+    exact, got = twin(ids), forced_logits(session, ids)
     error = got.astype(np.float64) - exact
     kl = kl_divergence(exact, got)
     rms, worst = float(np.sqrt(np.mean(error**2))), float(np.abs(error).max())
     agreed = int((got.argmax(-1) == exact.argmax(-1)).sum())
     notes: tuple[str, ...] = ()
     limits: dict[str, float] = {}
-    if session.config.dtype == "float32" and session.config.cache_dtype == "float32" and session.config.activations == "exact":
+    if run.dtype == "float32" and run.cache_dtype == "float32" and run.activations == "exact":
         limits["worst"] = 1e-3
-    elif peer is not None and session.config.activations == "int8_block" and len(ids) == peer["positions"]:
+    elif peer is not None and run.activations == "int8_block" and len(ids) == peer["positions"]:
         limits |= {"rms": 1.1 * peer["logit_rms"], "top1": peer["top1_agreement"] - 3}
         notes = (f"llama.cpp on this file: logit rms {peer['logit_rms']:.4g}, top-1 {peer['top1_agreement']} ({peer['program']})",)
     else:
@@ -145,7 +147,7 @@ def check_chat_turn(session: Session, first: list[int], answer: int, second: lis
     session.reset()
     said = session.generate(first, answer)
     turn = [*first, *said, *second]
-    chunk = session.config.prefill_chunk
+    chunk = session.model.run.prefill_chunk
     kept = min(shared(session.held, turn), len(turn) - 1) // chunk * chunk
     reused = session.logits(turn).copy()
     session.reset()

@@ -1,0 +1,71 @@
+"""`Architecture`: what models of one family are built like, and how their files are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from iron_core.errors import CheckpointError, DeclarationError
+from iron_lm.checkpoints import gguf_metadata, huggingface
+from iron_lm.checkpoints.checkpoint import Checkpoint
+from iron_lm.checkpoints.entries import Entries
+from iron_lm.checkpoints.names import IGNORED
+from iron_lm.checkpoints.sources import Names
+from iron_lm.decoder_config import DecoderConfig
+from iron_lm.parts.decoder import Decoder
+from iron_lm.run import Run
+
+
+class Architecture:
+    """A subclass gives `name`, `summary`, `architectures`, `names(kind, config)`, `build(config, run)` and `full_size()`; its
+    own `Config`, `from_huggingface()` and `from_gguf()` where its files say more, or something else, than decoders' do."""
+
+    name: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    #: GGUF `general.architecture` and Hugging Face `model_type` values it runs.
+    architectures: ClassVar[tuple[str, ...]] = ()
+    Config: ClassVar[type[DecoderConfig]] = DecoderConfig
+    #: What transformers takes for entries that a config.json of this family leaves out, beside what it takes for any.
+    absent: ClassVar[Mapping[str, Any]] = {}
+    #: By kind of checkpoint, what names of tensors begin or end with that the model does without.
+    ignored: ClassVar[Mapping[str, tuple[str, ...]]] = IGNORED
+
+    # -- what it is ------------------------------------------------------------------------------
+
+    @classmethod
+    def names(cls, kind: str, config: Any) -> Names:
+        """Where each weight is in a kind of checkpoint ("safetensors", "gguf", ...): path -> name, or another source."""
+        raise DeclarationError(f"{cls.__name__} defines no names().")
+
+    @classmethod
+    def build(cls, config: Any, run: Run) -> Decoder:
+        """The model, its weights not given yet."""
+        raise DeclarationError(f"{cls.__name__} defines no build().")
+
+    @classmethod
+    def full_size(cls) -> DecoderConfig:
+        """The config `--random-weights` runs."""
+        raise DeclarationError(f"{cls.__name__} defines no full_size().")
+
+    # -- what its files say ----------------------------------------------------------------------
+
+    @classmethod
+    def from_huggingface(cls, entries: Entries) -> DecoderConfig:
+        """The config that a config.json describes."""
+        return cls.Config(**huggingface.decoder(entries))
+
+    @classmethod
+    def from_gguf(cls, entries: Entries, tensors: Any) -> DecoderConfig:
+        """The config that a GGUF's metadata and tensors describe."""
+        return cls.Config(**gguf_metadata.decoder(entries, tensors))
+
+    @classmethod
+    def described(cls, checkpoint: Checkpoint) -> tuple[DecoderConfig, Entries]:
+        """The config a checkpoint describes, and the entries that were read for it."""
+        if checkpoint.kind == "gguf":
+            entries = gguf_metadata.entries_of(checkpoint.metadata)
+            return cls.from_gguf(entries, checkpoint.tensors), entries
+        if "config" not in checkpoint.metadata:
+            raise CheckpointError(f"{checkpoint.path}: no config.json beside it; the model's shape is read from there.")
+        entries = huggingface.entries_of(checkpoint.metadata["config"], cls.absent)
+        return cls.from_huggingface(entries), entries

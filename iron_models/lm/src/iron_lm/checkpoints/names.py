@@ -1,0 +1,30 @@
+"""The names that decoders' weights have in use: Hugging Face's, llama.cpp's. A family takes these and adds its own."""
+
+from __future__ import annotations
+
+HUGGINGFACE = {
+    "embedding.table": "model.embed_tokens.weight",
+    "norm.weight": "model.norm.weight",
+    "head.matrix": "lm_head.weight",
+    "layers.{i}.mixer_norm.weight": "model.layers.{i}.input_layernorm.weight",
+    **{f"layers.{{i}}.mixer.{x}": f"model.layers.{{i}}.self_attn.{x}_proj.weight" for x in "qkvo"},
+    **{f"layers.{{i}}.mixer.{x}_bias": f"model.layers.{{i}}.self_attn.{x}_proj.bias" for x in "qkvo"},
+    **{f"layers.{{i}}.mixer.{x}_norm.weight": f"model.layers.{{i}}.self_attn.{x}_norm.weight" for x in "qk"},
+    "layers.{i}.ffn_norm.weight": "model.layers.{i}.post_attention_layernorm.weight",
+    **{f"layers.{{i}}.ffn.{x}": f"model.layers.{{i}}.mlp.{x}_proj.weight" for x in ("gate", "up", "down")},
+}
+GGUF = {
+    "embedding.table": "token_embd.weight",
+    "norm.weight": "output_norm.weight",
+    "head.matrix": "output.weight",
+    "layers.{i}.mixer_norm.weight": "blk.{i}.attn_norm.weight",
+    **{f"layers.{{i}}.mixer.{x}": f"blk.{{i}}.attn_{x}.weight" for x in "qkv"},
+    **{f"layers.{{i}}.mixer.{x}_bias": f"blk.{{i}}.attn_{x}.bias" for x in "qkv"},
+    "layers.{i}.mixer.o": "blk.{i}.attn_output.weight",
+    "layers.{i}.mixer.o_bias": "blk.{i}.attn_output.bias",
+    **{f"layers.{{i}}.mixer.{x}_norm.weight": f"blk.{{i}}.attn_{x}_norm.weight" for x in "qk"},
+    "layers.{i}.ffn_norm.weight": "blk.{i}.ffn_norm.weight",
+    **{f"layers.{{i}}.ffn.{x}": f"blk.{{i}}.ffn_{x}.weight" for x in ("gate", "up", "down")},
+}
+#: Tensors that a model computes itself, by kind of checkpoint: what their names begin or end with.
+IGNORED = {"gguf": ("rope_freqs.weight",), "meta": ("rope.freqs",)}

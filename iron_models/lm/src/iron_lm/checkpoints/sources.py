@@ -1,0 +1,153 @@
+"""Where a weight comes from: a tensor by its name, or what is made of tensors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import attrs
+import numpy as np
+
+from iron_core.errors import DeclarationError
+
+Shape = tuple[int, ...]
+
+
+class Reading(Protocol):
+    """One pass over a checkpoint's tensors, which notes faults and goes on."""
+
+    def tensor(self, name: str, shape: Shape) -> Any:
+        """The tensor of this name as it is stored; None, with a fault noted, where it is missing or of another shape."""
+
+
+class Source:
+    """`read(reading, shape)` gives an array of this shape, or None where the reading noted a fault. `{i}` in a name stands for
+    the layer's number, which `at(i)` puts in."""
+
+    def read(self, reading: Reading, shape: Shape) -> Any:
+        raise NotImplementedError
+
+    def at(self, **numbers: str) -> Source:
+        raise NotImplementedError
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Tensors it is made of."""
+        raise NotImplementedError
+
+
+@attrs.frozen
+class Name(Source):
+    """A tensor as it is."""
+
+    name: str
+
+    def read(self, reading: Reading, shape: Shape) -> Any:
+        return reading.tensor(self.name, shape)
+
+    def at(self, **numbers: str) -> Source:
+        return Name(self.name.format(**numbers))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+
+def as_source(given: Source | str) -> Source:
+    """A bare name is a `Name`."""
+    return given if isinstance(given, Source) else Name(given)
+
+
+@attrs.frozen
+class _Of(Source):
+    """Something made of one other source."""
+
+    of: Source = attrs.field(converter=as_source)
+
+    def at(self, **numbers: str) -> Source:
+        return attrs.evolve(self, of=self.of.at(**numbers))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.of.names
+
+
+@attrs.frozen
+class Split(_Of):
+    """Rows of a tensor in which several stand one below another: part number `part` of parts with `rows` rows each."""
+
+    rows: tuple[int, ...]
+    part: int
+
+    def read(self, reading: Reading, shape: Shape) -> Any:
+        whole = self.of.read(reading, (sum(self.rows), *shape[1:]))
+        first = sum(self.rows[: self.part])
+        return None if whole is None else whole[first : first + self.rows[self.part]]
+
+
+@attrs.frozen
+class Transpose(_Of):
+    """A matrix stored the other way round; dense ones alone have one."""
+
+    def read(self, reading: Reading, shape: Shape) -> Any:
+        stored = self.of.read(reading, shape[::-1])
+        return None if stored is None else np.ascontiguousarray(np.asarray(stored).T)
+
+
+@attrs.frozen
+class PlusOne(_Of):
+    """A vector stored less one: read with it added, in float32, because 1 + w has more digits than a narrow w."""
+
+    def read(self, reading: Reading, shape: Shape) -> Any:
+        stored = self.of.read(reading, shape)
+        return None if stored is None else np.asarray(stored).astype(np.float32) + np.float32(1)
+
+
+@attrs.frozen
+class Expert(_Of):
+    """Number `index` of tensors stacked along a first axis of `count`."""
+
+    index: int
+    count: int
+
+    def read(self, reading: Reading, shape: Shape) -> Any:
+        whole = self.of.read(reading, (self.count, *shape))
+        return None if whole is None else whole[self.index]
+
+
+def _sources(given: Iterable[Source | str]) -> tuple[Source, ...]:
+    return tuple(map(as_source, given))
+
+
+@attrs.frozen
+class Stack(Source):
+    """Tensors of one shape along a new first axis; dense ones alone."""
+
+    parts: tuple[Source, ...] = attrs.field(converter=_sources)
+
+    def read(self, reading: Reading, shape: Shape) -> Any:
+        found = [part.read(reading, shape[1:]) for part in self.parts]
+        return None if any(array is None for array in found) else np.stack([np.asarray(array) for array in found])
+
+    def at(self, **numbers: str) -> Source:
+        return Stack(tuple(part.at(**numbers) for part in self.parts))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for part in self.parts for name in part.names)
+
+
+#: A family's names for one kind of checkpoint: path of a weight, `{i}` for each layer, -> source.
+Names = Mapping[str, Source | str]
+
+
+def source_of(names: Names, path: str) -> Source:
+    """Where the weight at `path` is: what is named for the path, or for that of every layer."""
+    if path in names:
+        return as_source(names[path])
+    number = re.search(r"(?<=\.)\d+(?=\.)", path)
+    general = path if number is None else f"{path[: number.start()]}{{i}}{path[number.end() :]}"
+    if number is None or general not in names:
+        raise DeclarationError(f"the family names no tensor for {general}; legal: one for every weight that its parts need.")
+    return as_source(names[general]).at(i=number[0])

@@ -1,0 +1,104 @@
+"""`DecoderConfig`: what decoders of text have in common; a family's own config adds to it."""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+
+from iron_core.errors import ParamError
+from iron_lm.parts.attention import AttentionConfig
+from iron_lm.parts.embedding import EmbeddingConfig
+from iron_lm.parts.head import HeadConfig
+from iron_lm.parts.mlp import GATES, GatedMLPConfig
+from iron_lm.parts.norm import NormConfig
+from iron_lm.parts.rotary import RotaryConfig
+
+
+@attrs.frozen(kw_only=True)
+class DecoderConfig:
+    """Sizes count numbers; `max_positions` tokens, the longest context the model was made for.
+
+    sliding: layer by layer, which attend to the last `window` tokens alone, the newest among them; () where none does.
+    score_scale: multiplies query times key (1 / sqrt(head_dim) by default). logit_cap: bends the logits to within it. tied:
+    is the head the embedding? usual_context: tokens that caches hold where nobody asks for a number. ParamError for what
+    cannot be.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    max_positions: int
+    rotary: RotaryConfig | None = None
+    norm_epsilon: float = 1e-5
+    activation: str = "silu"
+    score_scale: float | None = None
+    logit_cap: float | None = None
+    window: int | None = None
+    sliding: tuple[bool, ...] = ()
+    tied: bool = True
+    usual_context: int | None = None
+    name: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        where = type(self).__name__
+        for field in attrs.fields(DecoderConfig):
+            if field.type in (int, "int") and getattr(self, field.name) < 1:
+                raise ParamError(f"{where}: {field.name}={getattr(self, field.name)}; legal: 1 or more.")
+        if self.num_heads % self.num_kv_heads:
+            raise ParamError(f"{where}: num_kv_heads={self.num_kv_heads} does not divide num_heads={self.num_heads}.")
+        for name in ("norm_epsilon", "score_scale", "logit_cap"):
+            if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
+                raise ParamError(f"{where}: {name}={getattr(self, name)}; legal: a positive number.")
+        if self.activation not in GATES:
+            raise ParamError(f"{where}: activation={self.activation!r}; legal: {', '.join(sorted(GATES))}.")
+        if self.sliding and len(self.sliding) != self.num_layers:
+            raise ParamError(f"{where}: sliding speaks of {len(self.sliding)} layers; legal: num_layers={self.num_layers}, or none.")
+        if any(self.sliding) and (self.window is None or self.window < 2):
+            raise ParamError(f"{where}: window={self.window} of layers that slide; legal: 2 or more tokens.")
+
+    def slides(self, layer: int) -> bool:
+        """Does this layer attend to a window alone?"""
+        return bool(self.sliding) and self.sliding[layer]
+
+    def reach(self, layer: int) -> int | None:
+        """The keys before a query's own that this layer sees; None: all."""
+        return self.window - 1 if self.slides(layer) and self.window is not None else None
+
+    # -- the configs of the parts ----------------------------------------------------------------
+
+    def embedding(self, scale: float = 1.0) -> EmbeddingConfig:
+        return EmbeddingConfig(self.vocab_size, self.hidden_size, scale)
+
+    def norm(self) -> NormConfig:
+        """Of the hidden state."""
+        return NormConfig(self.hidden_size, self.norm_epsilon)
+
+    def attention(self, layer: int, *, qk_norm: bool = False, bias: bool = False) -> AttentionConfig:
+        """qk_norm: each head's queries and keys are normed, with the hidden state's epsilon. bias: of queries, keys and values."""
+        norm = NormConfig(self.head_dim, self.norm_epsilon) if qk_norm else None
+        return AttentionConfig(
+            self.hidden_size,
+            self.num_heads,
+            self.num_kv_heads,
+            self.head_dim,
+            scale=self.score_scale,
+            reach=self.reach(layer),
+            qk_norm=norm,
+            bias=bias,
+        )
+
+    def mlp(self) -> GatedMLPConfig:
+        return GatedMLPConfig(self.hidden_size, self.intermediate_size, self.activation)
+
+    def head(self) -> HeadConfig:
+        return HeadConfig(self.vocab_size, self.hidden_size, self.logit_cap)
+
+
+def every_nth_is_full(layers: int, n: int) -> tuple[bool, ...]:
+    """`sliding` of layers of which each n-th, counted from one, sees everything."""
+    return tuple((i + 1) % n != 0 for i in range(layers))

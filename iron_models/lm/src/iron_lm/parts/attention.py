@@ -1,0 +1,140 @@
+"""`Attention`: queries over the keys and values so far."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+import numpy as np
+
+import iron_core as iron
+from iron_core.errors import ParamError
+from iron_lm.parts.cache import KVCache
+from iron_lm.parts.norm import Norm, NormConfig
+from iron_lm.parts.part import Part, Weights, inside, is_prompt, widen
+from iron_lm.parts.projection import project
+from iron_lm.parts.rotary import Rotary
+from iron_lm.run import Run
+from iron_ops_aie import MHA, RoPE
+
+
+@attrs.frozen
+class AttentionConfig:
+    """Sizes count numbers. scale: multiplies query times key (1 / sqrt(head_dim) by default). reach: keys further back than
+    this are not seen; None: all are. qk_norm: each head's queries and keys are normed before they turn. bias: of queries,
+    keys and values; output_bias: of what comes out."""
+
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float | None = None
+    reach: int | None = None
+    qk_norm: NormConfig | None = None
+    bias: bool = False
+    output_bias: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        for field in ("hidden_size", "num_heads", "num_kv_heads", "head_dim"):
+            if getattr(self, field) < 1:
+                raise ParamError(f"AttentionConfig: {field}={getattr(self, field)}; legal: 1 or more.")
+        if self.num_heads % self.num_kv_heads:
+            raise ParamError(f"AttentionConfig: num_kv_heads={self.num_kv_heads} does not divide num_heads={self.num_heads}.")
+        if self.scale is not None and not 0 < self.scale < math.inf:
+            raise ParamError(f"AttentionConfig: scale={self.scale}; legal: a positive number.")
+        if self.reach is not None and self.reach < 1:
+            raise ParamError(f"AttentionConfig: reach={self.reach}; legal: 1 or more keys, or None for all.")
+
+
+class Attention(Part):
+    """Causal attention of grouped heads over a cache. x: (rows, hidden_size), and the same shape comes out.
+
+    rotary: turns queries and keys, where there is one; its angles are the body's second input. cache: its own, unless one
+    is given that other layers write too.
+    """
+
+    q: Any
+    k: Any
+    v: Any
+    o: Any
+
+    def __init__(self, config: AttentionConfig, run: Run, rotary: Rotary | None = None, cache: KVCache | None = None) -> None:
+        c = self.config = config
+        self.run, self.rotary = run, rotary
+        self.cache = cache or KVCache(run, c.num_kv_heads, c.head_dim)
+        queries, keys = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+        self.needs(q=(queries, c.hidden_size), k=(keys, c.hidden_size), v=(keys, c.hidden_size), o=(c.hidden_size, queries))
+        self.q_bias = self.k_bias = self.v_bias = self.o_bias = None
+        if c.bias:
+            self.needs(q_bias=(queries,), k_bias=(keys,), v_bias=(keys,))
+        if c.output_bias:
+            self.needs(o_bias=(c.hidden_size,))
+        self.q_norm = None if c.qk_norm is None else Norm(c.qk_norm)
+        self.k_norm = None if c.qk_norm is None else Norm(c.qk_norm)
+
+    def body(
+        self,
+        x: Any,
+        angles: Any = None,
+        *,
+        chunk: iron.Scratchpad[np.int32],
+        rows: iron.Scratchpad[np.int32],
+        position: iron.Scratchpad[np.int32],
+    ) -> Any:
+        c, n = self.config, x.shape[0]
+        # One after another: they can share a pass over x.
+        q, k, v = (
+            project(x, matrix, self.run.activations, bias=bias)
+            for matrix, bias in ((self.q, self.q_bias), (self.k, self.k_bias), (self.v, self.v_bias))
+        )
+        q = self.turned(q, c.num_heads, self.q_norm, angles)
+        k = self.turned(k, c.num_kv_heads, self.k_norm, angles)
+        self.cache.write(k, v, is_prompt(x), chunk, rows, position)
+        keys, values = self.cache.upto(position)
+        extra: dict[str, Any] = {} if c.scale is None else {"scale": c.scale}
+        if c.reach is not None:
+            extra["window"] = c.reach
+        q = q.reshape(n, c.num_heads, c.head_dim)
+        o = MHA(q, keys, values, heads_interleaved=True, kv_interleaved=True, **extra)
+        return project(o.reshape(n, c.num_heads * c.head_dim), self.o, self.run.activations, bias=self.o_bias)
+
+    def turned(self, x: Any, heads: int, norm: Norm | None, angles: Any) -> Any:
+        """x (rows, heads * head_dim), each head normed and turned, where this part does that -> (rows * heads, head_dim)."""
+        flat = x.reshape(x.shape[0] * heads, self.config.head_dim)
+        flat = flat if norm is None else norm(flat)
+        if self.rotary is None:
+            return flat
+        return RoPE(flat, angles, method_type=int(self.rotary.config.neighbours))
+
+    def twin(self, weights: Weights, x: Any, positions: Any) -> np.ndarray:
+        c, n = self.config, len(x)
+
+        def rows(name: str, heads: int) -> np.ndarray:
+            y = x @ widen(weights[name]).T
+            if c.bias:
+                y = y + widen(weights[f"{name}_bias"])
+            return y.reshape(n, heads, c.head_dim)
+
+        q, k, v = rows("q", c.num_heads), rows("k", c.num_kv_heads), rows("v", c.num_kv_heads)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm.twin(inside(weights, "q_norm"), q), self.k_norm.twin(inside(weights, "k_norm"), k)
+        if self.rotary is not None:
+            q, k = self.rotary.twin({}, q, positions), self.rotary.twin({}, k, positions)
+        o = self._attended(q, k, v) @ widen(weights["o"]).T
+        return o + widen(weights["o_bias"]) if c.output_bias else o
+
+    def _attended(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """q (n, heads, d), k and v (n, groups, d) -> (n, heads * d); a query sees the keys up to its own that are in reach."""
+        n, heads, d = q.shape
+        group = heads // k.shape[1]
+        out = np.empty_like(q)
+        masked = np.triu(np.full((n, n), -np.inf, np.float32), 1)
+        if self.config.reach is not None:
+            masked += np.tril(np.full((n, n), -np.inf, np.float32), -self.config.reach - 1)
+        scale = self.config.scale or d**-0.5
+        for h in range(heads):
+            scores = q[:, h] @ k[:, h // group].T * np.float32(scale) + masked
+            scores = np.exp(scores - scores.max(-1, keepdims=True))
+            out[:, h] = scores / scores.sum(-1, keepdims=True) @ v[:, h // group]
+        return out.reshape(n, heads * d)

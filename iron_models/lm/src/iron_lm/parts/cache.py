@@ -1,0 +1,43 @@
+"""`KVCache`: keys and values of the tokens so far."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import iron_core as iron
+from iron_core.declare.formats import as_dtype
+from iron_lm.run import Run
+from iron_ops_aie import Copy
+
+
+class KVCache:
+    """Keys and values of `max_seq_len` tokens, (max_seq_len, num_kv_heads, head_dim) each. Layers may share one."""
+
+    def __init__(self, run: Run, num_kv_heads: int, head_dim: int) -> None:
+        self.run = run
+        shape = (run.max_seq_len, num_kv_heads, head_dim)
+        self.keys, self.values = (iron.state(shape, as_dtype(run.cache_dtype)) for _ in range(2))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both."""
+        return sum(state.format.nbytes(state.shape) for state in (self.keys, self.values))
+
+    def rewind(self, position: int) -> int:
+        """Of `position` tokens that a session wants to keep, how many stand: all, for every row is kept."""
+        return position
+
+    def write(self, k: Any, v: Any, prompt: bool, chunk: Any, rows: Any, position: Any) -> None:
+        """The call's own keys and values, (rows, num_kv_heads * head_dim), into their places."""
+        L, G, D = self.keys.shape
+        C = self.run.prefill_chunk
+        for new, state in ((k, self.keys), (v, self.values)):
+            if prompt:
+                Copy(new.reshape(C, G, D), state.reshape(L // C, C, G, D)[chunk, :rows])
+            else:
+                Copy(new.reshape(G, D), state[position])
+
+    def upto(self, position: Any) -> tuple[Any, Any]:
+        """Keys and values of every token up to `position`, that one's among them."""
+        seen = position + 1
+        return self.keys[:seen], self.values[:seen]

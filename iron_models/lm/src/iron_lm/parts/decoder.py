@@ -1,0 +1,79 @@
+"""`Decoder`: a model that continues text, one graph with two versions: a decode step and a prompt's chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import iron_core as iron
+from iron_core import Carried, Scratchpad
+from iron_lm.parts.embedding import Embedding
+from iron_lm.parts.head import Head
+from iron_lm.parts.layer import Layer
+from iron_lm.parts.part import Part, Weights, inside
+from iron_lm.run import Run
+from iron_ops_aie import Copy, Sample
+from iron_ops_aie.sample import ROW_WORDS
+
+#: Candidates the sampling operator keeps.
+K_MAX = 64
+
+
+class Decoder(Part):
+    """Embedding, layers, a last norm, a head.
+
+    Without `ids` the body is a decode step: it embeds `token` at `position`. With `ids` (prefill_chunk of them) it is a
+    prompt chunk: rows `:rows` of chunk `chunk`, the last of them at `position`. Either way it returns the last row's
+    logits, float32 (vocab,), and carries the token drawn from them and the next position. `max_seq_len` sizes the caches,
+    the rotary tables and the draws; no activation follows it.
+    """
+
+    def __init__(self, run: Run, embedding: Embedding, layers: Sequence[Layer], norm: Part, head: Head) -> None:
+        self.run = run
+        self.embedding, self.layers, self.norm, self.head = embedding, list(layers), norm, head
+        self.draws = iron.state((run.max_seq_len, ROW_WORDS), np.int32)
+        self.drawn = iron.state(run.max_seq_len, np.int32)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.embedding.config.vocab_size
+
+    @property
+    def caches(self) -> list[Any]:
+        """What the layers keep of the tokens so far, each once."""
+        found = {id(cache): cache for layer in self.layers if (cache := getattr(layer.mixer, "cache", None)) is not None}
+        return list(found.values())
+
+    def body(
+        self,
+        ids: Any = None,
+        *,
+        token: Carried[np.int32],
+        position: Carried[np.int32],
+        chunk: Scratchpad[np.int32],
+        rows: Scratchpad[np.int32],
+    ) -> Any:
+        where = dict(chunk=chunk, rows=rows, position=position)
+        x = self.embedding(*(() if ids is None else (ids,)), token=token, rows=rows)
+        rotaries = {id(layer.rotary): layer.rotary for layer in self.layers if layer.rotary is not None}
+        angles = {key: rotary(x, **where) for key, rotary in rotaries.items()}
+        for layer in self.layers:
+            x = layer(x, *(() if layer.rotary is None else (angles[id(layer.rotary)],)), **where)
+        if ids is not None:
+            x = Copy(x[rows - 1]).reshape(1, x.shape[1])  # the last row's logits alone
+        logits = self.head(self.norm(x)).reshape(self.vocab_size)
+        _, drawn = Sample(
+            logits, self.draws, self.drawn, row=position * ROW_WORDS, at=position, k_max=min(K_MAX, self.vocab_size)
+        )
+        return logits, iron.carry(token=drawn, position=position + 1)
+
+    def twin(self, weights: Weights, ids: Any) -> np.ndarray:
+        """float32 (n, vocab): the logits after each of n tokens, attending to all before it."""
+        x = self.embedding.twin(inside(weights, "embedding"), ids)
+        positions = np.arange(len(x))
+        for i, layer in enumerate(self.layers):
+            x = layer.twin(inside(weights, f"layers.{i}"), x, positions)
+        matrix = weights["head.matrix" if self.head.tied is None else "embedding.table"]
+        return self.head.twin({"matrix": matrix}, self.norm.twin(inside(weights, "norm"), x))

@@ -1,0 +1,67 @@
+"""`Layer`: a mixer and a feed-forward, each with its norms, added to what goes through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import iron_core as iron
+from iron_lm.parts.part import Part, Weights, inside
+from iron_ops_aie import ElementwiseAdd
+
+
+class Layer(Part):
+    """x + mixer(x), then x + ffn(x). x: (rows, hidden_size), and the same shape comes out.
+
+    A norm before is of what goes into the mixer or the feed-forward, one after of what it gives, before that is added;
+    each may be None. The mixer takes the per-call values, and its rotary embedding's angles where it has `rotary`.
+    """
+
+    def __init__(
+        self,
+        mixer: Any,
+        ffn: Any,
+        *,
+        mixer_norm: Part | None = None,
+        ffn_norm: Part | None = None,
+        mixer_norm_after: Part | None = None,
+        ffn_norm_after: Part | None = None,
+    ) -> None:
+        self.mixer_norm, self.mixer, self.mixer_norm_after = mixer_norm, mixer, mixer_norm_after
+        self.ffn_norm, self.ffn, self.ffn_norm_after = ffn_norm, ffn, ffn_norm_after
+
+    @property
+    def rotary(self) -> Any:
+        """The mixer's rotary embedding, or None."""
+        return getattr(self.mixer, "rotary", None)
+
+    def body(
+        self,
+        x: Any,
+        angles: Any = None,
+        *,
+        chunk: iron.Scratchpad[np.int32],
+        rows: iron.Scratchpad[np.int32],
+        position: iron.Scratchpad[np.int32],
+    ) -> Any:
+        y = _normed(self.mixer_norm, x)
+        given = (y,) if self.rotary is None else (y, angles)
+        y = self.mixer(*given, chunk=chunk, rows=rows, position=position)
+        x = ElementwiseAdd(x, _normed(self.mixer_norm_after, y))
+        y = self.ffn(_normed(self.ffn_norm, x))
+        return ElementwiseAdd(x, _normed(self.ffn_norm_after, y))
+
+    def twin(self, weights: Weights, x: Any, positions: Any) -> np.ndarray:
+        def normed(name: str, y: np.ndarray) -> np.ndarray:
+            norm = getattr(self, name)
+            return y if norm is None else norm.twin(inside(weights, name), y)
+
+        y = self.mixer.twin(inside(weights, "mixer"), normed("mixer_norm", x), positions)
+        x = x + normed("mixer_norm_after", y)
+        y = self.ffn.twin(inside(weights, "ffn"), normed("ffn_norm", x))
+        return np.asarray(x + normed("ffn_norm_after", y))
+
+
+def _normed(norm: Part | None, x: Any) -> Any:
+    return x if norm is None else norm(x)

@@ -1,0 +1,48 @@
+"""`Norm`: rows divided by their root mean square."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_core.errors import ParamError
+from iron_lm.parts.part import Part, Weights, widen
+from iron_ops_aie import RMSNorm
+
+
+@attrs.frozen
+class NormConfig:
+    """size: numbers in a row. weight: is each of them scaled after? A checkpoint that stores scales less one is a matter of
+    its names (`sources.PlusOne`)."""
+
+    size: int
+    epsilon: float = 1e-5
+    weight: bool = True
+
+    def __attrs_post_init__(self) -> None:
+        if self.size < 1:
+            raise ParamError(f"NormConfig: size={self.size}; legal: 1 or more.")
+        if not 0 < self.epsilon < math.inf:
+            raise ParamError(f"NormConfig: epsilon={self.epsilon}; legal: a positive number.")
+
+
+class Norm(Part):
+    """x / sqrt(mean(x^2) + epsilon), times the weight where there is one. x: (rows, size)."""
+
+    def __init__(self, config: NormConfig) -> None:
+        self.config = config
+        self.weight: Any = None
+        if config.weight:
+            self.needs(weight=(config.size,))
+
+    def body(self, x: Any) -> Any:
+        given = {} if self.weight is None else {"weight": self.weight}
+        return RMSNorm(x, epsilon=self.config.epsilon, **given)
+
+    def twin(self, weights: Weights, x: Any) -> np.ndarray:
+        mean = np.mean(x.astype(np.float64) ** 2, -1, keepdims=True)
+        y = (x / np.sqrt(mean + self.config.epsilon)).astype(np.float32)
+        return y * widen(weights["weight"]) if self.config.weight else y
