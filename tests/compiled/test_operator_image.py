@@ -97,6 +97,10 @@ def test_a_view_stays_in_its_operand(backend):
     ):
         with pytest.raises(BoundsError, match=says):
             copy(x, **members)
+    pieces = OperatorImage(ops.Copy(input_size=12, src=(Pattern(6, (2,), (1,)), Pattern(0, (2,), (1,))), X=F32), backend=backend)
+    assert pieces(np.arange(12, dtype=F32), in_offset=4).tolist() == [10, 11, 4, 5]
+    with pytest.raises(BoundsError, match=r"Copy: in_offset is 5 .*; legal: 0 to 4"):
+        pieces(np.arange(12, dtype=F32), in_offset=5)
 
 
 def test_a_bound_on_no_extent_is_refused():
