@@ -12,7 +12,7 @@ import iron_core as iron
 from iron_core.errors import ParamError
 from iron_lm.parts.cache import KVCache
 from iron_lm.parts.norm import Norm, NormConfig
-from iron_lm.parts.part import Part, Weights, inside, is_prompt, widen
+from iron_lm.parts.part import Part, Weights, bounded, is_prompt, widen
 from iron_lm.parts.projection import project
 from iron_lm.parts.rotary import Rotary
 from iron_lm.run import Run
@@ -83,6 +83,7 @@ class Attention(Part):
         position: iron.Scratchpad[np.int32],
     ) -> Any:
         c, n = self.config, x.shape[0]
+        x, angles = bounded(x, rows), bounded(angles, rows)
         # One after another: they can share a pass over x.
         q, k, v = (
             project(x, matrix, self.run.activations, bias=bias)
@@ -90,7 +91,7 @@ class Attention(Part):
         )
         q = self.turned(q, c.num_heads, self.q_norm, angles)
         k = self.turned(k, c.num_kv_heads, self.k_norm, angles)
-        self.cache.write(k, v, is_prompt(x), chunk, rows, position)
+        self.cache.write(k, v, is_prompt(x, self.run), chunk, rows, position)
         keys, values = self.cache.upto(position)
         extra: dict[str, Any] = {} if c.scale is None else {"scale": c.scale}
         if c.reach is not None:
@@ -118,7 +119,7 @@ class Attention(Part):
 
         q, k, v = rows("q", c.num_heads), rows("k", c.num_kv_heads), rows("v", c.num_kv_heads)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm.twin(inside(weights, "q_norm"), q), self.k_norm.twin(inside(weights, "k_norm"), k)
+            q, k = self.q_norm.twin(self.inside(weights, "q_norm"), q), self.k_norm.twin(self.inside(weights, "k_norm"), k)
         if self.rotary is not None:
             q, k = self.rotary.twin({}, q, positions), self.rotary.twin({}, k, positions)
         o = self._attended(q, k, v) @ widen(weights["o"]).T

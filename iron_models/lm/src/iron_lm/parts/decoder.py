@@ -12,7 +12,7 @@ from iron_core import Carried, Scratchpad
 from iron_lm.parts.embedding import Embedding
 from iron_lm.parts.head import Head
 from iron_lm.parts.layer import Layer
-from iron_lm.parts.part import Part, Weights, inside
+from iron_lm.parts.part import Part, Weights
 from iron_lm.run import Run
 from iron_ops_aie import Copy, Sample
 from iron_ops_aie.sample import ROW_WORDS
@@ -71,9 +71,8 @@ class Decoder(Part):
 
     def twin(self, weights: Weights, ids: Any) -> np.ndarray:
         """float32 (n, vocab): the logits after each of n tokens, attending to all before it."""
-        x = self.embedding.twin(inside(weights, "embedding"), ids)
+        x = self.embedding.twin(self.inside(weights, "embedding"), ids)
         positions = np.arange(len(x))
         for i, layer in enumerate(self.layers):
-            x = layer.twin(inside(weights, f"layers.{i}"), x, positions)
-        matrix = weights["head.matrix" if self.head.tied is None else "embedding.table"]
-        return self.head.twin({"matrix": matrix}, self.norm.twin(inside(weights, "norm"), x))
+            x = layer.twin(self.inside(weights, f"layers.{i}"), x, positions)
+        return self.head.twin(self.inside(weights, "head"), self.norm.twin(self.inside(weights, "norm"), x))

@@ -48,8 +48,7 @@ class Head(Part):
         return logits if self.config.cap is None else SoftCap(logits, cap=self.config.cap)
 
     def twin(self, weights: Weights, x: Any) -> np.ndarray:
-        """`weights["matrix"]` is the embedding's table where the head is tied."""
-        matrix = weights["matrix"]
+        matrix = weights["matrix" if self.tied is None else "tied.table"]
         logits = np.concatenate([x @ widen(matrix[i : i + _ROWS]).T for i in range(0, matrix.shape[0], _ROWS)], -1)
         cap = self.config.cap
         return logits if cap is None else np.float32(cap) * np.tanh(logits / np.float32(cap))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import iron_core as iron
-from iron_lm.parts.part import Part, Weights, inside
+from iron_lm.parts.part import Part, Weights, bounded
 from iron_ops_aie import ElementwiseAdd
 
 
@@ -45,6 +45,7 @@ class Layer(Part):
         rows: iron.Scratchpad[np.int32],
         position: iron.Scratchpad[np.int32],
     ) -> Any:
+        x, angles = bounded(x, rows), bounded(angles, rows)
         y = _normed(self.mixer_norm, x)
         given = (y,) if self.rotary is None else (y, angles)
         y = self.mixer(*given, chunk=chunk, rows=rows, position=position)
@@ -55,11 +56,11 @@ class Layer(Part):
     def twin(self, weights: Weights, x: Any, positions: Any) -> np.ndarray:
         def normed(name: str, y: np.ndarray) -> np.ndarray:
             norm = getattr(self, name)
-            return y if norm is None else norm.twin(inside(weights, name), y)
+            return y if norm is None else norm.twin(self.inside(weights, name), y)
 
-        y = self.mixer.twin(inside(weights, "mixer"), normed("mixer_norm", x), positions)
+        y = self.mixer.twin(self.inside(weights, "mixer"), normed("mixer_norm", x), positions)
         x = x + normed("mixer_norm_after", y)
-        y = self.ffn.twin(inside(weights, "ffn"), normed("ffn_norm", x))
+        y = self.ffn.twin(self.inside(weights, "ffn"), normed("ffn_norm", x))
         return np.asarray(x + normed("ffn_norm_after", y))
 
 

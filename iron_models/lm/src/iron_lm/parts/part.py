@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import iron_core as iron
 from iron_core import PackedArray
 from iron_core.errors import DeclarationError, ShapeError
+from iron_lm.run import Run
 
 #: Weights by path within a part.
 Weights = Mapping[str, Any]
@@ -18,13 +20,17 @@ Weights = Mapping[str, Any]
 class Part(iron.Graph):
     """A subclass names what it needs in `__init__` (`self.needs(q=(64, 48))`), computes in `body()`, and once more in `twin()`.
 
-    A part holds others as attributes or in lists of them. One that several hold is one part: its first place names it.
+    A part holds others as attributes, or in lists and dicts of them. One that several hold is one part: its first place names it.
     """
 
     def needs(self, **shapes: tuple[int, ...]) -> None:
-        """Tensors of this part itself, by attribute; None until `fill()` gives them."""
-        vars(self).setdefault("_shapes", {}).update(shapes)
-        for name in shapes:
+        """Tensors of this part itself, by attribute; None until `fill()` gives them. DeclarationError for a name that is taken."""
+        own: dict[str, tuple[int, ...]] = vars(self).setdefault("_shapes", {})
+        for name, shape in shapes.items():
+            if name in own or getattr(self, name, None) is not None:
+                what = f"needs it already, {list(own[name])}" if name in own else "has an attribute of that name"
+                raise DeclarationError(f"{type(self).__name__}.needs({name}={list(shape)}): the part {what}. Legal: each name once.")
+            own[name] = shape
             setattr(self, name, None)
 
     def walk(self) -> Iterator[tuple[str, Part]]:
@@ -33,45 +39,78 @@ class Part(iron.Graph):
         left: list[tuple[str, Any]] = [("", self)]
         while left:
             path, item = left.pop()
-            if isinstance(item, Part) and id(item) not in seen:
+            if isinstance(item, Part):
+                if id(item) in seen:
+                    continue
                 seen.add(id(item))
                 yield path, item
-                held = [(name, child) for name, child in vars(item).items() if not name.startswith("_")]
-            elif isinstance(item, (list, tuple)):
-                held = [(str(i), child) for i, child in enumerate(item)]
-            else:
-                continue
-            left += [(f"{path}.{name}" if path else name, child) for name, child in reversed(held)]
+            left += [(_join(path, name), child) for name, child in reversed(_held(item))]
+
+    def _needed(self) -> Iterator[tuple[str, Part, str, tuple[int, ...]]]:
+        """(path, the part that needs it, its name there, shape) of every tensor."""
+        for path, part in self.walk():
+            for name, shape in vars(part).get("_shapes", {}).items():
+                yield _join(path, name), part, name, shape
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Shape by attribute path (`layers.3.mixer.q`) of every tensor that this part and those it holds need."""
-        return {
-            f"{path}.{name}" if path else name: shape
-            for path, part in self.walk()
-            for name, shape in vars(part).get("_shapes", {}).items()
-        }
+        return {path: shape for path, _, _, shape in self._needed()}
 
     def fill(self, weights: Weights) -> Part:
-        """Take arrays (numpy or PackedArray) by attribute path; itself. DeclarationError for one that is missing, ShapeError for
-        one of another shape."""
-        for path, part in self.walk():
-            for name, shape in vars(part).get("_shapes", {}).items():
-                full = f"{path}.{name}" if path else name
-                if full not in weights:
-                    raise DeclarationError(f"{type(self).__name__}: no weight {full} {list(shape)} is given.")
-                if tuple(weights[full].shape) != shape:
-                    raise ShapeError(f"{type(self).__name__}: {full} is {list(weights[full].shape)}, not {list(shape)}.")
-                setattr(part, name, iron.weight(weights[full]))
+        """Take arrays (numpy or PackedArray) by attribute path; itself. DeclarationError for one that is missing or that no part
+        needs, ShapeError for one of another shape; then nothing is taken."""
+        where, needed = type(self).__name__, list(self._needed())
+        unknown = sorted(set(weights) - {path for path, _, _, _ in needed})
+        for path, _, _, shape in needed:
+            if path not in weights:
+                near = difflib.get_close_matches(path, unknown, 1)
+                raise DeclarationError(f"{where}: no weight {path} {list(shape)} is given{f'; there is {near[0]}' if near else ''}.")
+            if tuple(weights[path].shape) != shape:
+                raise ShapeError(f"{where}: {path} is {list(weights[path].shape)}, not {list(shape)}.")
+        if unknown:
+            raise DeclarationError(f"{where}: {unknown[0]} is given, and no part needs it. Legal: what tensors() names.")
+        for path, part, name, _ in needed:
+            setattr(part, name, iron.weight(weights[path]))
         return self
 
+    def inside(self, weights: Weights, held: str) -> dict[str, Any]:
+        """Of this part's weights those of the part it holds at the path `held`, by path within that one: what its twin takes."""
+        part: Any = self
+        for step in held.split("."):
+            part = dict(_held(part))[step]
+        places = {id(each): path for path, each in self.walk()}  # of one that is shared, where it is named
+        return {path: weights[_join(places[id(each)], name)] for path, each, name, _ in part._needed()}
+
+    def trace(self, **shapes: Any) -> Any:
+        self._check_filled()
+        return super().trace(**shapes)
+
+    def compile(self, **options: Any) -> Any:
+        self._check_filled()  # before the graph counts as compiled, after which it takes no weights
+        return super().compile(**options)
+
+    def _check_filled(self) -> None:
+        empty = [path for path, part, name, _ in self._needed() if getattr(part, name) is None]
+        if empty:
+            raise DeclarationError(f"{type(self).__name__}: {empty[0]} has no numbers; give it its weights first, part.fill(weights).")
+
     def twin(self, weights: Weights, *inputs: Any) -> Any:
-        """`body()` in float32 numpy, written without the operators; weights are widened as they are used."""
+        """`body()` in float32 numpy, written without the operators; weights, by path as in `tensors()`, are widened as they are
+        used."""
         raise DeclarationError(f"{type(self).__name__} defines no twin().")
 
 
-def inside(weights: Weights, name: str) -> dict[str, Any]:
-    """The weights of the part held as `name`, by path within it."""
-    return {path[len(name) + 1 :]: array for path, array in weights.items() if path.startswith(f"{name}.")}
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _held(item: Any) -> list[tuple[str, Any]]:
+    """What a part, a list or a dict holds, by name."""
+    if isinstance(item, Part):
+        return [(name, child) for name, child in vars(item).items() if not name.startswith("_")]
+    if isinstance(item, dict):
+        return [(str(name), child) for name, child in item.items()]
+    return [(str(i), child) for i, child in enumerate(item)] if isinstance(item, (list, tuple)) else []
 
 
 def widen(array: Any) -> np.ndarray:
@@ -79,6 +118,14 @@ def widen(array: Any) -> np.ndarray:
     return array.dequantize() if isinstance(array, PackedArray) else np.asarray(array).astype(np.float32)
 
 
-def is_prompt(x: Any) -> bool:
-    """Are x's rows a prompt's chunk, of which a call bounds how many there are? Else x is one row, of a decode step."""
+def bounded(x: Any, rows: Any) -> Any:
+    """x (rows of a call, ...) as the parts take it: a prompt's chunk bounded to the rows that a call has, a decode step's one row
+    as it is. None is None."""
+    return x if x is None or x.bounds or x.shape[0] == 1 else x[:rows]
+
+
+def is_prompt(x: Any, run: Run) -> bool:
+    """Is x, `bounded`, a prompt's chunk? Else it is the row of a decode step. ShapeError for rows that are neither."""
+    if x.shape[0] not in (1, run.prefill_chunk):
+        raise ShapeError(f"{x} has {x.shape[0]} rows; legal: 1, a decode step's, or prefill_chunk={run.prefill_chunk}.")
     return bool(x.bounds)

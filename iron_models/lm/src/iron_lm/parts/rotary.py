@@ -12,7 +12,7 @@ import numpy as np
 import iron_core as iron
 from iron_core.declare.formats import as_dtype
 from iron_core.errors import ParamError
-from iron_lm.parts.part import Part, Weights, is_prompt
+from iron_lm.parts.part import Part, Weights, bounded, is_prompt
 from iron_lm.run import Run
 from iron_ops_aie import Copy
 
@@ -120,7 +120,7 @@ class Rotary(Part):
     ) -> Any:
         """x: the rows themselves, looked at for how many there are."""
         C, D = self.run.prefill_chunk, self.config.head_dim
-        if is_prompt(x):
+        if is_prompt(bounded(x, rows), self.run):
             return Copy(self.table.reshape(self.run.max_seq_len // C, C, D)[chunk, :rows])
         return Copy(self.table[position]).reshape(1, D)
 
