@@ -63,9 +63,9 @@ def alone(part: Part, run: Run, x: Any, prompt: int | None = None, **options: An
     x: (n, width) float32, or n ids. The first `prompt` rows (all, by default) go in as a prompt's chunks, the others a row a call;
     a mixer's rotary embedding gives its angles. options: `compile()`'s.
     """
-    n, body = len(x), part.parameters()
+    n, body, rotary = len(x), part.parameters(), getattr(part, "rotary", None)
     prompt = n if prompt is None else prompt
-    turn = None if getattr(part, "rotary", None) is None else angles(part.rotary.config, np.arange(n))
+    turn = None if rotary is None else angles(rotary.config, np.arange(n))
     values = {value.name for value in body.values}
     starts = [*range(0, prompt, run.prefill_chunk), *range(prompt, n)]
     out = []

@@ -1,0 +1,47 @@
+"""Configs of parts, small ones of every kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from iron_lm.parts.attention import AttentionConfig
+from iron_lm.parts.norm import NormConfig
+from iron_lm.parts.rotary import RotaryConfig
+
+#: Head sizes; the host builds a kernel for each, which takes seconds.
+HEADS = (16, 32)
+#: Every way to scale, with numbers of which some pairs of a small head are on either side.
+scalings = st.one_of(
+    st.none(),
+    st.builds(lambda factor: ("linear", (factor,)), st.sampled_from((2.0, 8.0))),
+    st.builds(lambda original: ("llama3", (8.0, 1.0, 4.0, original)), st.sampled_from((16.0, 64.0))),
+    st.builds(lambda cut: ("yarn", (4.0, 64.0, 32.0, 1.0, 1.14, cut)), st.sampled_from((0.0, 1.0))),
+)
+
+
+@st.composite
+def rotaries(draw: Any, head_dim: int | None = None) -> RotaryConfig:
+    """Of heads of this size, or of any even one up to 32."""
+    size = head_dim or 2 * draw(st.integers(1, 16))
+    factors = draw(st.none() | st.lists(st.sampled_from((1.0, 1.5, 32.0)), min_size=size // 2, max_size=size // 2).map(tuple))
+    return RotaryConfig(size, draw(st.sampled_from((100.0, 10000.0))), draw(scalings), factors, draw(st.booleans()))
+
+
+@st.composite
+def attentions(draw: Any, hidden_size: int | None = None) -> tuple[AttentionConfig, RotaryConfig | None]:
+    """Sizes, groups, scale, reach, norms and biases; with a rotary embedding or none."""
+    groups, head_dim = draw(st.integers(1, 3)), draw(st.sampled_from(HEADS))
+    config = AttentionConfig(
+        hidden_size or draw(st.integers(1, 40)),
+        groups * draw(st.integers(1, 4)),
+        groups,
+        head_dim,
+        scale=draw(st.sampled_from((None, 0.25, 1.0))),
+        reach=draw(st.sampled_from((None, 1, 5, 100))),
+        qk_norm=draw(st.sampled_from((None, NormConfig(head_dim, 1e-6), NormConfig(head_dim, weight=False)))),
+        bias=draw(st.booleans()),
+        output_bias=draw(st.booleans()),
+    )
+    return config, draw(st.none() | rotaries(head_dim))

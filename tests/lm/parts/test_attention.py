@@ -1,0 +1,102 @@
+"""`Attention` alone: a prompt's chunks, then decode steps, over caches of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iron_core.errors import ParamError, ShapeError
+from iron_lm import testing
+from iron_lm.parts.attention import Attention, AttentionConfig
+from iron_lm.parts.cache import KVCache
+from iron_lm.parts.norm import NormConfig
+from iron_lm.parts.rotary import Rotary, RotaryConfig
+from iron_lm.run import Run
+from tests.lm.parts.strategies import attentions
+
+SIZES = AttentionConfig(20, 6, 2, 8)
+
+
+def hidden(rows: int, width: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((rows, width)).astype(np.float32)
+
+
+@settings(max_examples=12)
+@given(configs=attentions(), rows=st.integers(1, 20), decoded=st.integers(0, 4), seed=st.integers(0, 99))
+def test_it_is_its_twin(configs: Any, rows: int, decoded: int, seed: int, backend: str, run: Run) -> None:
+    """Heads, groups, scale, reach, norms, biases and rotary embeddings of every kind; chunks that are full or not."""
+    config, rotary = configs
+    part = Attention(config, run, None if rotary is None else Rotary(rotary, run))
+    report = testing.check_part(part, run, hidden(rows + decoded, config.hidden_size, seed), rows, seed=seed, backend=backend)
+    assert report.passed, report.lines()
+
+
+@pytest.mark.parametrize("change", [
+    dict(scale=1.0), dict(reach=3), dict(qk_norm=NormConfig(8)), dict(bias=True), dict(output_bias=True), dict(num_kv_heads=3),
+])  # fmt: skip
+def test_every_field_matters(change: dict[str, Any], run: Run) -> None:
+    """The twin's numbers are others with it, so that what agrees with it has it too."""
+    x, where = hidden(9, 20), np.arange(9)
+    plain, other = (Attention(config, run) for config in (SIZES, attrs.evolve(SIZES, **change)))
+    weights = testing.drawn(other)
+    same = {path: weights[path][: shape[0], : shape[-1]] if len(shape) > 1 else weights[path] for path, shape in plain.tensors().items()}
+    assert np.abs(plain.twin(same, x, where) - other.twin(weights, x, where)).max() > 1e-2
+
+
+def test_a_query_sees_what_is_before_it_and_in_reach(run: Run) -> None:
+    """A later token, or one further back than `reach`, changes nothing of what comes out for a row; one in reach does."""
+    part = Attention(attrs.evolve(SIZES, reach=4), run)
+    part.fill(testing.drawn(part))
+    x = hidden(12, 20)
+    want = testing.alone(part, run, x, backend="host")[7]
+    for changed, same in ((8, True), (2, True), (3, False), (7, False)):
+        other = x.copy()
+        other[changed] += 1
+        assert np.array_equal(testing.alone(part, run, other, backend="host")[7], want) == same, changed
+
+
+def test_angles_turn_the_queries_and_the_keys_by_position_alone(run: Run) -> None:
+    """Scores know the distance of two tokens and not where they are: the same rows three places on give the same."""
+    part = Attention(attrs.evolve(SIZES, reach=4), run, Rotary(RotaryConfig(8), run))
+    weights, x = testing.drawn(part), hidden(9, 20)
+    first, later = (part.twin(weights, x, np.arange(9) + start) for start in (0, 3))
+    np.testing.assert_allclose(first, later, atol=1e-5)
+    assert np.abs(first - Attention(part.config, run).twin(weights, x, np.arange(9))).max() > 1e-2
+
+
+def test_the_caches_are_float16_where_the_run_says_so() -> None:
+    """Keys and values are rounded, and nothing else: near the twin, not within 1e-4 of it."""
+    run = Run(24, 8, dtype="float32", cache_dtype="float16")
+    part = Attention(SIZES, run)
+    gate = testing.check_part(part, run, 30 * hidden(11, 20), 9, backend="reference").gates[0]
+    assert 1e-4 < gate.figure < 0.1
+
+
+def test_layers_may_share_a_cache(run: Run) -> None:
+    """It is given; its sizes are those of keys and values."""
+    cache = KVCache(run, 2, 8)
+    one, other = Attention(SIZES, run, cache=cache), Attention(SIZES, run, cache=cache)
+    assert one.cache is other.cache is cache and cache.nbytes == 2 * 24 * 2 * 8 * 4 and cache.rewind(7) == 7
+
+
+def test_rows_that_are_no_chunk_are_refused(run: Run) -> None:
+    """A part alone is compiled for one row, or for a prompt's chunk."""
+    part = Attention(SIZES, run)
+    part.fill(testing.drawn(part))
+    with pytest.raises(ShapeError, match="has 5 rows; legal: 1, a decode step's, or prefill_chunk=8"):
+        part.compile(backend="reference", x=((5, 20), np.float32))
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    (dict(num_heads=5), "num_kv_heads=2 does not divide num_heads=5"), (dict(head_dim=0), "head_dim=0; legal: 1 or more"),
+    (dict(scale=0.0), "scale=0.0; legal: a positive"), (dict(reach=0), "reach=0; legal: 1 or more keys, or None"),
+])  # fmt: skip
+def test_a_config_that_cannot_be_is_refused(change: dict[str, Any], says: str) -> None:
+    """By field and value."""
+    with pytest.raises(ParamError, match=says):
+        attrs.evolve(SIZES, **change)

@@ -1,0 +1,246 @@
+"""Every part alone against the module of transformers of the same name, live. Needs torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iron_gemma3.model import Gemma3
+from iron_llama.model import Llama
+from iron_lm import testing
+from iron_lm.checkpoints import huggingface, names
+from iron_lm.checkpoints.sources import Names, source_of
+from iron_lm.decoder_config import DecoderConfig
+from iron_lm.family import Family
+from iron_lm.parts.attention import Attention
+from iron_lm.parts.decoder import Decoder
+from iron_lm.parts.embedding import Embedding
+from iron_lm.parts.head import Head
+from iron_lm.parts.layer import Layer
+from iron_lm.parts.mlp import GatedMLP
+from iron_lm.parts.norm import Norm
+from iron_lm.parts.part import Part
+from iron_lm.parts.rotary import Rotary, angles, inverse_frequencies
+from iron_lm.run import Run
+from iron_qwen3.model import Qwen3
+
+torch = pytest.importorskip("torch", reason="torch is not installed; `nox -s oracle` installs it")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed; `nox -s oracle` installs it")
+
+RUN = Run(64, 8, dtype="float32", cache_dtype="float32")
+#: Tokens of a sequence, and of them the prompt's.
+ROWS, PROMPT = 40, 29
+SIZES: dict[str, Any] = dict(
+    vocab_size=64, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2, head_dim=16,
+    max_position_embeddings=256,
+)  # fmt: skip
+
+
+class Qwen2(Family):
+    """Llama with biases of queries, keys and values."""
+
+    @classmethod
+    def names(cls, kind: str, config: DecoderConfig) -> Names:
+        return names.HUGGINGFACE
+
+    @classmethod
+    def build(cls, config: DecoderConfig, run: Run) -> Decoder:
+        c = config
+        assert c.rotary is not None
+        embedding, rotary = Embedding(c.embedding(), run), Rotary(c.rotary, run)
+        layers = [
+            Layer(
+                Attention(c.attention(i, bias=True), run, rotary),
+                GatedMLP(c.mlp(), run),
+                mixer_norm=Norm(c.norm()),
+                ffn_norm=Norm(c.norm()),
+            )
+            for i in range(c.num_layers)
+        ]
+        return Decoder(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
+
+
+def rope(kind: str, **numbers: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 1e4, **numbers}}
+
+
+LLAMA3 = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
+#: Name -> (family, transformers' config).
+MODELS: dict[str, tuple[type[Family], Callable[[], Any]]] = {
+    "Llama": (Llama, lambda: transformers.LlamaConfig(**SIZES, **LLAMA3)),
+    "Qwen3": (Qwen3, lambda: transformers.Qwen3Config(**SIZES, **rope("default"))),
+    "Qwen2": (Qwen2, lambda: transformers.Qwen2Config(**SIZES | dict(head_dim=8), **rope("default"))),
+    "Gemma3": (Gemma3, lambda: transformers.Gemma3TextConfig(
+        **SIZES, query_pre_attn_scalar=20, sliding_window=7, layer_types=["sliding_attention", "full_attention"],
+    )),
+}  # fmt: skip
+
+
+class Theirs:
+    """A model of transformers with every number drawn, and its config read as ours."""
+
+    def __init__(self, name: str) -> None:
+        self.family, config = MODELS[name]
+        torch.manual_seed(7)
+        self.config = config()
+        self.config._attn_implementation = "eager"
+        self.model = transformers.AutoModel.from_config(self.config, dtype=torch.float32).eval()
+        for p in self.model.parameters():
+            p.copy_(p + 0.1 * torch.randn_like(p) if p.ndim == 1 else torch.randn_like(p) / p.shape[1] ** 0.5)
+        self.state = {f"model.{key}": tensor.numpy() for key, tensor in self.model.state_dict().items()}
+        entries = huggingface.entries_of(self.config.to_dict() | {"tie_word_embeddings": True}, self.family.absent)
+        self.ours = self.family.from_huggingface(entries)
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> Any:
+        """As a checkpoint's reading gives one to a source."""
+        assert self.state[name].shape == shape, name
+        return self.state[name]
+
+    def filled(self, path: str) -> Part:
+        """The part of ours at this path, with the weights from where the family's names say they are."""
+        held = dict(self.family.build(self.ours, RUN).walk())[path]
+        found = self.family.names("safetensors", self.ours)
+        return held.fill({at: source_of(found, f"{path}.{at}").read(self, shape) for at, shape in held.tensors().items()})
+
+    def seen(self, layer: int, n: int) -> Any:
+        """What a layer adds to its scores: 0 where a query sees a key, else a large negative number."""
+        back = torch.arange(n)[:, None] - torch.arange(n)[None]
+        kinds = getattr(self.config, "layer_types", None) or ["full_attention"] * 2
+        window = self.config.sliding_window if kinds[layer] == "sliding_attention" else n
+        return torch.where((back >= 0) & (back < window), 0.0, torch.finfo(torch.float32).min)[None, None]
+
+    def turns(self, layer: int, n: int) -> Any:
+        """Cosine and sine of each position."""
+        kinds = {} if self.family is not Gemma3 else {"layer_type": self.config.layer_types[layer]}
+        return self.model.rotary_emb(torch.zeros(1, n, 1), torch.arange(n)[None], **kinds)
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients() -> Any:
+    transformers.logging.set_verbosity_error()  # it warns of numbers that no published model has
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def theirs(request: pytest.FixtureRequest) -> Theirs:
+    with torch.no_grad():
+        return Theirs(request.param)
+
+
+@pytest.fixture
+def x() -> Any:
+    return torch.randn(1, ROWS, SIZES["hidden_size"], generator=torch.Generator().manual_seed(3))
+
+
+def near(part: Part, x: Any, want: Any) -> None:
+    """Ours over a prompt's chunks and then steps, and our twin, are within 1e-4 of theirs over all rows at once."""
+    got = testing.alone(part, RUN, x[0].numpy(), PROMPT, backend="host")
+    assert np.abs(got - want[0].numpy()).max() < 1e-4
+
+
+def test_norms(theirs: Theirs, x: Any) -> None:
+    """LlamaRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm; Gemma3RMSNorm, whose weights are stored less one."""
+    module = theirs.model.layers[0].input_layernorm
+    assert type(module).__name__.endswith("RMSNorm")
+    near(theirs.filled("layers.0.mixer_norm"), 3 * x, module(3 * x))
+
+
+@pytest.mark.parametrize("layer", (0, 1))
+def test_attentions(theirs: Theirs, layer: int, x: Any) -> None:
+    """LlamaAttention; Qwen2Attention, with biases; Qwen3Attention, with norms; Gemma3Attention, with a window and without."""
+    module = theirs.model.layers[layer].self_attn
+    want = module(x, position_embeddings=theirs.turns(layer, ROWS), attention_mask=theirs.seen(layer, ROWS))[0]
+    near(theirs.filled(f"layers.{layer}.mixer"), x, want)
+
+
+def test_feed_forwards(theirs: Theirs, x: Any) -> None:
+    """LlamaMLP, Qwen2MLP, Qwen3MLP; Gemma3MLP, with its GELU."""
+    near(theirs.filled("layers.1.ffn"), x, theirs.model.layers[1].mlp(x))
+
+
+@pytest.mark.parametrize("layer", (0, 1))
+def test_layers(theirs: Theirs, layer: int, x: Any) -> None:
+    """LlamaDecoderLayer, Qwen2DecoderLayer, Qwen3DecoderLayer; Gemma3DecoderLayer, with its four norms."""
+    module = theirs.model.layers[layer]
+    where = dict(position_ids=torch.arange(ROWS)[None], position_embeddings=theirs.turns(layer, ROWS))
+    near(theirs.filled(f"layers.{layer}"), x, module(x, attention_mask=theirs.seen(layer, ROWS), **where))
+
+
+def test_embeddings(theirs: Theirs) -> None:
+    """Embedding; Gemma3TextScaledWordEmbedding."""
+    ids = torch.arange(ROWS)[None]
+    near(theirs.filled("embedding"), ids.int(), theirs.model.embed_tokens(ids))
+
+
+YARN: dict[str, Any] = dict(factor=4.0, original_max_position_embeddings=64)
+ROTARIES = {
+    "default": rope("default"),
+    "linear": rope("linear", factor=8.0),
+    "llama3": LLAMA3,
+    "yarn": rope("yarn", **YARN),
+    "yarn, factor 32": rope("yarn", **YARN | dict(factor=32.0)),
+    "yarn, attention_factor": rope("yarn", **YARN, attention_factor=1.7),
+    "yarn, mscale": rope("yarn", **YARN, mscale=0.7, mscale_all_dim=1.3),
+    "yarn, not truncated": rope("yarn", **YARN, truncate=False),
+    "yarn, its own turns": rope("yarn", **YARN, beta_fast=16.0, beta_slow=2.0),
+}
+
+
+@pytest.mark.parametrize("kind", ROTARIES)
+def test_rotary_embeddings(kind: str) -> None:
+    """LlamaRotaryEmbedding: cosine and sine of 300 positions, within 1e-4."""
+    config = transformers.LlamaConfig(**SIZES, **ROTARIES[kind])
+    ours = huggingface.rotary(huggingface.entries_of(config.to_dict()), 16)
+    module = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config)
+    cos, sin = (t[0, :, :8].numpy() for t in module(torch.zeros(1, 300, 1), torch.arange(300)[None]))
+    table = angles(ours, np.arange(300))
+    assert np.abs(table[:, 0::2] - cos).max() < 1e-4 and np.abs(table[:, 1::2] - sin).max() < 1e-4
+
+
+def same_frequencies(head_dim: int, base: float, **given: Any) -> None:
+    """Of transformers' modeling_rope_utils and ours, to 1e-5 of each, and the factor of cosine and sine."""
+    parameters = {"rope_theta": base, **given}
+    config = transformers.LlamaConfig(**SIZES | dict(head_dim=head_dim), rope_parameters=parameters)
+    want, scale = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS[given["rope_type"]](config, "cpu")
+    got, factor = inverse_frequencies(huggingface.rotary(huggingface.entries_of(config.to_dict()), head_dim))
+    np.testing.assert_allclose(got, want.numpy(), rtol=1e-5)
+    assert math.isclose(factor, scale, rel_tol=1e-6)
+
+
+@settings(max_examples=150)
+@given(
+    head_dim=st.integers(1, 128).map(lambda n: 2 * n),
+    base=st.sampled_from((1e4, 5e5, 1e6)),
+    factor=st.floats(1, 64),
+    original=st.integers(64, 65536),
+    more=st.fixed_dictionaries({}, optional=dict(
+        attention_factor=st.floats(0.5, 2), mscale=st.floats(0.1, 2), mscale_all_dim=st.floats(0.1, 2), truncate=st.booleans(),
+        beta_fast=st.floats(8, 64), beta_slow=st.floats(0.5, 4),
+    )),
+)  # fmt: skip
+def test_yarn_of_any_numbers(head_dim: int, base: float, factor: float, original: int, more: dict[str, Any]) -> None:
+    """Wherever the pairs lie where interpolation begins and ends, the first of them before the last."""
+    same_frequencies(head_dim, base, rope_type="yarn", factor=factor, original_max_position_embeddings=original, **more)
+
+
+@settings(max_examples=50)
+@given(
+    head_dim=st.integers(1, 128).map(lambda n: 2 * n),
+    base=st.sampled_from((100.0, 1e4, 5e5, 1e6)),
+    factor=st.floats(1, 64),
+    original=st.integers(16, 65536),
+    low=st.floats(0.5, 2),
+    high=st.floats(2.5, 8),
+)
+def test_llama3_and_linear_of_any_numbers(head_dim: int, base: float, factor: float, original: int, low: float, high: float) -> None:
+    """Wherever the wavelengths lie."""
+    same_frequencies(head_dim, base, rope_type="linear", factor=factor)
+    llama3 = dict(factor=factor, low_freq_factor=low, high_freq_factor=high, original_max_position_embeddings=original)
+    same_frequencies(head_dim, base, rope_type="llama3", **llama3)
