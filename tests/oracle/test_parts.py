@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,13 +20,13 @@ from iron_lm.checkpoints import huggingface, names
 from iron_lm.checkpoints.sources import Names, source_of
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.family import Family
-from iron_lm.parts.attention import Attention
+from iron_lm.parts.attention import Attention, AttentionConfig
 from iron_lm.parts.decoder import Decoder
 from iron_lm.parts.embedding import Embedding
 from iron_lm.parts.head import Head
 from iron_lm.parts.layer import Layer
 from iron_lm.parts.mlp import GatedMLP
-from iron_lm.parts.norm import Norm
+from iron_lm.parts.norm import Norm, NormConfig
 from iron_lm.parts.part import Part
 from iron_lm.parts.rotary import Rotary, angles, inverse_frequencies
 from iron_lm.run import Run
@@ -82,6 +84,23 @@ MODELS: dict[str, tuple[type[Family], Callable[[], Any]]] = {
 }  # fmt: skip
 
 
+def seen(window: int = ROWS) -> Any:
+    """What is added to scores: 0 where a query sees a key, else a large negative number."""
+    back = torch.arange(ROWS)[:, None] - torch.arange(ROWS)[None]
+    return torch.where((back >= 0) & (back < window), 0.0, torch.finfo(torch.float32).min)[None, None]
+
+
+def turns(module: Any, rows: int = ROWS, **kind: Any) -> Any:
+    """Cosine and sine of each position."""
+    return module(torch.zeros(1, rows, 1), torch.arange(rows)[None], **kind)
+
+
+def draw(module: Any) -> None:
+    """Every number of a module anew; norms' weights away from their start, which hides mistakes."""
+    for p in module.parameters():
+        p.copy_(p + 0.1 * torch.randn_like(p) if p.ndim == 1 else torch.randn_like(p) / p.shape[1] ** 0.5)
+
+
 class Theirs:
     """A model of transformers with every number drawn, and its config read as ours."""
 
@@ -91,8 +110,7 @@ class Theirs:
         self.config = config()
         self.config._attn_implementation = "eager"
         self.model = transformers.AutoModel.from_config(self.config, dtype=torch.float32).eval()
-        for p in self.model.parameters():
-            p.copy_(p + 0.1 * torch.randn_like(p) if p.ndim == 1 else torch.randn_like(p) / p.shape[1] ** 0.5)
+        draw(self.model)
         self.state = {f"model.{key}": tensor.numpy() for key, tensor in self.model.state_dict().items()}
         entries = huggingface.entries_of(self.config.to_dict() | {"tie_word_embeddings": True}, self.family.absent)
         self.ours = self.family.from_huggingface(entries)
@@ -108,17 +126,12 @@ class Theirs:
         found = self.family.names("safetensors", self.ours)
         return held.fill({at: source_of(found, f"{path}.{at}").read(self, shape) for at, shape in held.tensors().items()})
 
-    def seen(self, layer: int, n: int) -> Any:
-        """What a layer adds to its scores: 0 where a query sees a key, else a large negative number."""
-        back = torch.arange(n)[:, None] - torch.arange(n)[None]
+    def seen(self, layer: int) -> Any:
         kinds = getattr(self.config, "layer_types", None) or ["full_attention"] * 2
-        window = self.config.sliding_window if kinds[layer] == "sliding_attention" else n
-        return torch.where((back >= 0) & (back < window), 0.0, torch.finfo(torch.float32).min)[None, None]
+        return seen(self.config.sliding_window if kinds[layer] == "sliding_attention" else ROWS)
 
-    def turns(self, layer: int, n: int) -> Any:
-        """Cosine and sine of each position."""
-        kinds = {} if self.family is not Gemma3 else {"layer_type": self.config.layer_types[layer]}
-        return self.model.rotary_emb(torch.zeros(1, n, 1), torch.arange(n)[None], **kinds)
+    def turns(self, layer: int) -> Any:
+        return turns(self.model.rotary_emb, **{} if self.family is not Gemma3 else {"layer_type": self.config.layer_types[layer]})
 
 
 @pytest.fixture(autouse=True)
@@ -156,7 +169,7 @@ def test_norms(theirs: Theirs, x: Any) -> None:
 def test_attentions(theirs: Theirs, layer: int, x: Any) -> None:
     """LlamaAttention; Qwen2Attention, with biases; Qwen3Attention, with norms; Gemma3Attention, with a window and without."""
     module = theirs.model.layers[layer].self_attn
-    want = module(x, position_embeddings=theirs.turns(layer, ROWS), attention_mask=theirs.seen(layer, ROWS))[0]
+    want = module(x, position_embeddings=theirs.turns(layer), attention_mask=theirs.seen(layer))[0]
     near(theirs.filled(f"layers.{layer}.mixer"), x, want)
 
 
@@ -169,14 +182,52 @@ def test_feed_forwards(theirs: Theirs, x: Any) -> None:
 def test_layers(theirs: Theirs, layer: int, x: Any) -> None:
     """LlamaDecoderLayer, Qwen2DecoderLayer, Qwen3DecoderLayer; Gemma3DecoderLayer, with its four norms."""
     module = theirs.model.layers[layer]
-    where = dict(position_ids=torch.arange(ROWS)[None], position_embeddings=theirs.turns(layer, ROWS))
-    near(theirs.filled(f"layers.{layer}"), x, module(x, attention_mask=theirs.seen(layer, ROWS), **where))
+    where = dict(position_ids=torch.arange(ROWS)[None], position_embeddings=theirs.turns(layer))
+    near(theirs.filled(f"layers.{layer}"), x, module(x, attention_mask=theirs.seen(layer), **where))
 
 
 def test_embeddings(theirs: Theirs) -> None:
     """Embedding; Gemma3TextScaledWordEmbedding."""
     ids = torch.arange(ROWS)[None]
     near(theirs.filled("embedding"), ids.int(), theirs.model.embed_tokens(ids))
+
+
+GLM: dict[str, Any] = dict(attention_bias=True, pad_token_id=0, eos_token_id=0)
+#: Module -> (transformers' config, fields of ours): the first half of a head turns, or a quarter.
+PARTIAL: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    "phi.PhiAttention": (lambda: transformers.PhiConfig(
+        **SIZES | dict(head_dim=8), **rope("default", partial_rotary_factor=0.5),
+    ), dict(bias=True, output_bias=True)),
+    "glm4_moe.Glm4MoeAttention": (lambda: transformers.Glm4MoeConfig(
+        **SIZES, **GLM, **rope("default", partial_rotary_factor=0.25), use_qk_norm=True, rms_norm_eps=1e-5,
+    ), dict(bias=True, qk_norm=NormConfig(16))),
+    "glm.GlmAttention": (lambda: transformers.GlmConfig(**SIZES, **GLM, **rope("default", partial_rotary_factor=0.5)), dict(bias=True)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_attentions_in_which_a_part_of_a_head_turns(name: str, x: Any) -> None:
+    """Of halves, with biases, or with norms; of neighbours."""
+    make, fields = PARTIAL[name]
+    config = make()
+    config._attn_implementation = "eager"
+    family, _, kind = name.partition(".")
+    models = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
+    module = getattr(models, kind)(config, layer_idx=0).eval()
+    torch.manual_seed(5)
+    draw(module)
+    rotary = huggingface.rotary(huggingface.entries_of(config.to_dict()), module.head_dim)
+    assert rotary.turning < module.head_dim
+    rotary = attrs.evolve(rotary, neighbours=family == "glm")
+    part = Attention(AttentionConfig(48, 6, 2, module.head_dim, **fields), RUN, Rotary(rotary, RUN))
+    state = {key.replace("dense", "o_proj"): tensor.numpy() for key, tensor in module.state_dict().items()}
+    named = {at: names.HUGGINGFACE[f"layers.{{i}}.mixer.{at}"] for at in part.tensors()}
+    weights = {at: state[name.removeprefix("model.layers.{i}.self_attn.")] for at, name in named.items()}
+    part.fill(weights)
+    where = turns(getattr(models, kind.replace("Attention", "RotaryEmbedding"))(config))
+    want = module(x, position_embeddings=where, attention_mask=seen())[0]
+    near(part, x, want)
+    assert np.abs(part.twin(weights, x[0].numpy(), np.arange(ROWS)) - want[0].numpy()).max() < 1e-4
 
 
 YARN: dict[str, Any] = dict(factor=4.0, original_max_position_embeddings=64)
@@ -189,6 +240,7 @@ ROTARIES = {
     "yarn, attention_factor": rope("yarn", **YARN, attention_factor=1.7),
     "yarn, mscale": rope("yarn", **YARN, mscale=0.7, mscale_all_dim=1.3),
     "yarn, not truncated": rope("yarn", **YARN, truncate=False),
+    "proportional": rope("proportional", partial_rotary_factor=0.25),
     "yarn, its own turns": rope("yarn", **YARN, beta_fast=16.0, beta_slow=2.0),
 }
 
@@ -199,9 +251,24 @@ def test_rotary_embeddings(kind: str) -> None:
     config = transformers.LlamaConfig(**SIZES, **ROTARIES[kind])
     ours = huggingface.rotary(huggingface.entries_of(config.to_dict()), 16)
     module = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config)
-    cos, sin = (t[0, :, :8].numpy() for t in module(torch.zeros(1, 300, 1), torch.arange(300)[None]))
+    cos, sin = (t[0, :, :8].numpy() for t in turns(module, 300))
     table = angles(ours, np.arange(300))
     assert np.abs(table[:, 0::2] - cos).max() < 1e-4 and np.abs(table[:, 1::2] - sin).max() < 1e-4
+
+
+@pytest.mark.parametrize("rows", (60, 200))
+def test_longrope(rows: int) -> None:
+    """Phi3RotaryEmbedding: in a context that ends with the sequence, shorter than the original one or longer."""
+    long, short = ([1 + n * i for i in range(4)] for n in (0.5, 0.1))
+    parameters = rope("longrope", short_factor=short, long_factor=long, partial_rotary_factor=0.5)
+    config = transformers.Phi3Config(
+        **SIZES | dict(hidden_size=96, max_position_embeddings=512), **parameters, original_max_position_embeddings=64, pad_token_id=0
+    )
+    ours = huggingface.rotary(huggingface.entries_of(config.to_dict()), 16)
+    cos, sin = (t[0, :, :4].numpy() for t in turns(transformers.models.phi3.modeling_phi3.Phi3RotaryEmbedding(config), rows))
+    table = angles(ours, np.arange(rows), rows)
+    assert np.abs(table[:, 0:8:2] - cos).max() < 1e-4 and np.abs(table[:, 1:8:2] - sin).max() < 1e-4
+    np.testing.assert_array_equal(table[:, 8:], np.tile(np.array([1, 0], np.float32), (rows, 4)))
 
 
 def same_frequencies(head_dim: int, base: float, **given: Any) -> None:
@@ -216,13 +283,13 @@ def same_frequencies(head_dim: int, base: float, **given: Any) -> None:
 
 @settings(max_examples=150)
 @given(
-    head_dim=st.integers(1, 128).map(lambda n: 2 * n),
+    head_dim=st.integers(1, 32).map(lambda n: 8 * n),
     base=st.sampled_from((1e4, 5e5, 1e6)),
     factor=st.floats(1, 64),
     original=st.integers(64, 65536),
     more=st.fixed_dictionaries({}, optional=dict(
         attention_factor=st.floats(0.5, 2), mscale=st.floats(0.1, 2), mscale_all_dim=st.floats(0.1, 2), truncate=st.booleans(),
-        beta_fast=st.floats(8, 64), beta_slow=st.floats(0.5, 4),
+        beta_fast=st.floats(8, 64), beta_slow=st.floats(0.5, 4), partial_rotary_factor=st.sampled_from((0.25, 0.5, 1.0)),
     )),
 )  # fmt: skip
 def test_yarn_of_any_numbers(head_dim: int, base: float, factor: float, original: int, more: dict[str, Any]) -> None:
@@ -232,15 +299,19 @@ def test_yarn_of_any_numbers(head_dim: int, base: float, factor: float, original
 
 @settings(max_examples=50)
 @given(
-    head_dim=st.integers(1, 128).map(lambda n: 2 * n),
+    head_dim=st.integers(1, 32).map(lambda n: 8 * n),
+    share=st.sampled_from((0.25, 0.5, 1.0)),
     base=st.sampled_from((100.0, 1e4, 5e5, 1e6)),
     factor=st.floats(1, 64),
     original=st.integers(16, 65536),
     low=st.floats(0.5, 2),
     high=st.floats(2.5, 8),
 )
-def test_llama3_and_linear_of_any_numbers(head_dim: int, base: float, factor: float, original: int, low: float, high: float) -> None:
-    """Wherever the wavelengths lie."""
-    same_frequencies(head_dim, base, rope_type="linear", factor=factor)
+def test_the_others_of_any_numbers(
+    head_dim: int, share: float, base: float, factor: float, original: int, low: float, high: float
+) -> None:
+    """Wherever the wavelengths lie, of a whole head and of a part."""
+    for kind in ("linear", "proportional"):
+        same_frequencies(head_dim, base, rope_type=kind, factor=factor, partial_rotary_factor=share)
     llama3 = dict(factor=factor, low_freq_factor=low, high_freq_factor=high, original_max_position_embeddings=original)
-    same_frequencies(head_dim, base, rope_type="llama3", **llama3)
+    same_frequencies(head_dim, base, rope_type="llama3", **llama3, partial_rotary_factor=share)

@@ -17,16 +17,22 @@ scalings = st.one_of(
     st.none(),
     st.builds(lambda factor: ("linear", (factor,)), st.sampled_from((2.0, 8.0))),
     st.builds(lambda original: ("llama3", (8.0, 1.0, 4.0, original)), st.sampled_from((16.0, 64.0))),
+    st.builds(lambda share: ("proportional", (share, 1.0)), st.sampled_from((0.25, 0.5, 1.0))),
     st.builds(lambda cut: ("yarn", (4.0, 64.0, 32.0, 1.0, 1.14, cut)), st.sampled_from((0.0, 1.0))),
 )
 
 
 @st.composite
 def rotaries(draw: Any, head_dim: int | None = None) -> RotaryConfig:
-    """Of heads of this size, or of any even one up to 32."""
+    """Of heads of this size, or of any even one up to 32; all of a head turns, or its first numbers."""
     size = head_dim or 2 * draw(st.integers(1, 16))
-    factors = draw(st.none() | st.lists(st.sampled_from((1.0, 1.5, 32.0)), min_size=size // 2, max_size=size // 2).map(tuple))
-    return RotaryConfig(size, draw(st.sampled_from((100.0, 10000.0))), draw(scalings), factors, draw(st.booleans()))
+    dims = draw(st.sampled_from((None, *range(2, size + 1, 2))))
+    pairs = (dims or size) // 2
+    each = st.lists(st.sampled_from((1.0, 1.5, 32.0)), min_size=pairs, max_size=pairs).map(tuple)
+    original = st.sampled_from((8.0, 64.0))
+    longrope = st.builds(lambda original, short, long: ("longrope", (original, 1.2, *short, *long)), original, each, each)
+    base, scaling = draw(st.sampled_from((100.0, 10000.0))), draw(scalings | longrope)
+    return RotaryConfig(size, base, scaling, draw(st.none() | each), draw(st.booleans()), dims)
 
 
 @st.composite

@@ -36,6 +36,19 @@ def test_it_is_its_twin(configs: Any, rows: int, decoded: int, seed: int, backen
     assert report.passed, report.lines()
 
 
+@pytest.mark.parametrize("neighbours", (False, True))
+def test_a_part_of_a_head_may_turn(neighbours: bool, backend: str, run: Run) -> None:
+    """With norms and biases, whose numbers lie as the head's do."""
+    config = AttentionConfig(20, 6, 2, 16, qk_norm=NormConfig(16), bias=True)
+    part = Attention(config, run, Rotary(RotaryConfig(16, 100.0, neighbours=neighbours, dims=4), run))
+    report = testing.check_part(part, run, hidden(20, 20), 17, backend=backend)
+    assert report.passed, report.lines()
+    whole = Attention(config, run, Rotary(RotaryConfig(16, 100.0, neighbours=neighbours), run))
+    weights = testing.drawn(part)
+    one, other = (each.twin(weights, hidden(20, 20), np.arange(20)) for each in (part, whole))
+    assert np.abs(one - other).max() > 1e-2
+
+
 @pytest.mark.parametrize("change", [
     dict(scale=1.0), dict(reach=3), dict(qk_norm=NormConfig(8)), dict(bias=True), dict(output_bias=True), dict(num_kv_heads=3),
 ])  # fmt: skip

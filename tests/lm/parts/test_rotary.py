@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import iron_core as iron
 from iron_core.errors import ParamError
 from iron_lm.parts.part import Part, Weights
-from iron_lm.parts.rotary import Rotary, RotaryConfig, inverse_frequencies
+from iron_lm.parts.rotary import Rotary, RotaryConfig, angles, inverse_frequencies
 from iron_lm.run import Run
 from iron_lm.testing import check_part
 from iron_ops_aie import RoPE
@@ -21,7 +21,7 @@ from tests.lm.parts.strategies import rotaries
 
 
 class Turned(Part):
-    """x (rows, head_dim), turned by its angles."""
+    """x (rows, head_dim), its numbers in the order that the operator takes them in, turned by its angles."""
 
     def __init__(self, rotary: Rotary) -> None:
         self.turning = rotary
@@ -39,13 +39,18 @@ class Turned(Part):
         return RoPE(x, table, method_type=int(self.turning.config.neighbours))
 
     def twin(self, weights: Weights, x: Any, positions: Any) -> np.ndarray:
-        return self.turning.twin({}, x[:, None], positions)[:, 0]
+        order = self.turning.config.order
+        if order is None:
+            return self.turning.twin({}, x[:, None], positions)[:, 0]
+        published = np.empty_like(x)
+        published[:, order] = x
+        return self.turning.twin({}, published[:, None], positions)[:, 0, order]
 
 
-@settings(max_examples=15)
+@settings(max_examples=25)
 @given(config=rotaries(), rows=st.integers(1, 20), decoded=st.integers(0, 4), seed=st.integers(0, 99))
 def test_it_is_its_twin(config: RotaryConfig, rows: int, decoded: int, seed: int, backend: str, run: Run) -> None:
-    """Sizes, bases, scalings, factors, halves and neighbours; a prompt's chunks, then steps."""
+    """Sizes, bases, scalings, factors, halves and neighbours, of all of a head or its first numbers; a prompt's chunks, then steps."""
     x = np.random.default_rng(seed).standard_normal((rows + decoded, config.head_dim)).astype(np.float32)
     report = check_part(Turned(Rotary(config, run)), run, x, rows, backend=backend)
     assert report.passed, report.lines()
@@ -71,8 +76,31 @@ def test_pairs_are_of_a_heads_halves_or_neighbours(run: Run) -> None:
         np.testing.assert_allclose(got[0, 0], want, atol=1e-5)
 
 
+def test_the_rest_of_a_head_stands_where_its_first_numbers_turn(run: Run) -> None:
+    """By hand, a quarter turn of the one pair of four numbers: it is (0, 1) of either kind; the angles of the others are none."""
+    position = np.array([math.pi / 2])
+    for neighbours in (False, True):
+        config = RotaryConfig(4, neighbours=neighbours, dims=2)
+        got = Rotary(config, run).twin({}, np.array([[[1, 2, 3, 4]]], np.float32), position)
+        np.testing.assert_allclose(got[0, 0], [-2, 1, 3, 4], atol=1e-6)
+        np.testing.assert_allclose(angles(config, position), [[0, 1, 1, 0]], atol=1e-6)
+    assert RotaryConfig(8, dims=4).order.tolist() == [0, 1, 4, 5, 2, 3, 6, 7]  # type: ignore[union-attr]
+
+
+def test_longrope_chooses_by_the_context_that_the_caches_hold() -> None:
+    """Up to the original context the short factors, beyond it the long ones, whatever the prompt's length."""
+    config = RotaryConfig(4, 100.0, ("longrope", (16.0, 1.1, 1.0, 2.0, 4.0, 8.0)))
+    for context, want in ((16, [1, 0.1 / 2]), (24, [1 / 4, 0.1 / 8])):
+        got, scale = inverse_frequencies(config, context)
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+        assert scale == 1.1
+        run = Run(context, 8, dtype="float32", cache_dtype="float32")
+        np.testing.assert_allclose(Rotary(config, run).angles([1])[0, :2], 1.1 * np.array([np.cos(want[0]), np.sin(want[0])]), rtol=1e-6)
+
+
 def test_the_scalings_by_hand() -> None:
-    """A linear one divides all; llama3's leaves the fast and divides the slow; yarn's too, and scales cosine and sine."""
+    """A linear one divides all; llama3's leaves the fast and divides the slow; yarn's too, and scales cosine and sine; a
+    proportional one stops the last pairs."""
     plain, _ = inverse_frequencies(RotaryConfig(8, 10000.0))
     np.testing.assert_allclose(plain, [1, 0.1, 0.01, 0.001])
     linear, _ = inverse_frequencies(RotaryConfig(8, 10000.0, ("linear", (4.0,))))
@@ -81,6 +109,8 @@ def test_the_scalings_by_hand() -> None:
     # wavelengths 6.3, 63, 628 and 6283 of a context of 128: the second lies between 32 and 128
     smooth = (128 / (2 * math.pi / 0.1) - 1) / 3
     np.testing.assert_allclose(llama3, [1, 0.1 * ((1 - smooth) / 8 + smooth), 0.01 / 8, 0.001 / 8], rtol=1e-6)
+    proportional, _ = inverse_frequencies(RotaryConfig(8, 10000.0, ("proportional", (0.5, 2.0))))
+    np.testing.assert_allclose(proportional, [0.5, 0.05, 0, 0])
     yarn, scale = inverse_frequencies(RotaryConfig(8, 10000.0, ("yarn", (4.0, 64.0, 8.0, 1.0, 1.5, 1.0))))
     assert scale == 1.5
     # 8 turns in 64 tokens are at pair 0.1, one turn at 1.01; made whole: 0 and 2
@@ -89,8 +119,11 @@ def test_the_scalings_by_hand() -> None:
 
 @pytest.mark.parametrize(("given", "says"), [
     (dict(head_dim=5), "head_dim=5; legal: an even number"), (dict(base=0.0), "base=0.0; legal: a positive"),
-    (dict(scaling=("dynamic", (2.0,))), "scaling 'dynamic'; legal: linear, llama3, yarn"),
-    (dict(factors=(1.0,)), "1 factors; legal: head_dim / 2 = 4 positive numbers"), (dict(factors=(1.0, 1.0, 0.0, 1.0)), "4 positive"),
+    (dict(scaling=("dynamic", (2.0,))), "scaling 'dynamic'; legal: linear, llama3, yarn, longrope, proportional"),
+    (dict(factors=(1.0,)), "1 factors; legal: one for each of 4 pairs"), (dict(factors=(1.0, 1.0, 0.0, 1.0)), "positive"),
+    (dict(dims=3), "dims=3; legal: an even number up to head_dim=8"), (dict(dims=10), "dims=10"), (dict(dims=0), "dims=0"),
+    (dict(dims=4, factors=(1.0,) * 4), "4 factors; legal: one for each of 2 pairs"),
+    (dict(scaling=("longrope", (16.0, 1.0, 1.0, 1.0))), "longrope has 1 short and long factors; legal: 4 pairs, one of each"),
 ])  # fmt: skip
 def test_a_config_that_cannot_be_is_refused(given: dict[str, Any], says: str) -> None:
     """By field and value."""

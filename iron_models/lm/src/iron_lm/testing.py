@@ -16,7 +16,6 @@ from iron_lm.family import Family
 from iron_lm.generation.session import Session
 from iron_lm.loading import Loaded
 from iron_lm.parts.part import Part
-from iron_lm.parts.rotary import angles
 from iron_lm.run import Run
 from iron_lm.tasks.gates import Gate, Report, check_accuracy, check_chat_turn, check_determinism, forced_logits
 
@@ -65,7 +64,7 @@ def alone(part: Part, run: Run, x: Any, prompt: int | None = None, **options: An
     """
     n, body, rotary = len(x), part.parameters(), getattr(part, "rotary", None)
     prompt = n if prompt is None else prompt
-    turn = None if rotary is None else angles(rotary.config, np.arange(n))
+    turn = None if rotary is None else rotary.angles(np.arange(n))
     values = {value.name for value in body.values}
     starts = [*range(0, prompt, run.prefill_chunk), *range(prompt, n)]
     out = []

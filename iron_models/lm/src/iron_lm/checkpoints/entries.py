@@ -34,6 +34,13 @@ class Entries:
             raise CheckpointError(f"{self.where}: {self.prefix}{key} is {shown(value)}; legal: a positive number.")
         return float(value)
 
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """A list of positive numbers."""
+        values = self._value(key, None)
+        if not isinstance(values, list):
+            raise CheckpointError(f"{self.where}: {self.prefix}{key} is {shown(values)}; legal: a list of positive numbers.")
+        return tuple(Entries({key: value}, self.where).number(key) for value in values)
+
     def whole(self, key: str, default: int | None = None, most: int = 1 << 24) -> int:
         """A whole number from 1 to `most`; more is damage, not a model."""
         value = self._value(key, default)

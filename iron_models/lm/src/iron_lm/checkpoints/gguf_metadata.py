@@ -25,7 +25,7 @@ def decoder(entries: Entries, tensors: Any) -> dict[str, Any]:
     entries.refuse_unless("attn_logit_softcapping")
     heads, width = entries.whole("attention.head_count"), entries.whole("embedding_length")
     head_dim = entries.whole("attention.key_length", width // heads or 1)
-    entries.refuse_unless("rope.dimension_count", head_dim)
+    turning = entries.whole("rope.dimension_count", head_dim)
     listed = {*tensors, *getattr(tensors, "refused", ())}  # one of a type Iron does not take is still there
     factors = tensors["rope_freqs.weight"][2] if "rope_freqs.weight" in listed else None
     tokens = metadata.get("tokenizer.ggml.tokens", ())
@@ -44,6 +44,7 @@ def decoder(entries: Entries, tensors: Any) -> dict[str, Any]:
             entries.number("rope.freq_base"),
             scaled,
             None if factors is None else tuple(float(f) for f in np.ravel(factors)),
+            dims=None if turning == head_dim else turning,
         ),
         norm_epsilon=entries.number("attention.layer_norm_rms_epsilon"),
         score_scale=entries.optional("attention.scale"),

@@ -66,7 +66,10 @@ def rotary(entries: Entries, head_dim: int, kind: str | None = None) -> RotaryCo
     if not isinstance(rope, dict):
         raise CheckpointError(f"config.json: rope_parameters is {shown(rope)}; legal: an object.")
     base = (Entries(rope, "config.json") if "rope_theta" in rope else entries).number("rope_theta")
-    return RotaryConfig(head_dim, base, scaling(rope, entries))
+    share = (Entries(rope, "config.json") if "partial_rotary_factor" in rope else entries).number("partial_rotary_factor", 1.0)
+    scaled = scaling(rope, entries)
+    whole = share == 1 or (scaled is not None and scaled[0] == "proportional")
+    return RotaryConfig(head_dim, base, scaled, dims=None if whole else int(head_dim * share))
 
 
 def scaling(raw: dict[str, Any], entries: Entries) -> tuple[str, tuple[float, ...]] | None:
@@ -85,11 +88,25 @@ def scaling(raw: dict[str, Any], entries: Entries) -> tuple[str, tuple[float, ..
         return "llama3", (own.number("factor"), low, high, original)
     if kind == "yarn":
         factor = own.number("factor")
-        original = own.number("original_max_position_embeddings", entries.number("max_position_embeddings"))
+        original = own.number("original_max_position_embeddings", _original(entries))
         attention = own.number("attention_factor", _mscale(own, factor))
         cut = float(raw.get("truncate", True) is not False)
         return "yarn", (factor, original, own.number("beta_fast", 32.0), own.number("beta_slow", 1.0), attention, cut)
-    raise CheckpointError(f"rope scaling {str(kind)[:40]!r} is not one Iron has. Legal: default, linear, llama3, yarn.")
+    if kind == "longrope":
+        original = own.number("original_max_position_embeddings", _original(entries))
+        factor = own.number("factor", entries.number("max_position_embeddings") / original)
+        usual = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+        each = (number for key in ("short_factor", "long_factor") for number in own.numbers(key))
+        return "longrope", (original, own.number("attention_factor", usual), *each)
+    if kind == "proportional":
+        return "proportional", (own.number("partial_rotary_factor", 1.0), own.number("factor", 1.0))
+    legal = "default, linear, llama3, yarn, longrope, proportional"
+    raise CheckpointError(f"rope scaling {str(kind)[:40]!r} is not one Iron has. Legal: {legal}.")
+
+
+def _original(entries: Entries) -> float:
+    """Tokens of the context a model was trained in before its positions were scaled, where the scaling does not say it."""
+    return entries.number("original_max_position_embeddings", entries.number("max_position_embeddings"))
 
 
 def _mscale(own: Entries, factor: float) -> float:

@@ -70,8 +70,16 @@ class Attention(Part):
             self.needs(q_bias=(queries,), k_bias=(keys,), v_bias=(keys,))
         if c.output_bias:
             self.needs(o_bias=(c.hidden_size,))
-        self.q_norm = None if c.qk_norm is None else Norm(c.qk_norm)
-        self.k_norm = None if c.qk_norm is None else Norm(c.qk_norm)
+        order = None if rotary is None else rotary.config.order
+        self.q_norm, self.k_norm = (None if c.qk_norm is None else Norm(c.qk_norm, order) for _ in range(2))
+
+    def arranged(self, name: str, array: Any) -> Any:
+        """Rows of queries and keys in the order in which a head's pairs turn: a score is the same in any."""
+        order = None if self.rotary is None else self.rotary.config.order
+        if order is None or name not in ("q", "k", "q_bias", "k_bias"):
+            return array
+        heads = np.arange(array.shape[0] // len(order))[:, None]
+        return array[(heads * len(order) + order).ravel()]
 
     def body(
         self,

@@ -30,13 +30,19 @@ class NormConfig:
 
 
 class Norm(Part):
-    """x / sqrt(mean(x^2) + epsilon), times the weight where there is one. x: (rows, size)."""
+    """x / sqrt(mean(x^2) + epsilon), times the weight where there is one. x: (rows, size).
 
-    def __init__(self, config: NormConfig) -> None:
-        self.config = config
+    order: which number of the weight belongs to each place of a row, where a row is not in the weight's own order.
+    """
+
+    def __init__(self, config: NormConfig, order: np.ndarray | None = None) -> None:
+        self.config, self._order = config, order
         self.weight: Any = None
         if config.weight:
             self.needs(weight=(config.size,))
+
+    def arranged(self, name: str, array: Any) -> Any:
+        return array if self._order is None else array[self._order]
 
     def body(self, x: Any) -> Any:
         given = {} if self.weight is None else {"weight": self.weight}

@@ -70,8 +70,12 @@ class Part(iron.Graph):
         if unknown:
             raise DeclarationError(f"{where}: {unknown[0]} is given, and no part needs it. Legal: what tensors() names.")
         for path, part, name, _ in needed:
-            setattr(part, name, iron.weight(weights[path]))
+            setattr(part, name, iron.weight(part.arranged(name, weights[path])))
         return self
+
+    def arranged(self, name: str, array: Any) -> Any:
+        """The tensor `name` of this part as `body()` takes it: the array itself, unless a subclass has its rows in another order."""
+        return array
 
     def inside(self, weights: Weights, held: str) -> dict[str, Any]:
         """Of this part's weights those of the part it holds at the path `held`, by path within that one: what its twin takes."""

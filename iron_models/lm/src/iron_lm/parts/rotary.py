@@ -22,7 +22,8 @@ class RotaryConfig:
     """How the pairs of a head turn with their position.
 
     scaling: None, or (name, numbers) of one of `SCALINGS`. factors: divide each frequency, where a checkpoint carries the
-    factors themselves. neighbours: are rotated pairs neighbours (2i, 2i + 1), or of a head's halves (i, i + head_dim / 2)?
+    factors themselves. dims: numbers of a head that turn, its first; the others stand (all turn by default). neighbours: are
+    rotated pairs neighbours (2i, 2i + 1), or of the halves of what turns (i, i + dims / 2)?
     """
 
     head_dim: int
@@ -30,6 +31,7 @@ class RotaryConfig:
     scaling: tuple[str, tuple[float, ...]] | None = None
     factors: tuple[float, ...] | None = None
     neighbours: bool = False
+    dims: int | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.head_dim < 2 or self.head_dim % 2:
@@ -38,18 +40,38 @@ class RotaryConfig:
             raise ParamError(f"RotaryConfig: base={self.base}; legal: a positive number.")
         if self.scaling is not None and self.scaling[0] not in SCALINGS:
             raise ParamError(f"RotaryConfig: scaling {self.scaling[0]!r}; legal: {', '.join(SCALINGS)}, or None.")
+        if not 2 <= self.turning <= self.head_dim or self.turning % 2:
+            raise ParamError(f"RotaryConfig: dims={self.dims}; legal: an even number up to head_dim={self.head_dim}, for pairs turn.")
         factors = self.factors
-        if factors is not None and not (len(factors) == self.head_dim // 2 and all(0 < f < math.inf for f in factors)):
-            raise ParamError(f"RotaryConfig: {len(factors)} factors; legal: head_dim / 2 = {self.head_dim // 2} positive numbers.")
+        if factors is not None and not (len(factors) == self.turning // 2 and all(0 < f < math.inf for f in factors)):
+            raise ParamError(f"RotaryConfig: {len(factors)} factors; legal: one for each of {self.turning // 2} pairs, positive numbers.")
+        if self.scaling is not None and self.scaling[0] == "longrope" and len(self.scaling[1]) != 2 + self.turning:
+            given = (len(self.scaling[1]) - 2) / 2
+            raise ParamError(f"RotaryConfig: longrope has {given:g} short and long factors; legal: {self.turning // 2} pairs, one of each.")
+
+    @property
+    def turning(self) -> int:
+        """Numbers of a head that turn."""
+        return self.head_dim if self.dims is None else self.dims
+
+    @property
+    def order(self) -> np.ndarray | None:
+        """Which number of a head stands at each place where the pairs that turn are (i, i + head_dim / 2), as the operator takes
+        them, though a part of the head stands; None: they are so already."""
+        if self.neighbours or self.turning == self.head_dim:
+            return None
+        first, second = np.split(np.arange(self.turning), 2)
+        standing = np.split(np.arange(self.turning, self.head_dim), 2)
+        return np.concatenate([first, standing[0], second, standing[1]])
 
 
-def linear(inverse: np.ndarray, config: RotaryConfig, factor: float) -> tuple[np.ndarray, float]:
+def linear(inverse: np.ndarray, config: RotaryConfig, context: int, factor: float) -> tuple[np.ndarray, float]:
     """Every frequency divided by the factor."""
     return (inverse / np.float32(factor)).astype(np.float32), 1.0
 
 
 def llama3(
-    inverse: np.ndarray, config: RotaryConfig, factor: float, low: float, high: float, original: float
+    inverse: np.ndarray, config: RotaryConfig, context: int, factor: float, low: float, high: float, original: float
 ) -> tuple[np.ndarray, float]:
     """Long wavelengths divided by the factor, short ones left, those between interpolated."""
     wavelength = 2 * math.pi / inverse.astype(np.float64)
@@ -61,12 +83,20 @@ def llama3(
 
 
 def yarn(
-    inverse: np.ndarray, config: RotaryConfig, factor: float, original: float, fast: float, slow: float, attention: float, cut: float
+    inverse: np.ndarray,
+    config: RotaryConfig,
+    context: int,
+    factor: float,
+    original: float,
+    fast: float,
+    slow: float,
+    attention: float,
+    cut: float,
 ) -> tuple[np.ndarray, float]:
     """Pairs that turn more than `fast` times in the original context are left, those that turn fewer than `slow` times are
     divided by the factor, those between are mixed by their number. Cosine and sine are scaled by `attention`. cut: are the
     numbers of the pairs where that begins and ends made whole (1), or not (0)?"""
-    half = config.head_dim // 2
+    half = config.turning // 2
 
     def pair(turns: float) -> float:
         return half * math.log(original / (turns * 2 * math.pi)) / math.log(config.base)
@@ -74,32 +104,56 @@ def yarn(
     first, last = pair(fast), pair(slow)
     if cut:
         first, last = math.floor(first), math.ceil(last)
-    first, last = max(first, 0), min(last, config.head_dim - 1)
+    first, last = max(first, 0), min(last, config.turning - 1)
     ramp = np.clip((np.arange(half, dtype=np.float32) - first) / max(last - first, 0.001), 0, 1)
     return (inverse / np.float32(factor) * ramp + inverse * (1 - ramp)).astype(np.float32), attention
 
 
-#: By name: (inverse frequencies, config, *numbers) -> those scaled, and what cosine and sine are multiplied by.
-SCALINGS: dict[str, Callable[..., tuple[np.ndarray, float]]] = {"linear": linear, "llama3": llama3, "yarn": yarn}
+def longrope(
+    inverse: np.ndarray, config: RotaryConfig, context: int, original: float, attention: float, *factors: float
+) -> tuple[np.ndarray, float]:
+    """Each frequency divided by a factor of its own: the first half of `factors`, or the second in a context longer than the
+    original one. Cosine and sine are scaled by `attention`."""
+    short, long = np.split(np.array(factors, np.float32), 2)
+    return (inverse / (long if context > original else short)).astype(np.float32), attention
 
 
-def inverse_frequencies(config: RotaryConfig) -> tuple[np.ndarray, float]:
-    """float32 (head_dim / 2,): radians each pair turns per position, after scaling; and the factor of cosine and sine."""
-    exponents = np.arange(0, config.head_dim, 2, dtype=np.float32) / np.float32(config.head_dim)
+def proportional(
+    inverse: np.ndarray, config: RotaryConfig, context: int, proportion: float, factor: float
+) -> tuple[np.ndarray, float]:
+    """The first pairs, this proportion of them, turn as they would if all did, divided by the factor; the others stand."""
+    pairs = np.arange(len(inverse))
+    return np.where(pairs < int(proportion * config.turning // 2), inverse / np.float32(factor), 0).astype(np.float32), 1.0
+
+
+#: By name: (inverse frequencies, config, tokens of the context, *numbers) -> those scaled, and what cosine and sine are
+#: multiplied by.
+SCALINGS: dict[str, Callable[..., tuple[np.ndarray, float]]] = {
+    "linear": linear, "llama3": llama3, "yarn": yarn, "longrope": longrope, "proportional": proportional,
+}  # fmt: skip
+
+
+def inverse_frequencies(config: RotaryConfig, context: int = 0) -> tuple[np.ndarray, float]:
+    """float32 (turning / 2,): radians each pair turns per position, after scaling; and the factor of cosine and sine.
+
+    context: tokens that the caches hold, by which longrope chooses its factors.
+    """
+    exponents = np.arange(0, config.turning, 2, dtype=np.float32) / np.float32(config.turning)
     inverse = (1.0 / np.float64(config.base) ** exponents.astype(np.float64)).astype(np.float32)
     if config.factors is not None:
         inverse = (inverse / np.array(config.factors, np.float32)).astype(np.float32)
     if config.scaling is None:
         return inverse, 1.0
     name, numbers = config.scaling
-    return SCALINGS[name](inverse, config, *numbers)
+    return SCALINGS[name](inverse, config, context, *numbers)
 
 
-def angles(config: RotaryConfig, positions: Any) -> np.ndarray:
-    """float32 (positions, head_dim): cosine and sine of each pair, interleaved (c0, s0, c1, s1, ...)."""
-    inverse, scale = inverse_frequencies(config)
+def angles(config: RotaryConfig, positions: Any, context: int = 0) -> np.ndarray:
+    """float32 (positions, head_dim): cosine and sine of each pair, interleaved (c0, s0, c1, s1, ...); 1, 0 of those that stand."""
+    inverse, scale = inverse_frequencies(config, context)
     turn = np.outer(np.asarray(positions, np.float32), inverse).astype(np.float32).astype(np.float64)
-    return (np.stack([np.cos(turn), np.sin(turn)], -1) * scale).reshape(len(turn), config.head_dim).astype(np.float32)
+    turning = (np.stack([np.cos(turn), np.sin(turn)], -1) * scale).reshape(len(turn), config.turning).astype(np.float32)
+    return np.concatenate([turning, np.tile(np.array([1, 0], np.float32), (len(turn), (config.head_dim - config.turning) // 2))], -1)
 
 
 class Rotary(Part):
@@ -107,8 +161,12 @@ class Rotary(Part):
 
     def __init__(self, config: RotaryConfig, run: Run) -> None:
         self.config, self.run = config, run
-        table = angles(config, np.arange(run.max_seq_len))
+        table = self.angles(np.arange(run.max_seq_len))
         self.table = iron.weight(table if as_dtype(run.dtype) == np.float32 else table.astype(iron.bfloat16))
+
+    def angles(self, positions: Any) -> np.ndarray:
+        """float32 (positions, head_dim): `angles` in the context of this run."""
+        return angles(self.config, positions, self.run.max_seq_len)
 
     def body(
         self,
@@ -126,11 +184,11 @@ class Rotary(Part):
 
     def twin(self, weights: Weights, x: Any, positions: Any) -> np.ndarray:
         """x (n, heads, head_dim), each pair turned by its position's angle."""
-        table = angles(self.config, positions)
-        c, s = table[:, None, 0::2], table[:, None, 1::2]
-        half = x.shape[-1] // 2
-        pairs = (slice(0, None, 2), slice(1, None, 2)) if self.config.neighbours else (slice(half), slice(half, None))
-        out = np.empty_like(x)
+        dims = self.config.turning
+        table = self.angles(positions)[:, None, :dims]
+        c, s = table[..., 0::2], table[..., 1::2]
+        pairs = (slice(0, dims, 2), slice(1, dims, 2)) if self.config.neighbours else (slice(dims // 2), slice(dims // 2, dims))
+        out = x.copy()
         a, b = x[..., pairs[0]], x[..., pairs[1]]
         out[..., pairs[0]], out[..., pairs[1]] = a * c - b * s, a * s + b * c
         return out
