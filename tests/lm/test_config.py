@@ -109,6 +109,35 @@ def test_both_ways_to_write_the_rotary_embedding_are_one(rope: dict[str, Any]) -
     assert read(HF | rope).rotary == RotaryConfig(16, 500000.0, ("llama3", (32.0, 1.0, 4.0, 8192.0)))
 
 
+LONGROPE: dict[str, Any] = dict(rope_type="longrope", short_factor=[1.0] * 8, long_factor=[float(n) for n in range(1, 9)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "want"),
+    [
+        (dict(partial_rotary_factor=0.5), dict(dims=8)),
+        (dict(rope_parameters=dict(rope_type="default", partial_rotary_factor=0.25)), dict(dims=4)),
+        (dict(partial_rotary_factor=1.0), {}),
+        (
+            dict(rope_parameters=dict(rope_type="proportional", partial_rotary_factor=0.25)),
+            dict(scaling=("proportional", (0.25, 1.0))),
+        ),
+        (
+            dict(rope_scaling=LONGROPE, original_max_position_embeddings=4096, max_position_embeddings=4096**2),
+            dict(scaling=("longrope", (4096.0, 2**0.5, *LONGROPE["short_factor"], *LONGROPE["long_factor"]))),
+        ),
+        (
+            dict(rope_scaling=LONGROPE | dict(attention_factor=1.5, original_max_position_embeddings=64)),
+            dict(scaling=("longrope", (64.0, 1.5, *LONGROPE["short_factor"], *LONGROPE["long_factor"]))),
+        ),
+    ],
+)
+def test_a_part_of_a_head_and_factors_of_each_pair(changes: dict[str, Any], want: dict[str, Any]) -> None:
+    """partial_rotary_factor is beside the rest or in rope_parameters; longrope's attention factor follows from the contexts
+    (sqrt(1 + log 4096 / log 4096) here) unless it is said."""
+    assert read(HF | changes | dict(rope_theta=10000.0)).rotary == RotaryConfig(16, 10000.0, **want)
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -119,7 +148,10 @@ def test_both_ways_to_write_the_rotary_embedding_are_one(rope: dict[str, Any]) -
         (dict(num_hidden_layers=10**9), "num_hidden_layers is 1000000000"),
         (dict(rms_norm_eps=-1.0), "rms_norm_eps is -1.0; legal: a positive number"),
         (dict(hidden_act="gelu"), "hidden_act is 'gelu'; this model runs silu"),
-        (dict(rope_scaling=dict(type="dynamic", factor=2.0)), "'dynamic'.*Legal: default, linear, llama3, yarn"),
+        (dict(rope_scaling=dict(type="dynamic", factor=2.0)), "'dynamic'.*Legal: default, linear, llama3, yarn, longrope, proportional"),
+        (dict(rope_scaling=LONGROPE | dict(long_factor=2.0)), "rope scaling: long_factor is 2.0; legal: a list of positive numbers"),
+        (dict(rope_scaling=LONGROPE | dict(long_factor=[1.0, 0.0])), "rope scaling: long_factor is 0.0; legal: a positive number"),
+        (dict(rope_scaling={k: v for k, v in LONGROPE.items() if k != "short_factor"}), "rope scaling lacks short_factor"),
         (dict(rope_scaling={k: v for k, v in LLAMA3.items() if k != "factor"}), "rope scaling lacks factor"),
         (dict(rope_scaling=LLAMA3 | dict(high_freq_factor=1.0)), "not below high_freq_factor"),
         (dict(rope_scaling=[1]), "rope_parameters is a list"),
@@ -151,7 +183,7 @@ def test_sizes_that_cannot_be_are_refused(changes: dict[str, Any], says: str) ->
         (lambda: RotaryConfig(15), "head_dim=15; legal: an even number"),
         (lambda: RotaryConfig(64, float("nan")), "base=nan; legal: a positive number"),
         (lambda: RotaryConfig(64, scaling=("ntk", (2.0,))), "scaling 'ntk'; legal: linear, llama3, yarn"),
-        (lambda: RotaryConfig(64, factors=(1.0,)), "head_dim / 2 = 32"),
+        (lambda: RotaryConfig(64, factors=(1.0,)), "1 factors; legal: one for each of 32 pairs"),
         (lambda: Run(100), "max_seq_len=100 is not a multiple of prefill_chunk=64. Nearest: 64"),
         (lambda: Run(64, 0), "prefill_chunk=0; legal: 1 or more"),
         (lambda: Run(64, dtype="int8"), "dtype='int8'; legal: bfloat16, float32, float16"),

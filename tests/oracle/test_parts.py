@@ -153,7 +153,7 @@ def x() -> Any:
 
 
 def near(part: Part, x: Any, want: Any) -> None:
-    """Ours over a prompt's chunks and then steps, and our twin, are within 1e-4 of theirs over all rows at once."""
+    """Ours over a prompt's chunks and then steps is within 1e-4 of theirs over all rows at once."""
     got = testing.alone(part, RUN, x[0].numpy(), PROMPT, backend="host")
     assert np.abs(got - want[0].numpy()).max() < 1e-4
 
