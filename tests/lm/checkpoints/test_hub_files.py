@@ -82,8 +82,11 @@ def test_a_name_in_two_parts_is_refused(reader: Any, write: Write, tmp_path: Pat
 
 @pytest.mark.parametrize(
     "suffixes",
-    [("", "_other"), ("", "-00001-of-00002"), ("-00001-of-00002", "-00001-of-00003"), ("-00003-of-00002", "-00001-of-00002")],
-)
+    [
+        ("", "_other"), ("", "-00001-of-00002"), ("-00001-of-00002", "-00001-of-00003"), ("-00003-of-00002", "-00001-of-00002"),
+        ("-00001-of-09999", "-00002-of-09999"),
+    ],
+)  # fmt: skip
 def test_other_files_beside_are_not_passed_over(reader: Any, write: Write, tmp_path: Path, suffixes: tuple[str, ...]) -> None:
     """Several that are not the parts of one: their names, and that an index would say which."""
     files = [write(suffix, name) for suffix, name in zip(suffixes, "ab", strict=True)]
@@ -92,6 +95,14 @@ def test_other_files_beside_are_not_passed_over(reader: Any, write: Write, tmp_p
         rf"holds 2 {reader.label} files \({shown}\) and no {reader.index}; name one of them, or fetch the index",
         lambda: Checkpoint.open(tmp_path),
     )
+
+
+def test_a_part_that_is_none_is_a_file(write: Write, tmp_path: Path) -> None:
+    """The third of two, one of more than there ever are."""
+    for suffix in ("-00003-of-00002", "-00001-of-09999"):
+        file = write(suffix, "a")
+        assert numbers(file) == numbers(tmp_path) == {"a": ALL["a"]}
+        file.unlink()
 
 
 def test_a_file_that_is_named_is_read_alone(write: Write) -> None:
@@ -120,6 +131,8 @@ def test_an_index_that_lies_is_refused(reader: Any, write: Write, tmp_path: Path
     file = write("", "a").name
     for places, says in (
         ({"b": file}, rf"tensor b is not in {file}, where the index says it is"),
+        ({"\x1b" * 99: file}, rf"tensor [^\x1b]+ is not in {file}"),
+        ({"a": None}, "legal: the name of a file beside the index"),
         ({"a": f"absent_{file}"}, "No such file"),
         ({"a": f"../{file}"}, "legal: the name of a file beside the index"),
         (None, "no weight_map"),

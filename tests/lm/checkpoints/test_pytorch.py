@@ -139,6 +139,47 @@ def test_nothing_a_pickle_names_is_run(tmp_path: Path, pth: Any, protocol: int) 
     assert not mark.exists()
 
 
+@pytest.mark.parametrize(("name", "legal"), [("a", True), ("a" * 1023, True), ("a" * 1024, False), ("", False), ("a\nb", False)])
+def test_a_name_is_a_line(tmp_path: Path, pth: Any, name: str, legal: bool) -> None:
+    """Of 1 to 1023 characters that print."""
+    path = pth.save(tmp_path / "model.bin", {name: np.ones(4, np.float32)})
+    if legal:
+        assert set(PyTorchFile.open(path).tensors) == {name}
+    else:
+        refused("names no tensor", lambda: PyTorchFile.open(path))
+
+
+@pytest.mark.parametrize("entry", ("data/0", "byteorder"))
+def test_entries_are_those_beside_the_pickle(tmp_path: Path, pth: Any, entry: str) -> None:
+    """An older torch writes no byte order; a storage that is not there is named."""
+    path = pth.save(tmp_path / "model.bin", {"w": np.ones(4, np.float32)})
+    path.write_bytes(path.read_bytes().replace(f"archive/{entry}".encode(), f"archivs/{entry}".encode()))
+    if entry == "byteorder":
+        assert set(PyTorchFile.open(path).tensors) == {"w"}
+    else:
+        refused("tensor w is in data/'0', which the file lacks", lambda: PyTorchFile.open(path))
+
+
+@pytest.mark.parametrize(
+    ("pickled", "says"),
+    [
+        (b"\x80\x02].", "holds a list, not a dict of tensors"),
+        (b"\x80\x02}.", "holds no tensors"),
+        (b"\x80\x02}K\x01K\x02s.", "'1' names no tensor"),
+    ],
+)
+def test_what_is_no_state_dict_is_refused(tmp_path: Path, pth: Any, pickled: bytes, says: str) -> None:
+    """A list, nothing, names that are numbers."""
+    path = pth.archive(tmp_path / "model.bin", pickled, {})
+    refused(rf"model\.bin: .*{says}", lambda: PyTorchFile.open(path))
+
+
+def test_a_file_of_refused_tensors_alone_opens(tmp_path: Path, pth: Any) -> None:
+    """As one of several, it may be that."""
+    found = PyTorchFile.open(pth.save(tmp_path / "model.bin", {"ids": np.arange(4)})).tensors
+    assert not found and set(found.refused) == {"ids"}
+
+
 DTYPES = {
     "a name that is no dtype": b"ccollections\nOrderedDict\n",
     "a number": b"K\x07",
