@@ -84,7 +84,7 @@ def test_a_name_in_two_parts_is_refused(reader: Any, write: Write, tmp_path: Pat
     "suffixes",
     [
         ("", "_other"), ("", "-00001-of-00002"), ("-00001-of-00002", "-00001-of-00003"), ("-00003-of-00002", "-00001-of-00002"),
-        ("-00001-of-09999", "-00002-of-09999"),
+        ("-00001-of-10000", "-00002-of-10000"),
     ],
 )  # fmt: skip
 def test_other_files_beside_are_not_passed_over(reader: Any, write: Write, tmp_path: Path, suffixes: tuple[str, ...]) -> None:
@@ -97,12 +97,26 @@ def test_other_files_beside_are_not_passed_over(reader: Any, write: Write, tmp_p
     )
 
 
+def test_of_many_others_a_few_are_shown(write: Write, tmp_path: Path) -> None:
+    """Four of five."""
+    files = sorted(write(f"_{name}", name).name for name in "abcde")
+    refused(rf"holds 5 .* \({', '.join(files[:4])}\) and no", lambda: Checkpoint.open(tmp_path))
+
+
 def test_a_part_that_is_none_is_a_file(write: Write, tmp_path: Path) -> None:
     """The third of two, one of more than there ever are."""
-    for suffix in ("-00003-of-00002", "-00001-of-09999"):
+    for suffix in ("-00003-of-00002", "-00001-of-10000"):
         file = write(suffix, "a")
         assert numbers(file) == numbers(tmp_path) == {"a": ALL["a"]}
         file.unlink()
+
+
+def test_one_file_is_the_checkpoint(reader: Any, write: Write, tmp_path: Path) -> None:
+    """Given itself or as the only one of its folder; the line says which."""
+    file = write("_other", "a")
+    for given, form in ((file, "file"), (tmp_path, "folder")):
+        assert numbers(given) == {"a": ALL["a"]}
+        assert Checkpoint.open(given).file.described == f"{reader.label} {form}"
 
 
 def test_a_file_that_is_named_is_read_alone(write: Write) -> None:

@@ -67,6 +67,8 @@ def test_other_tensors_are_refused_when_they_are_asked_for(tied: Any) -> None:
     for name, says in {"position_ids": "is a LongStorage", "mask": "is a BoolStorage", "codes": "is a uint16", "twice": "strides"}.items():
         with pytest.raises(CheckpointError, match=rf"tied\.bin: tensor {name} .*{says}.*egal: "):
             tied[name]
+    with pytest.raises(KeyError):
+        tied["absent"]
     assert describe(Checkpoint.open(TORCH / "tied.bin")).startswith(
         "PyTorch file · None · 6 tensors (3 float32, 2 bfloat16, 1 float16), and 7 not read · "
     )

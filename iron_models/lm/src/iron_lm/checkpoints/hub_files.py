@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -10,12 +11,11 @@ from iron_core.errors import CheckpointError
 from iron_lm.checkpoints.bounded_json import read_json
 from iron_lm.checkpoints.tensors import Tensors
 
-#: How files of a checkpoint in several are named.
-_PART = re.compile(r"(.+)-\d{5}-of-(\d{5})(\.\w+)")
-_MOST_PARTS = 4096
+#: How files of a checkpoint in several are named; of ten thousand there is none.
+_PART = re.compile(r"(.+)-\d{5}-of-(0\d{4})(\.\w+)")
 
 
-class HubFiles:
+class HubFiles(ABC):
     """An open checkpoint: a file, one of several parts, an index, or the folder with any of these.
 
     `tensors`: name -> (shape, Format, array over the map), of all its files. `metadata`: config.json, if there is one, under
@@ -52,9 +52,9 @@ class HubFiles:
         return cls(path)
 
     @staticmethod
+    @abstractmethod
     def read(path: Path) -> Tensors:
         """The tensors of one file; CheckpointError if it is damaged."""
-        raise NotImplementedError
 
     def _indexed(self, index: Path) -> None:
         places = read_json(index).get("weight_map")
@@ -62,7 +62,7 @@ class HubFiles:
             raise CheckpointError(f"{index}: no weight_map.")
         files: dict[str, set[str]] = {}
         for name, file in places.items():
-            if not isinstance(file, str) or Path(file).name != file or file in (".", "..") or not file.isprintable():
+            if not isinstance(file, str) or Path(file).name != file or not file.isprintable():
                 raise CheckpointError(f"{index}: tensor {name} is in {str(file)[:80]!r}; legal: the name of a file beside the index.")
             if file not in files:
                 tensors = self.read(index.parent / file)
@@ -83,7 +83,7 @@ class HubFiles:
         """The one file, or all parts of one; CheckpointError if a folder has others besides."""
         found = sorted(self.path.glob(self.pattern)) if self.path.is_dir() else [self.path]
         part = _PART.fullmatch(found[0].name) if found else None
-        if part is not None and int(part[2]) <= _MOST_PARTS:
+        if part is not None:
             parts = [found[0].with_name(f"{part[1]}-{i:05d}-of-{part[2]}{part[3]}") for i in range(1, int(part[2]) + 1)]
             if set(found) <= set(parts):
                 return parts
