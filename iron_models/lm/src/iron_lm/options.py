@@ -9,6 +9,10 @@ import click
 
 from iron_core.cli.encoding import as_utf8
 from iron_core.errors import UsageError
+from iron_lm.generation.sampler import Sampler
+
+#: Options of `Sampler`, by their names there.
+_SAMPLING = ("temperature", "top_k", "seed", "top_p", "min_p", "repetition_penalty", "repeat_last_n")
 
 
 def command(name: str, summary: str, run: Callable[..., int]) -> click.Command:
@@ -72,14 +76,26 @@ def command(name: str, summary: str, run: Callable[..., int]) -> click.Command:
 
 
 def _named(options: dict[str, Any]) -> dict[str, Any]:
-    """The options, with what was given by its place under its name; UsageError for what was given twice."""
+    """The options, with what was given by its place under its name, and a `sampler`. UsageError for what was given twice, and
+    for rules of sampling that cannot be."""
     for name, place in (("checkpoint", "given"), ("tokenizer", "given_tokenizer")):
         value = options.pop(place)
         if value is not None and options[name] is not None:
             raise UsageError(f"{value!r} and --{name} {options[name]} both name the {name}; leave one out.")
         options[name] = options[name] if value is None else value
+    sampler = Sampler(logit_bias=tuple(map(_bias, options["logit_bias"])), **{name: options[name] for name in _SAMPLING})
+    if options["system"] and not options["chat"]:
+        raise UsageError("--system is for --chat.")
     texts = {name: options[name] and as_utf8(options[name]) for name in ("prompt", "system")}
-    return options | texts | {"stop": tuple(map(as_utf8, options["stop"]))}
+    return options | texts | {"stop": tuple(map(as_utf8, options["stop"])), "sampler": sampler}
+
+
+def _bias(text: str) -> tuple[int, float]:
+    token, _, bias = text.partition("=")
+    try:
+        return int(token), float(bias)
+    except ValueError:
+        raise UsageError(f"--logit-bias {text}: give ID=B, a token id and a number, as in 13=-inf.") from None
 
 
 def invoke(line: click.Command, argv: list[str]) -> Any:

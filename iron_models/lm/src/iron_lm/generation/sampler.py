@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -16,11 +16,15 @@ DEFAULT_TOP_K = 50
 MOST_TEMPERATURE = 1e6
 
 
+def _pairs(biases: Mapping[int, float] | Iterable[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    return tuple(biases.items() if isinstance(biases, Mapping) else biases)
+
+
 @attrs.frozen
 class Sampler:
     """How the next token is chosen from the logits, in this order, as transformers does it:
 
-    logit_bias: (id, added to its logit) pairs. repetition_penalty: tokens among the last `repeat_last_n` have a positive logit
+    logit_bias: added to its logit, by id (or in pairs). repetition_penalty: tokens among the last `repeat_last_n` have a positive logit
     divided by it, a negative one multiplied. temperature: 0 is greedy; else logits are divided by it. top_k: only the k most
     likely are left; top_p: only the fewest that together have at least that probability; min_p: only those at least that fraction
     as likely as the most likely. One of those left is drawn; `seed` fixes every draw.
@@ -35,7 +39,7 @@ class Sampler:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     repeat_last_n: int = 64
-    logit_bias: tuple[tuple[int, float], ...] = ()
+    logit_bias: tuple[tuple[int, float], ...] = attrs.field(default=(), converter=_pairs)
 
     def __attrs_post_init__(self) -> None:
         rules = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -50,6 +50,11 @@ class Session:
         self.held: list[int] = []
         self._turn = Turn(f"a session of {type(model).__name__}")
         self._sampler: Sampler | None = None
+
+    def load(self) -> None:
+        """Be ready for the first token: weights, caches and draws are in their places. CallError on a backend that has none."""
+        self.compiled.load()
+        self.sample(Sampler())
 
     @_alone
     def reset(self) -> None:
@@ -111,6 +116,18 @@ class Session:
                 # A token is in the caches once a step has taken it in; the last of the answer is not.
                 self.held = [*ids, *answer[:-1]]
         return answer
+
+    def tokens(
+        self, ids: Sequence[int], count: int, sampler: Sampler | None = None, stop: Sequence[int] = ()
+    ) -> Iterator[int]:
+        """What `generate` returns, one by one as they are asked for. Between two of them the session is free for anything else."""
+        history = list(ids)
+        for _ in range(count):
+            said = self.generate(history, 1, sampler, stop=stop)
+            if not said:
+                return
+            history += said
+            yield said[0]
 
     def _choose_here(
         self, ids: Sequence[int], count: int, sampler: Sampler, take: Callable[[int], bool], answer: list[int]

@@ -1,1 +1,1 @@
-"""What a model is run for: a chat, a benchmark, the gates."""
+"""What a model is run for, one file a task."""

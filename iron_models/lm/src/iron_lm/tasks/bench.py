@@ -10,13 +10,19 @@ from typing import Any
 import attrs
 import numpy as np
 
+from iron_core.cli.progress import working
+from iron_core.cli.table import print_json, print_table
+from iron_lm.figures import Figures
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
+from iron_lm.model import Model
+from iron_lm.tasks.task import Task
 
 PROMPTS = (16, 64, 256, 512)
 DEPTHS = (0, 128, 512, 2048)
 DECODE = 32
 ROUNDS = 3
+HEADERS = ("test", "tok/s", "+-", "least", "most")
 
 
 @attrs.frozen
@@ -75,4 +81,14 @@ def _decode(session: Session, ids: Sequence[int], tokens: int, depth: int) -> fl
     return tokens / (stamps[-1] - stamps[0])
 
 
-HEADERS = ("test", "tok/s", "+-", "least", "most")
+class BenchTask(Task):
+    """A table of the rates, or one JSON object."""
+
+    def run(self, model: Model, figures: Figures) -> int:
+        with working("measuring"):
+            rates = list(measure(model.session))
+        if self.options["json"]:
+            print_json({"rates": [rate.as_dict() for rate in rates]} | model.facts(), indent=None)
+        else:
+            print_table(HEADERS, [rate.cells() for rate in rates])
+        return 0

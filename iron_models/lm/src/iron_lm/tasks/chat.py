@@ -6,16 +6,23 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import attrs
 
+from iron_core.aside import aside
 from iron_core.errors import CheckpointError, UsageError, printable
 from iron_core.files import write_whole
+from iron_lm.figures import Figures
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
-from iron_lm.text.stopping import StopStrings
-from iron_lm.text.template import ChatTemplate
+from iron_lm.loading import Loaded
+from iron_lm.model import TURN, Model
+from iron_lm.tasks.task import Task
+from iron_lm.text.answer import Answer
+from iron_lm.text.template import ChatTemplate, find_template
 from iron_lm.text.tokenizer import Tokenizer
 
 HELP = """\
@@ -157,8 +164,7 @@ class Chat:
             self.first = seen
             self.say(str(error) or NOT_BEGUN)
             return
-        shown, stops = [], StopStrings(self.stop)
-        stream = self.tokenizer.stream()
+        shown, spoken = [], Answer(self.tokenizer.stream(), self.stop)
         turn = self.last = Turn(prompt_tokens=len(ids))
         start = time.perf_counter()
 
@@ -166,10 +172,10 @@ class Chat:
             if not turn.answer_tokens:
                 turn.first_token_s = time.perf_counter() - start
             turn.answer_tokens += 1
-            piece = stops.feed(stream(token))
+            piece = spoken(token)
             shown.append(piece)
             self.write(piece)
-            return stops.ended
+            return spoken.ended
 
         room = min(self.answer, self.context - len(ids))
         stopped = False
@@ -178,7 +184,7 @@ class Chat:
         except KeyboardInterrupt:
             stopped = True
         finally:  # what was said is shown whatever ended it
-            rest = stops.feed(stream.rest()) + stops.rest()
+            rest = spoken.rest()
             self.write(rest + "\n" if turn.answer_tokens or not stopped else "")
         turn.seconds = time.perf_counter() - start
         if stopped and not turn.answer_tokens:
@@ -189,7 +195,7 @@ class Chat:
         self.messages.append({"role": "assistant", "content": "".join(shown) + rest})
         if stopped:
             self.say("stopped; the talk goes on")
-        elif turn.answer_tokens == room and not stops.ended:
+        elif turn.answer_tokens == room and not spoken.ended:
             self.say(f"cut after {room} tokens; --num-tokens sets how many")
 
     def _conversation(self, first: int = 0) -> list[dict[str, str]]:
@@ -236,3 +242,48 @@ def lines(prompt: str = "> ") -> Iterator[str]:
             continue  # an empty line; Ctrl-D leaves
         except EOFError:
             return
+
+
+class ChatTask(Task):
+    """The conversation of a command line, over standard input and output."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        if options["json"] or options["profile"]:
+            raise UsageError("--chat is a conversation; leave out --json and --profile.")
+
+    def prepare(self, loaded: Loaded) -> None:
+        super().prepare(loaded)
+        self.options["sampler"].check(loaded.config.vocab_size)
+        if loaded.tokenizer is None:
+            raise UsageError("--chat needs a tokenizer; give --tokenizer FILE.")
+        beside = Path(self.options["tokenizer"]) if self.options["tokenizer"] else None
+        found = find_template(loaded.checkpoint, loaded.tokenizer, beside)
+        if found is None:
+            raise UsageError("--chat needs a chat template, and this checkpoint has none; --prompt TEXT continues a text.")
+        self.tokenizer, self.template = loaded.tokenizer, found
+
+    def run(self, model: Model, figures: Figures) -> int:
+        o = self.options
+
+        def write(text: str) -> None:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+        model.session.sample(o["sampler"])
+        chat = Chat(
+            model.session, self.tokenizer, self.template, o["sampler"],
+            answer=o["num_tokens"] or TURN, context=self.loaded.context, stop=o["stop"], system=o["system"], write=write, say=aside,
+        )  # fmt: skip
+        aside("/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves")
+        if o["prompt"]:
+            aside(f"> {o['prompt']}")
+            chat.turn(o["prompt"])
+        for line in lines():
+            try:
+                if not chat.take(line):
+                    break
+            except KeyboardInterrupt:
+                if not sys.stdin.isatty():
+                    raise  # at a terminal, one too many
+        return 0

@@ -1,0 +1,153 @@
+"""`Model`: a language model from Python: it continues text, answers in a conversation, and gives logits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_core import Backend
+from iron_core.errors import UsageError
+from iron_lm.architecture import Architecture
+from iron_lm.decoder_config import DecoderConfig
+from iron_lm.generation.sampler import Sampler
+from iron_lm.generation.session import Session
+from iron_lm.loading import Loaded
+from iron_lm.text.answer import Answer
+from iron_lm.text.template import ChatTemplate, find_template
+from iron_lm.text.tokenizer import Tokenizer
+
+#: Tokens of an answer, where nobody says how many: what a text goes on with, and most in a conversation.
+TOKENS, TURN = 40, 512
+_RULES = tuple(field.name for field in attrs.fields(Sampler))
+
+
+class Model:
+    """A model loaded, and compiled for a backend. `iron_lm.load()` makes it.
+
+    `session` runs it, token ids in and out. A conversation, or a prompt that goes on where the last one ended, is not computed
+    again. Threads may share it; two answers taken in turns are right, and slower than one after the other.
+    """
+
+    def __init__(self, loaded: Loaded, *, tokenizer: str | Path | None = None, **options: Any) -> None:
+        """tokenizer: where the tokenizer came from, if not from the checkpoint. options: of `Graph.compile`."""
+        self.loaded = loaded
+        self.session = Session(loaded.model(), cache_key=loaded.cache_key, **options)
+        self.session.load()
+        self._beside = None if tokenizer is None else Path(tokenizer)
+        self._template: ChatTemplate | None = None
+
+    @property
+    def family(self) -> type[Architecture]:
+        return self.loaded.family
+
+    @property
+    def config(self) -> DecoderConfig:
+        """What the checkpoint says of the model."""
+        return self.loaded.config
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        return self.loaded.tokenizer
+
+    @property
+    def backend(self) -> Backend:
+        return self.session.compiled.backend
+
+    def facts(self) -> dict[str, Any]:
+        """What runs, and how, as `--json` says it."""
+        run = self.loaded.run
+        return {
+            "checkpoint": self.loaded.recognised,
+            **({"assumed": self.loaded.assumed} if self.loaded.assumed else {}),
+            "weights": self.loaded.stored,
+            "backend": self.backend.name,
+            "dev": self.session.compiled.dev,
+            "dtype": run.dtype,
+            "cache_dtype": run.cache_dtype,
+            "activations": run.activations,
+            "max_seq_len": self.loaded.context,
+        }
+
+    # -- what it does ----------------------------------------------------------------------------
+
+    def generate(
+        self, prompt: str | Sequence[int], max_tokens: int = TOKENS, *, stop: str | Sequence[str] = (), **sampling: Any
+    ) -> Iterator[str]:
+        """The text that follows a prompt (text, or token ids), piece by piece as it is made: an iterator.
+
+        max_tokens: the most there are; prompt and answer fit max_seq_len. stop: texts that end the answer and are no part of
+        it. sampling: temperature, top_k, top_p, min_p, repetition_penalty, repeat_last_n, logit_bias, seed; greedy without.
+        UsageError, before anything runs, for what cannot be. An iterator that is left early leaves nothing undone.
+        """
+        tokenizer = self._spelling("generate")
+        ids = tokenizer.encode(prompt) if isinstance(prompt, str) else [int(i) for i in prompt]
+        context = self.loaded.context
+        if not ids:
+            raise UsageError("generate: the prompt is empty; legal: some text, or ids.")
+        if max_tokens < 1 or len(ids) + max_tokens > context:
+            most = f"1 to {context - len(ids)}" if len(ids) < context else "none with this prompt; a larger max_seq_len"
+            raise UsageError(f"generate: max_tokens={max_tokens} after a prompt of {len(ids)} tokens; legal: {most}.")
+        return self._answer(ids, max_tokens, stop, self._sampler("generate", sampling))
+
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], max_tokens: int = TURN, *, stop: str | Sequence[str] = (), **sampling: Any
+    ) -> Iterator[str]:
+        """The answer to a conversation, through the checkpoint's chat template: an iterator of pieces of text.
+
+        messages: `{"role": "user", "content": "..."}`, in order. The answer ends where max_seq_len does. Else as `generate`;
+        UsageError also where the checkpoint has no chat template.
+        """
+        tokenizer = self._spelling("chat")
+        self._template = self._template or find_template(self.loaded.checkpoint, tokenizer, self._beside)
+        if self._template is None:
+            raise UsageError("chat: this checkpoint has no chat template; legal: generate(), which continues a text.")
+        ids = tokenizer.encode_marked(self._template.render(messages))
+        room = self.loaded.context - len(ids)
+        if max_tokens < 1 or room < 1:
+            raise UsageError(
+                f"chat: max_tokens={max_tokens} after a conversation of {len(ids)} tokens; legal: 1 or more, with max_seq_len over that."
+            )
+        return self._answer(ids, min(max_tokens, room), stop, self._sampler("chat", sampling), after_prompt=False)
+
+    def logits(self, ids: Sequence[int]) -> np.ndarray:
+        """float32 (vocab_size,): the logits after these token ids. UsageError for none, or more than max_seq_len."""
+        if len(ids) > self.loaded.context:
+            raise UsageError(f"logits of {len(ids)} tokens; legal: 1 to max_seq_len={self.loaded.context}.")
+        return self.session.logits(ids).copy()
+
+    # -- how -------------------------------------------------------------------------------------
+
+    def _spelling(self, name: str) -> Tokenizer:
+        if self.tokenizer is None:
+            raise UsageError(
+                f"{name}: this checkpoint has no tokenizer; give load() tokenizer=FILE, or use model.session, which takes and gives ids."
+            )
+        return self.tokenizer
+
+    def _sampler(self, name: str, sampling: Mapping[str, Any]) -> Sampler:
+        unknown = [rule for rule in sampling if rule not in _RULES]
+        if unknown:
+            raise UsageError(f"{name}: no keyword {unknown[0]}; legal: max_tokens, stop, {', '.join(_RULES)}.")
+        sampler = Sampler(**sampling)
+        sampler.check(self.config.vocab_size)
+        return sampler
+
+    def _answer(
+        self, ids: list[int], count: int, stop: str | Sequence[str], sampler: Sampler, *, after_prompt: bool = True
+    ) -> Iterator[str]:
+        """after_prompt: does the text go on where the prompt's ends, or start anew?"""
+        assert self.tokenizer is not None
+        answer = Answer(self.tokenizer.stream(), (stop,) if isinstance(stop, str) else tuple(stop))
+        if after_prompt:
+            answer.stream.take(ids)
+        for token in self.session.tokens(ids, count, sampler, self.tokenizer.stop):
+            if piece := answer(token):
+                yield piece
+            if answer.ended:
+                break
+        if rest := answer.rest():
+            yield rest

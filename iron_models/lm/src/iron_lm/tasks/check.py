@@ -1,0 +1,65 @@
+"""`--check-accuracy`, `--check-determinism`: a model against its gates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from iron_core.cli.progress import working
+from iron_core.cli.table import print_json
+from iron_core.errors import UsageError
+from iron_lm.figures import Figures
+from iron_lm.loading import Loaded
+from iron_lm.model import Model
+from iron_lm.tasks import gates
+from iron_lm.tasks.prompt import prompt_ids
+from iron_lm.tasks.task import Task
+
+
+class CheckTask(Task):
+    """A subclass gives `report()`; a gate that fails is exit status 1."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        if options["profile"] or options["profile_trace"]:
+            raise UsageError("--profile shows a run that generates; leave out --check-accuracy and --check-determinism.")
+
+    def report(self, model: Model) -> gates.Report:
+        """What the check finds."""
+        raise NotImplementedError
+
+    def run(self, model: Model, figures: Figures) -> int:
+        with working("checking"):
+            report = self.report(model)
+        if self.options["json"]:
+            print_json(report.as_dict() | model.facts(), indent=None)
+        else:
+            print("\n".join(report.lines()))
+        return 0 if report.passed else 1
+
+
+class AccuracyTask(CheckTask):
+    """Logits against the float32 twin's, over a text of its own."""
+
+    def report(self, model: Model) -> gates.Report:
+        loaded = model.loaded
+        if loaded.tokenizer is not None:
+            ids = loaded.tokenizer.encode(gates.passage())
+        else:
+            ids = [int(i) for i in np.random.default_rng(0).integers(0, loaded.config.vocab_size, gates.POSITIONS)]
+        peer = gates.llama_cpp_figures(loaded.checkpoint.path) if loaded.checkpoint else None
+        return gates.check_accuracy(model.session, loaded.twin, ids, peer)
+
+
+class DeterminismTask(CheckTask):
+    """The prompt and its first half, several times over."""
+
+    def prepare(self, loaded: Loaded) -> None:
+        super().prepare(loaded)
+        self.ids = prompt_ids(self.options, loaded)
+
+    def report(self, model: Model) -> gates.Report:
+        prompts = [self.ids, self.ids[: max(1, len(self.ids) // 2)]]
+        return gates.check_determinism(model.session, prompts, self.options["check_determinism"])

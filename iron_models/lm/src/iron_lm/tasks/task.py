@@ -1,0 +1,30 @@
+"""`Task`: what a model is run for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from iron_lm.figures import Figures
+from iron_lm.loading import Loaded
+from iron_lm.model import Model
+
+
+class Task:
+    """Made from a command line's options, prepared when a model is loaded, run when it is compiled.
+
+    Each refuses by a UsageError what it can tell is wrong, so that nothing is loaded or compiled in vain.
+    """
+
+    loaded: Loaded
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = options
+
+    def prepare(self, loaded: Loaded) -> None:
+        """See that the task is possible with what is loaded."""
+        self.loaded = loaded
+
+    def run(self, model: Model, figures: Figures) -> int:
+        """Do it; the exit status."""
+        raise NotImplementedError
