@@ -11,6 +11,9 @@ import sys
 import pytest
 
 from iron_core.plugins.registry import RESERVED, registry
+from tests.distributions import DISTRIBUTIONS
+
+MODELS = sorted(name for one in DISTRIBUTIONS for name in one.offers("models"))
 
 
 def error(told):
@@ -40,10 +43,27 @@ def test_every_list_is_a_table_or_json(iron, group):
 def test_lists_are_what_is_installed(iron):
     """The catalog, the model, and the backends with what their probes say."""
     assert {e["name"] for e in json.loads(iron("operators", "list", "--json")[1])} >= {"GEMV", "MHA", "Copy"}
-    assert [e["name"] for e in json.loads(iron("models", "list", "--json")[1])] == ["gemma3", "llama", "qwen3"]
+    assert [e["name"] for e in json.loads(iron("models", "list", "--json")[1])] == MODELS
     backends = {e["name"]: e for e in json.loads(iron("backends", "list", "--json")[1])}
     assert backends["reference"]["available"] and backends["null"]["available"]
     assert backends["host"]["available"] or backends["host"]["fix"]
+
+
+def test_models_say_what_they_are(iron):
+    """Name, distribution and summary of each; a table and JSON say the same."""
+    rows = [line.split(maxsplit=3) for line in iron("models", "list")[1].splitlines()]
+    listed = json.loads(iron("models", "list", "--json")[1])
+    assert rows[0] == ["name", "distribution", "summary"]
+    assert [(e["name"], e["distribution"], e["version"], e["summary"]) for e in listed] == [tuple(row) for row in rows[1:]]
+    assert all(e["summary"] and e["status"] == "ok" for e in listed)
+
+
+def test_a_model_that_fails_is_a_row_of_the_list(broken, iron):
+    """With its reason, and the others are told as ever."""
+    status, out, err = iron("models", "list")
+    assert (status, err) == (0, "") and "bad-models" in out and "failed: RuntimeError: no such luck" in out
+    listed = {e["name"]: e for e in json.loads(iron("models", "list", "--json")[1])}
+    assert listed["bad-models"]["status"] == "failed" and "summary" not in listed["bad-models"] and listed["llama"]["summary"]
 
 
 def test_load_says_what_each_is(iron):
@@ -226,7 +246,7 @@ def test_irons_own_commands_are_reserved():
 def test_an_unknown_model_suggests_and_lists(iron):
     """Exit status 2, the near name, and every name."""
     told = error(iron("run", "lama"))
-    assert "no model `lama`. Did you mean `llama`?" in told and "Known: gemma3, llama, qwen3" in told
+    assert "no model `lama`. Did you mean `llama`?" in told and "Known: " in told and "; `iron models list`. No file or folder" in told
 
 
 def test_an_unknown_command_suggests(iron):

@@ -33,7 +33,7 @@ def ours(modules: set[str]) -> set[str]:
         "from iron_core import Operator, Param, In, Out, Testing, Graph",
         "from iron_core.plugins.registry import registry; registry()",
         "from iron_core.cli import main; main(['plugins', 'list', '--json'])",
-        "from iron_core.cli import main; main(['models', 'list'])",
+        "from iron_core.cli import main; main(['operators', 'list'])",
     ],
 )
 def test_core_imports_no_pack_and_no_backend(code):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from typing import Any
 
 import click
@@ -97,12 +98,16 @@ def iron(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
+#: The model that a path in the place of a model's name is given to.
+AUTO = "auto"
+
+
 @iron.command(context_settings=_LATE)
 @click.argument("model", required=False)
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def run(ctx: click.Context, model: str | None, argv: tuple[str, ...]) -> int:
-    """Run a model: `iron run MODEL ...`, the same as `iron-run MODEL ...`.
+    """Run a model: `iron run MODEL ...`, the same as `iron-run MODEL ...`; or `iron-run PATH ...`, whose model is found.
 
     The rest of the line is the model's own: `iron-run MODEL --help`. `iron models list` names the models.
     """
@@ -113,6 +118,10 @@ def run(ctx: click.Context, model: str | None, argv: tuple[str, ...]) -> int:
         click.echo(ctx.get_help())
         click.echo(f"\nModels: {', '.join(names) or 'none is installed'}.")
         return 0
+    if registry().find("models", model) is None and AUTO in registry().names("models"):
+        if not (os.path.exists(model) or os.sep in model):
+            raise UnknownName(f"{registry().missing('models', model)} No file or folder has that name either.")
+        model, argv = AUTO, (model, *argv)
     return status_of(registry().load("models", model).main(list(argv)), f"model `{model}`")
 
 
@@ -124,14 +133,13 @@ cache = _group(iron, "cache", "What is built once and kept: kernels, tiles, plan
 
 
 @models.command("list")
-@_load
 @_json
 @_verbose
-def models_list(load: bool, as_json: bool) -> None:
-    """Models by name."""
+def models_list(as_json: bool) -> None:
+    """Models by name, whose they are, and what each is; or how it failed to load."""
     from iron_core.cli import listing
 
-    listing.named("models", load=load, as_json=as_json)
+    listing.named("models", load=True, as_json=as_json)
 
 
 @operators.command("list")

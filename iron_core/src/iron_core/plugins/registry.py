@@ -181,8 +181,12 @@ class Registry:
     def load(self, group: str, name: str) -> Any:
         """The object of a name; UnknownName, with near names and the plugins that failed, if there is none."""
         found = self.find(group, name)
-        if found is not None:
-            return found
+        if found is None:
+            raise UnknownName(self.missing(group, name))
+        return found
+
+    def missing(self, group: str, name: str) -> str:
+        """What to say of a name that nobody provides: near ones, those there are, and the plugins that failed."""
         short = _short(group)
         known = self.names(short)
         lower = {k.lower(): k for k in known}
@@ -193,7 +197,7 @@ class Registry:
         failed = {r.owner: r.detail for r in self.records if r.status == "failed"}
         broken = "".join(f" {owner} failed to load and may be its owner: {why}." for owner, why in failed.items())
         command = f"iron {short} list" if short in LISTED else f"iron plugins list --group {short}"
-        raise UnknownName(f"no {_kind(short)} `{name}`.{hint} Known: {listing or 'none'}; `{command}`.{broken}")
+        return f"no {_kind(short)} `{name}`.{hint} Known: {listing or 'none'}; `{command}`.{broken}"
 
     def of_package(self, package: str) -> Record | None:
         """A record whose code is in this top-level package, to say whose it is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -105,15 +106,16 @@ def arithmetic_of(
 
 def load(
     family: type[Architecture],
-    path: str,
+    checkpoint: str | Path | Checkpoint,
     *,
     tokenizer: str | None = None,
     dtype: str | None = None,
     activations: str | None = None,
     max_seq_len: int | None = None,
 ) -> Loaded:
-    """Open a checkpoint of one of the family's architectures. CheckpointError names the checkpoint; UsageError what was asked of it."""
-    checkpoint = Checkpoint.open(path)
+    """A checkpoint, or the one at a path, of one of the family's architectures. CheckpointError names the checkpoint; UsageError
+    what was asked of it."""
+    checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint.open(checkpoint)
     with reading(checkpoint.path):
         loaded = _loaded(checkpoint, family, dtype, activations, max_seq_len)
     opened = open_tokenizer(tokenizer, checkpoint)

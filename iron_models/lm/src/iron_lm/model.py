@@ -1,4 +1,4 @@
-"""`Model`: a language model from Python: it continues text, answers in a conversation, and gives logits."""
+"""`load` and `Model`: a language model from Python. It continues text, answers in a conversation, and gives logits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import numpy as np
 
 from iron_core import Backend
 from iron_core.errors import UsageError
+from iron_lm import families, loading
 from iron_lm.architecture import Architecture
+from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
@@ -151,3 +153,32 @@ class Model:
                 break
         if rest := answer.rest():
             yield rest
+
+
+def load(
+    family: str | Path | type[Architecture] | None,
+    path: str | Path | None = None,
+    /,
+    *,
+    tokenizer: str | Path | None = None,
+    dtype: str | None = None,
+    activations: str | None = None,
+    max_seq_len: int | None = None,
+    backend: str | Backend | None = None,
+    dev: str | None = None,
+) -> Model:
+    """`load(path)` or `load(family, path)`: open a checkpoint and compile its model.
+
+    family: its name, as `iron models list` has it, or its class; found from the file without one. tokenizer: a file or folder
+    of its own. dtype, activations, max_seq_len: as `iron-run` has them. backend: a name or an object (`HostBackend(threads=2)`).
+    UnknownName lists the families there are; CheckpointError says what is wrong with the files, UsageError with what is asked.
+    """
+    family, place = (None, family) if path is None else (family, path)
+    if place is None or isinstance(place, type):
+        raise UsageError(f"load({place!r}) names no checkpoint; legal: load(path), load(family, path).")
+    checkpoint = Checkpoint.open(place)
+    if not isinstance(family, type):
+        family = families.of(checkpoint) if family is None else families.named(str(family))
+    beside = None if tokenizer is None else str(tokenizer)
+    loaded = loading.load(family, checkpoint, tokenizer=beside, dtype=dtype, activations=activations, max_seq_len=max_seq_len)
+    return Model(loaded, tokenizer=tokenizer, backend=backend, dev=dev)

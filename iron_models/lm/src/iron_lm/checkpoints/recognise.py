@@ -31,7 +31,7 @@ def describe(checkpoint: Any) -> str:
 
 def unknown_architecture(found: str, architectures: tuple[str, ...]) -> str:
     """Why a checkpoint of architecture `found` is not this model's, and which are to be had; nothing is imported for it."""
-    models = registry().names("models")
+    models = [name for name in registry().names("models") if name != "auto"]  # which is any of the others
     shown = repr(found[:40])
     other = next((name for name in models if found == name or found.startswith(f"{name}_")), None)
     fix = f" `iron-run {other}` runs it." if other is not None and other not in architectures else ""

@@ -1,0 +1,31 @@
+"""`iron-run PATH`: the family is found from the file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iron_core.cli import streams
+from iron_core.errors import UsageError
+from iron_lm import families
+from iron_lm.checkpoints.checkpoint import Checkpoint
+from iron_lm.options import command, invoke
+from iron_lm.runner import Runner
+
+
+class Auto:
+    """`iron-run auto PATH`, which is what `iron-run PATH` is short for."""
+
+    summary = "Whichever model a checkpoint is of: `iron-run PATH` finds it."
+
+    @classmethod
+    def main(cls, argv: list[str]) -> int:
+        """As `Family.main`, of the family that runs the checkpoint."""
+        with streams.in_order():
+            return int(invoke(command("auto", cls.summary, _run), argv) or 0)
+
+
+def _run(**options: Any) -> int:
+    if not options["checkpoint"]:
+        raise UsageError("a checkpoint is needed, to find the model from: iron-run PATH. Without one, name the model: `iron models list`.")
+    checkpoint = Checkpoint.open(options["checkpoint"])  # once: reading a vocabulary takes a while
+    return Runner(families.of(checkpoint), options | {"checkpoint": checkpoint}).run()
