@@ -1,8 +1,9 @@
 // Attention over keys and values as they are stored, block by block of 32 keys.
 //
 // q_row, q_head (of Q and O), kv_row, kv_head (of K and V): numbers between rows and between heads; d: numbers of a head;
-// window: keys seen before a query besides its own (after it too, if not causal), or -1. Scratch: attention_scratch(heads /
-// kv_heads, d) bytes. in_runs, for one query: its runs of keys stay in `shared`, runs * heads * (padded(d) + 2) floats, and
+// window: keys seen before a query besides its own (after it too, if not causal), or -1. Scratch, floats that
+// lowerings/mha.py counts: keys and values of a block, then per row its query, its sum of values in this run and in those before,
+// and maximum and sum of either. in_runs, for one query: its runs of keys stay in `shared`, runs * heads * (padded(d) + 2) floats, and
 // attention_join, of the same slots, makes O of them.
 //
 // The queries are the last of the keys. A query passes the blocks that hold a key it sees, from the first on, each
@@ -17,12 +18,6 @@ namespace iron {
 enum { KEYS = 32, RUN = 64, QUERIES = 16, TOGETHER = WIDE / 4 };
 
 INLINE int64_t padded(int64_t d) { return (d + 15) & ~15LL; }
-
-// Floats: keys and values of a block, then per row its query, its sum of values in this run and in those before, and
-// maximum and sum of either.
-INLINE int64_t attention_scratch(int64_t group, int64_t d) {
-  return 4 * (2 * KEYS * padded(d) + QUERIES * group * (3 * padded(d) + 4));
-}
 
 template <class C> INLINE void widen_keys(const C* x, int64_t row, int64_t n, int64_t d, float* y) {
   for (int64_t j = 0; j < n; j++, y += padded(d)) {

@@ -48,7 +48,7 @@ INLINE GroupScale quantize_group(const f32x8* v, int8_t* q) {
   float largest;
   memcpy(&largest, &top, 4);
   float d = largest / 127.0f, inverse = d >= 0x1p-126f ? 1.0f / d : 0.0f;
-  if (inverse == 0) {  // nothing but zeros, or not finite: NaN times zero is no integer
+  if (inverse == 0) {  // next to nothing, or not finite: NaN times zero is no integer
     memset(q, 0, 32);
     return GroupScale{d, d * 0, 0};
   }
