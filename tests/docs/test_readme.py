@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -51,9 +52,11 @@ def test_the_operators_with_an_array_are_named():
 
 def test_the_one_pip_call_names_every_distribution():
     """For users by its folder, for those who work on the code in place."""
-    folders = {one.folder for one in DISTRIBUTIONS}
-    assert set(re.findall(r"\./([\w/]+)", re.search(r"pip install (\./.*\\\n.*)", README)[1])) == folders
-    assert set(re.findall(r"-e ([\w/]+)", CONTRIBUTING)) == folders
+    folders = sorted(one.folder for one in DISTRIBUTIONS)
+    for page, arguments in ((README, r"\./.*"), (CONTRIBUTING, r".*-e .*")):
+        line = re.search(rf"^    python -m pip install ({arguments})$", page, re.M)[1]
+        said = subprocess.run(["sh", "-c", f"echo {line}"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        assert sorted(word.removeprefix("./") for word in said.split() if word != "-e") == folders, line
 
 
 def test_every_session_is_a_line_of_contributing():

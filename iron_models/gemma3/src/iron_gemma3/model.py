@@ -30,18 +30,6 @@ LOCAL_BASE = 10000.0
 #: A GGUF does not say how scores are scaled; the 27B, known by its layers, divides by another root than the others.
 LAYERS_OF_27B = 62
 
-_NORMS = {
-    "safetensors": {
-        "layers.{i}.mixer_norm_after.weight": "model.layers.{i}.post_attention_layernorm.weight",
-        "layers.{i}.ffn_norm.weight": "model.layers.{i}.pre_feedforward_layernorm.weight",
-        "layers.{i}.ffn_norm_after.weight": "model.layers.{i}.post_feedforward_layernorm.weight",
-    },
-    "gguf": {
-        "layers.{i}.mixer_norm_after.weight": "blk.{i}.post_attention_norm.weight",
-        "layers.{i}.ffn_norm_after.weight": "blk.{i}.post_ffw_norm.weight",
-    },
-}
-
 
 @attrs.frozen(kw_only=True)
 class Gemma3Config(DecoderConfig):
@@ -66,8 +54,8 @@ class Gemma3(Family):
     def names(cls, kind: str, config: Gemma3Config) -> Names:
         """In a Hugging Face checkpoint norms' weights are stored less one; in a GGUF they are whole."""
         if kind == "gguf":
-            return names.GGUF | _NORMS["gguf"]
-        found = names.HUGGINGFACE | _NORMS["safetensors"]
+            return names.GGUF
+        found = names.HUGGINGFACE | {"layers.{i}.ffn_norm.weight": "model.layers.{i}.pre_feedforward_layernorm.weight"}
         return {path: PlusOne(name) if "norm" in path else name for path, name in found.items()}
 
     @classmethod

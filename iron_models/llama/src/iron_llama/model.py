@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
-
 from iron_lm.checkpoints import gguf_metadata, meta_params, names
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.entries import Entries
@@ -61,9 +59,9 @@ class Llama(Family):
 
     @classmethod
     def from_gguf(cls, entries: Entries, tensors: Any) -> DecoderConfig:
-        """llama.cpp's converter reorders a llama's query and key rows: the pairs that turn are neighbours."""
-        found = gguf_metadata.decoder(entries, tensors)
-        return DecoderConfig(**found | {"rotary": attrs.evolve(found["rotary"], neighbours=True)})
+        """A window is a Mistral's, which has the same architecture there."""
+        entries.refuse_unless("attention.sliding_window")
+        return DecoderConfig(**gguf_metadata.decoder(entries, tensors, neighbours=True))
 
     @classmethod
     def described(cls, checkpoint: Checkpoint) -> tuple[DecoderConfig, Entries]:

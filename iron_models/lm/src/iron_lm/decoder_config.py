@@ -74,13 +74,13 @@ class DecoderConfig:
     def embedding(self, scale: float = 1.0) -> EmbeddingConfig:
         return EmbeddingConfig(self.vocab_size, self.hidden_size, scale)
 
-    def norm(self) -> NormConfig:
-        """Of the hidden state."""
-        return NormConfig(self.hidden_size, self.norm_epsilon)
+    def norm(self, size: int | None = None) -> NormConfig:
+        """Of the hidden state, or of `size` numbers at a time."""
+        return NormConfig(self.hidden_size if size is None else size, self.norm_epsilon)
 
     def attention(self, layer: int, *, qk_norm: bool = False, bias: bool = False) -> AttentionConfig:
         """qk_norm: each head's queries and keys are normed, with the hidden state's epsilon. bias: of queries, keys and values."""
-        norm = NormConfig(self.head_dim, self.norm_epsilon) if qk_norm else None
+        norm = self.norm(self.head_dim) if qk_norm else None
         return AttentionConfig(
             self.hidden_size,
             self.num_heads,
@@ -88,7 +88,8 @@ class DecoderConfig:
             self.head_dim,
             scale=self.score_scale,
             reach=self.reach(layer),
-            qk_norm=norm,
+            q_norm=norm,
+            k_norm=norm,
             bias=bias,
         )
 

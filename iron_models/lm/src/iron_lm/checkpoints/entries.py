@@ -27,6 +27,10 @@ class Entries:
     def has(self, key: str) -> bool:
         return self.entries.get(self.prefix + key) is not None
 
+    def denies(self, key: str) -> bool:
+        """Is it there, and null?"""
+        return self.prefix + key in self.entries and not self.has(key)
+
     def number(self, key: str, default: float | None = None) -> float:
         """A positive number."""
         value = self._value(key, default)

@@ -18,8 +18,12 @@ def entries_of(metadata: dict[str, Any]) -> Entries:
     return Entries(metadata, "GGUF metadata", f"{metadata.get('general.architecture')}.", _DEFAULTS)
 
 
-def decoder(entries: Entries, tensors: Any) -> dict[str, Any]:
-    """`DecoderConfig`'s keywords; CheckpointError names what is missing or cannot be. tensors: the file's, by name."""
+def decoder(entries: Entries, tensors: Any, *, neighbours: bool = False) -> dict[str, Any]:
+    """`DecoderConfig`'s keywords; CheckpointError names what is missing or cannot be. tensors: the file's, by name.
+
+    neighbours: does llama.cpp's converter reorder this architecture's query and key rows, so that the pairs that turn are
+    neighbours?
+    """
     metadata = entries.entries
     scaled = scaling(entries)
     entries.refuse_unless("attn_logit_softcapping")
@@ -44,6 +48,7 @@ def decoder(entries: Entries, tensors: Any) -> dict[str, Any]:
             entries.number("rope.freq_base"),
             scaled,
             None if factors is None else tuple(float(f) for f in np.ravel(factors)),
+            neighbours,
             dims=None if turning == head_dim else turning,
         ),
         norm_epsilon=entries.number("attention.layer_norm_rms_epsilon"),

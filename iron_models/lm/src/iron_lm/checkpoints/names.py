@@ -1,4 +1,8 @@
-"""The names that decoders' weights have in use: Hugging Face's, llama.cpp's. A family takes these and adds its own."""
+"""The names that decoders' weights have in use: Hugging Face's, llama.cpp's. A family takes these and adds its own.
+
+Hugging Face's `post_attention_layernorm` is after the attention where a layer has a norm there, else before the feed-forward;
+a family with both says what it calls the second.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,9 @@ HUGGINGFACE = {
     **{f"layers.{{i}}.mixer.{x}": f"model.layers.{{i}}.self_attn.{x}_proj.weight" for x in "qkvo"},
     **{f"layers.{{i}}.mixer.{x}_bias": f"model.layers.{{i}}.self_attn.{x}_proj.bias" for x in "qkvo"},
     **{f"layers.{{i}}.mixer.{x}_norm.weight": f"model.layers.{{i}}.self_attn.{x}_norm.weight" for x in "qk"},
+    "layers.{i}.mixer_norm_after.weight": "model.layers.{i}.post_attention_layernorm.weight",
     "layers.{i}.ffn_norm.weight": "model.layers.{i}.post_attention_layernorm.weight",
+    "layers.{i}.ffn_norm_after.weight": "model.layers.{i}.post_feedforward_layernorm.weight",
     **{f"layers.{{i}}.ffn.{x}": f"model.layers.{{i}}.mlp.{x}_proj.weight" for x in ("gate", "up", "down")},
 }
 GGUF = {
@@ -23,7 +29,9 @@ GGUF = {
     "layers.{i}.mixer.o": "blk.{i}.attn_output.weight",
     "layers.{i}.mixer.o_bias": "blk.{i}.attn_output.bias",
     **{f"layers.{{i}}.mixer.{x}_norm.weight": f"blk.{{i}}.attn_{x}_norm.weight" for x in "qk"},
+    "layers.{i}.mixer_norm_after.weight": "blk.{i}.post_attention_norm.weight",
     "layers.{i}.ffn_norm.weight": "blk.{i}.ffn_norm.weight",
+    "layers.{i}.ffn_norm_after.weight": "blk.{i}.post_ffw_norm.weight",
     **{f"layers.{{i}}.ffn.{x}": f"blk.{{i}}.ffn_{x}.weight" for x in ("gate", "up", "down")},
 }
 #: Tensors that a model computes itself, by kind of checkpoint: what their names begin or end with.

@@ -22,8 +22,9 @@ from iron_ops_aie import MHA, RoPE
 @attrs.frozen
 class AttentionConfig:
     """Sizes count numbers. scale: multiplies query times key (1 / sqrt(head_dim) by default). reach: keys further back than
-    this are not seen; None: all are. qk_norm: each head's queries and keys are normed before they turn. bias: of queries,
-    keys and values; output_bias: of what comes out."""
+    this are not seen; None: all are. q_norm and k_norm: queries and keys are normed before they turn, as many numbers at a time
+    as the norm's size says: a head's, or a row's of all heads. bias: of queries, keys and values; output_bias: of what comes out.
+    """
 
     hidden_size: int
     num_heads: int
@@ -31,7 +32,8 @@ class AttentionConfig:
     head_dim: int
     scale: float | None = None
     reach: int | None = None
-    qk_norm: NormConfig | None = None
+    q_norm: NormConfig | None = None
+    k_norm: NormConfig | None = None
     bias: bool = False
     output_bias: bool = False
 
@@ -45,6 +47,10 @@ class AttentionConfig:
             raise ParamError(f"AttentionConfig: scale={self.scale}; legal: a positive number.")
         if self.reach is not None and self.reach < 1:
             raise ParamError(f"AttentionConfig: reach={self.reach}; legal: 1 or more keys, or None for all.")
+        for name, heads in (("q_norm", self.num_heads), ("k_norm", self.num_kv_heads)):
+            norm, legal = getattr(self, name), (self.head_dim, heads * self.head_dim)
+            if norm is not None and norm.size not in legal:
+                raise ParamError(f"AttentionConfig: {name} of {norm.size} numbers; legal: {legal[0]}, a head, or {legal[1]}, all of them.")
 
 
 class Attention(Part):
@@ -70,16 +76,20 @@ class Attention(Part):
             self.needs(q_bias=(queries,), k_bias=(keys,), v_bias=(keys,))
         if c.output_bias:
             self.needs(o_bias=(c.hidden_size,))
-        order = None if rotary is None else rotary.config.order
-        self.q_norm, self.k_norm = (None if c.qk_norm is None else Norm(c.qk_norm, order) for _ in range(2))
+        self.q_norm, self.k_norm = (None if norm is None else Norm(norm, self._order(norm.size)) for norm in (c.q_norm, c.k_norm))
 
     def arranged(self, name: str, array: Any) -> Any:
         """Rows of queries and keys in the order in which a head's pairs turn: a score is the same in any."""
+        order = self._order(array.shape[0]) if name in ("q", "k", "q_bias", "k_bias") else None
+        return array if order is None else array[order]
+
+    def _order(self, size: int) -> np.ndarray | None:
+        """Which of the numbers of whole heads, `size` in all, stands at each place; None: each at its own."""
         order = None if self.rotary is None else self.rotary.config.order
-        if order is None or name not in ("q", "k", "q_bias", "k_bias"):
-            return array
-        heads = np.arange(array.shape[0] // len(order))[:, None]
-        return array[(heads * len(order) + order).ravel()]
+        if order is None:
+            return None
+        heads = np.arange(size // len(order))[:, None]
+        return (heads * len(order) + order).ravel()
 
     def body(
         self,
@@ -109,9 +119,12 @@ class Attention(Part):
         return project(o.reshape(n, c.num_heads * c.head_dim), self.o, self.run.activations, bias=self.o_bias)
 
     def turned(self, x: Any, heads: int, norm: Norm | None, angles: Any) -> Any:
-        """x (rows, heads * head_dim), each head normed and turned, where this part does that -> (rows * heads, head_dim)."""
-        flat = x.reshape(x.shape[0] * heads, self.config.head_dim)
-        flat = flat if norm is None else norm(flat)
+        """x (rows, heads * head_dim), normed and each head turned, where this part does that -> (rows * heads, head_dim)."""
+        n, D = x.shape[0], self.config.head_dim
+        if norm is not None:
+            size = norm.config.size
+            x = norm(x.reshape(n * heads * D // size, size))
+        flat = x.reshape(n * heads, D)
         if self.rotary is None:
             return flat
         return RoPE(flat, angles, method_type=int(self.rotary.config.neighbours))
@@ -119,15 +132,15 @@ class Attention(Part):
     def twin(self, weights: Weights, x: Any, positions: Any) -> np.ndarray:
         c, n = self.config, len(x)
 
-        def rows(name: str, heads: int) -> np.ndarray:
+        def rows(name: str, heads: int, norm: Norm | None = None) -> np.ndarray:
             y = x @ widen(weights[name]).T
             if c.bias:
                 y = y + widen(weights[f"{name}_bias"])
-            return y.reshape(n, heads, c.head_dim)
+            if norm is not None:
+                y = norm.twin(self.inside(weights, f"{name}_norm"), y.reshape(-1, norm.config.size))
+            return np.asarray(y).reshape(n, heads, c.head_dim)
 
-        q, k, v = rows("q", c.num_heads), rows("k", c.num_kv_heads), rows("v", c.num_kv_heads)
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm.twin(self.inside(weights, "q_norm"), q), self.k_norm.twin(self.inside(weights, "k_norm"), k)
+        q, k, v = rows("q", c.num_heads, self.q_norm), rows("k", c.num_kv_heads, self.k_norm), rows("v", c.num_kv_heads)
         if self.rotary is not None:
             q, k = self.rotary.twin({}, q, positions), self.rotary.twin({}, k, positions)
         o = self._attended(q, k, v) @ widen(weights["o"]).T

@@ -1,0 +1,5 @@
+"""Mistral models."""
+
+import _iron_start
+
+_iron_start.check()

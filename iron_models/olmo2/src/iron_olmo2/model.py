@@ -1,0 +1,81 @@
+"""OLMo 2: norms of what the parts of a layer give alone, and of all heads' queries and keys together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from iron_lm.checkpoints import names
+from iron_lm.checkpoints.entries import Entries
+from iron_lm.checkpoints.sources import Names
+from iron_lm.decoder_config import DecoderConfig
+from iron_lm.family import Family
+from iron_lm.parts.attention import Attention, AttentionConfig
+from iron_lm.parts.decoder import Decoder
+from iron_lm.parts.embedding import Embedding
+from iron_lm.parts.head import Head
+from iron_lm.parts.layer import Layer
+from iron_lm.parts.mlp import GatedMLP
+from iron_lm.parts.norm import Norm
+from iron_lm.parts.rotary import Rotary, RotaryConfig
+from iron_lm.run import Run
+
+
+class Olmo2(Family):
+    """`iron-run olmo2`."""
+
+    name = "olmo2"
+    summary = "OLMo 2 models."
+    architectures = ("olmo2",)
+    absent = {"max_position_embeddings": 2048, "rms_norm_eps": 1e-5}
+
+    @classmethod
+    def names(cls, kind: str, config: DecoderConfig) -> Names:
+        return names.GGUF if kind == "gguf" else names.HUGGINGFACE
+
+    @classmethod
+    def build(cls, config: DecoderConfig, run: Run) -> Decoder:
+        c = config
+        assert c.rotary is not None
+        embedding, rotary = Embedding(c.embedding(), run), Rotary(c.rotary, run)
+        layers = [
+            Layer(
+                Attention(_attention(c, i), run, rotary),
+                GatedMLP(c.mlp(), run),
+                mixer_norm_after=Norm(c.norm()),
+                ffn_norm_after=Norm(c.norm()),
+            )
+            for i in range(c.num_layers)
+        ]
+        return Decoder(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
+
+    @classmethod
+    def from_gguf(cls, entries: Entries, tensors: Any) -> DecoderConfig:
+        """OLMo 3 has the same architecture there, and a window."""
+        entries.refuse_unless("attention.sliding_window")
+        return super().from_gguf(entries, tensors)
+
+    @classmethod
+    def full_size(cls) -> DecoderConfig:
+        """OLMo 2 1B: 16 layers of 2048, 16 heads of 128, vocabulary 100352."""
+        return DecoderConfig(
+            name="OLMo 2 1B shape",
+            vocab_size=100352,
+            hidden_size=2048,
+            num_layers=16,
+            num_heads=16,
+            num_kv_heads=16,
+            head_dim=128,
+            intermediate_size=8192,
+            max_positions=4096,
+            rotary=RotaryConfig(128, 500000.0),
+            norm_epsilon=1e-6,
+            tied=False,
+        )
+
+
+def _attention(c: DecoderConfig, layer: int) -> AttentionConfig:
+    """Queries and keys normed a row at a time, all heads together."""
+    queries, keys = (c.norm(heads * c.head_dim) for heads in (c.num_heads, c.num_kv_heads))
+    return attrs.evolve(c.attention(layer), q_norm=queries, k_norm=keys)
