@@ -1,7 +1,7 @@
 """Make the numbers stored under tests/data from programs that are not Iron.
 
     python make_goldens.py transformers GGUF   # ids and logits of SmolLM2 in float32, and the tiny Llama
-    python make_goldens.py families            # the tiny Qwen3 and Gemma 3
+    python make_goldens.py families            # a tiny model of each family
     python make_goldens.py torch               # small files of torch.save: readable, and not
     python make_goldens.py llama.cpp GGUF      # how far llama.cpp's default settings are from float32
 
@@ -162,6 +162,65 @@ def tiny_gemma3():
     )
 
 
+def tiny_qwen2():
+    """Two query heads per KV head, a tied head."""
+    import transformers
+
+    return transformers.Qwen2Config(
+        vocab_size=96,
+        hidden_size=64,
+        intermediate_size=80,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+        max_position_embeddings=4096,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+    )
+
+
+def tiny_mistral():
+    """A window of 5 on each of two layers, heads wider than hidden / heads, a head of its own."""
+    import transformers
+
+    return transformers.MistralConfig(
+        vocab_size=96,
+        hidden_size=48,
+        intermediate_size=80,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=4096,
+        rms_norm_eps=1e-5,
+        sliding_window=5,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+    )
+
+
+def tiny_olmo2():
+    """Fewer keys than queries, so their norms are of two sizes; a head of its own."""
+    import transformers
+
+    return transformers.Olmo2Config(
+        vocab_size=96,
+        hidden_size=64,
+        intermediate_size=56,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=4096,
+        rms_norm_eps=1e-6,
+        rope_parameters={"rope_type": "default", "rope_theta": 5e5},
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+
+
+#: tests/data/tiny_NAME.npz: transformers' config of it.
+FAMILIES = {"qwen2": tiny_qwen2, "qwen3": tiny_qwen3, "mistral": tiny_mistral, "gemma3": tiny_gemma3, "olmo2": tiny_olmo2}
+
+
 def tiny_family(name: str) -> None:
     """One file: config.json, weights as float16 (which they are exactly), ids, and the logits float32 gives."""
     import torch
@@ -169,17 +228,18 @@ def tiny_family(name: str) -> None:
 
     torch.set_grad_enabled(False)
     torch.manual_seed(1)
-    config = {"tiny_qwen3": tiny_qwen3, "tiny_gemma3": tiny_gemma3}[name]()
+    config = FAMILIES[name]()
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     for p in model.parameters():
         drawn = p + 0.2 * torch.randn_like(p) if p.ndim == 1 else torch.randn_like(p) / p.shape[1] ** 0.5
         p.copy_(drawn.half().float())
     ids = torch.randint(0, config.vocab_size, (1, 80))
-    weights = {f"w/{key}": value.numpy().astype(np.float16) for key, value in model.state_dict().items() if key != "lm_head.weight"}
+    stored = {key: value for key, value in model.state_dict().items() if key != "lm_head.weight" or not config.tie_word_embeddings}
+    weights = {f"w/{key}": value.numpy().astype(np.float16) for key, value in stored.items()}
     logits = model(ids).logits[0].numpy()
     print(name, "logits", logits.std(), "parameters", sum(p.numel() for p in model.parameters()))
     described = json.dumps(json.loads(config.to_json_string()), sort_keys=True)
-    np.savez_compressed(DATA / f"{name}.npz", config=described, ids=ids[0].numpy().astype(np.int32), logits=logits, **weights)
+    np.savez_compressed(DATA / f"tiny_{name}.npz", config=described, ids=ids[0].numpy().astype(np.int32), logits=logits, **weights)
 
 
 def torch_files() -> None:
@@ -250,7 +310,7 @@ def llama_cpp(gguf: Path) -> None:
 if __name__ == "__main__":
     what, path = sys.argv[1], Path(sys.argv[-1])
     if what == "families":
-        for family in ("tiny_qwen3", "tiny_gemma3"):
+        for family in FAMILIES:
             tiny_family(family)
     elif what == "torch":
         torch_files()
