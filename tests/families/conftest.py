@@ -1,4 +1,4 @@
-"""The tiny Qwen3 and Gemma 3 that transformers made, as the folders and the GGUFs that people have of such models."""
+"""A tiny model of each family, made by transformers, as the folders and the GGUFs that people have of such models."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from iron_gemma3.model import Gemma3
 from iron_lm import loading
 from iron_lm.checkpoints.sources import source_of
 from iron_lm.decoder_config import DecoderConfig
+from iron_mistral.model import Mistral
+from iron_olmo2.model import Olmo2
+from iron_qwen2.model import Qwen2
 from iron_qwen3.model import Qwen3
 
 DATA = Path(__file__).parents[1] / "data"
-FAMILIES: dict[str, Any] = {"qwen3": Qwen3, "gemma3": Gemma3}
+FAMILIES: dict[str, Any] = {"qwen2": Qwen2, "qwen3": Qwen3, "mistral": Mistral, "gemma3": Gemma3, "olmo2": Olmo2}
+#: What a GGUF calls a family, where that is another name.
+ARCHITECTURES = {"mistral": "llama"}
 
 
 class Family:
@@ -58,7 +63,7 @@ class Family:
 
 
 def write_gguf(path: Path, name: str, c: DecoderConfig, weights: Any, kind: str, metadata: dict[str, Any]) -> Path:
-    """A GGUF as llama.cpp's converter makes it of these weights, matrices of a ggml type."""
+    """A GGUF as llama.cpp's converter makes it of these weights, under its own names, matrices of a ggml type."""
     gguf = pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
     entries: dict[str, Any] = {
         "vocab_size": c.vocab_size,
@@ -73,9 +78,10 @@ def write_gguf(path: Path, name: str, c: DecoderConfig, weights: Any, kind: str,
         "attention.layer_norm_rms_epsilon": float(c.norm_epsilon),
         "rope.freq_base": float(c.rotary.base),
     }
+    if c.window is not None:
+        entries["attention.sliding_window"] = c.window
     if name == "gemma3":
         entries |= {
-            "attention.sliding_window": c.window,
             "attention.sliding_window_pattern": 3,
             "attention.scale": float(c.score_scale or 0),
             "final_logit_softcapping": c.logit_cap,
@@ -83,24 +89,35 @@ def write_gguf(path: Path, name: str, c: DecoderConfig, weights: Any, kind: str,
     if c.rotary.scaling is not None:
         scaling, (factor,) = c.rotary.scaling
         entries |= {"rope.scaling.type": scaling, "rope.scaling.factor": factor}
-    writer = gguf.GGUFWriter(str(path), name)
+    architecture = ARCHITECTURES.get(name, name)
+    writer = gguf.GGUFWriter(str(path), architecture)
     for key, value in (entries | metadata).items():
         if isinstance(value, int):
-            writer.add_uint32(f"{name}.{key}", value)
+            writer.add_uint32(f"{architecture}.{key}", value)
         elif isinstance(value, float):
-            writer.add_float32(f"{name}.{key}", value)
+            writer.add_float32(f"{architecture}.{key}", value)
         elif isinstance(value, str):
-            writer.add_string(f"{name}.{key}", value)
-    names = FAMILIES[name].names("gguf", c)
+            writer.add_string(f"{architecture}.{key}", value)
+    names = FAMILIES[name].names("safetensors", c)
+    known = {text: arch for arch, text in gguf.MODEL_ARCH_NAMES.items()}[architecture]
+    converted = gguf.get_tensor_name_map(known, c.num_layers)
     for path_within, array in weights.items():
         values = np.asarray(array).astype(np.float32)
+        if architecture == "llama" and path_within.endswith((".q", ".k")):
+            values = neighbouring(values, c.head_dim)
         quant = gguf.GGMLQuantizationType["F32" if values.ndim == 1 else kind]
-        writer.add_tensor(source_of(names, path_within).names[0], gguf.quantize(values, quant), raw_dtype=quant)
+        (stored,) = source_of(names, path_within).names
+        writer.add_tensor(converted.get_name(stored, (".weight", ".bias")), gguf.quantize(values, quant), raw_dtype=quant)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def neighbouring(rows: np.ndarray, head_dim: int) -> np.ndarray:
+    """Rows of which the pairs that turn lie half a head apart, reordered so that they are neighbours."""
+    return rows.reshape(-1, 2, head_dim // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
 @pytest.fixture(scope="session", params=list(FAMILIES))
@@ -109,11 +126,12 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return Family(request.param, tmp_path_factory.mktemp("families"))
 
 
-@pytest.fixture(scope="session")
-def gemma3(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return Family("gemma3", tmp_path_factory.mktemp("families"))
+def _one(name: str) -> Any:
+    @pytest.fixture(scope="session", name=name)
+    def one(tmp_path_factory: pytest.TempPathFactory) -> Family:
+        return Family(name, tmp_path_factory.mktemp("families"))
+
+    return one
 
 
-@pytest.fixture(scope="session")
-def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return Family("qwen3", tmp_path_factory.mktemp("families"))
+qwen2, qwen3, mistral, gemma3, olmo2 = map(_one, FAMILIES)

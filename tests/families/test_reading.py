@@ -1,4 +1,4 @@
-"""What the files of Qwen3 and Gemma 3 say of a model: every way to write it, and what is refused."""
+"""What the families' files say of a model: every way to write it, and what is refused."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ import pytest
 
 from iron_core.errors import CheckpointError, ParamError
 from iron_gemma3.model import Gemma3
+from iron_llama.model import Llama
+from iron_lm import loading
+from iron_lm.checkpoints import huggingface
 from iron_lm.checkpoints.entries import Entries
 from iron_lm.decoder_config import DecoderConfig, every_nth_is_full
 from iron_lm.parts.rotary import inverse_frequencies
+from iron_mistral.model import Mistral
 
 
 def test_gemma_as_it_was_published_before_transformers_5(gemma3: Any) -> None:
@@ -46,13 +50,44 @@ def test_linear_scaling_divides_every_frequency_of_the_layers_that_see_everythin
     np.testing.assert_allclose(inverse_frequencies(c.local_rotary)[0], 1e4 ** (-np.arange(0, 16, 2) / 16), rtol=1e-6)
 
 
-def test_qwen_slides_only_where_it_is_told_to(qwen3: Any) -> None:
+@pytest.mark.parametrize("name", ("qwen2", "qwen3"))
+def test_qwen_slides_only_where_it_is_told_to(name: str, request: pytest.FixtureRequest) -> None:
     """A window that is not in use is none; one in use starts at max_window_layers where layer_types does not say."""
-    idle = qwen3.load(qwen3.write(layer_types=None, sliding_window=64)).config
+    qwen = request.getfixturevalue(name)
+    idle = qwen.load(qwen.write(layer_types=None, sliding_window=64)).config
     assert not any(idle.sliding) and idle.window is None
     used = dict(layer_types=None, use_sliding_window=True, sliding_window=64)
-    assert qwen3.load(qwen3.write(**used, max_window_layers=1)).config.sliding == (False, True)
-    assert qwen3.load(qwen3.write(**used, max_window_layers=0)).config.sliding == (True, True)
+    assert qwen.load(qwen.write(**used, max_window_layers=1)).config.sliding == (False, True)
+    assert qwen.load(qwen.write(**used, max_window_layers=0)).config.sliding == (True, True)
+
+
+def test_mistral_slides_unless_its_window_is_null(mistral: Any) -> None:
+    """Every layer; a config.json that does not name a window has its class's, and a GGUF that does not has none."""
+    assert mistral.load().config.sliding == (True, True)
+    entries = {key: value for key, value in mistral.json.items() if key != "sliding_window"}
+    absent = Mistral.from_huggingface(huggingface.entries_of(entries, Mistral.absent))
+    null = Mistral.from_huggingface(huggingface.entries_of(entries | {"sliding_window": None}, Mistral.absent))
+    assert (absent.window, absent.sliding) == (4096, (True, True))
+    none = mistral.load(mistral.gguf(attention__sliding_window=None)).config
+    for config in (null, none):
+        assert (config.window, config.sliding) == (None, ())
+
+
+def test_a_mistral_without_a_window_is_a_llama_in_a_gguf(mistral: Any) -> None:
+    """Either family runs it, with equal bits; one with a window is none of Llama's, and a Llama's folder none of Mistral's."""
+    windowless = mistral.gguf(attention__sliding_window=None)
+    one, other = (loading.load(family, str(windowless), dtype="float32", max_seq_len=64) for family in (Mistral, Llama))
+    np.testing.assert_array_equal(one.twin(mistral.ids[:20]), other.twin(mistral.ids[:20]))
+    with pytest.raises(CheckpointError, match="llama.attention.sliding_window is 5; this model runs without it"):
+        loading.load(Llama, str(mistral.gguf()))
+    with pytest.raises(CheckpointError, match="model_type is 'llama'; this model runs mistral"):
+        mistral.load(mistral.write(model_type="llama"))
+
+
+def test_an_olmo_with_a_window_is_refused(olmo2: Any) -> None:
+    """It is an OLMo 3, which a GGUF calls by the same name."""
+    with pytest.raises(CheckpointError, match="olmo2.attention.sliding_window is 8; this model runs without it"):
+        olmo2.load(olmo2.gguf(attention__sliding_window=8))
 
 
 def test_norm_weights_are_whole_whatever_the_file(gemma3: Any) -> None:
@@ -151,7 +186,7 @@ def test_a_config_that_cannot_be_is_refused(changes: dict[str, Any], says: str) 
 
 
 def test_the_command_line_runs_it(family: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """`iron-run qwen3` and `gemma3` continue ids on either kind of file, and pass their own accuracy gate."""
+    """`iron-run FAMILY` continues ids on either kind of file, and passes its own accuracy gate."""
     name = family.name
     answers = []
     for path in (family.write(), family.gguf()):

@@ -1,4 +1,4 @@
-"""Qwen3 and Gemma 3 against transformers, live: random weights saved as users save them. Needs torch."""
+"""Each family against transformers, live: random weights saved as users save them. Needs torch."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import pytest
 from iron_gemma3.model import Gemma3
 from iron_lm import loading
 from iron_lm.generation.session import Session
+from iron_mistral.model import Mistral
+from iron_olmo2.model import Olmo2
+from iron_qwen2.model import Qwen2
 from iron_qwen3.model import Qwen3
 
 pytestmark = pytest.mark.oracle
@@ -20,9 +23,28 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 
 DATA = Path(__file__).parents[1] / "data"
 COMMON: dict[str, Any] = dict(vocab_size=256, hidden_size=64, num_attention_heads=4, head_dim=32, max_position_embeddings=4096)
+#: Of families whose heads are as wide as hidden / heads.
+SIZES: dict[str, Any] = {key: value for key, value in COMMON.items() if key != "head_dim"} | {"intermediate_size": 96}
 THETA = {"rope_type": "default", "rope_theta": 1e6}
-#: Name -> (family, config): every way the two are published, and what their configs allow besides.
+#: Name -> (family, config): every way each is published, and what its config allows besides.
 MODELS: dict[str, tuple[Any, Any]] = {
+    "qwen2": (Qwen2, lambda: transformers.Qwen2Config(
+        **SIZES, num_hidden_layers=2, num_key_value_heads=2, tie_word_embeddings=True, rope_parameters=THETA,
+    )),
+    "qwen2, untied, later layers sliding, yarn": (Qwen2, lambda: transformers.Qwen2Config(
+        **SIZES, num_hidden_layers=3, num_key_value_heads=4, use_sliding_window=True, sliding_window=9, max_window_layers=1,
+        rope_parameters=THETA | {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024},
+    )),
+    "mistral": (Mistral, lambda: transformers.MistralConfig(
+        **COMMON, intermediate_size=96, num_hidden_layers=2, num_key_value_heads=2, sliding_window=9,
+    )),
+    "mistral without a window, tied": (Mistral, lambda: transformers.MistralConfig(
+        **SIZES, num_hidden_layers=2, num_key_value_heads=1, sliding_window=None, tie_word_embeddings=True, rope_parameters=THETA,
+    )),
+    "olmo2": (Olmo2, lambda: transformers.Olmo2Config(**SIZES, num_hidden_layers=2, rope_parameters=THETA, eos_token_id=None)),
+    "olmo2, fewer keys than queries": (Olmo2, lambda: transformers.Olmo2Config(
+        **SIZES, num_hidden_layers=3, num_key_value_heads=1, eos_token_id=None, pad_token_id=None, rms_norm_eps=1e-6,
+    )),
     "qwen3": (Qwen3, lambda: transformers.Qwen3Config(
         **COMMON, intermediate_size=96, num_hidden_layers=2, num_key_value_heads=2, tie_word_embeddings=True, rope_parameters=THETA,
     )),
@@ -94,7 +116,8 @@ def test_greedy(saved: tuple[Any, Any, Path]) -> None:
     """48 greedy tokens are equal."""
     family, model, folder = saved
     ids = torch.randint(0, 256, (1, 10))
-    want = model.generate(ids, max_new_tokens=48, do_sample=False, eos_token_id=None, pad_token_id=0)[0, 10:].tolist()
+    told = dict(attention_mask=torch.ones_like(ids), pad_token_id=0)  # else a prompt's own 0 would be taken for padding
+    want = model.generate(ids, max_new_tokens=48, do_sample=False, eos_token_id=None, **told)[0, 10:].tolist()
     assert ours(family, folder).generate(ids[0].tolist(), 48) == want
 
 
@@ -118,15 +141,15 @@ def test_bfloat16_is_as_near_as_transformers_own(saved: tuple[Any, Any, Path]) -
     assert far["ours"] < 4 * far["theirs"], far
 
 
-@pytest.mark.parametrize("name", ("tiny_qwen3", "tiny_gemma3"))
-def test_the_stored_goldens_are_current(name: str) -> None:
+@pytest.mark.parametrize("file", sorted(DATA.glob("tiny_*.npz")), ids=lambda file: file.stem)
+def test_the_stored_goldens_are_current(file: Path) -> None:
     """What is stored for the other sessions still gives transformers the logits stored beside it."""
-    stored = np.load(DATA / f"{name}.npz")
+    stored = np.load(file)
     raw = json.loads(str(stored["config"]))
     config = transformers.AutoConfig.for_model(raw.pop("model_type"), **raw)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     weights = {key[2:]: torch.tensor(stored[key].astype(np.float32)) for key in stored if key.startswith("w/")}
     missing = model.load_state_dict(weights, strict=False)
-    assert missing.missing_keys == ["lm_head.weight"] and not missing.unexpected_keys
+    assert missing.missing_keys == ["lm_head.weight"] * config.tie_word_embeddings and not missing.unexpected_keys
     got = model(torch.tensor(stored["ids"].astype(np.int64))[None]).logits[0].numpy()
     assert np.abs(got - stored["logits"]).max() < 1e-5
