@@ -78,7 +78,7 @@ def test_a_mistral_without_a_window_is_a_llama_in_a_gguf(mistral: Any) -> None:
     windowless = mistral.gguf(attention__sliding_window=None)
     one, other = (loading.load(family, str(windowless), dtype="float32", max_seq_len=64) for family in (Mistral, Llama))
     np.testing.assert_array_equal(one.twin(mistral.ids[:20]), other.twin(mistral.ids[:20]))
-    with pytest.raises(CheckpointError, match="llama.attention.sliding_window is 5; this model runs without it"):
+    with pytest.raises(CheckpointError, match=r"llama\.attention\.sliding_window is 5; this model runs without it"):
         loading.load(Llama, str(mistral.gguf()))
     with pytest.raises(CheckpointError, match="model_type is 'llama'; this model runs mistral"):
         mistral.load(mistral.write(model_type="llama"))
@@ -86,7 +86,7 @@ def test_a_mistral_without_a_window_is_a_llama_in_a_gguf(mistral: Any) -> None:
 
 def test_an_olmo_with_a_window_is_refused(olmo2: Any) -> None:
     """It is an OLMo 3, which a GGUF calls by the same name."""
-    with pytest.raises(CheckpointError, match="olmo2.attention.sliding_window is 8; this model runs without it"):
+    with pytest.raises(CheckpointError, match=r"olmo2\.attention\.sliding_window is 8; this model runs without it"):
         olmo2.load(olmo2.gguf(attention__sliding_window=8))
 
 
