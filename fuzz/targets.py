@@ -146,17 +146,17 @@ def config(mutator: Mutator, folder: Path) -> str:
     """config.json and generation_config.json of each family."""
     import attrs
 
-    from iron_gemma3.model import Gemma3
-    from iron_llama.model import Llama
+    from iron_core.plugins.registry import registry
     from iron_lm import loading
+    from iron_lm.architecture import Architecture
     from iron_lm.checkpoints.sources import source_of
     from iron_lm.parts.rotary import RotaryConfig
     from iron_lm.run import Run
-    from iron_qwen3.model import Qwen3
 
-    family = mutator.rng.choice((Llama, Llama, Qwen3, Gemma3))
-    entries = seeds.CONFIG | {"model_type": family.architectures[-1]}
-    if family is Gemma3:
+    models = [registry().load("models", name) for name in registry().names("models")]
+    family = mutator.rng.choice([model for model in models if issubclass(model, Architecture)])
+    entries = seeds.CONFIG | {"model_type": family.architectures[0]}
+    if family.name == "gemma3":
         entries.pop("hidden_act")
         entries |= {
             "hidden_activation": "gelu_pytorch_tanh",
