@@ -13,8 +13,6 @@ from iron_core.errors import CheckpointError, ParamError
 from iron_lm.checkpoints import huggingface
 from iron_lm.checkpoints.entries import Entries
 from iron_lm.decoder_config import DecoderConfig
-from iron_lm.parts.attention import AttentionConfig
-from iron_lm.parts.norm import NormConfig
 from iron_lm.parts.rotary import RotaryConfig, angles, inverse_frequencies
 from iron_lm.run import Run
 
@@ -196,14 +194,3 @@ def test_other_settings_that_cannot_be_are_refused(made: Any, says: str) -> None
     """The same of the rotary embedding, and of how a model is run."""
     with pytest.raises(ParamError, match=says):
         made()
-
-
-def test_queries_and_keys_are_normed_by_the_head_or_all_together() -> None:
-    """A norm of another size than a head's or a row's is refused, of either."""
-    sizes = dict(hidden_size=64, num_heads=4, num_kv_heads=2, head_dim=16)
-    for size in (16, 64):
-        assert AttentionConfig(**sizes, q_norm=NormConfig(size)).k_norm is None
-    with pytest.raises(ParamError, match="q_norm of 32 numbers; legal: 16, a head, or 64, all of them"):
-        AttentionConfig(**sizes, q_norm=NormConfig(32))
-    with pytest.raises(ParamError, match="k_norm of 64 numbers; legal: 16, a head, or 32, all of them"):
-        AttentionConfig(**sizes, k_norm=NormConfig(64))

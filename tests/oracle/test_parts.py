@@ -17,19 +17,15 @@ from iron_gemma3.model import Gemma3
 from iron_llama.model import Llama
 from iron_lm import testing
 from iron_lm.checkpoints import huggingface, names
-from iron_lm.checkpoints.sources import Names, source_of
-from iron_lm.decoder_config import DecoderConfig
+from iron_lm.checkpoints.sources import source_of
 from iron_lm.family import Family
 from iron_lm.parts.attention import Attention, AttentionConfig
-from iron_lm.parts.decoder import Decoder
-from iron_lm.parts.embedding import Embedding
-from iron_lm.parts.head import Head
-from iron_lm.parts.layer import Layer
-from iron_lm.parts.mlp import GatedMLP
-from iron_lm.parts.norm import Norm, NormConfig
+from iron_lm.parts.norm import NormConfig
 from iron_lm.parts.part import Part
 from iron_lm.parts.rotary import Rotary, angles, inverse_frequencies
 from iron_lm.run import Run
+from iron_olmo2.model import Olmo2
+from iron_qwen2.model import Qwen2
 from iron_qwen3.model import Qwen3
 
 torch = pytest.importorskip("torch", reason="torch is not installed; `nox -s oracle` installs it")
@@ -42,30 +38,6 @@ SIZES: dict[str, Any] = dict(
     vocab_size=64, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2, head_dim=16,
     max_position_embeddings=256,
 )  # fmt: skip
-
-
-class Qwen2(Family):
-    """Llama with biases of queries, keys and values."""
-
-    @classmethod
-    def names(cls, kind: str, config: DecoderConfig) -> Names:
-        return names.HUGGINGFACE
-
-    @classmethod
-    def build(cls, config: DecoderConfig, run: Run) -> Decoder:
-        c = config
-        assert c.rotary is not None
-        embedding, rotary = Embedding(c.embedding(), run), Rotary(c.rotary, run)
-        layers = [
-            Layer(
-                Attention(c.attention(i, bias=True), run, rotary),
-                GatedMLP(c.mlp(), run),
-                mixer_norm=Norm(c.norm()),
-                ffn_norm=Norm(c.norm()),
-            )
-            for i in range(c.num_layers)
-        ]
-        return Decoder(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
 
 
 def rope(kind: str, **numbers: Any) -> dict[str, Any]:
@@ -81,6 +53,7 @@ MODELS: dict[str, tuple[type[Family], Callable[[], Any]]] = {
     "Gemma3": (Gemma3, lambda: transformers.Gemma3TextConfig(
         **SIZES, query_pre_attn_scalar=20, sliding_window=7, layer_types=["sliding_attention", "full_attention"],
     )),
+    "Olmo2": (Olmo2, lambda: transformers.Olmo2Config(**SIZES | dict(head_dim=8), **rope("default"))),
 }  # fmt: skip
 
 
@@ -159,28 +132,29 @@ def near(part: Part, x: Any, want: Any) -> None:
 
 
 def test_norms(theirs: Theirs, x: Any) -> None:
-    """LlamaRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm; Gemma3RMSNorm, whose weights are stored less one."""
-    module = theirs.model.layers[0].input_layernorm
+    """LlamaRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm, Olmo2RMSNorm; Gemma3RMSNorm, whose weights are stored less one."""
+    module = theirs.model.norm
     assert type(module).__name__.endswith("RMSNorm")
-    near(theirs.filled("layers.0.mixer_norm"), 3 * x, module(3 * x))
+    near(theirs.filled("norm"), 3 * x, module(3 * x))
 
 
 @pytest.mark.parametrize("layer", (0, 1))
 def test_attentions(theirs: Theirs, layer: int, x: Any) -> None:
-    """LlamaAttention; Qwen2Attention, with biases; Qwen3Attention, with norms; Gemma3Attention, with a window and without."""
+    """LlamaAttention; Qwen2Attention, with biases; Qwen3Attention, with norms; Olmo2Attention, with norms of all heads together;
+    Gemma3Attention, with a window and without."""
     module = theirs.model.layers[layer].self_attn
     want = module(x, position_embeddings=theirs.turns(layer), attention_mask=theirs.seen(layer))[0]
     near(theirs.filled(f"layers.{layer}.mixer"), x, want)
 
 
 def test_feed_forwards(theirs: Theirs, x: Any) -> None:
-    """LlamaMLP, Qwen2MLP, Qwen3MLP; Gemma3MLP, with its GELU."""
+    """LlamaMLP, Qwen2MLP, Qwen3MLP, Olmo2MLP; Gemma3MLP, with its GELU."""
     near(theirs.filled("layers.1.ffn"), x, theirs.model.layers[1].mlp(x))
 
 
 @pytest.mark.parametrize("layer", (0, 1))
 def test_layers(theirs: Theirs, layer: int, x: Any) -> None:
-    """LlamaDecoderLayer, Qwen2DecoderLayer, Qwen3DecoderLayer; Gemma3DecoderLayer, with its four norms."""
+    """LlamaDecoderLayer, Qwen2DecoderLayer, Qwen3DecoderLayer; Olmo2DecoderLayer, with norms after; Gemma3DecoderLayer, with four."""
     module = theirs.model.layers[layer]
     where = dict(position_ids=torch.arange(ROWS)[None], position_embeddings=theirs.turns(layer))
     near(theirs.filled(f"layers.{layer}"), x, module(x, attention_mask=theirs.seen(layer), **where))
@@ -200,7 +174,7 @@ PARTIAL: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     ), dict(bias=True, output_bias=True)),
     "glm4_moe.Glm4MoeAttention": (lambda: transformers.Glm4MoeConfig(
         **SIZES, **GLM, **rope("default", partial_rotary_factor=0.25), use_qk_norm=True, rms_norm_eps=1e-5,
-    ), dict(bias=True, qk_norm=NormConfig(16))),
+    ), dict(bias=True, q_norm=NormConfig(16), k_norm=NormConfig(16))),
     "glm.GlmAttention": (lambda: transformers.GlmConfig(**SIZES, **GLM, **rope("default", partial_rotary_factor=0.5)), dict(bias=True)),
 }  # fmt: skip
 

@@ -35,18 +35,26 @@ def rotaries(draw: Any, head_dim: int | None = None) -> RotaryConfig:
     return RotaryConfig(size, base, scaling, draw(st.none() | each), draw(st.booleans()), dims)
 
 
+def _norms(head_dim: int, heads: int) -> Any:
+    """None, of each head, of all of them together; with a weight or without."""
+    sizes = st.sampled_from((head_dim, heads * head_dim))
+    return st.none() | st.builds(NormConfig, sizes, epsilon=st.just(1e-6), weight=st.booleans())
+
+
 @st.composite
 def attentions(draw: Any, hidden_size: int | None = None) -> tuple[AttentionConfig, RotaryConfig | None]:
     """Sizes, groups, scale, reach, norms and biases; with a rotary embedding or none."""
     groups, head_dim = draw(st.integers(1, 3)), draw(st.sampled_from(HEADS))
+    heads = groups * draw(st.integers(1, 4))
     config = AttentionConfig(
         hidden_size or draw(st.integers(1, 40)),
-        groups * draw(st.integers(1, 4)),
+        heads,
         groups,
         head_dim,
         scale=draw(st.sampled_from((None, 0.25, 1.0))),
         reach=draw(st.sampled_from((None, 1, 5, 100))),
-        qk_norm=draw(st.sampled_from((None, NormConfig(head_dim, 1e-6), NormConfig(head_dim, weight=False)))),
+        q_norm=draw(_norms(head_dim, heads)),
+        k_norm=draw(_norms(head_dim, groups)),
         bias=draw(st.booleans()),
         output_bias=draw(st.booleans()),
     )

@@ -36,10 +36,12 @@ def test_it_is_its_twin(configs: Any, rows: int, decoded: int, seed: int, backen
     assert report.passed, report.lines()
 
 
+@pytest.mark.parametrize("together", (False, True))
 @pytest.mark.parametrize("neighbours", (False, True))
-def test_a_part_of_a_head_may_turn(neighbours: bool, backend: str, run: Run) -> None:
-    """With norms and biases, whose numbers lie as the head's do."""
-    config = AttentionConfig(20, 6, 2, 16, qk_norm=NormConfig(16), bias=True)
+def test_a_part_of_a_head_may_turn(neighbours: bool, together: bool, backend: str, run: Run) -> None:
+    """With biases and norms, of each head or of all together, whose numbers lie as the heads' do."""
+    norms = dict(q_norm=NormConfig(96), k_norm=NormConfig(32)) if together else dict(q_norm=NormConfig(16), k_norm=NormConfig(16))
+    config = AttentionConfig(20, 6, 2, 16, **norms, bias=True)
     part = Attention(config, run, Rotary(RotaryConfig(16, 100.0, neighbours=neighbours, dims=4), run))
     report = testing.check_part(part, run, hidden(20, 20), 17, backend=backend)
     assert report.passed, report.lines()
@@ -50,7 +52,8 @@ def test_a_part_of_a_head_may_turn(neighbours: bool, backend: str, run: Run) -> 
 
 
 @pytest.mark.parametrize("change", [
-    dict(scale=1.0), dict(reach=3), dict(qk_norm=NormConfig(8)), dict(bias=True), dict(output_bias=True), dict(num_kv_heads=3),
+    dict(scale=1.0), dict(reach=3), dict(q_norm=NormConfig(8)), dict(q_norm=NormConfig(48)), dict(k_norm=NormConfig(8)),
+    dict(k_norm=NormConfig(16)), dict(bias=True), dict(output_bias=True), dict(num_kv_heads=3),
 ])  # fmt: skip
 def test_every_field_matters(change: dict[str, Any], run: Run) -> None:
     """The twin's numbers are others with it, so that what agrees with it has it too."""
@@ -59,6 +62,14 @@ def test_every_field_matters(change: dict[str, Any], run: Run) -> None:
     weights = testing.drawn(other)
     same = {path: weights[path][: shape[0], : shape[-1]] if len(shape) > 1 else weights[path] for path, shape in plain.tensors().items()}
     assert np.abs(plain.twin(same, x, where) - other.twin(weights, x, where)).max() > 1e-2
+
+
+def test_norms_of_a_head_and_of_all_together_differ(run: Run) -> None:
+    """By what the numbers are divided by; neither has a weight."""
+    x, where = hidden(9, 20), np.arange(9)
+    one, all_ = (Attention(attrs.evolve(SIZES, q_norm=NormConfig(size, weight=False)), run) for size in (8, 48))
+    weights = testing.drawn(one)
+    assert np.abs(one.twin(weights, x, where) - all_.twin(weights, x, where)).max() > 1e-2
 
 
 def test_a_query_sees_what_is_before_it_and_in_reach(run: Run) -> None:
@@ -108,6 +119,8 @@ def test_rows_that_are_no_chunk_are_refused(run: Run) -> None:
 @pytest.mark.parametrize(("change", "says"), [
     (dict(num_heads=5), "num_kv_heads=2 does not divide num_heads=5"), (dict(head_dim=0), "head_dim=0; legal: 1 or more"),
     (dict(scale=0.0), "scale=0.0; legal: a positive"), (dict(reach=0), "reach=0; legal: 1 or more keys, or None"),
+    (dict(q_norm=NormConfig(16)), "q_norm of 16 numbers; legal: 8, a head, or 48, all of them"),
+    (dict(k_norm=NormConfig(48)), "k_norm of 48 numbers; legal: 8, a head, or 16, all of them"),
 ])  # fmt: skip
 def test_a_config_that_cannot_be_is_refused(change: dict[str, Any], says: str) -> None:
     """By field and value."""
