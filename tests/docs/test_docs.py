@@ -1,6 +1,6 @@
 """Every python block of docs/*.md and of the distributions' pages runs as it stands, each in a namespace of its own.
 
-README.md, and adding.md, plugins.md and host-kernels.md, whose blocks are files of a pack, have tests of their own beside this one;
+README.md and models.md, and adding.md, plugins.md and host-kernels.md, whose blocks are files of a pack, have tests of their own;
 so has a block below the name of its file on another page.
 """
 
@@ -14,7 +14,7 @@ import pytest
 from tests.distributions import DISTRIBUTIONS
 
 ROOT = Path(__file__).parents[2]
-PAGES = [p for p in sorted((ROOT / "docs").glob("*.md")) if p.name not in ("adding.md", "plugins.md", "host-kernels.md")]
+PAGES = [p for p in sorted((ROOT / "docs").glob("*.md")) if p.name not in ("adding.md", "plugins.md", "host-kernels.md", "models.md")]
 PAGES += [one.path / "README.md" for one in DISTRIBUTIONS]
 BLOCKS = [
     (p.relative_to(ROOT).as_posix(), i, b)

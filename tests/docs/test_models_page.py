@@ -1,0 +1,166 @@
+"""docs/models.md: its family is installed and runs files of both kinds; its examples run."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import iron_lm
+from iron_core.cli import main
+from iron_core.errors import CheckpointError
+from iron_core.plugins.registry import registry
+from iron_lm import testing
+from iron_lm.checkpoints import names, sources
+from iron_lm.parts import part
+from tests.docs.pages import files, install, page
+
+PAGE = page("models")
+FILES = dict(files(PAGE))
+FROM_PYTHON, A_PART = (block for block in re.findall(r"(?<!`\n\n)^```python\n(.*?)^```", PAGE, re.M | re.S))
+
+
+@pytest.fixture
+def family(site: Any) -> Any:
+    """The page's family, on the path."""
+    install(site, "iron-smollm3", FILES.items())
+    registry.cache_clear()
+    return registry().load("models", "smollm3")
+
+
+@pytest.fixture
+def tiny(family: Any) -> Any:
+    """The tiny model of the page's test, loaded."""
+    return testing.tiny(family, _tests()["TINY"])
+
+
+def _tests() -> dict[str, Any]:
+    module: dict[str, Any] = {}
+    exec(compile(FILES["tests/test_smollm3.py"], "tests/test_smollm3.py", "exec"), module)
+    return module
+
+
+def _paths(tiny: Any, table: Any) -> dict[str, np.ndarray]:
+    """Its weights by their names in a file."""
+    return {sources.source_of(table, path).names[0]: array for path, array in tiny.weights.items()}
+
+
+def _permuted(weight: np.ndarray, heads: int) -> np.ndarray:
+    """Query or key rows as llama.cpp's converter has them: the two halves of a head become neighbours."""
+    return weight.reshape(heads, 2, -1, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
+
+
+@pytest.fixture
+def folder(tiny: Any, tmp_path: Path) -> Path:
+    """The tiny model as a safetensors folder."""
+    save = pytest.importorskip("safetensors.numpy", reason="safetensors, which makes the files, is not installed")
+    c, place = tiny.config, tmp_path / "hub"
+    place.mkdir()
+    save.save_file(_paths(tiny, names.HUGGINGFACE), place / "model.safetensors")
+    config = {
+        "model_type": "smollm3", "vocab_size": c.vocab_size, "hidden_size": c.hidden_size, "num_hidden_layers": c.num_layers,
+        "num_attention_heads": c.num_heads, "num_key_value_heads": c.num_kv_heads, "head_dim": c.head_dim,
+        "intermediate_size": c.intermediate_size, "max_position_embeddings": c.max_positions, "rope_theta": c.rotary.base,
+        "rms_norm_eps": c.norm_epsilon, "no_rope_layers": [int(turns) for turns in c.turns], "use_sliding_window": False,
+    }  # fmt: skip
+    (place / "config.json").write_text(json.dumps(config))
+    return place
+
+
+@pytest.fixture
+def gguf(tiny: Any, tmp_path: Path) -> Path:
+    """The tiny model as a GGUF."""
+    library = pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
+    c, path = tiny.config, tmp_path / "tiny.gguf"
+    writer = library.GGUFWriter(str(path), "smollm3")
+    writer.add_vocab_size(c.vocab_size)
+    writer.add_context_length(c.max_positions)
+    writer.add_embedding_length(c.hidden_size)
+    writer.add_block_count(c.num_layers)
+    writer.add_feed_forward_length(c.intermediate_size)
+    writer.add_head_count(c.num_heads)
+    writer.add_head_count_kv(c.num_kv_heads)
+    writer.add_key_length(c.head_dim)
+    writer.add_layer_norm_rms_eps(c.norm_epsilon)
+    writer.add_rope_freq_base(c.rotary.base)
+    for name, array in _paths(tiny, names.GGUF).items():
+        heads = {"attn_q": c.num_heads, "attn_k": c.num_kv_heads}.get(name.split(".")[-2])
+        writer.add_tensor(name, array if heads is None else np.ascontiguousarray(_permuted(array, heads)))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_the_family_is_three_files() -> None:
+    """And an empty `__init__.py`."""
+    assert list(FILES) == ["pyproject.toml", "src/iron_smollm3/model.py", "tests/test_smollm3.py"]
+    assert len(FILES["src/iron_smollm3/model.py"].splitlines()) < 100
+
+
+def test_the_familys_own_tests_pass(family: Any) -> None:
+    """As they stand on the page."""
+    tests = {name: test for name, test in _tests().items() if name.startswith("test_")}
+    assert len(tests) == 2
+    for test in tests.values():
+        test()
+
+
+def test_it_runs_a_folder_and_a_gguf(family: Any, tiny: Any, folder: Path, gguf: Path) -> None:
+    """Found from either file, the logits are the twin's."""
+    ids = [5, 17, 3, 88, 41, 2, 9, 60]
+    want = tiny.twin(ids)[-1]
+    for path in (folder, gguf):
+        model = iron_lm.load(path, max_seq_len=64, backend="reference")
+        assert model.family is family and model.config.turns == (True, True, True, False)
+        assert np.abs(model.logits(ids) - want).max() < 1e-4, path
+
+
+def test_its_command_line_is_the_pages(family: Any, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`iron models list` has the page's line; `iron-run PATH` finds it, and `--check-accuracy` passes."""
+    assert main(["models", "list"]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("smollm3"))
+    assert row.split() == ["smollm3", "iron-smollm3", "1.0", "SmolLM3", "models."]
+    assert "# smollm3  iron-smollm3 0.1  SmolLM3 models." in PAGE
+    assert main(["run", str(folder), "--check-accuracy", "--max-seq-len", "32", "--backend", "reference"]) == 0
+    assert "over 32 positions" in capsys.readouterr().out
+
+
+def test_what_it_does_not_run_is_refused(family: Any, folder: Path) -> None:
+    """By the entry, as its reader says."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"use_sliding_window": True}))
+    with pytest.raises(CheckpointError, match="use_sliding_window is True; this model runs False"):
+        iron_lm.load(folder)
+
+
+def test_its_part_passes_its_check() -> None:
+    """The block of a part of one's own, as it stands."""
+    exec(compile(A_PART, "models.md", "exec"), {"__name__": "page"})
+
+
+def test_python_runs_smollm2(smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The block under "From Python", where its file is."""
+    (tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf").symlink_to(smollm2)
+    monkeypatch.chdir(tmp_path)
+    space: dict[str, Any] = {"__name__": "page"}
+    exec(compile(FROM_PYTHON, "models.md", "exec"), space)
+    assert "Paris" in space["answer"] and capsys.readouterr().out.startswith(" Paris")
+
+
+def test_the_parts_are_all_there() -> None:
+    """One table names every part of `iron_lm.parts`, another every source."""
+    folder = Path(part.__file__).parent
+    modules = [import_module(f"iron_lm.parts.{file.stem}") for file in folder.glob("*.py") if file.stem not in ("__init__", "part")]
+    parts = {name for module in modules for name, thing in vars(module).items() if isinstance(thing, type) and issubclass(thing, part.Part)}
+    table = PAGE.partition("### The parts")[2].partition("###")[0]
+    assert parts - {"Part"} == set(re.findall(r"^\| `(\w+)`", table, re.M))
+    known = {name for name, thing in vars(sources).items() if isinstance(thing, type) and issubclass(thing, sources.Source)}
+    table = PAGE.partition("### Where a weight is")[2].partition("###")[0]
+    assert known - {"Source", "Name", "_Of"} == set(re.findall(r"^\| `(\w+)\(", table, re.M))
