@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Any
 
 import attrs
@@ -18,6 +19,7 @@ from iron_lm.checkpoints.entries import Entries
 from iron_lm.decoder_config import DecoderConfig, every_nth_is_full
 from iron_lm.parts.rotary import inverse_frequencies
 from iron_mistral.model import Mistral
+from tests.lm import pth
 
 
 def test_gemma_as_it_was_published_before_transformers_5(gemma3: Any) -> None:
@@ -149,6 +151,20 @@ def test_a_config_json_that_cannot_be_is_named(gemma3: Any, changes: dict[str, A
     with pytest.raises(CheckpointError, match=says) as caught:
         gemma3.load(gemma3.write(**changes))
     assert "\n" not in str(caught.value)
+
+
+def test_what_torch_saved_is_the_same_model(family: Any) -> None:
+    """Its config and its weights, whatever a family makes of them, are those of the safetensors."""
+    folder = family.write()
+    saved = family.folder / f"{family.name}-saved"
+    saved.mkdir()
+    shutil.copy(folder / "config.json", saved)
+    pth.save(saved / "pytorch_model.bin", family.weights)
+    found, want = family.load(saved), family.load(folder)
+    assert found.recognised.startswith("PyTorch folder") and found.config == want.config
+    assert found.weights.keys() == want.weights.keys()
+    for path, array in want.weights.items():
+        np.testing.assert_array_equal(found.weights[path], array)
 
 
 @pytest.mark.parametrize(
