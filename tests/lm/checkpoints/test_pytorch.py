@@ -151,6 +151,16 @@ def test_a_name_is_a_line(tmp_path: Path, pth: Any, name: str, legal: bool) -> N
         refused("names no tensor", lambda: PyTorchFile.open(path))
 
 
+@pytest.mark.parametrize("names", ((), ("a/data.pkl", "b/data.pkl"), ("a/data.pkl.txt",)))
+def test_one_pickle_is_the_state_dict(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """Neither none nor two."""
+    with zipfile.ZipFile(tmp_path / "model.bin", "w") as zipped:
+        for name in (*names, "a/version"):
+            zipped.writestr(name, b"}.")
+    count = sum(name.endswith(".pkl") for name in names)
+    refused(f"{count} entries named data.pkl; a file torch.save wrote has one", lambda: PyTorchFile.open(tmp_path / "model.bin"))
+
+
 @pytest.mark.parametrize("entry", ("data/0", "byteorder"))
 def test_entries_are_those_beside_the_pickle(tmp_path: Path, pth: Any, entry: str) -> None:
     """An older torch writes no byte order; a storage that is not there is named."""

@@ -69,12 +69,12 @@ class _Mark:
 _MARK = _Mark()
 
 
-def read(raw: bytes, where: str) -> Any:
+def read(raw: bytes | np.ndarray, where: str) -> Any:
     """The object a pickle describes: dicts, lists, tuples, strings, numbers and StoredTensor. CheckpointError for any other."""
     if len(raw) > MOST_BYTES:
         raise CheckpointError(f"{where}: a pickle of {len(raw)} bytes; legal: up to {MOST_BYTES}.")
     try:
-        return _Machine(raw, where).run()
+        return _Machine(bytes(raw), where).run()
     except (IndexError, struct.error, TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
         if isinstance(error, CheckpointError):
             raise

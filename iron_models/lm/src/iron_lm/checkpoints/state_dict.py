@@ -9,7 +9,7 @@ import numpy as np
 from iron_core import Dense, Format
 from iron_core.errors import CheckpointError
 from iron_lm.checkpoints.mapped import MappedFile
-from iron_lm.checkpoints.pickled import MOST_BYTES, STORAGES, StoredTensor, read
+from iron_lm.checkpoints.pickled import STORAGES, StoredTensor, read
 from iron_lm.checkpoints.tensors import Tensors
 from iron_lm.checkpoints.zipped import StoredZip
 
@@ -30,10 +30,7 @@ def state_dict(path: Path) -> Tensors:
     order = entries.get(f"{folder}byteorder")
     if order is not None and bytes(order[:8]) != b"little":
         raise CheckpointError(f"{path}: its byte order is {bytes(order[:8])!r}; legal: little.")
-    pickle = entries[pickles[0]]
-    if pickle.size > MOST_BYTES:
-        raise CheckpointError(f"{path}: a pickle of {pickle.size} bytes is no list of tensors.")
-    root = read(pickle.tobytes(), str(path))
+    root = read(entries[pickles[0]], str(path))
     if not isinstance(root, dict):
         raise CheckpointError(f"{path}: holds a {type(root).__name__}, not a dict of tensors.")
     found = Tensors()
