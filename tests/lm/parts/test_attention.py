@@ -72,6 +72,16 @@ def test_norms_of_a_head_and_of_all_together_differ(run: Run) -> None:
     assert np.abs(one.twin(weights, x, where) - all_.twin(weights, x, where)).max() > 1e-2
 
 
+@pytest.mark.parametrize("rows", (1, 8))
+def test_what_x_is_multiplied_by_follows_one_another(rows: int, run: Run) -> None:
+    """Biases or none, in a decode step and in a prompt's chunk: so a backend may take the three in one pass over x."""
+    for bias in (False, True):
+        part = Attention(attrs.evolve(SIZES, bias=bias), run)
+        part.fill(testing.drawn(part))
+        names = [type(step.op).__name__ for step in part.trace(x=((rows, 20), np.float32)).steps]
+        assert names[:3] == ["GEMV" if rows == 1 else "GEMM"] * 3 and names.count("RowwiseAdd") == 3 * bias
+
+
 def test_a_query_sees_what_is_before_it_and_in_reach(run: Run) -> None:
     """A later token, or one further back than `reach`, changes nothing of what comes out for a row; one in reach does."""
     part = Attention(attrs.evolve(SIZES, reach=4), run)

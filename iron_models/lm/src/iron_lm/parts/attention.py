@@ -16,7 +16,7 @@ from iron_lm.parts.part import Part, Weights, bounded, is_prompt, widen
 from iron_lm.parts.projection import project
 from iron_lm.parts.rotary import Rotary
 from iron_lm.run import Run
-from iron_ops_aie import MHA, RoPE
+from iron_ops_aie import MHA, RoPE, RowwiseAdd
 
 
 @attrs.frozen
@@ -102,11 +102,10 @@ class Attention(Part):
     ) -> Any:
         c, n = self.config, x.shape[0]
         x, angles = bounded(x, rows), bounded(angles, rows)
-        # One after another: they can share a pass over x.
-        q, k, v = (
-            project(x, matrix, self.run.activations, bias=bias)
-            for matrix, bias in ((self.q, self.q_bias), (self.k, self.k_bias), (self.v, self.v_bias))
-        )
+        # One after another, and biases after all of them: they can share a pass over x.
+        q, k, v = (project(x, matrix, self.run.activations) for matrix in (self.q, self.k, self.v))
+        if c.bias:
+            q, k, v = (RowwiseAdd(y, bias) for y, bias in ((q, self.q_bias), (k, self.k_bias), (v, self.v_bias)))
         q = self.turned(q, c.num_heads, self.q_norm, angles)
         k = self.turned(k, c.num_kv_heads, self.k_norm, angles)
         self.cache.write(k, v, is_prompt(x, self.run), chunk, rows, position)
