@@ -64,6 +64,10 @@ class Attention(Part):
     k: Any
     v: Any
     o: Any
+    q_bias: Any
+    k_bias: Any
+    v_bias: Any
+    o_bias: Any
 
     def __init__(self, config: AttentionConfig, run: Run, rotary: Rotary | None = None, cache: KVCache | None = None) -> None:
         c = self.config = config
