@@ -111,10 +111,13 @@ def test_the_scalings_by_hand() -> None:
     np.testing.assert_allclose(llama3, [1, 0.1 * ((1 - smooth) / 8 + smooth), 0.01 / 8, 0.001 / 8], rtol=1e-6)
     proportional, _ = inverse_frequencies(RotaryConfig(8, 10000.0, ("proportional", (0.5, 2.0))))
     np.testing.assert_allclose(proportional, [0.5, 0.05, 0, 0])
-    yarn, scale = inverse_frequencies(RotaryConfig(8, 10000.0, ("yarn", (4.0, 64.0, 8.0, 1.0, 1.5, 1.0))))
-    assert scale == 1.5
-    # 8 turns in 64 tokens are at pair 0.1, one turn at 1.01; made whole: 0 and 2
-    np.testing.assert_allclose(yarn, [1, 0.1 * (0.5 + 0.5 / 4), 0.01 / 4, 0.001 / 4], rtol=1e-6)
+    plain, _ = inverse_frequencies(RotaryConfig(16, 10000.0))
+    # pairs turn 163 * 10000 ** (-i / 8) times in 1024 tokens: 16 times at i = 2.0160, once at 4.4242
+    for cut, first, last in ((1.0, 2, 5), (0.0, 2.0160, 4.4242)):
+        yarn, scale = inverse_frequencies(RotaryConfig(16, 10000.0, ("yarn", (4.0, 1024.0, 16.0, 1.0, 1.5, cut))))
+        kept = [1 if i <= first else 0 if i >= last else (last - i) / (last - first) for i in range(8)]
+        np.testing.assert_allclose(yarn, [f * (k + (1 - k) / 4) for f, k in zip(plain, kept, strict=True)], rtol=1e-4)
+        assert scale == 1.5
 
 
 @pytest.mark.parametrize(("given", "says"), [
