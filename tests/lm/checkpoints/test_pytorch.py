@@ -61,6 +61,18 @@ def test_transposed_tensors_and_slices_are_views_with_strides(tied: Any) -> None
     assert tied["conv"][2].strides == (2, 8) and tied["columns"][2].strides == (16, 4)
 
 
+@pytest.mark.parametrize(
+    ("shape", "strides"), [((4, 1), (1, 2)), ((1, 4), (0, 1)), ((1, 4), (1 << 40, 1)), ((1, 1), (0, 0)), ((2, 2), (1, 2))]
+)
+def test_an_axis_of_one_may_have_any_stride(tmp_path: Path, pth: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    """It is never gone along."""
+    pickled = pth.pickled({"w": pth.tensor("0", "FloatStorage", 4, 0, shape, strides)})
+    numbers = np.arange(4, dtype=np.float32)
+    found = PyTorchFile.open(pth.archive(tmp_path / "model.bin", pickled, {"0": numbers.tobytes()})).tensors["w"][2]
+    want = numbers[: found.size].reshape(shape, order="F")
+    np.testing.assert_array_equal(found, want)
+
+
 def test_other_tensors_are_refused_when_they_are_asked_for(tied: Any) -> None:
     """Positions, masks and the rest keep no others from being read, and each says why."""
     assert set(tied.refused) == REFUSED

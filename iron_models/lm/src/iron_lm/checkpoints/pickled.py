@@ -61,6 +61,11 @@ class StoredTensor:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
+    @property
+    def axes(self) -> list[tuple[int, int]]:
+        """(stride, length) of each axis that has more than one number, from the closest numbers to the farthest."""
+        return sorted((s, n) for s, n in zip(self.strides, self.shape, strict=True) if n > 1)
+
 
 class _Mark:
     """Where a list of arguments begins."""

@@ -56,7 +56,7 @@ def _refused(tensor: StoredTensor) -> str:
     if 0 in tensor.shape:
         return f"has shape {list(tensor.shape)}; legal: 1 or more along each axis"
     end = 0  # of what the axes so far reach, from the closest numbers to the farthest
-    for stride, length in sorted((s, n) for s, n in zip(tensor.strides, tensor.shape, strict=True) if n > 1):
+    for stride, length in tensor.axes:
         if stride <= end:
             return f"has strides {list(tensor.strides)} for shape {list(tensor.shape)}; legal: each number in a place of its own"
         end += stride * (length - 1)
@@ -67,11 +67,10 @@ def _view(path: Path, name: str, tensor: StoredTensor, storage: np.ndarray | Non
     if storage is None:
         raise CheckpointError(f"{path}: tensor {name} is in data/{tensor.key[:40]!r}, which the file lacks.")
     dtype, shape = STORAGES[tensor.kind], tensor.shape
-    end = tensor.offset + 1 + sum(stride * (length - 1) for stride, length in zip(tensor.strides, shape, strict=True))
+    end = tensor.offset + 1 + sum(stride * (length - 1) for stride, length in tensor.axes)
     if tensor.numel * dtype.itemsize > storage.size or end > tensor.numel:
         raise CheckpointError(f"{path}: tensor {name} {list(shape)} lies outside its {storage.size} bytes.")
     raw = storage[tensor.offset * dtype.itemsize : end * dtype.itemsize]
     if raw.ctypes.data % dtype.itemsize:
         raw = raw.copy()  # torch aligns what it writes; others may not
-    strides = [stride * dtype.itemsize if length > 1 else dtype.itemsize for stride, length in zip(tensor.strides, shape, strict=True)]
-    return shape, Dense(dtype), np.ndarray(shape, dtype, raw, 0, strides)
+    return shape, Dense(dtype), np.ndarray(shape, dtype, raw, 0, [stride * dtype.itemsize for stride in tensor.strides])
