@@ -17,6 +17,7 @@ from iron_core.backends import choose
 from iron_core.cli import main
 from iron_core.errors import BackendUnavailable, CheckpointError, PluginError, PluginWarning, UnsupportedError
 from iron_core.plugins.registry import registry
+from iron_host import build
 from iron_host.backend import HostBackend
 from iron_host.errors import KernelError
 from iron_ops_aie import SiLU
@@ -296,6 +297,7 @@ def test_a_packs_kernel_that_does_not_compile_is_the_packs(site):
 def test_our_kernel_that_does_not_compile_is_told_with_its_step(monkeypatch):
     """The compiler or its flags are at fault, so this machine's host is."""
     monkeypatch.setenv("IRON_HOST_CXXFLAGS", "-fno-such-flag")
+    monkeypatch.setattr(build, "_loaded", {})  # a kernel that this process has loaded is not compiled again
     with pytest.raises(KernelError, match=r"^host: SiLU \(step silu0\): .* did not compile \w+\.cpp: .*no-such-flag") as raised:
         One().compile(x=((4,), np.float32), backend="host")
     assert isinstance(raised.value, BackendUnavailable)
