@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from iron_core.cli import main
-from iron_core.errors import CheckpointError, UnknownName, UsageError
+from iron_core.errors import CheckpointError, DeclarationError, UnknownName, UsageError
 from iron_core.plugins.registry import registry
-from iron_lm import families
+from iron_lm import Family, families
 from iron_lm.checkpoints.checkpoint import Checkpoint
 
 TINY = Path(__file__).parents[1] / "data" / "tiny_llama"
@@ -69,7 +69,7 @@ def test_a_path_alone_runs_as_with_its_family(capsys: pytest.CaptureFixture[str]
     """The same ids, under the name of the family that was found, wherever the path stands in the line."""
     assert main(["run", "llama", str(TINY), *SHORT]) == 0
     want = json.loads(capsys.readouterr().out)
-    for argv in ([str(TINY), *SHORT], ["auto", *SHORT, str(TINY)], ["auto", *SHORT, "--checkpoint", str(TINY)]):
+    for argv in ([str(TINY), *SHORT], [*SHORT, str(TINY)], ["auto", *SHORT, str(TINY)], ["auto", *SHORT, "--checkpoint", str(TINY)]):
         assert main(["run", *argv]) == 0
         found = json.loads(capsys.readouterr().out)
         assert [found[key] for key in ("model", "prompt_ids", "ids")] == ["llama", want["prompt_ids"], want["ids"]], argv
@@ -134,6 +134,12 @@ def test_finding_a_family_imports_no_other() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code, str(TINY)], capture_output=True, text=True, check=True).stdout.split()
     assert out[0] == "llama" and set(out[1:]) <= {"iron_core", "iron_lm", "iron_ops_aie", "iron_llama", "iron_host"}
+
+
+def test_architectures_are_a_tuple() -> None:
+    """Of a bare text every part would be one."""
+    with pytest.raises(DeclarationError, match=r"Zebra: architectures='okapi'; legal: a tuple of names"):
+        type("Zebra", (Family,), {"architectures": "okapi"})
 
 
 def test_a_family_by_name(family: Any) -> None:

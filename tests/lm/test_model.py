@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,14 @@ def test_an_answer_that_is_left_leaves_the_model_usable(model: iron_lm.Model) ->
             else:
                 texts[text] += piece
     assert texts == alone
+
+
+def test_threads_share_a_model(model: iron_lm.Model) -> None:
+    """Each gets the answer it would get alone."""
+    texts = ("the tea", "a cup", "2 and 2")
+    alone = ["".join(model.generate(text, 16)) for text in texts]
+    with ThreadPoolExecutor(len(texts)) as pool:
+        assert list(pool.map(lambda text: "".join(model.generate(text, 16)), texts)) == alone
 
 
 def test_inside_an_answer_of_the_session_another_is_refused(model: iron_lm.Model) -> None:

@@ -98,7 +98,7 @@ def iron(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-#: The model that a path in the place of a model's name is given to.
+#: The model that a line is given to whose first word is a path, or an option, in the place of a model's name.
 AUTO = "auto"
 
 
@@ -119,7 +119,7 @@ def run(ctx: click.Context, model: str | None, argv: tuple[str, ...]) -> int:
         click.echo(f"\nModels: {', '.join(names) or 'none is installed'}.")
         return 0
     if registry().find("models", model) is None and AUTO in registry().names("models"):
-        if not (os.path.exists(model) or os.sep in model):
+        if not (os.path.exists(model) or os.sep in model or model.startswith("-")):
             raise UnknownName(f"{registry().missing('models', model)} No file or folder has that name either.")
         model, argv = AUTO, (model, *argv)
     return status_of(registry().load("models", model).main(list(argv)), f"model `{model}`")

@@ -30,6 +30,11 @@ class Architecture:
     #: By kind of checkpoint, what names of tensors begin or end with that the model does without.
     ignored: ClassVar[Mapping[str, tuple[str, ...]]] = IGNORED
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if isinstance(cls.architectures, str):  # in which a name would be looked for letter by letter
+            raise DeclarationError(f"{cls.__name__}: architectures={cls.architectures!r}; legal: a tuple of names.")
+
     # -- what it is ------------------------------------------------------------------------------
 
     @classmethod
