@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import iron_core as iron
 from iron_core.errors import ParamError, ShapeError
 from iron_lm import testing
 from iron_lm.parts.attention import Attention, AttentionConfig
@@ -49,6 +50,17 @@ def test_a_part_of_a_head_may_turn(neighbours: bool, together: bool, backend: st
     weights = testing.drawn(part)
     one, other = (each.twin(weights, hidden(20, 20), np.arange(20)) for each in (part, whole))
     assert np.abs(one - other).max() > 1e-2
+
+
+def test_a_part_of_a_head_may_turn_where_weights_are_blocks(backend: str, run: Run) -> None:
+    """Whole rows of a block format take other places, unread."""
+    part = Attention(AttentionConfig(32, 6, 2, 16), run, Rotary(RotaryConfig(16, 100.0, dims=4), run))
+    weights = {path: iron.Q8_0.quantize(array) for path, array in testing.drawn(part).items()}
+    part.fill(weights)
+    assert part.q.format.packed
+    x = hidden(20, 32)
+    got = testing.alone(part, run, x, 17, backend=backend)
+    assert np.abs(got - part.twin(weights, x, np.arange(20))).max() < 1e-4
 
 
 @pytest.mark.parametrize("change", [
