@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from iron_core.errors import CheckpointError
+from iron_core.errors import LONGEST, CheckpointError
 from iron_lm.checkpoints.meta import MetaFolder
 
 ANY = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -35,6 +35,15 @@ def refused(says: str, attempt: Callable[[], Any]) -> None:
     finally:
         tracemalloc.stop()
     assert peak < BYTES, f"{peak / 1e6:.0f} MB"
+
+
+def refusal(path: Path, attempt: Callable[[], Any]) -> str:
+    """The message of the CheckpointError that an attempt ends in: short, printable, and it names the file."""
+    with pytest.raises(CheckpointError) as caught:
+        attempt()
+    said = str(caught.value)
+    assert said.isprintable() and len(said) <= LONGEST and path.name in said, said
+    return said
 
 
 def sparse(path: Path, head: bytes, size: int) -> Path:
