@@ -107,7 +107,7 @@ JSON = st.recursive(
 ENTRY = st.fixed_dictionaries({"dtype": st.just("F32") | JSON, "shape": st.just([1]) | JSON, "data_offsets": st.just([0, 4]) | JSON})
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(header=st.dictionaries(st.text(max_size=3), ENTRY | JSON, max_size=3))
 def test_any_header_opens_or_is_refused_in_one_line(tmp_path: Path, header: dict[str, Any]) -> None:
     """Whatever JSON a header holds, the file opens or is a CheckpointError of one line."""
