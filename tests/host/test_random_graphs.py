@@ -23,6 +23,7 @@ from iron_ops_aie import (
     Dequant,
     ElementwiseAdd,
     ElementwiseMul,
+    LayerNorm,
     Repeat,
     RMSNorm,
     RoPE,
@@ -98,13 +99,14 @@ class Drawing:
 
     def unary(self) -> None:
         i = self.number(0, len(self.tensors) - 1)
-        op = self.pick(SiLU, Softmax, RMSNorm)
+        op = self.pick(SiLU, Softmax, RMSNorm, LayerNorm)
         self.add(self.tensors[i], lambda g, t: op(t[i]))
 
     def weighted_norm(self) -> None:
         i = self.number(0, len(self.tensors) - 1)
         w = self.weight((self.tensors[i].cols,), self.tensors[i].dtype)
-        self.add(self.tensors[i], lambda g, t: RMSNorm(t[i], weight=g.weights[w]))
+        op, given = self.pick((RMSNorm, ("weight",)), (LayerNorm, ("weight",)), (LayerNorm, ("weight", "bias")))
+        self.add(self.tensors[i], lambda g, t: op(t[i], **{name: g.weights[w] for name in given}))
 
     def binary(self) -> None:
         i = self.number(0, len(self.tensors) - 1)

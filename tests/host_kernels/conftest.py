@@ -24,6 +24,8 @@ FLOATS = ("float", "bf16", "f16")
 #: Formats that blocks.h does not multiply, as packed.h reads them.
 VIEWS: dict[Format, View] = {format: view_of(format) for format in (*EVERY, Q5_0, Q5_1)}  # type: ignore[misc]
 PACKED_PRODUCTS = ((Q4NX, "float"), (GPTQ, "float"), (INT8_TENSOR, "float"), (BFP16, "bf16"))
+#: What is normed, and its weight.
+NORMED = (("float", "float"), ("bf16", "bf16"), ("bf16", "float"))
 DTYPES = {"float": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
 
 KERNELS: dict[str, list[str]] = {
@@ -53,7 +55,7 @@ KERNELS: dict[str, list[str]] = {
         *(f"attention_join<{t}>" for t in ("float", "bf16")),
     ],
     "rows.h": [
-        *(f"rms_norm<{t}, {w}>" for t, w in (("float", "float"), ("bf16", "bf16"), ("bf16", "float"))),
+        *(f"{norm}<{t}, {w}>" for norm in ("rms_norm", "layer_norm") for t, w in NORMED),
         *(f"softmax<{t}>" for t in FLOATS),
         *(f"rope<{t}, float>" for t in FLOATS),
     ],

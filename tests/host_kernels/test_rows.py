@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iron_host.kernels import BINARY, RMS_NORM, ROPE, ROWWISE, SOFTMAX, UNARY
+from iron_host.kernels import BINARY, LAYER_NORM, RMS_NORM, ROPE, ROWWISE, SOFTMAX, UNARY
 
-from .conftest import DTYPES, FLOATS
+from .conftest import DTYPES, FLOATS, NORMED
 
 ULP = {"float": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10}
 SIZES = (1, 7, 8, 9, 63, 64, 65, 200, 1000)
@@ -22,7 +22,7 @@ def near(got, exact, T, floor=1e-6, units=2):
     return (np.abs(got - exact) <= units * ULP[T] * np.abs(exact) + floor).all()
 
 
-@pytest.mark.parametrize("T, W", [("float", "float"), ("bf16", "bf16"), ("bf16", "float")])
+@pytest.mark.parametrize("T, W", NORMED)
 def test_rms_norm(kernels, rng, T, W):
     """x / sqrt(mean(x^2) + epsilon), rounded to T, then times the weight if there is one."""
     for rows, cols in ((1, 1), (3, 7), (5, 96), (4, 577)):
@@ -38,6 +38,39 @@ def test_rms_norm(kernels, rng, T, W):
             for r in range(rows):
                 kernels(f"rms_norm<{T}, {W}>", RMS_NORM(x=x[r], weight=weight, y=alone[r], valid=1, cols=cols, epsilon=1e-5))
             assert np.array_equal(alone, y)
+
+
+@pytest.mark.parametrize("T, W", NORMED)
+def test_layer_norm(kernels, rng, T, W):
+    """(x - mean) / sqrt(var + epsilon), times the weight and plus the bias if there are such, rounded once."""
+    for rows, cols in ((1, 1), (3, 7), (5, 96), (4, 577)):
+        x, w, b = draw(rng, (rows, cols), T), draw(rng, cols, W), draw(rng, cols, W)
+        wide = x.astype(np.float64)
+        exact = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
+        for weight, bias in ((None, None), (w, None), (None, b), (w, b)):
+            want = exact if weight is None else exact * w.astype(np.float64)
+            want = want if bias is None else want + b.astype(np.float64)
+            vectors = dict(weight=weight, bias=bias)
+            y = np.zeros_like(x)
+            kernels(f"layer_norm<{T}, {W}>", LAYER_NORM(x=x, **vectors, y=y, valid=rows, cols=cols, epsilon=1e-5), threads=2)
+            assert near(y, want, T)
+            alone = np.zeros_like(x)
+            for r in range(rows):
+                slots = LAYER_NORM(x=x[r], **vectors, y=alone[r], valid=1, cols=cols, epsilon=1e-5)
+                kernels(f"layer_norm<{T}, {W}>", slots)
+            assert np.array_equal(alone, y)
+
+
+def test_layer_norm_of_rows_far_from_zero(kernels, rng):
+    """A float32 row that lies ten million of its spreads away, or beyond what float32's squares can hold, keeps its digits."""
+    near_zero = rng.integers(-8, 8, (2, 200)).astype(np.float32)
+    for x in (near_zero + np.float32(2**23 - 8), near_zero * np.float32(1e37)):
+        y = np.zeros_like(x)
+        slots = LAYER_NORM(x=x, weight=None, bias=None, y=y, valid=2, cols=200, epsilon=1e-5)
+        kernels("layer_norm<float, float>", slots)
+        wide = x.astype(np.float64)
+        exact = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
+        assert near(y, exact, "float", 1e-12)
 
 
 @pytest.mark.parametrize("T", FLOATS)

@@ -166,7 +166,7 @@ def test_a_block_format_is_refused_where_numbers_are_meant():
     assert iron_ops_aie.GEMV(M=1, K=32, W="q4_1").W is Q4_1
 
 
-@pytest.mark.parametrize("name", ["SiLU", "RMSNorm", "Softmax", "RoPE", "MHA", "Sample"])
+@pytest.mark.parametrize("name", ["SiLU", "RMSNorm", "LayerNorm", "Softmax", "RoPE", "MHA", "Sample"])
 def test_integers_are_refused_where_they_mean_nothing(name):
     """An operator of real numbers names the dtype and those that are legal."""
     cls = getattr(iron_ops_aie, name)

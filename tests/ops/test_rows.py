@@ -1,4 +1,4 @@
-"""Operators on rows: `RMSNorm`, `RoPE`, `Softmax`, `RowwiseAdd`; and on single numbers: `SiLU`, add and multiply."""
+"""Operators on rows: `RMSNorm`, `LayerNorm`, `RoPE`, `Softmax`, `RowwiseAdd`; and on single numbers: `SiLU`, add and multiply."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from iron_core.declare.formats import bfloat16
 from iron_core.declare.infer import infer
 from iron_core.errors import ParamError, ShapeError
-from iron_ops_aie import ElementwiseAdd, ElementwiseMul, RMSNorm, RoPE, RowwiseAdd, SiLU, Softmax
+from iron_ops_aie import ElementwiseAdd, ElementwiseMul, LayerNorm, RMSNorm, RoPE, RowwiseAdd, SiLU, Softmax
 
 F32 = np.float32
 
@@ -54,11 +54,57 @@ def test_a_row_of_zeros_stays_zero():
     assert np.isnan(RMSNorm(rows=1, cols=4, epsilon=0.0, T=F32).reference(zeros)).all()
 
 
+# -- LayerNorm --------------------------------------------------------------------------------------
+
+
+def test_rows_are_centred_and_divided_by_their_spread(rng):
+    """Row by row, epsilon inside the root, then the weight and the bias of each column."""
+    x, weight, bias = (rng.standard_normal(shape).astype(F32) for shape in ((4, 6), 6, 6))
+    y = LayerNorm(rows=4, cols=6, epsilon=0.5, weighted=True, biased=True, T=F32).reference(x, weight, bias)
+    for r in range(4):
+        row = [float(v) for v in x[r]]
+        mean = sum(row) / 6
+        var = sum((v - mean) ** 2 for v in row) / 6
+        want = [(v - mean) / math.sqrt(var + 0.5) * float(w) + float(b) for v, w, b in zip(row, weight, bias, strict=True)]
+        assert np.allclose(y[r], want, rtol=1e-12)
+
+
+def test_weight_and_bias_come_alone_or_together(rng):
+    """Each sets its own flag, and they share a dtype, which need not be that of x; the output has x's."""
+    x, vector = ((1, 4), LayerNorm(rows=1, cols=4).x.format), ((4,), LayerNorm(rows=1, cols=4, T=F32).x.format)
+    for given in ({}, {"weight": vector}, {"bias": vector}, {"weight": vector, "bias": vector}):
+        made = LayerNorm(**infer(LayerNorm, {"x": x, **given}, {}))
+        assert made.present == ("x", *given, "y") and (made.weighted, made.biased) == ("weight" in given, "bias" in given)
+        assert made.y.dtype == bfloat16 and (not given or made.W == F32)
+    row, shift = rng.standard_normal((1, 4)).astype(F32), np.arange(4, dtype=F32)
+    alone = LayerNorm(rows=1, cols=4, biased=True, T=F32).reference(row, None, shift)
+    assert (alone == LayerNorm(rows=1, cols=4, T=F32).reference(row) + shift).all()
+
+
+def test_what_all_numbers_of_a_row_have_in_common_is_lost(rng):
+    """However large it is beside how far they spread; a row of equal numbers becomes zeros, with epsilon 0 it has no norm."""
+    x = rng.integers(-8, 8, (3, 5)).astype(F32)
+    op = LayerNorm(rows=3, cols=5, T=F32)
+    assert np.allclose(op.reference(x + F32(2**20)), op.reference(x), rtol=1e-9, atol=1e-9)
+    equal = np.full((3, 5), 7.0, F32)
+    assert not op.reference(equal).any()
+    assert np.isnan(LayerNorm(rows=3, cols=5, epsilon=0.0, T=F32).reference(equal)).all()
+
+
+@pytest.mark.parametrize("rows", [0, 1, 4])
+def test_a_bound_leaves_the_rows_it_keeps_as_they_are(rows, rng):
+    """A row's answer does not depend on how many there are."""
+    x, weight = rng.standard_normal((4, 7)).astype(F32), rng.standard_normal(7).astype(F32)
+    op = LayerNorm(rows=4, cols=7, weighted=True, T=F32)
+    assert (op.bounded(rows=rows).reference(x[:rows], weight) == op.reference(x, weight)[:rows]).all()
+
+
+@pytest.mark.parametrize("op", [RMSNorm, LayerNorm])
 @pytest.mark.parametrize("epsilon", [-1e-5, math.nan, math.inf])
-def test_an_epsilon_that_is_no_small_number_is_refused(epsilon):
-    """Zero is legal, for rows known not to be zero."""
-    with pytest.raises(ParamError, match=r"RMSNorm: epsilon=.*; legal: a finite number that is not negative"):
-        RMSNorm(rows=1, cols=4, epsilon=epsilon)
+def test_an_epsilon_that_is_no_small_number_is_refused(op, epsilon):
+    """Zero is legal, for rows known not to be zero, or not to be equal numbers."""
+    with pytest.raises(ParamError, match=rf"{op.__name__}: epsilon=.*; legal: a finite number that is not negative"):
+        op(rows=1, cols=4, epsilon=epsilon)
 
 
 # -- RoPE -------------------------------------------------------------------------------------------

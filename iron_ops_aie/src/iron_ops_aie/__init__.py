@@ -18,6 +18,7 @@ _HOME = {
     "GELU": "gelu",
     "GEMM": "gemm",
     "GEMV": "gemv",
+    "LayerNorm": "layer_norm",
     "MHA": "mha",
     "RMSNorm": "rms_norm",
     "ReLU": "relu",

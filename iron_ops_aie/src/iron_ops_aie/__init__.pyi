@@ -20,7 +20,7 @@ from iron_ops_aie.mha_array import MHAArray
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["Copy", "Dequant", "ElementwiseAdd", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "MHA", "RMSNorm", "ReLU", "Repeat", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "SoftCap", "Softmax", "Transpose"]
+__all__ = ["Copy", "Dequant", "ElementwiseAdd", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "LayerNorm", "MHA", "RMSNorm", "ReLU", "Repeat", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "SoftCap", "Softmax", "Transpose"]
 
 class Copy(CopyArray, Operator):
     """y[dst] = x[src], element by element in the order the two patterns walk; numbers are rounded once to y's dtype.
@@ -424,6 +424,52 @@ class GEMV(GEMVArray, Operator):
         kernel_vector_size: int = ...,
         num_aie_columns: int = ...,
         num_channels: int = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class LayerNorm(Rowwise):
+    """y = (x - mean(x)) / sqrt(var(x) + epsilon), row by row; times `weight`, plus `bias`, where they are given. Rounded once.
+
+    x, y: (rows, cols). weight, bias: (cols,), both of one dtype of their own. var is the mean of the squares of x - mean(x).
+    epsilon is in the units of x squared; with epsilon 0 a row of equal numbers has no norm (NaN). `valid` bounds the rows.
+
+    Errors: ParamError for a negative epsilon or integers.
+    """
+    epsilon: float
+    weighted: bool
+    biased: bool
+    W: Any
+    weight: BoundOperand
+    bias: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        cols: int,
+        T: Any = ...,
+        epsilon: float = ...,
+        weighted: bool = ...,
+        biased: bool = ...,
+        W: Any = ...,
+    ) -> LayerNorm: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        weight: _Tensor | None = ...,
+        bias: _Tensor | None = ...,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        cols: int = ...,
+        T: Any = ...,
+        epsilon: float = ...,
+        weighted: bool = ...,
+        biased: bool = ...,
+        W: Any = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 

@@ -13,6 +13,13 @@ ROWWISE = Slots("iron::slots::Rowwise", ("T",), {"x": "const T", "vector": "cons
 RMS_NORM = Slots(
     "iron::slots::RMSNorm", ("T", "W"), {"x": "const T", "weight": "const W", "y": "T"}, ("valid", "cols"), ("epsilon",)
 )
+LAYER_NORM = Slots(
+    "iron::slots::LayerNorm",
+    ("T", "W"),
+    {"x": "const T", "weight": "const W", "bias": "const W", "y": "T"},
+    ("valid", "cols"),
+    ("epsilon",),
+)
 SOFTMAX = Slots("iron::slots::Softmax", ("T",), {"x": "const T", "y": "T"}, ("valid", "cols", "valid_cols"))
 ROPE = Slots(
     "iron::slots::RoPE",

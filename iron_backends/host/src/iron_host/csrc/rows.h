@@ -5,6 +5,16 @@
 
 namespace iron {
 
+// The sum of f(x[i]) in double: eight lanes over the columns, then the lanes in one order.
+template <class T, class F> INLINE double row_sum(const T* x, int64_t cols, F f) {
+  double sums[8] = {0};
+  int64_t i = 0;
+  for (; i + 8 <= cols; i += 8)
+    for (int64_t l = 0; l < 8; l++) sums[l] += f(load(x + i + l));
+  for (int64_t l = 0; i < cols; i++, l++) sums[l] += f(load(x + i));
+  return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+}
+
 template <class T, class W> void rms_norm(const slots::RMSNorm<T, W>& g, int32_t tid, int32_t nt) {
   int64_t cols = g.cols;
   const W* w = g.weight;
@@ -12,15 +22,29 @@ template <class T, class W> void rms_norm(const slots::RMSNorm<T, W>& g, int32_t
   for (int64_t r = s.begin; r < s.end; r++) {
     const T* x = g.x + r * cols;
     T* y = g.y + r * cols;
-    double sums[8] = {0};
-    int64_t i = 0;
-    for (; i + 8 <= cols; i += 8)
-      for (int64_t l = 0; l < 8; l++) { double v = load(x + i + l); sums[l] += v * v; }
-    for (int64_t l = 0; i < cols; i++, l++) { double v = load(x + i); sums[l] += v * v; }
-    double total = ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+    double total = row_sum(x, cols, [](double v) { return v * v; });
     float scale = (float)(1.0 / sqrt(total / (double)cols + g.epsilon));
-    if (w) for (i = 0; i < cols; i++) store(y + i, rounded<T>(load(x + i) * scale) * load(w + i));
-    else for (i = 0; i < cols; i++) store(y + i, load(x + i) * scale);
+    if (w) for (int64_t i = 0; i < cols; i++) store(y + i, rounded<T>(load(x + i) * scale) * load(w + i));
+    else for (int64_t i = 0; i < cols; i++) store(y + i, load(x + i) * scale);
+  }
+}
+
+template <class T, class W> void layer_norm(const slots::LayerNorm<T, W>& g, int32_t tid, int32_t nt) {
+  int64_t cols = g.cols;
+  const W *w = g.weight, *b = g.bias;
+  Share s = share(g.valid, tid, nt);
+  for (int64_t r = s.begin; r < s.end; r++) {
+    const T* x = g.x + r * cols;
+    T* y = g.y + r * cols;
+    double mean = row_sum(x, cols, [](double v) { return v; }) / (double)cols;
+    double total = row_sum(x, cols, [mean](double v) { return (v - mean) * (v - mean); });
+    double scale = 1.0 / sqrt(total / (double)cols + g.epsilon);
+    for (int64_t i = 0; i < cols; i++) {
+      float v = (float)((load(x + i) - mean) * scale);  // in double: what is large cancels
+      if (w) v *= load(w + i);
+      if (b) v += load(b + i);
+      store(y + i, v);
+    }
   }
 }
 

@@ -1,0 +1,70 @@
+"""`LayerNorm`: rows less their mean, divided by how far they spread."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from iron_core import Case, DType, In, Param, Rowwise, Sweep, Testing, Tolerance, bfloat16, widen
+from iron_core.errors import ParamError
+from iron_ops_aie.rules import floats_only
+
+
+class LayerNorm(Rowwise):
+    """y = (x - mean(x)) / sqrt(var(x) + epsilon), row by row; times `weight`, plus `bias`, where they are given. Rounded once.
+
+    x, y: (rows, cols). weight, bias: (cols,), both of one dtype of their own. var is the mean of the squares of x - mean(x).
+    epsilon is in the units of x squared; with epsilon 0 a row of equal numbers has no norm (NaN). `valid` bounds the rows.
+
+    Errors: ParamError for a negative epsilon or integers.
+    """
+
+    epsilon: float = Param(default=1e-5, array=True)
+    weighted: bool = Param(default=False, array=True)
+    biased: bool = Param(default=False, array=True)
+    W: Any = DType(default=lambda op: op.T)
+    weight = In(Rowwise.cols, dtype=W, when=weighted)
+    bias = In(Rowwise.cols, dtype=W, when=biased)
+
+    test = Testing(
+        Sweep(rows=True),
+        Sweep(rows=True, T=np.float32),
+        Case(rows=3, cols=577, weighted=True, biased=True, T=np.float32),
+        Case(rows=5, cols=96, weighted=True, biased=True),
+        Case(rows=5, cols=7, weighted=True, T=bfloat16, W=np.float32),
+        Case(rows=2, cols=33, biased=True, T=np.float16, W=np.float32),
+        draw=dict(centered=("x", "weight", "bias")),
+    )
+
+    def validate(self) -> None:
+        floats_only(self, "T", "W")
+        if not (self.epsilon >= 0 and math.isfinite(self.epsilon)):
+            raise ParamError(f"LayerNorm: epsilon={self.epsilon}; legal: a finite number that is not negative.")
+
+    def reference(self, x: Any, weight: Any = None, bias: Any = None) -> Any:
+        wide = widen(x)
+        y = self._normed(wide - wide.mean(-1, keepdims=True), wide)
+        if weight is not None:
+            y = y * widen(weight)
+        return y if bias is None else y + widen(bias)
+
+    def magnitude(self, x: Any, weight: Any = None, bias: Any = None) -> Any:
+        """What is subtracted and added, each without its sign."""
+        wide = widen(x)
+        parts = self._normed(np.abs(wide) + np.abs(wide.mean(-1, keepdims=True)), wide)
+        if weight is not None:
+            parts = parts * np.abs(widen(weight))
+        return parts if bias is None else parts + np.abs(widen(bias))
+
+    def _normed(self, y: np.ndarray, wide: np.ndarray) -> Any:
+        """y divided by how far each row of `wide` spreads."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return y / np.sqrt(wide.var(-1, keepdims=True) + self.epsilon)
+
+    def tolerance(self) -> Tolerance:
+        return Tolerance(terms=self.cols)
+
+    def ops(self) -> int:
+        return (5 + self.weighted + self.biased) * self.rows * self.cols
