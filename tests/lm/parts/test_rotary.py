@@ -126,7 +126,8 @@ def test_the_scalings_by_hand() -> None:
     (dict(factors=(1.0,)), "1 factors; legal: one for each of 4 pairs"), (dict(factors=(1.0, 1.0, 0.0, 1.0)), "positive"),
     (dict(dims=3), "dims=3; legal: an even number up to head_dim=8"), (dict(dims=10), "dims=10"), (dict(dims=0), "dims=0"),
     (dict(dims=4, factors=(1.0,) * 4), "4 factors; legal: one for each of 2 pairs"),
-    (dict(scaling=("longrope", (16.0, 1.0, 1.0, 1.0))), "longrope has 1 short and long factors; legal: 4 pairs, one of each"),
+    (dict(scaling=("longrope", (16.0, 1.0, *[1.0] * 7, 0.0))), "longrope has 8 factors; legal: .*, positive numbers"),
+    (dict(scaling=("longrope", (16.0, 1.0, 1.0, 1.0))), "longrope has 2 factors; legal: a short and a long one for each of 4 pairs"),
 ])  # fmt: skip
 def test_a_config_that_cannot_be_is_refused(given: dict[str, Any], says: str) -> None:
     """By field and value."""

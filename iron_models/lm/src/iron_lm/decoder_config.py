@@ -10,7 +10,7 @@ from iron_core.errors import ParamError
 from iron_lm.parts.attention import AttentionConfig
 from iron_lm.parts.embedding import EmbeddingConfig
 from iron_lm.parts.head import HeadConfig
-from iron_lm.parts.mlp import GATES, GatedMLPConfig
+from iron_lm.parts.mlp import ACTIVATIONS, GatedMLPConfig
 from iron_lm.parts.norm import NormConfig
 from iron_lm.parts.rotary import RotaryConfig
 
@@ -54,8 +54,8 @@ class DecoderConfig:
         for name in ("norm_epsilon", "score_scale", "logit_cap"):
             if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
                 raise ParamError(f"{where}: {name}={getattr(self, name)}; legal: a positive number.")
-        if self.activation not in GATES:
-            raise ParamError(f"{where}: activation={self.activation!r}; legal: {', '.join(sorted(GATES))}.")
+        if self.activation not in ACTIVATIONS:
+            raise ParamError(f"{where}: activation={self.activation!r}; legal: {', '.join(sorted(ACTIVATIONS))}.")
         if self.sliding and len(self.sliding) != self.num_layers:
             raise ParamError(f"{where}: sliding speaks of {len(self.sliding)} layers; legal: num_layers={self.num_layers}, or none.")
         if any(self.sliding) and (self.window is None or self.window < 2):
@@ -78,8 +78,11 @@ class DecoderConfig:
         """Of the hidden state, or of `size` numbers at a time."""
         return NormConfig(self.hidden_size if size is None else size, self.norm_epsilon)
 
-    def attention(self, layer: int, *, qk_norm: bool = False, bias: bool = False) -> AttentionConfig:
-        """qk_norm: each head's queries and keys are normed, with the hidden state's epsilon. bias: of queries, keys and values."""
+    def attention(
+        self, layer: int, *, qk_norm: bool = False, bias: bool = False, output_bias: bool = False
+    ) -> AttentionConfig:
+        """qk_norm: each head's queries and keys are normed, with the hidden state's epsilon. bias: of queries, keys and values;
+        output_bias: of what comes out."""
         norm = self.norm(self.head_dim) if qk_norm else None
         return AttentionConfig(
             self.hidden_size,
@@ -91,6 +94,7 @@ class DecoderConfig:
             q_norm=norm,
             k_norm=norm,
             bias=bias,
+            output_bias=output_bias,
         )
 
     def mlp(self) -> GatedMLPConfig:

@@ -88,6 +88,9 @@ class _Pass(Reading):
             if name not in self.known and not name.startswith(self.ignored) and not name.endswith(self.ignored)
         ]
 
+    def has(self, name: str) -> bool:
+        return name in self.tensors or name in self.refused
+
     def tensor(self, name: str, shape: Shape) -> Any:
         if name in self.refused:
             return self._fault(self.refused[name])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_lm.checkpoints.entries import MOST_LAYERS, Entries
-from iron_lm.parts.rotary import RotaryConfig
+from iron_lm.parts.rotary import RotaryConfig, longrope_of
 
 #: What llama.cpp takes for an entry that is absent.
 _DEFAULTS = {"rope.freq_base": 10000.0}
@@ -24,14 +24,29 @@ def decoder(entries: Entries, tensors: Any, *, neighbours: bool = False) -> dict
     neighbours: does llama.cpp's converter reorder this architecture's query and key rows, so that the pairs that turn are
     neighbours?
     """
-    metadata = entries.entries
-    scaled = scaling(entries)
     entries.refuse_unless("attn_logit_softcapping")
-    heads, width = entries.whole("attention.head_count"), entries.whole("embedding_length")
-    head_dim = entries.whole("attention.key_length", width // heads or 1)
+    found = sizes(entries, tensors)
+    head_dim = found["head_dim"]
     turning = entries.whole("rope.dimension_count", head_dim)
-    listed = {*tensors, *getattr(tensors, "refused", ())}  # one of a type Iron does not take is still there
-    factors = tensors["rope_freqs.weight"][2] if "rope_freqs.weight" in listed else None
+    return found | dict(
+        rotary=RotaryConfig(
+            head_dim,
+            entries.number("rope.freq_base"),
+            scaling(entries, tensors),
+            _numbers(tensors, "rope_freqs.weight") or None,
+            neighbours,
+            dims=None if turning == head_dim else turning,
+        ),
+        norm_epsilon=entries.number("attention.layer_norm_rms_epsilon"),
+        score_scale=entries.optional("attention.scale"),
+        logit_cap=entries.optional("final_logit_softcapping"),
+    )
+
+
+def sizes(entries: Entries, tensors: Any) -> dict[str, Any]:
+    """Those of `DecoderConfig`'s keywords that any decoder has; CheckpointError names what is missing or cannot be."""
+    metadata = entries.entries
+    heads, width = entries.whole("attention.head_count"), entries.whole("embedding_length")
     tokens = metadata.get("tokenizer.ggml.tokens", ())
     rows = tensors["token_embd.weight"][0][0] if "token_embd.weight" in tensors else None
     return dict(
@@ -40,27 +55,32 @@ def decoder(entries: Entries, tensors: Any, *, neighbours: bool = False) -> dict
         num_layers=entries.whole("block_count", most=MOST_LAYERS),
         num_heads=heads,
         num_kv_heads=entries.whole("attention.head_count_kv", heads),
-        head_dim=head_dim,
+        head_dim=entries.whole("attention.key_length", width // heads or 1),
         intermediate_size=entries.whole("feed_forward_length"),
         max_positions=entries.whole("context_length"),
-        rotary=RotaryConfig(
-            head_dim,
-            entries.number("rope.freq_base"),
-            scaled,
-            None if factors is None else tuple(float(f) for f in np.ravel(factors)),
-            neighbours,
-            dims=None if turning == head_dim else turning,
-        ),
-        norm_epsilon=entries.number("attention.layer_norm_rms_epsilon"),
-        score_scale=entries.optional("attention.scale"),
-        logit_cap=entries.optional("final_logit_softcapping"),
-        tied="output.weight" not in listed,
+        tied="output.weight" not in _listed(tensors),
         name=str(metadata.get("general.name", "")),
     )
 
 
-def scaling(entries: Entries) -> tuple[str, tuple[float, ...]] | None:
-    """How a GGUF scales positions, as llama.cpp reads it: `rope.scaling.type`, or the older key `rope.scale_linear`."""
+def _listed(tensors: Any) -> set[str]:
+    """Names of tensors; one of a type Iron does not take is still there."""
+    return {*tensors, *getattr(tensors, "refused", ())}
+
+
+def _numbers(tensors: Any, name: str) -> tuple[float, ...]:
+    """Of a vector; () where there is none."""
+    return tuple(float(number) for number in np.ravel(tensors[name][2])) if name in _listed(tensors) else ()
+
+
+def scaling(entries: Entries, tensors: Any) -> tuple[str, tuple[float, ...]] | None:
+    """How a GGUF scales positions, as llama.cpp reads it: factors in two tensors, `rope.scaling.type`, or the older key
+    `rope.scale_linear`."""
+    short, long = (_numbers(tensors, f"rope_factors_{context}.weight") for context in ("short", "long"))
+    if short or long:
+        entries.refuse_unless("rope.scaling.type", "longrope")
+        original = entries.number("rope.scaling.original_context_length")
+        return longrope_of(original, entries.number("rope.scaling.attn_factor", 1.0), short, long)
     entries.refuse_unless("rope.scaling.type", "none", "linear")
     entries.refuse_unless("rope.scaling.attn_factor", 1.0)
     said = entries.entries.get(f"{entries.prefix}rope.scaling.type")

@@ -9,11 +9,11 @@ from typing import Any
 from iron_core.errors import CheckpointError
 from iron_lm.checkpoints.entries import MOST_LAYERS, Entries, shown
 from iron_lm.decoder_config import every_nth_is_full
-from iron_lm.parts.rotary import RotaryConfig
+from iron_lm.parts.rotary import RotaryConfig, longrope_of
 
 #: What transformers takes for entries that any decoder's config.json may leave out.
 _DEFAULTS = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0}
-#: `GATES` by hidden_act.
+#: What an activation is called in `parts.mlp`, by hidden_act.
 ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 
 
@@ -92,12 +92,12 @@ def scaling(raw: dict[str, Any], entries: Entries) -> tuple[str, tuple[float, ..
         attention = own.number("attention_factor", _mscale(own, factor))
         cut = float(raw.get("truncate", True) is not False)
         return "yarn", (factor, original, own.number("beta_fast", 32.0), own.number("beta_slow", 1.0), attention, cut)
-    if kind == "longrope":
+    if kind in ("longrope", "su"):
         original = own.number("original_max_position_embeddings", _original(entries))
         factor = own.number("factor", entries.number("max_position_embeddings") / original)
-        usual = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
-        each = (number for key in ("short_factor", "long_factor") for number in own.numbers(key))
-        return "longrope", (original, own.number("attention_factor", usual), *each)
+        usual = math.sqrt(1 + math.log(max(factor, 1)) / math.log(max(original, 2)))
+        short, long = own.numbers("short_factor"), own.numbers("long_factor")
+        return longrope_of(original, own.number("attention_factor", usual), short, long)
     if kind == "proportional":
         return "proportional", (own.number("partial_rotary_factor", 1.0), own.number("factor", 1.0))
     legal = "default, linear, llama3, yarn, longrope, proportional"

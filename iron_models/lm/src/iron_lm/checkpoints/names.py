@@ -35,4 +35,4 @@ GGUF = {
     **{f"layers.{{i}}.ffn.{x}": f"blk.{{i}}.ffn_{x}.weight" for x in ("gate", "up", "down")},
 }
 #: Tensors that a model computes itself, by kind of checkpoint: what their names begin or end with.
-IGNORED = {"gguf": ("rope_freqs.weight",), "meta": ("rope.freqs",)}
+IGNORED = {"gguf": ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"), "meta": ("rope.freqs",)}

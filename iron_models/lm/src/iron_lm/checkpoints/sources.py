@@ -17,6 +17,9 @@ Shape = tuple[int, ...]
 class Reading(Protocol):
     """One pass over a checkpoint's tensors, which notes faults and goes on."""
 
+    def has(self, name: str) -> bool:
+        """Is there a tensor of this name?"""
+
     def tensor(self, name: str, shape: Shape) -> Any:
         """The tensor of this name as it is stored; None, with a fault noted, where it is missing or of another shape."""
 
@@ -54,6 +57,24 @@ class Name(Source):
         return (self.name,)
 
 
+@attrs.frozen
+class Either(Source):
+    """A tensor as it is, under the first of two names, or, where that is not there, the second."""
+
+    first: str
+    second: str
+
+    def read(self, reading: Reading, shape: Shape) -> Any:
+        return reading.tensor(self.second if reading.has(self.second) and not reading.has(self.first) else self.first, shape)
+
+    def at(self, **numbers: str) -> Source:
+        return Either(self.first.format(**numbers), self.second.format(**numbers))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.first, self.second
+
+
 def as_source(given: Source | str) -> Source:
     """A bare name is a `Name`."""
     return given if isinstance(given, Source) else Name(given)
@@ -75,15 +96,20 @@ class _Of(Source):
 
 @attrs.frozen
 class Split(_Of):
-    """Rows of a tensor in which several stand one below another: part number `part` of parts with `rows` rows each."""
+    """Rows of a tensor in which several stand one below another: part number `part` of parts with `rows` rows each. axis 1: columns
+    of one in which they stand side by side; dense ones alone have those."""
 
     rows: tuple[int, ...]
     part: int
+    axis: int = 0
 
     def read(self, reading: Reading, shape: Shape) -> Any:
-        whole = self.of.read(reading, (sum(self.rows), *shape[1:]))
+        whole = self.of.read(reading, (*shape[: self.axis], sum(self.rows), *shape[self.axis + 1 :]))
+        if whole is None:
+            return None
         first = sum(self.rows[: self.part])
-        return None if whole is None else whole[first : first + self.rows[self.part]]
+        wanted = slice(first, first + self.rows[self.part])
+        return whole[wanted] if self.axis == 0 else np.asarray(whole)[:, wanted]
 
 
 @attrs.frozen

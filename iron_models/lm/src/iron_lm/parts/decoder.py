@@ -13,6 +13,7 @@ from iron_lm.parts.embedding import Embedding
 from iron_lm.parts.head import Head
 from iron_lm.parts.layer import Layer
 from iron_lm.parts.part import Part, Weights
+from iron_lm.parts.positions import Positions
 from iron_lm.run import Run
 from iron_ops_aie import Copy, Sample
 from iron_ops_aie.sample import ROW_WORDS
@@ -27,12 +28,15 @@ class Decoder(Part):
     Without `ids` the body is a decode step: it embeds `token` at `position`. With `ids` (prefill_chunk of them) it is a
     prompt chunk: rows `:rows` of chunk `chunk`, the last of them at `position`. Either way it returns the last row's
     logits, float32 (vocab,), and carries the token drawn from them and the next position. `max_seq_len` sizes the caches,
-    the rotary tables and the draws; no activation follows it.
+    the rotary tables and the draws; no activation follows it. positions: what is added to the embedding, of models that
+    learned where tokens stand.
     """
 
-    def __init__(self, run: Run, embedding: Embedding, layers: Sequence[Layer], norm: Part, head: Head) -> None:
+    def __init__(
+        self, run: Run, embedding: Embedding, layers: Sequence[Layer], norm: Part, head: Head, positions: Positions | None = None
+    ) -> None:
         self.run = run
-        self.embedding, self.layers, self.norm, self.head = embedding, list(layers), norm, head
+        self.embedding, self.positions, self.layers, self.norm, self.head = embedding, positions, list(layers), norm, head
         self.draws = iron.state((run.max_seq_len, ROW_WORDS), np.int32)
         self.drawn = iron.state(run.max_seq_len, np.int32)
 
@@ -57,6 +61,7 @@ class Decoder(Part):
     ) -> Any:
         where = dict(chunk=chunk, rows=rows, position=position)
         x = self.embedding(*(() if ids is None else (ids,)), token=token, rows=rows)
+        x = x if self.positions is None else self.positions(x, **where)
         rotaries = {id(layer.rotary): layer.rotary for layer in self.layers if layer.rotary is not None}
         angles = {key: rotary(x, **where) for key, rotary in rotaries.items()}
         for layer in self.layers:
@@ -73,6 +78,7 @@ class Decoder(Part):
         """float32 (n, vocab): the logits after each of n tokens, attending to all before it."""
         x = self.embedding.twin(self.inside(weights, "embedding"), ids)
         positions = np.arange(len(x))
+        x = x if self.positions is None else self.positions.twin(self.inside(weights, "positions"), x, positions)
         for i, layer in enumerate(self.layers):
             x = layer.twin(self.inside(weights, f"layers.{i}"), x, positions)
         return self.head.twin(self.inside(weights, "head"), self.norm.twin(self.inside(weights, "norm"), x))

@@ -1,4 +1,4 @@
-"""`GatedMLP`: the feed-forward of llama-like models."""
+"""Feed-forwards: `GatedMLP`, that of llama-like models, and `MLP`, the older one without a gate."""
 
 from __future__ import annotations
 
@@ -24,24 +24,37 @@ def _gelu_tanh(x: np.ndarray) -> np.ndarray:
     return np.asarray(0.5 * x * (1 + np.tanh(np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x**3))))
 
 
-#: What the gate goes through, by name: the operator, and the same in numpy.
-GATES: dict[str, tuple[Any, Any]] = {"silu": (SiLU, _silu), "gelu_tanh": (GELU, _gelu_tanh)}
+#: What lies between the matrices, by name: the operator, and the same in numpy.
+ACTIVATIONS: dict[str, tuple[Any, Any]] = {"silu": (SiLU, _silu), "gelu_tanh": (GELU, _gelu_tanh)}
 
 
 @attrs.frozen
-class GatedMLPConfig:
-    """activation: one of `GATES`."""
+class _Config:
+    """activation: one of `ACTIVATIONS`."""
 
     hidden_size: int
     intermediate_size: int
     activation: str = "silu"
 
     def __attrs_post_init__(self) -> None:
+        where = type(self).__name__
         for field in ("hidden_size", "intermediate_size"):
             if getattr(self, field) < 1:
-                raise ParamError(f"GatedMLPConfig: {field}={getattr(self, field)}; legal: 1 or more.")
-        if self.activation not in GATES:
-            raise ParamError(f"GatedMLPConfig: activation={self.activation!r}; legal: {', '.join(sorted(GATES))}.")
+                raise ParamError(f"{where}: {field}={getattr(self, field)}; legal: 1 or more.")
+        if self.activation not in ACTIVATIONS:
+            raise ParamError(f"{where}: activation={self.activation!r}; legal: {', '.join(sorted(ACTIVATIONS))}.")
+
+
+@attrs.frozen
+class GatedMLPConfig(_Config):
+    """Of a `GatedMLP`."""
+
+
+@attrs.frozen
+class MLPConfig(_Config):
+    """Of an `MLP`. bias: is a vector added after each matrix?"""
+
+    bias: bool = False
 
 
 class GatedMLP(Part):
@@ -58,8 +71,34 @@ class GatedMLP(Part):
 
     def body(self, x: Any) -> Any:
         gate, up = (project(x, matrix, self.run.activations) for matrix in (self.gate, self.up))
-        return project(ElementwiseMul(GATES[self.config.activation][0](gate), up), self.down, self.run.activations)
+        return project(ElementwiseMul(ACTIVATIONS[self.config.activation][0](gate), up), self.down, self.run.activations)
 
     def twin(self, weights: Weights, x: Any) -> np.ndarray:
         gate, up = (x @ widen(weights[name]).T for name in ("gate", "up"))
-        return np.asarray(GATES[self.config.activation][1](gate) * up @ widen(weights["down"]).T)
+        return np.asarray(ACTIVATIONS[self.config.activation][1](gate) * up @ widen(weights["down"]).T)
+
+
+class MLP(Part):
+    """down(f(up x)). x: (rows, hidden_size), and the same shape comes out."""
+
+    up: Any
+    down: Any
+
+    def __init__(self, config: MLPConfig, run: Run) -> None:
+        c = self.config = config
+        self.run = run
+        self.needs(up=(c.intermediate_size, c.hidden_size), down=(c.hidden_size, c.intermediate_size))
+        self.up_bias = self.down_bias = None
+        if c.bias:
+            self.needs(up_bias=(c.intermediate_size,), down_bias=(c.hidden_size,))
+
+    def body(self, x: Any) -> Any:
+        wide = project(x, self.up, self.run.activations, bias=self.up_bias)
+        return project(ACTIVATIONS[self.config.activation][0](wide), self.down, self.run.activations, bias=self.down_bias)
+
+    def twin(self, weights: Weights, x: Any) -> np.ndarray:
+        def times(name: str, y: np.ndarray) -> np.ndarray:
+            y = y @ widen(weights[name]).T
+            return y + widen(weights[f"{name}_bias"]) if self.config.bias else y
+
+        return times("down", ACTIVATIONS[self.config.activation][1](times("up", x)))

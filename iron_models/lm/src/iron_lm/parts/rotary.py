@@ -45,9 +45,11 @@ class RotaryConfig:
         factors = self.factors
         if factors is not None and not (len(factors) == self.turning // 2 and all(0 < f < math.inf for f in factors)):
             raise ParamError(f"RotaryConfig: {len(factors)} factors; legal: one for each of {self.turning // 2} pairs, positive numbers.")
-        if self.scaling is not None and self.scaling[0] == "longrope" and len(self.scaling[1]) != 2 + self.turning:
-            given = (len(self.scaling[1]) - 2) / 2
-            raise ParamError(f"RotaryConfig: longrope has {given:g} short and long factors; legal: {self.turning // 2} pairs, one of each.")
+        if self.scaling is not None and self.scaling[0] == "longrope":
+            each = self.scaling[1][2:]
+            if len(each) != self.turning or not all(0 < f < math.inf for f in each):
+                rule = f"a short and a long one for each of {self.turning // 2} pairs, positive numbers"
+                raise ParamError(f"RotaryConfig: longrope has {len(each)} factors; legal: {rule}.")
 
     @property
     def turning(self) -> int:
@@ -116,6 +118,15 @@ def longrope(
     original one. Cosine and sine are scaled by `attention`."""
     short, long = np.split(np.array(factors, np.float32), 2)
     return (inverse / (long if context > original else short)).astype(np.float32), attention
+
+
+def longrope_of(
+    original: float, attention: float, short: tuple[float, ...], long: tuple[float, ...]
+) -> tuple[str, tuple[float, ...]]:
+    """The `scaling` of these factors; ParamError where there are not as many short ones as long ones."""
+    if len(short) != len(long):
+        raise ParamError(f"longrope: {len(short)} short factors and {len(long)} long ones; legal: as many of one as of the other.")
+    return "longrope", (original, attention, *short, *long)
 
 
 def proportional(

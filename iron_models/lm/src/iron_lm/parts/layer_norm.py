@@ -1,0 +1,46 @@
+"""`LayerNorm`: rows less their mean, divided by how far they spread."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+import numpy as np
+
+import iron_ops_aie as ops
+from iron_core.errors import ParamError
+from iron_lm.parts.part import Part, Weights, widen
+
+
+@attrs.frozen
+class LayerNormConfig:
+    """size: numbers in a row."""
+
+    size: int
+    epsilon: float = 1e-5
+
+    def __attrs_post_init__(self) -> None:
+        if self.size < 1:
+            raise ParamError(f"LayerNormConfig: size={self.size}; legal: 1 or more.")
+        if not 0 < self.epsilon < math.inf:
+            raise ParamError(f"LayerNormConfig: epsilon={self.epsilon}; legal: a positive number.")
+
+
+class LayerNorm(Part):
+    """(x - mean(x)) / sqrt(var(x) + epsilon), times the weight, plus the bias. x: (rows, size)."""
+
+    weight: Any
+    bias: Any
+
+    def __init__(self, config: LayerNormConfig) -> None:
+        self.config = config
+        self.needs(weight=(config.size,), bias=(config.size,))
+
+    def body(self, x: Any) -> Any:
+        return ops.LayerNorm(x, epsilon=self.config.epsilon, weight=self.weight, bias=self.bias)
+
+    def twin(self, weights: Weights, x: Any) -> np.ndarray:
+        wide = x.astype(np.float64)
+        y = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + self.config.epsilon)
+        return np.asarray(y.astype(np.float32) * widen(weights["weight"]) + widen(weights["bias"]))
