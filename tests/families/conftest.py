@@ -10,16 +10,20 @@ import numpy as np
 import pytest
 
 from iron_gemma3.model import Gemma3
+from iron_gpt2.model import GPT2
 from iron_lm import loading
 from iron_lm.checkpoints.sources import source_of
 from iron_lm.decoder_config import DecoderConfig
 from iron_mistral.model import Mistral
 from iron_olmo2.model import Olmo2
+from iron_phi3.model import Phi3
 from iron_qwen2.model import Qwen2
 from iron_qwen3.model import Qwen3
 
 DATA = Path(__file__).parents[1] / "data"
-FAMILIES: dict[str, Any] = {"qwen2": Qwen2, "qwen3": Qwen3, "mistral": Mistral, "gemma3": Gemma3, "olmo2": Olmo2}
+FAMILIES: dict[str, Any] = {
+    "qwen2": Qwen2, "qwen3": Qwen3, "mistral": Mistral, "gemma3": Gemma3, "olmo2": Olmo2, "phi3": Phi3, "gpt2": GPT2,
+}  # fmt: skip
 #: What a GGUF calls a family, where that is another name.
 ARCHITECTURES = {"mistral": "llama"}
 
@@ -67,7 +71,7 @@ def write_gguf(path: Path, name: str, c: DecoderConfig, weights: Any, kind: str,
     gguf = pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
     entries: dict[str, Any] = {
         "vocab_size": c.vocab_size,
-        "context_length": 4096,
+        "context_length": c.max_positions,
         "embedding_length": c.hidden_size,
         "block_count": c.num_layers,
         "feed_forward_length": c.intermediate_size,
@@ -75,9 +79,11 @@ def write_gguf(path: Path, name: str, c: DecoderConfig, weights: Any, kind: str,
         "attention.head_count_kv": c.num_kv_heads,
         "attention.key_length": c.head_dim,
         "attention.value_length": c.head_dim,
-        "attention.layer_norm_rms_epsilon": float(c.norm_epsilon),
-        "rope.freq_base": float(c.rotary.base),
+        f"attention.layer_norm_{'' if name == 'gpt2' else 'rms_'}epsilon": float(c.norm_epsilon),
     }
+    vectors: dict[str, Any] = {}
+    if c.rotary is not None:
+        entries["rope.freq_base"] = float(c.rotary.base)
     if c.window is not None:
         entries["attention.sliding_window"] = c.window
     if name == "gemma3":
@@ -86,9 +92,14 @@ def write_gguf(path: Path, name: str, c: DecoderConfig, weights: Any, kind: str,
             "attention.scale": float(c.score_scale or 0),
             "final_logit_softcapping": c.logit_cap,
         }
-    if c.rotary.scaling is not None:
-        scaling, (factor,) = c.rotary.scaling
-        entries |= {"rope.scaling.type": scaling, "rope.scaling.factor": factor}
+    if c.rotary is not None and c.rotary.scaling is not None:
+        scaling, (first, *others) = c.rotary.scaling
+        if scaling == "longrope":
+            entries |= {"rope.scaling.original_context_length": int(first), "rope.scaling.attn_factor": others[0]}
+            factors = np.array(others[1:], np.float32).reshape(2, -1)
+            vectors = {"rope_factors_short.weight": factors[0], "rope_factors_long.weight": factors[1]}
+        else:
+            entries |= {"rope.scaling.type": scaling, "rope.scaling.factor": first}
     architecture = ARCHITECTURES.get(name, name)
     writer = gguf.GGUFWriter(str(path), architecture)
     for key, value in (entries | metadata).items():
@@ -101,13 +112,17 @@ def write_gguf(path: Path, name: str, c: DecoderConfig, weights: Any, kind: str,
     names = FAMILIES[name].names("safetensors", c)
     known = {text: arch for arch, text in gguf.MODEL_ARCH_NAMES.items()}[architecture]
     converted = gguf.get_tensor_name_map(known, c.num_layers)
+    tensors: dict[str, list[np.ndarray]] = {name: [numbers] for name, numbers in vectors.items()}
     for path_within, array in weights.items():
         values = np.asarray(array).astype(np.float32)
         if architecture == "llama" and path_within.endswith((".q", ".k")):
             values = neighbouring(values, c.head_dim)
-        quant = gguf.GGMLQuantizationType["F32" if values.ndim == 1 else kind]
-        (stored,) = source_of(names, path_within).names
-        writer.add_tensor(converted.get_name(stored, (".weight", ".bias")), gguf.quantize(values, quant), raw_dtype=quant)
+        stored = converted.get_name(source_of(names, path_within).names[0], (".weight", ".bias"))
+        tensors.setdefault(stored, []).append(values)  # what is one tensor there is one here
+    for stored, parts in tensors.items():
+        values = np.concatenate(parts)
+        quant = gguf.GGMLQuantizationType["F32" if values.ndim == 1 or stored == "position_embd.weight" else kind]
+        writer.add_tensor(stored, gguf.quantize(values, quant), raw_dtype=quant)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -134,4 +149,4 @@ def _one(name: str) -> Any:
     return one
 
 
-qwen2, qwen3, mistral, gemma3, olmo2 = map(_one, FAMILIES)
+qwen2, qwen3, mistral, gemma3, olmo2, phi3, gpt2 = map(_one, FAMILIES)

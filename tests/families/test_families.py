@@ -68,7 +68,8 @@ def test_bfloat16_stays_near_float32(family: Any) -> None:
 def test_a_gguf_equals_transformers(family: Any, backend: str) -> None:
     """llama.cpp's names and metadata, norms stored whole, say the same model."""
     loaded = family.load(family.gguf())
-    assert loaded.config.rotary.neighbours == (family.name == "mistral")
+    rotary = loaded.config.rotary
+    assert family.name == "gpt2" if rotary is None else rotary.neighbours == (family.name == "mistral")
     assert loaded.config.tied == family.json.get("tie_word_embeddings", True)
     assert np.abs(Session(loaded.model(), backend=backend).logits(family.ids) - family.logits[-1]).max() < 1e-4
 
@@ -76,7 +77,7 @@ def test_a_gguf_equals_transformers(family: Any, backend: str) -> None:
 def test_a_gguf_says_what_config_json_says(family: Any) -> None:
     """But for its name, and for the pairs that turn where the converter reorders rows, the config is equal."""
     configs = (family.load(path).config for path in (family.write(), family.gguf()))
-    one, other = (attrs.evolve(c, name="", rotary=attrs.evolve(c.rotary, neighbours=False)) for c in configs)
+    one, other = (attrs.evolve(c, name="", rotary=c.rotary and attrs.evolve(c.rotary, neighbours=False)) for c in configs)
     for field in attrs.fields(type(one)):
         a, b = getattr(one, field.name), getattr(other, field.name)
         assert a == pytest.approx(b) if isinstance(a, float) and b is not None else (a == b or not (a or b)), field.name
@@ -85,7 +86,8 @@ def test_a_gguf_says_what_config_json_says(family: Any) -> None:
 def test_block_weights_equal_the_oracle(family: Any) -> None:
     """With float32 activations and a Q8_0 file's own blocks, embedding and all, host is the oracle on the same blocks."""
     c = family.load().config
-    heads = {name: attrs.evolve(getattr(c, name), head_dim=32) for name in ("rotary", "local_rotary") if hasattr(c, name)}
+    rotaries = {name: getattr(c, name, None) for name in ("rotary", "local_rotary")}
+    heads = {name: attrs.evolve(rotary, head_dim=32) for name, rotary in rotaries.items() if rotary is not None}
     c = attrs.evolve(c, hidden_size=64, intermediate_size=96, head_dim=32, num_heads=4, **heads)
     drawn = loading.random(family.family, c, 3, dtype="float32")
     loaded = family.load(family.gguf("Q8_0", drawn), dtype=None, activations="exact")
@@ -138,9 +140,10 @@ def test_a_second_start_traces_nothing(family: Any, tmp_path: Path, monkeypatch:
 
 
 def test_the_full_size_is_the_published_models(family: Any) -> None:
-    """As many numbers as Qwen2.5 0.5B, Qwen3 0.6B, Mistral 7B, Gemma 3 270M and OLMo 2 1B have."""
+    """As many numbers as Qwen2.5 0.5B, Qwen3 0.6B, Mistral 7B, Gemma 3 270M, OLMo 2 1B, Phi-3 mini and GPT-2 have."""
     shapes = family.family.build(family.family.full_size(), Run(64)).tensors()
     count = {
         "qwen2": 494_032_768, "qwen3": 596_049_920, "mistral": 7_241_732_096, "gemma3": 268_098_176, "olmo2": 1_484_916_736,
+        "phi3": 3_821_079_552, "gpt2": 124_439_808,
     }[family.name]  # fmt: skip
     assert sum(int(np.prod(shape)) for shape in shapes.values()) == count

@@ -1,7 +1,7 @@
 """Make the numbers stored under tests/data from programs that are not Iron.
 
     python make_goldens.py transformers GGUF   # ids and logits of SmolLM2 in float32, and the tiny Llama
-    python make_goldens.py families            # a tiny model of each family
+    python make_goldens.py families [NAME...]  # a tiny model of each family, or of these
     python make_goldens.py torch               # small files of torch.save: readable, and not
     python make_goldens.py llama.cpp GGUF      # how far llama.cpp's default settings are from float32
 
@@ -217,8 +217,44 @@ def tiny_olmo2():
     )
 
 
+def tiny_phi3():
+    """A window of 40 on every layer, two query heads per KV head, an untied head, factors for contexts of more than 64 tokens."""
+    import transformers
+
+    return transformers.Phi3Config(
+        vocab_size=96,
+        hidden_size=64,
+        intermediate_size=56,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=256,
+        original_max_position_embeddings=64,
+        sliding_window=40,
+        pad_token_id=0,
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": 1e4,
+            "short_factor": [1 + i / 16 for i in range(16)],
+            "long_factor": [1 + i / 2 for i in range(16)],
+            "attention_factor": 1.25,
+            "original_max_position_embeddings": 64,
+        },
+    )
+
+
+def tiny_gpt2():
+    """A feed-forward that is not four times as wide, 130 positions, which are not whole chunks."""
+    import transformers
+
+    return transformers.GPT2Config(vocab_size=96, n_embd=48, n_inner=80, n_layer=2, n_head=4, n_positions=130, eos_token_id=0)
+
+
 #: tests/data/tiny_NAME.npz: transformers' config of it.
-FAMILIES = {"qwen2": tiny_qwen2, "qwen3": tiny_qwen3, "mistral": tiny_mistral, "gemma3": tiny_gemma3, "olmo2": tiny_olmo2}
+FAMILIES = {
+    "qwen2": tiny_qwen2, "qwen3": tiny_qwen3, "mistral": tiny_mistral, "gemma3": tiny_gemma3, "olmo2": tiny_olmo2,
+    "phi3": tiny_phi3, "gpt2": tiny_gpt2,
+}  # fmt: skip
 
 
 def tiny_family(name: str) -> None:
@@ -310,7 +346,7 @@ def llama_cpp(gguf: Path) -> None:
 if __name__ == "__main__":
     what, path = sys.argv[1], Path(sys.argv[-1])
     if what == "families":
-        for family in FAMILIES:
+        for family in sys.argv[2:] or FAMILIES:
             tiny_family(family)
     elif what == "torch":
         torch_files()

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from iron_gemma3.model import Gemma3
+from iron_gpt2.model import GPT2
 from iron_lm import loading
 from iron_lm.generation.session import Session
 from iron_mistral.model import Mistral
 from iron_olmo2.model import Olmo2
+from iron_phi3.model import Phi3
 from iron_qwen2.model import Qwen2
 from iron_qwen3.model import Qwen3
 
@@ -60,6 +62,18 @@ MODELS: dict[str, tuple[Any, Any]] = {
         layer_types=["full_attention", "sliding_attention", "full_attention"], final_logit_softcapping=4.0,
         rope_parameters={"full_attention": THETA | {"rope_type": "linear", "factor": 8.0},
             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}},
+    )),
+    "phi3": (Phi3, lambda: transformers.Phi3Config(**SIZES, num_hidden_layers=2, num_key_value_heads=2, pad_token_id=0)),
+    "phi3, tied, sliding, three quarters of a head turn, a short context": (Phi3, lambda: transformers.Phi3Config(
+        **SIZES, num_hidden_layers=2, num_key_value_heads=1, tie_word_embeddings=True, sliding_window=9, pad_token_id=0,
+        original_max_position_embeddings=256, rope_parameters=THETA | {
+            "rope_type": "longrope", "partial_rotary_factor": 0.75, "original_max_position_embeddings": 256,
+            "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0, 2.5], "long_factor": [1.0, 2.0, 4.0, 8.0, 16.0, 32.0],
+        },
+    )),
+    "gpt2": (GPT2, lambda: transformers.GPT2Config(vocab_size=256, n_embd=64, n_layer=2, n_head=4, n_positions=300)),
+    "gpt2, untied, a narrow feed-forward": (GPT2, lambda: transformers.GPT2Config(
+        vocab_size=256, n_embd=64, n_layer=3, n_head=2, n_positions=256, n_inner=96, tie_word_embeddings=False, layer_norm_epsilon=1e-3,
     )),
 }  # fmt: skip
 

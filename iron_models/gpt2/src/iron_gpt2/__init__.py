@@ -1,0 +1,5 @@
+"""GPT-2 models."""
+
+import _iron_start
+
+_iron_start.check()

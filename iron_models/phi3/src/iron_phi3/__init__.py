@@ -1,0 +1,5 @@
+"""Phi-3 models."""
+
+import _iron_start
+
+_iron_start.check()
