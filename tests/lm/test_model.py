@@ -70,6 +70,21 @@ def test_pieces_are_what_the_session_generates(model: iron_lm.Model, rules: dict
     assert "".join(model.generate(ids, 24, **rules)) == want
 
 
+def test_an_answer_goes_on_where_the_prompt_ends(tiny_gguf: Any) -> None:
+    """In a vocabulary where a text's first word has no space, the answer's has one; a conversation's answer is a text of its own."""
+    tokens = ["<unk>", "<s>", "</s>", "▁and", "▁a", "▁", *"andx", *(f"<fill{i}>" for i in range(246))]
+    metadata = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": [-float(i) for i in range(len(tokens))],
+        "tokenizer.ggml.token_type": [2, 3, 3, *[1] * 253],
+        "tokenizer.chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}",
+    }
+    model = iron_lm.load(tiny_gguf(metadata=metadata), max_seq_len=64, backend="reference")
+    assert "".join(model.generate("a", 2, logit_bias={3: 1e6})) == " and and"
+    assert "".join(model.chat([{"role": "user", "content": "a"}], 2, logit_bias={3: 1e6})) == "and and"
+
+
 def test_text_comes_as_it_is_made(model: iron_lm.Model) -> None:
     """The first piece is there when one token, or the few of one character, have been computed."""
     model.session.reset()
@@ -183,6 +198,14 @@ def test_what_a_checkpoint_lacks_is_said(tiny: Any, talking: Path) -> None:
 
 
 def test_a_tokenizer_of_its_own(tiny: Any, talking: Path) -> None:
-    """Given apart, it makes text of a checkpoint that has none; its template is looked for beside it."""
+    """Given apart, it makes text of a checkpoint that has none."""
     model = iron_lm.load("llama", tiny.checkpoint.path, tokenizer=talking, max_seq_len=64, backend="reference")
     assert "".join(model.generate("the", 4))
+
+
+def test_a_template_stands_beside_the_tokenizer_that_is_given(tiny: Any, talking: Path, tmp_path: Path) -> None:
+    """Not beside the checkpoint then."""
+    (tmp_path / "vocabulary.gguf").symlink_to(talking)
+    (tmp_path / "chat_template.jinja").write_text(TEMPLATE)
+    model = iron_lm.load("llama", tiny.checkpoint.path, tokenizer=tmp_path / "vocabulary.gguf", max_seq_len=64, backend="reference")
+    assert list(model.chat([{"role": "user", "content": "hi"}], 4))

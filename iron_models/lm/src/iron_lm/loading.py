@@ -21,6 +21,7 @@ from iron_lm.checkpoints.widening import Merged, runnable, runs_as, stored_forma
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.parts.decoder import Decoder
 from iron_lm.run import ARITHMETIC, DTYPES, Run
+from iron_lm.text.template import ChatTemplate, find_template
 from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
 
 #: Tokens a prompt chunk has, unless the context is shorter.
@@ -46,6 +47,7 @@ class Loaded:
     stored: str
     recognised: str = ""
     assumed: dict[str, Any] = attrs.field(factory=dict)  # entries that the files lack, and what the format takes for them
+    beside: Path | None = None  # the tokenizer's file or folder, where it was given apart
 
     def model(self, **changes: Any) -> Decoder:
         """The graph, its weights given. changes: to `run`."""
@@ -60,6 +62,10 @@ class Loaded:
     def twin(self, ids: Any) -> np.ndarray:
         """float32 (n, vocab): what the model's twin makes of the checkpoint's own weights, after each of n tokens."""
         return self.build().twin(self.exact, ids)
+
+    def template(self) -> ChatTemplate | None:
+        """The chat template, of the checkpoint or beside the tokenizer; None where there is none. CheckpointError for a bad one."""
+        return find_template(self.checkpoint, self.tokenizer, self.beside)
 
     @property
     def cache_key(self) -> str:
@@ -108,7 +114,7 @@ def load(
     family: type[Architecture],
     checkpoint: str | Path | Checkpoint,
     *,
-    tokenizer: str | None = None,
+    tokenizer: str | Path | None = None,
     dtype: str | None = None,
     activations: str | None = None,
     max_seq_len: int | None = None,
@@ -121,7 +127,7 @@ def load(
     opened = open_tokenizer(tokenizer, checkpoint)
     if opened is not None:
         opened.limit = loaded.config.vocab_size
-    return attrs.evolve(loaded, tokenizer=opened)
+    return attrs.evolve(loaded, tokenizer=opened, beside=None if tokenizer is None else Path(tokenizer))
 
 
 def _loaded(
@@ -223,4 +229,5 @@ def random(
     shapes = family.build(config, run).tensors()
     weights = drawn({path: (shape, Dense(as_dtype(kept))) for path, shape in shapes.items()}, seed)
     opened = open_tokenizer(tokenizer) if tokenizer else None
-    return Loaded(family, config, run, weights, weights, opened, None, context, f"random {kept}")
+    beside = None if tokenizer is None else Path(tokenizer)
+    return Loaded(family, config, run, weights, weights, opened, None, context, f"random {kept}", beside=beside)

@@ -19,7 +19,7 @@ from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
 from iron_lm.loading import Loaded
 from iron_lm.text.answer import Answer
-from iron_lm.text.template import ChatTemplate, find_template
+from iron_lm.text.template import ChatTemplate
 from iron_lm.text.tokenizer import Tokenizer
 
 #: Tokens of an answer, where nobody says how many: what a text goes on with, and most in a conversation.
@@ -34,12 +34,11 @@ class Model:
     again. Threads may share it; two answers taken in turns are right, and slower than one after the other.
     """
 
-    def __init__(self, loaded: Loaded, *, tokenizer: str | Path | None = None, **options: Any) -> None:
-        """tokenizer: where the tokenizer came from, if not from the checkpoint. options: of `Graph.compile`."""
+    def __init__(self, loaded: Loaded, **options: Any) -> None:
+        """options: of `Graph.compile`."""
         self.loaded = loaded
         self.session = Session(loaded.model(), cache_key=loaded.cache_key, **options)
         self.session.load()
-        self._beside = None if tokenizer is None else Path(tokenizer)
         self._template: ChatTemplate | None = None
 
     @property
@@ -104,7 +103,7 @@ class Model:
         UsageError also where the checkpoint has no chat template.
         """
         tokenizer = self._spelling("chat")
-        self._template = self._template or find_template(self.loaded.checkpoint, tokenizer, self._beside)
+        self._template = self._template or self.loaded.template()
         if self._template is None:
             raise UsageError("chat: this checkpoint has no chat template; legal: generate(), which continues a text.")
         ids = tokenizer.encode_marked(self._template.render(messages))
@@ -179,6 +178,5 @@ def load(
     checkpoint = Checkpoint.open(place)
     if not isinstance(family, type):
         family = families.of(checkpoint) if family is None else families.named(str(family))
-    beside = None if tokenizer is None else str(tokenizer)
-    loaded = loading.load(family, checkpoint, tokenizer=beside, dtype=dtype, activations=activations, max_seq_len=max_seq_len)
-    return Model(loaded, tokenizer=tokenizer, backend=backend, dev=dev)
+    loaded = loading.load(family, checkpoint, tokenizer=tokenizer, dtype=dtype, activations=activations, max_seq_len=max_seq_len)
+    return Model(loaded, backend=backend, dev=dev)

@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -22,7 +21,7 @@ from iron_lm.loading import Loaded
 from iron_lm.model import TURN, Model
 from iron_lm.tasks.task import Task
 from iron_lm.text.answer import Answer
-from iron_lm.text.template import ChatTemplate, find_template
+from iron_lm.text.template import ChatTemplate
 from iron_lm.text.tokenizer import Tokenizer
 
 HELP = """\
@@ -257,11 +256,10 @@ class ChatTask(Task):
         self.options["sampler"].check(loaded.config.vocab_size)
         if loaded.tokenizer is None:
             raise UsageError("--chat needs a tokenizer; give --tokenizer FILE.")
-        beside = Path(self.options["tokenizer"]) if self.options["tokenizer"] else None
-        found = find_template(loaded.checkpoint, loaded.tokenizer, beside)
-        if found is None:
+        template = loaded.template()
+        if template is None:
             raise UsageError("--chat needs a chat template, and this checkpoint has none; --prompt TEXT continues a text.")
-        self.tokenizer, self.template = loaded.tokenizer, found
+        self.tokenizer, self.template = loaded.tokenizer, template
 
     def run(self, model: Model, figures: Figures) -> int:
         o = self.options
