@@ -50,7 +50,8 @@ class FormatError(IronError, ValueError):
 
 
 class DeclarationError(IronError, TypeError):
-    """An operator or graph class whose body breaks a rule of the vocabulary (found when the class is made).
+    """What an author wrote breaks a rule of the vocabulary: a class of an operator or graph (found when it is made), or a part of
+    one, or of a backend, that fails or gives something else (found when it is first used; the message has the line).
 
     Raises:  def body(self, *xs): ...
     Fix:     def body(self, x, y=None): ...

@@ -13,7 +13,7 @@ from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.declare.cases import operators
 from iron_core.devices import device
-from iron_core.errors import PluginError, UnsupportedError
+from iron_core.errors import IronError, UnsupportedError
 from iron_core.plugins.registry import labelled
 from iron_sim.catalog import Outcome, outcomes
 
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
             try:
                 with labelled(cls, "in its test cases"):
                     found.extend(outcomes([cls], devices, args.seed))
-            except PluginError as error:
+            except IronError as error:
                 found.append(Outcome(cls.__name__, "", args.dev, failure=str(error)))
     ran = [one for one in found if not one.refused]
     if args.json:
