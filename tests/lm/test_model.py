@@ -165,7 +165,18 @@ def test_logits_are_those_of_a_prompt(model: iron_lm.Model, tiny: Any) -> None:
         ("max_tokens=300 after a prompt of 2 tokens; legal: 1 to 254", lambda m: m.generate("x", 300)),
         ("legal: none with this prompt; a larger max_seq_len", lambda m: m.generate("x" * 300)),
         ("the prompt is empty", lambda m: m.generate([])),
-        ("token 99999 is outside the vocabulary", lambda m: next(m.generate([99999]))),
+        ("token 99999 is outside the vocabulary", lambda m: m.generate([99999])),
+        ("token -1 is outside the vocabulary", lambda m: m.generate([-1])),
+        (r"token ids \[1.5\]; legal: whole numbers", lambda m: m.generate([1.5])),
+        ("token ids None; legal: whole numbers", lambda m: m.generate(None)),
+        ("token ids 'abc'; legal: whole numbers", lambda m: m.logits("abc")),
+        (r"token ids \[\[1, 2\]\]; legal: whole numbers", lambda m: m.session.generate([[1, 2]], 3)),
+        ("generate: max_tokens=2.5 after", lambda m: m.generate("x", 2.5)),
+        ("chat: max_tokens=None after", lambda m: m.chat([{"role": "user", "content": "x"}], None)),
+        (r"generate: stop=\['a', 5\]; legal: a text", lambda m: m.generate("x", stop=["a", 5])),
+        ("chat: stop=None; legal: a text", lambda m: m.chat([{"role": "user", "content": "x"}], stop=None)),
+        ("chat: messages='hi'; legal: a sequence of", lambda m: m.chat("hi")),
+        ("chat: messages={'role'.*; legal: a sequence of", lambda m: m.chat({"role": "user", "content": "x"})),
         ("generate: no keyword temprature; legal: max_tokens, stop, temperature, .*seed", lambda m: m.generate("x", temprature=1)),
         ("temperature=-1; legal", lambda m: m.generate("x", temperature=-1)),
         ("logit_bias of token 99999", lambda m: m.generate("x", logit_bias={99999: 1.0})),
@@ -193,6 +204,13 @@ def test_what_a_checkpoint_lacks_is_said(tiny: Any, talking: Path) -> None:
         iron_lm.load(talking, max_seq_len=64, backend="reference").chat([])
     with pytest.raises(UsageError, match=r"load\(.*Llama.*\) names no checkpoint; legal: load\(path\)"):
         iron_lm.load(Llama)
+    with pytest.raises(UsageError, match=r"load\(<class 'int'>, ...\) names no family; legal: its name, its class"):
+        iron_lm.load(int, talking)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"load\(5\) names no checkpoint"):
+        iron_lm.load("llama", 5)  # type: ignore[arg-type]
+    for length in ("x", 100.0, 0):
+        with pytest.raises(UsageError, match=rf"max_seq_len={length!r}; legal: 1 to "):
+            iron_lm.load(talking, max_seq_len=length)  # type: ignore[arg-type]
     with pytest.raises(CheckpointError, match=r"no such file or folder"):
         iron_lm.load("llama", "/absent.gguf")
 

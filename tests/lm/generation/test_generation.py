@@ -73,8 +73,8 @@ def test_more_candidates_than_the_operator_keeps_are_as_many_as_it_keeps(logits:
         (dict(temperature=-1), "temperature=-1; legal"),
         (dict(temperature=float("nan")), "temperature=nan"),
         (dict(temperature=float("inf")), "temperature=inf"),
-        (dict(top_k=0), "top_k=0; legal: 1 or more"),
-        (dict(seed=-1), "seed=-1; legal: 0 or more"),
+        (dict(top_k=0), "top_k=0; legal: a whole number, 1 or more"),
+        (dict(seed=-1), "seed=-1; legal: a whole number, 0 or more"),
     ],
 )
 def test_values_out_of_range_are_refused(values: dict[str, Any], says: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -69,18 +71,25 @@ def test_a_draw_depends_on_seed_and_position_alone():
     ("rules", "said"),
     [
         (dict(temperature=-1.0), "temperature=-1.0; legal: 0"),
-        (dict(top_k=0), "top_k=0; legal: 1 or more"),
+        (dict(top_k=0), "top_k=0; legal: a whole number, 1 or more"),
         (dict(top_p=0.0), "top_p=0.0; legal: over 0"),
         (dict(top_p=1.5), "top_p=1.5"),
         (dict(min_p=-0.1), "min_p=-0.1; legal: 0 to 1"),
         (dict(repetition_penalty=0.0), "repetition_penalty=0.0; legal: over 0"),
-        (dict(repeat_last_n=-1), "repeat_last_n=-1; legal: 0 or more"),
+        (dict(repeat_last_n=-1), "repeat_last_n=-1; legal: a whole number, 0 or more"),
         (dict(logit_bias=((3, float("nan")),)), "logit_bias 3=nan; legal: a token id and a number"),
         (dict(seed=-1), "seed=-1"),
+        (dict(temperature="hot"), "temperature='hot'; legal: 0"),
+        (dict(repetition_penalty=None), "repetition_penalty=None; legal: over 0"),
+        (dict(top_k=1.5), "top_k=1.5; legal: a whole number"),
+        (dict(seed=0.5), "seed=0.5; legal: a whole number"),
+        (dict(logit_bias=[3]), "logit_bias=[3]; legal: a number by token id"),
+        (dict(logit_bias={"3": 1.0}), "logit_bias '3'=1.0; legal: a token id and a number"),
+        (dict(logit_bias={3: "1"}), "logit_bias 3='1'; legal: a token id and a number"),
     ],
 )
 def test_rules_out_of_range_are_refused(rules, said):
-    with pytest.raises(UsageError, match=said.replace("(", r"\(")):
+    with pytest.raises(UsageError, match=re.escape(said)):
         Sampler(**rules)
 
 

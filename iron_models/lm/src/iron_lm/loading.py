@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,8 @@ def context_of(longest: int, asked: int | None, usual: int = DEFAULT_CONTEXT) ->
     UsageError outside 1 to the model's longest.
     """
     context = min(longest, usual) if asked is None else asked
-    if not 1 <= context <= longest:
-        raise UsageError(f"max_seq_len={context}; legal: 1 to {longest}, the model's own.")
+    if not isinstance(context, Integral) or not 1 <= context <= longest:
+        raise UsageError(f"max_seq_len={context!r}; legal: 1 to {longest}, the model's own.")
     chunk = min(CHUNK, context)
     return context, -(-context // chunk) * chunk, chunk
 

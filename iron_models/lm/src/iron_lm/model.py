@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import attrs
 import numpy as np
 
 from iron_core import Backend
-from iron_core.errors import UsageError
+from iron_core.errors import UsageError, printable
 from iron_lm import families, loading
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
@@ -82,17 +84,18 @@ class Model:
 
         max_tokens: the most there are; prompt and answer fit max_seq_len. stop: texts that end the answer and are no part of
         it. sampling: temperature, top_k, top_p, min_p, repetition_penalty, repeat_last_n, logit_bias, seed; greedy without.
-        UsageError, before anything runs, for what cannot be. An iterator that is left early leaves nothing undone.
+        UsageError, before anything runs, for what cannot be, CallError or BoundsError for ids that are none. An iterator that is
+        left early leaves nothing undone.
         """
         tokenizer = self._spelling("generate")
-        ids = tokenizer.encode(prompt) if isinstance(prompt, str) else [int(i) for i in prompt]
+        ids = tokenizer.encode(prompt) if isinstance(prompt, str) else self.session.checked(prompt)
         context = self.loaded.context
         if not ids:
             raise UsageError("generate: the prompt is empty; legal: some text, or ids.")
-        if max_tokens < 1 or len(ids) + max_tokens > context:
+        if not isinstance(max_tokens, Integral) or max_tokens < 1 or len(ids) + max_tokens > context:
             most = f"1 to {context - len(ids)}" if len(ids) < context else "none with this prompt; a larger max_seq_len"
-            raise UsageError(f"generate: max_tokens={max_tokens} after a prompt of {len(ids)} tokens; legal: {most}.")
-        return self._answer(ids, max_tokens, stop, self._sampler("generate", sampling))
+            raise UsageError(f"generate: max_tokens={max_tokens!r} after a prompt of {len(ids)} tokens; legal: {most}.")
+        return self._answer(ids, max_tokens, _texts("generate", stop), self._sampler("generate", sampling))
 
     def chat(
         self, messages: Sequence[Mapping[str, Any]], max_tokens: int = TURN, *, stop: str | Sequence[str] = (), **sampling: Any
@@ -106,16 +109,21 @@ class Model:
         self._template = self._template or self.loaded.template()
         if self._template is None:
             raise UsageError("chat: this checkpoint has no chat template; legal: generate(), which continues a text.")
+        if isinstance(messages, (str, Mapping)) or not all(isinstance(message, Mapping) for message in messages):
+            said = printable(repr(messages), 60)
+            raise UsageError(f'chat: messages={said}; legal: a sequence of {{"role": "user", "content": "..."}}.')
         ids = tokenizer.encode_marked(self._template.render(messages))
         room = self.loaded.context - len(ids)
-        if max_tokens < 1 or room < 1:
+        if not isinstance(max_tokens, Integral) or max_tokens < 1 or room < 1:
             raise UsageError(
-                f"chat: max_tokens={max_tokens} after a conversation of {len(ids)} tokens; legal: 1 or more, with max_seq_len over that."
+                f"chat: max_tokens={max_tokens!r} after a conversation of {len(ids)} tokens; legal: 1 or more, with max_seq_len over that."
             )
-        return self._answer(ids, min(max_tokens, room), stop, self._sampler("chat", sampling), after_prompt=False)
+        return self._answer(ids, min(max_tokens, room), _texts("chat", stop), self._sampler("chat", sampling), after_prompt=False)
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
-        """float32 (vocab_size,): the logits after these token ids. UsageError for none, or more than max_seq_len."""
+        """float32 (vocab_size,): the logits after these token ids. UsageError for none, or more than max_seq_len, CallError or
+        BoundsError for what is no id."""
+        ids = self.session.checked(ids)
         if len(ids) > self.loaded.context:
             raise UsageError(f"logits of {len(ids)} tokens; legal: 1 to max_seq_len={self.loaded.context}.")
         return self.session.logits(ids).copy()
@@ -137,12 +145,10 @@ class Model:
         sampler.check(self.config.vocab_size)
         return sampler
 
-    def _answer(
-        self, ids: list[int], count: int, stop: str | Sequence[str], sampler: Sampler, *, after_prompt: bool = True
-    ) -> Iterator[str]:
+    def _answer(self, ids: list[int], count: int, stop: tuple[str, ...], sampler: Sampler, *, after_prompt: bool = True) -> Iterator[str]:
         """after_prompt: does the text go on where the prompt's ends, or start anew?"""
         assert self.tokenizer is not None
-        answer = Answer(self.tokenizer.stream(), (stop,) if isinstance(stop, str) else tuple(stop))
+        answer = Answer(self.tokenizer.stream(), stop)
         if after_prompt:
             answer.stream.take(ids)
         for token in self.session.tokens(ids, count, sampler, self.tokenizer.stop):
@@ -152,6 +158,14 @@ class Model:
                 break
         if rest := answer.rest():
             yield rest
+
+
+def _texts(name: str, stop: Any) -> tuple[str, ...]:
+    """What ends an answer, as several texts. UsageError for what is none."""
+    texts = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, Sequence) else (stop,)
+    if not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"{name}: stop={printable(repr(stop), 60)}; legal: a text, or a sequence of texts.")
+    return texts
 
 
 def load(
@@ -173,8 +187,10 @@ def load(
     UnknownName lists the families there are; CheckpointError says what is wrong with the files, UsageError with what is asked.
     """
     family, place = (None, family) if path is None else (family, path)
-    if place is None or isinstance(place, type):
+    if not isinstance(place, (str, os.PathLike)):
         raise UsageError(f"load({place!r}) names no checkpoint; legal: load(path), load(family, path).")
+    if isinstance(family, type) and not issubclass(family, Architecture):
+        raise UsageError(f"load({family!r}, ...) names no family; legal: its name, its class, or load(path), which finds it.")
     checkpoint = Checkpoint.open(place)
     if not isinstance(family, type):
         family = families.of(checkpoint) if family is None else families.named(str(family))

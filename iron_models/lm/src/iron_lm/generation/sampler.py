@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
 
 import attrs
 import numpy as np
@@ -17,7 +18,10 @@ MOST_TEMPERATURE = 1e6
 
 
 def _pairs(biases: Mapping[int, float] | Iterable[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    return tuple(biases.items() if isinstance(biases, Mapping) else biases)
+    try:
+        return tuple((token, bias) for token, bias in (biases.items() if isinstance(biases, Mapping) else biases))
+    except (TypeError, ValueError):
+        raise UsageError(f"logit_bias={biases!r}; legal: a number by token id, or pairs of both.") from None
 
 
 @attrs.frozen
@@ -43,20 +47,21 @@ class Sampler:
 
     def __attrs_post_init__(self) -> None:
         rules = {
-            "temperature": (0 <= self.temperature <= MOST_TEMPERATURE, f"0 (greedy) to {MOST_TEMPERATURE:g}"),
-            "top_k": (self.top_k >= 1, "1 or more"),
-            "seed": (self.seed >= 0, "0 or more"),
-            "top_p": (0 < self.top_p <= 1, "over 0, up to 1"),
-            "min_p": (0 <= self.min_p <= 1, "0 to 1"),
-            "repetition_penalty": (0 < self.repetition_penalty <= MOST_TEMPERATURE, f"over 0, up to {MOST_TEMPERATURE:g}"),
-            "repeat_last_n": (self.repeat_last_n >= 0, "0 or more"),
+            "temperature": (Real, lambda t: 0 <= t <= MOST_TEMPERATURE, f"0 (greedy) to {MOST_TEMPERATURE:g}"),
+            "top_k": (Integral, lambda k: k >= 1, "a whole number, 1 or more"),
+            "seed": (Integral, lambda s: s >= 0, "a whole number, 0 or more"),
+            "top_p": (Real, lambda p: 0 < p <= 1, "over 0, up to 1"),
+            "min_p": (Real, lambda p: 0 <= p <= 1, "0 to 1"),
+            "repetition_penalty": (Real, lambda r: 0 < r <= MOST_TEMPERATURE, f"over 0, up to {MOST_TEMPERATURE:g}"),
+            "repeat_last_n": (Integral, lambda n: n >= 0, "a whole number, 0 or more"),
         }
-        for name, (holds, legal) in rules.items():
-            if not holds:
-                raise UsageError(f"{name}={getattr(self, name)}; legal: {legal}.")
+        for name, (kind, holds, legal) in rules.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind) or not holds(value):
+                raise UsageError(f"{name}={value!r}; legal: {legal}.")
         for token, bias in self.logit_bias:
-            if token < 0 or np.isnan(bias):
-                raise UsageError(f"logit_bias {token}={bias}; legal: a token id and a number (-inf forbids the token).")
+            if not isinstance(token, Integral) or not isinstance(bias, Real) or token < 0 or bias != bias:
+                raise UsageError(f"logit_bias {token!r}={bias!r}; legal: a token id and a number (-inf forbids the token).")
 
     def check(self, vocab_size: int) -> None:
         """UsageError for a bias of a token that a vocabulary of this size does not have."""

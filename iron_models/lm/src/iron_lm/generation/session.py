@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from iron_core.errors import BoundsError, CallError, CheckpointError, NotFinite, UsageError
+from iron_core.errors import BoundsError, CallError, CheckpointError, NotFinite, UsageError, printable
 from iron_core.turn import Turn
 from iron_lm.generation.sampler import Sampler
 from iron_lm.parts.decoder import Decoder
@@ -61,10 +62,21 @@ class Session:
         """Forget the history. The caches' old content is overwritten before it is read."""
         self.held = []
 
+    def checked(self, ids: Sequence[int]) -> list[int]:
+        """Token ids as a list. CallError for what is no whole number, BoundsError for one outside the vocabulary."""
+        try:
+            found = list(map(operator.index, ids))
+        except TypeError:
+            raise CallError(f"token ids {printable(repr(ids), 60)}; legal: whole numbers, 0 to {self.model.vocab_size - 1}.") from None
+        if found and not 0 <= min(found) <= max(found) < self.model.vocab_size:
+            bad = next(i for i in found if not 0 <= i < self.model.vocab_size)
+            raise BoundsError(f"token {bad} is outside the vocabulary; legal: 0 to {self.model.vocab_size - 1}.")
+        return found
+
     @_alone
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """float32 (vocab,): the logits after `ids`."""
-        return self._run(ids)[0]
+        return self._run(self.checked(ids))[0]
 
     @_alone
     def generate(
@@ -80,6 +92,7 @@ class Session:
         UsageError if prompt and answer do not fit the caches. CheckpointError where a step's logits are not finite, after
         `on_token` had the tokens before it. Tokens after the last one returned are not kept.
         """
+        ids = self.checked(ids)
         if len(ids) + count > self.model.run.max_seq_len:
             raise UsageError(
                 f"the prompt has {len(ids)} tokens and num_tokens={count}: together over max_seq_len={self.model.run.max_seq_len}. "
@@ -117,9 +130,7 @@ class Session:
                 self.held = [*ids, *answer[:-1]]
         return answer
 
-    def tokens(
-        self, ids: Sequence[int], count: int, sampler: Sampler | None = None, stop: Sequence[int] = ()
-    ) -> Iterator[int]:
+    def tokens(self, ids: Sequence[int], count: int, sampler: Sampler | None = None, stop: Sequence[int] = ()) -> Iterator[int]:
         """What `generate` returns, one by one as they are asked for. Between two of them the session is free for anything else."""
         history = list(ids)
         for _ in range(count):
@@ -129,12 +140,10 @@ class Session:
             history += said
             yield said[0]
 
-    def _choose_here(
-        self, ids: Sequence[int], count: int, sampler: Sampler, take: Callable[[int], bool], answer: list[int]
-    ) -> list[int]:
+    def _choose_here(self, ids: list[int], count: int, sampler: Sampler, take: Callable[[int], bool], answer: list[int]) -> list[int]:
         """`generate` where the graph cannot choose: each step's logits come back, and the sampler chooses."""
         logits, _ = self._run(ids)
-        history = [int(i) for i in ids]
+        history = list(ids)
         while True:
             token = sampler.choose(logits, len(history) - 1, history)
             if take(token) or len(answer) == count:
@@ -149,15 +158,11 @@ class Session:
             self.compiled.write(self.model.draws, sampler.rows(self.model.run.max_seq_len))
             self._sampler = sampler
 
-    def _run(self, ids: Sequence[int]) -> tuple[np.ndarray, dict[str, int]]:
+    def _run(self, ids: list[int]) -> tuple[np.ndarray, dict[str, int]]:
         """Bring the caches to hold `ids`; the logits after them, and the token drawn and next position."""
-        ids = [int(i) for i in ids]
         run = self.model.run
         if not 1 <= len(ids) <= run.max_seq_len:
             raise UsageError(f"a prompt of {len(ids)} tokens; legal: 1 to max_seq_len={run.max_seq_len}.")
-        bad = [i for i in ids if not 0 <= i < self.model.vocab_size]
-        if bad:
-            raise BoundsError(f"token {bad[0]} is outside the vocabulary; legal: 0 to {self.model.vocab_size - 1}.")
         if self._sampler is None:
             self.sample(Sampler())
         same = min(cache.rewind(shared(self.held, ids)) for cache in self.model.caches)
@@ -175,7 +180,7 @@ class Session:
         if not np.isfinite(logits).all():
             self.held = []
             raise _not_finite()
-        self.held = ids
+        self.held = list(ids)
         return logits, vars(carried)
 
 
@@ -185,9 +190,7 @@ def _not_finite() -> CheckpointError:
 
 def shared(a: Sequence[int], b: Sequence[int]) -> int:
     """How many leading tokens two sequences share."""
-    n = 0
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        n += 1
-    return n
+    n = min(len(a), len(b))
+    if list(a[:n]) == list(b[:n]):  # an answer that goes on, one token a call, is not walked through in Python each time
+        return n
+    return next(i for i in range(n) if a[i] != b[i])
