@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -95,6 +96,19 @@ def test_a_file_that_does_not_say_what_it_is_is_refused(folder: Any) -> None:
     """Without config.json nothing is guessed."""
     with pytest.raises(CheckpointError, match=r"model: no config.json beside it, which says what model it is of"):
         families.of(Checkpoint.open(folder(None)))
+
+
+@pytest.mark.parametrize("argv", [(), ("llama",)], ids=("found", "named"))
+def test_a_file_that_names_no_architecture_is_refused(argv: tuple[str, ...], folder: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The entry that says it is named; no architecture called None is looked for."""
+    place = folder("llama")
+    config = json.loads((place / "config.json").read_text())
+    for lacks in (config | {"model_type": None}, {k: v for k, v in config.items() if k != "model_type"}):
+        (place / "config.json").write_text(json.dumps(lacks))
+        assert refused(capsys, *argv, str(place)) == f"error: {place}: its config.json has no model_type, which says what model it is of.\n"
+    path = place / "no.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
+    assert refused(capsys, *argv, str(path)).endswith(": its metadata has no general.architecture, which says what model it is of.\n")
 
 
 def test_a_family_of_another_name_is_found(family: Any, folder: Any) -> None:

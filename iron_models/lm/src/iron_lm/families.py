@@ -6,7 +6,7 @@ from iron_core.errors import CheckpointError, PluginError, UsageError
 from iron_core.plugins.registry import registry
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
-from iron_lm.checkpoints.recognise import architecture
+from iron_lm.checkpoints.recognise import architecture, unnamed
 
 
 def named(name: str) -> type[Architecture]:
@@ -27,6 +27,8 @@ def of(checkpoint: Checkpoint) -> type[Architecture]:
     if checkpoint.kind not in ("gguf", "meta") and "config" not in checkpoint.metadata:
         raise CheckpointError(f"{checkpoint.path}: no config.json beside it, which says what model it is of.")
     wanted = architecture(checkpoint)
+    if not wanted:
+        raise CheckpointError(unnamed(checkpoint))
     names = registry().names("models")
     for some in ([name for name in names if wanted.startswith(name)], names):
         found, _ = _loaded(some)

@@ -17,7 +17,7 @@ from iron_lm import process
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint, convert, drawn
 from iron_lm.checkpoints.reading import reading
-from iron_lm.checkpoints.recognise import architecture, describe, unknown_architecture
+from iron_lm.checkpoints.recognise import architecture, describe, unknown_architecture, unnamed
 from iron_lm.checkpoints.widening import Merged, runnable, runs_as, stored_format
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.parts.decoder import Decoder
@@ -161,9 +161,11 @@ def _described(checkpoint: Checkpoint, family: type[Architecture]) -> tuple[Deco
     """The config, and what of it the files do not say: entry -> value."""
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
     said_in = {"gguf": checkpoint.path, "meta": folder / "params.json"}.get(checkpoint.kind, folder / "config.json")
-    named = architecture(checkpoint)
+    named, says = architecture(checkpoint), "config" in checkpoint.metadata or checkpoint.kind in ("gguf", "meta")
+    if says and not named:
+        raise CheckpointError(unnamed(checkpoint))
     with reading(said_in):
-        if named not in family.architectures and ("config" in checkpoint.metadata or checkpoint.kind in ("gguf", "meta")):
+        if says and named not in family.architectures:
             raise CheckpointError(unknown_architecture(named, family.architectures))
         config, entries = family.described(checkpoint)
     return attrs.evolve(config, name=printable(config.name, 80)), entries.assumed  # it is printed as it is

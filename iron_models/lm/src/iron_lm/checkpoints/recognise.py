@@ -9,12 +9,21 @@ from iron_core.plugins.registry import registry
 
 
 def architecture(checkpoint: Any) -> str:
-    """What the checkpoint says its model is. Meta's layout has no word for it: what is in it is a Llama."""
-    if checkpoint.kind == "gguf":
-        return str(checkpoint.metadata.get("general.architecture"))
+    """What the checkpoint says its model is, or "". Meta's layout has no word for it: what is in it is a Llama."""
     if checkpoint.kind == "meta":
         return "llama"
-    return str(checkpoint.metadata.get("config", {}).get("model_type"))
+    said = (checkpoint.metadata if checkpoint.kind == "gguf" else checkpoint.metadata.get("config", {})).get(_entry(checkpoint))
+    return "" if said is None else str(said)
+
+
+def unnamed(checkpoint: Any) -> str:
+    """Why a checkpoint that names no architecture is none that can be run."""
+    where = "its metadata" if checkpoint.kind == "gguf" else "its config.json"
+    return f"{checkpoint.path}: {where} has no {_entry(checkpoint)}, which says what model it is of."
+
+
+def _entry(checkpoint: Any) -> str:
+    return "general.architecture" if checkpoint.kind == "gguf" else "model_type"
 
 
 def describe(checkpoint: Any) -> str:
