@@ -14,6 +14,7 @@ from iron_core.errors import BoundsError, CheckpointError
 from iron_gpt2.model import GPT2
 from iron_lm.checkpoints import huggingface
 from iron_lm.generation.session import Session
+from tests.lm import pth
 
 QKV = "transformer.h.1.attn.c_attn"
 
@@ -33,14 +34,19 @@ def rewritten(gpt2: Any, folder: Path, weights: dict[str, np.ndarray], **changes
 
 
 def test_a_prefix_and_masks_are_as_one_likes(gpt2: Any, tmp_path: Path) -> None:
-    """Without `transformer.`, and with the masks that were once stored, it is the same model."""
+    """Without `transformer.`, and with the masks that were once stored, it is the same model, whoever saved it."""
     bare = {name.removeprefix("transformer."): array for name, array in gpt2.weights.items()}
     mask = np.tril(np.ones((1, 1, 130, 130), np.float32))
     masks = {f"h.{i}.attn.bias": mask for i in range(2)} | {f"h.{i}.attn.masked_bias": np.float32([-1e4]) for i in range(2)}
-    loaded, other = gpt2.load(), gpt2.load(rewritten(gpt2, tmp_path, bare | masks))
-    assert list(loaded.weights) == list(other.weights)
-    for path, array in loaded.weights.items():
-        np.testing.assert_array_equal(array, other.weights[path])
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    pth.save(saved / "pytorch_model.bin", bare | masks)
+    (saved / "config.json").write_text(json.dumps(gpt2.json))
+    loaded = gpt2.load()
+    for other in (gpt2.load(rewritten(gpt2, tmp_path, bare | masks)), gpt2.load(saved)):
+        assert list(loaded.weights) == list(other.weights)
+        for path, array in loaded.weights.items():
+            np.testing.assert_array_equal(array, other.weights[path])
 
 
 def test_a_missing_tensor_is_called_as_transformers_saves_it(gpt2: Any, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_lm.checkpoints.entries import MOST_LAYERS, Entries
+from iron_lm.parts.part import widen
 from iron_lm.parts.rotary import RotaryConfig, longrope_of
 
 #: What llama.cpp takes for an entry that is absent.
@@ -70,7 +71,7 @@ def _listed(tensors: Any) -> set[str]:
 
 def _numbers(tensors: Any, name: str) -> tuple[float, ...]:
     """Of a vector; () where there is none."""
-    return tuple(float(number) for number in np.ravel(tensors[name][2])) if name in _listed(tensors) else ()
+    return tuple(float(number) for number in np.ravel(widen(tensors[name][2]))) if name in _listed(tensors) else ()
 
 
 def scaling(entries: Entries, tensors: Any) -> tuple[str, tuple[float, ...]] | None:
