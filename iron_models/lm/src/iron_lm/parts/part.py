@@ -85,15 +85,21 @@ class Part(iron.Graph):
         places = {id(each): path for path, each in self.walk()}  # of one that is shared, where it is named
         return {path: weights[_join(places[id(each)], name)] for path, each, name, _ in part._needed()}
 
+    def complete(self) -> None:
+        """Make what this part computes itself (a table, say) and does not need before it is traced; nothing by default."""
+
     def trace(self, **shapes: Any) -> Any:
-        self._check_filled()
+        self._make_ready()
         return super().trace(**shapes)
 
     def compile(self, **options: Any) -> Any:
-        self._check_filled()  # before the graph counts as compiled, after which it takes no weights
+        self._make_ready()  # before the graph counts as compiled, after which it takes no weights
         return super().compile(**options)
 
-    def _check_filled(self) -> None:
+    def _make_ready(self) -> None:
+        """Complete every part. DeclarationError where one has not been given its weights."""
+        for _, part in self.walk():
+            part.complete()
         empty = [path for path, part, name, _ in self._needed() if getattr(part, name) is None]
         if empty:
             raise DeclarationError(f"{type(self).__name__}: {empty[0]} has no numbers; give it its weights first, part.fill(weights).")

@@ -170,10 +170,15 @@ def angles(config: RotaryConfig, positions: Any, context: int = 0) -> np.ndarray
 class Rotary(Part):
     """The angles of a call's rows, (rows, head_dim), from a table of every position. Layers that share one share its angles."""
 
+    table: Any = None
+
     def __init__(self, config: RotaryConfig, run: Run) -> None:
         self.config, self.run = config, run
-        table = self.angles(np.arange(run.max_seq_len))
-        self.table = iron.weight(table if as_dtype(run.dtype) == np.float32 else table.astype(iron.bfloat16))
+
+    def complete(self) -> None:
+        if self.table is None:
+            table = self.angles(np.arange(self.run.max_seq_len))
+            self.table = iron.weight(table if as_dtype(self.run.dtype) == np.float32 else table.astype(iron.bfloat16))
 
     def angles(self, positions: Any) -> np.ndarray:
         """float32 (positions, head_dim): `angles` in the context of this run."""
@@ -188,6 +193,7 @@ class Rotary(Part):
         position: iron.Scratchpad[np.int32],
     ) -> Any:
         """x: the rows themselves, looked at for how many there are."""
+        self.complete()
         C, D = self.run.prefill_chunk, self.config.head_dim
         if is_prompt(bounded(x, rows), self.run):
             return Copy(self.table.reshape(self.run.max_seq_len // C, C, D)[chunk, :rows])
