@@ -149,7 +149,7 @@ def config(mutator: Mutator, folder: Path) -> str:
     from iron_core.plugins.registry import registry
     from iron_lm import loading
     from iron_lm.architecture import Architecture
-    from iron_lm.checkpoints.sources import source_of
+    from iron_lm.checkpoints.sources import Reading, source_of
     from iron_lm.parts.rotary import RotaryConfig
     from iron_lm.run import Run
 
@@ -165,11 +165,30 @@ def config(mutator: Mutator, folder: Path) -> str:
             "layer_types": ["sliding_attention"],
             "rope_local_base_freq": 1e4,
         }
-    sizes = dict(vocab_size=32, hidden_size=32, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=16, intermediate_size=32)
+    elif family.name == "phi3":
+        factors = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+        entries |= {"sliding_window": 32, "original_max_position_embeddings": 32, "rope_scaling": factors}
+    elif family.name == "gpt2":
+        entries |= {"n_embd": 32, "n_head": 2, "n_layer": 1, "n_positions": 64, "n_inner": 32, "activation_function": "gelu_new"}
+    sizes = dict(
+        vocab_size=32, hidden_size=32, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=16, intermediate_size=32, max_positions=64,
+    )  # fmt: skip
     config = attrs.evolve(family.full_size(), **sizes, sliding=(), rotary=RotaryConfig(16), tied=False)
     names = family.names("safetensors", config)
     shapes = family.build(config, Run(64)).tensors()
-    tensors = {source_of(names, path).names[0]: list(shape) for path, shape in shapes.items()}
+    tensors: dict[str, list[int]] = {}
+
+    class Asked(Reading):
+        """Notes what tensors are asked for, and has none."""
+
+        def has(self, name: str) -> bool:
+            return False
+
+        def tensor(self, name: str, shape: tuple[int, ...]) -> None:
+            tensors[name] = list(shape)
+
+    for path, shape in shapes.items():
+        source_of(names, path).read(Asked(), shape)
     (folder / "model.safetensors").write_bytes(seeds.safetensors_bytes(seeds.safetensors_model(tensors)))
     (folder / "config.json").write_bytes(damaged(mutator, entries, seeds.dumped))
     if mutator.rng.random() < 0.3:
