@@ -113,6 +113,19 @@ def test_arrays_may_lie_in_any_way(backend):
     assert np.array_equal(graph(np.broadcast_to(want[:1], (6, 4))), np.repeat(want[:1], 6, 0))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_whole_numbers_are_taken_in_any_dtype_of_whole_numbers(backend):
+    """Where the input's own holds them; floats are refused, though each be whole."""
+    graph = compiled(Lookup(), backend, ids=((3,), np.int32))
+    version = next(iter(graph.versions.values()))
+    want = version.call([np.array([0, 1, 5], np.int32)], {})[0][0]
+    for dtype in (np.int64, np.int8, np.uint64):
+        assert np.array_equal(version.call([np.array([0, 1, 5], dtype)], {})[0][0], want)
+    for ids in (np.array([0.0, 1.0, 5.0]), np.array([0, 1, 5], np.float32)):
+        with pytest.raises(CallError, match=f"input `ids` is int32; these {ids.dtype} numbers are not all exact in it"):
+            version.call([ids], {})
+
+
 BAD = {
     "masked": (
         np.ma.masked_array(np.ones((4,), np.float32), mask=[0, 1, 0, 0]),
