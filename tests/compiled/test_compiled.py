@@ -279,6 +279,14 @@ def test_the_record_is_data_and_can_go_to_disk(w, tmp_path, monkeypatch):
         Project(w).compile(x=((16, 8), F32), backend="null", record="tape")
 
 
+@pytest.mark.parametrize("keyword", ["boundaries", "image"])
+@pytest.mark.parametrize("given", ["no", ["elf"], np.ones(2)], ids=("a word", "a list", "an array"))
+def test_a_packaging_is_one_that_there_is(w, keyword, given):
+    """Else it is told so, also what has no hash and what no word compares with."""
+    with pytest.raises(CallError, match=rf"{keyword}=.*: legal are None"):
+        Project(w).compile(x=((16, 8), F32), backend="null", **{keyword: given})
+
+
 @pytest.mark.parametrize("flag", ["fold", "verbose"])
 def test_a_flag_is_true_or_false(w, flag):
     """Not a word that would count as true."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -75,6 +77,13 @@ def test_a_row_is_whole_blocks(format):
         format.row_bytes(65)
     with pytest.raises(FormatError, match="bytes"):
         iron.PackedArray(np.zeros(3, np.uint8), (1, 32), format)
+    for shape in ((-1, -32), (1.0, 32.0), (), 32, None):
+        with pytest.raises(FormatError, match=rf"PackedArray\(shape={re.escape(repr(shape))}\); legal: a whole number"):
+            iron.PackedArray(np.zeros(format.row_bytes(32), np.uint8), shape, format)
+    with pytest.raises(FormatError, match=r"its data is of list; legal: a numpy array of uint8"):
+        iron.PackedArray([0] * 34, (1, 32), format)
+    with pytest.raises(FormatError, match=r"PackedArray\(format='q8'\); legal: a Format"):
+        iron.PackedArray(np.zeros(34, np.uint8), (1, 32), "q8")
     with pytest.raises(FormatError, match="keeps the blocked axis"):
         format.quantize(np.ones((2, 64), np.float32)).reshape(4, 32)
 

@@ -64,6 +64,8 @@ GIVEN = {
     "the key of a class": lambda: iron.contract_key(ReLU),
     "the array key of a number": lambda: iron.array_key(3),
     "the label of a number": lambda: iron.label(3),
+    "the key of a number of numpy's, which has a base": lambda: iron.contract_key(np.int64(3)),
+    "a number of numpy's with a step": lambda: iron.fold(np.int64(3), ReLU(size=8)),
     "the domains of a class": lambda: iron.domains(ReLU, "npu2"),
     "the explanation of a class": lambda: iron.explain(ReLU, "npu2"),
 }
@@ -72,7 +74,7 @@ GIVEN = {
 @pytest.mark.parametrize("ask", GIVEN.values(), ids=GIVEN)
 def test_what_is_asked_of_an_operator_refuses_anything_else(ask):
     """A class is not an operator: it has no fields yet."""
-    with pytest.raises(CallError, match=r"of (ReLU|3); legal: an operator with its fields, as SiLU\(size=64\)"):
+    with pytest.raises(CallError, match=r"of (ReLU|3|np.int64\(3\)); legal: an operator with its fields, as SiLU\(size=64\)"):
         ask()
 
 

@@ -52,6 +52,18 @@ class Slots:
         self.q = q
 
 
+class Unset:
+    """A slot of it is empty, and asking for that goes wrong."""
+
+    __slots__ = ("empty", "q")
+
+    def __init__(self, q):
+        self.q = q
+
+    def __getattr__(self, name):
+        raise RuntimeError(name) if name == "empty" else AttributeError(name)
+
+
 class Pair(NamedTuple):
     a: Any
     b: Any
@@ -88,6 +100,7 @@ def array(k=0):
         (Layer(array()), lambda h: [h.q], ["held.q"]),
         ([Layer(array()), Layer(iron.state(4, F32))], lambda h: [h[0].q, h[1].q], ["held.0.q", "held.1.q"]),
         (Slots(Layer(array())), lambda h: [h.q.q], ["held.q.q"]),
+        (Unset(array()), lambda h: [h.q], ["held.q"]),
         (Pair(array(), array()), lambda h: [h.b], ["held.1"]),
         ([SimpleNamespace(q=Data({"w": iron.weight(array())}))], lambda h: [h[0].q.q["w"]], ["held.0.q.q.w"]),
         (iron.weight(array(), name="mine"), lambda h: [h], ["mine"]),
@@ -250,6 +263,8 @@ def test_an_array_of_a_dtype_that_is_not_carried_is_named():
     """By its path, with what is legal."""
     with pytest.raises(FormatError, match=r"held of the graph: dtype=.*float64.*Legal: bfloat16"):
         Holder(np.zeros(4), lambda h: [h]).trace(x=((4,), F32))
+    with pytest.raises(FormatError, match=r"weight\(\) of what numpy makes no array of .*legal: rows of one length"):
+        iron.weight([[1, 2], [3]])
 
 
 def test_a_weight_looks_like_a_handle():

@@ -13,6 +13,7 @@ from iron_core.devices import Device
 from iron_core.errors import CallError, DeclarationError
 from iron_core.graph.graph import Graph
 from iron_core.graph.signature import Signature
+from iron_core.image.packaging import check_packaging
 from iron_core.turn import Turn
 
 
@@ -52,6 +53,7 @@ def compile_graph(
     for name, flag in (("fold", fold), ("verbose", verbose)):
         if not isinstance(flag, bool):
             raise CallError(f"{name}={flag!r}; legal: True or False.")
+    check_packaging(boundaries, image)
     chosen = choose(backend, dev.name if isinstance(dev, Device) else dev)
     keywords = {name: given for name, given in (("feeds", feeds), ("coresident", coresident)) if given is not None}
     check_keywords(chosen.backend, keywords)

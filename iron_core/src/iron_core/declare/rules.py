@@ -31,7 +31,7 @@ def require(holds: Any, sentence: str) -> None:
 
 def require_operator(op: Any, where: str) -> None:
     """CallError for what is no instance of an operator. where: what was called, in words: "fold()"."""
-    if isinstance(op, type) or not hasattr(op, "base"):
+    if isinstance(op, type) or not hasattr(op, "base") or not hasattr(op, "array_tier"):
         shown = op.__name__ if isinstance(op, type) else repr(op)
         raise CallError(f"{where} of {shown}; legal: an operator with its fields, as SiLU(size=64).")
 

@@ -94,7 +94,7 @@ def _parts(item: Any) -> Iterator[tuple[str, Any]]:
         for cls in type(item).__mro__:
             declared = vars(cls).get("__slots__", ())
             for name in (declared,) if isinstance(declared, str) else declared:
-                if name not in ("__dict__", "__weakref__") and hasattr(item, name):
+                if name not in ("__dict__", "__weakref__") and not name.startswith("_") and _is_set(cls, name, item):
                     yield name, getattr(item, name)
         yield from getattr(item, "__dict__", {}).items()
 
@@ -116,6 +116,15 @@ def _shared(item: Any) -> Iterator[tuple[str, Any]]:
         for cls in type(item).__mro__:
             if not _is_foreign(cls):
                 yield from ((n, p.__func__ if isinstance(p, (staticmethod, classmethod)) else p) for n, p in vars(cls).items())
+
+
+def _is_set(cls: type, slot: str, item: Any) -> bool:
+    """Does a slot hold something? Its descriptor is asked: an item's own `__getattr__` may raise whatever it likes."""
+    try:
+        vars(cls)[slot].__get__(item, cls)
+    except AttributeError:
+        return False
+    return True
 
 
 def _of_objects(item: Any) -> bool:

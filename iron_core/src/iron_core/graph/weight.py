@@ -62,7 +62,10 @@ class Weight(_Resident):
     def __init__(self, data: Any, name: str | None = None) -> None:
         if is_masked(data):
             raise FormatError("a masked array; legal: its numbers, as in array.filled(0).")
-        self.data = data if isinstance(data, PackedArray) else np.asarray(data)
+        try:
+            self.data = data if isinstance(data, PackedArray) else np.asarray(data)
+        except ValueError as error:
+            raise FormatError(f"weight() of what numpy makes no array of ({error}); legal: rows of one length.") from None
         self.shape = tuple(self.data.shape)
         self.format = format_of(self.data)
         self.name = name

@@ -8,6 +8,7 @@ asks for the same on npu2. The host runs a list of native calls whatever the gra
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from iron_core.devices import Device, device
 from iron_core.errors import CallError, UnsupportedError
@@ -49,10 +50,7 @@ def decide(
     forbids (the message lists the rules).
     """
     dev = device(dev)
-    if boundaries not in (None, each_step):
-        raise CallError(f"boundaries={boundaries!r}: legal are None and iron.each_step.")
-    if image not in (None, ELF, XCLBIN):
-        raise CallError(f"image={image!r}: legal are None, iron.ELF and iron.XCLBIN.")
+    check_packaging(boundaries, image)
     if not dev.is_npu:
         return _host(dev, values, boundaries, image)
     rules = _chain_rules(dev, values, boundaries)
@@ -68,6 +66,14 @@ def decide(
     asked = " image='elf' asked for it." if image == ELF else ""
     reason = f"{dev} takes a whole graph as one full ELF and nothing here needs a dispatch per step.{asked}"
     return Packaging(ELF, "fused", (reason,), _lowered(ELF, values))
+
+
+def check_packaging(boundaries: Any, image: Any) -> None:
+    """CallError for a `boundaries=` or `image=` that does not exist."""
+    if not (boundaries is None or (isinstance(boundaries, str) and boundaries == each_step)):
+        raise CallError(f"boundaries={boundaries!r}: legal are None and iron.each_step.")
+    if not (image is None or (isinstance(image, str) and image in (ELF, XCLBIN))):
+        raise CallError(f"image={image!r}: legal are None, iron.ELF and iron.XCLBIN.")
 
 
 def _chain_rules(dev: Device, values: Sequence[PerCallValue], boundaries: str | None) -> list[str]:

@@ -137,6 +137,13 @@ class PackedArray:
     __slots__ = ("data", "format", "shape")
 
     def __init__(self, data: np.ndarray, shape: tuple[int, ...], format: Format) -> None:
+        if not isinstance(format, Format):
+            raise FormatError(f"PackedArray(format={format!r}); legal: a Format, as iron.Q8_0.")
+        dims = shape if isinstance(shape, (tuple, list)) else ()
+        if not dims or not all(isinstance(n, (int, np.integer)) and n >= 0 for n in dims):
+            raise FormatError(f"PackedArray(shape={shape!r}); legal: a whole number for each of one dimension or more.")
+        if not isinstance(data, np.ndarray):
+            raise FormatError(f"PackedArray: its data is of {type(data).__name__}; legal: a numpy array of uint8.")
         want = format.stored(tuple(shape))
         if data.dtype != np.uint8 or data.size != math.prod(want):
             raise FormatError(
