@@ -44,7 +44,8 @@ class Family:
         save = pytest.importorskip("safetensors.numpy", reason="safetensors, which makes the files, is not installed")
         path = self.folder / f"{self.name}-{len(list(self.folder.iterdir()))}"
         path.mkdir()
-        save.save_file({key: value.astype(dtype) for key, value in self.weights.items()}, path / "model.safetensors")
+        weights = {key: value if value.dtype.kind == "i" else value.astype(dtype) for key, value in self.weights.items()}
+        save.save_file(weights, path / "model.safetensors")
         entries = {key: value for key, value in (self.json | changes).items() if value is not None}
         (path / "config.json").write_text(json.dumps(entries))
         return path

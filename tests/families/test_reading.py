@@ -214,3 +214,16 @@ def test_the_command_line_runs_it(family: Any, capsys: pytest.CaptureFixture[str
     assert answers[0] == answers[1]
     assert family.family.main([*line, "--check-accuracy"]) == 0
     assert json.loads(capsys.readouterr().out)["passed"] is True
+
+
+def test_buffers_that_were_saved_with_the_weights_are_ignored(qwen3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older folders hold inverse frequencies, and numbers of positions in int64: the model is the same."""
+    plain = qwen3.load()
+    for name, buffer in {
+        "model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(16, np.float32),
+        "model.embeddings.position_ids": np.arange(8, dtype=np.int64),
+    }.items():
+        monkeypatch.setitem(qwen3.weights, name, buffer)
+        loaded = qwen3.load(qwen3.write())
+        assert all(np.array_equal(loaded.weights[path], array) for path, array in plain.weights.items())
+        monkeypatch.delitem(qwen3.weights, name)

@@ -43,7 +43,7 @@ class GPT2(Family):
     architectures = ("gpt2",)
     absent = {"n_positions": 1024, "layer_norm_epsilon": 1e-5}
     #: Masks, which were once stored with the weights.
-    ignored = names.IGNORED | dict.fromkeys(("safetensors", "pytorch"), (".attn.bias", ".attn.masked_bias"))
+    ignored = names.IGNORED | dict.fromkeys(("safetensors", "pytorch"), (*names.BUFFERS, ".attn.bias", ".attn.masked_bias"))
 
     @classmethod
     def names(cls, kind: str, config: DecoderConfig) -> Names:

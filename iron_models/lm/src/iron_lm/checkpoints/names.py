@@ -34,5 +34,12 @@ GGUF = {
     "layers.{i}.ffn_norm_after.weight": "blk.{i}.post_ffw_norm.weight",
     **{f"layers.{{i}}.ffn.{x}": f"blk.{{i}}.ffn_{x}.weight" for x in ("gate", "up", "down")},
 }
+#: Buffers that older versions of transformers saved with the weights.
+BUFFERS = ("rotary_emb.inv_freq", ".position_ids")
 #: Tensors that a model computes itself, by kind of checkpoint: what their names begin or end with.
-IGNORED = {"gguf": ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"), "meta": ("rope.freqs",)}
+IGNORED = {
+    "safetensors": BUFFERS,
+    "pytorch": BUFFERS,
+    "gguf": ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"),
+    "meta": ("rope.freqs",),
+}
