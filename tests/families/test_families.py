@@ -128,6 +128,22 @@ def test_what_lies_before_the_windows_is_forgotten(gemma3: Any) -> None:
         assert np.array_equal(session.logits(changed).view(np.uint32), want.view(np.uint32)) == same
 
 
+@pytest.mark.parametrize("name", ["mistral", "gemma3", "phi3"])
+def test_caches_that_slide_equal_transformers(name: str, backend: str, request: pytest.FixtureRequest) -> None:
+    """With room for more, layers that slide hold two chunks of 64; prompts, steps and answers past them are as with whole caches."""
+    family = request.getfixturevalue(name)
+    model, whole = (family.load(max_seq_len=256).model(prefill_chunk=chunk) for chunk in (64, 32))
+    assert [cache.keys.shape[0] for cache in model.caches[:2]] == [128, 128]
+    assert {cache.keys.shape[0] for cache in whole.caches} == {256}
+    one, other = (Session(graph, backend=backend) for graph in (model, whole))
+    for length in (6, 64, 65, 80):
+        assert np.abs(one.logits(family.ids[:length]) - family.logits[length - 1]).max() < 1e-4, length
+    answers = [session.generate(family.ids[:60], 150) for session in (one, other)]
+    assert answers[0] == answers[1] and check_chat_turn(one, family.ids[:60], 100, family.ids[:9]).passed
+    a, b = (session.logits([*family.ids[:60], *answers[0], 5]) for session in (one, other))
+    np.testing.assert_allclose(a, b, rtol=0, atol=0 if backend == "host" else 1e-5)
+
+
 def test_a_second_start_traces_nothing(family: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every class a version of these models consists of is read back from the cache."""
     monkeypatch.setenv("NPU_CACHE_HOME", str(tmp_path))

@@ -14,13 +14,13 @@ from iron_lm.checkpoints.sources import Names, PlusOne
 from iron_lm.decoder_config import DecoderConfig, every_nth_is_full
 from iron_lm.family import Family
 from iron_lm.parts.attention import Attention
-from iron_lm.parts.decoder import Decoder
 from iron_lm.parts.embedding import Embedding
 from iron_lm.parts.head import Head
 from iron_lm.parts.layer import Layer
 from iron_lm.parts.mlp import GatedMLP
 from iron_lm.parts.norm import Norm
 from iron_lm.parts.rotary import Rotary, RotaryConfig
+from iron_lm.parts.sliding_decoder import SlidingDecoder
 from iron_lm.run import Run
 
 #: Every sixth layer sees everything, where a file does not say which do.
@@ -59,7 +59,7 @@ class Gemma3(Family):
         return {path: PlusOne(name) if "norm" in path else name for path, name in found.items()}
 
     @classmethod
-    def build(cls, config: Gemma3Config, run: Run) -> Decoder:
+    def build(cls, config: Gemma3Config, run: Run) -> SlidingDecoder:
         c = config
         assert c.rotary is not None
         embedding = Embedding(c.embedding(math.sqrt(c.hidden_size)), run)
@@ -75,7 +75,7 @@ class Gemma3(Family):
             )
             for i in range(c.num_layers)
         ]
-        return Decoder(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
+        return SlidingDecoder(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
 
     @classmethod
     def from_gguf(cls, entries: Entries, tensors: Any) -> Gemma3Config:

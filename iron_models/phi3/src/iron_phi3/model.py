@@ -17,6 +17,7 @@ from iron_lm.parts.layer import Layer
 from iron_lm.parts.mlp import GatedMLP
 from iron_lm.parts.norm import Norm
 from iron_lm.parts.rotary import Rotary, RotaryConfig
+from iron_lm.parts.sliding_decoder import SlidingDecoder
 from iron_lm.run import Run
 
 #: The tensors that hold several matrices, by kind of checkpoint: queries, keys and values; gate and up.
@@ -54,7 +55,8 @@ class Phi3(Family):
             Layer(Attention(c.attention(i), run, rotary), GatedMLP(c.mlp(), run), mixer_norm=Norm(c.norm()), ffn_norm=Norm(c.norm()))
             for i in range(c.num_layers)
         ]
-        return Decoder(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
+        graph = SlidingDecoder if any(c.sliding) else Decoder
+        return graph(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
 
     @classmethod
     def from_huggingface(cls, entries: Entries) -> DecoderConfig:

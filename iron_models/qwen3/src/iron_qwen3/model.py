@@ -14,6 +14,7 @@ from iron_lm.parts.layer import Layer
 from iron_lm.parts.mlp import GatedMLP
 from iron_lm.parts.norm import Norm
 from iron_lm.parts.rotary import Rotary, RotaryConfig
+from iron_lm.parts.sliding_decoder import SlidingDecoder
 from iron_lm.run import Run
 
 
@@ -45,7 +46,8 @@ class Qwen3(Family):
             )
             for i in range(c.num_layers)
         ]
-        return Decoder(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
+        graph = SlidingDecoder if any(c.sliding) else Decoder
+        return graph(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
 
     @classmethod
     def full_size(cls) -> DecoderConfig:

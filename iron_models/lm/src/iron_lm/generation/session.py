@@ -41,7 +41,8 @@ class Session:
 
     Threads may share it: each answer is whole, one after the other. A prompt runs in chunks on a fixed grid. What a new prompt
     shares with `held` is kept, from the start up to the first
-    chunk that differs; a prompt of one token more is one decode step.
+    chunk that differs; a prompt of one token more is one decode step. Where caches slide, that is so within what they still
+    hold; a prompt that differs before it runs from its start.
     """
 
     def __init__(self, model: Decoder, **options: Any) -> None:
@@ -49,6 +50,7 @@ class Session:
         self.compiled = model.compile(**options)
         self.compiled.add(ids=((model.run.prefill_chunk,), np.int32))
         self.held: list[int] = []
+        self._base = 0  # the first token in the caches that slide
         self._turn = Turn(f"a session of {type(model).__name__}")
         self._sampler: Sampler | None = None
 
@@ -113,21 +115,27 @@ class Session:
             return self._choose_here(ids, count, sampler, take, answer)
         self.sample(sampler)
         _, carried = self._run(ids)
-        if not take(carried["token"]) and count > 1:
-            try:
-                self.compiled.loop(
-                    count - 1,
-                    lambda _, now: take(now["token"]),
-                    token=carried["token"],
-                    position=carried["position"],
-                    chunk=0,
-                    rows=0,
-                )
-            except NotFinite:
-                raise _not_finite() from None
-            finally:
-                # A token is in the caches once a step has taken it in; the last of the answer is not.
-                self.held = [*ids, *answer[:-1]]
+        stopped = take(carried["token"])
+
+        def on_step(_: int, now: dict[str, int]) -> bool:
+            nonlocal stopped
+            stopped = take(now["token"])
+            return stopped
+
+        left = count - 1
+        try:
+            while left and not stopped:
+                position = carried["position"]
+                steps = self._steps(position, left)
+                self._slide_to(position)
+                now = self.model.where(position)
+                carried = self.compiled.loop(steps, on_step, token=carried["token"], chunk=0, rows=0, **now)
+                left -= steps
+        except NotFinite:
+            raise _not_finite() from None
+        finally:
+            # A token is in the caches once a step has taken it in; the last of the answer is not.
+            self.held = [*ids, *answer[:-1]]
         return answer
 
     def tokens(self, ids: Sequence[int], count: int, sampler: Sampler | None = None, stop: Sequence[int] = ()) -> Iterator[int]:
@@ -166,8 +174,11 @@ class Session:
         if self._sampler is None:
             self.sample(Sampler())
         same = min(cache.rewind(shared(self.held, ids)) for cache in self.model.caches)
+        if self.model.base(min(same, len(ids) - 1)) < self._base:
+            same = 0  # what it sees is no longer held
         if same == len(self.held) == len(ids) - 1 and same:
-            logits, carried = self.compiled(token=ids[-1], position=len(ids) - 1, chunk=0, rows=0)
+            self._slide_to(len(ids) - 1)
+            logits, carried = self.compiled(token=ids[-1], chunk=0, rows=0, **self.model.where(len(ids) - 1))
         else:
             first = min(same, len(ids) - 1) // run.prefill_chunk
             for chunk in range(first, -(-len(ids) // run.prefill_chunk)):
@@ -176,12 +187,28 @@ class Session:
                 part = ids[start : start + run.prefill_chunk]
                 row = np.zeros(run.prefill_chunk, np.int32)
                 row[: len(part)] = part
-                logits, carried = self.compiled(row, token=0, position=start + len(part) - 1, chunk=chunk, rows=len(part))
+                self._slide_to(start)
+                logits, carried = self.compiled(row, token=0, chunk=chunk, rows=len(part), **self.model.where(start + len(part) - 1))
         if not np.isfinite(logits).all():
             self.held = []
             raise _not_finite()
         self.held = list(ids)
         return logits, vars(carried)
+
+    def _steps(self, position: int, most: int) -> int:
+        """Of `most` decode steps from `position` on, how many run before caches slide."""
+        if self.model.base(position + most - 1) == self.model.base(position):
+            return most
+        chunk = self.model.run.prefill_chunk
+        return min(most, chunk - position % chunk)
+
+    def _slide_to(self, position: int) -> None:
+        """Have caches that slide where computing `position` needs them."""
+        base, rows = self.model.base(position), self.model.base(position) - self._base
+        if rows > 0:
+            self._base = self.model.run.max_seq_len  # whatever becomes of the move: until it is done they hold nothing
+            self.model.slide(self.compiled, rows)
+        self._base = base
 
 
 def _not_finite() -> CheckpointError:

@@ -11,11 +11,11 @@ from iron_ops_aie import Copy
 
 
 class KVCache:
-    """Keys and values of `max_seq_len` tokens, (max_seq_len, num_kv_heads, head_dim) each. Layers may share one."""
+    """Keys and values of `rows` tokens, `max_seq_len` by default, (rows, num_kv_heads, head_dim) each. Layers may share one."""
 
-    def __init__(self, run: Run, num_kv_heads: int, head_dim: int) -> None:
+    def __init__(self, run: Run, num_kv_heads: int, head_dim: int, rows: int | None = None) -> None:
         self.run = run
-        shape = (run.max_seq_len, num_kv_heads, head_dim)
+        shape = (run.max_seq_len if rows is None else rows, num_kv_heads, head_dim)
         self.keys, self.values = (iron.state(shape, as_dtype(run.cache_dtype)) for _ in range(2))
 
     @property

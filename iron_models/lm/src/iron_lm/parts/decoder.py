@@ -14,6 +14,7 @@ from iron_lm.parts.head import Head
 from iron_lm.parts.layer import Layer
 from iron_lm.parts.part import Part, Weights
 from iron_lm.parts.positions import Positions
+from iron_lm.parts.sliding_cache import SlidingKVCache
 from iron_lm.run import Run
 from iron_ops_aie import Copy, Sample
 from iron_ops_aie.sample import ROW_WORDS
@@ -59,20 +60,39 @@ class Decoder(Part):
         chunk: Scratchpad[np.int32],
         rows: Scratchpad[np.int32],
     ) -> Any:
-        where = dict(chunk=chunk, rows=rows, position=position)
+        logits, drawn = self.computed(ids, token, chunk, rows, position, position)
+        return logits, iron.carry(token=drawn, position=position + 1)
+
+    def computed(self, ids: Any, token: Any, chunk: Any, rows: Any, position: Any, place: Any) -> tuple[Any, Any]:
+        """The last row's logits, and the token drawn from them. place: the row of `position` in caches that slide."""
         x = self.embedding(*(() if ids is None else (ids,)), token=token, rows=rows)
-        x = x if self.positions is None else self.positions(x, **where)
+        x = x if self.positions is None else self.positions(x, chunk=chunk, rows=rows, position=position)
         rotaries = {id(layer.rotary): layer.rotary for layer in self.layers if layer.rotary is not None}
-        angles = {key: rotary(x, **where) for key, rotary in rotaries.items()}
+        angles = {key: rotary(x, chunk=chunk, rows=rows, position=position) for key, rotary in rotaries.items()}
         for layer in self.layers:
-            x = layer(x, *(() if layer.rotary is None else (angles[id(layer.rotary)],)), **where)
+            given = () if layer.rotary is None else (angles[id(layer.rotary)],)
+            slides = isinstance(getattr(layer.mixer, "cache", None), SlidingKVCache)
+            x = layer(x, *given, chunk=chunk, rows=rows, position=place if slides else position)
         if ids is not None:
             x = Copy(x[rows - 1]).reshape(1, x.shape[1])  # the last row's logits alone
         logits = self.head(self.norm(x)).reshape(self.vocab_size)
         _, drawn = Sample(
             logits, self.draws, self.drawn, row=position * ROW_WORDS, at=position, k_max=min(K_MAX, self.vocab_size)
         )
-        return logits, iron.carry(token=drawn, position=position + 1)
+        return logits, drawn
+
+    # -- what a session asks ---------------------------------------------------------------------
+
+    def base(self, position: int) -> int:
+        """The first token in caches that slide, while `position` is computed; 0 where none does."""
+        return 0
+
+    def where(self, position: int) -> dict[str, int]:
+        """The per-call values that say where `position` is."""
+        return {"position": position}
+
+    def slide(self, compiled: Any, rows: int) -> None:
+        """Move caches that slide by `rows` tokens, in the memory of a compiled graph of this one."""
 
     def twin(self, weights: Weights, ids: Any) -> np.ndarray:
         """float32 (n, vocab): the logits after each of n tokens, attending to all before it."""
