@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from iron_core.errors import DeclarationError, ShapeError
+from iron_core.errors import DeclarationError, FormatError, ShapeError
 from iron_lm import testing
 from iron_lm.parts.norm import Norm, NormConfig
 from iron_lm.parts.part import Part, Weights
@@ -105,7 +105,9 @@ def changed(**changes: Any) -> dict[str, Any]:
     (changed(steps__1__matrix=None), DeclarationError, r"^Tower: no weight steps\.1\.matrix \[4, 4\] is given\.$"),
     (changed(steps__1__matrix=None, steps__1__matrlx=np.ones((4, 4))), DeclarationError, r"is given; there is steps\.1\.matrlx\.$"),
     (changed(ways__left__matrix=np.ones((4, 3))), ShapeError, r"^Tower: ways\.left\.matrix is \[4, 3\], not \[4, 4\]\.$"),
-    (changed(norm__weight=np.float32(1)), ShapeError, r"^Tower: norm\.weight is \[\], not \[4\]\.$"),
+    (changed(norm__weight=np.array(1, np.float32)), ShapeError, r"^Tower: norm\.weight is \[\], not \[4\]\.$"),
+    (changed(norm__weight=[1.0] * 4), DeclarationError, r"^Tower: norm\.weight is given as a list; legal: an array of numpy"),
+    (changed(norm__weight=np.ones(4, np.complex64)), FormatError, "complex64"),
     (changed(again__weight=np.ones(4)), DeclarationError, r"^Tower: again\.weight is given, and no part needs it\. Legal: "),
 ])  # fmt: skip
 def test_weights_that_are_not_what_it_needs(weights: dict[str, Any], error: type[Exception], says: str) -> None:

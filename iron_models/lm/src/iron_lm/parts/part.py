@@ -65,12 +65,16 @@ class Part(iron.Graph):
             if path not in weights:
                 near = difflib.get_close_matches(path, unknown, 1)
                 raise DeclarationError(f"{where}: no weight {path} {list(shape)} is given{f'; there is {near[0]}' if near else ''}.")
+            if not isinstance(weights[path], (np.ndarray, PackedArray)):
+                kind = type(weights[path]).__name__
+                raise DeclarationError(f"{where}: {path} is given as a {kind}; legal: an array of numpy, or a PackedArray.")
             if tuple(weights[path].shape) != shape:
                 raise ShapeError(f"{where}: {path} is {list(weights[path].shape)}, not {list(shape)}.")
         if unknown:
             raise DeclarationError(f"{where}: {unknown[0]} is given, and no part needs it. Legal: what tensors() names.")
-        for path, part, name, _ in needed:
-            setattr(part, name, iron.weight(part.arranged(name, weights[path])))
+        made = [iron.weight(part.arranged(name, weights[path])) for path, part, name, _ in needed]
+        for (_, part, name, _), weight in zip(needed, made, strict=True):
+            setattr(part, name, weight)
         return self
 
     def arranged(self, name: str, array: Any) -> Any:
