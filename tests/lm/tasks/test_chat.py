@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 from iron_lm.generation.sampler import Sampler
-from iron_lm.tasks.chat import Chat
+from iron_lm.tasks.chat import Chat, ChatTask
 from iron_lm.text.stopping import StopStrings
 from iron_lm.text.template import ChatTemplate
 
@@ -45,6 +48,9 @@ class Parrot:
         self.prompts = []
         self.held = []
         self.resets = 0
+
+    def sample(self, sampler):
+        self.sampler = sampler
 
     def reset(self):
         self.resets += 1
@@ -202,3 +208,18 @@ def test_of_several_stop_strings_the_first_in_the_text_ends_it():
     stops = StopStrings(("later", "now"))
     assert stops.feed("ends now, not later") == "ends " and stops.ended
     assert stops.feed("more") == stops.rest() == ""
+
+
+def test_a_command_lines_conversation_says_how_it_is_led_and_begins_with_the_prompt(monkeypatch, capsys):
+    """On standard error; on standard output are the answers alone. Lines of standard input follow, until one that leaves."""
+    task = ChatTask(
+        {"json": False, "profile": None, "sampler": Sampler(), "num_tokens": 40, "stop": (), "system": None, "prompt": "hello"}
+    )
+    task.prepare(SimpleNamespace(config=SimpleNamespace(vocab_size=256), tokenizer=Letters(), template=lambda: TEMPLATE, context=200))
+    session = Parrot(["one", "two"])
+    monkeypatch.setattr(sys, "stdin", io.StringIO("again\n/quit\nnever\n"))
+    assert task.run(SimpleNamespace(session=session), None) == 0
+    out, err = capsys.readouterr()
+    assert err == "/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves\n> hello\n" and out == "one\ntwo\n"
+    assert session.sampler is task.options["sampler"]
+    assert session.prompts == ["<user>hello<assistant>", "<user>hello<assistant>one<user>again<assistant>"]
