@@ -82,7 +82,7 @@ def test_other_tensors_are_refused_when_they_are_asked_for(tied: Any) -> None:
     with pytest.raises(KeyError):
         tied["absent"]
     assert describe(Checkpoint.open(TORCH / "tied.bin")).startswith(
-        "PyTorch file · None · 6 tensors (3 float32, 2 bfloat16, 1 float16), and 7 not read · "
+        "PyTorch file · no architecture named · 6 tensors (3 float32, 2 bfloat16, 1 float16), and 7 not read · "
     )
 
 

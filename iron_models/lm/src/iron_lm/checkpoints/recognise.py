@@ -35,7 +35,8 @@ def describe(checkpoint: Any) -> str:
     refused = len(getattr(checkpoint.tensors, "refused", ()))
     unread = f", and {refused} not read" if refused else ""
     shown = f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
-    return f"{kind} · {architecture(checkpoint)} · {sum(counts.values())} tensors ({formats}){unread} · {shown} · {checkpoint.path}"
+    named = architecture(checkpoint) or "no architecture named"
+    return f"{kind} · {named} · {sum(counts.values())} tensors ({formats}){unread} · {shown} · {checkpoint.path}"
 
 
 def unknown_architecture(found: str, architectures: tuple[str, ...]) -> str:
