@@ -11,7 +11,7 @@ import pytest
 import iron_core as iron
 from iron_core.errors import CallError, DeclarationError, ShapeError, TraceError
 from iron_core.graph.held import held
-from iron_ops_aie import Copy, ElementwiseAdd, SiLU
+from iron_ops_aie import Copy, ElementwiseAdd, Scale, SiLU
 
 F32 = np.float32
 
@@ -235,3 +235,17 @@ def test_attributes_may_be_nested_deep_and_in_circles():
     inner["last"] = np.ones(3, F32)
     names = [name for name, _ in held(graph).values()]
     assert names[:2] == ["bias", "kv"] and names[2].endswith("down.last")
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (lambda self, x: 0.22 * x, r"has no arithmetic; .*ElementwiseMul\(a, b\), Scale\(a, factor=2\.0\)"),
+        (lambda self, x: Scale(x, 0.22), r"called on float; .*A setting goes by its name: Scale\(x, factor=2\.0\)"),
+    ],
+    ids=["arithmetic", "a setting by position"],
+)
+def test_a_number_times_a_tensor_is_an_operator(body, says):
+    """Whoever writes it otherwise is told which."""
+    with pytest.raises(TraceError, match=says):
+        type("Scaled", (iron.Graph,), {"body": body})().trace(x=((4, 8), F32))

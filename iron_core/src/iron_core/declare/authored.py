@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from traceback import walk_tb
 from types import TracebackType
 from typing import Any
 
@@ -20,14 +21,16 @@ class authored:
     """Around a call of a method or rule that a subclass defines: `with authored(op, "resolve()"):`.
 
     What its author's lines raise, or its signature, is a DeclarationError that names the class, the part and the line. What
-    Iron's own code raises goes on as it is: that is Iron's mistake.
+    Iron's own code raises goes on as it is: that is Iron's mistake. deep: unless the author's lines called it, for what is given
+    nothing but what Iron checked before.
     """
 
-    __slots__ = ("part", "thing")
+    __slots__ = ("deep", "part", "thing")
 
-    def __init__(self, thing: Any, part: str) -> None:
+    def __init__(self, thing: Any, part: str, *, deep: bool = False) -> None:
         self.thing = thing
         self.part = part
+        self.deep = deep
 
     def __enter__(self) -> None:
         pass
@@ -35,17 +38,16 @@ class authored:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if not isinstance(error, MISTAKES) or isinstance(error, IronError) or trace is None:
             return
-        last = trace
-        while last.tb_next is not None:
-            last = last.tb_next
-        if last is not trace and _ours(last.tb_frame.f_globals.get("__name__", "")):
+        below = list(walk_tb(trace.tb_next))
+        theirs = [(frame, line) for frame, line in below if not ours(frame.f_globals.get("__name__", ""))]
+        if below and not (theirs and (self.deep or theirs[-1] == below[-1])):
             return
-        at = "" if last is trace else f" at {Path(last.tb_frame.f_code.co_filename).name}:{last.tb_lineno}"
+        at = "".join(f" at {Path(frame.f_code.co_filename).name}:{line}" for frame, line in theirs[-1:])
         cls = self.thing if isinstance(self.thing, type) else type(self.thing)
         raise DeclarationError(f"{cls.__name__}.{self.part} fails{at}: {type(error).__name__}: {error}.") from error
 
 
-def _ours(module: str) -> bool:
+def ours(module: str) -> bool:
     """Is this a module of Iron's distributions?"""
     from iron_core.plugins.record import OWN  # here: declaring operators needs no plugins
 

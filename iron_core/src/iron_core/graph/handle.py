@@ -243,7 +243,8 @@ class Handle:
         raise TraceError(f"a graph body branches on or compares the tensor {self}. Its numbers are unknown while tracing.")
 
     def _arithmetic(self, *_: Any) -> Any:
-        raise TraceError(f"{self} has no arithmetic; call an operator on it, such as ElementwiseAdd(a, b) or GEMM(a, b).")
+        some = "ElementwiseAdd(a, b), ElementwiseMul(a, b), Scale(a, factor=2.0) or GEMM(a, b)"
+        raise TraceError(f"{self} has no arithmetic; call an operator on it, such as {some}.")
 
     def _number(self, *_: Any) -> Any:
         raise TraceError(f"{self} is used as a number, and a tensor's numbers are unknown while tracing.")

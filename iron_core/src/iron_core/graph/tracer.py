@@ -120,7 +120,8 @@ class Tracer:
                 raise FormatError(f"{self.names.get(id(item), 'an array')} of the graph: {error}") from None
         if not isinstance(item, _Resident):
             raise TraceError(
-                f"an operator is called on {type(item).__name__}; legal: handles, weights, states and arrays the graph holds."
+                f"an operator is called on {type(item).__name__}; legal: handles, weights, states and arrays the graph holds. "
+                "A setting goes by its name: Scale(x, factor=2.0)."
             )
         key = item.key  # type: ignore[attr-defined]
         if key not in self.residents:
