@@ -48,6 +48,7 @@ class Gemma3(Family):
     absent = {
         "max_position_embeddings": 131072, "num_key_value_heads": 4, "head_dim": 256, "rope_theta": 1e6,
         "rope_local_base_freq": LOCAL_BASE, "query_pre_attn_scalar": 256, "sliding_window": 4096,
+        "tie_word_embeddings": True,
     }  # fmt: skip
 
     @classmethod
@@ -108,7 +109,6 @@ class Gemma3(Family):
                 sliding=sliding,
                 window=entries.whole("sliding_window") if sliding else None,
                 local_rotary=_local(entries, found["head_dim"]),
-                tied=entries.entries.get("tie_word_embeddings") is not False,
             )
         )
 

@@ -41,7 +41,7 @@ class GPT2(Family):
     name = "gpt2"
     summary = "GPT-2 and DistilGPT2."
     architectures = ("gpt2",)
-    absent = {"n_positions": 1024, "layer_norm_epsilon": 1e-5}
+    absent = {"n_positions": 1024, "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True}
     #: Masks, which were once stored with the weights.
     ignored = names.IGNORED | dict.fromkeys(("safetensors", "pytorch"), (*names.BUFFERS, ".attn.bias", ".attn.masked_bias"))
 
@@ -102,7 +102,7 @@ class GPT2(Family):
             max_positions=entries.whole("n_ctx" if entries.has("n_ctx") and not entries.has("n_positions") else "n_positions"),
             norm_epsilon=entries.number("layer_norm_epsilon"),
             activation="gelu_tanh",
-            tied=entries.entries.get("tie_word_embeddings") is not False,
+            tied=entries.flag("tie_word_embeddings"),
             name=str(entries.entries.get("_name_or_path") or "gpt2"),
         )
 

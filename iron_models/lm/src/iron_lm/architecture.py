@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
+from iron_core.declare.authored import authored, ours
 from iron_core.errors import CheckpointError, DeclarationError
+from iron_core.plugins.foreign import kind_of
 from iron_lm.checkpoints import gguf_metadata, huggingface
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.entries import Entries
@@ -57,20 +60,37 @@ class Architecture:
     @classmethod
     def from_huggingface(cls, entries: Entries) -> DecoderConfig:
         """The config that a config.json describes."""
-        return cls.Config(**huggingface.decoder(entries))
+        return cls._config(huggingface.decoder(entries))
 
     @classmethod
     def from_gguf(cls, entries: Entries, tensors: Any) -> DecoderConfig:
         """The config that a GGUF's metadata and tensors describe."""
-        return cls.Config(**gguf_metadata.decoder(entries, tensors))
+        return cls._config(gguf_metadata.decoder(entries, tensors))
+
+    @classmethod
+    def _config(cls, found: dict[str, Any]) -> DecoderConfig:
+        with authored(cls, "Config()"):
+            return cls.Config(**found)
 
     @classmethod
     def described(cls, checkpoint: Checkpoint) -> tuple[DecoderConfig, Entries]:
         """The config a checkpoint describes, and the entries that were read for it."""
         if checkpoint.kind == "gguf":
             entries = gguf_metadata.entries_of(checkpoint.metadata)
-            return cls.from_gguf(entries, checkpoint.tensors), entries
+            return cls.asked("from_gguf", DecoderConfig, entries, checkpoint.tensors), entries
         if "config" not in checkpoint.metadata:
             raise CheckpointError(f"{checkpoint.path}: no config.json beside it; the model's shape is read from there.")
         entries = huggingface.entries_of(checkpoint.metadata["config"], cls.absent)
-        return cls.from_huggingface(entries), entries
+        return cls.asked("from_huggingface", DecoderConfig, entries), entries
+
+    @classmethod
+    def asked(cls, method: str, kind: Any, *given: Any) -> Any:
+        """What one of the methods above gives. Where another author wrote the family, what fails in its lines is a
+        DeclarationError that names them, and so is an answer of another kind; in ours it is for who reads the file."""
+        part = f"{method}()"
+        # Only what reads a file can fail in our code because of the file.
+        with nullcontext() if ours(cls.__module__) else authored(cls, part, deep=not method.startswith("from_")):
+            answer = getattr(cls, method)(*given)
+        if not isinstance(answer, kind):
+            raise DeclarationError(f"{cls.__name__}.{part} gives {kind_of(answer)}; legal: a {kind.__name__}.")
+        return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from iron_core import Dense, Format
 from iron_core.cache.keys import digest, sources_digest
 from iron_core.declare.formats import as_dtype, format_of
-from iron_core.errors import CheckpointError, UsageError, printable
+from iron_core.errors import CacheError, CheckpointError, UsageError, printable
 from iron_lm import process
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint, convert, drawn
@@ -69,12 +70,16 @@ class Loaded:
         return find_template(self.checkpoint, self.tokenizer, self.beside)
 
     @property
-    def cache_key(self) -> str:
+    def cache_key(self) -> str | None:
         """Digest of everything a trace of this model depends on, operators and backend aside: sources, config, the weights'
-        names and formats."""
+        names and formats. None of a family that a script or a prompt defines, whose sources are not known."""
         shapes = [(path, tuple(a.shape), str(format_of(a))) for path, a in self.weights.items()]
         package = self.family.__module__.partition(".")[0]
-        return digest(sources_digest("iron_lm", package), attrs.astuple(self.config), attrs.astuple(self.run), shapes)
+        try:
+            sources = sources_digest("iron_lm", package)
+        except (CacheError, ImportError, ValueError):
+            return None
+        return digest(sources, attrs.astuple(self.config), attrs.astuple(self.run), shapes)
 
 
 def context_of(longest: int, asked: int | None, usual: int = DEFAULT_CONTEXT) -> tuple[int, int, int]:
@@ -137,8 +142,8 @@ def _loaded(
     config, assumed = _described(checkpoint, family)
     context, rows, chunk = context_of(config.max_positions, max_seq_len, config.usual_context or DEFAULT_CONTEXT)
     probe = Run(rows, chunk)
-    shapes = family.build(config, probe).tensors()
-    exact = checkpoint.take(shapes, family.names(checkpoint.kind, config), family.ignored.get(checkpoint.kind, ()))
+    shapes = family.asked("build", Decoder, config, probe).tensors()
+    exact = checkpoint.take(shapes, family.asked("names", Mapping, checkpoint.kind, config), family.ignored.get(checkpoint.kind, ()))
     formats = [(stored_format(array), array.shape) for array in exact.values()]
     block = _most([run for run in (runs_as(format) for format, _ in formats) if run.packed])
     widened = block is None and any(format.packed for format, _ in formats)

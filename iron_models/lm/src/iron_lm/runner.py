@@ -123,7 +123,7 @@ def _header(model: Model, figures: Figures) -> str:
     loaded, run = model.loaded, model.loaded.run
     engine = f"{model.backend.name} ({getattr(model.backend.probe(), 'summary', '')})"
     name = " · ".join(filter(None, (model.family.name, model.config.name)))
-    assumed = ", ".join(f"{key} {value:g}" for key, value in loaded.assumed.items())
+    assumed = ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in loaded.assumed.items())
     lines = [loaded.recognised] if loaded.recognised else []
     lines += [f"the files do not say, so as the format has it: {assumed}"] if assumed else []
     lines += [f"{name} · {loaded.stored} · {run.dtype} activations, {run.cache_dtype} cache, {run.activations} · {engine}"]

@@ -52,6 +52,13 @@ class Entries:
             raise CheckpointError(f"{self.where}: {self.prefix}{key} is {shown(value)}; legal: a whole number from 1 to {most}.")
         return value
 
+    def flag(self, key: str, default: bool = False) -> bool:
+        """True or false. What the format takes goes before `default`."""
+        value = self._value(key, None if key in self.defaults else default)
+        if not isinstance(value, bool):
+            raise CheckpointError(f"{self.where}: {self.prefix}{key} is {shown(value)}; legal: true, false.")
+        return value
+
     def refuse_unless(self, key: str, *legal: Any) -> None:
         """An entry that may be absent, and changes what the model computes where it is not one of `legal`."""
         if self.has(key) and self.entries[self.prefix + key] not in legal:

@@ -52,7 +52,7 @@ def decoder(entries: Entries) -> dict[str, Any]:
         logit_cap=entries.optional("final_logit_softcapping"),
         sliding=found,
         window=entries.whole("sliding_window") if found else None,
-        tied=raw.get("tie_word_embeddings") is True,
+        tied=entries.flag("tie_word_embeddings"),
         name=str(raw.get("_name_or_path") or raw.get("model_type", "")),
     )
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-from iron_core.errors import CacheError, CheckpointError, IronError, PluginError, UnknownName, UsageError, printable
+from iron_core.errors import CacheError, CheckpointError, DeclarationError, IronError, PluginError, UnknownName, UsageError, printable
 
 #: Mistakes of another kind, which have nothing to do with what the file holds.
-_OTHERS = (UsageError, CacheError, PluginError, UnknownName)
+_OTHERS = (UsageError, CacheError, DeclarationError, PluginError, UnknownName)
 #: Characters of a path.
 _PATH = 160
 

@@ -173,7 +173,8 @@ class Session:
             raise UsageError(f"a prompt of {len(ids)} tokens; legal: 1 to max_seq_len={run.max_seq_len}.")
         if self._sampler is None:
             self.sample(Sampler())
-        same = min(cache.rewind(shared(self.held, ids)) for cache in self.model.caches)
+        # Where nothing says what stands of a history, every prompt runs from its start.
+        same = min((cache.rewind(shared(self.held, ids)) for cache in self.model.caches), default=0)
         if self.model.base(min(same, len(ids) - 1)) < self._base:
             same = 0  # what it sees is no longer held
         if same == len(self.held) == len(ids) - 1 and same:

@@ -1,0 +1,160 @@
+"""Families that others write: their mistakes are told as theirs, and what a file does wrong as the file's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+
+import iron_core as iron
+import iron_lm
+from iron_core.errors import CheckpointError, DeclarationError
+from iron_llama.model import Llama
+from iron_lm import loading, testing
+from iron_lm.checkpoints import huggingface, names
+from iron_lm.decoder_config import DecoderConfig
+from iron_lm.generation.session import Session
+from iron_lm.parts.decoder import Decoder
+from iron_lm.parts.embedding import Embedding
+from iron_lm.parts.head import Head
+from iron_lm.parts.layer import Layer
+from iron_lm.parts.mlp import GatedMLP
+from iron_lm.parts.norm import Norm
+from iron_lm.parts.part import Part, bounded
+from iron_lm.parts.rotary import RotaryConfig
+from iron_ops_aie import Scale
+
+TINY = Path(__file__).parents[1] / "data" / "tiny_llama"
+
+
+@attrs.frozen(kw_only=True)
+class Sized(DecoderConfig):
+    """One field more than a decoder's."""
+
+    depth: int
+
+
+def written(**members: Any) -> Any:
+    """A family of this module, a Llama but for these members; functions take the class first."""
+    made = {name: classmethod(member) if callable(member) and not isinstance(member, type) else member for name, member in members.items()}
+    return type("Mine", (Llama,), {"__module__": __name__, "name": "mine"} | made)
+
+
+MISTAKES = {
+    "a field that is none": (
+        dict(from_huggingface=lambda cls, entries: DecoderConfig(**huggingface.decoder(entries), dept=3)),
+        r"Mine\.from_huggingface\(\) fails at test_written_families\.py:\d+: TypeError: .*'dept'",
+    ),
+    "an entry of another kind": (
+        dict(from_huggingface=lambda cls, entries: entries.entries["rope_parameters"] + 1),
+        r"Mine\.from_huggingface\(\) fails at test_written_families\.py:\d+: TypeError",
+    ),
+    "a field that nothing is read for": (
+        dict(Config=Sized, from_huggingface=lambda cls, entries: iron_lm.Family.from_huggingface.__func__(cls, entries)),  # type: ignore
+        r"Mine\.Config\(\) fails: TypeError: .*'depth'",
+    ),
+    "no config": (dict(from_huggingface=lambda cls, entries: None), r"Mine\.from_huggingface\(\) gives None; legal: a DecoderConfig"),
+    "an argument too few": (dict(build=lambda cls, config: None), r"Mine\.build\(\) fails: TypeError"),
+    "a part of the wrong config": (
+        dict(build=lambda cls, config, run: Decoder(run, Embedding(3, run), [], Norm(3), None)),  # type: ignore[arg-type]
+        r"Mine\.build\(\) fails at test_written_families\.py:\d+: AttributeError: 'int'",
+    ),
+    "no model": (dict(build=lambda cls, config, run: None), r"Mine\.build\(\) gives None; legal: a Decoder"),
+    "names of a kind it lacks": (
+        dict(names=lambda cls, kind, config: {"gguf": names.GGUF}[kind]),
+        r"Mine\.names\(\) fails at test_written_families\.py:\d+: KeyError: 'safetensors'",
+    ),
+    "no names": (dict(names=lambda cls, kind, config: None), r"Mine\.names\(\) gives None; legal: a Mapping"),
+}
+
+
+@pytest.mark.parametrize(("members", "says"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_of_a_family_is_its_authors(members: dict[str, Any], says: str) -> None:
+    """It names the class, what of it, and the line; nothing says that the file were damaged."""
+    with pytest.raises(DeclarationError, match=says) as refused:
+        loading.load(written(**members), TINY)
+    assert "damaged" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "change", [dict(hidden_size="wide"), dict(rope_parameters=[1]), dict(num_attention_heads=7), dict(tie_word_embeddings=1)]
+)
+@pytest.mark.parametrize("family", [Llama, written()], ids=["ours", "another's"])
+def test_what_a_file_does_wrong_is_the_files(family: Any, change: dict[str, Any], tmp_path: Path) -> None:
+    """Whoever wrote the family."""
+    folder = Path(shutil.copytree(TINY, tmp_path / "model"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        loading.load(family, folder)
+
+
+def test_our_own_mistake_is_no_authors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader of ours that fails on what a file holds is told of the file, from another's family too."""
+    monkeypatch.setattr(huggingface, "rotary", lambda *_: huggingface.scaling(3, None))  # type: ignore[arg-type]
+    for family in (Llama, written(from_huggingface=lambda cls, entries: DecoderConfig(**huggingface.decoder(entries)))):
+        with pytest.raises(CheckpointError, match=r"config\.json: damaged, or not what its kind of file holds \(AttributeError"):
+            loading.load(family, TINY)
+
+
+@pytest.mark.parametrize("absent", [True, False])
+@pytest.mark.parametrize("said", [True, False, None])
+def test_a_flag_that_a_file_leaves_out_is_the_familys(absent: bool, said: bool | None) -> None:
+    """`absent` says whether the head is the embedding's table, and what was taken is listed; what the file says goes before."""
+    raw = json.loads((TINY / "config.json").read_text())
+    raw.pop("tie_word_embeddings", None)
+    entries = huggingface.entries_of(raw if said is None else raw | {"tie_word_embeddings": said}, {"tie_word_embeddings": absent})
+    assert huggingface.decoder(entries)["tied"] is (absent if said is None else said)
+    assert entries.assumed.get("tie_word_embeddings") is (absent if said is None else None)
+    plain = huggingface.entries_of(raw)
+    assert huggingface.decoder(plain)["tied"] is False and "tie_word_embeddings" not in plain.assumed
+
+
+def test_a_family_of_a_script_runs(tmp_path: Path) -> None:
+    """Its sources are known by no name, so nothing of it is kept for the next start."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, iron_lm\nfrom iron_llama.model import Llama\nclass Mine(Llama): name = 'mine'\n"
+        "model = iron_lm.load(Mine, sys.argv[1], max_seq_len=32, backend='reference')\n"
+        "print(model.loaded.cache_key, model.logits([3, 4]).shape)\n"
+    )
+    told = subprocess.run([sys.executable, str(script), str(TINY)], capture_output=True, text=True, check=True)
+    assert told.stdout == "None (256,)\n"
+    assert loading.load(Llama, TINY, max_seq_len=32).cache_key is not None
+
+
+class Halved(Part):
+    """A mixer that keeps nothing: half of each row."""
+
+    def body(
+        self, x: Any, *, chunk: iron.Scratchpad[np.int32], rows: iron.Scratchpad[np.int32], position: iron.Scratchpad[np.int32]
+    ) -> Any:
+        return Scale(bounded(x, rows), factor=0.5)
+
+    def twin(self, weights: Any, x: Any, positions: Any) -> np.ndarray:
+        return np.asarray(x * np.float32(0.5))
+
+
+def test_a_model_whose_mixers_keep_nothing_runs() -> None:
+    """Nothing says what stands of a history, so every prompt runs from its start; the checks pass."""
+
+    def build(cls: Any, c: Any, run: Any) -> Decoder:
+        layers = [Layer(Halved(), GatedMLP(c.mlp(), run), mixer_norm=Norm(c.norm()), ffn_norm=Norm(c.norm())) for _ in range(2)]
+        embedding = Embedding(c.embedding(), run)
+        return Decoder(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding))
+
+    config = DecoderConfig(
+        vocab_size=60, hidden_size=24, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16, intermediate_size=40, max_positions=64,
+        rotary=RotaryConfig(16),
+    )  # fmt: skip
+    loaded = testing.tiny(written(build=build), config, max_seq_len=32, prefill_chunk=8)
+    for report in testing.check_model(loaded, backend="reference"):
+        assert report.passed, report.lines()
+    assert Session(loaded.model(), backend="reference").generate(list(range(11)), 3)
