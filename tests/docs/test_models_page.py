@@ -17,12 +17,13 @@ from iron_core.errors import CheckpointError
 from iron_core.plugins.registry import registry
 from iron_lm import testing
 from iron_lm.checkpoints import names, sources
+from iron_lm.checkpoints.entries import Entries
 from iron_lm.parts import part
 from tests.docs.pages import files, install, page
 
 PAGE = page("models")
 FILES = dict(files(PAGE))
-FROM_PYTHON, A_PART = (block for block in re.findall(r"(?<!`\n\n)^```python\n(.*?)^```", PAGE, re.M | re.S))
+FROM_PYTHON, A_PART, A_MIXER = (block for block in re.findall(r"(?<!`\n\n)^```python\n(.*?)^```", PAGE, re.M | re.S))
 
 
 @pytest.fixture
@@ -140,9 +141,28 @@ def test_what_it_does_not_run_is_refused(family: Any, folder: Path) -> None:
         iron_lm.load(folder)
 
 
-def test_its_part_passes_its_check() -> None:
-    """The block of a part of one's own, as it stands."""
-    exec(compile(A_PART, "models.md", "exec"), {"__name__": "page"})
+@pytest.mark.parametrize("block", [A_PART, A_MIXER], ids=["part", "mixer"])
+def test_its_parts_pass_their_checks(block: str) -> None:
+    """The blocks of a part and of a mixer of one's own, as they stand."""
+    space: dict[str, Any] = {"__name__": "page"}
+    exec(compile(block, "models.md", "exec"), space)
+    assert space["report"].passed
+
+
+def test_its_recipe_compares_row_by_row(tiny: Any, folder: Path) -> None:
+    """`forced_logits` of a loaded model are the twin's rows; the entry of a head that is the embedding's table may be absent."""
+    model = iron_lm.load(folder, dtype="float32", max_seq_len=64, backend="reference")
+    assert "testing.forced_logits(model.session, ids)" in PAGE
+    ids = [5, 17, 3, 88]
+    assert np.abs(testing.forced_logits(model.session, ids) - tiny.twin(ids)).max() < 1e-3
+    assert model.loaded.assumed["tie_word_embeddings"] is True
+
+
+def test_what_is_read_is_the_pages() -> None:
+    """One table names every method by which a family reads entries; `denies` is for what the readers share."""
+    table = PAGE.partition("`entries` are what the file says.")[2].partition("###")[0]
+    public = {name for name in vars(Entries) if not name.startswith("_")}
+    assert public - {"denies"} == set(re.findall(r"`(\w+)\(key", "".join(re.findall(r"^\|.*\|$", table, re.M))))
 
 
 def test_python_runs_smollm2(smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
