@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -24,20 +25,20 @@ class Reading(Protocol):
         """The tensor of this name as it is stored; None, with a fault noted, where it is missing or of another shape."""
 
 
-class Source:
+class Source(ABC):
     """`read(reading, shape)` gives an array of this shape, or None where the reading noted a fault. `{i}` in a name stands for
     the layer's number, which `at(i)` puts in."""
 
-    def read(self, reading: Reading, shape: Shape) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def read(self, reading: Reading, shape: Shape) -> Any: ...
 
-    def at(self, **numbers: str) -> Source:
-        raise NotImplementedError
+    @abstractmethod
+    def at(self, **numbers: str) -> Source: ...
 
     @property
+    @abstractmethod
     def names(self) -> tuple[str, ...]:
         """Tensors it is made of."""
-        raise NotImplementedError
 
 
 @attrs.frozen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,9 +27,9 @@ class CheckTask(Task):
         if options["profile"] or options["profile_trace"]:
             raise UsageError("--profile shows a run that generates; leave out --check-accuracy and --check-determinism.")
 
+    @abstractmethod
     def report(self, model: Model) -> gates.Report:
         """What the check finds."""
-        raise NotImplementedError
 
     def run(self, model: Model, figures: Figures) -> int:
         with working("checking"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from iron_lm.loading import Loaded
 from iron_lm.model import Model
 
 
-class Task:
+class Task(ABC):
     """Made from a command line's options, prepared when a model is loaded, run when it is compiled.
 
     Each refuses by a UsageError what it can tell is wrong, so that nothing is loaded or compiled in vain.
@@ -25,6 +26,6 @@ class Task:
         """See that the task is possible with what is loaded."""
         self.loaded = loaded
 
+    @abstractmethod
     def run(self, model: Model, figures: Figures) -> int:
         """Do it; the exit status."""
-        raise NotImplementedError
