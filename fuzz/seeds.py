@@ -366,7 +366,7 @@ ENTRY_POINTS = """[console_scripts]
 iron = _iron_start:iron
 
 [iron.operators.v1]
-SiLU = iron_ops_aie.silu:SiLU
+SiLU = iron_ops_aie.elementwise.silu:SiLU
 [iron.backends.v1]
 host = iron_host.backend:HostBackend
 [iron.lowerings.v1]

@@ -3,8 +3,8 @@
 import pytest
 
 from iron_core.array.build import build
-from iron_ops_aie.copy import Copy
-from iron_ops_aie.elementwise_add import ElementwiseAdd
+from iron_ops_aie.elementwise.elementwise_add import ElementwiseAdd
+from iron_ops_aie.moving.copy import Copy
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from iron_core.array.limits import check
 from iron_core.array.sequence import Await, Free, Sequence, SequenceArgument, Transfer, Word
 from iron_core.declare.affine import Affine
 from iron_core.errors import Unresolvable
-from iron_ops_aie.elementwise_add import ElementwiseAdd
+from iron_ops_aie.elementwise.elementwise_add import ElementwiseAdd
 
 LINE = ((64,), "int32")
 

@@ -65,6 +65,6 @@ def test_an_array_is_built_from_its_key_alone(name, monkeypatch):
 
 def test_a_key_of_an_operator_that_is_not_there():
     """A pack that was removed, a class made inside a function."""
-    for name in ("no_such_pack.gemv.GEMV", "iron_ops_aie.gemv.Gone", f"{__name__}.made.<locals>.Op"):
+    for name in ("no_such_pack.gemv.GEMV", "iron_ops_aie.products.gemv.Gone", f"{__name__}.made.<locals>.Op"):
         with pytest.raises(CacheError, match=r"an array of .* is wanted, and there is no such operator"):
             array_of((name, ()), "npu2")

@@ -12,8 +12,8 @@ from iron_core.array.placer import near, place
 from iron_core.array.pools import shared_on
 from iron_core.devices import device
 from iron_core.errors import Unresolvable
-from iron_ops_aie.elementwise_add import ElementwiseAdd
-from iron_ops_aie.silu import SiLU
+from iron_ops_aie.elementwise.elementwise_add import ElementwiseAdd
+from iron_ops_aie.elementwise.silu import SiLU
 
 NPU2 = device("npu2")
 LINE = ((64,), "int32")

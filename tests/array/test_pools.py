@@ -4,7 +4,7 @@ from iron_core.array import ObjectFifo, Tile, Worker
 from iron_core.array.build import build
 from iron_core.array.builder import building
 from iron_core.array.pools import fifo_pools, reaches, shared_on
-from iron_ops_aie.elementwise_add import ElementwiseAdd
+from iron_ops_aie.elementwise.elementwise_add import ElementwiseAdd
 
 LINE = ((64,), "int32")
 

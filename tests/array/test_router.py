@@ -12,7 +12,7 @@ from iron_core.array.placer import place
 from iron_core.array.router import Channel, Flow, Hop, _Router, flows, place_and_route, route
 from iron_core.devices import PORTS, device
 from iron_core.errors import Unresolvable
-from iron_ops_aie.elementwise_add import ElementwiseAdd
+from iron_ops_aie.elementwise.elementwise_add import ElementwiseAdd
 
 NPU2 = device("npu2")
 LINE = ((64,), "int32")

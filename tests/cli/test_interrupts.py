@@ -38,7 +38,7 @@ def test_imports_end_without_a_word(command, name):
     assert done.returncode == 130 and (done.stdout, done.stderr.strip()) == ("", ""), done
 
 
-@pytest.mark.parametrize("name", ["numpy", "iron_ops_aie.gemv"])
+@pytest.mark.parametrize("name", ["numpy", "iron_ops_aie.products.gemv"])
 def test_imports_of_a_command_end_without_a_traceback(name):
     """A command's own imports are a part of its run."""
     done = run(name, "operators", "show", "GEMV")

@@ -1,4 +1,4 @@
-"""int8_block on the host is the contract of iron_ops_aie.activations, bit for bit, on random and on real weights."""
+"""int8_block on the host is the contract of iron_ops_aie.products.activations, bit for bit, on random and on real weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from iron_host.kernels import BLOCK_INTEGERS, QUANTIZE_ROWS
 from iron_lm.checkpoints.gguf import GGUFFile
-from iron_ops_aie import activations
+from iron_ops_aie.products import activations
 
 from .conftest import DTYPES, aligned
 

@@ -50,7 +50,7 @@ def test_an_operator_is_imported_where_a_plan_has_it(hidden, says):
     """Its pack offers it, so a warm start finds it without a trace; not where the pack is hidden."""
     lines = [
         "import sys; from iron_core.image.reader import read; assert 'iron_ops_aie' not in sys.modules",
-        f"found = read({naming('iron_ops_aie.silu', 'SiLU')!r}, type)",
+        f"found = read({naming('iron_ops_aie.elementwise.silu', 'SiLU')!r}, type)",
         "print(found.__name__ if found else type(found).__name__)",
     ]
     environment = {**os.environ, "IRON_PLUGINS": hidden} if hidden else None

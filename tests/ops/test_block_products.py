@@ -8,7 +8,7 @@ import pytest
 from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, PackedArray
 from iron_core.declare.identity import contract_key
 from iron_ops_aie import GEMM, GEMV
-from iron_ops_aie.activations import block_integers, quantize_rows
+from iron_ops_aie.products.activations import block_integers, quantize_rows
 
 F32 = np.float32
 FORMATS = [Q4_0, Q4_1, Q8_0]

@@ -21,7 +21,7 @@ from iron_core.devices import device
 from iron_core.errors import BoundsError, Unresolvable
 from iron_npu.printer import print_design
 from iron_ops_aie import Copy
-from iron_ops_aie.copy_patterns import byte_pattern
+from iron_ops_aie.moving.copy_patterns import byte_pattern
 from tests.npu.structural import require
 from tests.ops.copies import DTYPES, copies, refused, views, walk
 

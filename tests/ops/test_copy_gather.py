@@ -18,7 +18,7 @@ from iron_core.declare.pattern import Pattern
 from iron_core.devices import device
 from iron_core.errors import ParamError, Unresolvable
 from iron_ops_aie import Copy
-from iron_ops_aie.copy_gather import part
+from iron_ops_aie.moving.copy_gather import part
 from iron_sim.control import BASE
 from iron_sim.errors import Deadlock, PoisonError, Race, SimulationError
 from iron_sim.machine import Machine

@@ -21,7 +21,7 @@ from iron_core.declare.rounding import round_to
 from iron_core.devices import device
 from iron_core.errors import Unresolvable
 from iron_ops_aie import GEMM, SiLU
-from iron_ops_aie.kernels_mm import MICRO_TILES, MatrixKernels, block_dims, blocked, row_dims, unblocked
+from iron_ops_aie.products.kernels_mm import MICRO_TILES, MatrixKernels, block_dims, blocked, row_dims, unblocked
 from iron_sim.run import simulate
 
 DEVICES = ("npu1", "npu2")

@@ -17,8 +17,8 @@ from iron_core.array.pools import fifo_pools
 from iron_core.devices import device
 from iron_core.errors import DeviationError, Unresolvable
 from iron_ops_aie import MHA, mha_array
-from iron_ops_aie.kernels_mha import HIDDEN, MICRO_TILES, AttentionKernels, exponent_scale
-from iron_ops_aie.mha_cores import Walk
+from iron_ops_aie.attention.kernels_mha import HIDDEN, MICRO_TILES, AttentionKernels, exponent_scale
+from iron_ops_aie.attention.mha_cores import Walk
 from iron_sim.run import simulate
 
 DEVICES = ("npu1", "npu2")

@@ -227,8 +227,8 @@ def test_denying_one_owner_leaves_the_other(two, monkeypatch):
 def test_iron_keeps_its_names(site):
     """A third party's GEMV takes nothing away: the name is ours, theirs is reported and reached by its full name."""
     site.add("iron-acme", entries={"iron.operators.v1": {"GEMV": "acme_ops:Twice"}}, modules={"acme_ops.py": OPERATOR})
-    assert registry().load("operators", "GEMV").__module__ == "iron_ops_aie.gemv"
-    assert registry().load("operators", "iron-ops-aie:GEMV").__module__ == "iron_ops_aie.gemv"
+    assert registry().load("operators", "GEMV").__module__ == "iron_ops_aie.products.gemv"
+    assert registry().load("operators", "iron-ops-aie:GEMV").__module__ == "iron_ops_aie.products.gemv"
     assert registry().load("operators", "iron-acme:GEMV").__module__ == "acme_ops"
     theirs, ours = (r for r in registry().select("operators") if r.name == "GEMV")
     assert (ours.status, ours.detail) == ("ok", "")
@@ -239,8 +239,8 @@ def test_iron_keeps_its_names(site):
 def test_irons_names_are_not_had_by_calling_oneself_iron(site, name):
     """A distribution is ours by its name and its package together."""
     site.add(name, "9.0", entries={"iron.operators.v1": {"GEMV": "acme_ops:Twice"}}, modules={"acme_ops.py": OPERATOR})
-    assert registry().load("operators", "GEMV").__module__ == "iron_ops_aie.gemv"
-    assert registry().load("operators", "iron-ops-aie:GEMV").__module__ == "iron_ops_aie.gemv"
+    assert registry().load("operators", "GEMV").__module__ == "iron_ops_aie.products.gemv"
+    assert registry().load("operators", "iron-ops-aie:GEMV").__module__ == "iron_ops_aie.products.gemv"
     (theirs,) = [r for r in registry().select("operators") if r.value == "acme_ops:Twice"]
     assert theirs.status == "shadowed" and not theirs.own
     assert not allowed(name, "", own=theirs.own)

@@ -12,10 +12,10 @@ from iron_core.declare.operator import Operator
 from iron_core.graph.handle import Handle
 from iron_core.graph.weight import State
 from iron_core.graph.weight import Weight
-from iron_ops_aie.copy_array import CopyArray
-from iron_ops_aie.gemm_array import GEMMArray
-from iron_ops_aie.gemv_array import GEMVArray
-from iron_ops_aie.mha_array import MHAArray
+from iron_ops_aie.attention.mha_array import MHAArray
+from iron_ops_aie.moving.copy_array import CopyArray
+from iron_ops_aie.products.gemm_array import GEMMArray
+from iron_ops_aie.products.gemv_array import GEMVArray
 
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
@@ -257,7 +257,7 @@ class GEMM(GEMMArray, Operator):
 
     A: (M, K), the activations. B: (K, N), or (N, K) with `b_col_maj`, the weights; block-quantised only as (N, K).
     C: (M, N), or (N, M) with `c_col_maj`. A, B and C have dtypes of their own (`T`, `W`, `O`; by default all as A).
-    `activations` names the arithmetic of a block product (see `iron_ops_aie.activations`). Per call, `valid` bounds the
+    `activations` names the arithmetic of a block product (see `iron_ops_aie.products.activations`). Per call, `valid` bounds the
     rows M and `valid_k` the depth K. Reserved: B of `num_matrices` matrices, picked per row by `ids` (experts).
 
     On an array (bfloat16 alone), cores keep C as bfloat16 between K tiles, or in float32 with `prio_accuracy`. `placement`:
@@ -349,7 +349,7 @@ class GEMV(GEMVArray, Operator):
     A: ([num_matrices,] M, K), dense or block-quantised; B: ([num_batches,] K); C: ([num_batches,] M). A single batch or
     matrix has no such dimension. `repeat` batches share a matrix (a group's keys serve several query heads). A, B and C
     have dtypes of their own (`W`, `T`, `O`; by default all as B). `activations` names the arithmetic of a block product
-    (see `iron_ops_aie.activations`). `valid` bounds M per call. Reserved: `ids`, matrices picked per batch by indices the
+    (see `iron_ops_aie.products.activations`). `valid` bounds M per call. Reserved: `ids`, matrices picked per batch by indices the
     graph computed (experts).
 
     The array (bfloat16 throughout): the rows of A are split over num_aie_columns x num_channels lanes, one core and one

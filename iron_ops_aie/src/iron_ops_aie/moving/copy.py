@@ -27,8 +27,8 @@ from iron_core import (
 from iron_core.declare.formats import as_format
 from iron_core.declare.operator import ViewMembers
 from iron_core.errors import ParamError, ShapeError
-from iron_ops_aie.copy_array import CopyArray
-from iron_ops_aie.copy_patterns import byte_pattern, largest_object, steady, word_elements
+from iron_ops_aie.moving.copy_array import CopyArray
+from iron_ops_aie.moving.copy_patterns import byte_pattern, largest_object, steady, word_elements
 
 
 class Copy(CopyArray, Operator):

@@ -27,7 +27,7 @@ from iron_core import (
 from iron_core.array.fit import require_memory
 from iron_core.declare.link import riding
 from iron_core.devices import ITERATIONS
-from iron_ops_aie import kernels_linalg
+from iron_ops_aie.products import kernels_linalg
 
 #: Banks of a core's memory: a tile of A is to fit one.
 BANKS = 4

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import Tolerance, UnaryElementwise, widen
-from iron_ops_aie import kernels
+from iron_ops_aie.elementwise import kernels
 from iron_ops_aie.rules import floats_only
 
 

@@ -33,9 +33,9 @@ from iron_core.array.fit import memory, require_memory
 from iron_core.declare.tolerance import Deviation
 from iron_core.devices import ITERATIONS, REPEATS
 from iron_core.errors import DeviationError, Unresolvable
-from iron_ops_aie.kernels_mha import LEAST_SCALE, PLACE, AttentionKernels, exponent_scale
-from iron_ops_aie.mha_cores import Walk, pv_core, qk_core, softmax_core
-from iron_ops_aie.mha_places import SERVED, places_of, q_lanes
+from iron_ops_aie.attention.kernels_mha import LEAST_SCALE, PLACE, AttentionKernels, exponent_scale
+from iron_ops_aie.attention.mha_cores import Walk, pv_core, qk_core, softmax_core
+from iron_ops_aie.attention.mha_places import SERVED, places_of, q_lanes
 
 #: Sizes of a block of queries, and of a block of keys.
 BLOCKS = (64, 32, 16)

@@ -34,7 +34,7 @@ from iron_core import (
 from iron_core.array.descriptors import BdLimits, plan
 from iron_core.array.fit import memory, require_memory
 from iron_core.errors import Unresolvable
-from iron_ops_aie.kernels_mm import MatrixKernels, convert_copy, multiples, product
+from iron_ops_aie.products.kernels_mm import MatrixKernels, convert_copy, multiples, product
 
 #: Rows of cores.
 ROWS = 4

@@ -26,7 +26,7 @@ from iron_core import (
     widen,
 )
 from iron_core.errors import ParamError
-from iron_ops_aie.mha_array import BLOCKS, MHAArray, blocks_of_keys
+from iron_ops_aie.attention.mha_array import BLOCKS, MHAArray, blocks_of_keys
 from iron_ops_aie.rules import floats_only
 
 _INTERLEAVED: dict[str, Any] = dict(heads_interleaved=True, kv_interleaved=True)

@@ -15,8 +15,8 @@ from iron_core import ObjectFifo, ObjectType, Pattern, nearest, require
 from iron_core.array.descriptors import BdLimits, Descriptor, plan
 from iron_core.devices import SHARING, WORD
 from iron_core.errors import Unresolvable
-from iron_ops_aie import copy_gather
-from iron_ops_aie.copy_patterns import (
+from iron_ops_aie.moving import copy_gather
+from iron_ops_aie.moving.copy_patterns import (
     MANY,
     common_run,
     divisors,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import BinaryElementwise, widen
-from iron_ops_aie import kernels
+from iron_ops_aie.elementwise import kernels
 
 
 class ElementwiseAdd(BinaryElementwise):

@@ -14,7 +14,7 @@ from iron_core.array.descriptors import BdLimits, plan
 from iron_core.array.gather import BATCH, Gather
 from iron_core.devices import QUEUE, SHARING, WORD
 from iron_core.errors import Unresolvable
-from iron_ops_aie.copy_patterns import MANY, chained, dtype, largest_object, legal_tiles, offset, packed, word_elements
+from iron_ops_aie.moving.copy_patterns import MANY, chained, dtype, largest_object, legal_tiles, offset, packed, word_elements
 
 #: Feeds there may be: more would not read faster.
 FEEDS = 4

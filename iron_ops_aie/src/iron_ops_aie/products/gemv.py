@@ -30,8 +30,8 @@ from iron_core import (
 )
 from iron_core.declare.formats import as_format
 from iron_core.errors import ParamError
-from iron_ops_aie import activations as arithmetic
-from iron_ops_aie.gemv_array import GEMVArray, vectors
+from iron_ops_aie.products import activations as arithmetic
+from iron_ops_aie.products.gemv_array import GEMVArray, vectors
 
 
 class GEMV(GEMVArray, Operator):
@@ -40,7 +40,7 @@ class GEMV(GEMVArray, Operator):
     A: ([num_matrices,] M, K), dense or block-quantised; B: ([num_batches,] K); C: ([num_batches,] M). A single batch or
     matrix has no such dimension. `repeat` batches share a matrix (a group's keys serve several query heads). A, B and C
     have dtypes of their own (`W`, `T`, `O`; by default all as B). `activations` names the arithmetic of a block product
-    (see `iron_ops_aie.activations`). `valid` bounds M per call. Reserved: `ids`, matrices picked per batch by indices the
+    (see `iron_ops_aie.products.activations`). `valid` bounds M per call. Reserved: `ids`, matrices picked per batch by indices the
     graph computed (experts).
 
     The array (bfloat16 throughout): the rows of A are split over num_aie_columns x num_channels lanes, one core and one

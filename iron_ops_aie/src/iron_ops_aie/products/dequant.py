@@ -9,7 +9,7 @@ import numpy as np
 from iron_core import Q4_0, Q4_1, Q8_0, Case, DType, Extent, In, Operator, Out, Param, Testing, Tolerance, bfloat16
 from iron_core.declare.formats import as_format
 from iron_core.errors import ParamError
-from iron_ops_aie.activations import absolute, numbers
+from iron_ops_aie.products.activations import absolute, numbers
 from iron_ops_aie.rules import floats_only
 
 

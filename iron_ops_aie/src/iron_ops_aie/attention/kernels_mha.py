@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16, round_to
-from iron_ops_aie.kernels_mm import MM_STACK, Dims, block_dims, blocked, product, row_dims, unblocked, zero
+from iron_ops_aie.products.kernels_mm import MM_STACK, Dims, block_dims, blocked, product, row_dims, unblocked, zero
 
 #: (r, s, t) of the products, by architecture. AIE2P runs them on its bfp16 units.
 MICRO_TILES = {"AIE2": (4, 8, 4), "AIE2P": (8, 8, 8)}

@@ -33,9 +33,9 @@ from iron_core import (
 )
 from iron_core.declare.formats import as_format
 from iron_core.errors import ParamError
-from iron_ops_aie import activations as arithmetic
-from iron_ops_aie.gemm_array import ROWS, GEMMArray
-from iron_ops_aie.kernels_mm import multiples
+from iron_ops_aie.products import activations as arithmetic
+from iron_ops_aie.products.gemm_array import ROWS, GEMMArray
+from iron_ops_aie.products.kernels_mm import multiples
 
 
 class GEMM(GEMMArray, Operator):
@@ -43,7 +43,7 @@ class GEMM(GEMMArray, Operator):
 
     A: (M, K), the activations. B: (K, N), or (N, K) with `b_col_maj`, the weights; block-quantised only as (N, K).
     C: (M, N), or (N, M) with `c_col_maj`. A, B and C have dtypes of their own (`T`, `W`, `O`; by default all as A).
-    `activations` names the arithmetic of a block product (see `iron_ops_aie.activations`). Per call, `valid` bounds the
+    `activations` names the arithmetic of a block product (see `iron_ops_aie.products.activations`). Per call, `valid` bounds the
     rows M and `valid_k` the depth K. Reserved: B of `num_matrices` matrices, picked per row by `ids` (experts).
 
     On an array (bfloat16 alone), cores keep C as bfloat16 between K tiles, or in float32 with `prio_accuracy`. `placement`:

@@ -1,0 +1,1 @@
+"""Attention: `MHA`, its array and its kernels."""

@@ -1,0 +1,1 @@
+"""Operators whose element i is computed from element i of their inputs."""

@@ -1,0 +1,1 @@
+"""Operators that move and reorder elements and compute nothing."""

@@ -1,0 +1,1 @@
+"""Products with matrices, and what makes numbers of packed weights."""

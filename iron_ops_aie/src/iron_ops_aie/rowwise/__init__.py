@@ -1,0 +1,1 @@
+"""Operators that compute a row of the output from the same row of the input."""

@@ -1,0 +1,1 @@
+"""What draws the next token and prepares the next call."""
