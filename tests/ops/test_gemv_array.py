@@ -22,7 +22,7 @@ def drawn(op):
 
 
 def bits(array):
-    return np.ascontiguousarray(array).view(np.uint16)
+    return np.ascontiguousarray(array).view(np.uint8)
 
 
 def run(op, dev, **bounds):
@@ -50,6 +50,8 @@ def run(op, dev, **bounds):
         dict(M=1536, K=576),
         dict(M=576, K=1536),
         dict(M=64, K=8192, num_aie_columns=2),
+        dict(M=96, K=160, O="float32"),
+        dict(M=48, K=576, num_batches=2, O="float32"),
     ],
     ids=lambda fields: "-".join(f"{k}{v}" for k, v in fields.items()),
 )
@@ -96,6 +98,13 @@ def test_a_language_models_projections_use_every_column(dev, m, k):
     assert all(held.fits for held in memory(op, dev))
 
 
+def test_npu1_feeds_two_cores_of_a_column():
+    """Where the rows divide over them; npu2 has columns enough."""
+    lanes = [(GEMV(M=m, K=64).resolved(device(dev)).num_aie_columns, GEMV(M=m, K=64).resolved(device(dev)).num_channels)
+             for m, dev in ((576, "npu1"), (8, "npu1"), (576, "npu2"))]  # fmt: skip
+    assert lanes == [(4, 2), (4, 1), (8, 1)]
+
+
 def test_an_array_knows_no_extent():
     """M, batches and repeat are the sequence's: one array serves all that resolve to the same tiles."""
     tiles = dict(K=64, tile_size_input=4, tile_size_output=8, num_aie_columns=2)
@@ -133,8 +142,8 @@ def test_both_channels_of_a_column_are_one_shim_tile():
         (dict(M=100, K=64, num_aie_columns=4, tile_size_output=8), r"M=100 .* Nearest legal M: 96 or 128"),
         (dict(M=64, K=40), r"K=40 are not whole vectors. Legal: K a multiple of 16"),
         (dict(M=64, K=96, kernel_vector_size=64), r"kernel_vector_size=64; rows of K=96 split into vectors of 32 or 16"),
-        (dict(M=64, K=64, W="q4_1"), r"W=q4_1; .* Legal: T=W=O=bfloat16"),
-        (dict(M=64, K=64, O="float32"), r"O=float32; .* Legal: T=W=O=bfloat16"),
+        (dict(M=64, K=64, W="q4_1"), r"W=q4_1; .* Legal: T=W=bfloat16"),
+        (dict(M=64, K=64, O="float16"), r"O=float16; .* Legal: O=bfloat16, O=float32"),
         (dict(M=64, K=64, tile_size_input=4, tile_size_output=6), r"tile_size_output=6. Legal: .* a multiple of it"),
         (dict(M=64, K=64, num_aie_columns=5), r"num_aie_columns=5; npu1 has 4"),
         (dict(M=64, K=64, num_channels=3), r"num_channels=3; a column has 2 channels. Legal: 1, 2"),

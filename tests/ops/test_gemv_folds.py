@@ -127,7 +127,7 @@ def test_a_bound_and_a_finish_that_reads_nothing_else(valid):
 
 def test_what_a_step_reads_rides_the_rows():
     """Behind each tile of C its finish's tensor, behind B its prologue's: whole tiles of A, by reading them again."""
-    op = GEMV(M=128, K=64, num_aie_columns=2, tile_size_input=4, tile_size_output=32)
+    op = GEMV(M=128, K=64, num_aie_columns=2, num_channels=1, tile_size_input=4, tile_size_output=32)
     op = prefold(fold(op, ElementwiseAdd(size=128)), ElementwiseAdd(size=64))
     design = build(op, "npu1").design
     assert {lane.operand for lane in design.array.lanes} == {"A", "C"}

@@ -352,7 +352,7 @@ class GEMV(GEMVArray, Operator):
     (see `iron_ops_aie.products.activations`). `valid` bounds M per call. Reserved: `ids`, matrices picked per batch by indices the
     graph computed (experts).
 
-    The array (bfloat16 throughout): the rows of A are split over num_aie_columns x num_channels lanes, one core and one
+    The array (bfloat16; C may be float32): the rows of A are split over num_aie_columns x num_channels lanes, one core and one
     stream each. B has no stream of its own: per batch a tile that holds it goes ahead of the rows. `tile_size_input` rows
     of A and `tile_size_output` numbers of C are a tile; `kernel_vector_size` numbers are multiplied at once. Cores apply
     the steps of `prepare` to B and those of `finish` to every tile of C; what they read besides rides A's lanes too.

@@ -43,7 +43,7 @@ class GEMV(GEMVArray, Operator):
     (see `iron_ops_aie.products.activations`). `valid` bounds M per call. Reserved: `ids`, matrices picked per batch by indices the
     graph computed (experts).
 
-    The array (bfloat16 throughout): the rows of A are split over num_aie_columns x num_channels lanes, one core and one
+    The array (bfloat16; C may be float32): the rows of A are split over num_aie_columns x num_channels lanes, one core and one
     stream each. B has no stream of its own: per batch a tile that holds it goes ahead of the rows. `tile_size_input` rows
     of A and `tile_size_output` numbers of C are a tile; `kernel_vector_size` numbers are multiplied at once. Cores apply
     the steps of `prepare` to B and those of `finish` to every tile of C; what they read besides rides A's lanes too.
@@ -69,7 +69,7 @@ class GEMV(GEMVArray, Operator):
     tile_size_output: int = Auto(domain=Divisors(of=lambda op: op.M // op.lanes, step=lambda op: op.tile_size_input, span=3))
     kernel_vector_size: int = Auto(array=True, domain=Choices(lambda op: vectors(op.K)))
     num_aie_columns: int = Auto(domain=Width())
-    num_channels: int = Auto(default=1, domain=Choices((1, 2)))
+    num_channels: int = Auto(domain=Choices((1, 2)))
     A = In(
         OptionalDim(num_matrices),
         M,
@@ -92,6 +92,7 @@ class GEMV(GEMVArray, Operator):
         Case(M=64, K=96, num_batches=4, repeat=2, lower=True),
         Case(M=64, K=48, num_batches=2, num_channels=2, num_aie_columns=2, lower=True),
         Case(M=576, K=576, lower=True),
+        Case(M=96, K=160, O=np.float32, lower=True),
         Case(M=100, K=576, T=np.float32),
         Case(M=33, K=96, W=np.float32, T=np.float32, num_batches=4, repeat=2),
         Case(M=96, K=128, num_batches=3, lower=True),

@@ -6,6 +6,7 @@ their tile rides the same way.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,8 @@ class GEMVArray:
 
     def kernel(self: Any) -> Any:
         """The `Kernel` of one tile of A."""
-        return kernels_linalg.mv(self.tile_size_input, self.K, self.tile_size_output, self.kernel_vector_size)
+        make = kernels_linalg.mv_float32 if self.O == np.float32 else kernels_linalg.mv
+        return make(self.tile_size_input, self.K, self.tile_size_output, self.kernel_vector_size)
 
     def chain_line(self: Any, chain: str) -> int:
         return self.tile_size_output if chain == "finish" else self.K
@@ -73,17 +75,19 @@ class GEMVArray:
 
     def resolve(self: Any, dev: Any) -> Any:
         require_npu(self, dev)
-        require_dtype(self, bfloat16, "T", "W", "O")
-        channels = self.num_channels or 1
+        self._take_dtypes()
+        # A column of npu1 has little else to do; npu2's is left a channel for what runs beside.
+        several = (self.num_channels,) if self.num_channels else (2, 1) if dev.arch == "AIE2" else (1,)
         vector = self.kernel_vector_size or next(iter(vectors(self.K)), 0)
         widths = (self.num_aie_columns,) if self.num_aie_columns else range(dev.columns, 0, -1)
-        for columns in widths:
+        for columns, channels in itertools.product(widths, several):
             tiles = self._tiles(columns * channels, dev.core.memory // BANKS)
             if tiles is not None:
                 break
         else:
             # Nothing divides: compatible() says what would.
-            columns, tiles = widths[-1], (self.tile_size_input or 1, self.tile_size_output or self.tile_size_input or 2)
+            columns, channels = widths[-1], several[-1]
+            tiles = (self.tile_size_input or 1, self.tile_size_output or self.tile_size_input or 2)
         return self.evolve(
             num_aie_columns=columns,
             num_channels=channels,
@@ -115,8 +119,12 @@ class GEMVArray:
         times, rest = divmod(n * self.K, out)
         return not any(self._riding("finish")) or (1 <= times <= ITERATIONS and not rest)
 
+    def _take_dtypes(self: Any) -> None:
+        require_dtype(self, bfloat16, "T", "W")
+        require(self.O in (bfloat16, np.float32), f"GEMV: O={self.O}; its array makes other numbers. Legal: O=bfloat16, O=float32.")
+
     def compatible(self: Any, dev: Any) -> None:
-        require_dtype(self, bfloat16, "T", "W", "O")
+        self._take_dtypes()
         tile, out, vector, columns = self.tile_size_input, self.tile_size_output, self.kernel_vector_size, self.num_aie_columns
         require(dev is None or columns <= dev.columns, f"GEMV: num_aie_columns={columns}; {dev} has {getattr(dev, 'columns', 0)}.")
         legal = vectors(self.K)
@@ -235,10 +243,16 @@ class GEMVArray:
                         rt.fill(name, lane, again, via="A", managed=False)
 
     def composed(self: Any, A: Any, B: Any, ids: Any = None) -> Any:
-        """Tile by tile of A, in float32, rounded once; which rows share a tile does not depend on lanes or bounds."""
+        """Tile by tile of A, in float32, rounded once if at all; which rows share a tile does not depend on lanes or bounds."""
         n = self.tile_size_input
         result = np.empty((self.num_batches, self.M), self.O)
         for b, (matrix, row) in enumerate(self._pairs(A, B)):
             for at in range(0, self.M, n):
-                result[b, at : at + n] = round_to(kernels_linalg.products(matrix[at : at + n], row[0]), self.O)
+                result[b, at : at + n] = self._products(matrix[at : at + n], row[0])
         return result.reshape(self.shape("C"))
+
+    def _products(self: Any, rows: Any, line: Any) -> np.ndarray:
+        """Some rows of A times a row of B, as the kernel makes them."""
+        if self.O == np.float32:
+            return kernels_linalg.lane_products(rows, line, self.kernel_vector_size)
+        return round_to(kernels_linalg.products(rows, line), self.O)

@@ -21,10 +21,44 @@ extern "C" void KERNEL(const uint32_t *__restrict from, uint32_t *__restrict to)
 """
 
 
+# Two bfloat16 multiply to a float32 without rounding; VECTOR sums go side by side and are added by halves.
+_MV_FLOAT32 = """
+#include <stdint.h>
+static inline float wide(uint16_t x) {
+  union { uint32_t bits; float number; } y = {(uint32_t)x << 16};
+  return y.number;
+}
+extern "C" void KERNEL(int32_t rows, int32_t at, const uint16_t *__restrict a, const uint16_t *__restrict b,
+                       float *__restrict c) {
+  for (int32_t row = 0; row < rows && at + row < OUT; row++) {
+    float sums[VECTOR] = {};
+    for (int32_t k = 0; k < K; k += VECTOR)
+      for (int32_t lane = 0; lane < VECTOR; lane++)
+        sums[lane] += wide(a[row * K + k + lane]) * wide(b[k + lane]);
+    for (int32_t half = VECTOR / 2; half; half /= 2)
+      for (int32_t lane = 0; lane < half; lane++)
+        sums[lane] += sums[lane + half];
+    c[at + row] = sums[0];
+  }
+}
+"""
+
+
 def products(rows: Any, line: Any) -> np.ndarray:
     """rows (n, K) times line (K,), in float32: what one call of `mv` accumulates."""
     wide = np.ascontiguousarray(rows, dtype=np.float32)
     return np.matmul(wide, np.ascontiguousarray(line, dtype=np.float32))
+
+
+def lane_products(rows: Any, line: Any, vector: int) -> np.ndarray:
+    """rows (n, K) times line (K,), in float32: `vector` sums side by side, added by halves, as `mv_float32` does."""
+    wide = np.ascontiguousarray(rows, dtype=np.float32) * np.asarray(line, dtype=np.float32)
+    # Over an outer axis numpy adds one after another.
+    sums = np.add.reduce(np.ascontiguousarray(wide.reshape(len(wide), -1, vector).swapaxes(0, 1)), axis=0)
+    while sums.shape[1] > 1:
+        half = sums.shape[1] // 2
+        sums = sums[:, :half] + sums[:, half:]
+    return np.asarray(sums[:, 0])
 
 
 def mv(rows: int, columns: int, out: int, vector: int) -> Kernel:
@@ -62,6 +96,32 @@ def mv(rows: int, columns: int, out: int, vector: int) -> Kernel:
         output_dtype=bfloat16,
         vec_size=vector,
     )
+
+
+def mv_float32(rows: int, columns: int, out: int, vector: int) -> Kernel:
+    """`mv` with a float32 c: nothing is rounded to bfloat16. Rows past the end of c are left out."""
+
+    def reference(m: int, at: int, a: Any, b: Any, c: Any) -> np.ndarray:
+        result = np.array(c, np.float32)
+        made = lane_products(np.reshape(a, (rows, columns))[:m], np.reshape(b, -1), vector)
+        result[at : at + m] = made[: max(0, out - at)]
+        return result
+
+    contract = KernelContract(
+        roles=(Param, Param, In, In, InOut),
+        bindings=((0, rows),),
+        reference=reference,
+        tolerance=Tolerance(terms=columns),
+        ops=2 * rows * columns,
+    )
+    types = (
+        np.int32,
+        np.int32,
+        ObjectType.of((rows, columns), bfloat16),
+        ObjectType.of(columns, bfloat16),
+        ObjectType.of(out, np.float32),
+    )
+    return Kernel.inline("mv_float32", _MV_FLOAT32, types, contract, dict(K=columns, OUT=out, VECTOR=vector))
 
 
 def head(rows: int, columns: int) -> Kernel:
