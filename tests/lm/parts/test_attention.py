@@ -139,8 +139,8 @@ def test_rows_that_are_no_chunk_are_refused(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("change", "says"), [
-    (dict(num_heads=5), "num_kv_heads=2 does not divide num_heads=5"), (dict(head_dim=0), "head_dim=0; legal: 1 or more"),
-    (dict(scale=0.0), "scale=0.0; legal: a positive"), (dict(reach=0), "reach=0; legal: 1 or more keys, or None"),
+    (dict(num_heads=5), "num_kv_heads=2 does not divide num_heads=5"), (dict(head_dim=0), "head_dim=0; legal: a whole number, 1 or more"),
+    (dict(scale=0.0), "scale=0.0; legal: a positive"), (dict(reach=0), "reach=0; legal: a whole number, 1 or more, or None"),
     (dict(q_norm=NormConfig(16)), "q_norm of 16 numbers; legal: 8, a head, or 48, all of them"),
     (dict(k_norm=NormConfig(48)), "k_norm of 48 numbers; legal: 8, a head, or 16, all of them"),
 ])  # fmt: skip

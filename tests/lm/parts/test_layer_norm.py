@@ -37,7 +37,7 @@ def test_a_row_has_mean_zero_and_mean_square_one() -> None:
     np.testing.assert_allclose(got, [[-9, 102]], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("given", "says"), [(dict(size=0), "size=0; legal: 1 or more"), (dict(size=4, epsilon=0.0), "epsilon=0.0")])
+@pytest.mark.parametrize(("given", "says"), [(dict(size=0), "size=0; legal: a whole"), (dict(size=4, epsilon=0.0), "epsilon=0.0")])
 def test_a_config_that_cannot_be_is_refused(given: dict[str, float], says: str) -> None:
     """By field and value."""
     with pytest.raises(ParamError, match=says):

@@ -62,7 +62,7 @@ def test_a_config_that_cannot_be_is_refused() -> None:
     """By field and value."""
     with pytest.raises(ParamError, match="activation='relu'; legal: gelu_tanh, silu"):
         GatedMLPConfig(8, 8, "relu")
-    with pytest.raises(ParamError, match="intermediate_size=0; legal: 1 or more"):
+    with pytest.raises(ParamError, match="intermediate_size=0; legal: a whole number, 1 or more"):
         GatedMLPConfig(8, 0)
-    with pytest.raises(ParamError, match="MLPConfig: hidden_size=0; legal: 1 or more"):
+    with pytest.raises(ParamError, match="MLPConfig: hidden_size=0; legal: a whole number, 1 or more"):
         MLPConfig(0, 8)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import attrs
 
 from iron_core.errors import ParamError
+from iron_lm.fields import among, counted, flag, is_flag, made_by, optional, positive
 from iron_lm.parts.attention import AttentionConfig
 from iron_lm.parts.embedding import EmbeddingConfig
 from iron_lm.parts.head import HeadConfig
@@ -25,37 +24,31 @@ class DecoderConfig:
     cannot be.
     """
 
-    vocab_size: int
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    intermediate_size: int
-    max_positions: int
-    rotary: RotaryConfig | None = None
-    norm_epsilon: float = 1e-5
-    activation: str = "silu"
-    score_scale: float | None = None
-    logit_cap: float | None = None
-    window: int | None = None
+    vocab_size: int = attrs.field(validator=counted)
+    hidden_size: int = attrs.field(validator=counted)
+    num_layers: int = attrs.field(validator=counted)
+    num_heads: int = attrs.field(validator=counted)
+    num_kv_heads: int = attrs.field(validator=counted)
+    head_dim: int = attrs.field(validator=counted)
+    intermediate_size: int = attrs.field(validator=counted)
+    max_positions: int = attrs.field(validator=counted)
+    rotary: RotaryConfig | None = attrs.field(default=None, validator=optional(made_by(RotaryConfig)))
+    norm_epsilon: float = attrs.field(default=1e-5, validator=positive)
+    activation: str = attrs.field(default="silu", validator=among(sorted(ACTIVATIONS)))
+    score_scale: float | None = attrs.field(default=None, validator=optional(positive))
+    logit_cap: float | None = attrs.field(default=None, validator=optional(positive))
+    window: int | None = attrs.field(default=None, validator=optional(counted))
     sliding: tuple[bool, ...] = ()
-    tied: bool = True
-    usual_context: int | None = None
+    tied: bool = attrs.field(default=True, validator=flag)
+    usual_context: int | None = attrs.field(default=None, validator=optional(counted))
     name: str = ""
 
     def __attrs_post_init__(self) -> None:
         where = type(self).__name__
-        for field in attrs.fields(DecoderConfig):
-            if field.type in (int, "int") and getattr(self, field.name) < 1:
-                raise ParamError(f"{where}: {field.name}={getattr(self, field.name)}; legal: 1 or more.")
         if self.num_heads % self.num_kv_heads:
             raise ParamError(f"{where}: num_kv_heads={self.num_kv_heads} does not divide num_heads={self.num_heads}.")
-        for name in ("norm_epsilon", "score_scale", "logit_cap"):
-            if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
-                raise ParamError(f"{where}: {name}={getattr(self, name)}; legal: a positive number.")
-        if self.activation not in ACTIVATIONS:
-            raise ParamError(f"{where}: activation={self.activation!r}; legal: {', '.join(sorted(ACTIVATIONS))}.")
+        if not isinstance(self.sliding, tuple) or not all(map(is_flag, self.sliding)):
+            raise ParamError(f"{where}: sliding={self.sliding!r}; legal: True or False for each layer, in a tuple, or ().")
         if self.sliding and len(self.sliding) != self.num_layers:
             raise ParamError(f"{where}: sliding speaks of {len(self.sliding)} layers; legal: num_layers={self.num_layers}, or none.")
         if any(self.sliding) and (self.window is None or self.window < 2):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from iron_core.errors import ParamError
+from iron_lm.fields import among, counted
 
 #: Dtypes of activations and caches.
 DTYPES = ("bfloat16", "float32", "float16")
@@ -19,21 +20,15 @@ class Run:
     or "int8_block". ParamError for a number below 1, a context that is not whole chunks, and any other name.
     """
 
-    max_seq_len: int
-    prefill_chunk: int = 64
-    dtype: str = "bfloat16"
-    cache_dtype: str = "bfloat16"
-    activations: str = "exact"
+    max_seq_len: int = attrs.field(validator=counted)
+    prefill_chunk: int = attrs.field(default=64, validator=counted)
+    dtype: str = attrs.field(default="bfloat16", validator=among(DTYPES))
+    cache_dtype: str = attrs.field(default="bfloat16", validator=among(DTYPES))
+    activations: str = attrs.field(default="exact", validator=among(ARITHMETIC))
 
     def __attrs_post_init__(self) -> None:
-        for field in ("max_seq_len", "prefill_chunk"):
-            if getattr(self, field) < 1:
-                raise ParamError(f"Run: {field}={getattr(self, field)}; legal: 1 or more.")
         if self.max_seq_len % self.prefill_chunk:
             nearest = self.max_seq_len // self.prefill_chunk * self.prefill_chunk or self.prefill_chunk
             raise ParamError(
                 f"Run: max_seq_len={self.max_seq_len} is not a multiple of prefill_chunk={self.prefill_chunk}. Nearest: {nearest}."
             )
-        for field, legal in (("dtype", DTYPES), ("cache_dtype", DTYPES), ("activations", ARITHMETIC)):
-            if getattr(self, field) not in legal:
-                raise ParamError(f"Run: {field}={getattr(self, field)!r}; legal: {', '.join(legal)}.")

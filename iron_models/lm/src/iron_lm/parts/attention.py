@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import attrs
@@ -10,6 +9,7 @@ import numpy as np
 
 import iron_core as iron
 from iron_core.errors import ParamError
+from iron_lm.fields import counted, flag, made_by, optional, positive
 from iron_lm.parts.cache import KVCache
 from iron_lm.parts.norm import Norm, NormConfig
 from iron_lm.parts.part import Part, Weights, bounded, is_prompt, widen
@@ -26,27 +26,20 @@ class AttentionConfig:
     as the norm's size says: a head's, or a row's of all heads. bias: of queries, keys and values; output_bias: of what comes out.
     """
 
-    hidden_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    scale: float | None = None
-    reach: int | None = None
-    q_norm: NormConfig | None = None
-    k_norm: NormConfig | None = None
-    bias: bool = False
-    output_bias: bool = False
+    hidden_size: int = attrs.field(validator=counted)
+    num_heads: int = attrs.field(validator=counted)
+    num_kv_heads: int = attrs.field(validator=counted)
+    head_dim: int = attrs.field(validator=counted)
+    scale: float | None = attrs.field(default=None, validator=optional(positive))
+    reach: int | None = attrs.field(default=None, validator=optional(counted))
+    q_norm: NormConfig | None = attrs.field(default=None, validator=optional(made_by(NormConfig)))
+    k_norm: NormConfig | None = attrs.field(default=None, validator=optional(made_by(NormConfig)))
+    bias: bool = attrs.field(default=False, validator=flag)
+    output_bias: bool = attrs.field(default=False, validator=flag)
 
     def __attrs_post_init__(self) -> None:
-        for field in ("hidden_size", "num_heads", "num_kv_heads", "head_dim"):
-            if getattr(self, field) < 1:
-                raise ParamError(f"AttentionConfig: {field}={getattr(self, field)}; legal: 1 or more.")
         if self.num_heads % self.num_kv_heads:
             raise ParamError(f"AttentionConfig: num_kv_heads={self.num_kv_heads} does not divide num_heads={self.num_heads}.")
-        if self.scale is not None and not 0 < self.scale < math.inf:
-            raise ParamError(f"AttentionConfig: scale={self.scale}; legal: a positive number.")
-        if self.reach is not None and self.reach < 1:
-            raise ParamError(f"AttentionConfig: reach={self.reach}; legal: 1 or more keys, or None for all.")
         for name, heads in (("q_norm", self.num_heads), ("k_norm", self.num_kv_heads)):
             norm, legal = getattr(self, name), (self.head_dim, heads * self.head_dim)
             if norm is not None and norm.size not in legal:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import attrs
@@ -10,7 +9,7 @@ import numpy as np
 
 import iron_core as iron
 from iron_core.declare.formats import as_dtype
-from iron_core.errors import ParamError
+from iron_lm.fields import counted, positive
 from iron_lm.parts.part import Part, Weights, widen
 from iron_lm.run import Run
 from iron_ops_aie import Copy, Dequant, Scale
@@ -20,16 +19,9 @@ from iron_ops_aie import Copy, Dequant, Scale
 class EmbeddingConfig:
     """scale: multiplies every row, in the activations' own dtype, as models that have it were trained."""
 
-    vocab_size: int
-    hidden_size: int
-    scale: float = 1.0
-
-    def __attrs_post_init__(self) -> None:
-        for field in ("vocab_size", "hidden_size"):
-            if getattr(self, field) < 1:
-                raise ParamError(f"EmbeddingConfig: {field}={getattr(self, field)}; legal: 1 or more.")
-        if not 0 < self.scale < math.inf:
-            raise ParamError(f"EmbeddingConfig: scale={self.scale}; legal: a positive number.")
+    vocab_size: int = attrs.field(validator=counted)
+    hidden_size: int = attrs.field(validator=counted)
+    scale: float = attrs.field(default=1.0, validator=positive)
 
 
 class Embedding(Part):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import attrs
 import numpy as np
 
-from iron_core.errors import ParamError
+from iron_lm.fields import counted, optional, positive
 from iron_lm.parts.embedding import Embedding
 from iron_lm.parts.part import Part, Weights, widen
 from iron_lm.parts.projection import project
@@ -22,13 +21,9 @@ _ROWS = 8192  # rows of the matrix that the twin widens at once
 class HeadConfig:
     """cap: bends the logits to within it."""
 
-    vocab_size: int
-    hidden_size: int
-    cap: float | None = None
-
-    def __attrs_post_init__(self) -> None:
-        if self.cap is not None and not 0 < self.cap < math.inf:
-            raise ParamError(f"HeadConfig: cap={self.cap}; legal: a positive number.")
+    vocab_size: int = attrs.field(validator=counted)
+    hidden_size: int = attrs.field(validator=counted)
+    cap: float | None = attrs.field(default=None, validator=optional(positive))
 
 
 class Head(Part):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import attrs
 import numpy as np
 
 import iron_ops_aie as ops
-from iron_core.errors import ParamError
+from iron_lm.fields import counted, positive
 from iron_lm.parts.part import Part, Weights, widen
 
 
@@ -17,14 +16,8 @@ from iron_lm.parts.part import Part, Weights, widen
 class LayerNormConfig:
     """size: numbers in a row."""
 
-    size: int
-    epsilon: float = 1e-5
-
-    def __attrs_post_init__(self) -> None:
-        if self.size < 1:
-            raise ParamError(f"LayerNormConfig: size={self.size}; legal: 1 or more.")
-        if not 0 < self.epsilon < math.inf:
-            raise ParamError(f"LayerNormConfig: epsilon={self.epsilon}; legal: a positive number.")
+    size: int = attrs.field(validator=counted)
+    epsilon: float = attrs.field(default=1e-5, validator=positive)
 
 
 class LayerNorm(Part):

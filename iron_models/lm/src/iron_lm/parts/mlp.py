@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core.errors import ParamError
+from iron_lm.fields import among, counted, flag
 from iron_lm.parts.part import Part, Weights, widen
 from iron_lm.parts.projection import project
 from iron_lm.run import Run
@@ -32,17 +32,9 @@ ACTIVATIONS: dict[str, tuple[Any, Any]] = {"silu": (SiLU, _silu), "gelu_tanh": (
 class _Config:
     """activation: one of `ACTIVATIONS`."""
 
-    hidden_size: int
-    intermediate_size: int
-    activation: str = "silu"
-
-    def __attrs_post_init__(self) -> None:
-        where = type(self).__name__
-        for field in ("hidden_size", "intermediate_size"):
-            if getattr(self, field) < 1:
-                raise ParamError(f"{where}: {field}={getattr(self, field)}; legal: 1 or more.")
-        if self.activation not in ACTIVATIONS:
-            raise ParamError(f"{where}: activation={self.activation!r}; legal: {', '.join(sorted(ACTIVATIONS))}.")
+    hidden_size: int = attrs.field(validator=counted)
+    intermediate_size: int = attrs.field(validator=counted)
+    activation: str = attrs.field(default="silu", validator=among(sorted(ACTIVATIONS)))
 
 
 @attrs.frozen
@@ -54,7 +46,7 @@ class GatedMLPConfig(_Config):
 class MLPConfig(_Config):
     """Of an `MLP`. bias: is a vector added after each matrix?"""
 
-    bias: bool = False
+    bias: bool = attrs.field(default=False, validator=flag)
 
 
 class GatedMLP(Part):

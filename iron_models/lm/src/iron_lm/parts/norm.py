@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import attrs
 import numpy as np
 
-from iron_core.errors import ParamError
+from iron_lm.fields import counted, flag, positive
 from iron_lm.parts.part import Part, Weights, widen
 from iron_ops_aie import RMSNorm
 
@@ -18,15 +17,9 @@ class NormConfig:
     """size: numbers in a row. weight: is each of them scaled after? A checkpoint that stores scales less one is a matter of
     its names (`sources.PlusOne`)."""
 
-    size: int
-    epsilon: float = 1e-5
-    weight: bool = True
-
-    def __attrs_post_init__(self) -> None:
-        if self.size < 1:
-            raise ParamError(f"NormConfig: size={self.size}; legal: 1 or more.")
-        if not 0 < self.epsilon < math.inf:
-            raise ParamError(f"NormConfig: epsilon={self.epsilon}; legal: a positive number.")
+    size: int = attrs.field(validator=counted)
+    epsilon: float = attrs.field(default=1e-5, validator=positive)
+    weight: bool = attrs.field(default=True, validator=flag)
 
 
 class Norm(Part):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import attrs
@@ -11,7 +13,8 @@ import numpy as np
 
 import iron_core as iron
 from iron_core.declare.formats import as_dtype
-from iron_core.errors import ParamError
+from iron_core.errors import ParamError, printable
+from iron_lm.fields import counted, flag, is_positive, optional, positive
 from iron_lm.parts.part import Part, Weights, bounded, is_prompt
 from iron_lm.run import Run
 from iron_ops_aie import Copy
@@ -26,30 +29,44 @@ class RotaryConfig:
     rotated pairs neighbours (2i, 2i + 1), or of the halves of what turns (i, i + dims / 2)?
     """
 
-    head_dim: int
-    base: float = 10000.0
+    head_dim: int = attrs.field(validator=counted)
+    base: float = attrs.field(default=10000.0, validator=positive)
     scaling: tuple[str, tuple[float, ...]] | None = None
     factors: tuple[float, ...] | None = None
-    neighbours: bool = False
-    dims: int | None = None
+    neighbours: bool = attrs.field(default=False, validator=flag)
+    dims: int | None = attrs.field(default=None, validator=optional(counted))
 
     def __attrs_post_init__(self) -> None:
-        if self.head_dim < 2 or self.head_dim % 2:
+        if self.head_dim % 2:
             raise ParamError(f"RotaryConfig: head_dim={self.head_dim}; legal: an even number, for pairs turn.")
-        if not 0 < self.base < math.inf:
-            raise ParamError(f"RotaryConfig: base={self.base}; legal: a positive number.")
-        if self.scaling is not None and self.scaling[0] not in SCALINGS:
-            raise ParamError(f"RotaryConfig: scaling {self.scaling[0]!r}; legal: {', '.join(SCALINGS)}, or None.")
         if not 2 <= self.turning <= self.head_dim or self.turning % 2:
             raise ParamError(f"RotaryConfig: dims={self.dims}; legal: an even number up to head_dim={self.head_dim}, for pairs turn.")
-        factors = self.factors
-        if factors is not None and not (len(factors) == self.turning // 2 and all(0 < f < math.inf for f in factors)):
-            raise ParamError(f"RotaryConfig: {len(factors)} factors; legal: one for each of {self.turning // 2} pairs, positive numbers.")
-        if self.scaling is not None and self.scaling[0] == "longrope":
-            each = self.scaling[1][2:]
-            if len(each) != self.turning or not all(0 < f < math.inf for f in each):
-                rule = f"a short and a long one for each of {self.turning // 2} pairs, positive numbers"
-                raise ParamError(f"RotaryConfig: longrope has {len(each)} factors; legal: {rule}.")
+        if self.factors is not None:
+            given = len(self.factors) if isinstance(self.factors, tuple) else repr(self.factors)
+            if given != self.turning // 2 or not all(map(is_positive, self.factors)):
+                raise ParamError(f"RotaryConfig: {given} factors; legal: one for each of {self.turning // 2} pairs, positive numbers.")
+        if self.scaling is not None:
+            self._check_scaling()
+
+    def _check_scaling(self) -> None:
+        match self.scaling:
+            case (str(name), tuple(numbers)) if name in SCALINGS:
+                takes = list(inspect.signature(SCALINGS[name]).parameters.values())[3:]
+            case _:
+                given, legal = printable(repr(self.scaling), 60), ", ".join(SCALINGS)
+                raise ParamError(f"RotaryConfig: scaling={given}; legal: {legal}, with the numbers each takes in a tuple; or None.")
+        named = [p.name for p in takes if p.kind is not p.VAR_POSITIONAL]
+        more = len(takes) > len(named)
+        if len(numbers) < len(named) or (len(numbers) > len(named) and not more):
+            rule = f"{len(named)} number{'s' * (len(named) > 1)}: {', '.join(named)}{f'; then {takes[-1].name}' if more else ''}"
+            raise ParamError(f"RotaryConfig: scaling {name!r} with {len(numbers)} numbers; legal: {rule}.")
+        for number in numbers:
+            if not isinstance(number, Real) or not math.isfinite(number):
+                raise ParamError(f"RotaryConfig: scaling {name!r} with {printable(repr(number), 60)}; legal: finite numbers.")
+        each = numbers[len(named) :]
+        if name == "longrope" and (len(each) != self.turning or not all(map(is_positive, each))):
+            rule = f"a short and a long one for each of {self.turning // 2} pairs, positive numbers"
+            raise ParamError(f"RotaryConfig: longrope has {len(each)} factors; legal: {rule}.")
 
     @property
     def turning(self) -> int:
