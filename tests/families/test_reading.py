@@ -14,7 +14,7 @@ from iron_core.errors import CheckpointError, ParamError
 from iron_gemma3.model import Gemma3
 from iron_llama.model import Llama
 from iron_lm import loading
-from iron_lm.checkpoints import huggingface
+from iron_lm.checkpoints import gguf_metadata, huggingface
 from iron_lm.checkpoints.entries import Entries
 from iron_lm.decoder_config import DecoderConfig, every_nth_is_full
 from iron_lm.parts.rotary import inverse_frequencies
@@ -122,6 +122,24 @@ def test_scores_of_the_27b_are_scaled_by_width_over_heads() -> None:
     config = read(34)
     assert config.score_scale == 128**-0.5 and config.window == 1024 and config.local_rotary.base == 10000.0
     assert config.sliding == every_nth_is_full(34, 6)
+
+
+def test_caps_of_scores_and_of_logits_are_read() -> None:
+    """Of a config.json and of a GGUF, as Gemma 2's have them."""
+    caps = dict(attn_logit_softcapping=50.0, final_logit_softcapping=30.0)
+    said = dict(
+        vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=64,
+        tie_word_embeddings=True,
+    )  # fmt: skip
+    gguf = dict(
+        vocab_size=64, embedding_length=32, block_count=2, feed_forward_length=64, context_length=64,
+        **{"attention.head_count": 2, "attention.layer_norm_rms_epsilon": 1e-6},
+    )  # fmt: skip
+    entries = Entries({f"gemma2.{key}": value for key, value in (gguf | caps).items()}, "GGUF metadata", "gemma2.", {"rope.freq_base": 1e4})
+    for found in (huggingface.decoder(huggingface.entries_of(said | caps)), gguf_metadata.decoder(entries, {})):
+        config = DecoderConfig(**found)
+        assert (config.score_cap, config.logit_cap) == (50.0, 30.0) and config.attention(1).cap == 50.0
+    assert huggingface.decoder(huggingface.entries_of(said))["score_cap"] is None
 
 
 @pytest.mark.parametrize(

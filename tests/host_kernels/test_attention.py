@@ -11,7 +11,7 @@ from .conftest import DTYPES, aligned
 
 TYPES = [("float", "f16"), ("float", "float"), ("bf16", "bf16")]
 
-#: heads, KV heads, queries, keys, d, causal, window
+#: heads, KV heads, queries, keys, d, causal, window, soft cap (0: none)
 CASES = [
     (1, 1, 1, 1, 8, 1, -1),
     (9, 3, 1, 77, 64, 1, -1),
@@ -23,6 +23,10 @@ CASES = [
     (2, 2, 20, 20, 128, 1, 33),
     (8, 2, 3, 300, 64, 1, -1),
     (16, 2, 2, 200, 32, 1, 90),
+    (9, 3, 1, 77, 64, 1, -1, 0.7),
+    (9, 3, 35, 130, 64, 1, 40, 0.7),
+    (16, 2, 2, 200, 32, 1, 90, 30.0),
+    (4, 1, 19, 19, 16, 0, -1, 1.5),
 ]
 
 
@@ -31,27 +35,27 @@ def scratch(group, d):
     return 4 * (2 * 32 * pad + max(16 * group, 32) * (3 * pad + 4))
 
 
-def sizes(heads, kv_heads, queries, keys, d, causal, window, in_runs=0):
+def sizes(heads, kv_heads, queries, keys, d, causal, window, cap=0.0, in_runs=0):
     """Slots of contiguous Q, K, V and O, all heads of a row side by side."""
     lies = dict(q_row=heads * d, q_head=d, kv_row=kv_heads * d, kv_head=d)
-    seen = dict(causal=causal, window=window, in_runs=in_runs, scale=d**-0.5)
+    seen = dict(causal=causal, window=window, in_runs=in_runs, scale=d**-0.5, soft_cap=cap)
     return dict(heads=heads, kv_heads=kv_heads, queries=queries, keys=keys, d=d, **lies, **seen)
 
 
-def attend(kernels, types, q, k, v, causal, window, name="attention", threads=1):
+def attend(kernels, types, q, k, v, causal, window, cap=0.0, name="attention", threads=1):
     (queries, heads, d), (keys, kv_heads, _) = q.shape, k.shape
     out = np.full_like(q, np.nan)
-    slots = ATTENTION(q=q, k=k, v=v, o=out, **sizes(heads, kv_heads, queries, keys, d, causal, window))
+    slots = ATTENTION(q=q, k=k, v=v, o=out, **sizes(heads, kv_heads, queries, keys, d, causal, window, cap))
     need = scratch(heads // kv_heads, d)
     kernels(f"{name}<{', '.join(types)}>", slots, scratch=need, threads=threads)
     return out
 
 
-def attend_in_runs(kernels, types, q, k, v, causal, window, threads=1):
+def attend_in_runs(kernels, types, q, k, v, causal, window, cap=0.0, threads=1):
     """The last query alone, its runs of keys shared among threads and then joined."""
     (_, heads, d), (keys, kv_heads, _) = q.shape, k.shape
     out = np.full_like(q[-1:], np.nan)
-    given = sizes(heads, kv_heads, 1, keys, d, causal, window, 1)
+    given = sizes(heads, kv_heads, 1, keys, d, causal, window, cap, 1)
     shared = aligned(4 * (keys // 64 + 2) * heads * (-(-d // 16) * 16 + 2))
     shared.view(np.float32)[:] = np.nan
     need = scratch(heads // kv_heads, d)
@@ -62,10 +66,10 @@ def attend_in_runs(kernels, types, q, k, v, causal, window, threads=1):
 
 
 def draw(rng, types, case):
-    heads, kv_heads, queries, keys, d, causal, window = case
+    heads, kv_heads, queries, keys, d, causal, window, *cap = case
     q = rng.standard_normal((queries, heads, d)).astype(np.float32).astype(DTYPES[types[0]])
     k, v = (rng.standard_normal((keys, kv_heads, d)).astype(np.float32).astype(DTYPES[types[1]]) for _ in range(2))
-    return q, k, v, causal, window
+    return q, k, v, causal, window, *cap
 
 
 @pytest.mark.slow
@@ -106,19 +110,19 @@ def test_large_scores_do_not_overflow(kernels, types, sign):
 def test_any_chunking_gives_the_same_bits(kernels, rng, types):
     """Queries alone, in chunks or together, with any number of threads; later keys in the cache change nothing."""
     for case in CASES:
-        q, k, v, causal, window = draw(rng, types, case)
+        q, k, v, causal, window, *cap = draw(rng, types, case)
         queries, keys = len(q), len(k)
-        whole = attend(kernels, types, q, k, v, causal, window)
+        whole = attend(kernels, types, q, k, v, causal, window, *cap)
         for threads in (2, 5, 64):
-            assert np.array_equal(attend(kernels, types, q, k, v, causal, window, threads=threads), whole)
-            assert np.array_equal(attend_in_runs(kernels, types, q, k, v, causal, window, threads), whole[-1:])
+            assert np.array_equal(attend(kernels, types, q, k, v, causal, window, *cap, threads=threads), whole)
+            assert np.array_equal(attend_in_runs(kernels, types, q, k, v, causal, window, *cap, threads=threads), whole[-1:])
         if not causal:
             continue
         for chunk in (1, 3, 16, 17):
             for start in range(0, queries, chunk):
                 stop = min(start + chunk, queries)
                 seen = keys - queries + stop
-                part = attend(kernels, types, q[start:stop].copy(), k[:seen].copy(), v[:seen].copy(), 1, window, threads=3)
+                part = attend(kernels, types, q[start:stop].copy(), k[:seen].copy(), v[:seen].copy(), 1, window, *cap, threads=3)
                 assert np.array_equal(part, whole[start:stop])
 
 

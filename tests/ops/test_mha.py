@@ -16,7 +16,7 @@ from iron_ops_aie import MHA
 F32 = np.float32
 
 
-def naive(q, k, v, *, causal, window, scale):
+def naive(q, k, v, *, causal, window, scale, soft_cap=None):
     """Head by head, query by query, key by key; q (H, S, d), k and v (G, L, d)."""
     heads, queries, d = q.shape
     groups, keys, _ = k.shape
@@ -31,6 +31,8 @@ def naive(q, k, v, *, causal, window, scale):
             if not seen:
                 continue
             scores = [scale * sum(float(a) * float(b) for a, b in zip(q[h, r], k[g, j], strict=True)) for j in seen]
+            if soft_cap is not None:
+                scores = [soft_cap * math.tanh(s / soft_cap) for s in scores]
             weights = [math.exp(s - max(scores)) for s in scores]
             for j, w in zip(seen, weights, strict=True):
                 out[h, r] += w / sum(weights) * v[g, j].astype(float)
@@ -54,19 +56,29 @@ def operands(rng, heads, groups, queries, keys, d):
     causal=st.booleans(),
     window=st.none() | st.integers(1, 8),
     scale=st.none() | st.floats(0, 2),
+    soft_cap=st.none() | st.floats(0.1, 50),
 )
 @settings(max_examples=150, deadline=None)
-def test_attention_is_what_it_says(seed, groups, share, queries, older, causal, window, scale):
-    """Masks, shared keys, queries behind older keys, any scale: equal to the sums written out."""
+def test_attention_is_what_it_says(seed, groups, share, queries, older, causal, window, scale, soft_cap):
+    """Masks, shared keys, queries behind older keys, any scale, scores within a cap: equal to the sums written out."""
     keys, d = queries + older, 8
     op = MHA(
         num_heads=groups * share, num_KV_heads=groups, seq_len=queries, kv_len=keys, d=d,
-        causal=causal, window=window, scale=scale, T=F32,
+        causal=causal, window=window, scale=scale, soft_cap=soft_cap, T=F32,
     )  # fmt: skip
     q, k, v = operands(np.random.default_rng(seed), groups * share, groups, queries, keys, d)
     assert op.scale == (1 / math.sqrt(d) if scale is None else scale)
-    want = naive(q, k, v, causal=causal, window=window, scale=op.scale)
+    want = naive(q, k, v, causal=causal, window=window, scale=op.scale, soft_cap=soft_cap)
     assert np.allclose(op.reference(q, k, v), want, rtol=1e-9, atol=1e-9)
+
+
+def test_a_cap_is_of_scaled_scores_and_not_of_the_mask(rng):
+    """A score far above it counts as the cap; what is masked stays unseen, however small the cap."""
+    q, k, v = operands(rng, 1, 1, 3, 3, 8)
+    fields = dict(num_heads=1, seq_len=3, d=8, T=F32)
+    near = MHA(**fields, soft_cap=1e-6).reference(q, k, v)
+    assert np.allclose(near[0], [v[0, : n + 1].mean(0) for n in range(3)], atol=1e-5)
+    assert np.allclose(MHA(**fields, soft_cap=1e6).reference(q, k, v), MHA(**fields).reference(q, k, v), rtol=1e-6)
 
 
 @pytest.mark.parametrize("heads_interleaved", [False, True])
@@ -151,6 +163,8 @@ def test_caches_have_a_dtype_of_their_own(rng):
         (dict(num_heads=4, window=0), "window=0; legal: None or a positive number of keys"),
         (dict(num_heads=4, scale=-1.0), "scale=-1.0; legal: a finite number that is not negative"),
         (dict(num_heads=4, scale=math.inf), "scale=inf"),
+        (dict(num_heads=4, soft_cap=0.0), "soft_cap=0.0; legal: None or a positive number"),
+        (dict(num_heads=4, soft_cap=math.nan), "soft_cap=nan"),
         (dict(num_heads=4, C=np.int8), "C=int8; legal: float32"),
         (dict(num_heads=4, d=0), "d=0"),
     ],

@@ -234,6 +234,7 @@ def test_blocks_and_pipelines_are_chosen(fields, blocks, pipelines):
         (dict(num_pipelines=3), r"seq_len=64 .* num_pipelines=3, 48 in all. Nearest legal seq_len: 48 or 96"),
         (dict(d=512), r"core pv0 needs \d+ bytes of its 65536 .* Give a smaller B_q= or d"),
         (dict(d=128, B_q=64), r"core pv0 needs \d+ bytes"),
+        (dict(soft_cap=50.0), "soft_cap=50.0; its array bends no scores. Legal there: None"),
         (dict(scale=0.0), "scale=0.0; its array hides keys by very low scores"),
         (dict(seq_len=1, kv_len=64, num_pipelines=2, num_heads=9, num_KV_heads=3), "num_KV_heads=3 do not divide over num_pipelines=2"),
         (dict(seq_len=1, kv_len=64, num_heads=40, num_KV_heads=1, B_q=32), "40 heads share a key head"),

@@ -18,6 +18,7 @@ from iron_llama.model import Llama
 from iron_lm import testing
 from iron_lm.checkpoints import huggingface, names
 from iron_lm.checkpoints.sources import source_of
+from iron_lm.decoder_config import DecoderConfig
 from iron_lm.family import Family
 from iron_lm.parts.attention import Attention, AttentionConfig
 from iron_lm.parts.norm import NormConfig
@@ -202,6 +203,24 @@ def test_attentions_in_which_a_part_of_a_head_turns(name: str, x: Any) -> None:
     want = module(x, position_embeddings=where, attention_mask=seen())[0]
     near(part, x, want)
     assert np.abs(part.twin(weights, x[0].numpy(), np.arange(ROWS)) - want[0].numpy()).max() < 1e-4
+
+
+@pytest.mark.parametrize("layer", (0, 1))
+def test_attentions_whose_scores_are_capped(layer: int, x: Any) -> None:
+    """Gemma2Attention, with a window and without, as its config.json describes it; scores reach far beyond the cap."""
+    config = transformers.Gemma2Config(**SIZES, query_pre_attn_scalar=20, sliding_window=7, attn_logit_softcapping=0.6)
+    config._attn_implementation = "eager"
+    models = transformers.models.gemma2.modeling_gemma2
+    module = models.Gemma2Attention(config, layer_idx=layer).eval()
+    torch.manual_seed(5)
+    draw(module)
+    found = huggingface.decoder(huggingface.entries_of(config.to_dict() | {"tie_word_embeddings": True}))
+    ours = DecoderConfig(**found)
+    part = Attention(ours.attention(layer), RUN, Rotary(found["rotary"], RUN))
+    assert ours.slides(layer) == (layer == 0) and part.config.cap == 0.6
+    part.fill({at: module.state_dict()[f"{at}_proj.weight"].numpy() for at in "qkvo"})
+    want = module(3 * x, turns(models.Gemma2RotaryEmbedding(config)), attention_mask=seen(7 if layer == 0 else ROWS))[0]
+    near(part, 3 * x, want)
 
 
 YARN: dict[str, Any] = dict(factor=4.0, original_max_position_embeddings=64)

@@ -474,7 +474,8 @@ class LayerNorm(Rowwise):
     ) -> Handle: ...
 
 class MHA(MHAArray, Operator):
-    """O[h] = softmax(scale * Q[h] K[h // g]^T + mask) V[h // g], g = num_heads / num_KV_heads.
+    """O[h] = softmax(scale * Q[h] K[h // g]^T + mask) V[h // g], g = num_heads / num_KV_heads. `soft_cap` c bends the scores to
+    within it, c tanh(scale * Q K^T / c), before they are masked.
 
     Q, O: (num_heads, seq_len, d), or (seq_len, num_heads, d) with `heads_interleaved`. K, V: (num_KV_heads, kv_len, d),
     or (kv_len, num_KV_heads, d) with `kv_interleaved`. The queries are the last rows of the keys: query r of n stands at
@@ -483,11 +484,11 @@ class MHA(MHAArray, Operator):
 
     K and V may be stored in another dtype (`C`) than the activations (`T`).
 
-    On an array (bfloat16 alone), `num_pipelines` of three cores each take blocks of `B_q` queries over blocks of as many keys;
-    one query, its heads instead. Under `kv_valid` only the blocks that hold keys are moved.
+    On an array (bfloat16 alone, no `soft_cap`), `num_pipelines` of three cores each take blocks of `B_q` queries over blocks of
+    as many keys; one query, its heads instead. Under `kv_valid` only the blocks that hold keys are moved.
 
     Errors: ParamError for heads that do not divide, more queries than keys under a mask, a window below 1, a negative
-    scale, integers; Unresolvable where an array does not take the shape.
+    scale, a soft_cap that is not from 2^-100 to 2^100, integers; Unresolvable where an array does not take the shape.
     """
     num_heads: int
     num_KV_heads: int
@@ -499,6 +500,7 @@ class MHA(MHAArray, Operator):
     causal: bool
     window: Any
     scale: float
+    soft_cap: Any
     T: Any
     C: Any
     B_q: int
@@ -525,6 +527,7 @@ class MHA(MHAArray, Operator):
         causal: bool = ...,
         window: Any = ...,
         scale: float = ...,
+        soft_cap: Any = ...,
         T: Any = ...,
         C: Any = ...,
         B_q: int = ...,
@@ -551,6 +554,7 @@ class MHA(MHAArray, Operator):
         causal: bool = ...,
         window: Any = ...,
         scale: float = ...,
+        soft_cap: Any = ...,
         T: Any = ...,
         C: Any = ...,
         B_q: int = ...,

@@ -187,7 +187,8 @@ ENTRIES = [
     "llama.embedding_length", "llama.block_count", "llama.feed_forward_length", "llama.attention.head_count",
     "llama.attention.head_count_kv", "llama.attention.key_length", "llama.attention.layer_norm_rms_epsilon", "llama.rope.freq_base",
     "llama.rope.scaling.type", "llama.rope.scaling.factor", "llama.rope.dimension_count", "llama.attention.scale",
-    "llama.final_logit_softcapping", "tokenizer.ggml.tokens", "tokenizer.ggml.model", "tokenizer.ggml.eos_token_id",
+    "llama.final_logit_softcapping", "llama.attn_logit_softcapping", "tokenizer.ggml.tokens",
+    "tokenizer.ggml.model", "tokenizer.ggml.eos_token_id",
 ]  # fmt: skip
 VALUES = st.one_of(
     st.integers(0, 300).map(lambda n: (4, struct.pack("<I", n))),
@@ -216,7 +217,7 @@ def test_any_metadata_is_taken_or_refused(tmp_path: Path, changes: dict[str, tup
     usual |= {f"llama.attention.{name}": (4, struct.pack("<I", 2)) for name in ("head_count", "head_count_kv")}
     usual |= {"llama.attention.key_length": (4, struct.pack("<I", 16)), "llama.rope.dimension_count": (4, struct.pack("<I", 16))}
     usual["general.architecture"] = (8, struct.pack("<Q", 5) + b"llama")
-    del usual["llama.final_logit_softcapping"]
+    del usual["llama.final_logit_softcapping"], usual["llama.attn_logit_softcapping"]
     entries = usual | changes
     layer = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down", "attn_norm", "ffn_norm")
     names = ["token_embd", "output_norm", *(f"blk.0.{name}" for name in layer)]

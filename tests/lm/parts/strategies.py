@@ -43,7 +43,7 @@ def _norms(head_dim: int, heads: int) -> Any:
 
 @st.composite
 def attentions(draw: Any, hidden_size: int | None = None) -> tuple[AttentionConfig, RotaryConfig | None]:
-    """Sizes, groups, scale, reach, norms and biases; with a rotary embedding or none."""
+    """Sizes, groups, scale, cap, reach, norms and biases; with a rotary embedding or none."""
     groups, head_dim = draw(st.integers(1, 3)), draw(st.sampled_from(HEADS))
     heads = groups * draw(st.integers(1, 4))
     config = AttentionConfig(
@@ -57,5 +57,6 @@ def attentions(draw: Any, hidden_size: int | None = None) -> tuple[AttentionConf
         k_norm=draw(_norms(head_dim, groups)),
         bias=draw(st.booleans()),
         output_bias=draw(st.booleans()),
+        cap=draw(st.sampled_from((None, 0.5, 30.0))),
     )
     return config, draw(st.none() | rotaries(head_dim))

@@ -30,7 +30,7 @@ def hidden(rows: int, width: int, seed: int = 0) -> np.ndarray:
 @settings(max_examples=12)
 @given(configs=attentions(), rows=st.integers(1, 20), decoded=st.integers(0, 4), seed=st.integers(0, 99))
 def test_it_is_its_twin(configs: Any, rows: int, decoded: int, seed: int, backend: str, run: Run) -> None:
-    """Heads, groups, scale, reach, norms, biases and rotary embeddings of every kind; chunks that are full or not."""
+    """Heads, groups, scale, cap, reach, norms, biases and rotary embeddings of every kind; chunks that are full or not."""
     config, rotary = configs
     part = Attention(config, run, None if rotary is None else Rotary(rotary, run))
     report = testing.check_part(part, run, hidden(rows + decoded, config.hidden_size, seed), rows, seed=seed, backend=backend)
@@ -64,7 +64,7 @@ def test_a_part_of_a_head_may_turn_where_weights_are_blocks(backend: str, run: R
 
 
 @pytest.mark.parametrize("change", [
-    dict(scale=1.0), dict(reach=3), dict(q_norm=NormConfig(8)), dict(q_norm=NormConfig(48)), dict(k_norm=NormConfig(8)),
+    dict(scale=1.0), dict(cap=0.3), dict(reach=3), dict(q_norm=NormConfig(8)), dict(q_norm=NormConfig(48)), dict(k_norm=NormConfig(8)),
     dict(k_norm=NormConfig(16)), dict(bias=True), dict(output_bias=True), dict(num_kv_heads=3),
 ])  # fmt: skip
 def test_every_field_matters(change: dict[str, Any], run: Run) -> None:
@@ -140,7 +140,8 @@ def test_rows_that_are_no_chunk_are_refused(run: Run) -> None:
 
 @pytest.mark.parametrize(("change", "says"), [
     (dict(num_heads=5), "num_kv_heads=2 does not divide num_heads=5"), (dict(head_dim=0), "head_dim=0; legal: a whole number, 1 or more"),
-    (dict(scale=0.0), "scale=0.0; legal: a positive"), (dict(reach=0), "reach=0; legal: a whole number, 1 or more, or None"),
+    (dict(scale=0.0), "scale=0.0; legal: a positive"), (dict(cap=-1.0), "cap=-1.0; legal: a positive"),
+    (dict(reach=0), "reach=0; legal: a whole number, 1 or more, or None"),
     (dict(q_norm=NormConfig(16)), "q_norm of 16 numbers; legal: 8, a head, or 48, all of them"),
     (dict(k_norm=NormConfig(48)), "k_norm of 48 numbers; legal: 8, a head, or 16, all of them"),
 ])  # fmt: skip

@@ -89,7 +89,7 @@ ATTENTION = Slots(
         *("heads", "kv_heads", "queries", "keys", "d", "q_row", "q_head", "kv_row", "kv_head"),
         *("causal", "window", "in_runs"),
     ),
-    ("scale",),
+    ("scale", "soft_cap"),
 )
 
 # checksum.h, limits.h

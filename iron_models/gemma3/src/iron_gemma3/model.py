@@ -80,6 +80,7 @@ class Gemma3(Family):
 
     @classmethod
     def from_gguf(cls, entries: Entries, tensors: Any) -> Gemma3Config:
+        entries.refuse_unless("attn_logit_softcapping")  # its attention has none, though Gemma 2's has
         found = gguf_metadata.decoder(entries, tensors)
         layers, head_dim = found["num_layers"], found["head_dim"]
         queries = found["hidden_size"] / found["num_heads"] if layers == LAYERS_OF_27B else head_dim
@@ -96,6 +97,7 @@ class Gemma3(Family):
 
     @classmethod
     def from_huggingface(cls, entries: Entries) -> Gemma3Config:
+        entries.refuse_unless("attn_logit_softcapping")
         found = huggingface.decoder(entries)
         for key in ("hidden_act", "hidden_activation"):
             entries.refuse_unless(key, "gelu_pytorch_tanh")

@@ -19,9 +19,9 @@ class DecoderConfig:
     """Sizes count numbers; `max_positions` tokens, the longest context the model was made for.
 
     sliding: layer by layer, which attend to the last `window` tokens alone, the newest among them; () where none does.
-    score_scale: multiplies query times key (1 / sqrt(head_dim) by default). logit_cap: bends the logits to within it. tied:
-    is the head the embedding? usual_context: tokens that caches hold where nobody asks for a number. ParamError for what
-    cannot be.
+    score_scale: multiplies query times key (1 / sqrt(head_dim) by default). score_cap: bends these scores to within it;
+    logit_cap: the logits. tied: is the head the embedding? usual_context: tokens that caches hold where nobody asks for a
+    number. ParamError for what cannot be.
     """
 
     vocab_size: int = attrs.field(validator=counted)
@@ -36,6 +36,7 @@ class DecoderConfig:
     norm_epsilon: float = attrs.field(default=1e-5, validator=positive)
     activation: str = attrs.field(default="silu", validator=among(sorted(ACTIVATIONS)))
     score_scale: float | None = attrs.field(default=None, validator=optional(positive))
+    score_cap: float | None = attrs.field(default=None, validator=optional(positive))
     logit_cap: float | None = attrs.field(default=None, validator=optional(positive))
     window: int | None = attrs.field(default=None, validator=optional(counted))
     sliding: tuple[bool, ...] = ()
@@ -88,6 +89,7 @@ class DecoderConfig:
             k_norm=norm,
             bias=bias,
             output_bias=output_bias,
+            cap=self.score_cap,
         )
 
     def mlp(self) -> GatedMLPConfig:

@@ -33,7 +33,8 @@ _INTERLEAVED: dict[str, Any] = dict(heads_interleaved=True, kv_interleaved=True)
 
 
 class MHA(MHAArray, Operator):
-    """O[h] = softmax(scale * Q[h] K[h // g]^T + mask) V[h // g], g = num_heads / num_KV_heads.
+    """O[h] = softmax(scale * Q[h] K[h // g]^T + mask) V[h // g], g = num_heads / num_KV_heads. `soft_cap` c bends the scores to
+    within it, c tanh(scale * Q K^T / c), before they are masked.
 
     Q, O: (num_heads, seq_len, d), or (seq_len, num_heads, d) with `heads_interleaved`. K, V: (num_KV_heads, kv_len, d),
     or (kv_len, num_KV_heads, d) with `kv_interleaved`. The queries are the last rows of the keys: query r of n stands at
@@ -42,11 +43,11 @@ class MHA(MHAArray, Operator):
 
     K and V may be stored in another dtype (`C`) than the activations (`T`).
 
-    On an array (bfloat16 alone), `num_pipelines` of three cores each take blocks of `B_q` queries over blocks of as many keys;
-    one query, its heads instead. Under `kv_valid` only the blocks that hold keys are moved.
+    On an array (bfloat16 alone, no `soft_cap`), `num_pipelines` of three cores each take blocks of `B_q` queries over blocks of
+    as many keys; one query, its heads instead. Under `kv_valid` only the blocks that hold keys are moved.
 
     Errors: ParamError for heads that do not divide, more queries than keys under a mask, a window below 1, a negative
-    scale, integers; Unresolvable where an array does not take the shape.
+    scale, a soft_cap that is not from 2^-100 to 2^100, integers; Unresolvable where an array does not take the shape.
     """
 
     num_heads: int = Param()
@@ -59,6 +60,7 @@ class MHA(MHAArray, Operator):
     causal: bool = Param(default=True, array=True)
     window: Any = Param(default=None, array=True)
     scale: float = Param(default=lambda op: 1 / math.sqrt(max(1, op.d)), array=True)
+    soft_cap: Any = Param(default=None, array=True)
     T: Any = DType(default=bfloat16)
     C: Any = DType(default=lambda op: op.T)
     B_q: int = Auto(domain=Choices(BLOCKS))
@@ -97,6 +99,8 @@ class MHA(MHAArray, Operator):
         Case(num_heads=9, num_KV_heads=3, seq_len=1, kv_len=200, **_INTERLEAVED),
         Case(num_heads=9, num_KV_heads=3, seq_len=64, kv_len=256, T=np.float32, C=np.float16, **_INTERLEAVED, bench=True),
         Case(num_heads=2, seq_len=8, kv_len=24, d=128, scale=1.0, T=np.float32),
+        Case(num_heads=6, num_KV_heads=2, seq_len=37, kv_len=101, window=50, soft_cap=0.5, T=np.float32, **_INTERLEAVED),
+        Case(num_heads=9, num_KV_heads=3, seq_len=1, kv_len=200, soft_cap=0.5, **_INTERLEAVED),
         Case(num_heads=6, num_KV_heads=2, seq_len=64, kv_len=96, **_INTERLEAVED, lower=True),
         Case(num_heads=2, seq_len=32, kv_len=64, d=128, causal=False, lower=True),
         Case(num_heads=2, seq_len=32, kv_len=80, window=20, lower=True),
@@ -115,6 +119,8 @@ class MHA(MHAArray, Operator):
             raise ParamError(f"MHA: window={self.window!r}; legal: None or a positive number of keys.")
         if not (math.isfinite(self.scale) and self.scale >= 0):
             raise ParamError(f"MHA: scale={self.scale}; legal: a finite number that is not negative.")
+        if self.soft_cap is not None and not 2.0**-100 <= self.soft_cap <= 2.0**100:
+            raise ParamError(f"MHA: soft_cap={self.soft_cap}; legal: None or a positive number, from 2^-100 to 2^100.")
 
     def _operands(self, Q: Any, K: Any, V: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         q, k, v = widen(Q), widen(K), widen(V)
@@ -128,6 +134,8 @@ class MHA(MHAArray, Operator):
     def _weights(self, q: np.ndarray, k: np.ndarray) -> np.ndarray:
         """Softmax weights (heads, queries, keys); zero where masked, a whole row zero where nothing is seen."""
         scores = q @ k.swapaxes(1, 2) * self.scale
+        if self.soft_cap is not None:
+            scores = self.soft_cap * np.tanh(scores / self.soft_cap)
         queries, keys = scores.shape[1:]
         at = np.arange(queries)[:, None] + (keys - queries)
         key = np.arange(keys)[None]
@@ -157,7 +165,8 @@ class MHA(MHAArray, Operator):
         return out.swapaxes(0, 1) if self.heads_interleaved else out
 
     def tolerance(self) -> Tolerance:
-        return Tolerance(terms=self.d + self.kv_len)
+        # A cap's quotient, tanh and product, each rounded; tanh in float32 is good to a few units.
+        return Tolerance(terms=self.d + self.kv_len + (0 if self.soft_cap is None else 8))
 
     def ops(self) -> int:
         return 4 * self.num_heads * self.seq_len * self.kv_len * self.d

@@ -111,6 +111,7 @@ class MHAArray:
 
     def compatible(self: Any, dev: Any) -> None:
         require_dtype(self, bfloat16, "T", "C")
+        require(self.soft_cap is None, f"MHA: soft_cap={self.soft_cap}; its array bends no scores. Legal there: None.")
         low = exponent_scale(self.scale) < LEAST_SCALE
         require(not low, f"MHA: scale={self.scale}; its array hides keys by very low scores. Legal: at least {LEAST_SCALE}.")
         self._whole()

@@ -1,10 +1,10 @@
 // Attention over keys and values as they are stored, block by block of 32 keys.
 //
 // q_row, q_head (of Q and O), kv_row, kv_head (of K and V): numbers between rows and between heads; d: numbers of a head;
-// window: keys seen before a query besides its own (after it too, if not causal), or -1. Scratch, floats that
-// lowerings/mha.py counts: keys and values of a block, then per row its query, its sum of values in this run and in those before,
-// and maximum and sum of either. in_runs, for one query: its runs of keys stay in `shared`, runs * heads * (padded(d) + 2) floats, and
-// attention_join, of the same slots, makes O of them.
+// window: keys seen before a query besides its own (after it too, if not causal), or -1; soft_cap: scores are bent to within
+// it, or 0. Scratch, floats that lowerings/mha.py counts: keys and values of a block, then per row its query, its sum of values
+// in this run and in those before, and maximum and sum of either. in_runs, for one query: its runs of keys stay in `shared`,
+// runs * heads * (padded(d) + 2) floats, and attention_join, of the same slots, makes O of them.
 //
 // The queries are the last of the keys. A query passes the blocks that hold a key it sees, from the first on, each
 // with a running maximum and sum; every RUN keys these start anew, and runs are joined in order. What a query does in
@@ -119,9 +119,19 @@ struct Rows {
   int64_t first[QUERIES], last[QUERIES];  // the keys each query sees
 };
 
+// What products of queries and keys become before they are masked.
+struct Bend {
+  float scale, cap;  // no cap: 0
+};
+INLINE f32x8 bent(f32x8 x, Bend b) {
+  x = x * splat(b.scale);
+  return b.cap == 0.0f ? x : splat(b.cap) * tanh8(x / splat(b.cap));
+}
+
 // R rows from r0 on meet the block of n keys from k0 on.
 template <int R, class C>
-static __attribute__((noinline)) void meet(const Rows& rows, int64_t r0, const C* k, const C* v, int64_t row, int64_t k0, int64_t n, int64_t d, float scale) {
+static __attribute__((noinline)) void meet(const Rows& rows, int64_t r0, const C* k, const C* v, int64_t row, int64_t k0, int64_t n,
+                                           int64_t d, Bend bend) {
   float s[R][KEYS], shrink[R];
   scores<R>(rows.streams, rows.q + r0 * padded(d), k, row, n, d, s);
   for (int r = 0; r < R; r++) {
@@ -137,7 +147,7 @@ static __attribute__((noinline)) void meet(const Rows& rows, int64_t r0, const C
     f32x8 most = splat(*top);
     for (int64_t j = 0; j < KEYS; j += 8) {
       i32x8 at = i32x8{0, 1, 2, 3, 4, 5, 6, 7} + (int32_t)j, seen = (at >= (int32_t)first) & (at < (int32_t)last);
-      f32x8 v = load8(s[r] + j) * splat(scale);
+      f32x8 v = bent(load8(s[r] + j), bend);
       v = (f32x8)(((i32x8)v & seen) | ((i32x8)splat(-INFINITY) & ~seen));
       i32x8 up = v > most;
       most = (f32x8)(((i32x8)v & up) | ((i32x8)most & ~up));
@@ -159,11 +169,11 @@ static __attribute__((noinline)) void meet(const Rows& rows, int64_t r0, const C
 
 // rows.count rows from r on meet a block. Where few do, what is left after fours goes together too.
 template <bool FEW, class C>
-INLINE void meet_all(const Rows& rows, int64_t r, const C* k, const C* v, int64_t row, int64_t k0, int64_t n, int64_t d, float scale) {
+INLINE void meet_all(const Rows& rows, int64_t r, const C* k, const C* v, int64_t row, int64_t k0, int64_t n, int64_t d, Bend bend) {
   int64_t end = r + rows.count;
-  for (; r + TOGETHER <= end; r += TOGETHER) meet<TOGETHER>(rows, r, k, v, row, k0, n, d, scale);
-  if (FEW && TOGETHER > 2 && end - r == 3) return meet<FEW ? 3 : 1>(rows, r, k, v, row, k0, n, d, scale);
-  for (; r < end; r++) meet<1>(rows, r, k, v, row, k0, n, d, scale);
+  for (; r + TOGETHER <= end; r += TOGETHER) meet<TOGETHER>(rows, r, k, v, row, k0, n, d, bend);
+  if (FEW && TOGETHER > 2 && end - r == 3) return meet<FEW ? 3 : 1>(rows, r, k, v, row, k0, n, d, bend);
+  for (; r < end; r++) meet<1>(rows, r, k, v, row, k0, n, d, bend);
 }
 
 INLINE void begin_run(const Rows& rows, int64_t pad) {
@@ -236,7 +246,8 @@ template <class T> INLINE void load_query(const T* x, float* q, int64_t d) {
 // One query: a task is a run, whose blocks all heads pass together, so that the cache is read once and in order.
 template <class T, class C> static void attention_runs(const slots::Attention<T, C>& g, int32_t tid, int32_t nt) {
   int64_t heads = g.heads, kv_heads = g.kv_heads, d = g.d, row = g.kv_row, pad = padded(d), group = heads / kv_heads;
-  float *kb = (float*)g.scratch, *vb = kb + KEYS * pad, scale = (float)g.scale;
+  float *kb = (float*)g.scratch, *vb = kb + KEYS * pad;
+  Bend bend = {(float)g.scale, (float)g.soft_cap};
   Rows rows = rows_at(vb + KEYS * pad, heads > QUERIES * group ? heads : QUERIES * group, pad, heads);
   Span seen = span(g, 0, 1, rows.first, rows.last);
   int64_t first_run = seen.low / RUN, runs = (seen.high + RUN - 1) / RUN - first_run;
@@ -263,11 +274,11 @@ template <class T, class C> static void attention_runs(const slots::Attention<T,
         const C *k = g.k + k0 * row + kv * g.kv_head, *v = g.v + k0 * row + kv * g.kv_head;
         rows.count = group;
         if (group <= 4) {
-          meet_all<true>(rows, kv * group, k, v, row, k0, here, d, scale);
+          meet_all<true>(rows, kv * group, k, v, row, k0, here, d, bend);
         } else {
           widen_keys(k, row, here, d, kb);
           widen_keys(v, row, here, d, vb);
-          meet_all<false>(rows, kv * group, (const float*)kb, (const float*)vb, pad, k0, here, d, scale);
+          meet_all<false>(rows, kv * group, (const float*)kb, (const float*)vb, pad, k0, here, d, bend);
         }
       }
     }
@@ -283,7 +294,8 @@ template <class T, class C> static void attention_runs(const slots::Attention<T,
 template <class T, class C> void attention(const slots::Attention<T, C>& g, int32_t tid, int32_t nt) {
   if (g.in_runs) return attention_runs<T, C>(g, tid, nt);
   int64_t heads = g.heads, kv_heads = g.kv_heads, queries = g.queries, d = g.d, row = g.kv_row, pad = padded(d), group = heads / kv_heads;
-  float *kb = (float*)g.scratch, *vb = kb + KEYS * pad, scale = (float)g.scale;
+  float *kb = (float*)g.scratch, *vb = kb + KEYS * pad;
+  Bend bend = {(float)g.scale, (float)g.soft_cap};
   Rows rows = rows_at(vb + KEYS * pad, QUERIES * group, pad, group);
   int64_t tiles = (queries + QUERIES - 1) / QUERIES;
   Share s = share(kv_heads * tiles, tid, nt);
@@ -304,11 +316,11 @@ template <class T, class C> void attention(const slots::Attention<T, C>& g, int3
       const C *k = g.k + k0 * row + kv * g.kv_head, *v = g.v + k0 * row + kv * g.kv_head;
       int64_t here = seen.high - k0 < KEYS ? seen.high - k0 : KEYS;
       if (rows.count <= 4) {
-        meet_all<true>(rows, 0, k, v, row, k0, here, d, scale);
+        meet_all<true>(rows, 0, k, v, row, k0, here, d, bend);
       } else {
         widen_keys(k, row, here, d, kb);
         widen_keys(v, row, here, d, vb);
-        meet_all<false>(rows, 0, (const float*)kb, (const float*)vb, pad, k0, here, d, scale);
+        meet_all<false>(rows, 0, (const float*)kb, (const float*)vb, pad, k0, here, d, bend);
       }
       if (k0 + KEYS < seen.high && (k0 + KEYS) % RUN) continue;
       for (int64_t r = 0; r < rows.count; r++)
@@ -341,6 +353,8 @@ template <class T> void attention_join(const slots::Attention<T, T>& g, int32_t 
 template <class T, class C> void attention_naive(const slots::Attention<T, C>& g, int32_t tid, int32_t) {
   if (tid) return;
   int64_t group = g.heads / g.kv_heads, d = g.d;
+  double cap = g.soft_cap;
+  auto score = [cap](double s) { return cap == 0 ? s : cap * tanh(s / cap); };
   for (int64_t h = 0; h < g.heads; h++)
     for (int64_t r = 0; r < g.queries; r++) {
       int64_t at = r + g.keys - g.queries;
@@ -353,7 +367,7 @@ template <class T, class C> void attention_naive(const slots::Attention<T, C>& g
           if ((g.causal && j > at) || (g.window >= 0 && (j > at + g.window || j < at - g.window))) continue;
           double s = 0;
           for (int64_t i = 0; i < d; i++) s += (double)load(x + i) * load(k + j * g.kv_row + i);
-          s *= g.scale;
+          s = score(s * g.scale);
           if (pass == 0) top = s > top ? s : top;
           else total += exp(s - top);
         }
@@ -363,7 +377,7 @@ template <class T, class C> void attention_naive(const slots::Attention<T, C>& g
           if ((g.causal && j > at) || (g.window >= 0 && (j > at + g.window || j < at - g.window))) continue;
           double s = 0;
           for (int64_t t = 0; t < d; t++) s += (double)load(x + t) * load(k + j * g.kv_row + t);
-          sum += exp(s * g.scale - top) * load(v + j * g.kv_row + i);
+          sum += exp(score(s * g.scale) - top) * load(v + j * g.kv_row + i);
         }
         store(y + i, (float)(total > 0 ? sum / total : 0));
       }

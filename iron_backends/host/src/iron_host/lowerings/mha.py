@@ -56,6 +56,7 @@ class MHA(HostLowering):
             window=-1 if op.window is None else op.window,
             in_runs=int(runs > 0),
             scale=op.scale,
+            soft_cap=op.soft_cap or 0.0,
         )
         rows, shared = max(QUERIES * group, heads if runs else 0), 4 * runs * heads * (padded + 2)
         attend = KernelCall(

@@ -25,7 +25,6 @@ def decoder(entries: Entries, tensors: Any, *, neighbours: bool = False) -> dict
     neighbours: does llama.cpp's converter reorder this architecture's query and key rows, so that the pairs that turn are
     neighbours?
     """
-    entries.refuse_unless("attn_logit_softcapping")
     found = sizes(entries, tensors)
     head_dim = found["head_dim"]
     turning = entries.whole("rope.dimension_count", head_dim)
@@ -40,6 +39,7 @@ def decoder(entries: Entries, tensors: Any, *, neighbours: bool = False) -> dict
         ),
         norm_epsilon=entries.number("attention.layer_norm_rms_epsilon"),
         score_scale=entries.optional("attention.scale"),
+        score_cap=entries.optional("attn_logit_softcapping"),
         logit_cap=entries.optional("final_logit_softcapping"),
     )
 

@@ -29,7 +29,6 @@ def decoder(entries: Entries) -> dict[str, Any]:
         raise CheckpointError("config.json describes a decoder among other parts (text_config); a GGUF of it holds the decoder alone.")
     for key in ("hidden_act", "hidden_activation"):
         entries.refuse_unless(key, *ACTIVATIONS)
-    entries.refuse_unless("attn_logit_softcapping")
     entries.refuse_unless("use_bidirectional_attention", False)
     heads, width = entries.whole("num_attention_heads"), entries.whole("hidden_size")
     layers = entries.whole("num_hidden_layers", most=MOST_LAYERS)
@@ -49,6 +48,7 @@ def decoder(entries: Entries) -> dict[str, Any]:
         norm_epsilon=entries.number("rms_norm_eps"),
         activation=ACTIVATIONS[raw.get("hidden_act") or raw.get("hidden_activation") or "silu"],
         score_scale=None if queries is None else queries**-0.5,
+        score_cap=entries.optional("attn_logit_softcapping"),
         logit_cap=entries.optional("final_logit_softcapping"),
         sliding=found,
         window=entries.whole("sliding_window") if found else None,

@@ -21,9 +21,10 @@ from iron_ops_aie import MHA, RoPE, RowwiseAdd
 
 @attrs.frozen
 class AttentionConfig:
-    """Sizes count numbers. scale: multiplies query times key (1 / sqrt(head_dim) by default). reach: keys further back than
-    this are not seen; None: all are. q_norm and k_norm: queries and keys are normed before they turn, as many numbers at a time
-    as the norm's size says: a head's, or a row's of all heads. bias: of queries, keys and values; output_bias: of what comes out.
+    """Sizes count numbers. scale: multiplies query times key (1 / sqrt(head_dim) by default). cap: bends these scores to within
+    it. reach: keys further back than this are not seen; None: all are. q_norm and k_norm: queries and keys are normed before
+    they turn, as many numbers at a time as the norm's size says: a head's, or a row's of all heads. bias: of queries, keys and
+    values; output_bias: of what comes out.
     """
 
     hidden_size: int = attrs.field(validator=counted)
@@ -36,6 +37,7 @@ class AttentionConfig:
     k_norm: NormConfig | None = attrs.field(default=None, validator=optional(made_by(NormConfig)))
     bias: bool = attrs.field(default=False, validator=flag)
     output_bias: bool = attrs.field(default=False, validator=flag)
+    cap: float | None = attrs.field(default=None, validator=optional(positive))
 
     def __attrs_post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -110,6 +112,8 @@ class Attention(Part):
         extra: dict[str, Any] = {} if c.scale is None else {"scale": c.scale}
         if c.reach is not None:
             extra["window"] = c.reach
+        if c.cap is not None:
+            extra["soft_cap"] = c.cap
         q = q.reshape(n, c.num_heads, c.head_dim)
         o = MHA(q, keys, values, heads_interleaved=True, kv_interleaved=True, **extra)
         return project(o.reshape(n, c.num_heads * c.head_dim), self.o, self.run.activations, bias=self.o_bias)
@@ -150,9 +154,12 @@ class Attention(Part):
         masked = np.triu(np.full((n, n), -np.inf, np.float32), 1)
         if self.config.reach is not None:
             masked += np.tril(np.full((n, n), -np.inf, np.float32), -self.config.reach - 1)
-        scale = self.config.scale or d**-0.5
+        scale, cap = self.config.scale or d**-0.5, self.config.cap
         for h in range(heads):
-            scores = q[:, h] @ k[:, h // group].T * np.float32(scale) + masked
+            scores = q[:, h] @ k[:, h // group].T * np.float32(scale)
+            if cap is not None:
+                scores = np.float32(cap) * np.tanh(scores / np.float32(cap))
+            scores = scores + masked
             scores = np.exp(scores - scores.max(-1, keepdims=True))
             out[:, h] = scores / scores.sum(-1, keepdims=True) @ v[:, h // group]
         return out.reshape(n, heads * d)
