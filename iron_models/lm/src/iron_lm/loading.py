@@ -10,9 +10,11 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core import Dense, Format
+from iron_core import Backend, Dense, Format
+from iron_core.backends.choose import choose
 from iron_core.cache.keys import digest, sources_digest
 from iron_core.declare.formats import as_dtype, format_of
+from iron_core.devices import device
 from iron_core.errors import CacheError, CheckpointError, UsageError, printable
 from iron_lm import process
 from iron_lm.architecture import Architecture
@@ -92,6 +94,12 @@ def context_of(longest: int, asked: int | None, usual: int = DEFAULT_CONTEXT) ->
         raise UsageError(f"max_seq_len={context!r}; legal: 1 to {longest}, the model's own.")
     chunk = min(CHUNK, context)
     return context, -(-context // chunk) * chunk, chunk
+
+
+def dtype_on(backend: str | Backend | None, dev: str | None) -> str | None:
+    """The dtype that a model has there where nobody asks for another: NPUs' arrays compute in bfloat16; None elsewhere, the
+    weights' own."""
+    return "bfloat16" if device(choose(backend, dev).dev).is_npu else None
 
 
 def arithmetic_of(

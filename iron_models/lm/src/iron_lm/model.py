@@ -194,5 +194,6 @@ def load(
     checkpoint = Checkpoint.open(place)
     if not isinstance(family, type):
         family = families.of(checkpoint) if family is None else families.named(str(family))
+    dtype = dtype or loading.dtype_on(backend, dev)
     loaded = loading.load(family, checkpoint, tokenizer=tokenizer, dtype=dtype, activations=activations, max_seq_len=max_seq_len)
     return Model(loaded, backend=backend, dev=dev)

@@ -90,7 +90,7 @@ class Runner:
 
     def _load(self) -> Loaded:
         o = self.options
-        common = {k: o[k] for k in ("tokenizer", "dtype", "max_seq_len")}
+        common = {k: o[k] for k in ("tokenizer", "max_seq_len")} | {"dtype": o["dtype"] or loading.dtype_on(o["backend"], o["dev"])}
         if o["random_weights"] is not None:
             if o["checkpoint"]:
                 raise UsageError("--random-weights takes no --checkpoint; leave one out.")
