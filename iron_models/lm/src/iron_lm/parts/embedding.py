@@ -10,7 +10,7 @@ import numpy as np
 import iron_core as iron
 from iron_core.declare.formats import as_dtype
 from iron_lm.fields import counted, positive
-from iron_lm.parts.part import Part, Weights, widen
+from iron_lm.parts.part import Part, Weights, bounded, widen
 from iron_lm.run import Run
 from iron_ops_aie import Copy, Dequant, Scale
 
@@ -25,7 +25,7 @@ class EmbeddingConfig:
 
 
 class Embedding(Part):
-    """Rows of `table`, (vocab_size, hidden_size): those of `ids[:rows]`, or of `token` where no ids are given."""
+    """Rows of `table`, (vocab_size, hidden_size): those of `ids`, the first `rows` of them, or of `token` where no ids are given."""
 
     table: Any
 
@@ -35,11 +35,12 @@ class Embedding(Part):
 
     def body(self, ids: Any = None, *, token: iron.Scratchpad[np.int32], rows: iron.Scratchpad[np.int32]) -> Any:
         dtype, width = as_dtype(self.run.dtype), self.config.hidden_size
-        row, n = (self.table[token], 1) if ids is None else (self.table[ids[:rows]], ids.shape[0])
+        row, n = (self.table[token], 1) if ids is None else (self.table[ids], ids.shape[0])
         if self.table.format.packed:
             x = Dequant(Copy(row).reshape(n, width), T=dtype)
         else:
             x = Copy(row, Y=dtype).reshape(n, width)
+        x = bounded(x, rows)  # arrays gather by whole ids
         if self.config.scale == 1:
             return x
         return Scale(x, factor=float(np.asarray(self.config.scale).astype(dtype)))
