@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -51,6 +52,43 @@ def test_a_template_may_refuse_a_conversation():
     with pytest.raises(UsageError) as caught:
         ChatTemplate("{{ raise_exception('\\x1b[2J' * 400000) }}", where="model.gguf").render(HELLO)
     assert str(caught.value).isprintable() and len(str(caught.value)) < LONGEST
+
+
+@pytest.mark.parametrize(("message", "says"), [
+    ({"role": "user", "content": 5}, r"messages\[1\]: content is a number; legal: a text, or a list of parts"),
+    ({"role": "user", "content": None}, r"messages\[1\]: content is None; legal: a text"),
+    ({"role": "user", "content": b"Hi"}, r"messages\[1\]: content is a bytes; legal: a text"),
+    ({"role": "user", "content": ["Hi"]}, r"messages\[1\]: content is a list; legal: a text, or a list of parts"),
+    ({"role": "user"}, r"messages\[1\] has no content; legal: a text"),
+    ({"content": "Hi"}, r"messages\[1\] has no role; legal: .*user"),
+    ({"role": 1, "content": "Hi"}, r"messages\[1\]: role is a number; legal: .*user"),
+    ("Hi", r"messages\[1\] is a text; legal: .*role.*content"),
+])  # fmt: skip
+def test_a_message_that_is_none_is_refused_by_its_number(message, says):
+    """It is the caller's mistake, whatever the template would do with it: the template is not asked."""
+    for source in (CHATML, "{% for m in messages %}{{ m.content }}{% endfor %}"):
+        with pytest.raises(UsageError, match=says):
+            ChatTemplate(source).render([*HELLO, message])
+
+
+def test_a_message_may_call_tools_or_have_parts():
+    """Content is absent beside calls; a list of parts goes to templates that take one, and is told where one does not."""
+    calls = [{"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}, {"role": "assistant", "tool_calls": []}]
+    parts = [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
+    assert ChatTemplate("{{ messages[0].tool_calls[0].name }}").render(calls[:1]) == "f"
+    assert ChatTemplate("{{ messages[0].content[0].text }}").render(parts) == "Hi"
+    with pytest.raises(UsageError, match=r"messages\[1\]: content is a list of parts, at which .*template fails .*; legal: a text"):
+        ChatTemplate(CHATML).render(HELLO + parts)
+    with pytest.raises(UsageError, match=r"messages\[1\] has no content"):
+        ChatTemplate(CHATML).render(calls)
+
+
+def test_what_a_template_is_given_is_what_json_has():
+    """Any mapping is a message; bytes and sets are no values of one."""
+    assert ChatTemplate(CHATML).render([MappingProxyType(HELLO[0])]) == ChatTemplate(CHATML).render(HELLO)
+    for values, messages in (({"date": {1}}, HELLO), ({}, [HELLO[0] | {"image": b"x"}])):
+        with pytest.raises(UsageError, match=r"a chat template takes what JSON has: .*(set|bytes) is not"):
+            ChatTemplate(CHATML).render(messages, **values)
 
 
 @pytest.fixture
@@ -196,20 +234,19 @@ def places():
 
 def test_threads_take_turns():
     """Four threads, one template: every text is its own."""
-    compiled, wrong = ChatTemplate("{{ messages[0].content }}"), []
+    compiled, right = ChatTemplate("{{ messages[0].content }}"), []
 
     def turns(i):
         for n in range(30):
             text = f"{i} {n} " * 1000
-            if compiled.render([{"content": text}]) != text:
-                wrong.append(text)
+            right.append(compiled.render([{"role": "user", "content": text}]) == text)
 
     threads = [threading.Thread(target=turns, args=(i,)) for i in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong
+    assert len(right) == 120 and all(right)
 
 
 def test_a_fork_has_a_process_of_its_own():
@@ -218,11 +255,11 @@ def test_a_fork_has_a_process_of_its_own():
     process = compiled._process.process
     child = os.fork()
     if not child:
-        fine = all(compiled.render([{"content": f"child {n}"}]) == f"child {n}" for n in range(20))
+        fine = all(compiled.render([{"role": "user", "content": f"child {n}"}]) == f"child {n}" for n in range(20))
         os._exit(0 if fine and compiled._process.process is not process else 1)
-    assert all(compiled.render([{"content": f"parent {n}"}]) == f"parent {n}" for n in range(20))
+    assert all(compiled.render([{"role": "user", "content": f"parent {n}"}]) == f"parent {n}" for n in range(20))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert process.poll() is None and compiled.render([{"content": "still"}]) == "still"
+    assert process.poll() is None and compiled.render([{"role": "user", "content": "still"}]) == "still"
 
 
 def test_ctrl_c_ends_a_rendering_and_not_the_talk():

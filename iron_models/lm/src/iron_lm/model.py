@@ -109,7 +109,7 @@ class Model:
         self._template = self._template or self.loaded.template()
         if self._template is None:
             raise UsageError("chat: this checkpoint has no chat template; legal: generate(), which continues a text.")
-        if isinstance(messages, (str, Mapping)) or not all(isinstance(message, Mapping) for message in messages):
+        if isinstance(messages, str) or not isinstance(messages, Sequence):
             said = printable(repr(messages), 60)
             raise UsageError(f'chat: messages={said}; legal: a sequence of {{"role": "user", "content": "..."}}.')
         ids = tokenizer.encode_marked(self._template.render(messages))

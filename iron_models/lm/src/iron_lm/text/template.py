@@ -55,7 +55,10 @@ class _Process:
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """The reply to a request; None where the process ended instead, its budget used up. See `sandbox.py`."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        line = json.dumps(request, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+        try:
+            line = json.dumps(request, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(f"a chat template takes what JSON has: {printable(error, _SAID)}.") from None
         watch = threading.Timer(WALL_SECONDS, self.process.kill)
         watch.daemon = True
         watch.start()
@@ -107,10 +110,14 @@ class ChatTemplate:
     def render(self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True, **values: Any) -> str:
         """The text of `messages` (each `role` and `content`), up to where the assistant begins. Values are what JSON has.
 
-        UsageError where the template refuses the conversation; CheckpointError where it breaks its bounds.
+        content: a text. A list of parts, `{"type": "text", "text": "..."}`, is for the templates that take one, and none at all
+        stands beside an assistant's `tool_calls`. UsageError for a message that is none, and where the template refuses the
+        conversation; CheckpointError where it breaks its bounds.
         """
-        given = dict(self.tokens, messages=list(messages), add_generation_prompt=add_generation_prompt, tools=None, documents=None)
-        return self._text(self._compiled(), {"values": given | values})
+        lists = [i for i, message in enumerate(messages) if _checked(i, message)]
+        talk = [dict(message) for message in messages]
+        given = dict(self.tokens, messages=talk, add_generation_prompt=add_generation_prompt, tools=None, documents=None)
+        return self._text(self._compiled(), {"values": given | values}, lists)
 
     def _compiled(self) -> _Process:
         """A process that has this template compiled: the one there is, or a new one."""
@@ -121,8 +128,9 @@ class ChatTemplate:
             self._process = process
         return process
 
-    def _text(self, process: _Process, request: Mapping[str, Any]) -> str:
-        """What the process renders; its complaint as the error it is."""
+    def _text(self, process: _Process, request: Mapping[str, Any], lists: Sequence[int] = ()) -> str:
+        """What the process renders; its complaint as the error it is. lists: the messages whose content is a list of parts, which
+        not every template takes."""
         with process.lock:
             reply = process.ask(request)
         if reply is None:
@@ -132,12 +140,40 @@ class ChatTemplate:
             return str(reply["text"])
         if why == "refuses":
             raise UsageError(f"{printable(self.where, _SAID)}: the model's chat template refuses this conversation: {said}.")
+        if why == "fails" and lists:
+            what = f"messages[{lists[0]}]: content is a list of parts, at which"
+            raise UsageError(f"{what} {printable(self.where, _SAID)}: the chat template fails ({said}); legal: a text.")
         words = {
             "syntax": f"does not compile ({said})",
             "unsafe": f"is not safe to run ({said})",
             "spent": f"uses up its budget of {CPU_SECONDS:g} s of CPU and {MEMORY >> 20} MB of memory ({said})",
         }
         raise CheckpointError(f"{self.where}: its chat template {words.get(str(why), f'fails ({said})')}.")
+
+
+def _checked(i: int, message: Any) -> bool:
+    """Is the content of messages[i] a list of parts? UsageError for what is no message."""
+    legal = '{"role": "user", "content": "..."}'
+    if not isinstance(message, Mapping):
+        raise UsageError(f"messages[{i}] is {_kind(message)}; legal: {legal}.")
+    if not isinstance(message.get("role"), str):
+        said = f": role is {_kind(message['role'])}" if "role" in message else " has no role"
+        raise UsageError(f"messages[{i}]{said}; legal: a text, as in {legal}.")
+    content = message.get("content")
+    if isinstance(content, str) or (content is None and message.get("tool_calls")):
+        return False
+    if isinstance(content, (list, tuple)) and all(isinstance(part, Mapping) and isinstance(part.get("type"), str) for part in content):
+        return True
+    said = f": content is {_kind(content)}" if "content" in message else " has no content"
+    raise UsageError(f'messages[{i}]{said}; legal: a text, or a list of parts, {{"type": "text", "text": "..."}}.')
+
+
+def _kind(value: Any) -> str:
+    """A value's kind in words."""
+    if value is None:
+        return "None"
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return "a number" if number else "a text" if isinstance(value, str) else f"a {type(value).__name__}"
 
 
 def find_template(checkpoint: Any, tokenizer: Any, beside: Path | None = None) -> ChatTemplate | None:
