@@ -57,6 +57,17 @@ def test_a_guarded_process_has_plans_of_its_own(cache, w, x, monkeypatch):
         guarded.compile(x=((16, 8), F32), backend="reference", cache_key="model")
 
 
+def test_a_profile_has_plans_of_its_own(cache, w, x):
+    """What fills a tunable is a part of what is asked."""
+    shapes = dict(x=((16, 8), F32), backend="reference", cache_key="model")
+    for tile in (16, 32):
+        profile = iron.Profile()
+        profile.add(GEMM, tile_n=tile)
+        with profile:
+            compiled = Project(w).compile(**shapes)
+        assert {step.op.tile_n for step in compiled.plan.versions[0].steps if isinstance(step.op, GEMM)} == {tile}
+
+
 @pytest.mark.parametrize("change", ["key", "shape", "weights"])
 def test_another_key_shape_or_set_of_weights_is_traced(cache, w, change):
     """What does not fit is not used; the result is that of a fresh trace."""

@@ -1,7 +1,7 @@
 """Warm starts: a version that an earlier process planned is taken from the cache, and nothing is traced.
 
 What a plan follows from is known in two parts. The key says what was asked: the model, its weights and states, the input
-shapes, the backend and its options, the device. With the version stand the facts that only the plan could tell, as they were:
+shapes, the backend and its options, the device, the profile. With the version stand the facts that only the plan could tell, as they were:
 the distributions of its operators and their formats, of the backend, and whose lowering each operator has. A version is taken
 where all of them still hold.
 """
@@ -18,6 +18,7 @@ from iron_core.backends.protocol import Backend
 from iron_core.cache.entry import About
 from iron_core.cache.keys import digest, sources_digest
 from iron_core.cache.store import Cache, optional
+from iron_core.declare.profile import active_profile
 from iron_core.errors import CacheError
 from iron_core.graph.graph import Graph
 from iron_core.graph.held import held
@@ -41,7 +42,9 @@ class WarmStart:
         residents = sorted((name, kind, shape, str(format)) for name, (kind, shape, format) in described(held(graph)).items())
         options = attrs.asdict(backend, recurse=False) if attrs.has(type(backend)) else vars(backend)  # type: ignore[arg-type]
         who = (backend.name, type(backend).__module__, type(backend).__qualname__, sorted(options.items()))
-        asked = (cache_key, signature, fold, who, dev, guard_bytes(), residents)
+        profile = active_profile()
+        tunables = [] if profile is None else profile.lines()
+        asked = (cache_key, signature, fold, who, dev, guard_bytes(), residents, tunables)
         self.key = digest("version", *asked, sources_digest("iron_core"))
 
     def read(self) -> Draft | None:

@@ -103,11 +103,15 @@ class Profile:
         """Write as JSON, an entry a line. Operators are named as their catalog's entry points name them."""
         from iron_core.files import write_whole
 
+        write_whole(path, '{"entries": [\n  ' + ",\n  ".join(self.lines()) + "\n]}\n")
+
+    def lines(self) -> list[str]:
+        """Each entry as JSON. Equal lines are equal profiles."""
         lines = []
         for entry in self.entries:
             fields = {k: _plain(v) for k, v in {**entry.match, **entry.give}.items()}
             lines.append(json.dumps({"operator": catalog_name(entry.operator), **fields}))
-        write_whole(path, '{"entries": [\n  ' + ",\n  ".join(lines) + "\n]}\n")
+        return lines
 
     @classmethod
     def load(cls, path: str | Path, operators: Any = None) -> Profile:

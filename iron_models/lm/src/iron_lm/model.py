@@ -12,6 +12,8 @@ import attrs
 import numpy as np
 
 from iron_core import Backend
+from iron_core.backends.choose import choose
+from iron_core.devices import device
 from iron_core.errors import UsageError, printable
 from iron_lm import families, loading
 from iron_lm.architecture import Architecture
@@ -23,6 +25,7 @@ from iron_lm.loading import Loaded
 from iron_lm.text.answer import Answer
 from iron_lm.text.template import ChatTemplate
 from iron_lm.text.tokenizer import Tokenizer
+from iron_lm.tunables import profile_of
 
 #: Tokens of an answer, where nobody says how many: what a text goes on with, and most in a conversation.
 TOKENS, TURN = 40, 512
@@ -39,7 +42,9 @@ class Model:
     def __init__(self, loaded: Loaded, **options: Any) -> None:
         """options: of `Graph.compile`."""
         self.loaded = loaded
-        self.session = Session(loaded.model(), cache_key=loaded.cache_key, **options)
+        dev = device(choose(options.get("backend"), options.get("dev")).dev)
+        with profile_of(loaded.family, dev):
+            self.session = Session(loaded.model(), cache_key=loaded.cache_key, **options)
         self.session.load()
         self._template: ChatTemplate | None = None
 
