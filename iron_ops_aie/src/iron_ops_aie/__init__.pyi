@@ -14,6 +14,7 @@ from iron_core.graph.weight import State
 from iron_core.graph.weight import Weight
 from iron_ops_aie.attention.mha_array import MHAArray
 from iron_ops_aie.moving.copy_array import CopyArray
+from iron_ops_aie.moving.transpose_array import TransposeArray
 from iron_ops_aie.products.gemm_array import GEMMArray
 from iron_ops_aie.products.gemv_array import GEMVArray
 
@@ -924,19 +925,41 @@ class Softmax(Rowwise):
         dtype: Any = ...,
     ) -> Handle: ...
 
-class Transpose(Operator):
+class Transpose(TransposeArray, Operator):
     """y = x^T, or of each of `num_batches` matrices.
 
     x: ([num_batches,] M, N). y: ([num_batches,] N, M).
+
+    The array (bfloat16, uint8, uint32): num_aie_columns share out x's columns and num_channels a column's rows, a core each, tiles
+    of `m` x `n` elements at a time. A memory tile puts squares of `s` x `s` where they belong, and a core transposes them.
+
+    Errors: Unresolvable where no array takes it.
     """
     M: int
     N: int
     num_batches: int
     T: Any
+    m: int
+    n: int
+    s: int
+    num_aie_columns: int
+    num_channels: int
     x: BoundOperand
     y: BoundOperand
     @overload
-    def __new__(cls, *, M: int, N: int, num_batches: int = ..., T: Any = ...) -> Transpose: ...
+    def __new__(
+        cls,
+        *,
+        M: int,
+        N: int,
+        num_batches: int = ...,
+        T: Any = ...,
+        m: int = ...,
+        n: int = ...,
+        s: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> Transpose: ...
     @overload
     def __new__(  # type: ignore[misc]
         cls,
@@ -948,5 +971,10 @@ class Transpose(Operator):
         N: int = ...,
         num_batches: int = ...,
         T: Any = ...,
+        m: int = ...,
+        n: int = ...,
+        s: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
