@@ -61,7 +61,7 @@ KERNELS: dict[str, list[str]] = {
     ],
     "elementwise.h": [
         *(f"binary<op::{op}, {t}>" for op in ("Add", "Mul") for t in FLOATS),
-        *(f"unary<op::{op}, {t}>" for op in ("GELU", "ReLU", "Scale", "SiLU", "SoftCap") for t in FLOATS),
+        *(f"unary<op::{op}, {t}>" for op in ("GELU", "ReLU", "Scale", "SiLU", "Sigmoid", "SoftCap") for t in FLOATS),
         *(f"rowwise<op::{op}, {t}>" for op in ("Add", "Mul") for t in FLOATS),
         "exponentials",
     ],

@@ -129,6 +129,9 @@ def test_elementwise(kernels, rng, T):
         y = np.zeros_like(a)
         kernels(f"unary<op::SiLU, {T}>", UNARY(x=a, y=y, valid=size, number=0), threads=3)
         assert near(y, wide_a / (1 + np.exp(-wide_a)), T, 1e-7, 4)
+        s = np.zeros_like(a)
+        kernels(f"unary<op::Sigmoid, {T}>", UNARY(x=a, y=s, valid=size, number=0), threads=3)
+        assert near(s, 1 / (1 + np.exp(-wide_a)), T, 1e-7, 4)
         r = np.zeros_like(a)
         kernels(f"unary<op::ReLU, {T}>", UNARY(x=a, y=r, valid=size, number=0), threads=3)
         assert np.array_equal(r, np.where(wide_a < 0, 0, a).astype(DTYPES[T]))
@@ -136,6 +139,8 @@ def test_elementwise(kernels, rng, T):
             one = np.zeros(1, DTYPES[T])
             kernels(f"unary<op::SiLU, {T}>", UNARY(x=a[i : i + 1], y=one, valid=1, number=0))
             assert one[0] == y[i]
+            kernels(f"unary<op::Sigmoid, {T}>", UNARY(x=a[i : i + 1], y=one, valid=1, number=0))
+            assert one[0] == s[i]
         x, y = draw(rng, (3, size), T), np.zeros((3, size), DTYPES[T])
         for op, exact in (("Add", x.astype(np.float64) + wide_b), ("Mul", x.astype(np.float64) * wide_b)):
             kernels(f"rowwise<op::{op}, {T}>", ROWWISE(x=x, vector=b, y=y, valid=3, cols=size), threads=2)

@@ -1,4 +1,4 @@
-"""`GELU`, `Scale`, `SoftCap`, `RowwiseMul`: against other formulas, at the ends of their ranges, and what is refused."""
+"""`GELU`, `Sigmoid`, `Scale`, `SoftCap`, `RowwiseMul`: against other formulas, at the ends of their ranges, and what is refused."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_core.errors import ParamError
-from iron_ops_aie import GELU, RowwiseMul, Scale, SoftCap
+from iron_core.array.build import build
+from iron_core.errors import ParamError, Unresolvable
+from iron_ops_aie import GELU, RowwiseMul, Scale, Sigmoid, SoftCap
 
 F32 = np.dtype(np.float32)
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -34,6 +35,37 @@ def test_gelu_is_the_tanh_form():
     assert np.allclose(GELU(size=181, T=F32).reference(x), want, rtol=1e-12, atol=1e-16)
     ends = GELU(size=5, T=F32).reference(np.array([1e30, 300.0, 0.0, -300.0, -1e30], F32))
     assert ends.tolist() == [float(np.float32(1e30)), 300.0, 0.0, 0.0, 0.0]
+
+
+def test_sigmoid_is_a_gate_from_zero_to_one():
+    """One half at zero, and y(x) + y(-x) = 1."""
+    x = np.linspace(-30, 30, 601).astype(F32)
+    y = Sigmoid(size=601, T=F32).reference(x)
+    assert np.allclose(y, [0.5 * (1 + math.tanh(v / 2)) for v in x.astype(float)], rtol=1e-9, atol=1e-15)
+    assert np.allclose(y + y[::-1], 1) and y[300] == 0.5
+    assert Sigmoid(size=3, T=F32).reference(np.array([1e30, -1e30, -800.0], F32)).tolist() == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("backend", ["reference", "host"])
+def test_sigmoid_keeps_its_ends(backend):
+    """Where float32's exponential leaves its range it is nothing or whole, and a NaN stays one."""
+    y = run(Sigmoid, np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 100.0], F32), backend)
+    assert np.isnan(y[0]) and y[1:].tolist() == [1.0, 0.0, 1.0, 0.0, 1.0]
+
+
+def test_the_contract_of_sigmoid_holds_on_host_everywhere(rng):
+    """Numbers of every size, and densely where it is neither end."""
+    x = np.concatenate([np.exp(rng.uniform(-80, 80, 4000)) * rng.choice([-1, 1], 4000), np.linspace(-95, 95, 4001)]).astype(F32)
+    op = Sigmoid(size=x.size, T=F32)
+    op.check(run(Sigmoid, x, "host"), op.reference(x), x)
+
+
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
+def test_the_array_of_sigmoid_takes_lines_of_whole_steps(dev):
+    """Of its kernel, which is wider than those of other elementwise arrays."""
+    assert build(Sigmoid(size=4096, tile_size=64), dev).design
+    with pytest.raises(Unresolvable, match=r"Sigmoid: tile_size=48 is not whole steps of its kernel, 32 in all"):
+        build(Sigmoid(size=4800, tile_size=48), dev)
 
 
 @pytest.mark.parametrize("backend", ["reference", "host"])
@@ -94,7 +126,7 @@ def test_a_cap_that_caps_nothing_is_refused(cap):
         SoftCap(size=4, cap=cap)
 
 
-@pytest.mark.parametrize("make", [GELU, lambda **f: Scale(factor=2.0, **f), lambda **f: SoftCap(cap=2.0, **f)])
+@pytest.mark.parametrize("make", [GELU, Sigmoid, lambda **f: Scale(factor=2.0, **f), lambda **f: SoftCap(cap=2.0, **f)])
 def test_integers_are_refused(make):
     """They have no such functions."""
     with pytest.raises(ValueError, match="T=int32; legal: float32, bfloat16, float16"):

@@ -29,6 +29,7 @@ _HOME = {
     "Sample": "tokens.sample",
     "Scale": "elementwise.scale",
     "SiLU": "elementwise.silu",
+    "Sigmoid": "elementwise.sigmoid",
     "SoftCap": "elementwise.soft_cap",
     "Softmax": "rowwise.softmax",
     "Transpose": "moving.transpose",

@@ -21,7 +21,7 @@ from iron_ops_aie.products.gemv_array import GEMVArray
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["Copy", "Dequant", "ElementwiseAdd", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "LayerNorm", "MHA", "RMSNorm", "ReLU", "Repeat", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "SoftCap", "Softmax", "Transpose"]
+__all__ = ["Copy", "Dequant", "ElementwiseAdd", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "LayerNorm", "MHA", "RMSNorm", "ReLU", "Repeat", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Transpose"]
 
 class Copy(CopyArray, Operator):
     """y[dst] = x[src], element by element in the order the two patterns walk; numbers are rounded once to y's dtype.
@@ -848,6 +848,34 @@ class SiLU(UnaryElementwise):
         num_aie_columns: int = ...,
         num_channels: int = ...,
     ) -> SiLU: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        size: int = ...,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class Sigmoid(UnaryElementwise):
+    """y = 1 / (1 + exp(-x)). Shapes as in `UnaryElementwise`. Errors: ParamError for integers."""
+    @overload
+    def __new__(
+        cls,
+        *,
+        size: int,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> Sigmoid: ...
     @overload
     def __new__(  # type: ignore[misc]
         cls,

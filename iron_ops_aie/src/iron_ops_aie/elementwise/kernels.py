@@ -8,6 +8,9 @@ import numpy as np
 
 from iron_core import In, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
 
+#: Lines of `activation.sigmoid` are multiples of this many numbers.
+SIGMOID_STEP = 32
+
 
 def _float32(tile: Any) -> np.ndarray:
     return np.asarray(tile).astype(np.float32)
@@ -53,3 +56,17 @@ def silu(tile: int) -> Kernel:
         roles=(In, Out, Param), bindings=((2, tile),), reference=reference, elementwise=True, ops=4 * tile
     )
     return Kernel.factory("activation.silu_sized", (line, line, np.int32), contract, tile_size=tile)
+
+
+def sigmoid(tile: int) -> Kernel:
+    """y = 1 / (1 + exp(-x)) on lines of `tile` bfloat16, a multiple of `SIGMOID_STEP`; of a tanh's accuracy, as SiLU's."""
+    line = ObjectType.of(tile, bfloat16)
+
+    def reference(x: Any, n: int) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return 1 / (1 + np.exp(-_float32(x)))
+
+    contract = KernelContract(
+        roles=(In, Out, Param), bindings=((2, tile),), reference=reference, elementwise=True, ops=4 * tile
+    )
+    return Kernel.factory("activation.sigmoid", (line, line, np.int32), contract, tile_size=tile)

@@ -11,6 +11,7 @@ struct Mul { INLINE f32x8 of(f32x8 a, f32x8 b) { return a * b; } };
 // A NaN stays one: it is not less than zero.
 struct ReLU { INLINE f32x8 of(f32x8 x) { return x < splat(0.0f) ? splat(0.0f) : x; } };
 struct SiLU { INLINE f32x8 of(f32x8 x) { return x / (splat(1.0f) + exp8(-x)); } };
+struct Sigmoid { INLINE f32x8 of(f32x8 x) { return splat(1.0f) / (splat(1.0f) + exp8(-x)); } };
 // -2 sqrt(2 / pi) (x + 0.044715 x^3) is what the exponential takes.
 struct GELU {
   INLINE f32x8 of(f32x8 x) {

@@ -95,6 +95,10 @@ class SiLU(Exponential):
     operator, operation = "iron_ops_aie.SiLU", "op::SiLU"
 
 
+class Sigmoid(Exponential):
+    operator, operation = "iron_ops_aie.Sigmoid", "op::Sigmoid"
+
+
 class SoftCap(Exponential):
     operator, operation = "iron_ops_aie.SoftCap", "op::SoftCap"
 

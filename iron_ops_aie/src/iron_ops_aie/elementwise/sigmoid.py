@@ -1,0 +1,34 @@
+"""`Sigmoid`: the logistic function, a gate from 0 to 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from iron_core import Tolerance, UnaryElementwise, require_whole, widen
+from iron_ops_aie.elementwise import kernels
+from iron_ops_aie.rules import floats_only
+
+
+class Sigmoid(UnaryElementwise):
+    """y = 1 / (1 + exp(-x)). Shapes as in `UnaryElementwise`. Errors: ParamError for integers."""
+
+    def validate(self) -> None:
+        floats_only(self, "T")
+
+    def reference(self, x: Any) -> Any:
+        with np.errstate(over="ignore"):
+            return 1 / (1 + np.exp(-widen(x)))
+
+    def kernel(self) -> Any:
+        return kernels.sigmoid(self.tile_size)
+
+    def compatible(self, dev: Any) -> None:
+        super().compatible(dev)
+        require_whole(self, "tile_size", kernels.SIGMOID_STEP, "steps of its kernel")
+
+    def tolerance(self) -> Tolerance:
+        # exp, one addition, one division, each rounded once; exp's argument reaches 88. Beyond that float32's exp is
+        # infinite, and y, which is then no normal number, comes out as zero.
+        return Tolerance(terms=8, absolute=2.0**-126)
