@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import iron_core as iron
+from iron_core.backends.choose import choose
 from iron_core.devices import DEVICES, device
-from iron_core.errors import UnknownName
+from iron_core.errors import CallError, UnknownName
 from iron_core.plugins.record import Record
 from iron_core.plugins.registry import Registry
+
+
+class Plain(iron.Operator):
+    size: int = iron.Param()
+    x: iron.In[size]
+    y: iron.Out[size]
+
+    def reference(self, x):
+        return x
+
+
+class Same(iron.Graph):
+    def body(self, x):
+        return Plain(x)
 
 
 def test_column_variants_exist():
@@ -46,3 +63,11 @@ def test_an_unknown_name_lists_those_of_plugins_too(monkeypatch):
     monkeypatch.setattr("iron_core.plugins.registry.registry", lambda: installed)
     with pytest.raises(UnknownName, match=r"no such device\. Did you mean tpu9\? Known: host, .*, tpu9\."):
         device("tpu8")
+
+
+@pytest.mark.parametrize("given", [0, 5, b"npu2", [], {}, object(), np.ones(3), True], ids=repr)
+def test_what_names_no_device_is_told_as_such(given):
+    """It is no unknown name; wherever one is asked for."""
+    for ask in (device, Plain(size=4).resolved, lambda dev: choose("reference", dev), lambda dev: Same().compile(dev=dev, x=(4, 8))):
+        with pytest.raises(CallError, match=r"dev=.*; legal: a device's name, as 'npu2', or a Device"):
+            ask(given)

@@ -277,6 +277,8 @@ def test_the_record_is_data_and_can_go_to_disk(w, tmp_path, monkeypatch):
     assert "residents  1 bank, 192 B" in on_npu.explain()
     with pytest.raises(CallError, match="'memory' and 'disk'"):
         Project(w).compile(x=((16, 8), F32), backend="null", record="tape")
+    with pytest.raises(CallError, match="'memory' and 'disk'"):
+        Project(w).compile(x=((16, 8), F32), backend="null", record=np.ones(2))
 
 
 @pytest.mark.parametrize("keyword", ["boundaries", "image"])

@@ -110,3 +110,35 @@ def test_a_format_that_leaves_a_part_out_is_told_which(part):
     with pytest.raises(DeclarationError, match=f"format Bare declares no {part}. Legal: "):
         found = getattr(Bare(), part)
         found(np.zeros(0, np.uint8), (0,))
+
+
+@pytest.mark.parametrize("format", [iron.Q8_0, PAIRS, as_format("float32")], ids=str)
+@pytest.mark.parametrize(("given", "says"), [
+    ("junk", "of <U4; legal: real numbers"), (None, "of object; legal: real numbers"), ([None] * 32, "of object; legal: real numbers"),
+    ([[1, 2], [3]], "is no array (.*); legal: numbers of one shape"), (np.ones(32, complex), "of complex128; legal: real numbers"),
+    (np.ma.masked_array(np.ones(32)), "of an array that is masked; legal: .*filled"),
+    (iron.PackedArray(np.zeros(34, np.uint8), (32,), iron.Q8_0), "of q8_0; legal: .*dequantize"),
+])  # fmt: skip
+def test_what_is_no_numbers_is_not_rounded(format, given, says):
+    """The format and what was given are named."""
+    with pytest.raises(FormatError, match=rf"{format.name}: quantize\(\) {says}"):
+        format.quantize(given)
+
+
+@pytest.mark.parametrize("shape", [(), (0, 32), (2, 0)])
+def test_a_packed_format_takes_numbers_that_fill_blocks(shape):
+    """One number alone is no row, and nothing is no block."""
+    with pytest.raises(FormatError, match=r"q8_0: quantize\(\) of shape .*; legal: 1 or more along each of one axis or more"):
+        iron.Q8_0.quantize(np.ones(shape, np.float32))
+
+
+@pytest.mark.parametrize("format", [iron.Q8_0, as_format("float32"), as_format("q4_k")], ids=str)
+@pytest.mark.parametrize(("data", "shape"), [
+    ("junk", (256,)), (None, (256,)), (np.zeros(33, np.uint8), (256,)), (np.zeros(272, np.float16), (256,)),
+    (np.zeros(8, np.uint8), "junk"), (np.zeros(8, np.uint8), None), (np.zeros(8, np.uint8), (2.0, 16)), (np.zeros(8, np.uint8), (33,)),
+    (np.zeros(8, np.uint8), -1),
+])  # fmt: skip
+def test_what_stores_no_tensor_of_a_shape_is_not_widened(format, data, shape):
+    """Data of another kind, of another size, or a shape that is none."""
+    with pytest.raises(FormatError, match=r"legal: |whole blocks|bytes"):
+        format.dequantize(data, shape)

@@ -267,6 +267,13 @@ def test_an_array_of_a_dtype_that_is_not_carried_is_named():
         iron.weight([[1, 2], [3]])
 
 
+@pytest.mark.parametrize("nothing", [np.ones((0, 3), F32), [], iron.PackedArray(np.zeros(0, np.uint8), (0, 32), iron.Q8_0)])
+def test_a_weight_is_not_empty(nothing):
+    """As a state is not: it is told where it is made, not by the operator that takes it."""
+    with pytest.raises(ShapeError, match=r"weight\(\) of shape \(0.*, which has no numbers; legal: 1 or more along each axis"):
+        iron.weight(nothing)
+
+
 def test_a_weight_looks_like_a_handle():
     """Shape, dtype and size are those of its array, in a body and outside."""
     w = iron.weight(np.zeros((2, 3), np.float16))

@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from iron_core.errors import PluginError, UnknownName
+from iron_core.errors import CallError, PluginError, UnknownName
 
 KIB = 1024
 
@@ -171,11 +171,18 @@ DEVICES: dict[str, Device] = {
 }
 
 
+def device_name(spec: Any) -> str:
+    """The name of a Device, or the name itself. CallError for what is neither."""
+    if not isinstance(spec, (str, Device)):
+        raise CallError(f"dev={spec!r}; legal: a device's name, as 'npu2', or a Device.")
+    return spec.name if isinstance(spec, Device) else spec
+
+
 def device(spec: Any) -> Device:
-    """The Device of a name or of a Device. UnknownName lists what there is."""
+    """The Device of a name or of a Device. UnknownName lists what there is; CallError for what is neither."""
     if isinstance(spec, Device):
         return spec
-    name = str(spec)
+    name = device_name(spec)
     if name in DEVICES:
         return DEVICES[name]
     from iron_core.plugins import foreign

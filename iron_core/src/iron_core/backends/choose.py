@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from iron_core.backends.protocol import Available, Backend, Unavailable, check_options
-from iron_core.devices import device
+from iron_core.devices import Device, device, device_name
 from iron_core.errors import BackendUnavailable, CallError, IronError, PluginError, UnknownName, UnsupportedError, sentence
 from iron_core.plugins import foreign
 from iron_core.plugins.record import Record
@@ -139,12 +139,13 @@ def _whose(backend: Backend) -> str:
     return f" ({record.owner})" if record is not None and not record.own else ""
 
 
-def choose(backend: str | Backend | None = None, dev: str | None = None, **options: Any) -> Choice:
+def choose(backend: str | Backend | None = None, dev: str | Device | None = None, **options: Any) -> Choice:
     """The backend and device of a compile. `options` are for a backend that is named, or that is the first available.
 
     BackendUnavailable when the one asked for cannot run here, or none can; UnsupportedError when it does
-    not take `dev`; CallError for an option it does not have.
+    not take `dev`; CallError for an option it does not have, and for what names no device.
     """
+    dev = None if dev is None else device_name(dev)
     if backend is not None and not isinstance(backend, str):
         if options:
             raise CallError(f"{', '.join(options)}: options are given where a {type(backend).__name__} is made.")

@@ -48,13 +48,13 @@ def compile_graph(
     cache_key: digest of the model's sources and config. With it a warm start takes the plan from the cache and traces
     nothing, provided the graph holds the same weights and states by name.
     """
-    if record not in ("memory", "disk"):
+    if not isinstance(record, str) or record not in ("memory", "disk"):
         raise CallError(f"record={record!r}: legal are 'memory' and 'disk'.")
     for name, flag in (("fold", fold), ("verbose", verbose)):
         if not isinstance(flag, bool):
             raise CallError(f"{name}={flag!r}; legal: True or False.")
     check_packaging(boundaries, image)
-    chosen = choose(backend, dev.name if isinstance(dev, Device) else dev)
+    chosen = choose(backend, dev)
     keywords = {name: given for name, given in (("feeds", feeds), ("coresident", coresident)) if given is not None}
     check_keywords(chosen.backend, keywords)
     compiled = _compiled(graph, chosen, boundaries, image)

@@ -217,7 +217,7 @@ class Operator(metaclass=OperatorMeta):
 
         dev: a `Device` or its name.
         """
-        if isinstance(dev, str):
+        if dev is not None:
             from iron_core.devices import device  # here: declaring operators needs no devices
 
             dev = device(dev)

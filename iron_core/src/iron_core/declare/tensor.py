@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 
 from iron_core.declare.formats import DTYPES, PackedArray
+from iron_core.declare.formats.numbers import is_masked
 from iron_core.declare.rounding import round_to
 from iron_core.errors import CallError, FormatError, IronError, ShapeError, printable
 
@@ -35,12 +35,6 @@ def plain(given: Any, what: str) -> Any:
         raise CallError(
             f"{what} is no array ({printable(error, 200).rstrip('.') or type(error).__name__}); legal: numbers of one shape."
         ) from None
-
-
-def is_masked(given: Any) -> bool:
-    """Is this numpy's masked array, whose elements do not all count?"""
-    masked = sys.modules.get("numpy.ma")
-    return masked is not None and isinstance(given, masked.MaskedArray)
 
 
 def converted(given: Any, what: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from iron_core.declare.formats import Format, PackedArray, as_format, bfloat16, format_of
-from iron_core.declare.tensor import is_masked
+from iron_core.declare.formats.numbers import is_masked
 from iron_core.errors import FormatError, ShapeError, TraceError
 from iron_core.graph.current import current
 
@@ -67,6 +67,8 @@ class Weight(_Resident):
         except ValueError as error:
             raise FormatError(f"weight() of what numpy makes no array of ({error}); legal: rows of one length.") from None
         self.shape = tuple(self.data.shape)
+        if 0 in self.shape:
+            raise ShapeError(f"weight() of shape {self.shape}, which has no numbers; legal: 1 or more along each axis.")
         self.format = format_of(self.data)
         self.name = name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import attrs
@@ -9,7 +10,9 @@ import numpy as np
 
 from iron_core.declare.formats.dtypes import DTYPES, as_dtype
 from iron_core.declare.formats.format import Format
+from iron_core.declare.formats.numbers import real_numbers
 from iron_core.declare.rounding import round_to
+from iron_core.errors import FormatError
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -43,7 +46,11 @@ class Dense(Format):
         return raw.view(self.dtype).reshape(shape)
 
     def dequantize(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        return np.asarray(data).astype(np.float32).reshape(shape)
+        numbers = real_numbers(data, f"{self.name}: dequantize()")
+        dims = isinstance(shape, (tuple, list)) and all(isinstance(n, (int, np.integer)) for n in shape)
+        if not dims or math.prod(shape) != numbers.size:
+            raise FormatError(f"{self.name}: dequantize() of {numbers.size} numbers, shape={shape!r}; legal: a shape of as many.")
+        return numbers.astype(np.float32).reshape(shape)
 
     def quantize(self, values: Any) -> Any:
-        return round_to(values, self.dtype)
+        return round_to(real_numbers(values, f"{self.name}: quantize()"), self.dtype)

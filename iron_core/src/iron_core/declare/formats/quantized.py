@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from iron_core.declare.formats.format import Format, PackedArray
+from iron_core.declare.formats.numbers import real_numbers
 from iron_core.declare.formats.plane import Plane, joined
 from iron_core.declare.formats.rounded import rounded, unrounded
 from iron_core.errors import FormatError
@@ -125,6 +126,8 @@ class Quantized(Format):
 
     def dequantize(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """float32 of the logical shape: integers less zero, times scale, plus minimum, each rounded to float32."""
+        given = PackedArray(data, shape, self)  # FormatError for what stores no tensor
+        data, shape = given.data, given.shape
         values = self.integers(data, shape).astype(np.float32)
         if self.zero:
             values -= np.float32(self.zero)
@@ -140,7 +143,9 @@ class Quantized(Format):
         why = unrounded(self.planes)
         if why:
             raise FormatError(f"{self.name} is only read: {why}, and nothing here rounds numbers to it.")
-        values = np.asarray(values, np.float32)
+        values = real_numbers(values, f"{self.name}: quantize()").astype(np.float32)
+        if 0 in values.shape or not values.shape:
+            raise FormatError(f"{self.name}: quantize() of shape {values.shape}; legal: 1 or more along each of one axis or more.")
         self.stored(values.shape)  # FormatError unless it is whole blocks
         shape = values.shape
         scales = self._role("scales")

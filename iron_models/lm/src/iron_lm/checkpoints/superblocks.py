@@ -9,7 +9,7 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from iron_core import Format
+from iron_core import Format, PackedArray
 
 
 @attrs.frozen
@@ -31,10 +31,11 @@ class SuperBlock(Format):
 
     def dequantize(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """float32 of the logical shape."""
-        blocks = np.ascontiguousarray(data).reshape(-1, self.block_bytes)
+        given = PackedArray(data, shape, self)  # FormatError for what stores no tensor
+        blocks = np.ascontiguousarray(given.data).reshape(-1, self.block_bytes)
         with np.errstate(invalid="ignore", over="ignore"):  # scales that are no numbers are found elsewhere
             values = _READ[self.name](blocks)
-        return values.reshape(shape)
+        return values.reshape(given.shape)
 
     def __str__(self) -> str:
         return self.name
