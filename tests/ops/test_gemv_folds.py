@@ -140,7 +140,7 @@ def test_what_a_step_reads_rides_the_rows():
 def test_keys_follow_the_steps():
     """A chain is part of every key; the sizes of its steps are not the array's."""
     dev = device("npu1")
-    tiles = dict(K=64, tile_size_input=4, tile_size_output=16, num_aie_columns=2)
+    tiles = dict(K=64, tile_size_input=4, tile_size_output=32, num_aie_columns=2, num_channels=1)
 
     def folded(m, step=ElementwiseAdd, **link):
         return fold(GEMV(M=m, **tiles), step(size=m), **link).resolved(dev)
@@ -216,7 +216,7 @@ def test_a_chain_no_array_takes_is_refused_in_words():
         fold(SiLU(size=64), SiLU(size=64))
     with pytest.raises(Unresolvable, match=r"has no input 2; it has 2"):
         fold(gemv, ElementwiseAdd(size=64), 2)
-    with pytest.raises(Unresolvable, match=r"GEMV.finish: tile_size_output=8 .* a multiple of 16"):
+    with pytest.raises(Unresolvable, match=r"GEMV.finish: tile_size_output=8 .* a multiple of 32"):
         fold(GEMV(M=64, K=64, tile_size_output=8), SiLU(size=64)).resolved(device("npu2"))
     with pytest.raises(Unresolvable, match=r"M is bounded per call, and its finish reads finish0_b"):
         build(fold(gemv, ElementwiseAdd(size=64)), "npu1", ("valid",))

@@ -6,15 +6,15 @@ writes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from iron_core.declare.formats import bfloat16
-from iron_core.declare.rules import require, require_dtype, require_whole
+from iron_core.declare.rules import nearest, require, require_dtype, require_whole
+from iron_core.declare.tilewise import tilewise
 from iron_core.declare.undeclared import undeclared
 from iron_core.errors import DeclarationError
 
-#: Lines are whole vectors of this many numbers, and at most this long.
-VECTOR = 16
+#: Lines are at most this long.
 TILE_CAP = 4096
 TILE = 256
 
@@ -22,28 +22,48 @@ TILE = 256
 class ElementwiseArray:
     """What an `Elementwise` operator is on an array. Its subclass gives `kernel()`."""
 
+    #: The kernel takes lines of whole vectors of this many numbers.
+    vector: ClassVar[int] = 16
+
     @undeclared
     def kernel(self: Any) -> Any:
         """The `Kernel` of one line: the inputs' tiles, then the output's. A subclass with one has an array."""
         raise DeclarationError(f"{type(self).__name__} declares no kernel(); it runs on the CPU.")
 
+    def words(self: Any) -> tuple[Any, ...]:
+        """The operator's Values that its kernel is given behind the tiles."""
+        return ()
+
     def resolve(self: Any, dev: Any) -> Any:
-        tile = self.tile_size or next((t for t in range(TILE, 0, -VECTOR) if self.size % t == 0), TILE)
+        tile = self.tile_size or next((t for t in range(TILE, 0, -self.vector) if self.size % t == 0), TILE)
         channels = self.num_channels or 1
-        budget = 1  # a device without an array says nothing of columns
-        if dev is not None and dev.is_npu:
-            budget = max(1, min(dev.columns, dev.columns * dev.shim.channels // (len(type(self).inputs) * channels)))
-        fits = (c for c in range(budget, 0, -1) if self.size % (c * channels * tile) == 0)
+        widest = min(dev.columns, self._widest(dev, channels)) if dev is not None and dev.is_npu else 1
+        fits = (c for c in range(widest, 0, -1) if self.size % (c * channels * tile) == 0)
         return self.evolve(
             tile_size=tile, num_channels=channels, num_aie_columns=self.num_aie_columns or next(fits, 1)
         )
 
+    def _widest(self: Any, dev: Any, channels: int) -> int:
+        """For how many columns of cores the shims have channels, if each takes so many."""
+        return dev.columns * dev.shim.channels // (len(type(self).inputs) * channels)
+
     def compatible(self: Any, dev: Any) -> None:
         name, tile, columns, channels = type(self).__name__, self.tile_size, self.num_aie_columns, self.num_channels
         require_dtype(self, bfloat16, "T")
-        legal = f"multiples of {VECTOR} up to {TILE_CAP}"
-        require(tile <= TILE_CAP and tile % VECTOR == 0, f"{name}: tile_size={tile}; legal: {legal}.")
+        lines = range(self.vector, TILE_CAP + 1, self.vector)
+        require(
+            tile in lines,
+            f"{name}: tile_size={tile}; its kernel takes whole vectors of {self.vector}. Nearest legal tile_size: {nearest(tile, lines)}.",
+        )
         require(channels <= 2, f"{name}: num_channels={channels}; a column has 2 channels. Legal: 1, 2.")
+        if dev is not None and dev.is_npu:
+            widest = self._widest(dev, channels)
+            require(widest, f"{name}: num_channels={channels} needs more streams than the shims of {dev} have. Legal: 1.")
+            require(
+                columns <= min(widest, dev.columns),
+                f"{name}: num_aie_columns={columns} with num_channels={channels}; the shims of {dev} have channels for "
+                f"{min(widest, dev.columns)}. Nearest legal num_aie_columns: {min(widest, dev.columns)}.",
+            )
         require_whole(
             self,
             "size",
@@ -56,11 +76,11 @@ class ElementwiseArray:
         # Here: what runs on the CPU alone needs no vocabulary of arrays.
         from iron_core.array import Kernel, ObjectFifo, Worker, range_
 
-        def core(inputs: Any, output: Any, kernel: Any, lines: Any) -> None:
+        def core(inputs: Any, output: Any, kernel: Any, lines: Any, *words: Any) -> None:
             for _ in range_(lines):
                 tiles = [end.acquire() for end in inputs]
                 out = output.acquire()
-                kernel(*tiles, out)
+                kernel(*tiles, out, *words)
                 for end in inputs:
                     end.release()
                 output.release()
@@ -79,8 +99,8 @@ class ElementwiseArray:
             stream = getattr(self, result.name)
             fifo = ObjectFifo(stream.tile, depth=stream.depth, name=f"{result.name}{lane}")
             fifo.cons(tile=stream.lane(lane))
-            Worker(core, [ends, fifo.prod(), kernel], values=[self.count], name=f"core{lane}")
+            Worker(core, [ends, fifo.prod(), kernel], values=[self.count, *self.words()], name=f"core{lane}")
 
     def composed(self: Any, *inputs: Any) -> Any:
         """Line by line; a line does not depend on where it is cut. In the shape of the first input, as `reference()`."""
-        return super().composed(*inputs).reshape(inputs[0].shape)  # type: ignore[misc]
+        return tilewise(self, inputs, *self.words()).reshape(inputs[0].shape)

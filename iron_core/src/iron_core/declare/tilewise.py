@@ -10,16 +10,16 @@ from iron_core.declare.rounding import round_to
 from iron_core.errors import DeclarationError
 
 
-def rounded_tile(kernel: Any, dtype: Any, size: int, *tiles: np.ndarray) -> np.ndarray:
-    """What a kernel's reference makes of these tiles, rounded. DeclarationError unless it is one array of `size` elements."""
+def rounded_tile(kernel: Any, dtype: Any, size: int, *tiles: Any) -> np.ndarray:
+    """What a kernel's reference makes of these tiles (and numbers), rounded. DeclarationError unless it is one array of `size` elements."""
     made = kernel.reference(*tiles)
     if np.size(made) != size:
         raise DeclarationError(f"kernel {kernel.data.symbol}: its reference gave {list(np.shape(made))}; legal: a tile's {size} elements.")
     return round_to(made, dtype)
 
 
-def tilewise(op: Any, inputs: tuple[Any, ...]) -> np.ndarray:
-    """`op.kernel()`'s reference on every tile in turn, rounded: the output, in its shape.
+def tilewise(op: Any, inputs: tuple[Any, ...], *numbers: int) -> np.ndarray:
+    """`op.kernel()`'s reference on every tile in turn, rounded: the output, in its shape. numbers: what it is given behind them.
 
     An operand with replicate= or broadcast= is one tile, given every time. DeclarationError where an operator declares no
     kernel(), has another number of outputs than one, or streams that are not equally many tiles: it declares composed().
@@ -38,8 +38,8 @@ def tilewise(op: Any, inputs: tuple[Any, ...]) -> np.ndarray:
     if len(counts) != 1 or any(len(tiles) != 1 for once, tiles in streams.values() if once):
         shown = ", ".join(f"{operand} in {len(tiles)}" for operand, (_, tiles) in streams.items())
         raise DeclarationError(f"{name} declares no composed(); the default takes streams of equally many tiles, not {shown}.")
-    out = [
-        rounded_tile(kernel, made.dtype, made.elements, *(tiles[0 if once else i] for once, tiles in streams.values())).reshape(-1)
-        for i in range(counts.pop())
-    ]
+    out = []
+    for i in range(counts.pop()):
+        given = [tiles[0 if once else i] for once, tiles in streams.values()]
+        out.append(rounded_tile(kernel, made.dtype, made.elements, *given, *numbers).reshape(-1))
     return np.concatenate(out).reshape(result.shape(op))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import Tolerance, UnaryElementwise, widen
+from iron_ops_aie.elementwise import kernels
 from iron_ops_aie.rules import floats_only
 
 
@@ -16,6 +17,8 @@ class GELU(UnaryElementwise):
 
     Shapes as in `UnaryElementwise`. Errors: ParamError for integers.
     """
+
+    vector = 32
 
     def validate(self) -> None:
         floats_only(self, "T")
@@ -32,6 +35,12 @@ class GELU(UnaryElementwise):
     def magnitude(self, x: Any) -> Any:
         """|y|, widened by how much the exponential's argument, itself rounded, moves it."""
         return np.abs(self.reference(x)) * (1 + np.minimum(np.abs(self._argument(widen(x))), 64))
+
+    def kernel(self) -> Any:
+        return kernels.gelu(self.tile_size)
+
+    def array_error(self, x: Any) -> Any:
+        return kernels.measured_error(self.kernel(), self.reference(x))
 
     def tolerance(self) -> Tolerance:
         # As for SiLU: where float32's exp leaves its range, y is below 3e-37 and may come out as zero.

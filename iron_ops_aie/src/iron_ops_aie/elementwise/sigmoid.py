@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Tolerance, UnaryElementwise, require_whole, widen
+from iron_core import Tolerance, UnaryElementwise, widen
 from iron_ops_aie.elementwise import kernels
 from iron_ops_aie.rules import floats_only
 
 
 class Sigmoid(UnaryElementwise):
     """y = 1 / (1 + exp(-x)). Shapes as in `UnaryElementwise`. Errors: ParamError for integers."""
+
+    vector = 32
 
     def validate(self) -> None:
         floats_only(self, "T")
@@ -24,9 +26,8 @@ class Sigmoid(UnaryElementwise):
     def kernel(self) -> Any:
         return kernels.sigmoid(self.tile_size)
 
-    def compatible(self, dev: Any) -> None:
-        super().compatible(dev)
-        require_whole(self, "tile_size", kernels.SIGMOID_STEP, "steps of its kernel")
+    def array_error(self, x: Any) -> Any:
+        return kernels.measured_error(self.kernel(), self.reference(x))
 
     def tolerance(self) -> Tolerance:
         # exp, one addition, one division, each rounded once; exp's argument reaches 88. Beyond that float32's exp is

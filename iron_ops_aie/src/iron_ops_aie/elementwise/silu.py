@@ -14,6 +14,8 @@ from iron_ops_aie.rules import floats_only
 class SiLU(UnaryElementwise):
     """y = x / (1 + exp(-x)). Shapes as in `UnaryElementwise`. Errors: ParamError for integers."""
 
+    vector = 32
+
     def validate(self) -> None:
         floats_only(self, "T")
 
@@ -24,6 +26,9 @@ class SiLU(UnaryElementwise):
 
     def kernel(self) -> Any:
         return kernels.silu(self.tile_size)
+
+    def array_error(self, x: Any) -> Any:
+        return kernels.measured_error(self.kernel(), self.reference(x))
 
     def tolerance(self) -> Tolerance:
         # exp, one addition, one division, each rounded once; exp's argument reaches 88. Beyond that float32's exp is

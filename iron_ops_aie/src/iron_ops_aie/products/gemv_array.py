@@ -112,9 +112,14 @@ class GEMVArray:
                 return n, max(fits)[1]
         return None
 
+    @property
+    def _unit(self: Any) -> int:
+        """C's tile is a whole number of these: words, or vectors that every step of the finish takes."""
+        return max((link.op.vector for link in self.finish), default=2)
+
     def _carries(self: Any, n: int, out: int) -> bool:
         """Is C's tile whole words, a line that its finish's kernels take, and what a tile of A holds a few times?"""
-        if out % (16 if self.finish else 2) or (self.finish and out > LINE):
+        if out % self._unit or (self.finish and out > LINE):
             return False
         times, rest = divmod(n * self.K, out)
         return not any(self._riding("finish")) or (1 <= times <= ITERATIONS and not rest)
@@ -150,7 +155,7 @@ class GEMVArray:
         require(
             self._carries(self.tile_size_input, out),
             f"GEMV.finish: tile_size_output={out} in a tile of A of {tile} (tile_size_input={self.tile_size_input}). "
-            f"Legal: a multiple of 16, at most {LINE}; where the finish reads another tensor, {tile} divided by 1 to "
+            f"Legal: a multiple of {self._unit}, at most {LINE}; where the finish reads another tensor, {tile} divided by 1 to "
             f"{ITERATIONS}.",
         )
         for chain in CHAINS:
