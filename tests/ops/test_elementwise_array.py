@@ -11,7 +11,7 @@ from iron_core import bfloat16
 from iron_core.array.build import build
 from iron_core.devices import device
 from iron_core.errors import Unresolvable
-from iron_ops_aie import ElementwiseAdd, ReLU, SiLU
+from iron_ops_aie import ElementwiseAdd, ReLU, Sigmoid, SiLU
 from tests.catalog import ARRAYS, named
 
 ELEMENTWISE = [cls for cls in ARRAYS if cls.elementwise]
@@ -29,6 +29,7 @@ NUMBER = re.compile(r"Nearest legal (\w+): (\d+)")
         (ElementwiseAdd, "npu2", dict(size=8192, num_channels=2, num_aie_columns=8), r"Nearest legal num_aie_columns: 4\."),
         (ReLU, "npu1", dict(size=4096, num_channels=3), r"num_channels=3; a column has 2 channels\. Legal: 1, 2\."),
         (ReLU, "npu2", dict(size=1000), r"size=1000 is not whole lines of tile_size=256 .* Nearest legal size: 768 or 1024"),
+        (Sigmoid, "npu1", dict(size=4800, tile_size=48), r"Sigmoid: tile_size=48; .* Nearest legal tile_size: 32 or 64\."),
     ],
 )
 def test_what_no_array_takes_is_refused(cls, dev, fields, sentence):

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_core.array.build import build
-from iron_core.errors import ParamError, Unresolvable
+from iron_core.errors import ParamError
 from iron_ops_aie import GELU, RowwiseMul, Scale, Sigmoid, SoftCap
 
 F32 = np.dtype(np.float32)
@@ -58,14 +57,6 @@ def test_the_contract_of_sigmoid_holds_on_host_everywhere(rng):
     x = np.concatenate([np.exp(rng.uniform(-80, 80, 4000)) * rng.choice([-1, 1], 4000), np.linspace(-95, 95, 4001)]).astype(F32)
     op = Sigmoid(size=x.size, T=F32)
     op.check(run(Sigmoid, x, "host"), op.reference(x), x)
-
-
-@pytest.mark.parametrize("dev", ["npu1", "npu2"])
-def test_the_array_of_sigmoid_takes_lines_of_whole_steps(dev):
-    """Of its kernel, which is wider than those of other elementwise arrays."""
-    assert build(Sigmoid(size=4096, tile_size=64), dev).design
-    with pytest.raises(Unresolvable, match=r"Sigmoid: tile_size=48 is not whole steps of its kernel, 32 in all"):
-        build(Sigmoid(size=4800, tile_size=48), dev)
 
 
 @pytest.mark.parametrize("backend", ["reference", "host"])
