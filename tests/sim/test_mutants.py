@@ -17,7 +17,7 @@ from iron_core.declare.chained import Chained
 from iron_core.declare.link import Link
 from iron_core.devices import device
 from iron_core.errors import IronError
-from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, ReLU, SiLU, Transpose
+from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, ReLU, Repeat, SiLU, Transpose
 from iron_sim.machine import Machine
 from iron_sim.run import regions_of
 from tests.sim import mutants
@@ -89,6 +89,7 @@ SUBJECTS = {
         [{"in_offset": 128}, {"in_offset": 2048}],
     ),
     "transpose": (Transpose(M=96, N=48, num_batches=3, m=24, n=24, num_aie_columns=2, num_channels=2), [{}, {}]),
+    "repeat": (Repeat(rows=12, cols=32, repeat=3), [{"valid": 5}, {"valid": 12}]),
     "gather": (Copy(input_size=64 * 32, gather=True, table_rows=64, rows=24), [{}, {}]),
 }  # fmt: skip
 

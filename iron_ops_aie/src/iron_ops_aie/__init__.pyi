@@ -14,6 +14,7 @@ from iron_core.graph.weight import State
 from iron_core.graph.weight import Weight
 from iron_ops_aie.attention.mha_array import MHAArray
 from iron_ops_aie.moving.copy_array import CopyArray
+from iron_ops_aie.moving.repeat_array import RepeatArray
 from iron_ops_aie.moving.transpose_array import TransposeArray
 from iron_ops_aie.products.gemm_array import GEMMArray
 from iron_ops_aie.products.gemv_array import GEMVArray
@@ -632,22 +633,35 @@ class ReLU(UnaryElementwise):
         dtype: Any = ...,
     ) -> Handle: ...
 
-class Repeat(Operator):
+class Repeat(RepeatArray, Operator):
     """y = x with each row `repeat` times in a row, as np.repeat(x, repeat, axis=0).
 
     x: (rows, cols). y: (rows * repeat, cols). `valid` bounds the rows of x; y then has `repeat` times as many.
 
-    Errors: ParamError for a repeat below 1, or an output given that has another number of rows.
+    The array has no cores: one channel passes x on `repeat` times, in objects of `tile_size` elements, a row or part of one.
+
+    Errors: ParamError for a repeat below 1, or an output given that has another number of rows. Unresolvable where no array
+    takes it.
     """
     rows: int
     cols: int
     repeat: int
     out_rows: int
     T: Any
+    tile_size: int
     x: BoundOperand
     y: BoundOperand
     @overload
-    def __new__(cls, *, rows: int, cols: int, repeat: int = ..., out_rows: int = ..., T: Any = ...) -> Repeat: ...
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        cols: int,
+        repeat: int = ...,
+        out_rows: int = ...,
+        T: Any = ...,
+        tile_size: int = ...,
+    ) -> Repeat: ...
     @overload
     def __new__(  # type: ignore[misc]
         cls,
@@ -661,6 +675,7 @@ class Repeat(Operator):
         repeat: int = ...,
         out_rows: int = ...,
         T: Any = ...,
+        tile_size: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 
