@@ -23,7 +23,11 @@ from tests.docs.pages import files, install, page
 
 PAGE = page("models")
 FILES = dict(files(PAGE))
-FROM_PYTHON, A_PART, A_MIXER = (block for block in re.findall(r"(?<!`\n\n)^```python\n(.*?)^```", PAGE, re.M | re.S))
+GATES: dict[str, Any] = {
+    "silu": lambda v: v / (1 + np.exp(-v)),
+    "gelu_tanh": lambda v: 0.5 * v * (1 + np.tanh((2 / np.pi) ** 0.5 * (v + 0.044715 * v**3))),
+}
+FROM_PYTHON, A_CALL, A_PART, A_MIXER = (block for block in re.findall(r"(?<!`\n\n)^```python\n(.*?)^```", PAGE, re.M | re.S))
 
 
 @pytest.fixture
@@ -102,7 +106,7 @@ def gguf(tiny: Any, tmp_path: Path) -> Path:
 def test_the_family_is_three_files() -> None:
     """And an empty `__init__.py`."""
     assert list(FILES) == ["pyproject.toml", "src/iron_smollm3/model.py", "tests/test_smollm3.py"]
-    assert len(FILES["src/iron_smollm3/model.py"].splitlines()) < 100
+    assert len(FILES["src/iron_smollm3/model.py"].splitlines()) < 70
 
 
 def test_the_familys_own_tests_pass(family: Any) -> None:
@@ -139,6 +143,16 @@ def test_what_it_does_not_run_is_refused(family: Any, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config | {"use_sliding_window": True}))
     with pytest.raises(CheckpointError, match="use_sliding_window is True; this model runs False"):
         iron_lm.load(folder)
+
+
+def test_its_part_is_called_alone_and_in_a_body() -> None:
+    """Either way SwiGLU by its formula; the gate is the other one where the page says so."""
+    for activation, gate in GATES.items():
+        space: dict[str, Any] = {"__name__": "page"}
+        exec(compile(A_CALL.replace('"silu"', f'"{activation}"'), "models.md", "exec"), space)
+        x, w = space["x"], space["weights"]
+        want = (gate(x @ w["gate"].T) * (x @ w["up"].T)) @ w["down"].T
+        assert np.abs(space["alone"](x) - want).max() < 1e-4 and np.abs(space["held"](x) - x - want).max() < 1e-4
 
 
 @pytest.mark.parametrize("block", [A_PART, A_MIXER], ids=["part", "mixer"])

@@ -21,6 +21,7 @@ from iron_lm import loading, testing
 from iron_lm.checkpoints import huggingface, names
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.generation.session import Session
+from iron_lm.parts.attention import Attention
 from iron_lm.parts.decoder import Decoder
 from iron_lm.parts.embedding import Embedding
 from iron_lm.parts.head import Head
@@ -67,6 +68,16 @@ MISTAKES = {
         r"Mine\.build\(\) fails at test_written_families\.py:\d+: AttributeError: 'int'",
     ),
     "no model": (dict(build=lambda cls, config, run: None), r"Mine\.build\(\) gives None; legal: a Decoder"),
+    "a mixer that is not given back": (dict(mixer=lambda cls, *given: None), r"Mine\.mixer\(\) gives None; legal: a Part"),
+    "a mixer of the wrong config": (
+        dict(mixer=lambda cls, config, run, i, rotary: Attention(config, run, rotary)),
+        r"Mine\.mixer\(\) fails at test_written_families\.py:\d+: AttributeError",
+    ),
+    "a layer that is a part of one": (
+        dict(layer=lambda cls, config, run, i, rotary: cls.mixer(config, run, i, rotary)),
+        r"Mine\.layer\(\) gives an object of class `Attention`; legal: a Layer",
+    ),
+    "a layer that takes too little": (dict(layer=lambda cls, config, run, i: None), r"Mine\.layer\(\) fails: TypeError"),
     "names of a kind it lacks": (
         dict(names=lambda cls, kind, config: {"gguf": names.GGUF}[kind]),
         r"Mine\.names\(\) fails at test_written_families\.py:\d+: KeyError: 'safetensors'",

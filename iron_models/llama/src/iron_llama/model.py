@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from iron_lm.checkpoints import gguf_metadata, meta_params, names
+from iron_lm.checkpoints import gguf_metadata, meta_params
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.entries import Entries
 from iron_lm.checkpoints.sources import Names
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.family import Family
-from iron_lm.parts.attention import Attention
-from iron_lm.parts.decoder import Decoder
-from iron_lm.parts.embedding import Embedding
-from iron_lm.parts.head import Head
-from iron_lm.parts.layer import Layer
-from iron_lm.parts.mlp import GatedMLP
-from iron_lm.parts.norm import Norm
-from iron_lm.parts.rotary import Rotary, RotaryConfig
-from iron_lm.run import Run
+from iron_lm.parts.rotary import RotaryConfig
 
 #: The names of Meta's own checkpoints.
 META = {
@@ -44,18 +36,7 @@ class Llama(Family):
 
     @classmethod
     def names(cls, kind: str, config: DecoderConfig) -> Names:
-        return {"gguf": names.GGUF, "meta": META}.get(kind, names.HUGGINGFACE)
-
-    @classmethod
-    def build(cls, config: DecoderConfig, run: Run) -> Decoder:
-        c = config
-        assert c.rotary is not None
-        embedding, rotary = Embedding(c.embedding(), run), Rotary(c.rotary, run)
-        layers = [
-            Layer(Attention(c.attention(i), run, rotary), GatedMLP(c.mlp(), run), mixer_norm=Norm(c.norm()), ffn_norm=Norm(c.norm()))
-            for i in range(c.num_layers)
-        ]
-        return Decoder(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
+        return META if kind == "meta" else super().names(kind, config)
 
     @classmethod
     def from_gguf(cls, entries: Entries, tensors: Any) -> DecoderConfig:

@@ -12,16 +12,26 @@ from iron_core.plugins.foreign import kind_of
 from iron_lm.checkpoints import gguf_metadata, huggingface
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.entries import Entries
-from iron_lm.checkpoints.names import IGNORED
+from iron_lm.checkpoints.names import GGUF, HUGGINGFACE, IGNORED
 from iron_lm.checkpoints.sources import Names
 from iron_lm.decoder_config import DecoderConfig
+from iron_lm.parts.attention import Attention
 from iron_lm.parts.decoder import Decoder
+from iron_lm.parts.embedding import Embedding
+from iron_lm.parts.head import Head
+from iron_lm.parts.layer import Layer
+from iron_lm.parts.mlp import GatedMLP
+from iron_lm.parts.norm import Norm
+from iron_lm.parts.part import Part
+from iron_lm.parts.rotary import Rotary
+from iron_lm.parts.sliding_decoder import SlidingDecoder
 from iron_lm.run import Run
 
 
 class Architecture:
-    """A subclass gives `name`, `summary`, `architectures`, `names(kind, config)`, `build(config, run)` and `full_size()`; its
-    own `Config`, `from_huggingface()` and `from_gguf()` where its files say more, or something else, than decoders' do."""
+    """A subclass gives `name`, `summary`, `architectures` and `full_size()`. Without more it is a Llama: of `mixer()`, `layer()`
+    and `build()` it gives the smallest that differs; `names()` where its tensors have other names; its own `Config`,
+    `from_huggingface()` and `from_gguf()` where its files say more, or something else, than decoders' do."""
 
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
@@ -43,17 +53,35 @@ class Architecture:
     @classmethod
     def names(cls, kind: str, config: Any) -> Names:
         """Where each weight is in a kind of checkpoint ("safetensors", "gguf", ...): path -> name, or another source."""
-        raise DeclarationError(f"{cls.__name__} defines no names().")
-
-    @classmethod
-    def build(cls, config: Any, run: Run) -> Decoder:
-        """The model, its weights not given yet."""
-        raise DeclarationError(f"{cls.__name__} defines no build().")
+        return GGUF if kind == "gguf" else HUGGINGFACE
 
     @classmethod
     def full_size(cls) -> DecoderConfig:
         """The config `--random-weights` runs."""
         raise DeclarationError(f"{cls.__name__} defines no full_size().")
+
+    # -- its graph -------------------------------------------------------------------------------
+
+    @classmethod
+    def build(cls, config: Any, run: Run) -> Decoder:
+        """The model, its weights not given yet: an embedding, layers that share one rotary embedding, a last norm, a head."""
+        embedding = Embedding(config.embedding(), run)
+        rotary = None if config.rotary is None else Rotary(config.rotary, run)
+        layers = [cls.asked("layer", Layer, config, run, i, rotary) for i in range(config.num_layers)]
+        head = Head(config.head(), run, embedding if config.tied else None)
+        decoder = SlidingDecoder if any(config.sliding) else Decoder
+        return decoder(run, embedding, layers, Norm(config.norm()), head)
+
+    @classmethod
+    def layer(cls, config: Any, run: Run, i: int, rotary: Rotary | None) -> Layer:
+        """The i-th layer: a mixer and a gated feed-forward, each with a norm before it."""
+        mixer = cls.asked("mixer", Part, config, run, i, rotary)
+        return Layer(mixer, GatedMLP(config.mlp(), run), mixer_norm=Norm(config.norm()), ffn_norm=Norm(config.norm()))
+
+    @classmethod
+    def mixer(cls, config: Any, run: Run, i: int, rotary: Rotary | None) -> Part:
+        """The i-th layer's attention, or what stands in its place."""
+        return Attention(config.attention(i), run, rotary)
 
     # -- what its files say ----------------------------------------------------------------------
 

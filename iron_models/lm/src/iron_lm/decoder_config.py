@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from iron_core.errors import ParamError
@@ -97,6 +99,11 @@ class DecoderConfig:
 
     def head(self) -> HeadConfig:
         return HeadConfig(self.vocab_size, self.hidden_size, self.logit_cap)
+
+
+def windowed(found: dict[str, Any], window: int | None) -> dict[str, Any]:
+    """The keywords of a config, with this window on every layer; with None, on none."""
+    return found | dict(window=window, sliding=() if window is None else (True,) * found["num_layers"])
 
 
 def every_nth_is_full(layers: int, n: int) -> tuple[bool, ...]:

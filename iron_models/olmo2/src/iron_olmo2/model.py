@@ -6,15 +6,10 @@ from typing import Any
 
 import attrs
 
-from iron_lm.checkpoints import names
 from iron_lm.checkpoints.entries import Entries
-from iron_lm.checkpoints.sources import Names
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.family import Family
-from iron_lm.parts.attention import Attention, AttentionConfig
-from iron_lm.parts.decoder import Decoder
-from iron_lm.parts.embedding import Embedding
-from iron_lm.parts.head import Head
+from iron_lm.parts.attention import Attention
 from iron_lm.parts.layer import Layer
 from iron_lm.parts.mlp import GatedMLP
 from iron_lm.parts.norm import Norm
@@ -31,24 +26,15 @@ class Olmo2(Family):
     absent = {"max_position_embeddings": 2048, "rms_norm_eps": 1e-5}
 
     @classmethod
-    def names(cls, kind: str, config: DecoderConfig) -> Names:
-        return names.GGUF if kind == "gguf" else names.HUGGINGFACE
+    def layer(cls, config: DecoderConfig, run: Run, i: int, rotary: Rotary | None) -> Layer:
+        mixer, ffn = cls.mixer(config, run, i, rotary), GatedMLP(config.mlp(), run)
+        return Layer(mixer, ffn, mixer_norm_after=Norm(config.norm()), ffn_norm_after=Norm(config.norm()))
 
     @classmethod
-    def build(cls, config: DecoderConfig, run: Run) -> Decoder:
-        c = config
-        assert c.rotary is not None
-        embedding, rotary = Embedding(c.embedding(), run), Rotary(c.rotary, run)
-        layers = [
-            Layer(
-                Attention(_attention(c, i), run, rotary),
-                GatedMLP(c.mlp(), run),
-                mixer_norm_after=Norm(c.norm()),
-                ffn_norm_after=Norm(c.norm()),
-            )
-            for i in range(c.num_layers)
-        ]
-        return Decoder(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
+    def mixer(cls, config: DecoderConfig, run: Run, i: int, rotary: Rotary | None) -> Attention:
+        """Queries and keys are normed a row at a time, all heads together."""
+        queries, keys = (config.norm(heads * config.head_dim) for heads in (config.num_heads, config.num_kv_heads))
+        return Attention(attrs.evolve(config.attention(i), q_norm=queries, k_norm=keys), run, rotary)
 
     @classmethod
     def from_gguf(cls, entries: Entries, tensors: Any) -> DecoderConfig:
@@ -73,9 +59,3 @@ class Olmo2(Family):
             norm_epsilon=1e-6,
             tied=False,
         )
-
-
-def _attention(c: DecoderConfig, layer: int) -> AttentionConfig:
-    """Queries and keys normed a row at a time, all heads together."""
-    queries, keys = (c.norm(heads * c.head_dim) for heads in (c.num_heads, c.num_kv_heads))
-    return attrs.evolve(c.attention(layer), q_norm=queries, k_norm=keys)

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from iron_lm.checkpoints import gguf_metadata, huggingface, names
+from iron_lm.checkpoints import gguf_metadata, huggingface
 from iron_lm.checkpoints.entries import Entries
 from iron_lm.checkpoints.sources import Names, Split
-from iron_lm.decoder_config import DecoderConfig
+from iron_lm.decoder_config import DecoderConfig, windowed
 from iron_lm.family import Family
-from iron_lm.parts.attention import Attention
-from iron_lm.parts.decoder import Decoder
-from iron_lm.parts.embedding import Embedding
-from iron_lm.parts.head import Head
-from iron_lm.parts.layer import Layer
-from iron_lm.parts.mlp import GatedMLP
-from iron_lm.parts.norm import Norm
-from iron_lm.parts.rotary import Rotary, RotaryConfig
-from iron_lm.parts.sliding_decoder import SlidingDecoder
-from iron_lm.run import Run
+from iron_lm.parts.rotary import RotaryConfig
 
 #: The tensors that hold several matrices, by kind of checkpoint: queries, keys and values; gate and up.
 FUSED = {
@@ -38,37 +29,24 @@ class Phi3(Family):
     @classmethod
     def names(cls, kind: str, config: DecoderConfig) -> Names:
         c = config
-        found = names.GGUF if kind == "gguf" else names.HUGGINGFACE
         qkv, gate_up = FUSED["gguf" if kind == "gguf" else "safetensors"]
         keys, wide = c.num_kv_heads * c.head_dim, c.intermediate_size
         rows = (c.num_heads * c.head_dim, keys, keys)
         split = {f"layers.{{i}}.mixer.{x}": Split(qkv, rows, part) for part, x in enumerate("qkv")}
         split |= {f"layers.{{i}}.ffn.{x}": Split(gate_up, (wide, wide), part) for part, x in enumerate(("gate", "up"))}
-        return found | split
-
-    @classmethod
-    def build(cls, config: DecoderConfig, run: Run) -> Decoder:
-        c = config
-        assert c.rotary is not None
-        embedding, rotary = Embedding(c.embedding(), run), Rotary(c.rotary, run)
-        layers = [
-            Layer(Attention(c.attention(i), run, rotary), GatedMLP(c.mlp(), run), mixer_norm=Norm(c.norm()), ffn_norm=Norm(c.norm()))
-            for i in range(c.num_layers)
-        ]
-        graph = SlidingDecoder if any(c.sliding) else Decoder
-        return graph(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
+        return {**super().names(kind, config), **split}
 
     @classmethod
     def from_huggingface(cls, entries: Entries) -> DecoderConfig:
         window = entries.whole("sliding_window") if entries.has("sliding_window") else None
-        return DecoderConfig(**_windowed(huggingface.decoder(entries), window))
+        return DecoderConfig(**windowed(huggingface.decoder(entries), window))
 
     @classmethod
     def from_gguf(cls, entries: Entries, tensors: Any) -> DecoderConfig:
         """llama.cpp's converter writes a window of 0 for none."""
         key = "attention.sliding_window"
         window = entries.whole(key) if entries.entries.get(entries.prefix + key) else None
-        return DecoderConfig(**_windowed(gguf_metadata.decoder(entries, tensors), window))
+        return DecoderConfig(**windowed(gguf_metadata.decoder(entries, tensors), window))
 
     @classmethod
     def full_size(cls) -> DecoderConfig:
@@ -89,8 +67,3 @@ class Phi3(Family):
             sliding=(True,) * 32,
             tied=False,
         )
-
-
-def _windowed(found: dict[str, Any], window: int | None) -> dict[str, Any]:
-    """Every layer slides where there is a window."""
-    return found | dict(window=window, sliding=() if window is None else (True,) * found["num_layers"])

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from iron_lm.checkpoints import names
-from iron_lm.checkpoints.sources import Names
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.family import Family
 from iron_lm.parts.attention import Attention
-from iron_lm.parts.decoder import Decoder
-from iron_lm.parts.embedding import Embedding
-from iron_lm.parts.head import Head
-from iron_lm.parts.layer import Layer
-from iron_lm.parts.mlp import GatedMLP
-from iron_lm.parts.norm import Norm
 from iron_lm.parts.rotary import Rotary, RotaryConfig
-from iron_lm.parts.sliding_decoder import SlidingDecoder
 from iron_lm.run import Run
 
 
@@ -27,25 +18,8 @@ class Qwen2(Family):
     absent = {"max_position_embeddings": 32768, "num_key_value_heads": 32, "sliding_window": 4096, "max_window_layers": 28}
 
     @classmethod
-    def names(cls, kind: str, config: DecoderConfig) -> Names:
-        return names.GGUF if kind == "gguf" else names.HUGGINGFACE
-
-    @classmethod
-    def build(cls, config: DecoderConfig, run: Run) -> Decoder:
-        c = config
-        assert c.rotary is not None
-        embedding, rotary = Embedding(c.embedding(), run), Rotary(c.rotary, run)
-        layers = [
-            Layer(
-                Attention(c.attention(i, bias=True), run, rotary),
-                GatedMLP(c.mlp(), run),
-                mixer_norm=Norm(c.norm()),
-                ffn_norm=Norm(c.norm()),
-            )
-            for i in range(c.num_layers)
-        ]
-        graph = SlidingDecoder if any(c.sliding) else Decoder
-        return graph(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
+    def mixer(cls, config: DecoderConfig, run: Run, i: int, rotary: Rotary | None) -> Attention:
+        return Attention(config.attention(i, bias=True), run, rotary)
 
     @classmethod
     def full_size(cls) -> DecoderConfig:
