@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import iron_core as iron
 from iron_core.errors import DeclarationError, FormatError, ShapeError
 from iron_lm import testing
 from iron_lm.parts.norm import Norm, NormConfig
@@ -126,6 +127,33 @@ def test_compiled_before_it_is_filled() -> None:
             early()
     tower.fill(testing.drawn(tower))
     assert tower.compile(backend="reference", x=((2, 4), np.float32))(x).shape == (2, 4)
+
+
+class Twice(iron.Graph):
+    """x + part(x): a graph that is no part."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+
+    def body(self, x: Any) -> Any:
+        return ElementwiseAdd(x, self.part(x))
+
+
+def test_called_in_the_body_of_any_graph(backend: str) -> None:
+    """It is traced into it, its weights under the graph's own paths."""
+    tower, x = Tower(4), np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
+    weights = testing.drawn(tower)
+    tower.fill(weights)
+    compiled = Twice(tower).compile(backend=backend, x=(x.shape, np.float32))
+    assert np.abs(compiled(x) - x - tower.twin(weights, x)).max() < 1e-4
+    assert {weight.name for weight in Twice(tower).trace(x=(x.shape, np.float32)).weights} == {f"part.{path}" for path in SHAPES}
+
+
+def test_called_in_a_body_before_it_is_filled() -> None:
+    """The part whose numbers are missing names the first of them."""
+    for part in (Matrix(4), Tower(4)):
+        with pytest.raises(DeclarationError, match=r"^(Matrix: matrix|Norm: weight) has no numbers; .* first, part\.fill\(weights\)\.$"):
+            Twice(part).trace(x=((2, 4), np.float32))
 
 
 def test_a_tensor_needed_twice() -> None:

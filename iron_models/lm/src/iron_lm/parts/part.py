@@ -92,6 +92,11 @@ class Part(iron.Graph):
     def complete(self) -> None:
         """Make what this part computes itself (a table, say) and does not need before it is traced; nothing by default."""
 
+    def __call__(self, *tensors: Any, **values: Any) -> Any:
+        self.complete()
+        self._refuse_without([name for name in vars(self).get("_shapes", {}) if getattr(self, name) is None])
+        return super().__call__(*tensors, **values)
+
     def trace(self, **shapes: Any) -> Any:
         self._make_ready()
         return super().trace(**shapes)
@@ -104,7 +109,10 @@ class Part(iron.Graph):
         """Complete every part. DeclarationError where one has not been given its weights."""
         for _, part in self.walk():
             part.complete()
-        empty = [path for path, part, name, _ in self._needed() if getattr(part, name) is None]
+        self._refuse_without([path for path, part, name, _ in self._needed() if getattr(part, name) is None])
+
+    def _refuse_without(self, empty: list[str]) -> None:
+        """`empty` are paths of tensors that have no numbers."""
         if empty:
             raise DeclarationError(f"{type(self).__name__}: {empty[0]} has no numbers; give it its weights first, part.fill(weights).")
 

@@ -210,7 +210,6 @@ class Rotary(Part):
         position: iron.Scratchpad[np.int32],
     ) -> Any:
         """x: the rows themselves, looked at for how many there are."""
-        self.complete()
         C, D = self.run.prefill_chunk, self.config.head_dim
         if is_prompt(bounded(x, rows), self.run):
             return Copy(self.table.reshape(self.run.max_seq_len // C, C, D)[chunk, :rows])
