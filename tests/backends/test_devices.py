@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
 import iron_core as iron
 from iron_core.backends.choose import choose
 from iron_core.devices import DEVICES, device
-from iron_core.errors import CallError, UnknownName
+from iron_core.errors import CallError, UnknownName, UnsupportedError
 from iron_core.plugins.record import Record
 from iron_core.plugins.registry import Registry
+from iron_ops_aie import SiLU
 
 
 class Plain(iron.Operator):
@@ -71,3 +74,59 @@ def test_what_names_no_device_is_told_as_such(given):
     for ask in (device, Plain(size=4).resolved, lambda dev: choose("reference", dev), lambda dev: Same().compile(dev=dev, x=(4, 8))):
         with pytest.raises(CallError, match=r"dev=.*; legal: a device's name, as 'npu2', or a Device"):
             ask(given)
+
+
+# -- the current device ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def npu1():
+    iron.set_current_device("npu1")
+    yield
+    iron.set_current_device(None)
+
+
+def test_there_is_none_at_first():
+    """Then an operator is resolved for no device, and whatever needs one says so."""
+    assert iron.current_device() is None
+    assert SiLU(size=4096).resolved().num_aie_columns == 1
+    with pytest.raises(CallError, match=r"explain\(\) is of one device\. Legal: dev='npu1', dev='npu2', or set_current_device\(\)"):
+        SiLU(size=4096).explain()
+
+
+def test_it_is_meant_where_dev_is_left_out(npu1):
+    """By operators, by what explains them, and where a graph is compiled; a dev= that is given is the one."""
+    assert SiLU(size=4096).resolved().num_aie_columns == 4
+    assert SiLU(size=4096).resolved("npu2").num_aie_columns == 8
+    assert SiLU(size=4096).explain().startswith("SiLU(size=4096") and " on npu1\n" in SiLU(size=4096).explain()
+    assert choose("sim").dev == "npu1" and choose("sim", "npu2").dev == "npu2"
+
+
+def test_a_backend_that_does_not_have_it_says_whose_it_is(npu1):
+    with pytest.raises(UnsupportedError, match=r"dev='npu1' \(the current device\): backend host takes host\."):
+        choose("host")
+
+
+def test_a_block_has_its_own(npu1):
+    """The innermost counts; after it, whatever happens, the one before does again."""
+    with iron.using_device("npu2") as outer, iron.using_device("npu2_2col"):
+        assert outer is device("npu2") and iron.current_device() is device("npu2_2col")
+    with pytest.raises(ZeroDivisionError), iron.using_device("npu2"):
+        raise ZeroDivisionError
+    assert iron.current_device() is device("npu1")
+
+
+def test_a_block_is_of_its_thread(npu1):
+    """What is set for the process holds in every thread."""
+    seen = []
+    with iron.using_device("npu2"):
+        thread = threading.Thread(target=lambda: seen.append(iron.current_device()))
+        thread.start()
+        thread.join()
+    assert seen == [device("npu1")]
+
+
+def test_an_unknown_one_is_refused_and_changes_nothing(npu1):
+    with pytest.raises(UnknownName, match=r"dev='npu4'"):
+        iron.set_current_device("npu4")
+    assert iron.current_device() is device("npu1")

@@ -47,6 +47,7 @@ _HOME = {
     "lowering.protocol": ("Lowering",),
     "backends.protocol": ("Available", "Backend", "Unavailable"),
     "compiled.operator_image": ("OperatorImage",),
+    "devices": ("current_device", "set_current_device", "using_device"),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 _MODULES = ("devices", "errors")

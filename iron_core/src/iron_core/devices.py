@@ -8,6 +8,9 @@ are per tile, memory is in bytes, rates in bytes per cycle, clocks in MHz. More 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import attrs
@@ -202,3 +205,38 @@ def device(spec: Any) -> Device:
     near = difflib.get_close_matches(name, known, 1)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise UnknownName(f"dev={name!r}: no such device.{hint} Known: {', '.join(known)}.")
+
+
+# -- the current device ------------------------------------------------------------------------------
+
+#: What was set for the whole process, and what `using_device` says inside its block.
+_process: list[Device | None] = [None]
+_inside: ContextVar[Device | None] = ContextVar("iron_device", default=None)
+
+
+def set_current_device(dev: Device | str | None) -> None:
+    """The device that is meant wherever `dev=` is left out, in every thread; None: nobody's. UnknownName lists what there is."""
+    _process[0] = None if dev is None else device(dev)
+
+
+def current_device() -> Device | None:
+    """The device of the innermost `using_device` block, else that of `set_current_device`, or None."""
+    return _inside.get() or _process[0]
+
+
+def meant(dev: Device | str | None, what: str) -> Device:
+    """The device given, else the current one. CallError where there is neither."""
+    found = current_device() if dev is None else device(dev)
+    if found is None:
+        raise CallError(f"{what} is of one device. Legal: dev='npu1', dev='npu2', or set_current_device() before.")
+    return found
+
+
+@contextmanager
+def using_device(dev: Device | str) -> Iterator[Device]:
+    """Inside the block, in this thread or task, the device that is meant wherever `dev=` is left out."""
+    token = _inside.set(device(dev))
+    try:
+        yield device(dev)
+    finally:
+        _inside.reset(token)

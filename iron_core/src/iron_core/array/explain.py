@@ -13,16 +13,17 @@ from iron_core.array.pools import TilePlacement, fifo_pools
 from iron_core.array.sequence import Transfer, WriteWord
 from iron_core.declare.field import AutoField
 from iron_core.declare.rules import require_operator
-from iron_core.devices import Device, device
+from iron_core.devices import Device, device, meant
 
 
-def explain(op: Any, dev: Device | str, bound: Iterable[str] = ()) -> str:
+def explain(op: Any, dev: Device | str | None = None, bound: Iterable[str] = ()) -> str:
     """The fields by tier, the array (where its cores are, what each memory holds), its transfers and its words.
 
-    bound: members that calls give numbers for. Unresolvable where no array takes it.
+    dev: the current device where it is left out. bound: members that calls give numbers for. Unresolvable where no array takes
+    it; CallError where no device is meant.
     """
     require_operator(op, "explain()")
-    dev = device(dev)
+    dev = meant(dev, "explain()")
     op = op.resolved(dev)
     members = tuple(bound)
     design = build(op, dev, members).design

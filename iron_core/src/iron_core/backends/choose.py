@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from iron_core.backends.protocol import Available, Backend, Unavailable, check_options
-from iron_core.devices import Device, device, device_name
+from iron_core.devices import Device, current_device, device, device_name
 from iron_core.errors import BackendUnavailable, CallError, IronError, PluginError, UnknownName, UnsupportedError, sentence
 from iron_core.plugins import foreign
 from iron_core.plugins.record import Record
@@ -142,10 +142,14 @@ def _whose(backend: Backend) -> str:
 def choose(backend: str | Backend | None = None, dev: str | Device | None = None, **options: Any) -> Choice:
     """The backend and device of a compile. `options` are for a backend that is named, or that is the first available.
 
+    dev: left out, the current device where there is one, else the backend's first.
     BackendUnavailable when the one asked for cannot run here, or none can; UnsupportedError when it does
     not take `dev`; CallError for an option it does not have, and for what names no device.
     """
     dev = None if dev is None else device_name(dev)
+    current = current_device()
+    if dev is None and current is not None:
+        dev = current.name
     if backend is not None and not isinstance(backend, str):
         if options:
             raise CallError(f"{', '.join(options)}: options are given where a {type(backend).__name__} is made.")
@@ -184,7 +188,8 @@ def _device(backend: Backend, dev: str | None) -> str:
         return devices[0]
     if dev not in devices:
         device(dev)  # an unknown device is the clearer error
-        raise UnsupportedError(f"dev={dev!r}: backend {backend.name} takes {', '.join(devices)}.")
+        why = " (the current device)" if current_device() == device(dev) else ""
+        raise UnsupportedError(f"dev={dev!r}{why}: backend {backend.name} takes {', '.join(devices)}.")
     return dev
 
 

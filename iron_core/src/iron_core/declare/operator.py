@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -215,12 +215,11 @@ class Operator(metaclass=OperatorMeta):
     def resolved(self, dev: Any = None) -> Any:
         """This operator with every tunable filled: call site, profile, `resolve(dev)`, then the `Auto` default.
 
-        dev: a `Device` or its name.
+        dev: a `Device` or its name; the current device where it is left out, and no device where there is none.
         """
-        if dev is not None:
-            from iron_core.devices import device  # here: declaring operators needs no devices
+        from iron_core.devices import current_device, device  # here: declaring operators needs no devices
 
-            dev = device(dev)
+        dev = current_device() if dev is None else device(dev)
         twin = self
         if any(getattr(self, name) is None for name in self.autos()):
             with authored(self, "resolve()"):
@@ -244,6 +243,12 @@ class Operator(metaclass=OperatorMeta):
         with authored(self, "compatible()"):
             twin.compatible(dev)
         return twin
+
+    def explain(self, dev: Any = None, bound: Iterable[str] = ()) -> str:
+        """What it is on a device's array, for people; see `iron_core.explain`."""
+        from iron_core.array.explain import explain  # one of the seams
+
+        return explain(self, dev, bound)
 
     def check(self, outputs: Any, exact: Any, *inputs: Any) -> Deviation:
         """Judge outputs against the exact ones; DeviationError if any element is out of bounds.
