@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from iron_host.kernels import SAMPLE
-from iron_ops_aie.tokens.sample import draw, draw_words
+from iron_ops_aie.tokens.draw import draw, draw_words
 
 from .conftest import DTYPES
 

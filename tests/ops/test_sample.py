@@ -14,7 +14,7 @@ import iron_core as iron
 from iron_core.declare.formats import bfloat16
 from iron_core.errors import NotFinite, ParamError
 from iron_ops_aie import Copy, Sample
-from iron_ops_aie.tokens.sample import ROW_WORDS, draw_words
+from iron_ops_aie.tokens.draw import ROW_WORDS, draw_words
 
 F32 = np.float32
 GREEDY = np.zeros(ROW_WORDS, np.int32)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from iron_core import Operator
 from iron_core.errors import UnknownName, UnsupportedError
 from iron_ops_aie import SiLU
 from iron_sim import command
@@ -23,6 +24,12 @@ def wrong(monkeypatch):
         return out
 
     monkeypatch.setattr(SiLU, "composed", other)
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """SiLU without its array."""
+    monkeypatch.setattr(SiLU, "array", Operator.array)
 
 
 def test_a_table_of_one_operator(capsys):
@@ -48,19 +55,19 @@ def test_a_failure_is_told_and_is_the_exit_status(capsys, wrong):
     assert "SiLU size4096 on npu1: 1 of 4096 numbers differ from the composed tile references" in out
 
 
-def test_an_operator_without_an_array_is_refused(capsys):
+def test_an_operator_without_an_array_is_refused(capsys, bare):
     """In words; and as nothing was compared, that is no success."""
-    assert main(["Sample", "--dev", "npu1"]) == 1
-    assert "Sample declares no array; it runs on the CPU" in capsys.readouterr().out
+    assert main(["SiLU", "--dev", "npu1"]) == 1
+    assert "SiLU declares no array; it runs on the CPU" in capsys.readouterr().out
 
 
-def test_all_that_declare_an_array_if_none_is_named(capsys, monkeypatch):
+def test_all_that_declare_an_array_if_none_is_named(capsys, monkeypatch, bare):
     """Asked of the classes; none is simulated here."""
     asked = []
     monkeypatch.setattr(command, "outcomes", lambda classes, devices, seed: asked.append((*classes, devices)) or iter(()))
     assert main([]) == 1
     names = {cls.__name__ for cls, _ in asked}
-    assert {"SiLU", "ElementwiseAdd", "GEMV", "GEMM", "MHA", "Copy"} <= names and "Sample" not in names
+    assert {"ReLU", "ElementwiseAdd", "GEMV", "GEMM", "MHA", "Copy"} <= names and "SiLU" not in names
     assert all(devices == ["npu1", "npu2"] for _, devices in asked)
 
 

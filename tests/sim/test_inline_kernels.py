@@ -24,8 +24,8 @@ COMPILER = next((c for c in (os.environ.get("CXX"), "c++", "g++", "clang++") if 
 VARIANTS = 3
 
 
-#: Operators whose kernels take tables, which are no random numbers: tests/words has Emit's.
-TABLES = ("Emit",)
+#: Operators whose kernels take tables, which are no random numbers: tests/words has Emit's, tests/ops Sample's.
+TABLES = ("Emit", "Sample")
 
 
 def inline_kernels():

@@ -17,7 +17,7 @@ from iron_core.declare.chained import Chained
 from iron_core.declare.link import Link
 from iron_core.devices import device
 from iron_core.errors import IronError
-from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, ReLU, Repeat, SiLU, Transpose
+from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, ReLU, Repeat, Sample, SiLU, Transpose
 from iron_sim.machine import Machine
 from iron_sim.run import regions_of
 from tests.sim import mutants
@@ -90,6 +90,10 @@ SUBJECTS = {
     ),
     "transpose": (Transpose(M=96, N=48, num_batches=3, m=24, n=24, num_aie_columns=2, num_channels=2), [{}, {}]),
     "repeat": (Repeat(rows=12, cols=32, repeat=3), [{"valid": 5}, {"valid": 12}]),
+    "sample": (
+        Sample(vocab=24, steps=3, T=np.float32, k_max=8, cores=3, chunk=4),
+        [{"row": 4, "at": 1}, {"row": 8, "at": 2}] * 8,
+    ),
     "gather": (Copy(input_size=64 * 32, gather=True, table_rows=64, rows=24), [{}, {}]),
 }  # fmt: skip
 
@@ -148,6 +152,7 @@ def caught(design, kernels, op, calls, original):
 #: Mutants that move the same data: subject, mutator, what `difference` says of them; and why.
 _AGAIN = "it overwrites with what does not depend on what was there"
 _SUM = "a + b is b + a"
+_LOOK = "the first pass says where to look for the largest; of what it may miss here nothing is drawn"
 _THROUGH = "its data was through by then, and of what it shares with later ones there was enough"
 SAME = {
     ("neighbours", "arguments_swapped", ""): _SUM,
@@ -164,6 +169,14 @@ SAME = {
     ("mha one query", "other_word_read", "1 -> 2"): "one round, one query: the words are equal",
     ("mha one query", "offset_a_word_more", ".descriptors[0].offset"): "of the 16th row of a block of 5 x 3 heads nothing comes out",
     ("mha one query", "operands_confused", "'Q' -> "): "of the 16th row of a block of 5 x 3 heads nothing comes out",
+    ("sample", "call_dropped", "sample_count_"): _LOOK,
+    ("sample", "call_twice", "-> Call(kernel='sample_settle_"): _AGAIN,
+    ("sample", "parts_crossed", ""): "ids come with their keys; the order of the cores decides between equal logits alone",
+    **{
+        ("sample", mutator, f".sequence.steps[{step}].descriptors[0].offset"): _LOOK
+        for mutator in ("offset_one_more", "offset_one_less", "offset_a_word_more")
+        for step in (3, 4, 5)
+    },
     ("gemv", "freed_instead_of_awaited", ""): _THROUGH,
     ("gemv folded", "freed_instead_of_awaited", ""): _THROUGH,
     ("mha one query", "freed_instead_of_awaited", ""): _THROUGH,

@@ -18,6 +18,7 @@ from iron_ops_aie.moving.repeat_array import RepeatArray
 from iron_ops_aie.moving.transpose_array import TransposeArray
 from iron_ops_aie.products.gemm_array import GEMMArray
 from iron_ops_aie.products.gemv_array import GEMVArray
+from iron_ops_aie.tokens.sample_array import SampleArray
 
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
@@ -771,18 +772,20 @@ class RowwiseMul(Rowwise):
         dtype: Any = ...,
     ) -> Handle: ...
 
-class Sample(Operator):
+class Sample(SampleArray, Operator):
     """Draw a token from `logits` as row `row` of `draws` says; note it at `tokens[at]`.
 
     logits: (vocab,). draws: (steps, 4) int32, see `draw_words`; an all-zero row is greedy. tokens: (steps,) int32, a record
     written at one place. token: (1,) int32. `row` is an element offset into draws (4 times the step), `at` the step.
 
     Greedy takes the largest logit, the lowest id among equals. Otherwise the candidates are the top-k logits (1 <= k <=
-    k_max, ties by lowest id), ordered from the largest; their probabilities are exp((l - max) / temperature) in float64,
-    and the token is the first whose cumulative sum exceeds uniform / 2^53 of the total.
+    k_max, ties by lowest id), ordered from the largest; their probabilities are exp((l - max) / temperature) in float64, as
+    `exp64` has it on every device, and the token is the first whose cumulative sum exceeds uniform / 2^53 of the total.
 
     Where any logit is NaN or infinite there is no token: it is -1, in both places, and a loop that carries it ends there with
     NotFinite. What shall never be drawn has a logit far below the others, not -inf.
+
+    On an array `cores` select from a slice of the logits each, `chunk` logits at a time.
 
     Errors: ParamError for draws that are not whole rows, a k_max below 1, integer logits.
     """
@@ -791,12 +794,24 @@ class Sample(Operator):
     words: int
     k_max: int
     T: Any
+    cores: int
+    chunk: int
     logits: BoundOperand
     draws: BoundOperand
     tokens: BoundOperand
     token: BoundOperand
     @overload
-    def __new__(cls, *, vocab: int, steps: int = ..., words: int = ..., k_max: int = ..., T: Any = ...) -> Sample: ...
+    def __new__(
+        cls,
+        *,
+        vocab: int,
+        steps: int = ...,
+        words: int = ...,
+        k_max: int = ...,
+        T: Any = ...,
+        cores: int = ...,
+        chunk: int = ...,
+    ) -> Sample: ...
     @overload
     def __new__(  # type: ignore[misc]
         cls,
@@ -813,6 +828,8 @@ class Sample(Operator):
         words: int = ...,
         k_max: int = ...,
         T: Any = ...,
+        cores: int = ...,
+        chunk: int = ...,
     ) -> tuple[Handle, Handle]: ...
 
 class Scale(UnaryElementwise):

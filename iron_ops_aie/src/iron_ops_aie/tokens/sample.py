@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
-from iron_core import Case, DType, In, InOut, Operator, Out, Param, Scratchpad, Testing, Tolerance, bfloat16, widen
+from iron_core import Auto, Case, DType, In, InOut, Operator, Out, Param, Scratchpad, Testing, Tolerance, bfloat16, widen
 from iron_core.errors import ParamError
 from iron_ops_aie.rules import floats_only
-
-#: int32 words of one draw: temperature (float32 bits), top-k, the uniform's low 32 bits, its high 21 bits.
-ROW_WORDS = 4
-
-
-def draw_words(temperature: float, top_k: int, uniform: int) -> np.ndarray:
-    """One row of `draws`. uniform: an integer in [0, 2^53), the numerator of a number in [0, 1)."""
-    row = np.zeros(ROW_WORDS, np.int32)
-    row[0] = np.float32(temperature).view(np.int32)
-    row[1] = top_k
-    row[2:] = np.array([uniform & 0xFFFFFFFF, uniform >> 32], np.uint32).view(np.int32)
-    return row
+from iron_ops_aie.tokens.draw import ROW_WORDS, draw, draw_words
+from iron_ops_aie.tokens.sample_array import SampleArray
 
 
-class Sample(Operator):
+class Sample(SampleArray, Operator):
     """Draw a token from `logits` as row `row` of `draws` says; note it at `tokens[at]`.
 
     logits: (vocab,). draws: (steps, 4) int32, see `draw_words`; an all-zero row is greedy. tokens: (steps,) int32, a record
     written at one place. token: (1,) int32. `row` is an element offset into draws (4 times the step), `at` the step.
 
     Greedy takes the largest logit, the lowest id among equals. Otherwise the candidates are the top-k logits (1 <= k <=
-    k_max, ties by lowest id), ordered from the largest; their probabilities are exp((l - max) / temperature) in float64,
-    and the token is the first whose cumulative sum exceeds uniform / 2^53 of the total.
+    k_max, ties by lowest id), ordered from the largest; their probabilities are exp((l - max) / temperature) in float64, as
+    `exp64` has it on every device, and the token is the first whose cumulative sum exceeds uniform / 2^53 of the total.
 
     Where any logit is NaN or infinite there is no token: it is -1, in both places, and a loop that carries it ends there with
     NotFinite. What shall never be drawn has a logit far below the others, not -inf.
+
+    On an array `cores` select from a slice of the logits each, `chunk` logits at a time.
 
     Errors: ParamError for draws that are not whole rows, a k_max below 1, integer logits.
     """
@@ -46,18 +37,21 @@ class Sample(Operator):
     words: int = Param(default=lambda op: op.steps * ROW_WORDS)
     k_max: int = Param(default=64, array=True)
     T: Any = DType(default=bfloat16)
-    logits = In(vocab, dtype=T)
-    draws = In(words, dtype=np.int32)
-    tokens = InOut(steps, dtype=np.int32)
-    token = Out(1, dtype=np.int32)
+    cores: int = Auto()
+    chunk: int = Auto()
+    logits = In(vocab, dtype=T, tile=chunk, per=cores)
+    draws = In(words, dtype=np.int32, tile=ROW_WORDS)
+    tokens = InOut(steps, dtype=np.int32, tile=1)
+    token = Out(1, dtype=np.int32, tile=1)
     row = Scratchpad(np.int32, within=draws, count=ROW_WORDS)
     at = Scratchpad(np.int32, within=tokens)
     reports: ClassVar[Mapping[str, str]] = {"token": "the logits are not finite"}
 
     test = Testing(
-        Case(vocab=1000, T=np.float32),
-        Case(vocab=512, steps=3),
-        Case(vocab=49152, T=np.float32, bench=True),
+        Case(vocab=1000, T=np.float32, lower=True),
+        Case(vocab=512, steps=3, lower=True),
+        Case(vocab=957, T=np.float32, k_max=7, cores=3, chunk=29, lower=True),
+        Case(vocab=49152, T=np.float32, bench=True, lower=True),
         draw=lambda op: dict(normal=("logits",), draws=_draws),
     )
 
@@ -77,34 +71,6 @@ class Sample(Operator):
 
     def tolerance(self) -> Tolerance:
         return Tolerance(exact=True)
-
-
-def draw(logits: np.ndarray, words: np.ndarray, k_max: int) -> int:
-    """The token a row of draws picks from float64 logits (vocab,); -1 where one of them is not finite."""
-    if not np.isfinite(logits).all():
-        return -1
-    temperature = float(words[:1].view(np.float32)[0])
-    if not temperature > 0:
-        return int(np.argmax(logits))
-    k = min(max(1, int(words[1])), k_max, logits.size)
-    order = np.lexsort((np.arange(logits.size), -logits))[:k]
-    top = logits[order]
-    weights = [math.exp((logit - top[0]) / temperature) for logit in top.tolist()]  # the C library's exp, as kernels use
-    low, high = (int(w) for w in words[2:].view(np.uint32))
-    target = (high << 32 | low) * 2.0**-53 * _total(weights)
-    running = 0.0
-    for token, weight in zip(order, weights, strict=True):
-        running += weight
-        if running > target:
-            return int(token)
-    return int(order[-1])
-
-
-def _total(weights: list[float]) -> float:
-    total = 0.0
-    for weight in weights:  # in order: np.sum adds pairwise, which another program would have to copy
-        total += weight
-    return total
 
 
 def _draws(op: Any, rng: np.random.Generator) -> np.ndarray:

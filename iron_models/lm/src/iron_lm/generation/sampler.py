@@ -10,7 +10,7 @@ import numpy as np
 
 from iron_core.errors import UsageError
 from iron_lm.parts.decoder import K_MAX
-from iron_ops_aie.tokens.sample import ROW_WORDS, draw_words
+from iron_ops_aie.tokens.draw import ROW_WORDS, draw_words
 
 DEFAULT_TOP_K = 50
 #: From here on every candidate is as likely as any other.

@@ -17,7 +17,7 @@ from iron_lm.parts.positions import Positions
 from iron_lm.parts.sliding_cache import SlidingKVCache
 from iron_lm.run import Run
 from iron_ops_aie import Copy, Sample
-from iron_ops_aie.tokens.sample import ROW_WORDS
+from iron_ops_aie.tokens.draw import ROW_WORDS
 
 #: Candidates the sampling operator keeps.
 K_MAX = 64
