@@ -211,6 +211,12 @@ def test_what_a_checkpoint_lacks_is_said(tiny: Any, talking: Path) -> None:
         iron_lm.load(int, talking)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"load\(5\) names no checkpoint"):
         iron_lm.load("llama", 5)  # type: ignore[arg-type]
+    for nothing in (("",), ("llama", ""), (None,), (None, "")):
+        with pytest.raises(UsageError, match=r"load\((''|None)\) names no checkpoint"):
+            iron_lm.load(*nothing)  # type: ignore[call-overload]
+    for tokenizer in ("", 5):
+        with pytest.raises(UsageError, match=f"tokenizer={tokenizer!r}; legal: a file, or a folder that one is in"):
+            iron_lm.load(talking, tokenizer=tokenizer)  # type: ignore[arg-type]
     for length in ("x", 100.0, 0):
         with pytest.raises(UsageError, match=rf"max_seq_len={length!r}; legal: 1 to "):
             iron_lm.load(talking, max_seq_len=length)  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from iron_core.errors import CheckpointError, DeclarationError
 from iron_llama.model import Llama
 from iron_lm import loading, testing
 from iron_lm.checkpoints import huggingface, names
+from iron_lm.checkpoints.sources import PlusOne
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.generation.session import Session
 from iron_lm.parts.attention import Attention
@@ -32,6 +33,7 @@ from iron_lm.parts.part import Part, bounded
 from iron_lm.parts.rotary import RotaryConfig
 from iron_ops_aie import Scale
 
+Q_PROJ = "model.layers.{i}.self_attn.q_proj.weight"
 TINY = Path(__file__).parents[1] / "data" / "tiny_llama"
 
 
@@ -82,6 +84,15 @@ MISTAKES = {
         dict(names=lambda cls, kind, config: {"gguf": names.GGUF}[kind]),
         r"Mine\.names\(\) fails at test_written_families\.py:\d+: KeyError: 'safetensors'",
     ),
+    "a name for a weight that no part has": (
+        dict(names=lambda cls, kind, config: names.HUGGINGFACE | {"layers.{i}.mixer.qq": PlusOne(Q_PROJ)}),
+        r"the family makes layers\.0\.mixer\.qq of model\.layers\.0\.self_attn\.q_proj\.weight, and no part needs it; "
+        r"there is layers\.0\.mixer\.q, which is made of that otherwise",
+    ),
+    "a name for a weight that no part has, of all layers": (
+        dict(names=lambda cls, kind, config: names.HUGGINGFACE | {"norms.weight": PlusOne("model.norm.weight")}),
+        r"the family makes norms\.weight of model\.norm\.weight, and no part needs it; there is norm\.weight",
+    ),
     "no names": (dict(names=lambda cls, kind, config: None), r"Mine\.names\(\) gives None; legal: a Mapping"),
 }
 
@@ -105,6 +116,14 @@ def test_what_a_file_does_wrong_is_the_files(family: Any, change: dict[str, Any]
     (folder / "config.json").write_text(json.dumps(config | change))
     with pytest.raises(CheckpointError, match=r"config\.json"):
         loading.load(family, folder)
+
+
+def test_a_table_may_name_what_this_model_lacks() -> None:
+    """Those of every decoder do: a tensor that one family calls its feed-forward's norm is another's norm after the mixer."""
+    path, name = "layers.{i}.ffn_norm.weight", "model.layers.{i}.post_attention_layernorm.weight"
+    family = written(names=lambda cls, kind, config: names.HUGGINGFACE | {path: PlusOne(name), "layers.{i}.mixer.sink": "absent.{i}"})
+    weights, plain = (loading.load(each, TINY, max_seq_len=32).exact["layers.0.ffn_norm.weight"] for each in (family, Llama))
+    np.testing.assert_array_equal(weights, plain.astype(np.float32) + 1)
 
 
 def test_our_own_mistake_is_no_authors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,7 +192,7 @@ def load(
     UnknownName lists the families there are; CheckpointError says what is wrong with the files, UsageError with what is asked.
     """
     family, place = (None, family) if path is None else (family, path)
-    if not isinstance(place, (str, os.PathLike)):
+    if not isinstance(place, (str, os.PathLike)) or place == "":
         raise UsageError(f"load({place!r}) names no checkpoint; legal: load(path), load(family, path).")
     if isinstance(family, type) and not issubclass(family, Architecture):
         raise UsageError(f"load({family!r}, ...) names no family; legal: its name, its class, or load(path), which finds it.")

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from iron_core import Format
-from iron_core.errors import CheckpointError
+from iron_core.errors import CheckpointError, DeclarationError
 from iron_core.side_by_side import side_by_side
+from iron_lm.checkpoints import names as tables
 from iron_lm.checkpoints import widening
 from iron_lm.checkpoints.readers import opened, recognised
 from iron_lm.checkpoints.reading import reading
-from iron_lm.checkpoints.sources import Names, Reading, Shape, source_of
+from iron_lm.checkpoints.sources import Names, Reading, Shape, Source, source_of, unneeded
 from iron_lm.checkpoints.widening import ScaleCheck
 
 #: Faults that a message lists, and tensors of another name that a missing one is compared with.
@@ -55,10 +56,12 @@ class Checkpoint:
         """Weights by path, of these shapes, from where a family's names say they are: arrays over the file as far as may be.
 
         ignored: what tensors begin or end with that the model does without. CheckpointError lists every tensor that is missing,
-        of another shape, or that nothing uses.
+        of another shape, or that nothing uses. DeclarationError for a weight that the parts need and the family names no tensor
+        for, and for one that no part needs and that would be made of a needed one's tensors in another way: its path is mistyped.
         """
         reading = _Pass(self.tensors, ignored)
         sources = {path: source_of(names, path) for path in shapes}
+        _check_unneeded(names, sources)
         reading.known = {name for source in sources.values() for name in source.names}
         taken = {path: source.read(reading, shapes[path]) for path, source in sources.items()}
         faults = list(dict.fromkeys([*reading.faults, *(f"{name} is none this model has" for name in reading.unknown)]))
@@ -66,6 +69,21 @@ class Checkpoint:
             shown = "; ".join(faults[:_SHOWN]) + (f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else "")
             raise CheckpointError(f"{self.path}: {shown}.")
         return taken
+
+
+def _check_unneeded(names: Names, sources: Mapping[str, Source]) -> None:
+    """DeclarationError for a weight that no part needs and that would be made of a needed one's tensors in another way."""
+    users: dict[str, list[str]] = {}
+    for path, source in sources.items():
+        for name in source.names:
+            users.setdefault(name, []).append(path)
+    for path, source in unneeded(names, sources, {*tables.HUGGINGFACE, *tables.GGUF}):
+        used = [user for name in source.names for user in users.get(name, ())]
+        if used and all(sources[user] != source for user in used):
+            raise DeclarationError(
+                f"the family makes {path} of {', '.join(source.names)}, and no part needs it; there is {used[0]}, which is made of that "
+                "otherwise. Legal: paths of weights that parts need."
+            )
 
 
 class _Pass(Reading):

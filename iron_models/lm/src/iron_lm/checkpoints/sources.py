@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import attrs
@@ -173,8 +173,23 @@ def source_of(names: Names, path: str) -> Source:
     """Where the weight at `path` is: what is named for the path, or for that of every layer."""
     if path in names:
         return as_source(names[path])
-    number = re.search(r"(?<=\.)\d+(?=\.)", path)
-    general = path if number is None else f"{path[: number.start()]}{{i}}{path[number.end() :]}"
+    general, number = _of_every_layer(path)
     if number is None or general not in names:
         raise DeclarationError(f"the family names no tensor for {general}; legal: one for every weight that its parts need.")
-    return as_source(names[general]).at(i=number[0])
+    return as_source(names[general]).at(i=number)
+
+
+def unneeded(names: Names, paths: Collection[str], known: Collection[str]) -> Iterator[tuple[str, Source]]:
+    """(path, source) of what is named for weights that are none of `paths`, nor of `known` ones that other models have; of those of
+    every layer the first layer's."""
+    needed = {general for general, _ in map(_of_every_layer, paths)} | set(paths)
+    first = min((int(number) for _, number in map(_of_every_layer, paths) if number is not None), default=0)
+    for path in sorted(names.keys() - needed - set(known)):
+        source = as_source(names[path])
+        yield (path.format(i=first), source.at(i=str(first))) if "{i}" in path else (path, source)
+
+
+def _of_every_layer(path: str) -> tuple[str, str | None]:
+    """The path with `{i}` for its layer's number, and that number; the path itself and None of one that is of no layer."""
+    number = re.search(r"(?<=\.)\d+(?=\.)", path)
+    return (path, None) if number is None else (f"{path[: number.start()]}{{i}}{path[number.end() :]}", number[0])

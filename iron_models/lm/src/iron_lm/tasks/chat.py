@@ -253,7 +253,6 @@ class ChatTask(Task):
 
     def prepare(self, loaded: Loaded) -> None:
         super().prepare(loaded)
-        self.options["sampler"].check(loaded.config.vocab_size)
         if loaded.tokenizer is None:
             raise UsageError("--chat needs a tokenizer; give --tokenizer FILE.")
         template = loaded.template()

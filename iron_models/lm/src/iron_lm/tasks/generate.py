@@ -30,7 +30,6 @@ class GenerateTask(Task):
 
     def prepare(self, loaded: Loaded) -> None:
         super().prepare(loaded)
-        self.options["sampler"].check(loaded.config.vocab_size)
         self.ids = prompt_ids(self.options, loaded, self.count)
 
     def run(self, model: Model, figures: Figures) -> int:

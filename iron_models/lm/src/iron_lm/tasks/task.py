@@ -23,7 +23,8 @@ class Task(ABC):
         self.options = options
 
     def prepare(self, loaded: Loaded) -> None:
-        """See that the task is possible with what is loaded."""
+        """See that the task is possible with what is loaded, and that its vocabulary has the tokens that rules of sampling name."""
+        self.options["sampler"].check(loaded.config.vocab_size)
         self.loaded = loaded
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
@@ -110,6 +111,8 @@ def open_tokenizer(path: str | Path | None, checkpoint: Any = None) -> Tokenizer
 
 def _opened(path: str | Path | None, checkpoint: Any) -> Tokenizer | None:
     if path is not None:
+        if not isinstance(path, (str, os.PathLike)) or path == "":
+            raise UsageError(f"tokenizer={path!r}; legal: a file, or a folder that one is in.")
         file = Path(path)
         found = _beside(file) if file.is_dir() else file
         if found is None or not found.is_file():
