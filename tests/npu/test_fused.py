@@ -11,7 +11,7 @@ import iron_core as iron
 from iron_core import bfloat16
 from iron_core.errors import UnsupportedError
 from iron_npu.fused import print_version
-from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, RMSNorm, SiLU
+from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, SiLU
 from tests.npu.structural import require
 
 
@@ -104,13 +104,17 @@ def test_explain_lists_the_words_of_the_elf(graph, backend):
 def test_explain_says_why_no_words_are_known():
     """A step without an array has no image, so no words either; a graph without per-call values needs none."""
 
-    class Norm(iron.Graph):
-        def body(self, x, *, n: iron.Scratchpad[np.int32]):
-            return RMSNorm(x[:n])
+    class Plain(iron.Rowwise):
+        def reference(self, x):
+            return x
 
-    text = Norm().compile(dev="npu2", backend="null", x=(64, 64)).explain()
-    assert "word       none is known, for no image can be made: RMSNorm (step rmsnorm0) on npu2: RMSNorm declares no array" in text
-    assert "word       n: rmsnorm0." in Norm().compile(dev="host", backend="null", x=(64, 64)).explain()
+    class Rows(iron.Graph):
+        def body(self, x, *, n: iron.Scratchpad[np.int32]):
+            return Plain(x[:n])
+
+    text = Rows().compile(dev="npu2", backend="null", x=(64, 64)).explain()
+    assert "word       none is known, for no image can be made: Plain (step plain0) on npu2: Plain declares no array" in text
+    assert "word       n: plain0." in Rows().compile(dev="host", backend="null", x=(64, 64)).explain()
 
 
 def test_an_odd_number_of_entries_is_made_even(chain):

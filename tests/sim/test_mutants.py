@@ -17,7 +17,7 @@ from iron_core.declare.chained import Chained
 from iron_core.declare.link import Link
 from iron_core.devices import device
 from iron_core.errors import IronError
-from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, ReLU, Repeat, Sample, SiLU, Transpose
+from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, ReLU, Repeat, RMSNorm, RoPE, Sample, SiLU, Transpose
 from iron_sim.machine import Machine
 from iron_sim.run import regions_of
 from tests.sim import mutants
@@ -57,6 +57,11 @@ _LLAMA = dict(heads_interleaved=True, kv_interleaved=True)
 SUBJECTS = {
     "neighbours": (Neighbours(pairs=4), [{}, {}]),
     "add": (ElementwiseAdd(size=16384, num_aie_columns=4, tile_size=256), [{"valid": 3072}, {"valid": 16384}]),
+    "norm": (RMSNorm(rows=24, cols=64, weighted=True, num_aie_columns=2, num_channels=2), [{"valid": 5}, {"valid": 24}]),
+    "rope": (
+        RoPE(rows=24, cols=64, angle_rows=8, num_aie_columns=2),
+        [{"valid": 9, "angles_valid": 3}, {"valid": 24, "angles_valid": 8}],
+    ),
     "gemv": (GEMV(M=64, K=64, num_batches=6, repeat=2, num_aie_columns=2), [{}, {}]),
     "gemv folded": (
         Chained(
@@ -157,6 +162,7 @@ _THROUGH = "its data was through by then, and of what it shares with later ones 
 SAME = {
     ("neighbours", "arguments_swapped", ""): _SUM,
     ("add", "arguments_swapped", ""): _SUM,
+    ("norm", "arguments_swapped", "'a3' -> 'a1'"): "row * weight is weight * row",
     ("gemv folded", "arguments_swapped", "finish"): _SUM,
     ("gemv", "call_twice", "-> Call(kernel='mv_"): _AGAIN,
     ("gemv folded", "call_twice", "-> Call(kernel='mv_"): _AGAIN,

@@ -36,7 +36,7 @@ _HOME = {
         *("else_", "if_", "maximum", "minimum", "range_", "set_rounding"),
     ),
     "array.explain": ("explain",),
-    "bases": ("BinaryElementwise", "Rowwise", "UnaryElementwise"),
+    "bases": ("BinaryElementwise", "Rowwise", "UnaryElementwise", "every_row"),
     "graph.graph": ("Graph",),
     "graph.weight": ("state", "weight"),
     "graph.carry": ("carry",),

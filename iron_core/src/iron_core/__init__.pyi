@@ -24,6 +24,7 @@ from iron_core.backends.protocol import Unavailable as Unavailable
 from iron_core.bases import BinaryElementwise as BinaryElementwise
 from iron_core.bases import Rowwise as Rowwise
 from iron_core.bases import UnaryElementwise as UnaryElementwise
+from iron_core.bases import every_row as every_row
 from iron_core.compiled.operator_image import OperatorImage as OperatorImage
 from iron_core.declare.chained import Chained as Chained
 from iron_core.declare.chained import fold as fold

@@ -18,6 +18,7 @@ from iron_ops_aie.moving.repeat_array import RepeatArray
 from iron_ops_aie.moving.transpose_array import TransposeArray
 from iron_ops_aie.products.gemm_array import GEMMArray
 from iron_ops_aie.products.gemv_array import GEMVArray
+from iron_ops_aie.rowwise.rope_array import RoPEArray
 from iron_ops_aie.tokens.sample_array import SampleArray
 
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
@@ -451,6 +452,8 @@ class LayerNorm(Rowwise):
         rows: int,
         cols: int,
         T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
         epsilon: float = ...,
         weighted: bool = ...,
         biased: bool = ...,
@@ -469,6 +472,8 @@ class LayerNorm(Rowwise):
         rows: int = ...,
         cols: int = ...,
         T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
         epsilon: float = ...,
         weighted: bool = ...,
         biased: bool = ...,
@@ -571,6 +576,8 @@ class RMSNorm(Rowwise):
     x, y: (rows, cols). weight: (cols,), of its own dtype. epsilon is in the units of x squared; with epsilon 0 a row of
     zeros has no norm (NaN). `valid` bounds the rows.
 
+    The array (bfloat16 throughout): a core per lane; with `weight` two, one of which norms what the next multiplies.
+
     Errors: ParamError for a negative epsilon or integers.
     """
     epsilon: float
@@ -584,6 +591,8 @@ class RMSNorm(Rowwise):
         rows: int,
         cols: int,
         T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
         epsilon: float = ...,
         weighted: bool = ...,
         W: Any = ...,
@@ -600,6 +609,8 @@ class RMSNorm(Rowwise):
         rows: int = ...,
         cols: int = ...,
         T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
         epsilon: float = ...,
         weighted: bool = ...,
         W: Any = ...,
@@ -680,7 +691,7 @@ class Repeat(RepeatArray, Operator):
         dtype: Any = ...,
     ) -> Handle: ...
 
-class RoPE(Operator):
+class RoPE(RoPEArray, Operator):
     """Each pair of a row's numbers rotated by an angle: y1 = x1 c - x2 s, y2 = x1 s + x2 c.
 
     x, y: (rows, cols). angles: (angle_rows, cols), cosine and sine interleaved (c0, s0, c1, s1, ...); an angle row serves
@@ -688,7 +699,10 @@ class RoPE(Operator):
     (the halves), 1 pairs neighbours 2i and 2i + 1. The table may have a dtype of its own (`A`). `valid` bounds rows and
     `angles_valid` angle_rows.
 
-    Errors: ParamError for odd cols, rows that are not whole angle rows, an unknown method_type, integers.
+    The array (bfloat16 throughout): a core per column, which turns rows / angle_rows rows by each angle row it takes.
+
+    Errors: ParamError for odd cols, rows that are not whole angle rows, an unknown method_type, integers. Unresolvable where
+    no array takes it.
     """
     rows: int
     cols: int
@@ -697,6 +711,7 @@ class RoPE(Operator):
     method_type: int
     T: Any
     A: Any
+    num_aie_columns: int
     x: BoundOperand
     angles: BoundOperand
     y: BoundOperand
@@ -711,6 +726,7 @@ class RoPE(Operator):
         method_type: int = ...,
         T: Any = ...,
         A: Any = ...,
+        num_aie_columns: int = ...,
     ) -> RoPE: ...
     @overload
     def __new__(  # type: ignore[misc]
@@ -729,6 +745,7 @@ class RoPE(Operator):
         method_type: int = ...,
         T: Any = ...,
         A: Any = ...,
+        num_aie_columns: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 
@@ -736,7 +753,15 @@ class RowwiseAdd(Rowwise):
     """y[r] = x[r] + vector: a projection's bias. x, y: (rows, cols); vector: (cols,)."""
     vector: BoundOperand
     @overload
-    def __new__(cls, *, rows: int, cols: int, T: Any = ...) -> RowwiseAdd: ...
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        cols: int,
+        T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> RowwiseAdd: ...
     @overload
     def __new__(  # type: ignore[misc]
         cls,
@@ -749,6 +774,8 @@ class RowwiseAdd(Rowwise):
         rows: int = ...,
         cols: int = ...,
         T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 
@@ -756,7 +783,15 @@ class RowwiseMul(Rowwise):
     """y[r] = x[r] * vector, number by number: a gain of each column. x, y: (rows, cols); vector: (cols,)."""
     vector: BoundOperand
     @overload
-    def __new__(cls, *, rows: int, cols: int, T: Any = ...) -> RowwiseMul: ...
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        cols: int,
+        T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> RowwiseMul: ...
     @overload
     def __new__(  # type: ignore[misc]
         cls,
@@ -769,6 +804,8 @@ class RowwiseMul(Rowwise):
         rows: int = ...,
         cols: int = ...,
         T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 
@@ -968,7 +1005,16 @@ class Softmax(Rowwise):
     """
     vector_size: int
     @overload
-    def __new__(cls, *, rows: int, cols: int, T: Any = ..., vector_size: int = ...) -> Softmax: ...
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        cols: int,
+        T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        vector_size: int = ...,
+    ) -> Softmax: ...
     @overload
     def __new__(  # type: ignore[misc]
         cls,
@@ -981,6 +1027,8 @@ class Softmax(Rowwise):
         rows: int = ...,
         cols: int = ...,
         T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
         vector_size: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Case, DType, In, Param, Rowwise, Sweep, Testing, Tolerance, bfloat16, round_to, widen
+from iron_core import Case, DType, Param, Rowwise, Sweep, Testing, Tolerance, bfloat16, every_row, round_to, widen
 from iron_core.errors import ParamError
+from iron_ops_aie.elementwise import kernels as elementwise
+from iron_ops_aie.rowwise import kernels
 from iron_ops_aie.rules import floats_only
 
 
@@ -18,13 +20,15 @@ class RMSNorm(Rowwise):
     x, y: (rows, cols). weight: (cols,), of its own dtype. epsilon is in the units of x squared; with epsilon 0 a row of
     zeros has no norm (NaN). `valid` bounds the rows.
 
+    The array (bfloat16 throughout): a core per lane; with `weight` two, one of which norms what the next multiplies.
+
     Errors: ParamError for a negative epsilon or integers.
     """
 
     epsilon: float = Param(default=1e-5, array=True)
     weighted: bool = Param(default=False, array=True)
     W: Any = DType(default=lambda op: op.T)
-    weight = In(Rowwise.cols, dtype=W, when=weighted)
+    weight = every_row(W, when=weighted)
 
     test = Testing(
         Sweep(rows=True),
@@ -32,6 +36,8 @@ class RMSNorm(Rowwise):
         Case(rows=3, cols=576, weighted=True, T=np.float32),
         Case(rows=5, cols=96, weighted=True),
         Case(rows=5, cols=96, weighted=True, T=bfloat16, W=np.float32),
+        Case(rows=1, cols=2048, weighted=True, lower=True),
+        Case(rows=24, cols=576, weighted=True, num_channels=2, epsilon=1e-6, lower=True),
         draw=dict(centered=("x", "weight")),
     )
 
@@ -47,6 +53,13 @@ class RMSNorm(Rowwise):
         if weight is None:
             return y
         return widen(round_to(y, np.dtype(self.T))) * widen(weight)
+
+    def kernel(self) -> Any:
+        return kernels.rms_norm(self.cols, self.epsilon)
+
+    def stages(self) -> Any:
+        norm = (self.kernel(), ())
+        return (norm, (elementwise.mul(self.cols), ("weight",))) if self.weighted else (norm,)
 
     def tolerance(self) -> Tolerance:
         # Where a weight follows, the normalised row may round to the neighbour (at most 2 ulp of the product), which

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Case, DType, Extent, In, Operator, Out, Param, Testing, Tolerance, bfloat16, widen
+from iron_core import Auto, Case, DType, Extent, In, Operator, Out, Param, Testing, Tolerance, Value, Width, bfloat16, widen
 from iron_core.errors import ParamError, ShapeError
+from iron_ops_aie.rowwise.rope_array import RoPEArray
 from iron_ops_aie.rules import floats_only
 
 
-class RoPE(Operator):
+class RoPE(RoPEArray, Operator):
     """Each pair of a row's numbers rotated by an angle: y1 = x1 c - x2 s, y2 = x1 s + x2 c.
 
     x, y: (rows, cols). angles: (angle_rows, cols), cosine and sine interleaved (c0, s0, c1, s1, ...); an angle row serves
@@ -19,7 +20,10 @@ class RoPE(Operator):
     (the halves), 1 pairs neighbours 2i and 2i + 1. The table may have a dtype of its own (`A`). `valid` bounds rows and
     `angles_valid` angle_rows.
 
-    Errors: ParamError for odd cols, rows that are not whole angle rows, an unknown method_type, integers.
+    The array (bfloat16 throughout): a core per column, which turns rows / angle_rows rows by each angle row it takes.
+
+    Errors: ParamError for odd cols, rows that are not whole angle rows, an unknown method_type, integers. Unresolvable where
+    no array takes it.
     """
 
     rows: int = Param()
@@ -29,19 +33,27 @@ class RoPE(Operator):
     method_type: int = Param(default=0, array=True)
     T: Any = DType(default=bfloat16)
     A: Any = DType(default=lambda op: op.T)
-    x = In(rows, cols, dtype=T)
-    angles = In(angle_rows, cols, dtype=A)
-    y = Out(rows, cols, dtype=T)
+    num_aie_columns: int = Auto(domain=Width())
+    x = In(rows, cols, dtype=T, tile=cols, per=num_aie_columns)
+    angles = In(angle_rows, cols, dtype=A, tile=cols, per=num_aie_columns)
+    y = Out(rows, cols, dtype=T, tile=cols, per=num_aie_columns)
     valid = Extent(rows)
     angles_valid = Extent(angle_rows)
+    #: Angle rows that a core takes, and rows that it turns by each.
+    turns = Value(derive=lambda op: -(-op.valid // (op.num_aie_columns * op.rows_per_angle)))
+    each = Value(derive=lambda op: op.rows_per_angle)
 
     test = Testing(
-        Case(rows=32, cols=64),
+        Case(rows=32, cols=64, lower=True),
+        Case(rows=27, cols=64, angle_rows=3, lower=True),
+        Case(rows=24, cols=128, angle_rows=8, method_type=1, lower=True),
+        Case(rows=9, cols=32, angle_rows=1, lower=True),
         Case(rows=27, cols=64, angle_rows=3, T=np.float32),
         Case(rows=27, cols=64, angle_rows=3, T=np.float32, method_type=1),
         Case(rows=9, cols=32, angle_rows=1, method_type=1),
         Case(rows=9, cols=32, angle_rows=9, T=bfloat16, A=np.float32),
         Case(rows=4608, cols=64, angle_rows=512, T=np.float32, bench=True),
+        Case(rows=4608, cols=64, angle_rows=512, lower=True, bench=True),
         draw=lambda op: dict(centered=("x",), angles=_angles),
     )
 

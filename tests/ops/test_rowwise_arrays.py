@@ -1,0 +1,180 @@
+"""The arrays of operators on rows: pipelines of cores, vectors that every row meets, and the numbers a simulated array gives."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from iron_core.array.build import build
+from iron_core.array.fit import fit
+from iron_core.declare.formats import bfloat16
+from iron_core.devices import device
+from iron_core.errors import Unresolvable
+from iron_ops_aie import RMSNorm, RoPE
+from iron_sim.run import simulate
+
+DEVICES = ("npu1", "npu2")
+
+
+def drawn(op):
+    return op.test.draw(op, np.random.default_rng(3))
+
+
+def run(op, dev, **bounds):
+    """The simulated y, what composed() says it is, and the statistics. Nothing that a call keeps may be unwritten."""
+    op = op.resolved(device(dev))
+    inputs = drawn(op)
+    short = op.bounded(**op.limits(bounds)).shape("y")[0]
+    outputs, poison, stats = simulate(op, dev, inputs, bounds)
+    assert not poison["y"][:short].any()
+    return outputs["y"][:short], op.composed(*(inputs.get(o.name) for o in op.inputs))[:short], stats
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+@pytest.mark.parametrize("valid", [1, 5, 24])
+@pytest.mark.parametrize(
+    "op",
+    [
+        RMSNorm(rows=24, cols=64),
+        RMSNorm(rows=24, cols=96, weighted=True),
+        RMSNorm(rows=24, cols=64, weighted=True, num_channels=2, num_aie_columns=3),
+        RMSNorm(rows=24, cols=4096, weighted=True),
+        RMSNorm(rows=24, cols=8192),
+    ],
+    ids=repr,
+)
+def test_a_bounded_call_gives_the_composed_bits(op, dev, valid):
+    """Of the rows that it keeps, every bit."""
+    got, want, _ = run(op, dev, valid=valid)
+    assert got.shape == (valid, op.cols) and got.tobytes() == want.tobytes()
+
+
+# -- RMSNorm ----------------------------------------------------------------------------------------
+
+
+def test_a_weight_is_a_core_of_its_own_behind_each_that_norms():
+    """Two cores per lane, of which the second reads the normalised row, in bfloat16, and the weight."""
+    plain, weighted = (build(RMSNorm(rows=8, cols=64, weighted=w), "npu2").design.array for w in (False, True))
+    assert len(plain.cores) == 8 and len(weighted.cores) == 16
+    between = [fifo for fifo in weighted.fifos if fifo.name.startswith("row")]
+    assert len(between) == 8 and {str(fifo.type) for fifo in between} == {"64 bfloat16"}
+
+
+@pytest.mark.parametrize(("channels", "dev"), [(1, "npu1"), (2, "npu2")])
+def test_a_weight_comes_once_per_call_and_channel(channels, dev):
+    """However many rows and columns there are."""
+    op = RMSNorm(rows=48, cols=64, weighted=True, num_channels=channels)
+    _, _, stats = run(op, dev)
+    assert stats.elements("weight") == channels * 64 and stats.elements("x") == 48 * 64
+
+
+def test_the_row_is_rounded_between_the_two_cores(rng):
+    """As the contract says; what composed() gives is the two steps, which differ from one."""
+    x, weight = rng.standard_normal((4, 64)).astype(bfloat16), rng.standard_normal(64).astype(bfloat16)
+    op = RMSNorm(rows=4, cols=64, weighted=True).resolved(device("npu2"))
+    wide, gain = x.astype(np.float32), weight.astype(np.float32)
+    row = wide / np.sqrt((wide * wide).mean(-1, keepdims=True) + np.float32(1e-5))
+    want = (row.astype(bfloat16).astype(np.float32) * gain).astype(bfloat16)
+    got = op.composed(x, weight)
+    assert got.tobytes() == want.tobytes()
+    assert got.tobytes() != (row * gain).astype(bfloat16).tobytes()
+
+
+def test_another_epsilon_is_another_array_and_another_number_of_rows_is_not():
+    """epsilon is the kernel's."""
+    one, other = (build(RMSNorm(rows=8, cols=64, epsilon=e), "npu1").design.array for e in (1e-5, 1e-6))
+    assert one != other
+    assert build(RMSNorm(rows=64, cols=64), "npu1").design.array is one
+
+
+# -- RoPE -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+@pytest.mark.parametrize("positions", [1, 3, 8])
+@pytest.mark.parametrize(
+    "op",
+    [
+        RoPE(rows=24, cols=64, angle_rows=8),
+        RoPE(rows=24, cols=64, angle_rows=8, method_type=1),
+        RoPE(rows=8, cols=32, num_aie_columns=2),
+    ],
+    ids=repr,
+)
+def test_a_bound_takes_positions_and_their_angles_in_turn(op, dev, positions):
+    """Rows of one position and its angle row go to one core, whichever positions a call keeps."""
+    n = positions * op.rows_per_angle
+    got, want, stats = run(op, dev, valid=n, angles_valid=positions)
+    assert got.shape == (n, op.cols) and got.tobytes() == want.tobytes()
+    lanes = op.resolved(device(dev)).num_aie_columns
+    assert stats.elements("angles") == -(-positions // lanes) * lanes * op.cols
+
+
+def test_an_angle_row_is_read_once_for_all_its_rows():
+    """The heads of one position."""
+    _, _, stats = run(RoPE(rows=32, cols=64, angle_rows=1), "npu2")
+    assert stats.elements("angles") == 64 and stats.elements("x") == 32 * 64
+
+
+# -- what is refused --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "words", "legal"),
+    [
+        (dict(rows=8, cols=100), "cols=100 is not whole vectors, 16 in all. Nearest legal cols: 96 or 112", dict(cols=112)),
+        (dict(rows=8, cols=8208), "cols=8208; a core takes rows of at most 8192 numbers. Legal: cols=8192", dict(cols=8192)),
+        (dict(rows=8, cols=5000, weighted=True), "cols=5000; .* at most 4096 numbers. Legal: cols=4096", dict(cols=4096)),
+        (dict(rows=8, cols=64, num_channels=3), "num_channels=3; a column has 2 channels. Legal: 1, 2", dict(num_channels=2)),
+        (
+            dict(rows=64, cols=64, num_aie_columns=16),
+            "num_aie_columns=16 with num_channels=1; npu2 has channels and cores for 8. Legal: num_aie_columns=8",
+            dict(num_aie_columns=8),
+        ),
+        (
+            dict(rows=64, cols=64, weighted=True, num_channels=2, num_aie_columns=8),
+            "num_aie_columns=8 with num_channels=2; npu2 has channels and cores for 7. Legal: num_aie_columns=7",
+            dict(num_aie_columns=7, rows=70),
+        ),
+        (dict(rows=7, cols=64, num_aie_columns=4), "rows=7 is not whole .* Nearest legal rows: 4 or 8", dict(rows=8)),
+        (dict(rows=7, cols=64, num_aie_columns=4), "rows=7 .*; or give num_aie_columns=1", dict(num_aie_columns=1)),
+        (dict(rows=8, cols=64, T=np.float32), "T=float32; its array computes on bfloat16. Legal: T=bfloat16", dict(T=bfloat16)),
+        (dict(rows=8, cols=64, weighted=True, W=np.float32), "W=float32; .* Legal: T=W=bfloat16", dict(W=bfloat16)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_no_array_of_rows_takes_is_refused_with_what_one_takes(fields, words, legal):
+    """The keyword, the rule, the value; and the legal value is accepted."""
+    with pytest.raises(Unresolvable, match=f"RMSNorm: {words}"):
+        build(RMSNorm(**fields), "npu2")
+    fit(build(RMSNorm(**{**fields, **legal}), "npu2").design)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words", "legal"),
+    [
+        (dict(rows=8, cols=48), "cols=48 is not whole vectors of both halves, 32 in all. Nearest legal cols: 32 or 64", dict(cols=64)),
+        (dict(rows=8, cols=8192), "cols=8192; .* Legal: cols=4096", dict(cols=4096)),
+        (dict(rows=16, cols=64, num_aie_columns=16), "num_aie_columns=16; npu1 has 4. Legal: num_aie_columns=4", dict(num_aie_columns=4)),
+        (
+            dict(rows=12, cols=64, angle_rows=6, num_aie_columns=4),
+            "angle_rows=6 is not whole .* Nearest legal angle_rows: 4 or 8; or give num_aie_columns=1",
+            dict(angle_rows=4),
+        ),
+        (dict(rows=8, cols=64, A=np.float32), "A=float32; .* Legal: T=A=bfloat16", dict(A=bfloat16)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_no_array_of_rope_takes_is_refused_with_what_one_takes(fields, words, legal):
+    """The keyword, the rule, the value; and the legal value is accepted."""
+    with pytest.raises(Unresolvable, match=f"RoPE: {words}"):
+        build(RoPE(**fields), "npu1")
+    fit(build(RoPE(**{**fields, **legal}), "npu1").design)
+
+
+def test_the_message_of_a_refusal_is_one_sentence_and_what_is_legal():
+    with pytest.raises(Unresolvable) as found:
+        build(RMSNorm(rows=8, cols=100), "npu1")
+    assert re.fullmatch(r"RMSNorm: cols=100 is not whole vectors, 16 in all\. Nearest legal cols: 96 or 112\.", str(found.value))
