@@ -17,7 +17,7 @@ from iron_gemma3.model import Gemma3
 from iron_llama.model import Llama
 from iron_lm import testing
 from iron_lm.checkpoints import huggingface, names
-from iron_lm.checkpoints.sources import source_of
+from iron_lm.checkpoints.sources import Interleaved, PlusOne, Source, source_of
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.family import Family
 from iron_lm.parts.attention import Attention, AttentionConfig
@@ -75,7 +75,19 @@ def draw(module: Any) -> None:
         p.copy_(p + 0.1 * torch.randn_like(p) if p.ndim == 1 else torch.randn_like(p) / p.shape[1] ** 0.5)
 
 
-class Theirs:
+class Stored:
+    """Their tensors, read as a checkpoint's are."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = {key: tensor.numpy() for key, tensor in state.items()}
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> Any:
+        """As a checkpoint's reading gives one to a source."""
+        assert self.state[name].shape == shape, name
+        return self.state[name]
+
+
+class Theirs(Stored):
     """A model of transformers with every number drawn, and its config read as ours."""
 
     def __init__(self, name: str) -> None:
@@ -85,14 +97,9 @@ class Theirs:
         self.config._attn_implementation = "eager"
         self.model = transformers.AutoModel.from_config(self.config, dtype=torch.float32).eval()
         draw(self.model)
-        self.state = {f"model.{key}": tensor.numpy() for key, tensor in self.model.state_dict().items()}
+        super().__init__({f"model.{key}": tensor for key, tensor in self.model.state_dict().items()})
         entries = huggingface.entries_of(self.config.to_dict() | {"tie_word_embeddings": True}, self.family.absent)
         self.ours = self.family.from_huggingface(entries)
-
-    def tensor(self, name: str, shape: tuple[int, ...]) -> Any:
-        """As a checkpoint's reading gives one to a source."""
-        assert self.state[name].shape == shape, name
-        return self.state[name]
 
     def filled(self, path: str) -> Part:
         """The part of ours at this path, with the weights from where the family's names say they are."""
@@ -221,6 +228,25 @@ def test_attentions_whose_scores_are_capped(layer: int, x: Any) -> None:
     part.fill({at: module.state_dict()[f"{at}_proj.weight"].numpy() for at in "qkvo"})
     want = module(3 * x, turns(models.Gemma2RotaryEmbedding(config)), attention_mask=seen(7 if layer == 0 else ROWS))[0]
     near(part, 3 * x, want)
+
+
+def test_attentions_with_a_gate(x: Any) -> None:
+    """Qwen3NextAttention: each head's gates stand below its queries in one matrix, norms' weights are stored less one."""
+    config = transformers.Qwen3NextConfig(**SIZES, **rope("default", partial_rotary_factor=0.5), layer_types=["full_attention"] * 2)
+    config._attn_implementation = "eager"
+    models = transformers.models.qwen3_next.modeling_qwen3_next
+    module = models.Qwen3NextAttention(config, layer_idx=0).eval()
+    torch.manual_seed(5)
+    draw(module)
+    norm, rotary = NormConfig(16, config.rms_norm_eps), huggingface.rotary(huggingface.entries_of(config.to_dict()), 16)
+    part = Attention(AttentionConfig(48, 6, 2, 16, q_norm=norm, k_norm=norm, gate=True), RUN, Rotary(rotary, RUN))
+    found: dict[str, Source | str] = {f"{name}_norm.weight": PlusOne(f"{name}_norm.weight") for name in "qk"}
+    found |= {name: f"{name}_proj.weight" for name in "kvo"}
+    found |= {name: Interleaved("q_proj.weight", (16, 16), number) for number, name in enumerate(("q", "gate"))}
+    stored = Stored(module.state_dict())
+    part.fill({at: source_of(found, at).read(stored, shape) for at, shape in part.tensors().items()})
+    want = module(x, turns(models.Qwen3NextRotaryEmbedding(config)), attention_mask=seen())[0]
+    near(part, x, want)
 
 
 YARN: dict[str, Any] = dict(factor=4.0, original_max_position_embeddings=64)

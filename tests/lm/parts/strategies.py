@@ -43,7 +43,7 @@ def _norms(head_dim: int, heads: int) -> Any:
 
 @st.composite
 def attentions(draw: Any, hidden_size: int | None = None) -> tuple[AttentionConfig, RotaryConfig | None]:
-    """Sizes, groups, scale, cap, reach, norms and biases; with a rotary embedding or none."""
+    """Sizes, groups, scale, cap, reach, norms, biases and gate; with a rotary embedding or none."""
     groups, head_dim = draw(st.integers(1, 3)), draw(st.sampled_from(HEADS))
     heads = groups * draw(st.integers(1, 4))
     config = AttentionConfig(
@@ -58,5 +58,6 @@ def attentions(draw: Any, hidden_size: int | None = None) -> tuple[AttentionConf
         bias=draw(st.booleans()),
         output_bias=draw(st.booleans()),
         cap=draw(st.sampled_from((None, 0.5, 30.0))),
+        gate=draw(st.booleans()),
     )
     return config, draw(st.none() | rotaries(head_dim))

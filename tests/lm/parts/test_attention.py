@@ -30,7 +30,7 @@ def hidden(rows: int, width: int, seed: int = 0) -> np.ndarray:
 @settings(max_examples=12)
 @given(configs=attentions(), rows=st.integers(1, 20), decoded=st.integers(0, 4), seed=st.integers(0, 99))
 def test_it_is_its_twin(configs: Any, rows: int, decoded: int, seed: int, backend: str, run: Run) -> None:
-    """Heads, groups, scale, cap, reach, norms, biases and rotary embeddings of every kind; chunks that are full or not."""
+    """Heads, groups, scale, cap, reach, norms, biases, gates and rotary embeddings of every kind; chunks that are full or not."""
     config, rotary = configs
     part = Attention(config, run, None if rotary is None else Rotary(rotary, run))
     report = testing.check_part(part, run, hidden(rows + decoded, config.hidden_size, seed), rows, seed=seed, backend=backend)
@@ -65,7 +65,7 @@ def test_a_part_of_a_head_may_turn_where_weights_are_blocks(backend: str, run: R
 
 @pytest.mark.parametrize("change", [
     dict(scale=1.0), dict(cap=0.3), dict(reach=3), dict(q_norm=NormConfig(8)), dict(q_norm=NormConfig(48)), dict(k_norm=NormConfig(8)),
-    dict(k_norm=NormConfig(16)), dict(bias=True), dict(output_bias=True), dict(num_kv_heads=3),
+    dict(k_norm=NormConfig(16)), dict(bias=True), dict(output_bias=True), dict(gate=True), dict(num_kv_heads=3),
 ])  # fmt: skip
 def test_every_field_matters(change: dict[str, Any], run: Run) -> None:
     """The twin's numbers are others with it, so that what agrees with it has it too."""
@@ -84,14 +84,26 @@ def test_norms_of_a_head_and_of_all_together_differ(run: Run) -> None:
     assert np.abs(one.twin(weights, x, where) - all_.twin(weights, x, where)).max() > 1e-2
 
 
+def test_a_gate_lets_through_what_its_sigmoid_says(run: Run) -> None:
+    """All of what the heads give where it is far above zero, nothing where it is far below, half where it is zero."""
+    plain, gated = Attention(SIZES, run), Attention(attrs.evolve(SIZES, gate=True, bias=True), run)
+    x, where, weights = hidden(9, 20), np.arange(9), testing.drawn(Attention(SIZES, run))
+    want = plain.twin(weights, x, where)
+    nothing = {path: np.zeros(shape, np.float32) for path, shape in gated.tensors().items()} | weights
+    for bias, share in ((30, 1), (-30, 0), (0, 0.5)):
+        got = gated.twin(nothing | {"gate_bias": np.full(48, bias, np.float32)}, x, where)
+        np.testing.assert_allclose(got, share * want, atol=1e-5)
+
+
 @pytest.mark.parametrize("rows", (1, 8))
 def test_what_x_is_multiplied_by_follows_one_another(rows: int, run: Run) -> None:
-    """Biases or none, in a decode step and in a prompt's chunk: so a backend may take the three in one pass over x."""
-    for bias in (False, True):
-        part = Attention(attrs.evolve(SIZES, bias=bias), run)
+    """Biases or none, in a decode step and in a prompt's chunk: so a backend may take all of them in one pass over x."""
+    for bias, gate in ((False, False), (True, False), (True, True)):
+        part = Attention(attrs.evolve(SIZES, bias=bias, gate=gate), run)
         part.fill(testing.drawn(part))
         names = [type(step.op).__name__ for step in part.trace(x=((rows, 20), np.float32)).steps]
-        assert names[:3] == ["GEMV" if rows == 1 else "GEMM"] * 3 and names.count("RowwiseAdd") == 3 * bias
+        count = 3 + gate
+        assert names[:count] == ["GEMV" if rows == 1 else "GEMM"] * count and names.count("RowwiseAdd") == count * bias
 
 
 def test_a_query_sees_what_is_before_it_and_in_reach(run: Run) -> None:

@@ -114,6 +114,23 @@ class Split(_Of):
 
 
 @attrs.frozen
+class Interleaved(_Of):
+    """Rows of a tensor in which those of several take turns: part number `part` of parts that have `rows` rows each at a time, as
+    where each head's queries are followed by its gates."""
+
+    rows: tuple[int, ...]
+    part: int
+
+    def read(self, reading: Reading, shape: Shape) -> Any:
+        turns, turn = shape[0] // self.rows[self.part], sum(self.rows)
+        whole = self.of.read(reading, (turns * turn, *shape[1:]))
+        if whole is None:
+            return None
+        first = sum(self.rows[: self.part])
+        return whole[(np.arange(turns)[:, None] * turn + np.arange(first, first + self.rows[self.part])).ravel()]
+
+
+@attrs.frozen
 class Transpose(_Of):
     """A matrix stored the other way round; dense ones alone have one."""
 

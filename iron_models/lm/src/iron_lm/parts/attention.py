@@ -16,15 +16,16 @@ from iron_lm.parts.part import Part, Weights, bounded, is_prompt, widen
 from iron_lm.parts.projection import project
 from iron_lm.parts.rotary import Rotary
 from iron_lm.run import Run
-from iron_ops_aie import MHA, RoPE, RowwiseAdd
+from iron_ops_aie import MHA, ElementwiseMul, RoPE, RowwiseAdd, Sigmoid
 
 
 @attrs.frozen
 class AttentionConfig:
     """Sizes count numbers. scale: multiplies query times key (1 / sqrt(head_dim) by default). cap: bends these scores to within
     it. reach: keys further back than this are not seen; None: all are. q_norm and k_norm: queries and keys are normed before
-    they turn, as many numbers at a time as the norm's size says: a head's, or a row's of all heads. bias: of queries, keys and
-    values; output_bias: of what comes out.
+    they turn, as many numbers at a time as the norm's size says: a head's, or a row's of all heads. bias: of queries, keys,
+    values and gates; output_bias: of what comes out. gate: what the heads give is multiplied by sigmoid(gate x), a number of
+    its own for each, before the heads are put together.
     """
 
     hidden_size: int = attrs.field(validator=counted)
@@ -38,6 +39,7 @@ class AttentionConfig:
     bias: bool = attrs.field(default=False, validator=flag)
     output_bias: bool = attrs.field(default=False, validator=flag)
     cap: float | None = attrs.field(default=None, validator=optional(positive))
+    gate: bool = attrs.field(default=False, validator=flag)
 
     def __attrs_post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -59,9 +61,11 @@ class Attention(Part):
     k: Any
     v: Any
     o: Any
+    gate: Any
     q_bias: Any
     k_bias: Any
     v_bias: Any
+    gate_bias: Any
     o_bias: Any
 
     def __init__(self, config: AttentionConfig, run: Run, rotary: Rotary | None = None, cache: KVCache | None = None) -> None:
@@ -70,9 +74,11 @@ class Attention(Part):
         self.cache = cache or KVCache(run, c.num_kv_heads, c.head_dim)
         queries, keys = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
         self.needs(q=(queries, c.hidden_size), k=(keys, c.hidden_size), v=(keys, c.hidden_size), o=(c.hidden_size, queries))
-        self.q_bias = self.k_bias = self.v_bias = self.o_bias = None
+        self.gate = self.q_bias = self.k_bias = self.v_bias = self.gate_bias = self.o_bias = None
+        if c.gate:
+            self.needs(gate=(queries, c.hidden_size))
         if c.bias:
-            self.needs(q_bias=(queries,), k_bias=(keys,), v_bias=(keys,))
+            self.needs(q_bias=(queries,), k_bias=(keys,), v_bias=(keys,), **{"gate_bias": (queries,)} if c.gate else {})
         if c.output_bias:
             self.needs(o_bias=(c.hidden_size,))
         self.q_norm, self.k_norm = (None if norm is None else Norm(norm, self._order(norm.size)) for norm in (c.q_norm, c.k_norm))
@@ -102,9 +108,11 @@ class Attention(Part):
         c, n = self.config, x.shape[0]
         x, angles = bounded(x, rows), bounded(angles, rows)
         # One after another, and biases after all of them: they can share a pass over x.
-        q, k, v = (project(x, matrix, self.run.activations) for matrix in (self.q, self.k, self.v))
+        matrices = (self.q, self.k, self.v, self.gate)[: 4 if c.gate else 3]
+        q, k, v, *gate = (project(x, matrix, self.run.activations) for matrix in matrices)
         if c.bias:
-            q, k, v = (RowwiseAdd(y, bias) for y, bias in ((q, self.q_bias), (k, self.k_bias), (v, self.v_bias)))
+            biases = (self.q_bias, self.k_bias, self.v_bias, self.gate_bias)
+            q, k, v, *gate = (RowwiseAdd(y, bias) for y, bias in zip((q, k, v, *gate), biases, strict=False))
         q = self.turned(q, c.num_heads, self.q_norm, angles)
         k = self.turned(k, c.num_kv_heads, self.k_norm, angles)
         self.cache.write(k, v, is_prompt(x, self.run), chunk, rows, position)
@@ -116,7 +124,10 @@ class Attention(Part):
             extra["soft_cap"] = c.cap
         q = q.reshape(n, c.num_heads, c.head_dim)
         o = MHA(q, keys, values, heads_interleaved=True, kv_interleaved=True, **extra)
-        return project(o.reshape(n, c.num_heads * c.head_dim), self.o, self.run.activations, bias=self.o_bias)
+        o = o.reshape(n, c.num_heads * c.head_dim)
+        if c.gate:
+            o = ElementwiseMul(o, Sigmoid(gate[0]))
+        return project(o, self.o, self.run.activations, bias=self.o_bias)
 
     def turned(self, x: Any, heads: int, norm: Norm | None, angles: Any) -> Any:
         """x (rows, heads * head_dim), normed and each head turned, where this part does that -> (rows * heads, head_dim)."""
@@ -143,7 +154,10 @@ class Attention(Part):
         q, k, v = rows("q", c.num_heads, self.q_norm), rows("k", c.num_kv_heads, self.k_norm), rows("v", c.num_kv_heads)
         if self.rotary is not None:
             q, k = self.rotary.twin({}, q, positions), self.rotary.twin({}, k, positions)
-        o = self._attended(q, k, v) @ widen(weights["o"]).T
+        o = self._attended(q, k, v)
+        if c.gate:
+            o = o / (1 + np.exp(-rows("gate", c.num_heads).reshape(n, -1)))
+        o = o @ widen(weights["o"]).T
         return o + widen(weights["o_bias"]) if c.output_bias else o
 
     def _attended(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
