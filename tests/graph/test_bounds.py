@@ -55,6 +55,8 @@ def test_a_per_call_value_holds_what_its_dtype_does(dtype, low, high):
         (lambda h, n: h[:, :n], (8, 6), {1: "n"}),
         (lambda h, n: h[:n][:n], (8, 6), {0: "n"}),
         (lambda h, n: h[:n][:], (8, 6), {0: "n"}),
+        (lambda h, n: h[::2][:, :n], (4, 6), {1: "n"}),
+        (lambda h, n: h[:, 1::2][:, :n], (8, 3), {1: "n"}),
         (lambda h, n: h[:n].reshape(48), (48,), {0: "6*n"}),
         (lambda h, n: h[:n].reshape(16, 3), (16, 3), {0: "2*n"}),
         (lambda h, n: h[:n].reshape(8, 2, 3), (8, 2, 3), {0: "n"}),
@@ -91,6 +93,7 @@ def test_a_bound_that_would_end_inside_a_row_does_not_reshape(view):
     [
         (lambda h, n: h[:n][: n + 1], "bounded by n already"),
         (lambda h, n: h[:n][1:3], "take it whole or index it"),
+        (lambda h, n: h[:n][::2], "take it whole or index it"),
         (lambda h, n: h[:n][-1], r"say n - 1"),
         (lambda h, n: h[:n][np.array([0])], "unbounded table"),
     ],
@@ -190,6 +193,18 @@ def test_a_copy_keeps_the_bound_of_what_it_reads(x):
     assert columns.reference(x, n=3).tolist() == x[:, :3].tolist()
     turned = bounded(lambda self, x, y, n: Copy(x[:n].T))
     assert turned.reference(x, n=3).tolist() == x[:3].T.tolist()
+    stepped = bounded(lambda self, x, y, n: Copy(x[1::2][:n]))
+    assert stepped.reference(x, n=3).tolist() == x[1::2][:3].tolist()
+
+
+def test_a_bound_counts_what_a_step_leaves(x):
+    """Of every second of 8 rows there are 4; the input is read further than the bound, so it is given whole."""
+    stepped = bounded(lambda self, x, y, n: Copy(x[::2][:n]))
+    traced = stepped.trace(x=((8, 6), F32))
+    assert traced.bounds_of(traced.inputs[0]) == ()
+    assert stepped.reference(x, n=4).tolist() == x[::2].tolist()
+    with pytest.raises(BoundsError, match="legal: 0 to 4"):
+        stepped.reference(x, n=5)
 
 
 @pytest.mark.parametrize(
@@ -201,6 +216,7 @@ def test_a_copy_keeps_the_bound_of_what_it_reads(x):
         lambda x, s, n: Copy(x[:n].reshape(8, 2, 3), s.reshape(8, 2, 3)),
         lambda x, s, n: Copy(x[:n], s.reshape(8, 2, 3)),
         lambda x, s, n: Copy(x[:n].reshape(48), s[:n]),
+        lambda x, s, n: (Copy(x[:n, ::2], s[:, ::2]), Copy(x[:n, 1::2], s[:, 1::2])),
     ],
 )
 def test_a_bounded_copy_writes_the_rows_a_call_has(x, write):

@@ -133,6 +133,22 @@ def test_rows_of_a_gather_go_into_a_view(table):
     assert Into().reference(ids(5, 6, 7), n=2, at=1).tolist() == expected.tolist()
 
 
+def test_rows_of_a_gather_go_into_every_second_row(table):
+    """`Copy(table[ids], state[::2])`; the ids may be every second of an input's, copied."""
+
+    class Into(iron.Graph):
+        def __init__(self):
+            self.table, self.rows = iron.weight(table), iron.state((6, 4), F32)
+
+        def body(self, ids):
+            Copy(self.table[Copy(ids[::2])], self.rows[1::2])
+            return Copy(self.rows)
+
+    expected = np.zeros((6, 4), F32)
+    expected[1::2] = table[[5, 7, 9]]
+    assert Into().reference(ids(5, 6, 7, 8, 9)).tolist() == expected.tolist()
+
+
 def test_packed_rows_are_gathered_as_they_are(table):
     """A block table is looked up without making numbers of it."""
     packed = iron.Q8_0.quantize(np.random.default_rng(1).standard_normal((10, 32)).astype(F32))
@@ -154,6 +170,7 @@ def test_packed_rows_are_gathered_as_they_are(table):
     [
         (lambda self, ids, x: x[ids], TraceError, "whole weight or state"),
         (lambda self, ids, x: self.table[2:][ids], TraceError, "whole weight or state"),
+        (lambda self, ids, x: self.table[::2][ids], TraceError, "whole weight or state"),
         (lambda self, ids, x: self.table[ids.reshape(1, 2)], TraceError, "one dimension of whole integers"),
         (lambda self, ids, x: self.table[x.reshape(8)], TraceError, "one dimension of whole integers"),
         (lambda self, ids, x: self.table.reshape(40)[ids], TraceError, "whole rows"),

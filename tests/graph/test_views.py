@@ -51,6 +51,13 @@ VIEWS = {
     "middle": lambda a: a[:, 3],
     "ellipsis": lambda a: a[..., 1],
     "ellipsis within": lambda a: a[1, ..., 2:4],
+    "every second row": lambda a: a[::2],
+    "every third column from the second on": lambda a: a[..., 1::3],
+    "a step that the end does not divide": lambda a: a[:, 1:6:2],
+    "a step past the end": lambda a: a[1:, ::9],
+    "steps of steps": lambda a: a[::2][:, ::3, 1::2][1, :, ::2],
+    "transpose of a step": lambda a: a[:, ::2].T[::3],
+    "rows by an array, of a step": lambda a: a[1::2][np.array([1, 0, -1])],
     "slice of a slice": lambda a: a[1:4][0:2, 1:5][1],
     "reshape": lambda a: a.reshape(24, 8),
     "reshape with -1": lambda a: a.reshape(2, -1, 8),
@@ -65,7 +72,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
 def test_a_view_is_the_elements_numpy_sees(w, view):
-    """Ints, unit slices, ellipsis, reshape, transpose and gathers fixed when tracing."""
+    """Ints, slices, ellipsis, reshape, transpose and gathers fixed when tracing."""
     expected = view(w)
     got = View(w, view).reference()
     assert got.reshape(expected.shape).tolist() == expected.tolist()
@@ -83,6 +90,8 @@ INDEXED = {
     "of a transpose": lambda a, i: a.transpose(2, 0, 1)[i],
     "slice, then index": lambda a, i: a[1:][i],
     "index, then index": lambda a, i: a[i][i],
+    "step, then index": lambda a, i: a[:, 1::2][:, i],
+    "index, then step": lambda a, i: a[i, ::2, ::3],
 }
 
 
@@ -126,6 +135,7 @@ def test_a_contiguous_part_is_what_any_operator_takes(w):
     [
         (lambda x, i: x[:, 1], "strided"),
         (lambda x, i: x.T, "strided"),
+        (lambda x, i: x[::2], "strided"),
         (lambda x, i: x[i], "offset per call"),
         (lambda x, i: x[np.array([1, 0])], "a gather"),
     ],
@@ -142,6 +152,36 @@ def test_every_other_view_is_for_copy(w, view, what):
 
     with pytest.raises(TraceError, match=f"{what}; Copy it first"):
         Direct().trace()
+
+
+def test_a_view_across_rows_is_told_of_transpose(w):
+    """What no array moves, for one number is no word: rows of the transposed tensor are moved by all."""
+
+    class Across(iron.Graph):
+        def __init__(self):
+            self.w = iron.weight(w[0])
+
+        def body(self):
+            return SiLU(self.w[:, 2])
+
+    with pytest.raises(TraceError, match="strided; Copy it first, or Transpose what it views"):
+        Across().trace()
+
+
+def test_copy_writes_into_every_second_row_of_a_state():
+    """The rows between stay as they were."""
+
+    class Odd(iron.Graph):
+        def __init__(self):
+            self.kv = iron.state((5, 3), F32)
+
+        def body(self, x):
+            Copy(x, self.kv[1::2])
+            Copy(self.kv[1::2], self.kv[::2][:2])
+            return Copy(self.kv)
+
+    x = np.arange(1, 7, dtype=F32).reshape(2, 3)
+    assert Odd().reference(x).tolist() == [*np.repeat(x, 2, 0).tolist(), [0, 0, 0]]
 
 
 def test_copy_writes_into_a_view_of_a_state():
@@ -185,7 +225,13 @@ def test_copy_rounds_once_to_its_destinations_dtype():
         (lambda a, i: a[-5], BoundsError, "legal: -4 to 3"),
         (lambda a, i: a[3:3], BoundsError, "is empty"),
         (lambda a, i: a[0, 0, 0, 0], BoundsError, "4 indices"),
-        (lambda a, i: a[::2], TraceError, "step 2"),
+        (lambda a, i: a[::-1], TraceError, "step -1; legal: a whole number of 1 or more"),
+        (lambda a, i: a[::0], TraceError, "step 0; legal"),
+        (lambda a, i: a[::i], TraceError, "step i; legal"),
+        (lambda a, i: a[3:2:2], BoundsError, "is empty"),
+        (lambda a, i: a[:i:2], TraceError, r"counts what a step leaves: x\[::2\]\[:i\], not x\[:i:2\]"),
+        (lambda a, i: a[::2].reshape(96), TraceError, "is a view"),
+        (lambda a, i: a[::2][2], BoundsError, r"legal: -2 to 1"),
         (lambda a, i: a[None], TraceError, "NoneType"),
         (lambda a, i: a[1.5], TraceError, "float"),
         (lambda a, i: a[i : i + 2], TraceError, "a per-call start is an index"),
@@ -249,6 +295,7 @@ def packed():
     [
         lambda a: a[2:5],
         lambda a: a[3],
+        lambda a: a[1::2],
         lambda a: a[:, 32:],
         lambda a: a[1:3, :32],
         lambda a: a[np.array([5, 0, 5])],
@@ -291,6 +338,7 @@ def test_a_per_call_row_of_a_block_tensor(packed):
     [
         (lambda a, i: a[:, 16:48], "whole blocks of 32"),
         (lambda a, i: a[:, 3], "whole blocks of 32"),
+        (lambda a, i: a[:, ::2], "whole blocks of 32"),
         (lambda a, i: a[:, :i], "whole blocks of 32"),
         (lambda a, i: a.T, "no transpose"),
         (lambda a, i: a.reshape(12, 32), "keeps its blocked axis"),

@@ -161,12 +161,14 @@ class Drawing:
         top, left = self.number(0, x.rows - 1), self.number(0, x.cols - 1)
         rows, cols = self.number(1, x.rows - top), self.number(1, x.cols - left)
         turned, dtype = self.pick(True, False), self.pick(*FLOATS)
+        down, across = self.pick(1, 1, 2, 3), self.pick(1, 1, 2, 3)
 
         def step(g: Any, t: Any) -> Any:
-            part = t[i][top : top + rows, left : left + cols]
+            part = t[i][top : top + rows : down, left : left + cols : across]
             return Copy(part.T if turned else part, Y=dtype)
 
-        self.add(Tensor(*((cols, rows) if turned else (rows, cols)), dtype), step)
+        high, wide = len(range(0, rows, down)), len(range(0, cols, across))
+        self.add(Tensor(*((wide, high) if turned else (high, wide)), dtype), step)
 
     def transpose(self) -> None:
         i = self.some(bound=0)

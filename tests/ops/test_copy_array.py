@@ -245,7 +245,12 @@ def test_block_formats_move_as_bytes():
             "tile_size=24 is no object .* multiples of 12",
         ),
         (dict(input_size=96, src=Pattern(1, (16,), (1,))), "offset 1 is 2 bytes; an offset must be whole 4-byte words"),
-        (dict(input_size=96, src=Pattern(0, (16,), (2,))), "an innermost stride of 2"),
+        (dict(input_size=96, src=Pattern(0, (16,), (2,))), "src=0.16:2: an innermost stride of 2; .* Legal: Transpose"),
+        (dict(input_size=8, output_size=96, dst=Pattern(0, (8,), (12,))), "dst=0.8:12: an innermost stride of 12; .* Legal: Transpose"),
+        (
+            dict(input_size=96, src=Pattern(0, (4, 3, 8), (8, 32, 1)), src_axis=1, dst=Pattern.whole((4, 3, 8)), dst_axis=1, tile_size=24),
+            "tile_size=24 is no object .* multiples of 8",
+        ),
         (dict(input_size=96, src=Pattern(90, (4, 4), (-16, 1)), X=np.float32), "stride -16 of the 4 is negative"),
         (dict(input_size=4096, num_channels=32), "num_channels=32; npu2 has 16 shim channels each way"),
     ],

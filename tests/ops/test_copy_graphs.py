@@ -8,7 +8,7 @@ import pytest
 import iron_core as iron
 from iron_core import bfloat16
 from iron_core.errors import UnsupportedError
-from iron_ops_aie import Copy
+from iron_ops_aie import Copy, Transpose
 
 DEVICES = ("npu1", "npu2")
 
@@ -35,6 +35,27 @@ class Picked(iron.Graph):
 class First(iron.Graph):
     def body(self, x, *, n: iron.Scratchpad[np.int32]):
         return Copy(x[:n])
+
+
+class Stepped(iron.Graph):
+    """Every third row from the second on, of every second block of four columns."""
+
+    def body(self, x):
+        return Copy(x.reshape(16, 8, 4)[1::3, ::2])
+
+
+class FirstStepped(iron.Graph):
+    """The first of every second row."""
+
+    def body(self, x, *, n: iron.Scratchpad[np.int32]):
+        return Copy(x[1::2][: n // 2])
+
+
+class Turned(iron.Graph):
+    """Rows that a call bounds, in parts, the parts first."""
+
+    def body(self, x, *, n: iron.Scratchpad[np.int32]):
+        return Copy(x[:n].reshape(16, 4, 8).transpose(1, 0, 2))
 
 
 class One(iron.Graph):
@@ -67,7 +88,15 @@ class Remember(iron.Graph):
 @pytest.mark.parametrize("dev", DEVICES)
 @pytest.mark.parametrize(
     ("graph", "calls"),
-    [(Columns, [{}]), (Picked, [{}]), (First, [{"n": n} for n in (16, 1, 7, 16, 2)]), (One, [{"at": at} for at in (3, 0, 15)])],
+    [
+        (Columns, [{}]),
+        (Picked, [{}]),
+        (Stepped, [{}]),
+        (First, [{"n": n} for n in (16, 1, 7, 16, 2)]),
+        (FirstStepped, [{"n": n} for n in (16, 2, 7)]),
+        (Turned, [{"n": n} for n in (16, 1, 7)]),
+        (One, [{"at": at} for at in (3, 0, 15)]),
+    ],
 )
 def test_a_view_in_a_graph_is_what_numpy_says(graph, calls, dev):
     """One compile; every call its own bound or offset."""
@@ -99,6 +128,51 @@ def test_a_state_is_written_at_a_calls_row(dev):
         x = bits(seed, 32)
         want[at] = x
         assert np.asarray(compiled(x, at=at)).tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+def test_every_second_row_of_a_state_is_written(dev):
+    """By rows that a call picks from a table; the others stay."""
+
+    class Every(iron.Graph):
+        def __init__(self):
+            self.table, self.rows = iron.weight(bits(3, 20, 32)), iron.state((16, 32))
+
+        def body(self, ids):
+            Copy(self.table[ids], self.rows[1::2])
+            return Copy(self.rows)
+
+    graph = Every()
+    compiled = graph.compile(ids=((8,), np.int32), backend="sim", dev=dev)
+    ids = np.array([3, 19, 0, 0, 7, 11, -1, 5], np.int32)
+    want = np.zeros((16, 32), bfloat16)
+    want[1::2] = bits(3, 20, 32)[ids]
+    assert np.asarray(compiled(ids)).tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("view", "rows"),
+    [(lambda x: x.T, lambda t: t), (lambda x: x[:, ::2], lambda t: t[::2]), (lambda x: x[:, 3], lambda t: t[3])],
+    ids=["transposed", "columns", "column"],
+)
+def test_a_view_across_rows_is_told_of_transpose(view, rows):
+    """One bfloat16 is half a word. Transposed, it is rows, which move at any step; numbers of a word move as they are."""
+
+    class Across(iron.Graph):
+        def body(self, x):
+            return Copy(view(x))
+
+    class Rows(iron.Graph):
+        def body(self, x):
+            return Copy(rows(Transpose(x)))
+
+    x = bits(1, 16, 32)
+    with pytest.raises(UnsupportedError, match=r"Copy: src=.*: an innermost stride of \d+; .*Legal: Transpose, .* takes rows at any step"):
+        Across().compile(x=(16, 32), backend="sim", dev="npu2")
+    assert np.asarray(Rows().compile(x=(16, 32), backend="sim", dev="npu2")(x)).tobytes() == rows(x.T).tobytes()
+    wide = np.arange(512, dtype=np.int32).reshape(16, 32)
+    got = Across().compile(x=((16, 32), np.int32), backend="sim", dev="npu2")(wide)
+    assert np.array_equal(got, view(wide))
 
 
 def test_a_view_no_array_takes_is_refused_in_words():

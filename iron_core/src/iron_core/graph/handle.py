@@ -151,27 +151,29 @@ class Handle:
                 continue
             if not isinstance(k, slice):
                 raise TraceError(f"{self} is indexed by {type(k).__name__}; legal: ints, slices, per-call values, ids.")
-            if k.step not in (None, 1):
-                raise TraceError(f"{self} is sliced with step {k.step}; only unit steps.")
+            step = _step(self, k)
             if isinstance(k.start, Affine):
                 raise TraceError("a per-call start is an index, as in cache[pos]; a slice bounds: x[:n].")
             if isinstance(k.stop, Affine):
                 if k.start not in (None, 0):
                     raise TraceError(f"a per-call bound starts at 0: x[:{k.stop!r}], not x[{k.start!r}:{k.stop!r}].")
+                if step != 1:
+                    raise TraceError(f"a per-call bound counts what a step leaves: x[::{step}][:{k.stop!r}], not x[:{k.stop!r}:{step}].")
                 if held is not None and held.key != k.stop.key:
                     raise TraceError(f"axis {axis} of {self} is bounded by {held!r} already; take it whole.")
                 self._check(axis, k.stop, 0, n)
                 bounds[len(sizes)] = k.stop
             else:
                 start, stop, _ = k.indices(n)
-                if held is not None and (start, stop) != (0, n):
+                if held is not None and (start, stop, step) != (0, n, 1):
                     raise TraceError(f"axis {axis} of {self} is bounded per call; take it whole or index it.")
                 if held is not None:
                     bounds[len(sizes)] = held
                 offset += start * stride
-                n = max(0, stop - start)
+                n = len(range(start, stop, step))
                 if n == 0:
                     raise BoundsError(f"slice {k.start}:{k.stop} on axis {axis} of {self} is empty.")
+                stride *= step
             sizes.append(n)
             strides.append(stride)
         self._whole_blocks(keys, offset, sizes)
@@ -206,7 +208,7 @@ class Handle:
         if not kept:
             return
         rows, columns = self.format.unit(self.shape)
-        fixed = all(isinstance(k, slice) and not isinstance(k.stop, Affine) for k in keys[-kept:])
+        fixed = all(isinstance(k, slice) and not isinstance(k.stop, Affine) and k.step in (None, 1) for k in keys[-kept:])
         if kept == 1 and not (fixed and offset % columns == 0 and sizes[-1] % columns == 0):
             raise TraceError(f"{self} is {self.format}: its last axis is cut only at whole blocks of {columns}.")
         if kept == 2 and not (fixed and sizes[-1] == columns and sizes[-2] % rows == 0 and offset % (rows * columns) == 0):
@@ -271,6 +273,15 @@ class Handle:
 
     def __repr__(self) -> str:
         return f"{self.tensor.name}{list(self.shape)}"
+
+
+def _step(handle: Handle, key: slice) -> int:
+    """The step of a slice, 1 where none is given."""
+    if key.step is None:
+        return 1
+    if not isinstance(key.step, (int, np.integer)) or isinstance(key.step, bool) or key.step < 1:
+        raise TraceError(f"{handle} is sliced with step {key.step!r}; legal: a whole number of 1 or more.")
+    return int(key.step)
 
 
 def _everything(key: Any) -> bool:

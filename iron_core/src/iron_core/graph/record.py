@@ -152,7 +152,9 @@ class _Recording:
             if members is None:
                 if not handle.plain:
                     kind = "a gather" if handle.ids is not None else "offset per call" if handle.index is not None else "strided"
-                    raise TraceError(f"{self.cls.__name__} takes whole tensors and {name} ({handle}) is {kind}; Copy it first.")
+                    across = handle.pattern.sizes and handle.pattern.sizes[-1] > 1 and handle.pattern.strides[-1] != 1
+                    other = ", or Transpose what it views" if across else ""
+                    raise TraceError(f"{self.cls.__name__} takes whole tensors and {name} ({handle}) is {kind}; Copy it first{other}.")
                 shapes[name] = (handle.shape, handle.format)
                 continue
             shapes[name] = (handle.tensor.shape, handle.format)

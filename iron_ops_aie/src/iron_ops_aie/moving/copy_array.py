@@ -22,6 +22,7 @@ from iron_ops_aie.moving.copy_patterns import (
     divisors,
     dtype,
     grain,
+    joined,
     largest_object,
     legal_tiles,
     offset,
@@ -55,6 +56,7 @@ class CopyArray:
             return
         most = dev.columns * dev.shim.channels if dev is not None else self.num_channels
         require(self.num_channels <= most, f"Copy: num_channels={self.num_channels}; {dev} has {most} shim channels each way.")
+        _in_words(self)
         _bounds_agree(self)
         run = common_run(self)
         require(
@@ -109,6 +111,19 @@ class CopyArray:
     def composed(self: Any, *inputs: Any, **rest: Any) -> Any:
         """A mover computes nothing: what it moves is the reference."""
         return self.reference(*inputs, **rest)
+
+
+def _in_words(op: Any) -> None:
+    """Unresolvable where numbers smaller than a word are moved one by one: a transposed view, every second column."""
+    itemsize = dtype(op).itemsize
+    for what, side in zip(("src", "dst"), sides(op), strict=True):
+        for pattern in map(joined, side if itemsize < WORD else ()):
+            require(
+                pattern.sizes[-1] == 1 or pattern.strides[-1] == 1,
+                f"Copy: {what}={pattern}: an innermost stride of {pattern.strides[-1]}; numbers of {itemsize} bytes must be consecutive, "
+                f"stride 1, for an array moves whole {WORD}-byte words. Legal: Transpose, which makes rows of columns; Copy takes rows "
+                "at any step.",
+            )
 
 
 def _bounds_agree(op: Any) -> None:

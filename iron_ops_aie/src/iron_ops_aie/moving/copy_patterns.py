@@ -104,13 +104,16 @@ def share(pattern: Pattern, run: int, channels: int, channel: int) -> Pattern:
 
 
 def grain(op: Any, channels: int) -> int:
-    """Elements of a channel of which every transfer has whole multiples, whatever is bounded (of a gather: its row)."""
+    """Elements of a channel of which every transfer has whole multiples, whatever is bounded (of a gather: its row).
+
+    Under a bound that is one unit of the bounded axis: dimensions outside it are executions of their own.
+    """
     if op.gather:
         return packed(op, op.source)[0].size
     parts = []
     for side, axis in zip(sides(op), (op.src_axis, op.dst_axis), strict=True):
         for p in side:
-            parts.append(p.size // channels if axis is None else p.size // p.sizes[axis] // channels)
+            parts.append((p.size if axis is None else math.prod(p.sizes[axis + 1 :])) // channels)
     return math.gcd(*parts)
 
 
