@@ -18,7 +18,7 @@ def profile_of(family: type[Architecture], dev: Device) -> Profile:
         return active
     try:
         found = resources.files(family.__module__.partition(".")[0]) / "profiles" / f"{dev.family}.json"
-    except (ImportError, TypeError, ValueError):  # a script's or a prompt's own family
+    except (AttributeError, ImportError, TypeError, ValueError):  # a script's or a prompt's own family
         return Profile()
     if not found.is_file():
         return Profile()
