@@ -125,6 +125,17 @@ def test_a_kernel_is_compiled_once(stand):
     assert len(stand.left) == 1
 
 
+def test_other_flags_load_another_kernel_in_the_same_process(stand, loads, monkeypatch):
+    """What is loaded is known by what compiled it, as what is cached is; the first is still there under its own flags."""
+    unit = build.Unit("elementwise.h", "binary<op::Add, float>", "iron_sum")
+    plain = loads()
+    monkeypatch.setenv("IRON_HOST_CXXFLAGS", "-DIS=1")
+    other = build.load([unit])[unit]
+    assert other != plain and len(stand.lines) == 2
+    monkeypatch.delenv("IRON_HOST_CXXFLAGS")
+    assert build.load([unit])[unit] == plain
+
+
 def test_an_edited_header_is_another_kernel_and_a_touched_one_is_not(stand, loads, monkeypatch):
     """Content decides: of the header a kernel names, and of those that one includes."""
     headers = stand.folder / "csrc"

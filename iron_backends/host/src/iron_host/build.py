@@ -29,7 +29,8 @@ from iron_host.slots import Slots
 
 SOURCES = Path(__file__).parent / "csrc"
 _INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.M)
-_loaded: dict[tuple[str, Unit], tuple[Any, int]] = {}
+#: By the cache they are of, what compiled them and the unit: the library, and the address of its function.
+_loaded: dict[tuple[str, str, Unit], tuple[Any, int]] = {}
 
 
 @attrs.frozen
@@ -192,8 +193,8 @@ def load(units: Iterable[Unit]) -> dict[Unit, int]:
     """The address of every unit's function, compiled first where the cache does not have it."""
     with_ = compiler.find()
     wanted = list(dict.fromkeys(units))
-    root = os.environ.get("NPU_CACHE_HOME", "")
-    missing = [u for u in wanted if (root, u) not in _loaded]
+    place = (os.environ.get("NPU_CACHE_HOME", ""), with_.identity)
+    missing = [u for u in wanted if (*place, u) not in _loaded]
     if missing:
         paths = {u: found(u.text, with_, u.own) for u in missing}
         absent = [u for u in missing if paths[u] is None]
@@ -205,8 +206,8 @@ def load(units: Iterable[Unit]) -> dict[Unit, int]:
             paths.update(zip(absent, made, strict=True))
         for unit, path in paths.items():
             loaded = library(path)  # type: ignore[arg-type]
-            _loaded[root, unit] = (loaded, ctypes.cast(getattr(loaded, unit.symbol), ctypes.c_void_p).value or 0)
-    return {u: _loaded[root, u][1] for u in wanted}
+            _loaded[*place, unit] = (loaded, ctypes.cast(getattr(loaded, unit.symbol), ctypes.c_void_p).value or 0)
+    return {u: _loaded[*place, u][1] for u in wanted}
 
 
 @cache

@@ -24,6 +24,7 @@ from iron_host.kernel_call import Blocks, Constant, KernelCall, Member, Pointer
 from iron_host.slots import MAX_FLOATS, MAX_INTS, MAX_POINTERS
 from iron_host.tiles import Tiles
 
+#: IRON_MAX_CARRIES of iron_host.h.
 MAX_CARRIES = 64
 
 # The structs of iron_host.h; every member is 8 bytes, so there is no padding.

@@ -45,6 +45,7 @@ typedef struct iron_step {
 
 // Next number of a carried value: source 0 = a row of this call's values; 1 = *(int32_t*)pointer, 2 = *(uint32_t*)pointer.
 // A pass begins only where it is `low` to `high`.
+#define IRON_MAX_CARRIES 64  // of a run; runlist.py refuses more
 typedef struct iron_carry { int64_t value; int64_t source; iron_row row; const void* pointer; int64_t low, high; } iron_carry;
 
 typedef struct iron_run {

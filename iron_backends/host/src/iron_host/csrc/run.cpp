@@ -104,14 +104,14 @@ template <bool recording> int32_t pass(Pool* pool, iron_run* run, int64_t until)
     }
   }
   // All carried values are read before any is written: one may follow another.
-  int64_t next[64];
-  for (int64_t c = 0; c < run->n_carries && c < 64; c++) {
+  int64_t next[IRON_MAX_CARRIES];
+  for (int64_t c = 0; c < run->n_carries; c++) {
     const iron_carry* w = run->carries + c;
     next[c] = w->source == 1   ? *(const int32_t*)w->pointer
               : w->source == 2 ? *(const uint32_t*)w->pointer
                                : number(&w->row, run);
   }
-  for (int64_t c = 0; c < run->n_carries && c < 64; c++) run->values[run->carries[c].value] = next[c];
+  for (int64_t c = 0; c < run->n_carries; c++) run->values[run->carries[c].value] = next[c];
   if (noted) timing->passes.data[run->row + 3] = now();
   run->step = 0;
   run->made++;

@@ -7,20 +7,17 @@
 
 namespace iron {
 
-// A growing table of int64_t. What does not fit into memory is dropped and counted.
+// A growing table of int64_t. What does not fit into memory is left out.
 struct TimeRows {
   int64_t* data;
-  int64_t n, room, dropped;
+  int64_t n, room;
 
   int64_t* add(int64_t words) {
     if (n + words > room) {
       int64_t more = room ? 2 * room : 1 << 12;
       while (more < n + words) more *= 2;
       void* moved = realloc(data, more * sizeof(int64_t));
-      if (!moved) {
-        dropped++;
-        return NULL;
-      }
+      if (!moved) return NULL;
       data = (int64_t*)moved;
       room = more;
     }
