@@ -25,7 +25,8 @@ class InputPort:
         """The array that stores a caller's tensor, its numbers one after another, each at a multiple of its size: the tensor
         itself where it is that already. It is whole or cut to this call's bounds; its shape says which.
 
-        ShapeError for another shape; CallError for another format, and for numbers that the port's dtype does not hold exactly.
+        ShapeError for another shape; CallError for another format, for floats where the port's are
+        whole numbers, and for numbers that the port's dtype does not hold exactly.
         """
         port = self.port
         if type(tensor) is np.ndarray and tensor.dtype == self.dtype and tensor.shape == port.shape:
@@ -56,9 +57,13 @@ class InputPort:
             return data
         if data.dtype.kind not in "biuf" and data.dtype.name not in DTYPES:
             raise CallError(f"input `{port.name}` is {port.format.name}; got {data.dtype}. Legal: real numbers.")
+        if self.dtype.kind in "iu" and data.dtype.kind not in "biu":
+            raise CallError(
+                f"input `{port.name}` is {port.format.name}; got {data.dtype}. Legal: whole numbers, as .astype({self.dtype}) makes them."
+            )
         with np.errstate(all="ignore"):
             exact = data.astype(self.dtype)
-            same = np.array_equal(exact.astype(data.dtype), data) and not (data.dtype.kind == "f" and self.dtype.kind in "iu")
+            same = np.array_equal(exact.astype(data.dtype), data)
         if not same:
             raise CallError(
                 f"input `{port.name}` is {port.format.name}; these {data.dtype} numbers are not all exact in it. Round "
