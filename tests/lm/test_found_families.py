@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from iron_core import errors
 from iron_core.cli import main
 from iron_core.errors import CheckpointError, DeclarationError, UnknownName, UsageError
 from iron_core.plugins.registry import registry
@@ -119,8 +120,9 @@ def test_a_family_of_another_name_is_found(family: Any, folder: Any) -> None:
     assert families.of(Checkpoint.open(folder("okapi"))).name == "zebra"
 
 
-def test_an_architecture_nobody_runs_is_refused_with_those_there_are(family: Any, folder: Any) -> None:
+def test_an_architecture_nobody_runs_is_refused_with_those_there_are(family: Any, folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each family with what it runs, and what failed and may be its owner."""
+    monkeypatch.setattr(errors, "LONGEST", 10_000)  # whatever the path's length and the number of families
     family("zebra", "quagga", "okapi")
     family("broken", source="raise RuntimeError('no such luck')")
     with pytest.raises(CheckpointError) as caught:

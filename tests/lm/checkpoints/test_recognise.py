@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from iron_core import errors
 from iron_core.cli import main
 from iron_core.errors import CheckpointError
 from iron_core.plugins.record import LEVELS, Record
@@ -98,6 +99,7 @@ def test_a_kind_is_known_by_its_content(shelf: Path) -> None:
 
 def test_a_reader_that_does_not_load_keeps_none_from_reading(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plugin without code: files of the others open; a file of none says why it may be that plugin's."""
+    monkeypatch.setattr(errors, "LONGEST", 10_000)  # whatever the path's length
     entry = metadata.EntryPoint("acme", "no_such_module:Reader", "iron.checkpoints.v1")
     broken = Record("checkpoints", LEVELS["checkpoints"], "acme", entry.value, "iron-acme", "1.0", entry)
     mine = Registry([broken, *(r for r in registry().records if r.group == "checkpoints")])
