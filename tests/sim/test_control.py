@@ -12,7 +12,7 @@ from iron_core.array.sequence import Await, AwaitToken, Free
 from iron_core.devices import CONTROL_REGISTER, DESCRIPTOR_REGISTERS, DESCRIPTOR_STEP, NEXT_CHANNEL, QUEUE_REGISTER
 from iron_core.errors import DeclarationError
 from iron_sim.control import BASE, encode
-from iron_sim.dma import Region
+from iron_sim.dma import HostRegion
 from iron_sim.errors import PoisonError, SimulationError
 
 X = np.arange(80, dtype=np.float32)
@@ -113,9 +113,9 @@ def test_a_word_that_nobody_wrote(sent):
 
 def test_an_id_that_nobody_wrote():
     gather = Gather("x", 10, 4, 32, 1)
-    ids = Region("ids", np.arange(4, dtype=np.int32), np.array([False, False, True, False]))
+    ids = HostRegion("ids", np.arange(4, dtype=np.int32), np.array([False, False, True, False]))
     with pytest.raises(PoisonError, match=r"ids\[2\] is an id nobody wrote"):
-        encode(gather, ids, Region("x", X))
+        encode(gather, ids, HostRegion("x", X))
 
 
 # -- declaring a control flow ----------------------------------------------------------------------

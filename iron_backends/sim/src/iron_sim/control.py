@@ -16,7 +16,7 @@ from iron_core.array.gather import TOKENS, Gather
 from iron_core.array.sequence import Transfer
 from iron_core.devices import CONTROL_REGISTER, DESCRIPTOR_REGISTERS, DESCRIPTOR_STEP, NEXT_CHANNEL, QUEUE_REGISTER
 from iron_sim.actor import Actor, Scheduler, Semaphore
-from iron_sim.dma import Region, Segment, ShimEnd, Task
+from iron_sim.dma import HostRegion, Segment, ShimEnd, Task
 from iron_sim.errors import PoisonError, Race, SimulationError
 
 #: Above 32 bits, so that both words of an address count.
@@ -24,11 +24,11 @@ BASE = 0x5_8000_0000
 _LINEAR = ((3, 0xFFFFFFFF), (4, 0x3FFFFFFF), (5, 0x000FFFFF), (6, 0xFFFFFFFF))
 
 
-def encode(gather: Gather, ids: Region, table: Region) -> Region:
+def encode(gather: Gather, ids: HostRegion, table: HostRegion) -> HostRegion:
     """The tensor of control words that a call's ids become."""
     if ids.mask is not None and ids.mask.any():
         raise PoisonError(f"{ids.name}[{int(ids.mask.argmax())}] is an id nobody wrote.")
-    return Region(ids.name, gather.control_words(ids.data, BASE + table.base), None, ids.base)
+    return HostRegion(ids.name, gather.control_words(ids.data, BASE + table.base), None, ids.base)
 
 
 class ControlPort:
@@ -46,7 +46,7 @@ class ControlPort:
         self.registers: dict[int, int] = {}
         self.tokens = Semaphore(scheduler, 0, f"tokens of {data.fifo}", f"stream {data.fifo}")
         self.tasks: dict[int, Task] = {}
-        self.regions: Mapping[str, Region] = {}
+        self.regions: Mapping[str, HostRegion] = {}
         self._descriptors = descriptors
         self._address = 0
         self._left = 0
@@ -107,7 +107,7 @@ class ControlPort:
         descriptors = tuple(Descriptor.of((at - base) // item, ((words * 4 // item, 1),)) for at, words in places)
         number = ~sum(1 for task in self.tasks if task < 0)
         transfer = Transfer(number, "fill", region.name, self.data.fifo, descriptors, token)
-        typed = Region(region.name, region.data.view(self.dtype), region.mask, region.base)
+        typed = HostRegion(region.name, region.data.view(self.dtype), region.mask, region.base)
         task = Chain(self, transfer, typed, chain)
         self._busy.update(dict.fromkeys(chain, task.name))
         self.tasks[number] = task
@@ -135,7 +135,7 @@ class ControlPort:
             raise SimulationError(f"{self.name}: descriptor {number} is more than one run: {' '.join(f'{w:08x}' for w in read)}.")
         return (read[2] & 0xFFFF) << 32 | read[1], read[0]
 
-    def _region(self, place: tuple[int, int]) -> Region:
+    def _region(self, place: tuple[int, int]) -> HostRegion:
         at, words = place
         for region in self.regions.values():
             start = BASE + region.base
@@ -160,7 +160,7 @@ class ControlPort:
 class Chain(Task):
     """Descriptors that a packet started."""
 
-    def __init__(self, port: ControlPort, transfer: Transfer, region: Region, chain: list[int]) -> None:
+    def __init__(self, port: ControlPort, transfer: Transfer, region: HostRegion, chain: list[int]) -> None:
         super().__init__(transfer, region, 0, None, port.scheduler)
         self.name = f"chain {~transfer.task} of {transfer.fifo}"
         self.port = port

@@ -164,7 +164,7 @@ class RingEnd:
         return Segment(data, mask, scatter, self.name)
 
 
-class Region:
+class HostRegion:
     """A tensor in the host's memory as a sequence sees it: flat numbers, and which of them are poison (None: none)."""
 
     def __init__(self, name: str, data: np.ndarray, mask: np.ndarray | None = None, base: int = 0) -> None:
@@ -178,7 +178,7 @@ class Region:
 class Task:
     """A transfer that was started: its descriptors with this call's offset and length."""
 
-    def __init__(self, transfer: Transfer, region: Region, offset: int, length: int | None, scheduler: Scheduler) -> None:
+    def __init__(self, transfer: Transfer, region: HostRegion, offset: int, length: int | None, scheduler: Scheduler) -> None:
         self.descriptors = [d.shifted(offset) for d in transfer.descriptors]
         self.name = f"task {transfer.task} ({transfer.way} {transfer.operand})"
         self.finished = Semaphore(scheduler, 0, self.name)

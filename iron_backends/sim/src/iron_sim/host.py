@@ -8,7 +8,7 @@ import numpy as np
 
 from iron_core.backends.memory import Memory
 from iron_core.image.plan import BufferRef, Plan, Resident
-from iron_sim.dma import Region
+from iron_sim.dma import HostRegion
 from iron_sim.errors import PoisonError
 
 #: Inputs, outputs and the arena's banks start at multiples of this, so that no two share a word.
@@ -72,17 +72,17 @@ class SimMemory(Memory):
         return super().read(name)
 
 
-def region(name: str, space: Space, ref: BufferRef) -> Region:
+def region(name: str, space: Space, ref: BufferRef) -> HostRegion:
     """An operand's bytes as flat numbers (packed bytes for a block format)."""
     part = space.raw[ref.offset : ref.offset + ref.nbytes]
     marks = None if space.marks is None else space.marks[ref.offset : ref.offset + ref.nbytes]
     base = space.base + ref.offset
     item = ref.format.dtype.itemsize
     # One mark per number: a transfer marks whole numbers, so its first byte's stands for all.
-    return Region(name, part.view(ref.format.dtype), None if marks is None else marks[::item], base)
+    return HostRegion(name, part.view(ref.format.dtype), None if marks is None else marks[::item], base)
 
 
-def spread(region: Region, space: Space, ref: BufferRef) -> None:
+def spread(region: HostRegion, space: Space, ref: BufferRef) -> None:
     """Give every byte of the numbers a step may have written its number's mark."""
     if space.marks is None or region.mask is None:
         return

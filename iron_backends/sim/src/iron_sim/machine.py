@@ -25,7 +25,7 @@ from iron_core.devices import device
 from iron_sim.actor import Actor, Scheduler, Semaphore, deadlock
 from iron_sim.control import ControlPort
 from iron_sim.core import Core, CoreEnd
-from iron_sim.dma import Flow, Region, Ring, RingEnd, ShimEnd, Task
+from iron_sim.dma import Flow, HostRegion, Ring, RingEnd, ShimEnd, Task
 from iron_sim.errors import Race, SimulationError
 from iron_sim.memory import Mem
 
@@ -163,7 +163,7 @@ class Machine:
 
     # -- running it ----------------------------------------------------------------------------------
 
-    def run(self, sequence: Sequence, regions: Mapping[str, Region], numbers: Mapping[str, int]) -> Stats:
+    def run(self, sequence: Sequence, regions: Mapping[str, HostRegion], numbers: Mapping[str, int]) -> Stats:
         """Run a sequence on tensors and this call's words, to its end. Errors are those of `iron_sim.errors`."""
         controller = Controller(self, sequence, regions, numbers)
         controller.time = self.time
@@ -254,7 +254,7 @@ class Controller(Actor):
     urgent = True
 
     def __init__(
-        self, machine: Machine, sequence: Sequence, regions: Mapping[str, Region], numbers: Mapping[str, int]
+        self, machine: Machine, sequence: Sequence, regions: Mapping[str, HostRegion], numbers: Mapping[str, int]
     ) -> None:
         super().__init__("the sequence")
         self.machine = machine
@@ -339,7 +339,7 @@ class Controller(Actor):
         self.tasks[step.task] = task
         shim.push(task, self.time)
 
-    def _typed(self, region: Region, step: Transfer) -> Region:
+    def _typed(self, region: HostRegion, step: Transfer) -> HostRegion:
         """The tensor in the fifo's dtype, where both have numbers of the same size."""
         if any(step.fifo == port.data.name for port in self.machine.controls.values()):
             return region
@@ -348,7 +348,7 @@ class Controller(Actor):
             return region
         if region.data.dtype.itemsize != dtype.itemsize:
             raise SimulationError(f"{step.operand} of {region.data.dtype} on {step.fifo}, which carries {dtype}.")
-        return Region(region.name, region.data.view(dtype), region.mask, region.base)
+        return HostRegion(region.name, region.data.view(dtype), region.mask, region.base)
 
 
 def _overlap(one: Task, other: Task) -> bool:

@@ -19,15 +19,15 @@ from iron_core.errors import CallError
 from iron_core.graph.members import checks
 from iron_core.graph.traced import PerCallValue
 from iron_sim.control import encode
-from iron_sim.dma import Region
+from iron_sim.dma import HostRegion
 from iron_sim.machine import Machine, Stats
 from iron_sim.memory import Mem
 from iron_sim.trace import Trace
 
 
-def regions_of(design: Design, tensors: Mapping[str, Any]) -> dict[str, Region]:
+def regions_of(design: Design, tensors: Mapping[str, Any]) -> dict[str, HostRegion]:
     """Host memory of a design: given tensors hold their numbers, others are unwritten."""
-    found: dict[str, Region] = {}
+    found: dict[str, HostRegion] = {}
     base = 0
     tensors = {name: plain(given, name) for name, given in tensors.items() if given is not None}
     for argument in design.sequence.arguments:
@@ -40,7 +40,7 @@ def regions_of(design: Design, tensors: Mapping[str, Any]) -> dict[str, Region]:
         else:
             raw = given.data if isinstance(given, PackedArray) else given
             mem = Mem.holding(kind, np.ascontiguousarray(raw).reshape(-1).view(kind.dtype))
-        region = Region(argument.operand, mem.data, mem.mask, base)
+        region = HostRegion(argument.operand, mem.data, mem.mask, base)
         found[argument.operand] = region if gather is None else encode(gather, region, found[gather.table])
         base += -(-found[argument.operand].data.nbytes // 64) * 64
     return found
