@@ -21,6 +21,7 @@ from iron_lm.checkpoints.sources import Interleaved, PlusOne, Source, source_of
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.family import Family
 from iron_lm.parts.attention import Attention, AttentionConfig
+from iron_lm.parts.axial_rotary import AxialRotary, AxialRotaryConfig
 from iron_lm.parts.norm import NormConfig
 from iron_lm.parts.part import Part
 from iron_lm.parts.rotary import Rotary, angles, inverse_frequencies
@@ -288,6 +289,19 @@ def test_longrope(rows: int) -> None:
     table = angles(ours, np.arange(rows), rows)
     assert np.abs(table[:, 0:8:2] - cos).max() < 1e-4 and np.abs(table[:, 1:8:2] - sin).max() < 1e-4
     np.testing.assert_array_equal(table[:, 8:], np.tile(np.array([1, 0], np.float32), (rows, 4)))
+
+
+def test_angles_of_columns_and_rows() -> None:
+    """Gemma4VisionRotaryEmbedding and apply_multidimensional_rope: of heads of 24 numbers, at columns and rows of a wide image."""
+    models = transformers.models.gemma4.modeling_gemma4
+    config = transformers.Gemma4VisionConfig(hidden_size=48, num_attention_heads=2, head_dim=24)
+    positions = torch.stack(torch.meshgrid(torch.arange(20), torch.arange(9), indexing="xy"), -1).reshape(1, -1, 2)
+    q = torch.randn(1, positions.shape[1], 2, 24, generator=torch.Generator().manual_seed(3))
+    cos, sin = models.Gemma4VisionRotaryEmbedding(config)(q, positions)
+    want = models.apply_multidimensional_rope(q, cos, sin, positions)
+    base = config.rope_parameters["rope_theta"]
+    rotary = AxialRotary(AxialRotaryConfig(24, config.position_embedding_size, base), RUN)
+    assert base == 100 and np.abs(rotary.twin({}, q[0].numpy(), positions[0].numpy()) - want[0].numpy()).max() < 1e-5
 
 
 def same_frequencies(head_dim: int, base: float, **given: Any) -> None:

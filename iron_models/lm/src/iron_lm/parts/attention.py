@@ -10,6 +10,7 @@ import numpy as np
 import iron_core as iron
 from iron_core.errors import ParamError
 from iron_lm.fields import counted, flag, made_by, optional, positive
+from iron_lm.parts.axial_rotary import AxialRotary
 from iron_lm.parts.cache import KVCache
 from iron_lm.parts.norm import Norm, NormConfig
 from iron_lm.parts.part import Part, Weights, bounded, is_prompt, widen
@@ -68,7 +69,9 @@ class Attention(Part):
     gate_bias: Any
     o_bias: Any
 
-    def __init__(self, config: AttentionConfig, run: Run, rotary: Rotary | None = None, cache: KVCache | None = None) -> None:
+    def __init__(
+        self, config: AttentionConfig, run: Run, rotary: Rotary | AxialRotary | None = None, cache: KVCache | None = None
+    ) -> None:
         c = self.config = config
         self.run, self.rotary = run, rotary
         self.cache = cache or KVCache(run, c.num_kv_heads, c.head_dim)
