@@ -27,12 +27,16 @@ PACKED_PRODUCTS = ((Q4NX, "float"), (GPTQ, "float"), (INT8_TENSOR, "float"), (BF
 #: What is normed, and its weight.
 NORMED = (("float", "float"), ("bf16", "bf16"), ("bf16", "float"))
 DTYPES = {"float": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
+DTYPES |= {f"{name}_t": np.dtype(name) for name in ("int8", "uint8", "int32")}
 
 KERNELS: dict[str, list[str]] = {
     "matmul.h": [
         f"{name}<{x}, {w}, {o}>"
         for name in ("matmul", "matmul_naive")
         for x, w, o in (("float", "float", "float"), ("bf16", "bf16", "bf16"), ("float", "bf16", "float"), ("float", "f16", "bf16"))
+    ],
+    "integers.h": [
+        f"{name}<{x}, int8_t, int32_t>" for name in ("matmul_integers", "matmul_integers_naive") for x in ("int8_t", "uint8_t")
     ],
     "blocks.h": [
         *(f"quantize_rows<{x}>" for x in ("float", "bf16")),

@@ -21,10 +21,20 @@ from iron_core.declare.rounding import round_to
 from iron_core.devices import device
 from iron_core.errors import Unresolvable
 from iron_ops_aie import GEMM, SiLU
-from iron_ops_aie.products.kernels_mm import MICRO_TILES, MatrixKernels, block_dims, blocked, row_dims, unblocked
+from iron_ops_aie.products.kernels_mm import (
+    MICRO_TILES,
+    MatrixKernels,
+    bfp16,
+    bfp16_error,
+    block_dims,
+    blocked,
+    row_dims,
+    unblocked,
+)
 from iron_sim.run import simulate
 
 DEVICES = ("npu1", "npu2")
+EMULATED = dict(emulate_bf16_mmul_with_bfp16=True)
 SHAPES = [
     dict(M=64, K=64, N=64),
     dict(M=128, K=128, N=128, b_col_maj=True),
@@ -36,6 +46,10 @@ SHAPES = [
     dict(M=128, K=64, N=192, tile_m=16, tile_n=16, num_aie_columns=2, b_col_maj=True),
     dict(M=128, K=24, N=192, tile_m=32, tile_k=24, tile_n=48, num_aie_columns=1),
     dict(M=704, K=64, N=64, tile_m=16, tile_n=16, c_col_maj=True),
+    dict(M=64, K=192, N=64, O=np.float32),
+    dict(M=128, K=72, N=32, O=np.float32, c_col_maj=True, b_col_maj=True, tile_k=24),
+    dict(M=64, K=192, N=64, T=np.int8, O=np.int32),
+    dict(M=128, K=64, N=96, T=np.int8, O=np.int32, b_col_maj=True, c_col_maj=True),
     # Row blocks too wide for one descriptor.
     dict(M=128, K=16, N=2240, tile_m=16, tile_k=8, tile_n=16, num_aie_columns=1),
 ]
@@ -50,7 +64,7 @@ def drawn(op, seed=3):
 
 
 def bits(array):
-    return np.ascontiguousarray(array).view(np.uint16)
+    return np.ascontiguousarray(array).view(np.uint8)
 
 
 def rows_of(op, matrix, n):
@@ -337,9 +351,12 @@ def test_what_a_tuner_may_try():
         ("npu1", dict(M=64, K=64, N=64, tile_n=24), r"tile_n=24; the kernel of npu1 .* multiples of 16. Nearest legal: 16 or 32"),
         ("npu2", dict(M=64, K=64, N=64, tile_m=4), r"tile_m=4; .* multiples of 8. Nearest legal: 8\."),
         ("npu2", dict(M=512, K=128, N=128, tile_m=128, tile_k=128), r"core core0_0 needs \d+ bytes of its 65536 .* smaller tile_k="),
-        ("npu2", dict(M=64, K=64, N=64, T=np.float32), r"T=float32; its array computes on bfloat16. Legal: T=W=O=bfloat16"),
-        ("npu2", dict(M=64, K=64, N=64, O=np.float32), r"O=float32; its array"),
-        ("npu2", dict(M=64, K=64, N=64, b_col_maj=True, W="q4_0"), r"W=q4_0; its array"),
+        ("npu2", dict(M=64, K=64, N=64, T=np.float32), r"T=float32, W=float32, O=float32; its array .* Legal: T=W=bfloat16 with"),
+        ("npu2", dict(M=64, K=64, N=64, O=np.float16), r"O=float16; its array .* O=bfloat16 or O=float32"),
+        ("npu2", dict(M=64, K=64, N=64, O=np.float32, prio_accuracy=True), r"prio_accuracy=True with O=float32.* Legal: prio_acc\w+=False"),
+        ("npu1", dict(M=64, K=64, N=64, **EMULATED), r"emulate_\w+=True for bfloat16 on npu1; .* Legal: emulate_\w+=False"),
+        ("npu2", dict(M=64, K=64, N=64, T=np.int8, O=np.int32, **EMULATED), r"emulate_\w+=True for int8 .* Legal"),
+        ("npu2", dict(M=64, K=64, N=64, b_col_maj=True, W="q4_0"), r"W=q4_0, .* its array"),
         ("npu2", dict(M=64, K=64, N=64, placement="rows"), r"placement='rows' is not declared. Legal: shims, tiles"),
     ],
 )
@@ -364,22 +381,62 @@ def test_a_finish_that_needs_an_order_is_refused():
         fold(GEMM(M=64, K=64, N=64), ElementwiseAdd(size=4096)).resolved(device("npu2"))
 
 
+# -- accuracy ------------------------------------------------------------------------------------------
+
+
+def error(**fields):
+    """The largest error of a simulated product beside the exact one's size, each within its own gate."""
+    op = GEMM(M=64, K=512, N=64, **fields).resolved(device("npu2"))
+    inputs = drawn(op)
+    got = simulate(op, "npu2", inputs)[0]["C"]
+    exact = op.reference(**inputs)
+    op.array_check(got, exact, *(inputs[o.name] for o in op.inputs if o.present(op)))
+    return np.abs(got.astype(np.float64) - exact).max() / np.abs(exact).max()
+
+
+def test_the_modes_by_their_errors():
+    """float32 all along, sums in float32, sums rounded to bfloat16, and products of bfp16: each is worse than the one before."""
+    found = [error(O=np.float32), error(prio_accuracy=True), error(), error(prio_accuracy=True, **EMULATED)]
+    assert found[0] < 1e-6 < found[1] < 4e-3 < found[2] < found[3] < 3e-2
+
+
+@given(st.lists(st.floats(-(2.0**40), 2.0**40, width=32), min_size=1, max_size=24))
+def test_bfp16_shares_an_exponent_among_eight(numbers):
+    """None is further off than a 128th of the power of two at or below its block's largest; blocks begin at every eighth."""
+    x = np.array([numbers], np.float32)
+    for axis, matrix in ((1, x), (0, x.T)):
+        off = np.abs(bfp16(matrix, axis).astype(np.float64) - matrix)
+        assert (off <= bfp16_error(matrix, axis)).all()
+    for first in range(0, len(numbers), 8):
+        block = x[:, first : first + 8]
+        assert np.array_equal(bfp16(x, 1)[:, first : first + 8], bfp16(block, 1))
+        assert np.unique(bfp16_error(block, 1)).size == 1
+
+
+def test_bfp16_of_known_numbers():
+    """8 bits with their sign: 127 units of a 64th below 2; what rounds to 128 is cut."""
+    x = np.array([[1.0, -1.0, 1.984375, 0.0078125, 0.0234375, 1.9999, -2.0, 0]], np.float32)
+    assert bfp16(x, 1).tolist() == [[1.0, -1.0, 2.0, 0.0, 0.03125, 2.0, -2.0, 0]]
+    assert bfp16(x[:, :6], 1).tolist() == [[1.0, -1.0, 1.984375, 0.0, 0.03125, 1.984375]]
+
+
 # -- kernels ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arch", MICRO_TILES)
+@pytest.mark.parametrize(("arch", "mode"), MICRO_TILES)
 @pytest.mark.parametrize("b_col_maj", [False, True])
 @pytest.mark.parametrize("c_col_maj", [False, True])
-def test_the_product_of_blocked_tiles(arch, b_col_maj, c_col_maj, rng):
+def test_the_product_of_blocked_tiles(arch, mode, b_col_maj, c_col_maj, rng):
     """Whatever the layout, the same numbers in the same places once unblocked."""
-    kernels = MatrixKernels(arch, 32, 16, 48, b_col_maj, c_col_maj)
+    kernels = MatrixKernels(arch, 32, 16, 48, b_col_maj, c_col_maj, np.dtype(np.float32), mode)
     r, s, t = kernels.micro
-    a, b, c = (rng.standard_normal(shape).astype(bfloat16) for shape in ((32, 16), (16, 48), (32, 48)))
+    # Small integers: every mode has them.
+    a, b, c = (rng.integers(-9, 9, shape).astype(kernels.dtype) for shape in ((32, 16), (16, 48), (32, 48)))
     held_b = blocked(b.T, t, s) if b_col_maj else blocked(b, s, t)
     held_c = blocked(c.T, t, r) if c_col_maj else blocked(c, r, t)
     got = kernels.mm().contract.reference(blocked(a, r, s), held_b, held_c)
     got = unblocked(got, (48, 32), t, r).T if c_col_maj else unblocked(got, (32, 48), r, t)
-    assert np.allclose(got, c.astype(np.float64) + a.astype(np.float64) @ b.astype(np.float64), rtol=1e-4, atol=1e-4)
+    assert np.array_equal(got, c.astype(np.float64) + a.astype(np.float64) @ b.astype(np.float64))
 
 
 def test_re_orderings_undo_each_other():
@@ -398,13 +455,13 @@ def test_re_orderings_undo_each_other():
     assert np.array_equal(sent(held, row_dims((24, 32), 4, 8)).reshape(24, 32), matrix)
 
 
-@pytest.mark.parametrize("arch", MICRO_TILES)
+@pytest.mark.parametrize(("arch", "mode"), MICRO_TILES)
 @pytest.mark.parametrize("b_col_maj", [False, True])
-def test_the_tails_source_does_what_its_reference_says(arch, b_col_maj, rng, tmp_path):
+def test_the_tails_source_does_what_its_reference_says(arch, mode, b_col_maj, rng, tmp_path):
     """Compiled for this machine; both zero what lies past the bound along K, and only that."""
     from iron_host.compiler import find
 
-    kernels = MatrixKernels(arch, 32, 24, 48, b_col_maj)
+    kernels = MatrixKernels(arch, 32, 24, 48, b_col_maj, mode=mode)
     r, s, t = kernels.micro
     for kernel, shape, micro in (
         (kernels.a_tail(), (32, 24), (r, s)),
@@ -416,7 +473,7 @@ def test_the_tails_source_does_what_its_reference_says(arch, b_col_maj, rng, tmp
         source.write_text(defines + data.source)
         find().run(source, library)
         function = getattr(ctypes.CDLL(str(library)), data.symbol)
-        tile = rng.standard_normal(shape).astype(bfloat16)
+        tile = (100 * rng.standard_normal(shape)).astype(kernels.dtype)
         for n in range(25):
             want = tile.copy()
             along_k = want if (kernel.data.symbol.startswith("b_tail") and not b_col_maj) else want.T
@@ -424,4 +481,4 @@ def test_the_tails_source_does_what_its_reference_says(arch, b_col_maj, rng, tmp
             held = blocked(tile, *micro)
             function(held.ctypes.data_as(ctypes.c_void_p), ctypes.c_int32(n))
             assert np.array_equal(bits(held), bits(blocked(want, *micro)))
-            assert np.array_equal(bits(held), bits(kernel.contract.reference(blocked(tile, *micro), n).astype(bfloat16)))
+            assert np.array_equal(bits(held), bits(kernel.contract.reference(blocked(tile, *micro), n).astype(kernels.dtype)))

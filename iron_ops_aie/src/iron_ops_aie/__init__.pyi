@@ -264,8 +264,10 @@ class GEMM(GEMMArray, Operator):
     `activations` names the arithmetic of a block product (see `iron_ops_aie.products.activations`). Per call, `valid` bounds the
     rows M and `valid_k` the depth K. Reserved: B of `num_matrices` matrices, picked per row by `ids` (experts).
 
-    On an array (bfloat16 alone), cores keep C as bfloat16 between K tiles, or in float32 with `prio_accuracy`. `placement`:
-    "shims" pins where streams enter and leave, "tiles" every tile.
+    On an array (bfloat16 to bfloat16 or float32, int8 to int32), cores keep C in its own dtype between K tiles, or a bfloat16
+    one in float32 with `prio_accuracy`. `emulate_bf16_mmul_with_bfp16`: npu2's cores make blocks of eight bfloat16 along K one
+    exponent and 8 bits each, multiply those, and are faster for it. `placement`: "shims" pins where streams enter and leave,
+    "tiles" every tile.
 
     Errors: ParamError for block weights without b_col_maj, floats that meet integers, arithmetic that does not exist for
     B's format; FormatError where K is not whole blocks; Unresolvable where an array does not take the shape.
@@ -276,6 +278,7 @@ class GEMM(GEMMArray, Operator):
     b_col_maj: bool
     c_col_maj: bool
     prio_accuracy: bool
+    emulate_bf16_mmul_with_bfp16: bool
     num_matrices: int
     activations: str
     experts: bool
@@ -304,6 +307,7 @@ class GEMM(GEMMArray, Operator):
         b_col_maj: bool = ...,
         c_col_maj: bool = ...,
         prio_accuracy: bool = ...,
+        emulate_bf16_mmul_with_bfp16: bool = ...,
         num_matrices: int = ...,
         activations: str = ...,
         experts: bool = ...,
@@ -333,6 +337,7 @@ class GEMM(GEMMArray, Operator):
         b_col_maj: bool = ...,
         c_col_maj: bool = ...,
         prio_accuracy: bool = ...,
+        emulate_bf16_mmul_with_bfp16: bool = ...,
         num_matrices: int = ...,
         activations: str = ...,
         experts: bool = ...,

@@ -46,8 +46,10 @@ class GEMM(GEMMArray, Operator):
     `activations` names the arithmetic of a block product (see `iron_ops_aie.products.activations`). Per call, `valid` bounds the
     rows M and `valid_k` the depth K. Reserved: B of `num_matrices` matrices, picked per row by `ids` (experts).
 
-    On an array (bfloat16 alone), cores keep C as bfloat16 between K tiles, or in float32 with `prio_accuracy`. `placement`:
-    "shims" pins where streams enter and leave, "tiles" every tile.
+    On an array (bfloat16 to bfloat16 or float32, int8 to int32), cores keep C in its own dtype between K tiles, or a bfloat16
+    one in float32 with `prio_accuracy`. `emulate_bf16_mmul_with_bfp16`: npu2's cores make blocks of eight bfloat16 along K one
+    exponent and 8 bits each, multiply those, and are faster for it. `placement`: "shims" pins where streams enter and leave,
+    "tiles" every tile.
 
     Errors: ParamError for block weights without b_col_maj, floats that meet integers, arithmetic that does not exist for
     B's format; FormatError where K is not whole blocks; Unresolvable where an array does not take the shape.
@@ -62,6 +64,7 @@ class GEMM(GEMMArray, Operator):
     b_col_maj: bool = Param(default=False, array=True)
     c_col_maj: bool = Param(default=False, array=True)
     prio_accuracy: bool = Param(default=False, array=True)
+    emulate_bf16_mmul_with_bfp16: bool = Param(default=False, array=True)
     num_matrices: int = Param(default=1)
     activations: str = Param(default="exact")
     experts: bool = Param(default=False)
@@ -69,11 +72,11 @@ class GEMM(GEMMArray, Operator):
     W: Any = DType(default=lambda op: op.T, blocks=True)
     O: Any = DType(default=lambda op: op.T)  # noqa: E741
     tile_m: int = Auto(
-        domain=Divisors(of=lambda op: op.M // ROWS, step=lambda op, dev: multiples(dev.arch)[0], cap=128)
+        domain=Divisors(of=lambda op: op.M // ROWS, step=lambda op, dev: multiples(dev.arch, op.mode)[0], cap=128)
     )
     # Another tile_k rounds C elsewhere, unless it is kept in float32.
-    tile_k: int = Auto(domain=Divisors(of=lambda op: op.K, step=lambda op, dev: multiples(dev.arch)[1], when="prio_accuracy"))
-    tile_n: int = Auto(domain=Divisors(of=lambda op: op.N, step=lambda op, dev: multiples(dev.arch)[2]))
+    tile_k: int = Auto(domain=Divisors(of=lambda op: op.K, step=lambda op, dev: multiples(dev.arch, op.mode)[1], when="prio_accuracy"))
+    tile_n: int = Auto(domain=Divisors(of=lambda op: op.N, step=lambda op, dev: multiples(dev.arch, op.mode)[2]))
     num_aie_columns: int = Auto(domain=Width())
     placement: str = Auto(
         array=True, domain=Placement({"shims": Pins(cores=Level.FREE, memtiles=Level.FREE), "tiles": Pins()})
@@ -110,6 +113,10 @@ class GEMM(GEMMArray, Operator):
         Case(M=128, K=128, N=128, b_col_maj=True, lower=True),
         Case(M=64, K=64, N=64, c_col_maj=True, lower=True),
         Case(M=64, K=128, N=64, prio_accuracy=True, lower=True),
+        Case(M=64, K=128, N=64, prio_accuracy=True, emulate_bf16_mmul_with_bfp16=True),
+        Case(M=64, K=72, N=32, O=np.float32, b_col_maj=True, tile_k=24, lower=True),
+        Case(M=128, K=128, N=64, T=np.int8, O=np.int32, lower=True),
+        Case(M=5, K=37, N=21, T=np.int8, O=np.int32, b_col_maj=True, c_col_maj=True),
         *(
             Case(M=m, K=192, N=72, b_col_maj=True, W=w, T=t, activations=a)
             for w, m in ((Q4_0, 3), (Q4_1, 13), (Q8_0, 8))

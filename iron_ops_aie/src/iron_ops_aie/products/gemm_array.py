@@ -25,7 +25,6 @@ from iron_core import (
     nearest,
     range_,
     require,
-    require_dtype,
     require_npu,
     require_whole,
     round_to,
@@ -34,7 +33,7 @@ from iron_core import (
 from iron_core.array.descriptors import BdLimits, plan
 from iron_core.array.fit import memory, require_memory
 from iron_core.errors import Unresolvable
-from iron_ops_aie.products.kernels_mm import MatrixKernels, convert_copy, multiples, product
+from iron_ops_aie.products.kernels_mm import MatrixKernels, bfp16_error, convert_copy, multiples, product
 
 #: Rows of cores.
 ROWS = 4
@@ -55,6 +54,36 @@ class GEMMArray:
         """A core's tile of C."""
         return self.tile_m * self.tile_n
 
+    @property
+    def mode(self: Any) -> str:
+        """What multiplies: see `MICRO_TILES`."""
+        if self.T == np.int8:
+            return "int8"
+        return "bfp16" if self.emulate_bf16_mmul_with_bfp16 else "bfloat16"
+
+    @property
+    def _sums(self: Any) -> Any:
+        """The dtype that C has between K tiles."""
+        return np.dtype(np.float32) if self.prio_accuracy else self.O
+
+    def _take_dtypes(self: Any, dev: Any) -> None:
+        legal = ((bfloat16, bfloat16), (bfloat16, np.dtype(np.float32)), (np.dtype(np.int8), np.dtype(np.int32)))
+        words = "T=W=bfloat16 with O=bfloat16 or O=float32, T=W=int8 with O=int32"
+        require(
+            self.T == self.W and (self.T, self.O) in legal,
+            f"GEMM: T={self.T}, W={self.W}, O={self.O}; its array multiplies others. Legal: {words}.",
+        )
+        require(
+            not self.prio_accuracy or self.O == bfloat16,
+            f"GEMM: prio_accuracy=True with O={self.O}, whose sums are never rounded. Legal: prio_accuracy=False.",
+        )
+        emulated = self.emulate_bf16_mmul_with_bfp16
+        require(
+            not emulated or (self.T == bfloat16 and (dev is None or dev.arch == "AIE2P")),
+            f"GEMM: emulate_bf16_mmul_with_bfp16=True for {self.T} on {dev}; bfloat16 is made bfp16 on AIE2P alone. "
+            "Legal: emulate_bf16_mmul_with_bfp16=False.",
+        )
+
     def _steps(self: Any, dev: Any = None) -> list[Any]:
         """The kernels of a finish: of one input each, so the order in which a tile holds its numbers does not matter to them."""
         for link in self.finish:
@@ -68,9 +97,9 @@ class GEMMArray:
     # -- tunables ----------------------------------------------------------------------------------
 
     def resolve(self: Any, dev: Any) -> Any:
-        require_dtype(self, bfloat16, "T", "W", "O")
         require_npu(self, dev)
-        rows, deep, wide = multiples(dev.arch)
+        self._take_dtypes(dev)
+        rows, deep, wide = multiples(dev.arch, self.mode)
         tile_m = self.tile_m or next((t for t in (64, 32, 16, 8) if t % rows == 0 and self.M % (ROWS * t) == 0), None)
         if tile_m is None:
             raise Unresolvable(
@@ -112,7 +141,7 @@ class GEMMArray:
             return False
 
     def compatible(self: Any, dev: Any) -> None:
-        require_dtype(self, bfloat16, "T", "W", "O")
+        self._take_dtypes(dev)
         m, k, n, columns = self.tile_m, self.tile_k, self.tile_n, self.num_aie_columns
         for field, unit, what, keyword in (
             ("M", ROWS * m, f"{ROWS} rows of tile_m={m}", "tile_m="),
@@ -129,13 +158,11 @@ class GEMMArray:
     def array(self: Any, target: Any) -> None:
         m, k, n, columns = self.tile_m, self.tile_k, self.tile_n, self.num_aie_columns
         accurate, steps = self.prio_accuracy, self._steps()
-        kernels = MatrixKernels(
-            target.dev.arch, m, k, n, self.b_col_maj, self.c_col_maj, np.dtype(np.float32) if accurate else bfloat16
-        )
+        kernels = MatrixKernels(target.dev.arch, m, k, n, self.b_col_maj, self.c_col_maj, self._sums, self.mode)
         pins = type(self).fields["placement"].domain.pins(self.placement)
         shims = [Tile("shim", c, 0) for c in range(columns)]
         memory = [Tile("mem", c if pins.memtiles is Level.TILE else None) for c in range(columns)]
-        a_type, b_type, c_type = (ObjectType.of(size, bfloat16) for size in (m * k, k * n, m * n))
+        a_type, b_type, c_type = ObjectType.of(m * k, self.T), ObjectType.of(k * n, self.W), ObjectType.of(m * n, self.O)
 
         rows = []
         for lane in range(self.n_shim_mem_a):
@@ -181,8 +208,13 @@ class GEMMArray:
         """
         rt.preamble()
         tiles = self.tiles_across
-        parts_of_one = ((w, (_a(self, 0, 0, w), _b(self, 0, 0, w), _c(self, 0, 1, 0, 0, w))) for w in _shares(tiles))
-        width = next((w for w, patterns in parts_of_one if all(_single(rt, p) for p in patterns)), 0)
+
+        def single(width: int) -> bool:
+            """Is every transfer of a row block's part, so many tiles across, one descriptor?"""
+            each = ((_a(self, 0, 0, width), self.T), (_b(self, 0, 0, width), self.W), (_c(self, 0, 1, 0, 0, width), self.O))
+            return all(_single(rt, pattern, dtype) for pattern, dtype in each)
+
+        width = next(filter(single, _shares(tiles)), 0)
         require(
             width,
             f"GEMM: K={self.K}, N={self.N}: rows of A or of B are further apart than a step of a shim's descriptor reaches. "
@@ -190,7 +222,7 @@ class GEMMArray:
         )
         blocks = self.M // (ROWS * self.tile_m)
         parts = [(block, at, min(width, tiles - at)) for block in range(blocks) for at in range(0, tiles, width)]
-        pairs = width == tiles and blocks > 1 and _single(rt, _c(self, 0, GROUP, 0, 0, width))
+        pairs = width == tiles and blocks > 1 and _single(rt, _c(self, 0, GROUP, 0, 0, width), self.O)
         before = None
         for start in range(0, len(parts), GROUP):
             group = rt.group()
@@ -213,35 +245,46 @@ class GEMMArray:
     # -- what it computes --------------------------------------------------------------------------
 
     def composed(self: Any, A: Any, B: Any, ids: Any = None, valid: int | None = None, valid_k: int | None = None) -> Any:
-        """C as the array adds it up, rounded to bfloat16 after every K tile, or once at the end with prio_accuracy.
+        """C as the array adds it up, rounded to its dtype after every K tile, or once at the end with prio_accuracy.
 
         valid, valid_k: the call's bounds; only the valid rows of C are returned. Operands may be whole or cut to the bounds.
         """
         m, k, n = self.tile_m, self.tile_k, self.tile_n
         rows, depth = (self.M if valid is None else valid), (self.K if valid_k is None else valid_k)
-        stored = np.dtype(np.float32) if self.prio_accuracy else bfloat16
-        a, b = np.zeros((-(-rows // m) * m, -(-depth // k) * k), np.float32), np.zeros((-(-depth // k) * k, self.N), np.float32)
+        stored, mode = self._sums, self.mode
+        wide = np.float64 if mode == "int8" else np.float32
+        a, b = np.zeros((-(-rows // m) * m, -(-depth // k) * k), wide), np.zeros((-(-depth // k) * k, self.N), wide)
         a[:rows, :depth] = np.asarray(A)[:rows, :depth]
         b[:depth] = (np.asarray(B).T if self.b_col_maj else np.asarray(B))[:depth]
-        c = np.zeros((len(a), self.N), bfloat16)
+        c = np.zeros((len(a), self.N), self.O)
         for i in range(0, len(a), m):
             for j in range(0, self.N, n):
                 total = np.zeros((m, n), stored)
                 for at in range(0, depth, k):
-                    more = product(a[i : i + m, at : at + k], b[at : at + k, j : j + n])
-                    total = round_to(total.astype(np.float32) + more, stored)
-                c[i : i + m, j : j + n] = round_to(total, bfloat16)
+                    more = product(a[i : i + m, at : at + k], b[at : at + k, j : j + n], mode)
+                    total = round_to(total.astype(wide) + more, stored)
+                c[i : i + m, j : j + n] = round_to(total, self.O)
         return np.ascontiguousarray(c[:rows].T if self.c_col_maj else c[:rows])
 
-    def array_error(self: Any, A: Any, B: Any, ids: Any = None) -> np.ndarray:
+    def array_error(self: Any, A: Any, B: Any, ids: Any = None) -> np.ndarray | None:
         """How far from the exact product the array's C may be, float64, per element: the roundings to bfloat16 at the end and
-        of what is kept between K tiles, twice over, for cores do not add as float32 does."""
+        of what is kept between K tiles, twice over, for cores do not add as float32 does; what bfp16 has for A and B. None of
+        integers: the contract's."""
+        if self.mode == "int8":
+            return None
         a, b = widen(A), widen(B).T if self.b_col_maj else widen(B)
-        kept = np.zeros((len(a), b.shape[1]))
-        if not self.prio_accuracy:
-            for at in range(self.tile_k, len(b), self.tile_k):
-                kept += np.abs(a[:, :at] @ b[:at])
-        bound = 2.0**-8 * (2 * np.abs(a) @ np.abs(b) + 2 * kept)
+        magnitude = np.abs(a) @ np.abs(b)
+        if self.O == np.float32:
+            bound = (len(b) + 8) * 2.0**-23 * magnitude
+        else:
+            kept = np.zeros(magnitude.shape)
+            if not self.prio_accuracy:
+                for at in range(self.tile_k, len(b), self.tile_k):
+                    kept += np.abs(a[:, :at] @ b[:at])
+            bound = 2.0**-8 * (2 * magnitude + 2 * kept)
+        if self.mode == "bfp16":
+            left, right = bfp16_error(a, 1), bfp16_error(b, 0)
+            bound += left @ (np.abs(b) + right) + np.abs(a) @ right
         return bound.T if self.c_col_maj else bound
 
 
@@ -309,10 +352,10 @@ def _shares(tiles: int) -> list[int]:
     return sorted({math.ceil(tiles / parts) for parts in range(1, tiles + 1)}, reverse=True)
 
 
-def _single(rt: Any, pattern: Pattern) -> bool:
-    """Does the pattern fit one descriptor of a shim?"""
+def _single(rt: Any, pattern: Pattern, dtype: Any) -> bool:
+    """Does the pattern, of elements of this dtype, fit one descriptor of a shim?"""
     try:
-        plan(pattern, BdLimits.of(rt.dev.shim, bfloat16.itemsize), single=True)
+        plan(pattern, BdLimits.of(rt.dev.shim, dtype.itemsize), single=True)
     except Unresolvable:
         return False
     return True

@@ -16,15 +16,26 @@ from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param,
 
 #: Stack of the product, in bytes.
 MM_STACK = 0xD00
-#: (r, s, t) of native bfloat16 products, by architecture.
-MICRO_TILES = {"AIE2": (4, 8, 4), "AIE2P": (4, 8, 8)}
-#: A kernel works on this many micro tiles of A's rows and of B's columns at a time.
-UNROLL = {"AIE2": (4, 4), "AIE2P": (2, 2)}
+#: (r, s, t) of the products, by architecture and what multiplies: its bfloat16, int8, or the bfp16 that bfloat16 is made.
+MICRO_TILES = {
+    ("AIE2", "bfloat16"): (4, 8, 4),
+    ("AIE2", "int8"): (4, 8, 8),
+    ("AIE2P", "bfloat16"): (4, 8, 8),
+    ("AIE2P", "bfp16"): (8, 8, 8),
+    ("AIE2P", "int8"): (8, 8, 8),
+}
+#: A kernel works on this many micro tiles of A's rows and of B's columns at a time; two of each where nothing is said.
+UNROLL = {("AIE2", "bfloat16"): (4, 4), ("AIE2", "int8"): (4, 2)}
 #: Multiplications a core does per cycle in this kernel, and where that was seen.
 RATES = {
-    "AIE2": (95.4, "3.14 TOPS of 16 cores at 1.028 GHz, published bfloat16 best of npu1"),
-    "AIE2P": (13.9, "1.6 TFLOPS of 32 cores at 1.8 GHz, mlir-aie's 4096^3 in tiles of 64 x 88 x 64, native bfloat16"),
+    ("AIE2", "bfloat16"): (95.4, "3.14 TOPS of 16 cores at 1.028 GHz, published bfloat16 best of npu1"),
+    ("AIE2", "int8"): (205.5, "6.76 TOPS of 16 cores at 1.028 GHz, published int8 best of npu1"),
+    ("AIE2P", "bfloat16"): (13.9, "1.6 TFLOPS of 32 cores at 1.8 GHz, mlir-aie's 4096^3 in tiles of 64 x 88 x 64, native bfloat16"),
+    ("AIE2P", "bfp16"): (41.7, "4.8 TFLOPS of 32 cores at 1.8 GHz, mlir-aie's 8192 x 4224 x 4096, bfloat16 made bfp16"),
+    ("AIE2P", "int8"): (330.3, "38.05 TOPS of 32 cores at 1.8 GHz, published int8 best of npu2"),
 }
+#: Numbers along K that share an exponent in bfp16.
+BFP16_BLOCK = 8
 
 #: (size, stride) pairs, outermost first.
 Dims = tuple[tuple[int, int], ...]
@@ -32,15 +43,15 @@ Dims = tuple[tuple[int, int], ...]
 _K_TAIL = """
 #include <stdint.h>
 
-// A tile seen as OUTER x BLOCKS x MID x STEP x INNER numbers of 16 bits, STEP * BLOCKS along K: zero where K >= n.
-extern "C" void KERNEL(uint16_t *tile, int32_t n) {
+// A tile seen as OUTER x BLOCKS x MID x STEP x INNER numbers, STEP * BLOCKS along K: zero where K >= n.
+extern "C" void KERNEL(NUMBER *tile, int32_t n) {
   for (int32_t block = n / STEP; block < BLOCKS; block++) {
     int32_t first = n - block * STEP;
     if (first < 0)
       first = 0;
     for (int32_t outer = 0; outer < OUTER; outer++)
       for (int32_t mid = 0; mid < MID; mid++) {
-        uint16_t *run = tile + ((outer * BLOCKS + block) * MID + mid) * STEP * INNER;
+        NUMBER *run = tile + ((outer * BLOCKS + block) * MID + mid) * STEP * INNER;
         for (int32_t i = first * INNER; i < STEP * INNER; i++)
           run[i] = 0;
       }
@@ -49,10 +60,32 @@ extern "C" void KERNEL(uint16_t *tile, int32_t n) {
 """
 
 
-def multiples(arch: str) -> tuple[int, int, int]:
+def multiples(arch: str, mode: str) -> tuple[int, int, int]:
     """What a tile's rows, depth and columns are whole multiples of."""
-    (r, s, t), (rows, columns) = MICRO_TILES[arch], UNROLL[arch]
+    (r, s, t), (rows, columns) = MICRO_TILES[arch, mode], UNROLL.get((arch, mode), (2, 2))
     return r * rows, s, t * columns
+
+
+def bfp16(matrix: Any, axis: int) -> np.ndarray:
+    """float32: the numbers that bfp16 has for a matrix. Eight along `axis` share the largest one's exponent; each has 8 bits with
+    its sign, rounded to nearest even and cut to -128 to 127."""
+    wide = np.moveaxis(np.asarray(matrix, np.float32), axis, -1)
+    padded = np.pad(wide, [(0, 0)] * (wide.ndim - 1) + [(0, -wide.shape[-1] % BFP16_BLOCK)])
+    blocks = padded.reshape(*padded.shape[:-1], -1, BFP16_BLOCK)
+    _, exponent = np.frexp(np.abs(blocks).max(-1, keepdims=True))  # the largest is in [2^(e-1), 2^e)
+    held = np.clip(np.rint(np.ldexp(blocks, 7 - exponent)), -128, 127)
+    back = np.ldexp(held, exponent - 7).astype(np.float32).reshape(padded.shape)
+    return np.moveaxis(back[..., : wide.shape[-1]], -1, axis)
+
+
+def bfp16_error(matrix: Any, axis: int) -> np.ndarray:
+    """How far each number of a matrix may be from what bfp16 has for it: a unit of its block, where the largest is cut."""
+    wide = np.moveaxis(np.abs(np.asarray(matrix, np.float64)), axis, -1)
+    padded = np.pad(wide, [(0, 0)] * (wide.ndim - 1) + [(0, -wide.shape[-1] % BFP16_BLOCK)])
+    largest = padded.reshape(*padded.shape[:-1], -1, BFP16_BLOCK).max(-1)
+    _, exponent = np.frexp(largest)
+    unit = np.where(largest > 0, np.ldexp(1.0, exponent - 7), 0.0).repeat(BFP16_BLOCK, -1)
+    return np.moveaxis(unit[..., : wide.shape[-1]], -1, axis)
 
 
 def blocked(tile: Any, rows: int, columns: int) -> np.ndarray:
@@ -80,8 +113,12 @@ def row_dims(shape: tuple[int, int], rows: int, columns: int) -> Dims:
     return ((high // rows, rows * wide), (rows, columns), (wide // columns, rows * columns), (columns, 1))
 
 
-def product(a: Any, b: Any) -> np.ndarray:
-    """a @ b in float32. What tile references and `composed()` share: its bits depend on shapes and layout."""
+def product(a: Any, b: Any, mode: str = "bfloat16") -> np.ndarray:
+    """a @ b in float32, of integers exactly. What tile references and `composed()` share: its bits depend on shapes and layout."""
+    if mode == "int8":  # float64 has a fast product, and holds these sums
+        return np.matmul(np.asarray(a, np.float64), np.asarray(b, np.float64))
+    if mode == "bfp16":
+        a, b = bfp16(a, 1), bfp16(b, 0)
     return np.matmul(np.ascontiguousarray(a, np.float32), np.ascontiguousarray(b, np.float32))
 
 
@@ -89,7 +126,7 @@ def product(a: Any, b: Any) -> np.ndarray:
 class MatrixKernels:
     """The kernels for tiles of m x k by k x n on an architecture, and the re-orderings they need.
 
-    accumulator: dtype of the C that is added to.
+    accumulator: dtype of the C that is added to. mode: what multiplies (see `MICRO_TILES`).
     """
 
     arch: str
@@ -99,10 +136,16 @@ class MatrixKernels:
     b_col_maj: bool = False
     c_col_maj: bool = False
     accumulator: Any = bfloat16
+    mode: str = "bfloat16"
 
     @property
     def micro(self) -> tuple[int, int, int]:
-        return MICRO_TILES[self.arch]
+        return MICRO_TILES[self.arch, self.mode]
+
+    @property
+    def dtype(self) -> Any:
+        """Of A and of B."""
+        return np.dtype(np.int8) if self.mode == "int8" else bfloat16
 
     # -- how tiles are held ------------------------------------------------------------------------
 
@@ -140,21 +183,22 @@ class MatrixKernels:
     def mm(self) -> Kernel:
         """c += a b, added in float32 and stored as the accumulator's dtype."""
         m, k, n = self.m, self.k, self.n
-        rate, source = RATES[self.arch]
+        rate, source = RATES[self.arch, self.mode]
 
         def reference(a: Any, b: Any, c: Any) -> np.ndarray:
-            return np.asarray(c, np.float32).reshape(-1) + self._c(product(self._a(a), self._b(b)))
+            more = self._c(product(self._a(a), self._b(b), self.mode))
+            return np.asarray(c, more.dtype).reshape(-1) + more
 
         contract = KernelContract(
             roles=(In, In, InOut),
             reference=reference,
-            tolerance=Tolerance(terms=k),
+            tolerance=Tolerance(exact=True) if self.mode == "int8" else Tolerance(terms=k),
             ops=2 * m * k * n,
             cycles=m * k * n / rate,
             cycles_source=source,
             stack=MM_STACK,
         )
-        types = (ObjectType.of(m * k, bfloat16), ObjectType.of(k * n, bfloat16), ObjectType.of(m * n, self.accumulator))
+        types = (ObjectType.of(m * k, self.dtype), ObjectType.of(k * n, self.dtype), ObjectType.of(m * n, self.accumulator))
         return Kernel.factory(
             "linalg.mm",
             types,
@@ -162,11 +206,11 @@ class MatrixKernels:
             dim_m=m,
             dim_k=k,
             dim_n=n,
-            input_dtype=bfloat16,
+            input_dtype=self.dtype,
             output_dtype=self.accumulator,
             b_col_maj=self.b_col_maj,
             c_col_maj=self.c_col_maj,
-            emulate_bf16_mmul_with_bfp16=False,
+            emulate_bf16_mmul_with_bfp16=self.mode == "bfp16",
         )
 
     def zero(self) -> Kernel:
@@ -176,14 +220,28 @@ class MatrixKernels:
     def a_tail(self) -> Kernel:
         """Zero the columns of a tile of A from number n on."""
         r, s, _ = self.micro
-        return _tail("a_tail", outer=self.m // r, blocks=self.k // s, mid=r, step=s, inner=1)
+        return self._tail("a_tail", outer=self.m // r, blocks=self.k // s, mid=r, step=s, inner=1)
 
     def b_tail(self) -> Kernel:
         """Zero the rows of a tile of B from number n on."""
         _, s, t = self.micro
         if self.b_col_maj:
-            return _tail("b_tail", outer=self.n // t, blocks=self.k // s, mid=t, step=s, inner=1)
-        return _tail("b_tail", outer=1, blocks=self.k // s, mid=self.n // t, step=s, inner=t)
+            return self._tail("b_tail", outer=self.n // t, blocks=self.k // s, mid=t, step=s, inner=1)
+        return self._tail("b_tail", outer=1, blocks=self.k // s, mid=self.n // t, step=s, inner=t)
+
+    def _tail(self, name: str, *, outer: int, blocks: int, mid: int, step: int, inner: int) -> Kernel:
+        elements = outer * blocks * mid * step * inner
+
+        def reference(tile: Any, n: int) -> np.ndarray:
+            kept = np.array(tile, np.float32).reshape(outer, blocks, mid, step, inner)
+            at = np.arange(blocks)[:, None] * step + np.arange(step)
+            kept[np.broadcast_to((at >= n)[None, :, None, :, None], kept.shape)] = 0
+            return kept.reshape(-1)
+
+        contract = KernelContract(roles=(InOut, Param), reference=reference, tolerance=Tolerance(exact=True))
+        defines = dict(NUMBER=f"uint{8 * self.dtype.itemsize}_t", OUTER=outer, BLOCKS=blocks, MID=mid, STEP=step, INNER=inner)
+        return Kernel.inline(name, _K_TAIL, (ObjectType.of(elements, self.dtype), np.int32), contract, defines)
+
 
 
 def zero(elements: int, dtype: Any) -> Kernel:
@@ -206,17 +264,3 @@ def convert_copy(elements: int) -> Kernel:
     )
     types = (ObjectType.of(elements, np.float32), ObjectType.of(elements, bfloat16), np.int32)
     return Kernel.factory("datamovement.convert_copy", types, contract, tile_size=elements)
-
-
-def _tail(name: str, *, outer: int, blocks: int, mid: int, step: int, inner: int) -> Kernel:
-    elements = outer * blocks * mid * step * inner
-
-    def reference(tile: Any, n: int) -> np.ndarray:
-        kept = np.array(tile, np.float32).reshape(outer, blocks, mid, step, inner)
-        at = np.arange(blocks)[:, None] * step + np.arange(step)
-        kept[np.broadcast_to((at >= n)[None, :, None, :, None], kept.shape)] = 0
-        return kept.reshape(-1)
-
-    contract = KernelContract(roles=(InOut, Param), reference=reference, tolerance=Tolerance(exact=True))
-    defines = dict(OUTER=outer, BLOCKS=blocks, MID=mid, STEP=step, INNER=inner)
-    return Kernel.inline(name, _K_TAIL, (ObjectType.of(elements, bfloat16), np.int32), contract, defines)

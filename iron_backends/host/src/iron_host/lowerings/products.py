@@ -22,6 +22,8 @@ from iron_host.slots import Filled
 from iron_host.tiles import ROWS as TILE_ROWS
 from iron_host.view import no_view, view_of
 
+#: What multiplies to int32.
+INTEGERS = ("int8", "uint8")
 #: Of blocks.h: the bytes of a group's scales.
 SCALE = 12
 
@@ -100,6 +102,8 @@ class ProductLowering(HostLowering):
                     "activations='exact'",
                 )
             return takes(op, f"{view.name} {op.activations}", T=FLOATS, O=FLOATS)
+        if as_format(op.T).dtype.kind in "iu":
+            return takes(op, "matmul_integers", T=INTEGERS, W=INTEGERS, O=("int32",))
         return takes(op, "matmul", T=FLOATS, W=FLOATS, O=FLOATS)
 
     def operations(self, op: Any, shapes: Mapping[str, tuple[int, ...]]) -> int:
@@ -109,7 +113,8 @@ class ProductLowering(HostLowering):
         """The kernel calls of one product; `rows` and `work` are its largest row count and multiplications."""
         many = threads(work, grain)
         if not as_format(op.W).packed:
-            kernel = unit("matmul.h", "matmul", cpp(op.T), cpp(op.W), cpp(op.O))
+            where = ("integers.h", "matmul_integers") if as_format(op.T).dtype.kind in "iu" else ("matmul.h", "matmul")
+            kernel = unit(*where, cpp(op.T), cpp(op.W), cpp(op.O))
             return [KernelCall(kernel, product.dense, threads=many, work=work)]
         if isinstance(product.K, Member):
             return No("a bound on K of block weights has no kernel")
