@@ -19,7 +19,7 @@ from iron_core.errors import CheckpointError, DeclarationError
 from iron_llama.model import Llama
 from iron_lm import loading, testing
 from iron_lm.checkpoints import huggingface, names
-from iron_lm.checkpoints.sources import PlusOne
+from iron_lm.checkpoints.sources import PlusOne, Transpose
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.generation.session import Session
 from iron_lm.parts.attention import Attention
@@ -124,6 +124,26 @@ def test_a_table_may_name_what_this_model_lacks() -> None:
     family = written(names=lambda cls, kind, config: names.HUGGINGFACE | {path: PlusOne(name), "layers.{i}.mixer.sink": "absent.{i}"})
     weights, plain = (loading.load(each, TINY, max_seq_len=32).exact["layers.0.ffn_norm.weight"] for each in (family, Llama))
     np.testing.assert_array_equal(weights, plain.astype(np.float32) + 1)
+
+
+class Turned(Transpose):
+    """The other way round, over the file."""
+
+    def read(self, reading: Any, shape: Any) -> Any:
+        return np.asarray(self.of.read(reading, shape[::-1])).T
+
+
+def test_weights_that_are_turned_are_counted_before_they_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies otherwise in the file than it runs takes memory, as what is widened does; what is mapped takes none."""
+    swapped = {"layers.{i}.mixer.q": Turned(Q_PROJ.replace("q_", "o_")), "layers.{i}.mixer.o": Turned(Q_PROJ)}
+    turned = written(names=lambda cls, kind, config: names.HUGGINGFACE | swapped)
+    exact = loading.load(turned, TINY, max_seq_len=32).exact
+    size = sum(array.nbytes for path, array in exact.items() if path.endswith(("mixer.q", "mixer.o")))
+    monkeypatch.setattr("iron_lm.process.available_bytes", lambda: size - 1)
+    with pytest.raises(CheckpointError, match=rf"its weights take {size / 1e6:.1f} MB of memory as they run; .* are free"):
+        loading.load(turned, TINY, max_seq_len=32)
+    monkeypatch.setattr("iron_lm.process.available_bytes", lambda: 0)
+    loading.load(Llama, TINY, max_seq_len=32)
 
 
 def test_our_own_mistake_is_no_authors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,7 +231,7 @@ def test_weights_that_do_not_fit_are_refused_before_any_is_widened(tmp_path: Pat
     path = model(tmp_path / "k.gguf", {"": "Q6_K"})
     monkeypatch.setattr("iron_lm.process.available_bytes", lambda: 1000)
     monkeypatch.setattr("iron_lm.loading.runnable", lambda array: pytest.fail("widened"))
-    with pytest.raises(CheckpointError, match=r"widened take [\d.]+ MB of memory; 0\.0 MB are free; --dtype float16"):
+    with pytest.raises(CheckpointError, match=r"weights take [\d.]+ MB of memory as they run; 0\.0 MB are free; --dtype float16"):
         load(path)
 
 

@@ -157,11 +157,12 @@ def _loaded(
     widened = block is None and any(format.packed for format, _ in formats)
     first = _first_matrix(exact)
     run = attrs.evolve(probe, **arithmetic_of(block, first, dtype, activations, widened))
-    new = _made(formats, dtype) + (0 if dtype not in (None, Dense(first).name) else merged_bytes(exact))
+    new = _made(exact, dtype)
     free = process.available_bytes()
     if free is not None and new > free:
         narrower = "" if dtype in ("float16", "bfloat16") else "; --dtype float16 or bfloat16 may take half"
-        raise CheckpointError(f"{checkpoint.path}: its weights widened take {_bytes(new)} of memory; {_bytes(free)} are free{narrower}.")
+        takes = f"its weights take {_bytes(new)} of memory as they run; {_bytes(free)} are free{narrower}"
+        raise CheckpointError(f"{checkpoint.path}: {takes}.")
     as_run = runnable if dtype is None else lambda array: convert(array, as_dtype(dtype))
     weights = {path: as_run(array) for path, array in exact.items()}
     kept = kept_line(formats, dtype)
@@ -201,11 +202,17 @@ def _most(values: list[Any]) -> Any:
     return max(values, key=values.count) if values else None
 
 
-def _made(formats: list[tuple[Any, tuple[int, ...]]], dtype: str | None) -> int:
-    """Bytes of the weights that do not run as the file has them."""
+def _made(weights: dict[str, Any], dtype: str | None) -> int:
+    """Bytes of the weights that do not run as they lie in the file: in another format, from several files, or turned."""
     wide = None if dtype is None else Dense(as_dtype(dtype))
-    targets = ((format, wide or runs_as(format), shape) for format, shape in formats)
-    return sum(target.nbytes(shape) for format, target, shape in targets if target != format)
+
+    def nbytes(array: Any) -> int:
+        stored = stored_format(array)
+        target = wide or runs_as(stored)
+        as_it_lies = not isinstance(array, Merged) and (array.data if stored.packed else array).flags.c_contiguous
+        return 0 if target == stored and as_it_lies else target.nbytes(array.shape)
+
+    return sum(map(nbytes, weights.values()))
 
 
 def _bytes(n: int) -> str:
