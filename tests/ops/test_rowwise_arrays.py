@@ -11,8 +11,8 @@ from iron_core.array.build import build
 from iron_core.array.fit import fit
 from iron_core.declare.formats import bfloat16
 from iron_core.devices import device
-from iron_core.errors import Unresolvable
-from iron_ops_aie import RMSNorm, RoPE
+from iron_core.errors import DeviationError, Unresolvable
+from iron_ops_aie import LayerNorm, RMSNorm, RoPE, RowwiseAdd, RowwiseMul, Softmax
 from iron_sim.run import simulate
 
 DEVICES = ("npu1", "npu2")
@@ -42,6 +42,11 @@ def run(op, dev, **bounds):
         RMSNorm(rows=24, cols=64, weighted=True, num_channels=2, num_aie_columns=3),
         RMSNorm(rows=24, cols=4096, weighted=True),
         RMSNorm(rows=24, cols=8192),
+        RowwiseAdd(rows=24, cols=48, num_channels=2),
+        RowwiseMul(rows=24, cols=4096),
+        LayerNorm(rows=24, cols=96),
+        LayerNorm(rows=24, cols=4096, weighted=True, biased=True),
+        LayerNorm(rows=24, cols=32, biased=True, num_channels=2),
     ],
     ids=repr,
 )
@@ -87,6 +92,68 @@ def test_another_epsilon_is_another_array_and_another_number_of_rows_is_not():
     one, other = (build(RMSNorm(rows=8, cols=64, epsilon=e), "npu1").design.array for e in (1e-5, 1e-6))
     assert one != other
     assert build(RMSNorm(rows=64, cols=64), "npu1").design.array is one
+
+
+# -- LayerNorm, RowwiseAdd ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("weighted", "biased", "cores"), [(False, False, 1), (True, False, 2), (False, True, 2), (True, True, 3)])
+def test_a_lane_of_a_layer_norm_has_a_core_for_each_of_its_steps(weighted, biased, cores):
+    """The norm, the weight, the bias; what of a column's four cores is left over makes no lane."""
+    op = LayerNorm(rows=16, cols=64, weighted=weighted, biased=biased)
+    assert len(build(op, "npu2").design.array.cores) == 8 * cores
+    assert len(build(LayerNorm(rows=24, cols=64, weighted=weighted, biased=biased, num_channels=2), "npu1").design.array.cores) == {
+        1: 8, 2: 12, 3: 12,
+    }[cores]  # fmt: skip
+
+
+def test_each_step_of_a_layer_norm_is_rounded(rng):
+    """So the gate of its array is the norm's, then a rounding a core; and not wider than that."""
+    x, weight, bias = (rng.standard_normal(shape).astype(bfloat16) for shape in ((4, 64), 64, 64))
+    op = LayerNorm(rows=4, cols=64, weighted=True, biased=True).resolved(device("npu2"))
+    row = LayerNorm(rows=4, cols=64).resolved(device("npu2")).composed(x).astype(np.float32)
+    scaled = (row * weight.astype(np.float32)).astype(bfloat16).astype(np.float32)
+    got = op.composed(x, weight, bias)
+    assert got.tobytes() == (scaled + bias.astype(np.float32)).astype(bfloat16).tobytes()
+    op.array_check(got, op.reference(x, weight, bias), x, weight, bias)
+    with pytest.raises(DeviationError):
+        op.array_check((got.astype(np.float32) * 1.03).astype(bfloat16), op.reference(x, weight, bias), x, weight, bias)
+
+
+# -- Softmax ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+@pytest.mark.parametrize("counted", [1, 31, 32, 33, 96])
+def test_what_does_not_count_in_a_row_is_zero_and_counts_for_nothing(dev, counted, rng):
+    """Per call: the span in whole vectors is computed, with what does not count in it hidden; beyond it nothing is."""
+    op = Softmax(rows=32, cols=96)
+    x = rng.standard_normal((32, 96)).astype(bfloat16)
+    x[:, counted:] = np.nan
+    outputs, poison, _ = simulate(op, dev, {"x": x}, {"valid_cols": counted, "valid": 17})
+    y, short = outputs["y"][:17], op.resolved(device(dev)).bounded(rows=17, vector_size=counted)
+    assert not poison["y"][:17].any() and not y[:, counted:].any()
+    assert y.tobytes() == short.composed(x[:17]).tobytes()
+    short.array_check(y, short.reference(x[:17]), x[:17])
+
+
+def test_a_call_of_a_softmax_that_counts_nothing_gives_zeros(rng):
+    """And divides by nothing."""
+    x = rng.standard_normal((16, 64)).astype(bfloat16)
+    outputs, poison, _ = simulate(Softmax(rows=16, cols=64), "npu2", {"x": x}, {"valid_cols": 0})
+    assert not outputs["y"].any() and not poison["y"].any()
+
+
+def test_the_softmax_of_an_array_is_no_worse_than_its_arithmetic(rng):
+    """log2 e is 1.8e-3 too large, which a far exponential shows; the gate follows that, and is no wider."""
+    x = (rng.standard_normal((16, 64)) * 20).astype(bfloat16)
+    op = Softmax(rows=16, cols=64).resolved(device("npu2"))
+    got, exact = op.composed(x), op.reference(x)
+    op.array_check(got, exact, x)
+    with pytest.raises(DeviationError):
+        op.check(got, exact, x)
+    with pytest.raises(DeviationError):
+        op.array_check((got.astype(np.float32) * 1.1).astype(bfloat16), exact, x)
 
 
 # -- RoPE -------------------------------------------------------------------------------------------
@@ -172,6 +239,24 @@ def test_what_no_array_of_rope_takes_is_refused_with_what_one_takes(fields, word
     with pytest.raises(Unresolvable, match=f"RoPE: {words}"):
         build(RoPE(**fields), "npu1")
     fit(build(RoPE(**{**fields, **legal}), "npu1").design)
+
+
+@pytest.mark.parametrize(
+    ("op", "words", "legal"),
+    [
+        (LayerNorm(rows=8, cols=48), "LayerNorm: cols=48 .* Nearest legal cols: 32 or 64", LayerNorm(rows=8, cols=32)),
+        (LayerNorm(rows=8, cols=64, epsilon=1e-6), "LayerNorm: epsilon=1e-06; .* Legal: epsilon=1e-05", LayerNorm(rows=8, cols=64)),
+        (Softmax(rows=20, cols=64), "Softmax: rows=20 .* Nearest legal rows: 16 or 32", Softmax(rows=32, cols=64)),
+        (Softmax(rows=16, cols=80), "Softmax: cols=80 .* Nearest legal cols: 64 or 96", Softmax(rows=16, cols=96)),
+        (RowwiseAdd(rows=8, cols=4112), "RowwiseAdd: cols=4112; .* Legal: cols=4096", RowwiseAdd(rows=8, cols=4096)),
+    ],
+    ids=repr,
+)
+def test_what_other_arrays_of_rows_do_not_take_is_refused_with_what_they_take(op, words, legal):
+    """The keyword, the rule, the value; and the legal value is accepted."""
+    with pytest.raises(Unresolvable, match=words):
+        build(op, "npu2")
+    fit(build(legal, "npu2").design)
 
 
 def test_the_message_of_a_refusal_is_one_sentence_and_what_is_legal():

@@ -17,7 +17,7 @@ from iron_core.declare.chained import Chained
 from iron_core.declare.link import Link
 from iron_core.devices import device
 from iron_core.errors import IronError
-from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, ReLU, Repeat, RMSNorm, RoPE, Sample, SiLU, Transpose
+from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, LayerNorm, ReLU, Repeat, RMSNorm, RoPE, Sample, SiLU, Softmax, Transpose
 from iron_sim.machine import Machine
 from iron_sim.run import regions_of
 from tests.sim import mutants
@@ -61,6 +61,11 @@ SUBJECTS = {
     "rope": (
         RoPE(rows=24, cols=64, angle_rows=8, num_aie_columns=2),
         [{"valid": 9, "angles_valid": 3}, {"valid": 24, "angles_valid": 8}],
+    ),
+    "layer norm": (LayerNorm(rows=8, cols=64, weighted=True, biased=True, num_aie_columns=2), [{"valid": 3}, {"valid": 8}]),
+    "softmax": (
+        Softmax(rows=16, cols=96, vector_size=90, num_aie_columns=2),
+        [{"valid": 5, "valid_cols": 40}, {"valid": 16, "valid_cols": 90}],
     ),
     "gemv": (GEMV(M=64, K=64, num_batches=6, repeat=2, num_aie_columns=2), [{}, {}]),
     "gemv folded": (
@@ -157,13 +162,16 @@ def caught(design, kernels, op, calls, original):
 #: Mutants that move the same data: subject, mutator, what `difference` says of them; and why.
 _AGAIN = "it overwrites with what does not depend on what was there"
 _SUM = "a + b is b + a"
+_PRODUCT = "a * b is b * a, and a + b is b + a"
 _LOOK = "the first pass says where to look for the largest; of what it may miss here nothing is drawn"
 _THROUGH = "its data was through by then, and of what it shares with later ones there was enough"
 SAME = {
     ("neighbours", "arguments_swapped", ""): _SUM,
     ("add", "arguments_swapped", ""): _SUM,
-    ("norm", "arguments_swapped", "'a3' -> 'a1'"): "row * weight is weight * row",
+    ("norm", "arguments_swapped", "'a3' -> 'a1'"): _PRODUCT,
+    ("layer norm", "arguments_swapped", "'a3' -> 'a1'"): _PRODUCT,
     ("gemv folded", "arguments_swapped", "finish"): _SUM,
+    ("softmax", "call_twice", ""): _AGAIN,
     ("gemv", "call_twice", "-> Call(kernel='mv_"): _AGAIN,
     ("gemv folded", "call_twice", "-> Call(kernel='mv_"): _AGAIN,
     ("gemm", "call_twice", "_tail_"): _AGAIN,

@@ -19,6 +19,7 @@ from iron_ops_aie.moving.transpose_array import TransposeArray
 from iron_ops_aie.products.gemm_array import GEMMArray
 from iron_ops_aie.products.gemv_array import GEMVArray
 from iron_ops_aie.rowwise.rope_array import RoPEArray
+from iron_ops_aie.rowwise.softmax_array import SoftmaxArray
 from iron_ops_aie.tokens.sample_array import SampleArray
 
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
@@ -442,7 +443,10 @@ class LayerNorm(Rowwise):
     x, y: (rows, cols). weight, bias: (cols,), both of one dtype of their own. var is the mean of the squares of x - mean(x).
     epsilon is in the units of x squared; with epsilon 0 a row of equal numbers has no norm (NaN). `valid` bounds the rows.
 
-    Errors: ParamError for a negative epsilon or integers.
+    The array (bfloat16 throughout): per lane a core that norms, one that multiplies by `weight`, one that adds `bias`; what goes from
+    one to the next is rounded, and epsilon is the kernel's, 1e-5.
+
+    Errors: ParamError for a negative epsilon or integers. Unresolvable where no array takes it.
     """
     epsilon: float
     weighted: bool
@@ -1000,13 +1004,16 @@ class SoftCap(UnaryElementwise):
         dtype: Any = ...,
     ) -> Handle: ...
 
-class Softmax(Rowwise):
+class Softmax(SoftmaxArray, Rowwise):
     """y = exp(x - max) / sum, over the first `vector_size` numbers of a row; the rest of the row is zero.
 
     x, y: (rows, cols). Per call, `valid` bounds the rows and `valid_cols` the numbers of a row that count:
     `Softmax(x, valid_cols=n)`. y keeps its cols, so what reads it needs no bound.
 
-    Errors: ParamError for a vector_size that is not 1 to cols, or integers.
+    The array (bfloat16): a core per lane computes whole vectors of 32, in which what does not count is hidden, of rows that are
+    zero beyond them.
+
+    Errors: ParamError for a vector_size that is not 1 to cols, or integers. Unresolvable where no array takes it.
     """
     vector_size: int
     @overload

@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import In, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
+from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16, round_to
 
 #: The smallest normal bfloat16: below it the devices give zero.
 SMALLEST = 2.0**-126
+#: The epsilon that the kernel of LayerNorm is compiled with, and how far off it is near zero.
+LAYER_NORM_EPSILON, LAYER_NORM_NEAR_ZERO = 1e-5, 1e-5
+#: log2 e, and the lowest number, as the kernels of Softmax have them: in bfloat16.
+LOG2E, LOWEST = 1.4453125, -(2 - 2.0**-7) * 2.0**127
 
 
 def _float32(tile: Any) -> np.ndarray:
@@ -33,6 +37,59 @@ def rms_norm(cols: int, epsilon: float) -> Kernel:
         ops=4 * cols,
     )
     return Kernel.factory("norm.rms_norm_eps", (row, row, np.int32, np.float32), contract, tile_size=cols)
+
+
+def layer_norm(cols: int) -> Kernel:
+    """y = (x - mean(x)) / sqrt(var(x) + 1e-5) of a row of `cols` bfloat16, both in float32; AIE2 comes within 1 ulp (measured), or
+    1e-5 where that is more: what cancels near zero."""
+
+    def reference(x: Any, n: int) -> np.ndarray:
+        wide = _float32(x)
+        centred = wide - wide.mean()
+        return centred / np.sqrt((centred * centred).mean() + np.float32(LAYER_NORM_EPSILON))
+
+    row = ObjectType.of(cols, bfloat16)
+    contract = KernelContract(
+        roles=(In, Out, Param),
+        bindings=((2, cols),),
+        reference=reference,
+        tolerance=Tolerance(terms=cols, ulps=1, absolute=LAYER_NORM_NEAR_ZERO),
+        ops=6 * cols,
+    )
+    return Kernel.factory("norm.layer_norm", (row, row, np.int32), contract, tile_size=cols)
+
+
+def softmax(cols: int) -> Kernel:
+    """The first n of a row of `cols` bfloat16 become powers of two of (x - max) log2 e, over their sum; the rest stays.
+
+    As AIE2P computes: log2 e is held in bfloat16; the powers, one over their sum, and the quotients are rounded to bfloat16.
+    """
+
+    def reference(x: Any, y: Any, n: int) -> np.ndarray:
+        out = _float32(y).reshape(-1).copy()
+        counted = _float32(x).reshape(-1)[:n]
+        with np.errstate(over="ignore"):
+            exponents = counted * np.float32(LOG2E) - counted.max() * np.float32(LOG2E)
+        powers = _float32(round_to(np.exp2(exponents), bfloat16))
+        out[:n] = powers * _float32(round_to(1 / powers.sum(), bfloat16))
+        return out
+
+    row = ObjectType.of(cols, bfloat16)
+    contract = KernelContract(roles=(In, InOut, Param), reference=reference, tolerance=Tolerance(terms=cols, ulps=4), ops=4 * cols)
+    return Kernel.factory("activation.softmax", (row, row, np.int32), contract, tile_size=cols)
+
+
+def mask(cols: int) -> Kernel:
+    """Numbers `first` to before `last` of a row become the lowest bfloat16, whose power is 0. Of the softmax's object."""
+
+    def reference(x: Any, first: int, last: int) -> np.ndarray:
+        out = _float32(x).reshape(-1).copy()
+        out[first:last] = LOWEST
+        return out
+
+    contract = KernelContract(roles=(InOut, Param, Param), reference=reference, tolerance=Tolerance(exact=True), ops=0)
+    row = ObjectType.of(cols, bfloat16)
+    return Kernel.factory("activation.softmax", (row, np.int32, np.int32), contract, symbol="mask_bf16", tile_size=cols)
 
 
 def rope(cols: int, halves: bool) -> Kernel:

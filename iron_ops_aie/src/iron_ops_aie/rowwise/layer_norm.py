@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Case, DType, In, Param, Rowwise, Sweep, Testing, Tolerance, bfloat16, widen
+from iron_core import Case, DType, Param, Rowwise, Sweep, Testing, Tolerance, bfloat16, every_row, require, widen
+from iron_core.declare.tolerance import ulp
 from iron_core.errors import ParamError
+from iron_ops_aie.elementwise import kernels as elementwise
+from iron_ops_aie.rowwise import kernels
 from iron_ops_aie.rules import floats_only
 
 
@@ -18,15 +21,20 @@ class LayerNorm(Rowwise):
     x, y: (rows, cols). weight, bias: (cols,), both of one dtype of their own. var is the mean of the squares of x - mean(x).
     epsilon is in the units of x squared; with epsilon 0 a row of equal numbers has no norm (NaN). `valid` bounds the rows.
 
-    Errors: ParamError for a negative epsilon or integers.
+    The array (bfloat16 throughout): per lane a core that norms, one that multiplies by `weight`, one that adds `bias`; what goes from
+    one to the next is rounded, and epsilon is the kernel's, 1e-5.
+
+    Errors: ParamError for a negative epsilon or integers. Unresolvable where no array takes it.
     """
+
+    row_unit = 32
 
     epsilon: float = Param(default=1e-5, array=True)
     weighted: bool = Param(default=False, array=True)
     biased: bool = Param(default=False, array=True)
     W: Any = DType(default=lambda op: op.T)
-    weight = In(Rowwise.cols, dtype=W, when=weighted)
-    bias = In(Rowwise.cols, dtype=W, when=biased)
+    weight = every_row(W, when=weighted)
+    bias = every_row(W, when=biased)
 
     test = Testing(
         Sweep(rows=True),
@@ -34,6 +42,9 @@ class LayerNorm(Rowwise):
         Case(rows=3, cols=577, weighted=True, biased=True, T=np.float32),
         Case(rows=5, cols=96, weighted=True, biased=True),
         Case(rows=5, cols=7, weighted=True, T=bfloat16, W=np.float32),
+        Case(rows=16, cols=768, weighted=True, biased=True, lower=True),
+        Case(rows=6, cols=64, biased=True, lower=True),
+        Case(rows=12, cols=160, weighted=True, num_channels=2, lower=True),
         Case(rows=2, cols=33, biased=True, T=np.float16, W=np.float32),
         draw=dict(centered=("x", "weight", "bias")),
     )
@@ -62,6 +73,28 @@ class LayerNorm(Rowwise):
         """y divided by how far each row of `wide` spreads."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return y / np.sqrt(wide.var(-1, keepdims=True) + self.epsilon)
+
+    def kernel(self) -> Any:
+        return kernels.layer_norm(self.cols)
+
+    def stages(self) -> Any:
+        affine = (("weight", elementwise.mul), ("bias", elementwise.add))
+        return ((self.kernel(), ()), *((kernel(self.cols), (name,)) for name, kernel in affine if name in self.vectors))
+
+    def compatible(self, dev: Any) -> None:
+        legal = kernels.LAYER_NORM_EPSILON
+        require(self.epsilon == legal, f"LayerNorm: epsilon={self.epsilon}; its array's kernel has its own. Legal: epsilon={legal}.")
+        super().compatible(dev)
+
+    def array_error(self, x: Any, weight: Any = None, bias: Any = None) -> Any:
+        """The first core's, and a rounding in each core behind it."""
+        wide = widen(x)
+        y = self._normed(wide - wide.mean(-1, keepdims=True), wide)
+        radius = ulp(y, bfloat16) + kernels.LAYER_NORM_NEAR_ZERO
+        if weight is not None:
+            y = y * widen(weight)
+            radius = radius * np.abs(widen(weight)) + ulp(y, bfloat16)
+        return radius if bias is None else radius + ulp(y + widen(bias), bfloat16)
 
     def tolerance(self) -> Tolerance:
         return Tolerance(terms=self.cols)

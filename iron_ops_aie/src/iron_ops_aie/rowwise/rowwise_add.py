@@ -6,18 +6,28 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import In, Rowwise, Sweep, Testing, widen
+from iron_core import Case, Rowwise, Sweep, Testing, every_row, widen
+from iron_ops_aie.elementwise import kernels
 
 
 class RowwiseAdd(Rowwise):
     """y[r] = x[r] + vector: a projection's bias. x, y: (rows, cols); vector: (cols,)."""
 
-    vector = In(Rowwise.cols, dtype=Rowwise.T)
+    vector = every_row()
 
-    test = Testing(Sweep(rows=True), Sweep(rows=True, T=np.float32), draw=dict(centered=("x", "vector")))
+    test = Testing(
+        Sweep(rows=True),
+        Sweep(rows=True, T=np.float32),
+        Case(rows=1, cols=960, lower=True),
+        Case(rows=30, cols=48, num_channels=2, lower=True),
+        draw=dict(centered=("x", "vector")),
+    )
 
     def reference(self, x: Any, vector: Any) -> Any:
         return widen(x) + widen(vector)
 
     def magnitude(self, x: Any, vector: Any) -> Any:
         return np.abs(widen(x)) + np.abs(widen(vector))
+
+    def kernel(self) -> Any:
+        return kernels.add(self.cols)

@@ -6,22 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Case, Extent, Param, Rowwise, Sweep, Testing, Tolerance, widen
+from iron_core import Case, Extent, Param, Rowwise, Sweep, Testing, Tolerance, Value, widen
 from iron_core.errors import ParamError
+from iron_ops_aie.rowwise.softmax_array import SoftmaxArray
 from iron_ops_aie.rules import floats_only
 
 
-class Softmax(Rowwise):
+class Softmax(SoftmaxArray, Rowwise):
     """y = exp(x - max) / sum, over the first `vector_size` numbers of a row; the rest of the row is zero.
 
     x, y: (rows, cols). Per call, `valid` bounds the rows and `valid_cols` the numbers of a row that count:
     `Softmax(x, valid_cols=n)`. y keeps its cols, so what reads it needs no bound.
 
-    Errors: ParamError for a vector_size that is not 1 to cols, or integers.
+    The array (bfloat16): a core per lane computes whole vectors of 32, in which what does not count is hidden, of rows that are
+    zero beyond them.
+
+    Errors: ParamError for a vector_size that is not 1 to cols, or integers. Unresolvable where no array takes it.
     """
 
     vector_size: int = Param(default=lambda op: op.cols)
     valid_cols = Extent(vector_size)
+    counted = Value(derive=lambda op: op.valid_cols)
 
     test = Testing(
         Sweep(rows=True),
@@ -29,6 +34,9 @@ class Softmax(Rowwise):
         Case(rows=16, cols=1500, T=np.float32),
         Case(rows=3, cols=96, vector_size=50, T=np.float32),
         Case(rows=3, cols=96, vector_size=1),
+        Case(rows=16, cols=96, vector_size=50, lower=True),
+        Case(rows=48, cols=1536, vector_size=1500, lower=True),
+        Case(rows=32, cols=64, vector_size=64, num_channels=2, lower=True),
         draw=dict(centered=("x",)),
     )
 
