@@ -166,6 +166,17 @@ def test_a_tensor_needed_twice() -> None:
         Matrix(4).needs(body=(4,))
 
 
+def test_a_twin_says_which_weight_is_missing() -> None:
+    """As fill() does, whether it is its own or that of a part within; and which part there is not."""
+    x = np.ones((1, 4), np.float32)
+    with pytest.raises(DeclarationError, match=r"^Norm: no weight weight \[4\] is given; there is weigth\.$"):
+        Norm(NormConfig(4)).twin({"weigth": x[0]}, x)
+    with pytest.raises(DeclarationError, match=r"^Tower: no weight steps\.1\.matrix \[4, 4\] is given; there is steps\.0\.matrix"):
+        Tower(4).twin(changed(steps__1__matrix=None), x)
+    with pytest.raises(DeclarationError, match=r"^Tower holds no part at steps\.7; 7 is not among 0, 1\.$"):
+        Tower(4).inside(testing.drawn(Tower(4)), "steps.7")
+
+
 def test_a_part_without_a_twin_says_so() -> None:
     """By its own name."""
 

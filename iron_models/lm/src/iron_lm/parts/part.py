@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,11 @@ class Part(iron.Graph):
 
     A part holds others as attributes, or in lists and dicts of them. One that several hold is one part: its first place names it.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "twin" in vars(cls):
+            cls.twin = _given_all(cls.twin)  # type: ignore[method-assign]
 
     def needs(self, **shapes: tuple[int, ...]) -> None:
         """Tensors of this part itself, by attribute; None until `fill()` gives them. DeclarationError for a name that is taken."""
@@ -62,9 +68,7 @@ class Part(iron.Graph):
         where, needed = type(self).__name__, list(self._needed())
         unknown = sorted(set(weights) - {path for path, _, _, _ in needed})
         for path, _, _, shape in needed:
-            if path not in weights:
-                near = difflib.get_close_matches(path, unknown, 1)
-                raise DeclarationError(f"{where}: no weight {path} {list(shape)} is given{f'; there is {near[0]}' if near else ''}.")
+            _check_given(where, path, shape, weights, unknown)
             if not isinstance(weights[path], (np.ndarray, PackedArray)):
                 kind = type(weights[path]).__name__
                 raise DeclarationError(f"{where}: {path} is given as a {kind}; legal: an array of numpy, or a PackedArray.")
@@ -85,7 +89,10 @@ class Part(iron.Graph):
         """Of this part's weights those of the part it holds at the path `held`, by path within that one: what its twin takes."""
         part: Any = self
         for step in held.split("."):
-            part = dict(_held(part))[step]
+            there = dict(_held(part))
+            if step not in there:
+                raise DeclarationError(f"{type(self).__name__} holds no part at {held}; {step} is not among {', '.join(there) or 'none'}.")
+            part = there[step]
         places = {id(each): path for path, each in self.walk()}  # of one that is shared, where it is named
         return {path: weights[_join(places[id(each)], name)] for path, each, name, _ in part._needed()}
 
@@ -118,8 +125,27 @@ class Part(iron.Graph):
 
     def twin(self, weights: Weights, *inputs: Any) -> Any:
         """`body()` in float32 numpy, written without the operators; weights, by path as in `tensors()`, are widened as they are
-        used."""
+        used. DeclarationError for one that is not given."""
         raise DeclarationError(f"{type(self).__name__} defines no twin().")
+
+
+def _given_all(twin: Callable[..., Any]) -> Callable[..., Any]:
+    """The twin of a class, which is computed where all that the part needs is given."""
+
+    @functools.wraps(twin)
+    def checked(self: Part, weights: Weights, *inputs: Any, **named: Any) -> Any:
+        for path, shape in self.tensors().items():
+            _check_given(type(self).__name__, path, shape, weights, weights)
+        return twin(self, weights, *inputs, **named)
+
+    return checked
+
+
+def _check_given(where: str, path: str, shape: tuple[int, ...], weights: Weights, others: Iterable[str]) -> None:
+    """DeclarationError for a weight that is missing; one of the others may have been meant."""
+    if path not in weights:
+        near = difflib.get_close_matches(path, list(others), 1)
+        raise DeclarationError(f"{where}: no weight {path} {list(shape)} is given{f'; there is {near[0]}' if near else ''}.")
 
 
 def _join(path: str, name: str) -> str:
