@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from iron_core import In, Kernel, KernelContract, Operator, Out, Param, Pattern
+from iron_core import In, Kernel, KernelContract, Operator, Out, PackedArray, Param, Pattern
 from iron_core.array import ObjectFifo, Worker, range_
 from iron_core.array.build import build
 from iron_core.array.fit import fit
@@ -17,7 +17,24 @@ from iron_core.declare.chained import Chained
 from iron_core.declare.link import Link
 from iron_core.devices import device
 from iron_core.errors import IronError
-from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, LayerNorm, ReLU, Repeat, RMSNorm, RoPE, Sample, SiLU, Softmax, Transpose
+from iron_ops_aie import (
+    GEMM,
+    GEMV,
+    MHA,
+    Copy,
+    Dequant,
+    ElementwiseAdd,
+    LayerNorm,
+    ReLU,
+    Repeat,
+    RMSNorm,
+    RoPE,
+    Sample,
+    SiLU,
+    Softmax,
+    Transpose,
+)
+from iron_ops_aie.products.int4_tiles import int4_tiles
 from iron_sim.machine import Machine
 from iron_sim.run import regions_of
 from tests.sim import mutants
@@ -104,6 +121,7 @@ SUBJECTS = {
         Sample(vocab=24, steps=3, T=np.float32, k_max=8, cores=3, chunk=4),
         [{"row": 4, "at": 1}, {"row": 8, "at": 2}] * 8,
     ),
+    "dequant": (Dequant(rows=6, cols=512, F=int4_tiles(256), num_aie_columns=2, num_channels=2), [{"valid": 2}, {"valid": 6}]),
     "gather": (Copy(input_size=64 * 32, gather=True, table_rows=64, rows=24), [{}, {}]),
 }  # fmt: skip
 
@@ -113,7 +131,7 @@ def tensors_of(op, members, rng):
     tensors = op.test.draw(op, rng) if op.test else {"x": rng.integers(-99, 99, op.shape("x"), np.int32)}
     short = op.bounded(**op.limits(members))
     for name, tensor in tensors.items():
-        if np.asarray(tensor).dtype.kind not in "iu":
+        if not isinstance(tensor, PackedArray) and np.asarray(tensor).dtype.kind not in "iu":
             kept = tuple(slice(n) for n in short.shape(name))
             whole = np.full_like(tensor, np.nan)
             whole[kept] = tensor[kept]

@@ -16,6 +16,7 @@ from iron_ops_aie.attention.mha_array import MHAArray
 from iron_ops_aie.moving.copy_array import CopyArray
 from iron_ops_aie.moving.repeat_array import RepeatArray
 from iron_ops_aie.moving.transpose_array import TransposeArray
+from iron_ops_aie.products.dequant_array import DequantArray
 from iron_ops_aie.products.gemm_array import GEMMArray
 from iron_ops_aie.products.gemv_array import GEMVArray
 from iron_ops_aie.rowwise.rope_array import RoPEArray
@@ -104,21 +105,38 @@ class Copy(CopyArray, Operator):
         dtype: Any = ...,
     ) -> Handle: ...
 
-class Dequant(Operator):
+class Dequant(DequantArray, Operator):
     """y = scale * (q - zero) + minimum, of rows of blocks.
 
     x: (rows, cols) in a packed format `F`. y: (rows, cols) of float dtype `T`. `valid` bounds the rows.
 
-    Errors: ParamError where x is not block-quantised or y not float; FormatError where they are not whole blocks.
+    The array makes bfloat16 of int4 in tiles of nibbles and then scales (`iron_ops_aie.products.int4_tiles`): the tiles are shared
+    out over num_aie_columns x num_channels cores.
+
+    Errors: ParamError where x is not block-quantised or y not float; FormatError where they are not whole blocks. Unresolvable
+    where no array takes it.
     """
     rows: int
     cols: int
     F: Any
     T: Any
+    tile_size: int
+    tile_bytes: int
+    num_aie_columns: int
+    num_channels: int
     x: BoundOperand
     y: BoundOperand
     @overload
-    def __new__(cls, *, rows: int, cols: int, F: Any = ..., T: Any = ...) -> Dequant: ...
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        cols: int,
+        F: Any = ...,
+        T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> Dequant: ...
     @overload
     def __new__(  # type: ignore[misc]
         cls,
@@ -131,6 +149,8 @@ class Dequant(Operator):
         cols: int = ...,
         F: Any = ...,
         T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 
