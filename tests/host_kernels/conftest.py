@@ -26,6 +26,9 @@ VIEWS: dict[Format, View] = {format: view_of(format) for format in (*EVERY, Q5_0
 PACKED_PRODUCTS = ((Q4NX, "float"), (GPTQ, "float"), (INT8_TENSOR, "float"), (BFP16, "bf16"))
 #: What is normed, and its weight.
 NORMED = (("float", "float"), ("bf16", "bf16"), ("bf16", "float"))
+#: Elementwise operations.
+UNARIES = ("GELU", "LeakyReLU", "ReLU", "Scale", "SiLU", "Sigmoid", "SoftCap", "Tanh")
+BINARIES = ("AXPY", "Add", "Max", "Mul")
 DTYPES = {"float": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
 DTYPES |= {f"{name}_t": np.dtype(name) for name in ("int8", "uint8", "int32")}
 
@@ -64,8 +67,9 @@ KERNELS: dict[str, list[str]] = {
         *(f"rope<{t}, float>" for t in FLOATS),
     ],
     "elementwise.h": [
-        *(f"binary<op::{op}, {t}>" for op in ("Add", "Mul") for t in FLOATS),
-        *(f"unary<op::{op}, {t}>" for op in ("GELU", "ReLU", "Scale", "SiLU", "Sigmoid", "SoftCap") for t in FLOATS),
+        *(f"binary<op::{op}, {t}>" for op in BINARIES for t in FLOATS),
+        *(f"unary<op::{op}, {t}>" for op in UNARIES for t in FLOATS),
+        *(f"{name}<{t}>" for name in ("clamp", "log_sum") for t in FLOATS),
         *(f"rowwise<op::{op}, {t}>" for op in ("Add", "Mul") for t in FLOATS),
         "exponentials",
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iron_host.kernels import BINARY, LAYER_NORM, RMS_NORM, ROPE, ROWWISE, SOFTMAX, UNARY
+from iron_host.kernels import BINARY, CLAMP, LAYER_NORM, LOG_SUM, RMS_NORM, ROPE, ROWWISE, SOFTMAX, UNARY
 
 from .conftest import DTYPES, FLOATS, NORMED
 
@@ -124,7 +124,7 @@ def test_elementwise(kernels, rng, T):
         wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
         for op, exact in (("Add", wide_a + wide_b), ("Mul", wide_a * wide_b)):
             y = np.zeros_like(a)
-            kernels(f"binary<op::{op}, {T}>", BINARY(a=a, b=b, y=y, valid=size), threads=3)
+            kernels(f"binary<op::{op}, {T}>", BINARY(a=a, b=b, y=y, valid=size, number=0), threads=3)
             assert np.array_equal(y, exact.astype(np.float32).astype(DTYPES[T]))
         y = np.zeros_like(a)
         kernels(f"unary<op::SiLU, {T}>", UNARY(x=a, y=y, valid=size, number=0), threads=3)
@@ -145,6 +145,32 @@ def test_elementwise(kernels, rng, T):
         for op, exact in (("Add", x.astype(np.float64) + wide_b), ("Mul", x.astype(np.float64) * wide_b)):
             kernels(f"rowwise<op::{op}, {T}>", ROWWISE(x=x, vector=b, y=y, valid=3, cols=size), threads=2)
             assert np.array_equal(y, exact.astype(np.float32).astype(DTYPES[T]))
+
+
+@pytest.mark.parametrize("T", FLOATS)
+def test_elementwise_with_numbers(kernels, rng, T):
+    """factor a + b, max(a, b), x or alpha x, tanh x, x between bounds and log(x + offset): the same bits however the run is cut."""
+    for size in SIZES:
+        a, b = draw(rng, size, T, 3), draw(rng, size, T)
+        x = np.exp(draw(rng, size, "float", 8))
+        wide, other = a.astype(np.float64), b.astype(np.float64)
+        ran = {
+            f"binary<op::AXPY, {T}>": (BINARY, dict(a=a, b=b, number=0.375), 0.375 * wide + other),
+            f"binary<op::Max, {T}>": (BINARY, dict(a=a, b=b, number=0), np.maximum(wide, other)),
+            f"unary<op::LeakyReLU, {T}>": (UNARY, dict(x=a, number=0.25), np.where(wide > 0, wide, wide / 4)),
+            f"unary<op::Tanh, {T}>": (UNARY, dict(x=a, number=0), np.tanh(wide)),
+            f"clamp<{T}>": (CLAMP, dict(x=a, low=-0.5, high=2), np.clip(wide, -0.5, 2)),
+            f"log_sum<{T}>": (LOG_SUM, dict(x=x, offset=0.5), np.log((x + np.float32(0.5)).astype(np.float64))),
+        }
+        for name, (slots, given, exact) in ran.items():
+            y = np.zeros(size, DTYPES[T])
+            kernels(name, slots(**given, y=y, valid=size), threads=3)
+            assert near(y, exact, T, 1e-6), name
+            for i in range(size):
+                one = np.zeros(1, DTYPES[T])
+                alone = {k: v[i : i + 1] if isinstance(v, np.ndarray) else v for k, v in given.items()}
+                kernels(name, slots(**alone, y=one, valid=1))
+                assert one.tobytes() == y[i : i + 1].tobytes(), name
 
 
 @pytest.mark.parametrize("T", FLOATS)

@@ -58,7 +58,7 @@ def library(tmp_path_factory):
         source.write_text(kernel.data.source)
         macros = [f"-DKERNEL={symbol}", *(f"-D{k}={v}" for k, v in kernel.data.defines)]
         objects.append(folder / f"{symbol}.o")
-        line = [COMPILER, "-std=c++17", "-O1", "-fPIC", "-c", *macros, str(source), "-o", str(objects[-1])]
+        line = [COMPILER, "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-c", *macros, str(source), "-o", str(objects[-1])]
         subprocess.run(line, check=True, text=True)
     out = folder / "inline.so"
     subprocess.run([COMPILER, "-shared", *map(str, objects), "-o", str(out)], check=True, capture_output=True)

@@ -10,15 +10,20 @@ import _iron_start
 _iron_start.check()
 
 _HOME = {
+    "AXPY": "elementwise.axpy",
+    "Clamp": "elementwise.clamp",
     "Copy": "moving.copy",
     "Dequant": "products.dequant",
     "ElementwiseAdd": "elementwise.elementwise_add",
+    "ElementwiseMax": "elementwise.elementwise_max",
     "ElementwiseMul": "elementwise.elementwise_mul",
     "Emit": "tokens.emit",
     "GELU": "elementwise.gelu",
     "GEMM": "products.gemm",
     "GEMV": "products.gemv",
     "LayerNorm": "rowwise.layer_norm",
+    "LeakyReLU": "elementwise.leaky_relu",
+    "Log": "elementwise.log",
     "MHA": "attention.mha",
     "RMSNorm": "rowwise.rms_norm",
     "ReLU": "elementwise.relu",
@@ -32,6 +37,7 @@ _HOME = {
     "Sigmoid": "elementwise.sigmoid",
     "SoftCap": "elementwise.soft_cap",
     "Softmax": "rowwise.softmax",
+    "Tanh": "elementwise.tanh",
     "Transpose": "moving.transpose",
 }
 

@@ -26,7 +26,84 @@ from iron_ops_aie.tokens.sample_array import SampleArray
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["Copy", "Dequant", "ElementwiseAdd", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "LayerNorm", "MHA", "RMSNorm", "ReLU", "Repeat", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Transpose"]
+__all__ = ["AXPY", "Clamp", "Copy", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "LayerNorm", "LeakyReLU", "Log", "MHA", "RMSNorm", "ReLU", "Repeat", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
+
+class AXPY(BinaryElementwise):
+    """y = scalar_factor a + b, rounded once. Shapes as in `BinaryElementwise`.
+
+    scalar_factor: rounded to a's dtype before it is used.
+
+    Errors: ParamError for a factor that is not finite, for integers.
+    """
+    scalar_factor: float
+    @overload
+    def __new__(
+        cls,
+        *,
+        size: int,
+        scalar_factor: float,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> AXPY: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        a: _Tensor,
+        b: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        size: int = ...,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        scalar_factor: float = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class Clamp(UnaryElementwise):
+    """y = min(max(x, low), high); a NaN stays one. Shapes as in `UnaryElementwise`.
+
+    low, high: rounded to x's dtype before they are used; either may be infinite. An array is given them as words, so one
+    array serves every pair.
+
+    Errors: ParamError for a low above high, for integers.
+    """
+    low: float
+    high: float
+    @overload
+    def __new__(
+        cls,
+        *,
+        size: int,
+        low: float,
+        high: float,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> Clamp: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        size: int = ...,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        low: float = ...,
+        high: float = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
 
 class Copy(CopyArray, Operator):
     """y[dst] = x[src], element by element in the order the two patterns walk; numbers are rounded once to y's dtype.
@@ -166,6 +243,35 @@ class ElementwiseAdd(BinaryElementwise):
         num_aie_columns: int = ...,
         num_channels: int = ...,
     ) -> ElementwiseAdd: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        a: _Tensor,
+        b: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        size: int = ...,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class ElementwiseMax(BinaryElementwise):
+    """y = max(a, b); where either is a NaN, so is y. Shapes as in `BinaryElementwise`."""
+    @overload
+    def __new__(
+        cls,
+        *,
+        size: int,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> ElementwiseMax: ...
     @overload
     def __new__(  # type: ignore[misc]
         cls,
@@ -507,6 +613,79 @@ class LayerNorm(Rowwise):
         weighted: bool = ...,
         biased: bool = ...,
         W: Any = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class LeakyReLU(UnaryElementwise):
+    """y = x where x > 0, else alpha x; a NaN stays one. Shapes as in `UnaryElementwise`.
+
+    alpha: the slope below zero, rounded to x's dtype before it is used.
+
+    Errors: ParamError for an alpha that is not finite, for integers.
+    """
+    alpha: float
+    @overload
+    def __new__(
+        cls,
+        *,
+        size: int,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        alpha: float = ...,
+    ) -> LeakyReLU: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        size: int = ...,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        alpha: float = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class Log(UnaryElementwise):
+    """y = log(x + offset), within one unit of T's last place. -infinity at a sum of zero, a NaN below it.
+
+    x: (size,), float32, a tensor of any shape. y: the same shape, T. offset: a float32; the sum is one too.
+
+    Errors: ParamError for an offset that is not finite, for integers.
+    """
+    offset: float
+    x: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        size: int,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        offset: float = ...,
+    ) -> Log: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        size: int = ...,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        offset: float = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 
@@ -1062,6 +1241,34 @@ class Softmax(SoftmaxArray, Rowwise):
         num_aie_columns: int = ...,
         num_channels: int = ...,
         vector_size: int = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class Tanh(UnaryElementwise):
+    """y = tanh x. Shapes as in `UnaryElementwise`. Errors: ParamError for integers."""
+    @overload
+    def __new__(
+        cls,
+        *,
+        size: int,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> Tanh: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        size: int = ...,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from iron_core import round_to
 from iron_core.declare.formats import as_format
 from iron_core.errors import ParamError
 
@@ -20,3 +23,15 @@ def floats_only(op: Any, *fields: str) -> None:
         if is_integer(getattr(op, name)):
             dtype = getattr(op, name)
             raise ParamError(f"{type(op).__name__}: {name}={dtype}; legal: float32, bfloat16, float16.")
+
+
+def finite(op: Any, name: str, dtype: Any) -> None:
+    """ParamError unless this field is finite in `dtype`, in which the operator takes it."""
+    value = getattr(op, name)
+    if not np.isfinite(held(value, dtype)):
+        raise ParamError(f"{type(op).__name__}: {name}={value}; legal: a finite {np.dtype(dtype).name}.")
+
+
+def held(value: float, dtype: Any) -> float:
+    """A number as `dtype` holds it."""
+    return float(round_to(np.float64(value), dtype))

@@ -6,7 +6,9 @@ from iron_host.slots import Slots
 
 # elementwise.h
 UNARY = Slots("iron::slots::Unary", ("T",), {"x": "const T", "y": "T"}, ("valid",), ("number",))
-BINARY = Slots("iron::slots::Binary", ("T",), {"a": "const T", "b": "const T", "y": "T"}, ("valid",))
+BINARY = Slots("iron::slots::Binary", ("T",), {"a": "const T", "b": "const T", "y": "T"}, ("valid",), ("number",))
+CLAMP = Slots("iron::slots::Clamp", ("T",), {"x": "const T", "y": "T"}, ("valid",), ("low", "high"))
+LOG_SUM = Slots("iron::slots::LogSum", ("T",), {"x": "const float", "y": "T"}, ("valid",), ("offset",))
 ROWWISE = Slots("iron::slots::Rowwise", ("T",), {"x": "const T", "vector": "const T", "y": "T"}, ("valid", "cols"))
 
 # rows.h

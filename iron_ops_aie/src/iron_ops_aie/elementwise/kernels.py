@@ -91,3 +91,53 @@ def gelu(tile: int) -> Kernel:
             return x / (1 + np.exp(-2 * root * (x * (1 + np.float32(0.044715) * x * x))))
 
     return _unary("activation.gelu_sized", tile, function, ops=10 * tile)
+
+
+def tanh(tile: int) -> Kernel:
+    """y = tanh x. A multiple of 32."""
+    return _unary("activation.tanh", tile, np.tanh, ops=4 * tile)
+
+
+def leaky_relu(tile: int, alpha: float) -> Kernel:
+    """y = max(x, alpha x), alpha a bfloat16. A multiple of 32, at least 64."""
+    line = ObjectType.of(tile, bfloat16)
+    contract = KernelContract(
+        roles=(In, Out, Param, Param),
+        bindings=((2, tile), (3, alpha)),
+        reference=lambda x, n, alpha: np.maximum(_float32(x), np.float32(alpha) * _float32(x)),
+        elementwise=True,
+        ops=2 * tile,
+    )
+    return Kernel.factory("activation.leaky_relu", (line, line, np.int32, bfloat16), contract, tile_size=tile, alpha=alpha)
+
+
+def axpy(tile: int, factor: float) -> Kernel:
+    """y = factor a + b, factor a bfloat16. A multiple of 64."""
+    line = ObjectType.of(tile, bfloat16)
+    contract = KernelContract(
+        roles=(In, In, Param, Out, Param),
+        bindings=((2, factor), (4, tile)),
+        reference=lambda a, b, factor, n: np.float32(factor) * _float32(a) + _float32(b),
+        elementwise=True,
+        ops=2 * tile,
+    )
+    return Kernel.factory("datamovement.axpy", (line, line, np.float32, line, np.int32), contract, tile_size=tile, a=factor)
+
+
+def clamp(tile: int) -> Kernel:
+    """y = min(max(x, low), high); low and high are given as a bfloat16's bits. A multiple of 32."""
+    line = ObjectType.of(tile, bfloat16)
+
+    def reference(x: Any, n: int, low: int, high: int) -> np.ndarray:
+        least, most = (float(np.uint16(bits).view(bfloat16)) for bits in (low, high))
+        return np.clip(_float32(x), least, most)
+
+    contract = KernelContract(
+        roles=(In, Out, Param, Param, Param),
+        bindings=((2, tile),),
+        reference=reference,
+        tolerance=Tolerance(exact=True),
+        elementwise=True,
+        ops=2 * tile,
+    )
+    return Kernel.factory("eltwise.clamp", (line, line, *(np.int32,) * 3), contract, tile_size=tile)

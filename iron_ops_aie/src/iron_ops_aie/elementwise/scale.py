@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from iron_core import Case, Param, Sweep, Testing, UnaryElementwise, widen
-from iron_core.errors import ParamError
-from iron_ops_aie.rules import floats_only
+from iron_ops_aie.elementwise import kernels_inline
+from iron_ops_aie.rules import finite, floats_only, held
 
 
 class Scale(UnaryElementwise):
@@ -30,8 +30,10 @@ class Scale(UnaryElementwise):
 
     def validate(self) -> None:
         floats_only(self, "T")
-        if not abs(self.factor) <= float(np.finfo(np.float32).max):
-            raise ParamError(f"Scale: factor={self.factor}; legal: a finite float32.")
+        finite(self, "factor", np.float32)
 
     def reference(self, x: Any) -> Any:
-        return widen(x) * float(np.float32(self.factor))
+        return widen(x) * held(self.factor, np.float32)
+
+    def kernel(self) -> Any:
+        return kernels_inline.scale(self.tile_size, held(self.factor, np.float32))

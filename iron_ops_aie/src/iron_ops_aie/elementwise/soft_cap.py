@@ -8,6 +8,7 @@ import numpy as np
 
 from iron_core import Case, Param, Sweep, Testing, Tolerance, UnaryElementwise, widen
 from iron_core.errors import ParamError
+from iron_ops_aie.elementwise import kernels_inline
 from iron_ops_aie.rules import floats_only
 
 
@@ -34,6 +35,9 @@ class SoftCap(UnaryElementwise):
 
     def reference(self, x: Any) -> Any:
         return self.cap * np.tanh(widen(x) / self.cap)
+
+    def kernel(self) -> Any:
+        return kernels_inline.soft_cap(self.tile_size, self.cap)
 
     def tolerance(self) -> Tolerance:
         # The quotient, tanh and the product, each rounded; tanh in float32 is good to a few units.

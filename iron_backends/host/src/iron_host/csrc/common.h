@@ -249,6 +249,30 @@ INLINE f32x8 tanh8(f32x8 x) {
   i32x8 near = z < splat(0.390625f);
   return (f32x8)(((i32x8)p & near) | ((i32x8)y & ~near));
 }
+// The natural logarithm to about one unit in the last place: x is 2^e m, m from sqrt(1/2) to sqrt(2), and log m is f q(f)
+// with f = m - 1, so what is near one keeps its digits.
+INLINE f32x8 log8(f32x8 x) {
+  i32x8 tiny = x < splat(1.17549435e-38f);  // below the normal numbers
+  i32x8 held = (i32x8)(tiny ? x * splat(8388608.0f) : x);
+  i32x8 e = (held - 0x3f3504f3) >> 23;
+  f32x8 f = (f32x8)(held - (e << 23)) - splat(1.0f);
+  const f32x8 magic = splat(12582912.0f);
+  f32x8 whole = (f32x8)(e - (tiny & 23) + (i32x8)magic) - magic;
+  f32x8 q = splat(-0.07451186329126358f);
+  q = q * f + splat(0.12806610763072968f);
+  q = q * f + splat(-0.13266031444072723f);
+  q = q * f + splat(0.14199650287628174f);
+  q = q * f + splat(-0.1660836935043335f);
+  q = q * f + splat(0.20000939071178436f);
+  q = q * f + splat(-0.2500157952308655f);
+  q = q * f + splat(0.33333346247673035f);
+  q = q * f + splat(-0.49999988079071045f);
+  q = q * f + splat(1.0f);
+  f32x8 y = q * f + whole * splat(-2.12194440e-4f) + whole * splat(0.693359375f);
+  const f32x8 inf = splat(INFINITY), zero = splat(0.0f);
+  y = x == zero ? -inf : x < zero ? splat(NAN) : y;
+  return (x == inf) | (x != x) ? x : y;
+}
 INLINE float exp1(float x) { return exp8(splat(x))[0]; }
 
 // This part's share of n items, in runs of `unit`; parts without any are spread among the others.

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+
 from iron_core.declare.field import Auto
-from iron_host.kernels import BINARY, ROWWISE, UNARY
+from iron_core.declare.rounding import round_to
+from iron_host.kernels import BINARY, CLAMP, LOG_SUM, ROWWISE, UNARY
 from iron_host.lowerings.template import TemplateLowering
 
 
@@ -24,22 +27,26 @@ class Elementwise(TemplateLowering):
         return (self.operation, *super().arguments(op))
 
 
-class Unary(Elementwise):
-    """y = operation(x), or of x and a number."""
-
-    template, slots = "unary", UNARY
-    grain = Auto(32768)
+class Numbered(Elementwise):
+    """An operation that may take a number besides its vectors."""
 
     def number(self, op: Any) -> float:
-        """What the operation is given besides x, if it takes a number."""
+        """What the operation is given besides x, or a and b, if it takes a number."""
         return 0.0
 
     def numbers(self, op: Any) -> Mapping[str, Any]:
         return {"number": self.number(op)}
 
 
-class Binary(Elementwise):
-    """y = operation(a, b)."""
+class Unary(Numbered):
+    """y = operation(x), or of x and a number."""
+
+    template, slots = "unary", UNARY
+    grain = Auto(32768)
+
+
+class Binary(Numbered):
+    """y = operation(a, b), or of a, b and a number."""
 
     template, slots = "binary", BINARY
 
@@ -54,8 +61,33 @@ class Rowwise(Elementwise):
         return f"rowwise {super().label}"
 
 
+def held(number: float, dtype: Any) -> float:
+    """A number as `dtype` holds it."""
+    return float(round_to(np.float64(number), dtype))
+
+
+class AXPY(Binary):
+    operator, operation = "iron_ops_aie.AXPY", "op::AXPY"
+
+    def number(self, op: Any) -> float:
+        return held(op.scalar_factor, op.T)
+
+
+class Clamp(TemplateLowering):
+    operator = "iron_ops_aie.Clamp"
+    header, template, slots = "elementwise.h", "clamp", CLAMP
+    grain = Auto(32768)
+
+    def numbers(self, op: Any) -> Mapping[str, Any]:
+        return {"low": held(op.low, op.T), "high": held(op.high, op.T)}
+
+
 class ElementwiseAdd(Binary):
     operator, operation = "iron_ops_aie.ElementwiseAdd", "op::Add"
+
+
+class ElementwiseMax(Binary):
+    operator, operation = "iron_ops_aie.ElementwiseMax", "op::Max"
 
 
 class ElementwiseMul(Binary):
@@ -68,6 +100,19 @@ class RowwiseAdd(Rowwise):
 
 class RowwiseMul(Rowwise):
     operator, operation = "iron_ops_aie.RowwiseMul", "op::Mul"
+
+
+class LeakyReLU(Unary):
+    operator, operation = "iron_ops_aie.LeakyReLU", "op::LeakyReLU"
+
+    def number(self, op: Any) -> float:
+        return held(op.alpha, op.T)
+
+
+class Log(TemplateLowering):
+    operator = "iron_ops_aie.Log"
+    header, template, slots = "elementwise.h", "log_sum", LOG_SUM
+    grain = Auto(4096)
 
 
 class ReLU(Unary):
@@ -104,3 +149,7 @@ class SoftCap(Exponential):
 
     def number(self, op: Any) -> float:
         return float(op.cap)
+
+
+class Tanh(Exponential):
+    operator, operation = "iron_ops_aie.Tanh", "op::Tanh"
