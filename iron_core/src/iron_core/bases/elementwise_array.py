@@ -22,8 +22,8 @@ TILE = 256
 class ElementwiseArray:
     """What an `Elementwise` operator is on an array. Its subclass gives `kernel()`."""
 
-    #: The kernel takes lines of whole vectors of this many numbers.
-    vector: ClassVar[int] = 16
+    #: Lines are whole vectors of this many numbers.
+    line_unit: ClassVar[int] = 16
 
     @undeclared
     def kernel(self: Any) -> Any:
@@ -35,7 +35,7 @@ class ElementwiseArray:
         return ()
 
     def resolve(self: Any, dev: Any) -> Any:
-        tile = self.tile_size or next((t for t in range(TILE, 0, -self.vector) if self.size % t == 0), TILE)
+        tile = self.tile_size or next((t for t in range(TILE, 0, -self.line_unit) if self.size % t == 0), TILE)
         channels = self.num_channels or 1
         widest = min(dev.columns, self._widest(dev, channels)) if dev is not None and dev.is_npu else 1
         fits = (c for c in range(widest, 0, -1) if self.size % (c * channels * tile) == 0)
@@ -50,10 +50,10 @@ class ElementwiseArray:
     def compatible(self: Any, dev: Any) -> None:
         name, tile, columns, channels = type(self).__name__, self.tile_size, self.num_aie_columns, self.num_channels
         require_dtype(self, bfloat16, "T")
-        lines = range(self.vector, TILE_CAP + 1, self.vector)
+        lines = range(self.line_unit, TILE_CAP + 1, self.line_unit)
         require(
             tile in lines,
-            f"{name}: tile_size={tile}; its kernel takes whole vectors of {self.vector}. Nearest legal tile_size: {nearest(tile, lines)}.",
+            f"{name}: tile_size={tile}; lines are whole vectors of {self.line_unit}. Nearest legal tile_size: {nearest(tile, lines)}.",
         )
         require(channels <= 2, f"{name}: num_channels={channels}; a column has 2 channels. Legal: 1, 2.")
         if dev is not None and dev.is_npu:

@@ -19,7 +19,7 @@ class AXPY(BinaryElementwise):
     Errors: ParamError for a factor that is not finite, for integers.
     """
 
-    vector = 64
+    line_unit = 64
 
     scalar_factor: float = Param(array=True)
 

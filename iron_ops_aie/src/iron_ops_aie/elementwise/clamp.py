@@ -26,7 +26,7 @@ class Clamp(UnaryElementwise):
     Errors: ParamError for a low above high, for integers.
     """
 
-    vector = 32
+    line_unit = 32
 
     low: float = Param()
     high: float = Param()

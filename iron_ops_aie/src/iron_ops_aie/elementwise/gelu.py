@@ -18,7 +18,7 @@ class GELU(UnaryElementwise):
     Shapes as in `UnaryElementwise`. Errors: ParamError for integers.
     """
 
-    vector = 32
+    line_unit = 32
 
     def validate(self) -> None:
         floats_only(self, "T")

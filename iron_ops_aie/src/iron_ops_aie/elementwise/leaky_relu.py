@@ -19,7 +19,7 @@ class LeakyReLU(UnaryElementwise):
     Errors: ParamError for an alpha that is not finite, for integers.
     """
 
-    vector = 64
+    line_unit = 64
 
     alpha: float = Param(default=0.01, array=True)
 

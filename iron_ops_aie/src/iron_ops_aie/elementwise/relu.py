@@ -14,7 +14,7 @@ from iron_ops_aie.rules import floats_only
 class ReLU(UnaryElementwise):
     """y = max(x, 0); a NaN stays one. Shapes as in `UnaryElementwise`. Errors: ParamError for integers."""
 
-    vector = 32
+    line_unit = 32
 
     def validate(self) -> None:
         floats_only(self, "T")

@@ -14,7 +14,7 @@ from iron_ops_aie.rules import floats_only
 class SiLU(UnaryElementwise):
     """y = x / (1 + exp(-x)). Shapes as in `UnaryElementwise`. Errors: ParamError for integers."""
 
-    vector = 32
+    line_unit = 32
 
     def validate(self) -> None:
         floats_only(self, "T")

@@ -115,7 +115,7 @@ class GEMVArray:
     @property
     def _unit(self: Any) -> int:
         """C's tile is a whole number of these: words, or vectors that every step of the finish takes."""
-        return max((link.op.vector for link in self.finish), default=2)
+        return max((link.op.line_unit for link in self.finish), default=2)
 
     def _carries(self: Any, n: int, out: int) -> bool:
         """Is C's tile whole words, a line that its finish's kernels take, and what a tile of A holds a few times?"""
