@@ -1,0 +1,124 @@
+"""A Llama on simulated arrays: prompts in chunks and decode steps, with steps folded into others and without, on both devices."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import iron_core as iron
+from iron_core.devices import device
+from iron_llama.model import Llama
+from iron_lm import loading
+from iron_lm.decoder_config import DecoderConfig
+from iron_lm.generation.session import Session
+from iron_lm.loading import Loaded
+from iron_lm.parts.rotary import RotaryConfig
+from iron_lm.testing import check_chat_turn, check_determinism
+from iron_lm.tunables import profile_of
+
+DEVICES = ("npu1", "npu2")
+#: Query heads over KV heads: groups that fill a block of queries, and that do not.
+HEADS = ((4, 1), (3, 1))
+#: A chunk and a part of the next.
+PROMPT = [int(i) for i in np.random.default_rng(4).integers(0, 512, 70)]
+
+
+@functools.cache
+def loaded(heads: tuple[int, int], context: int = 128) -> Loaded:
+    queries, keys = heads
+    config = DecoderConfig(
+        name="small",
+        vocab_size=512,
+        hidden_size=128,
+        num_layers=2,
+        num_heads=queries,
+        num_kv_heads=keys,
+        head_dim=64,
+        intermediate_size=256,
+        max_positions=256,
+        rotary=RotaryConfig(64, 10000.0),
+        norm_epsilon=1e-5,
+        tied=True,
+    )
+    return loading.random(Llama, config, 1, dtype="bfloat16", max_seq_len=context)
+
+
+@functools.cache
+def session(heads: tuple[int, int], dev: str, fold: bool = False, boundaries: Any = None, context: int = 128) -> Session:
+    with profile_of(Llama, device(dev)):
+        return Session(loaded(heads, context).model(), backend="sim", dev=dev, fold=fold, boundaries=boundaries)
+
+
+@functools.cache
+def reference(heads: tuple[int, int]) -> Session:
+    return Session(loaded(heads).model(), backend="reference")
+
+
+def steps(found: Session) -> dict[str, tuple[int, int]]:
+    """Of the prompt's version and the decode step's: steps of the graph, and those that run."""
+    return {"prompt" if sig else "decode": (len(v.plan.steps), len(v.image.steps)) for sig, v in found.compiled.versions.items()}
+
+
+@pytest.fixture(params=DEVICES)
+def dev(request):
+    return request.param
+
+
+@pytest.fixture(params=HEADS, ids=lambda heads: "{}:{}".format(*heads))
+def heads(request):
+    return request.param
+
+
+def test_logits_are_those_of_the_references(heads, dev):
+    """After two chunks, and after each of three decode steps on what the caches hold: within 3 % of every step's numpy."""
+    for ids in (PROMPT, [*PROMPT, 7], [*PROMPT, 7, 500], [*PROMPT, 7, 500, 31]):
+        got, want = session(heads, dev).logits(ids), reference(heads).logits(ids)
+        assert np.linalg.norm(got - want) <= 0.03 * np.linalg.norm(want)
+        assert got.argmax() == want.argmax()
+
+
+def test_folds_change_no_bit(heads, dev):
+    """Prompt and answer; fewer steps run."""
+    plain, folded = session(heads, dev), session(heads, dev, fold=True)
+    assert np.array_equal(plain.logits(PROMPT), folded.logits(PROMPT))
+    assert plain.generate(PROMPT, 3) == folded.generate(PROMPT, 3)
+    assert np.array_equal(plain.logits([*PROMPT, 3]), folded.logits([*PROMPT, 3]))
+    for name, (graph, run) in steps(folded).items():
+        assert run < graph == steps(plain)[name][1]
+
+
+def test_a_dispatch_a_step_changes_no_bit(heads):
+    """npu1's form, on npu2: every step an entry of its own."""
+    fused, each = session(heads, "npu2"), session(heads, "npu2", boundaries=iron.each_step)
+    assert np.array_equal(fused.logits(PROMPT), each.logits(PROMPT))
+    assert fused.generate(PROMPT, 3) == each.generate(PROMPT, 3)
+    images = [s.compiled.versions[()].image for s in (fused, each)]
+    assert images[0].elf and not images[1].elf and len(images[0].entries) < len(images[1].entries)
+
+
+def test_a_turn_reuses_chunks(heads, dev):
+    """What a conversation has computed is not computed again, and every bit is as from its start."""
+    assert check_chat_turn(session(heads, dev), PROMPT[:66], 2, PROMPT[66:]).passed
+
+
+def test_the_same_again_is_the_same(heads, dev):
+    assert check_determinism(session(heads, dev), [PROMPT[:5], PROMPT[:66]], 2).passed
+
+
+def test_nothing_but_caches_follows_the_context(dev):
+    """The arrays and the memory of activations are those of a shorter context; a call moves what its position asks for."""
+    short, long = session(HEADS[0], dev), session(HEADS[0], dev, context=192)
+    for signature, version in short.compiled.versions.items():
+        keys = [[step.array_key for step in v.image.steps] for v in (version, long.compiled.versions[signature])]
+        assert keys[0] == keys[1]
+    assert short.compiled.plan.banks == long.compiled.plan.banks
+
+
+def test_a_models_graph_gives_no_tunable(dev):
+    """All are the profile's or the operators' own, so a profile may give any of them."""
+    graph = loaded(HEADS[0]).model()
+    for shapes in ({}, {"ids": ((64,), np.int32)}):
+        assert not {(type(step.op).__name__, name) for step in graph.trace(**shapes).steps for name in step.op.pinned}
