@@ -15,7 +15,7 @@ import pytest
 import iron_core as iron
 from iron_core.errors import FormatError, ShapeError, TraceError
 from iron_core.graph.held import names
-from iron_ops_aie import GEMV, Copy, ElementwiseAdd, SiLU
+from iron_ops_aie import GEMV, Copy, ElementwiseAdd, ElementwiseMul, SiLU
 
 F32 = np.float32
 
@@ -199,6 +199,33 @@ def test_a_set_has_no_order_to_name_weights_by(held):
         Holder(held, lambda h: []).trace(x=((4,), F32))
     shared = iron.weight(array())
     assert list(names(Holder([{shared, "a", Layer(None)}, shared], list)).values()) == ["held.1"]
+
+
+class Listed(list):
+    """Has attributes beside its elements."""
+
+
+@pytest.mark.parametrize("backend", ["reference", "host"])
+def test_what_lies_where_nobody_looks_is_a_tensor_all_the_same(backend):
+    """Numbered as bodies take it; of two such, each version has its own, whatever the order it takes them in."""
+    one, ten = np.full((4, 8), 1, F32), np.full((4, 8), 10, F32)
+    beside = Listed()
+    beside.one = one
+
+    def default(tensor=ten):
+        return tensor
+
+    class Elsewhere(iron.Graph):
+        def body(self, x, y=None):
+            if y is None:
+                return ElementwiseAdd(ElementwiseAdd(x, beside.one), default())
+            return ElementwiseAdd(ElementwiseAdd(x, default()), ElementwiseMul(y, beside.one))
+
+    graph, x = Elsewhere(), np.zeros((4, 8), F32)
+    assert [weight.name for weight in graph.trace(x=((4, 8), F32)).weights] == ["w0", "w1"]
+    graph.compile(backend=backend, x=((4, 8), F32))
+    both = graph.compile(backend=backend, x=((4, 8), F32), y=((4, 8), F32))
+    assert (both(x) == 11).all() and (both(x, x + 5) == 15).all() and (both(x) == 11).all()
 
 
 def test_private_attributes_are_not_walked():

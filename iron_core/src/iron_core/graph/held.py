@@ -29,7 +29,8 @@ def held(graph: Any) -> dict[int, tuple[str, Any]]:
     Public attributes are walked through lists, tuples, deques, dicts, arrays of objects, namespaces, graphs, and instances of
     classes of any kind; after these what their classes have, and what functions among them and methods close over (but for
     graphs, which are named by their class). The first path to an object names it (`layers.3.q`). TraceError for one that only
-    a set has: it has no order to name it by.
+    a set has: it has no order to name it by. One that lies elsewhere, as in a function's defaults, is a tensor of a body that
+    takes it all the same; a trace numbers it (`w0`), and the graph's plans are not kept for another start.
     """
     found: dict[int, tuple[str, Any]] = {}
     seen: set[int] = set()
