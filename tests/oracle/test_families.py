@@ -12,6 +12,7 @@ import pytest
 from iron_gemma3.model import Gemma3
 from iron_gpt2.model import GPT2
 from iron_lm import loading
+from iron_lm.embedder import Embedder
 from iron_lm.generation.session import Session
 from iron_mistral.model import Mistral
 from iron_olmo2.model import Olmo2
@@ -112,6 +113,16 @@ def test_a_prompt(saved: tuple[Any, Any, Path]) -> None:
     session = ours(family, folder)
     for n in (1, 7, 8, 9, 10, 63, 64, 65, 200):
         assert np.abs(session.logits(ids[0, :n].tolist()) - want[n - 1]).max() < 1e-4, n
+
+
+def test_hidden_states(saved: tuple[Any, Any, Path]) -> None:
+    """What the last norm gives for every token, inside the window and far past it, is within 1e-4 of transformers'."""
+    family, model, folder = saved
+    ids = torch.randint(0, 256, (1, 200))
+    embedder = Embedder(loading.load(family, str(folder), dtype="float32", max_seq_len=256), backend="host")
+    for n in (200, 9, 64):
+        want = model(ids[:, :n], output_hidden_states=True).hidden_states[-1][0].numpy()
+        assert np.abs(embedder.states(ids[0, :n].tolist()) - want).max() < 1e-4, n
 
 
 def test_token_by_token(saved: tuple[Any, Any, Path]) -> None:

@@ -12,27 +12,26 @@ import attrs
 import numpy as np
 
 from iron_core import Backend
-from iron_core.backends.choose import choose
-from iron_core.devices import device
 from iron_core.errors import UsageError, printable
 from iron_lm import families, loading
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
-from iron_lm.decoder_config import DecoderConfig
+from iron_lm.embedder import Embedder
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
 from iron_lm.loading import Loaded
+from iron_lm.running import Running
 from iron_lm.text.answer import Answer
 from iron_lm.text.template import ChatTemplate
 from iron_lm.text.tokenizer import Tokenizer
-from iron_lm.tunables import profile_of
+from iron_lm.tunables import tuned
 
 #: Tokens of an answer, where nobody says how many: what a text goes on with, and most in a conversation.
 TOKENS, TURN = 40, 512
 _RULES = tuple(field.name for field in attrs.fields(Sampler))
 
 
-class Model:
+class Model(Running):
     """A model loaded, and compiled for a backend. `iron_lm.load()` makes it.
 
     `session` runs it, token ids in and out. A conversation, or a prompt that goes on where the last one ended, is not computed
@@ -41,44 +40,13 @@ class Model:
 
     def __init__(self, loaded: Loaded, **options: Any) -> None:
         """options: of `Graph.compile`."""
-        self.loaded = loaded
-        dev = device(choose(options.get("backend"), options.get("dev")).dev)
-        with profile_of(loaded.family, dev):
+        with tuned(loaded.family, options.get("backend"), options.get("dev")):
             self.session = Session(loaded.model(), cache_key=loaded.cache_key, **options)
+        super().__init__(loaded, self.session.compiled)
         self.session.load()
+        self._options = options
         self._template: ChatTemplate | None = None
-
-    @property
-    def family(self) -> type[Architecture]:
-        return self.loaded.family
-
-    @property
-    def config(self) -> DecoderConfig:
-        """What the checkpoint says of the model."""
-        return self.loaded.config
-
-    @property
-    def tokenizer(self) -> Tokenizer | None:
-        return self.loaded.tokenizer
-
-    @property
-    def backend(self) -> Backend:
-        return self.session.compiled.backend
-
-    def facts(self) -> dict[str, Any]:
-        """What runs, and how, as `--json` says it."""
-        run = self.loaded.run
-        return {
-            "checkpoint": self.loaded.recognised,
-            **({"assumed": self.loaded.assumed} if self.loaded.assumed else {}),
-            "weights": self.loaded.stored,
-            "backend": self.backend.name,
-            "dev": self.session.compiled.dev,
-            "dtype": run.dtype,
-            "cache_dtype": run.cache_dtype,
-            "activations": run.activations,
-            "max_seq_len": self.loaded.context,
-        }
+        self._embedder: Embedder | None = None
 
     # -- what it does ----------------------------------------------------------------------------
 
@@ -132,6 +100,12 @@ class Model:
         if len(ids) > self.loaded.context:
             raise UsageError(f"logits of {len(ids)} tokens; legal: 1 to max_seq_len={self.loaded.context}.")
         return self.session.logits(ids).copy()
+
+    def embed(self, texts: str | Sequence[str], *, pooling: str | None = None, dims: int | None = None) -> np.ndarray:
+        """float32 (texts, dims): a vector of length 1 for each text, as `Embedder.embed` has them. What gives them is compiled at
+        the first call."""
+        self._embedder = self._embedder or Embedder(self.loaded, **self._options)
+        return self._embedder.embed(texts, pooling=pooling, dims=dims)
 
     # -- how -------------------------------------------------------------------------------------
 

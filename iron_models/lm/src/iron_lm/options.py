@@ -58,6 +58,10 @@ def command(name: str, summary: str, run: Callable[..., int]) -> click.Command:
         option(["--check-determinism"], type=click.IntRange(min=2), metavar="N",
             help="Run N rounds and compare bit for bit; exit 1 if any differs."),
         option(["--bench"], is_flag=True, help="Prompt and decode rates over a grid of lengths."),
+        option(["--embed"], multiple=True, metavar="TEXT", help="Print the vector of a text; may be repeated."),
+        option(["--pooling"], type=click.Choice(["cls", "last", "mean"]),
+            help="With --embed: the tokens a vector is made of. Default: the last."),
+        option(["--dims"], type=whole, metavar="N", help="With --embed: the first N numbers of a vector."),
         option(["--each-step"], is_flag=True, help="One dispatch per step instead of one per call."),
         option(["--backend"], metavar="NAME", help="Default: $IRON_BACKEND, else the first available."),
         option(["--dev"], metavar="NAME", help="The backend's device."),
@@ -86,8 +90,12 @@ def _named(options: dict[str, Any]) -> dict[str, Any]:
     sampler = Sampler(logit_bias=tuple(map(_bias, options["logit_bias"])), **{name: options[name] for name in _SAMPLING})
     if options["system"] and not options["chat"]:
         raise UsageError("--system is for --chat.")
+    for name in ("pooling", "dims"):
+        if options[name] and not options["embed"]:
+            raise UsageError(f"--{name} is for --embed.")
     texts = {name: options[name] and as_utf8(options[name]) for name in ("prompt", "system")}
-    return options | texts | {"stop": tuple(map(as_utf8, options["stop"])), "sampler": sampler}
+    several = {name: tuple(map(as_utf8, options[name])) for name in ("stop", "embed")}
+    return options | texts | several | {"sampler": sampler}
 
 
 def _bias(text: str) -> tuple[int, float]:

@@ -18,11 +18,12 @@ from iron_lm import loading
 from iron_lm.architecture import Architecture
 from iron_lm.figures import Figures
 from iron_lm.loading import Loaded
-from iron_lm.model import Model
 from iron_lm.options import command, invoke
+from iron_lm.running import Running
 from iron_lm.tasks.bench import BenchTask
 from iron_lm.tasks.chat import ChatTask
 from iron_lm.tasks.check import AccuracyTask, DeterminismTask
+from iron_lm.tasks.embed import EmbedTask
 from iron_lm.tasks.generate import GenerateTask
 from iron_lm.tasks.task import Task
 
@@ -32,6 +33,7 @@ TASKS: dict[str, type[Task]] = {
     "check_determinism": DeterminismTask,
     "chat": ChatTask,
     "bench": BenchTask,
+    "embed": EmbedTask,
 }
 
 
@@ -79,11 +81,11 @@ class Runner:
         start = time.perf_counter()
         with working("compiling"):
             boundaries = iron.each_step if o["each_step"] else None
-            model = Model(self.loaded, backend=self._backend(), dev=o["dev"], boundaries=boundaries)
+            model = self.task.compiled(backend=self._backend(), dev=o["dev"], boundaries=boundaries)
         figures.compile_s = time.perf_counter() - start
         figures.sample_memory()
         if o["verbose"]:
-            aside(model.session.compiled.explain())
+            aside(model.compiled.explain())
         if not o["json"]:
             aside(_header(model, figures))
         return self.task.run(model, figures)
@@ -118,7 +120,7 @@ class Runner:
         return OutOfMemory(f"not enough memory{asked}{size}. {advice}.", wanted, nbytes)
 
 
-def _header(model: Model, figures: Figures) -> str:
+def _header(model: Running, figures: Figures) -> str:
     """What runs, and how long it took to start, for people."""
     loaded, run = model.loaded, model.loaded.run
     engine = f"{model.backend.name} ({getattr(model.backend.probe(), 'summary', '')})"

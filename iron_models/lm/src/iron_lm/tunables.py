@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from importlib import resources
 
-from iron_core import Profile
+from iron_core import Backend, Profile
+from iron_core.backends.choose import choose
 from iron_core.declare.profile import active_profile
-from iron_core.devices import Device
+from iron_core.devices import Device, device
 from iron_lm.architecture import Architecture
+
+
+def tuned(family: type[Architecture], backend: str | Backend | None, dev: str | None) -> Profile:
+    """`profile_of` the device that is chosen."""
+    return profile_of(family, device(choose(backend, dev).dev))
 
 
 def profile_of(family: type[Architecture], dev: Device) -> Profile:

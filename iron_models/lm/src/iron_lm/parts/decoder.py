@@ -65,6 +65,17 @@ class Decoder(Part):
 
     def computed(self, ids: Any, token: Any, chunk: Any, rows: Any, position: Any, place: Any) -> tuple[Any, Any]:
         """The last row's logits, and the token drawn from them. place: the row of `position` in caches that slide."""
+        x = self.states(ids, token, chunk, rows, position, place)
+        if ids is not None:
+            x = Copy(x[rows - 1]).reshape(1, x.shape[1])  # the last row's logits alone
+        logits = self.head(self.norm(x)).reshape(self.vocab_size)
+        _, drawn = Sample(
+            logits, self.draws, self.drawn, row=position * ROW_WORDS, at=position, k_max=min(K_MAX, self.vocab_size)
+        )
+        return logits, drawn
+
+    def states(self, ids: Any, token: Any, chunk: Any, rows: Any, position: Any, place: Any) -> Any:
+        """What the last layer gives, (rows, hidden_size)."""
         x = self.embedding(*(() if ids is None else (ids,)), token=token, rows=rows)
         x = x if self.positions is None else self.positions(x, chunk=chunk, rows=rows, position=position)
         rotaries = {id(layer.rotary): layer.rotary for layer in self.layers if layer.rotary is not None}
@@ -73,13 +84,7 @@ class Decoder(Part):
             given = () if layer.rotary is None else (angles[id(layer.rotary)],)
             slides = isinstance(getattr(layer.mixer, "cache", None), SlidingKVCache)
             x = layer(x, *given, chunk=chunk, rows=rows, position=place if slides else position)
-        if ids is not None:
-            x = Copy(x[rows - 1]).reshape(1, x.shape[1])  # the last row's logits alone
-        logits = self.head(self.norm(x)).reshape(self.vocab_size)
-        _, drawn = Sample(
-            logits, self.draws, self.drawn, row=position * ROW_WORDS, at=position, k_max=min(K_MAX, self.vocab_size)
-        )
-        return logits, drawn
+        return x
 
     # -- what a session asks ---------------------------------------------------------------------
 
@@ -96,9 +101,13 @@ class Decoder(Part):
 
     def twin(self, weights: Weights, ids: Any) -> np.ndarray:
         """float32 (n, vocab): the logits after each of n tokens, attending to all before it."""
+        return self.head.twin(self.inside(weights, "head"), self.states_twin(weights, ids))
+
+    def states_twin(self, weights: Weights, ids: Any) -> np.ndarray:
+        """float32 (n, hidden_size): what the last norm gives for each of n tokens."""
         x = self.embedding.twin(self.inside(weights, "embedding"), ids)
         positions = np.arange(len(x))
         x = x if self.positions is None else self.positions.twin(self.inside(weights, "positions"), x, positions)
         for i, layer in enumerate(self.layers):
             x = layer.twin(self.inside(weights, f"layers.{i}"), x, positions)
-        return self.head.twin(self.inside(weights, "head"), self.norm.twin(self.inside(weights, "norm"), x))
+        return np.asarray(self.norm.twin(self.inside(weights, "norm"), x))

@@ -9,6 +9,7 @@ from typing import Any
 from iron_lm.figures import Figures
 from iron_lm.loading import Loaded
 from iron_lm.model import Model
+from iron_lm.running import Running
 
 
 class Task(ABC):
@@ -27,6 +28,10 @@ class Task(ABC):
         self.options["sampler"].check(loaded.config.vocab_size)
         self.loaded = loaded
 
+    def compiled(self, **options: Any) -> Running:
+        """What is loaded, compiled as this task runs it. options: of `Graph.compile`."""
+        return Model(self.loaded, **options)
+
     @abstractmethod
-    def run(self, model: Model, figures: Figures) -> int:
-        """Do it; the exit status."""
+    def run(self, model: Any, figures: Figures) -> int:
+        """Do it with what `compiled()` gave; the exit status."""

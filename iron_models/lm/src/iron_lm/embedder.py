@@ -1,0 +1,101 @@
+"""`Embedder`: a model that gives vectors of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from iron_core.cache.keys import digest
+from iron_core.errors import CheckpointError, UsageError, printable
+from iron_core.turn import Turn
+from iron_lm.loading import Loaded
+from iron_lm.parts.hidden import hidden_of
+from iron_lm.running import Running
+from iron_lm.tunables import tuned
+
+#: By name: hidden states (n, hidden_size) of a text's tokens -> one vector.
+POOLINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "cls": lambda states: states[0],
+    "last": lambda states: states[-1],
+    "mean": lambda states: states.mean(0, dtype=np.float64),
+}
+#: In a causal model the last token alone has seen the whole text.
+USUAL = "last"
+
+
+class Embedder(Running):
+    """A model loaded, its last norm's output compiled for a backend. Threads may share it: each text is whole, one after another."""
+
+    def __init__(self, loaded: Loaded, **options: Any) -> None:
+        """options: of `Graph.compile`."""
+        self.model = loaded.model()
+        key = loaded.cache_key
+        with tuned(loaded.family, options.get("backend"), options.get("dev")):
+            compiled = hidden_of(self.model).compile(
+                ids=((self.model.run.prefill_chunk,), np.int32), cache_key=None if key is None else digest(key, "hidden"), **options
+            )
+        super().__init__(loaded, compiled)
+        compiled.load()
+        self._turn = Turn("an embedder")
+
+    def embed(self, texts: str | Sequence[str], *, pooling: str | None = None, dims: int | None = None) -> np.ndarray:
+        """float32 (texts, dims): a vector of length 1 for each text.
+
+        pooling: which tokens' hidden states it is made of: "last", "mean" or "cls", the first. dims: its first numbers alone,
+        for models that were trained for that (Matryoshka); all by default. UsageError for what cannot be.
+        """
+        ids = tokens_of(self.loaded, (texts,) if isinstance(texts, str) else texts)
+        pooling = checked(self.loaded, pooling, dims)
+        return np.stack([vector(self.states(each), pooling, dims) for each in ids])
+
+    def states(self, ids: Sequence[int]) -> np.ndarray:
+        """float32 (n, hidden_size): what the last norm gives for each of n tokens. CheckpointError where it is not finite."""
+        found, base, chunk = [], 0, self.model.run.prefill_chunk
+        with self._turn:
+            for start in range(0, len(ids), chunk):
+                part = ids[start : start + chunk]
+                row = np.zeros(chunk, np.int32)
+                row[: len(part)] = part
+                if (needed := self.model.base(start)) > base:
+                    self.model.slide(self.compiled, needed - base)
+                    base = needed
+                where = self.model.where(start + len(part) - 1)
+                found.append(np.array(self.compiled(row, chunk=start // chunk, rows=len(part), **where), np.float32))
+        states = np.concatenate(found)
+        if not np.isfinite(states).all():
+            raise CheckpointError("the hidden states are not finite: the weights hold NaN or infinity, or overflow the dtype they run in.")
+        return states
+
+
+def tokens_of(loaded: Loaded, texts: Sequence[str]) -> list[list[int]]:
+    """Ids of each text. UsageError for none, for what is no text, and for one that is empty or longer than the context."""
+    if loaded.tokenizer is None:
+        raise UsageError("embed: this checkpoint has no tokenizer; legal: one that has, or a tokenizer given beside it.")
+    if not isinstance(texts, Sequence) or not texts or not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"embed: texts={printable(repr(texts), 60)}; legal: a text, or a sequence of some.")
+    found = [loaded.tokenizer.encode(text) if text else [] for text in texts]
+    for number, ids in enumerate(found, 1):
+        if not 1 <= len(ids) <= loaded.context:
+            raise UsageError(f"embed: text {number} has {len(ids)} tokens; legal: 1 to max_seq_len={loaded.context}.")
+    return found
+
+
+def checked(loaded: Loaded, pooling: str | None, dims: int | None) -> str:
+    """The pooling, the usual one where none is named. UsageError for one there is not, and for more numbers than a vector has."""
+    pooling = USUAL if pooling is None else pooling
+    if pooling not in POOLINGS:
+        raise UsageError(f"embed: pooling={pooling!r}; legal: {', '.join(POOLINGS)}.")
+    most = loaded.config.hidden_size
+    if dims is not None and not (isinstance(dims, Integral) and 1 <= dims <= most):
+        raise UsageError(f"embed: dims={dims!r}; legal: 1 to {most}, the model's own.")
+    return pooling
+
+
+def vector(states: np.ndarray, pooling: str, dims: int | None = None) -> np.ndarray:
+    """float32 (dims,), of length 1: hidden states of a text's tokens made one, and cut."""
+    whole = POOLINGS[pooling](states).astype(np.float64)[:dims]
+    length = float(np.linalg.norm(whole))
+    return (whole / length if length else whole).astype(np.float32)

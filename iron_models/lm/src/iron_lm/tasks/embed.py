@@ -1,0 +1,56 @@
+"""`--embed`: vectors of texts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from iron_core.cli.table import print_json
+from iron_core.errors import UsageError
+from iron_lm.embedder import Embedder, checked, tokens_of, vector
+from iron_lm.figures import Figures
+from iron_lm.loading import Loaded
+from iron_lm.tasks.task import Task
+
+
+class EmbedTask(Task):
+    """Prints the numbers of each text's vector on a line of its own, or one JSON object."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        for other in ("prompt", "prompt_len", "profile", "profile_trace"):
+            if options[other]:
+                raise UsageError(f"--embed gives vectors of its own texts; leave out --{other.replace('_', '-')}.")
+
+    def prepare(self, loaded: Loaded) -> None:
+        super().prepare(loaded)
+        if loaded.tokenizer is None:
+            raise UsageError("--embed needs a tokenizer; give --tokenizer FILE.")
+        self.ids = tokens_of(loaded, self.options["embed"])
+        self.pooling = checked(loaded, self.options["pooling"], self.options["dims"])
+
+    def compiled(self, **options: Any) -> Embedder:
+        return Embedder(self.loaded, **options)
+
+    def run(self, model: Embedder, figures: Figures) -> int:
+        start = time.perf_counter()
+        vectors = [vector(model.states(ids), self.pooling, self.options["dims"]) for ids in self.ids]
+        figures.prompt_tokens, figures.prompt_s = sum(map(len, self.ids)), time.perf_counter() - start
+        figures.sample_memory()
+        if self.options["json"]:
+            texts = zip(self.options["embed"], self.ids, vectors, strict=True)
+            found = [{"text": text, "tokens": len(ids), "embedding": _numbers(each)} for text, ids, each in texts]
+            said = {"model": model.family.name, "pooling": self.pooling, "dims": len(vectors[0]), "embeddings": found}
+            print_json(said | model.facts() | figures.as_dict(), indent=None)
+        else:
+            for each in vectors:
+                print(*_numbers(each))
+        return 0
+
+
+def _numbers(vector: np.ndarray) -> list[float]:
+    """With no more digits than float32 has."""
+    return [float(str(number)) for number in vector]
