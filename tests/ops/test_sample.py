@@ -125,7 +125,7 @@ def test_where_a_logit_is_not_finite_there_is_no_token(bad, words):
         assert pick(logits, words, T=bfloat16) == -1
 
 
-@pytest.mark.parametrize("backend", ["host", "reference"])
+@pytest.mark.parametrize("backend", ["host", "reference", "sim"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_a_loop_ends_where_no_token_could_be_drawn(backend, bad, temperature):

@@ -24,6 +24,7 @@ from iron_ops_aie import (
     Copy,
     Dequant,
     ElementwiseAdd,
+    GatherWords,
     LayerNorm,
     ReLU,
     Repeat,
@@ -122,6 +123,7 @@ SUBJECTS = {
         [{"row": 4, "at": 1}, {"row": 8, "at": 2}] * 8,
     ),
     "dequant": (Dequant(rows=6, cols=512, F=int4_tiles(256), num_aie_columns=2, num_channels=2), [{"valid": 2}, {"valid": 6}]),
+    "gather words": (GatherWords(rows=21, table_rows=12, row_bytes=16, feeds=2, block=7), [{}, {}]),
     "gather": (Copy(input_size=64 * 32, gather=True, table_rows=64, rows=24), [{}, {}]),
 }  # fmt: skip
 
@@ -201,6 +203,7 @@ SAME = {
     ("mha one query", "other_word_read", "1 -> 2"): "one round, one query: the words are equal",
     ("mha one query", "offset_a_word_more", ".descriptors[0].offset"): "of the 16th row of a block of 5 x 3 heads nothing comes out",
     ("mha one query", "operands_confused", "'Q' -> "): "of the 16th row of a block of 5 x 3 heads nothing comes out",
+    ("gather words", "rounding_not_set", ""): "addresses are whole numbers",
     ("sample", "call_dropped", "sample_count_"): _LOOK,
     ("sample", "call_twice", "-> Call(kernel='sample_settle_"): _AGAIN,
     ("sample", "parts_crossed", ""): "ids come with their keys; the order of the cores decides between equal logits alone",

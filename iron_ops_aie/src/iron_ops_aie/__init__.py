@@ -21,6 +21,7 @@ _HOME = {
     "GELU": "elementwise.gelu",
     "GEMM": "products.gemm",
     "GEMV": "products.gemv",
+    "GatherWords": "moving.gather_words",
     "LayerNorm": "rowwise.layer_norm",
     "LeakyReLU": "elementwise.leaky_relu",
     "Log": "elementwise.log",

@@ -26,7 +26,7 @@ from iron_ops_aie.tokens.sample_array import SampleArray
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["AXPY", "Clamp", "Copy", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "LayerNorm", "LeakyReLU", "Log", "MHA", "RMSNorm", "ReLU", "Repeat", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
+__all__ = ["AXPY", "Clamp", "Copy", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatherWords", "LayerNorm", "LeakyReLU", "Log", "MHA", "RMSNorm", "ReLU", "Repeat", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
 
 class AXPY(BinaryElementwise):
     """y = scalar_factor a + b, rounded once. Shapes as in `BinaryElementwise`.
@@ -561,6 +561,56 @@ class GEMV(GEMVArray, Operator):
         num_aie_columns: int = ...,
         num_channels: int = ...,
         dtype: Any = ...,
+    ) -> Handle: ...
+
+class GatherWords(Operator):
+    """Write the addresses of a table's rows `ids` into the control words of a gather (see `iron_core.array.gather`).
+
+    ids: (rows,) int32, negative from the end and clipped to the table, as `Copy` takes them. address: (2,) uint32, where the table
+    of `table_rows` rows of `row_bytes` bytes begins, the low word first. words: (size,) uint32, of which the two words of every
+    row's address are written. `feeds`: how many share the gather.
+
+    No graph calls it: what makes a full ELF of a graph puts it in front of a gather by ids that the graph itself made, and the host
+    writes the other words and the table's address once. So the CPU has no kernel for it.
+
+    The array is one core, which turns `block` ids at a time.
+
+    Errors: ParamError for words of another size, rows that are no whole words, or more feeds than batches.
+    """
+    rows: int
+    table_rows: int
+    row_bytes: int
+    feeds: int
+    size: int
+    block: int
+    ids: BoundOperand
+    address: BoundOperand
+    words: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        table_rows: int,
+        row_bytes: int,
+        feeds: int = ...,
+        size: int = ...,
+        block: int = ...,
+    ) -> GatherWords: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        ids: _Tensor,
+        address: _Tensor,
+        words: _Tensor,
+        /,
+        *,
+        rows: int = ...,
+        table_rows: int = ...,
+        row_bytes: int = ...,
+        feeds: int = ...,
+        size: int = ...,
+        block: int = ...,
     ) -> Handle: ...
 
 class LayerNorm(Rowwise):

@@ -8,7 +8,8 @@ import attrs
 
 from iron_core.errors import UnsupportedError
 from iron_core.image.arena import align
-from iron_core.image.plan import Plan, Port, VersionPlan
+from iron_core.image.array_image import ArrayImage
+from iron_core.image.plan import Plan, Port
 
 #: A shim reads and writes whole words at addresses that are multiples of this many bytes.
 GRANULE = 4
@@ -32,7 +33,8 @@ class Address:
 
 @attrs.frozen
 class AddressMap:
-    """Inputs in one argument, outputs in the next, control words, then a plan's banks: of the arena, then of the residents."""
+    """Inputs in one argument, outputs in the next, then what the host writes beside them (see `ArrayImage.own`), then a plan's
+    banks: of the arena, then of the residents."""
 
     arguments: tuple[Argument, ...]
     addresses: tuple[tuple[tuple[str, int], Address], ...]
@@ -47,26 +49,24 @@ class AddressMap:
         return address
 
 
-def address_map(plan: Plan, version: VersionPlan, controls: Sequence[int] = ()) -> AddressMap:
-    """The arguments of one version. Residents are where the plan has them, at the same bytes in every version.
-
-    controls: bytes of each tensor of control words that the host makes for a step; they are space "control".
-    """
+def address_map(plan: Plan, image: ArrayImage) -> AddressMap:
+    """The arguments of one version. Residents are where the plan has them, at the same bytes in every version."""
     arguments: list[Argument] = []
     addresses: dict[tuple[str, int], Address] = {}
-    for space, ports in (("input", version.inputs), ("output", version.outputs)):
+    for space, ports in (("input", image.version.inputs), ("output", image.version.outputs)):
         if not ports:
             continue
         offsets, total = _packed(ports)
         for number, offset in enumerate(offsets):
             addresses[space, number] = Address(len(arguments), offset)
         arguments.append(Argument(space, total))
-    if controls:
+    for space, sizes in image.own.items():
         total = 0
-        for number, nbytes in enumerate(controls):
-            addresses["control", number] = Address(len(arguments), total)
+        for number, nbytes in enumerate(sizes):
+            addresses[space, number] = Address(len(arguments), total)
             total += align(nbytes)
-        arguments.append(Argument("control", total))
+        if sizes:
+            arguments.append(Argument(space, total))
     for number, nbytes in enumerate(plan.banks):
         addresses["arena", number] = Address(len(arguments), 0)
         arguments.append(Argument(f"bank{number}", align(nbytes)))

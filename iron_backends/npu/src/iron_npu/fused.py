@@ -13,7 +13,9 @@ from iron_core.array.pools import TilePlacement
 from iron_core.array.sequence import Sequence, Word
 from iron_core.errors import UnsupportedError
 from iron_core.graph.signature import Signature
-from iron_core.image.array_image import ArrayImage, ArrayStep, array_image
+from iron_core.image.array_image import ArrayImage, array_image
+from iron_core.image.array_step import ArrayStep
+from iron_core.image.gathers import ControlTensors
 from iron_core.image.parameters import Parameter, rows
 from iron_core.image.plan import Plan
 from iron_npu.address_map import AddressMap, address_map
@@ -35,8 +37,8 @@ MAIN = "main"
 class Fused:
     """Text, what its cores link, the flat arguments, the scratchpad's words, and how often the array is configured.
 
-    program: (words, 9) int32, how each word is made of a call's values (see `iron_core.image.parameters.rows`). controls:
-    (step, operand) of each tensor of control words, in the order of their space.
+    program: (words, 9) int32, how each word is made of a call's values (see `iron_core.image.parameters.rows`). tensors, feedback:
+    what the host writes beside a plan's buffers: see `ControlTensors`, and the rows of `iron_core.image.feedback.next_words`.
     """
 
     text: str
@@ -45,17 +47,17 @@ class Fused:
     words: tuple[Parameter, ...]
     program: np.ndarray
     entries: int
-    controls: tuple[tuple[int, str], ...] = ()
+    tensors: ControlTensors
+    feedback: np.ndarray | None
 
 
 @attrs.frozen(eq=False)
 class _Run:
-    """One step: the sequence it runs on its array's device. packets: operands whose control words the host makes."""
+    """One step: the sequence it runs on its array's device."""
 
     step: ArrayStep
     device: str
     sequence: str
-    packets: dict[str, int]
 
 
 @attrs.define(eq=False)
@@ -76,10 +78,9 @@ def print_version(plan: Plan, signature: Signature, *, spelling: str = PATCH) ->
     image = array_image(plan, signature)
     if not image.elf:
         raise UnsupportedError(f"{plan.name} on {image.dev} is no full ELF but a chain of dispatches; print its designs one by one.")
-    controls = [(i, argument) for i, step in enumerate(image.steps) for argument in step.design.sequence.arguments if argument.control]
-    where = address_map(plan, image.version, [4 * argument.elements for _, argument in controls])
+    where = address_map(plan, image)
     parts: dict[ArrayDesign, _Part] = {}
-    runs = _runs(image, [(i, argument.operand) for i, argument in controls], parts)
+    runs = _runs(image, parts)
     writer = Writer()
     objects: dict[str, KernelObject] = {}
     with writer.block("module"):
@@ -91,12 +92,11 @@ def print_version(plan: Plan, signature: Signature, *, spelling: str = PATCH) ->
                 objects[item.file] = item if known is None else known.merged(item)
         _main(writer, image, where, runs)
     entries = len(image.entries) + image.resets
-    made = tuple((i, argument.operand) for i, argument in controls)
     table = rows(image.parameters, [value.name for value in image.version.values])
-    return Fused(writer.text(), tuple(objects.values()), where, image.parameters, table, entries, made)
+    return Fused(writer.text(), tuple(objects.values()), where, image.parameters, table, entries, image.tensors, image.program)
 
 
-def _runs(image: ArrayImage, controls: list[tuple[int, str]], parts: dict[ArrayDesign, _Part]) -> list[_Run]:
+def _runs(image: ArrayImage, parts: dict[ArrayDesign, _Part]) -> list[_Run]:
     """Each step's device and sequence; the devices are gathered in `parts`."""
     # A word's place in the scratchpad is its place among the declarations.
     held = {use: ScratchpadParameter(word.symbol, n) for n, word in enumerate(image.parameters) for use in word.uses}
@@ -108,8 +108,7 @@ def _runs(image: ArrayImage, controls: list[tuple[int, str]], parts: dict[ArrayD
         part = parts[design.array]
         given = tuple((word, held[index, word.name]) for word in design.sequence.words)
         sequence = part.sequences.setdefault((design.sequence, given), f"sequence{len(part.sequences)}")
-        packets = {operand: k for k, (at, operand) in enumerate(controls) if at == index}
-        runs.append(_Run(step, part.name, sequence, packets))
+        runs.append(_Run(step, part.name, sequence))
     return runs
 
 
@@ -153,11 +152,8 @@ def _main(writer: Writer, image: ArrayImage, where: AddressMap, runs: list[_Run]
 def _call(writer: Writer, run: _Run, where: AddressMap, arguments: list[str], kinds: list[str]) -> None:
     views, types = [], []
     for argument in run.step.design.sequence.arguments:
-        if argument.operand in run.packets:
-            address = where.find("control", run.packets[argument.operand])
-        else:
-            ref = run.step.operands[argument.operand]
-            address = where.find(ref.space, ref.index, ref.offset)
+        ref = run.step.operands[argument.operand]
+        address = where.find(ref.space, ref.index, ref.offset)
         kind = f"memref<{argument.elements}x{element(argument.dtype_name)}>"
         shift = writer.constant(address.offset, "index")
         source = f"{arguments[address.argument]}[{shift}][] : {kinds[address.argument]} to {kind}"

@@ -21,6 +21,7 @@ from iron_core.image.plan import Plan
 from iron_core.lowering.answer import No, Yes
 from iron_sim.executable import SimExecutable
 from iron_sim.host import SimMemory
+from iron_sim.loop import SimLoop
 from iron_sim.profile import SimProfile
 
 
@@ -72,7 +73,8 @@ class SimBackend(Backend):
         return SimMemory(plan)
 
     def load(self, image: ArrayImage, memory: SimMemory) -> SimExecutable:
-        return SimExecutable(image, memory, trace=self.trace or os.environ.get("IRON_SIM_TRACE") or None)
+        kind = SimExecutable if image.program is None else SimLoop
+        return kind(image, memory, trace=self.trace or os.environ.get("IRON_SIM_TRACE") or None)
 
     @contextlib.contextmanager
     def profiled(self, executables: Mapping[str, SimExecutable]) -> Iterator[SimProfile]:

@@ -11,11 +11,12 @@ from iron_core.array.build import array_of
 from iron_core.array.words import fits, refuse
 from iron_core.backends.memory import flat
 from iron_core.backends.ports import cut, whole
-from iron_core.image.array_image import ArrayImage, ArrayStep
+from iron_core.image.array_image import ArrayImage
+from iron_core.image.array_step import ArrayStep
 from iron_core.image.plan import BufferRef, Port
 from iron_sim.control import encode
 from iron_sim.errors import PoisonError, SimulationError
-from iron_sim.host import SimMemory, Space, region, spread
+from iron_sim.host import SimMemory, Space, host_tensors, region, spread
 from iron_sim.machine import Machine, Stats
 from iron_sim.profile import TimedPass, TimedStep
 from iron_sim.trace import Trace
@@ -42,19 +43,31 @@ class SimExecutable:
         for index, step in enumerate(image.steps):
             given = {binding.member: binding.expression for binding in step.bindings}
             self._words.append([(word, places[index, word.name], given[word.form.value]) for word in step.design.sequence.words])
+        self._own = host_tensors(image, memory)
 
     def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], values: Mapping[str, int]) -> None:
         """Run once; see `Executable.run`. SimulationError where the array does something wrong, PoisonError where an output, as
         far as its bounds go, or a carried value depends on data nobody wrote."""
+        self._run_with(inputs, outputs, values, [parameter.form.at(values) for parameter in self.image.parameters])
+
+    def _run_with(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], values: Mapping[str, int], words: Sequence[int]
+    ) -> None:
+        """Run once with these numbers of the image's words, which follow the values."""
         version = self.image.version
         given = [self._input(port, data) for port, data in zip(version.inputs, inputs, strict=True)]
         made = [self._output(data) for data in outputs]
-        spaces = {"input": given, "output": made, "resident": self.memory.places, "arena": self.memory.banks}
+        spaces = {"input": given, "output": made, "resident": self.memory.places, "arena": self.memory.banks, **self._own}
+        for space, control in zip(self._own["control"], self.image.tensors.controls, strict=True):
+            if control.ids is not None:
+                ids = region(version.inputs[control.ids.index].name, given[control.ids.index], control.ids)
+                table = region(control.gather.table, self.memory.places[control.table.index], control.table)
+                space.raw[:] = encode(control.gather, ids, table).data.view(np.uint8)
         self.stats = {}
         self._timed = []
         begin = time.perf_counter()
         try:
-            self._dispatch(spaces, values)
+            self._dispatch(spaces, values, words)
         except BaseException:  # Ctrl-C too
             # What is left of the array is of no use to the next call: it begins as the first one did.
             self._machine = self._loaded_empty = None
@@ -75,9 +88,8 @@ class SimExecutable:
                 at = [int(i) for i in np.unravel_index(int(valid.argmax()), valid.shape)]
                 raise PoisonError(f"output {port.name}{at} depends on data nobody wrote.")
 
-    def _dispatch(self, spaces: Mapping[str, list[Space]], values: Mapping[str, int]) -> None:
+    def _dispatch(self, spaces: Mapping[str, list[Space]], values: Mapping[str, int], words: Sequence[int]) -> None:
         """Every entry's steps, and the resets at the end."""
-        words = [parameter.form.at(values) for parameter in self.image.parameters]
         for entry_number, entry in enumerate(self.image.entries):
             machine = self._enter(entry_number, entry[0])
             for index in entry:
@@ -99,7 +111,7 @@ class SimExecutable:
         design = step.design
         regions = {name: region(name, spaces[ref.space][ref.index], ref) for name, ref in step.operands.items()}
         for argument in design.sequence.arguments:
-            if argument.control is not None:
+            if argument.control is not None and not self.image.elf:  # between two dispatches the host may
                 regions[argument.operand] = encode(argument.control, regions[argument.operand], regions[argument.control.table])
         try:
             stats = machine.run(design.sequence, regions, numbers)

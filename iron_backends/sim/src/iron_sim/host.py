@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 
 from iron_core.backends.memory import Memory
+from iron_core.devices import WORD
+from iron_core.image.array_image import ArrayImage
 from iron_core.image.plan import BufferRef, Plan, Resident
+from iron_sim.control import BASE
 from iron_sim.dma import HostRegion
 from iron_sim.errors import PoisonError
 
@@ -70,6 +73,28 @@ class SimMemory(Memory):
         if marks is not None and marks.any():
             raise PoisonError(f"{name} holds data nobody wrote, first at byte {int(marks.argmax())}.")
         return super().read(name)
+
+
+def host_tensors(image: ArrayImage, memory: SimMemory) -> dict[str, list[Space]]:
+    """The spaces of a full ELF beside its plan's, as the host leaves them once: control words but for what each call gives, addresses
+    of tables, the rows of the next call, and room for that call's words."""
+
+    def written(data: np.ndarray) -> Space:
+        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        return memory.space(raw, np.zeros(raw.size, bool))
+
+    def address(table: BufferRef) -> np.ndarray:
+        at = BASE + memory.places[table.index].base + table.offset
+        return np.array([at & 0xFFFFFFFF, at >> 32], np.uint32)
+
+    found = {
+        "control": [written(control.gather.template()) for control in image.tensors.controls],
+        "address": [written(address(table)) for table in image.tensors.addresses],
+    }
+    if image.program is not None:
+        found["program"] = [written(image.program)]
+        found["feedback"] = [memory.space(*unwritten(len(image.parameters) * WORD))]
+    return found
 
 
 def region(name: str, space: Space, ref: BufferRef) -> HostRegion:

@@ -11,7 +11,7 @@ import attrs
 
 from iron_core.backends.run_profile import Phase, StepTimes, kind
 from iron_core.files import write_whole
-from iron_core.image.array_image import ArrayStep
+from iron_core.image.array_step import ArrayStep
 
 
 @attrs.frozen

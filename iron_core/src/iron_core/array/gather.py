@@ -21,6 +21,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from iron_core.declare.pattern import Pattern
 from iron_core.devices import CONTROL_REGISTER, DESCRIPTOR_REGISTERS, DESCRIPTOR_STEP, NEXT_CHANNEL
 from iron_core.errors import ParamError
 
@@ -98,8 +99,31 @@ class Gather:
             made += packet(at + 16, _BURST, _CACHE, 0, _VALID | link)
         return made
 
-    def control_words(self, ids: Any, address: int) -> np.ndarray:
-        """The tensor (uint32) for these ids (an integer each; negative from the end, clipped to the table).
+    def slots(self, feed: int) -> list[Pattern]:
+        """Where a feed's addresses are in the tensor, two words each, the low one first, in the order of its rows."""
+        full, rest = divmod(self.share(feed)[1], BATCH)
+        at = sum(self._length(other) for other in range(feed))
+        first, batch = at + len(self._sets()) + 1, self._words(BATCH)
+        found = [Pattern(first, (full, BATCH, 2), (batch, 3, 1))] if full else []
+        return found + ([Pattern(first + full * batch, (rest, 2), (3, 1))] if rest else [])
+
+    def template(self) -> np.ndarray:
+        """The tensor (uint32), but for the addresses, which are 0."""
+        made: list[int] = []
+        for feed in range(self.feeds):
+            for number, rows in enumerate(self.batches(feed)):
+                if number == 0:
+                    made += self._sets()
+                first = number % SETS * BATCH
+                for k in range(rows):
+                    made += packet(DESCRIPTOR_REGISTERS + DESCRIPTOR_STEP * (first + k) + 4, 0, 0)
+                if rows < BATCH:
+                    made += packet(DESCRIPTOR_REGISTERS + DESCRIPTOR_STEP * (first + rows - 1) + 28, _VALID)
+                made += packet(CONTROL_REGISTER + NEXT_CHANNEL * CHANNEL, TOKENS, TOKEN | first)
+        return np.array(made, np.uint32)
+
+    def addresses(self, ids: Any, address: int) -> np.ndarray:
+        """(rows, 2) uint32: the address of each row of these ids (an integer each; negative from the end, clipped to the table).
 
         address: of the table's first byte, as the shims see it, below 2**48.
         """
@@ -109,18 +133,17 @@ class Gather:
         if address % 4 or not 0 <= address <= (1 << 48) - self.table_rows * self.row_bytes:
             raise ParamError(f"address={address:#x} of the table; legal: multiples of 4 below 2**48.")
         at = np.clip(flat.astype(np.int64), -self.table_rows, self.table_rows - 1) % self.table_rows
-        made: list[int] = []
+        places = address + at * self.row_bytes
+        return np.stack([places & 0xFFFFFFFF, places >> 32], -1).astype(np.uint32)
+
+    def control_words(self, ids: Any, address: int) -> np.ndarray:
+        """The tensor (uint32) for these ids; see `addresses`."""
+        places = self.addresses(ids, address)
+        words = self.template()
         for feed in range(self.feeds):
             row, _ = self.share(feed)
-            for number, rows in enumerate(self.batches(feed)):
-                if number == 0:
-                    made += self._sets()
-                first = number % SETS * BATCH
-                for k in range(rows):
-                    place = address + int(at[row + k]) * self.row_bytes
-                    made += packet(DESCRIPTOR_REGISTERS + DESCRIPTOR_STEP * (first + k) + 4, place & 0xFFFFFFFF, place >> 32)
-                if rows < BATCH:
-                    made += packet(DESCRIPTOR_REGISTERS + DESCRIPTOR_STEP * (first + rows - 1) + 28, _VALID)
-                made += packet(CONTROL_REGISTER + NEXT_CHANNEL * CHANNEL, TOKENS, TOKEN | first)
-                row += rows
-        return np.array(made, np.uint32)
+            for slots in self.slots(feed):
+                there = slots.view(words)
+                there[...] = places[row : row + there.size // 2].reshape(there.shape)
+                row += there.size // 2
+        return words

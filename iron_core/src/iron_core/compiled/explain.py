@@ -61,7 +61,8 @@ def _steps(program: Program, version: VersionPlan) -> list[str]:
 
 
 def _words(program: Program, version: VersionPlan) -> list[str]:
-    """The numbers that the device is given per call: on an array those its image has, else the expressions that steps follow."""
+    """The numbers that the device is given per call: on an array those its image has, with the steps that make some of them there,
+    else the expressions that steps follow."""
     plan = program.plan
     if not device(plan.dev).is_npu:
         return [f"  word       {form!r}: {', '.join(used)}" for form, used in _followed(version)]
@@ -74,6 +75,8 @@ def _words(program: Program, version: VersionPlan) -> list[str]:
     for parameter in found.parameters:
         used = ", ".join(f"{found.steps[index].name}.{name}" for index, name in parameter.uses)
         lines.append(f"  word       {parameter.symbol} = {parameter.form!r}: {used}")
+    planned = {step.name for step in version.steps}
+    lines += [f"  inserted   {step.name}: {step.operator}" for step in found.steps if step.name not in planned]
     if found.chains:
         designs = [len({id(found.steps[index].design) for index in chain}) for chain in found.chains]
         many = f"{len(designs)} xclbins of {' and '.join(map(str, designs))} designs" if len(designs) > 1 else "1 xclbin"

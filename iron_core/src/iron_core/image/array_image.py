@@ -4,42 +4,21 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
+import numpy as np
 
-from iron_core.array.build import build
 from iron_core.array.design import Design
-from iron_core.array.fit import fit
-from iron_core.array.pools import TilePlacement
-from iron_core.declare.identity import array_key
-from iron_core.devices import Device, device
-from iron_core.errors import Unresolvable, UnsupportedError
+from iron_core.devices import WORD, device
 from iron_core.graph.signature import Signature
-from iron_core.graph.traced import Binding
+from iron_core.image.array_step import ArrayStep, array_step
+from iron_core.image.feedback import emit_step, next_words
 from iron_core.image.folding import fold_steps
+from iron_core.image.gathers import ADDRESS_WORDS, ControlTensors, with_control_words
 from iron_core.image.packaging import CHAIN_DESIGNS, ELF
 from iron_core.image.parameters import Parameter, check_count, parameters
-from iron_core.image.plan import BufferRef, Plan, PlanStep, VersionPlan
+from iron_core.image.plan import Plan, VersionPlan
 from iron_core.image.reader import read
-
-
-@attrs.frozen(eq=False)
-class ArrayStep:
-    """A step as it runs: its design, where that design's tiles are, and where its operands lie.
-
-    `written`: names of the operands it writes. `array_key`: says which kernels its cores call (see
-    `iron_core.array.build.array_of`). `operator`: what messages call it.
-    """
-
-    name: str
-    operator: str
-    array_key: tuple[Any, ...]
-    design: Design
-    placement: TilePlacement
-    operands: dict[str, BufferRef]
-    written: frozenset[str]
-    bindings: tuple[Binding, ...]
 
 
 @attrs.frozen(eq=False)
@@ -50,7 +29,8 @@ class ArrayImage:
     of others). entries: runs of consecutive step indices that share one configuration of the array. resets: empty
     configurations an ELF ends with, so that its loads of the two empty images alternate from call to call. parameters: its
     per-call words. chains: where every step is a dispatch, the xclbins that hold their designs, each as the indices of its steps;
-    each has at most `CHAIN_DESIGNS` designs.
+    each has at most `CHAIN_DESIGNS` designs. tensors: of a full ELF, those that gathers need beside the version's own. program: how it
+    makes its next call's words and carried values, where it does (see `iron_core.image.feedback`); its last step does that.
     """
 
     version: VersionPlan
@@ -61,6 +41,20 @@ class ArrayImage:
     resets: int
     parameters: tuple[Parameter, ...]
     chains: tuple[tuple[int, ...], ...] = ()
+    tensors: ControlTensors = ControlTensors()  # noqa: RUF009 (frozen)
+    program: np.ndarray | None = None
+
+    @property
+    def own(self) -> dict[str, tuple[int, ...]]:
+        """The tensors that it is given beside its version's own, as bytes by space: "control" and "address" (see `ControlTensors`),
+        "program", which the host writes once, and "feedback", the words that the device leaves for the next call."""
+        found = {
+            "control": tuple(WORD * control.gather.words for control in self.tensors.controls),
+            "address": (WORD * ADDRESS_WORDS,) * len(self.tensors.addresses),
+        }
+        if self.program is not None:
+            found |= {"program": (self.program.nbytes,), "feedback": (WORD * len(self.parameters),)}
+        return found
 
     @property
     def columns(self) -> int:
@@ -72,34 +66,27 @@ def array_image(plan: Plan, signature: Signature) -> ArrayImage:
     """A version's designs and how they are entered. UnsupportedError where a step has no array, or the words are too many."""
     dev = device(plan.dev)
     version = plan.version(signature)
-    planned = fold_steps(version, dev)
-    steps = tuple(_step(step, dev) for step in planned)
+    steps = tuple(array_step(step, dev) for step in fold_steps(version, dev))
     elf = plan.packaging.image == ELF
+    tensors, program = ControlTensors(), None
+    if elf:
+        steps, tensors = with_control_words(steps, dev)
+    words = parameters(steps)
+    if elf:
+        check_count(words, dev.scratchpad_words, plan.name)
+        program = next_words(version, words)
+    if program is not None:
+        steps += (emit_step(version, program, dev),)
     entries: list[list[int]] = []
     for index, step in enumerate(steps):
         if elf and entries and steps[entries[-1][-1]].design.array is step.design.array:
             entries[-1].append(index)
         else:
             entries.append([index])
-    words = parameters(planned, [step.design for step in steps])
-    if elf:
-        check_count(words, dev.scratchpad_words, plan.name)
     resets = len(entries) % 2 if elf else 0
     bare = attrs.evolve(version, steps=(), folds=())
     chains = () if elf else _chains([step.design for step in steps])
-    return ArrayImage(bare, dev.name, elf, steps, tuple(map(tuple, entries)), resets, words, chains)
-
-
-def _step(step: PlanStep, dev: Device) -> ArrayStep:
-    name = type(step.op.base).__name__
-    try:
-        op = step.op.resolved(dev)
-        design = build(op, dev, (binding.member for binding in step.bindings)).design
-        placement = fit(design)
-    except Unresolvable as error:
-        raise UnsupportedError(f"{name} (step {step.name}) on {dev}: {error}") from error
-    written = frozenset(name for name in step.operands if op.operands[name].written)
-    return ArrayStep(step.name, name, array_key(op), design, placement, step.operands, written, step.bindings)
+    return ArrayImage(bare, dev.name, elf, steps, tuple(map(tuple, entries)), resets, words, chains, tensors, program)
 
 
 def _chains(designs: Sequence[Design]) -> tuple[tuple[int, ...], ...]:

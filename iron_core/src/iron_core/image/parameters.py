@@ -11,12 +11,11 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 
-from iron_core.array.design import Design
 from iron_core.declare.affine import Affine, by_key
 from iron_core.declare.row import Row
 from iron_core.devices import WORD_SHIFT
 from iron_core.errors import TraceError, UnsupportedError
-from iron_core.image.plan import PlanStep
+from iron_core.image.array_step import ArrayStep
 
 #: Words that a message lists.
 _SHOWN = 8
@@ -31,21 +30,26 @@ class Parameter:
     form: Affine = attrs.field(eq=by_key)
     uses: tuple[tuple[int, str], ...]
 
+    @property
+    def shift(self) -> int:
+        """By how much a scratchpad keeps it shifted to the left: not at all where it is an address."""
+        return 0 if self.kind == "offset" else WORD_SHIFT
+
     def row(self, values: Sequence[str]) -> Row:
-        """How a scratchpad's word is made of a call's values, in this order: as it is kept, shifted unless it is an address."""
-        return self.form.row(0, values.index(self.form.value), 0 if self.kind == "offset" else WORD_SHIFT)
+        """How a scratchpad's word is made of a call's values, in this order, as it is kept."""
+        return self.form.row(0, values.index(self.form.value), self.shift)
 
 
-def parameters(steps: Sequence[PlanStep], designs: Sequence[Design]) -> tuple[Parameter, ...]:
+def parameters(steps: Sequence[ArrayStep]) -> tuple[Parameter, ...]:
     """The parameters of a version, in the order they are first needed. Words of one kind that are equal whatever the call
     gives share one.
 
     UnsupportedError for a word that no row can hold, made of an expression that was divided and multiplied already.
     """
     found: dict[tuple[object, ...], tuple[str, Affine, list[tuple[int, str]]]] = {}
-    for index, (step, design) in enumerate(zip(steps, designs, strict=True)):
+    for index, step in enumerate(steps):
         given = {binding.member: binding.expression for binding in step.bindings}
-        for word in design.sequence.words:
+        for word in step.design.sequence.words:
             try:
                 form = word.form.of(given[word.form.value])
             except TraceError as error:

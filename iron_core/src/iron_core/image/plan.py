@@ -80,7 +80,8 @@ class VersionPlan:
     """One input signature's run.
 
     `checks` and `id_checks` hold before every call. `single`: the body returned one tensor, not a tuple of one. `spots`:
-    bank, offset and bytes of every buffer it has in the arena.
+    bank, offset and bytes of every buffer it has in the arena. planes: (2, carried) int32 in the arena, of a version that computes
+    its own next call: plane 0 for the values a call starts from, in the order of `carry`; elements that are carried lie in plane 1.
     """
 
     signature: Signature
@@ -94,6 +95,7 @@ class VersionPlan:
     folds: tuple[Fold, ...] = ()
     single: bool = True
     spots: tuple[tuple[int, int, int], ...] = ()
+    planes: BufferRef | None = None
 
 
 @attrs.frozen(eq=False)

@@ -7,16 +7,18 @@ banks grow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
+import numpy as np
 
-from iron_core.devices import device
+from iron_core.declare.formats import as_format
+from iron_core.devices import WORD, device
 from iron_core.errors import TraceError, UnsupportedError
 from iron_core.graph.fold import Fold
 from iron_core.graph.traced import Region, Tensor, TracedGraph
-from iron_core.image.arena import BANK_BYTES, append, guard_bytes, place
+from iron_core.image.arena import BANK_BYTES, Spot, append, guard_bytes, place
 from iron_core.image.liveness import lifetimes
 from iron_core.image.packaging import decide
 from iron_core.image.plan import (
@@ -28,6 +30,9 @@ from iron_core.image.plan import (
     Resident,
     VersionPlan,
 )
+
+#: The name of the buffer that holds carried numbers: no tensor's.
+_PLANES = ""
 
 
 @attrs.frozen(eq=False)
@@ -60,21 +65,23 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = ()) -> Draft:
     residents = (*traced.weights, *traced.states)
     ports.update((tensor.name, ("resident", i)) for i, tensor in enumerate(residents))
     inner = {tensor.name: tensor for tensor in _touched(traced) if tensor.name not in ports}
-    arena = place(
-        lifetimes(
-            {key: tensor.nbytes for key, tensor in inner.items()},
-            _touches(traced, folds),
-            [term.source.tensor.name for term in traced.carry if isinstance(term.source, Region)],
-        ),
-        guard=guard_bytes(),
-    )
+    carried = [term.source.tensor for term in traced.carry if isinstance(term.source, Region)]
+    lined_up = _lined_up(traced, inner)
+    sizes = {key: tensor.nbytes for key, tensor in inner.items() if key not in (lined_up or ())}
+    if lined_up is not None:
+        sizes[_PLANES] = 2 * len(traced.carry) * WORD
+    arena = place(lifetimes(sizes, _touches(traced, folds), [tensor.name for tensor in carried]), guard=guard_bytes())
+    spots = dict(arena.spots)
+    planes = spots.get(_PLANES)
+    if planes is not None and lined_up is not None:
+        spots |= {name: Spot(planes.bank, planes.offset + at) for name, at in lined_up.items()}
 
     def ref(region: Region) -> BufferRef:
         key, offset = region.tensor.name, region.format.offset(region.start, region.tensor.shape)
         if key in ports:
             space, index = ports[key]
         else:
-            spot = arena.spots[key]
+            spot = spots[key]
             space, index, offset = "arena", spot.bank, spot.offset + offset
         return BufferRef(space, index, offset, region.shape, region.format, region.bounds)
 
@@ -95,12 +102,28 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = ()) -> Draft:
         folds=tuple(folds),
         id_checks=traced.id_checks,
         single=traced.single,
-        spots=tuple((arena.spots[key].bank, arena.spots[key].offset, tensor.nbytes) for key, tensor in inner.items()),
+        spots=tuple((spot.bank, spot.offset, sizes[str(name)]) for name, spot in arena.spots.items()),
+        planes=None if planes is None else BufferRef("arena", planes.bank, planes.offset, (2, len(traced.carry)), as_format(np.int32)),
     )
     kept = tuple(
         Resident(b.name, b.role, b.shape, b.format, None if b.role == "state" else b.data, b.key) for b in residents
     )
     return Draft(traced.name, version, kept, arena.banks, tuple(b.data for b in residents))
+
+
+def _lined_up(traced: TracedGraph, inner: Mapping[str, Tensor]) -> dict[str, int] | None:
+    """Where, in the planes of a version that computes its own next call, each carried tensor is: bytes by name. None where there
+    are no planes: nothing is carried, a tensor is taken, or one that is carried lies elsewhere or is no 32-bit number."""
+    if traced.inputs or not traced.carry:
+        return None
+    found: dict[str, int] = {}
+    for at, term in enumerate(traced.carry):
+        if isinstance(term.source, Region):
+            tensor = term.source.tensor
+            if tensor.name not in inner or tensor.size != 1 or tensor.nbytes != WORD:
+                return None
+            found.setdefault(tensor.name, (len(traced.carry) + at) * WORD)
+    return found
 
 
 def _touches(traced: TracedGraph, folds: Sequence[Fold]) -> list[list[str]]:
