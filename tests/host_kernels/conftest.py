@@ -65,6 +65,7 @@ KERNELS: dict[str, list[str]] = {
         *(f"{norm}<{t}, {w}>" for norm in ("rms_norm", "layer_norm") for t, w in NORMED),
         *(f"softmax<{t}>" for t in FLOATS),
         *(f"rope<{t}, float>" for t in FLOATS),
+        *("limbs<float, bf16>", "magnitude<float>"),
     ],
     "elementwise.h": [
         *(f"binary<op::{op}, {t}>" for op in BINARIES for t in FLOATS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iron_host.kernels import BINARY, CLAMP, LAYER_NORM, LOG_SUM, RMS_NORM, ROPE, ROWWISE, SOFTMAX, UNARY
+from iron_host.kernels import BINARY, CLAMP, LAYER_NORM, LIMBS, LOG_SUM, MAGNITUDE, RMS_NORM, ROPE, ROWWISE, SOFTMAX, UNARY
 
 from .conftest import DTYPES, FLOATS, NORMED
 
@@ -114,6 +114,28 @@ def test_rope(kernels, rng, T, method):
         p, q = a * c - b * s, a * s + b * c
         want = np.concatenate([p, q], 1) if method == 0 else np.stack([p, q], -1).reshape(rows, cols)
         assert near(y, want, T)
+
+
+def test_limbs(kernels, rng):
+    """The nearest bfloat16, that of what is left, and that of what is left of it, exactly: planes hi, mid, hi, lo, mid, hi."""
+    for rows, cols in ((1, 1), (3, 7), (4, 96)):
+        x = (rng.standard_normal((rows, cols)) * 10 ** rng.uniform(-30, 30, (rows, cols))).astype(np.float32)
+        y = np.zeros((rows, 6 * cols), DTYPES["bf16"])
+        kernels("limbs<float, bf16>", LIMBS(x=x, y=y, valid=rows, cols=cols), threads=2)
+        hi = x.astype(y.dtype)
+        mid = (x - hi.astype(np.float32)).astype(y.dtype)
+        lo = (x - hi.astype(np.float32) - mid.astype(np.float32)).astype(y.dtype)
+        assert y.tobytes() == np.concatenate([hi, mid, hi, lo, mid, hi], 1).tobytes()
+        assert (hi.astype(float) + mid.astype(float) + lo.astype(float) == x).all()
+
+
+def test_magnitude(kernels, rng):
+    """sqrt(re^2 + im^2) rounded once, also where the squares are no numbers of float32."""
+    for rows, half in ((1, 1), (3, 7), (4, 96)):
+        x = (rng.standard_normal((rows, 2 * half)) * 10 ** rng.uniform(-37, 37, (rows, 1))).astype(np.float32)
+        y = np.zeros((rows, half), np.float32)
+        kernels("magnitude<float>", MAGNITUDE(x=x, y=y, valid=rows, cols=2 * half), threads=2)
+        assert np.array_equal(y, np.hypot(x[:, :half].astype(float), x[:, half:].astype(float)).astype(np.float32))
 
 
 @pytest.mark.parametrize("T", FLOATS)

@@ -26,7 +26,7 @@ from iron_ops_aie.tokens.sample_array import SampleArray
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["AXPY", "Clamp", "Copy", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatherWords", "LayerNorm", "LeakyReLU", "Log", "MHA", "RMSNorm", "ReLU", "Repeat", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
+__all__ = ["AXPY", "Clamp", "Copy", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatherWords", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "RMSNorm", "ReLU", "Repeat", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
 
 class AXPY(BinaryElementwise):
     """y = scalar_factor a + b, rounded once. Shapes as in `BinaryElementwise`.
@@ -702,6 +702,47 @@ class LeakyReLU(UnaryElementwise):
         dtype: Any = ...,
     ) -> Handle: ...
 
+class Limbs(Rowwise):
+    """Six planes, one behind another, of the limbs of each row: hi, mid, hi, lo, mid, hi.
+
+    hi is x rounded to bfloat16, mid what is then left of x, rounded, and lo what is left of that: hi + mid + lo is x, where that is
+    0 or from 2^-110 to 2^127 in size. x: (rows, cols) float32; y: (rows, 6 cols) bfloat16.
+
+    A product of bfloat16 with the limbs of a weight (`Limbs.stacked(w)`) is one of float32: it adds six of the nine products of
+    limbs, all but those below 2^-24 of the whole. `GEMM(Limbs(x), Limbs.stacked(w), O=np.float32)`.
+
+    Errors: ParamError for another dtype. Unresolvable where no array takes it.
+    """
+    T: Any
+    out_cols: int
+    y: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        cols: int,
+        T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        out_cols: int = ...,
+    ) -> Limbs: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        cols: int = ...,
+        T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        out_cols: int = ...,
+    ) -> Handle: ...
+
 class Log(UnaryElementwise):
     """y = log(x + offset), within one unit of T's last place. -infinity at a sum of zero, a NaN below it.
 
@@ -825,6 +866,44 @@ class MHA(MHAArray, Operator):
         C: Any = ...,
         B_q: int = ...,
         num_pipelines: int = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class Magnitude(Rowwise):
+    """y = sqrt(re^2 + im^2), of rows that hold cols / 2 numbers re, then as many im.
+
+    x: (rows, cols) float32, as a transform gives it; y: (rows, cols / 2) float32.
+
+    Errors: ParamError for odd cols or another dtype. Unresolvable where no array takes it.
+    """
+    T: Any
+    out_cols: int
+    y: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        cols: int,
+        T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        out_cols: int = ...,
+    ) -> Magnitude: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        cols: int = ...,
+        T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        out_cols: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 

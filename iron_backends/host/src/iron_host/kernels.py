@@ -29,6 +29,8 @@ ROPE = Slots(
     {"x": "const T", "angles": "const A", "y": "T"},
     ("valid", "cols", "rows_per_angle", "method_type"),
 )
+LIMBS = Slots("iron::slots::Limbs", ("T", "L"), {"x": "const T", "y": "L"}, ("valid", "cols"))
+MAGNITUDE = Slots("iron::slots::Magnitude", ("T",), {"x": "const T", "y": "T"}, ("valid", "cols"))
 
 # move.h
 COPY = Slots("iron::slots::Copy", ("S", "D"), {"x": "const S", "y": "D"}, ("loops", "trips[5]", "x_steps[5]", "y_steps[5]"))

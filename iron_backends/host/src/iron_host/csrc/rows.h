@@ -91,4 +91,39 @@ template <class T, class A> void rope(const slots::RoPE<T, A>& g, int32_t tid, i
   }
 }
 
+// The planes hi, mid, hi, lo, mid, hi of each row: x is hi + mid + lo.
+template <class T, class L> void limbs(const slots::Limbs<T, L>& g, int32_t tid, int32_t nt) {
+  int64_t cols = g.cols;
+  Share s = share(g.valid, tid, nt);
+  for (int64_t r = s.begin; r < s.end; r++) {
+    const T* x = g.x + r * cols;
+    L* y = g.y + r * 6 * cols;
+    for (int64_t i = 0; i < cols; i++) {
+      float rest = load(x + i);
+      L limb[3];
+      for (int l = 0; l < 3; l++) {
+        store(limb + l, rest);
+        rest -= load(limb + l);
+      }
+      y[i] = y[2 * cols + i] = y[5 * cols + i] = limb[0];
+      y[cols + i] = y[4 * cols + i] = limb[1];
+      y[3 * cols + i] = limb[2];
+    }
+  }
+}
+
+// Of rows that hold half re, half im. In double, where no square overflows.
+template <class T> void magnitude(const slots::Magnitude<T>& g, int32_t tid, int32_t nt) {
+  int64_t half = g.cols / 2;
+  Share s = share(g.valid, tid, nt);
+  for (int64_t r = s.begin; r < s.end; r++) {
+    const T* x = g.x + r * 2 * half;
+    T* y = g.y + r * half;
+    for (int64_t i = 0; i < half; i++) {
+      double re = load(x + i), im = load(x + half + i);
+      store(y + i, (float)sqrt(re * re + im * im));
+    }
+  }
+}
+
 }  // namespace iron
