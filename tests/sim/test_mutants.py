@@ -18,26 +18,41 @@ from iron_core.declare.link import Link
 from iron_core.devices import device
 from iron_core.errors import IronError
 from iron_ops_aie import (
+    AXPY,
+    GELU,
     GEMM,
     GEMV,
     MHA,
+    Clamp,
     Copy,
     Dequant,
     ElementwiseAdd,
+    ElementwiseMax,
+    ElementwiseMul,
+    Emit,
     GatherWords,
     LayerNorm,
+    LeakyReLU,
+    Log,
     ReLU,
     Repeat,
     RMSNorm,
     RoPE,
+    RowwiseAdd,
+    RowwiseMul,
     Sample,
+    Scale,
+    Sigmoid,
     SiLU,
+    SoftCap,
     Softmax,
+    Tanh,
     Transpose,
 )
 from iron_ops_aie.products.int4_tiles import int4_tiles
 from iron_sim.machine import Machine
 from iron_sim.run import regions_of
+from tests.catalog import ARRAYS
 from tests.sim import mutants
 
 DEV = device("npu2")
@@ -71,16 +86,25 @@ class Neighbours(Operator):
 
 
 _LLAMA = dict(heads_interleaved=True, kv_interleaved=True)
+_LINES = dict(size=1024, tile_size=64, num_aie_columns=2)
+#: The elementwise operators besides ElementwiseAdd, with what they need besides lines.
+ELEMENTWISE = {
+    AXPY: dict(scalar_factor=0.75), Clamp: dict(low=-0.5, high=1.0), ElementwiseMax: {}, ElementwiseMul: {}, GELU: {}, LeakyReLU: {},
+    Log: dict(offset=0.001), ReLU: {}, Scale: dict(factor=0.3), SiLU: {}, Sigmoid: {}, SoftCap: dict(cap=1.5), Tanh: {},
+}  # fmt: skip
 #: Designs and the calls made on each, one after another on one array: bounds that change show what is stale.
 SUBJECTS = {
     "neighbours": (Neighbours(pairs=4), [{}, {}]),
     "add": (ElementwiseAdd(size=16384, num_aie_columns=4, tile_size=256), [{"valid": 3072}, {"valid": 16384}]),
+    **{cls.__name__: (cls(**_LINES, **fields), [{"valid": 300}, {"valid": 1024}]) for cls, fields in ELEMENTWISE.items()},
     "norm": (RMSNorm(rows=24, cols=64, weighted=True, num_aie_columns=2, num_channels=2), [{"valid": 5}, {"valid": 24}]),
     "rope": (
         RoPE(rows=24, cols=64, angle_rows=8, num_aie_columns=2),
         [{"valid": 9, "angles_valid": 3}, {"valid": 24, "angles_valid": 8}],
     ),
     "layer norm": (LayerNorm(rows=8, cols=64, weighted=True, biased=True, num_aie_columns=2), [{"valid": 3}, {"valid": 8}]),
+    "row sum": (RowwiseAdd(rows=12, cols=64, num_aie_columns=2), [{"valid": 5}, {"valid": 12}]),
+    "row product": (RowwiseMul(rows=12, cols=64, num_aie_columns=2, num_channels=2), [{"valid": 5}, {"valid": 12}]),
     "softmax": (
         Softmax(rows=16, cols=96, vector_size=90, num_aie_columns=2),
         [{"valid": 5, "valid_cols": 40}, {"valid": 16, "valid_cols": 90}],
@@ -122,6 +146,7 @@ SUBJECTS = {
         Sample(vocab=24, steps=3, T=np.float32, k_max=8, cores=3, chunk=4),
         [{"row": 4, "at": 1}, {"row": 8, "at": 2}] * 8,
     ),
+    "emit": (Emit(carried=3, slots=12), [{}, {}]),
     "dequant": (Dequant(rows=6, cols=512, F=int4_tiles(256), num_aie_columns=2, num_channels=2), [{"valid": 2}, {"valid": 6}]),
     "gather words": (GatherWords(rows=21, table_rows=12, row_bytes=16, feeds=2, block=7), [{}, {}]),
     "gather": (Copy(input_size=64 * 32, gather=True, table_rows=64, rows=24), [{}, {}]),
@@ -188,9 +213,13 @@ _THROUGH = "its data was through by then, and of what it shares with later ones 
 SAME = {
     ("neighbours", "arguments_swapped", ""): _SUM,
     ("add", "arguments_swapped", ""): _SUM,
+    ("ElementwiseMax", "arguments_swapped", ""): "the larger of a and b is the larger of b and a",
+    ("ElementwiseMul", "arguments_swapped", ""): "a * b is b * a",
     ("norm", "arguments_swapped", "'a3' -> 'a1'"): _PRODUCT,
     ("layer norm", "arguments_swapped", "'a3' -> 'a1'"): _PRODUCT,
     ("gemv folded", "arguments_swapped", "finish"): _SUM,
+    ("row sum", "arguments_swapped", ""): _SUM,
+    ("row product", "arguments_swapped", ""): _PRODUCT,
     ("softmax", "call_twice", ""): _AGAIN,
     ("gemv", "call_twice", "-> Call(kernel='mv_"): _AGAIN,
     ("gemv folded", "call_twice", "-> Call(kernel='mv_"): _AGAIN,
@@ -242,3 +271,9 @@ def test_mutants_are_caught(originals, mutator):
 def test_there_are_enough_of_them(originals):
     """At least sixty that are tried."""
     assert sum(min(TRIED, len(m(design))) for m in mutants.MUTATORS for _, _, design, _, _ in originals.values()) >= 60
+
+
+def test_every_array_is_among_them():
+    """Whatever operator has an array has mutants."""
+    covered = {type(op.base) for op, _ in SUBJECTS.values()}
+    assert not [cls.__name__ for cls in ARRAYS if cls not in covered]
