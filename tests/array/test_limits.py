@@ -285,6 +285,7 @@ def test_queues_hold_four_tasks():
     check(driven([*(fill(n) for n in range(4)), Await(3), fill(4)]), "npu2")
     check(driven([*(fill(n) for n in range(4)), Await(0), fill(4)]), "npu2")
     check(driven([*(fill(n) for n in range(4)), Free(1), fill(4)]), "npu2")
+    check(driven([fill(0), fill(1), Await(1), Free(0)]), "npu2")
     refused("task 4, fill of a by fifo a0: 5 tasks wait on that channel .a0.; its queue holds 4", driven([fill(n) for n in range(5)]))
 
 

@@ -68,9 +68,9 @@ def test_the_stub_is_current():
 
 
 def test_the_stub_has_both_ways_to_use_an_operator():
-    """By keyword it constructs; on tensors it gives a handle, or a tuple of them."""
+    """By keyword it constructs; on tensors, where it reads any, it gives a handle, or a tuple of them."""
     text = stub("iron_ops_aie")
-    assert text.count("@overload") == 2 * len(NAMES)
+    assert text.count("@overload") == 2 * sum(bool(getattr(iron_ops_aie, name).inputs) for name in NAMES)
     assert "def __new__(cls, *, rows: int, cols: int, F: Any = ..., T: Any = ...) -> Dequant: ..." in text
     assert ") -> tuple[Handle, Handle]: ..." in text.split("class Sample")[1]
 

@@ -3,6 +3,7 @@
     python make_goldens.py transformers GGUF   # ids and logits of SmolLM2 in float32, and the tiny Llama
     python make_goldens.py families [NAME...]  # a tiny model of each family, or of these
     python make_goldens.py torch               # small files of torch.save: readable, and not
+    python make_goldens.py resize              # pictures, and what torch's antialiased bicubic makes of them
     python make_goldens.py llama.cpp GGUF      # how far llama.cpp's default settings are from float32
 
 The first needs torch, transformers, gguf and accelerate; the second llama-cpp-python too. Run them by
@@ -317,6 +318,28 @@ def torch_files() -> None:
     (out / "tied.json").write_text(json.dumps({name: values.float().tolist() for name, values in state.items()}))
 
 
+#: (height, width) of a picture and of what is made of it: larger, smaller, one way each, odd, as it is, of and to one pixel.
+RESIZES = (
+    ((37, 53), (48, 32)), ((9, 7), (5, 11)), ((100, 3), (1, 16)), ((31, 150), (64, 16)), ((24, 24), (24, 24)), ((24, 17), (24, 40)),
+    ((1, 1), (16, 16)), ((60, 60), (1, 1)), ((11, 13), (80, 112)),
+)  # fmt: skip
+
+
+def resizes() -> None:
+    """Noise, in half of the rows black and white, which overshoots."""
+    import torch
+
+    rng = np.random.default_rng(5)
+    stored = {}
+    for at, ((height, width), size) in enumerate(RESIZES):
+        picture = rng.integers(0, 256, (height, width, 3))
+        picture[::2] = picture[::2] // 128 * 255
+        planes = torch.from_numpy(picture.astype(np.uint8)).permute(2, 0, 1)[None]
+        made = torch.nn.functional.interpolate(planes, size=size, mode="bicubic", antialias=True)[0].permute(1, 2, 0)
+        stored |= {f"{at}/picture": picture.astype(np.uint8), f"{at}/resized": made.numpy()}
+    np.savez_compressed(DATA / "resized.npz", **stored)
+
+
 def llama_cpp(gguf: Path) -> None:
     import llama_cpp
 
@@ -350,6 +373,8 @@ if __name__ == "__main__":
             tiny_family(family)
     elif what == "torch":
         torch_files()
+    elif what == "resize":
+        resizes()
     elif what == "transformers":
         smollm2(path)
         tiny_llama()

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import os
 import shutil
 import subprocess
+from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
 from iron_core.array.build import build
+from iron_core.array.fit import fit
 from iron_core.declare.cases import cases
 from iron_core.declare.objects import ObjectType
+from iron_core.devices import device
 from iron_core.errors import IronError
+from iron_sim.machine import Machine
 from iron_sim.memory import store
+from iron_sim.run import regions_of
 from tests.catalog import ARRAYS
 
 COMPILER = next((c for c in (os.environ.get("CXX"), "c++", "g++", "clang++") if c and shutil.which(c)), None)
@@ -24,18 +31,22 @@ COMPILER = next((c for c in (os.environ.get("CXX"), "c++", "g++", "clang++") if 
 VARIANTS = 3
 
 
-#: Operators whose kernels take tables, which are no random numbers: tests/words has Emit's, tests/ops Sample's.
-TABLES = ("Emit", "Sample")
+#: Operators whose kernels take tables, which are no random numbers: what their own cases call them with is recorded.
+TABLES = ("Emit", "Resample", "Sample")
+#: Calls of a kernel that are recorded: the first, and then every so many.
+RECORDED, EVERY = 8, 37
 
 
 def inline_kernels():
     """The inline kernels of the catalog's designs, by symbol: a few of every source."""
     found = {}
-    for cls, case, dev in cases([cls for cls in ARRAYS if cls.__name__ not in TABLES], ("npu1", "npu2"), extensive=True):
+    for cls, case, dev in cases(ARRAYS, ("npu1", "npu2"), extensive=True):
         try:
             kernels = build(cls(**case.fields), dev).kernels
         except IronError:
             continue
+        if cls.__name__ in TABLES:
+            OF_TABLES.update({symbol: (cls, case, dev) for symbol in kernels if symbol not in OF_TABLES})
         found |= {symbol: kernel for symbol, kernel in kernels.items() if kernel.data.source}
     sources = {}
     for symbol in sorted(found):
@@ -43,6 +54,8 @@ def inline_kernels():
     return {symbol: found[symbol] for symbols in sources.values() for symbol in symbols[:VARIANTS]}
 
 
+#: Kernels of those, and a case that calls each.
+OF_TABLES: dict[str, Any] = {}
 KERNELS = inline_kernels()
 
 
@@ -69,38 +82,72 @@ def test_there_are_some():
     assert KERNELS
 
 
-@pytest.mark.parametrize("symbol", sorted(KERNELS))
-@pytest.mark.parametrize("seed", range(4))
-def test_an_inline_kernel_equals_its_tile_reference(library, symbol, seed):
-    """On random tiles and small scalars, bit for bit after rounding."""
-    kernel = KERNELS[symbol]
-    data = kernel.data
+def random_arguments(kernel, seed):
+    """Of the arguments that a kernel reads, random tiles and small scalars, in order."""
+    data, bound = kernel.data, dict(kernel.contract.bindings)
     rng = np.random.default_rng(seed)
-    bound = dict(kernel.contract.bindings)
-    arguments, given, outputs, kept = [], [], [], []
     for position, (kind, role) in enumerate(zip(data.arguments, data.roles, strict=True)):
+        if not isinstance(kind, ObjectType):
+            yield bound[position] if position in bound else int(rng.integers(0, 64))
+        elif role != "out":
+            whole = kind.dtype.kind in "iu"
+            yield (rng.integers(0, 100, kind.shape) if whole else rng.standard_normal(kind.shape)).astype(kind.dtype)
+
+
+def recorded_arguments(symbol):
+    """Those of calls that a case of the operator makes, simulated."""
+    cls, case, dev = OF_TABLES[symbol]
+    op = cls(**case.fields).resolved(device(dev))
+    design, kernels = build(op, dev)
+    calls = []
+
+    def noting(*args):
+        calls.append([np.copy(a) if isinstance(a, np.ndarray) else a for a in args])
+        return kernels[symbol].contract.reference(*args)
+
+    watched = copy.copy(kernels[symbol])
+    watched.contract = attrs.evolve(watched.contract, reference=noting)
+    machine = Machine(design.array, {**kernels, symbol: watched}, fit(design))
+    tensors = cls.test.draw(op, np.random.default_rng(0)) | {name: op.format(name).zeros(op.shape(name)) for name in op.partial}
+    machine.run(design.sequence, regions_of(design, tensors), {})
+    return calls[::EVERY][:RECORDED]
+
+
+def check(library, kernel, given):
+    """The compiled kernel against its tile reference, bit for bit after rounding."""
+    data, left = kernel.data, iter(given)
+    arguments, outputs, kept = [], [], []
+    for kind, role in zip(data.arguments, data.roles, strict=True):
         if isinstance(kind, ObjectType):
-            if kind.dtype.kind in "iu":
-                tile = rng.integers(0, 100, kind.shape).astype(kind.dtype)
-            else:
-                tile = rng.standard_normal(kind.shape).astype(kind.dtype)
+            tile = np.full(kind.shape, 77).astype(kind.dtype) if role == "out" else np.array(next(left), kind.dtype)
             kept.append(tile)
             arguments.append(ctypes.c_void_p(tile.ctypes.data))
-            if role != "out":
-                given.append(tile.copy())
             if role != "in":
                 outputs.append(tile)
         else:
-            value = bound.get(position)
-            if value is None:
-                value = int(rng.integers(0, 64))
-                given.append(value)
+            value = next(left)
             value = getattr(value, "value", value)
             arguments.append(ctypes.c_int32(value) if isinstance(value, int) else ctypes.c_float(value))
     with np.errstate(all="ignore"):
-        want = kernel.reference(*given)
-    getattr(library, symbol)(*arguments)
+        want = kernel.contract.reference(*given)
+    getattr(library, data.symbol)(*arguments)
     for got, exact in zip(outputs, want if isinstance(want, tuple) else (want,), strict=True):
         rounded = np.empty(got.size, got.dtype)
         store(rounded, exact, "conv_even")
         assert got.tobytes() == rounded.tobytes()
+
+
+@pytest.mark.parametrize("symbol", sorted(KERNELS.keys() - OF_TABLES.keys()))
+@pytest.mark.parametrize("seed", range(4))
+def test_an_inline_kernel_equals_its_tile_reference(library, symbol, seed):
+    """On random tiles and small scalars."""
+    check(library, KERNELS[symbol], list(random_arguments(KERNELS[symbol], seed)))
+
+
+@pytest.mark.parametrize("symbol", sorted(KERNELS.keys() & OF_TABLES.keys()))
+def test_an_inline_kernel_of_tables_equals_its_tile_reference(library, symbol):
+    """On what a case of its operator calls it with."""
+    calls = recorded_arguments(symbol)
+    assert calls
+    for given in calls:
+        check(library, KERNELS[symbol], given)

@@ -36,6 +36,8 @@ from iron_ops_aie import (
     Log,
     ReLU,
     Repeat,
+    Resample,
+    ResampleTaps,
     RMSNorm,
     RoPE,
     RowwiseAdd,
@@ -149,6 +151,15 @@ SUBJECTS = {
     "emit": (Emit(carried=3, slots=12), [{}, {}]),
     "dequant": (Dequant(rows=6, cols=512, F=int4_tiles(256), num_aie_columns=2, num_channels=2), [{"valid": 2}, {"valid": 6}]),
     "gather words": (GatherWords(rows=21, table_rows=12, row_bytes=16, feeds=2, block=7), [{}, {}]),
+    "resample taps": (
+        # Both ends of the output, whose weights are the largest, are chunks of the first core.
+        ResampleTaps(in_size=78, out_size=156, words=64, num_aie_columns=2),
+        [{"in_length": 60, "out_length": 40}, {"in_length": 78, "out_length": 156}],
+    ),
+    "resample": (
+        Resample(height=30, width=1520, out_height=32, out_width=160, cores=2, chunks_h=8),
+        [{"rows": 20, "out_rows": 16, "out_columns": 48}, {"rows": 30, "out_rows": 32, "out_columns": 160}],
+    ),
     "gather": (Copy(input_size=64 * 32, gather=True, table_rows=64, rows=24), [{}, {}]),
 }  # fmt: skip
 
@@ -210,6 +221,7 @@ _SUM = "a + b is b + a"
 _PRODUCT = "a * b is b * a, and a + b is b + a"
 _LOOK = "the first pass says where to look for the largest; of what it may miss here nothing is drawn"
 _THROUGH = "its data was through by then, and of what it shares with later ones there was enough"
+_FIRST = "the largest weights, and so the precision, are those of the first core's chunks"
 SAME = {
     ("neighbours", "arguments_swapped", ""): _SUM,
     ("add", "arguments_swapped", ""): _SUM,
@@ -241,6 +253,19 @@ SAME = {
         for mutator in ("offset_one_more", "offset_one_less", "offset_a_word_more")
         for step in (3, 4, 5)
     },
+    **{
+        ("resample taps", mutator, f"cores[{core}].program[9]"): _FIRST
+        for mutator in ("call_dropped", "arguments_swapped", "trips_one_fewer")
+        for core in (1, 2, 3)
+    },
+    ("resample taps", "trips_one_more", ".program[9].stop"): "that chunk has no outputs",
+    ("resample taps", "call_twice", "Call(kernel='taps_"): "it takes the larger of the same again",
+    ("resample taps", "other_word_read", ".program[14]"): "of the largest weight so far only the lower half differs",
+    ("resample taps", "rounding_not_set", ""): "its kernels make whole numbers",
+    ("resample taps", "word_off_by_one", ".value: 16 -> 17"): "what fits 16 chunks fits 17",
+    ("resample", "rounding_not_set", ""): "its kernels round by themselves",
+    ("resample", "call_twice", "Call(kernel='resample_down_"): _AGAIN,
+    ("resample", "freed_instead_of_awaited", "task=3"): "behind the picture there are patches to give",
     ("gemv", "freed_instead_of_awaited", ""): _THROUGH,
     ("gemv folded", "freed_instead_of_awaited", ""): _THROUGH,
     ("mha one query", "freed_instead_of_awaited", ""): _THROUGH,

@@ -31,6 +31,8 @@ _HOME = {
     "RMSNorm": "rowwise.rms_norm",
     "ReLU": "elementwise.relu",
     "Repeat": "moving.repeat",
+    "Resample": "images.resample",
+    "ResampleTaps": "images.resample_taps",
     "RoPE": "rowwise.rope",
     "RowwiseAdd": "rowwise.rowwise_add",
     "RowwiseMul": "rowwise.rowwise_mul",

@@ -13,6 +13,8 @@ from iron_core.graph.handle import Handle
 from iron_core.graph.weight import State
 from iron_core.graph.weight import Weight
 from iron_ops_aie.attention.mha_array import MHAArray
+from iron_ops_aie.images.resample_array import ResampleArray
+from iron_ops_aie.images.resample_taps_array import ResampleTapsArray
 from iron_ops_aie.moving.copy_array import CopyArray
 from iron_ops_aie.moving.repeat_array import RepeatArray
 from iron_ops_aie.moving.transpose_array import TransposeArray
@@ -26,7 +28,7 @@ from iron_ops_aie.tokens.sample_array import SampleArray
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["AXPY", "Clamp", "Copy", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatherWords", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "RMSNorm", "ReLU", "Repeat", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
+__all__ = ["AXPY", "Clamp", "Copy", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatherWords", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
 
 class AXPY(BinaryElementwise):
     """y = scalar_factor a + b, rounded once. Shapes as in `BinaryElementwise`.
@@ -1027,6 +1029,119 @@ class Repeat(RepeatArray, Operator):
         tile_size: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
+
+class Resample(ResampleArray, Operator):
+    """Resize a picture of uint8 RGB as torch's antialiased bicubic does, and cut it into patches of 16 x 16 pixels.
+
+    image: (height, row_bytes), each row `width` pixels of three bytes, padded to whole slices of 4096 bytes. taps_w, taps_h:
+    (chunks_w, words) and (chunks_h, words), the tables that `ResampleTaps(words=, slots=16)` makes from width to out_width and
+    from height to out_height. patches: (patches, 768) of float dtype `T`, a patch's rows one after the other, channels last,
+    each number a pixel / 255 rounded to float32 first. Rows are resized before columns.
+
+    Patch (py, px) is row py * pad + px, where pad = (columns // cores + 1) * cores and columns = out_width // 16: a row of
+    patches ends with zeros, and so does what lies behind the last. Where a table says that it does not fit, all is zero.
+    `rows` bounds the image's height, `out_rows` and `out_columns` the size it gets (multiples of 16); how wide the
+    image is, taps_w says.
+
+    The array: every core reads the picture and the tables, and makes patch columns k, k + cores, ..., 8 at most.
+
+    Errors: ParamError for sizes that are not whole patches, rows that are not whole slices, tables or patches too few.
+    """
+    height: int
+    width: int
+    out_height: int
+    out_width: int
+    row_bytes: int
+    words: int
+    chunks_w: int
+    chunks_h: int
+    cores: int
+    patches_out: int
+    T: Any
+    num_aie_columns: int
+    column_cores: int
+    image: BoundOperand
+    taps_w: BoundOperand
+    taps_h: BoundOperand
+    patches: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        height: int,
+        width: int,
+        out_height: int,
+        out_width: int,
+        row_bytes: int = ...,
+        words: int = ...,
+        chunks_w: int = ...,
+        chunks_h: int = ...,
+        cores: int = ...,
+        patches_out: int = ...,
+        T: Any = ...,
+        num_aie_columns: int = ...,
+        column_cores: int = ...,
+    ) -> Resample: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        image: _Tensor,
+        taps_w: _Tensor,
+        taps_h: _Tensor,
+        patches: Handle | State = ...,
+        /,
+        *,
+        rows: _PerCall = ...,
+        out_rows: _PerCall = ...,
+        out_columns: _PerCall = ...,
+        height: int = ...,
+        width: int = ...,
+        out_height: int = ...,
+        out_width: int = ...,
+        row_bytes: int = ...,
+        words: int = ...,
+        chunks_w: int = ...,
+        chunks_h: int = ...,
+        cores: int = ...,
+        patches_out: int = ...,
+        T: Any = ...,
+        num_aie_columns: int = ...,
+        column_cores: int = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class ResampleTaps(ResampleTapsArray, Operator):
+    """The weights that resize `in_size` numbers to `out_size`: taps (chunks, words) int32, see `iron_ops_aie.images.table`.
+
+    Each chunk has `slots` outputs, or where that is None as many as fit. With `Resample` they are what
+    `torch.nn.functional.interpolate(mode="bicubic", antialias=True)` does to uint8, bit for bit. `in_length` and `out_length`
+    bound the two sizes: the table is then that of a resize from the one to the other. Where the chunks are too few or too
+    small for it, every header is (-1, window, 0, 0).
+
+    The array: a core per lane makes every lanes-th chunk, in float64. It computes its weights twice: first for the largest of
+    them, which goes from core to core and back from the last to all, for it decides the precision; then to round them.
+
+    Errors: ParamError for words or slots that hold nothing.
+    """
+    in_size: int
+    out_size: int
+    words: int
+    slots: int | None
+    chunks: int
+    num_aie_columns: int
+    num_channels: int
+    taps: BoundOperand
+    def __new__(
+        cls,
+        *,
+        in_size: int,
+        out_size: int,
+        words: int = ...,
+        slots: int | None = ...,
+        chunks: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> ResampleTaps: ...
 
 class RoPE(RoPEArray, Operator):
     """Each pair of a row's numbers rotated by an angle: y1 = x1 c - x2 s, y2 = x1 s + x2 c.

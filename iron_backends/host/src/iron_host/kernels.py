@@ -48,6 +48,17 @@ SAMPLE = Slots(
     ("vocab", "k_max"),
 )
 
+# images.h
+RESAMPLE_TAPS = Slots(
+    "iron::slots::ResampleTaps", (), {"taps": "int32_t"}, ("in_length", "out_length", "words", "slots", "chunks")
+)
+RESAMPLE = Slots(
+    "iron::slots::Resample",
+    ("T",),
+    {"image": "const uint8_t", "taps_w": "const int32_t", "taps_h": "const int32_t", "patches": "T"},
+    ("rows", "out_rows", "out_columns", "row_bytes", "words", "cores", "patches_out", "reach", "width"),
+)
+
 # matmul.h, and block_exact of blocks.h
 PRODUCT = Slots(
     "iron::slots::Product",

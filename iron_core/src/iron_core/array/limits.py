@@ -317,5 +317,7 @@ class _Live:
             return
         queue = self.queued[one.queue]
         # A channel works in order: what was started before an awaited task has left its queue.
+        if step.task not in queue:
+            return
         at = queue.index(step.task)
         self.queued[one.queue] = queue[at + 1 :] if isinstance(step, Await) else queue[:at] + queue[at + 1 :]

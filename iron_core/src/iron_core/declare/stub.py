@@ -1,7 +1,7 @@
 """The stub of a lazy catalog: what type checkers and editors see of a pack whose operators load on first use.
 
 `python -m iron_core.declare.stub PACKAGE` writes `PACKAGE/__init__.pyi`. A pack is a package whose `__all__` names its
-operators. Each gets two overloads of `__new__`: construction by keyword, and the call on tensors in a graph's body.
+operators. Each gets two overloads of `__new__`: construction by keyword, and, where it reads any, the call on tensors in a graph's body.
 """
 
 from __future__ import annotations
@@ -55,7 +55,12 @@ def _operator(cls: type[Operator]) -> str:
             lines.append(f"    {name}: {_type(cls, name)}")
         elif name in cls.operands:
             lines.append(f"    {name}: BoundOperand")
-    return "\n".join([*lines, *_overload(_construction(cls), cls.__name__), *_overload(_call(cls), _result(cls)), ""])
+    made = _signature(_construction(cls), cls.__name__)
+    if not any(operand.when is None for operand in cls.inputs):
+        # A class is called on tensors; without any, an instance is called in a body.
+        return "\n".join([*lines, *made, ""])
+    overload = "    @overload"
+    return "\n".join([*lines, overload, *made, overload, *_signature(_call(cls), _result(cls)), ""])
 
 
 def _docstring(cls: type) -> list[str]:
@@ -104,15 +109,14 @@ def _result(cls: type[Operator]) -> str:
     return handles[0] if len(handles) == 1 else f"tuple[{', '.join(handles)}]"
 
 
-def _overload(parameters: list[str], result: str) -> list[str]:
+def _signature(parameters: list[str], result: str) -> list[str]:
     """mypy asks that `__new__` return an instance of its class; a recorded call returns handles."""
     ignore = "" if "Handle" not in result else "  # type: ignore[misc]"
     start, end = "    def __new__(", f") -> {result}: ..."
     one = f"{start}{', '.join(['cls', *parameters])}{end}{ignore}"
     if len(one) <= _LINE:
-        return ["    @overload", one]
-    lines = [f"    def __new__({ignore}", "        cls,", *(f"        {p}," for p in parameters), f"    {end}"]
-    return ["    @overload", *lines]
+        return [one]
+    return [f"    def __new__({ignore}", "        cls,", *(f"        {p}," for p in parameters), f"    {end}"]
 
 
 def write(package: str) -> Path:

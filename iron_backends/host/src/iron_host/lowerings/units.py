@@ -29,9 +29,10 @@ GRAIN = 16384
 
 
 def unit(header: str | Header, function: str, *arguments: str) -> Unit:
-    """The unit of one instantiation, e.g. unit("rows.h", "softmax", "bf16"). header: one of csrc, or a pack's own."""
+    """The unit of one instantiation, e.g. unit("rows.h", "softmax", "bf16"), or of a function that is no template. header: one of
+    csrc, or a pack's own."""
     symbol = "iron_" + re.sub(r"\W+", "_", "_".join((function, *arguments))).strip("_")
-    return Unit(header, f"{function}<{', '.join(arguments)}>", symbol)
+    return Unit(header, f"{function}<{', '.join(arguments)}>" if arguments else function, symbol)
 
 
 def name_of(dtype: Any) -> str:

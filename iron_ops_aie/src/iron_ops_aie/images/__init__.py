@@ -1,0 +1,1 @@
+"""What turns pictures into the patches that a vision tower reads."""
