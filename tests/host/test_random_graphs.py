@@ -28,6 +28,7 @@ from iron_ops_aie import (
     RMSNorm,
     RoPE,
     RowwiseAdd,
+    Sigmoid,
     SiLU,
     Softmax,
     Transpose,
@@ -99,7 +100,7 @@ class Drawing:
 
     def unary(self) -> None:
         i = self.number(0, len(self.tensors) - 1)
-        op = self.pick(SiLU, Softmax, RMSNorm, LayerNorm)
+        op = self.pick(SiLU, Sigmoid, Softmax, RMSNorm, LayerNorm)
         self.add(self.tensors[i], lambda g, t: op(t[i]))
 
     def weighted_norm(self) -> None:
@@ -247,11 +248,11 @@ class Drawing:
         rows = x.rows + self.number(0, 40)
         keys = Tensor(rows, kv * d, self.pick(*FLOATS), self.pick(0, bound_of(rows)))
         k, v = (self.weight((rows, kv, d), keys.dtype) for _ in range(2))
-        causal, window = self.pick(True, False), self.pick(None, 3)
+        causal, window, cap = self.pick(True, False), self.pick(None, 3), self.pick(None, 0.5)
 
         def step(g: Any, t: Any) -> Any:
             q = ElementwiseAdd(t[i], t[j])
-            more = dict(heads_interleaved=True, kv_interleaved=True, causal=causal, window=window)
+            more = dict(heads_interleaved=True, kv_interleaved=True, causal=causal, window=window, soft_cap=cap)
             return q, MHA(q.reshape(x.rows, heads, d), g.weights[k][keys.cut(g)], g.weights[v][keys.cut(g)], **more)
 
         self.add(x, step)
