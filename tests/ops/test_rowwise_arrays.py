@@ -7,11 +7,12 @@ import re
 import numpy as np
 import pytest
 
+import iron_core as iron
 from iron_core.array.build import build
 from iron_core.array.fit import fit
 from iron_core.declare.formats import bfloat16
 from iron_core.devices import device
-from iron_core.errors import DeviationError, Unresolvable
+from iron_core.errors import DeclarationError, DeviationError, Unresolvable
 from iron_ops_aie import LayerNorm, RMSNorm, RoPE, RowwiseAdd, RowwiseMul, Softmax
 from iron_sim.run import simulate
 
@@ -183,6 +184,66 @@ def test_an_angle_row_is_read_once_for_all_its_rows():
     """The heads of one position."""
     _, _, stats = run(RoPE(rows=32, cols=64, angle_rows=1), "npu2")
     assert stats.elements("angles") == 64 and stats.elements("x") == 32 * 64
+
+
+# -- an operator of one's own --------------------------------------------------------------------------
+
+
+class Halved(iron.Rowwise):
+    """A kernel of one row, and no word more."""
+
+    def reference(self, x):
+        return x.astype(np.float32) / 2
+
+    def kernel(self):
+        contract = iron.KernelContract(roles=(iron.In, iron.Out), reference=lambda x: x.astype(np.float32) / 2)
+        return iron.Kernel.inline("halved", "", (self.x.tile, self.y.tile), contract)
+
+
+class Kernelless(iron.Rowwise):
+    """Its kernel is none."""
+
+    def kernel(self):
+        return None
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+def test_a_kernel_of_one_row_is_all_that_an_array_needs(dev):
+    got, want, _ = run(Halved(rows=12, cols=80), dev, valid=7)
+    assert got.tobytes() == want.tobytes() and len(got) == 7
+
+
+def test_what_is_no_kernel_is_told_as_such():
+    with pytest.raises(DeclarationError, match=r"Kernelless\.kernel\(\) gives None; legal: a Kernel"):
+        build(Kernelless(rows=8, cols=32), "npu1")
+
+
+# -- together ---------------------------------------------------------------------------------------
+
+
+class Heads(iron.Graph):
+    """Rows normed, a bias added, each row's three heads turned: what comes before attention."""
+
+    def __init__(self):
+        self.weight, self.bias = (iron.weight(np.linspace(low, 2, 192).astype(bfloat16)) for low in (0.5, -1))
+
+    def body(self, x, angles, *, n: iron.Scratchpad[np.int32]):
+        y = RowwiseAdd(RMSNorm(x[:n], weight=self.weight), self.bias)
+        return RoPE(y.reshape(y.shape[0] * 3, 64), angles[:n])
+
+
+@pytest.mark.parametrize("boundaries", [None, iron.each_step], ids=["one", "each step"])
+@pytest.mark.parametrize("dev", DEVICES)
+def test_rows_of_a_graph_are_bounded_per_call(dev, boundaries, rng):
+    """One build; what the graph's reference gives, of as many rows as a call says."""
+    x = rng.standard_normal((16, 192)).astype(bfloat16)
+    turn = rng.uniform(0, 6, (16, 32))
+    angles = np.stack([np.cos(turn), np.sin(turn)], -1).reshape(16, 64).astype(bfloat16)
+    graph = Heads()
+    compiled = graph.compile(backend="sim", dev=dev, boundaries=boundaries, x=x.shape, angles=angles.shape)
+    for n in (16, 5, 1):
+        got, want = (np.asarray(run(x, angles, n=n)) for run in (compiled, graph.reference))
+        assert got.shape == (3 * n, 64) and iron.allclose(got, want, rtol=2.0**-6)
 
 
 # -- what is refused --------------------------------------------------------------------------------

@@ -33,7 +33,9 @@ from iron_ops_aie import (
     GatherWords,
     LayerNorm,
     LeakyReLU,
+    Limbs,
     Log,
+    Magnitude,
     ReLU,
     Repeat,
     Resample,
@@ -111,6 +113,8 @@ SUBJECTS = {
         Softmax(rows=16, cols=96, vector_size=90, num_aie_columns=2),
         [{"valid": 5, "valid_cols": 40}, {"valid": 16, "valid_cols": 90}],
     ),
+    "limbs": (Limbs(rows=12, cols=32, num_aie_columns=2), [{"valid": 3}, {"valid": 12}]),
+    "magnitude": (Magnitude(rows=12, cols=64, num_aie_columns=2), [{"valid": 3}, {"valid": 12}]),
     "gemv": (GEMV(M=64, K=64, num_batches=6, repeat=2, num_aie_columns=2), [{}, {}]),
     "gemv folded": (
         Chained(
@@ -233,6 +237,7 @@ SAME = {
     ("row sum", "arguments_swapped", ""): _SUM,
     ("row product", "arguments_swapped", ""): _PRODUCT,
     ("softmax", "call_twice", ""): _AGAIN,
+    ("magnitude", "rounding_not_set", ""): "float32 from float32: nothing is rounded to bfloat16",
     ("gemv", "call_twice", "-> Call(kernel='mv_"): _AGAIN,
     ("gemv folded", "call_twice", "-> Call(kernel='mv_"): _AGAIN,
     ("gemm", "call_twice", "_tail_"): _AGAIN,

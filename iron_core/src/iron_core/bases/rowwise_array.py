@@ -83,7 +83,7 @@ class RowwiseArray:
 
     def array(self: Any, target: Any) -> None:
         # Here: what runs on the CPU alone needs no vocabulary of arrays.
-        from iron_core.array import ObjectFifo, Worker, range_
+        from iron_core.array import Kernel, ObjectFifo, Worker, range_
 
         def core(rows: Any, vectors: Any, out: Any, kernel: Any, count: Any) -> None:
             held = [vector.acquire() for vector in vectors]
@@ -95,6 +95,10 @@ class RowwiseArray:
                 vector.release()
 
         channels, stages = self.num_channels, self.stages()
+        for kernel, _ in stages:
+            if not isinstance(kernel, Kernel):
+                name = type(self).__name__
+                raise DeclarationError(f"{name}.kernel() gives {kernel!r}; legal: a Kernel, as Kernel.inline(...) makes one.")
         depth = target.fifo_depth(self.x.tile.nbytes + self.y.tile.nbytes, 1)
         shared = {}
         for name in self.vectors:
