@@ -67,6 +67,7 @@ KERNELS: dict[str, list[str]] = {
         *(f"rope<{t}, float>" for t in FLOATS),
         *("limbs<float, bf16>", "magnitude<float>"),
     ],
+    "conv.h": [f"depthwise_conv1d<{t}, {w}>" for t, w in NORMED],
     "elementwise.h": [
         *(f"binary<op::{op}, {t}>" for op in BINARIES for t in FLOATS),
         *(f"unary<op::{op}, {t}>" for op in UNARIES for t in FLOATS),

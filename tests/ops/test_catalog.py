@@ -52,7 +52,7 @@ def test_importing_one_operator_imports_no_other(imported, name):
 
 def test_an_unknown_name_lists_the_operators():
     """As for any module, and it says what there is."""
-    with pytest.raises(AttributeError, match=r"no operator 'Gemv'; it has AXPY, Clamp, Copy, Dequant"):
+    with pytest.raises(AttributeError, match=r"no operator 'Gemv'; it has AXPY, Clamp, Copy, DepthwiseConv1d, Dequant"):
         iron_ops_aie.Gemv  # noqa: B018
 
 
@@ -71,7 +71,7 @@ def test_the_stub_has_both_ways_to_use_an_operator():
     """By keyword it constructs; on tensors, where it reads any, it gives a handle, or a tuple of them."""
     text = stub("iron_ops_aie")
     assert text.count("@overload") == 2 * sum(bool(getattr(iron_ops_aie, name).inputs) for name in NAMES)
-    assert "def __new__(cls, *, rows: int, cols: int, F: Any = ..., T: Any = ...) -> Dequant: ..." in text
+    assert "def __new__(cls, *, carried: int, slots: int, rows: int = ...) -> Emit: ..." in text
     assert ") -> tuple[Handle, Handle]: ..." in text.split("class Sample")[1]
 
 

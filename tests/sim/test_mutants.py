@@ -25,6 +25,7 @@ from iron_ops_aie import (
     MHA,
     Clamp,
     Copy,
+    DepthwiseConv1d,
     Dequant,
     ElementwiseAdd,
     ElementwiseMax,
@@ -164,6 +165,7 @@ SUBJECTS = {
         Resample(height=30, width=1520, out_height=32, out_width=160, cores=2, chunks_h=8),
         [{"rows": 20, "out_rows": 16, "out_columns": 48}, {"rows": 30, "out_rows": 32, "out_columns": 160}],
     ),
+    "convolution": (DepthwiseConv1d(rows=18, channels=32, num_aie_columns=3), [{}, {}]),
     "gather": (Copy(input_size=64 * 32, gather=True, table_rows=64, rows=24), [{}, {}]),
 }  # fmt: skip
 
@@ -271,6 +273,9 @@ SAME = {
     ("resample", "rounding_not_set", ""): "its kernels round by themselves",
     ("resample", "call_twice", "Call(kernel='resample_down_"): _AGAIN,
     ("resample", "freed_instead_of_awaited", "task=3"): "behind the picture there are patches to give",
+    ("convolution", "acquire_more", "program[5].count"): "it waits for rows that the next acquire would wait for, and there is room",
+    ("convolution", "arguments_swapped", "cores[0].program[7].args[0]"): "either weight meets a row of zeros",
+    ("convolution", "arguments_swapped", "cores[0].program[11].args[0]"): "either weight meets a row of zeros",
     ("gemv", "freed_instead_of_awaited", ""): _THROUGH,
     ("gemv folded", "freed_instead_of_awaited", ""): _THROUGH,
     ("mha one query", "freed_instead_of_awaited", ""): _THROUGH,

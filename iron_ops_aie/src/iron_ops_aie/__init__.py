@@ -13,6 +13,7 @@ _HOME = {
     "AXPY": "elementwise.axpy",
     "Clamp": "elementwise.clamp",
     "Copy": "moving.copy",
+    "DepthwiseConv1d": "products.depthwise_conv1d",
     "Dequant": "products.dequant",
     "ElementwiseAdd": "elementwise.elementwise_add",
     "ElementwiseMax": "elementwise.elementwise_max",

@@ -18,6 +18,7 @@ from iron_ops_aie.images.resample_taps_array import ResampleTapsArray
 from iron_ops_aie.moving.copy_array import CopyArray
 from iron_ops_aie.moving.repeat_array import RepeatArray
 from iron_ops_aie.moving.transpose_array import TransposeArray
+from iron_ops_aie.products.depthwise_conv1d_array import DepthwiseConv1dArray
 from iron_ops_aie.products.dequant_array import DequantArray
 from iron_ops_aie.products.gemm_array import GEMMArray
 from iron_ops_aie.products.gemv_array import GEMVArray
@@ -28,7 +29,7 @@ from iron_ops_aie.tokens.sample_array import SampleArray
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["AXPY", "Clamp", "Copy", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatherWords", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
+__all__ = ["AXPY", "Clamp", "Copy", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatherWords", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
 
 class AXPY(BinaryElementwise):
     """y = scalar_factor a + b, rounded once. Shapes as in `BinaryElementwise`.
@@ -181,6 +182,55 @@ class Copy(CopyArray, Operator):
         Y: Any = ...,
         num_channels: int = ...,
         tile_size: int = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class DepthwiseConv1d(DepthwiseConv1dArray, Operator):
+    """y[t, c] = weight[0, c] x[t - taps + 1, c] + ... + weight[taps - 1, c] x[t, c]; rows before the first are zeros.
+
+    x, y: (rows, channels), a row for every point in time. weight: (taps, channels), of a dtype of its own (`W`). Causal: no row
+    depends on a later one. `valid` bounds the rows.
+
+    The array (bfloat16, 5 taps): a core per column convolves a run of rows. Under a bound it makes all rows, those past it of
+    whatever x holds there.
+
+    Errors: ParamError for integers. Unresolvable where no array takes it.
+    """
+    rows: int
+    channels: int
+    taps: int
+    T: Any
+    W: Any
+    num_aie_columns: int
+    x: BoundOperand
+    weight: BoundOperand
+    y: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        channels: int,
+        taps: int = ...,
+        T: Any = ...,
+        W: Any = ...,
+        num_aie_columns: int = ...,
+    ) -> DepthwiseConv1d: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        weight: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        channels: int = ...,
+        taps: int = ...,
+        T: Any = ...,
+        W: Any = ...,
+        num_aie_columns: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 

@@ -32,6 +32,11 @@ ROPE = Slots(
 LIMBS = Slots("iron::slots::Limbs", ("T", "L"), {"x": "const T", "y": "L"}, ("valid", "cols"))
 MAGNITUDE = Slots("iron::slots::Magnitude", ("T",), {"x": "const T", "y": "T"}, ("valid", "cols"))
 
+# conv.h
+DEPTHWISE_CONV1D = Slots(
+    "iron::slots::DepthwiseConv1d", ("T", "W"), {"x": "const T", "weight": "const W", "y": "T"}, ("valid", "channels", "taps")
+)
+
 # move.h
 COPY = Slots("iron::slots::Copy", ("S", "D"), {"x": "const S", "y": "D"}, ("loops", "trips[5]", "x_steps[5]", "y_steps[5]"))
 GATHER = Slots(
