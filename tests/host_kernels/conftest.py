@@ -79,6 +79,7 @@ KERNELS: dict[str, list[str]] = {
         *(f"copy<{s}, {d}>" for s in FLOATS for d in FLOATS if s != d),
         *(f"{name}<{t}>" for name in ("repeat", "transpose") for t in ("uint8_t", "uint16_t", "uint32_t")),
         *(f"copy<{t}, {t}>" for t in ("uint8_t", "uint16_t", "uint32_t")),
+        "merge<int32_t>",
         *(f"gather<{s}, {d}>" for s, d in (("uint8_t", "uint8_t"), ("uint32_t", "uint32_t"), ("float", "f16"))),
     ],
     "sample.h": ["sample<float>", "sample<bf16>"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iron_host.kernels import COPY, GATHER, REPEAT, TRANSPOSE
+from iron_host.kernels import COPY, GATHER, MERGE, REPEAT, TRANSPOSE
 
 from .conftest import DTYPES, FLOATS
 
@@ -85,3 +85,17 @@ def test_repeat_and_transpose(kernels, rng, width):
         y = np.zeros((3, 7, 5), x.dtype)
         kernels(f"transpose<{width}>", TRANSPOSE(x=x, y=y, num_batches=3, M=5, N=7), threads=threads)
         assert np.array_equal(y, x.swapaxes(1, 2))
+
+
+def test_merge_counts_placeholders_up_to_the_bound(kernels, rng):
+    """By one thread, however many there are; nothing past the bound is written."""
+    ids = rng.choice([5, 7, 1], 90).astype(np.int32)
+    for valid in (0, 1, 50, 90):
+        for threads in (1, 4):
+            y = np.full(90, -3, np.int32)
+            slots = MERGE(ids=ids, y=y, valid=valid, audio_token=7, image_token=5, audio_at=90, vision_at=200)
+            kernels("merge<int32_t>", slots, threads=threads)
+            want = np.arange(90)
+            for token, first in ((7, 90), (5, 200)):
+                want[ids == token] = first + np.arange((ids == token).sum())
+            assert y[:valid].tolist() == want[:valid].tolist() and (y[valid:] == -3).all()

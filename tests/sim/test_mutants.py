@@ -37,6 +37,7 @@ from iron_ops_aie import (
     Limbs,
     Log,
     Magnitude,
+    Merge,
     ReLU,
     Repeat,
     Resample,
@@ -155,6 +156,9 @@ SUBJECTS = {
     ),
     "emit": (Emit(carried=3, slots=12), [{}, {}]),
     "dequant": (Dequant(rows=6, cols=512, F=int4_tiles(256), num_aie_columns=2, num_channels=2), [{"valid": 2}, {"valid": 6}]),
+    "merge": (
+        Merge(rows=24, audio_token=2, image_token=9, audio_at=24, vision_at=90, block=8), [{"valid": 13}, {"valid": 24}],
+    ),
     "gather words": (GatherWords(rows=21, table_rows=12, row_bytes=16, feeds=2, block=7), [{}, {}]),
     "resample taps": (
         # Both ends of the output, whose weights are the largest, are chunks of the first core.
@@ -251,6 +255,7 @@ SAME = {
     ("mha one query", "other_word_read", "1 -> 2"): "one round, one query: the words are equal",
     ("mha one query", "offset_a_word_more", ".descriptors[0].offset"): "of the 16th row of a block of 5 x 3 heads nothing comes out",
     ("mha one query", "operands_confused", "'Q' -> "): "of the 16th row of a block of 5 x 3 heads nothing comes out",
+    ("merge", "rounding_not_set", ""): "rows are whole numbers",
     ("gather words", "rounding_not_set", ""): "addresses are whole numbers",
     ("sample", "call_dropped", "sample_count_"): _LOOK,
     ("sample", "call_twice", "-> Call(kernel='sample_settle_"): _AGAIN,

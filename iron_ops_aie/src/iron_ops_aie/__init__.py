@@ -29,6 +29,7 @@ _HOME = {
     "Log": "elementwise.log",
     "MHA": "attention.mha",
     "Magnitude": "rowwise.magnitude",
+    "Merge": "tokens.merge",
     "RMSNorm": "rowwise.rms_norm",
     "ReLU": "elementwise.relu",
     "Repeat": "moving.repeat",

@@ -29,7 +29,7 @@ from iron_ops_aie.tokens.sample_array import SampleArray
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["AXPY", "Clamp", "Copy", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatherWords", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
+__all__ = ["AXPY", "Clamp", "Copy", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatherWords", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "Merge", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
 
 class AXPY(BinaryElementwise):
     """y = scalar_factor a + b, rounded once. Shapes as in `BinaryElementwise`.
@@ -957,6 +957,52 @@ class Magnitude(Rowwise):
         num_channels: int = ...,
         out_cols: int = ...,
         dtype: Any = ...,
+    ) -> Handle: ...
+
+class Merge(Operator):
+    """y[i] = i, but the j-th `audio_token` among the ids gives audio_at + j, and the j-th `image_token` vision_at + j.
+
+    ids, y: (rows,) int32. So y are the ids of a gather from [text | audio | vision], one table of the text's embeddings by position and
+    of the soft tokens that take the placeholders' places, which begin at rows `audio_at` and `vision_at`. Per call, `valid` bounds the
+    rows.
+
+    The array is one core that goes through the ids `block` at a time and counts.
+
+    Errors: ParamError for one placeholder twice, or a row below 0.
+    """
+    rows: int
+    audio_token: int
+    image_token: int
+    audio_at: int
+    vision_at: int
+    block: int
+    ids: BoundOperand
+    y: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        audio_token: int,
+        image_token: int,
+        audio_at: int,
+        vision_at: int,
+        block: int = ...,
+    ) -> Merge: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        ids: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        audio_token: int = ...,
+        image_token: int = ...,
+        audio_at: int = ...,
+        vision_at: int = ...,
+        block: int = ...,
     ) -> Handle: ...
 
 class RMSNorm(Rowwise):

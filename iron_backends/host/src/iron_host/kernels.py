@@ -44,6 +44,12 @@ GATHER = Slots(
 )
 REPEAT = Slots("iron::slots::Repeat", ("T",), {"x": "const T", "y": "T"}, ("valid", "cols", "repeat"))
 TRANSPOSE = Slots("iron::slots::Transpose", ("T",), {"x": "const T", "y": "T"}, ("num_batches", "M", "N"))
+MERGE = Slots(
+    "iron::slots::Merge",
+    ("T",),
+    {"ids": "const T", "y": "T"},
+    ("valid", "audio_token", "image_token", "audio_at", "vision_at"),
+)
 
 # sample.h
 SAMPLE = Slots(

@@ -263,14 +263,13 @@ def caller(kernel: Kernel) -> Callable[..., None]:
     reads = tuple(i for i, role in enumerate(roles) if role in ("in", "inout"))
     given = tuple((i, shapes[i]) for i, role in enumerate(roles) if role != "out")
     writes = tuple(i for i, role in enumerate(roles) if role in ("out", "inout"))
-    sets = data.rounding == "conv_even"
+    sets, spread = data.rounding == "conv_even", kernel.contract.poison
     name = data.symbol
 
     def call(core: Core, *args: Any) -> None:
-        poisoned = False
-        for i in reads:
-            if args[i].mask.any():
-                poisoned = True
+        poisoned = any(args[i].mask.any() for i in reads)
+        # Before the arguments that it writes into are changed.
+        marks = _tuple(spread(*(args[i].mask.reshape(shapes[i]) for i in reads))) if poisoned and spread else ()
         values = [args[i] if shape is None else args[i].data.reshape(shape) for i, shape in given]
         try:
             with np.errstate(all="ignore"):  # cores raise no flags
@@ -280,18 +279,20 @@ def caller(kernel: Kernel) -> Callable[..., None]:
             raise SimulationError(
                 f"{core.name}: the tile reference of kernel {name} failed with scalars {scalars}: {error}."
             ) from error
-        results = result if isinstance(result, tuple) else (result,)
+        results = _tuple(result)
         if len(results) != len(writes):
             raise SimulationError(f"kernel {name}: its reference gave {len(results)} results for {len(writes)} outputs.")
         mode = "conv_even" if sets else core.mode
-        for i, value in zip(writes, results, strict=True):
+        for at, (i, value) in enumerate(zip(writes, results, strict=True)):
             into = args[i]
             try:
                 store(into.data, value, mode)
             except ValueError:
                 gave = f"{list(np.shape(value))} for argument {i}, {data.arguments[i]}"
                 raise SimulationError(f"kernel {name}: its reference gave {gave}.") from None
-            if poisoned:
+            if marks:
+                into.mask[:] = np.ravel(marks[at])
+            elif poisoned:
                 # A poisoned float is NaN, and what a NaN reaches is NaN: the reference itself says how far poison goes.
                 into.mask[:] = np.isnan(into.data) if into.data.dtype.kind not in "iub" else True
             else:
@@ -300,3 +301,7 @@ def caller(kernel: Kernel) -> Callable[..., None]:
         core.event(name)
 
     return call
+
+
+def _tuple(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)

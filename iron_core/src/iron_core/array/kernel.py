@@ -45,6 +45,8 @@ class KernelContract:
     elementwise: element i of an output depends on element i of the inputs alone.
     ops: operations per call. cycles: per call, with where that figure comes from. stack: bytes a call needs.
     rounding: "core" if the kernel rounds as the core is set, "conv_even" if it sets that itself. unsupported: device families.
+    poison(*marks): given the marks (bool, in their shapes) of what nobody wrote of the In and InOut arrays, those of the Out and InOut
+    ones, as `reference` gives these. Without it all of an integer output depends on every input; floats tell by themselves, as NaN.
     """
 
     roles: tuple[str, ...] = attrs.field(converter=_roles)
@@ -58,6 +60,7 @@ class KernelContract:
     stack: int = STACK
     rounding: str = "core"
     unsupported: tuple[str, ...] = ()
+    poison: Callable[..., Any] | None = None
 
     def __attrs_post_init__(self) -> None:
         if not callable(self.reference):

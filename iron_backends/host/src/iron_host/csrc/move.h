@@ -78,4 +78,12 @@ template <class T> void transpose(const slots::Transpose<T>& g, int32_t tid, int
   }
 }
 
+// Row i of the text, but the next row of the soft tokens whose placeholder an id is.
+template <class T> void merge(const slots::Merge<T>& g, int32_t tid, int32_t nt) {
+  if (tid) return;
+  int64_t audio = g.audio_at, vision = g.vision_at;
+  for (int64_t i = 0; i < g.valid; i++)
+    g.y[i] = (T)(g.ids[i] == g.audio_token ? audio++ : g.ids[i] == g.image_token ? vision++ : i);
+}
+
 }  // namespace iron
