@@ -66,7 +66,7 @@ def test_operators_are_found_by_the_registry(site):
     registry.cache_clear()
     found = operators()
     assert [cls.__name__ for cls in found if cls.__module__ == "acme_ops"] == ["Twice"]
-    assert [cls.__name__ for cls in operators("iron-ops-aie")][:2] == ["Copy", "Dequant"] and len(operators("iron-ops-aie")) < len(found)
+    assert [cls.__name__ for cls in operators("iron-ops-aie")][:2] == ["AXPY", "Clamp"] and len(operators("iron-ops-aie")) < len(found)
     with pytest.raises(PluginError, match=r"acme\.Gone"):
         operators("Iron_Acme")
 
@@ -117,10 +117,30 @@ def test_a_rule_for_no_operand_is_refused():
 
 def test_a_sweep_covers_lengths_and_marks_one_to_time():
     """The elementwise sweep, flat or in rows; its keywords go to every case."""
-    flat, rows = list(iron.Sweep(T=np.float32).cases()), list(iron.Sweep(rows=True).cases())
+    flat, rows = list(iron.Sweep(T=np.float32).cases(SquaredReLU)), list(iron.Sweep(rows=True).lengths())
     assert [c.bench for c in flat] == [False] * (len(flat) - 1) + [True]
     assert all(c.fields["T"] is np.float32 for c in flat)
     assert all(set(c.fields) == {"rows", "cols"} for c in rows)
+
+
+@pytest.mark.parametrize(("cls", "rows", "widest"), [("SquaredReLU", False, (8, 2)), ("Larger", False, (4, 2)), ("Centre", True, (8, 2))])
+def test_a_sweep_covers_columns_and_channels(cls, rows, widest):
+    """Each count that the shims of npu2 feed, with one channel and with two; beyond the default suite."""
+    found = [c for c in iron.Sweep(rows=rows).cases(globals()[cls]) if c.extensive]
+    lanes = {(c.fields["num_aie_columns"], c.fields["num_channels"]) for c in found}
+    assert {columns for columns, channels in lanes if channels == 1} == {1, 2, 3, 4, 6, 8}
+    assert max(lane for lane in lanes if lane[1] == 2) == widest
+    assert not any(c.bench for c in found) and len({c.id for c in found}) == len(found)
+    assert not [c for c in iron.Sweep(T=np.float32).cases(SquaredReLU) if c.extensive]
+
+
+def test_what_has_no_columns_is_swept_by_lengths_alone():
+    """An operator of another base."""
+
+    class Plain(iron.Operator):
+        size: int = iron.Param()
+
+    assert [c.id for c in iron.Sweep().cases(Plain)] == [c.id for c in iron.Sweep().lengths()]
 
 
 # -- what most operators derive from -----------------------------------------------------------------

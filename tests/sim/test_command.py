@@ -37,7 +37,17 @@ def test_a_table_of_one_operator(capsys):
     out = capsys.readouterr().out
     assert "size4096" in out and "0 of 4096" in out
     assert "refused: SiLU: size=1000" in out
-    assert "3 simulated, 5 refused, 0 failed" in out
+    assert "4 simulated, 6 refused, 0 failed" in out
+
+
+def test_the_extensive_cases_sweep_columns_and_channels(capsys):
+    """Each count that this device's shims feed is simulated; wider ones are refused by the count that is legal."""
+    assert main(["SiLU", "--dev", "npu1", "--extensive"]) == 0
+    lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if line.startswith("SiLU")}
+    for columns in (1, 2, 3, 4, 6, 8):
+        for channels in (1, 2):
+            line = lines[f"size12288-num_aie_columns{columns}-num_channels{channels}"]
+            assert ("0 of 12288" if columns <= 4 else "Nearest legal num_aie_columns: 4.") in line
 
 
 def test_json(capsys):
@@ -51,7 +61,7 @@ def test_json(capsys):
 def test_a_failure_is_told_and_is_the_exit_status(capsys, wrong):
     assert main(["SiLU", "--dev", "npu1"]) == 1
     out = capsys.readouterr().out
-    assert "3 simulated, 5 refused, 3 failed" in out and "FAILED" in out
+    assert "4 simulated, 6 refused, 4 failed" in out and "FAILED" in out
     assert "SiLU size4096 on npu1: 1 of 4096 numbers differ from the composed tile references" in out
 
 
@@ -64,7 +74,7 @@ def test_an_operator_without_an_array_is_refused(capsys, bare):
 def test_all_that_declare_an_array_if_none_is_named(capsys, monkeypatch, bare):
     """Asked of the classes; none is simulated here."""
     asked = []
-    monkeypatch.setattr(command, "outcomes", lambda classes, devices, seed: asked.append((*classes, devices)) or iter(()))
+    monkeypatch.setattr(command, "outcomes", lambda classes, devices, *rest: asked.append((*classes, devices)) or iter(()))
     assert main([]) == 1
     names = {cls.__name__ for cls, _ in asked}
     assert {"ReLU", "ElementwiseAdd", "GEMV", "GEMM", "MHA", "Copy"} <= names and "SiLU" not in names

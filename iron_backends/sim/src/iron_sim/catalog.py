@@ -39,9 +39,9 @@ class Outcome:
     failure: str = ""
 
 
-def outcomes(classes: list[Any], devices: list[str], seed: int = 0) -> Iterator[Outcome]:
-    """Every case of the default suite, operator by operator, device by device."""
-    for cls, case, dev in cases(classes, devices):
+def outcomes(classes: list[Any], devices: list[str], seed: int = 0, extensive: bool = False) -> Iterator[Outcome]:
+    """Every case of the default suite, or of all that there are, operator by operator, device by device."""
+    for cls, case, dev in cases(classes, devices, extensive=extensive):
         yield outcome(cls, case, dev, seed)
 
 

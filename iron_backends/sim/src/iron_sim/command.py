@@ -26,6 +26,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="OPERATOR", help="operators (all that declare an array, if none)")
     parser.add_argument("--dev", default="npu1,npu2", help="devices, comma-separated (default: npu1,npu2)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--extensive", action="store_true", help="the cases beyond the default suite too: every count of columns")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     args = parser.parse_args(argv)
     if args.json:
@@ -40,7 +41,7 @@ def main(argv: list[str]) -> int:
         for cls in classes:
             try:
                 with labelled(cls, "in its test cases"):
-                    found.extend(outcomes([cls], devices, args.seed))
+                    found.extend(outcomes([cls], devices, args.seed, args.extensive))
             except IronError as error:
                 found.append(Outcome(cls.__name__, "", args.dev, failure=str(error)))
     ran = [one for one in found if not one.refused]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -35,33 +36,56 @@ class Case:
 
 
 class Sweep:
-    """The elementwise sweep: a few lengths (or rows of `cols`), one of them large enough to time.
+    """The elementwise sweep: a few lengths (or rows of `cols`), one of them large enough to time; and, beyond the default suite, the
+    longer ones on every count of columns and channels that an NPU's shims feed and that divides them.
 
-    Further keywords are given to every case.
+    Further keywords are given to every case. A sweep of a dtype (T=) sweeps no columns: arrays compute on the default one.
     """
+
+    #: The device with the most columns, and numbers of a line.
+    WIDEST, LINE = "npu2", 256
 
     def __init__(self, *, rows: bool = False, **fields: Any) -> None:
         self.rows = rows
         self.fields = fields
 
-    def cases(self) -> Iterator[Case]:
-        """A case for each length, the smallest first; the last is timed."""
+    def _shapes(self) -> list[dict[str, Any]]:
         if self.rows:
-            shapes: tuple[dict[str, Any], ...] = (
-                dict(rows=1, cols=64),
-                dict(rows=7, cols=576),
-                dict(rows=64, cols=256),
-                dict(rows=512, cols=2048),
-            )
-        else:
-            shapes = (dict(size=64), dict(size=1000), dict(size=4096), dict(size=1 << 20))
+            return [dict(rows=rows, cols=cols) for rows, cols in ((1, 64), (7, 576), (48, 256), (512, 2048))]
+        return [dict(size=size) for size in (64, 1000, 4096, 48 * self.LINE, 1 << 20)]
+
+    def lengths(self) -> Iterator[Case]:
+        """A case for each length, the smallest first; the last is timed."""
+        shapes = self._shapes()
         for shape in shapes:
             yield Case(**shape, **self.fields, bench=shape is shapes[-1])
+
+    def cases(self, cls: Any) -> Iterator[Case]:
+        """Those, and of operator class `cls` those of columns and channels."""
+        yield from self.lengths()
+        if "T" not in self.fields and {"num_aie_columns", "num_channels"} <= set(cls.fields):
+            for shape in self._shapes()[:-1]:
+                for columns, channels in self._lanes(cls, shape["rows"] if self.rows else shape["size"] // self.LINE):
+                    yield Case(**shape, num_aie_columns=columns, num_channels=channels, **self.fields, extensive=True)
+
+    def _lanes(self, cls: Any, lines: int) -> Iterator[tuple[int, int]]:
+        """Counts of columns and of channels that have a channel of a shim for each stream, and whole lines for each core; none of
+        a length that is too short to be shared among all."""
+        from iron_core.devices import device  # here: whoever declares an operator needs none
+
+        dev = device(self.WIDEST)
+        assert dev.shim is not None
+        streams = sum(operand.when is None and not operand.replicate for operand in cls.inputs)
+        there = dev.columns * dev.shim.channels
+        for channels, columns in itertools.product((1, 2), range(1, dev.columns + 1)):
+            lanes = columns * channels
+            if lines >= there and lines % lanes == 0 and lanes * streams <= there:
+                yield columns, channels
 
 
 def _cases(cls: Any, specs: Iterable[Any]) -> Iterator[Case]:
     for spec in specs:
-        for case in spec.cases() if isinstance(spec, Sweep) else (spec if isinstance(spec, Case) else Case(**spec),):
+        for case in spec.cases(cls) if isinstance(spec, Sweep) else (spec if isinstance(spec, Case) else Case(**spec),):
             for name in case.fields:
                 if name not in cls.fields:
                     legal = ", ".join(cls.fields) or "none"
@@ -96,7 +120,8 @@ class Testing:
 
     def check(self, cls: type) -> None:
         """DeclarationError where a case that is written down gives what is no field of `cls`."""
-        for _ in _cases(cls, [spec for spec in self._cases if not callable(spec)]):
+        written = (spec.lengths() if isinstance(spec, Sweep) else (spec,) for spec in self._cases if not callable(spec))
+        for _ in _cases(cls, itertools.chain.from_iterable(written)):
             pass
 
     def draw(self, op: Any, rng: np.random.Generator) -> dict[str, Any]:
