@@ -51,7 +51,7 @@ def loop(mine: Any) -> Any:
 
 LEGAL = {
     "supports": r"Yes\(\) or No\(rule\)",
-    "accepts": "True or False",
+    "accepts": r"True, False or No\(rule\)",
     "compile": r"an image, which its load\(\) takes",
     "memory": r"a Memory, with grow\(\), read\(\) and write\(\)",
     "load": r"an Executable, with run\(\)",

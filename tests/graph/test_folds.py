@@ -186,6 +186,46 @@ def test_a_backend_takes_only_what_it_accepts():
     assert [f[0] for f in chosen(body, lambda fold: fold.kind == "prologue")] == ["prologue"]
 
 
+def test_a_backend_judges_the_whole_chain():
+    """It is asked with the chain's first step and all behind it, this fold's last; what it accepted before stays."""
+    asked = []
+
+    def body(self, x):
+        return ElementwiseMul(SiLU(ElementwiseAdd(GEMV(self.w, x), x)), x)
+
+    def accepts(fold):
+        (joined,) = fold.joined
+        asked.append((joined.step.name, [(part.step.name, part.at) for part in joined.finish]))
+        return len(joined.finish) < 3
+
+    assert [f[1:3] for f in chosen(body, accepts)] == [("gemv0", "elementwiseadd0"), ("elementwiseadd0", "silu0")]
+    add, silu, mul = ("elementwiseadd0", "a"), ("silu0", "x"), ("elementwisemul0", "a")
+    assert asked == [("gemv0", [add]), ("gemv0", [add, silu]), ("gemv0", [add, silu, mul])]
+
+
+def test_a_backend_judges_every_reader_of_a_prologue():
+    """Each with what is folded into it already; a copy is the last of a chain."""
+    asked = []
+
+    def body(self, x):
+        h = RMSNorm(x.reshape(1, D), weight=self.g).reshape(D)
+        Copy(SiLU(GEMV(self.w, h)), self.one)
+        return GEMV(self.v, h)
+
+    def accepts(fold):
+        found = [(j.step.name, [p.step.name for p in j.prepare], [p.step.name for p in j.finish], j.placed) for j in fold.joined]
+        asked.append([(*one, placed and placed.step.name) for *one, placed in found])
+        return True
+
+    assert [f[0] for f in chosen(body, accepts)] == ["finish", "placed", "prologue"]
+    assert asked == [
+        [("gemv0", [], ["silu0"], None)],
+        [("gemv0", [], ["silu0"], "copy0")],
+        [("gemv0", ["rmsnorm0"], ["silu0"], "copy0"), ("gemv1", ["rmsnorm0"], [], None)],
+    ]
+    assert all(fold.joined == () for fold in choose_folds(trace(body), accepts))
+
+
 def test_folds_do_not_cross():
     """The sum, which reads a state, waits for `other`; the copy that writes the state must not come before it."""
 

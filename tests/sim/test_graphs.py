@@ -140,6 +140,21 @@ def test_folded_equals_unfolded(dev):
     assert "fold" not in plain.explain()
 
 
+def test_what_did_not_fold_says_why():
+    """A sum that GEMM's cores cannot add: the array's own words."""
+
+    class Sum(iron.Graph):
+        def __init__(self):
+            self.w = drawn(np.random.default_rng(5), 64, 64)
+
+        def body(self, x):
+            return ElementwiseAdd(GEMM(x, self.w), x)
+
+    text = Sum().compile(x=(64, 64), backend="sim", dev="npu2", fold=True).explain()
+    assert "no fold    elementwiseadd0 into the finish of gemm0: GEMM: a finish of ElementwiseAdd has further inputs" in text
+    assert "  fold  " not in text
+
+
 @pytest.mark.parametrize("dev", DEVICES)
 def test_five_operators_and_a_carried_value(five, dev):
     """All five in one graph, call after call: a full ELF on npu2, a dispatch per step on npu1, near the reference on both."""

@@ -16,7 +16,7 @@ from iron_core.devices import DEVICES, device
 from iron_core.errors import CallError, IronError
 from iron_core.graph.signature import Signature
 from iron_core.image.array_image import ArrayImage, array_image
-from iron_core.image.folding import array_accepts
+from iron_core.image.folding import array_refusal
 from iron_core.image.plan import Plan
 from iron_core.lowering.answer import No, Yes
 from iron_sim.executable import SimExecutable
@@ -63,8 +63,9 @@ class SimBackend(Backend):
         array = design.array
         return Yes(f"array of {len(array.cores)} cores and {len(array.fifos)} fifos")
 
-    def accepts(self, fold: Any, dev: str) -> bool:
-        return array_accepts(fold, device(dev))
+    def accepts(self, fold: Any, dev: str) -> bool | No:
+        rule = array_refusal(fold, device(dev))
+        return rule is None or No(rule)
 
     def compile(self, plan: Plan, signature: Signature) -> ArrayImage:
         return array_image(plan, signature)

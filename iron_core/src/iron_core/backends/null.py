@@ -8,11 +8,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from iron_core.backends.protocol import Available, Backend, Unavailable
-from iron_core.devices import DEVICES
+from iron_core.devices import DEVICES, device
 from iron_core.errors import UnsupportedError
 from iron_core.graph.signature import Signature
+from iron_core.image.folding import array_refusal
 from iron_core.image.plan import Plan
-from iron_core.lowering.answer import Yes
+from iron_core.lowering.answer import No, Yes
 
 _REFUSAL = "backend='null' plans and computes nothing, so it has no {what} to give. Compile with backend='reference' or 'host'."
 
@@ -51,8 +52,9 @@ class NullBackend(Backend):
     def supports(self, op: Any, dev: str) -> Yes:
         return Yes("planned, not run")
 
-    def accepts(self, fold: Any, dev: str) -> bool:
-        return True
+    def accepts(self, fold: Any, dev: str) -> bool | No:
+        rule = array_refusal(fold, device(dev)) if device(dev).is_npu else None
+        return rule is None or No(rule)
 
     def compile(self, plan: Plan, signature: Signature) -> Any:
         return plan.version(signature)

@@ -100,8 +100,13 @@ class Backend(Protocol):
     def supports(self, op: Any, dev: str) -> Yes | No:
         """Can it take this operator instance?"""
 
-    def accepts(self, fold: Any, dev: str) -> bool:
-        """Does it turn this Fold into a fused kernel or link on this device? No, unless a backend says otherwise."""
+    def accepts(self, fold: Any, dev: str) -> bool | No:
+        """Does it turn this Fold into a fused kernel or link on this device? No, unless a backend says otherwise.
+
+        `fold.joined` is what it would become: per step that it folds into, that step (of a chain the first) with everything
+        in front of it and behind it, this fold's step and those accepted before. What is accepted is taken, and stands in
+        the plan. A `No` says why not, which `explain()` shows.
+        """
         return False
 
     def compile(self, plan: Plan, signature: Signature) -> Any:

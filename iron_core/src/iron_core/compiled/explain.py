@@ -39,6 +39,7 @@ def explain(program: Program) -> str:
         lines += _steps(program, version)
         for fold in version.folds:
             lines.append(f"  fold       {fold}")
+        lines += [f"  no fold    {fold}: {rule}" for fold, rule in version.refused]
         lines += _words(program, version)
         for term in version.carry:
             source = "element 0 of a buffer" if isinstance(term.source, BufferRef) else repr(term.source)

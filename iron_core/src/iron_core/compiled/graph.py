@@ -31,6 +31,7 @@ from iron_core.graph.traced import TracedGraph
 from iron_core.image.packaging import decide
 from iron_core.image.plan import VersionPlan
 from iron_core.image.planner import Draft, draft
+from iron_core.lowering.answer import No
 from iron_core.plugins.registry import labelled, wrong_answer
 
 
@@ -96,17 +97,24 @@ class CompiledGraph(Planned, Pictured):
 
     def _trace(self, shapes: dict[str, Any], fold: bool) -> Draft:
         traced = self.graph.trace(**shapes)
-        return draft(traced, self._folds(traced) if fold else ())
+        return draft(traced, *self._folds(traced)) if fold else draft(traced)
 
-    def _folds(self, traced: TracedGraph) -> list[Fold]:
-        return choose_folds(traced, self._accepts)
+    def _folds(self, traced: TracedGraph) -> tuple[list[Fold], list[tuple[str, str]]]:
+        """Those the backend takes, and per step that no fold took, why not: (fold, rule)."""
+        refused: list[tuple[Fold, str]] = []
 
-    def _accepts(self, fold: Fold) -> bool:
-        with authored(self.backend, "accepts()"), labelled(self.backend, "to say which folds it takes"):
-            answer = self.backend.accepts(fold, self.plan.dev)
-        if not isinstance(answer, bool):
-            raise wrong_answer(self.backend, "accepts()", answer, "True or False")
-        return answer
+        def accepts(fold: Fold) -> bool:
+            with authored(self.backend, "accepts()"), labelled(self.backend, "to say which folds it takes"):
+                answer = self.backend.accepts(fold, self.plan.dev)
+            if isinstance(answer, No):
+                refused.append((fold, f"{answer.rule} {answer.nearest}".rstrip()))
+            elif not isinstance(answer, bool):
+                raise wrong_answer(self.backend, "accepts()", answer, "True, False or No(rule)")
+            return answer is True
+
+        taken = choose_folds(traced, accepts)
+        gone = {fold.gone for fold in taken}
+        return taken, [(str(fold), rule) for fold, rule in refused if fold.gone not in gone]
 
     # -- calls ----------------------------------------------------------------------------------
 

@@ -14,6 +14,36 @@ import attrs
 from iron_core.graph.traced import Region, TracedGraph, TracedStep
 
 
+@attrs.frozen(eq=False)
+class Folded:
+    """A step as part of another. `at`: its input that is the tile. `operand`: the result of the step before it that this is
+    (behind a step), or the input of the step behind it that it makes (in front of one)."""
+
+    step: TracedStep
+    at: str
+    operand: str
+
+
+@attrs.frozen(eq=False)
+class Joined:
+    """A step with all that is folded into it: steps in front of an operand, behind its result, and the copy that says where
+    the result goes. Those of a chain stand in the order they apply."""
+
+    step: TracedStep
+    prepare: tuple[Folded, ...] = ()
+    finish: tuple[Folded, ...] = ()
+    placed: Folded | None = None
+
+    def also(self, other: Joined) -> Joined:
+        """This one with what is folded into another: behind what is behind it, in front of what is in front."""
+        return attrs.evolve(
+            self,
+            prepare=(*other.prepare, *self.prepare),
+            finish=(*self.finish, *other.finish),
+            placed=other.placed or self.placed,
+        )
+
+
 @attrs.frozen
 class Fold:
     """One step inside another. Steps are named; `operators` are theirs, the producer's first.
@@ -24,6 +54,9 @@ class Fold:
 
     `source` is the producer's output, `at` per consumer its operand that reads it. The intermediate between them is
     not stored. `runs_at` names the step at whose place the folded one runs (for a prologue, each consumer's own).
+
+    `joined` is what a backend judges: each step that it folds into (the producer, of a chain the first step; for a
+    prologue every consumer), with this fold and those that were taken before. It is empty in a plan.
     """
 
     kind: str
@@ -33,6 +66,12 @@ class Fold:
     source: str
     runs_at: str
     operators: tuple[Any, ...] = attrs.field(default=(), eq=False, repr=False)
+    joined: tuple[Joined, ...] = attrs.field(default=(), eq=False, repr=False)
+
+    @property
+    def gone(self) -> str:
+        """The step that is no step of its own any more."""
+        return self.producer if self.kind == "prologue" else self.consumers[0]
 
     def __str__(self) -> str:
         if self.kind == "prologue":
@@ -47,39 +86,49 @@ def find_folds(traced: TracedGraph) -> list[Fold]:
 
 
 def choose_folds(traced: TracedGraph, accepts: Callable[[Fold], bool]) -> list[Fold]:
-    """The folds to take together: those a backend accepts, as many as go together.
+    """The folds to take together: those a backend accepts, as many as go together. It is asked about one after another, each
+    with `joined`, and what it accepts is taken.
 
     A step is folded away once. Steps folded into one another run at one place (`runs_at`), where everything they read
     is there and nothing they write is awaited earlier. Finishes are taken first, then placements, then prologues.
     """
     finder = _Finder(traced)
     order = {"finish": 0, "placed": 1, "prologue": 2}
-    found = sorted((f for f in finder.find() if accepts(f)), key=lambda f: order[f.kind])
     number = {step.name: i for i, step in enumerate(traced.steps)}
     group = {i: [i] for i in range(len(traced.steps))}
     place = list(range(len(traced.steps)))
-    gone: set[int] = set()
+    joined = {step.name: Joined(step) for step in traced.steps}
+    host: dict[str, str] = {}  # of a step that is folded away behind another: the chain's first
+    gone: set[str] = set()
     taken = []
-    for fold in found:
+    for fold in sorted(finder.find(), key=lambda f: order[f.kind]):
+        if fold.gone in gone:
+            continue
         producer, consumers = number[fold.producer], [number[c] for c in fold.consumers]
         if fold.kind == "prologue":
-            if producer in gone or len(group[producer]) > 1:
+            into, turn = fold.consumers, None
+            free = len(group[producer]) == 1 and gone.isdisjoint(fold.consumers)
+            if not free or not all(finder.readable(producer, c, place) for c in consumers):
                 continue
-            if all(finder.readable(producer, c, place) for c in consumers):
-                gone.add(producer)
-                taken.append(fold)
+        else:
+            into = (host.get(fold.producer, fold.producer),)
+            members = sorted({*group[producer], *group[consumers[0]]})
+            turn = finder.meeting(members, place)
+            if turn is None:
+                continue
+        both = tuple(joined[name].also(alone) for name, alone in zip(into, fold.joined, strict=True))
+        if not accepts(attrs.evolve(fold, joined=both)):
             continue
-        consumer = consumers[0]
-        members = sorted({*group[producer], *group[consumer]})
-        at = finder.meeting(members, place)
-        if consumer in gone or at is None:
-            continue
-        gone.add(consumer)
-        for member in members:
-            group[member], place[member] = members, at
+        joined.update(zip(into, both, strict=True))
+        gone.add(fold.gone)
+        if turn is not None:
+            host[fold.gone] = into[0]
+            for member in members:
+                group[member], place[member] = members, turn
         taken.append(fold)
+    runs_at = {step.name: traced.steps[place[i]].name for i, step in enumerate(traced.steps)}
     return [
-        fold if fold.kind == "prologue" else attrs.evolve(fold, runs_at=traced.steps[place[number[fold.producer]]].name)
+        attrs.evolve(fold, joined=(), runs_at=fold.runs_at if fold.kind == "prologue" else runs_at[fold.producer])
         for fold in taken
     ]
 
@@ -122,15 +171,24 @@ class _Finder:
         return folds
 
     def _fold(self, kind: str, producer: int, source: str, readers: Sequence[tuple[int, str]], runs_at: str) -> Fold:
-        steps = [self.steps[j] for j, _ in readers]
+        step, steps = self.steps[producer], [self.steps[j] for j, _ in readers]
+        at = tuple(name for _, name in readers)
+        if kind == "prologue":
+            tile = self._tile(step, step.operands[source])
+            assert tile is not None
+            joined = [Joined(other, prepare=(Folded(step, tile, name),)) for other, name in zip(steps, at, strict=True)]
+        else:
+            part = Folded(steps[0], at[0], source)
+            joined = [Joined(step, finish=(part,)) if kind == "finish" else Joined(step, placed=part)]
         return Fold(
             kind,
-            self.steps[producer].name,
+            step.name,
             tuple(s.name for s in steps),
-            tuple(name for _, name in readers),
+            at,
             source,
             runs_at,
-            (self.steps[producer].op, *(s.op for s in steps)),
+            (step.op, *(s.op for s in steps)),
+            tuple(joined),
         )
 
     def _readers(self, i: int, made: Region) -> list[tuple[int, str]] | None:
@@ -174,13 +232,17 @@ class _Finder:
         step = self.steps[i]
         if not (step.op.elementwise or step.op.rowwise) or step.bindings or made.bounds:
             return False
-        tiles = [r for n, r in step.operands.items() if step.op.operands[n].read]
-        if not any(r.size == made.size and r.format == made.format for r in tiles):
+        if self._tile(step, made) is None:
             return False
         return all(
             name in self.steps[j].op.linear_in and not self.steps[j].operands[name].bounds and self.readable(i, j, self.in_order)
             for j, name in readers
         )
+
+    def _tile(self, step: TracedStep, made: Region) -> str | None:
+        """The input that is a prologue's tile: the first of the size and format of what it makes."""
+        fits = (n for n, r in step.operands.items() if step.op.operands[n].read and (r.size, r.format) == (made.size, made.format))
+        return next(fits, None)
 
     def _placed(self, made: Region, consumer: TracedStep, name: str) -> bool:
         op = consumer.op

@@ -66,7 +66,7 @@ def array_image(plan: Plan, signature: Signature) -> ArrayImage:
     """A version's designs and how they are entered. UnsupportedError where a step has no array, or the words are too many."""
     dev = device(plan.dev)
     version = plan.version(signature)
-    steps = tuple(array_step(step, dev) for step in fold_steps(version, dev))
+    steps = tuple(array_step(step, dev) for step in fold_steps(version))
     elf = plan.packaging.image == ELF
     tensors, program = ControlTensors(), None
     if elf:

@@ -8,50 +8,60 @@ import attrs
 
 from iron_core.array.build import build
 from iron_core.array.fit import fit
+from iron_core.declare.chained import Chained
 from iron_core.declare.chained import fold as folded
-from iron_core.declare.chained import prefold
-from iron_core.declare.link import riding
+from iron_core.declare.chained import prefold as prefolded
+from iron_core.declare.link import Link, riding
 from iron_core.devices import Device
-from iron_core.errors import IronError
-from iron_core.graph.fold import Fold
+from iron_core.errors import IronError, Unresolvable, UnsupportedError
+from iron_core.graph.fold import Fold, Folded, Joined
 from iron_core.image.plan import PlanStep, VersionPlan
 
 
-def array_accepts(fold: Fold, dev: Device) -> bool:
-    """Can the arrays of a device take this fold, by itself?"""
-    producer, *consumers = fold.operators
+def array_refusal(fold: Fold, dev: Device) -> str | None:
+    """Why the arrays of a device do not take what a fold makes; None where they do."""
+    return next(filter(None, (_refusal(joined, dev) for joined in fold.joined)), None)
+
+
+def _refusal(joined: Joined, dev: Device) -> str | None:
+    step = joined.step
+    if joined.placed is not None:
+        return f"{type(step.op).__name__}: arrays place no copies. Legal: the copy by itself."
     try:
-        for consumer, at in zip(consumers, fold.at, strict=True):
-            fit(build(_joined(fold, producer, consumer, at), dev).design)
-    except IronError:
-        return False
-    return True
+        op = Chained(step.op, _links(joined.finish), _links(joined.prepare))
+        fit(build(op, dev, (binding.member for binding in step.bindings)).design)
+    except IronError as error:
+        return str(error)
+    where = [operand.name for operand in op.base.inputs if operand.prepare]
+    other = next((part.operand for part in joined.prepare if part.operand not in where), None)
+    if other is not None:
+        return f"{type(op.base).__name__}: a step in front of {other}. Legal on its array: in front of {' or '.join(where)}."
+    return None
 
 
-def fold_steps(version: VersionPlan, dev: Device) -> tuple[PlanStep, ...]:
-    """The steps as they run: a folded step is part of another, at the place its fold names.
+def _links(chain: tuple[Folded, ...]) -> tuple[Link, ...]:
+    return tuple(Link(part.step.op, part.at) for part in chain)
 
-    Folds that the arrays take one by one and not together are left out, the later one; its steps run as they were.
-    """
+
+def fold_steps(version: VersionPlan) -> tuple[PlanStep, ...]:
+    """The steps as they run: a folded step is part of another, at the place its fold names. UnsupportedError for a fold that
+    no array has."""
     order = {step.name: i for i, step in enumerate(version.steps)}
     steps = {step.name: step for step in version.steps}
     place = dict(order)
     inside: dict[str, str] = {}
     for fold in version.folds:
-        producer = inside.get(fold.producer, fold.producer)
-        if fold.kind == "finish":
-            joined = _finish(steps[producer], steps[fold.consumers[0]], fold, dev)
-            if joined is not None:
-                steps[producer] = joined
+        gone = steps.pop(fold.gone)
+        try:
+            if fold.kind == "prologue":
+                for name, at in zip(fold.consumers, fold.at, strict=True):
+                    steps[name] = _prologue(gone, steps[name], at)
+            else:
+                producer = inside[fold.gone] = inside.get(fold.producer, fold.producer)
+                steps[producer] = _finish(steps[producer], gone, fold.at[0])
                 place[producer] = order[fold.runs_at]
-                inside[fold.consumers[0]] = producer
-                del steps[fold.consumers[0]]
-        elif fold.kind == "prologue":
-            names = [inside.get(name, name) for name in fold.consumers]
-            found = [_prologue(steps[producer], steps[name], fold, at, dev) for name, at in zip(names, fold.at, strict=True)]
-            if all(found):
-                steps.update(zip(names, found, strict=True))  # type: ignore[arg-type]
-                del steps[producer]
+        except Unresolvable as error:  # of a backend that takes what arrays do not
+            raise UnsupportedError(f"fold of {fold}: {error}") from error
     return tuple(sorted(steps.values(), key=lambda step: place[step.name]))
 
 
@@ -69,26 +79,14 @@ def _made(op: Any) -> Any:
     return getattr(op, next(o.name for o in op.outputs if o.present(op)))
 
 
-def _joined(fold: Fold, producer: Any, consumer: Any, at: str) -> Any:
-    """One operator of two. Unresolvable where the array applies no such step."""
-    if fold.kind == "finish":
-        return folded(producer, consumer, at)
-    if fold.kind == "prologue":
-        return prefold(consumer, producer, _tile_input(producer, _made(producer)))
-    raise IronError(f"{fold}: arrays do not place copies")
-
-
 def _others(step: PlanStep, tile: str) -> list[Any]:
     """Where a step's inputs besides its tile are, in declaration order."""
     op = step.op
     return [step.operands[o.name] for o in op.inputs if o.present(op) and o.name != tile]
 
 
-def _finish(producer: PlanStep, consumer: PlanStep, fold: Fold, dev: Device) -> PlanStep | None:
-    at = fold.at[0]
-    op = _buildable(fold, producer, consumer.op, at, dev)
-    if op is None:
-        return None
+def _finish(producer: PlanStep, consumer: PlanStep, at: str) -> PlanStep:
+    op = folded(producer.op, consumer.op, at)
     source = next(o.name for o in producer.op.outputs if o.present(producer.op))
     result = next(o.name for o in consumer.op.outputs if o.present(consumer.op))
     into = consumer.operands[result]
@@ -99,11 +97,9 @@ def _finish(producer: PlanStep, consumer: PlanStep, fold: Fold, dev: Device) -> 
     return attrs.evolve(producer, op=op, operands=operands)
 
 
-def _prologue(producer: PlanStep, consumer: PlanStep, fold: Fold, at: str, dev: Device) -> PlanStep | None:
+def _prologue(producer: PlanStep, consumer: PlanStep, at: str) -> PlanStep:
     tile = _tile_input(producer.op, _made(producer.op))
-    op = _buildable(fold, consumer, producer.op, at, dev)
-    if op is None:
-        return None
+    op = prefolded(consumer.op, producer.op, tile)
     operands = dict(consumer.operands)
     # What earlier links ride has moved one step back: their names count from the front.
     for step in range(len(op.prepare) - 1, 0, -1):
@@ -113,13 +109,3 @@ def _prologue(producer: PlanStep, consumer: PlanStep, fold: Fold, at: str, dev: 
     operands[at] = attrs.evolve(read, shape=consumer.operands[at].shape, bounds=consumer.operands[at].bounds)
     operands.update(zip(riding(op, "prepare", 0), _others(producer, tile), strict=True))
     return attrs.evolve(consumer, op=op, operands=operands)
-
-
-def _buildable(fold: Fold, host: PlanStep, guest: Any, at: str, dev: Device) -> Any:
-    """The joined operator, or None where no array takes it with this step's bindings."""
-    try:
-        joined = _joined(fold, host.op, guest, at) if fold.kind == "finish" else _joined(fold, guest, host.op, at)
-        fit(build(joined, dev, (binding.member for binding in host.bindings)).design)
-    except IronError:
-        return None
-    return joined

@@ -82,6 +82,7 @@ class VersionPlan:
     `checks` and `id_checks` hold before every call. `single`: the body returned one tensor, not a tuple of one. `spots`:
     bank, offset and bytes of every buffer it has in the arena. planes: (2, carried) int32 in the arena, of a version that computes
     its own next call: plane 0 for the values a call starts from, in the order of `carry`; elements that are carried lie in plane 1.
+    `refused`: folds of steps that run by themselves, each with the backend's reason.
     """
 
     signature: Signature
@@ -93,6 +94,7 @@ class VersionPlan:
     checks: tuple[IndexCheck, ...] = ()
     id_checks: tuple[IdCheck, ...] = ()
     folds: tuple[Fold, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
     single: bool = True
     spots: tuple[tuple[int, int, int], ...] = ()
     planes: BufferRef | None = None

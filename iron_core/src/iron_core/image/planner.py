@@ -49,8 +49,8 @@ class Draft:
     owners: tuple[Any, ...] = ()
 
 
-def draft(traced: TracedGraph, folds: Sequence[Fold] = ()) -> Draft:
-    """Place one traced version's buffers. TraceError for an output that is returned twice.
+def draft(traced: TracedGraph, folds: Sequence[Fold] = (), refused: Sequence[tuple[str, str]] = ()) -> Draft:
+    """Place one traced version's buffers. TraceError for an output that is returned twice. refused: see `VersionPlan`.
 
     A folded step runs where its fold says, so what it reads and writes is kept in place there too.
     """
@@ -100,6 +100,7 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = ()) -> Draft:
         ),
         checks=traced.checks,
         folds=tuple(folds),
+        refused=tuple(refused),
         id_checks=traced.id_checks,
         single=traced.single,
         spots=tuple((spot.bank, spot.offset, sizes[str(name)]) for name, spot in arena.spots.items()),
