@@ -58,8 +58,12 @@ def reference(heads: tuple[int, int]) -> Session:
 
 
 def steps(found: Session) -> dict[str, tuple[int, int]]:
-    """Of the prompt's version and the decode step's: steps of the graph, and those that run."""
-    return {"prompt" if sig else "decode": (len(v.plan.steps), len(v.image.steps)) for sig, v in found.compiled.versions.items()}
+    """Of the prompt's version and the decode step's: steps of the graph, and how many of them run."""
+    counts = {}
+    for signature, version in found.compiled.versions.items():
+        planned = {step.name for step in version.plan.steps}
+        counts["prompt" if signature else "decode"] = (len(planned), sum(step.name in planned for step in version.image.steps))
+    return counts
 
 
 @pytest.fixture(params=DEVICES)
@@ -97,6 +101,13 @@ def test_a_dispatch_a_step_changes_no_bit(heads):
     assert fused.generate(PROMPT, 3) == each.generate(PROMPT, 3)
     images = [s.compiled.versions[()].image for s in (fused, each)]
     assert images[0].elf and not images[1].elf and len(images[0].entries) < len(images[1].entries)
+
+
+def test_a_decode_step_feeds_the_next(heads, dev):
+    """On npu2, where `Emit` computes the next step's words behind the token that was drawn; a prompt's chunk is the host's to follow."""
+    images = {bool(signature): version.image for signature, version in session(heads, dev).compiled.versions.items()}
+    assert (images[False].program is not None) == (dev == "npu2") == (images[False].steps[-1].operator == "Emit")
+    assert images[True].program is None
 
 
 def test_a_turn_reuses_chunks(heads, dev):
