@@ -83,7 +83,7 @@ KERNELS: dict[str, list[str]] = {
         *(f"gather<{s}, {d}>" for s, d in (("uint8_t", "uint8_t"), ("uint32_t", "uint32_t"), ("float", "f16"))),
     ],
     "sample.h": ["sample<float>", "sample<bf16>"],
-    "images.h": ["resample_taps", *(f"resample<{t}>" for t in FLOATS)],
+    "images.h": ["patch_positions", "resample_taps", *(f"resample<{t}>" for t in FLOATS)],
 }
 
 #: exp() as the kernels have it: numbers through a whole vector, and one at a time.

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from iron_core.declare.rounding import round_to
-from iron_host.kernels import RESAMPLE, RESAMPLE_TAPS
-from iron_ops_aie import Resample
+from iron_host.kernels import PATCH_POSITIONS, RESAMPLE, RESAMPLE_TAPS
+from iron_ops_aie import PatchPositions, Resample
 from iron_ops_aie.images.table import make_table
 
 from .conftest import DTYPES
@@ -66,3 +66,21 @@ def test_tables_that_are_none_leave_memory_alone(kernels, rng):
         taps_w, taps_h = (rng.integers(-(2**31), 2**31, op.shape(name)).astype(np.int32) for name in ("taps_w", "taps_h"))
         taps_w[:, 0], taps_h[:, 0] = 14, 14
         patches(kernels, op, "float", image, taps_w, taps_h, threads=2)
+
+
+def test_positions(kernels, rng):
+    """Every grid, windows of every size, whatever bounds it, whatever the threads."""
+    for _ in range(60):
+        pool, cores = (int(n) for n in rng.integers(1, 5, 2))
+        rows, columns = (int(n) * pool for n in rng.integers(1, 9, 2))
+        op = PatchPositions(rows=rows, columns=columns, pool=pool, cores=cores, places=rows * columns + int(rng.integers(0, 30)))
+        valid = dict(rows=int(rng.integers(0, rows + 1)), columns=int(rng.integers(0, columns + 1)))
+        want = op.bounded(**valid).reference()
+        for threads in (1, 4):
+            sources, positions = np.full(op.places, -1, np.int32), np.full((2, op.places), -1, np.int32)
+            size = dict(valid_rows=valid["rows"], valid_columns=valid["columns"], pool=pool, cores=cores, places=op.places)
+            slots = PATCH_POSITIONS(
+                sources=sources, positions=positions, **size, source_rows=op.source_rows, position_rows=op.position_rows
+            )
+            kernels("patch_positions", slots, threads=threads)
+            assert np.array_equal(sources, want[0]) and np.array_equal(positions, want[1])

@@ -38,6 +38,7 @@ from iron_ops_aie import (
     Log,
     Magnitude,
     Merge,
+    PatchPositions,
     ReLU,
     Repeat,
     Resample,
@@ -170,6 +171,10 @@ SUBJECTS = {
         [{"rows": 20, "out_rows": 16, "out_columns": 48}, {"rows": 30, "out_rows": 32, "out_columns": 160}],
     ),
     "convolution": (DepthwiseConv1d(rows=18, channels=32, num_aie_columns=3), [{}, {}]),
+    "patch positions": (
+        PatchPositions(rows=6, columns=9, places=60, block=20),
+        [{"valid_rows": 3, "valid_columns": 6}, {"valid_rows": 6, "valid_columns": 9}],
+    ),
     "gather": (Copy(input_size=64 * 32, gather=True, table_rows=64, rows=24), [{}, {}]),
 }  # fmt: skip
 
@@ -275,6 +280,7 @@ SAME = {
     ("resample taps", "other_word_read", ".program[14]"): "of the largest weight so far only the lower half differs",
     ("resample taps", "rounding_not_set", ""): "its kernels make whole numbers",
     ("resample taps", "word_off_by_one", ".value: 16 -> 17"): "what fits 16 chunks fits 17",
+    ("patch positions", "rounding_not_set", ""): "its kernel makes whole numbers",
     ("resample", "rounding_not_set", ""): "its kernels round by themselves",
     ("resample", "call_twice", "Call(kernel='resample_down_"): _AGAIN,
     ("resample", "freed_instead_of_awaited", "task=3"): "behind the picture there are patches to give",

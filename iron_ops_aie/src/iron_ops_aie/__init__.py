@@ -30,6 +30,7 @@ _HOME = {
     "MHA": "attention.mha",
     "Magnitude": "rowwise.magnitude",
     "Merge": "tokens.merge",
+    "PatchPositions": "images.patch_positions",
     "RMSNorm": "rowwise.rms_norm",
     "ReLU": "elementwise.relu",
     "Repeat": "moving.repeat",

@@ -13,6 +13,7 @@ from iron_core.graph.handle import Handle
 from iron_core.graph.weight import State
 from iron_core.graph.weight import Weight
 from iron_ops_aie.attention.mha_array import MHAArray
+from iron_ops_aie.images.patch_positions_array import PatchPositionsArray
 from iron_ops_aie.images.resample_array import ResampleArray
 from iron_ops_aie.images.resample_taps_array import ResampleTapsArray
 from iron_ops_aie.moving.copy_array import CopyArray
@@ -29,7 +30,7 @@ from iron_ops_aie.tokens.sample_array import SampleArray
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["AXPY", "Clamp", "Copy", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatherWords", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "Merge", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
+__all__ = ["AXPY", "Clamp", "Copy", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatherWords", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "Merge", "PatchPositions", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
 
 class AXPY(BinaryElementwise):
     """y = scalar_factor a + b, rounded once. Shapes as in `BinaryElementwise`.
@@ -1004,6 +1005,43 @@ class Merge(Operator):
         vision_at: int = ...,
         block: int = ...,
     ) -> Handle: ...
+
+class PatchPositions(PatchPositionsArray, Operator):
+    """The patches of a picture of `rows` x `columns`, window by window, in `places` places.
+
+    A window is `pool` x `pool` patches, which a tower pools to one token: they stand one after the other, row by row, and so do
+    the windows. sources: (places,) int32, the row of `Resample`'s patches that each place reads, for as many `cores`;
+    positions: (2, places) int32, its x and its y, rows of tables of position embeddings or angles. Places past the last
+    patch read the last row of every table, which is zero: source_rows - 1 and position_rows - 1.
+
+    `valid_rows` and `valid_columns` bound the picture; of what is no whole window nothing is read.
+
+    The array: one core, a block of places at a time.
+
+    Errors: ParamError for sizes that are not whole windows, or tables and places too few for them.
+    """
+    rows: int
+    columns: int
+    pool: int
+    cores: int
+    places: int
+    source_rows: int
+    position_rows: int
+    block: int
+    sources: BoundOperand
+    positions: BoundOperand
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        columns: int,
+        pool: int = ...,
+        cores: int = ...,
+        places: int = ...,
+        source_rows: int = ...,
+        position_rows: int = ...,
+        block: int = ...,
+    ) -> PatchPositions: ...
 
 class RMSNorm(Rowwise):
     """y = x / sqrt(mean(x^2) + epsilon), row by row; with `weight`, the row rounded to x's dtype, times the weight.

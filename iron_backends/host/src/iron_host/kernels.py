@@ -60,6 +60,12 @@ SAMPLE = Slots(
 )
 
 # images.h
+PATCH_POSITIONS = Slots(
+    "iron::slots::PatchPositions",
+    (),
+    {"sources": "int32_t", "positions": "int32_t"},
+    ("valid_rows", "valid_columns", "pool", "cores", "places", "source_rows", "position_rows"),
+)
 RESAMPLE_TAPS = Slots(
     "iron::slots::ResampleTaps", (), {"taps": "int32_t"}, ("in_length", "out_length", "words", "slots", "chunks")
 )

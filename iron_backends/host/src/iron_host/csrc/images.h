@@ -1,5 +1,5 @@
-// Antialiased bicubic resizes of pictures; see iron_ops_aie's ResampleTaps and Resample for the rules, and its table.py for the
-// table's layout.
+// Pictures: antialiased bicubic resizes, patches and their order; see iron_ops_aie's ResampleTaps, Resample and PatchPositions for the
+// rules, and its table.py for the table's layout.
 #pragma once
 #include "common.h"
 
@@ -157,6 +157,24 @@ template <class T> void resample(const slots::Resample<T>& g, int32_t tid, int32
       for (int64_t px = 0; px < columns; px++)
         for (int64_t x = 0; x < LINE; x++) store(to + (px * SIDE + y) * LINE + x, (float)rounded(sums[px * LINE + x], chunk[0]) / 255.0f);
     }
+  }
+}
+
+inline void patch_positions(const slots::PatchPositions& g, int32_t tid, int32_t nt) {
+  int64_t down = g.valid_rows / g.pool, across = g.valid_columns / g.pool, window = g.pool * g.pool;
+  int64_t pad = (g.valid_columns / g.cores + 1) * g.cores, real = down * across * window;
+  Share own = share(g.places, tid, nt);
+  for (int64_t i = own.begin; i < own.end; i++) {
+    int32_t *x = g.positions + i, *y = x + g.places;
+    if (i >= real) {
+      g.sources[i] = (int32_t)(g.source_rows - 1);
+      *x = *y = (int32_t)(g.position_rows - 1);
+      continue;
+    }
+    int64_t at = i / window, patch = i % window;
+    *x = (int32_t)(at % across * g.pool + patch % g.pool);
+    *y = (int32_t)(at / across * g.pool + patch / g.pool);
+    g.sources[i] = (int32_t)(*y * pad + *x);
   }
 }
 
