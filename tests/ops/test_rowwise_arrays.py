@@ -320,6 +320,16 @@ def test_what_other_arrays_of_rows_do_not_take_is_refused_with_what_they_take(op
     fit(build(legal, "npu2").design)
 
 
+def test_one_column_has_what_it_has():
+    """Two shim channels and four cores: a weight leaves one lane, a weight and a bias none."""
+    fit(build(RMSNorm(rows=3, cols=64, weighted=True), "npu1_1col").design)
+    with pytest.raises(Unresolvable, match=r"num_channels=2 of 2 streams and 2 cores each; npu2_1col has 2 and 4\. Legal: num_channels=1"):
+        build(RMSNorm(rows=4, cols=64, weighted=True, num_channels=2), "npu2_1col")
+    with pytest.raises(Unresolvable, match=r"LayerNorm: num_channels=1 of 3 streams and 3 cores each; .* Legal: a device of more columns"):
+        build(LayerNorm(rows=4, cols=64, weighted=True, biased=True), "npu1_1col")
+    fit(build(LayerNorm(rows=4, cols=64, weighted=True, biased=True), "npu1_2col").design)
+
+
 def test_the_message_of_a_refusal_is_one_sentence_and_what_is_legal():
     with pytest.raises(Unresolvable) as found:
         build(RMSNorm(rows=8, cols=100), "npu1")

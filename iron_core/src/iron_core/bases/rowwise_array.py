@@ -49,9 +49,9 @@ class RowwiseArray:
         return TILE_CAP if self.vectors else ROW_CAP
 
     def _widest(self: Any, dev: Any, channels: int) -> int:
-        """Columns that a device has channels and cores for."""
-        filled = (dev.columns * dev.shim.channels - len(self.vectors) * channels) // channels
-        return max(1, min(dev.columns, filled, dev.cores // (len(self.stages()) * channels)))
+        """Columns that a device has shim channels and cores for."""
+        filled = dev.columns * dev.shim.channels // channels - len(self.vectors)
+        return min(dev.columns, filled, dev.cores // (len(self.stages()) * channels))
 
     def resolve(self: Any, dev: Any) -> Any:
         channels = self.num_channels or 1
@@ -72,7 +72,13 @@ class RowwiseArray:
         require_whole(self, "cols", self.row_unit, "vectors")
         require(channels <= 2, f"{name}: num_channels={channels}; a column has 2 channels. Legal: 1, 2.")
         if dev is not None and dev.is_npu:
-            widest = self._widest(dev, channels)
+            widest, streams, cores = self._widest(dev, channels), 1 + len(self.vectors), len(self.stages())
+            require(
+                widest >= 1,
+                f"{name}: num_channels={channels} of {streams} streams and {cores} cores each; {dev} has "
+                f"{dev.columns * dev.shim.channels} and {dev.cores}. "
+                f"Legal: {'num_channels=1' if self._widest(dev, 1) >= 1 else 'a device of more columns'}.",
+            )
             require(
                 columns <= widest,
                 f"{name}: num_aie_columns={columns} with num_channels={channels}; {dev} has channels and cores for {widest}. "
