@@ -20,6 +20,7 @@ from iron_ops_aie import (
     GEMV,
     MHA,
     Copy,
+    DepthwiseConv1d,
     Dequant,
     ElementwiseAdd,
     ElementwiseMul,
@@ -192,6 +193,12 @@ class Drawing:
         angles = Tensor(x.rows // every, x.cols, self.pick(*FLOATS), x.bound // every)
         w = self.weight((angles.rows, angles.cols), angles.dtype)
         self.add(x, lambda g, t: RoPE(t[i], g.weights[w][angles.cut(g)], method_type=method))
+
+    def convolution(self) -> None:
+        i = self.number(0, len(self.tensors) - 1)
+        x = self.tensors[i]
+        w = self.weight((self.number(1, 5), x.cols), self.pick(*FLOATS))
+        self.add(x, lambda g, t: DepthwiseConv1d(t[i], g.weights[w]))
 
     def cache(self) -> None:
         """A row written at a per-call place of a state, then the state read: whole, at a place, or bounded."""
