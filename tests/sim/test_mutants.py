@@ -39,6 +39,7 @@ from iron_ops_aie import (
     Magnitude,
     Merge,
     PatchPositions,
+    Quantize,
     ReLU,
     Repeat,
     Resample,
@@ -97,13 +98,15 @@ _LINES = dict(size=1024, tile_size=64, num_aie_columns=2)
 #: The elementwise operators besides ElementwiseAdd, with what they need besides lines.
 ELEMENTWISE = {
     AXPY: dict(scalar_factor=0.75), Clamp: dict(low=-0.5, high=1.0), ElementwiseMax: {}, ElementwiseMul: {}, GELU: {}, LeakyReLU: {},
-    Log: dict(offset=0.001), ReLU: {}, Scale: dict(factor=0.3), SiLU: {}, Sigmoid: {}, SoftCap: dict(cap=1.5), Tanh: {},
+    Log: dict(offset=0.001), Quantize: dict(scale=0.01), ReLU: {}, Scale: dict(factor=0.3), SiLU: {}, Sigmoid: {},
+    SoftCap: dict(cap=1.5), Tanh: {},
 }  # fmt: skip
 #: Designs and the calls made on each, one after another on one array: bounds that change show what is stale.
 SUBJECTS = {
     "neighbours": (Neighbours(pairs=4), [{}, {}]),
     "add": (ElementwiseAdd(size=16384, num_aie_columns=4, tile_size=256), [{"valid": 3072}, {"valid": 16384}]),
     **{cls.__name__: (cls(**_LINES, **fields), [{"valid": 300}, {"valid": 1024}]) for cls, fields in ELEMENTWISE.items()},
+    "quantize": (Quantize(size=1024, tile_size=64), [{}, {}]),
     "norm": (RMSNorm(rows=24, cols=64, weighted=True, num_aie_columns=2, num_channels=2), [{"valid": 5}, {"valid": 24}]),
     "rope": (
         RoPE(rows=24, cols=64, angle_rows=8, num_aie_columns=2),

@@ -31,6 +31,7 @@ _HOME = {
     "Magnitude": "rowwise.magnitude",
     "Merge": "tokens.merge",
     "PatchPositions": "images.patch_positions",
+    "Quantize": "elementwise.quantize",
     "RMSNorm": "rowwise.rms_norm",
     "ReLU": "elementwise.relu",
     "Repeat": "moving.repeat",

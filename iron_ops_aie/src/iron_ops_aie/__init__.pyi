@@ -13,6 +13,7 @@ from iron_core.graph.handle import Handle
 from iron_core.graph.weight import State
 from iron_core.graph.weight import Weight
 from iron_ops_aie.attention.mha_array import MHAArray
+from iron_ops_aie.elementwise.quantize_array import QuantizeArray
 from iron_ops_aie.images.patch_positions_array import PatchPositionsArray
 from iron_ops_aie.images.resample_array import ResampleArray
 from iron_ops_aie.images.resample_taps_array import ResampleTapsArray
@@ -30,7 +31,7 @@ from iron_ops_aie.tokens.sample_array import SampleArray
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["AXPY", "Clamp", "Copy", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatherWords", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "Merge", "PatchPositions", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
+__all__ = ["AXPY", "Clamp", "Copy", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatherWords", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "Merge", "PatchPositions", "Quantize", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
 
 class AXPY(BinaryElementwise):
     """y = scalar_factor a + b, rounded once. Shapes as in `BinaryElementwise`.
@@ -1042,6 +1043,51 @@ class PatchPositions(PatchPositionsArray, Operator):
         position_rows: int = ...,
         block: int = ...,
     ) -> PatchPositions: ...
+
+class Quantize(QuantizeArray, UnaryElementwise):
+    """y = x / scale as int8, rounded to the nearest even number and held from -127 to 127; symmetric, one scale for all.
+
+    x: (size,), a tensor of any shape. y: the same shape, int8. scale: the number that one unit stands for; without it the one
+    that makes the largest of x 127, which comes out as `found`, float32 (1,), behind y. x is multiplied by 1 / scale, both
+    float32, so every device gives the same integers; where that scale is no normal number they are 0, as a NaN's is.
+
+    The array: as any elementwise one, which is given the scale as a word; without a scale one core, which x passes twice.
+
+    Errors: ParamError for a scale that is not positive and finite, for integers.
+    """
+    scale: Any
+    measured: bool
+    y: BoundOperand
+    found: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        size: int,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        scale: Any = ...,
+        measured: bool = ...,
+    ) -> Quantize: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        found: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        size: int = ...,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        scale: Any = ...,
+        measured: bool = ...,
+    ) -> tuple[Handle, Handle]: ...
 
 class RMSNorm(Rowwise):
     """y = x / sqrt(mean(x^2) + epsilon), row by row; with `weight`, the row rounded to x's dtype, times the weight.

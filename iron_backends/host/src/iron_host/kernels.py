@@ -9,6 +9,8 @@ UNARY = Slots("iron::slots::Unary", ("T",), {"x": "const T", "y": "T"}, ("valid"
 BINARY = Slots("iron::slots::Binary", ("T",), {"a": "const T", "b": "const T", "y": "T"}, ("valid",), ("number",))
 CLAMP = Slots("iron::slots::Clamp", ("T",), {"x": "const T", "y": "T"}, ("valid",), ("low", "high"))
 LOG_SUM = Slots("iron::slots::LogSum", ("T",), {"x": "const float", "y": "T"}, ("valid",), ("offset",))
+QUANTIZE = Slots("iron::slots::Quantize", ("T",), {"x": "const T", "y": "int8_t"}, ("valid",), ("scale",))
+QUANTIZE_FITTED = Slots("iron::slots::QuantizeFitted", ("T",), {"x": "const T", "y": "int8_t", "found": "float"}, ("valid",))
 ROWWISE = Slots("iron::slots::Rowwise", ("T",), {"x": "const T", "vector": "const T", "y": "T"}, ("valid", "cols"))
 
 # rows.h

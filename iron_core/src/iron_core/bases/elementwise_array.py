@@ -88,7 +88,7 @@ class ElementwiseArray:
         kernel = self.kernel()
         if not isinstance(kernel, Kernel):
             raise DeclarationError(f"{type(self).__name__}.kernel() gives {kernel!r}; legal: a Kernel, as Kernel.inline(...) makes one.")
-        (result,) = type(self).outputs
+        (result,) = (o for o in type(self).outputs if o.present(self))
         for lane in range(self.num_aie_columns * self.num_channels):
             ends = []
             for operand in type(self).inputs:

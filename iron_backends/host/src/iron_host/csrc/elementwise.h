@@ -80,6 +80,34 @@ template <class T> void log_sum(const slots::LogSum<T>& g, int32_t tid, int32_t 
   }
 }
 
+// Numbers that one scale makes int8. Where there is no inverse of it they are 0, as a NaN's is.
+INLINE float inverse(float scale) { return scale >= 1.17549435e-38f && scale <= 3.4028234e38f ? 1.0f / scale : 0.0f; }
+
+template <class T> INLINE void quantize_run(const T* x, int8_t* y, int64_t n, float factor) {
+  for (int64_t i = 0; i < n; i++) {
+    float v = load(x + i) * factor;
+    v = v != v ? 0.0f : v < -127.0f ? -127.0f : v > 127.0f ? 127.0f : v;
+    y[i] = (int8_t)((v + 12582912.0f) - 12582912.0f);  // to the nearest even number
+  }
+}
+
+template <class T> void quantize(const slots::Quantize<T>& g, int32_t tid, int32_t nt) {
+  Share s = share(g.valid, tid, nt, 64);
+  quantize_run(g.x + s.begin, g.y + s.begin, s.end - s.begin, inverse((float)g.scale));
+}
+
+// The scale is the one that makes the largest number 127; one thread finds it and goes on.
+template <class T> void quantize_fitted(const slots::QuantizeFitted<T>& g, int32_t tid, int32_t) {
+  if (tid) return;
+  float largest = 0.0f;
+  for (int64_t i = 0; i < g.valid; i++) {
+    float v = __builtin_fabsf(load(g.x + i));
+    largest = v > largest ? v : largest;
+  }
+  *g.found = largest / 127.0f;
+  quantize_run(g.x, g.y, g.valid, inverse(*g.found));
+}
+
 template <class Op, class T> void rowwise(const slots::Rowwise<T>& g, int32_t tid, int32_t nt) {
   Share s = share(g.valid, tid, nt);
   for (int64_t r = s.begin; r < s.end; r++) binary_run<Op, T>(g.x + r * g.cols, g.vector, g.y + r * g.cols, g.cols);

@@ -9,7 +9,7 @@ import numpy as np
 
 from iron_core.declare.field import Auto
 from iron_core.declare.rounding import round_to
-from iron_host.kernels import BINARY, CLAMP, LOG_SUM, ROWWISE, UNARY
+from iron_host.kernels import BINARY, CLAMP, LOG_SUM, QUANTIZE, QUANTIZE_FITTED, ROWWISE, UNARY
 from iron_host.lowerings.template import TemplateLowering
 
 
@@ -113,6 +113,24 @@ class Log(TemplateLowering):
     operator = "iron_ops_aie.Log"
     header, template, slots = "elementwise.h", "log_sum", LOG_SUM
     grain = Auto(4096)
+
+
+class Quantize(TemplateLowering):
+    operator = "iron_ops_aie.Quantize"
+    header, template, slots = "elementwise.h", "quantize", QUANTIZE
+    grain = Auto(32768)
+
+    def step(self, op: Any, *rest: Any) -> Any:
+        return _Fitted().step(op, *rest) if op.measured else super().step(op, *rest)
+
+
+class _Fitted(TemplateLowering):
+    """A `Quantize` that finds its scale."""
+
+    header, template, slots = "elementwise.h", "quantize_fitted", QUANTIZE_FITTED
+
+    def work(self, op: Any) -> int:
+        return 0  # one thread's
 
 
 class ReLU(Unary):
