@@ -88,7 +88,7 @@ SIZE = dict(height=40, width=60, out_height=32, out_width=160)
         (dict(cores=1), "npu2", "out_width=160; cores=1 make 8 patch columns each. Legal: out_width=128 at most", dict(cores=2)),
         (dict(patches_out=50), "npu2", "patches_out=50 is not whole .* Nearest legal patches_out: 48 or 64", dict(patches_out=64)),
         (dict(num_aie_columns=3), "npu2", "num_aie_columns=3 x .* is not cores=16. Legal: cores=12", dict(cores=12, num_aie_columns=3)),
-        (dict(words=1300), "npu2", "core core0 needs .* Give fewer words=", dict(words=356)),
+        (dict(words=1300), "npu2", "core core0 needs .* Legal: words=356", dict(words=356)),
     ],
 )
 def test_what_no_array_takes_is_refused(fields, dev, said, legal):
@@ -104,7 +104,7 @@ def test_what_no_array_takes_is_refused(fields, dev, said, legal):
         (dict(chunks=21, num_aie_columns=4), "chunks=21 is .* Nearest legal chunks: 20 or 24", dict(chunks=24, num_aie_columns=4)),
         (dict(num_aie_columns=9), "num_aie_columns=9; npu2 has 8", dict(num_aie_columns=8)),
         (dict(num_channels=3), "num_channels=3; .* Legal: 1, 2", dict(num_channels=2)),
-        (dict(words=9000), "core core0 needs .* Give fewer words=", dict(words=4000)),
+        (dict(words=9000), "core core0 needs .* Legal: words=256", dict(words=256)),
     ],
 )
 def test_tables_that_no_array_takes_are_refused(fields, said, legal):

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
-from iron_ops_aie.images.table import HEADER, SLOT, read_chunk
+from iron_ops_aie.images.table import HEADER, SLOT, read_chunk, slot_words
 
 #: Pixels of a patch's side, bytes of a pixel, numbers in a patch's line; bytes of a picture's slice.
 SIDE, CHANNELS, SLICE = 16, 3, 4096
 LINE = SIDE * CHANNELS
+#: Words of a chunk with 16 slots of up to 39 weights: a picture shrinks to 2/19 of its size at most.
+WORDS = HEADER + SIDE * slot_words(39)
 #: Patch columns that a core makes at most.
 MOST = 8
 

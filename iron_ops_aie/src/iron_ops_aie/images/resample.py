@@ -8,13 +8,10 @@ import numpy as np
 
 from iron_core import Auto, Case, DType, Extent, In, Operator, Out, Param, Testing, Tolerance, Value, bfloat16, nearest
 from iron_core.errors import ParamError
-from iron_ops_aie.images.kernels_resample import CHANNELS, LINE, SIDE, SLICE, fraction
+from iron_ops_aie.images.kernels_resample import CHANNELS, LINE, SIDE, SLICE, WORDS, fraction
 from iron_ops_aie.images.resample_array import ResampleArray
-from iron_ops_aie.images.table import HEADER, make_table, read_chunk, slot_words
+from iron_ops_aie.images.table import HEADER, make_table, read_chunk, slot_words, window
 from iron_ops_aie.rules import floats_only
-
-#: Words of a chunk with 16 slots of up to 39 weights: a picture shrinks to 2/19 of its size at most.
-WORDS = HEADER + SIDE * slot_words(39)
 
 
 class Resample(ResampleArray, Operator):
@@ -132,7 +129,8 @@ class Resample(ResampleArray, Operator):
         return Tolerance(exact=True)
 
     def ops(self) -> int:
-        return 2 * CHANNELS * self.out_width * (self.height * 5 + self.out_height * 5)
+        across, down = window(self.width, self.out_width), window(self.height, self.out_height)
+        return 2 * CHANNELS * self.out_width * (self.height * across + self.out_height * down)
 
 
 def _resized(numbers: np.ndarray, table: Any, chunks: int) -> np.ndarray:

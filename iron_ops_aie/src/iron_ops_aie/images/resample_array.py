@@ -29,7 +29,7 @@ from iron_core import (
     require_whole,
 )
 from iron_core.array.fit import require_memory
-from iron_ops_aie.images.kernels_resample import LINE, MOST, SIDE, SLICE, ResampleKernels
+from iron_ops_aie.images.kernels_resample import LINE, MOST, SIDE, SLICE, WORDS, ResampleKernels
 from iron_ops_aie.images.table import HEADER, SLOT, read_chunk
 
 #: Numbers of a patch.
@@ -74,7 +74,7 @@ class ResampleArray:
         )
         require_whole(self, "patches_out", cores, f"patches of cores={cores}")
         if dev is not None:
-            require_memory(self, dev, "Give fewer words=.")
+            require_memory(self, dev, f"Give fewer words=. Legal: words={WORDS}.")
 
     # -- the array ---------------------------------------------------------------------------------
 

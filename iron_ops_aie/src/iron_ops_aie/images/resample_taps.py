@@ -8,7 +8,7 @@ import numpy as np
 
 from iron_core import Auto, Case, Choices, Extent, Operator, Out, Param, Testing, Tolerance, Value, Width
 from iron_core.errors import ParamError
-from iron_ops_aie.images.resample_taps_array import ResampleTapsArray
+from iron_ops_aie.images.resample_taps_array import WORDS, ResampleTapsArray
 from iron_ops_aie.images.table import HEADER, make_table, slot_words, slots_of, window
 
 #: Chunks of a table are a multiple of this by default, so that any device's cores share them equally.
@@ -33,7 +33,7 @@ class ResampleTaps(ResampleTapsArray, Operator):
 
     in_size: int = Param()
     out_size: int = Param()
-    words: int = Param(default=256, array=True)
+    words: int = Param(default=WORDS, array=True)
     slots: int | None = Param(default=None, array=True)
     chunks: int = Param(default=lambda op: op.whole_chunks())
     num_aie_columns: int = Auto(domain=Width())

@@ -10,6 +10,9 @@ from iron_core import Buffer, ObjectFifo, Pattern, Worker, range_, require, requ
 from iron_core.array.fit import require_memory
 from iron_ops_aie.images.kernels_taps import PEAK, TapKernels
 
+#: Words of a chunk, where none are given.
+WORDS = 256
+
 
 class ResampleTapsArray:
     """How a `ResampleTaps` is computed on an array."""
@@ -35,7 +38,7 @@ class ResampleTapsArray:
         lanes = f"chunks of num_aie_columns={columns} x num_channels={channels} lanes"
         require_whole(self, "chunks", self.lanes, lanes, "give num_aie_columns=")
         if dev is not None:
-            require_memory(self, dev, "Give fewer words=.")
+            require_memory(self, dev, f"Give fewer words=. Legal: words={WORDS}.")
 
     def array(self: Any, target: Any) -> None:
         kernels, last = TapKernels(self.words, self.slots), self.lanes - 1
