@@ -64,6 +64,24 @@ def test_a_product_of_limbs_is_one_of_float32_on_the_host(rng, spread):
     assert (np.abs(rounded - exact) / size).max() > 5e-4
 
 
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
+def test_a_product_of_limbs_is_one_of_float32_on_arrays(rng, dev):
+    """Within 1e-6 too: cores add in float32."""
+    x, w = rng.standard_normal((64, 96)).astype(F32), rng.standard_normal((96, 64)).astype(F32)
+    stacked = Limbs.stacked(w)
+
+    class Product(iron.Graph):
+        def __init__(self):
+            self.w = iron.weight(stacked)
+
+        def body(self, x):
+            return GEMM(Limbs(x), self.w, O=F32)
+
+    got = np.asarray(Product().compile(backend="sim", dev=dev, x=(x.shape, x.dtype))(x))
+    exact, size = x.astype(float) @ w.astype(float), np.abs(x).astype(float) @ np.abs(w).astype(float)
+    assert (np.abs(got - exact) <= 1e-6 * size).all()
+
+
 def test_what_has_no_limbs_is_refused():
     with pytest.raises(ParamError, match="Limbs: T=bfloat16; legal: float32"):
         Limbs(rows=1, cols=32, T=bfloat16)
