@@ -35,8 +35,9 @@ class ElementwiseArray:
         return ()
 
     def resolve(self: Any, dev: Any) -> Any:
-        tile = self.tile_size or next((t for t in range(TILE, 0, -self.line_unit) if self.size % t == 0), TILE)
         channels = self.num_channels or 1
+        unit, given = self.line_unit, (self.num_aie_columns or 1) * channels
+        tile = self.tile_size or next((t for t in range(TILE, 0, -unit) if self.size % (given * t) == 0), unit)
         widest = min(dev.columns, self._widest(dev, channels)) if dev is not None and dev.is_npu else 1
         fits = (c for c in range(widest, 0, -1) if self.size % (c * channels * tile) == 0)
         return self.evolve(
