@@ -102,6 +102,7 @@ def test_a_role_that_does_not_exist(roles):
     ("options", "says"),
     [
         (dict(reference=3), r"KernelContract\(reference=3\); legal: a function"),
+        (dict(poison=True), r"KernelContract\(poison=True\); legal: a function of marks"),
         (dict(rounding="cores"), r"KernelContract\(rounding='cores'\); legal: core, conv_even"),
         (dict(stack="1 KB"), r"KernelContract\(stack='1 KB'\); legal: bytes, at least 1"),
     ],

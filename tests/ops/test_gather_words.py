@@ -52,7 +52,7 @@ def test_blocks_divide_the_ids():
     [
         (dict(row_bytes=6), ParamError, "row_bytes=6; legal: 1 or more, rows of whole 4-byte words"),
         (dict(table_rows=0), ParamError, "table_rows=0"),
-        (dict(feeds=2), ParamError, "feeds=2 for rows=8; legal: 1 up to"),
+        (dict(feeds=2), ParamError, "feeds=2 for rows=8; legal: 1 to 1, a batch of 8 each"),
         (dict(size=9), ParamError, "words has 9 of them; this gather has 187"),
         (dict(block=3), Unresolvable, "block=3 ids of rows=8; .* Nearest legal: block=2 or 4"),
     ],

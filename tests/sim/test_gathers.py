@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import iron_core as iron
+from iron_core.image.array_image import freeze, thaw
 from iron_npu.fused import print_version
 from iron_ops_aie import Copy, SiLU
 from iron_sim import executable
 from iron_sim.errors import PoisonError
+from iron_sim.executable import SimExecutable
 from tests.npu.structural import require
 from tests.sim.test_executable import Calls
 
@@ -95,6 +97,15 @@ def test_an_id_that_nobody_wrote_is_told():
     run = Unwritten().compile(backend="sim", dev="npu2", x=((32,), np.int32))
     with pytest.raises(PoisonError, match="a word that nobody wrote arrives at the control port"):
         run(np.zeros(32, np.int32))
+
+
+def test_an_image_from_the_cache_gathers():
+    """What the host writes beside it is said by its data."""
+    run = Chained(13).compile(backend="sim", dev="npu2", ids=((13,), np.int32))
+    (version,) = run.versions.values()
+    want, outputs = run(ids(13)), [np.zeros((13, 12), F32) for _ in range(2)]
+    SimExecutable(thaw(freeze(version.image)), version.load().memory).run([ids(13)], outputs, {})
+    assert [one.tobytes() for one in outputs] == [np.asarray(one).tobytes() for one in want]
 
 
 def test_the_printer_has_the_step_and_its_tensors():

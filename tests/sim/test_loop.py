@@ -11,6 +11,7 @@ from iron_core.backends.protocol import Looping
 from iron_core.declare.affine import Affine
 from iron_core.declare.row import Row
 from iron_core.errors import CallError
+from iron_core.image.array_image import freeze, thaw
 from iron_npu.fused import print_version
 from iron_ops_aie import Copy, Sample, SiLU
 from iron_ops_aie.tokens.draw import ROW_WORDS, draw_words
@@ -80,12 +81,21 @@ def test_the_words_of_the_next_step_are_those_of_the_table(drawn):
     executable(run)
     (version,) = run.versions.values()
     at = next(n for n, word in enumerate(version.image.parameters) if (word.kind, word.form.scale) == ("offset", 1))
-    program = version.image.program.copy()
-    program[at] = Row.constant(7)
-    image = attrs.evolve(version.image, program=program)
+    program = list(version.image.program)
+    program[at] = tuple(Row.constant(7))
+    image = attrs.evolve(version.image, program=tuple(program))
     changed = SimLoop(image, version.load().memory)
     changed.loop(2, [], dict(token=0, position=0))
     assert run.read("record").tolist() == [drawn[0], *[0] * 6, drawn[1], *[0] * 4]
+
+
+def test_an_image_from_the_cache_loops(drawn):
+    """Its rows are data."""
+    run = walk()
+    (version,) = run.versions.values()
+    again = SimLoop(thaw(freeze(version.image)), version.load().memory)
+    again.loop(STEPS, [], dict(token=0, position=0))
+    assert run.read("record").tolist() == drawn
 
 
 def test_values_that_the_table_cannot_see_are_left_in_the_planes():
@@ -197,7 +207,7 @@ def test_the_printer_has_the_step_its_rows_and_the_feedback():
     require(made.text)
     assert "aiex.configure @Emit_" in made.text
     assert [a.name for a in made.addresses.arguments[:2]] == ["program", "feedback"]
-    assert made.feedback is not None and made.feedback.shape == (len(made.words) + 2, 9)
-    for row, word in zip(made.feedback.tolist(), made.words, strict=False):
+    assert made.feedback is not None and len(made.feedback) == len(made.words) + 2
+    for row, word in zip(made.feedback, made.words, strict=False):
         after = dict(token=5, position=4)  # of a call at position 3 that draws token 5
         assert Row(*row).at([[2, 3], [5, 0]]) == word.form.at(after) << word.shift

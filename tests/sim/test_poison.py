@@ -13,6 +13,7 @@ from iron_core.array import (
     Buffer,
     Kernel,
     KernelContract,
+    Lane,
     ObjectFifo,
     Worker,
     WorkerRuntimeBarrier,
@@ -73,6 +74,28 @@ def test_integers_have_no_nan(ran):
     """One unwritten integer of an input makes every output of the call poison."""
     result = ran(lambda x: np.zeros(32, np.int32), [3], x=np.arange(64, dtype=np.int32), dtype="int32")
     assert result.masks["y"][:32].all() and not result.masks["y"][32:].any()
+
+
+def test_a_kernel_of_integers_may_say_how_far_it_goes(lab):
+    """A running count: a number depends on those up to its own, whatever an input holds behind it."""
+    line = lab.line(32, "int32")
+    contract = KernelContract(roles=("in", "out"), reference=lambda x: x.cumsum(), poison=np.logical_or.accumulate)
+
+    def make():
+        a, y = ObjectFifo(line, name="a"), ObjectFifo(line, name="y")
+        a.prod(tile=Lane("x", 0))
+        y.cons(tile=Lane("y", 0))
+        Worker(relay, [a.cons(), y.prod(), Kernel.inline("count", "", (line, line), contract)], name="core0")
+
+    def relay(a, y, count):
+        count(a.acquire(), y.acquire())
+        a.release()
+        y.release()
+
+    steps = lab.moved(lab.drain(0, "y", "y", 64), lab.fill(1, "x", "a", 64))
+    result = lab.run(lab.frozen(make), steps, x=np.ones(64, np.int32), y=64, unwritten={"x": [20]})
+    assert np.flatnonzero(result.masks["y"]).tolist() == [*range(20, 32)]
+    assert result["y"][:20].tolist() == [*range(1, 21)] and result["y"][32:].tolist() == [*range(1, 33)]
 
 
 def test_memory_keeps_it_until_it_is_written(lab):

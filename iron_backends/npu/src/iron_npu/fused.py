@@ -15,6 +15,7 @@ from iron_core.errors import UnsupportedError
 from iron_core.graph.signature import Signature
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.array_step import ArrayStep
+from iron_core.image.feedback import Program
 from iron_core.image.gathers import ControlTensors
 from iron_core.image.parameters import Parameter, rows
 from iron_core.image.plan import Plan
@@ -48,7 +49,7 @@ class Fused:
     program: np.ndarray
     entries: int
     tensors: ControlTensors
-    feedback: np.ndarray | None
+    feedback: Program | None
 
 
 @attrs.frozen(eq=False)

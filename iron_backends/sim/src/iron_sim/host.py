@@ -92,7 +92,7 @@ def host_tensors(image: ArrayImage, memory: SimMemory) -> dict[str, list[Space]]
         "address": [written(address(table)) for table in image.tensors.addresses],
     }
     if image.program is not None:
-        found["program"] = [written(image.program)]
+        found["program"] = [written(np.array(image.program, np.int32))]
         found["feedback"] = [memory.space(*unwritten(len(image.parameters) * WORD))]
     return found
 

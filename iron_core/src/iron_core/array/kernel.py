@@ -65,6 +65,8 @@ class KernelContract:
     def __attrs_post_init__(self) -> None:
         if not callable(self.reference):
             raise DeclarationError(f"KernelContract(reference={self.reference!r}); legal: a function of numpy tiles.")
+        if self.poison is not None and not callable(self.poison):
+            raise DeclarationError(f"KernelContract(poison={self.poison!r}); legal: a function of marks.")
         if self.rounding not in ROUNDINGS:
             raise DeclarationError(f"KernelContract(rounding={self.rounding!r}); legal: {', '.join(ROUNDINGS)}.")
         if type(self.stack) is not int or self.stack < 1:

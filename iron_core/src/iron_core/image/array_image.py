@@ -6,13 +6,12 @@ import pickle
 from collections.abc import Sequence
 
 import attrs
-import numpy as np
 
 from iron_core.array.design import Design
 from iron_core.devices import WORD, device
 from iron_core.graph.signature import Signature
 from iron_core.image.array_step import ArrayStep, array_step
-from iron_core.image.feedback import emit_step, next_words
+from iron_core.image.feedback import Program, emit_step, next_words
 from iron_core.image.folding import fold_steps
 from iron_core.image.gathers import ADDRESS_WORDS, ControlTensors, with_control_words
 from iron_core.image.packaging import CHAIN_DESIGNS, ELF
@@ -42,7 +41,7 @@ class ArrayImage:
     parameters: tuple[Parameter, ...]
     chains: tuple[tuple[int, ...], ...] = ()
     tensors: ControlTensors = ControlTensors()  # noqa: RUF009 (frozen)
-    program: np.ndarray | None = None
+    program: Program | None = None
 
     @property
     def own(self) -> dict[str, tuple[int, ...]]:
@@ -53,7 +52,7 @@ class ArrayImage:
             "address": (WORD * ADDRESS_WORDS,) * len(self.tensors.addresses),
         }
         if self.program is not None:
-            found |= {"program": (self.program.nbytes,), "feedback": (WORD * len(self.parameters),)}
+            found |= {"program": (WORD * sum(map(len, self.program)),), "feedback": (WORD * len(self.parameters),)}
         return found
 
     @property

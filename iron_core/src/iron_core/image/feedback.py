@@ -24,9 +24,13 @@ from iron_core.plugins.registry import registry
 EMIT = "iron-ops-aie:Emit"
 
 
-def next_words(version: VersionPlan, words: Sequence[Parameter]) -> np.ndarray | None:
-    """(words + carried, 9) int32, a `Row` each: how the next call's words, as a scratchpad keeps them, and its carried values are
-    made of this one's planes (see `VersionPlan.planes`). None where the version takes tensors, needs no words, follows what it
+#: A table of rows as data.
+Program = tuple[tuple[int, ...], ...]
+
+
+def next_words(version: VersionPlan, words: Sequence[Parameter]) -> Program | None:
+    """Rows of int32, a `Row` each: how the next call's words, as a scratchpad keeps them, and its carried values are made of this
+    one's planes (see `VersionPlan.planes`). None where the version takes tensors, needs no words, follows what it
     does not carry, or a number that no row of 32-bit numbers makes.
     """
     planes, sources = version.planes, {term.name: term.source for term in version.carry}
@@ -45,18 +49,17 @@ def next_words(version: VersionPlan, words: Sequence[Parameter]) -> np.ndarray |
         rows = [row(word.form, word.shift) for word in words] + [row(Affine(name), 0) for name in names]
     except (KeyError, ValueError, TraceError):  # of a value that is not carried, or an expression that no row holds
         return None
-    program = np.array(rows, np.int64)
-    return program.astype(np.int32) if (program == program.astype(np.int32)).all() else None
+    return tuple(map(tuple, rows)) if all(-(1 << 31) <= n < 1 << 31 for made in rows for n in made) else None
 
 
-def emit_step(version: VersionPlan, program: np.ndarray, dev: Device) -> ArrayStep:
+def emit_step(version: VersionPlan, program: Program, dev: Device) -> ArrayStep:
     """The step that evaluates the rows of `next_words`. They are space "program", the words it makes space "feedback"."""
     planes, carried = version.planes, len(version.carry)
     assert planes is not None
     slots = len(program) - carried
     operands = {
         "planes": planes,
-        "program": BufferRef("program", 0, 0, program.shape, as_format(np.int32)),
+        "program": BufferRef("program", 0, 0, (len(program), len(Row._fields)), as_format(np.int32)),
         "words": BufferRef("feedback", 0, 0, (slots,), as_format(np.int32)),
         "state": BufferRef(planes.space, planes.index, planes.offset, (carried,), planes.format),
     }

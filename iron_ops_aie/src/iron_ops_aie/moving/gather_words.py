@@ -28,7 +28,7 @@ from iron_core import (
     require,
     require_npu,
 )
-from iron_core.array.gather import Gather
+from iron_core.array.gather import BATCH, Gather
 from iron_core.errors import ParamError
 
 #: Ids of an object at most.
@@ -96,8 +96,9 @@ class GatherWords(Operator):
                 f"GatherWords: rows={self.rows} of table_rows={self.table_rows} with row_bytes={self.row_bytes}; legal: 1 or more, "
                 "rows of whole 4-byte words."
             )
-        if self.feeds < 1 or not self.gather.share(self.feeds - 1)[1]:
-            raise ParamError(f"GatherWords: feeds={self.feeds} for rows={self.rows}; legal: 1 up to as many as there are batches of 8.")
+        batches = -(-self.rows // BATCH)
+        if not 1 <= self.feeds <= batches:
+            raise ParamError(f"GatherWords: feeds={self.feeds} for rows={self.rows}; legal: 1 to {batches}, a batch of {BATCH} each.")
         if self.size != self.gather.words:
             raise ParamError(f"GatherWords: words has {self.size} of them; this gather has {self.gather.words}.")
 
