@@ -75,7 +75,7 @@ def test_it_says_what_it_takes_and_how():
     ("op", "rule"),
     [
         (Bare(), "Bare declares no array."),
-        (SiLU(size=1000), "SiLU: size=1000 is not whole lines of tile_size=256"),
+        (SiLU(size=1000), "SiLU: size=1000 is not whole lines of tile_size=32"),
         (ElementwiseAdd(size=4096, T=np.float32), "ElementwiseAdd: T=float32; its array computes on bfloat16"),
     ],
     ids=["no array", "size", "dtype"],

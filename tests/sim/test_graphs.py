@@ -114,7 +114,7 @@ def test_a_shape_no_array_takes_is_refused_with_the_nearest_that_one_does():
         def body(self, x, y):
             return ElementwiseAdd(x, y)
 
-    with pytest.raises(UnsupportedError, match=r"size=1000.*Nearest legal size: 768 or 1024"):
+    with pytest.raises(UnsupportedError, match=r"size=1000.*Nearest legal size: 992 or 1008"):
         Add().compile(x=(1000,), y=(1000,), backend="sim", dev="npu2")
 
 

@@ -70,7 +70,7 @@ class ElementwiseArray:
             "size",
             columns * channels * tile,
             f"lines of tile_size={tile} over num_aie_columns={columns} x num_channels={channels}",
-            "give tile_size= or num_aie_columns=",
+            "" if self.size % self.line_unit else "give tile_size= or num_aie_columns=",
         )
 
     def array(self: Any, target: Any) -> None:
