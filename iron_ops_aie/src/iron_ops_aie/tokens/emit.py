@@ -44,6 +44,9 @@ class Emit(Operator):
     (slots + carried, 9) int32, a `Row` each. words: (slots,) int32, the next call's word image; state: (carried,)
     int32, its carried values. Of every number the low 32 bits are kept; an all-zero row gives 0.
 
+    No graph calls it: a full ELF that loops by itself has it behind its other steps (see `iron_core.image.feedback`). The CPU's loop
+    evaluates the same rows natively, so there it has no kernel.
+
     The array is one core that holds all of it.
 
     Errors: ParamError where program has another number of rows.
