@@ -39,7 +39,9 @@ KERNELS: dict[str, list[str]] = {
         for x, w, o in (("float", "float", "float"), ("bf16", "bf16", "bf16"), ("float", "bf16", "float"), ("float", "f16", "bf16"))
     ],
     "integers.h": [
-        f"{name}<{x}, int8_t, int32_t>" for name in ("matmul_integers", "matmul_integers_naive") for x in ("int8_t", "uint8_t")
+        f"{name}<{x}, int8_t, {o}>"
+        for name in ("matmul_integers", "matmul_integers_naive")
+        for x, o in (("int8_t", "int32_t"), ("uint8_t", "int32_t"), ("int8_t", "float"))
     ],
     "blocks.h": [
         *(f"quantize_rows<{x}>" for x in ("float", "bf16")),

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from iron_host import build, compiler
-from iron_host.kernels import PRODUCT
+from iron_host.kernels import INTEGER_PRODUCT, PRODUCT
 
 from .conftest import DTYPES, Kernels
 
 SHAPES = [(1, 1, 1), (1, 33, 7), (3, 5, 40), (4, 64, 64), (5, 37, 96), (9, 130, 100), (17, 12, 33), (1, 257, 576), (33, 70, 130)]
+SCALE = 0.37
 TYPES = [("float", "float", "float"), ("bf16", "bf16", "bf16"), ("float", "bf16", "float"), ("float", "f16", "bf16")]
 
 
@@ -28,7 +29,8 @@ def product(kernels, types, x, w, by_rows, name="matmul", threads=1, by_columns=
     row, column = (1, M) if by_columns else (N, 1)
     lies = dict(x_row=K, w_row=w.shape[1], by_rows=by_rows, c_row=row, c_column=column)
     one = dict(batches=1, x_batch=0, w_batch=0, c_batch=0, repeat=1)
-    kernels(f"{name}<{', '.join(types)}>", PRODUCT(x=x, w=w, c=c, M=M, N=N, K=K, **lies, **one), threads=threads)
+    slots, more = (INTEGER_PRODUCT, dict(scale=SCALE)) if "integers" in name else (PRODUCT, {})
+    kernels(f"{name}<{', '.join(types)}>", slots(x=x, w=w, c=c, M=M, N=N, K=K, **lies, **one, **more), threads=threads)
     return c.T if by_columns else c
 
 
@@ -97,9 +99,11 @@ def test_batches_share_matrices_and_rows_keep_their_strides(kernels, rng):
 
 
 @pytest.mark.parametrize("by_rows", [1, 0], ids=["N,K", "K,N"])
-@pytest.mark.parametrize("types", [("int8_t", "int8_t", "int32_t"), ("uint8_t", "int8_t", "int32_t")], ids="-".join)
+@pytest.mark.parametrize(
+    "types", [("int8_t", "int8_t", "int32_t"), ("uint8_t", "int8_t", "int32_t"), ("int8_t", "int8_t", "float")], ids="-".join
+)
 def test_integers_are_exact(kernels, rng, types, by_rows):
-    """Whatever the threads and the order of C; the largest ones too."""
+    """Whatever the threads and the order of C; the largest ones too. Floats are the sum as float32, times the scale."""
     ends = [np.iinfo(DTYPES[name]) for name in types[:2]]
     for M, N, K in SHAPES:
         x, w = (
@@ -108,6 +112,8 @@ def test_integers_are_exact(kernels, rng, types, by_rows):
         )
         x[0], w[:1] = ends[0].min, ends[1].min
         exact = x.astype(np.int64) @ (w.T if by_rows else w).astype(np.int64)
+        if types[2] == "float":
+            exact = exact.astype(np.float32) * np.float32(SCALE)
         for name, threads, by_columns in (("", 1, False), ("", 3, True), ("_naive", 1, False)):
             got = product(kernels, types, x, w, by_rows, f"matmul_integers{name}", threads, by_columns)
             assert np.array_equal(got, exact)

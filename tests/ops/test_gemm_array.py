@@ -50,6 +50,8 @@ SHAPES = [
     dict(M=128, K=72, N=32, O=np.float32, c_col_maj=True, b_col_maj=True, tile_k=24),
     dict(M=64, K=192, N=64, T=np.int8, O=np.int32),
     dict(M=128, K=64, N=96, T=np.int8, O=np.int32, b_col_maj=True, c_col_maj=True),
+    dict(M=64, K=192, N=64, T=np.int8, O=bfloat16, scale=0.003),
+    dict(M=64, K=64, N=32, T=np.int8, O=np.float32, scale=0.003, c_col_maj=True),
     # Row blocks too wide for one descriptor.
     dict(M=128, K=16, N=2240, tile_m=16, tile_k=8, tile_n=16, num_aie_columns=1),
 ]
@@ -353,7 +355,7 @@ def test_what_a_tuner_may_try():
         ("npu2", dict(M=512, K=128, N=128, tile_m=128, tile_k=128), r"core core0_0 needs \d+ bytes of its 65536 .* smaller tile_k="),
         ("npu2", dict(M=64, K=64, N=64, T=np.float32), r"T=float32, W=float32, O=float32; its array .* Legal: T=W=bfloat16 with"),
         ("npu2", dict(M=64, K=64, N=64, O=np.float16), r"O=float16; its array .* O=bfloat16 or O=float32"),
-        ("npu2", dict(M=64, K=64, N=64, O=np.float32, prio_accuracy=True), r"prio_accuracy=True with O=float32.* Legal: prio_acc\w+=False"),
+        ("npu2", dict(M=64, K=64, N=64, O=np.float32, prio_accuracy=True), r"prio_accuracy=True with .*O=float32.* Legal: prio"),
         ("npu1", dict(M=64, K=64, N=64, **EMULATED), r"emulate_\w+=True for bfloat16 on npu1; .* Legal: emulate_\w+=False"),
         ("npu2", dict(M=64, K=64, N=64, T=np.int8, O=np.int32, **EMULATED), r"emulate_\w+=True for int8 .* Legal"),
         ("npu2", dict(M=64, K=64, N=64, b_col_maj=True, W="q4_0"), r"W=q4_0, .* its array"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
+import iron_core as iron
 from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, bfloat16
 from iron_core.declare.infer import infer
 from iron_core.errors import FormatError, ParamError, ShapeError
-from iron_ops_aie import GEMM, GEMV
+from iron_ops_aie import GEMM, GEMV, Quantize
 
 F32 = np.float32
 
@@ -147,3 +150,33 @@ def test_operands_that_disagree_name_both():
     dense = GEMV(M=1, K=1).A.format
     with pytest.raises(ShapeError, match=r"B \(6,\) says K=6, A \(3, 5\) says K=5"):
         infer(GEMV, {"A": ((3, 5), dense), "B": ((6,), dense)}, {})
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (dict(scale=2.0), "scale=2.0 with T=bfloat16, .* legal: integers A and B, floats C"),
+        (dict(scale=0.5, T=np.int8, O=np.int32), "scale=0.5 with T=int8"),
+        (dict(scale=0.0, T=np.int8, O=np.float32), "scale=0.0; legal: a positive float32"),
+        (dict(scale=math.inf, T=np.int8, O=np.float32), "scale=inf; legal"),
+    ],
+)
+def test_a_scale_is_of_integers_made_floats(fields, words):
+    with pytest.raises(ParamError, match=words):
+        GEMM(M=8, K=8, N=8, **fields)
+
+
+def test_int8_with_scales_is_near_the_floats_product(rng):
+    """Quantize, GEMM and the scales on the way out: as near as 127 units of each tensor allow."""
+
+    class Product(iron.Graph):
+        def body(self, a, b):
+            sa, sb = 4 / 127, 4 / 127
+            return GEMM(Quantize(a, scale=sa), Quantize(b, scale=sb), O=np.float32, scale=sa * sb)
+
+    a, b = (rng.standard_normal(shape).astype(np.float32).clip(-4, 4) for shape in ((24, 96), (96, 40)))
+    graph = Product()
+    got = graph.compile(backend="host", a=(a.shape, a.dtype), b=(b.shape, b.dtype))(a, b)
+    assert np.array_equal(got, graph.reference(a, b))
+    bound = 2 / 127 * (np.abs(a).sum(1)[:, None] + np.abs(b).sum(0)) + 96 * (2 / 127) ** 2
+    assert (np.abs(got - a @ b) <= bound).all() and np.abs(got - a @ b).max() < 0.05 * np.abs(a @ b).max()

@@ -445,13 +445,14 @@ class GEMM(GEMMArray, Operator):
 
     A: (M, K), the activations. B: (K, N), or (N, K) with `b_col_maj`, the weights; block-quantised only as (N, K).
     C: (M, N), or (N, M) with `c_col_maj`. A, B and C have dtypes of their own (`T`, `W`, `O`; by default all as A).
-    `activations` names the arithmetic of a block product (see `iron_ops_aie.products.activations`). Per call, `valid` bounds the
-    rows M and `valid_k` the depth K. Reserved: B of `num_matrices` matrices, picked per row by `ids` (experts).
+    `activations` names the arithmetic of a block product (see `iron_ops_aie.products.activations`). `scale`: what sums of
+    integers are multiplied by where C is floats. Per call, `valid` bounds the rows M and `valid_k` the depth K. Reserved: B of
+    `num_matrices` matrices, picked per row by `ids` (experts).
 
-    On an array (bfloat16 to bfloat16 or float32, int8 to int32), cores keep C in its own dtype between K tiles, or a bfloat16
-    one in float32 with `prio_accuracy`. `emulate_bf16_mmul_with_bfp16`: npu2's cores make blocks of eight bfloat16 along K one
-    exponent and 8 bits each, multiply those, and are faster for it. `placement`: "shims" pins where streams enter and leave,
-    "tiles" every tile.
+    On an array (bfloat16 to bfloat16 or float32, int8 to int32 or, scaled, to either), cores keep C in its own dtype between K
+    tiles, a bfloat16 one in float32 with `prio_accuracy`. `emulate_bf16_mmul_with_bfp16`: npu2's cores make blocks of eight
+    bfloat16 along K one exponent and 8 bits each, multiply those, and are faster for it. `placement`: "shims" pins where
+    streams enter and leave, "tiles" every tile.
 
     Errors: ParamError for block weights without b_col_maj, floats that meet integers, arithmetic that does not exist for
     B's format; FormatError where K is not whole blocks; Unresolvable where an array does not take the shape.
@@ -461,6 +462,7 @@ class GEMM(GEMMArray, Operator):
     N: int
     b_col_maj: bool
     c_col_maj: bool
+    scale: float
     prio_accuracy: bool
     emulate_bf16_mmul_with_bfp16: bool
     num_matrices: int
@@ -490,6 +492,7 @@ class GEMM(GEMMArray, Operator):
         N: int,
         b_col_maj: bool = ...,
         c_col_maj: bool = ...,
+        scale: float = ...,
         prio_accuracy: bool = ...,
         emulate_bf16_mmul_with_bfp16: bool = ...,
         num_matrices: int = ...,
@@ -520,6 +523,7 @@ class GEMM(GEMMArray, Operator):
         N: int = ...,
         b_col_maj: bool = ...,
         c_col_maj: bool = ...,
+        scale: float = ...,
         prio_accuracy: bool = ...,
         emulate_bf16_mmul_with_bfp16: bool = ...,
         num_matrices: int = ...,

@@ -89,6 +89,9 @@ PRODUCT = Slots(
     ),
 )
 
+# integers.h
+INTEGER_PRODUCT = Slots("iron::slots::IntegerProduct", ("X", "W", "O"), dict(PRODUCT.pointers), PRODUCT.ints, ("scale",))
+
 # blocks.h
 QUANTIZE_ROWS = Slots("iron::slots::QuantizeRows", ("X",), {"x": "const X"}, ("M", "K", "x_row"))
 BLOCK_PRODUCT = Slots(

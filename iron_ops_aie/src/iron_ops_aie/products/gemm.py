@@ -36,6 +36,7 @@ from iron_core.errors import ParamError
 from iron_ops_aie.products import activations as arithmetic
 from iron_ops_aie.products.gemm_array import ROWS, GEMMArray
 from iron_ops_aie.products.kernels_mm import multiples
+from iron_ops_aie.rules import is_integer
 
 
 class GEMM(GEMMArray, Operator):
@@ -43,13 +44,14 @@ class GEMM(GEMMArray, Operator):
 
     A: (M, K), the activations. B: (K, N), or (N, K) with `b_col_maj`, the weights; block-quantised only as (N, K).
     C: (M, N), or (N, M) with `c_col_maj`. A, B and C have dtypes of their own (`T`, `W`, `O`; by default all as A).
-    `activations` names the arithmetic of a block product (see `iron_ops_aie.products.activations`). Per call, `valid` bounds the
-    rows M and `valid_k` the depth K. Reserved: B of `num_matrices` matrices, picked per row by `ids` (experts).
+    `activations` names the arithmetic of a block product (see `iron_ops_aie.products.activations`). `scale`: what sums of
+    integers are multiplied by where C is floats. Per call, `valid` bounds the rows M and `valid_k` the depth K. Reserved: B of
+    `num_matrices` matrices, picked per row by `ids` (experts).
 
-    On an array (bfloat16 to bfloat16 or float32, int8 to int32), cores keep C in its own dtype between K tiles, or a bfloat16
-    one in float32 with `prio_accuracy`. `emulate_bf16_mmul_with_bfp16`: npu2's cores make blocks of eight bfloat16 along K one
-    exponent and 8 bits each, multiply those, and are faster for it. `placement`: "shims" pins where streams enter and leave,
-    "tiles" every tile.
+    On an array (bfloat16 to bfloat16 or float32, int8 to int32 or, scaled, to either), cores keep C in its own dtype between K
+    tiles, a bfloat16 one in float32 with `prio_accuracy`. `emulate_bf16_mmul_with_bfp16`: npu2's cores make blocks of eight
+    bfloat16 along K one exponent and 8 bits each, multiply those, and are faster for it. `placement`: "shims" pins where
+    streams enter and leave, "tiles" every tile.
 
     Errors: ParamError for block weights without b_col_maj, floats that meet integers, arithmetic that does not exist for
     B's format; FormatError where K is not whole blocks; Unresolvable where an array does not take the shape.
@@ -63,6 +65,7 @@ class GEMM(GEMMArray, Operator):
     N: int = Param()
     b_col_maj: bool = Param(default=False, array=True)
     c_col_maj: bool = Param(default=False, array=True)
+    scale: float = Param(default=1.0)
     prio_accuracy: bool = Param(default=False, array=True)
     emulate_bf16_mmul_with_bfp16: bool = Param(default=False, array=True)
     num_matrices: int = Param(default=1)
@@ -98,6 +101,7 @@ class GEMM(GEMMArray, Operator):
     )
     valid = Extent(M)
     valid_k = Extent(K)
+    scale_bits = Value(derive=lambda op: int(np.float32(op.scale).view(np.int32)), optional=True)
     n_tiles = Value(derive=lambda op: op.M // (ROWS * op.tile_m) * op.tiles_across)
     n_tiles_valid = Value(derive=lambda op: -(-op.valid // (ROWS * op.tile_m)) * op.tiles_across)
     k_tiles = Value(derive=lambda op: op.K // op.tile_k)
@@ -116,6 +120,8 @@ class GEMM(GEMMArray, Operator):
         Case(M=64, K=128, N=64, prio_accuracy=True, emulate_bf16_mmul_with_bfp16=True),
         Case(M=64, K=72, N=32, O=np.float32, b_col_maj=True, tile_k=24, lower=True),
         Case(M=128, K=128, N=64, T=np.int8, O=np.int32, lower=True),
+        Case(M=64, K=128, N=64, T=np.int8, O=bfloat16, scale=0.002, b_col_maj=True, lower=True),
+        Case(M=5, K=37, N=21, T=np.int8, O=np.float32, scale=0.01, b_col_maj=True),
         Case(M=5, K=37, N=21, T=np.int8, O=np.int32, b_col_maj=True, c_col_maj=True),
         *(
             Case(M=m, K=192, N=72, b_col_maj=True, W=w, T=t, activations=a)
@@ -130,11 +136,22 @@ class GEMM(GEMMArray, Operator):
     def validate(self) -> None:
         if self.experts or self.num_matrices != 1:
             raise ParamError("GEMM: matrices picked by ids= (experts=True) are reserved for a later version. Legal: one B, no ids.")
-        arithmetic.check("GEMM", self.activations, self.T, self.W, self.O)
+        if self.scaled:
+            if not (np.isfinite(np.float32(self.scale)) and self.scale > 0):
+                raise ParamError(f"GEMM: scale={self.scale}; legal: a positive float32.")
+        else:
+            arithmetic.check("GEMM", self.activations, self.T, self.W, self.O)
+            if self.scale != 1:
+                raise ParamError(f"GEMM: scale={self.scale} with T={self.T}, W={self.W}, O={self.O}; legal: integers A and B, floats C.")
         if as_format(self.W).packed:
             if not self.b_col_maj:
                 raise ParamError(f"GEMM: {self.W.name} weights are rows of K; give B as (N, K) with b_col_maj=True.")
             self.W.stored((self.N, self.K))  # FormatError where these are no whole blocks
+
+    @property
+    def scaled(self) -> bool:
+        """Are integers multiplied, and what they add up to made floats?"""
+        return is_integer(self.T) and is_integer(self.W) and not is_integer(self.O)
 
     def _right(self, B: np.ndarray) -> np.ndarray:
         """B as (K, N); under a bound on K, rows of blocks come whole and are cut here."""
@@ -145,13 +162,15 @@ class GEMM(GEMMArray, Operator):
             product = arithmetic.block_product(B, A)
         else:
             product = widen(A) @ self._right(arithmetic.numbers(B))
+        if self.scaled:
+            product = product * float(np.float32(self.scale))
         return product.T if self.c_col_maj else product
 
     def magnitude(self, A: Any, B: Any, ids: Any = None) -> Any:
         if self.activations == "int8_block":
             sums = arithmetic.block_magnitude(B, A)
         else:
-            sums = np.abs(widen(A)) @ self._right(arithmetic.absolute(B))
+            sums = np.abs(widen(A)) @ self._right(arithmetic.absolute(B)) * abs(self.scale)
         return sums.T if self.c_col_maj else sums
 
     def tolerance(self) -> Tolerance:

@@ -33,7 +33,7 @@ from iron_core import (
 from iron_core.array.descriptors import BdLimits, plan
 from iron_core.array.fit import memory, require_memory
 from iron_core.errors import Unresolvable
-from iron_ops_aie.products.kernels_mm import MatrixKernels, bfp16_error, convert_copy, multiples, product
+from iron_ops_aie.products.kernels_mm import MatrixKernels, bfp16_error, convert_copy, multiples, product, scale_copy, scaled
 
 #: Rows of cores.
 ROWS = 4
@@ -64,18 +64,21 @@ class GEMMArray:
     @property
     def _sums(self: Any) -> Any:
         """The dtype that C has between K tiles."""
+        if self.T == np.int8:
+            return np.dtype(np.int32)
         return np.dtype(np.float32) if self.prio_accuracy else self.O
 
     def _take_dtypes(self: Any, dev: Any) -> None:
-        legal = ((bfloat16, bfloat16), (bfloat16, np.dtype(np.float32)), (np.dtype(np.int8), np.dtype(np.int32)))
-        words = "T=W=bfloat16 with O=bfloat16 or O=float32, T=W=int8 with O=int32"
+        floats = (bfloat16, np.dtype(np.float32))
+        legal = {bfloat16: floats, np.dtype(np.int8): (np.dtype(np.int32), *floats)}
+        words = "T=W=bfloat16 with O=bfloat16 or O=float32, T=W=int8 with O=int32, O=bfloat16 or O=float32"
         require(
-            self.T == self.W and (self.T, self.O) in legal,
+            self.T == self.W and self.O in legal.get(self.T, ()),
             f"GEMM: T={self.T}, W={self.W}, O={self.O}; its array multiplies others. Legal: {words}.",
         )
         require(
-            not self.prio_accuracy or self.O == bfloat16,
-            f"GEMM: prio_accuracy=True with O={self.O}, whose sums are never rounded. Legal: prio_accuracy=False.",
+            not self.prio_accuracy or (self.T, self.O) == (bfloat16, bfloat16),
+            f"GEMM: prio_accuracy=True with T={self.T}, O={self.O}, whose sums are never rounded. Legal: prio_accuracy=False.",
         )
         emulated = self.emulate_bf16_mmul_with_bfp16
         require(
@@ -157,7 +160,7 @@ class GEMMArray:
 
     def array(self: Any, target: Any) -> None:
         m, k, n, columns = self.tile_m, self.tile_k, self.tile_n, self.num_aie_columns
-        accurate, steps = self.prio_accuracy, self._steps()
+        apart, steps = self._sums != self.O, self._steps()  # are the sums another tile than what leaves?
         kernels = MatrixKernels(target.dev.arch, m, k, n, self.b_col_maj, self.c_col_maj, self._sums, self.mode)
         pins = type(self).fields["placement"].domain.pins(self.placement)
         shims = [Tile("shim", c, 0) for c in range(columns)]
@@ -177,8 +180,9 @@ class GEMMArray:
                 offsets = [j * m * k for j in range(len(names))]
                 rows += fifo.cons().split(offsets, [a_type] * len(names), names=names, **held)
 
-        core = _core(kernels, steps)
-        values = [self.n_tiles, self.n_tiles_valid, self.k_tiles, self.k_valid]
+        convert = None if not apart else scale_copy(m * n, self.O) if self.scaled else convert_copy(m * n)
+        core = _core(kernels, steps, convert)
+        values = [self.n_tiles, self.n_tiles_valid, self.k_tiles, self.k_valid, *([self.scale_bits] if self.scaled else [])]
         for column in range(columns):
             fifo = ObjectFifo(self.B.tile, depth=self.B.depth, name=f"B{column}")
             fifo.prod(tile=self.B.lane(column, shims[column]))
@@ -193,10 +197,10 @@ class GEMMArray:
             )
             for row in range(ROWS):
                 place = Tile("core", column, 2 + row) if pins.cores is Level.TILE else Tile("core")
-                total = Buffer(m * n, np.float32, name=f"sum{row}_{column}") if accurate else None
+                total = Buffer(m * n, self._sums, name=f"sum{row}_{column}") if apart else None
                 line = Buffer(m * n, bfloat16, name=f"line{row}_{column}") if steps else None
-                # One deep beside a float32 sum: the next tile adds up while this one leaves.
-                end = parts[row].prod(depth=1 if accurate else None)
+                # One deep beside sums of their own: the next tile adds up while this one leaves.
+                end = parts[row].prod(depth=1 if apart else None)
                 args = [rows[row].cons(), right.cons(), end, total, line]
                 Worker(core, args, values=values, tile=place, name=f"core{row}_{column}")
 
@@ -263,6 +267,8 @@ class GEMMArray:
                 for at in range(0, depth, k):
                     more = product(a[i : i + m, at : at + k], b[at : at + k, j : j + n], mode)
                     total = round_to(total.astype(wide) + more, stored)
+                if self.scaled:
+                    total = scaled(total, np.float32(self.scale))
                 c[i : i + m, j : j + n] = round_to(total, self.O)
         return np.ascontiguousarray(c[:rows].T if self.c_col_maj else c[:rows])
 
@@ -297,16 +303,16 @@ def _multiple(dev: Any, **tiles: tuple[int, int]) -> None:
         )
 
 
-def _core(kernels: MatrixKernels, steps: list[Any]) -> Any:
+def _core(kernels: MatrixKernels, steps: list[Any], convert: Any) -> Any:
     """What every core runs: the tiles of C a call has, in the order of its row blocks, then the rest passed through.
 
-    Steps of a finish go back and forth between the tile that leaves and a line, so that the last one fills the tile.
+    convert: makes what leaves of sums that are another tile; it is given the scale, where there is one. Steps of a finish go
+    back and forth between the tile that leaves and a line, so that the last one fills the tile.
     """
     inside = len(steps) % 2 == 1  # what the first step reads is the line
     mm, zero, a_tail, b_tail = kernels.mm(), kernels.zero(), kernels.a_tail(), kernels.b_tail()
-    convert = convert_copy(kernels.m * kernels.n)
 
-    def core(left: Any, right: Any, out: Any, total: Any, line: Any, tiles: Any, valid: Any, depth: Any, k_valid: Any) -> None:
+    def core(left: Any, right: Any, out: Any, total: Any, line: Any, tiles: Any, valid: Any, depth: Any, k_valid: Any, *scale: Any) -> None:
         def passed(count: Any) -> None:
             for _ in range_(count):
                 left.acquire()
@@ -334,7 +340,7 @@ def _core(kernels: MatrixKernels, steps: list[Any]) -> Any:
             leaving = c if total is None and not inside else out.acquire()
             last, other = (line, leaving) if inside else (leaving, line)
             if total is not None:
-                convert(total, last)
+                convert(total, last, *scale)
             for step in steps:
                 step(last, other)
                 last, other = other, last

@@ -16,7 +16,7 @@ from iron_core.declare.field import Auto
 from iron_core.declare.formats import as_format
 from iron_core.lowering.answer import No, Yes
 from iron_host.kernel_call import Blocks, HostLowering, KernelCall, Member
-from iron_host.kernels import BLOCK_PRODUCT, PACKED_PRODUCT, PRODUCT, QUANTIZE_ROWS
+from iron_host.kernels import BLOCK_PRODUCT, INTEGER_PRODUCT, PACKED_PRODUCT, PRODUCT, QUANTIZE_ROWS
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
 from iron_host.slots import Filled
 from iron_host.tiles import ROWS as TILE_ROWS
@@ -53,16 +53,16 @@ class Product:
     @property
     def dense(self) -> Filled:
         """The slots of a product with W as it is."""
-        return PRODUCT(
-            x=self.X,
-            w=self.W,
-            x_row=self.x_stride,
-            w_row=self.w_stride,
-            by_rows=int(self.by_rows),
-            x_batch=self.batch_strides[0],
-            w_batch=self.batch_strides[1],
-            **self._result,
-        )
+        return PRODUCT(**self._dense)
+
+    def integers(self, scale: float) -> Filled:
+        """The slots of a product of integers."""
+        return INTEGER_PRODUCT(**self._dense, scale=scale)
+
+    @property
+    def _dense(self) -> dict[str, Any]:
+        where = dict(x_row=self.x_stride, w_row=self.w_stride, by_rows=int(self.by_rows))
+        return dict(x=self.X, w=self.W, **where, x_batch=self.batch_strides[0], w_batch=self.batch_strides[1], **self._result)
 
     @property
     def _result(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class ProductLowering(HostLowering):
                 )
             return takes(op, f"{view.name} {op.activations}", T=FLOATS, O=FLOATS)
         if as_format(op.T).dtype.kind in "iu":
-            return takes(op, "matmul_integers", T=INTEGERS, W=INTEGERS, O=("int32",))
+            return takes(op, "matmul_integers", T=INTEGERS, W=INTEGERS, O=("int32", *FLOATS))
         return takes(op, "matmul", T=FLOATS, W=FLOATS, O=FLOATS)
 
     def operations(self, op: Any, shapes: Mapping[str, tuple[int, ...]]) -> int:
@@ -113,8 +113,11 @@ class ProductLowering(HostLowering):
         """The kernel calls of one product; `rows` and `work` are its largest row count and multiplications."""
         many = threads(work, grain)
         if not as_format(op.W).packed:
-            where = ("integers.h", "matmul_integers") if as_format(op.T).dtype.kind in "iu" else ("matmul.h", "matmul")
-            kernel = unit(*where, cpp(op.T), cpp(op.W), cpp(op.O))
+            types = cpp(op.T), cpp(op.W), cpp(op.O)
+            if as_format(op.T).dtype.kind in "iu":
+                slots = product.integers(getattr(op, "scale", 1.0))
+                return [KernelCall(unit("integers.h", "matmul_integers", *types), slots, threads=many, work=work)]
+            kernel = unit("matmul.h", "matmul", *types)
             return [KernelCall(kernel, product.dense, threads=many, work=work)]
         if isinstance(product.K, Member):
             return No("a bound on K of block weights has no kernel")
