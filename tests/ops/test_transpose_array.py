@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 
 from iron_core import bfloat16
 from iron_core.array.build import build
@@ -46,6 +50,30 @@ def test_a_simulated_array_transposes(dev, fields):
     want = np.swapaxes(x.reshape(-1, op.M, op.N), 1, 2)
     assert (y["y"].view(x.dtype).reshape(want.shape) == want).all()
     assert (op.composed(x.view(op.T)).view(x.dtype).reshape(want.shape) == want).all()
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_any_matrix_is_transposed_or_refused_in_words(data):
+    """Whatever sizes, tiles and columns are asked for."""
+    sides = st.sampled_from((8, 12, 16, 24, 32, 48, 64, 96, 128, 160))
+    fields = dict(M=data.draw(sides), N=data.draw(sides), num_batches=data.draw(st.integers(1, 3)))
+    fields["T"] = data.draw(st.sampled_from(kernels.TURNED))
+    asked = dict(m=sides, n=sides, s=st.sampled_from((8, 4)), num_aie_columns=st.integers(1, 5), num_channels=st.integers(1, 2))
+    fields |= {name: data.draw(values) for name, values in asked.items() if data.draw(st.integers(0, 7)) == 7}
+    dev = data.draw(st.sampled_from(DEVICES))
+    try:
+        op = Transpose(**fields).resolved(device(dev))
+        fit(build(op, dev).design)
+    except Unresolvable as error:
+        event("refused")
+        assert re.match(r"Transpose: \w+=.*([Ll]egal|; npu)", str(error)), str(error)
+        return
+    event("transposed")
+    x = np.random.default_rng(0).integers(0, 256, op.num_batches * op.M * op.N * op.T.itemsize, np.uint8).view(op.T)
+    x = x.reshape(op.shape("x"))
+    y, poison, _ = simulate(op, dev, {"x": x})
+    assert not poison["y"].any() and y["y"].tobytes() == np.ascontiguousarray(np.swapaxes(x, -1, -2)).tobytes()
 
 
 def test_the_kernel_turns_every_square_where_it_stands():
