@@ -10,13 +10,14 @@ import pytest
 from iron_core import In, Kernel, KernelContract, Out, Param, UnaryElementwise, bfloat16
 from iron_core.array.build import build
 from iron_core.array.spec import check
+from iron_core.bases.elementwise import Elementwise, stream
 from iron_core.declare.chained import Chained, fold, prefold
 from iron_core.declare.identity import array_key, contract_key, design_key, label
 from iron_core.declare.link import Link
 from iron_core.declare.rounding import round_to, widen
 from iron_core.devices import device
 from iron_core.errors import DeclarationError, DeviationError, Unresolvable
-from iron_ops_aie import GEMV, ElementwiseAdd, ReLU, RMSNorm, SiLU
+from iron_ops_aie import GEMV, ElementwiseAdd, LayerNorm, ReLU, RMSNorm, SiLU
 from iron_sim.run import simulate
 
 DEVICES = ("npu1", "npu2")
@@ -40,15 +41,27 @@ def on_array(op, dev, tensors, **bounds):
     return next(iter(outputs.values())), stats
 
 
+#: Chains of a product that makes m numbers of k, rows by columns.
 CHAINS = {
     "add": lambda m, k: dict(finish=(Link(ElementwiseAdd(size=m)),)),
     "add to the other input": lambda m, k: dict(finish=(Link(ElementwiseAdd(size=m), at="b"),)),
     "silu": lambda m, k: dict(finish=(Link(SiLU(size=m)),)),
     "silu, add, relu": lambda m, k: dict(finish=(Link(SiLU(size=m)), Link(ElementwiseAdd(size=m)), Link(ReLU(size=m)))),
-    "prologue silu": lambda m, k: dict(prepare=(Link(SiLU(size=k)),)),
-    "prologue add": lambda m, k: dict(prepare=(Link(ElementwiseAdd(size=k)),)),
+    "prologue silu": lambda m, k: dict(prepare=(Link(SiLU(size=k[0] * k[1])),)),
+    "prologue add": lambda m, k: dict(prepare=(Link(ElementwiseAdd(size=k[0] * k[1])),)),
+    "prologue norm": lambda m, k: dict(prepare=(Link(RMSNorm(rows=k[0], cols=k[1])),)),
+    "prologue weighted norm": lambda m, k: dict(prepare=(Link(RMSNorm(rows=k[0], cols=k[1], weighted=True)),)),
+    "prologue add, weighted norm, silu": lambda m, k: dict(
+        prepare=(
+            Link(ElementwiseAdd(size=k[0] * k[1]), "b"),
+            Link(RMSNorm(rows=k[0], cols=k[1], weighted=True, epsilon=1e-6)),
+            Link(SiLU(size=k[0] * k[1])),
+        ),
+        finish=(Link(ElementwiseAdd(size=m)),),
+    ),
     "both": lambda m, k: dict(
-        prepare=(Link(ElementwiseAdd(size=k), 1), Link(SiLU(size=k))), finish=(Link(ReLU(size=m)), Link(ElementwiseAdd(size=m)))
+        prepare=(Link(ElementwiseAdd(size=k[0] * k[1]), 1), Link(SiLU(size=k[0] * k[1]))),
+        finish=(Link(ReLU(size=m)), Link(ElementwiseAdd(size=m))),
     ),
 }
 
@@ -59,7 +72,7 @@ CHAINS = {
 def test_a_folded_array_gives_the_composed_bits(dev, chain, fields):
     """Every bit, all of it written, and within the composed gate of the reference."""
     n = fields.get("num_batches", 1)
-    op = Chained(GEMV(**fields), **CHAINS[chain](n * fields["M"], n * fields["K"])).resolved(device(dev))
+    op = Chained(GEMV(**fields), **CHAINS[chain](n * fields["M"], (n, fields["K"]))).resolved(device(dev))
     tensors = drawn(op)
     check(build(op, dev).design)
     outputs, poison, _ = simulate(op, dev, tensors, {})
@@ -67,6 +80,64 @@ def test_a_folded_array_gives_the_composed_bits(dev, chain, fields):
     assert not poison["C"].any()
     assert np.array_equal(bits(outputs["C"]), bits(op.composed(*given)))
     op.check(outputs["C"], op.reference(*given), *given)
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+def test_a_norm_in_front_is_the_norms_own_bits(dev):
+    """Every row by itself and rounded as on an array of its own, its weight too; a lane reads the weight once per row."""
+    norm, gemv = RMSNorm(rows=3, cols=64, weighted=True), GEMV(M=128, K=64, num_batches=3)
+    folded = prefold(gemv, norm)
+    assert (folded.present, folded.shape("prepare0_weight")) == (("A", "B", "prepare0_weight", "C"), (64,))
+    tensors = drawn(folded)
+    got, stats = on_array(folded, dev, tensors)
+    x, _ = on_array(norm, dev, {"x": tensors["B"], "weight": tensors["prepare0_weight"]})
+    y, _ = on_array(gemv, dev, {"A": tensors["A"], "B": x})
+    assert np.array_equal(bits(got), bits(y))
+    op = folded.resolved(device(dev))
+    assert stats.elements("prepare0_weight") == 3 * op.lanes * op.tile_size_input * 64
+
+
+def test_a_row_no_core_holds_is_told_in_bytes():
+    """With the longest that fits; a core that has room for the product alone may have none for a norm's second line."""
+    norm = lambda k, **fields: RMSNorm(rows=1, cols=k, **fields)  # noqa: E731
+    GEMV(M=64, K=8192).resolved(device("npu2"))
+    with pytest.raises(Unresolvable, match=r"needs \d+ bytes of its 65536 .*buffer prepare0: 16384.* Legal: K=8048\."):
+        prefold(GEMV(M=64, K=8192), norm(8192)).resolved(device("npu2"))
+    prefold(GEMV(M=64, K=8048), norm(8048)).resolved(device("npu2"))
+    with pytest.raises(Unresolvable, match=r"RMSNorm: cols=8192; a core takes rows of at most 4096 numbers. Legal: cols=4096"):
+        prefold(GEMV(M=64, K=8192), norm(8192, weighted=True)).resolved(device("npu2"))
+    prefold(GEMV(M=64, K=4096), norm(4096, weighted=True)).resolved(device("npu2"))
+
+
+class Between(Elementwise):
+    """y = the middle one of a, b and c."""
+
+    a, b, c = (In(Elementwise.size, **stream()) for _ in range(3))
+    y = Out(Elementwise.size, **stream())
+
+    def reference(self, a, b, c):
+        return np.median([widen(a), widen(b), widen(c)], 0)
+
+    def kernel(self):
+        contract = KernelContract(roles=(In, In, In, Out), reference=lambda *abc: np.median([x.astype(np.float32) for x in abc], 0))
+        return Kernel.factory("eltwise.median", (self.a.tile,) * 4, contract)
+
+
+def test_a_step_reads_one_tensor_beside_its_tile():
+    """What rides a lane comes tensor by tensor; a core has no third stream."""
+    with pytest.raises(Unresolvable, match=r"a kernel reads a and c besides its tile, and a core has two input streams"):
+        fold(GEMV(M=64, K=64), Between(size=64), "b").resolved(device("npu2"))
+
+
+def test_a_step_of_several_kernels_reads_one_tensor_each():
+    """LayerNorm's weight and bias."""
+    norm, gemv = LayerNorm(rows=2, cols=64, weighted=True, biased=True), GEMV(M=64, K=64, num_batches=2)
+    folded = prefold(gemv, norm)
+    tensors = drawn(folded)
+    got, _ = on_array(folded, "npu2", tensors)
+    x, _ = on_array(norm, "npu2", {"x": tensors["B"], "weight": tensors["prepare0_weight"], "bias": tensors["prepare0_bias"]})
+    y, _ = on_array(gemv, "npu2", {"A": tensors["A"], "B": x})
+    assert np.array_equal(bits(got), bits(y))
 
 
 @pytest.mark.parametrize("dev", DEVICES)
@@ -212,6 +283,10 @@ def test_a_chain_no_array_takes_is_refused_in_words():
         prefold(gemv, SiLU(size=64, T=np.float32))
     with pytest.raises(Unresolvable, match=r"GEMV.finish: RMSNorm is not elementwise"):
         fold(gemv, RMSNorm(rows=1, cols=64))
+    with pytest.raises(Unresolvable, match=r"GEMV.prepare: RMSNorm has rows of 32; B's are 64 long. Legal: the same"):
+        prefold(gemv, RMSNorm(rows=2, cols=32))
+    with pytest.raises(Unresolvable, match=r"GEMV.prepare: GEMV is not elementwise or rowwise"):
+        prefold(gemv, gemv)
     with pytest.raises(Unresolvable, match=r"SiLU: its array applies no finish"):
         fold(SiLU(size=64), SiLU(size=64))
     with pytest.raises(Unresolvable, match=r"has no input 2; it has 2"):

@@ -57,9 +57,10 @@ class Chained:
                 raise Unresolvable(f"{type(base).__name__}: its array applies no {chain}. Legal: the step by itself.")
             for step, link in enumerate(links):
                 operand = target(self, chain)
-                link.check(f"{type(base).__name__}.{chain}", operand.name, getattr(base, operand.name))
+                link.check(f"{type(base).__name__}.{chain}", operand.name, getattr(base, operand.name), rows=chain == "prepare")
                 for name, other in zip(riding(self, chain, step), link.others, strict=True):
-                    self._riding[name] = extra = In(*operand.shape(base), dtype=other.format(link.op))
+                    shape = other.shape(link.op) if other.replicate else operand.shape(base)
+                    self._riding[name] = extra = In(*shape, dtype=other.format(link.op))
                     extra.name = name
 
     def __getattr__(self, name: str) -> Any:
@@ -120,14 +121,14 @@ class Chained:
     def _dtype(self, chain: str) -> Any:
         return target(self, chain).format(self.base).dtype
 
-    def _extras(self, chain: str, step: int, given: dict[str, Any], shape: tuple[int, ...]) -> list[Any]:
-        return [np.asarray(given[name]).reshape(shape) for name in riding(self, chain, step)]
+    def _extras(self, chain: str, step: int, given: dict[str, Any]) -> list[Any]:
+        return [np.asarray(given[name]) for name in riding(self, chain, step)]
 
     def _applied(self, chain: str, values: Any, given: dict[str, Any]) -> Any:
         """Through every step of a chain: each step's reference, rounded once before the next."""
         for step, link in enumerate(getattr(self, chain)):
             values = round_to(values, self._dtype(chain))
-            values = link.op.reference(*link.arguments(values, self._extras(chain, step, given, values.shape)))
+            values = link.reference(values, self._extras(chain, step, given))
         return values
 
     def _prepared(self, plain: list[Any], given: dict[str, Any], through: Any) -> list[Any]:
@@ -144,15 +145,23 @@ class Chained:
         return self._applied("finish", self.base.reference(*plain, **scratchpads), given)
 
     def composed(self, *inputs: Any, **named: Any) -> Any:
-        """The plain one's, with each chain's tile references: those are elementwise, so how a line is cut is all the same."""
+        """The plain one's, with each chain's tile references, a line at a time."""
         plain, given = self._named(inputs, named)
 
         def through(chain: str, values: Any, given: dict[str, Any]) -> Any:
             dtype = self._dtype(chain)
             for step, link in enumerate(getattr(self, chain)):
-                kernel = link.at_line(self.chain_line(chain)).kernel()
-                tiles = [np.reshape(a, -1) for a in link.arguments(values, self._extras(chain, step, given, values.shape))]
-                values = rounded_tile(kernel, dtype, values.size, *tiles).reshape(values.shape)
+                calls = link.calls(self.chain_line(chain))
+                # How an elementwise step's line is cut is all the same.
+                lines = np.reshape(values, (-1, link.op.cols) if link.op.rowwise else (1, -1))
+                others = dict(zip((o.name for o in link.others), self._extras(chain, step, given), strict=True))
+                made = []
+                for line in lines:
+                    for call in calls:
+                        tiles = call.arguments(line, [others[name].reshape(-1) for name in call.reads])
+                        line = rounded_tile(call.kernel, dtype, line.size, *tiles).reshape(-1)
+                    made.append(line)
+                values = np.reshape(made, values.shape)
             return values
 
         return through("finish", self.base.composed(*self._prepared(plain, given, through)), given)
@@ -194,11 +203,11 @@ class Chained:
         for step, link in enumerate(getattr(self, chain)):
             dtype = self._dtype(chain)
             centre = widen(round_to(centre, dtype))
-            extras = self._extras(chain, step, given, centre.shape)
-            each = [link.arguments(v, extras) for v in (centre, centre - radius, centre + radius)]
-            values = [np.asarray(link.op.reference(*a), np.float64) for a in each]
+            extras = self._extras(chain, step, given)
+            each = (centre, centre - radius, centre + radius)
+            values = [np.asarray(link.reference(v, extras), np.float64) for v in each]
             tolerance = link.op.test.tolerance or link.op.tolerance()
-            own = [tolerance.bound(v, dtype, link.op.magnitude(*a)) for v, a in zip(values, each, strict=True)]
+            own = [tolerance.bound(v, dtype, link.magnitude(a, extras)) for v, a in zip(values, each, strict=True)]
             centre = values[0]
             radius = np.maximum(np.abs(values[1] - centre), np.abs(values[2] - centre)) + np.max(own, axis=0)
         return centre, radius

@@ -1,15 +1,33 @@
-"""Links: elementwise steps that an operator's cores apply to its output's tiles (a finish) or its input's (a prepare)."""
+"""Links: steps that an operator's cores apply to its output's tiles (a finish) or its input's lines (a prepare).
+
+Elementwise steps are either; a rowwise one stands in front of an input whose lines are its rows.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
+import numpy as np
 
 from iron_core.declare.operand import BoundOperand, Operand
 from iron_core.errors import Unresolvable
 
 CHAINS = ("finish", "prepare")
+
+
+class Call(NamedTuple):
+    """One of the kernels that a step is: the number of its argument that is the tile, and the further inputs that it reads."""
+
+    kernel: Any
+    position: int
+    reads: tuple[str, ...]
+
+    def arguments(self, tile: Any, others: Any) -> list[Any]:
+        """The tile and what it reads, in the order of the kernel's inputs."""
+        given = list(others)
+        given.insert(self.position, tile)
+        return given
 
 
 @attrs.frozen(eq=False)
@@ -31,35 +49,55 @@ class Link:
         """Its further inputs."""
         return tuple(o for i, o in enumerate(self.op.inputs) if i != self.position and o.present(self.op))
 
-    def arguments(self, tile: Any, others: Any) -> list[Any]:
-        """The tile and the further inputs, in the order of its inputs."""
-        given = list(others)
-        given.insert(self.position, tile)
-        return given
+    def reference(self, tile: Any, others: Any) -> Any:
+        """What its operator's reference makes of a tensor and its further inputs, in the tensor's shape."""
+        return np.reshape(self.op.reference(*self._shaped(tile, others)), np.shape(tile))
 
-    def at_line(self, line: int, dev: Any = None) -> Any:
-        """Its operator over one line of one core. Unresolvable where it cannot run there."""
+    def magnitude(self, tile: Any, others: Any) -> Any:
+        """Its operator's `magnitude()`, likewise."""
+        found = self.op.magnitude(*self._shaped(tile, others))
+        return None if found is None else np.reshape(found, np.shape(tile))
+
+    def _shaped(self, tile: Any, others: Any) -> list[Any]:
+        """Its operator's inputs in their order, each in its shape, None where absent."""
+        given = dict(zip((o.name for o in self.others), others, strict=True))
+        given[self.op.inputs[self.position].name] = tile
+        return [np.reshape(given[o.name], o.shape(self.op)) if o.name in given else None for o in self.op.inputs]
+
+    def calls(self, line: int, dev: Any = None) -> tuple[Call, ...]:
+        """The kernels that a core calls for one line, each on what the one before made. Unresolvable where it cannot run there."""
         op = self.op
-        sizes = dict(size=line, tile_size=line, num_aie_columns=1, num_channels=1)
-        if not (op.elementwise and set(sizes) <= set(op.fields) and set(op.values) <= {"count"}):
-            raise Unresolvable(f"{type(op).__name__} cannot be folded. Legal: elementwise operators on the shared array.")
+        lanes = dict(num_aie_columns=1, num_channels=1)
+        sizes = dict(size=line, tile_size=line, **lanes) if op.elementwise else dict(rows=1, cols=line, **lanes)
+        if not (op.elementwise or op.rowwise) or not set(sizes) <= set(op.fields) or not set(op.values) <= {"count"}:
+            raise Unresolvable(
+                f"{type(op).__name__} cannot be folded. Legal: elementwise operators on the shared array, and rowwise ones."
+            )
         twin = op.evolve(**sizes)
         twin.compatible(dev)
-        return twin
+        if op.rowwise:
+            return tuple(Call(kernel, 0, names) for kernel, names in twin.stages())
+        return (Call(twin.kernel(), self.position, tuple(o.name for o in self.others)),)
 
-    def check(self, where: str, name: str, bound: BoundOperand) -> None:
-        """Unresolvable unless it is elementwise, and its tensors are like the one (`name`, `bound`) that it is a step on."""
+    def check(self, where: str, name: str, bound: BoundOperand, rows: bool) -> None:
+        """Unresolvable unless it is elementwise, or rowwise where that is legal (`rows`), and its tensors are like the one
+        (`name`, `bound`) that it is a step on."""
         where = f"{where}: {type(self.op).__name__}"
         outputs = [o for o in self.op.outputs if o.present(self.op)]
-        if len(outputs) != 1 or not self.op.elementwise:
-            raise Unresolvable(f"{where} is not elementwise with one output, which is legal.")
+        if len(outputs) != 1 or not (self.op.elementwise or (rows and self.op.rowwise)):
+            legal = "elementwise or rowwise" if rows else "elementwise"
+            raise Unresolvable(f"{where} is not {legal} with one output, which is legal.")
         if not 0 <= self.position < len(self.op.inputs):
             raise Unresolvable(f"{where} has no input {self.at}; it has {len(self.op.inputs)}.")
-        for one in (*self.op.inputs, *outputs):
+        if self.op.rowwise and self.op.cols != bound.shape[-1]:
+            raise Unresolvable(f"{where} has rows of {self.op.cols}; {name}'s are {bound.shape[-1]} long. Legal: the same.")
+        for one in (self.op.inputs[self.position], *self.others, *outputs):
             mine = getattr(self.op, one.name)
-            if mine.format != bound.format or mine.size != bound.size:
+            size = self.op.cols if one.replicate else bound.size
+            if mine.format != bound.format or mine.size != size:
                 raise Unresolvable(
-                    f"{where}.{one.name} is {mine.size} of {mine.format}; {name} is {bound.size} of {bound.format}. Legal: the same."
+                    f"{where}.{one.name} is {mine.size} of {mine.format}; {name} is {bound.size} of {bound.format}. Legal: "
+                    f"{size} of {bound.format}."
                 )
 
 

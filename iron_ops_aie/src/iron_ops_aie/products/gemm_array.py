@@ -95,7 +95,7 @@ class GEMMArray:
                 f"GEMM: a finish of {type(link.op).__name__} has further inputs, and cores hold C in micro tiles, in no order "
                 "an input could follow. Legal: elementwise steps of one input.",
             )
-        return [link.at_line(self.chain_line("finish"), dev).kernel() for link in self.finish]
+        return [call.kernel for link in self.finish for call in link.calls(self.chain_line("finish"), dev)]
 
     # -- tunables ----------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from iron_core import (
     require_whole,
     round_to,
 )
-from iron_core.array.fit import require_memory
+from iron_core.array.fit import memory, require_memory
 from iron_core.declare.link import riding
 from iron_core.devices import ITERATIONS
 from iron_ops_aie.products import kernels_linalg
@@ -63,13 +63,13 @@ class GEMVArray:
     def chain_line(self: Any, chain: str) -> int:
         return self.tile_size_output if chain == "finish" else self.K
 
-    def _steps(self: Any, chain: str, dev: Any = None) -> list[Any]:
-        """The kernels of a chain."""
-        return [link.at_line(self.chain_line(chain), dev).kernel() for link in getattr(self, chain)]
+    def _calls(self: Any, chain: str, dev: Any = None) -> list[Any]:
+        """The calls of a chain's kernels."""
+        return [call for link in getattr(self, chain) for call in link.calls(self.chain_line(chain), dev)]
 
-    def _riding(self: Any, chain: str) -> list[tuple[str, ...]]:
-        """Per step of a chain, the operands it reads besides the tile: at most one."""
-        return [riding(self, chain, step) for step in range(len(getattr(self, chain)))]
+    def _riding(self: Any, chain: str) -> list[str]:
+        """The operands that a chain's steps read besides the tile."""
+        return [name for step in range(len(getattr(self, chain))) for name in riding(self, chain, step)]
 
     # -- tunables ----------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class GEMVArray:
             return None
         most = min(ROWS, max(1, bank // (2 * self.K)), self.tile_size_output or rows)
         # Under a bound a descriptor steps over the tiles of all lanes; what rides behind a tile costs a transfer for each.
-        far = min(rows, LINE) if any(self._riding("finish")) else min(ROWS_OUT, STEP // (lanes * self.K))
+        far = min(rows, LINE) if self._riding("finish") else min(ROWS_OUT, STEP // (lanes * self.K))
         for n in (self.tile_size_input,) if self.tile_size_input else range(most, 0, -1):
             outs = (self.tile_size_output,) if self.tile_size_output else range(n, max(far, n) + 1, n)
             # A call can bound C by whole tiles only if they are whole 16-byte units, 8 numbers.
@@ -122,7 +122,7 @@ class GEMVArray:
         if out % self._unit or (self.finish and out > LINE):
             return False
         times, rest = divmod(n * self.K, out)
-        return not any(self._riding("finish")) or (1 <= times <= ITERATIONS and not rest)
+        return not self._riding("finish") or (1 <= times <= ITERATIONS and not rest)
 
     def _take_dtypes(self: Any) -> None:
         require_dtype(self, bfloat16, "T", "W")
@@ -147,7 +147,13 @@ class GEMVArray:
         what = f"tiles of tile_size_output={out} rows over {lanes}"
         require_whole(self, "M", self.lanes * out, what, "give tile_size_output= or num_aie_columns=")
         if dev is not None:
-            require_memory(self, dev, f"Legal: a smaller {'K' if tile == 1 else 'tile_size_input'}.")
+            require_memory(self, dev, f"Legal: K={self._longest(dev)}." if tile == 1 else "Legal: a smaller tile_size_input.")
+
+    def _longest(self: Any, dev: Any) -> int:
+        """The longest rows that a core has room for, in tiles as they are; whole vectors of the narrowest kind."""
+        held, unit = memory(self, dev)[0], kernels_linalg.VECTORS[-1]
+        lines = self.A.operand.depth * self.tile_size_input + 1 + bool(self.prepare)
+        return (self.K - max(0, held.used - held.there) // (lines * self.W.itemsize)) // unit * unit
 
     def _chains_fit(self: Any, dev: Any) -> None:
         """Unresolvable where a tile is no line for a chain's kernels, or no lane could carry what they read."""
@@ -159,21 +165,24 @@ class GEMVArray:
             f"{ITERATIONS}.",
         )
         for chain in CHAINS:
-            one = all(len(names) <= 1 for names in self._riding(chain))
-            require(one, f"GEMV.{chain}: a step reads two tensors besides its tile. Legal: one.")
-            self._steps(chain, dev)
+            two = next((call for call in self._calls(chain, dev) if len(call.reads) > 1), None)
+            require(
+                two is None,
+                f"GEMV.{chain}: a kernel reads {' and '.join(two.reads) if two else ''} besides its tile, and a core has two input "
+                "streams, A's rows and what rides them one by one. Legal: steps that read one tensor besides, or the step by itself.",
+            )
 
     # -- the array ---------------------------------------------------------------------------------
 
     def array(self: Any, target: Any) -> None:
-        chains = {chain: [*zip(getattr(self, chain), self._steps(chain), strict=True)] for chain in CHAINS}
+        chains = {chain: self._calls(chain) for chain in CHAINS}
 
         def chained(chain: str, feed: Any, here: Any, there: Any) -> None:
-            """Every step from one line to the other and back: kernels take no line twice."""
+            """Every kernel from one line to the other and back: they take no line twice."""
             size = self.chain_line(chain)
-            for link, kernel in chains[chain]:
-                others = [feed.acquire().sub(0, size) for _ in link.others]
-                kernel(*link.arguments(here, others), there)
+            for call in chains[chain]:
+                others = [feed.acquire().sub(0, size) for _ in call.reads]
+                call.kernel(*call.arguments(here, others), there)
                 for _ in others:
                     feed.release()
                 here, there = there, here
@@ -227,15 +236,17 @@ class GEMVArray:
             # One drain for all batches: the second could not start before the first is done.
             where = Pattern(lane * tile, (self.num_batches, tiles, tile), (self.M, step, 1))
             rt.drain("C", lane, where, managed=False, size_by=count and (1, count))
-        behind = [name for names in self._riding("finish") for name in names]
+        behind, before = self._riding("finish"), self._riding("prepare")
         both = f"GEMV: M is bounded per call, and its finish reads {', '.join(behind)}. Legal: one of the two."
         require(not behind or count is None, both)
         # What rides behind a tile of C comes between its rows and the next tile's.
         parts = rows // out if behind else 1
         for batch in range(self.num_batches):
             start = batch // self.repeat * self.M
-            head = Pattern(batch * self.K, (self.tile_size_input, self.K), (0, 1))
-            for name in ("B", *(name for names in self._riding("prepare") for name in names)):
+            for name in ("B", *before):
+                # What every row meets is there once.
+                first = batch * self.K if getattr(rt.op, name).size > self.K else 0
+                head = Pattern(first, (self.tile_size_input, self.K), (0, 1))
                 for lane in range(lanes):
                     rt.fill(name, lane, head, via="A", managed=False)
             for part in range(parts):
