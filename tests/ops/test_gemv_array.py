@@ -9,9 +9,11 @@ from iron_core.array.build import build
 from iron_core.array.fit import memory
 from iron_core.array.spec import check
 from iron_core.declare.domain import domains
+from iron_core.declare.formats import bfloat16
 from iron_core.devices import device
 from iron_core.errors import Unresolvable
 from iron_ops_aie import GEMV
+from iron_ops_aie.products.kernels_linalg import products
 from iron_sim.run import simulate
 
 DEVICES = ("npu1", "npu2")
@@ -86,6 +88,17 @@ def test_tiles_that_a_bound_cannot_count_are_refused_in_words():
     """A per-call length counts 16 bytes; 12 numbers of C are 24."""
     with pytest.raises(Unresolvable, match=r"tile_size_output=12 of 12 rows .* a multiple of 8"):
         build(GEMV(M=48, K=64, num_aie_columns=4, tile_size_output=12), "npu1", ("valid",))
+
+
+@pytest.mark.parametrize("rows", [2, 3, 12, 16])
+def test_a_row_does_not_depend_on_what_shares_its_tile(rows):
+    """Its float32 sum, of any length, is that of the row by itself."""
+    rng = np.random.default_rng(0)
+    for k in (64, 576, 2048):
+        matrix, line = rng.standard_normal((48, k)).astype(bfloat16), rng.standard_normal(k).astype(bfloat16)
+        alone = np.concatenate([products(matrix[i : i + 1], line) for i in range(48)])
+        together = np.concatenate([products(matrix[i : i + rows], line) for i in range(0, 48, rows)])
+        assert np.array_equal(together, alone)
 
 
 @pytest.mark.parametrize("dev", DEVICES)

@@ -45,9 +45,10 @@ extern "C" void KERNEL(int32_t rows, int32_t at, const uint16_t *__restrict a, c
 
 
 def products(rows: Any, line: Any) -> np.ndarray:
-    """rows (n, K) times line (K,), in float32: what one call of `mv` accumulates."""
+    """rows (n, K) times line (K,), in float32: what one call of `mv` accumulates. A row's does not depend on the others."""
     wide = np.ascontiguousarray(rows, dtype=np.float32)
-    return np.matmul(wide, np.ascontiguousarray(line, dtype=np.float32))
+    # One product a row: a library adds up several rows at once in another order.
+    return np.matmul(wide[:, None], np.ascontiguousarray(line, dtype=np.float32)[:, None])[:, 0, 0]
 
 
 def lane_products(rows: Any, line: Any, vector: int) -> np.ndarray:
