@@ -107,6 +107,13 @@ def test_a_dispatch_a_step_changes_no_bit(heads):
     assert images[0].elf and not images[1].elf and len(images[0].entries) < len(images[1].entries)
 
 
+def test_a_decode_step_feeds_the_next(heads, dev):
+    """On npu2, where `Emit` computes the next step's words behind the token that was drawn; a prompt's chunk is the host's to follow."""
+    images = {bool(signature): version.image for signature, version in session(heads, dev).compiled.versions.items()}
+    assert (images[False].program is not None) == (dev == "npu2") == (images[False].steps[-1].operator == "Emit")
+    assert images[True].program is None
+
+
 def test_a_turn_reuses_chunks(heads, dev):
     """What a conversation has computed is not computed again, and every bit is as from its start."""
     assert check_chat_turn(session(heads, dev), PROMPT[:66], 2, PROMPT[66:]).passed
