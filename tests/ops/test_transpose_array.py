@@ -150,6 +150,7 @@ def test_a_tuner_is_offered_other_tiles():
         (dict(M=64, N=64, m=20), "m=20 with s=4, .* Nearest legal: m=16 or 32", dict(m=32)),
         (dict(M=64, N=64, s=8, n=16), "n=16 with s=8, .* multiples of 8 from 24 on. Nearest legal: n=32", dict(n=32)),
         (dict(M=128, N=128, m=128, n=128), "m=128 x n=128 is a tile of 16384 elements; legal: at most 8192, as m=64, n=64", dict(m=64)),
+        (dict(M=64, N=128, n=128, T=np.uint32), "m=64 x n=128 is a tile of 8192 elements; legal: at most 4096", dict(n=64)),
         (dict(M=64, N=64, num_channels=3), "num_channels=3; a column has 2 channels. Legal: 1, 2", dict(num_channels=2)),
         (dict(M=64, N=320, num_aie_columns=5), "num_aie_columns=5; npu1 has 4", dict(num_aie_columns=4)),
         (dict(M=64, N=64, m=64, num_channels=2), "M=64 .* tiles of m=64 over num_channels=2, .* legal M: 128; or give m= or", dict(M=128)),

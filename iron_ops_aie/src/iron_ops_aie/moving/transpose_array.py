@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from iron_core import ObjectFifo, Pattern, Tile, Worker, nearest, range_, require, require_npu, require_whole
-from iron_core.array.fit import require_memory
 from iron_ops_aie.moving import kernels
 
-#: Elements of a tile at most, and of a side of one that `resolve()` chooses.
-TILE = 8192
+#: Elements and bytes of a tile at most, and elements of a side of one that `resolve()` chooses.
+TILE, TILE_BYTES = 8192, 16384
 SIDE = 64
 
 
@@ -72,13 +71,12 @@ class TransposeArray:
                 f"Transpose: {name}={side} with s={s}, elements of {self.T.itemsize} bytes: the kernel takes multiples of {sides.step} "
                 f"from {sides[0]} on. Nearest legal: {name}={nearest(side, whole or sides)}.",
             )
-        require(m * n <= TILE, f"Transpose: m={m} x n={n} is a tile of {m * n} elements; legal: at most {TILE}, as m={SIDE}, n={SIDE}.")
+        most = min(TILE, TILE_BYTES // self.T.itemsize)
+        require(m * n <= most, f"Transpose: m={m} x n={n} is a tile of {m * n} elements; legal: at most {most}, as m={SIDE}, n={SIDE}.")
         require(channels in (1, 2), f"Transpose: num_channels={channels}; a column has 2 channels. Legal: 1, 2.")
         require(dev is None or columns <= dev.columns, f"Transpose: num_aie_columns={columns}; {dev} has {getattr(dev, 'columns', 0)}.")
         require_whole(self, "M", m * channels, f"tiles of m={m} over num_channels={channels}", "give m= or num_channels=")
         require_whole(self, "N", n * columns, f"tiles of n={n} over num_aie_columns={columns}", "give n= or num_aie_columns=")
-        if dev is not None:
-            require_memory(self, dev, "Give a smaller m= or n=.")
 
     # -- the array ---------------------------------------------------------------------------------
 
