@@ -295,3 +295,38 @@ def test_a_folded_step_keeps_what_it_needs_where_it_runs():
         for name in order[order.index(fold.producer) + 1 : order.index(fold.runs_at)]:
             made = by_name[name].operands.get("y")
             assert name in inside or made is None or not any(made.overlaps(ref) for ref in inputs)
+
+
+class Carrying(iron.Graph):
+    """Carries what steps made, one of them twice, and an expression; `given` says whether a caller's tensor is read."""
+
+    def __init__(self, returned=False):
+        self.next = iron.weight(np.arange(8, dtype=np.int32))
+        self.wide = iron.weight(np.arange(64, dtype=F32).reshape(8, 8))
+        self.returned = returned
+
+    def body(self, x=None, *, a: iron.Carried[np.int32], b: iron.Carried[np.int32], at: iron.Carried[np.int32]):
+        one = Copy(self.next[at])
+        sums = ElementwiseAdd(self.wide[0] if x is None else x, self.wide[1])
+        return (one if self.returned else sums), iron.carry(a=one, b=one, at=at + 1)
+
+
+def test_what_a_version_computes_for_its_next_call_lies_in_planes():
+    """Plane 1 holds the elements by the order of what is carried, one that is carried twice once; nothing else is ever there."""
+    (version,) = plan_graphs([Carrying().trace()]).versions
+    planes = version.planes
+    assert planes.shape == (2, 3) and planes.format.dtype == np.int32
+    a, b, at = (term.source for term in version.carry)
+    assert a == b and not isinstance(at, BufferRef)
+    assert (a.space, a.index, a.offset) == ("arena", planes.index, planes.offset + 3 * 4)
+    assert [ref for ref in refs(version) if ref.overlaps(planes)] == [version.steps[0].operands["y"]]
+
+
+@pytest.mark.parametrize(
+    ("graph", "shapes"),
+    [(Carrying(), dict(x=((8,), F32))), (Carrying(returned=True), {}), (Layers(), dict(x=((4, 8), F32)))],
+)
+def test_others_have_no_planes(graph, shapes):
+    """They take a tensor, also return what they carry, or carry nothing."""
+    (version,) = plan_graphs([graph.trace(**shapes)]).versions
+    assert version.planes is None
