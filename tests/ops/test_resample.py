@@ -78,6 +78,21 @@ def test_a_table_is_as_documented():
     assert halves[:2].sum() == 1 << 14 and not halves[2:].any() and halves[0] > 1 << 14 > 0 > halves[1]
 
 
+@pytest.mark.parametrize(
+    ("outputs", "starts", "counts"),
+    [
+        (6, [0, 0, 1, 2, 3, 4], [3, 4, 4, 4, 3, 2]),
+        (3, [0, 0, 1], [5, 6, 5]),
+        (12, [0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4], [2, 3, 3, 4, 4, 4, 4, 4, 4, 3, 3, 2]),
+    ],
+)
+def test_an_output_has_the_inputs_in_its_support(outputs, starts, counts):
+    """Two of its own pixels, or of the picture's where those are larger, to either side of its middle; those that there are."""
+    table = ResampleTaps(in_size=6, out_size=outputs, words=400).reference()
+    slots = table[0, 4 : 4 + outputs * (2 + (table[0, 1] + 1) // 2)].reshape(outputs, -1)
+    assert (slots[:, 0].tolist(), slots[:, 1].tolist()) == (starts, counts)
+
+
 def test_a_table_that_does_not_fit_says_so():
     """In every header: -1, the window that it has, and no outputs."""
     for fields in (dict(words=16), dict(words=40, slots=2), dict(words=64, slots=2, chunks=1)):
