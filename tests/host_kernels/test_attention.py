@@ -37,21 +37,23 @@ def scratch(group, d):
 
 def sizes(heads, kv_heads, queries, keys, d, causal, window, cap=0.0, in_runs=0):
     """Slots of contiguous Q, K, V and O, all heads of a row side by side."""
-    lies = dict(q_row=heads * d, q_head=d, kv_row=kv_heads * d, kv_head=d)
+    lies = dict(q_row=heads * d, q_head=d, kv_row=kv_heads * d, kv_head=d, bias_row=keys, bias_head=queries * keys)
     seen = dict(causal=causal, window=window, in_runs=in_runs, scale=d**-0.5, soft_cap=cap)
     return dict(heads=heads, kv_heads=kv_heads, queries=queries, keys=keys, d=d, **lies, **seen)
 
 
-def attend(kernels, types, q, k, v, causal, window, cap=0.0, name="attention", threads=1):
+def attend(kernels, types, q, k, v, causal, window, cap=0.0, bias=None, name="attention", threads=1):
+    """bias: (heads, queries, keys)."""
     (queries, heads, d), (keys, kv_heads, _) = q.shape, k.shape
     out = np.full_like(q, np.nan)
-    slots = ATTENTION(q=q, k=k, v=v, o=out, **sizes(heads, kv_heads, queries, keys, d, causal, window, cap))
+    given = {} if bias is None else dict(bias=bias.copy())
+    slots = ATTENTION(q=q, k=k, v=v, o=out, **given, **sizes(heads, kv_heads, queries, keys, d, causal, window, cap))
     need = scratch(heads // kv_heads, d)
     kernels(f"{name}<{', '.join(types)}>", slots, scratch=need, threads=threads)
     return out
 
 
-def attend_in_runs(kernels, types, q, k, v, causal, window, cap=0.0, threads=1):
+def attend_in_runs(kernels, types, q, k, v, causal, window, cap=0.0, bias=None, threads=1):
     """The last query alone, its runs of keys shared among threads and then joined."""
     (_, heads, d), (keys, kv_heads, _) = q.shape, k.shape
     out = np.full_like(q[-1:], np.nan)
@@ -60,7 +62,8 @@ def attend_in_runs(kernels, types, q, k, v, causal, window, cap=0.0, threads=1):
     shared.view(np.float32)[:] = np.nan
     need = scratch(heads // kv_heads, d)
     options = dict(scratch=need, shared=shared, threads=threads)
-    kernels(f"attention<{', '.join(types)}>", ATTENTION(q=q[-1:].copy(), k=k, v=v, o=out, **given), **options)
+    added = {} if bias is None else dict(bias=bias[:, -1:].copy())
+    kernels(f"attention<{', '.join(types)}>", ATTENTION(q=q[-1:].copy(), k=k, v=v, o=out, **added, **given), **options)
     kernels(f"attention_join<{types[0]}>", ATTENTION(o=out, **given), **options)
     return out
 
@@ -124,6 +127,31 @@ def test_any_chunking_gives_the_same_bits(kernels, rng, types):
                 seen = keys - queries + stop
                 part = attend(kernels, types, q[start:stop].copy(), k[:seen].copy(), v[:seen].copy(), 1, window, *cap, threads=3)
                 assert np.array_equal(part, whole[start:stop])
+
+
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
+def test_a_bias_is_added_to_scaled_scores(kernels, rng, types):
+    """Each head, query and key its own, before the cap: near the twin, the same bits in chunks, in runs and by threads."""
+    for case in (CASES[2], CASES[4], CASES[7], CASES[12]):
+        q, k, v, causal, window, *cap = draw(rng, types, case)
+        bias = (3 * rng.standard_normal((q.shape[1], len(q), len(k)))).astype(np.float32).astype(DTYPES[types[0]])
+        options = dict(cap=cap[0] if cap else 0.0)
+        got = attend(kernels, types, q, k, v, causal, window, bias=bias, **options)
+        want = attend(kernels, types, q, k, v, causal, window, bias=bias, name="attention_naive", **options)
+        wide, exact = got.astype(np.float64), want.astype(np.float64)
+        ulp = {"float": 0.0, "bf16": 2.0**-7}[types[0]]
+        assert (np.abs(wide - exact) <= 2 * ulp * np.abs(exact) + 2e-6 * np.abs(v.astype(np.float64)).max()).all()
+        assert np.abs(wide - attend(kernels, types, q, k, v, causal, window, **options).astype(np.float64)).max() > 0.1
+        for threads in (1, 3):
+            assert np.array_equal(attend(kernels, types, q, k, v, causal, window, bias=bias, threads=threads, **options), got)
+            one = attend_in_runs(kernels, types, q, k, v, causal, window, bias=bias, threads=threads, **options)
+            assert np.array_equal(one, got[-1:])
+        for start in range(0, len(q), 17):
+            part = slice(start, start + 17)
+            seen = len(k) - len(q) + min(start + 17, len(q))
+            given = q[part].copy(), k[:seen].copy(), v[:seen].copy(), causal, window
+            chunk = attend(kernels, types, *given, bias=bias[:, part, :seen], **options)
+            assert np.array_equal(chunk, got[part])
 
 
 def test_a_query_that_sees_nothing_is_zero(kernels, rng):

@@ -16,8 +16,8 @@ from iron_ops_aie import MHA
 F32 = np.float32
 
 
-def naive(q, k, v, *, causal, window, scale, soft_cap=None):
-    """Head by head, query by query, key by key; q (H, S, d), k and v (G, L, d)."""
+def naive(q, k, v, *, causal, window, scale, soft_cap=None, bias=None):
+    """Head by head, query by query, key by key; q (H, S, d), k and v (G, L, d), bias (H, S, L)."""
     heads, queries, d = q.shape
     groups, keys, _ = k.shape
     out = np.zeros((heads, queries, d))
@@ -31,6 +31,8 @@ def naive(q, k, v, *, causal, window, scale, soft_cap=None):
             if not seen:
                 continue
             scores = [scale * sum(float(a) * float(b) for a, b in zip(q[h, r], k[g, j], strict=True)) for j in seen]
+            if bias is not None:
+                scores = [s + float(bias[h, r, j]) for s, j in zip(scores, seen, strict=True)]
             if soft_cap is not None:
                 scores = [soft_cap * math.tanh(s / soft_cap) for s in scores]
             weights = [math.exp(s - max(scores)) for s in scores]
@@ -57,19 +59,22 @@ def operands(rng, heads, groups, queries, keys, d):
     window=st.none() | st.integers(1, 8),
     scale=st.none() | st.floats(0, 2),
     soft_cap=st.none() | st.floats(0.1, 50),
+    biased=st.booleans(),
 )
 @settings(max_examples=150, deadline=None)
-def test_attention_is_what_it_says(seed, groups, share, queries, older, causal, window, scale, soft_cap):
-    """Masks, shared keys, queries behind older keys, any scale, scores within a cap: equal to the sums written out."""
+def test_attention_is_what_it_says(seed, groups, share, queries, older, causal, window, scale, soft_cap, biased):
+    """Masks, shared keys, queries behind older keys, any scale, a bias, scores within a cap: equal to the sums written out."""
     keys, d = queries + older, 8
     op = MHA(
         num_heads=groups * share, num_KV_heads=groups, seq_len=queries, kv_len=keys, d=d,
-        causal=causal, window=window, scale=scale, soft_cap=soft_cap, T=F32,
+        causal=causal, window=window, scale=scale, soft_cap=soft_cap, biased=biased, T=F32,
     )  # fmt: skip
-    q, k, v = operands(np.random.default_rng(seed), groups * share, groups, queries, keys, d)
+    rng = np.random.default_rng(seed)
+    q, k, v = operands(rng, groups * share, groups, queries, keys, d)
+    more = dict(bias=rng.standard_normal((groups * share, queries, keys)).astype(F32)) if biased else {}
     assert op.scale == (1 / math.sqrt(d) if scale is None else scale)
-    want = naive(q, k, v, causal=causal, window=window, scale=op.scale, soft_cap=soft_cap)
-    assert np.allclose(op.reference(q, k, v), want, rtol=1e-9, atol=1e-9)
+    want = naive(q, k, v, causal=causal, window=window, scale=op.scale, soft_cap=soft_cap, **more)
+    assert np.allclose(op.reference(q, k, v, **more), want, rtol=1e-9, atol=1e-9)
 
 
 def test_a_cap_is_of_scaled_scores_and_not_of_the_mask(rng):
@@ -79,6 +84,26 @@ def test_a_cap_is_of_scaled_scores_and_not_of_the_mask(rng):
     near = MHA(**fields, soft_cap=1e-6).reference(q, k, v)
     assert np.allclose(near[0], [v[0, : n + 1].mean(0) for n in range(3)], atol=1e-5)
     assert np.allclose(MHA(**fields, soft_cap=1e6).reference(q, k, v), MHA(**fields).reference(q, k, v), rtol=1e-6)
+
+
+def test_relative_keys_are_a_bias(rng):
+    """What a query makes of each distance, oldest first, lies one further on in every row: q (k + r of the distance), causal, local."""
+    heads, queries, d, reach = 2, 5, 8, 3
+    keys = queries + reach
+    q, k, v = operands(rng, heads, heads, queries, keys, d)
+    by_distance = rng.standard_normal((heads, reach + 1, d)).astype(F32)  # of distances reach to 0
+    terms = np.einsum("hqd,hjd->hqj", q, by_distance)
+    bias = np.zeros((heads, queries * keys + queries), F32)
+    rows = np.lib.stride_tricks.as_strided(bias, terms.shape, (bias.strides[0], (keys + 1) * 4, 4))
+    rows[:] = terms
+    bias = bias[:, : queries * keys].reshape(heads, queries, keys)
+    op = MHA(num_heads=heads, seq_len=queries, kv_len=keys, d=d, window=reach, scale=1.0, biased=True, T=F32)
+    out = op.reference(q, k, v, bias)
+    for h, r in np.ndindex(heads, queries):
+        seen = slice(r, r + reach + 1)
+        scores = (k[h, seen] + by_distance[h]) @ q[h, r].astype(float)
+        weights = np.exp(scores - scores.max())
+        assert np.allclose(out[h, r], weights @ v[h, seen] / weights.sum(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("heads_interleaved", [False, True])
@@ -165,6 +190,8 @@ def test_caches_have_a_dtype_of_their_own(rng):
         (dict(num_heads=4, scale=math.inf), "scale=inf"),
         (dict(num_heads=4, soft_cap=0.0), "soft_cap=0.0; legal: None or a positive number"),
         (dict(num_heads=4, soft_cap=math.nan), "soft_cap=nan"),
+        (dict(num_heads=4, exp2="table"), "exp2='table'; legal: accurate, fast"),
+        (dict(num_heads=4, state="float16"), "state='float16'; legal: float32, bfloat16"),
         (dict(num_heads=4, C=np.int8), "C=int8; legal: float32"),
         (dict(num_heads=4, d=0), "d=0"),
     ],

@@ -16,8 +16,10 @@ from iron_core.array.fit import memory
 from iron_core.array.pools import fifo_pools
 from iron_core.devices import device
 from iron_core.errors import DeviationError, Unresolvable
-from iron_ops_aie import MHA, mha_array
-from iron_ops_aie.attention.kernels_mha import HIDDEN, MICRO_TILES, AttentionKernels, exponent_scale
+from iron_ops_aie import MHA
+from iron_ops_aie.attention import mha_sequence
+from iron_ops_aie.attention.kernels_mha import MICRO_TILES, AttentionKernels, exponent_scale
+from iron_ops_aie.attention.kernels_scores import HIDDEN, hide
 from iron_ops_aie.attention.mha_cores import Walk
 from iron_sim.run import simulate
 
@@ -48,11 +50,12 @@ def run(op, dev="npu2", inputs=None, **bounds):
 
 def exact(op, inputs, valid=None, kv_valid=None):
     """reference() under bounds."""
+    bias = inputs.get("bias")
     n, m = op.seq_len if valid is None else valid, op.kv_len if kv_valid is None else kv_valid
     q, k, v = inputs["Q"], inputs["K"], inputs["V"]
     q = q[:n] if op.heads_interleaved else q[:, :n]
     k, v = (x[:m] if op.kv_interleaved else x[:, :m] for x in (k, v))
-    return op.bounded(seq_len=n, kv_len=m).reference(q, k, v)
+    return op.bounded(seq_len=n, kv_len=m).reference(q, k, v, None if bias is None else bias[:, :n, :m])
 
 
 @pytest.mark.parametrize("dev", DEVICES)
@@ -164,7 +167,7 @@ def test_windows_under_bounds(causal, window, fields):
 @pytest.mark.parametrize(("limit", "number"), [("REPEATS", 2), ("ITERATIONS", 1)])
 def test_long_repeats_are_cut_to_what_a_descriptor_holds(limit, number, monkeypatch):
     """More readings of the keys, or more heads, than one descriptor takes: several, in order."""
-    monkeypatch.setattr(mha_array, limit, number)
+    monkeypatch.setattr(mha_sequence, limit, number)
     op = MHA(num_heads=10, num_KV_heads=2, seq_len=32, kv_len=80, B_q=16, num_pipelines=1, **INTERLEAVED).resolved(device("npu2"))
     got, want, _, stats = run(op, kv_valid=50)
     assert np.array_equal(bits(got), bits(want))
@@ -232,9 +235,12 @@ def test_blocks_and_pipelines_are_chosen(fields, blocks, pipelines):
         (dict(B_q=48), "B_q=48; legal: 16, 32, 64"),
         (dict(num_pipelines=7), "num_pipelines=7; legal: 1 to 6, and 8"),
         (dict(num_pipelines=3), r"seq_len=64 .* num_pipelines=3, 48 in all. Nearest legal seq_len: 48 or 96"),
-        (dict(d=512), r"core pv0 needs \d+ bytes of its 65536 .* Give a smaller B_q= or d"),
-        (dict(d=128, B_q=64), r"core pv0 needs \d+ bytes"),
-        (dict(soft_cap=50.0), "soft_cap=50.0; its array bends no scores. Legal there: None"),
+        (dict(d=1024), r"core qk0 needs \d+ bytes of its 65536 .* Give a smaller B_q= or d"),
+        (dict(d=512, pv_cores=1), r"core pv0 needs \d+ bytes of its 65536 .* Give a smaller B_q= or d, or pv_cores=2"),
+        (dict(d=128, B_q=64, pv_cores=1), r"core pv0 needs \d+ bytes"),
+        (dict(pv_cores=3), "pv_cores=3; legal: 1, 2"),
+        (dict(placement="near"), "placement='near' is not declared. Legal: tiles, memtiles, columns"),
+        (dict(soft_cap=2.0**99), r"soft_cap=6.3\d+e\+29; its array caps .* scale=0.125. Legal: 9.86076e-32 to 1.54743e\+26"),
         (dict(scale=0.0), "scale=0.0; its array hides keys by very low scores"),
         (dict(seq_len=1, kv_len=64, num_pipelines=2, num_heads=9, num_KV_heads=3), "num_KV_heads=3 do not divide over num_pipelines=2"),
         (dict(seq_len=1, kv_len=64, num_heads=40, num_KV_heads=1, B_q=32), "40 heads share a key head"),
@@ -313,7 +319,7 @@ def address(array):
 @pytest.mark.parametrize(("window", "step"), [(None, 1), (None, 0), (3, 1), (20, 0), (20, 1)])
 def test_the_masks_source_does_what_its_reference_says(causal, window, step, rng, tmp_path):
     """Compiled for this machine, for every place of a block."""
-    kernel = AttentionKernels(16, 64, causal, window, step).hide()
+    kernel = hide(16, causal, window, step)
     function = compiled(kernel, tmp_path)
     scores = rng.standard_normal((16, 16)).astype(bfloat16)
     for ahead in range(-40, 41, 3):

@@ -842,21 +842,27 @@ class Log(UnaryElementwise):
     ) -> Handle: ...
 
 class MHA(MHAArray, Operator):
-    """O[h] = softmax(scale * Q[h] K[h // g]^T + mask) V[h // g], g = num_heads / num_KV_heads. `soft_cap` c bends the scores to
-    within it, c tanh(scale * Q K^T / c), before they are masked.
+    """O[h] = softmax(scale * Q[h] K[h // g]^T + bias[h] + mask) V[h // g], g = num_heads / num_KV_heads. `soft_cap` c bends the
+    scores s, bias and all, to within it, c tanh(s / c), before they are masked.
 
     Q, O: (num_heads, seq_len, d), or (seq_len, num_heads, d) with `heads_interleaved`. K, V: (num_KV_heads, kv_len, d),
-    or (kv_len, num_KV_heads, d) with `kv_interleaved`. The queries are the last rows of the keys: query r of n stands at
+    or (kv_len, num_KV_heads, d) with `kv_interleaved`. bias, with `biased`: (num_heads, seq_len, kv_len), finite numbers, of which
+    those of keys that a query does not see count for nothing; relative keys are one: those of query r, from the oldest key it
+    sees to itself, lie one further on in every row. The queries are the last rows of the keys: query r of n stands at
     position m - n + r of m keys. `causal` keeps keys at or before it; `window` w keeps |key - query| <= w. Per call,
     `valid` bounds the queries and `kv_valid` the keys. A row that sees no key is zero.
 
     K and V may be stored in another dtype (`C`) than the activations (`T`).
 
-    On an array (bfloat16 alone, no `soft_cap`), `num_pipelines` of three cores each take blocks of `B_q` queries over blocks of
-    as many keys; one query, its heads instead. Under `kv_valid` only the blocks that hold keys are moved.
+    On an array (bfloat16 alone), `num_pipelines` of three cores each take blocks of `B_q` queries over blocks of as many keys; one
+    query, its heads instead. Under `kv_valid` only the blocks that hold keys are moved. `pv_cores` 2 shares a head's values between
+    two cores, for heads that one has no room for. `placement` fixes every tile ("tiles"), or leaves the shims ("memtiles") and the
+    memory tiles ("columns") to the placer. `exp2` "accurate" is a polynomial, "fast" AIE2P's instruction, up to 6 % too high.
+    `state` is the dtype that the softmax's running maximum and sum, and the sums of values, are kept in.
 
     Errors: ParamError for heads that do not divide, more queries than keys under a mask, a window below 1, a negative
-    scale, a soft_cap that is not from 2^-100 to 2^100, integers; Unresolvable where an array does not take the shape.
+    scale, a soft_cap that is not from 2^-100 to 2^100, an exp2 or state that there is not, integers; Unresolvable where an array
+    does not take the shape.
     """
     num_heads: int
     num_KV_heads: int
@@ -869,17 +875,25 @@ class MHA(MHAArray, Operator):
     window: Any
     scale: float
     soft_cap: Any
+    biased: bool
+    exp2: str
+    state: str
     T: Any
     C: Any
     B_q: int
     num_pipelines: int
+    pv_cores: int
+    placement: str
     packed: bool
     q_lanes: int
     kv_lanes: int
+    bias_lanes: int
     o_rows: int
+    pv_width: int
     Q: BoundOperand
     K: BoundOperand
     V: BoundOperand
+    bias: BoundOperand
     O: BoundOperand
     @overload
     def __new__(
@@ -896,10 +910,15 @@ class MHA(MHAArray, Operator):
         window: Any = ...,
         scale: float = ...,
         soft_cap: Any = ...,
+        biased: bool = ...,
+        exp2: str = ...,
+        state: str = ...,
         T: Any = ...,
         C: Any = ...,
         B_q: int = ...,
         num_pipelines: int = ...,
+        pv_cores: int = ...,
+        placement: str = ...,
     ) -> MHA: ...
     @overload
     def __new__(  # type: ignore[misc]
@@ -910,6 +929,7 @@ class MHA(MHAArray, Operator):
         O: Handle | State = ...,
         /,
         *,
+        bias: _Tensor | None = ...,
         valid: _PerCall = ...,
         kv_valid: _PerCall = ...,
         num_heads: int = ...,
@@ -923,10 +943,15 @@ class MHA(MHAArray, Operator):
         window: Any = ...,
         scale: float = ...,
         soft_cap: Any = ...,
+        biased: bool = ...,
+        exp2: str = ...,
+        state: str = ...,
         T: Any = ...,
         C: Any = ...,
         B_q: int = ...,
         num_pipelines: int = ...,
+        pv_cores: int = ...,
+        placement: str = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 

@@ -121,9 +121,9 @@ PACKED_DEQUANTIZE = Slots(
 ATTENTION = Slots(
     "iron::slots::Attention",
     ("T", "C"),
-    {"q": "const T", "k": "const C", "v": "const C", "o": "T"},
+    {"q": "const T", "k": "const C", "v": "const C", "bias": "const T", "o": "T"},
     (
-        *("heads", "kv_heads", "queries", "keys", "d", "q_row", "q_head", "kv_row", "kv_head"),
+        *("heads", "kv_heads", "queries", "keys", "d", "q_row", "q_head", "kv_row", "kv_head", "bias_row", "bias_head"),
         *("causal", "window", "in_runs"),
     ),
     ("scale", "soft_cap"),

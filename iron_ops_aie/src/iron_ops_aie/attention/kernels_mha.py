@@ -1,8 +1,11 @@
 """The kernels of the attention array, with what each promises.
 
 The products take and give tiles micro tile by micro tile (see `kernels_mm`); the softmax scores and weights row by row.
-A block of b queries has a state of 4 b float32: the largest scaled score seen, the same a second time, the sum of weights,
+A block of b queries has a state of 4 b numbers: the largest scaled score seen, the same a second time, the sum of weights,
 and the factor by which the last block of keys shrank what came before it. Scores are scaled to powers of two.
+
+Two choices have a tile reference each. exp2: "accurate", the object's polynomial, or "fast", AIE2P's own instruction, which
+is up to 6 % too high. state: the dtype that the state and the sums of weighted values are kept in between blocks of keys.
 """
 
 from __future__ import annotations
@@ -14,38 +17,19 @@ import attrs
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16, round_to
+from iron_core.declare.formats import as_dtype
 from iron_ops_aie.products.kernels_mm import MM_STACK, Dims, block_dims, blocked, product, row_dims, unblocked, zero
 
 #: (r, s, t) of the products, by architecture. AIE2P runs them on its bfp16 units.
 MICRO_TILES = {"AIE2": (4, 8, 4), "AIE2P": (8, 8, 8)}
-#: A hidden score: in bfloat16, and so low that its weight is 0 beside any score that counts.
-HIDDEN = -(2.0**100)
 #: The smallest scale of the exponents; times this a hidden score is still far below the others.
 LEAST_SCALE = 2.0**-60
 #: The place that the object's own mask is given: keys one block before the queries, so that it hides none.
 PLACE = (0, 1)
-LOWEST = np.finfo(np.float32).min
-
-_HIDE = """
-#include <stdint.h>
-
-// Row i stands at key i * STEP + ahead of this block, which holds `keys` keys. What it does not see becomes -2^100.
-extern "C" void KERNEL(uint16_t *scores, int32_t ahead, int32_t keys) {
-  for (int32_t i = 0; i < B; i++) {
-    int32_t at = i * STEP + ahead;
-    int32_t first = 0, last = keys < B ? keys : B;
-#if WINDOW
-    first = at - WINDOW > 0 ? at - WINDOW : 0;
-#endif
-#if REACH >= 0
-    last = at + REACH + 1 < last ? at + REACH + 1 : last;
-#endif
-    for (int32_t j = 0; j < B; j++)
-      if (j < first || j >= last)
-        scores[i * B + j] = 0xF180;
-  }
-}
-"""
+#: How 2^x may be computed.
+EXP2 = ("accurate", "fast")
+#: The dtypes that the state may be kept in, with the lowest number of each.
+STATES = {"float32": -(2 - 2.0**-23) * 2.0**127, "bfloat16": -(2 - 2.0**-7) * 2.0**127}
 
 _CLEAR = """
 #include <stdint.h>
@@ -79,25 +63,38 @@ def exponent_scale(scale: float) -> float:
     return float(round_to(np.float64(scale) * math.log2(math.e), bfloat16))
 
 
+def fast_exp2(x: Any) -> np.ndarray:
+    """float32: 2^x as AIE2P's instruction has it: x in bfloat16, a straight line from each power of two to the next, bfloat16.
+
+    Up to 6.2 % too high, exact for whole numbers: mlir-aie (common/exp2_bf16.h) gives 6 % on [-1, 0], and 49 % on [-100, 0]
+    where x is cut to bfloat16 rather than rounded. Below 2^-126 it is 0.
+    """
+    near = np.maximum(round_to(np.asarray(x, np.float32), bfloat16).astype(np.float32), np.float32(-200))
+    whole = np.floor(near)
+    power = np.ldexp(np.float32(1) + (near - whole), whole.astype(np.int32))
+    return np.where(near < -126, np.float32(0), round_to(power, bfloat16).astype(np.float32))
+
+
 @attrs.frozen
 class AttentionKernels:
-    """The kernels of b queries by b keys of d numbers. step: how many keys the next row of queries stands further on.
+    """The kernels of b queries by b keys of d numbers, of whose values a core adds up `width`.
 
-    causal, window: as `MHA` has them. scale: what `exponent_scale` made.
+    scale: what `exponent_scale` made.
     """
 
     b: int
     d: int
-    causal: bool = True
-    window: int | None = None
-    step: int = 1
-    scale: float = 1.0
-    arch: str = "AIE2P"
+    width: int = attrs.field(default=attrs.Factory(lambda self: self.d, takes_self=True), kw_only=True)
+    scale: float = attrs.field(default=1.0, kw_only=True)
+    exp2: str = attrs.field(default="accurate", kw_only=True)
+    state: str = attrs.field(default="float32", kw_only=True)
+    arch: str = attrs.field(default="AIE2P", kw_only=True)
 
     # -- how tiles are held ------------------------------------------------------------------------
 
     def _shape(self, name: str) -> tuple[int, int]:
-        return (self.b, self.b if name in ("scores", "weights") else self.d)
+        columns = {"q": self.d, "k": self.d, "scores": self.b, "weights": self.b, "v": self.width, "out": self.width}
+        return (self.b, columns[name])
 
     def _micro(self, name: str) -> tuple[int, int]:
         r, s, t = MICRO_TILES[self.arch]
@@ -122,14 +119,19 @@ class AttentionKernels:
 
     def _cut(self, name: str) -> dict[str, int]:
         rows, columns = self._micro(name)
-        return dict(R=rows, C=columns, COLUMNS=self.d)
+        return dict(R=rows, C=columns, COLUMNS=self.width)
 
     # -- types -------------------------------------------------------------------------------------
 
     @property
     def tile(self) -> ObjectType:
-        """Queries, keys, values or outputs."""
+        """Queries or keys."""
         return ObjectType.of((self.b, self.d), bfloat16)
+
+    @property
+    def values(self) -> ObjectType:
+        """Values or outputs."""
+        return ObjectType.of((self.b, self.width), bfloat16)
 
     @property
     def square(self) -> ObjectType:
@@ -137,13 +139,24 @@ class AttentionKernels:
         return ObjectType.of((self.b, self.b), bfloat16)
 
     @property
-    def state(self) -> ObjectType:
-        return ObjectType.of(4 * self.b, np.float32)
+    def state_dtype(self) -> Any:
+        return as_dtype(self.state)
+
+    @property
+    def rows_state(self) -> ObjectType:
+        return ObjectType.of(4 * self.b, self.state_dtype)
 
     @property
     def sums(self) -> ObjectType:
         """The weighted sums of values, before they are divided."""
-        return ObjectType.of((self.b, self.d), np.float32)
+        return ObjectType.of((self.b, self.width), self.state_dtype)
+
+    def kept(self, x: Any) -> np.ndarray:
+        """float32: numbers as the state keeps them."""
+        return round_to(x, self.state_dtype).astype(np.float32)
+
+    def _exp2(self, x: Any) -> np.ndarray:
+        return np.exp2(x) if self.exp2 == "accurate" else fast_exp2(x)
 
     @property
     def place(self) -> ObjectType:
@@ -151,11 +164,15 @@ class AttentionKernels:
 
     # -- one object of mlir-aie's -------------------------------------------------------------------
 
-    def _part(self, symbol: str, types: Any, contract: KernelContract) -> Kernel:
-        """A function of the object (none named: its own, Q K^T). Keys are B's columns, so P V runs on the same sizes."""
+    def _part(self, symbol: str, types: Any, contract: KernelContract, width: int = 0) -> Kernel:
+        """A function of the object (none named: its own, Q K^T). Keys are B's columns, so P V runs on the same sizes.
+
+        width: of the object that adds up values, where that is not d.
+        """
         return Kernel.factory(
-            "linalg.mha", types, contract, symbol=symbol, dim_m=self.b, dim_k=self.d, dim_n=self.b, b_col_maj=True,
-            emulate_bf16_mmul_with_bfp16=self.arch == "AIE2P",
+            "linalg.mha", types, contract, symbol=symbol, dim_m=self.b, dim_k=width or self.d, dim_n=self.b, b_col_maj=True,
+            emulate_bf16_mmul_with_bfp16=self.arch == "AIE2P", accurate_exp2=self.exp2 == "accurate",
+            state_dtype=self.state_dtype,
         )  # fmt: skip
 
     def matmul_QK(self) -> Kernel:
@@ -177,13 +194,13 @@ class AttentionKernels:
 
     def init_state(self) -> Kernel:
         """The state before any key."""
-        b = self.b
+        b, lowest = self.b, np.float32(STATES[self.state])
 
         def reference(size: int) -> np.ndarray:
-            return np.concatenate([np.full(b, LOWEST, np.float32), np.zeros(3 * b, np.float32)])
+            return np.concatenate([np.full(b, lowest, np.float32), np.zeros(3 * b, np.float32)])
 
         contract = KernelContract(roles=(Out, Param), bindings=((1, b),), reference=reference, tolerance=Tolerance(exact=True))
-        return self._part("init_scale_buffer", (self.state, np.int32), contract)
+        return self._part("init_scale_buffer", (self.rows_state, np.int32), contract)
 
     def softmax(self) -> Kernel:
         """Weights 2^(scale * score - largest) of a block of keys, and the state after it. The object's own mask sees all."""
@@ -193,10 +210,10 @@ class AttentionKernels:
             before, _, total, _ = np.asarray(state, np.float32).reshape(4, b)
             with np.errstate(all="ignore"):
                 scaled = np.asarray(scores, np.float32).reshape(b, b) * scale
-                top = np.maximum(before, scaled.max(1))
-                weights = round_to(np.exp2(scaled - top[:, None]), bfloat16).astype(np.float32)
-                shrink = np.exp2(before - top)
-                after = shrink * total + weights.sum(1)
+                top = np.maximum(before, self.kept(scaled.max(1)))
+                weights = round_to(self._exp2(scaled - top[:, None]), bfloat16).astype(np.float32)
+                shrink = self.kept(self._exp2(before - top))
+                after = shrink * total + self.kept(weights.sum(1))
             return weights.reshape(-1), np.concatenate([top, top, after, shrink])
 
         # What a device adds to float32's own error is its exp2, to bfloat16.
@@ -208,17 +225,17 @@ class AttentionKernels:
             ops=5 * b * b,
             rounding="conv_even",
         )
-        types = (self.square, self.square, self.state, self.place, bfloat16, np.int32, np.int32, np.int32, np.int32)
+        types = (self.square, self.square, self.rows_state, self.place, bfloat16, np.int32, np.int32, np.int32, np.int32)
         return self._part("partial_softmax", types, contract)
 
     def matmul_PV(self) -> Kernel:
         """sums = sums * shrink + P V, without the product by shrink where the block is number 0."""
-        b, d = self.b, self.d
+        b, width = self.b, self.width
 
         def reference(p: Any, v: Any, sums: Any, state: Any, size: int, block: int, place: Any) -> np.ndarray:
             kept = self.rows("out", np.asarray(sums, np.float32))
             if block:
-                kept = kept * np.asarray(state, np.float32)[3 * b :, None]
+                kept = self.kept(kept * np.asarray(state, np.float32)[3 * b :, None])
             return self.hold("out", kept + product(self.rows("weights", p), self.rows("v", v)))
 
         contract = KernelContract(
@@ -226,22 +243,21 @@ class AttentionKernels:
             bindings=((4, b),),
             reference=reference,
             tolerance=Tolerance(terms=b),
-            ops=2 * b * b * d,
+            ops=2 * b * b * width,
             stack=MM_STACK,
             rounding="conv_even",
         )
-        return self._part(
-            "matmul_PV", (self.square, self.tile, self.sums, self.state, np.int32, np.int32, self.place), contract
-        )
+        types = (self.square, self.values, self.sums, self.rows_state, np.int32, np.int32, self.place)
+        return self._part("matmul_PV", types, contract, width)
 
     def rescale(self) -> Kernel:
         """out = sums / total; the state's total becomes its inverse. A row without a key is not a number."""
-        b, d = self.b, self.d
+        b, width = self.b, self.width
 
         def reference(sums: Any, state: Any, size: int, place: Any) -> tuple[np.ndarray, np.ndarray]:
             after = np.array(state, np.float32).reshape(-1)
             with np.errstate(all="ignore"):
-                after[2 * b : 3 * b] = np.float32(1) / after[2 * b : 3 * b]
+                after[2 * b : 3 * b] = self.kept(np.float32(1) / after[2 * b : 3 * b])
                 out = self.rows("out", np.asarray(sums, np.float32)) * after[2 * b : 3 * b, None]
             return self.hold("out", out), after
 
@@ -250,10 +266,10 @@ class AttentionKernels:
             bindings=((3, b),),
             reference=reference,
             tolerance=Tolerance(terms=2),
-            ops=b * d,
+            ops=b * width,
             rounding="conv_even",
         )
-        return self._part("rescale_O", (self.sums, self.tile, self.state, np.int32, self.place), contract)
+        return self._part("rescale_O", (self.sums, self.values, self.rows_state, np.int32, self.place), contract, width)
 
     # -- others ------------------------------------------------------------------------------------
 
@@ -261,41 +277,21 @@ class AttentionKernels:
         return zero(self.b * self.b, bfloat16)
 
     def zero_sums(self) -> Kernel:
-        return zero(self.b * self.d, np.float32)
+        return zero(self.b * self.width, self.state_dtype)
 
     def copy_state(self) -> Kernel:
         """The state as it is, for the core that adds up values. Moved as 32-bit words."""
+        words = self.rows_state.nbytes // 4
         contract = KernelContract(
             roles=(In, Out, Param),
-            bindings=((2, 4 * self.b),),
+            bindings=((2, words),),
             reference=lambda state, size: np.asarray(state, np.float32),
             tolerance=Tolerance(exact=True),
         )
         return Kernel.factory(
-            "eltwise.passthrough", (self.state, self.state, np.int32), contract, symbol="passThroughLine",
-            tile_size=4 * self.b, dtype=np.int32,
+            "eltwise.passthrough", (self.rows_state, self.rows_state, np.int32), contract, symbol="passThroughLine",
+            tile_size=words, dtype=np.int32,
         )  # fmt: skip
-
-    def hide(self) -> Kernel:
-        """Scores (row by row) of keys that a row does not see become `HIDDEN`.
-
-        Row i stands at key i * step + ahead of the block, of whose keys the first `keys` are there.
-        """
-        reach = 0 if self.causal else self.window
-
-        def reference(scores: Any, ahead: int, keys: int) -> np.ndarray:
-            at = np.arange(self.b)[:, None] * self.step + ahead
-            key = np.arange(self.b)[None]
-            seen = np.broadcast_to(key < keys, (self.b, self.b))
-            if reach is not None:
-                seen = seen & (key <= at + reach)
-            if self.window is not None:
-                seen = seen & (key >= at - self.window)
-            return np.where(seen, np.asarray(scores, np.float32).reshape(self.b, self.b), np.float32(HIDDEN))
-
-        contract = KernelContract(roles=(InOut, Param, Param), reference=reference, tolerance=Tolerance(exact=True))
-        defines = dict(B=self.b, STEP=self.step, WINDOW=self.window or 0, REACH=-1 if reach is None else reach)
-        return Kernel.inline("hide", _HIDE, (self.square, np.int32, np.int32), contract, defines)
 
     def clear(self, name: str) -> Kernel:
         """Rows `first` to before `last` of a tile become 0, whatever they held: of "v" or "out". Both may lie outside."""
@@ -307,7 +303,7 @@ class AttentionKernels:
 
         contract = KernelContract(roles=(InOut, Param, Param), reference=reference, tolerance=Tolerance(exact=True))
         defines = dict(ROWS=self.b, **self._cut(name))
-        return Kernel.inline("clear_rows", _CLEAR, (self.tile, np.int32, np.int32), contract, defines)
+        return Kernel.inline("clear_rows", _CLEAR, (self.values, np.int32, np.int32), contract, defines)
 
     def first_rows(self, rows: int) -> Kernel:
         """The first rows of an output tile, row by row."""
@@ -316,5 +312,5 @@ class AttentionKernels:
             reference=lambda tile: self.rows("out", np.asarray(tile, np.float32))[:rows],
             tolerance=Tolerance(exact=True),
         )
-        types = (self.tile, ObjectType.of((rows, self.d), bfloat16))
+        types = (self.values, ObjectType.of((rows, self.width), bfloat16))
         return Kernel.inline("first_rows", _FIRST_ROWS, types, contract, dict(ROWS=rows, **self._cut("out")))

@@ -14,9 +14,12 @@ from iron_core import (
     DType,
     Extent,
     In,
+    Level,
     Operator,
     Out,
     Param,
+    Pins,
+    Placement,
     Select,
     Testing,
     Tolerance,
@@ -26,28 +29,35 @@ from iron_core import (
     widen,
 )
 from iron_core.errors import ParamError
-from iron_ops_aie.attention.mha_array import BLOCKS, MHAArray, blocks_of_keys
+from iron_ops_aie.attention.kernels_mha import EXP2, STATES
+from iron_ops_aie.attention.mha_array import BLOCKS, PV_CORES, MHAArray, blocks_of_keys
 from iron_ops_aie.rules import floats_only
 
 _INTERLEAVED: dict[str, Any] = dict(heads_interleaved=True, kv_interleaved=True)
 
 
 class MHA(MHAArray, Operator):
-    """O[h] = softmax(scale * Q[h] K[h // g]^T + mask) V[h // g], g = num_heads / num_KV_heads. `soft_cap` c bends the scores to
-    within it, c tanh(scale * Q K^T / c), before they are masked.
+    """O[h] = softmax(scale * Q[h] K[h // g]^T + bias[h] + mask) V[h // g], g = num_heads / num_KV_heads. `soft_cap` c bends the
+    scores s, bias and all, to within it, c tanh(s / c), before they are masked.
 
     Q, O: (num_heads, seq_len, d), or (seq_len, num_heads, d) with `heads_interleaved`. K, V: (num_KV_heads, kv_len, d),
-    or (kv_len, num_KV_heads, d) with `kv_interleaved`. The queries are the last rows of the keys: query r of n stands at
+    or (kv_len, num_KV_heads, d) with `kv_interleaved`. bias, with `biased`: (num_heads, seq_len, kv_len), finite numbers, of which
+    those of keys that a query does not see count for nothing; relative keys are one: those of query r, from the oldest key it
+    sees to itself, lie one further on in every row. The queries are the last rows of the keys: query r of n stands at
     position m - n + r of m keys. `causal` keeps keys at or before it; `window` w keeps |key - query| <= w. Per call,
     `valid` bounds the queries and `kv_valid` the keys. A row that sees no key is zero.
 
     K and V may be stored in another dtype (`C`) than the activations (`T`).
 
-    On an array (bfloat16 alone, no `soft_cap`), `num_pipelines` of three cores each take blocks of `B_q` queries over blocks of
-    as many keys; one query, its heads instead. Under `kv_valid` only the blocks that hold keys are moved.
+    On an array (bfloat16 alone), `num_pipelines` of three cores each take blocks of `B_q` queries over blocks of as many keys; one
+    query, its heads instead. Under `kv_valid` only the blocks that hold keys are moved. `pv_cores` 2 shares a head's values between
+    two cores, for heads that one has no room for. `placement` fixes every tile ("tiles"), or leaves the shims ("memtiles") and the
+    memory tiles ("columns") to the placer. `exp2` "accurate" is a polynomial, "fast" AIE2P's instruction, up to 6 % too high.
+    `state` is the dtype that the softmax's running maximum and sum, and the sums of values, are kept in.
 
     Errors: ParamError for heads that do not divide, more queries than keys under a mask, a window below 1, a negative
-    scale, a soft_cap that is not from 2^-100 to 2^100, integers; Unresolvable where an array does not take the shape.
+    scale, a soft_cap that is not from 2^-100 to 2^100, an exp2 or state that there is not, integers; Unresolvable where an array
+    does not take the shape.
     """
 
     num_heads: int = Param()
@@ -61,14 +71,30 @@ class MHA(MHAArray, Operator):
     window: Any = Param(default=None, array=True)
     scale: float = Param(default=lambda op: 1 / math.sqrt(max(1, op.d)), array=True)
     soft_cap: Any = Param(default=None, array=True)
+    biased: bool = Param(default=False, array=True)
+    exp2: str = Param(default="accurate", array=True)
+    state: str = Param(default="float32", array=True)
     T: Any = DType(default=bfloat16)
     C: Any = DType(default=lambda op: op.T)
     B_q: int = Auto(domain=Choices(BLOCKS))
     num_pipelines: int = Auto(array=True, domain=Width())
+    pv_cores: int = Auto(array=True, domain=Choices(PV_CORES))
+    placement: str = Auto(
+        array=True,
+        domain=Placement(
+            {
+                "tiles": Pins(),
+                "memtiles": Pins(cores=Level.COLUMN, shims=Level.FREE),
+                "columns": Pins(cores=Level.COLUMN, memtiles=Level.FREE, shims=Level.FREE),
+            }
+        ),
+    )
     packed: bool = Auto(array=True, derived=True, repr=False)
     q_lanes: int = Auto(derived=True, repr=False)
     kv_lanes: int = Auto(derived=True, repr=False)
+    bias_lanes: int = Auto(derived=True, repr=False)
     o_rows: int = Auto(derived=True, repr=False)
+    pv_width: int = Auto(derived=True, repr=False)
     Q = In(
         Select(heads_interleaved, (seq_len, num_heads, d), (num_heads, seq_len, d)), dtype=T, tile=(B_q, d), per=q_lanes
     )
@@ -76,10 +102,17 @@ class MHA(MHAArray, Operator):
         Select(kv_interleaved, (kv_len, num_KV_heads, d), (num_KV_heads, kv_len, d)), dtype=C, tile=(B_q, d), per=kv_lanes
     )
     V = In(
-        Select(kv_interleaved, (kv_len, num_KV_heads, d), (num_KV_heads, kv_len, d)), dtype=C, tile=(B_q, d), per=kv_lanes
+        Select(kv_interleaved, (kv_len, num_KV_heads, d), (num_KV_heads, kv_len, d)),
+        dtype=C,
+        tile=(B_q, pv_width),
+        per=(kv_lanes, pv_cores),
     )
+    bias = In(num_heads, seq_len, kv_len, dtype=T, when=biased, tile=(o_rows, B_q), per=bias_lanes)
     O = Out(  # noqa: E741
-        Select(heads_interleaved, (seq_len, num_heads, d), (num_heads, seq_len, d)), dtype=T, tile=(o_rows, d), per=q_lanes
+        Select(heads_interleaved, (seq_len, num_heads, d), (num_heads, seq_len, d)),
+        dtype=T,
+        tile=(o_rows, pv_width),
+        per=(q_lanes, pv_cores),
     )
     valid = Extent(seq_len)
     kv_valid = Extent(kv_len)
@@ -101,12 +134,20 @@ class MHA(MHAArray, Operator):
         Case(num_heads=2, seq_len=8, kv_len=24, d=128, scale=1.0, T=np.float32),
         Case(num_heads=6, num_KV_heads=2, seq_len=37, kv_len=101, window=50, soft_cap=0.5, T=np.float32, **_INTERLEAVED),
         Case(num_heads=9, num_KV_heads=3, seq_len=1, kv_len=200, soft_cap=0.5, **_INTERLEAVED),
+        Case(num_heads=6, num_KV_heads=2, seq_len=37, kv_len=101, biased=True, T=np.float32, **_INTERLEAVED),
+        Case(num_heads=4, num_KV_heads=2, seq_len=1, kv_len=90, biased=True, soft_cap=5.0, T=np.float32, C=np.float16),
         Case(num_heads=6, num_KV_heads=2, seq_len=64, kv_len=96, **_INTERLEAVED, lower=True),
         Case(num_heads=2, seq_len=32, kv_len=64, d=128, causal=False, lower=True),
         Case(num_heads=2, seq_len=32, kv_len=80, window=20, lower=True),
         Case(num_heads=9, num_KV_heads=3, seq_len=1, kv_len=208, **_INTERLEAVED, lower=True),
         Case(num_heads=4, num_KV_heads=2, seq_len=1, kv_len=64, d=128, lower=True),
-        draw=dict(normal=("Q", "K", "V")),
+        Case(num_heads=2, num_KV_heads=1, seq_len=48, kv_len=64, soft_cap=5.0, lower=True),
+        Case(num_heads=2, seq_len=32, kv_len=64, d=128, window=11, biased=True, soft_cap=5.0, lower=True),
+        Case(num_heads=6, num_KV_heads=2, seq_len=1, kv_len=80, biased=True, **_INTERLEAVED, lower=True),
+        Case(num_heads=1, seq_len=16, kv_len=48, d=512, lower=True),
+        Case(num_heads=2, num_KV_heads=1, seq_len=1, kv_len=48, d=512, lower=True),
+        Case(num_heads=2, seq_len=32, pv_cores=2, state="bfloat16", lower=True),
+        draw=dict(normal=("Q", "K", "V", "bias")),
     )
 
     def validate(self) -> None:
@@ -119,6 +160,9 @@ class MHA(MHAArray, Operator):
             raise ParamError(f"MHA: window={self.window!r}; legal: None or a positive number of keys.")
         if not (math.isfinite(self.scale) and self.scale >= 0):
             raise ParamError(f"MHA: scale={self.scale}; legal: a finite number that is not negative.")
+        for field, legal in (("exp2", EXP2), ("state", tuple(STATES))):
+            if getattr(self, field) not in legal:
+                raise ParamError(f"MHA: {field}={getattr(self, field)!r}; legal: {', '.join(legal)}.")
         if self.soft_cap is not None and not 2.0**-100 <= self.soft_cap <= 2.0**100:
             raise ParamError(f"MHA: soft_cap={self.soft_cap}; legal: None or a positive number, from 2^-100 to 2^100.")
 
@@ -131,36 +175,33 @@ class MHA(MHAArray, Operator):
         group = self.num_heads // self.num_KV_heads
         return q, np.repeat(k, group, 0), np.repeat(v, group, 0)
 
-    def _weights(self, q: np.ndarray, k: np.ndarray) -> np.ndarray:
+    def _weights(self, q: np.ndarray, k: np.ndarray, bias: Any) -> np.ndarray:
         """Softmax weights (heads, queries, keys); zero where masked, a whole row zero where nothing is seen."""
         scores = q @ k.swapaxes(1, 2) * self.scale
+        if bias is not None:
+            scores = scores + widen(bias)
         if self.soft_cap is not None:
             scores = self.soft_cap * np.tanh(scores / self.soft_cap)
         queries, keys = scores.shape[1:]
-        at = np.arange(queries)[:, None] + (keys - queries)
-        key = np.arange(keys)[None]
-        seen = np.ones((queries, keys), bool)
-        if self.causal:
-            seen &= key <= at
-        if self.window is not None:
-            seen &= np.abs(key - at) <= self.window
+        seen = self._seen(np.arange(queries)[:, None] + (keys - queries), np.arange(keys)[None], keys)
         scores = np.where(seen, scores, -np.inf)
         top = scores.max(-1, keepdims=True, initial=-np.inf)
         weights = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
         total = weights.sum(-1, keepdims=True)
         return weights / np.where(total > 0, total, 1.0)
 
-    def reference(self, Q: Any, K: Any, V: Any) -> Any:
+    def reference(self, Q: Any, K: Any, V: Any, bias: Any = None) -> Any:
         q, k, v = self._operands(Q, K, V)
-        out = self._weights(q, k) @ v
+        out = self._weights(q, k, bias) @ v
         return out.swapaxes(0, 1) if self.heads_interleaved else out
 
-    def magnitude(self, Q: Any, K: Any, V: Any) -> Any:
+    def magnitude(self, Q: Any, K: Any, V: Any, bias: Any = None) -> Any:
         """Absolute terms of the weighted sum, widened by how much a score's own rounding moves its weight, and by weights
         below the smallest normal number, which may come out as zero."""
         q, k, v = self._operands(Q, K, V)
-        spread = (np.abs(q) @ np.abs(k).swapaxes(1, 2)).max(-1, keepdims=True, initial=0.0) * self.scale
-        out = self._weights(q, k) @ np.abs(v) * (1 + 2 * spread)
+        parts = np.abs(q) @ np.abs(k).swapaxes(1, 2) * self.scale + (0.0 if bias is None else np.abs(widen(bias)))
+        spread = parts.max(-1, keepdims=True, initial=0.0)
+        out = self._weights(q, k, bias) @ np.abs(v) * (1 + 2 * spread)
         out += 2.0**-104 * np.abs(v).sum(1, keepdims=True)
         return out.swapaxes(0, 1) if self.heads_interleaved else out
 

@@ -1,6 +1,6 @@
-"""What the three cores of an attention pipeline do, and which blocks of keys they work on.
+"""What the cores of an attention pipeline do, and which blocks of keys they work on.
 
-The programs are recorded (see `iron_core.array`). All three take the same walk, so that what one gives the next expects;
+The programs are recorded (see `iron_core.array`). All take the same walk, so that what one gives the next expects;
 blocks of keys that no query of a block sees pass unused.
 """
 
@@ -15,7 +15,7 @@ from iron_core import maximum, minimum, range_
 
 @attrs.frozen
 class Walk:
-    """Which blocks of keys a pipeline's cores work on: the same rule on all three."""
+    """Which blocks of keys a pipeline's cores work on: the same rule on all."""
 
     b: int
     pipelines: int
@@ -91,24 +91,38 @@ def qk_core(
 
 
 def softmax_core(
-    walk: Walk, s_in: Any, p_out: Any, state_out: Any, init: Any, hide: Any, softmax: Any, copy: Any,
-    state: Any, place: Any, passes: Any, rounds: Any, queries: Any, keys: Any,
+    walk: Walk, s_in: Any, bias_in: Any, p_out: Any, states_out: Any, init: Any, add: Any, cap: Any, hide: Any, softmax: Any,
+    copy: Any, state: Any, place: Any, passes: Any, rounds: Any, queries: Any, keys: Any,
 ) -> None:  # fmt: skip
+    """bias_in and add, or cap: None where nothing is added, or no score capped."""
+
+    def tell() -> None:
+        for out in states_out:
+            copy(state, out.acquire())
+            out.release()
+
     for _ in range_(passes):
         for turn in range_(rounds):
             block = walk.block(turn)
             first, last = walk.seen(block, queries, keys)
             init(state)
+            if bias_in is not None and walk.window is not None:
+                _skip(bias_in, 0, first)
             for kv in range_(first, last):
                 s, p = s_in.acquire(), p_out.acquire()
+                if bias_in is not None:
+                    add(s, bias_in.acquire())
+                    bias_in.release()
+                if cap is not None:
+                    cap(s, s)
                 hide(s, walk.at(block, queries, keys) - kv * walk.b, keys - kv * walk.b)
                 softmax(s, p, state, place)
                 s_in.release()
                 p_out.release()
-                copy(state, state_out.acquire())
-                state_out.release()
-            copy(state, state_out.acquire())
-            state_out.release()
+                tell()
+            if bias_in is not None:
+                _skip(bias_in, last, walk.sent(keys))
+            tell()
 
 
 def pv_core(

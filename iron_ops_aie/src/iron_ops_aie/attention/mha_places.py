@@ -10,18 +10,20 @@ SERVED = 6
 
 @attrs.frozen
 class Places:
-    """Columns of the memory tile and shim of every lane of Q, O, K and V."""
+    """Columns of the memory tile and shim of every lane of Q, O, K, V and the bias."""
 
     q: tuple[int, ...]
     o: tuple[int, ...]
     k: tuple[int, ...]
     v: tuple[int, ...]
+    bias: tuple[int, ...]
 
 
-def places_of(p: int, packed: bool, columns: int) -> Places | None:
+def places_of(p: int, packed: bool, columns: int, parts: int = 1, biased: bool = False) -> Places | None:
     """Columns for the lanes of p pipelines, which stand in columns 0 to p - 1; None where there is no room.
 
-    A memory tile has six channels each way, two of which a pipeline's scores and weights take; a shim has two each way.
+    parts: cores that add up values, each with V and O of its own. A memory tile has six channels each way, two of which a
+    pipeline's scores and weights take; a shim has two each way.
     """
     if p > columns:
         return None
@@ -42,19 +44,30 @@ def places_of(p: int, packed: bool, columns: int) -> Places | None:
 
     lanes = q_lanes(p)
     each = p // lanes
-    own: list[int | None] = list(range(p)) if packed else [None]
-    k = [take(1, 1, fills, at) for at in own] if packed else []
-    v = [take(1, 1, fills, at) for at in own] if packed else []
+    k: list[int | None] = []
+    v: list[list[int | None]] = []
+    if packed:  # a pipeline's own stand in its column, as far as its shim has channels
+        k = [take(1, 1, fills, at) for at in range(p)]
+        v = [[take(1, 1, fills, at)] for at in range(p)]
     q = [take(1, each, fills) for _ in range(lanes)]
-    o = [take(each, 1, drains) for _ in range(lanes)]
+    o = [take(each, 1, drains) for _ in range(lanes * parts)]
     if not packed:
-        k, v = [take(1, 1, fills)], [take(1, 1, fills)]
-    found = (*q, *o, *k, *v)
+        k, v = [take(1, 1, fills)], [[take(1, 1, fills)]]
+    for lane in v:
+        lane += [take(1, 1, fills) for _ in range(parts - 1)]
+    bias = [take(1, 1 if packed else each, fills) for _ in range(bias_lanes(p, packed))] if biased else []
+    values = [column for lane in v for column in lane]
+    found = (*q, *o, *k, *values, *bias)
     if any(c is None for c in found):
         return None
-    return Places(tuple(q), tuple(o), tuple(k), tuple(v))  # type: ignore[arg-type]
+    return Places(tuple(q), tuple(o), tuple(k), tuple(values), tuple(bias))  # type: ignore[arg-type]
 
 
 def q_lanes(p: int) -> int:
     """Lanes that p pipelines take their queries from."""
     return 1 if p <= SERVED else 2
+
+
+def bias_lanes(p: int, packed: bool) -> int:
+    """Lanes that p pipelines take their bias from: as queries, or for one query each its own."""
+    return p if packed else q_lanes(p)

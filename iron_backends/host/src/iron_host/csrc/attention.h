@@ -1,8 +1,8 @@
 // Attention over keys and values as they are stored, block by block of 32 keys.
 //
 // q_row, q_head (of Q and O), kv_row, kv_head (of K and V): numbers between rows and between heads; d: numbers of a head;
-// window: keys seen before a query besides its own (after it too, if not causal), or -1; soft_cap: scores are bent to within
-// it, or 0. Scratch, floats that lowerings/mha.py counts: keys and values of a block, then per row its query, its sum of values
+// window: keys seen before a query besides its own (after it too, if not causal), or -1; bias: what is added to scaled scores, rows
+// of bias_row and heads of bias_head numbers, or NULL; soft_cap: scores are bent to within it, or 0. Scratch, floats that lowerings/mha.py counts: keys and values of a block, then per row its query, its sum of values
 // in this run and in those before, and maximum and sum of either. in_runs, for one query: its runs of keys stay in `shared`,
 // runs * heads * (padded(d) + 2) floats, and attention_join, of the same slots, makes O of them.
 //
@@ -120,18 +120,25 @@ struct Rows {
 };
 
 // What products of queries and keys become before they are masked.
-struct Bend {
+template <class T> struct Bend {
   float scale, cap;  // no cap: 0
+  const T* bias;     // of the task's first query and head, or NULL
+  int64_t row, head;
 };
-INLINE f32x8 bent(f32x8 x, Bend b) {
+template <class T> INLINE f32x8 bent(f32x8 x, const Bend<T>& b, const T* bias, int64_t n) {
   x = x * splat(b.scale);
+  if (bias && n > 0) x += n < 8 ? load_part(bias, n) : load8(bias);
   return b.cap == 0.0f ? x : splat(b.cap) * tanh8(x / splat(b.cap));
+}
+template <class T, class C> INLINE Bend<T> bend_of(const slots::Attention<T, C>& g, int64_t query, int64_t head) {
+  const T* bias = g.bias ? g.bias + query * g.bias_row + head * g.bias_head : nullptr;
+  return {(float)g.scale, (float)g.soft_cap, bias, g.bias_row, g.bias_head};
 }
 
 // R rows from r0 on meet the block of n keys from k0 on.
-template <int R, class C>
+template <int R, class T, class C>
 static __attribute__((noinline)) void meet(const Rows& rows, int64_t r0, const C* k, const C* v, int64_t row, int64_t k0, int64_t n,
-                                           int64_t d, Bend bend) {
+                                           int64_t d, const Bend<T>& bend) {
   float s[R][KEYS], shrink[R];
   scores<R>(rows.streams, rows.q + r0 * padded(d), k, row, n, d, s);
   for (int r = 0; r < R; r++) {
@@ -143,11 +150,12 @@ static __attribute__((noinline)) void meet(const Rows& rows, int64_t r0, const C
       shrink[r] = 1.0f;
       continue;
     }
+    const T* bias = bend.bias ? bend.bias + query * bend.row + (r0 + r) % rows.per * bend.head + k0 : nullptr;
     float *top = rows.top + r0 + r, *total = rows.total + r0 + r;
     f32x8 most = splat(*top);
     for (int64_t j = 0; j < KEYS; j += 8) {
       i32x8 at = i32x8{0, 1, 2, 3, 4, 5, 6, 7} + (int32_t)j, seen = (at >= (int32_t)first) & (at < (int32_t)last);
-      f32x8 v = bent(load8(s[r] + j), bend);
+      f32x8 v = bent(load8(s[r] + j), bend, bias ? bias + j : nullptr, n - j);
       v = (f32x8)(((i32x8)v & seen) | ((i32x8)splat(-INFINITY) & ~seen));
       i32x8 up = v > most;
       most = (f32x8)(((i32x8)v & up) | ((i32x8)most & ~up));
@@ -168,8 +176,9 @@ static __attribute__((noinline)) void meet(const Rows& rows, int64_t r0, const C
 }
 
 // rows.count rows from r on meet a block. Where few do, what is left after fours goes together too.
-template <bool FEW, class C>
-INLINE void meet_all(const Rows& rows, int64_t r, const C* k, const C* v, int64_t row, int64_t k0, int64_t n, int64_t d, Bend bend) {
+template <bool FEW, class T, class C>
+INLINE void meet_all(const Rows& rows, int64_t r, const C* k, const C* v, int64_t row, int64_t k0, int64_t n, int64_t d,
+                     const Bend<T>& bend) {
   int64_t end = r + rows.count;
   for (; r + TOGETHER <= end; r += TOGETHER) meet<TOGETHER>(rows, r, k, v, row, k0, n, d, bend);
   if (FEW && TOGETHER > 2 && end - r == 3) return meet<FEW ? 3 : 1>(rows, r, k, v, row, k0, n, d, bend);
@@ -247,7 +256,7 @@ template <class T> INLINE void load_query(const T* x, float* q, int64_t d) {
 template <class T, class C> static void attention_runs(const slots::Attention<T, C>& g, int32_t tid, int32_t nt) {
   int64_t heads = g.heads, kv_heads = g.kv_heads, d = g.d, row = g.kv_row, pad = padded(d), group = heads / kv_heads;
   float *kb = (float*)g.scratch, *vb = kb + KEYS * pad;
-  Bend bend = {(float)g.scale, (float)g.soft_cap};
+  Bend<T> bend = bend_of(g, 0, 0);
   Rows rows = rows_at(vb + KEYS * pad, heads > QUERIES * group ? heads : QUERIES * group, pad, heads);
   Span seen = span(g, 0, 1, rows.first, rows.last);
   int64_t first_run = seen.low / RUN, runs = (seen.high + RUN - 1) / RUN - first_run;
@@ -295,7 +304,6 @@ template <class T, class C> void attention(const slots::Attention<T, C>& g, int3
   if (g.in_runs) return attention_runs<T, C>(g, tid, nt);
   int64_t heads = g.heads, kv_heads = g.kv_heads, queries = g.queries, d = g.d, row = g.kv_row, pad = padded(d), group = heads / kv_heads;
   float *kb = (float*)g.scratch, *vb = kb + KEYS * pad;
-  Bend bend = {(float)g.scale, (float)g.soft_cap};
   Rows rows = rows_at(vb + KEYS * pad, QUERIES * group, pad, group);
   int64_t tiles = (queries + QUERIES - 1) / QUERIES;
   Share s = share(kv_heads * tiles, tid, nt);
@@ -303,6 +311,7 @@ template <class T, class C> void attention(const slots::Attention<T, C>& g, int3
     // The last queries see most keys: they go first.
     int64_t kv = task % kv_heads, h0 = kv * group, q0 = (tiles - 1 - task / kv_heads) * QUERIES;
     int64_t q1 = q0 + QUERIES < queries ? q0 + QUERIES : queries;
+    Bend<T> bend = bend_of(g, q0, h0);
     Span seen = span(g, q0, q1, rows.first, rows.last);
     rows.count = (q1 - q0) * group;
     for (int64_t r = 0; r < rows.count; r++) {
@@ -355,6 +364,7 @@ template <class T, class C> void attention_naive(const slots::Attention<T, C>& g
   int64_t group = g.heads / g.kv_heads, d = g.d;
   double cap = g.soft_cap;
   auto score = [cap](double s) { return cap == 0 ? s : cap * tanh(s / cap); };
+  auto extra = [&g](int64_t h, int64_t r, int64_t j) { return g.bias ? load(g.bias + h * g.bias_head + r * g.bias_row + j) : 0.0; };
   for (int64_t h = 0; h < g.heads; h++)
     for (int64_t r = 0; r < g.queries; r++) {
       int64_t at = r + g.keys - g.queries;
@@ -367,7 +377,7 @@ template <class T, class C> void attention_naive(const slots::Attention<T, C>& g
           if ((g.causal && j > at) || (g.window >= 0 && (j > at + g.window || j < at - g.window))) continue;
           double s = 0;
           for (int64_t i = 0; i < d; i++) s += (double)load(x + i) * load(k + j * g.kv_row + i);
-          s = score(s * g.scale);
+          s = score(s * g.scale + extra(h, r, j));
           if (pass == 0) top = s > top ? s : top;
           else total += exp(s - top);
         }
@@ -377,7 +387,7 @@ template <class T, class C> void attention_naive(const slots::Attention<T, C>& g
           if ((g.causal && j > at) || (g.window >= 0 && (j > at + g.window || j < at - g.window))) continue;
           double s = 0;
           for (int64_t t = 0; t < d; t++) s += (double)load(x + t) * load(k + j * g.kv_row + t);
-          sum += exp(score(s * g.scale) - top) * load(v + j * g.kv_row + i);
+          sum += exp(score(s * g.scale + extra(h, r, j)) - top) * load(v + j * g.kv_row + i);
         }
         store(y + i, (float)(total > 0 ? sum / total : 0));
       }

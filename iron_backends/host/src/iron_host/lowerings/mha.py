@@ -52,6 +52,8 @@ class MHA(HostLowering):
             q_head=q_head,
             kv_row=kv_row,
             kv_head=kv_head,
+            bias_row=op.kv_len,
+            bias_head=op.seq_len * op.kv_len,
             causal=int(op.causal),
             window=-1 if op.window is None else op.window,
             in_runs=int(runs > 0),
@@ -61,7 +63,7 @@ class MHA(HostLowering):
         rows, shared = max(QUERIES * group, heads if runs else 0), 4 * runs * heads * (padded + 2)
         attend = KernelCall(
             unit("attention.h", "attention", cpp(op.T), cpp(op.C)),
-            ATTENTION(q="Q", k="K", v="V", o="O", **sizes),
+            ATTENTION(q="Q", k="K", v="V", o="O", **sizes, **({"bias": "bias"} if op.biased else {})),
             scratch_bytes=4 * (2 * KEYS * padded + rows * (3 * padded + 4)),
             shared_bytes=shared,
             threads=threads(2 * heads * op.seq_len * op.kv_len * d, tunables["grain"]),
