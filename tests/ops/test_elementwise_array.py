@@ -58,7 +58,7 @@ def test_a_call_bounds_the_numbers(cls, dev, rng):
     want = op.composed(*drawn.values())
     for valid in (1, 700, 4096):
         got, poison, stats = simulate(op, dev, drawn, {"valid": valid})
-        assert np.array_equal(got["y"][:valid].view(np.uint16), want[:valid].view(np.uint16))
+        assert got["y"][:valid].tobytes() == want[:valid].tobytes()
         assert not poison["y"][:valid].any()
         assert all(stats.elements(name) == -(-valid // 128) * 128 for name in drawn)
 

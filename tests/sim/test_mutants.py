@@ -207,6 +207,8 @@ def run(design, kernels, op, calls):
         numbers = {word.name: number(op, word, members) for word in design.sequence.words}
         machine.run(design.sequence, regions, numbers)
         for operand in op.outputs:
+            if operand.name not in op.present:
+                continue
             region = regions[operand.name]
             found.append((region.data.tobytes(), region.mask.tobytes()))
     return found
@@ -250,6 +252,10 @@ SAME = {
     ("gemv folded", "arguments_swapped", "finish"): _SUM,
     ("row sum", "arguments_swapped", ""): _SUM,
     ("row product", "arguments_swapped", ""): _PRODUCT,
+    ("quantize", "call_twice", "-> Call(kernel='settle_"): _AGAIN,
+    ("quantize", "call_twice", "-> Call(kernel='largest_"): "the largest is the largest however often one looks",
+    ("quantize", "rounding_not_set", ""): "its kernels round to whole numbers themselves, and store no bfloat16",
+    ("Quantize", "rounding_not_set", ""): "its kernel rounds to whole numbers itself, and stores no bfloat16",
     ("softmax", "call_twice", ""): _AGAIN,
     ("magnitude", "rounding_not_set", ""): "float32 from float32: nothing is rounded to bfloat16",
     ("gemv", "call_twice", "-> Call(kernel='mv_"): _AGAIN,
