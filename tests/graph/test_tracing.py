@@ -180,17 +180,20 @@ def test_a_keyword_of_a_body_is_annotated_as_a_per_call_value():
 
 
 def test_the_three_kinds_are_kept_apart():
-    """Downstream decides by kind."""
+    """Downstream decides by kind; of what is given at dispatch, a trace is of one number."""
 
     def body(self, x, *, a: iron.Scratchpad[np.int32], b: iron.Carried[np.int32], c: iron.DispatchTime[np.uint32]):
-        return SiLU(x), iron.carry(b=b + 1)
+        return SiLU(x), iron.carry(b=b + c)
 
-    traced = body_graph(body).trace(x=(4, 4))
-    assert [(v.name, v.kind, v.dtype) for v in traced.values] == [
+    graph = body_graph(body)
+    assert [(v.name, v.kind, v.dtype) for v in graph.parameters().values] == [
         ("a", "scratchpad", "int32"),
         ("b", "carried", "int32"),
         ("c", "dispatch", "uint32"),
     ]
+    traced = graph.trace(x=(4, 4), c=5)
+    assert [(v.name, v.kind, v.dtype) for v in traced.values] == [("a", "scratchpad", "int32"), ("b", "carried", "int32")]
+    assert repr(traced.carry[0].source) == "b + 5" and ("c", (5,), "number") in traced.signature
 
 
 def test_shapes_are_given_for_every_input_and_no_other(w):

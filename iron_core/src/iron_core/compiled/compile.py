@@ -36,7 +36,8 @@ def compile_graph(
 
     Compiling again with the same (backend, dev, boundaries, image) adds a version to the same object. Shapes are
     by input name: `(dims)` is bfloat16, `((dims), dtype)` names another; an optional input left out is a version
-    without it. Needs no device: the version is loaded at its first call.
+    without it. `DispatchTime` values by name: a version is of one number of each; with no keyword at all the first call
+    makes one. Needs no device: the version is loaded at its first call.
 
     backend: a name, which means its defaults, or a Backend with options, as `HostBackend(threads=2)`; else `IRON_BACKEND`, else
     the first available of npu and host. Backends compare by value.
@@ -59,7 +60,8 @@ def compile_graph(
     check_keywords(chosen.backend, keywords)
     compiled = _compiled(graph, chosen, boundaries, image)
     compiled.options = options = dict(fold=fold, cache_key=cache_key, record=record, **keywords)
-    compiled._add(shapes, options)
+    if not graph.parameters().dispatch or shapes:
+        compiled._add(shapes, options)
     if verbose:
         aside(compiled.explain())
     return compiled
@@ -74,7 +76,7 @@ _tables = Turn("the table of compiled graphs")
 
 def _compiled(graph: Graph, chosen: Choice, boundaries: str | None, image: str | None) -> CompiledGraph:
     """The object of these four for this graph, made if there is none; the graph keeps it."""
-    for name in type(graph).parameters().inputs:
+    for name in (*type(graph).parameters().inputs, *type(graph).parameters().dispatch):
         if name in _KEYWORDS:
             raise DeclarationError(f"{type(graph).__name__}.body: input {name} has the name of a keyword of compile(); rename it.")
     key = (chosen.backend, chosen.dev, boundaries, image)

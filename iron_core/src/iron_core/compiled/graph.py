@@ -21,12 +21,12 @@ from iron_core.declare.authored import authored
 from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.tensor import converted
 from iron_core.errors import CallError, UnknownName
-from iron_core.graph.call import as_arrays, sort_call
+from iron_core.graph.call import as_arrays, sort_call, sort_values
 from iron_core.graph.fold import Fold, choose_folds
 from iron_core.graph.graph import Graph
 from iron_core.graph.pictured import Pictured
 from iron_core.graph.reference import pack
-from iron_core.graph.signature import Signature, describe_signature
+from iron_core.graph.signature import NUMBER, Signature, describe_signature, numbers_of
 from iron_core.graph.traced import TracedGraph
 from iron_core.image.packaging import decide
 from iron_core.image.plan import VersionPlan
@@ -57,6 +57,7 @@ class CompiledGraph(Planned, Pictured):
         self._program = Program(type(graph).__name__, choice, packaging)
         #: Versions met, by how many values and which tensors a call gave in order; one more keyword may be a tensor.
         self._calls: dict[tuple[Any, ...], Version] = {}
+        self._fixed = bool(type(graph).parameters().dispatch)
 
     # -- what it is -----------------------------------------------------------------------------
 
@@ -126,6 +127,8 @@ class CompiledGraph(Planned, Pictured):
         CallError for wrong names or counts, BoundsError for an index outside its view.
         """
         try:
+            if self._fixed:
+                raise KeyError  # a number is no part of what is looked up
             version = self._calls[len(values), *[(type(t), t.shape, t.dtype) for t in tensors]]
         except (KeyError, AttributeError, TypeError):
             version, tensors, values = self._find(tensors, values)
@@ -149,8 +152,9 @@ class CompiledGraph(Planned, Pictured):
             raise CallError(
                 f"loop() runs a version that takes no tensor; {type(self.graph).__name__} takes {', '.join(needed)}."
             )
-        version = self.versions.get(()) or self._announced({})
-        return version.loop(steps, values, on_step)
+        fixed, rest = sort_values(type(self.graph), values)
+        version = self.versions.get(self.graph.signature(fixed)) or self._announced(fixed)
+        return version.loop(steps, rest, on_step)
 
     def load(self) -> CompiledGraph:
         """Load every version now instead of at its first call."""
@@ -164,8 +168,10 @@ class CompiledGraph(Planned, Pictured):
         given = as_arrays(type(self.graph), given)
         kinds = {value.name: value for value in type(self.graph).parameters().values}
         values = {name: kinds[name].number(n) if name in kinds else n for name, n in values.items()}
+        fixed, values = sort_values(type(self.graph), values)
         arrays = tuple(given.values())
-        signature = tuple((name, tuple(t.shape), format_of(t).name) for name, t in given.items())
+        shapes: dict[str, Any] = {name: (tuple(t.shape), format_of(t)) for name, t in given.items()}
+        signature = self.graph.signature(shapes | fixed)
         version = self.versions.get(signature)
         if version is not None:
             dense = [t for t in arrays if not isinstance(t, PackedArray)]
@@ -173,13 +179,14 @@ class CompiledGraph(Planned, Pictured):
                 self._calls[len(values), *[(np.ndarray, t.shape, t.dtype) for t in dense]] = version
             return version, arrays, values
         for version in self.versions.values():
-            if _cut_version(version.plan, given, values):
+            if numbers_of(version.plan.signature) == fixed and _cut_version(version.plan, given, values):
                 return version, arrays, values
-        return self._announced({name: (tuple(t.shape), format_of(t)) for name, t in given.items()}), arrays, values
+        return self._announced(shapes | fixed), arrays, values
 
     def _announced(self, shapes: dict[str, Any]) -> Version:
-        what = describe_signature(self.graph.signature(shapes))
-        aside(f"iron: {type(self.graph).__name__}: compiling a version for {what}")
+        signature = self.graph.signature(shapes)
+        if not any(_tensors(known) == _tensors(signature) for known in self.versions):  # another number is nothing new
+            aside(f"iron: {type(self.graph).__name__}: compiling a version for {describe_signature(signature)}")
         return self.add(**shapes)
 
     # -- weights and states ---------------------------------------------------------------------
@@ -225,6 +232,10 @@ class CompiledGraph(Planned, Pictured):
     def __repr__(self) -> str:
         plan = self.plan
         return f"CompiledGraph({plan.name}, backend={plan.backend}, dev={plan.dev}, {len(plan.versions)} versions)"
+
+
+def _tensors(signature: Signature) -> list[tuple[str, tuple[int, ...], str]]:
+    return [one for one in signature if one[2] != NUMBER]
 
 
 def _cut_version(plan: VersionPlan, given: Mapping[str, Any], values: Mapping[str, int]) -> bool:

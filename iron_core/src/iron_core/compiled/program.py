@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+import attrs
 import numpy as np
 
 from iron_core.backends.choose import Choice
@@ -24,7 +25,7 @@ from iron_core.declare.authored import authored
 from iron_core.declare.identity import contract_key
 from iron_core.declare.tensor import plain
 from iron_core.errors import CallError, NotFinite, UnknownName, UnsupportedError
-from iron_core.graph.signature import Signature
+from iron_core.graph.signature import KEPT, Signature, numbers_of
 from iron_core.graph.traced import numbers
 from iron_core.image.artifacts import artifacts
 from iron_core.image.plan import BufferRef, Packaging, Plan, VersionPlan
@@ -241,7 +242,12 @@ class Program:
         version = Version(self, plan.version(draft.version.signature), image)
         self._owners.extend(draft.owners)  # residents are known by identity, so these must stay alive
         self.plan = plan  # before the version is there for others: its memory is placed by this plan
-        self.versions = {**self.versions, draft.version.signature: version}  # a new one: others go through the old one
+        versions = {**self.versions, draft.version.signature: version}  # a new one: others go through the old one
+        numbered = [signature for signature in versions if numbers_of(signature)]
+        if len(numbered) > KEPT:
+            versions.pop(numbered[0])
+            self.plan = attrs.evolve(plan, versions=tuple(v for v in plan.versions if v.signature in versions))
+        self.versions = versions
         return version
 
     def _supported(self, version: VersionPlan) -> None:

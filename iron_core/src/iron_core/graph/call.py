@@ -36,6 +36,12 @@ def sort_call(
     return given, {key: item for key, item in keywords.items() if key not in named}
 
 
+def sort_values(graph: Any, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A call's `DispatchTime` numbers, which choose a version, and the values that the version is called with."""
+    fixed = {name: values[name] for name in graph.parameters().dispatch if name in values}
+    return fixed, {name: number for name, number in values.items() if name not in fixed}
+
+
 def as_arrays(graph: Any, given: dict[str, Any]) -> dict[str, Any]:
     """A call's tensors as arrays, each converted once; CallError, naming the input, for what is none or of a dtype Iron does not carry."""
     arrays = {name: plain(t, f"{graph.__name__}: input {name}") for name, t in given.items()}

@@ -20,7 +20,7 @@ from iron_core.graph.current import current
 from iron_core.graph.handle import Handle
 from iron_core.graph.held import holds, names
 from iron_core.graph.reference import run_graph, states_of
-from iron_core.graph.signature import Signature
+from iron_core.graph.signature import NUMBER, Signature, numbers_of
 from iron_core.graph.traced import CarryOut, PerCallValue, Region, TracedGraph
 from iron_core.graph.tracer import Tracer
 from iron_core.graph.weight import State, Weight, dimensions, is_array
@@ -33,6 +33,11 @@ class Body:
     inputs: tuple[str, ...]
     optional: frozenset[str]
     values: tuple[PerCallValue, ...]
+
+    @property
+    def dispatch(self) -> dict[str, PerCallValue]:
+        """The `DispatchTime` values by name: a version is of one number of each."""
+        return {value.name: value for value in self.values if value.kind == "dispatch"}
 
     @classmethod
     def of(cls, graph: type) -> Body:
@@ -138,10 +143,11 @@ class Graph:
 
     @classmethod
     def signature(cls, shapes: dict[str, Any]) -> Signature:
-        """The version key of these input shapes (None: not given); CallError for unknown or missing inputs."""
+        """The version key of these input shapes (None: not given) and of the numbers of `DispatchTime` values; CallError for
+        unknown or missing ones."""
         body = cls.parameters()
         for name in shapes:
-            if name not in body.inputs:
+            if name not in body.inputs and name not in body.dispatch:
                 inputs = ", ".join(body.inputs) or "none"
                 raise CallError(f"{cls.__name__} has no input {name}. Inputs: {inputs}; a backend's options are given where it is made.")
         key = []
@@ -152,6 +158,10 @@ class Graph:
                 key.append((name, shape, format.name))
             elif name not in body.optional:
                 raise CallError(f"{cls.__name__} needs the shape of {name}: {name}=(dims) or ((dims), dtype).")
+        for name, value in body.dispatch.items():
+            if name not in shapes:
+                raise CallError(f"{cls.__name__} needs a number for {name}, a DispatchTime value: a version is of one. Legal: {name}=4.")
+            key.append((name, (value.number(shapes[name]),), NUMBER))
         return tuple(key)
 
     def __call__(self, *tensors: Any, **values: Any) -> Any:
@@ -183,14 +193,17 @@ class Graph:
         return result
 
     def trace(self, **shapes: Any) -> TracedGraph:
-        """The steps of one version. Keywords give input shapes: `(dims)` is bfloat16, `((dims), dtype)` names another."""
+        """The steps of one version. Keywords give input shapes, `(dims)` is bfloat16, `((dims), dtype)` names another; and the
+        numbers of `DispatchTime` values, which the body sees as they are."""
         body = type(self).parameters()
         signature = self.signature(shapes)
-        tracer = Tracer(names(self), body.values)
+        fixed = numbers_of(signature)
+        tracer = Tracer(names(self), tuple(v for v in body.values if v.name not in fixed))
         with tracer.active():
-            given = {name: tracer.input(name, *tensor_spec(shapes[name])) for name, _, _ in signature}
+            given = {name: tracer.input(name, *tensor_spec(shapes[name])) for name, _, _ in signature if name not in fixed}
+            values = {v.name: fixed.get(v.name, Affine(v.name)) for v in body.values}
             with authored(self, "body()"):
-                result = self.body(*[given.get(name) for name in body.inputs], **{v.name: Affine(v.name) for v in body.values})
+                result = self.body(*[given.get(name) for name in body.inputs], **values)
         return _finish(type(self).__name__, signature, tracer, result)
 
     def compile(self, **options: Any) -> Any:

@@ -14,8 +14,9 @@ from iron_core.declare.authored import authored
 from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.rounding import round_to
 from iron_core.errors import DeclarationError, ShapeError
-from iron_core.graph.call import as_arrays, sort_call
+from iron_core.graph.call import as_arrays, sort_call, sort_values
 from iron_core.graph.held import held
+from iron_core.graph.signature import KEPT, NUMBER
 from iron_core.graph.traced import Region, Tensor, TracedGraph, TracedStep, numbers
 from iron_core.graph.weight import State
 from iron_core.turn import Turn
@@ -156,12 +157,15 @@ def run_graph(graph: Any, tensors: tuple[Any, ...], values: dict[str, Any]) -> A
     """
     given, values = sort_call(type(graph), tensors, values)
     given = as_arrays(type(graph), given)
-    shapes = compiled_shapes(graph, given)
+    fixed, values = sort_values(type(graph), values)
+    shapes = compiled_shapes(graph, given) | fixed
     key = graph.signature(shapes)
     with _turn_of(graph):
         traces = graph.__dict__.setdefault("_reference_traces", {})
         if key not in traces:
             traces[key] = graph.trace(**shapes)
+            if fixed and len(traces) > KEPT:
+                del traces[next(iter(traces))]
         traced = traces[key]
         states = graph.__dict__.setdefault("_reference_states", {})
         states.update({b.key: (b.name, b.format.zeros(b.shape)) for b in traced.states if b.key not in states})
@@ -173,9 +177,9 @@ def run_graph(graph: Any, tensors: tuple[Any, ...], values: dict[str, Any]) -> A
 def compiled_shapes(graph: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """The input shapes of a reference run on these tensors: a compiled version's where they are cut from its, else theirs."""
     own = {name: (tuple(t.shape), format_of(t)) for name, t in given.items()}
-    key = tuple((name, shape, format.name) for name, (shape, format) in own.items())
+    key = [(name, shape, format.name) for name, (shape, format) in own.items()]
     plans = [v for c in graph.__dict__.get("_compiled", {}).values() for v in c.plan.versions]
-    if any(plan.signature == key for plan in plans):
+    if any([one for one in plan.signature if one[2] != NUMBER] == key for plan in plans):
         return own
     for plan in plans:
         if [port.name for port in plan.inputs] == list(own) and all(
