@@ -114,16 +114,25 @@ class CopyArray:
 
 
 def _in_words(op: Any) -> None:
-    """Unresolvable where numbers smaller than a word are moved one by one: a transposed view, every second column."""
+    """Unresolvable where numbers smaller than a word are moved across rows, one by one or from the middle of a word."""
     itemsize = dtype(op).itemsize
+    across = "Legal: Transpose, which makes rows of columns; Copy takes rows at any step."
     for what, side in zip(("src", "dst"), sides(op), strict=True):
         for pattern in map(joined, side if itemsize < WORD else ()):
+            *rows, (run, step) = zip(pattern.sizes, pattern.strides, strict=True)
             require(
-                pattern.sizes[-1] == 1 or pattern.strides[-1] == 1,
-                f"Copy: {what}={pattern}: an innermost stride of {pattern.strides[-1]}; numbers of {itemsize} bytes must be consecutive, "
-                f"stride 1, for an array moves whole {WORD}-byte words. Legal: Transpose, which makes rows of columns; Copy takes rows "
-                "at any step.",
+                run == 1 or step == 1,
+                f"Copy: {what}={pattern}: an innermost stride of {step}; numbers of {itemsize} bytes must be consecutive, stride 1, for "
+                f"an array moves whole {WORD}-byte words. {across}",
             )
+            # Rows that are no whole words themselves are none as columns either.
+            if not rows or any(stride * itemsize % WORD for _, stride in rows):
+                continue
+            for name, n in (("offset", pattern.offset), ("run", run)):
+                require(
+                    n * itemsize % WORD == 0,
+                    f"Copy: {what}={pattern}: {name} {n} is {n * itemsize} bytes; every {name} must be whole {WORD}-byte words. {across}",
+                )
 
 
 def _bounds_agree(op: Any) -> None:
