@@ -50,7 +50,8 @@ class TransposeArray:
         """The longest side of a tile, or the one given, that leaves nothing of the matrix over; None where there is none."""
         given = getattr(self, name)
         legal = self._sides(name, s, given or SIDE)
-        return next((side for side in reversed(legal) if size % (side * shares) == 0 and side == (given or side)), None)
+        wanted = (given,) if given else reversed(legal)
+        return next((side for side in wanted if side in legal and size % (side * shares) == 0), None)
 
     def _sides(self: Any, name: str, s: int, most: int) -> range:
         """Sides of tiles that the kernel takes, up to `most`; none for squares that it does not."""
