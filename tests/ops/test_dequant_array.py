@@ -137,7 +137,7 @@ def test_the_kernel_rounds_once():
 @pytest.mark.parametrize(
     ("fields", "bound", "words", "mended"),
     [
-        (dict(F="q4_0"), (), r"F=q4_0; .* Legal: F=int4_tiles \(iron_ops_aie.products.int4_tiles\)", dict(F="int4_tiles")),
+        (dict(F="q4_0"), (), r"F=q4_0; .* as iron_ops_aie.products.int4_tiles makes. Legal: F=int4_tiles", dict(F="int4_tiles")),
         (dict(F="int4_tiles", T=np.float32), (), "T=float32; .* Legal: T=bfloat16", dict(T=bfloat16)),
         (dict(F=int4_tiles(1024, 16)), (), r"F=.* a scale for every 16 .* legal: int4_tiles\(1024, group=32\)", dict(F=int4_tiles())),
         (dict(F=int4_tiles(32)), (), r"F=.* tiles of 32 numbers; .* legal: int4_tiles\(64, group=32\)", dict(F=int4_tiles(64))),
@@ -146,7 +146,7 @@ def test_the_kernel_rounds_once():
         (dict(F="int4_tiles", num_aie_columns=5), (), "num_aie_columns=5 .* npu1 has 4 .* Legal: .*=4", dict(num_aie_columns=4)),
         (
             dict(F="int4_tiles", num_aie_columns=3), (),
-            "num_aie_columns=3 x num_channels=1 do not share out 128 tiles, .* Legal: num_aie_columns=2, num_channels=1",
+            "num_aie_columns=3 x num_channels=1 do not share out 128 tiles, .* Legal: num_aie_columns=2 with num_channels=1",
             dict(num_aie_columns=2),
         ),
         (dict(F=int4_tiles(64)), ("valid",), r"F=.* tiles of 64 numbers; .* legal: int4_tiles\(256, group=32\)", dict(F=int4_tiles(256))),

@@ -85,7 +85,7 @@ SIZE = dict(height=40, width=60, out_height=32, out_width=160)
         (dict(T=np.float32), "npu2", "T=float32; .* Legal: T=bfloat16", dict()),
         (dict(cores=20), "npu1", "cores=20 in .*; npu1 has 4 columns of 4. Nearest legal: cores=16", dict(cores=16)),
         (dict(cores=5), "npu1", "cores=5 in .*; npu1 has 4 columns of 4. Nearest legal: cores=4 or 6", dict(cores=6)),
-        (dict(cores=1), "npu2", "out_width=160; cores=1 make 8 patch columns each. Legal: out_width=128 at most", dict(cores=2)),
+        (dict(cores=1), "npu2", "out_width=160; cores=1 make 8 patch columns each. Legal: out_width=128", dict(cores=2)),
         (dict(patches_out=50), "npu2", "patches_out=50 is not whole .* Nearest legal patches_out: 48 or 64", dict(patches_out=64)),
         (dict(num_aie_columns=3), "npu2", "num_aie_columns=3 x .* is not cores=16. Legal: cores=12", dict(cores=12, num_aie_columns=3)),
         (dict(words=1300), "npu2", "core core0 needs .* Legal: words=356", dict(words=356)),

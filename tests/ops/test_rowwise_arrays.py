@@ -288,8 +288,8 @@ def test_what_no_array_of_rows_takes_is_refused_with_what_one_takes(fields, word
         (dict(rows=16, cols=64, num_aie_columns=16), "num_aie_columns=16; npu1 has 4. Legal: num_aie_columns=4", dict(num_aie_columns=4)),
         (
             dict(rows=12, cols=64, angle_rows=6, num_aie_columns=4),
-            "angle_rows=6 is not whole .* Nearest legal angle_rows: 4 or 8; or give num_aie_columns=1",
-            dict(angle_rows=4),
+            "num_aie_columns=4 do not share out angle_rows=6. Nearest legal num_aie_columns: 3",
+            dict(num_aie_columns=3),
         ),
         (dict(rows=8, cols=64, A=np.float32), "A=float32; .* Legal: T=A=bfloat16", dict(A=bfloat16)),
     ],

@@ -40,6 +40,13 @@ def test_a_table_of_one_operator(capsys):
     assert "4 simulated, 6 refused, 0 failed" in out
 
 
+def test_refusals_are_counted_by_their_rule(capsys):
+    """In a table of their own."""
+    assert main(["SiLU", "--dev", "npu1,npu2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "10       T=..; its array computes on bfloat16." in lines
+
+
 def test_the_extensive_cases_sweep_columns_and_channels(capsys):
     """Each count that this device's shims feed is simulated; wider ones are refused by the count that is legal."""
     assert main(["SiLU", "--dev", "npu1", "--extensive"]) == 0
@@ -56,6 +63,7 @@ def test_json(capsys):
     assert found["seed"] == 3
     assert {(row["operator"], row["dev"]) for row in found["rows"]} == {("SiLU", "npu1"), ("SiLU", "npu2")}
     assert all(row["bits"] == 0 and not row["failure"] for row in found["rows"])
+    assert list(found["refusals"].values()) == [10, 2] and "T=..; its array computes on bfloat16." in found["refusals"]
 
 
 def test_a_failure_is_told_and_is_the_exit_status(capsys, wrong):

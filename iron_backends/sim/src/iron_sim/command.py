@@ -16,6 +16,7 @@ from iron_core.devices import device
 from iron_core.errors import IronError, UnsupportedError
 from iron_core.plugins.registry import labelled
 from iron_sim.catalog import Outcome, outcomes
+from iron_sim.refusals import by_rule
 
 HEADERS = ("operator", "case", "device", "columns", "cores", "tiles", "differs from tiles", "max |err|", "of its gate", "")
 
@@ -45,10 +46,14 @@ def main(argv: list[str]) -> int:
             except IronError as error:
                 found.append(Outcome(cls.__name__, "", args.dev, failure=str(error)))
     ran = [one for one in found if not one.refused]
+    refusals = by_rule(one.refused for one in found if one.refused)
     if args.json:
-        print_json({"seed": args.seed, "rows": [attrs.asdict(one) for one in found]})
+        print_json({"seed": args.seed, "rows": [attrs.asdict(one) for one in found], "refusals": refusals})
     else:
         print_table(HEADERS, [_cells(one) for one in found])
+        if refusals:
+            print()
+            print_table(("refused", "by the rule"), [[str(count), said] for said, count in refusals.items()])
         print(f"\n{len(ran)} simulated, {len(found) - len(ran)} refused, {sum(bool(one.failure) for one in ran)} failed")
         for one in ran:
             if one.failure:

@@ -29,7 +29,7 @@ class QuantizeArray:
         require(
             not self.measured or lanes == 1,
             f"Quantize: num_aie_columns={self.num_aie_columns} with num_channels={self.num_channels}; the core that finds the scale sees "
-            "all of x. Legal: num_aie_columns=1 with num_channels=1, or a scale=.",
+            "all of x. Legal: num_aie_columns=1 with num_channels=1; or give scale=.",
         )
         super().compatible(dev)  # type: ignore[misc]
 

@@ -70,7 +70,7 @@ class ResampleArray:
         widest = MOST * cores * SIDE
         require(
             self.out_width <= widest,
-            f"Resample: out_width={self.out_width}; cores={cores} make {MOST} patch columns each. Legal: out_width={widest} at most.",
+            f"Resample: out_width={self.out_width}; cores={cores} make {MOST} patch columns each. Legal: out_width={widest}.",
         )
         require_whole(self, "patches_out", cores, f"patches of cores={cores}")
         if dev is not None:

@@ -33,7 +33,9 @@ class ResampleTapsArray:
 
     def compatible(self: Any, dev: Any) -> None:
         columns, channels = self.num_aie_columns, self.num_channels
-        require(dev is None or columns <= dev.columns, f"ResampleTaps: num_aie_columns={columns}; {dev} has {getattr(dev, 'columns', 0)}.")
+        if dev is not None:
+            most = dev.columns
+            require(columns <= most, f"ResampleTaps: num_aie_columns={columns}; {dev} has {most}. Legal: num_aie_columns={most}.")
         require(channels in (1, 2), f"ResampleTaps: num_channels={channels}; a column has 2 channels. Legal: 1, 2.")
         lanes = f"chunks of num_aie_columns={columns} x num_channels={channels} lanes"
         require_whole(self, "chunks", self.lanes, lanes, "give num_aie_columns=")

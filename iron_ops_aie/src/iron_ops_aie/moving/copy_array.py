@@ -55,7 +55,10 @@ class CopyArray:
             copy_gather.check(self, dev)
             return
         most = dev.columns * dev.shim.channels if dev is not None else self.num_channels
-        require(self.num_channels <= most, f"Copy: num_channels={self.num_channels}; {dev} has {most} shim channels each way.")
+        require(
+            self.num_channels <= most,
+            f"Copy: num_channels={self.num_channels}; {dev} has {most} shim channels each way. Legal: num_channels={most}.",
+        )
         _in_words(self)
         _bounds_agree(self)
         run = common_run(self)
@@ -66,11 +69,13 @@ class CopyArray:
         )
         whole = grain(self, self.num_channels)
         words, legal = word_elements(self), legal_tiles(whole, itemsize)
+        fewer = (n for n in divisors(run) if n < self.num_channels and legal_tiles(grain(self, n), itemsize))
+        most = max(fewer, default=0)
         require(
             legal,
-            f"Copy: a channel's transfers are multiples of {whole} elements of {itemsize} bytes, {whole * itemsize} bytes; "
-            f"they must be whole {WORD}-byte words. Legal: runs of a multiple of {words} elements, or fewer channels than "
-            f"num_channels={self.num_channels}.",
+            f"Copy: num_channels={self.num_channels}: a channel's transfers are multiples of {whole} elements of {itemsize} bytes, "
+            f"{whole * itemsize} bytes; they must be whole {WORD}-byte words. "
+            f"Legal: {f'num_channels={most}' if most else f'runs of a multiple of {words} elements'}.",
         )
         require(
             self.tile_size in legal,

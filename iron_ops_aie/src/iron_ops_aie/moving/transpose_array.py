@@ -73,9 +73,12 @@ class TransposeArray:
                 f"from {sides[0]} on. Nearest legal: {name}={nearest(side, whole or sides)}.",
             )
         most = min(TILE, TILE_BYTES // self.T.itemsize)
-        require(m * n <= most, f"Transpose: m={m} x n={n} is a tile of {m * n} elements; legal: at most {most}, as m={SIDE}, n={SIDE}.")
+        size = f"m={m} x n={n} is a tile of {m * n} elements, and {most} are the most"
+        require(m * n <= most, f"Transpose: {size}. Legal: m={SIDE} with n={SIDE}.")
         require(channels in (1, 2), f"Transpose: num_channels={channels}; a column has 2 channels. Legal: 1, 2.")
-        require(dev is None or columns <= dev.columns, f"Transpose: num_aie_columns={columns}; {dev} has {getattr(dev, 'columns', 0)}.")
+        if dev is not None:
+            there = dev.columns
+            require(columns <= there, f"Transpose: num_aie_columns={columns}; {dev} has {there}. Legal: num_aie_columns={there}.")
         require_whole(self, "M", m * channels, f"tiles of m={m} over num_channels={channels}", "give m= or num_channels=")
         require_whole(self, "N", n * columns, f"tiles of n={n} over num_aie_columns={columns}", "give n= or num_aie_columns=")
 

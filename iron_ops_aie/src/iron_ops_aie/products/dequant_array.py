@@ -50,10 +50,12 @@ class DequantArray:
         """The format's tiles, on as many columns as share them out."""
         require_npu(self, dev)
         require_dtype(self, bfloat16, "T")
+        _, least = INT4_TILES.block
+        rows = f" with cols={max(least, self.cols // least * least)}" if self.cols % least else ""
         require(
             tiled(self.F),
-            f"Dequant: F={self.F}; its array takes tiles of nibbles and bfloat16 scales behind them. Legal: F={INT4_TILES} "
-            "(iron_ops_aie.products.int4_tiles).",
+            f"Dequant: F={self.F}; its array takes tiles of nibbles and bfloat16 scales behind them, as "
+            f"iron_ops_aie.products.int4_tiles makes. Legal: F={INT4_TILES}{rows}.",
         )
         (_, tile), channels = self.F.block, self.num_channels or 1
         fits = (c for c in range(min(dev.columns, CORES // channels), 0, -1) if self.rows * self.cols % (tile * c * channels) == 0)
@@ -88,7 +90,8 @@ class DequantArray:
         require(
             tiles % self.lanes == 0,
             f"Dequant: num_aie_columns={columns} x num_channels={channels} do not share out {tiles} tiles, rows={self.rows} of "
-            f"cols={self.cols}. Legal: num_aie_columns={max(c for c in range(1, columns + 1) if tiles % c == 0)}, num_channels=1.",
+            f"cols={self.cols}. Legal: num_aie_columns={max(c for c in range(1, columns + 1) if tiles % c == 0)} with "
+            "num_channels=1.",
         )
 
     def array(self: Any, target: Any) -> None:

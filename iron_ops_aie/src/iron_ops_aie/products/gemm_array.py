@@ -71,7 +71,7 @@ class GEMMArray:
     def _take_dtypes(self: Any, dev: Any) -> None:
         floats = (bfloat16, np.dtype(np.float32))
         legal = {bfloat16: floats, np.dtype(np.int8): (np.dtype(np.int32), *floats)}
-        words = "T=W=bfloat16 with O=bfloat16 or O=float32, T=W=int8 with O=int32, O=bfloat16 or O=float32"
+        words = ", ".join(f"T=W={np.dtype(t).name} with O={np.dtype(o).name}" for t, outs in legal.items() for o in outs)
         require(
             self.T == self.W and self.O in legal.get(self.T, ()),
             f"GEMM: T={self.T}, W={self.W}, O={self.O}; its array multiplies others. Legal: {words}.",
@@ -118,8 +118,8 @@ class GEMMArray:
         columns = self.num_aie_columns or next((c for c in legal if self.N % (tile_n * c) == 0), 1)
         require(
             columns in legal,
-            f"GEMM: num_aie_columns={columns}; legal on {dev}: {', '.join(map(str, reversed(legal)))} (A's {ROWS} rows of tiles "
-            "divide over the shims it enters on).",
+            f"GEMM: num_aie_columns={columns}; A's {ROWS} rows of tiles divide over the shims of {dev} that it enters on. Legal: "
+            f"{', '.join(map(str, reversed(legal)))}.",
         )
         return self._tiled(tile_m, tile_k, tile_n, columns)
 

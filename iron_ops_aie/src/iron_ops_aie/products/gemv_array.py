@@ -18,6 +18,7 @@ from iron_core import (
     Tile,
     Worker,
     bfloat16,
+    nearest,
     range_,
     require,
     require_dtype,
@@ -131,16 +132,20 @@ class GEMVArray:
     def compatible(self: Any, dev: Any) -> None:
         self._take_dtypes()
         tile, out, vector, columns = self.tile_size_input, self.tile_size_output, self.kernel_vector_size, self.num_aie_columns
-        require(dev is None or columns <= dev.columns, f"GEMV: num_aie_columns={columns}; {dev} has {getattr(dev, 'columns', 0)}.")
+        if dev is not None:
+            most = dev.columns
+            require(columns <= most, f"GEMV: num_aie_columns={columns}; {dev} has {most}. Legal: num_aie_columns={most}.")
         legal = vectors(self.K)
-        require(legal, f"GEMV: rows of K={self.K} are not whole vectors. Legal: K a multiple of 16, at least 32.")
+        least = min(kernels_linalg.VECTORS)
+        whole = nearest(self.K, range(2 * least, self.K + 2 * least + 1, least))
+        require(legal, f"GEMV: K={self.K}; rows are two whole vectors of {least} or more. Nearest legal K: {whole}.")
         split = " or ".join(map(str, legal))
-        require(vector in legal, f"GEMV: kernel_vector_size={vector}; rows of K={self.K} split into vectors of {split}.")
+        require(vector in legal, f"GEMV: kernel_vector_size={vector}; rows of K={self.K} split into other vectors. Legal: {split}.")
         require(self.num_channels in (1, 2), f"GEMV: num_channels={self.num_channels}; a column has 2 channels. Legal: 1, 2.")
         require(
             1 <= tile <= ITERATIONS and out % tile == 0 and out % 2 == 0,
-            f"GEMV: tile_size_input={tile}, tile_size_output={out}. Legal: tile_size_input from 1 to {ITERATIONS}, "
-            "tile_size_output a multiple of it, and even.",
+            f"GEMV: tile_size_input={tile}, tile_size_output={out}; rows of A are 1 to {ITERATIONS} a tile, and those of C a multiple "
+            f"of these, and even. Legal: tile_size_input={min(tile, ITERATIONS)} with tile_size_output={2 * min(tile, ITERATIONS)}.",
         )
         self._chains_fit(dev)
         lanes = f"num_aie_columns={columns} x num_channels={self.num_channels} lanes"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import ObjectFifo, Pattern, Worker, bfloat16, range_, require, require_dtype, require_whole
+from iron_core import ObjectFifo, Pattern, Worker, bfloat16, nearest, range_, require, require_dtype, require_whole
 from iron_core.declare.tilewise import rounded_tile
 from iron_ops_aie.rowwise import kernels
 
@@ -39,7 +39,11 @@ class RoPEArray:
         if dev is not None and dev.is_npu:
             most = dev.columns
             require(columns <= most, f"RoPE: num_aie_columns={columns}; {dev} has {most}. Legal: num_aie_columns={most}.")
-        require_whole(self, "angle_rows", columns, f"angle rows of num_aie_columns={columns} lanes", "give num_aie_columns=1")
+        require(
+            self.angle_rows % columns == 0,
+            f"RoPE: num_aie_columns={columns} do not share out angle_rows={self.angle_rows}. "
+            f"Nearest legal num_aie_columns: {nearest(columns, [c for c in range(1, columns) if self.angle_rows % c == 0])}.",
+        )
 
     def array(self: Any, target: Any) -> None:
         def core(rows: Any, angles: Any, out: Any, kernel: Any, turns: Any, each: Any) -> None:
