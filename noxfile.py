@@ -222,6 +222,13 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def precision(session: nox.Session) -> None:
+    """What the arithmetic of attention's array costs, beside what was measured on an NPU. `-- --help` lists its options."""
+    install(session, "gguf>=0.10")
+    session.run("python", "-m", "bench.precision", "--checkpoint", weights(session), *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """ruff over everything."""
     session.install("ruff>=0.6")

@@ -85,7 +85,7 @@ def call_twice(design: Design) -> list[Design]:
 
 def arguments_swapped(design: Design) -> list[Design]:
     def swap(s: Any) -> Iterator[tuple]:
-        if isinstance(s, Call) and len(s.args) > 1:
+        if isinstance(s, Call) and len(s.args) > 1 and s.args[0] != s.args[1]:
             yield (attrs.evolve(s, args=(s.args[1], s.args[0], *s.args[2:])),)
 
     return _programs(design, swap)

@@ -145,6 +145,10 @@ SUBJECTS = {
         MHA(num_heads=12, num_KV_heads=4, seq_len=1, kv_len=96, num_pipelines=2, **_LLAMA),
         [{"kv_valid": 33}, {"kv_valid": 96}, {"kv_valid": 0}],
     ),
+    "mha biased": (
+        MHA(num_heads=2, num_KV_heads=1, seq_len=32, kv_len=64, B_q=16, num_pipelines=2, pv_cores=2, biased=True, soft_cap=3.0, window=20),
+        [{"valid": 20, "kv_valid": 40}, {"valid": 32, "kv_valid": 64}],
+    ),
     "copy": (
         Copy(
             input_size=4096, output_size=2048, src=Pattern(0, (8, 128), (256, 1)), dst=Pattern(64, (8, 128), (128, 1)),
@@ -264,6 +268,8 @@ SAME = {
     ("gemm exact", "call_twice", "_tail_"): _AGAIN,
     ("mha prompt", "call_twice", "-> Call(kernel='clear_rows_"): _AGAIN,
     ("mha prompt", "call_twice", "-> Call(kernel='hide_"): _AGAIN,
+    ("mha biased", "call_twice", "-> Call(kernel='clear_rows_"): _AGAIN,
+    ("mha biased", "call_twice", "-> Call(kernel='hide_"): _AGAIN,
     ("mha one query", "call_twice", "-> Call(kernel='clear_rows_"): _AGAIN,
     ("mha one query", "call_twice", "-> Call(kernel='hide_"): _AGAIN,
     ("mha one query", "other_word_read", "1 -> 2"): "one round, one query: the words are equal",

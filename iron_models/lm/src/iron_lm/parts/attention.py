@@ -157,14 +157,15 @@ class Attention(Part):
         q, k, v = rows("q", c.num_heads, self.q_norm), rows("k", c.num_kv_heads, self.k_norm), rows("v", c.num_kv_heads)
         if self.rotary is not None:
             q, k = self.rotary.twin({}, q, positions), self.rotary.twin({}, k, positions)
-        o = self._attended(q, k, v)
+        o = self.attended(q, k, v)
         if c.gate:
             o = o / (1 + np.exp(-rows("gate", c.num_heads).reshape(n, -1)))
         o = o @ widen(weights["o"]).T
         return o + widen(weights["o_bias"]) if c.output_bias else o
 
-    def _attended(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """q (n, heads, d), k and v (n, groups, d) -> (n, heads * d); a query sees the keys up to its own that are in reach."""
+    def attended(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """The twin's softmax and sums of values. q (n, heads, d), k and v (n, groups, d) -> (n, heads * d); a query sees the keys
+        up to its own that are in reach."""
         n, heads, d = q.shape
         group = heads // k.shape[1]
         out = np.empty_like(q)
