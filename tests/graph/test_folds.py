@@ -105,6 +105,28 @@ def test_a_copy_out_of_order_is_not_the_store():
     assert folds(body) == []
 
 
+def test_a_result_is_not_stored_over_what_it_is_made_of():
+    """Neither the product's own vector, nor what a step behind it reads."""
+
+    def over(self, x):
+        Copy(GEMV(self.w, self.one), self.one)
+        return SiLU(x)
+
+    def behind(self, x):
+        Copy(ElementwiseAdd(GEMV(self.w, x), self.one), self.one)
+        return SiLU(x)
+
+    assert folds(over) == []
+    assert folds(behind) == [("finish", "gemv0", "elementwiseadd0")]
+
+    def chain(self, x):
+        Copy(SiLU(ElementwiseAdd(GEMV(self.w, x), self.one)), self.one)
+        return SiLU(x)
+
+    assert ("placed", "silu0", "copy0") in folds(chain)
+    assert [f[:3] for f in chosen(chain)] == [("finish", "gemv0", "elementwiseadd0"), ("finish", "elementwiseadd0", "silu0")]
+
+
 def test_a_state_written_between_keeps_the_steps_apart():
     """What the second step reads is written after the first, and the first reads what is written too."""
 

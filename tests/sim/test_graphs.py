@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +13,7 @@ import iron_core as iron
 from iron_core import bfloat16
 from iron_core.devices import device
 from iron_core.errors import UnsupportedError
-from iron_ops_aie import GEMM, GEMV, MHA, ElementwiseAdd, SiLU
+from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd, RMSNorm, SiLU
 
 DEVICES = ("npu1", "npu2")
 
@@ -136,8 +137,47 @@ def test_folded_equals_unfolded(dev):
     plain, folded = (g.compile(x=(64,), backend="sim", dev=dev, fold=f) for g, f in zip(graphs, (False, True), strict=True))
     assert np.asarray(folded(x)).tobytes() == np.asarray(plain(x)).tobytes()
     text = folded.explain()
-    assert "silu0 into the finish of gemv0" in text and "elementwiseadd0 into the finish of gemv1" in text
+    for fold in ("silu0 into the finish of gemv0", "elementwiseadd0 into the finish of gemv1", "silu1 into the finish of elementwiseadd0"):
+        assert f"  fold       {fold}: saves 1 step\n" in text
+    assert "  runs       2 steps: 5 of the graph, 3 folded away\n  designs    2, of 2 arrays\n" in text
+    assert "  runs       5 steps: 5 of the graph\n  designs    5, of 5 arrays\n" in plain.explain()
+    entries = re.findall(r"  entries    (\d.*)", text), re.findall(r"  entries    (\d.*)", plain.explain())
+    assert entries == ((["2"], ["5, and one that resets the array"]) if dev == "npu2" else ([], []))
     assert "fold" not in plain.explain()
+
+
+class Caches(iron.Graph):
+    """A product behind a norm into a row of a cache, another's activation into a half of a state; then what they hold."""
+
+    def __init__(self, rng):
+        self.w, self.v, self.g = drawn(rng, 128, 64), drawn(rng, 64, 64), drawn(rng, 64)
+        self.rows = iron.state((6, 128), name="rows")
+        self.half = iron.state((128,), name="half")
+
+    def body(self, x, *, at: iron.Scratchpad[np.int32]):
+        h = RMSNorm(x.reshape(1, 64), weight=self.g).reshape(64)
+        Copy(GEMV(self.w, h), self.rows[at])
+        Copy(SiLU(GEMV(self.v, h)), self.half[64:])
+        return ElementwiseAdd(self.rows.reshape(768), self.rows.reshape(768)), SiLU(self.half)
+
+
+@pytest.mark.parametrize("boundaries", [None, iron.each_step])
+@pytest.mark.parametrize("dev", DEVICES)
+def test_a_copy_into_a_state_is_where_its_producer_writes(dev, boundaries):
+    """At the place that each call says: the same bits in every state, and nothing beside it touched, in half the steps."""
+    options = dict(backend="sim", dev=dev, boundaries=boundaries)
+    plain, folded = (Caches(np.random.default_rng(3)).compile(x=(64,), fold=fold, **options) for fold in (False, True))
+    for at in (0, 5, 2, 5):
+        x = drawn(np.random.default_rng(at), 64)
+        for got, want in zip(folded(x, at=at), plain(x, at=at), strict=True):
+            assert np.asarray(got).tobytes() == np.asarray(want).tobytes()
+        for state in ("rows", "half"):
+            assert np.asarray(folded.read(state)).tobytes() == np.asarray(plain.read(state)).tobytes()
+    runs = [[step.operator for step in compiled.versions[("x", (64,), "bfloat16"),].image.steps] for compiled in (plain, folded)]
+    assert [sorted(run) for run in runs] == [
+        ["Copy", "Copy", "ElementwiseAdd", "GEMV", "GEMV", "RMSNorm", "SiLU", "SiLU"],
+        ["ElementwiseAdd", "GEMV", "GEMV", "SiLU"],
+    ]
 
 
 def test_what_did_not_fold_says_why():

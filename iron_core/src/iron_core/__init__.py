@@ -18,7 +18,7 @@ _HOME = {
     "declare.operand": ("In", "InOut", "OptionalDim", "Out", "Select"),
     "declare.value": ("Carried", "DispatchTime", "Extent", "Scratchpad", "Value"),
     "declare.identity": ("array_key", "contract_key", "design_key", "label"),
-    "declare.chained": ("Chained", "fold", "prefold"),
+    "declare.chained": ("Chained", "fold", "place", "prefold"),
     "declare.domain": ("Choices", "Divisors", "Level", "Pins", "Placement", "Width", "domains"),
     "declare.formats": (
         *("BlockQuant", "Dense", "Format", "PackedArray", "Plane", "PlaneQuant"),

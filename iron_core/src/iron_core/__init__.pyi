@@ -28,6 +28,7 @@ from iron_core.bases import every_row as every_row
 from iron_core.compiled.operator_image import OperatorImage as OperatorImage
 from iron_core.declare.chained import Chained as Chained
 from iron_core.declare.chained import fold as fold
+from iron_core.declare.chained import place as place
 from iron_core.declare.chained import prefold as prefold
 from iron_core.declare.domain import Choices as Choices
 from iron_core.declare.domain import Divisors as Divisors

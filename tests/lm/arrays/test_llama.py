@@ -86,13 +86,15 @@ def test_logits_are_those_of_the_references(heads, dev):
 
 
 def test_folds_change_no_bit(heads, dev):
-    """Prompt and answer; of a decode step no norm, no activation and no sum runs by itself, of a prompt fewer."""
+    """Prompt and answer; of a decode step no norm, activation, sum or copy into a cache runs by itself, of a prompt fewer."""
     plain, folded = session(heads, dev), session(heads, dev, fold=True)
     assert np.array_equal(plain.logits(PROMPT), folded.logits(PROMPT))
     assert plain.generate(PROMPT, 3) == folded.generate(PROMPT, 3)
     assert np.array_equal(plain.logits([*PROMPT, 3]), folded.logits([*PROMPT, 3]))
     assert all(graph == run for graph, run in steps(plain).values())
     assert {"RMSNorm", "SiLU", "ElementwiseMul", "ElementwiseAdd"}.isdisjoint(steps(folded)["decode"][1])
+    graph, run = steps(folded)["decode"]
+    assert (graph.count("Copy"), run.count("Copy")) == (6, 2)  # the token's row and the position's angles
     graph, run = steps(folded)["prompt"]
     assert graph.count("SiLU") == 2 and "SiLU" not in run
     assert (graph.count("RMSNorm"), run.count("RMSNorm")) == (5, 4)

@@ -12,6 +12,7 @@ from iron_core.array.design import Design
 from iron_core.array.fit import fit
 from iron_core.array.words import number
 from iron_core.declare.formats import PackedArray
+from iron_core.declare.link import offset_member
 from iron_core.declare.objects import ObjectType
 from iron_core.declare.tensor import plain
 from iron_core.devices import Device, device
@@ -50,16 +51,18 @@ def _check(op: Any, tensors: Mapping[str, Any], members: Mapping[str, int]) -> N
     """CallError for a name that the operator does not have, a tensor of other bytes than its operand, or a member that is no
     whole number; BoundsError for one that reaches out of its operand."""
     name = type(op.base).__name__
-    legal = (*type(op.base).extents, *type(op.base).scratchpads)
+    placed = dict(op.placed)
+    legal = (*type(op.base).extents, *type(op.base).scratchpads, *map(offset_member, placed))
     for what, given, known in (("operand", tensors, op.operands), ("per-call member", members, legal)):
         for one in given:
             if one not in known:
                 raise CallError(f"{name} has no {what} {one}; it has {', '.join(known) or 'none'}.")
     for one, given in tensors.items():
-        want, got = op.format(one).nbytes(op.shape(one)), getattr(given, "nbytes", None)
+        shape = (placed[one],) if one in placed else op.shape(one)
+        want, got = op.format(one).nbytes(shape), getattr(given, "nbytes", None)
         if given is not None and got != want:
             shown = f"{given.dtype} of shape {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
-            raise CallError(f"{name}: {one} is {op.format(one)} of shape {op.shape(one)}, {want} bytes; got {shown}.")
+            raise CallError(f"{name}: {one} is {op.format(one)} of shape {shape}, {want} bytes; got {shown}.")
     numbers = {one: PerCallValue(one, "scratchpad", "int32").number(n) for one, n in members.items()}
     for check in checks(op, numbers):
         check.verify(numbers)

@@ -26,8 +26,9 @@ from iron_core.array.sequence import (
 )
 from iron_core.declare.affine import Affine
 from iron_core.declare.formats import as_dtype
+from iron_core.declare.link import offset_member
 from iron_core.declare.pattern import Pattern
-from iron_core.devices import QUEUE, SHARING, Device
+from iron_core.devices import QUEUE, SHARING, WORD, Device
 from iron_core.errors import DeclarationError, Unresolvable
 
 #: Transfers of one sequence; more would be instructions by the gigabyte.
@@ -192,6 +193,7 @@ class Runtime:
         unit = 1
         word = None
         where = f"{type(self.op.base).__name__}.{operand}, lane {lane}"
+        offset_by = self._placed(way, operand, where, offset_by)
         try:
             if size_by is not None:
                 axis, word = size_by
@@ -200,6 +202,8 @@ class Runtime:
                 descriptors: tuple[Descriptor, ...] = (one,)
             elif isinstance(pattern, tuple):
                 descriptors = pattern
+                if operand in dict(self.op.placed) and len(pattern) > 1:
+                    raise Unresolvable(f"{len(pattern)} descriptors, of which a call moves one. Legal: the copy by itself.")
             else:
                 descriptors = plan(pattern, limits, single=offset_by is not None)
         except Unresolvable as error:
@@ -219,6 +223,16 @@ class Runtime:
         )
         return task
 
+    def _placed(self, way: str, operand: str, where: str, offset_by: Word | None) -> Word | None:
+        """What moves a transfer, that of an output that calls place among them. Unresolvable where the sequence reads the output
+        back or moves it itself."""
+        if operand not in dict(self.op.placed):
+            return offset_by
+        if way == "fill" or offset_by is not None:
+            does = "reads it back" if way == "fill" else "moves it per call"
+            raise Unresolvable(f"{where}: its own sequence {does}, so no call can place it. Legal: the copy by itself.")
+        return self.offset(offset_member(operand), step=max(1, WORD // self._argument(operand)[0].itemsize))
+
     def _meter(self, fifo: str, descriptors: int) -> None:
         """Await this channel's oldest tasks until one more of that many descriptors fits its queue and its share."""
         share = self.dev.shim.descriptors // SHARING  # type: ignore[union-attr]
@@ -233,7 +247,7 @@ class Runtime:
         if operand in self._controls:
             return as_dtype("uint32"), self._controls[operand].words
         bound = getattr(self.op, operand)
-        return bound.format.dtype, math.prod(bound.format.stored(bound.shape))
+        return bound.format.dtype, dict(self.op.placed).get(operand, math.prod(bound.format.stored(bound.shape)))
 
     def finish(self) -> None:
         """Await what is left of the drains, unmanaged ones and the sequence's own group; then free the unmanaged fills.

@@ -38,9 +38,9 @@ def explain(program: Program) -> str:
         lines.append(f"version {describe_signature(version.signature)}")
         lines += _steps(program, version)
         for fold in version.folds:
-            lines.append(f"  fold       {fold}")
+            lines.append(f"  fold       {fold}: saves 1 step")
         lines += [f"  no fold    {fold}: {rule}" for fold, rule in version.refused]
-        lines += _words(program, version)
+        lines += _image(program, version)
         for term in version.carry:
             source = "element 0 of a buffer" if isinstance(term.source, BufferRef) else repr(term.source)
             lines.append(f"  carries    {term.name} = {source}")
@@ -61,9 +61,9 @@ def _steps(program: Program, version: VersionPlan) -> list[str]:
     return lines
 
 
-def _words(program: Program, version: VersionPlan) -> list[str]:
-    """The numbers that the device is given per call: on an array those its image has, with the steps that make some of them there,
-    else the expressions that steps follow."""
+def _image(program: Program, version: VersionPlan) -> list[str]:
+    """What runs, and the numbers that the device is given per call: on an array the steps, designs, entries and words that its image
+    has, with the steps that make some of them there; else the expressions that steps follow."""
     plan = program.plan
     if not device(plan.dev).is_npu:
         return [f"  word       {form!r}: {', '.join(used)}" for form, used in _followed(version)]
@@ -72,12 +72,20 @@ def _words(program: Program, version: VersionPlan) -> list[str]:
         found = image if isinstance(image, ArrayImage) else array_image(plan, version.signature)
     except UnsupportedError as error:
         return [f"  word       none is known, for no image can be made: {error}"] if _followed(version) else []
-    lines = []
+    planned = {step.name for step in version.steps}
+    inserted = [step for step in found.steps if step.name not in planned]
+    parts = [f"{len(planned)} of the graph"]
+    parts += [f"{len(version.folds)} folded away"] if version.folds else []
+    parts += [f"{len(inserted)} inserted"] if inserted else []
+    lines = [f"  runs       {len(found.steps)} steps: {', '.join(parts)}"]
+    arrays = len({id(step.design.array) for step in found.steps})
+    lines.append(f"  designs    {len({id(step.design) for step in found.steps})}, of {arrays} array{'s' if arrays != 1 else ''}")
+    if found.elf:
+        lines.append(f"  entries    {len(found.entries)}{', and one that resets the array' if found.resets else ''}")
     for parameter in found.parameters:
         used = ", ".join(f"{found.steps[index].name}.{name}" for index, name in parameter.uses)
         lines.append(f"  word       {parameter.symbol} = {parameter.form!r}: {used}")
-    planned = {step.name for step in version.steps}
-    lines += [f"  inserted   {step.name}: {step.operator}" for step in found.steps if step.name not in planned]
+    lines += [f"  inserted   {step.name}: {step.operator}" for step in inserted]
     if found.chains:
         designs = [len({id(found.steps[index].design) for index in chain}) for chain in found.chains]
         many = f"{len(designs)} xclbins of {' and '.join(map(str, designs))} designs" if len(designs) > 1 else "1 xclbin"

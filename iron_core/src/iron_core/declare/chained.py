@@ -7,6 +7,7 @@ The steps change where a value is computed, never how it is rounded. Their furth
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -28,27 +29,48 @@ def fold(op: Any, consumer: Any, at: Any = 0) -> Chained:
     """
     require_operator(op, "fold()")
     require_operator(consumer, "fold()")
-    return Chained(op.base, (*op.finish, Link(consumer, at)), op.prepare)
+    return Chained(op.base, (*op.finish, Link(consumer, at)), op.prepare, op.placed)
 
 
 def prefold(op: Any, producer: Any, at: Any = 0) -> Chained:
     """`op` with `producer` as the first step in front of its `prepare=` input; otherwise as `fold`."""
     require_operator(op, "prefold()")
     require_operator(producer, "prefold()")
-    return Chained(op.base, op.finish, (Link(producer, at), *op.prepare))
+    return Chained(op.base, op.finish, (Link(producer, at), *op.prepare), op.placed)
+
+
+def place(op: Any, elements: int) -> Chained:
+    """`op` with its result in a tensor of `elements`, from the element on that calls give as `<operand>_offset`; the tensor's others
+    stay as they are. Otherwise as `fold`. Unresolvable where `op` has several results, or one that is larger."""
+    require_operator(op, "place()")
+    written = [operand.name for operand in op.outputs if operand.present(op)]
+    name = type(op.base).__name__
+    if len(written) != 1:
+        raise Unresolvable(f"{name} has {len(written)} results; one is placed.")
+    size = math.prod(op.shape(written[0]))
+    if elements < size:
+        raise Unresolvable(f"{name}: {written[0]} of {size} elements in a tensor of {elements}. Legal: {size} or more.")
+    return Chained(op.base, op.finish, op.prepare, ((written[0], elements),))
 
 
 class Chained:
     """A plain operator, `base`, whose cores apply the steps of `finish` to what it makes and those of `prepare` to what it
-    reads. What is not here is the plain operator's: fields, extents, values, scratchpads, traits.
+    reads, and whose result calls place where `placed` says. What is not here is the plain operator's: fields, extents, values,
+    scratchpads, traits.
 
-    Made by `fold` and `prefold`. Unresolvable where the array applies no such chain, or a step does not fit.
+    Made by `fold`, `prefold` and `place`. Unresolvable where the array applies no such chain, or a step does not fit.
     """
 
-    def __init__(self, base: Any, finish: tuple[Link, ...] = (), prepare: tuple[Link, ...] = ()) -> None:
+    def __init__(
+        self,
+        base: Any,
+        finish: tuple[Link, ...] = (),
+        prepare: tuple[Link, ...] = (),
+        placed: tuple[tuple[str, int], ...] = (),
+    ) -> None:
         self.base = base.evolve(**{name: None for name in base.autos() if name not in base.pinned})
         # Its array asks for them: how many lines a core holds, what rides where.
-        self.base.finish, self.base.prepare = tuple(finish), tuple(prepare)
+        self.base.finish, self.base.prepare, self.base.placed = tuple(finish), tuple(prepare), tuple(placed)
         #: The operands that the steps bring.
         self._riding: dict[str, Operand] = {}
         for chain in CHAINS:
@@ -214,4 +236,6 @@ class Chained:
 
     def __repr__(self) -> str:
         chains = ((chain, ", ".join(type(link.op).__name__ for link in getattr(self, chain))) for chain in CHAINS)
-        return f"{self.base!r} with {' and '.join(f'{chain} {steps}' for chain, steps in chains if steps)}"
+        parts = [f"{chain} {steps}" for chain, steps in chains if steps]
+        parts += [f"{operand} placed in {elements} elements" for operand, elements in self.placed]
+        return f"{self.base!r} with {' and '.join(parts)}"

@@ -58,8 +58,9 @@ def array_key(op: Any) -> tuple[Any, ...]:
 
 
 def design_key(op: Any) -> tuple[Any, ...]:
-    """Class and every field of a resolved operator."""
-    return (class_name(op), tuple((k, canonical(getattr(op, k))) for k in op.fields), *_chains(op))
+    """Class and every field of a resolved operator, and the tensors that its outputs are placed in."""
+    placed = (("placed", *op.placed),) if op.placed else ()
+    return (class_name(op), tuple((k, canonical(getattr(op, k))) for k in op.fields), *_chains(op), *placed)
 
 
 def shown(value: Any) -> str:
@@ -85,4 +86,5 @@ def label(op: Any) -> str:
     parts = [f"{k}{shown(getattr(op, k))}" for k, f in op.fields.items() if f.repr and getattr(op, k) is not None]
     for chain, keys in _chains(op):
         parts.append(f"{chain}{hashlib.sha256(repr(keys).encode()).hexdigest()[:8]}")
+    parts += [f"placed{operand}{elements}" for operand, elements in op.placed]
     return "_".join([type(op.base).__name__, *parts])

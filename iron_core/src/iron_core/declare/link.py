@@ -101,6 +101,11 @@ class Link:
                 )
 
 
+def offset_member(operand: str) -> str:
+    """The per-call member that says at which element of a larger tensor an output that is placed there begins."""
+    return f"{operand}_offset"
+
+
 def riding(op: Any, chain: str, step: int) -> tuple[str, ...]:
     """Names that a step's further inputs have as operands of the operator it is folded into."""
     return tuple(f"{chain}{step}_{other.name}" for other in getattr(op, chain)[step].others)

@@ -78,6 +78,8 @@ class Operator(metaclass=OperatorMeta):
     #: The `Link`s its array applies behind the output and in front of the input: those of the `Chained` it is the base of.
     finish: tuple[Any, ...] = ()
     prepare: tuple[Any, ...] = ()
+    #: Outputs that calls place in a larger tensor, each with that tensor's elements: likewise.
+    placed: tuple[tuple[str, int], ...] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

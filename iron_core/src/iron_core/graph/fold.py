@@ -114,7 +114,7 @@ def choose_folds(traced: TracedGraph, accepts: Callable[[Fold], bool]) -> list[F
             into = (host.get(fold.producer, fold.producer),)
             members = sorted({*group[producer], *group[consumers[0]]})
             turn = finder.meeting(members, place)
-            if turn is None:
+            if turn is None or (fold.kind == "placed" and not finder.apart(group[producer], consumers[0])):
                 continue
         both = tuple(joined[name].also(alone) for name, alone in zip(into, fold.joined, strict=True))
         if not accepts(attrs.evolve(fold, joined=both)):
@@ -164,7 +164,7 @@ class _Finder:
                 ((j, name),) = readers
                 for kind, legal in (("finish", self._finish), ("placed", self._placed)):
                     at = self.meeting([i, j], self.in_order)
-                    if at is not None and legal(made, self.steps[j], name):
+                    if at is not None and legal(made, self.steps[j], name) and (kind == "finish" or self.apart([i], j)):
                         folds.append(self._fold(kind, i, written[0], readers, self.steps[at].name))
             if self._prologue(i, made, readers):
                 folds.append(self._fold("prologue", i, written[0], readers, self.steps[readers[0][0]].name))
@@ -281,6 +281,12 @@ class _Finder:
     def readable(self, i: int, consumer: int, place: Sequence[int]) -> bool:
         """Does step i read the same where `consumer` runs? `place` says at whose turn each step runs."""
         return all((i < k) == (place[consumer] < place[k]) for k in self._conflicts(i)[0])
+
+    def apart(self, members: Sequence[int], copy: int) -> bool:
+        """Does none of these steps read what a copy writes, and would read while it is written?"""
+        into = self.steps[copy].written()
+        read = (r for i in members for n, r in self.steps[i].operands.items() if self.steps[i].op.operands[n].read)
+        return not any(region.overlaps(written) for region in read for written in into)
 
     def meeting(self, members: Sequence[int], place: Sequence[int]) -> int | None:
         """The first of these steps at whose turn all of them may run, in their order; None where there is none.

@@ -7,11 +7,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from iron_core.declare.affine import Affine
+from iron_core.declare.link import offset_member
 from iron_core.graph.traced import IndexCheck
 
 
 def reach(op: Any, member: str) -> tuple[int, int] | None:
     """How many elements are used from a member's number on, and how many there are; None where nothing is known of it."""
+    for operand, elements in op.placed:
+        if member == offset_member(operand):
+            return math.prod(op.shape(operand)), elements
     if member in op.extents:
         return 0, getattr(op, op.extents[member].field)
     scratchpad = op.scratchpads[member]

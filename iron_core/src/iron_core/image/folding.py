@@ -1,20 +1,22 @@
-"""Folds on arrays: a plan's folded steps become links of the step they fold into."""
+"""Folds on arrays: a plan's folded steps become links of the step they fold into, a copy the place it writes to."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
 from iron_core.array.build import build
 from iron_core.array.fit import fit
-from iron_core.declare.chained import Chained
+from iron_core.declare.affine import Affine
+from iron_core.declare.chained import Chained, place
 from iron_core.declare.chained import fold as folded
 from iron_core.declare.chained import prefold as prefolded
-from iron_core.declare.link import Link, riding
-from iron_core.devices import Device
+from iron_core.declare.link import Link, offset_member, riding
+from iron_core.devices import WORD, Device
 from iron_core.errors import IronError, Unresolvable, UnsupportedError
 from iron_core.graph.fold import Fold, Folded, Joined
+from iron_core.graph.traced import Binding, TracedStep
 from iron_core.image.plan import PlanStep, VersionPlan
 
 
@@ -25,11 +27,16 @@ def array_refusal(fold: Fold, dev: Device) -> str | None:
 
 def _refusal(joined: Joined, dev: Device) -> str | None:
     step = joined.step
-    if joined.placed is not None:
-        return f"{type(step.op).__name__}: arrays place no copies. Legal: the copy by itself."
+    members = [binding.member for binding in step.bindings]
     try:
         op = Chained(step.op, _links(joined.finish), _links(joined.prepare))
-        fit(build(op, dev, (binding.member for binding in step.bindings)).design)
+        if joined.placed is not None:
+            run = _run(joined.placed.step, joined.placed.at)
+            if run.refusal:
+                return run.refusal
+            op, moved = _place(op, run)
+            members += moved
+        fit(build(op, dev, members).design)
     except IronError as error:
         return str(error)
     where = [operand.name for operand in op.base.inputs if operand.prepare]
@@ -43,12 +50,45 @@ def _links(chain: tuple[Folded, ...]) -> tuple[Link, ...]:
     return tuple(Link(part.step.op, part.at) for part in chain)
 
 
+class _Run(NamedTuple):
+    """Where a copy that reads its input in order writes: `elements` of its operand from `start` on, moved per call by an
+    expression. refusal: why no array does it by writing there."""
+
+    operand: str
+    start: int
+    elements: int
+    moved: Affine | None
+    refusal: str | None
+
+
+def _run(copy: TracedStep | PlanStep, at: str) -> _Run:
+    op = copy.op
+    ((name, view),) = ((name, view) for name, view in op.accept_views.items() if name != at)
+    read, into, pattern = getattr(op, at), getattr(op, name), getattr(op, view.pattern)
+    start = 0 if pattern is None else pattern.offset
+    moved = next((binding.expression for binding in copy.bindings if binding.member == view.offset), None)
+    refusal = None
+    if read.format != into.format:
+        refusal = f"{type(op).__name__} makes {into.format} of {read.format}; an array writes what it made."
+    elif into.format.packed or start * into.format.dtype.itemsize % WORD:
+        refusal = f"{type(op).__name__} writes {into.format} from element {start} on; an array writes whole {WORD}-byte words."
+    return _Run(name, start, into.size - start, moved, refusal and f"{refusal} Legal: the copy by itself.")
+
+
+def _place(op: Any, run: _Run) -> tuple[Any, tuple[str, ...]]:
+    """The operator with its result where the copy puts it, and the per-call members that this brings."""
+    if run.moved is None:
+        return op, ()
+    op = place(op, run.elements)
+    return op, tuple(offset_member(operand) for operand, _ in op.placed)
+
+
 def fold_steps(version: VersionPlan) -> tuple[PlanStep, ...]:
     """The steps as they run: a folded step is part of another, at the place its fold names. UnsupportedError for a fold that
     no array has."""
     order = {step.name: i for i, step in enumerate(version.steps)}
     steps = {step.name: step for step in version.steps}
-    place = dict(order)
+    turn = dict(order)
     inside: dict[str, str] = {}
     for fold in version.folds:
         gone = steps.pop(fold.gone)
@@ -58,11 +98,12 @@ def fold_steps(version: VersionPlan) -> tuple[PlanStep, ...]:
                     steps[name] = _prologue(gone, steps[name], at)
             else:
                 producer = inside[fold.gone] = inside.get(fold.producer, fold.producer)
-                steps[producer] = _finish(steps[producer], gone, fold.at[0])
-                place[producer] = order[fold.runs_at]
+                join = _finish if fold.kind == "finish" else _placed
+                steps[producer] = join(steps[producer], gone, fold.at[0])
+                turn[producer] = order[fold.runs_at]
         except Unresolvable as error:  # of a backend that takes what arrays do not
             raise UnsupportedError(f"fold of {fold}: {error}") from error
-    return tuple(sorted(steps.values(), key=lambda step: place[step.name]))
+    return tuple(sorted(steps.values(), key=lambda step: turn[step.name]))
 
 
 def _tile_input(op: Any, made: Any) -> str:
@@ -85,10 +126,18 @@ def _others(step: PlanStep, tile: str) -> list[Any]:
     return [step.operands[o.name] for o in op.inputs if o.present(op) and o.name != tile]
 
 
+def _placed(producer: PlanStep, copy: PlanStep, at: str) -> PlanStep:
+    run, made = _run(copy, at), _made(producer.op).name
+    op, members = _place(producer.op, run)
+    into, shape = copy.operands[run.operand], producer.operands[made].shape if run.moved is None else (run.elements,)
+    ref = attrs.evolve(into, offset=into.offset + into.format.offset(run.start, into.shape), shape=shape, bounds=())
+    bindings = tuple(Binding(member, run.moved) for member in members if run.moved is not None)
+    return attrs.evolve(producer, op=op, operands={**producer.operands, made: ref}, bindings=(*producer.bindings, *bindings))
+
+
 def _finish(producer: PlanStep, consumer: PlanStep, at: str) -> PlanStep:
     op = folded(producer.op, consumer.op, at)
-    source = next(o.name for o in producer.op.outputs if o.present(producer.op))
-    result = next(o.name for o in consumer.op.outputs if o.present(consumer.op))
+    source, result = _made(producer.op).name, _made(consumer.op).name
     into = consumer.operands[result]
     operands = dict(producer.operands)
     operands[source] = attrs.evolve(into, shape=producer.operands[source].shape, bounds=producer.operands[source].bounds)
