@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 from pathlib import Path
@@ -11,12 +12,17 @@ import pytest
 
 import iron_core as iron
 from iron_core import bfloat16
+from iron_core.devices import device
+from iron_core.image.array_image import ArrayImage, array_image
+from iron_llama.model import Llama
+from iron_lm.tunables import profile_of
 from iron_npu import toolchain
 from iron_npu.catalog import items
 from iron_npu.fused import print_version
 from iron_npu.printer import Printed, print_design
 from iron_ops_aie import GEMM, GEMV, MHA, Copy, ElementwiseAdd
 from tests.catalog import ARRAYS, named
+from tests.lm.arrays.small_llama import loaded
 from tests.npu.structural import check
 
 
@@ -65,6 +71,37 @@ def test_graphs_of_all_five_hold_together(five):
         assert f"aiex.configure @{name}_" in made.text
 
 
+#: What a version of the small Llama is traced for: a decode step, and a prompt's chunk.
+VERSIONS = {"decode": {}, "prompt": {"ids": ((64,), np.int32)}}
+
+
+@functools.cache
+def llama(dev: str, version: str, fold: bool) -> tuple[ArrayImage, list[Printed]]:
+    """A version of a small Llama: its image, and what is printed of it, one module on npu2, on npu1 one per design."""
+    graph = loaded((4, 1)).model()
+    with profile_of(Llama, device(dev)):
+        plan = graph.compile(dev=dev, backend="null", fold=fold, **VERSIONS[version]).plan
+    image = array_image(plan, plan.versions[0].signature)
+    if not image.elf:
+        return image, [print_design(design) for design in dict.fromkeys(step.design for step in image.steps)]
+    made = print_version(plan, plan.versions[0].signature)
+    return image, [Printed(made.text, made.objects)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
+def test_a_llama_holds_together_folded_or_not(dev, version):
+    """Both print well; folded, in fewer steps, and a decode step's products and rotation write into the caches at the position."""
+    (plain, before), (folded, after) = llama(dev, version, False), llama(dev, version, True)
+    for printed in (*before, *after):
+        assert check(printed.text) == ()
+    assert len(folded.steps) < len(plain.steps)
+    placed = {step.operator for step in folded.steps for word in step.design.sequence.words if word.name in ("C_offset", "y_offset")}
+    assert placed == ({"GEMV", "RoPE"} if version == "decode" else set())
+    if dev == "npu2":
+        assert after[0].text.count("aiex.run ") == len(folded.steps) < before[0].text.count("aiex.run ") == len(plain.steps)
+
+
 needs_tools = pytest.mark.skipif(toolchain.missing() is not None, reason=toolchain.missing() or "")
 
 
@@ -91,6 +128,22 @@ def test_the_tools_take_every_case(cls, dev, tmp_path):
 def test_the_tools_take_a_fused_graph(kind, five, tmp_path):
     said = toolchain.gate(fused() if kind == "whole" else bounded(five), tmp_path)
     assert said is None, str(said)
+
+
+@pytest.mark.toolchain
+@needs_tools
+@pytest.mark.parametrize("fold", [False, True], ids=["plain", "folded"])
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
+def test_the_tools_take_a_llama(dev, version, fold, tmp_path):
+    """A decode step and a prompt's chunk, with steps folded into others and without."""
+    refused = []
+    for number, printed in enumerate(llama(dev, version, fold)[1]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        said = toolchain.gate(printed, folder)
+        refused += [] if said is None else [str(said)]
+    assert not refused, "\n".join(refused)
 
 
 # -- what the gate does, with tools that only note how they were called ------------------------------------

@@ -11,39 +11,16 @@ import pytest
 import iron_core as iron
 from iron_core.devices import device
 from iron_llama.model import Llama
-from iron_lm import loading
-from iron_lm.decoder_config import DecoderConfig
 from iron_lm.generation.session import Session
-from iron_lm.loading import Loaded
-from iron_lm.parts.rotary import RotaryConfig
 from iron_lm.testing import check_chat_turn, check_determinism
 from iron_lm.tunables import profile_of
+from tests.lm.arrays.small_llama import loaded
 
 DEVICES = ("npu1", "npu2")
 #: Query heads over KV heads: groups that fill a block of queries, and that do not.
 HEADS = ((4, 1), (3, 1))
 #: A chunk and a part of the next.
 PROMPT = [int(i) for i in np.random.default_rng(4).integers(0, 512, 70)]
-
-
-@functools.cache
-def loaded(heads: tuple[int, int], context: int = 128) -> Loaded:
-    queries, keys = heads
-    config = DecoderConfig(
-        name="small",
-        vocab_size=512,
-        hidden_size=128,
-        num_layers=2,
-        num_heads=queries,
-        num_kv_heads=keys,
-        head_dim=64,
-        intermediate_size=256,
-        max_positions=256,
-        rotary=RotaryConfig(64, 10000.0),
-        norm_epsilon=1e-5,
-        tied=True,
-    )
-    return loading.random(Llama, config, 1, dtype="bfloat16", max_seq_len=context)
 
 
 @functools.cache
