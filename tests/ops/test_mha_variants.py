@@ -121,6 +121,25 @@ def test_what_finds_places_is_routed(dev, cores, biased, packed):
     assert fitted
 
 
+@pytest.mark.parametrize(
+    ("fields", "rule", "legal"),
+    [
+        (dict(seq_len=16, d=1024), r"Nearest legal d: 576\.", dict(d=576)),
+        (dict(seq_len=16, d=512, pv_cores=1), "Nearest legal d: 320; or give pv_cores=2", dict(d=320)),
+        (dict(seq_len=16, d=512, pv_cores=1), "or give pv_cores=2", dict(pv_cores=2)),
+        (dict(seq_len=128, B_q=16, num_pipelines=8, biased=True, pv_cores=2), "Nearest legal num_pipelines: 4", dict(num_pipelines=4)),
+        (dict(seq_len=16, soft_cap=2.0**99), "to 1.5474250491067253e\\+26", dict(soft_cap=1.5474250491067253e26)),
+        (dict(seq_len=16, soft_cap=1e-30, scale=2.0), "Legal: 1.5777218104420236e-30 to", dict(soft_cap=1.5777218104420236e-30)),
+    ],
+    ids=str,
+)
+def test_the_legal_value_that_a_refusal_names_is_taken(fields, rule, legal):
+    """Where there is one."""
+    with pytest.raises(Unresolvable, match=rule):
+        build(MHA(num_heads=1, **fields), "npu2")
+    fit(build(MHA(**dict(num_heads=1) | fields | legal), "npu2").design)
+
+
 def test_the_fast_power_of_two_is_high_between_whole_numbers():
     """A straight line from each power of two to the next, of a bfloat16: exact at both, at most 6.2 % above."""
     x = np.arange(-12, 0.001, 1 / 16, dtype=np.float32)

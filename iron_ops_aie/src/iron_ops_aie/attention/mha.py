@@ -30,7 +30,7 @@ from iron_core import (
 )
 from iron_core.errors import ParamError
 from iron_ops_aie.attention.kernels_mha import EXP2, STATES
-from iron_ops_aie.attention.mha_array import BLOCKS, PV_CORES, MHAArray, blocks_of_keys
+from iron_ops_aie.attention.mha_array import BLOCKS, CAPS, PV_CORES, MHAArray, blocks_of_keys
 from iron_ops_aie.rules import floats_only
 
 _INTERLEAVED: dict[str, Any] = dict(heads_interleaved=True, kv_interleaved=True)
@@ -163,7 +163,7 @@ class MHA(MHAArray, Operator):
         for field, legal in (("exp2", EXP2), ("state", tuple(STATES))):
             if getattr(self, field) not in legal:
                 raise ParamError(f"MHA: {field}={getattr(self, field)!r}; legal: {', '.join(legal)}.")
-        if self.soft_cap is not None and not 2.0**-100 <= self.soft_cap <= 2.0**100:
+        if self.soft_cap is not None and not CAPS[0] <= self.soft_cap <= CAPS[1]:
             raise ParamError(f"MHA: soft_cap={self.soft_cap}; legal: None or a positive number, from 2^-100 to 2^100.")
 
     def _operands(self, Q: Any, K: Any, V: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -50,8 +50,8 @@ HEAD_STEP = 64
 PIPELINES = 8
 #: Cores of a pipeline that add up values.
 PV_CORES = (1, 2)
-#: What the cap of a score may be before it is scaled: far enough below what hides a key.
-LEAST_CAP, MOST_CAP = 2.0**-100, 2.0**90
+#: What the cap of a score may be, and before the score is scaled: far enough below what hides a key.
+CAPS, LEAST_CAP, MOST_CAP = (2.0**-100, 2.0**100), 2.0**-100, 2.0**90
 #: The gates, by `exp2` and `state`: how far off a number may be, relative to it and at least. Weights and scores are bfloat16 on
 #: the way; what is up to 6 % too high, or rounded after every block of keys, may be further off.
 GATES = {
@@ -148,10 +148,10 @@ class MHAArray:
         scale, cap = self.scale, self.soft_cap
         low = exponent_scale(scale) < LEAST_SCALE
         require(not low, f"MHA: scale={scale}; its array hides keys by very low scores. Legal: at least {LEAST_SCALE}.")
-        least, most = scale * LEAST_CAP, scale * MOST_CAP
+        least, most = max(scale * LEAST_CAP, CAPS[0]), min(scale * MOST_CAP, CAPS[1])
         require(
             cap is None or least <= cap <= most,
-            f"MHA: soft_cap={cap}; its array caps scores before they are scaled, by scale={scale}. Legal: {least:g} to {most:g}.",
+            f"MHA: soft_cap={cap}; its array caps scores before they are scaled, by scale={scale}. Legal: {least} to {most}.",
         )
         require(
             self.exp2 == "accurate" or dev is None or dev.arch == "AIE2P",
@@ -159,8 +159,18 @@ class MHAArray:
         )
         self._whole()
         if dev is not None:
-            more = ", or pv_cores=2" if self.pv_cores == 1 else ""
-            require_memory(self, dev, f"Give a smaller B_q= or d{more}.")
+            self._require_room(dev)
+
+    def _require_room(self: Any, dev: Any) -> None:
+        """Unresolvable where a core has no room for its blocks, with the most numbers of a head that it has room for."""
+        if all(held.fits for held in memory(self, dev)):
+            return
+        b, p, parts = self.B_q, self.num_pipelines, self.pv_cores
+        narrower = (self.evolve(d=d)._blocked(b, p, parts) for d in range(self.d - HEAD_STEP, 0, -HEAD_STEP))
+        most = next((op.d for op in narrower if all(held.fits for held in memory(op, dev))), None)
+        ways = [f"Nearest legal d: {most}"] * (most is not None) + ["give a smaller B_q="] * (b > BLOCKS[-1])
+        ways += ["give pv_cores=2"] * (parts < PV_CORES[-1])
+        require_memory(self, dev, f"{'; or '.join(ways)}.")
 
     def _whole(self: Any) -> None:
         b, p, packed, group = self.B_q, self.num_pipelines, self.packed, self._group
@@ -188,9 +198,10 @@ class MHAArray:
         p, b, packed, columns, parts = self.num_pipelines, self.B_q, self.packed, target.dev.columns, self.pv_cores
         at = places_of(p, packed, columns, parts, self.biased)
         if at is None:
+            fewer = [n for n in range(p - 1, 0, -1) if p % n == 0 and places_of(n, packed, columns, parts, self.biased)]
             raise Unresolvable(
                 f"MHA: num_pipelines={p} and their streams do not fit the {columns} columns of {target.dev}. "
-                f"Give a {'smaller num_pipelines= or a ' if p > 1 else ''}wider device."
+                f"{f'Nearest legal num_pipelines: {fewer[0]}; or g' if fewer else 'G'}ive a wider device."
             )
         k, scored = self._kernels(target.dev.arch), self._scores()
         pins = type(self).fields["placement"].domain.pins(self.placement)
