@@ -256,10 +256,12 @@ class Drawing:
         keys = Tensor(rows, kv * d, self.pick(*FLOATS), self.pick(0, bound_of(rows)))
         k, v = (self.weight((rows, kv, d), keys.dtype) for _ in range(2))
         causal, window, cap = self.pick(True, False), self.pick(None, 3), self.pick(None, 0.5)
+        b = self.weight((heads, x.rows, rows), x.dtype) if self.pick(True, False) else None
 
         def step(g: Any, t: Any) -> Any:
             q = ElementwiseAdd(t[i], t[j])
-            more = dict(heads_interleaved=True, kv_interleaved=True, causal=causal, window=window, soft_cap=cap)
+            more = {} if b is None else dict(bias=g.weights[b][:, x.cut(g), keys.cut(g)])
+            more |= dict(heads_interleaved=True, kv_interleaved=True, causal=causal, window=window, soft_cap=cap)
             return q, MHA(q.reshape(x.rows, heads, d), g.weights[k][keys.cut(g)], g.weights[v][keys.cut(g)], **more)
 
         self.add(x, step)
