@@ -13,7 +13,7 @@ from iron_core.array import ObjectFifo, Worker, range_
 from iron_core.array.build import build
 from iron_core.array.fit import fit
 from iron_core.array.words import number
-from iron_core.declare.chained import Chained
+from iron_core.declare.chained import Chained, place, prefold
 from iron_core.declare.link import Link
 from iron_core.devices import device
 from iron_core.errors import IronError
@@ -128,6 +128,10 @@ SUBJECTS = {
             finish=(Link(ReLU(size=256)), Link(ElementwiseAdd(size=256))), prepare=(Link(SiLU(size=256)),),
         ),
         [{}, {}],
+    ),
+    "gemv placed behind a norm": (
+        place(prefold(GEMV(M=64, K=64, num_batches=2, num_aie_columns=2), RMSNorm(rows=2, cols=64, weighted=True)), 300),
+        [{"C_offset": 32}, {"C_offset": 172}],
     ),
     "gemm": (
         GEMM(M=192, K=128, N=128, tile_m=16, tile_n=64, tile_k=32, num_aie_columns=2),
@@ -264,6 +268,8 @@ SAME = {
     ("magnitude", "rounding_not_set", ""): "float32 from float32: nothing is rounded to bfloat16",
     ("gemv", "call_twice", "-> Call(kernel='mv_"): _AGAIN,
     ("gemv folded", "call_twice", "-> Call(kernel='mv_"): _AGAIN,
+    ("gemv placed behind a norm", "call_twice", "-> Call(kernel='mv_"): _AGAIN,
+    ("gemv placed behind a norm", "arguments_swapped", ""): "a * b is b * a",
     ("gemm", "call_twice", "_tail_"): _AGAIN,
     ("gemm exact", "call_twice", "_tail_"): _AGAIN,
     ("mha prompt", "call_twice", "-> Call(kernel='clear_rows_"): _AGAIN,
@@ -304,6 +310,7 @@ SAME = {
     ("convolution", "arguments_swapped", "cores[0].program[11].args[0]"): "either weight meets a row of zeros",
     ("gemv", "freed_instead_of_awaited", ""): _THROUGH,
     ("gemv folded", "freed_instead_of_awaited", ""): _THROUGH,
+    ("gemv placed behind a norm", "freed_instead_of_awaited", ""): _THROUGH,
     ("mha one query", "freed_instead_of_awaited", ""): _THROUGH,
 }
 
