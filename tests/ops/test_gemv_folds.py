@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from iron_core import In, Kernel, KernelContract, Out, Param, UnaryElementwise, bfloat16
+from iron_core import In, Kernel, KernelContract, Out, Param, Profile, UnaryElementwise, bfloat16
 from iron_core.array.build import build
 from iron_core.array.spec import check
 from iron_core.bases.elementwise import Elementwise, stream
@@ -17,7 +17,7 @@ from iron_core.declare.link import Link
 from iron_core.declare.rounding import round_to, widen
 from iron_core.devices import device
 from iron_core.errors import DeclarationError, DeviationError, Unresolvable
-from iron_ops_aie import GEMV, ElementwiseAdd, LayerNorm, ReLU, RMSNorm, SiLU
+from iron_ops_aie import GEMM, GEMV, ElementwiseAdd, LayerNorm, ReLU, RMSNorm, SiLU
 from iron_sim.run import simulate
 
 DEVICES = ("npu1", "npu2")
@@ -271,6 +271,30 @@ def test_folding_opens_the_tunables_that_were_not_given():
     assert folded.resolved(device("npu2")).tile_size_output == 16
     assert op.finish == ()
     assert op.present == ("A", "B", "C")
+
+
+def test_what_a_profile_gave_is_open_where_a_chain_takes_none_of_it():
+    """It suits the plain operator. What the call gave stays, and so does what would change a bit."""
+    profile = Profile()
+    profile.add(GEMV, M=576, K=576, tile_size_input=12, tile_size_output=72)
+    profile.add(GEMM, tile_k=48, tile_m=20)
+    with profile:
+        plain, given, gemm = GEMV(M=576, K=576), GEMV(M=576, K=576, tile_size_output=72), GEMM(M=192, K=96, N=64)
+    dev = device("npu2")
+    assert (plain.profiled, given.profiled) == ({"tile_size_input", "tile_size_output"}, {"tile_size_input"})
+    assert (plain.resolved(dev).num_aie_columns, plain.resolved(dev).tile_size_output) == (8, 72)
+    add = ElementwiseAdd(size=576)
+    folded = fold(plain, add).resolved(dev)
+    assert (folded.num_aie_columns, folded.tile_size_input, folded.tile_size_output) == (6, 8, 96)
+    kept = prefold(plain, SiLU(size=576)).resolved(dev)
+    assert (kept.tile_size_input, kept.tile_size_output) == (12, 72)
+    with pytest.raises(Unresolvable, match=r"GEMV.finish: tile_size_output=72 "):
+        fold(given, add).resolved(dev)
+    with pytest.raises(Unresolvable, match=r"tile_m=20"):
+        gemm.resolved(dev)
+    folded = fold(gemm, SiLU(size=192 * 64)).resolved(dev)
+    assert (folded.tile_k, folded.tile_m) == (48, 16)
+    assert plain.with_tunables(tile_size_input=4).profiled == {"tile_size_output"}
 
 
 def test_a_chain_no_array_takes_is_refused_in_words():

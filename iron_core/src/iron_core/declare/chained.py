@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from iron_core.declare.domain import searchable
 from iron_core.declare.formats import Format
 from iron_core.declare.link import CHAINS, Link, riding, target
 from iron_core.declare.operand import BoundOperand, In, Operand
@@ -131,7 +132,15 @@ class Chained:
         return self._over(self.base.with_tunables(**tunables))
 
     def resolved(self, dev: Any = None) -> Chained:
-        return self._over(self.base.resolved(dev))
+        """As the plain operator's. What a profile gave suits that one by itself: where the chain takes none of it, it is open."""
+        base = self.base
+        try:
+            return self._over(base.resolved(dev))
+        except Unresolvable:
+            given = base.profiled & searchable(base).keys()
+            if not given:
+                raise
+            return self._over(base.with_tunables(**dict.fromkeys(given)).resolved(dev))
 
     # -- what it computes --------------------------------------------------------------------------
 

@@ -32,12 +32,14 @@ def construct(cls: Any, given: dict[str, Any]) -> Any:
         if isinstance(field, AutoField) and field.derived:
             raise CallError(f"{cls.__name__}.{name} is always derived by resolve(); it cannot be given.")
     profile = active_profile()
-    if profile is not None:
-        keywords = profile.tunables(cls, keywords) | keywords
+    profiled = {} if profile is None else profile.tunables(cls, keywords)
+    by_call = keywords.keys()
+    keywords = profiled | keywords
     check_kinds(cls, keywords)
     op = type.__call__(cls, **keywords)
     op._given = frozenset(keywords)
     op.pinned = frozenset(k for k in keywords if isinstance(cls.fields[k], AutoField))
+    op.profiled = frozenset(profiled.keys() - by_call)
     derive(op)
     _check_dimensions(op)
     with authored(op, "validate()"):

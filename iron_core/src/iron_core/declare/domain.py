@@ -134,15 +134,23 @@ def domains(op: Any, dev: Device | str) -> dict[str, tuple[Any, ...]]:
 
     require_operator(op, "domains()")
     dev = device(dev)
-    lanes = {f.name for o in op.operands.values() for f in (o.per or ()) if hasattr(f, "name")}
     found: dict[str, tuple[Any, ...]] = {}
-    for name, field in op.fields.items():
-        if not isinstance(field, AutoField) or field.derived or name in op.pinned:
-            continue
-        domain = field.domain or (Width() if name in lanes else None)
-        if domain is None or (domain.when is not None and not getattr(op, domain.when)):
+    for name, domain in searchable(op).items():
+        if name in op.pinned:
             continue
         if getattr(op, name) is None:
             raise CallError(f"{type(op).__name__}.{name} is open; ask a resolved operator: op.resolved(dev).")
         found[name] = domain.values(op, name, dev)
+    return found
+
+
+def searchable(op: Any) -> dict[str, Domain]:
+    """Per tunable that has other values than one, its domain: which of them is chosen changes no bit of a result."""
+    lanes = {f.name for o in op.operands.values() for f in (o.per or ()) if hasattr(f, "name")}
+    found = {}
+    for name, field in op.fields.items():
+        if isinstance(field, AutoField) and not field.derived:
+            domain = field.domain or (Width() if name in lanes else None)
+            if domain is not None and (domain.when is None or getattr(op, domain.when)):
+                found[name] = domain
     return found

@@ -72,6 +72,8 @@ class Operator(metaclass=OperatorMeta):
 
     #: Tunables a call or a profile gave: held, not searched.
     pinned: frozenset[str] = frozenset()
+    #: Those of them that a profile gave.
+    profiled: frozenset[str] = frozenset()
     _given: frozenset[str] = frozenset()
     #: Extent members that read as a call's expression: on twins that `Value.form` makes.
     per_call: Mapping[str, Any] = MappingProxyType({})
@@ -138,6 +140,7 @@ class Operator(metaclass=OperatorMeta):
         tunables = {name: self.fields[name].convert(value) for name, value in tunables.items()}
         check_kinds(type(self), tunables)
         twin = self.evolve(**tunables)
+        twin.profiled = self.profiled - tunables.keys()
         twin.pinned = self.pinned - tunables.keys() | {name for name, value in tunables.items() if value is not None}
         return twin
 
