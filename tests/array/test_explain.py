@@ -5,9 +5,20 @@ from __future__ import annotations
 import pytest
 
 from iron_core import Rowwise
+from iron_core.array.build import build
 from iron_core.array.explain import explain
+from iron_core.declare.cases import cases
 from iron_core.errors import Unresolvable
 from iron_ops_aie import GEMV
+from tests.catalog import ARRAYS, named
+
+
+def taken(op, dev):
+    """Is there an array of it on this device?"""
+    try:
+        return bool(build(op, dev))
+    except Unresolvable:
+        return False
 
 
 def test_it_tells_tiers_memory_transfers_and_words():
@@ -21,6 +32,18 @@ def test_it_tells_tiers_memory_transfers_and_words():
         assert part in text
     sequence = next(line for line in text.splitlines() if line.startswith("  sequence"))
     assert "M=576" in sequence and "tile_size_input" not in sequence
+
+
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
+@pytest.mark.parametrize("cls", ARRAYS, ids=named)
+def test_every_operator_explains_itself(cls, dev):
+    """Of the first case that the device takes: every field, and what each operand moves."""
+    op = next(op for _, case, _ in cases([cls]) if taken(op := cls(**case.fields), dev))
+    text = op.explain(dev)
+    first, array, *_ = text.splitlines()
+    assert first.startswith(cls.__name__) and first.endswith(f" on {dev}") and array.startswith("  array")
+    assert all(f"{name}=" in text for name in cls.fields)
+    assert set(op.present) <= {line.split()[0] for line in text.splitlines() if " transfer" in line}
 
 
 def test_an_operator_without_an_array_says_so():

@@ -48,6 +48,32 @@ def test_cases_are_cases_dicts_or_what_a_callable_gives():
     assert Mixed(**cases[1].fields).W is iron.Q4_1
 
 
+def test_a_case_may_bound_its_extents():
+    """Its operator at the bounds is as a call makes it; what is no extent is refused."""
+
+    class Rows(iron.Operator):
+        rows: int = iron.Param()
+        x = iron.In(rows, 4, dtype=np.float32)
+        y = iron.Out(rows, 4, dtype=np.float32)
+        valid = iron.Extent(rows)
+        test = iron.Testing(iron.Case(rows=8, bounds=dict(valid=3)))
+
+    (case,) = Rows.test.cases(Rows)
+    assert case.id == "rows8-valid3" and case.fields == dict(rows=8)
+    assert case.bounded(Rows(rows=8)).shape("y") == (3, 4)
+    assert iron.Case(rows=8).bounded(whole := Rows(rows=8)) is whole
+    with pytest.raises(DeclarationError, match=r"bounds other, which is no extent of it. Extents: valid"):
+
+        class Wrong(Rows):
+            test = iron.Testing(iron.Case(rows=8, bounds=dict(other=3)))
+
+
+def test_a_sweep_has_a_bounded_case():
+    """Of an operator with an extent `valid`, on the dtype of arrays."""
+    assert [c.bounds for c in iron.Sweep(rows=True).cases(Centre) if c.bounds] == [dict(valid=19)]
+    assert not [c for c in iron.Sweep(T=np.float32).cases(Centre) if c.bounds]
+
+
 def test_cases_are_walked_by_operator_case_and_device():
     """The default suite; or those beyond it too, or without those that are timed."""
     timed = type("Timed", (Mixed,), {"test": iron.Testing(iron.Case(n=1), iron.Case(n=2, bench=True))})

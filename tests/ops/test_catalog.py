@@ -85,10 +85,19 @@ def test_an_operator_is_documented(name):
     assert list(cls.test.cases(cls))
 
 
+@pytest.mark.parametrize("cls", OPERATORS, ids=named)
+def test_an_operator_has_cases_of_every_kind(cls):
+    """Three at least; one of a size that is no whole vectors; and one under a bound for each extent it has."""
+    found = [case for _, case, _ in cases([cls])]
+    sizes = {n for op in (cls(**case.fields) for case in found) for name in op.present for n in op.shape(name)}
+    assert len(found) >= 3 and any(n % 16 for n in sizes if n > 4)
+    assert {member for case in found for member in case.bounds} == set(cls.extents)
+
+
 @pytest.mark.parametrize(("cls", "case"), CASES, ids=named)
 def test_a_reference_keeps_the_contract(cls, case, draw):
     """It gives every output in its declared shape, changes no input, and rounded once is within its own tolerance."""
-    op = cls(**case.fields)
+    op = case.bounded(cls(**case.fields))
     inputs = draw(op)
     before = [_bytes(a) for a in inputs]
     kept = {name: np.zeros(op.shape(name), op.format(name).dtype) for name in op.partial}
@@ -107,7 +116,7 @@ def test_a_reference_keeps_the_contract(cls, case, draw):
 @pytest.mark.parametrize(("cls", "case"), CASES, ids=named)
 def test_a_wrong_answer_is_out_of_tolerance(cls, case, draw):
     """No contract is so wide that an answer whose largest number is off by a twentieth passes."""
-    op = cls(**case.fields)
+    op = case.bounded(cls(**case.fields))
     inputs = draw(op)
     kept = {name: np.zeros(op.shape(name), op.format(name).dtype) for name in op.partial}
     result = op.reference(*inputs, **kept)

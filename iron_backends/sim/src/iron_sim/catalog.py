@@ -50,7 +50,7 @@ def outcome(cls: Any, case: Any, dev: str, seed: int = 0) -> Outcome:
     start = Outcome(cls.__name__, case.id, dev)
     try:
         op = cls(**case.fields).resolved(device(dev))
-        design = build(op, dev).design
+        design = build(op, dev, case.bounds).design
         places = fit(design)
     except DeclarationError as error:  # no case may make a design that is not well-formed
         return attrs.evolve(start, failure=str(error))
@@ -59,8 +59,10 @@ def outcome(cls: Any, case: Any, dev: str, seed: int = 0) -> Outcome:
             return attrs.evolve(start, failure=f"an array is to take it (lower=True), but: {error}")
         return attrs.evolve(start, refused=str(error))
     rng = np.random.default_rng(seed)
-    drawn = cls.test.draw(op, rng)
+    short = case.bounded(op)
+    drawn = cls.test.draw(short, rng)
     inputs = tuple(drawn.get(o.name) for o in op.inputs)
+    given = {name: _whole(op, name, tensor) for name, tensor in drawn.items()}
 
     def kept() -> dict[str, Any]:
         """What outputs that are written in part hold before: fresh each time, for they are written in place."""
@@ -68,13 +70,15 @@ def outcome(cls: Any, case: Any, dev: str, seed: int = 0) -> Outcome:
 
     began = time.process_time()
     try:
-        outputs, masks, _ = simulate(op, dev, {**kept(), **drawn})
+        outputs, masks, _ = simulate(op, dev, {**kept(), **given}, case.bounds)
     except SimulationError as error:
         return attrs.evolve(start, failure=str(error))
     seconds = time.process_time() - began
     written = [o.name for o in op.outputs if o.present(op)]
+    if case.bounds:
+        outputs, masks = ({name: made[name][_within(short, name)] for name in written} for made in (outputs, masks))
     got = [outputs[name] for name in written]
-    composed = op.composed(*inputs, **kept())
+    composed = short.composed(*inputs, **kept())
     want = composed if isinstance(composed, tuple) else (composed,)
     bits = sum(_different(g, w) for g, w in zip(got, map(_flat, want), strict=True))
     found = attrs.evolve(
@@ -90,10 +94,10 @@ def outcome(cls: Any, case: Any, dev: str, seed: int = 0) -> Outcome:
         return attrs.evolve(found, failure="nothing was compared")
     if any(mask.any() for mask in masks.values()):
         return attrs.evolve(found, failure="some of the output was never written")
-    judged = tuple(_judged(op, name, outputs[name]) for name in written)
-    exact = op.reference(*inputs, **kept())
+    judged = tuple(_judged(short, name, outputs[name]) for name in written)
+    exact = short.reference(*inputs, **kept())
     try:
-        deviation = op.array_check(judged if len(judged) > 1 else judged[0], exact, *inputs)
+        deviation = short.array_check(judged if len(judged) > 1 else judged[0], exact, *inputs)
     except DeviationError as error:
         return attrs.evolve(found, failure=str(error))
     return attrs.evolve(
@@ -102,6 +106,25 @@ def outcome(cls: Any, case: Any, dev: str, seed: int = 0) -> Outcome:
         ratio=deviation.ratio,
         failure=f"{bits} of {found.compared} numbers differ from the composed tile references" if bits else "",
     )
+
+
+def _within(op: Any, name: str) -> tuple[slice, ...]:
+    """The part of an operand that an operator at a call's bounds has."""
+    return tuple(slice(n) for n in op.shape(name))
+
+
+def _whole(op: Any, name: str, tensor: Any) -> Any:
+    """An input of a bounded call as it is in memory, in the operand's shape: what lies behind the bounds is no number."""
+    if tensor is None or tuple(tensor.shape) == op.shape(name):
+        return tensor
+    if isinstance(tensor, PackedArray):
+        found = op.format(name).zeros(op.shape(name))
+        found.data[tuple(slice(n) for n in tensor.data.shape)] = tensor.data
+        return found
+    behind = 0x7F if tensor.dtype.kind in "iu" else np.nan
+    found = np.full(op.shape(name), behind, tensor.dtype)
+    found[tuple(slice(n) for n in tensor.shape)] = tensor
+    return found
 
 
 def _judged(op: Any, name: str, got: np.ndarray) -> Any:

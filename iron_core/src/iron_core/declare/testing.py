@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,28 +18,42 @@ from iron_core.errors import DeclarationError
 class Case:
     """One set of fields an operator is checked at.
 
-    extensive: left out of the default suite. bench: timed over the project's life. lower: every family of NPUs has an array for it,
-    so that being refused there is a fault.
+    bounds: numbers of its extent members, as a call gives them: what lies behind them is not computed. extensive: left out of the
+    default suite. bench: timed over the project's life. lower: every family of NPUs has an array for it, so that being refused there
+    is a fault.
     """
 
     def __init__(
-        self, *, extensive: bool = False, bench: bool = False, lower: bool = False, id: str | None = None, **fields: Any
+        self,
+        *,
+        bounds: Mapping[str, int] | None = None,
+        extensive: bool = False,
+        bench: bool = False,
+        lower: bool = False,
+        id: str | None = None,
+        **fields: Any,
     ) -> None:
         self.fields = fields
+        self.bounds = dict(bounds or {})
         self.extensive = extensive
         self.bench = bench
         self.lower = lower
-        self.id = id or "-".join(f"{k}{shown(canonical(v))}" for k, v in fields.items()) or "default"
+        self.id = id or "-".join(f"{k}{shown(canonical(v))}" for k, v in (fields | self.bounds).items()) or "default"
 
     def __repr__(self) -> str:
         return f"Case({self.id})"
 
+    def bounded(self, op: Any) -> Any:
+        """An operator of these fields at these bounds."""
+        return op.bounded(**op.limits(self.bounds)) if self.bounds else op
+
 
 class Sweep:
-    """The elementwise sweep: a few lengths (or rows of `cols`), one of them large enough to time; and, beyond the default suite, the
-    longer ones on every count of columns and channels that an NPU's shims feed and that divides them.
+    """The elementwise sweep: a few lengths (or rows of `cols`), one of them large enough to time; one under a bound, where the operator
+    has an extent `valid`; and, beyond the default suite, the longer ones on every count of columns and channels that an NPU's shims
+    feed and that divides them.
 
-    Further keywords are given to every case. A sweep of a dtype (T=) sweeps no columns: arrays compute on the default one.
+    Further keywords are given to every case. A sweep of a dtype (T=) has neither bounds nor columns: arrays compute on the default one.
     """
 
     #: The device with the most columns, and numbers of a line.
@@ -61,8 +75,11 @@ class Sweep:
             yield Case(**shape, **self.fields, bench=shape is shapes[-1])
 
     def cases(self, cls: Any) -> Iterator[Case]:
-        """Those, and of operator class `cls` those of columns and channels."""
+        """Those, and of operator class `cls` one under a bound, and those of columns and channels."""
         yield from self.lengths()
+        if "T" not in self.fields and "valid" in cls.extents:
+            middle = self._shapes()[2]
+            yield Case(**middle, **self.fields, bounds=dict(valid=next(iter(middle.values())) * 3 // 8 + 1))
         if "T" not in self.fields and {"num_aie_columns", "num_channels"} <= set(cls.fields):
             for shape in self._shapes()[:-1]:
                 for columns, channels in self._lanes(cls, shape["rows"] if self.rows else shape["size"] // self.LINE):
@@ -90,6 +107,10 @@ def _cases(cls: Any, specs: Iterable[Any]) -> Iterator[Case]:
                 if name not in cls.fields:
                     legal = ", ".join(cls.fields) or "none"
                     raise DeclarationError(f"{cls.__name__}.test: {case!r} gives {name}, which is no field of it. Fields: {legal}.")
+            for name in case.bounds:
+                if name not in cls.extents:
+                    legal = ", ".join(cls.extents) or "none"
+                    raise DeclarationError(f"{cls.__name__}.test: {case!r} bounds {name}, which is no extent of it. Extents: {legal}.")
             yield case
 
 

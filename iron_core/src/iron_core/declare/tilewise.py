@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ def rounded_tile(kernel: Any, dtype: Any, size: int, *tiles: Any) -> np.ndarray:
 def tilewise(op: Any, inputs: tuple[Any, ...], *numbers: int) -> np.ndarray:
     """`op.kernel()`'s reference on every tile in turn, rounded: the output, in its shape. numbers: what it is given behind them.
 
-    An operand with replicate= or broadcast= is one tile, given every time. DeclarationError where an operator declares no
+    An operand with replicate= or broadcast= is one tile, given every time. Of an operator at a call's bounds the last tile may be
+    short: what is missing of it is zero, and what comes of that is cut off. DeclarationError where an operator declares no
     kernel(), has another number of outputs than one, or streams that are not equally many tiles: it declares composed().
     """
     name = type(op).__name__
@@ -32,7 +34,8 @@ def tilewise(op: Any, inputs: tuple[Any, ...], *numbers: int) -> np.ndarray:
     streams: dict[str, tuple[bool, np.ndarray]] = {}
     for operand, tensor in zip(op.inputs, inputs, strict=True):
         if operand.present(op):
-            tiles = np.asarray(tensor).reshape(-1, *operand.tile_type(op).shape)
+            tile, flat = operand.tile_type(op), np.asarray(tensor).reshape(-1)
+            tiles = np.pad(flat, (0, -flat.size % tile.elements)).reshape(-1, *tile.shape)
             streams[operand.name] = (operand.replicate or operand.broadcast, tiles)
     counts = {len(tiles) for once, tiles in streams.values() if not once}
     if len(counts) != 1 or any(len(tiles) != 1 for once, tiles in streams.values() if once):
@@ -42,4 +45,5 @@ def tilewise(op: Any, inputs: tuple[Any, ...], *numbers: int) -> np.ndarray:
     for i in range(counts.pop()):
         given = [tiles[0 if once else i] for once, tiles in streams.values()]
         out.append(rounded_tile(kernel, made.dtype, made.elements, *given, *numbers).reshape(-1))
-    return np.concatenate(out).reshape(result.shape(op))
+    shape = result.shape(op)
+    return np.concatenate(out)[: math.prod(shape)].reshape(shape)

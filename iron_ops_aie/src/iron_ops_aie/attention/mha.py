@@ -124,6 +124,7 @@ class MHA(MHAArray, Operator):
 
     test = Testing(
         Case(num_heads=2, seq_len=64, d=64, lower=True),
+        Case(num_heads=6, num_KV_heads=2, seq_len=64, kv_len=128, **_INTERLEAVED, bounds=dict(valid=19, kv_valid=83), lower=True),
         Case(num_heads=6, num_KV_heads=2, seq_len=19, kv_len=83, T=np.float32, **_INTERLEAVED),
         Case(num_heads=4, seq_len=40, d=32, causal=False, T=np.float32),
         Case(num_heads=4, num_KV_heads=1, seq_len=70, d=64, window=16, T=np.float32),

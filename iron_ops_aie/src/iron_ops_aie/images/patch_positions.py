@@ -49,6 +49,7 @@ class PatchPositions(PatchPositionsArray, Operator):
     test = Testing(
         Case(rows=6, columns=9, places=64, lower=True),
         Case(rows=15, columns=21, cores=4, lower=True),
+        Case(rows=9, columns=12, bounds=dict(valid_rows=6, valid_columns=9), lower=True),
         Case(rows=7, columns=4, pool=1, cores=1, places=33, source_rows=99, position_rows=8, lower=True),
         Case(rows=42, columns=57, places=2520, lower=True, bench=True),
     )

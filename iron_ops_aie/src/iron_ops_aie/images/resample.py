@@ -64,6 +64,7 @@ class Resample(ResampleArray, Operator):
     test = Testing(
         Case(height=37, width=53, out_height=48, out_width=32, lower=True),
         Case(height=101, width=64, out_height=16, out_width=48, cores=2, lower=True),
+        Case(height=60, width=70, out_height=48, out_width=64, cores=2, bounds=dict(rows=37, out_rows=32, out_columns=48), lower=True),
         Case(height=20, width=1400, out_height=32, out_width=160, cores=4, chunks_h=16, lower=True),
         Case(height=45, width=31, out_height=32, out_width=96, T=np.float32),
         Case(height=16, width=19, out_height=16, out_width=16, cores=1, patches_out=5, lower=True),

@@ -50,6 +50,7 @@ class ResampleTaps(ResampleTapsArray, Operator):
     test = Testing(
         Case(in_size=37, out_size=48, lower=True),
         Case(in_size=101, out_size=7, lower=True),
+        Case(in_size=101, out_size=64, bounds=dict(in_length=37, out_length=48), lower=True),
         Case(in_size=480, out_size=240, words=356, slots=16, lower=True),
         Case(in_size=5, out_size=5, words=16, chunks=7),
         Case(in_size=63, out_size=1000, words=100, slots=3, lower=True),

@@ -40,6 +40,7 @@ class Repeat(RepeatArray, Operator):
         Case(rows=8, cols=64, repeat=4, lower=True),
         Case(rows=3, cols=33, repeat=3, T=np.float32, lower=True),
         Case(rows=5, cols=33, repeat=2),
+        Case(rows=8, cols=64, repeat=3, bounds=dict(valid=5), lower=True),
         Case(rows=1, cols=8, repeat=1, lower=True),
         Case(rows=4, cols=6000, repeat=2, tile_size=1500, lower=True),
         Case(rows=512, cols=1024, repeat=4, bench=True),

@@ -41,6 +41,7 @@ class DepthwiseConv1d(DepthwiseConv1dArray, Operator):
         Case(rows=64, channels=64, num_aie_columns=1, lower=True),
         Case(rows=20, channels=96, lower=True),
         Case(rows=4, channels=32, lower=True),
+        Case(rows=20, channels=64, bounds=dict(valid=7), lower=True),
         Case(rows=33, channels=100, T=np.float32),
         Case(rows=9, channels=7, taps=3, T=bfloat16, W=np.float32),
         Case(rows=3, channels=64, taps=4, T=np.float16),

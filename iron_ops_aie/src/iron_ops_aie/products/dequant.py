@@ -62,6 +62,7 @@ class Dequant(DequantArray, Operator):
     test = Testing(
         *(Case(rows=5, cols=96, F=f, T=t) for f in (Q4_0, Q4_1, Q8_0) for t in (np.dtype(np.float32), bfloat16)),
         Case(rows=4, cols=2048, F=INT4_TILES, lower=True),
+        Case(rows=8, cols=1024, F=INT4_TILES, bounds=dict(valid=5), lower=True),
         Case(rows=7, cols=192, F=int4_tiles(64), lower=True),
         Case(rows=8, cols=4096, F=int4_tiles(4096, 128), num_channels=2, lower=True),
         Case(rows=2, cols=16384, F=int4_tiles(16384), num_aie_columns=1, lower=True),

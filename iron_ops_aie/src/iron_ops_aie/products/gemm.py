@@ -109,6 +109,7 @@ class GEMM(GEMMArray, Operator):
 
     test = Testing(
         Case(M=64, K=64, N=64, lower=True),
+        Case(M=128, K=128, N=64, bounds=dict(valid=70, valid_k=37), lower=True),
         Case(M=5, K=96, N=33, b_col_maj=True, T=np.float32),
         Case(M=17, K=40, N=24, T=np.float32),
         Case(M=16, K=64, N=40, b_col_maj=True, c_col_maj=True),

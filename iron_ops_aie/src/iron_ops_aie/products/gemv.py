@@ -89,6 +89,7 @@ class GEMV(GEMVArray, Operator):
 
     test = Testing(
         Case(M=64, K=64, lower=True),
+        Case(M=256, K=64, bounds=dict(valid=77), lower=True),
         Case(M=64, K=96, num_batches=4, repeat=2, lower=True),
         Case(M=64, K=48, num_batches=2, num_channels=2, num_aie_columns=2, lower=True),
         Case(M=576, K=576, lower=True),

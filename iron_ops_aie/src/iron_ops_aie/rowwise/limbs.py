@@ -33,6 +33,7 @@ class Limbs(Rowwise):
 
     test = Testing(
         Case(rows=8, cols=64, lower=True),
+        Case(rows=24, cols=64, bounds=dict(valid=7), lower=True),
         Case(rows=7, cols=576, lower=True),
         Case(rows=48, cols=2048, lower=True),
         Case(rows=30, cols=96, num_channels=2, lower=True),

@@ -32,6 +32,7 @@ class Magnitude(Rowwise):
 
     test = Testing(
         Case(rows=8, cols=64, lower=True),
+        Case(rows=24, cols=64, bounds=dict(valid=7), lower=True),
         Case(rows=7, cols=576, lower=True),
         Case(rows=16, cols=8192, lower=True),
         Case(rows=30, cols=128, num_channels=2, lower=True),

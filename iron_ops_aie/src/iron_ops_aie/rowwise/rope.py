@@ -45,6 +45,7 @@ class RoPE(RoPEArray, Operator):
 
     test = Testing(
         Case(rows=32, cols=64, lower=True),
+        Case(rows=24, cols=64, angle_rows=8, bounds=dict(valid=9, angles_valid=3), lower=True),
         Case(rows=27, cols=64, angle_rows=3, lower=True),
         Case(rows=24, cols=128, angle_rows=8, method_type=1, lower=True),
         Case(rows=9, cols=32, angle_rows=1, lower=True),

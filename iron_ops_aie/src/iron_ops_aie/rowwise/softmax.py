@@ -32,6 +32,7 @@ class Softmax(SoftmaxArray, Rowwise):
         Sweep(rows=True),
         Sweep(rows=True, T=np.float32),
         Case(rows=16, cols=1500, T=np.float32),
+        Case(rows=32, cols=96, bounds=dict(valid=19, valid_cols=50), lower=True),
         Case(rows=3, cols=96, vector_size=50, T=np.float32),
         Case(rows=3, cols=96, vector_size=1),
         Case(rows=16, cols=96, vector_size=50, lower=True),

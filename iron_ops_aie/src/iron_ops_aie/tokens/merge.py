@@ -76,6 +76,7 @@ class Merge(Operator):
         Case(rows=2048, audio_token=258881, image_token=258880, audio_at=2048, vision_at=2560, lower=True),
         Case(rows=45, audio_token=3, image_token=5, audio_at=100, vision_at=45, block=9, lower=True),
         Case(rows=64, audio_token=0, image_token=1, audio_at=0, vision_at=7, lower=True),
+        Case(rows=64, audio_token=3, image_token=5, audio_at=64, vision_at=80, bounds=dict(valid=45), lower=True),
         draw=dict(ids=lambda op, rng: rng.choice([op.audio_token, op.image_token, 2, 9], op.rows)),
     )
 
@@ -155,7 +156,8 @@ class Merge(Operator):
     def composed(self, ids: Any) -> Any:
         """Block by block, with what is counted between them."""
         kernel, counts, found = self.kernel(), np.array([0, self.audio_at, self.vision_at], np.int32), []
-        for block in np.asarray(ids).reshape(-1, self.block):
+        # Of a bounded call the last block may be short.
+        for block in np.pad(np.asarray(ids), (0, -len(ids) % self.block)).reshape(-1, self.block):
             counts, rows = kernel.reference(block, counts)
             found.append(rows)
-        return np.concatenate(found).reshape(self.shape("y"))
+        return np.concatenate(found)[: self.rows].reshape(self.shape("y"))
