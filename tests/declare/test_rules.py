@@ -44,6 +44,18 @@ def test_a_field_is_whole_units():
         iron.require_whole(Op(M=100), "M", 32, "tiles of t=32", "give t=")
 
 
+def test_lanes_are_of_columns_and_channels_that_a_device_has():
+    """Where any device is meant, as many columns as one likes; channels are two everywhere."""
+    wide = ReLU(size=1 << 16, num_aie_columns=9, num_channels=3)
+    iron.require_columns(wide, None)
+    iron.require_columns(wide.evolve(num_aie_columns=8), device("npu2"))
+    with pytest.raises(Unresolvable, match=r"^ReLU: num_aie_columns=9; npu2 has 8\. Legal: num_aie_columns=8\.$"):
+        iron.require_columns(wide, device("npu2"))
+    iron.require_channels(wide.evolve(num_channels=2))
+    with pytest.raises(Unresolvable, match=r"^ReLU: num_channels=3; a column has 2 channels\. Legal: 1, 2\.$"):
+        iron.require_channels(wide)
+
+
 def test_a_dtype_is_what_an_array_computes_on():
     iron.require_dtype(Op(M=4), iron.bfloat16, "T")
     with pytest.raises(Unresolvable, match=r"^Op: T=float32; its array computes on bfloat16. Legal: T=bfloat16\.$"):

@@ -27,7 +27,7 @@ _HOME = {
     "declare.objects": ("ObjectType",),
     "declare.pattern": ("Pattern",),
     "declare.profile": ("Profile",),
-    "declare.rules": ("nearest", "require", "require_dtype", "require_npu", "require_whole"),
+    "declare.rules": ("nearest", "require", "require_channels", "require_columns", "require_dtype", "require_npu", "require_whole"),
     "declare.rounding": ("round_to", "widen"),
     "declare.testing": ("Case", "Sweep", "Testing"),
     "declare.tolerance": ("Tolerance", "allclose"),

@@ -69,6 +69,8 @@ from iron_core.declare.rounding import round_to as round_to
 from iron_core.declare.rounding import widen as widen
 from iron_core.declare.rules import nearest as nearest
 from iron_core.declare.rules import require as require
+from iron_core.declare.rules import require_channels as require_channels
+from iron_core.declare.rules import require_columns as require_columns
 from iron_core.declare.rules import require_dtype as require_dtype
 from iron_core.declare.rules import require_npu as require_npu
 from iron_core.declare.rules import require_whole as require_whole

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from iron_core.declare.formats import bfloat16
-from iron_core.declare.rules import nearest, require, require_dtype, require_whole
+from iron_core.declare.rules import nearest, require, require_channels, require_dtype, require_whole
 from iron_core.declare.tilewise import tilewise
 from iron_core.declare.undeclared import undeclared
 from iron_core.errors import DeclarationError
@@ -56,7 +56,7 @@ class ElementwiseArray:
             tile in lines,
             f"{name}: tile_size={tile}; lines are whole vectors of {self.line_unit}. Nearest legal tile_size: {nearest(tile, lines)}.",
         )
-        require(channels <= 2, f"{name}: num_channels={channels}; a column has 2 channels. Legal: 1, 2.")
+        require_channels(self)
         if dev is not None and dev.is_npu:
             widest = self._widest(dev, channels)
             require(widest, f"{name}: num_channels={channels} needs more streams than the shims of {dev} have. Legal: 1.")

@@ -12,7 +12,7 @@ import numpy as np
 
 from iron_core.bases.elementwise_array import TILE_CAP
 from iron_core.declare.formats import bfloat16
-from iron_core.declare.rules import require, require_dtype, require_whole
+from iron_core.declare.rules import require, require_channels, require_dtype, require_whole
 from iron_core.declare.tilewise import rounded_tile
 from iron_core.declare.undeclared import is_undeclared, undeclared
 from iron_core.errors import DeclarationError
@@ -70,7 +70,7 @@ class RowwiseArray:
         cap = self.row_cap
         require(self.cols <= cap, f"{name}: cols={self.cols}; a core takes rows of at most {cap} numbers. Legal: cols={cap}.")
         require_whole(self, "cols", self.row_unit, "vectors")
-        require(channels <= 2, f"{name}: num_channels={channels}; a column has 2 channels. Legal: 1, 2.")
+        require_channels(self)
         if dev is not None and dev.is_npu:
             widest, streams, cores = self._widest(dev, channels), 1 + len(self.vectors), len(self.stages())
             require(

@@ -42,6 +42,19 @@ def require_npu(op: Any, dev: Any) -> None:
         raise Unresolvable(f"{type(op).__name__}: dev={dev} has no array. Legal: npu1, npu2 and their column variants.")
 
 
+def require_channels(op: Any) -> None:
+    """Unresolvable unless num_channels is 1 or 2: the channels that a column's shim has each way."""
+    if op.num_channels not in (1, 2):
+        raise Unresolvable(f"{type(op).__name__}: num_channels={op.num_channels}; a column has 2 channels. Legal: 1, 2.")
+
+
+def require_columns(op: Any, dev: Any) -> None:
+    """Unresolvable where num_aie_columns is more than a device has. dev: None where any is meant."""
+    if dev is not None and dev.is_npu and op.num_aie_columns > dev.columns:
+        most, name = dev.columns, type(op).__name__
+        raise Unresolvable(f"{name}: num_aie_columns={op.num_aie_columns}; {dev} has {most}. Legal: num_aie_columns={most}.")
+
+
 def require_dtype(op: Any, dtype: Any, *fields: str) -> None:
     """Unresolvable unless these dtype fields are what the operator's array computes on."""
     for field in fields:

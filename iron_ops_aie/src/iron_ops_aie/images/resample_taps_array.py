@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Buffer, ObjectFifo, Pattern, Worker, range_, require, require_npu, require_whole
+from iron_core import Buffer, ObjectFifo, Pattern, Worker, range_, require_channels, require_columns, require_npu, require_whole
 from iron_core.array.fit import require_memory
 from iron_ops_aie.images.kernels_taps import PEAK, TapKernels
 
@@ -32,12 +32,9 @@ class ResampleTapsArray:
         return self.evolve(num_aie_columns=widest[0], num_channels=widest[1])
 
     def compatible(self: Any, dev: Any) -> None:
-        columns, channels = self.num_aie_columns, self.num_channels
-        if dev is not None:
-            most = dev.columns
-            require(columns <= most, f"ResampleTaps: num_aie_columns={columns}; {dev} has {most}. Legal: num_aie_columns={most}.")
-        require(channels in (1, 2), f"ResampleTaps: num_channels={channels}; a column has 2 channels. Legal: 1, 2.")
-        lanes = f"chunks of num_aie_columns={columns} x num_channels={channels} lanes"
+        require_columns(self, dev)
+        require_channels(self)
+        lanes = f"chunks of num_aie_columns={self.num_aie_columns} x num_channels={self.num_channels} lanes"
         require_whole(self, "chunks", self.lanes, lanes, "give num_aie_columns=")
         if dev is not None:
             require_memory(self, dev, f"Give fewer words=. Legal: words={WORDS}.")

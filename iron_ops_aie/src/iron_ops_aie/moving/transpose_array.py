@@ -10,7 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import ObjectFifo, Pattern, Tile, Worker, nearest, range_, require, require_npu, require_whole
+from iron_core import (
+    ObjectFifo,
+    Pattern,
+    Tile,
+    Worker,
+    nearest,
+    range_,
+    require,
+    require_channels,
+    require_columns,
+    require_npu,
+    require_whole,
+)
 from iron_ops_aie.moving import kernels
 
 #: Elements and bytes of a tile at most, and elements of a side of one that `resolve()` chooses.
@@ -75,10 +87,8 @@ class TransposeArray:
         most = min(TILE, TILE_BYTES // self.T.itemsize)
         size = f"m={m} x n={n} is a tile of {m * n} elements, and {most} are the most"
         require(m * n <= most, f"Transpose: {size}. Legal: m={SIDE} with n={SIDE}.")
-        require(channels in (1, 2), f"Transpose: num_channels={channels}; a column has 2 channels. Legal: 1, 2.")
-        if dev is not None:
-            there = dev.columns
-            require(columns <= there, f"Transpose: num_aie_columns={columns}; {dev} has {there}. Legal: num_aie_columns={there}.")
+        require_channels(self)
+        require_columns(self, dev)
         require_whole(self, "M", m * channels, f"tiles of m={m} over num_channels={channels}", "give m= or num_channels=")
         require_whole(self, "N", n * columns, f"tiles of n={n} over num_aie_columns={columns}", "give n= or num_aie_columns=")
 

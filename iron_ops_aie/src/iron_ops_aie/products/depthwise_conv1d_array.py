@@ -10,7 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Buffer, ObjectFifo, Pattern, Worker, bfloat16, nearest, range_, require, require_dtype, require_npu, round_to
+from iron_core import (
+    Buffer,
+    ObjectFifo,
+    Pattern,
+    Worker,
+    bfloat16,
+    nearest,
+    range_,
+    require,
+    require_columns,
+    require_dtype,
+    require_npu,
+    round_to,
+)
 from iron_core.array.fit import require_memory
 from iron_ops_aie.products.kernels_conv import TAPS, VECTOR, depthwise_row
 
@@ -41,9 +54,8 @@ class DepthwiseConv1dArray:
             f"channels={nearest(self.channels, VECTOR)}.",
         )
         require(rows >= BEFORE, f"DepthwiseConv1d: rows={rows}; a core makes at least {BEFORE}. Legal: rows={BEFORE}.")
-        most = dev.columns if dev is not None else rows
-        require(columns <= most, f"DepthwiseConv1d: num_aie_columns={columns}; {dev} has {most}.")
-        legal = [c for c in range(1, most + 1) if rows % c == 0 and rows // c >= BEFORE]
+        require_columns(self, dev)
+        legal = [c for c in range(1, (rows if dev is None else dev.columns) + 1) if rows % c == 0 and rows // c >= BEFORE]
         require(
             columns in legal,
             f"DepthwiseConv1d: num_aie_columns={columns} do not share out rows={rows} in runs of {BEFORE} or more. Nearest legal: "

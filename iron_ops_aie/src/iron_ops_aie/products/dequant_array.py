@@ -16,6 +16,7 @@ from iron_core import (
     nearest,
     range_,
     require,
+    require_channels,
     require_dtype,
     require_npu,
     round_to,
@@ -79,7 +80,7 @@ class DequantArray:
             f"Dequant: F={self.F} has tiles of {tile} numbers; an array takes multiples of {legal.step} up to {TILE}. Nearest legal: "
             f"int4_tiles({nearest(tile, legal)}, group={group}).",
         )
-        require(channels in (1, 2), f"Dequant: num_channels={channels}; a column has 2 channels. Legal: 1, 2.")
+        require_channels(self)
         most = min(CORES // channels, dev.columns if dev is not None else CORES)
         require(
             columns <= most,

@@ -21,6 +21,8 @@ from iron_core import (
     nearest,
     range_,
     require,
+    require_channels,
+    require_columns,
     require_dtype,
     require_npu,
     require_whole,
@@ -132,16 +134,14 @@ class GEMVArray:
     def compatible(self: Any, dev: Any) -> None:
         self._take_dtypes()
         tile, out, vector, columns = self.tile_size_input, self.tile_size_output, self.kernel_vector_size, self.num_aie_columns
-        if dev is not None:
-            most = dev.columns
-            require(columns <= most, f"GEMV: num_aie_columns={columns}; {dev} has {most}. Legal: num_aie_columns={most}.")
+        require_columns(self, dev)
         legal = vectors(self.K)
         least = min(kernels_linalg.VECTORS)
         whole = nearest(self.K, range(2 * least, self.K + 2 * least + 1, least))
         require(legal, f"GEMV: K={self.K}; rows are two whole vectors of {least} or more. Nearest legal K: {whole}.")
         split = " or ".join(map(str, legal))
         require(vector in legal, f"GEMV: kernel_vector_size={vector}; rows of K={self.K} split into other vectors. Legal: {split}.")
-        require(self.num_channels in (1, 2), f"GEMV: num_channels={self.num_channels}; a column has 2 channels. Legal: 1, 2.")
+        require_channels(self)
         require(
             1 <= tile <= ITERATIONS and out % tile == 0 and out % 2 == 0,
             f"GEMV: tile_size_input={tile}, tile_size_output={out}; rows of A are 1 to {ITERATIONS} a tile, and those of C a multiple "

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import ObjectFifo, Pattern, Worker, bfloat16, nearest, range_, require, require_dtype, require_whole
+from iron_core import ObjectFifo, Pattern, Worker, bfloat16, nearest, range_, require, require_columns, require_dtype, require_whole
 from iron_core.declare.tilewise import rounded_tile
 from iron_ops_aie.rowwise import kernels
 
@@ -36,9 +36,7 @@ class RoPEArray:
         require_dtype(self, bfloat16, "T", "A")
         require(self.cols <= CAP, f"RoPE: cols={self.cols}; a core takes rows of at most {CAP} numbers. Legal: cols={CAP}.")
         require_whole(self, "cols", UNIT, "vectors of both halves")
-        if dev is not None and dev.is_npu:
-            most = dev.columns
-            require(columns <= most, f"RoPE: num_aie_columns={columns}; {dev} has {most}. Legal: num_aie_columns={most}.")
+        require_columns(self, dev)
         require(
             self.angle_rows % columns == 0,
             f"RoPE: num_aie_columns={columns} do not share out angle_rows={self.angle_rows}. "
