@@ -71,6 +71,17 @@ def imports(known: dict[str, Path]) -> list[Import]:
     return found
 
 
+def around(found: list[Import]) -> list[Import]:
+    """What each import runs before its target: the packages that hold that and not the source."""
+    made = []
+    for one in found:
+        package = one.target
+        while "." in (package := package.rpartition(".")[0]):
+            if not f"{one.source}.".startswith(f"{package}."):
+                made.append(attrs.evolve(one, target=package))
+    return made
+
+
 def _named(node: ast.AST, late: bool = False) -> Iterator[tuple[str, int, bool]]:
     """(full name, line, late) of everything imported below a node."""
     for child in ast.iter_child_nodes(node):
@@ -150,6 +161,13 @@ def test_nothing_imports_itself_by_way_of_others(package):
     assert not circles(found)
     between = [attrs.evolve(i, source=folder(i.source), target=folder(i.target)) for i in found]
     assert not circles([i for i in between if i.source and i.target and i.source != i.target])
+
+
+@pytest.mark.parametrize("package", [one.package for one in DISTRIBUTIONS])
+def test_any_module_may_be_the_first_that_is_imported(package):
+    """No module needs what a package around it has not got to yet."""
+    early = [i for i in imports(modules(package)) if not i.late]
+    assert not circles(early + around(early))
 
 
 def test_the_walk_sees_imports_of_every_form(tmp_path):

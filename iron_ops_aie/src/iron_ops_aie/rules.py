@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import round_to
 from iron_core.declare.formats import as_format
+from iron_core.declare.rounding import held
 from iron_core.errors import ParamError
 
 
@@ -30,8 +30,3 @@ def finite(op: Any, name: str, dtype: Any) -> None:
     value = getattr(op, name)
     if not np.isfinite(held(value, dtype)):
         raise ParamError(f"{type(op).__name__}: {name}={value}; legal: a finite {np.dtype(dtype).name}.")
-
-
-def held(value: float, dtype: Any) -> float:
-    """A number as `dtype` holds it."""
-    return float(round_to(np.float64(value), dtype))

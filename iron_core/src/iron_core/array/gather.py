@@ -138,12 +138,14 @@ class Gather:
 
     def control_words(self, ids: Any, address: int) -> np.ndarray:
         """The tensor (uint32) for these ids; see `addresses`."""
-        places = self.addresses(ids, address)
-        words = self.template()
+        return self.placed(self.addresses(ids, address), self.template())
+
+    def placed(self, addresses: np.ndarray, words: Any) -> np.ndarray:
+        """A copy of the tensor with these addresses, (rows, 2) uint32, in their places."""
+        words, row = np.array(words).reshape(-1), 0
         for feed in range(self.feeds):
-            row, _ = self.share(feed)
             for slots in self.slots(feed):
                 there = slots.view(words)
-                there[...] = places[row : row + there.size // 2].reshape(there.shape)
+                there[...] = addresses[row : row + there.size // 2].reshape(there.shape)
                 row += there.size // 2
         return words

@@ -29,7 +29,7 @@ class Elementwise(ElementwiseArray, Operator):
         return self.size
 
 
-def stream() -> dict[str, Any]:
+def stream(dtype: Any = Elementwise.T) -> dict[str, Any]:
     """Keywords of an elementwise operand: its dtype, and a lane per core that carries one line at a time."""
     cls = Elementwise
-    return dict(dtype=cls.T, tile=cls.tile_size, per=(cls.num_aie_columns, cls.num_channels))
+    return dict(dtype=dtype, tile=cls.tile_size, per=(cls.num_aie_columns, cls.num_channels))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats.dtypes import bfloat16
+from iron_core.declare.dtypes import bfloat16
 
 
 def round_to(values: Any, dtype: np.dtype) -> np.ndarray:
@@ -42,6 +42,11 @@ def _round(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
         info = np.iinfo(dtype)
         return np.clip(np.rint(values.astype(np.float64)), info.min, info.max).astype(dtype)
     return values.astype(dtype)
+
+
+def held(number: float, dtype: Any) -> float:
+    """A number as `dtype` holds it."""
+    return float(round_to(np.float64(number), dtype))
 
 
 def widen(array: Any) -> np.ndarray:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from iron_core import BinaryElementwise, Case, Param, Sweep, Testing, widen
+from iron_core.declare.rounding import held
 from iron_ops_aie.elementwise import kernels
-from iron_ops_aie.rules import finite, floats_only, held
+from iron_ops_aie.rules import finite, floats_only
 
 
 class AXPY(BinaryElementwise):

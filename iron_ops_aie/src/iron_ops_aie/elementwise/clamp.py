@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from iron_core import Case, Param, Sweep, Testing, Tolerance, UnaryElementwise, Value, bfloat16, round_to, widen
+from iron_core.declare.rounding import held
 from iron_core.errors import ParamError
 from iron_ops_aie.elementwise import kernels
-from iron_ops_aie.rules import floats_only, held
+from iron_ops_aie.rules import floats_only
 
 
 def _bits(bound: float) -> int:

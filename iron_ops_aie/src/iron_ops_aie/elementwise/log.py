@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import Case, In, Param, Sweep, Testing, Tolerance, UnaryElementwise, widen
+from iron_core.bases.elementwise import stream
 from iron_ops_aie.elementwise import kernels_log
 from iron_ops_aie.rules import finite, floats_only
 
@@ -25,12 +26,7 @@ class Log(UnaryElementwise):
     """
 
     offset: float = Param(default=0.0, array=True)
-    x = In(
-        UnaryElementwise.size,
-        dtype=np.float32,
-        tile=UnaryElementwise.tile_size,
-        per=(UnaryElementwise.num_aie_columns, UnaryElementwise.num_channels),
-    )
+    x = In(UnaryElementwise.size, **stream(np.float32))
 
     test = Testing(
         Sweep(offset=1e-3),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import Case, Out, Param, Sweep, Testing, Tolerance, UnaryElementwise, Value
+from iron_core.bases.elementwise import stream
 from iron_core.errors import ParamError
 from iron_ops_aie.elementwise.kernels_quantize import inverse, measured, rounded
 from iron_ops_aie.elementwise.quantize_array import QuantizeArray
@@ -29,12 +30,7 @@ class Quantize(QuantizeArray, UnaryElementwise):
 
     scale: Any = Param(default=None)
     measured: bool = Param(default=lambda op: op.scale is None, array=True)
-    y = Out(
-        UnaryElementwise.size,
-        dtype=np.int8,
-        tile=UnaryElementwise.tile_size,
-        per=(UnaryElementwise.num_aie_columns, UnaryElementwise.num_channels),
-    )
+    y = Out(UnaryElementwise.size, **stream(np.int8))
     found = Out(1, dtype=np.float32, tile=1, when=measured)
     factor_bits = Value(derive=lambda op: 0 if op.measured else int(inverse(np.float32(op.scale)).view(np.int32)))
 

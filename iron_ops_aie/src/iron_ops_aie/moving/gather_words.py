@@ -104,19 +104,7 @@ class GatherWords(Operator):
 
     def reference(self, ids: Any, address: Any, words: Any) -> Any:
         low, high = (int(word) for word in np.asarray(address).reshape(-1))
-        return self._placed(self.gather.addresses(ids, high << 32 | low), words)
-
-    def _placed(self, addresses: np.ndarray, words: Any) -> np.ndarray:
-        words, row = np.array(words).reshape(-1), 0
-        for slots in self._slots:
-            there = slots.view(words)
-            there[...] = addresses[row : row + there.size // 2].reshape(there.shape)
-            row += there.size // 2
-        return words
-
-    @property
-    def _slots(self) -> list[Any]:
-        return [slots for feed in range(self.feeds) for slots in self.gather.slots(feed)]
+        return self.gather.placed(self.gather.addresses(ids, high << 32 | low), words)
 
     def tolerance(self) -> Tolerance:
         return Tolerance(exact=True)
@@ -174,11 +162,12 @@ class GatherWords(Operator):
         rt.preamble()
         rt.fill("address", 0, Pattern.whole((2,)))
         rt.fill("ids", 0, Pattern.whole((self.rows,)))
-        for slots in self._slots:
-            rt.drain("words", 0, slots, managed=False)
+        for feed in range(self.feeds):
+            for slots in self.gather.slots(feed):
+                rt.drain("words", 0, slots, managed=False)
 
     def composed(self, ids: Any, address: Any, words: Any) -> Any:
         """Block by block."""
         kernel = self.kernel()
         blocks = np.asarray(ids).reshape(-1, self.block)
-        return self._placed(np.concatenate([kernel.reference(one, np.asarray(address)) for one in blocks]), words)
+        return self.gather.placed(np.concatenate([kernel.reference(one, np.asarray(address)) for one in blocks]), words)

@@ -2,9 +2,10 @@
 //
 // q_row, q_head (of Q and O), kv_row, kv_head (of K and V): numbers between rows and between heads; d: numbers of a head;
 // window: keys seen before a query besides its own (after it too, if not causal), or -1; bias: what is added to scaled scores, rows
-// of bias_row and heads of bias_head numbers, or NULL; soft_cap: scores are bent to within it, or 0. Scratch, floats that lowerings/mha.py counts: keys and values of a block, then per row its query, its sum of values
-// in this run and in those before, and maximum and sum of either. in_runs, for one query: its runs of keys stay in `shared`,
-// runs * heads * (padded(d) + 2) floats, and attention_join, of the same slots, makes O of them.
+// of bias_row and heads of bias_head numbers, or NULL; soft_cap: scores are bent to within it, or 0. Scratch, floats that
+// lowerings/mha.py counts: keys and values of a block, then per row its query, its sum of values in this run and in those before,
+// and maximum and sum of either. in_runs, for one query: its runs of keys stay in `shared`, runs * heads * (padded(d) + 2) floats,
+// and attention_join, of the same slots, makes O of them.
 //
 // The queries are the last of the keys. A query passes the blocks that hold a key it sees, from the first on, each
 // with a running maximum and sum; every RUN keys these start anew, and runs are joined in order. What a query does in

@@ -149,6 +149,12 @@ INLINE float madd(float a, float b, float c) {
 #endif
 }
 
+// a * b, rounded: no compiler fuses it with the sum it goes into.
+INLINE double product(double a, double b) {
+  volatile double made = a * b;
+  return made;
+}
+
 // The machine's widest float vectors, for products: WIDE lanes.
 #if defined(IRON_AVX512)
 typedef float f32xw __attribute__((vector_size(64)));

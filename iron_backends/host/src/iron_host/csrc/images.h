@@ -9,12 +9,7 @@ namespace image {
 
 enum { HEADER = 4, SLOT = 2, BITS = 22, LIMIT = 1 << 15, SIDE = 16, CHANNELS = 3, LINE = SIDE * CHANNELS };
 
-// A product that no sum is contracted with: each operation of a weight rounds, as in numpy and torch.
-INLINE double product(double a, double b) {
-  volatile double alone = a * b;
-  return alone;
-}
-
+// Each operation of a weight rounds, as in numpy and torch.
 INLINE double bicubic(double x) {
   if (x < 0) x = -x;
   if (x < 1) return product(product(product(1.5, x) - 2.5, x), x) + 1;

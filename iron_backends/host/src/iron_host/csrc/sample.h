@@ -5,12 +5,6 @@
 
 namespace iron {
 
-// A product that no compiler fuses with the sum it goes into.
-INLINE double product(double a, double b) {
-  volatile double made = a * b;
-  return made;
-}
-
 // e**x of x <= 0 to the bits of iron_ops_aie's exp64, which no library's exp has on every machine.
 INLINE double exp64(double x) {
   static const double terms[] = {  // of Taylor's series, the 13th power first

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
-
 from iron_core.declare.field import Auto
-from iron_core.declare.rounding import round_to
+from iron_core.declare.rounding import held
 from iron_host.kernels import BINARY, CLAMP, LOG_SUM, QUANTIZE, QUANTIZE_FITTED, ROWWISE, UNARY
 from iron_host.lowerings.template import TemplateLowering
 
@@ -59,11 +57,6 @@ class Rowwise(Elementwise):
     @property
     def label(self) -> str:
         return f"rowwise {super().label}"
-
-
-def held(number: float, dtype: Any) -> float:
-    """A number as `dtype` holds it."""
-    return float(round_to(np.float64(number), dtype))
 
 
 class AXPY(Binary):

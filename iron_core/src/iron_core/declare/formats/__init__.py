@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from iron_core.declare.dtypes import DTYPES, as_dtype, bfloat16
 from iron_core.declare.formats.block_quant import BlockQuant
 from iron_core.declare.formats.dense import Dense
-from iron_core.declare.formats.dtypes import DTYPES, as_dtype, bfloat16
 from iron_core.declare.formats.format import Format, PackedArray
 from iron_core.declare.formats.gguf import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0
 from iron_core.declare.formats.naming import as_format, format_of

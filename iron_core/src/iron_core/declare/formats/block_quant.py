@@ -7,7 +7,7 @@ from functools import cache
 import attrs
 import numpy as np
 
-from iron_core.declare.formats.dtypes import as_dtype
+from iron_core.declare.dtypes import as_dtype
 from iron_core.declare.formats.plane import Plane
 from iron_core.declare.formats.quantized import Quantized
 from iron_core.errors import FormatError

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core.declare.formats.dtypes import DTYPES, as_dtype
+from iron_core.declare.dtypes import DTYPES, as_dtype
 from iron_core.declare.formats.format import Format
 from iron_core.declare.formats.numbers import real_numbers
 from iron_core.declare.rounding import round_to

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from iron_core.declare.dtypes import DTYPES
 from iron_core.declare.formats.dense import Dense
-from iron_core.declare.formats.dtypes import DTYPES
 from iron_core.declare.formats.format import Format
 from iron_core.errors import FormatError, PluginError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.declare.formats.dtypes import DTYPES
+from iron_core.declare.dtypes import DTYPES
 from iron_core.errors import FormatError, printable
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core.declare.formats.dtypes import as_dtype
+from iron_core.declare.dtypes import as_dtype
 from iron_core.errors import FormatError
 
 ROLES = ("values", "scales", "zeros", "minima")
