@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import BinaryElementwise, Tolerance, widen
-from iron_ops_aie.elementwise import kernels_inline
+from iron_ops_aie.elementwise import kernels
 
 
 class ElementwiseMax(BinaryElementwise):
@@ -17,7 +17,7 @@ class ElementwiseMax(BinaryElementwise):
         return np.maximum(widen(a), widen(b))
 
     def kernel(self) -> Any:
-        return kernels_inline.maximum(self.tile_size)
+        return kernels.maximum(self.tile_size)
 
     def tolerance(self) -> Tolerance:
         return Tolerance(exact=True)

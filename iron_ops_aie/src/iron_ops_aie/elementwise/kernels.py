@@ -1,4 +1,5 @@
-"""The kernels of elementwise arrays that mlir-aie hosts in `aie.iron.kernels`, with what each promises.
+"""The kernels of elementwise arrays, with what each promises. mlir-aie hosts them in `aie.iron.kernels`, but for `maximum` and
+`scale`, which carry their own C++.
 
 All are of lines of bfloat16. They compute in float32 and round once, but for those with a tanh of the cores' own in them,
 which comes as close as `MEASURED` says.
@@ -12,6 +13,29 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16, widen
+from iron_ops_aie.numbers import BFLOAT16, float32
+
+_MAX = (
+    BFLOAT16
+    + """
+extern "C" void KERNEL(const uint16_t *a, const uint16_t *b, uint16_t *y, int32_t n) {
+  for (int32_t i = 0; i < n; i++) {
+    float left = widen(a[i]);
+    y[i] = left >= widen(b[i]) || left != left ? a[i] : b[i];
+  }
+}
+"""
+)
+
+_SCALE = (
+    BFLOAT16
+    + """
+extern "C" void KERNEL(const uint16_t *x, uint16_t *y, int32_t n, float factor) {
+  for (int32_t i = 0; i < n; i++)
+    y[i] = narrow(widen(x[i]) * factor);
+}
+"""
+)
 
 #: By factory, how far from its function npu2 was measured: this share of the sizes of both, or this much, whichever is more.
 MEASURED = {"gelu_sized": (0.05, 0.020), "sigmoid": (0.08, 0.025), "silu_sized": (0.08, 0.035), "tanh": (0.05, 0.001)}
@@ -23,14 +47,10 @@ def measured_error(kernel: Kernel, exact: Any) -> np.ndarray:
     return np.maximum(least, 2 * share * np.abs(widen(exact)))
 
 
-def _float32(tile: Any) -> np.ndarray:
-    return np.asarray(tile).astype(np.float32)
-
-
 def _unary(factory: str, tile: int, function: Callable[[np.ndarray], Any], **promised: Any) -> Kernel:
     line = ObjectType.of(tile, bfloat16)
     contract = KernelContract(
-        roles=(In, Out, Param), bindings=((2, tile),), reference=lambda x, n: function(_float32(x)), elementwise=True, **promised
+        roles=(In, Out, Param), bindings=((2, tile),), reference=lambda x, n: function(float32(x)), elementwise=True, **promised
     )
     return Kernel.factory(factory, (line, line, np.int32), contract, tile_size=tile)
 
@@ -40,7 +60,7 @@ def _binary(factory: str, tile: int, function: Callable[[np.ndarray, np.ndarray]
     contract = KernelContract(
         roles=(In, In, Out, Param),
         bindings=((3, tile),),
-        reference=lambda a, b, n: function(_float32(a), _float32(b)),
+        reference=lambda a, b, n: function(float32(a), float32(b)),
         elementwise=True,
         ops=tile,
     )
@@ -104,7 +124,7 @@ def leaky_relu(tile: int, alpha: float) -> Kernel:
     contract = KernelContract(
         roles=(In, Out, Param, Param),
         bindings=((2, tile), (3, alpha)),
-        reference=lambda x, n, alpha: np.maximum(_float32(x), np.float32(alpha) * _float32(x)),
+        reference=lambda x, n, alpha: np.maximum(float32(x), np.float32(alpha) * float32(x)),
         elementwise=True,
         ops=2 * tile,
     )
@@ -117,7 +137,7 @@ def axpy(tile: int, factor: float) -> Kernel:
     contract = KernelContract(
         roles=(In, In, Param, Out, Param),
         bindings=((2, factor), (4, tile)),
-        reference=lambda a, b, factor, n: np.float32(factor) * _float32(a) + _float32(b),
+        reference=lambda a, b, factor, n: np.float32(factor) * float32(a) + float32(b),
         elementwise=True,
         ops=2 * tile,
     )
@@ -130,7 +150,7 @@ def clamp(tile: int) -> Kernel:
 
     def reference(x: Any, n: int, low: int, high: int) -> np.ndarray:
         least, most = (float(np.uint16(bits).view(bfloat16)) for bits in (low, high))
-        return np.clip(_float32(x), least, most)
+        return np.clip(float32(x), least, most)
 
     contract = KernelContract(
         roles=(In, Out, Param, Param, Param),
@@ -141,3 +161,30 @@ def clamp(tile: int) -> Kernel:
         ops=2 * tile,
     )
     return Kernel.factory("eltwise.clamp", (line, line, *(np.int32,) * 3), contract, tile_size=tile)
+
+
+def maximum(tile: int) -> Kernel:
+    """y = max(a, b); a NaN where either is one."""
+    line = ObjectType.of(tile, bfloat16)
+    contract = KernelContract(
+        roles=(In, In, Out, Param),
+        bindings=((3, tile),),
+        reference=lambda a, b, n: np.maximum(float32(a), float32(b)),
+        tolerance=Tolerance(exact=True),
+        elementwise=True,
+        ops=tile,
+    )
+    return Kernel.inline("maximum", _MAX, (line, line, line, np.int32), contract)
+
+
+def scale(tile: int, factor: float) -> Kernel:
+    """y = factor x."""
+    line = ObjectType.of(tile, bfloat16)
+    contract = KernelContract(
+        roles=(In, Out, Param, Param),
+        bindings=((2, tile), (3, factor)),
+        reference=lambda x, n, factor: float32(x) * np.float32(factor),
+        elementwise=True,
+        ops=tile,
+    )
+    return Kernel.inline("scale", _SCALE, (line, line, np.int32, np.float32), contract)

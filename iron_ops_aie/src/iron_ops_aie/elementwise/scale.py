@@ -8,7 +8,7 @@ import numpy as np
 
 from iron_core import Case, Param, Sweep, Testing, UnaryElementwise, widen
 from iron_core.declare.rounding import held
-from iron_ops_aie.elementwise import kernels_inline
+from iron_ops_aie.elementwise import kernels
 from iron_ops_aie.rules import finite, floats_only
 
 
@@ -37,4 +37,4 @@ class Scale(UnaryElementwise):
         return widen(x) * held(self.factor, np.float32)
 
     def kernel(self) -> Any:
-        return kernels_inline.scale(self.tile_size, held(self.factor, np.float32))
+        return kernels.scale(self.tile_size, held(self.factor, np.float32))

@@ -8,7 +8,7 @@ import numpy as np
 
 from iron_core import Case, Param, Sweep, Testing, Tolerance, UnaryElementwise, widen
 from iron_core.errors import ParamError
-from iron_ops_aie.elementwise import kernels_inline
+from iron_ops_aie.elementwise import kernels_soft_cap
 from iron_ops_aie.rules import floats_only
 
 
@@ -37,7 +37,7 @@ class SoftCap(UnaryElementwise):
         return self.cap * np.tanh(widen(x) / self.cap)
 
     def kernel(self) -> Any:
-        return kernels_inline.soft_cap(self.tile_size, self.cap)
+        return kernels_soft_cap.soft_cap(self.tile_size, self.cap)
 
     def tolerance(self) -> Tolerance:
         # The quotient, tanh and the product, each rounded; tanh in float32 is good to a few units.

@@ -8,6 +8,7 @@ import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
 from iron_ops_aie.images.table import HEADER, SLOT, read_chunk, slot_words
+from iron_ops_aie.numbers import BFLOAT16
 
 #: Pixels of a patch's side, bytes of a pixel, numbers in a patch's line; bytes of a picture's slice.
 SIDE, CHANNELS, SLICE = 16, 3, 4096
@@ -92,18 +93,17 @@ extern "C" void KERNEL(int32_t y, const int32_t *chunk, const uint8_t *lines, ui
 )
 
 # The product is the quotient for every byte, once it is rounded to bfloat16.
-_GIVE = """
-#include <stdint.h>
-#include <string.h>
+_GIVE = (
+    BFLOAT16
+    + """
 extern "C" void KERNEL(int32_t left, const uint8_t *patch, uint16_t *out) {
   for (int i = 0; i < SIDE * SIDE * CHANNELS; i++) {
     const float part = left > 0 ? (float)patch[i] * (1.0f / 255.0f) : 0.0f;
-    uint32_t bits;
-    memcpy(&bits, &part, sizeof bits);
-    out[i] = (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+    out[i] = narrow(part);
   }
 }
 """
+)
 
 
 def fraction(pixels: Any) -> np.ndarray:

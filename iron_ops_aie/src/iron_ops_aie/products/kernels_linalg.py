@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
+from iron_ops_aie.numbers import BFLOAT16
 
 #: Widths (in bfloat16) that linalg.mv can be compiled for, widest first; a row must hold at least two vectors.
 VECTORS = (64, 32, 16)
@@ -22,19 +23,16 @@ extern "C" void KERNEL(const uint32_t *__restrict from, uint32_t *__restrict to)
 
 
 # Two bfloat16 multiply to a float32 without rounding; VECTOR sums go side by side and are added by halves.
-_MV_FLOAT32 = """
-#include <stdint.h>
-static inline float wide(uint16_t x) {
-  union { uint32_t bits; float number; } y = {(uint32_t)x << 16};
-  return y.number;
-}
+_MV_FLOAT32 = (
+    BFLOAT16
+    + """
 extern "C" void KERNEL(int32_t rows, int32_t at, const uint16_t *__restrict a, const uint16_t *__restrict b,
                        float *__restrict c) {
   for (int32_t row = 0; row < rows && at + row < OUT; row++) {
     float sums[VECTOR] = {};
     for (int32_t k = 0; k < K; k += VECTOR)
       for (int32_t lane = 0; lane < VECTOR; lane++)
-        sums[lane] += wide(a[row * K + k + lane]) * wide(b[k + lane]);
+        sums[lane] += widen(a[row * K + k + lane]) * widen(b[k + lane]);
     for (int32_t half = VECTOR / 2; half; half /= 2)
       for (int32_t lane = 0; lane < half; lane++)
         sums[lane] += sums[lane + half];
@@ -42,6 +40,7 @@ extern "C" void KERNEL(int32_t rows, int32_t at, const uint16_t *__restrict a, c
   }
 }
 """
+)
 
 
 def products(rows: Any, line: Any) -> np.ndarray:

@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
-from iron_ops_aie.elementwise.kernels_inline import BFLOAT16
+from iron_ops_aie.numbers import BFLOAT16
 
 #: Stack of the product, in bytes.
 MM_STACK = 0xD00

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16, round_to
+from iron_ops_aie.numbers import float32
 
 #: The smallest normal bfloat16: below it the devices give zero.
 SMALLEST = 2.0**-126
@@ -16,15 +17,11 @@ LAYER_NORM_EPSILON, LAYER_NORM_NEAR_ZERO = 1e-5, 1e-5
 LOG2E, LOWEST = 1.4453125, -(2 - 2.0**-7) * 2.0**127
 
 
-def _float32(tile: Any) -> np.ndarray:
-    return np.asarray(tile).astype(np.float32)
-
-
 def rms_norm(cols: int, epsilon: float) -> Kernel:
     """y = x / sqrt(mean(x^2) + epsilon) of a row of `cols` bfloat16, the mean in float32; AIE2 comes within 1 ulp (measured)."""
 
     def reference(x: Any, n: int, epsilon: float) -> np.ndarray:
-        wide = _float32(x)
+        wide = float32(x)
         with np.errstate(invalid="ignore", divide="ignore"):
             return wide / np.sqrt((wide * wide).mean() + np.float32(epsilon))
 
@@ -44,7 +41,7 @@ def layer_norm(cols: int) -> Kernel:
     1e-5 where that is more: what cancels near zero."""
 
     def reference(x: Any, n: int) -> np.ndarray:
-        wide = _float32(x)
+        wide = float32(x)
         centred = wide - wide.mean()
         return centred / np.sqrt((centred * centred).mean() + np.float32(LAYER_NORM_EPSILON))
 
@@ -66,12 +63,12 @@ def softmax(cols: int) -> Kernel:
     """
 
     def reference(x: Any, y: Any, n: int) -> np.ndarray:
-        out = _float32(y).reshape(-1).copy()
-        counted = _float32(x).reshape(-1)[:n]
+        out = float32(y).reshape(-1).copy()
+        counted = float32(x).reshape(-1)[:n]
         with np.errstate(over="ignore"):
             exponents = counted * np.float32(LOG2E) - counted.max() * np.float32(LOG2E)
-        powers = _float32(round_to(np.exp2(exponents), bfloat16))
-        out[:n] = powers * _float32(round_to(1 / powers.sum(), bfloat16))
+        powers = float32(round_to(np.exp2(exponents), bfloat16))
+        out[:n] = powers * float32(round_to(1 / powers.sum(), bfloat16))
         return out
 
     row = ObjectType.of(cols, bfloat16)
@@ -83,7 +80,7 @@ def mask(cols: int) -> Kernel:
     """Numbers `first` to before `last` of a row become the lowest bfloat16, whose power is 0. Of the softmax's object."""
 
     def reference(x: Any, first: int, last: int) -> np.ndarray:
-        out = _float32(x).reshape(-1).copy()
+        out = float32(x).reshape(-1).copy()
         out[first:last] = LOWEST
         return out
 
@@ -99,7 +96,7 @@ def rope(cols: int, halves: bool) -> Kernel:
     """
 
     def reference(x: Any, angles: Any, n: int) -> np.ndarray:
-        wide, table = _float32(x).reshape(-1), _float32(angles).reshape(-1)
+        wide, table = float32(x).reshape(-1), float32(angles).reshape(-1)
         c, s = table[0::2], table[1::2]
         first, second = (slice(0, cols // 2), slice(cols // 2, cols)) if halves else (slice(0, cols, 2), slice(1, cols, 2))
         y = np.empty(cols, np.float32)

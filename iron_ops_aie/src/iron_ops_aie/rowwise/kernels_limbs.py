@@ -7,56 +7,30 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, Kernel, KernelContract, ObjectType, Out, Tolerance, bfloat16, round_to
+from iron_ops_aie.numbers import BFLOAT16
 
-_LIMBS = """
-#include <stdint.h>
-#include <string.h>
-
-// The nearest bfloat16, ties to even: its bits.
-static inline uint16_t nearest(float number) {
-  uint32_t bits;
-  memcpy(&bits, &number, sizeof bits);
-  return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
-}
-
-static inline float widened(uint16_t limb) {
-  uint32_t bits = (uint32_t)limb << 16;
-  float number;
-  memcpy(&number, &bits, sizeof number);
-  return number;
-}
-
+_LIMBS = (
+    BFLOAT16
+    + """
 extern "C" void KERNEL(const float *x, uint16_t *planes) {
   for (int32_t i = 0; i < COLS; i++) {
     float rest = x[i];
-    uint16_t hi = nearest(rest);
-    rest -= widened(hi);
-    uint16_t mid = nearest(rest);
-    rest -= widened(mid);
+    uint16_t hi = narrow(rest);
+    rest -= widen(hi);
+    uint16_t mid = narrow(rest);
+    rest -= widen(mid);
     planes[i] = planes[2 * COLS + i] = planes[5 * COLS + i] = hi;
     planes[COLS + i] = planes[4 * COLS + i] = mid;
-    planes[3 * COLS + i] = nearest(rest);
+    planes[3 * COLS + i] = narrow(rest);
   }
 }
 """
+)
 
-_MAGNITUDES = """
-#include <stdint.h>
-#include <string.h>
-
-static inline float number(uint32_t bits) {
-  float number;
-  memcpy(&number, &bits, sizeof number);
-  return number;
-}
-
-static inline uint32_t bits_of(float number) {
-  uint32_t bits;
-  memcpy(&bits, &number, sizeof bits);
-  return bits;
-}
-
-static inline uint32_t exponent(float number) { return bits_of(number) >> 23 & 0xFF; }
+_MAGNITUDES = (
+    BFLOAT16
+    + """
+static inline uint32_t exponent(float x) { return bits(x) >> 23 & 0xFF; }
 
 extern "C" void KERNEL(const float *x, float *y) {
   for (int32_t i = 0; i < HALF; i++) {
@@ -66,7 +40,7 @@ extern "C" void KERNEL(const float *x, float *y) {
     float re = x[i] * number((254 - top) << 23), im = x[HALF + i] * number((254 - top) << 23);
     float square = re * re + im * im;
     // One over its root: from the bits, then by Newton's iteration.
-    float over = number(0x5F3759DF - (bits_of(square) >> 1));
+    float over = number(0x5F3759DF - (bits(square) >> 1));
     for (int32_t n = 0; n < 4; n++)
       over = over * (1.5f - 0.5f * square * over * over);
     float root = square * over;
@@ -75,6 +49,7 @@ extern "C" void KERNEL(const float *x, float *y) {
   }
 }
 """
+)
 
 
 def limbs(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
