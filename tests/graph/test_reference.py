@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from iron_core.declare.identity import contract_key
 from iron_core.declare.rounding import round_to
 from iron_core.errors import CallError, DeclarationError, ShapeError
 from iron_core.graph.reference import run
-from iron_ops_aie import GEMM, GEMV, Copy, ElementwiseAdd, RMSNorm, Sample, SiLU
+from iron_ops_aie import GELU, GEMM, GEMV, Copy, ElementwiseAdd, ElementwiseMul, RMSNorm, Sample, SiLU
 
 F32 = np.float32
 BF16 = ml_dtypes.bfloat16
@@ -145,6 +147,21 @@ def test_what_nobody_wrote_is_not_a_number():
 
     assert Past().reference(np.ones((4, 2), F32), n=2, i=1).tolist() == [1, 1]
     assert np.isnan(Past().reference(np.ones((4, 2), F32), n=2, i=3)).all()
+
+
+@pytest.mark.parametrize("operator", [GELU, SiLU, RMSNorm, lambda x: ElementwiseMul(x, x)], ids=["GELU", "SiLU", "RMSNorm", "product"])
+def test_infinities_and_nan_are_numbers_that_no_step_warns_of(operator):
+    """What comes out is for who called to judge, as on every other backend."""
+
+    class Applied(iron.Graph):
+        def body(self, x):
+            return operator(x)
+
+    x = np.array([[np.inf, -np.inf, np.nan, 3e38, -3e38, 1e-40, 0, 1]], F32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        y = Applied().compile(backend="reference", x=(x.shape, F32))(x)
+    assert np.isnan(y[0, 2])
 
 
 def test_an_operand_written_in_place_keeps_what_is_not_written():

@@ -225,8 +225,8 @@ def test_shapes_are_given_for_every_input_and_no_other(w):
         (lambda self, x: [SiLU(row) for row in x], "no elements while tracing"),
         (lambda self, x: SiLU(np.asarray(x)), "numpy cannot read x"),
         (lambda self, x: SiLU(3), "called on int"),
-        (lambda self, x: SiLU(x, self.w), "writes y, but w"),
-        (lambda self, x: SiLU(SiLU(x), x), "writes y, but x"),
+        (lambda self, x: SiLU(x, self.w), "writes y, but w.* is a weight"),
+        (lambda self, x: SiLU(SiLU(x), x), "writes y, but x.* is an input"),
         (lambda self, x: SiLU(x.T), "Copy it first"),
     ],
 )

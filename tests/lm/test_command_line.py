@@ -108,6 +108,13 @@ def test_standard_output_is_the_text_alone(line: Line) -> None:
     assert out == "the tea" + line.json("--prompt", "the tea", "--num-tokens", 6)["text"] + "\n"
 
 
+def test_an_npu_that_is_meant_is_named(line: Line) -> None:
+    """Whoever leaves out --dev sees which one the backend took."""
+    for dev in ("npu1", "npu2"):
+        assert f"reference on {dev} (" in line("--backend", "reference", "--dev", dev, "--num-tokens", 1)[2]
+    assert "reference (" in line("--backend", "reference", "--num-tokens", 1)[2]
+
+
 def test_json_is_one_object_and_nothing_else(line: Line) -> None:
     """--json gives ids, text and every figure, and leaves standard error empty."""
     status, out, err = line("--prompt", "the", "--num-tokens", 5, "--json")

@@ -116,9 +116,9 @@ def test_a_bound_outside_its_view_is_refused_before_anything_runs(n):
 
 
 def test_a_bound_of_nothing_is_refused_in_words():
-    """An array moves at least one tile of every stream; the host would give no rows."""
+    """An array moves at least one tile of every stream; the host would give no rows. The call's own value is named."""
     run = First().compile(backend="sim", dev="npu2", x=(8, 64))
-    with pytest.raises(BoundsError, match=r"SiLU: valid_y is 0 \(valid=0\); an array moves at least one tile of every stream"):
+    with pytest.raises(BoundsError, match=r"SiLU: valid_y is 0 \(valid=0, n=0\); an array moves at least one tile of every stream"):
         run(np.ones((8, 64), bfloat16), n=0)
 
 

@@ -132,7 +132,9 @@ class SimExecutable:
             found[word.name] = words[parameter]
             if not fits(word, words[parameter], member.at(values) if word.every > 1 else 0):
                 step = self.image.steps[index]
-                refuse(step.operator, word, words[parameter], {b.member: b.expression.at(values) for b in step.bindings})
+                members = {b.member: b.expression.at(values) for b in step.bindings}
+                followed = {b.expression.value: values[b.expression.value] for b in step.bindings if b.expression.value}
+                refuse(step.operator, word, words[parameter], members, followed)
         return found
 
     def _enter(self, entry_number: int, step: int) -> Machine:

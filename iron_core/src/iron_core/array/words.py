@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from iron_core.array.sequence import Word
@@ -30,18 +31,19 @@ def fits(word: Word, number: int, member: int) -> bool:
     return member % word.every == 0
 
 
-def refuse(name: str, word: Word, number: int, members: Mapping[str, int]) -> None:
-    """BoundsError: why a word's number does not fit, and what would."""
+def refuse(name: str, word: Word, number: int, members: Mapping[str, int], call: Mapping[str, int] = MappingProxyType({})) -> None:
+    """BoundsError: why a word's number does not fit, and what would. call: the values of the graph's call that made it."""
+    by = f" ({', '.join(f'{one}={n}' for one, n in call.items())})" if call else ""
     if word.kind == "length":
-        given = ", ".join(f"{member}={n}" for member, n in members.items())
+        given = ", ".join(dict.fromkeys(f"{one}={n}" for one, n in (*members.items(), *call.items())))
         raise BoundsError(
             f"{name}: {word.name} is {number} ({given}); an array moves at least one tile of every stream. Legal: 1 or more."
         )
     if word.kind == "core":
-        raise BoundsError(f"{name}: {word.name} is {number}; a core reads {CORE_BITS} bits of a per-call word.")
+        raise BoundsError(f"{name}: {word.name} is {number}{by}; a core reads {CORE_BITS} bits of a per-call word.")
     at, every = members[word.form.value], word.every
     below = at // every * every
     raise BoundsError(
-        f"{name}: {word.name} is {at}; an array's transfer begins at a whole 4-byte word, here at a "
+        f"{name}: {word.name} is {at}{by}; an array's transfer begins at a whole 4-byte word, here at a "
         f"multiple of {every}. Nearest legal: {below} or {below + every}."
     )

@@ -279,8 +279,7 @@ def _output(name: str, item: Any) -> Region:
         what = "a weight or state of the graph" if held else type(item).__name__
         raise TraceError(f"{name} returns {what}; a body returns what its operators made: one handle, or a tuple of them.")
     if item.tensor.role != "intermediate":
-        article = "an" if item.tensor.role == "input" else "a"
-        raise TraceError(f"{name} returns {item}, {article} {item.tensor.role} of the graph; Copy it to return its content.")
+        raise TraceError(f"{name} returns {item}, {item.tensor.a_role} of the graph; Copy it to return its content.")
     if not item.whole:
         raise TraceError(f"{name} returns {item}, a part of {item.tensor.name}; Copy it, or return the whole.")
     return item.region()

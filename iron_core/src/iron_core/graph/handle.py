@@ -78,9 +78,12 @@ class Handle:
         dims = listed(shape)
         if any(isinstance(d, Affine) for d in dims):
             raise TraceError("a shape cannot follow a per-call value; bound the rows instead: x[:n].")
-        dims = filled(dims, self.size)
-        if math.prod(dims) != self.size:
-            raise ShapeError(f"reshape of {list(self.shape)} ({self.size} elements) to {list(dims)}.")
+        asked, dims = dims, filled(dims, self.size)
+        if math.prod(dims) != self.size or any(n < 1 for n in dims):
+            raise ShapeError(
+                f"reshape of {list(self.shape)} to {list(asked)}; legal: sizes of 1 or more that multiply to {self.size}, one "
+                "of which may be -1."
+            )
         if not self.plain:
             raise TraceError(f"{self} is a view; reshape what it views, or Copy it first.")
         kept = self.format.kept_axes

@@ -147,7 +147,7 @@ class _Recording:
         for name, handle in self.handles.items():
             operand = self.cls.operands[name]
             if operand.written and handle.tensor.role in ("input", "weight"):
-                raise TraceError(f"{self.cls.__name__} writes {name}, but {handle} is an {handle.tensor.role} of the graph.")
+                raise TraceError(f"{self.cls.__name__} writes {name}, but {handle} is {handle.tensor.a_role} of the graph.")
             members = self.cls.accept_views.get(name)
             if members is None:
                 if not handle.plain:

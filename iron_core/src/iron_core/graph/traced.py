@@ -54,6 +54,11 @@ class Tensor:
     data: Any = None
 
     @property
+    def a_role(self) -> str:
+        """The role with its article, for messages."""
+        return f"{'an' if self.role.startswith('i') else 'a'} {self.role}"
+
+    @property
     def size(self) -> int:
         return math.prod(self.shape)
 

@@ -13,6 +13,7 @@ from iron_core.aside import aside
 from iron_core.backends.choose import choose
 from iron_core.cli import streams
 from iron_core.cli.progress import working
+from iron_core.devices import device
 from iron_core.errors import OutOfMemory, UsageError
 from iron_lm import loading
 from iron_lm.architecture import Architecture
@@ -123,7 +124,8 @@ class Runner:
 def _header(model: Running, figures: Figures) -> str:
     """What runs, and how long it took to start, for people."""
     loaded, run = model.loaded, model.loaded.run
-    engine = f"{model.backend.name} ({getattr(model.backend.probe(), 'summary', '')})"
+    place = f" on {model.compiled.dev}" if device(model.compiled.dev).is_npu else ""
+    engine = f"{model.backend.name}{place} ({getattr(model.backend.probe(), 'summary', '')})"
     name = " · ".join(filter(None, (model.family.name, model.config.name)))
     assumed = ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in loaded.assumed.items())
     lines = [loaded.recognised] if loaded.recognised else []
