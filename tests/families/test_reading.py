@@ -86,10 +86,13 @@ def test_a_mistral_without_a_window_is_a_llama_in_a_gguf(mistral: Any) -> None:
         mistral.load(mistral.write(model_type="llama"))
 
 
-def test_an_olmo_with_a_window_is_refused(olmo2: Any) -> None:
-    """It is an OLMo 3, which a GGUF calls by the same name."""
-    with pytest.raises(CheckpointError, match=r"olmo2\.attention\.sliding_window is 8; this model runs without it"):
-        olmo2.load(olmo2.gguf(attention__sliding_window=8))
+@pytest.mark.parametrize("name", ["olmo2", "qwen3"])
+def test_a_window_that_a_family_does_not_have_is_refused(name: str, request: pytest.FixtureRequest) -> None:
+    """An OLMo 3 is called an OLMo 2 in a GGUF; a window of 0 is none."""
+    family = request.getfixturevalue(name)
+    with pytest.raises(CheckpointError, match=rf"{name}\.attention\.sliding_window is 8; this model runs without it"):
+        family.load(family.gguf(attention__sliding_window=8))
+    assert family.load(family.gguf(attention__sliding_window=0)).config.sliding == ()
 
 
 def test_norm_weights_are_whole_whatever_the_file(gemma3: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from iron_core.errors import CheckpointError, ParamError
-from iron_lm.checkpoints import huggingface
+from iron_lm.checkpoints import gguf_metadata, huggingface
 from iron_lm.checkpoints.entries import Entries
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.parts.rotary import RotaryConfig, angles, inverse_frequencies
@@ -194,3 +194,31 @@ def test_other_settings_that_cannot_be_are_refused(made: Any, says: str) -> None
     """The same of the rotary embedding, and of how a model is run."""
     with pytest.raises(ParamError, match=says):
         made()
+
+
+LAYER_NORMS = ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
+
+
+@pytest.mark.parametrize("key", ["rms_norm_eps", *LAYER_NORMS])
+def test_the_epsilon_has_the_name_of_the_familys_norm(key: str) -> None:
+    """Whatever a config.json calls it, or a family's class does that has one where the file has none; and that is what was taken."""
+    raw = {k: v for k, v in HF.items() if k != "rms_norm_eps"}
+    assert read(raw | {key: 3e-4}).norm_epsilon == 3e-4
+    entries = huggingface.entries_of(raw, {key: 3e-5})
+    assert read(raw, entries).norm_epsilon == 3e-5 and entries.assumed == {key: 3e-5}
+    plain = huggingface.entries_of(raw)
+    assert read(raw, plain).norm_epsilon == 1e-6 and plain.assumed == {"rms_norm_eps": 1e-6}
+
+
+@pytest.mark.parametrize("key", ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"])
+def test_the_epsilon_of_a_gguf_has_either_norms_name(key: str) -> None:
+    """And one that has none is told of by name."""
+    said = {
+        "vocab_size": 64, "embedding_length": 32, "block_count": 2, "feed_forward_length": 64, "context_length": 64,
+        "attention.head_count": 2,
+    }  # fmt: skip
+    metadata = {"general.architecture": "own", **{f"own.{k}": v for k, v in (said | {key: 3e-4}).items()}}
+    assert gguf_metadata.decoder(gguf_metadata.entries_of(metadata), {})["norm_epsilon"] == 3e-4
+    del metadata[f"own.{key}"]
+    with pytest.raises(CheckpointError, match=r"lacks own\.attention\.layer_norm_rms_epsilon"):
+        gguf_metadata.decoder(gguf_metadata.entries_of(metadata), {})

@@ -20,7 +20,7 @@ from iron_llama.model import Llama
 from iron_lm import loading, testing
 from iron_lm.checkpoints import huggingface, names
 from iron_lm.checkpoints.sources import PlusOne, Transpose
-from iron_lm.decoder_config import DecoderConfig
+from iron_lm.decoder_config import DecoderConfig, windowed
 from iron_lm.generation.session import Session
 from iron_lm.parts.attention import Attention
 from iron_lm.parts.decoder import Decoder
@@ -152,6 +152,38 @@ def test_our_own_mistake_is_no_authors(monkeypatch: pytest.MonkeyPatch) -> None:
     for family in (Llama, written(from_huggingface=lambda cls, entries: DecoderConfig(**huggingface.decoder(entries)))):
         with pytest.raises(CheckpointError, match=r"config\.json: damaged, or not what its kind of file holds \(AttributeError"):
             loading.load(family, TINY)
+
+
+def slid(cls: Any, entries: Any) -> DecoderConfig:
+    """Every layer slides by what the file names."""
+    return DecoderConfig(**windowed(huggingface.decoder(entries), entries.whole("sliding_window")))
+
+
+@pytest.mark.parametrize(
+    ("said", "sliding"),
+    [
+        (dict(sliding_window=None), ()),
+        (dict(sliding_window=16, use_sliding_window=False), ()),
+        (dict(sliding_window=16, layer_types=["full_attention"] * 2), ()),
+        (dict(sliding_window=16, layer_types=["sliding_attention", "full_attention"]), (True, False)),
+        (dict(sliding_window=16, sliding_window_pattern=2), (True, False)),
+        (dict(sliding_window=16, use_sliding_window=True, max_window_layers=1), (False, True)),
+        (dict(sliding_window=16), None),
+        (dict(sliding_window=16, max_window_layers=1), None),
+    ],
+)
+def test_no_window_is_dropped_in_silence(said: dict[str, Any], sliding: tuple[bool, ...] | None, tmp_path: Path) -> None:
+    """Entries say which layers have it, or that none has, or the family asks for it; else it is refused by name."""
+    folder = Path(shutil.copytree(TINY, tmp_path / "model"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | said))
+    if sliding is not None:
+        assert loading.load(written(), folder, max_seq_len=32).config.sliding == sliding
+        return
+    with pytest.raises(CheckpointError, match=r"config\.json: sliding_window is 16; this model runs without it"):
+        loading.load(written(), folder)
+    asked = loading.load(written(from_huggingface=slid), folder, max_seq_len=32).config
+    assert (asked.window, asked.sliding) == (16, (True, True))
 
 
 @pytest.mark.parametrize("absent", [True, False])

@@ -40,8 +40,6 @@ class Llama(Family):
 
     @classmethod
     def from_gguf(cls, entries: Entries, tensors: Any) -> DecoderConfig:
-        """A window is a Mistral's, which has the same architecture there."""
-        entries.refuse_unless("attention.sliding_window")
         return DecoderConfig(**gguf_metadata.decoder(entries, tensors, neighbours=True))
 
     @classmethod

@@ -102,14 +102,19 @@ class Architecture:
 
     @classmethod
     def described(cls, checkpoint: Checkpoint) -> tuple[DecoderConfig, Entries]:
-        """The config a checkpoint describes, and the entries that were read for it."""
+        """The config a checkpoint describes, and the entries that were read for it. CheckpointError for a window that the family did
+        not ask for: it would attend to more than the model was trained to."""
         if checkpoint.kind == "gguf":
             entries = gguf_metadata.entries_of(checkpoint.metadata)
-            return cls.asked("from_gguf", DecoderConfig, entries, checkpoint.tensors), entries
+            config = cls.asked("from_gguf", DecoderConfig, entries, checkpoint.tensors)
+            gguf_metadata.refuse_windows(entries)
+            return config, entries
         if "config" not in checkpoint.metadata:
             raise CheckpointError(f"{checkpoint.path}: no config.json beside it; the model's shape is read from there.")
         entries = huggingface.entries_of(checkpoint.metadata["config"], cls.absent)
-        return cls.asked("from_huggingface", DecoderConfig, entries), entries
+        config = cls.asked("from_huggingface", DecoderConfig, entries)
+        huggingface.refuse_windows(entries)
+        return config, entries
 
     @classmethod
     def asked(cls, method: str, kind: Any, *given: Any) -> Any:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 
-from iron_lm.checkpoints.entries import Entries
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.family import Family
 from iron_lm.parts.attention import Attention
@@ -35,12 +32,6 @@ class Olmo2(Family):
         """Queries and keys are normed a row at a time, all heads together."""
         queries, keys = (config.norm(heads * config.head_dim) for heads in (config.num_heads, config.num_kv_heads))
         return Attention(attrs.evolve(config.attention(i), q_norm=queries, k_norm=keys), run, rotary)
-
-    @classmethod
-    def from_gguf(cls, entries: Entries, tensors: Any) -> DecoderConfig:
-        """OLMo 3 has the same architecture there, and a window."""
-        entries.refuse_unless("attention.sliding_window")
-        return super().from_gguf(entries, tensors)
 
     @classmethod
     def full_size(cls) -> DecoderConfig:

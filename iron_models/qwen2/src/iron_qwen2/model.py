@@ -15,7 +15,10 @@ class Qwen2(Family):
     name = "qwen2"
     summary = "Qwen2 and Qwen2.5 models, the dense ones."
     architectures = ("qwen2",)
-    absent = {"max_position_embeddings": 32768, "num_key_value_heads": 32, "sliding_window": 4096, "max_window_layers": 28}
+    absent = {
+        "max_position_embeddings": 32768, "num_key_value_heads": 32, "use_sliding_window": False, "sliding_window": 4096,
+        "max_window_layers": 28,
+    }  # fmt: skip
 
     @classmethod
     def mixer(cls, config: DecoderConfig, run: Run, i: int, rotary: Rotary | None) -> Attention:

@@ -16,7 +16,8 @@ class Qwen3(Family):
     summary = "Qwen3 models, the dense ones."
     architectures = ("qwen3",)
     absent = {
-        "max_position_embeddings": 32768, "num_key_value_heads": 32, "head_dim": 128, "sliding_window": 4096, "max_window_layers": 28,
+        "max_position_embeddings": 32768, "num_key_value_heads": 32, "head_dim": 128, "use_sliding_window": False,
+        "sliding_window": 4096, "max_window_layers": 28,
     }  # fmt: skip
 
     @classmethod

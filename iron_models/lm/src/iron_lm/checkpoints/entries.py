@@ -16,13 +16,15 @@ MOST_LAYERS = 1 << 12
 class Entries:
     """What a checkpoint says of its model, each entry checked; `where` and `prefix` name them in errors.
 
-    defaults: what the format takes for an entry that is absent. `assumed` are those that were asked for so far.
+    defaults: what the format takes for an entry that is absent. `assumed` are those of them that were asked for so far, and
+    `asked` all keys that were.
     """
 
     def __init__(self, entries: dict[str, Any], where: str, prefix: str = "", defaults: Mapping[str, Any] | None = None) -> None:
         self.entries, self.where, self.prefix = entries, where, prefix
         self.defaults = defaults or {}
         self.assumed: dict[str, Any] = {}
+        self.asked: set[str] = set()
 
     def has(self, key: str) -> bool:
         return self.entries.get(self.prefix + key) is not None
@@ -37,6 +39,12 @@ class Entries:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LARGEST:
             raise CheckpointError(f"{self.where}: {self.prefix}{key} is {shown(value)}; legal: a positive number.")
         return float(value)
+
+    def first(self, *keys: str) -> str:
+        """The one of several names for one thing that is there, or else that has a default; of two defaults the later, of none the
+        first name."""
+        there = [key for key in keys if self.has(key)] or [key for key in reversed(keys) if key in self.defaults]
+        return there[0] if there else keys[0]
 
     def numbers(self, key: str) -> tuple[float, ...]:
         """A list of positive numbers."""
@@ -67,11 +75,18 @@ class Entries:
                 f"{self.where}: {self.prefix}{key} is {shown(self.entries[self.prefix + key])}; this model runs {accepted}."
             )
 
+    def refuse_unasked(self, key: str) -> None:
+        """An entry that changes what the model computes, where nobody asked for its value; 0 is none."""
+        value = self.entries.get(self.prefix + key)
+        if key not in self.asked and not (isinstance(value, int) and value == 0):
+            self.refuse_unless(key)
+
     def optional(self, key: str) -> float | None:
         """A positive number, or None where there is none."""
         return self.number(key) if self.has(key) else None
 
     def _value(self, key: str, default: Any) -> Any:
+        self.asked.add(key)
         if self.has(key):
             return self.entries[self.prefix + key]
         absent = self.prefix + key not in self.entries  # null is a word of its own: as the rest has it

@@ -10,6 +10,8 @@ from iron_lm.checkpoints.entries import MOST_LAYERS, Entries
 from iron_lm.parts.part import widen
 from iron_lm.parts.rotary import RotaryConfig, longrope_of
 
+#: What a GGUF calls the epsilon of its norms: of those that do not centre, and of those that do.
+EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
 #: What llama.cpp takes for an entry that is absent.
 _DEFAULTS = {"rope.freq_base": 10000.0}
 
@@ -37,7 +39,7 @@ def decoder(entries: Entries, tensors: Any, *, neighbours: bool = False) -> dict
             neighbours,
             dims=None if turning == head_dim else turning,
         ),
-        norm_epsilon=entries.number("attention.layer_norm_rms_epsilon"),
+        norm_epsilon=entries.number(entries.first(*EPSILONS)),
         score_scale=entries.optional("attention.scale"),
         score_cap=entries.optional("attn_logit_softcapping"),
         logit_cap=entries.optional("final_logit_softcapping"),
@@ -62,6 +64,11 @@ def sizes(entries: Entries, tensors: Any) -> dict[str, Any]:
         tied="output.weight" not in _listed(tensors),
         name=str(metadata.get("general.name", "")),
     )
+
+
+def refuse_windows(entries: Entries) -> None:
+    """CheckpointError for a window that no reader of this metadata asked for."""
+    entries.refuse_unasked("attention.sliding_window")
 
 
 def _listed(tensors: Any) -> set[str]:

@@ -13,6 +13,10 @@ from iron_lm.parts.rotary import RotaryConfig, longrope_of
 
 #: What transformers takes for entries that any decoder's config.json may leave out.
 _DEFAULTS = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0}
+#: What configuration classes call the epsilon of their norms.
+EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
+#: Entries of which each says which layers slide, or that none does.
+_SLIDING = ("layer_types", "sliding_window_pattern", "use_sliding_window")
 #: What an activation is called in `parts.mlp`, by hidden_act.
 ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 
@@ -45,7 +49,7 @@ def decoder(entries: Entries) -> dict[str, Any]:
         intermediate_size=entries.whole("intermediate_size"),
         max_positions=entries.whole("max_position_embeddings"),
         rotary=rotary(entries, head_dim),
-        norm_epsilon=entries.number("rms_norm_eps"),
+        norm_epsilon=entries.number(entries.first(*EPSILONS)),
         activation=ACTIVATIONS[raw.get("hidden_act") or raw.get("hidden_activation") or "silu"],
         score_scale=None if queries is None else queries**-0.5,
         score_cap=entries.optional("attn_logit_softcapping"),
@@ -55,6 +59,12 @@ def decoder(entries: Entries) -> dict[str, Any]:
         tied=entries.flag("tie_word_embeddings"),
         name=str(raw.get("_name_or_path") or raw.get("model_type", "")),
     )
+
+
+def refuse_windows(entries: Entries) -> None:
+    """CheckpointError for a window that no reader of this config asked for, unless an entry says which layers have one."""
+    if not any(entries.has(key) or key in entries.defaults for key in _SLIDING):
+        entries.refuse_unasked("sliding_window")
 
 
 def rotary(entries: Entries, head_dim: int, kind: str | None = None) -> RotaryConfig:
