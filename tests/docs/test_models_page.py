@@ -173,10 +173,10 @@ def test_its_recipe_compares_row_by_row(tiny: Any, folder: Path) -> None:
 
 
 def test_what_is_read_is_the_pages() -> None:
-    """One table names every method by which a family reads entries; `denies` is for what the readers share."""
+    """One table names every method by which a family reads entries; the others are for what the readers share."""
     table = PAGE.partition("`entries` are what the file says.")[2].partition("###")[0]
     public = {name for name in vars(Entries) if not name.startswith("_")}
-    assert public - {"denies"} == set(re.findall(r"`(\w+)\(key", "".join(re.findall(r"^\|.*\|$", table, re.M))))
+    assert public - {"denies", "first", "refuse_unasked"} == set(re.findall(r"`(\w+)\(key", "".join(re.findall(r"^\|.*\|$", table, re.M))))
 
 
 def test_python_runs_smollm2(smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
