@@ -66,5 +66,5 @@ def test_a_row_is_its_expression(expression, value):
 
 def test_a_program_has_a_row_for_every_word():
     """Slots first, then carried values."""
-    with pytest.raises(ParamError, match="program has 4 rows, not slots=2 plus carried=1"):
+    with pytest.raises(ParamError, match=r"program has 4 rows, not slots=2 plus carried=1\. Legal: 3\."):
         Emit(carried=1, slots=2, rows=4)

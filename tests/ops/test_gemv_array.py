@@ -13,7 +13,7 @@ from iron_core.declare.formats import bfloat16
 from iron_core.devices import device
 from iron_core.errors import Unresolvable
 from iron_ops_aie import GEMV
-from iron_ops_aie.products.kernels_linalg import products
+from iron_ops_aie.products.kernels_mv import products
 from iron_sim.run import simulate
 
 DEVICES = ("npu1", "npu2")

@@ -170,8 +170,8 @@ def test_rows_without_an_angle_are_refused(rng):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (dict(rows=6, cols=7), "cols=7 is odd"),
-        (dict(rows=6, cols=8, angle_rows=4), "angle_rows=4 does not divide rows=6"),
+        (dict(rows=6, cols=7), r"cols=7 is odd; numbers turn in pairs\. Nearest legal cols: 6 or 8\."),
+        (dict(rows=6, cols=8, angle_rows=4), r"angle_rows=4 does not divide rows=6\. Legal: a divisor of it\."),
         (dict(rows=6, cols=8, angle_rows=0), "angle_rows=0"),
         (dict(rows=6, cols=8, method_type=2), "method_type=2; legal: 0 .halves., 1 .neighbours."),
         (dict(rows=6, cols=8, A=np.int32), "A=int32; legal: float32"),

@@ -190,7 +190,7 @@ def test_draw_words_keep_every_bit():
 
 def test_wrong_samplers_are_refused():
     """Each with what would be legal."""
-    with pytest.raises(ParamError, match="draws has 6 words, not 4 for each of steps=2"):
+    with pytest.raises(ParamError, match=r"draws has 6 words, not 4 for each of steps=2\. Legal: 8\."):
         Sample(vocab=8, steps=2, words=6)
     with pytest.raises(ParamError, match="k_max=0; legal: 1 or more"):
         Sample(vocab=8, k_max=0)

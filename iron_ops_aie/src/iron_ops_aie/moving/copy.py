@@ -122,9 +122,9 @@ class Copy(CopyArray, Operator):
 
     def validate(self) -> None:
         if self.gather and (self.table_rows < 1 or self.input_size % self.table_rows):
-            raise ParamError(f"Copy: table_rows={self.table_rows} does not divide input_size={self.input_size}.")
+            raise ParamError(f"Copy: table_rows={self.table_rows} does not divide input_size={self.input_size}. Legal: a divisor of it.")
         if self.gather and self.src is not None:
-            raise ParamError("Copy: src= and ids exclude each other; a gather reads whole rows.")
+            raise ParamError("Copy: src= and ids exclude each other; a gather reads whole rows. Legal: one of the two.")
         written = sum(p.size for p in self.target)
         if written != self.elements:
             raise ParamError(f"Copy: src has {self.elements} elements, dst {written}; they move one for one.")

@@ -31,7 +31,7 @@ from iron_core import (
 from iron_core.array.fit import memory, require_memory
 from iron_core.declare.link import riding
 from iron_core.devices import ITERATIONS
-from iron_ops_aie.products import kernels_linalg
+from iron_ops_aie.products import kernels_mv
 
 #: Banks of a core's memory: a tile of A is to fit one.
 BANKS = 4
@@ -47,7 +47,7 @@ CHAINS = ("prepare", "finish")
 
 def vectors(k: int) -> tuple[int, ...]:
     """Vector widths that rows of k numbers are whole multiples of, twice or more."""
-    return tuple(v for v in kernels_linalg.VECTORS if k % v == 0 and k >= 2 * v)
+    return tuple(v for v in kernels_mv.VECTORS if k % v == 0 and k >= 2 * v)
 
 
 class GEMVArray:
@@ -60,7 +60,7 @@ class GEMVArray:
 
     def kernel(self: Any) -> Any:
         """The `Kernel` of one tile of A."""
-        make = kernels_linalg.mv_float32 if self.O == np.float32 else kernels_linalg.mv
+        make = kernels_mv.mv_float32 if self.O == np.float32 else kernels_mv.mv
         return make(self.tile_size_input, self.K, self.tile_size_output, self.kernel_vector_size)
 
     def chain_line(self: Any, chain: str) -> int:
@@ -136,7 +136,7 @@ class GEMVArray:
         tile, out, vector, columns = self.tile_size_input, self.tile_size_output, self.kernel_vector_size, self.num_aie_columns
         require_columns(self, dev)
         legal = vectors(self.K)
-        least = min(kernels_linalg.VECTORS)
+        least = min(kernels_mv.VECTORS)
         whole = nearest(self.K, range(2 * least, self.K + 2 * least + 1, least))
         require(legal, f"GEMV: K={self.K}; rows are two whole vectors of {least} or more. Nearest legal K: {whole}.")
         split = " or ".join(map(str, legal))
@@ -156,7 +156,7 @@ class GEMVArray:
 
     def _longest(self: Any, dev: Any) -> int:
         """The longest rows that a core has room for, in tiles as they are; whole vectors of the narrowest kind."""
-        held, unit = memory(self, dev)[0], kernels_linalg.VECTORS[-1]
+        held, unit = memory(self, dev)[0], kernels_mv.VECTORS[-1]
         lines = self.A.operand.depth * self.tile_size_input + 1 + bool(self.prepare)
         return (self.K - max(0, held.used - held.there) // (lines * self.W.itemsize)) // unit * unit
 
@@ -213,7 +213,7 @@ class GEMVArray:
                     result.release()
 
         product = self.kernel()
-        head = kernels_linalg.head(self.tile_size_input, self.K)
+        head = kernels_mv.head(self.tile_size_input, self.K)
         shims = [Tile("shim") for _ in range(self.num_aie_columns)]
         for lane in range(self.lanes):
             shim = shims[lane // self.num_channels]
@@ -275,5 +275,5 @@ class GEMVArray:
     def _products(self: Any, rows: Any, line: Any) -> np.ndarray:
         """Some rows of A times a row of B, as the kernel makes them."""
         if self.O == np.float32:
-            return kernels_linalg.lane_products(rows, line, self.kernel_vector_size)
-        return round_to(kernels_linalg.products(rows, line), self.O)
+            return kernels_mv.lane_products(rows, line, self.kernel_vector_size)
+        return round_to(kernels_mv.products(rows, line), self.O)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Auto, Case, DType, Extent, In, Operator, Out, Param, Testing, Tolerance, Value, Width, bfloat16, widen
+from iron_core import Auto, Case, DType, Extent, In, Operator, Out, Param, Testing, Tolerance, Value, Width, bfloat16, nearest, widen
 from iron_core.errors import ParamError, ShapeError
 from iron_ops_aie.rowwise.rope_array import RoPEArray
 from iron_ops_aie.rules import floats_only
@@ -60,9 +60,9 @@ class RoPE(RoPEArray, Operator):
 
     def validate(self) -> None:
         if self.cols % 2:
-            raise ParamError(f"RoPE: cols={self.cols} is odd; numbers turn in pairs.")
+            raise ParamError(f"RoPE: cols={self.cols} is odd; numbers turn in pairs. Nearest legal cols: {nearest(self.cols, 2)}.")
         if self.rows_per_angle * self.angle_rows != self.rows:
-            raise ParamError(f"RoPE: angle_rows={self.angle_rows} does not divide rows={self.rows}.")
+            raise ParamError(f"RoPE: angle_rows={self.angle_rows} does not divide rows={self.rows}. Legal: a divisor of it.")
         if self.method_type not in (0, 1):
             raise ParamError(f"RoPE: method_type={self.method_type}; legal: 0 (halves), 1 (neighbours).")
         floats_only(self, "T", "A")

@@ -68,8 +68,9 @@ class Emit(Operator):
     )
 
     def validate(self) -> None:
-        if self.rows != self.slots + self.carried:
-            raise ParamError(f"Emit: program has {self.rows} rows, not slots={self.slots} plus carried={self.carried}.")
+        legal = self.slots + self.carried
+        if self.rows != legal:
+            raise ParamError(f"Emit: program has {self.rows} rows, not slots={self.slots} plus carried={self.carried}. Legal: {legal}.")
 
     def reference(self, planes: Any, program: Any) -> Any:
         out = _evaluated(np.reshape(planes, (2, self.carried)), np.reshape(program, (self.rows, len(Row._fields))))

@@ -56,8 +56,9 @@ class Sample(SampleArray, Operator):
     )
 
     def validate(self) -> None:
-        if self.words != self.steps * ROW_WORDS:
-            raise ParamError(f"Sample: draws has {self.words} words, not {ROW_WORDS} for each of steps={self.steps}.")
+        legal = self.steps * ROW_WORDS
+        if self.words != legal:
+            raise ParamError(f"Sample: draws has {self.words} words, not {ROW_WORDS} for each of steps={self.steps}. Legal: {legal}.")
         floats_only(self, "T")
         if self.k_max < 1:
             raise ParamError(f"Sample: k_max={self.k_max}; legal: 1 or more.")
