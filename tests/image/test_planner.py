@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import iron_core as iron
 from iron_core.errors import FormatError, TraceError, UnsupportedError
-from iron_core.graph.fold import find_folds
+from iron_core.graph.fold import choose_folds, find_folds
 from iron_core.image.arena import ALIGNMENT, BANK_BYTES
 from iron_core.image.packaging import decide
 from iron_core.image.plan import BufferRef, Plan, Resident, VersionPlan
@@ -268,6 +268,29 @@ def test_what_a_prologue_reads_stays_for_its_last_consumer():
         first, _, one, meanwhile, other, *_ = draft(traced, folds).version.steps
         later = [one.operands["C"], meanwhile.operands["y"], other.operands["C"]]
         assert any(first.operands["y"].overlaps(made) for made in later) is reused
+
+
+def test_what_a_prologue_reads_stays_until_its_consumers_chain_runs():
+    """A product with a sum behind it runs where the sum may; what the step in front of it reads is there then, too."""
+
+    class Late(iron.Graph):
+        def __init__(self):
+            self.w = np.ones((8, 8), F32)
+
+        def body(self, x, z):
+            y = SiLU(x)
+            one = GEMV(self.w, SiLU(y))
+            return ElementwiseAdd(one, GEMV(self.w, SiLU(SiLU(z))))
+
+    traced = Late().trace(x=((8,), F32), z=((8,), F32))
+    wanted = [("finish", "gemv0"), ("prologue", "silu1")]
+    folds = choose_folds(traced, lambda fold: (fold.kind, fold.producer) in wanted)
+    assert [(fold.kind, fold.producer) for fold in folds] == wanted
+    assert folds[0].runs_at == "elementwiseadd0"
+    for chosen, reused in (([], True), (folds[:1], True), (folds, False)):
+        first, _, *later = draft(traced, chosen).version.steps
+        made = [step.operands[name] for step in later[:-1] for name in ("y", "C") if name in step.operands]
+        assert any(first.operands["y"].overlaps(ref) for ref in made) is reused
 
 
 def test_a_folded_step_keeps_what_it_needs_where_it_runs():

@@ -131,10 +131,11 @@ def _touches(traced: TracedGraph, folds: Sequence[Fold]) -> list[list[str]]:
     """Per step, the buffers in use while it runs."""
     own = {step.name: [region.tensor.name for region in step.operands.values()] for step in traced.steps}
     there = {step.name: list(own[step.name]) for step in traced.steps}
+    runs_at = {name: fold.runs_at for fold in folds if fold.kind != "prologue" for name in (fold.producer, *fold.consumers)}
     for fold in folds:
-        for at in fold.consumers if fold.kind == "prologue" else (fold.runs_at,):
+        for at in fold.consumers if fold.kind == "prologue" else (fold.producer,):
             for member in (fold.producer, *fold.consumers):
-                there[at] += own[member]
+                there[runs_at.get(at, at)] += own[member]
     return [there[step.name] for step in traced.steps]
 
 
