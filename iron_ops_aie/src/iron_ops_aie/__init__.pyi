@@ -846,9 +846,9 @@ class MHA(MHAArray, Operator):
     scores s, bias and all, to within it, c tanh(s / c), before they are masked.
 
     Q, O: (num_heads, seq_len, d), or (seq_len, num_heads, d) with `heads_interleaved`. K, V: (num_KV_heads, kv_len, d),
-    or (kv_len, num_KV_heads, d) with `kv_interleaved`. bias, with `biased`: (num_heads, seq_len, kv_len), finite numbers, of which
-    those of keys that a query does not see count for nothing; relative keys are one: those of query r, from the oldest key it
-    sees to itself, lie one further on in every row. The queries are the last rows of the keys: query r of n stands at
+    or (kv_len, num_KV_heads, d) with `kv_interleaved`. bias, with `biased`: (num_heads, seq_len, kv_len), finite numbers, of
+    which those of keys that a query does not see count for nothing. Terms for each distance, as relative keys give them, make one:
+    those of query r lie r places further on in its row. The queries are the last rows of the keys: query r of n stands at
     position m - n + r of m keys. `causal` keeps keys at or before it; `window` w keeps |key - query| <= w. Per call,
     `valid` bounds the queries and `kv_valid` the keys. A row that sees no key is zero.
 
