@@ -54,7 +54,7 @@ def test_blocks_divide_the_ids():
         (dict(table_rows=0), ParamError, "table_rows=0"),
         (dict(feeds=2), ParamError, "feeds=2 for rows=8; legal: 1 to 1, a batch of 8 each"),
         (dict(size=9), ParamError, "words has 9 of them; this gather has 187"),
-        (dict(block=3), Unresolvable, "block=3 ids of rows=8; .* Nearest legal: block=2 or 4"),
+        (dict(block=3), Unresolvable, "block=3 of rows=8; .* Nearest legal: block=2 or 4"),
     ],
 )
 def test_what_is_no_gather_is_refused(fields, error, message):

@@ -48,7 +48,7 @@ class Embedder(Running):
         for models that were trained for that (Matryoshka); all by default. UsageError for what cannot be.
         """
         ids = tokens_of(self.loaded, (texts,) if isinstance(texts, str) else texts)
-        pooling = checked(self.loaded, pooling, dims)
+        pooling = pooling_of(self.loaded, pooling, dims)
         return np.stack([vector(self.states(each), pooling, dims) for each in ids])
 
     def states(self, ids: Sequence[int]) -> np.ndarray:
@@ -83,7 +83,7 @@ def tokens_of(loaded: Loaded, texts: Sequence[str]) -> list[list[int]]:
     return found
 
 
-def checked(loaded: Loaded, pooling: str | None, dims: int | None) -> str:
+def pooling_of(loaded: Loaded, pooling: str | None, dims: int | None) -> str:
     """The pooling, the usual one where none is named. UsageError for one there is not, and for more numbers than a vector has."""
     pooling = USUAL if pooling is None else pooling
     if pooling not in POOLINGS:

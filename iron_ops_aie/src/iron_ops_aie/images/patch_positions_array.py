@@ -8,6 +8,7 @@ import numpy as np
 
 from iron_core import Kernel, KernelContract, ObjectFifo, Out, Param, Pattern, Tolerance, Worker, range_, require_npu, require_whole
 from iron_core.array.fit import require_memory
+from iron_ops_aie.rules import divisors
 
 #: Places of a block that `resolve()` gives at most.
 BLOCK = 64
@@ -59,7 +60,7 @@ class PatchPositionsArray:
     def resolve(self: Any, dev: Any) -> Any:
         """The largest block of at most 64 places that divides them."""
         require_npu(self, dev)
-        return self.evolve(block=self.block or next(n for n in range(min(BLOCK, self.places), 0, -1) if self.places % n == 0))
+        return self.evolve(block=self.block or divisors(self.places, BLOCK)[-1])
 
     def compatible(self: Any, dev: Any) -> None:
         require_whole(self, "places", self.block, f"blocks of block={self.block}", "give block=")

@@ -19,7 +19,6 @@ from iron_ops_aie.moving import copy_gather
 from iron_ops_aie.moving.copy_patterns import (
     MANY,
     common_run,
-    divisors,
     dtype,
     grain,
     joined,
@@ -31,6 +30,7 @@ from iron_ops_aie.moving.copy_patterns import (
     steady,
     word_elements,
 )
+from iron_ops_aie.rules import divisors
 
 
 class CopyArray:

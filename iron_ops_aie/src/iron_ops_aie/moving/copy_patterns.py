@@ -12,6 +12,7 @@ from iron_core.array.descriptors import BdLimits, plan
 from iron_core.declare.formats import as_format
 from iron_core.devices import REPEATS, WORD, device
 from iron_core.errors import ParamError, ShapeError, Unresolvable
+from iron_ops_aie.rules import divisors
 
 #: Bytes of the largest object: two of them take a quarter of a memory tile.
 OBJECT_BYTES = 64 * 1024
@@ -147,12 +148,6 @@ def word_elements(op: Any) -> int:
 def largest_object(op: Any) -> int:
     """Elements of the largest object."""
     return OBJECT_BYTES // dtype(op).itemsize
-
-
-def divisors(n: int) -> list[int]:
-    """Smallest first."""
-    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
-    return sorted({*small, *(n // d for d in small)})
 
 
 def legal_tiles(elements: int, itemsize: int) -> list[int]:

@@ -23,13 +23,12 @@ from iron_core import (
     Tolerance,
     Value,
     Worker,
-    nearest,
     range_,
-    require,
     require_npu,
 )
 from iron_core.array.gather import BATCH, Gather
 from iron_core.errors import ParamError
+from iron_ops_aie.rules import divisors, require_divisor
 
 #: Ids of an object at most.
 BLOCK = 512
@@ -113,18 +112,10 @@ class GatherWords(Operator):
 
     def resolve(self, dev: Any) -> Any:
         require_npu(self, dev)
-        return self.evolve(block=self.block or max(self._blocks))
-
-    @property
-    def _blocks(self) -> list[int]:
-        return [n for n in range(1, min(self.rows, BLOCK) + 1) if self.rows % n == 0]
+        return self.evolve(block=self.block or max(divisors(self.rows, BLOCK)))
 
     def compatible(self, dev: Any) -> None:
-        require(
-            self.block in self._blocks,
-            f"GatherWords: block={self.block} ids of rows={self.rows}; it must divide them and be at most {BLOCK}. Nearest legal: "
-            f"block={nearest(self.block, self._blocks)}.",
-        )
+        require_divisor(self, "block", "rows", BLOCK)
 
     def kernel(self) -> Kernel:
         """The `Kernel` of one block."""

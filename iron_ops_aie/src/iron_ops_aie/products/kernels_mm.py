@@ -88,22 +88,26 @@ def bfp16(matrix: Any, axis: int) -> np.ndarray:
     """float32: the numbers that bfp16 has for a matrix. Eight along `axis` share the largest one's exponent; each has 8 bits with
     its sign, rounded to nearest even and cut to -128 to 127."""
     wide = np.moveaxis(np.asarray(matrix, np.float32), axis, -1)
-    padded = np.pad(wide, [(0, 0)] * (wide.ndim - 1) + [(0, -wide.shape[-1] % BFP16_BLOCK)])
-    blocks = padded.reshape(*padded.shape[:-1], -1, BFP16_BLOCK)
+    blocks = _bfp16_blocks(wide)
     _, exponent = np.frexp(np.abs(blocks).max(-1, keepdims=True))  # the largest is in [2^(e-1), 2^e)
     held = np.clip(np.rint(np.ldexp(blocks, 7 - exponent)), -128, 127)
-    back = np.ldexp(held, exponent - 7).astype(np.float32).reshape(padded.shape)
+    back = np.ldexp(held, exponent - 7).astype(np.float32).reshape(*wide.shape[:-1], -1)
     return np.moveaxis(back[..., : wide.shape[-1]], -1, axis)
 
 
 def bfp16_error(matrix: Any, axis: int) -> np.ndarray:
     """How far each number of a matrix may be from what bfp16 has for it: a unit of its block, where the largest is cut."""
     wide = np.moveaxis(np.abs(np.asarray(matrix, np.float64)), axis, -1)
-    padded = np.pad(wide, [(0, 0)] * (wide.ndim - 1) + [(0, -wide.shape[-1] % BFP16_BLOCK)])
-    largest = padded.reshape(*padded.shape[:-1], -1, BFP16_BLOCK).max(-1)
+    largest = _bfp16_blocks(wide).max(-1)
     _, exponent = np.frexp(largest)
     unit = np.where(largest > 0, np.ldexp(1.0, exponent - 7), 0.0).repeat(BFP16_BLOCK, -1)
     return np.moveaxis(unit[..., : wide.shape[-1]], -1, axis)
+
+
+def _bfp16_blocks(wide: np.ndarray) -> np.ndarray:
+    """(..., K) as (..., blocks, 8), with zeros behind the last number."""
+    padded = np.pad(wide, [(0, 0)] * (wide.ndim - 1) + [(0, -wide.shape[-1] % BFP16_BLOCK)])
+    return padded.reshape(*padded.shape[:-1], -1, BFP16_BLOCK)
 
 
 def blocked(tile: Any, rows: int, columns: int) -> np.ndarray:

@@ -24,12 +24,11 @@ from iron_core import (
     Tolerance,
     Value,
     Worker,
-    nearest,
     range_,
-    require,
     require_npu,
 )
 from iron_core.errors import ParamError
+from iron_ops_aie.rules import divisors, require_divisor
 
 #: Ids of an object at most.
 BLOCK = 64
@@ -102,18 +101,10 @@ class Merge(Operator):
     def resolve(self, dev: Any) -> Any:
         require_npu(self, dev)
         # A call can bound the rows by whole blocks only if these are whole 16-byte units, 4 ids.
-        return self.evolve(block=self.block or max(self._blocks, key=lambda n: (n % 4 == 0, n)))
-
-    @property
-    def _blocks(self) -> list[int]:
-        return [n for n in range(1, min(self.rows, BLOCK) + 1) if self.rows % n == 0]
+        return self.evolve(block=self.block or max(divisors(self.rows, BLOCK), key=lambda n: (n % 4 == 0, n)))
 
     def compatible(self, dev: Any) -> None:
-        require(
-            self.block in self._blocks,
-            f"Merge: block={self.block} of rows={self.rows}; it must divide them and be at most {BLOCK}. Nearest legal: "
-            f"block={nearest(self.block, self._blocks)}.",
-        )
+        require_divisor(self, "block", "rows", BLOCK)
 
     def kernel(self) -> Kernel:
         """The `Kernel` of one block. It is given what was counted before it, and goes on counting."""

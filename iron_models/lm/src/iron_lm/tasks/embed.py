@@ -10,7 +10,7 @@ import numpy as np
 
 from iron_core.cli.table import print_json
 from iron_core.errors import UsageError
-from iron_lm.embedder import Embedder, checked, tokens_of, vector
+from iron_lm.embedder import Embedder, pooling_of, tokens_of, vector
 from iron_lm.figures import Figures
 from iron_lm.loading import Loaded
 from iron_lm.tasks.task import Task
@@ -30,7 +30,7 @@ class EmbedTask(Task):
         if loaded.tokenizer is None:
             raise UsageError("--embed needs a tokenizer; give --tokenizer FILE.")
         self.ids = tokens_of(loaded, self.options["embed"])
-        self.pooling = checked(loaded, self.options["pooling"], self.options["dims"])
+        self.pooling = pooling_of(loaded, self.options["pooling"], self.options["dims"])
 
     def compiled(self, **options: Any) -> Embedder:
         return Embedder(self.loaded, **options)
