@@ -27,7 +27,7 @@ GATES: dict[str, Any] = {
     "silu": lambda v: v / (1 + np.exp(-v)),
     "gelu_tanh": lambda v: 0.5 * v * (1 + np.tanh((2 / np.pi) ** 0.5 * (v + 0.044715 * v**3))),
 }
-FROM_PYTHON, A_CALL, A_PART, A_MIXER = (block for block in re.findall(r"(?<!`\n\n)^```python\n(.*?)^```", PAGE, re.M | re.S))
+FROM_PYTHON, A_CALL, A_PART, A_MIXER, A_LAYER = (block for block in re.findall(r"(?<!`\n\n)^```python\n(.*?)^```", PAGE, re.M | re.S))
 
 
 @pytest.fixture
@@ -155,9 +155,9 @@ def test_its_part_is_called_alone_and_in_a_body() -> None:
         assert np.abs(space["alone"](x) - want).max() < 1e-4 and np.abs(space["held"](x) - x - want).max() < 1e-4
 
 
-@pytest.mark.parametrize("block", [A_PART, A_MIXER], ids=["part", "mixer"])
+@pytest.mark.parametrize("block", [A_PART, A_MIXER, A_LAYER], ids=["part", "mixer", "layer"])
 def test_its_parts_pass_their_checks(block: str) -> None:
-    """The blocks of a part and of a mixer of one's own, as they stand."""
+    """The blocks of a part, of a mixer and of a layer of one's own, as they stand."""
     space: dict[str, Any] = {"__name__": "page"}
     exec(compile(block, "models.md", "exec"), space)
     assert space["report"].passed

@@ -12,12 +12,13 @@ from iron_core.errors import DeclarationError
 from iron_llama.model import Llama
 from iron_lm import testing
 from iron_lm.architecture import Architecture
-from iron_lm.checkpoints import names
+from iron_lm.checkpoints import names, sources
 from iron_lm.decoder_config import DecoderConfig, windowed
 from iron_lm.family import Family
 from iron_lm.parts.attention import Attention
 from iron_lm.parts.decoder import Decoder
 from iron_lm.parts.layer import Layer
+from iron_lm.parts.layer_norm import LayerNorm
 from iron_lm.parts.mlp import GatedMLP
 from iron_lm.parts.norm import Norm
 from iron_lm.parts.rotary import RotaryConfig
@@ -45,6 +46,14 @@ class Normed(Plain):
         return Attention(config.attention(i, qk_norm=i % 2 == 1), run, rotary)
 
 
+class Centred(Plain):
+    """Whose norms centre."""
+
+    @classmethod
+    def norm(cls, config: Any) -> LayerNorm:
+        return LayerNorm(config.layer_norm())
+
+
 class Bare(Normed):
     """No norms in the first layer."""
 
@@ -69,6 +78,18 @@ def test_a_mixer_or_a_layer_of_its_own_stands_where_the_family_says(family: Any)
     plain, own = ({*testing.tiny(each, CONFIG).weights} for each in (Plain, family))
     assert own - plain == {f"layers.1.mixer.{x}_norm.weight" for x in "qk"}
     assert plain - own == ({f"layers.0.{x}_norm.weight" for x in ("mixer", "ffn")} if family is Bare else set())
+    for report in testing.check_model(loaded, backend="reference"):
+        assert report.passed, report.lines()
+
+
+def test_a_norm_of_another_kind_stands_in_every_place() -> None:
+    """What the family calls its norm is before each part of a layer and last; the tables name its biases; the checks pass."""
+    loaded = testing.tiny(Centred, CONFIG)
+    biases = {*loaded.weights} - {*testing.tiny(Plain, CONFIG).weights}
+    assert biases == {f"layers.{i}.{x}_norm.bias" for i in range(3) for x in ("mixer", "ffn")} | {"norm.bias"}
+    of = {kind: {sources.source_of(Centred.names(kind, CONFIG), path).names[0] for path in biases} for kind in ("safetensors", "gguf")}
+    assert {"model.norm.bias", "model.layers.2.input_layernorm.bias", "model.layers.0.post_attention_layernorm.bias"} < of["safetensors"]
+    assert {"output_norm.bias", "blk.2.attn_norm.bias", "blk.0.ffn_norm.bias"} < of["gguf"]
     for report in testing.check_model(loaded, backend="reference"):
         assert report.passed, report.lines()
 

@@ -79,6 +79,22 @@ MISTAKES = {
         dict(layer=lambda cls, config, run, i, rotary: cls.mixer(config, run, i, rotary)),
         r"Mine\.layer\(\) gives an object of class `Attention`; legal: a Layer",
     ),
+    "a mixer that is not given back, to a layer of its own": (
+        dict(mixer=lambda cls, *given: None, layer=lambda cls, c, run, *given: Layer(cls.mixer(c, *given), GatedMLP(c.mlp(), run))),
+        r"Layer: mixer is None; legal: a Part",
+    ),
+    "a norm that is none": (
+        dict(norm=lambda cls, config: config.norm()),
+        r"Mine\.norm\(\) gives an object of class `NormConfig`; legal: a Part",
+    ),
+    "layers that are none": (
+        dict(build=lambda cls, c, run: Decoder(run, Embedding(c.embedding(), run), [GatedMLP(c.mlp(), run)], cls.norm(c), None)),  # type: ignore
+        r"Decoder: layers\[0\] is an object of class `GatedMLP`; legal: a Layer",
+    ),
+    "no head": (
+        dict(build=lambda cls, c, run: Decoder(run, Embedding(c.embedding(), run), [], cls.norm(c), None)),  # type: ignore[arg-type]
+        r"Decoder: head is None; legal: a Part",
+    ),
     "a layer that takes too little": (dict(layer=lambda cls, config, run, i: None), r"Mine\.layer\(\) fails: TypeError"),
     "names of a kind it lacks": (
         dict(names=lambda cls, kind, config: {"gguf": names.GGUF}[kind]),

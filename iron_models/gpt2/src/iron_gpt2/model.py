@@ -14,7 +14,7 @@ from iron_lm.parts.decoder import Decoder
 from iron_lm.parts.embedding import Embedding
 from iron_lm.parts.head import Head
 from iron_lm.parts.layer import Layer
-from iron_lm.parts.layer_norm import LayerNorm, LayerNormConfig
+from iron_lm.parts.layer_norm import LayerNorm
 from iron_lm.parts.mlp import MLP, MLPConfig
 from iron_lm.parts.positions import Positions
 from iron_lm.run import Run
@@ -71,18 +71,22 @@ class GPT2(Family):
     @classmethod
     def build(cls, config: DecoderConfig, run: Run) -> Decoder:
         c = config
-        norm, mlp = LayerNormConfig(c.hidden_size, c.norm_epsilon), MLPConfig(c.hidden_size, c.intermediate_size, c.activation, bias=True)
+        mlp = MLPConfig(c.hidden_size, c.intermediate_size, c.activation, bias=True)
         layers = [
             Layer(
                 Attention(c.attention(i, bias=True, output_bias=True), run),
                 MLP(mlp, run),
-                mixer_norm=LayerNorm(norm),
-                ffn_norm=LayerNorm(norm),
+                mixer_norm=cls.norm(c),
+                ffn_norm=cls.norm(c),
             )
             for i in range(c.num_layers)
         ]
         embedding, positions = Embedding(c.embedding(), run), Positions(c.max_positions, c.hidden_size, run)
-        return Decoder(run, embedding, layers, LayerNorm(norm), Head(c.head(), run, embedding if c.tied else None), positions)
+        return Decoder(run, embedding, layers, cls.norm(c), Head(c.head(), run, embedding if c.tied else None), positions)
+
+    @classmethod
+    def norm(cls, config: DecoderConfig) -> LayerNorm:
+        return LayerNorm(config.layer_norm())
 
     @classmethod
     def from_huggingface(cls, entries: Entries) -> DecoderConfig:

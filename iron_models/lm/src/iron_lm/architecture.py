@@ -29,8 +29,8 @@ from iron_lm.run import Run
 
 
 class Architecture:
-    """A subclass gives `name`, `summary`, `architectures` and `full_size()`. Without more it is a Llama: of `mixer()`, `layer()`
-    and `build()` it gives the smallest that differs; `names()` where its tensors have other names; its own `Config`,
+    """A subclass gives `name`, `summary`, `architectures` and `full_size()`. Without more it is a Llama: of `norm()`, `mixer()`,
+    `layer()` and `build()` it gives the smallest that differs; `names()` where its tensors have other names; its own `Config`,
     `from_huggingface()` and `from_gguf()` where its files say more, or something else, than decoders' do."""
 
     name: ClassVar[str] = ""
@@ -70,18 +70,24 @@ class Architecture:
         layers = [cls.asked("layer", Layer, config, run, i, rotary) for i in range(config.num_layers)]
         head = Head(config.head(), run, embedding if config.tied else None)
         decoder = SlidingDecoder if any(config.sliding) else Decoder
-        return decoder(run, embedding, layers, Norm(config.norm()), head)
+        return decoder(run, embedding, layers, cls.asked("norm", Part, config), head)
 
     @classmethod
     def layer(cls, config: Any, run: Run, i: int, rotary: Rotary | None) -> Layer:
         """The i-th layer: a mixer and a gated feed-forward, each with a norm before it."""
         mixer = cls.asked("mixer", Part, config, run, i, rotary)
-        return Layer(mixer, GatedMLP(config.mlp(), run), mixer_norm=Norm(config.norm()), ffn_norm=Norm(config.norm()))
+        mixer_norm, ffn_norm = (cls.asked("norm", Part, config) for _ in range(2))
+        return Layer(mixer, GatedMLP(config.mlp(), run), mixer_norm=mixer_norm, ffn_norm=ffn_norm)
 
     @classmethod
     def mixer(cls, config: Any, run: Run, i: int, rotary: Rotary | None) -> Part:
         """The i-th layer's attention, or what stands in its place."""
         return Attention(config.attention(i), run, rotary)
+
+    @classmethod
+    def norm(cls, config: Any) -> Part:
+        """Each norm of the hidden state, a new one every time."""
+        return Norm(config.norm())
 
     # -- what its files say ----------------------------------------------------------------------
 

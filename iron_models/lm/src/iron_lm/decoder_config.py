@@ -11,6 +11,7 @@ from iron_lm.fields import among, counted, flag, is_flag, made_by, optional, pos
 from iron_lm.parts.attention import AttentionConfig
 from iron_lm.parts.embedding import EmbeddingConfig
 from iron_lm.parts.head import HeadConfig
+from iron_lm.parts.layer_norm import LayerNormConfig
 from iron_lm.parts.mlp import ACTIVATIONS, GatedMLPConfig
 from iron_lm.parts.norm import NormConfig
 from iron_lm.parts.rotary import RotaryConfig
@@ -73,6 +74,10 @@ class DecoderConfig:
     def norm(self, size: int | None = None) -> NormConfig:
         """Of the hidden state, or of `size` numbers at a time."""
         return NormConfig(self.hidden_size if size is None else size, self.norm_epsilon)
+
+    def layer_norm(self) -> LayerNormConfig:
+        """Of the hidden state, of models whose norms centre."""
+        return LayerNormConfig(self.hidden_size, self.norm_epsilon)
 
     def attention(
         self, layer: int, *, qk_norm: bool = False, bias: bool = False, output_bias: bool = False

@@ -9,7 +9,6 @@ from iron_lm.family import Family
 from iron_lm.parts.attention import Attention
 from iron_lm.parts.layer import Layer
 from iron_lm.parts.mlp import GatedMLP
-from iron_lm.parts.norm import Norm
 from iron_lm.parts.rotary import Rotary, RotaryConfig
 from iron_lm.run import Run
 
@@ -25,7 +24,7 @@ class Olmo2(Family):
     @classmethod
     def layer(cls, config: DecoderConfig, run: Run, i: int, rotary: Rotary | None) -> Layer:
         mixer, ffn = cls.mixer(config, run, i, rotary), GatedMLP(config.mlp(), run)
-        return Layer(mixer, ffn, mixer_norm_after=Norm(config.norm()), ffn_norm_after=Norm(config.norm()))
+        return Layer(mixer, ffn, mixer_norm_after=cls.norm(config), ffn_norm_after=cls.norm(config))
 
     @classmethod
     def mixer(cls, config: DecoderConfig, run: Run, i: int, rotary: Rotary | None) -> Attention:

@@ -6,7 +6,14 @@ a family with both says what it calls the second.
 
 from __future__ import annotations
 
-HUGGINGFACE = {
+
+def _biased(table: dict[str, str]) -> dict[str, str]:
+    """The table, and beside norms' weights the biases of those that have them."""
+    ends = [(path.removesuffix("weight"), name.removesuffix("weight")) for path, name in table.items() if path.endswith(".weight")]
+    return table | {f"{path}bias": f"{name}bias" for path, name in ends}
+
+
+HUGGINGFACE = _biased({
     "embedding.table": "model.embed_tokens.weight",
     "norm.weight": "model.norm.weight",
     "head.matrix": "lm_head.weight",
@@ -18,8 +25,9 @@ HUGGINGFACE = {
     "layers.{i}.ffn_norm.weight": "model.layers.{i}.post_attention_layernorm.weight",
     "layers.{i}.ffn_norm_after.weight": "model.layers.{i}.post_feedforward_layernorm.weight",
     **{f"layers.{{i}}.ffn.{x}": f"model.layers.{{i}}.mlp.{x}_proj.weight" for x in ("gate", "up", "down")},
-}
-GGUF = {
+    **{f"layers.{{i}}.ffn.{x}_bias": f"model.layers.{{i}}.mlp.{x}_proj.bias" for x in ("up", "down")},
+})  # fmt: skip
+GGUF = _biased({
     "embedding.table": "token_embd.weight",
     "norm.weight": "output_norm.weight",
     "head.matrix": "output.weight",
@@ -33,7 +41,8 @@ GGUF = {
     "layers.{i}.ffn_norm.weight": "blk.{i}.ffn_norm.weight",
     "layers.{i}.ffn_norm_after.weight": "blk.{i}.post_ffw_norm.weight",
     **{f"layers.{{i}}.ffn.{x}": f"blk.{{i}}.ffn_{x}.weight" for x in ("gate", "up", "down")},
-}
+    **{f"layers.{{i}}.ffn.{x}_bias": f"blk.{{i}}.ffn_{x}.bias" for x in ("up", "down")},
+})  # fmt: skip
 #: Buffers that older versions of transformers saved with the weights.
 BUFFERS = ("rotary_emb.inv_freq", ".position_ids")
 #: Tensors that a model computes itself, by kind of checkpoint: what their names begin or end with.

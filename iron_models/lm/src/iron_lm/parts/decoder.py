@@ -12,7 +12,7 @@ from iron_core import Carried, Scratchpad
 from iron_lm.parts.embedding import Embedding
 from iron_lm.parts.head import Head
 from iron_lm.parts.layer import Layer
-from iron_lm.parts.part import Part, Weights
+from iron_lm.parts.part import Part, Weights, check_held
 from iron_lm.parts.positions import Positions
 from iron_lm.parts.sliding_cache import SlidingKVCache
 from iron_lm.run import Run
@@ -30,12 +30,16 @@ class Decoder(Part):
     prompt chunk: rows `:rows` of chunk `chunk`, the last of them at `position`. Either way it returns the last row's
     logits, float32 (vocab,), and carries the token drawn from them and the next position. `max_seq_len` sizes the caches,
     the rotary tables and the draws; no activation follows it. positions: what is added to the embedding, of models that
-    learned where tokens stand.
+    learned where tokens stand. DeclarationError for what is no part of the kind that is asked for.
     """
 
     def __init__(
         self, run: Run, embedding: Embedding, layers: Sequence[Layer], norm: Part, head: Head, positions: Positions | None = None
     ) -> None:
+        where = type(self).__name__
+        check_held(where, Embedding, embedding=embedding)
+        check_held(where, Layer, **{f"layers[{i}]": layer for i, layer in enumerate(layers)})
+        check_held(where, Part, norm=norm, head=head)
         self.run = run
         self.embedding, self.positions, self.layers, self.norm, self.head = embedding, positions, list(layers), norm, head
         self.draws = iron.state((run.max_seq_len, ROW_WORDS), np.int32)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import iron_core as iron
-from iron_lm.parts.part import Part, Weights, bounded
+from iron_lm.parts.part import Part, Weights, bounded, check_held
 from iron_ops_aie import ElementwiseAdd
 
 
@@ -15,19 +15,22 @@ class Layer(Part):
     """x + mixer(x), then x + ffn(x). x: (rows, hidden_size), and the same shape comes out.
 
     A norm before is of what goes into the mixer or the feed-forward, one after of what it gives, before that is added;
-    each may be None. The mixer takes the per-call values, and its rotary embedding's angles where it has `rotary`.
+    each may be None. The mixer takes the per-call values, and its rotary embedding's angles where it has `rotary`. A subclass
+    that puts them together otherwise has a body and a twin of its own, which take the same. DeclarationError for what is no part.
     """
 
     def __init__(
         self,
-        mixer: Any,
-        ffn: Any,
+        mixer: Part,
+        ffn: Part,
         *,
         mixer_norm: Part | None = None,
         ffn_norm: Part | None = None,
         mixer_norm_after: Part | None = None,
         ffn_norm_after: Part | None = None,
     ) -> None:
+        norms = dict(mixer_norm=mixer_norm, ffn_norm=ffn_norm, mixer_norm_after=mixer_norm_after, ffn_norm_after=ffn_norm_after)
+        check_held(type(self).__name__, Part, mixer=mixer, ffn=ffn, **{name: norm for name, norm in norms.items() if norm is not None})
         self.mixer_norm, self.mixer, self.mixer_norm_after = mixer_norm, mixer, mixer_norm_after
         self.ffn_norm, self.ffn, self.ffn_norm_after = ffn_norm, ffn, ffn_norm_after
 

@@ -12,6 +12,7 @@ import numpy as np
 import iron_core as iron
 from iron_core import PackedArray
 from iron_core.errors import DeclarationError, ShapeError
+from iron_core.plugins.foreign import kind_of
 from iron_lm.run import Run
 
 #: Weights by path within a part.
@@ -159,6 +160,13 @@ def _held(item: Any) -> list[tuple[str, Any]]:
     if isinstance(item, dict):
         return [(str(name), child) for name, child in item.items()]
     return [(str(i), child) for i, child in enumerate(item)] if isinstance(item, (list, tuple)) else []
+
+
+def check_held(where: str, kind: type, **given: Any) -> None:
+    """DeclarationError for what is given, by name, as a part of this kind and is none."""
+    for name, part in given.items():
+        if not isinstance(part, kind):
+            raise DeclarationError(f"{where}: {name} is {kind_of(part)}; legal: a {kind.__name__}.")
 
 
 def widen(array: Any) -> np.ndarray:
