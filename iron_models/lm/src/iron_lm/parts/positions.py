@@ -19,7 +19,8 @@ class Positions(Part):
     def __init__(self, max_positions: int, hidden_size: int, run: Run) -> None:
         self.run = run
         self.embedding = Embedding(EmbeddingConfig(max_positions, hidden_size), run)
-        self.numbers = iron.weight(np.arange(run.max_seq_len, dtype=np.int32))
+        # An array gathers by whole ids: those behind a chunk's rows name a row too, which nobody reads.
+        self.numbers = iron.weight(np.minimum(np.arange(run.max_seq_len, dtype=np.int32), max_positions - 1))
 
     def body(
         self,
@@ -32,7 +33,7 @@ class Positions(Part):
         C = self.run.prefill_chunk
         x = bounded(x, rows)
         _ = self.embedding.table[position]  # which is checked before each call: there is a row for the last of x
-        ids = (Copy(self.numbers.reshape(self.run.max_seq_len // C, C)[chunk, :rows]),) if is_prompt(x, self.run) else ()
+        ids = (Copy(self.numbers.reshape(self.run.max_seq_len // C, C)[chunk]),) if is_prompt(x, self.run) else ()
         return ElementwiseAdd(x, self.embedding(*ids, token=position, rows=rows))
 
     def twin(self, weights: Weights, x: Any, positions: Any) -> np.ndarray:

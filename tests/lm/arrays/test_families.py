@@ -1,0 +1,46 @@
+"""Every family of models that is installed, on simulated arrays: a prompt longer than a chunk, and decode steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+
+from iron_core.devices import device
+from iron_core.plugins.registry import registry
+from iron_lm import loading
+from iron_lm.architecture import Architecture
+from iron_lm.generation.session import Session
+from iron_lm.parts.rotary import RotaryConfig
+from iron_lm.tunables import profile_of
+
+MODELS = registry().select("models", load=True)
+FAMILIES = sorted(model.name for model in MODELS if isinstance(model.object, type) and issubclass(model.object, Architecture))
+PROMPT = [int(i) for i in np.random.default_rng(4).integers(0, 512, 70)]
+SMALL = dict(vocab_size=512, hidden_size=128, num_layers=2, num_heads=4, head_dim=64, intermediate_size=256, max_positions=100)
+
+
+def small(full: Any) -> Any:
+    """A config with the family's own settings, and two layers: the full model's first and last kind."""
+    named = {field.name: getattr(full, field.name) for field in attrs.fields(type(full))}
+    turns = {name: attrs.evolve(value, head_dim=64) for name, value in named.items() if isinstance(value, RotaryConfig)}
+    layers = {name: (v[0], v[-1]) for name, v in named.items() if isinstance(v, tuple) and len(v) == full.num_layers}
+    heads = dict(num_kv_heads=4 if full.num_kv_heads == full.num_heads else 2)
+    return attrs.evolve(full, **{k: v for k, v in (SMALL | turns | layers | heads).items() if k in named})
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_are_those_of_the_references(name):
+    """Within 3 % of every step's numpy, and the same token is the likeliest; more rows than the model has places are never read."""
+    family = registry().load("models", name)
+    loaded = loading.random(family, small(family.full_size()), 1, dtype="bfloat16", max_seq_len=SMALL["max_positions"])
+    reference = Session(loaded.model(), backend="reference")
+    for dev in ("npu1", "npu2"):
+        with profile_of(family, device(dev)):
+            session = Session(loaded.model(), backend="sim", dev=dev)
+        for ids in (PROMPT, [*PROMPT, 7]):
+            got, want = session.logits(ids), reference.logits(ids)
+            assert np.linalg.norm(got - want) <= 0.03 * np.linalg.norm(want)
+            assert got.argmax() == want.argmax()
