@@ -109,6 +109,20 @@ MISTAKES = {
         dict(names=lambda cls, kind, config: names.HUGGINGFACE | {"norms.weight": PlusOne("model.norm.weight")}),
         r"the family makes norms\.weight of model\.norm\.weight, and no part needs it; there is norm\.weight",
     ),
+    "a head that is not the embedding's table": (
+        dict(
+            from_huggingface=lambda cls, entries: DecoderConfig(**huggingface.decoder(entries) | dict(tied=True)),
+            names=lambda cls, kind, config: names.HUGGINGFACE | {"head.matrix": "absent"},
+            build=lambda cls, c, run: Decoder(run, Embedding(c.embedding(), run), [], cls.norm(c), Head(c.head(), run)),
+        ),
+        r"Mine\.build\(\) gives a head with a matrix of its own, which .* does not have; "
+        r"legal where config\.tied: Head\(config\.head\(\), run, embedding\)\.",
+    ),
+    "few names": (
+        dict(names=lambda cls, kind, config: {"norm.weight": "model.norm.weight"}),
+        r"the family names no tensor for embedding\.table, layers\.\{i\}\.mixer_norm\.weight, layers\.\{i\}\.mixer\.q, "
+        r"layers\.\{i\}\.mixer\.k, layers\.\{i\}\.mixer\.v, layers\.\{i\}\.mixer\.o and 5 more; legal",
+    ),
     "no names": (dict(names=lambda cls, kind, config: None), r"Mine\.names\(\) gives None; legal: a Mapping"),
 }
 
@@ -132,6 +146,14 @@ def test_what_a_file_does_wrong_is_the_files(family: Any, change: dict[str, Any]
     (folder / "config.json").write_text(json.dumps(config | change))
     with pytest.raises(CheckpointError, match=r"config\.json"):
         loading.load(family, folder)
+
+
+def test_a_header_says_the_familys_name_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder's config.json may have no other name for the model."""
+    line = ["--checkpoint", str(TINY), "--backend", "reference", "--max-seq-len", "32", "--prompt-len", "2", "--num-tokens", "1"]
+    assert Llama.main(line) == 0
+    said = capsys.readouterr()
+    assert "\nllama · float32 as in the file" in said.out + said.err
 
 
 def test_a_table_may_name_what_this_model_lacks() -> None:

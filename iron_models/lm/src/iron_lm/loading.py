@@ -15,12 +15,13 @@ from iron_core.backends.choose import choose
 from iron_core.cache.keys import digest, sources_digest
 from iron_core.declare.formats import as_dtype, format_of
 from iron_core.devices import device
-from iron_core.errors import CacheError, CheckpointError, UsageError, printable
+from iron_core.errors import CacheError, CheckpointError, DeclarationError, UsageError, printable
 from iron_lm import process
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint, convert, drawn
 from iron_lm.checkpoints.reading import reading
 from iron_lm.checkpoints.recognise import architecture, describe, unknown_architecture, unnamed
+from iron_lm.checkpoints.sources import Names, source_of
 from iron_lm.checkpoints.widening import Merged, runnable, runs_as, stored_format
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.parts.decoder import Decoder
@@ -30,6 +31,8 @@ from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
 
 #: Tokens a prompt chunk has, unless the context is shorter.
 CHUNK = 64
+#: The path of a head's own matrix.
+_HEAD = "head.matrix"
 #: A context nobody asked for is at most this long.
 DEFAULT_CONTEXT = 32768
 
@@ -151,7 +154,9 @@ def _loaded(
     context, rows, chunk = context_of(config.max_positions, max_seq_len, config.usual_context or DEFAULT_CONTEXT)
     probe = Run(rows, chunk)
     shapes = family.asked("build", Decoder, config, probe).tensors()
-    exact = checkpoint.take(shapes, family.asked("names", Mapping, checkpoint.kind, config), family.ignored.get(checkpoint.kind, ()))
+    names = family.asked("names", Mapping, checkpoint.kind, config)
+    _check_tied(family, config, shapes, names, checkpoint)
+    exact = checkpoint.take(shapes, names, family.ignored.get(checkpoint.kind, ()))
     formats = [(stored_format(array), array.shape) for array in exact.values()]
     block = _most([run for run in (runs_as(format) for format, _ in formats) if run.packed])
     widened = block is None and any(format.packed for format, _ in formats)
@@ -183,6 +188,17 @@ def _described(checkpoint: Checkpoint, family: type[Architecture]) -> tuple[Deco
             raise CheckpointError(unknown_architecture(named, family.architectures))
         config, entries = family.described(checkpoint)
     return attrs.evolve(config, name=printable(config.name, 80)), entries.assumed  # it is printed as it is
+
+
+def _check_tied(family: type[Architecture], config: DecoderConfig, shapes: Any, names: Names, checkpoint: Checkpoint) -> None:
+    """DeclarationError for a head with a matrix that the file lacks, where the config says that it is the embedding's table."""
+    if not config.tied or _HEAD not in shapes:
+        return
+    there = {*checkpoint.tensors, *getattr(checkpoint.tensors, "refused", ())}
+    if there.intersection(source_of(names, _HEAD).names):
+        return
+    build = f"{family.__name__}.build() gives a head with a matrix of its own, which {checkpoint.path} does not have"
+    raise DeclarationError(f"{build}; legal where config.tied: Head(config.head(), run, embedding).")
 
 
 def _first_matrix(weights: dict[str, Any]) -> np.dtype:

@@ -126,7 +126,7 @@ def _header(model: Running, figures: Figures) -> str:
     loaded, run = model.loaded, model.loaded.run
     place = f" on {model.compiled.dev}" if device(model.compiled.dev).is_npu else ""
     engine = f"{model.backend.name}{place} ({getattr(model.backend.probe(), 'summary', '')})"
-    name = " · ".join(filter(None, (model.family.name, model.config.name)))
+    name = " · ".join(dict.fromkeys(filter(None, (model.family.name, model.config.name))))  # a folder may call it the same
     assumed = ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in loaded.assumed.items())
     lines = [loaded.recognised] if loaded.recognised else []
     lines += [f"the files do not say, so as the format has it: {assumed}"] if assumed else []

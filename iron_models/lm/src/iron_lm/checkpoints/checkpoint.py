@@ -16,7 +16,7 @@ from iron_lm.checkpoints import names as tables
 from iron_lm.checkpoints import widening
 from iron_lm.checkpoints.readers import opened, recognised
 from iron_lm.checkpoints.reading import reading
-from iron_lm.checkpoints.sources import Names, Reading, Shape, Source, source_of, unneeded
+from iron_lm.checkpoints.sources import Names, Reading, Shape, Source, sources_of, unneeded
 from iron_lm.checkpoints.widening import ScaleCheck
 
 #: Faults that a message lists, and tensors of another name that a missing one is compared with.
@@ -60,7 +60,7 @@ class Checkpoint:
         for, and for one that no part needs and that would be made of a needed one's tensors in another way: its path is mistyped.
         """
         reading = _Pass(self.tensors, ignored)
-        sources = {path: source_of(names, path) for path in shapes}
+        sources = sources_of(names, shapes)
         _check_unneeded(names, sources)
         reading.known = {name for source in sources.values() for name in source.names}
         taken = {path: source.read(reading, shapes[path]) for path, source in sources.items()}

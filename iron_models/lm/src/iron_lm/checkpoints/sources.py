@@ -13,6 +13,8 @@ import numpy as np
 from iron_core.errors import DeclarationError
 
 Shape = tuple[int, ...]
+#: Weights that a message lists.
+_SHOWN = 6
 
 
 class Reading(Protocol):
@@ -188,12 +190,26 @@ Names = Mapping[str, Source | str]
 
 def source_of(names: Names, path: str) -> Source:
     """Where the weight at `path` is: what is named for the path, or for that of every layer."""
-    if path in names:
-        return as_source(names[path])
-    general, number = _of_every_layer(path)
-    if number is None or general not in names:
-        raise DeclarationError(f"the family names no tensor for {general}; legal: one for every weight that its parts need.")
-    return as_source(names[general]).at(i=number)
+    return sources_of(names, [path])[path]
+
+
+def sources_of(names: Names, paths: Iterable[str]) -> dict[str, Source]:
+    """`source_of` each path. DeclarationError names those that have none."""
+    found: dict[str, Source] = {}
+    unnamed: dict[str, None] = {}
+    for path in paths:
+        general, number = _of_every_layer(path)
+        if path in names:
+            found[path] = as_source(names[path])
+        elif number is not None and general in names:
+            found[path] = as_source(names[general]).at(i=number)
+        else:
+            unnamed[general] = None
+    if unnamed:
+        more = f" and {len(unnamed) - _SHOWN} more" if len(unnamed) > _SHOWN else ""
+        shown = ", ".join(list(unnamed)[:_SHOWN]) + more
+        raise DeclarationError(f"the family names no tensor for {shown}; legal: one for every weight that its parts need.")
+    return found
 
 
 def unneeded(names: Names, paths: Collection[str], known: Collection[str]) -> Iterator[tuple[str, Source]]:
