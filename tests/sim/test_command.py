@@ -47,6 +47,14 @@ def test_refusals_are_counted_by_their_rule(capsys):
     assert "10       T=..; its array computes on bfloat16." in lines
 
 
+def test_a_device_of_fewer_columns_may_refuse_what_a_whole_one_takes(capsys):
+    """Three cores, of which each needs a channel for itself, are no failure of a device of one column."""
+    assert main(["Sample", "--dev", "npu2_1col"]) == 0
+    assert "3 simulated, 1 refused, 0 failed" in capsys.readouterr().out
+    assert main(["Sample", "--dev", "npu2"]) == 0
+    assert "4 simulated, 0 refused, 0 failed" in capsys.readouterr().out
+
+
 def test_the_extensive_cases_sweep_columns_and_channels(capsys):
     """Each count that this device's shims feed is simulated; wider ones are refused by the count that is legal."""
     assert main(["SiLU", "--dev", "npu1", "--extensive"]) == 0
