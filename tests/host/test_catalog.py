@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ from iron_core.declare.cases import cases
 from iron_core.declare.formats import PackedArray
 from iron_host.backend import HostBackend
 from tests.catalog import OPERATORS, named
+from tests.host.test_random_elementwise import ELEMENTWISE
 
 #: The run loop evaluates Emit's table, and a gather takes ids as they are: no graph calls these two on the host.
 WITHOUT_KERNEL = {"Emit", "GatherWords"}
@@ -56,3 +60,18 @@ def test_every_operator_has_a_kernel(cls):
 
 def _copy(array):
     return array if array is None or isinstance(array, PackedArray) else array.copy()
+
+
+def test_every_operator_is_tried_at_random_shapes():
+    """Views and bounds too, two hundred of each, in the modules beside this one; whatever has no kernel is named above."""
+    modules = [importlib.import_module(f"tests.host.{file.stem}") for file in Path(__file__).parent.glob("test_random_*.py")]
+    alone = (vars(module).values() for module in modules if module.__name__ != "tests.host.test_random_graphs")
+    tried = {thing for things in alone for thing in things if isinstance(thing, type)}
+    tried |= set(ELEMENTWISE)
+    assert {cls.__name__ for cls in OPERATORS if cls not in tried} == WITHOUT_KERNEL
+
+
+@pytest.mark.parametrize("cls", OPERATORS, ids=named)
+def test_what_has_no_kernel_says_why(cls):
+    """On its own page: no graph calls it, and what there is in its place."""
+    assert bool(re.search(r"No graph calls it.* no kernel", cls.__doc__ or "", re.DOTALL)) == (cls.__name__ in WITHOUT_KERNEL)
