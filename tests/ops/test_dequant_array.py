@@ -137,7 +137,7 @@ def test_the_kernel_rounds_once():
 @pytest.mark.parametrize(
     ("fields", "bound", "words", "mended"),
     [
-        (dict(F="q4_0"), (), r"F=q4_0; .* as iron_ops_aie.products.int4_tiles makes. Legal: F=int4_tiles", dict(F="int4_tiles")),
+        (dict(F="q4_0"), (), r"F=q4_0; .* as iron_ops_aie.products.int4_tiles makes. Legal: F=int4_tiles\.$", dict(F="int4_tiles")),
         (dict(F="int4_tiles", T=np.float32), (), "T=float32; .* Legal: T=bfloat16", dict(T=bfloat16)),
         (dict(F=int4_tiles(1024, 16)), (), r"F=.* a scale for every 16 .* legal: int4_tiles\(1024, group=32\)", dict(F=int4_tiles())),
         (dict(F=int4_tiles(32)), (), r"F=.* tiles of 32 numbers; .* legal: int4_tiles\(64, group=32\)", dict(F=int4_tiles(64))),

@@ -57,6 +57,16 @@ def test_one_array_serves_every_number_of_rows_and_every_table():
         assert stats.elements("ids") == -(-valid // 64) * 64
 
 
+def test_a_row_depends_on_the_ids_before_it_and_on_what_was_counted():
+    """What nobody wrote goes no further: an id poisons its row, those behind it and the counts; a count poisons every row."""
+    poison = Merge(rows=4, audio_at=4, vision_at=8, **SETTINGS).resolved("npu2").kernel().contract.poison
+    clean, wrong = np.zeros(4, bool), np.array([False, True, False, False])
+    counts, rows = poison(wrong, np.zeros(3, bool))
+    assert rows.tolist() == [False, True, True, True] and counts.all()
+    counts, rows = poison(clean, np.array([False, False, True]))
+    assert rows.all() and counts.tolist() == [False, False, True]
+
+
 class Multimodal(iron.Graph):
     """Rows of [text | audio | vision] by what the ids say."""
 

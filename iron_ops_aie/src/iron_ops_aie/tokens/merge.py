@@ -147,8 +147,8 @@ class Merge(Operator):
     def composed(self, ids: Any) -> Any:
         """Block by block, with what is counted between them."""
         kernel, counts, found = self.kernel(), np.array([0, self.audio_at, self.vision_at], np.int32), []
-        # Of a bounded call the last block may be short.
-        for block in np.pad(np.asarray(ids), (0, -len(ids) % self.block)).reshape(-1, self.block):
-            counts, rows = kernel.reference(block, counts)
+        # Of a bounded call the last block is short.
+        for at in range(0, len(ids), self.block):
+            counts, rows = kernel.reference(np.asarray(ids[at : at + self.block]), counts)
             found.append(rows)
-        return np.concatenate(found)[: self.rows].reshape(self.shape("y"))
+        return np.concatenate(found) if found else np.empty(0, np.int32)
