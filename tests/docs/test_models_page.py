@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from importlib import import_module
@@ -18,6 +19,7 @@ from iron_core.plugins.registry import registry
 from iron_lm import testing
 from iron_lm.checkpoints import names, sources
 from iron_lm.checkpoints.entries import Entries
+from iron_lm.decoder_config import DecoderConfig
 from iron_lm.parts import part
 from tests.docs.pages import files, install, page
 
@@ -174,7 +176,7 @@ def test_its_recipe_compares_row_by_row(tiny: Any, folder: Path) -> None:
 
 def test_what_is_read_is_the_pages() -> None:
     """One table names every method by which a family reads entries; the others are for what the readers share."""
-    table = PAGE.partition("`entries` are what the file says.")[2].partition("###")[0]
+    table = PAGE.partition("`entries` are what the file\nsays.")[2].partition("###")[0]
     public = {name for name in vars(Entries) if not name.startswith("_")}
     assert public - {"denies", "first", "refuse_unasked"} == set(re.findall(r"`(\w+)\(key", "".join(re.findall(r"^\|.*\|$", table, re.M))))
 
@@ -188,13 +190,24 @@ def test_python_runs_smollm2(smollm2: Path, tmp_path: Path, monkeypatch: pytest.
     assert "Paris" in space["answer"] and capsys.readouterr().out.startswith(" Paris")
 
 
+def _made(kind: type) -> str:
+    """How one is made, without the types of what it takes."""
+    signature = inspect.signature(kind)
+    bare = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+    return kind.__name__ + str(inspect.Signature(bare)).replace("'", '"')
+
+
 def test_the_parts_are_all_there() -> None:
-    """One table names every part of `iron_lm.parts`, another every source."""
+    """One table names every part of `iron_lm.parts` as it is made, with its module, another every config, a third every source."""
     folder = Path(part.__file__).parent
     modules = [import_module(f"iron_lm.parts.{file.stem}") for file in folder.glob("*.py") if file.stem not in ("__init__", "part")]
-    parts = {name for module in modules for name, thing in vars(module).items() if isinstance(thing, type) and issubclass(thing, part.Part)}
+    things = {thing for module in modules for thing in vars(module).values() if isinstance(thing, type)}
+    parts = {thing for thing in things if issubclass(thing, part.Part)} - {part.Part}
+    configs = {thing for thing in things if thing.__name__.endswith("Config") and not thing.__name__.startswith("_")} | {DecoderConfig}
     table = PAGE.partition("### The parts")[2].partition("###")[0]
-    assert parts - {"Part"} == set(re.findall(r"^\| `(\w+)`", table, re.M))
+    rows = re.findall(r"^\| `(\w+\(.*?\))` \| `(\w+)` \|", table, re.M)
+    assert dict(rows) == {_made(each): each.__module__.rpartition(".")[2] for each in parts}
+    assert set(re.findall(r"^\| `(\w+\(.*?\))` \|", table, re.M)) - dict(rows).keys() == {_made(each) for each in configs}
     known = {name for name, thing in vars(sources).items() if isinstance(thing, type) and issubclass(thing, sources.Source)}
     table = PAGE.partition("### Where a weight is")[2].partition("###")[0]
     assert known - {"Source", "Name", "_Of"} == set(re.findall(r"^\| `(\w+)\(", table, re.M))
