@@ -312,7 +312,7 @@ class Drawn(iron.Graph):
 @given(drawings(), st.data())
 def test_the_host_equals_the_reference_step_by_step(judge_steps, drawing, data):
     """Each step is within its contract of the exact result of what it read; states are equal; a run that keeps only
-    its last tensor, and so shares memory between steps, is equal bit for bit."""
+    its last tensor, and so shares memory between steps, is equal bit for bit, and so is one with folds."""
     shapes: dict[str, Any] = {}
     for name, tensor in zip("ab", drawing.inputs, strict=False):
         shapes[name] = ((tensor.rows, tensor.cols), tensor.dtype)
@@ -321,6 +321,7 @@ def test_the_host_equals_the_reference_step_by_step(judge_steps, drawing, data):
     every, lean = Drawn(drawing, True), Drawn(drawing, False)
     traced = every.trace(**shapes)
     full, small = (g.compile(backend=HostBackend(threads=2, strict=True), **shapes) for g in (every, lean))
+    folded = Drawn(drawing, False).compile(backend=HostBackend(threads=2, strict=True), fold=True, **shapes)
     for least in (1, 0):
         values = dict(rows=data.draw(st.integers(least, 2), "rows"), place=data.draw(st.integers(0, 3), "place"))
         inputs = {n: round_to(drawing.rng.uniform(-1, 1, s), t) for n, (s, t) in shapes.items() if n != "ids"}
@@ -337,6 +338,9 @@ def test_the_host_equals_the_reference_step_by_step(judge_steps, drawing, data):
         last = outputs[-1]
         assert alone.shape == last.shape
         assert alone.tobytes() == last.tobytes(), "sharing memory between steps changed a result"
+        assert folded(*tensors, **values).tobytes() == last.tobytes(), "folding steps changed a result"
+        for b in traced.states:
+            assert folded.read(b.name).tobytes() == small.read(b.name).tobytes(), f"{b.name} after the folded run"
 
 
 class Doubled(iron.Graph):

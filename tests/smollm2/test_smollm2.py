@@ -106,6 +106,17 @@ def test_calls_repeat_and_turns_reuse_bit_for_bit(packed: loading.Loaded) -> Non
     assert gates.check_chat_turn(running, PASSAGE[:90], 45, PASSAGE[90:120]).passed
 
 
+def test_folds_change_no_bit(packed: loading.Loaded) -> None:
+    """A prompt and decode steps behind it, with chains of steps as one kernel: the same logits and tokens, in fewer steps."""
+    plain, folded = session(packed), Session(packed.model(), backend="host", fold=True)
+    np.testing.assert_array_equal(plain.logits(PASSAGE[:70]), folded.logits(PASSAGE[:70]))
+    assert plain.generate(PASSAGE[:70], 6) == folded.generate(PASSAGE[:70], 6)
+    np.testing.assert_array_equal(plain.logits(PASSAGE[:77]), folded.logits(PASSAGE[:77]))
+    for signature, version in folded.compiled.versions.items():
+        assert version.plan.folds
+        assert len(version.image.steps) < len(plain.compiled.versions[signature].image.steps)
+
+
 def test_weights_stay_in_the_file(packed: loading.Loaded) -> None:
     """No weight is copied: the compiled graph's residents lie in the mapped file."""
     mapped = packed.checkpoint.file._file.bytes  # type: ignore[union-attr]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from iron_core.aside import aside
 from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.declare.identity import label
 from iron_core.errors import CallError, PluginError, UnsupportedError
+from iron_core.graph.fold import Fold
 from iron_core.graph.signature import Signature
 from iron_core.image.plan import Plan, PlanStep
 from iron_core.lowering import lowering_for, lowering_name
@@ -21,8 +22,10 @@ from iron_core.lowering.answer import No, Yes
 from iron_core.plugins import foreign
 from iron_core.plugins.registry import blamed, labelled, registry
 from iron_host.errors import KernelError
-from iron_host.kernel_call import HostLowering
+from iron_host.fused import fused
+from iron_host.kernel_call import HostLowering, KernelCall
 from iron_host.memory import HostMemory
+from iron_host.parts import Part, asked, parts
 from iron_host.runlist import HostImage, ImageBuilder
 
 if TYPE_CHECKING:
@@ -108,14 +111,17 @@ class HostBackend(Backend):
         builder = ImageBuilder({i for i, resident in enumerate(plan.residents) if resident.kind == "weight"})
         without: dict[str, tuple[str, list[str]]] = {}
         chosen: dict[int, HostLowering | No] = {}  # steps of the same contract share one operator
-        for step in version.steps:
-            if id(step.op) not in chosen:
-                lowering, answer = self._asked(step.op, "host")
-                chosen[id(step.op)] = answer if isinstance(answer, No) else lowering
-            reason = self._lower(step, chosen[id(step.op)], builder)
-            if reason:
-                builder.add_callback(step)
-                without.setdefault(type(step.op).__name__, (reason, []))[1].append(step.name)
+        for part in parts(version):
+            whole = self._fused(part, [self._lower(step, chosen) for step in part.steps])
+            if not isinstance(whole, No):
+                with labelled(chosen[id(part.step.op)], f"to lower {part.step.name}: what its step() gave is no kernel call"):
+                    builder.add_calls(part, whole)
+            elif part.behind:
+                behind = ", ".join(step.name for step in part.steps[1:])
+                raise UnsupportedError(f"host: {behind} folded into {part.step.name}: {whole.rule}. Legal: each step by itself.")
+            else:
+                builder.add_callback(part.step)
+                without.setdefault(type(part.step.op).__name__, (whole.rule, []))[1].append(part.step.name)
         if without and self.strict:
             raise UnsupportedError(
                 "strict=True: no host kernel for "
@@ -135,6 +141,14 @@ class HostBackend(Backend):
             used, said = f"{type(of.op).__name__} (step {of.name}): ", error.said.rstrip(".")
             raise blamed(chosen[id(of.op)], f"the kernel of {used}{said}.") or KernelError(error.symbol, said, used) from error
         return image
+
+    def accepts(self, fold: Fold, dev: str) -> bool | No:
+        """Does what the fold makes become one kernel?"""
+        if fold.kind == "prologue":
+            return No("a CPU computes once what several steps read")
+        part, chosen = asked(fold.joined[0]), dict[int, HostLowering | No]()
+        whole = self._fused(part, [self._lower(step, chosen) for step in part.steps])
+        return whole if isinstance(whole, No) else True
 
     def memory(self, plan: Plan) -> HostMemory:
         return HostMemory(plan)
@@ -177,22 +191,33 @@ class HostBackend(Backend):
         except PluginError as error:
             return lowering, No(str(error).rstrip("."))
 
-    def _lower(self, step: PlanStep, lowering: HostLowering | No, builder: ImageBuilder) -> str:
-        """Add the step's kernel calls; or say why there are none."""
+    def _lower(self, step: PlanStep, chosen: dict[int, HostLowering | No]) -> list[KernelCall] | No:
+        """The step's kernel calls, or why there are none. chosen: the lowerings that were found, by the operator's id."""
         op = step.op
+        if id(op) not in chosen:
+            found, answer = self._asked(op, "host")
+            chosen[id(op)] = answer if isinstance(answer, No) else found
+        lowering = chosen[id(op)]
         if isinstance(lowering, No):
-            return lowering.rule
+            return lowering
         bindings = {binding.member: binding for binding in step.bindings}
         try:
             with labelled(lowering, f"to lower {step.name}"):
                 calls = lowering.step(op, step.operands, bindings, lowering.tunables(op, "host"))
         except PluginError as error:
-            return str(error).rstrip(".")
+            return No(str(error).rstrip("."))
         if isinstance(calls, No):
-            return calls.rule
+            return calls
         with labelled(lowering, f"to lower {step.name}: what its step() gave is no kernel call"):
-            builder.add_calls(step, calls)
-        return ""
+            return [calls] if isinstance(calls, KernelCall) else list(calls)
+
+    @staticmethod
+    def _fused(part: Part, calls: Sequence[list[KernelCall] | No]) -> list[KernelCall] | No:
+        """The kernel calls of a part, given those of each of its steps; or why it has none."""
+        for own in calls:
+            if isinstance(own, No):
+                return own
+        return fused(part, calls) if part.behind else calls[0]  # type: ignore[arg-type]
 
     @staticmethod
     def _announce(without: dict[str, tuple[str, list[str]]]) -> None:

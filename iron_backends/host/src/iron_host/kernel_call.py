@@ -56,6 +56,19 @@ class Constant:
     array: np.ndarray
 
 
+@attrs.frozen
+class Lines:
+    """How a kernel's result may be cut: it computes each line alone. A step that is folded is called for some lines at a time.
+
+    numbers: operand -> its numbers of one line; of an operand that is not named every line reads all. count: the integer slot
+    that says how many there are, `of_count` for each line.
+    """
+
+    numbers: Mapping[str, int]
+    count: str = "valid"
+    of_count: int = 1
+
+
 @attrs.frozen(eq=False)
 class KernelCall:
     """One kernel with its slots, filled by name.
@@ -63,7 +76,8 @@ class KernelCall:
     A pointer slot is an operand's name, a `Pointer`, `Blocks`, a `Constant` or None; an integer slot an int or a
     `Member`. `scratch_bytes` are per thread, `shared_bytes` for the step; `threads` 0 means all. A call that
     prepares the shared area for the next ones `shares` "writes", one that only reads it "reads": the same
-    preparation is not made twice in a row. `work` (in any unit) is how large the call is beside others of its kind.
+    preparation is not made twice in a row. `work` (in any unit) is how large the call is beside others of its kind. `lines`:
+    how its result may be cut, for steps that are folded into one kernel; None: not at all.
     """
 
     unit: Unit
@@ -73,6 +87,7 @@ class KernelCall:
     threads: int = 0
     shares: str = ""
     work: int = 0
+    lines: Lines | None = None
 
 
 class HostLowering(Lowering):

@@ -6,7 +6,7 @@ docs/host-kernels.md shows it; `iron_core` has `Yes`, `No` and `Auto`.
 from __future__ import annotations
 
 from iron_host.build import Header, Unit
-from iron_host.kernel_call import Constant, HostLowering, KernelCall, Member, Pointer
+from iron_host.kernel_call import Constant, HostLowering, KernelCall, Lines, Member, Pointer
 from iron_host.kernels import BINARY, ROWWISE, UNARY
 from iron_host.lowerings.elementwise import Binary, Rowwise, Unary
 from iron_host.lowerings.rows import Rows
@@ -27,6 +27,7 @@ __all__ = [
     "Header",
     "HostLowering",
     "KernelCall",
+    "Lines",
     "Member",
     "Pointer",
     "Rows",

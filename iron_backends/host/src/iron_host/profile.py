@@ -17,7 +17,9 @@ from iron_core.lowering import lowering_for
 from iron_host import trace
 from iron_host.kernel_call import HostLowering
 from iron_host.limits import measure, read_rate
+from iron_host.parts import written
 from iron_host.recording import Pass, Recording, record
+from iron_host.runlist import RunStep
 from iron_host.runtime import runtime
 
 
@@ -97,13 +99,25 @@ def cost(step: PlanStep, values: Mapping[str, int]) -> Cost:
     return Cost(moved, min(resident, moved), known.operations(step.op, shapes))
 
 
+def run_cost(run: RunStep, values: Mapping[str, int]) -> Cost:
+    """What a step of the run has to do, with those that are folded into it: what they hand on, none writes or reads."""
+    found, before = cost(run.plan, values), run.plan
+    for step in run.behind:
+        handed = before.operands[written(before)]
+        more = cost(step, values)
+        inside = 2 * handed.format.nbytes(bounded_shape(handed.shape, handed.bounds, values))
+        found = Cost(max(found.nbytes + more.nbytes - inside, 0), found.resident + more.resident, found.operations + more.operations)
+        before = step
+    return found
+
+
 def phase(name: str, passes: list[Pass]) -> Phase:
     """One executable's passes added up."""
     image: Any = passes[0].executable.image
     n = len(passes)
     plans: list[PlanStep] = [step.plan for step in image.steps]
     kinds = {id(plan): kind(type(plan.op).__name__, plan.operands) for plan in plans}
-    fixed = {id(p): cost(p, {}) for p in plans if not any(ref.bounds for ref in p.operands.values())}
+    fixed = {id(s.plan): run_cost(s, {}) for s in image.steps if not any(r.bounds for p in s.plans for r in p.operands.values())}
     rows: dict[str, np.ndarray] = {}  # steps, seconds, busy, bytes, operations
     kernels: dict[str, float] = {}
     integer = {kinds[id(p)]: getattr(p.op, "activations", "") == "int8_block" for p in plans}
@@ -118,7 +132,7 @@ def phase(name: str, passes: list[Pass]) -> Phase:
             kernels[kernel] = kernels.get(kernel, 0.0) + end - begin
             if step.plan is not before:
                 before = step.plan
-                what = fixed.get(id(before)) or cost(before, one.values)
+                what = fixed.get(id(before)) or run_cost(step, one.values)
                 row[0] += 1
                 row[3:] += what.nbytes, what.operations
                 resident += what.resident

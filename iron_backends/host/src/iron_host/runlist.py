@@ -21,6 +21,7 @@ from iron_core.graph.traced import PerCallValue
 from iron_core.image.plan import BufferRef, CarryTerm, PlanStep, Port, VersionPlan
 from iron_host.build import Unit
 from iron_host.kernel_call import Blocks, Constant, KernelCall, Member, Pointer
+from iron_host.parts import Part
 from iron_host.slots import MAX_FLOATS, MAX_INTS, MAX_POINTERS
 from iron_host.tiles import Tiles
 
@@ -49,7 +50,8 @@ class Location:
 
 @attrs.frozen(eq=False)
 class RunStep:
-    """One entry of a run list, of the step `plan`. `unit` None: a call-back that runs its operator's reference.
+    """One entry of a run list, of the step `plan`. `unit` None: a call-back that runs its operator's reference. `behind`: the steps
+    that its kernel computes too.
 
     `bindings` are (slot, unit, expression), slots numbered as `iron_binding` does. `together`: the steps from this one on
     that run as one, none of which needs another; each has a share of the threads in proportion to its `work`.
@@ -67,6 +69,12 @@ class RunStep:
     work: int = 0
     shares: str = ""
     together: int = 1
+    behind: tuple[PlanStep, ...] = ()
+
+    @property
+    def plans(self) -> tuple[PlanStep, ...]:
+        """Every step that it computes."""
+        return (self.plan, *self.behind)
 
     @property
     def name(self) -> str:
@@ -114,18 +122,20 @@ class ImageBuilder:
         self._prepared = None  # Python may run another graph meanwhile
         self.steps.append(RunStep(step, None))
 
-    def add_calls(self, step: PlanStep, calls: KernelCall | Iterable[KernelCall]) -> None:
-        for call in (calls,) if isinstance(calls, KernelCall) else calls:
-            made = self._run_step(step, call)
+    def add_calls(self, part: Part, calls: Iterable[KernelCall]) -> None:
+        """Add the kernel calls of a step, or of one with others behind it."""
+        operands = part.operands
+        for call in calls:
+            made = self._run_step(part, operands, call)
             if call.shares == "writes" and self._prepared is not None and _alike(self._prepared[0], made):
                 continue
             self.steps.append(made)
             if call.shares == "writes":
-                self._prepared = made, step.operands[_name(call.slots.pointers[0])]
+                self._prepared = made, operands[_name(call.slots.pointers[0])]
             elif call.shares != "reads" and call.shared_bytes:
                 self._prepared = None
         if self._prepared is not None:
-            written = [ref for name, ref in step.operands.items() if step.op.operands[name].written]
+            written = [ref for step in part.steps for name, ref in step.operands.items() if step.op.operands[name].written]
             if any(ref.overlaps(self._prepared[1]) for ref in written):
                 self._prepared = None
 
@@ -145,7 +155,7 @@ class ImageBuilder:
             version.spots,
         )
 
-    def _run_step(self, step: PlanStep, call: KernelCall) -> RunStep:
+    def _run_step(self, part: Part, operands: Mapping[str, BufferRef], call: KernelCall) -> RunStep:
         bindings: list[tuple[int, int, Affine]] = []
         pointers: list[Location | None] = []
         given: list[int | Member] = list(call.slots.ints)
@@ -155,7 +165,7 @@ class ImageBuilder:
                 pointers.append(Location("constant", len(self.constants) - 1, 0))
                 continue
             if isinstance(pointer, Blocks):
-                ref = step.operands[pointer.operand]
+                ref = operands[pointer.operand]
                 tiled = ref.space == "resident" and ref.index in self.weights
                 given[call.slots.table.place(pointer.says)] = int(tiled)
                 if tiled:
@@ -168,7 +178,7 @@ class ImageBuilder:
             if pointer is None:
                 pointers.append(None)
                 continue
-            ref = step.operands[pointer.operand]
+            ref = operands[pointer.operand]
             pointers.append(Location(ref.space, ref.index, ref.offset + pointer.offset))
             if pointer.expression is not None:
                 bindings.append((slot, pointer.unit, pointer.expression))
@@ -179,7 +189,7 @@ class ImageBuilder:
                 number = 0
             ints.append(int(number))
         return RunStep(
-            step,
+            part.step,
             call.unit,
             tuple(pointers),
             tuple(ints),
@@ -190,6 +200,7 @@ class ImageBuilder:
             call.threads,
             call.work,
             call.shares,
+            behind=part.steps[1:],
         )
 
 
@@ -229,11 +240,13 @@ def _joins(step: RunStep) -> bool:
 
 def _depends(a: RunStep, b: RunStep) -> bool:
     """Does one of two steps write what the other touches?"""
-    for name, ref in a.plan.operands.items():
-        for other, theirs in b.plan.operands.items():
-            if a.plan.op.operands[name].written or b.plan.op.operands[other].written:
-                if ref.overlaps(theirs):
-                    return True
+    for one in a.plans:
+        for two in b.plans:
+            for name, ref in one.operands.items():
+                for other, theirs in two.operands.items():
+                    if one.op.operands[name].written or two.op.operands[other].written:
+                        if ref.overlaps(theirs):
+                            return True
     return False
 
 

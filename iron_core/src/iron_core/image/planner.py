@@ -70,8 +70,12 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = (), refused: Sequence[tup
     sizes = {key: tensor.nbytes for key, tensor in inner.items() if key not in (lined_up or ())}
     if lined_up is not None:
         sizes[_PLANES] = 2 * len(traced.carry) * WORD
-    arena = place(lifetimes(sizes, _touches(traced, folds), [tensor.name for tensor in carried]), guard=guard_bytes())
+    handed = _handed_on(traced, folds, sizes)
+    sizes = {key: nbytes for key, nbytes in sizes.items() if key not in handed}
+    touches = [[handed.get(name, name) for name in names] for names in _touches(traced, folds)]
+    arena = place(lifetimes(sizes, touches, [tensor.name for tensor in carried]), guard=guard_bytes())
     spots = dict(arena.spots)
+    spots |= {name: spots[result] for name, result in handed.items()}
     planes = spots.get(_PLANES)
     if planes is not None and lined_up is not None:
         spots |= {name: Spot(planes.bank, planes.offset + at) for name, at in lined_up.items()}
@@ -125,6 +129,25 @@ def _lined_up(traced: TracedGraph, inner: Mapping[str, Tensor]) -> dict[str, int
                 return None
             found.setdefault(tensor.name, (len(traced.carry) + at) * WORD)
     return found
+
+
+def _handed_on(traced: TracedGraph, folds: Sequence[Fold], sizes: Mapping[str, int]) -> dict[str, str]:
+    """Results that no step stores, for what is folded behind takes them: each has the place of what is made of it, if that is as
+    large and in the arena."""
+    steps = {step.name: step for step in traced.steps}
+    into: dict[str, str] = {}
+    for fold in folds:
+        if fold.kind == "finish":
+            consumer = steps[fold.consumers[0]]
+            (made,) = (r.tensor for name, r in consumer.operands.items() if consumer.op.operands[name].written)
+            source = steps[fold.producer].operands[fold.source].tensor
+            if made.name in sizes and source.nbytes == made.nbytes:
+                into[source.name] = made.name
+    for name, result in into.items():
+        while result in into:
+            result = into[result]
+        into[name] = result
+    return into
 
 
 def _touches(traced: TracedGraph, folds: Sequence[Fold]) -> list[list[str]]:

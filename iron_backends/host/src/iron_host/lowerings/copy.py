@@ -15,7 +15,7 @@ from iron_core.errors import TraceError
 from iron_core.graph.traced import Binding
 from iron_core.image.plan import BufferRef
 from iron_core.lowering.answer import No, Yes
-from iron_host.kernel_call import Constant, HostLowering, KernelCall, Member, Pointer
+from iron_host.kernel_call import Constant, HostLowering, KernelCall, Lines, Member, Pointer
 from iron_host.kernels import COPY, GATHER
 from iron_host.lowerings.nest import Axis, nest
 from iron_host.lowerings.units import FLOATS, GRAIN, by_width, cpp, name_of, threads, unit
@@ -108,7 +108,9 @@ class _Move:
                 x_steps=[a.source for a in loops],
                 y_steps=[a.target for a in loops],
             )
-            calls.append(KernelCall(kernel, slots, threads=self.many))
+            runs_on = [(a.source, a.target) for a in loops] == [(1, 1)]
+            lines = Lines({"x": 1, "y": 1}, count="trips") if runs_on else None
+            calls.append(KernelCall(kernel, slots, threads=self.many, lines=lines))
         return calls or No("its patterns do not pair up")
 
     def _pieces(self) -> Iterator[tuple[Pattern, Pattern]]:

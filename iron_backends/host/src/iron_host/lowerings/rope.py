@@ -9,7 +9,7 @@ from iron_core.declare.field import Auto
 from iron_core.graph.traced import Binding
 from iron_core.image.plan import BufferRef
 from iron_core.lowering.answer import No
-from iron_host.kernel_call import KernelCall
+from iron_host.kernel_call import KernelCall, Lines
 from iron_host.kernels import ROPE
 from iron_host.lowerings.template import TemplateLowering
 
@@ -21,6 +21,11 @@ class RoPE(TemplateLowering):
     header, template, slots = "rows.h", "rope", ROPE
     dtypes = ("T", "A")
     grain = Auto(8192)
+
+    def lines(self, op: Any) -> Lines:
+        """The rows that one row of angles turns."""
+        turned = op.rows_per_angle * op.cols
+        return Lines({"x": turned, "angles": op.cols, "y": turned}, of_count=op.rows_per_angle)
 
     def step(
         self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]

@@ -11,7 +11,7 @@ from iron_core.graph.traced import Binding
 from iron_core.image.plan import BufferRef
 from iron_core.lowering.answer import No, Yes
 from iron_host.build import Header
-from iron_host.kernel_call import HostLowering, KernelCall
+from iron_host.kernel_call import HostLowering, KernelCall, Lines
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
 from iron_host.slots import Slots
 
@@ -50,6 +50,15 @@ class TemplateLowering(HostLowering):
         """Numbers that are worth sharing: those of the largest operand."""
         return max(math.prod(op.shape(name)) for name in op.present)
 
+    def lines(self, op: Any) -> Lines | None:
+        """How the result may be cut, or None: by the contract, where that says elementwise or rowwise and `valid` counts it."""
+        extent = type(op).extents.get("valid")
+        if extent is None or "valid" not in self.slots.ints or not (op.elementwise or op.rowwise):
+            return None
+        rows = getattr(op, extent.field)
+        counted = [name for name in op.present if getattr(op.operands[name].dims[0], "name", None) == extent.field]
+        return Lines({name: math.prod(op.shape(name)) // rows for name in counted})
+
     def step(
         self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
     ) -> KernelCall | No:
@@ -59,4 +68,4 @@ class TemplateLowering(HostLowering):
             if name not in given:
                 given[name] = self.count(op, bindings, name) if name in type(op).extents else getattr(op, name)
         kernel = unit(self.header, self.template, *self.arguments(op))
-        return KernelCall(kernel, self.slots(**given), threads=threads(self.work(op), tunables["grain"]))
+        return KernelCall(kernel, self.slots(**given), threads=threads(self.work(op), tunables["grain"]), lines=self.lines(op))
