@@ -334,3 +334,15 @@ def test_the_message_of_a_refusal_is_one_sentence_and_what_is_legal():
     with pytest.raises(Unresolvable) as found:
         build(RMSNorm(rows=8, cols=100), "npu1")
     assert re.fullmatch(r"RMSNorm: cols=100 is not whole vectors, 16 in all\. Nearest legal cols: 96 or 112\.", str(found.value))
+
+
+@pytest.mark.parametrize("operator", [RMSNorm, LayerNorm])
+def test_squares_past_float32_make_a_row_of_zeros(operator):
+    """The kernels' own arithmetic; the host, as the reference, has the row's norm."""
+    x = np.ones((2, 64), bfloat16)
+    x[0, 3], x[1, 3] = 1e18, 3e19
+    op = operator(rows=2, cols=64)
+    outputs, _, _ = simulate(op, "npu2", {"x": x})
+    assert outputs["y"][0].any() and not outputs["y"][1].any()
+    with np.errstate(over="ignore"):
+        assert np.array_equal(outputs["y"], op.resolved("npu2").composed(x)) and op.reference(x)[1].any()

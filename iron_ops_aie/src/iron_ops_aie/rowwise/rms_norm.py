@@ -21,6 +21,7 @@ class RMSNorm(Rowwise):
     zeros has no norm (NaN). `valid` bounds the rows.
 
     The array (bfloat16 throughout): a core per lane; with `weight` two, one of which norms what the next multiplies.
+    Its kernel sums squares in float32: a row in which they pass 2^128 comes out as zeros.
 
     Errors: ParamError for a negative epsilon or integers.
     """
