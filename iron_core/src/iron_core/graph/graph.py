@@ -160,7 +160,8 @@ class Graph:
                 raise CallError(f"{cls.__name__} needs the shape of {name}: {name}=(dims) or ((dims), dtype).")
         for name, value in body.dispatch.items():
             if name not in shapes:
-                raise CallError(f"{cls.__name__} needs a number for {name}, a DispatchTime value: a version is of one. Legal: {name}=4.")
+                legal = f"any {value.dtype}, as {name}=4"
+                raise CallError(f"{cls.__name__} needs a number for {name}, a DispatchTime value: a version is of one. Legal: {legal}.")
             key.append((name, (value.number(shapes[name]),), NUMBER))
         return tuple(key)
 
