@@ -362,7 +362,6 @@ def test_the_probe_says_compiler_vectors_and_threads():
     """One line for tables, such as "g++ 12.2, AVX2, 2 threads"."""
     assert HostBackend().probe().summary.endswith(("threads", "thread"))
     assert HostBackend().devices() == ("host",)
-    assert not HostBackend().accepts(object(), "host")
 
 
 def test_rounding_to_the_storage_dtype_happens_once(one_step):

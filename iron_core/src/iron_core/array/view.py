@@ -9,7 +9,7 @@ from typing import Any
 from iron_core.array.tile import Lane, Tile
 from iron_core.array.worker import BoundValue
 from iron_core.declare.field import AutoField
-from iron_core.declare.link import CHAINS, Link
+from iron_core.declare.link import CHAINS, Link, streamed
 from iron_core.declare.objects import ObjectType
 from iron_core.declare.operand import Operand
 from iron_core.errors import CacheError, DeclarationError
@@ -90,7 +90,7 @@ def _params(op: Any) -> dict[str, Any]:
 def _seen(cls: Any, fields: Mapping[str, Any], chains: Mapping[str, tuple[Link, ...]]) -> Any:
     values = {name: BoundValue(name) for name in cls.values}
     twin = _holding(cls, {**fields, **chains, **values})
-    vars(twin).update({name: Stream(operand, twin) for name, operand in cls.operands.items()})
+    vars(twin).update({name: Stream(operand, twin) for name, operand in (cls.operands | streamed(twin, "finish")).items()})
     return twin
 
 

@@ -16,6 +16,7 @@ class Elementwise(ElementwiseArray, Operator):
     """Operands of `size` elements; element i of the output is computed from element i of the inputs. A subclass declares them."""
 
     elementwise: ClassVar[bool] = True
+    folds: ClassVar[tuple[str, ...]] = ("finish",)
 
     size: int = Param()
     T: Any = DType(default=bfloat16)

@@ -14,7 +14,7 @@ import numpy as np
 
 from iron_core.declare.domain import searchable
 from iron_core.declare.formats import Format
-from iron_core.declare.link import CHAINS, Link, riding, target
+from iron_core.declare.link import CHAINS, Link, riding, streamed, target
 from iron_core.declare.operand import BoundOperand, In, Operand
 from iron_core.declare.rounding import round_to, widen
 from iron_core.declare.rules import require_operator
@@ -85,6 +85,7 @@ class Chained:
                     shape = other.shape(link.op) if other.replicate else operand.shape(base)
                     self._riding[name] = extra = In(*shape, dtype=other.format(link.op))
                     extra.name = name
+            self._riding.update(streamed(self.base, chain))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name in ("base", "_riding"):  # asked for while one is copied or unpickled

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import attrs
 import numpy as np
 
-from iron_core.declare.operand import BoundOperand, Operand
+from iron_core.declare.operand import BoundOperand, In, Operand
 from iron_core.errors import Unresolvable
 
 CHAINS = ("finish", "prepare")
@@ -109,6 +109,19 @@ def offset_member(operand: str) -> str:
 def riding(op: Any, chain: str, step: int) -> tuple[str, ...]:
     """Names that a step's further inputs have as operands of the operator it is folded into."""
     return tuple(f"{chain}{step}_{other.name}" for other in getattr(op, chain)[step].others)
+
+
+def streamed(op: Any, chain: str) -> dict[str, Operand]:
+    """Further inputs of a chain that are streams of their own, by name, each with lanes and tiles as its target has: those of a
+    finish, unless one of the operator's inputs is the `feed=` that they ride."""
+    if chain != "finish" or not op.finish or any(operand.feed for operand in type(op.base).inputs):
+        return {}
+    made, like = {}, target(op, chain)
+    for step in range(len(op.finish)):
+        for name in riding(op, chain, step):
+            made[name] = extra = In(*like.dims, dtype=like.dtype, tile=like.tile, per=like.per)
+            extra.name = name
+    return made
 
 
 def target(op: Any, chain: str) -> Operand:

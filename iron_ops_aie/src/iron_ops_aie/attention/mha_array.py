@@ -31,7 +31,7 @@ from iron_core import (
     require_npu,
     require_whole,
 )
-from iron_core.array.fit import memory, require_memory
+from iron_core.array import fit
 from iron_core.declare.tolerance import Deviation
 from iron_core.devices import CORE_ROW
 from iron_core.errors import DeviationError, Unresolvable
@@ -114,7 +114,7 @@ class MHAArray:
         full = set()  # blocks that no core has room for: those of every pipeline hold the same
         for parts, _, _, minus, p in sorted(found):
             made = self._blocked(-minus, p, parts)
-            if (minus, parts) not in full and all(held.fits for held in memory(made, dev)):
+            if (minus, parts) not in full and all(held.fits for held in fit.memory(made, dev)):
                 return made
             full.add((minus, parts))
         least = next((b for b in reversed(BLOCKS) if b >= self._group), BLOCKS[0]) if packed else BLOCKS[-1]
@@ -163,14 +163,14 @@ class MHAArray:
 
     def _require_room(self: Any, dev: Any) -> None:
         """Unresolvable where a core has no room for its blocks, with the most numbers of a head that it has room for."""
-        if all(held.fits for held in memory(self, dev)):
+        if all(held.fits for held in fit.memory(self, dev)):
             return
         b, p, parts = self.B_q, self.num_pipelines, self.pv_cores
         narrower = (self.evolve(d=d)._blocked(b, p, parts) for d in range(self.d - HEAD_STEP, 0, -HEAD_STEP))
-        most = next((op.d for op in narrower if all(held.fits for held in memory(op, dev))), None)
+        most = next((op.d for op in narrower if all(held.fits for held in fit.memory(op, dev))), None)
         ways = [f"Nearest legal d: {most}"] * (most is not None) + ["give a smaller B_q="] * (b > BLOCKS[-1])
         ways += ["give pv_cores=2"] * (parts < PV_CORES[-1])
-        require_memory(self, dev, f"{'; or '.join(ways)}.")
+        fit.require_memory(self, dev, f"{'; or '.join(ways)}.")
 
     def _whole(self: Any) -> None:
         b, p, packed, group = self.B_q, self.num_pipelines, self.packed, self._group
