@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -141,6 +142,19 @@ def test_names_that_two_traces_invent_do_not_alias():
     assert len({r.name for r in compiled.plan.residents}) == 2
     assert compiled(np.zeros(2, F32)).tolist() == [2, 2]
     assert compiled(np.zeros(3, F32)).tolist() == [3, 3, 3]
+
+
+def test_a_name_that_is_made_free_is_taken_from_then_on():
+    """By another tensor of the same version, whose own name it is."""
+
+    class Sum(iron.Graph):
+        def body(self, x):
+            return ElementwiseAdd(ElementwiseAdd(x, np.ones(2, F32)), np.zeros(2, F32))
+
+    plan, later = plan_graphs([Sum().trace(x=((2,), F32))]), draft(Sum().trace(x=((2,), F32)))
+    assert [r.name for r in plan.residents] == ["w0", "w1"]
+    both = tuple(attrs.evolve(r, name=name) for r, name in zip(later.residents, ("w0", "w0_1"), strict=True))
+    assert [r.name for r in adopt(plan, attrs.evolve(later, residents=both)).residents] == ["w0", "w1", "w0_1", "w0_1_1"]
 
 
 def test_a_tensor_returned_twice_is_refused():

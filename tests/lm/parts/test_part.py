@@ -11,7 +11,7 @@ import iron_core as iron
 from iron_core.errors import DeclarationError, FormatError, ShapeError
 from iron_lm import testing
 from iron_lm.parts.norm import Norm, NormConfig
-from iron_lm.parts.part import Part, Weights
+from iron_lm.parts.part import Part, Weights, check_held
 from iron_ops_aie import GEMM, ElementwiseAdd
 
 
@@ -186,3 +186,12 @@ def test_a_part_without_a_twin_says_so() -> None:
 
     with pytest.raises(DeclarationError, match=r"^Plain defines no twin\(\)\.$"):
         Plain().twin({}, np.ones((1, 4), np.float32))
+
+
+def test_what_is_no_part_of_its_kind_is_named() -> None:
+    """By where it was given; what is one passes."""
+    check_held("Tower", Part, first=Matrix(4), second=Norm(NormConfig(4)))
+    with pytest.raises(DeclarationError, match=r"^Tower: second is an object of class `Matrix`; legal: a Norm\.$"):
+        check_held("Tower", Norm, first=Norm(NormConfig(4)), second=Matrix(4))
+    with pytest.raises(DeclarationError, match=r"^Layer: mixer is None; legal: a Part\.$"):
+        check_held("Layer", Part, mixer=None)
