@@ -1,0 +1,80 @@
+"""`iron checkpoints`: what a checkpoint holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from iron_core.cli import streams
+from iron_core.cli.table import print_json, print_table
+from iron_core.errors import printable
+from iron_lm.checkpoints.checkpoint import Checkpoint
+from iron_lm.checkpoints.contents import contents
+from iron_lm.checkpoints.recognise import describe
+from iron_lm.options import invoke
+
+#: Characters of a value of metadata, or of a tensor's name, in a table.
+_CELL = 100
+
+
+def main(argv: list[str]) -> int:
+    """Run `iron checkpoints ARGV...`; the exit status. IronError and click's errors come through to the caller."""
+    return int(invoke(_checkpoints, argv) or 0)
+
+
+def _reserving(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    """Standard output is the answer's alone from here on."""
+    if value:
+        streams.reserve()
+    return value
+
+
+_verbose = click.option("--verbose", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+
+
+@click.group("iron checkpoints", invoke_without_command=True)
+@_verbose
+@click.pass_context
+def _checkpoints(ctx: click.Context) -> None:
+    """Files of weights: what they hold."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@_checkpoints.command("show")
+@click.argument("path", metavar="FILE")
+@click.option("--json", "as_json", is_flag=True, callback=_reserving, help="JSON instead of tables.")
+@_verbose
+def _show(path: str, as_json: bool) -> None:
+    """A checkpoint's metadata and tensors: shapes, formats, bytes; and what of it is not read.
+
+    FILE is a file or folder of any kind that a reader recognises, as `--checkpoint` of `iron-run` takes it.
+    """
+    checkpoint = Checkpoint.open(path)
+    facts = contents(checkpoint)
+    if as_json:
+        print_json(facts)
+        return
+    click.echo(printable(describe(checkpoint)))
+    if facts["metadata"]:
+        click.echo()
+        print_table(("entry", "value"), [(_cell(key), _cell(value)) for key, value in facts["metadata"].items()])
+    if facts["tensors"]:
+        click.echo()
+        rows = [(_cell(one["name"]), _shape(one["shape"]), one["format"], one["bytes"]) for one in facts["tensors"]]
+        print_table(("tensor", "shape", "format", "bytes"), rows)
+        click.echo()
+        sums = [(name, found["tensors"], found["bytes"]) for name, found in facts["formats"].items()]
+        print_table(("format", "tensors", "bytes"), [*sums, ("all", len(facts["tensors"]), facts["bytes"])])
+    if facts["refused"]:
+        click.echo()
+        print_table(("not read", "because"), [(_cell(one["name"]), printable(one["reason"])) for one in facts["refused"]])
+
+
+def _cell(value: Any) -> str:
+    return printable(value, _CELL)
+
+
+def _shape(shape: list[int]) -> str:
+    return " x ".join(map(str, shape)) or "scalar"
