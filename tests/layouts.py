@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from iron_core import Plane, PlaneQuant
-
-#: FastFlowLM's chunks of 32 x 256: bfloat16 scales and minima by column group, then nibbles, 16 rows of a column together.
-Q4NX = PlaneQuant(
-    "q4nx",
-    (32, 256),
-    (
-        Plane("scales", "bfloat16", (1, 32), order=(1, 0)),
-        Plane("minima", "bfloat16", (1, 32), order=(1, 0)),
-        Plane("values", "uint4", rows=(16,), order=(0, 2, 1)),
-    ),
-)
+from iron_core import Q4NX, Plane, PlaneQuant
 
 #: GPTQ's int4 with groups of 128, transposed as in its files: qweight int32 (K/8, N), qzeros int32 (K/128, N/8), whose zero points
 #: are one less than the real ones, scales float16 (K/128, N).

@@ -177,7 +177,7 @@ def test_what_code_may_ask():
     with pytest.raises(FormatError, match="element 512 is not the first of a block of 16384"):
         Q4NX.offset(512, (64, 512))
     assert len(Q4NX.scale_offsets) == 512 and Q4NX.scale_offsets[256] == (512, BF16) and GPTQ.scale_offsets == ()
-    assert all(f.packed and f.dtype == np.uint8 and f.spec is f and f.runs_as == "float32" for f in EVERY)
+    assert all(f.packed and f.dtype == np.uint8 and f.spec is f for f in EVERY) and {f.runs_as for f in EVERY} == {"float32", "q4nx"}
     dense = iron.Dense(np.float16)
     assert not dense.packed and dense.spec == dense.dtype == np.float16 and dense.runs_as == "float16" and dense.kept_axes == 0
 

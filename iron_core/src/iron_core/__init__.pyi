@@ -46,6 +46,7 @@ from iron_core.declare.formats import Format as Format
 from iron_core.declare.formats import PackedArray as PackedArray
 from iron_core.declare.formats import Plane as Plane
 from iron_core.declare.formats import PlaneQuant as PlaneQuant
+from iron_core.declare.formats import Q4NX as Q4NX
 from iron_core.declare.formats import Q4_0 as Q4_0
 from iron_core.declare.formats import Q4_1 as Q4_1
 from iron_core.declare.formats import Q5_0 as Q5_0

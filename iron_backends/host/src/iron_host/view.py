@@ -108,7 +108,8 @@ def _struct(name: str, format: Format) -> str:
     """`bytes` of a matrix and `row`, which reads one of its rows, a step of numbers that share what they share at a time."""
     rows, columns = format.block
     blocks = any(not plane.apart for plane in format.planes)
-    total = [f"M / {rows} * (K / {columns}) * {format.block_bytes}"] if blocks else []
+    across = f"((K + {columns - 1}) / {columns})" if format.padded else f"(K / {columns})"
+    total = [f"M / {rows} * {across} * {format.block_bytes}"] if blocks else []
     apart, inside, at = [], [], 0
     for i, plane in enumerate(format.planes):
         if plane.apart:
@@ -118,7 +119,7 @@ def _struct(name: str, format: Format) -> str:
             inside.append(f"      const uint8_t* p{i} = block + {at};\n")
             at += plane.nbytes(format.block)
     if blocks:
-        block = f"w + (m / {rows} * (K / {columns}) + k / {columns}) * {format.block_bytes}"
+        block = f"w + (m / {rows} * {across} + k / {columns}) * {format.block_bytes}"
         inside.insert(0, f"      const uint8_t* block = {block};\n")
     steps = [plane.group[1] for plane in format.planes if plane.role != "values" and plane.group[1]] + [columns] * blocks
     step = str(math.gcd(*steps)) if steps else "K"

@@ -20,6 +20,8 @@ class Format:
     * `packed`: a tensor is a `PackedArray`, bytes that stand for values; else it is a numpy array of `dtype`.
     * `dtype`: of the array that stores it (uint8 where it is packed).
     * `block`: rows and columns that are stored together. A tensor is whole blocks; `block_bytes` is the bytes of one.
+    * `padded`: where it is not 0, a row is a multiple of that many columns, and its last block is filled up (with zeros), which
+      no shape shows; a block then has several rows.
     * `by_rows`: every row is whole blocks one after another, so rows are cut anywhere and columns at whole blocks. Else a
       view takes whole rows of blocks, or, where something of the matrix is stored apart from them, the whole matrix.
     * `group`: elements of a row that share a scale, where they are integers with scales; 0 for any other format.
@@ -36,6 +38,7 @@ class Format:
     packed: bool = True
     dtype: np.dtype = np.dtype(np.uint8)
     group: int = 0
+    padded: int = 0
     runs_as: str = "float32"
 
     @property
@@ -77,10 +80,11 @@ class Format:
         return (1, columns) if self.by_rows else (rows, shape[-1])
 
     def stored(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of the array of `dtype` that stores a tensor of this logical shape. FormatError unless it is whole blocks."""
+        """Shape of the array of `dtype` that stores a tensor of this logical shape. FormatError unless it is whole blocks (columns:
+        a multiple of `padded`, where it is not 0)."""
         rows, columns = self.block
-        _whole(self.name, "a row", shape[-1], columns)
-        across = shape[-1] // columns * self.block_bytes
+        _whole(self.name, "a row", shape[-1], self.padded or columns)
+        across = -(-shape[-1] // columns) * self.block_bytes
         if rows == 1:
             return (*shape[:-1], across)
         height = shape[-2] if len(shape) > 1 else 1
@@ -116,8 +120,11 @@ class Format:
         raise self._unsaid("dequantize")
 
     def fields(self, data: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Integers, scales and minima: int32 of the logical shape, zero points subtracted; float32 (*shape[:-1], groups) of
-        every row; the same of minima, or None. FormatError where a tensor is no integers with scales (it has no `planes`)."""
+        """Integers, scales and minima: int32 of the logical shape, zero points subtracted where they are integers; float32
+        (*shape[:-1], groups) of every row; the same of minima (-scale * zero point where that is none), or None.
+
+        FormatError where a tensor is no integers with scales (its `group` is 0 and it has no `planes`).
+        """
         raise FormatError(f"{self.name} is not integers with scales; its numbers come from dequantize().")
 
     def quantize(self, values: Any) -> Any:

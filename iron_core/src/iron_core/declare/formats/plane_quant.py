@@ -16,7 +16,7 @@ def _as_tuple(planes: Any) -> Any:
     return tuple(planes) if isinstance(planes, list) else planes
 
 
-def _wrong(block: tuple[int, int], planes: tuple[Plane, ...]) -> str:
+def _wrong(block: tuple[int, int], planes: tuple[Plane, ...], padded: int) -> str:
     """Why no tensor could be stored so; "" where one can."""
     if not counts(block, 1, 2):
         return f"has block={block!r}; legal: rows and columns, each at least 1"
@@ -38,7 +38,23 @@ def _wrong(block: tuple[int, int], planes: tuple[Plane, ...]) -> str:
             return f"has {plane.role} that do not divide its block of {block[0]} x {block[1]}"
         if plane.bits < 8 and sizes[order[-1]] * plane.bits % 8:
             return f"has {plane.role} whose innermost {sizes[order[-1]]} of {plane.bits} bits are no whole bytes"
-    return _wrong_values(sorted((plane for plane in planes if plane.role == "values"), key=lambda plane: plane.shift))
+    groups = {plane.role: plane.group for plane in planes}
+    floats = any(plane.role == "zeros" and not plane.integer for plane in planes)
+    if floats and ("minima" in roles or groups["zeros"] != groups["scales"]):
+        return "has zeros that are no integers; legal: one for each scale, and no minima"
+    values = sorted((plane for plane in planes if plane.role == "values"), key=lambda plane: plane.shift)
+    return _wrong_padding(block, planes, padded) or _wrong_values(values)
+
+
+def _wrong_padding(block: tuple[int, int], planes: tuple[Plane, ...], padded: int) -> str:
+    """Why no row could end inside a block, at a multiple of this many columns; "" where it can, or none does (0)."""
+    if type(padded) is not int or padded < 0 or (padded and block[1] % padded):
+        return f"has padded={padded!r}; legal: 0, or what divides its block's {block[1]} columns"
+    if padded and (block[0] == 1 or any(plane.apart for plane in planes)):
+        return f"has padded={padded} beside blocks of one row or planes that stand apart; legal: 0"
+    if any(padded % plane.group[1] for plane in planes if plane.group[1]):
+        return f"has padded={padded}; legal: a multiple of the numbers of a row that share one"
+    return ""
 
 
 def _wrong_values(planes: list[Plane]) -> str:
@@ -58,15 +74,17 @@ class PlaneQuant(Quantized):
     """Integers with scales, wherever they are stored: in blocks of `block` rows and columns, or apart from one another.
 
     `planes`, in the order in which they are stored, say what a block holds and what stands behind the blocks. Where planes
-    stand apart, `block` is what rows and columns have to be multiples of. FormatError for planes that do not fit together.
+    stand apart, `block` is what rows and columns have to be multiples of. With `padded`, columns need only be multiples of it, and
+    zeros fill up the last block of a row. FormatError for planes that do not fit together.
     """
 
     name: str
     block: tuple[int, int]
     planes: tuple[Plane, ...] = attrs.field(converter=_as_tuple)
+    padded: int = attrs.field(default=0, kw_only=True)
     runs_as: str = attrs.field(default="float32", eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        why = _wrong(self.block, self.planes)
+        why = _wrong(self.block, self.planes, self.padded)
         if why:
             raise FormatError(f"format {self.name} {why}.")

@@ -74,18 +74,20 @@ class Quantized(Format):
         return found
 
     def numbers(self, plane: Plane, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """The stored numbers of a plane, (*shape[:-2], rows, columns) of its own, in `data` of shape `stored(shape)`."""
+        """The stored numbers of a plane, (*shape[:-2], rows, columns) of its own, in `data` of shape `stored(shape)`. Those that only
+        fill up a block are left out."""
         lead, matrix, at = shape[:-2], _matrix(shape), self._places(shape)[plane]
         if plane.apart:
             return plane.read(joined(data, len(lead))[..., at : at + plane.nbytes(matrix)], matrix)
         raw = self._blocks(data, shape)[..., at : at + plane.nbytes(self.block)]
         cells = plane.read(raw, self.block).swapaxes(-3, -2)  # block row, row, block column, column
-        return cells.reshape(*lead, cells.shape[-4] * cells.shape[-3], cells.shape[-2] * cells.shape[-1])
+        found = cells.reshape(*lead, cells.shape[-4] * cells.shape[-3], cells.shape[-2] * cells.shape[-1])
+        return found[..., : plane.grid(matrix)[1]]
 
     def _blocks(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """A view of the blocks, (*shape[:-2], block rows, block columns, block_bytes)."""
         lead, (rows, columns) = shape[:-2], _matrix(shape)
-        high, across = rows // self.block[0], columns // self.block[1]
+        high, across = rows // self.block[0], -(-columns // self.block[1])
         return joined(data, len(lead))[..., : high * across * self.block_bytes].reshape(*lead, high, across, self.block_bytes)
 
     def integers(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -112,6 +114,7 @@ class Quantized(Format):
                 joined(data, len(lead))[..., at : at + plane.nbytes(matrix)] = plane.write(given, matrix)
                 continue
             high, wide = plane.grid(self.block)
+            given = _filled_up(given, wide)
             cells = given.reshape(*lead, given.shape[-2] // high, high, given.shape[-1] // wide, wide).swapaxes(-3, -2)
             self._blocks(data, shape)[..., at : at + plane.nbytes(self.block)] = plane.write(cells, self.block)
         return PackedArray(data, shape, self)
@@ -159,11 +162,14 @@ class Quantized(Format):
 
     def fields(self, data: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         ints = self.integers(data, shape).astype(np.int32) - self.zero
-        zeros = self._wide("zeros", data, shape)
-        if zeros is not None:
-            cut = ints.reshape(*shape[:-2], *_cut(_matrix(shape), zeros.shape))
-            cut -= zeros.astype(np.int32)
-        return ints, self._by_row("scales", data, shape), self._by_row("minima", data, shape)  # type: ignore[return-value]
+        scales, minima = self._by_row("scales", data, shape), self._by_row("minima", data, shape)
+        zeros, plane = self._wide("zeros", data, shape), self._role("zeros")
+        if plane is not None and plane.integer:
+            cut = ints.reshape(*shape[:-2], *_cut(_matrix(shape), zeros.shape))  # type: ignore[union-attr]
+            cut -= zeros.astype(np.int32)  # type: ignore[union-attr]
+        elif plane is not None:  # zero points that are no integers come off as minima
+            minima = -scales * self._by_row("zeros", data, shape)  # type: ignore[operator]
+        return ints, scales, minima  # type: ignore[return-value]
 
     def _by_row(self, role: str, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
         plane = self._role(role)
@@ -178,6 +184,12 @@ class Quantized(Format):
     def zero(self) -> int:
         """Subtracted from every integer."""
         return next(plane.zero for plane in self.planes if plane.role == "values")
+
+
+def _filled_up(numbers: np.ndarray, columns: int) -> np.ndarray:
+    """The numbers (..., rows, n), zeros behind each row up to a multiple of `columns`."""
+    missing = -numbers.shape[-1] % columns
+    return np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, missing)]) if missing else numbers
 
 
 def _matrix(shape: tuple[int, ...]) -> tuple[int, int]:
