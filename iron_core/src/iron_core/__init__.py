@@ -31,6 +31,7 @@ _HOME = {
     "declare.rounding": ("round_to", "widen"),
     "declare.testing": ("Case", "Sweep", "Testing"),
     "declare.tolerance": ("Tolerance", "allclose"),
+    "declare.xclbin": ("Xclbin",),
     "array": (
         *("Buffer", "Kernel", "KernelContract", "Lane", "Lock", "ObjectFifo", "Tile", "Worker", "WorkerRuntimeBarrier"),
         *("else_", "if_", "maximum", "minimum", "range_", "set_rounding"),

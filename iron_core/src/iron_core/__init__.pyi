@@ -85,6 +85,7 @@ from iron_core.declare.value import DispatchTime as DispatchTime
 from iron_core.declare.value import Extent as Extent
 from iron_core.declare.value import Scratchpad as Scratchpad
 from iron_core.declare.value import Value as Value
+from iron_core.declare.xclbin import Xclbin as Xclbin
 from iron_core.devices import current_device as current_device
 from iron_core.devices import set_current_device as set_current_device
 from iron_core.devices import using_device as using_device

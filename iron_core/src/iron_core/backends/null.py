@@ -42,6 +42,7 @@ class NullBackend(Backend):
     """Takes every operator on every device and never runs one."""
 
     name = "null"
+    loads_binaries = True
 
     def probe(self) -> Available | Unavailable:
         return Available("plans for any device, runs nothing")

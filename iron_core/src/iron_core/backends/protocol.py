@@ -79,6 +79,8 @@ class Backend(Protocol):
     name: str
     #: Position in the default order (npu 0, host 10); None: chosen only by name.
     preference: int | None = None
+    #: Does it load binaries that somebody else built for an NPU (`Operator.binary`)?
+    loads_binaries: bool = False
 
     def __new__(cls, *given: Any, **options: Any) -> Self:
         name = getattr(cls, "name", None)

@@ -24,6 +24,7 @@ from iron_core.declare.affine import Affine, evaluate
 from iron_core.declare.authored import authored
 from iron_core.declare.identity import contract_key
 from iron_core.declare.tensor import plain
+from iron_core.devices import device
 from iron_core.errors import CallError, NotFinite, UnknownName, UnsupportedError
 from iron_core.graph.signature import KEPT, Signature, numbers_of
 from iron_core.graph.traced import numbers
@@ -256,6 +257,7 @@ class Program:
             if id(step.op) in asked or contract_key(step.op) in asked:
                 continue
             asked |= {id(step.op), contract_key(step.op)}
+            self._check_binary(step.op)
             with authored(self.backend, "supports()"), labelled(self.backend, "to say what it takes"):
                 answer = self.backend.supports(step.op, self.plan.dev)
             if not isinstance(answer, Yes | No):
@@ -265,6 +267,16 @@ class Program:
                 raise UnsupportedError(
                     f"{type(step.op).__name__} (step {step.name}) on {self.plan.dev}: {answer.rule}{nearest}"
                 )
+
+    def _check_binary(self, op: Any) -> None:
+        """UnsupportedError for an operator whose array is a binary, where there is no NPU, or nothing that loads one."""
+        if op.binary is None or (device(self.plan.dev).is_npu and getattr(self.backend, "loads_binaries", False)):
+            return
+        where = "loads no binaries" if device(self.plan.dev).is_npu else f"runs on {self.plan.dev}"
+        raise UnsupportedError(
+            f"{type(op).__name__}: {op.binary} is a binary for an NPU, and backend {self.backend.name} {where}. Legal: an NPU's backend; "
+            "backend='null' with dev='npu2' plans it and runs nothing."
+        )
 
     def memory(self) -> Any:
         """The memory, with room for every version there is. Take the turn before using it."""

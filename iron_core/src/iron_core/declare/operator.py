@@ -69,6 +69,8 @@ class Operator(metaclass=OperatorMeta):
     #: The `when=` operand that receives the ids of `table[ids]`, for an operator that gathers.
     accept_gather: ClassVar[str | None] = None
     test: ClassVar[Testing] = Testing()
+    #: The `Xclbin` that holds its array, where nobody here builds it: such an operator runs by itself, on an NPU, or not at all.
+    binary: Any = None
 
     #: Tunables a call or a profile gave: held, not searched.
     pinned: frozenset[str] = frozenset()

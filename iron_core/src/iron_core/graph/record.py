@@ -100,6 +100,11 @@ class _Recording:
             op = construct(self.cls, infer(self.cls, shapes, self.fields))
         else:
             self._made_for(op)
+        if op.binary is not None:
+            raise TraceError(
+                f"{self.cls.__name__}: {op.binary} is a binary that runs by itself, and the steps of a graph are built together. Legal: "
+                "OperatorImage(op), outside a graph."
+            )
         self._check_members(op)
         regions, bounds = self._regions(op)
         self._apart(op, regions)

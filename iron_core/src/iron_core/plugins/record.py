@@ -27,7 +27,10 @@ LEVELS = {
 #: Distributions of this project; an allow-list never hides them, and a name that one of them claims is its own.
 OWN = frozenset(
     f"iron-{name}"
-    for name in ("core", "ops-aie", "host", "sim", "npu", "lm", "llama", "mistral", "qwen2", "qwen3", "gemma3", "olmo2", "phi3", "gpt2")
+    for name in (
+        *("core", "ops-aie", "ops-flm", "host", "sim", "npu"),
+        *("lm", "llama", "mistral", "qwen2", "qwen3", "gemma3", "olmo2", "phi3", "gpt2"),
+    )
 )
 
 _UNSET: Any = object()

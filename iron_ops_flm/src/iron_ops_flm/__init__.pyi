@@ -1,0 +1,50 @@
+"""What a type checker sees of `iron_ops_flm`. Made by `python -m iron_core.declare.stub iron_ops_flm`; do not edit."""
+
+from typing import Any, TypeAlias, overload
+
+import numpy as np
+from iron_core.declare.formats import PackedArray
+from iron_core.declare.operand import BoundOperand
+from iron_core.declare.operator import Operator
+from iron_core.graph.handle import Handle
+from iron_core.graph.weight import State
+from iron_core.graph.weight import Weight
+
+_Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
+_PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
+
+__all__ = ["Shipped"]
+
+class Shipped(Operator):
+    """C = A @ B by a binary that FastFlowLM built and you downloaded: what `flm.GEMM` is compared with.
+
+    image: `iron.Xclbin(path)`. A: (M, K), B: `pack_B()` of (K, N), C: (M, N), bfloat16. Without shapes it is of the smallest.
+
+    It runs by itself, as `OperatorImage(flm.Shipped(image=...))`, on an NPU whose backend loads binaries: no graph takes it, for
+    nothing here can build its array together with others, and no CPU or simulator, which would run something else. That the
+    overlay reads B in this order is its authors' word, checked on no device here.
+
+    Errors: ParamError where image is no Xclbin or the shape not whole tiles.
+    """
+    image: Any
+    M: int
+    K: int
+    N: int
+    A: BoundOperand
+    B: BoundOperand
+    C: BoundOperand
+    @overload
+    def __new__(cls, *, image: Any, M: int = ..., K: int = ..., N: int = ...) -> Shipped: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        A: _Tensor,
+        B: _Tensor,
+        C: Handle | State = ...,
+        /,
+        *,
+        image: Any = ...,
+        M: int = ...,
+        K: int = ...,
+        N: int = ...,
+    ) -> Handle: ...
