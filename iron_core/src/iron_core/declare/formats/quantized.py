@@ -138,7 +138,8 @@ class Quantized(Format):
             numbers = self._wide(role, data, shape)
             if numbers is not None:
                 cut = values.reshape(*shape[:-2], *_cut(_matrix(shape), numbers.shape))
-                apply(cut, numbers, out=cut)
+                with np.errstate(invalid="ignore", over="ignore"):  # scales that are no numbers are found elsewhere
+                    apply(cut, numbers, out=cut)
         return values
 
     def quantize(self, values: Any) -> PackedArray:
@@ -168,7 +169,8 @@ class Quantized(Format):
             cut = ints.reshape(*shape[:-2], *_cut(_matrix(shape), zeros.shape))  # type: ignore[union-attr]
             cut -= zeros.astype(np.int32)  # type: ignore[union-attr]
         elif plane is not None:  # zero points that are no integers come off as minima
-            minima = -scales * self._by_row("zeros", data, shape)  # type: ignore[operator]
+            with np.errstate(invalid="ignore", over="ignore"):
+                minima = -scales * self._by_row("zeros", data, shape)  # type: ignore[operator]
         return ints, scales, minima  # type: ignore[return-value]
 
     def _by_row(self, role: str, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
