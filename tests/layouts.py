@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iron_core import Q4NX, Plane, PlaneQuant
+from iron_core import BFP16EBS8, Q4NX, Plane, PlaneQuant
 
 #: GPTQ's int4 with groups of 128, transposed as in its files: qweight int32 (K/8, N), qzeros int32 (K/128, N/8), whose zero points
 #: are one less than the real ones, scales float16 (K/128, N).
@@ -36,10 +36,7 @@ INT8_CHANNEL = PlaneQuant(
     "int8_channel", (1, 1), (Plane("values", "int8", apart=True), Plane("scales", "float32", (1, 0), apart=True))
 )
 
-#: bfp16ebs8: the largest exponent of 8 numbers, then their mantissas, of which the largest has 6 bits behind its point.
-BFP16 = PlaneQuant("bfp16ebs8", (1, 8), (Plane("scales", "uint8", (1, 8), zero=127 + 6, power=True), Plane("values", "int8")))
-
-EVERY = (Q4NX, GPTQ, AWQ, INT8_TENSOR, INT8_CHANNEL, BFP16)
+EVERY = (Q4NX, GPTQ, AWQ, INT8_TENSOR, INT8_CHANNEL, BFP16EBS8)
 
 #: A pack's module with a format that no plane describes, "acme.table": two bits are a place in a table of four numbers.
 TABLE = """

@@ -12,7 +12,7 @@ import pytest
 import iron_core as iron
 from iron_core import PackedArray, Plane, PlaneQuant
 from iron_core.errors import FormatError
-from tests.layouts import AWQ, BFP16, EVERY, GPTQ, INT8_CHANNEL, INT8_TENSOR, Q4NX
+from tests.layouts import AWQ, BFP16EBS8, EVERY, GPTQ, INT8_CHANNEL, INT8_TENSOR, Q4NX
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -94,7 +94,7 @@ def bfp16(raw, N, K):
 
 
 READERS = {Q4NX: (q4nx, (64, 512)), GPTQ: (gptq, (24, 256)), AWQ: (awq, (24, 256)), INT8_TENSOR: (int8_tensor, (5, 7)),
-           INT8_CHANNEL: (int8_channel, (5, 7)), BFP16: (bfp16, (5, 24))}  # fmt: skip
+           INT8_CHANNEL: (int8_channel, (5, 7)), BFP16EBS8: (bfp16, (5, 24))}  # fmt: skip
 
 
 @pytest.mark.parametrize("format", EVERY, ids=str)
@@ -127,16 +127,16 @@ def test_rounded_numbers_are_near_and_stay(rng, format):
     step = np.repeat(scales, shape[-1] // scales.shape[-1], -1)
     assert np.abs(once.dequantize() - values).max() <= 1.05 * step.max()
     assert ints.dtype == np.int32 and scales.dtype == np.float32 and len(np.unique(ints)) > 8
-    if format is BFP16:  # its scales are powers of two, which no rounding moves
+    if format is BFP16EBS8:  # its scales are powers of two, which no rounding moves
         assert np.array_equal(format.quantize(once.dequantize()).data, once.data)
 
 
 def test_bfp16_rounds_to_even_by_the_largest_exponent():
     """The byte of the largest exponent, mantissas of 24 bits divided by 2^(17 + distance), half to even, saturated."""
     x = np.array([[1.0, -1.0, 1.9999, 0.5 / 64, 1.5 / 64, 2.5 / 64, 0, -2**-20]], np.float32)
-    block = BFP16.quantize(x).data[0]
+    block = BFP16EBS8.quantize(x).data[0]
     assert block[0] == 127 and block[1:].view(np.int8).tolist() == [64, -64, 127, 0, 2, 2, 0, 0]
-    assert BFP16.quantize(np.zeros((1, 8), np.float32)).data.tolist() == [[0] * 9]
+    assert BFP16EBS8.quantize(np.zeros((1, 8), np.float32)).data.tolist() == [[0] * 9]
 
 
 @pytest.mark.parametrize("format", (iron.Q4_0, iron.Q4_1, iron.Q5_0, iron.Q5_1, iron.Q8_0), ids=str)
@@ -171,7 +171,7 @@ def test_what_stands_together_is_cut_together():
 def test_what_code_may_ask():
     """Rows by themselves, the unit of a view, the group of a scale, offsets of elements and of floats in a block."""
     assert [f.by_rows for f in EVERY] == [False, False, False, False, False, True]
-    assert (Q4NX.unit((64, 512)), GPTQ.unit((16, 128)), BFP16.unit((5, 24))) == ((32, 512), (16, 128), (1, 8))
+    assert (Q4NX.unit((64, 512)), GPTQ.unit((16, 128)), BFP16EBS8.unit((5, 24))) == ((32, 512), (16, 128), (1, 8))
     assert [f.group for f in EVERY] == [32, 128, 128, 0, 0, 8]
     assert Q4NX.offset(32 * 512, (64, 512)) == 2 * 5120 and GPTQ.offset(24 * 256, (2, 24, 256)) == GPTQ.nbytes((24, 256))
     with pytest.raises(FormatError, match="element 512 is not the first of a block of 16384"):

@@ -8,7 +8,7 @@ import pytest
 import iron_core as iron
 from iron_core.errors import FormatError, ParamError, TraceError
 from iron_ops_aie import GEMM, GEMV, Copy, Dequant
-from tests.layouts import BFP16, EVERY, GPTQ, INT8_TENSOR, Q4NX
+from tests.layouts import BFP16EBS8, EVERY, GPTQ, INT8_TENSOR, Q4NX
 
 F32 = np.dtype(np.float32)
 SHAPE = (64, 256)
@@ -106,7 +106,7 @@ def test_rows_that_do_not_stand_by_themselves_are_not_moved():
             return Dequant(self.way(self.w, ids), T=F32)
 
     gather, shape = (lambda w, ids: Copy(w[ids]).reshape(2, 256)), ((2,), np.int32)
-    w = drawn(BFP16)
+    w = drawn(BFP16EBS8)
     got = Rows(w, gather).compile(backend="reference", ids=shape)(np.array([5, 9], np.int32))
     assert np.array_equal(got, w.dequantize()[[5, 9]])
     with pytest.raises(TraceError, match="whose rows do not stand by themselves"):

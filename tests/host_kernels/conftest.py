@@ -17,13 +17,13 @@ from iron_core.declare.formats import Q5_0, Q5_1, Format, as_format
 from iron_host import build, compiler
 from iron_host.slots import Filled, Slots
 from iron_host.view import View, view_of
-from tests.layouts import BFP16, EVERY, GPTQ, INT8_TENSOR, Q4NX
+from tests.layouts import BFP16EBS8, EVERY, GPTQ, INT8_TENSOR, Q4NX
 
 FORMATS = ("Q4_0", "Q4_1", "Q8_0")
 FLOATS = ("float", "bf16", "f16")
 #: Formats that blocks.h does not multiply, as packed.h reads them.
 VIEWS: dict[Format, View] = {format: view_of(format) for format in (*EVERY, Q5_0, Q5_1)}  # type: ignore[misc]
-PACKED_PRODUCTS = ((Q4NX, "float"), (GPTQ, "float"), (INT8_TENSOR, "float"), (BFP16, "bf16"))
+PACKED_PRODUCTS = ((Q4NX, "float"), (GPTQ, "float"), (INT8_TENSOR, "float"), (BFP16EBS8, "bf16"))
 #: What is normed, and its weight.
 NORMED = (("float", "float"), ("bf16", "bf16"), ("bf16", "float"))
 #: Elementwise operations.

@@ -9,7 +9,7 @@ import iron_core as iron
 from iron_core.declare.formats import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, BlockQuant, Plane, PlaneQuant
 from iron_host.kernels import PACKED_DEQUANTIZE, PACKED_PRODUCT
 from iron_host.view import view_of
-from tests.layouts import BFP16, INT8_TENSOR, Q4NX
+from tests.layouts import BFP16EBS8, INT8_TENSOR, Q4NX
 
 from .conftest import DTYPES, PACKED_PRODUCTS, VIEWS
 
@@ -73,7 +73,7 @@ def test_blocks_of_its_kind_are_blocks_h():
     mine = view_of(BlockQuant("acme.q4_7", bits=4, group=32, scale=np.float16, zero=7))
     assert mine.blocks and mine.name == "ACME_Q4_7" and "zero = 7" in mine.source
     others = (
-        *(Q5_0, Q5_1, Q4NX, BFP16, INT8_TENSOR),
+        *(Q5_0, Q5_1, Q4NX, BFP16EBS8, INT8_TENSOR),
         BlockQuant("pairs", bits=4, group=32, scale=np.float16, zero=8, order="pairs"),
         BlockQuant("wide", bits=4, group=64, scale=np.float16, zero=8),
         BlockQuant("brain", bits=4, group=32, scale=iron.bfloat16, zero=8),

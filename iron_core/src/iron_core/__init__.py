@@ -22,7 +22,7 @@ _HOME = {
     "declare.domain": ("Choices", "Divisors", "Level", "Pins", "Placement", "Width", "domains"),
     "declare.formats": (
         *("BlockQuant", "Dense", "Format", "PackedArray", "Plane", "PlaneQuant"),
-        *("Q4NX", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "bfloat16"),
+        *("BFP16EBS8", "Q4NX", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "bfloat16"),
     ),
     "declare.objects": ("ObjectType",),
     "declare.pattern": ("Pattern",),

@@ -40,6 +40,7 @@ from iron_core.declare.domain import domains as domains
 from iron_core.declare.field import Auto as Auto
 from iron_core.declare.field import DType as DType
 from iron_core.declare.field import Param as Param
+from iron_core.declare.formats import BFP16EBS8 as BFP16EBS8
 from iron_core.declare.formats import BlockQuant as BlockQuant
 from iron_core.declare.formats import Dense as Dense
 from iron_core.declare.formats import Format as Format

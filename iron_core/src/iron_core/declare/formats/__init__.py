@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from iron_core.declare.dtypes import DTYPES, as_dtype, bfloat16
+from iron_core.declare.formats.bfp16 import BFP16EBS8
 from iron_core.declare.formats.block_quant import BlockQuant
 from iron_core.declare.formats.dense import Dense
 from iron_core.declare.formats.format import Format, PackedArray
@@ -14,6 +15,7 @@ from iron_core.declare.formats.q4nx import Q4NX, Q4NX_K, Q4NX_MXFP4, Q4NX_Q8, Q4
 from iron_core.declare.formats.quantized import Quantized
 
 __all__ = [
-    "DTYPES", "Q4NX", "Q4NX_K", "Q4NX_MXFP4", "Q4NX_Q8", "Q4NX_SIGNED", "Q4NX_ZERO", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0",
-    "BlockQuant", "Dense", "Format", "PackedArray", "Plane", "PlaneQuant", "Quantized", "as_dtype", "as_format", "bfloat16", "format_of",
+    "BFP16EBS8", "DTYPES", "Q4NX", "Q4NX_K", "Q4NX_MXFP4", "Q4NX_Q8", "Q4NX_SIGNED", "Q4NX_ZERO", "Q4_0", "Q4_1", "Q5_0", "Q5_1",
+    "Q8_0", "BlockQuant", "Dense", "Format", "PackedArray", "Plane", "PlaneQuant", "Quantized", "as_dtype", "as_format", "bfloat16",
+    "format_of",
 ]  # fmt: skip

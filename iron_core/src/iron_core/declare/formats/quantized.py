@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -147,7 +147,10 @@ class Quantized(Format):
         why = unrounded(self.planes)
         if why:
             raise FormatError(f"{self.name} is only read: {why}, and nothing here rounds numbers to it.")
-        values = real_numbers(values, f"{self.name}: quantize()").astype(np.float32)
+        return self._quantized(real_numbers(values, f"{self.name}: quantize()").astype(np.float32), rounded)
+
+    def _quantized(self, values: np.ndarray, rule: Callable[..., dict[str, np.ndarray]]) -> PackedArray:
+        """float32 numbers rounded by a rule, called as `rounded` is."""
         if 0 in values.shape or not values.shape:
             raise FormatError(f"{self.name}: quantize() of shape {values.shape}; legal: 1 or more along each of one axis or more.")
         self.stored(values.shape)  # FormatError unless it is whole blocks
@@ -157,7 +160,7 @@ class Quantized(Format):
         grid = scales.grid(_matrix(shape))
         cut = values.reshape(*shape[:-2], *_cut(_matrix(shape), (grid[0], 1, grid[1], 1)))
         cells = cut.swapaxes(-3, -2)
-        found = rounded(self.planes, joined(cells, cells.ndim - 2))
+        found = rule(self.planes, joined(cells, cells.ndim - 2))
         found["values"] = found["values"].reshape(cells.shape).swapaxes(-3, -2).reshape(shape)
         return self.assembled(shape, **found)
 

@@ -24,16 +24,16 @@ def unrounded(stored: Sequence[Plane]) -> str:
     return ""
 
 
-def rounded(stored: Sequence[Plane], x: np.ndarray) -> dict[str, np.ndarray]:
+def rounded(stored: Sequence[Plane], x: np.ndarray, *, down: bool = False) -> dict[str, np.ndarray]:
     """What these planes store of groups x, float32 (..., n): by role, integers (..., n) and one of the others a group (...).
 
     A scale is a float32 that takes the group's range to the integers': by GGUF's rule for the same layout, which rounds half
     away from zero. A scale that is a power of two is that of the largest magnitude's exponent, and integers are rounded half
-    to even (the rule of block floating point).
+    to even, or `down` (the rules of block floating point).
     """
     planes = {plane.role: plane for plane in stored}
     if planes["scales"].power:
-        return _by_exponent(planes["values"], planes["scales"], x)
+        return _by_exponent(planes["values"], planes["scales"], x, np.floor if down else np.rint)
     zero, signed = planes["values"].zero, planes["values"].signed
     levels = (1 << sum(plane.bits for plane in stored if plane.role == "values")) - 1
     found: dict[str, Any] = {}
@@ -70,11 +70,11 @@ def _half_away(x: np.ndarray) -> np.ndarray:
     return np.copysign(np.floor(np.abs(x) + np.float32(0.5)), x)
 
 
-def _by_exponent(values: Plane, scales: Plane, x: np.ndarray) -> dict[str, np.ndarray]:
+def _by_exponent(values: Plane, scales: Plane, x: np.ndarray, whole: Any) -> dict[str, np.ndarray]:
     bits = values.bits
     largest = np.abs(x).max(-1)
     _, above = np.frexp(largest)
     exponent = np.where(largest > 0, np.clip(above - 1 - (bits - 2) + scales.zero, 0, (1 << scales.bits) - 1), 0)
-    moved = np.rint(np.ldexp(x.astype(np.float64), (scales.zero - exponent)[..., None]))
-    whole = np.clip(moved, -(1 << (bits - 1)), (1 << (bits - 1)) - 1).astype(np.int32)
-    return {"values": whole, "scales": exponent.astype(np.uint8)}
+    moved = whole(np.ldexp(x.astype(np.float64), (scales.zero - exponent)[..., None]))
+    found = np.clip(moved, -(1 << (bits - 1)), (1 << (bits - 1)) - 1).astype(np.int32)
+    return {"values": found, "scales": exponent.astype(np.uint8)}
