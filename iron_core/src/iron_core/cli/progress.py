@@ -6,17 +6,17 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _EVERY_S = 0.5
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
+def working(what: str | Callable[[], str]) -> Iterator[None]:
     """Show `what` and the seconds so far on standard error, if that is a terminal, until the block ends.
 
-    What takes less than half a second shows nothing.
+    what: words, or what gives those of the moment. What takes less than half a second shows nothing.
     """
     stream = sys.stderr
     if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
@@ -27,7 +27,8 @@ def working(what: str) -> Iterator[None]:
     def show() -> None:
         shown = False
         while not done.wait(_EVERY_S):
-            stream.write(f"\r{what}, {time.monotonic() - start:.0f} s\033[K")
+            words = what if isinstance(what, str) else what()
+            stream.write(f"\r{words}, {time.monotonic() - start:.0f} s\033[K")
             stream.flush()
             shown = True
         if shown:

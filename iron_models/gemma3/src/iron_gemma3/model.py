@@ -115,6 +115,16 @@ class Gemma3(Family):
         )
 
     @classmethod
+    def to_huggingface(cls, config: Gemma3Config) -> dict[str, Any]:
+        entries = super().to_huggingface(config)
+        del entries["hidden_act"]  # what the first Gemma's files have
+        return entries | {
+            "model_type": "gemma3_text",
+            "hidden_activation": "gelu_pytorch_tanh",
+            "rope_local_base_freq": config.local_rotary.base,
+        }
+
+    @classmethod
     def full_size(cls) -> Gemma3Config:
         """Gemma 3 270M: 18 layers of 640, 4 query heads and one KV head of 256, vocabulary 262144."""
         return Gemma3Config(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from iron_core.declare.authored import authored, ours
 from iron_core.errors import CheckpointError, DeclarationError
 from iron_core.plugins.foreign import kind_of
-from iron_lm.checkpoints import gguf_metadata, huggingface
+from iron_lm.checkpoints import config_json, gguf_metadata, huggingface
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.entries import Entries
 from iron_lm.checkpoints.names import GGUF, HUGGINGFACE, IGNORED
@@ -31,7 +31,7 @@ from iron_lm.run import Run
 class Architecture:
     """A subclass gives `name`, `summary`, `architectures` and `full_size()`. Without more it is a Llama: of `norm()`, `mixer()`,
     `layer()` and `build()` it gives the smallest that differs; `names()` where its tensors have other names; its own `Config`,
-    `from_huggingface()` and `from_gguf()` where its files say more, or something else, than decoders' do."""
+    `from_huggingface()`, `from_gguf()` and `to_huggingface()` where its files say more, or something else, than decoders' do."""
 
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
@@ -100,6 +100,11 @@ class Architecture:
     def from_gguf(cls, entries: Entries, tensors: Any) -> DecoderConfig:
         """The config that a GGUF's metadata and tensors describe."""
         return cls._config(gguf_metadata.decoder(entries, tensors))
+
+    @classmethod
+    def to_huggingface(cls, config: Any) -> dict[str, Any]:
+        """What a config.json says of a config, of which `from_huggingface` makes the same; `config_json` holds it to that."""
+        return {"model_type": cls.architectures[0]} | config_json.entries_of(config)
 
     @classmethod
     def _config(cls, found: dict[str, Any]) -> DecoderConfig:

@@ -1,17 +1,21 @@
-"""`iron checkpoints`: what a checkpoint holds."""
+"""`iron checkpoints`: what a checkpoint holds, and one in another format."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import click
 
+from iron_core.aside import aside
 from iron_core.cli import streams
+from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.errors import printable
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.contents import contents
 from iron_lm.checkpoints.recognise import describe
+from iron_lm.conversion.conversion import Conversion
 from iron_lm.options import invoke
 
 #: Characters of a value of metadata, or of a tensor's name, in a table.
@@ -30,6 +34,7 @@ def _reserving(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
     return value
 
 
+_json = click.option("--json", "as_json", is_flag=True, callback=_reserving, help="JSON instead of text.")
 _verbose = click.option("--verbose", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 
 
@@ -37,14 +42,14 @@ _verbose = click.option("--verbose", is_flag=True, expose_value=False, help="Sho
 @_verbose
 @click.pass_context
 def _checkpoints(ctx: click.Context) -> None:
-    """Files of weights: what they hold."""
+    """Files of weights: what they hold, and one in another format."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
 @_checkpoints.command("show")
 @click.argument("path", metavar="FILE")
-@click.option("--json", "as_json", is_flag=True, callback=_reserving, help="JSON instead of tables.")
+@_json
 @_verbose
 def _show(path: str, as_json: bool) -> None:
     """A checkpoint's metadata and tensors: shapes, formats, bytes; and what of it is not read.
@@ -70,6 +75,34 @@ def _show(path: str, as_json: bool) -> None:
     if facts["refused"]:
         click.echo()
         print_table(("not read", "because"), [(_cell(one["name"]), printable(one["reason"])) for one in facts["refused"]])
+
+
+@_checkpoints.command("convert")
+@click.argument("path", metavar="IN")
+@click.argument("out", metavar="OUT")
+@click.option("--format", required=True, metavar="NAME", help="What to write: q4nx, or another that an installed reader writes.")
+@click.option("--force", is_flag=True, help="Replace OUT, if it is a folder that a conversion wrote.")
+@_json
+@_verbose
+def _convert(path: str, out: str, format: str, force: bool, as_json: bool) -> None:
+    """Write a checkpoint as a new folder in another format.
+
+    IN is a file or folder of any kind that a reader recognises; OUT is a folder that is not there yet. Until it is whole it is
+    OUT.partial, and the same command goes on where one that was cut short ended.
+    """
+    conversion = Conversion(path, out, format, replace=force)
+    try:
+        with working(lambda: f"converting, {conversion.progress}"):
+            found = conversion.run()
+    except KeyboardInterrupt:
+        if conversion.left_over:
+            aside(printable(conversion.left_over))
+        raise
+    if as_json:
+        print_json(attrs.asdict(found))
+        return
+    there = f", {found.kept} of them there already" if found.kept else ""
+    click.echo(printable(f"{found.path}: {found.format}, {found.tensors} tensors{there}, {found.bytes} bytes"))
 
 
 def _cell(value: Any) -> str:

@@ -1,0 +1,1 @@
+"""Writing a checkpoint in another format."""

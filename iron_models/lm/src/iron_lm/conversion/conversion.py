@@ -1,0 +1,141 @@
+"""`convert`: a checkpoint of any kind that is read, written as one of those that are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_core import PackedArray
+from iron_core.cache.keys import digest, sources_digest
+from iron_core.errors import PluginError, UnknownName, UsageError, printable
+from iron_core.plugins.foreign import kind_of
+from iron_core.plugins.registry import registry
+from iron_lm.checkpoints.checkpoint import Checkpoint
+from iron_lm.checkpoints.reading import reading
+from iron_lm.checkpoints.widening import Merged
+from iron_lm.conversion.output import Output
+from iron_lm.conversion.unfinished import Unfinished
+from iron_lm.text.tokenizer_files import TOKENIZER_FILES
+
+
+@attrs.frozen
+class Converted:
+    """What was written: the folder, its format, its tensors (`kept`: of an earlier attempt that was cut short) and bytes."""
+
+    path: str
+    format: str
+    tensors: int
+    kept: int
+    bytes: int
+
+
+class Conversion:
+    """`source` (a path) as a new folder `out` in a format (the entry point's name). CheckpointError for what cannot be read or
+    written; UnknownName and UsageError for a format that there is not, or that is only read, and for an `out` that is there.
+
+    replace: an `out` that a conversion has written goes when the new one is whole.
+    """
+
+    def __init__(self, source: str | Path, out: str | Path, format: str, *, replace: bool = False) -> None:
+        self.out, self.format, self.replace = Path(os.path.abspath(out)), format, replace
+        writer = _writer(format)
+        self._check_place()
+        checkpoint = Checkpoint.open(source)
+        with reading(checkpoint.path):
+            self.output = writer.converted(checkpoint)
+        if not isinstance(self.output, Output):
+            given = kind_of(self.output)
+            raise PluginError(f"reader `{format}`: its converted() gave {given}; legal: an iron_lm.conversion.output.Output.")
+        self._check_replaced(checkpoint.path)
+        self._unfinished = Unfinished(self.out, self.output, _key(checkpoint, writer, self.output))
+        self._nbytes = 0
+
+    def run(self) -> Converted:
+        """Write it. What an attempt that was cut short has left is gone on with."""
+        self._unfinished.write(self.replace, self._tell)
+        return Converted(str(self.out), self.format, len(self.output.pieces), self._unfinished.kept, self.output.nbytes)
+
+    def _tell(self, nbytes: int) -> None:
+        self._nbytes = nbytes
+
+    @property
+    def progress(self) -> str:
+        """How far it is, for people."""
+        done, count = self._unfinished.done, len(self.output.pieces)
+        return f"{done} of {count} tensors, {100 * self._nbytes // max(self.output.nbytes, 1)} %"
+
+    @property
+    def left_over(self) -> str:
+        """What an attempt that was cut short has left, for people; "" where it left nothing."""
+        return self._unfinished.left_over.strip()
+
+    def _check_place(self) -> None:
+        """UsageError for a place where nothing can be put."""
+        shown, folder = printable(self.out), printable(self.out.parent)
+        if not self.out.name or not self.out.parent.is_dir():
+            raise UsageError(f"OUT={shown}: {folder} is no folder; legal: a new name in one that is there.")
+        if not os.path.lexists(self.out):
+            return
+        if not self.replace:
+            raise UsageError(f"OUT={shown} is there already; legal: a new name, or --force, which replaces it.")
+        if self.out.is_symlink() or not self.out.is_dir():
+            raise UsageError(f"OUT={shown} is no folder, which --force would replace; legal: a new name.")
+
+    def _check_replaced(self, source: Path) -> None:
+        """UsageError for a folder that holds what no conversion writes, or what is converted."""
+        if not self.out.is_dir():
+            return
+        shown = printable(self.out)
+        if Path(os.path.realpath(source)).is_relative_to(os.path.realpath(self.out)):
+            raise UsageError(f"OUT={shown} holds what is converted; legal: a new name.")
+        written = {*self.output.files, self.output.weights, *TOKENIZER_FILES}
+        others = sorted(path.name for path in self.out.iterdir() if path.name not in written or not path.is_file())
+        if others:
+            other = printable(others[0], 60)
+            raise UsageError(f"OUT={shown} holds {other}, which no conversion writes; --force leaves it alone. Legal: a new name.")
+
+
+def _writer(format: str) -> Any:
+    """The reader of this name, which writes too."""
+    found = registry().find("checkpoints", format)
+    if found is None:
+        raise UnknownName(f"--format {printable(format, 40)}: no such kind of checkpoint. {_legal()}")
+    if not _writes(found):
+        raise UsageError(f"--format {format} is only read. {_legal()}")
+    return found
+
+
+def _writes(reader: Any) -> bool:
+    return callable(getattr(reader, "converted", None))
+
+
+def _legal() -> str:
+    """Which formats are written, of those that can be loaded."""
+    found = []
+    for name in registry().names("checkpoints"):
+        try:
+            if _writes(registry().load("checkpoints", name)):
+                found.append(name)
+        except PluginError:
+            continue
+    return f"Legal: {', '.join(found)}." if found else "No installed distribution has one that is written; iron-q4nx has q4nx."
+
+
+def _key(checkpoint: Checkpoint, writer: Any, output: Output) -> str:
+    """Digest of all that decides the bytes: what is read, what is written, and by which sources."""
+    packages = dict.fromkeys(["iron_core", "iron_lm", str(writer.__module__).partition(".")[0]])
+    origins = {_origin(array) for _, _, array in checkpoint.tensors.values()} - {None}
+    pieces = [(piece.name, piece.nbytes) for piece in output.pieces]
+    return digest(sources_digest(*packages), sorted(map(repr, origins)), output.header, pieces, sorted(output.files.items()))
+
+
+def _origin(array: Any) -> Any:
+    """The file that an array lies in; None of one that lies in memory."""
+    base = array.data if isinstance(array, PackedArray) else array.parts[0] if isinstance(array, Merged) else array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return getattr(base.obj if isinstance(base, memoryview) else base, "origin", None)
