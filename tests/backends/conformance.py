@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 from typing import Any, ClassVar
 
+import attrs
 import numpy as np
 import pytest
 
@@ -94,6 +95,21 @@ class Conformance:
         assert counts.loop(2, n=1) == {"n": 5}
         made, carried = counts(n=4)
         assert (made == 3).all() and carried.n == 6
+
+    def test_what_calls_copy_is_counted(self, sum) -> None:
+        """Until the first there is nothing; a weight is in place before it and copied by no call, only where it is written."""
+        nothing = type(sum.traffic)()
+        assert sum.traffic == nothing
+        sum(self.x())
+        first = sum.traffic
+        for _ in range(3):
+            before = sum.traffic
+            sum(self.x())
+            assert sum.traffic - before == (last := attrs.evolve(first, residents=0, loads=(sum.traffic - before).loads))
+        assert last.inputs in (0, SIZE * self.dtype.itemsize) and last.outputs in (0, SIZE * self.dtype.itemsize)
+        before = sum.traffic
+        sum.write("w", np.full(SIZE, 5, self.dtype))
+        assert sum.traffic - before == attrs.evolve(nothing, residents=SIZE * self.dtype.itemsize)
 
     def test_what_is_wrong_is_refused_and_leaves_it_as_it_was(self, sum, counts) -> None:
         """Shapes, dtypes, names and ranges, each as an error of Iron's."""

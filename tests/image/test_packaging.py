@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+import iron_core as iron
 from iron_core.errors import CallError, UnknownName, UnsupportedError
 from iron_core.graph.traced import PerCallValue
-from iron_core.image.packaging import ELF, XCLBIN, decide, each_step
+from iron_core.image.packaging import CONTEXTS, ELF, XCLBIN, decide, each_step
+from iron_ops_aie import ElementwiseAdd
 
 SCRATCHPAD = PerCallValue("n", "scratchpad", "int32")
 CARRIED = PerCallValue("token", "carried", "int32")
@@ -57,7 +59,7 @@ def test_asking_for_an_elf_against_a_rule_is_refused(dev, kwargs):
 
 def test_an_xclbin_that_fuses_steps_is_refused():
     """On npu2 an xclbin means one dispatch per step, and the message says how to ask for that."""
-    with pytest.raises(UnsupportedError, match=r"boundaries=iron.each_step"):
+    with pytest.raises(UnsupportedError, match=r"boundaries=iron.each_step too, or image=iron.CONTEXTS"):
         decide("npu2", image=XCLBIN)
     assert decide("npu2", image=XCLBIN, boundaries=each_step).image == "xclbin"
     assert decide("npu1", image=XCLBIN).image == "xclbin"
@@ -76,7 +78,7 @@ def test_what_does_not_exist_is_refused():
     """Unknown boundaries, images and devices each name what is legal."""
     with pytest.raises(CallError, match=r"iron.each_step"):
         decide("npu2", boundaries="every")
-    with pytest.raises(CallError, match=r"iron.ELF and iron.XCLBIN"):
+    with pytest.raises(CallError, match=r"iron.ELF, iron.XCLBIN and iron.CONTEXTS"):
         decide("npu2", image="pdi")
     with pytest.raises(UnknownName, match="Did you mean npu2"):
         decide("npu3")
@@ -88,3 +90,27 @@ def test_each_value_says_how_it_reaches_the_device(dev, word):
     lowered = dict(decide(dev, [SCRATCHPAD, CARRIED]).lowered_values)
     assert list(lowered) == ["n", "token"]
     assert word in lowered["n"]
+
+
+@pytest.mark.parametrize("dev", ["npu1", "npu2", "npu2_4col"])
+@pytest.mark.parametrize("boundaries", [None, each_step])
+def test_contexts_are_asked_for(dev, boundaries):
+    """An xclbin per array on any NPU, one dispatch per step, with what per-call values become there; a DispatchTime value too."""
+    packaging = decide(dev, [SCRATCHPAD, DISPATCH], image=CONTEXTS, boundaries=boundaries)
+    assert (packaging.image, packaging.dispatch) == ("contexts", "separate")
+    (reason,) = packaging.reasons
+    assert "one xclbin per array, each in a hardware context of its own" in reason and reason.endswith("holds 8.") == ("npu2" in dev)
+    assert packaging.lowered_values == decide(dev, [SCRATCHPAD, DISPATCH], boundaries=each_step).lowered_values
+
+
+@pytest.mark.parametrize("backend", ["host", "reference"])
+@pytest.mark.parametrize("image", [ELF, XCLBIN, CONTEXTS])
+def test_what_has_no_array_has_no_image_of_arrays(backend, image):
+    """On the host device, whoever runs it."""
+
+    class Add(iron.Graph):
+        def body(self, x):
+            return ElementwiseAdd(x, x)
+
+    with pytest.raises(UnsupportedError, match=rf"image='{image}' on host: it is no NPU .* Leave image= out, or pass dev='npu2'"):
+        Add().compile(backend=backend, dev="host", x=(16,), image=image)

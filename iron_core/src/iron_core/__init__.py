@@ -42,7 +42,7 @@ _HOME = {
     "graph.weight": ("state", "weight"),
     "graph.carry": ("carry",),
     "graph.fold": ("Fold",),
-    "image.packaging": ("ELF", "XCLBIN", "each_step"),
+    "image.packaging": ("CONTEXTS", "ELF", "XCLBIN", "each_step"),
     "image.plan": ("Plan",),
     "lowering.answer": ("No", "Yes"),
     "lowering.protocol": ("Lowering",),

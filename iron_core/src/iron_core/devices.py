@@ -94,6 +94,8 @@ class Device:
     macs: tuple[tuple[str, int], ...] = ()
     #: A full ELF's control scratchpad in 32-bit words; 0 where there is none, so no full ELF either.
     scratchpad_words: int = 0
+    #: Hardware contexts, each with an xclbin, that may be alive at once. All processes of a machine share them.
+    contexts: int = 1
 
     @property
     def is_npu(self) -> bool:
@@ -138,6 +140,7 @@ def _npu1(columns: int) -> Device:
         clock_mhz=1028,
         read_gbs={1: 4.05, 2: 8.0, 4: 15.4}.get(columns, 4.05 * columns),
         macs=(("int8", 256), ("int16", 64), ("bfloat16", 128)),
+        contexts=6,  # what the amdxdna driver allows
     )
 
 
@@ -158,6 +161,7 @@ def _npu2(columns: int) -> Device:
         read_gbs=min(56.0, 14.05 * columns),
         macs=(("int8", 512), ("int16", 128), ("bfloat16", 128), ("bfp16ebs8", 512)),
         scratchpad_words=32,
+        contexts=8,  # seen alive at once with firmware 1.1.2.65; the amdxdna driver would allow 16
     )
 
 

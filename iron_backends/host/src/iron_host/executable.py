@@ -34,6 +34,7 @@ class HostExecutable:
         self._runtime = runtime
         self._arrays = RunArrays(image, kernels)
         self._names = tuple(value.name for value in image.values)
+        self._word_bytes = self._arrays.values.itemsize * len(self._names)
         self._carried = tuple(term.name for term in image.carry)
         places = self._arrays.places
         ports = ("input", len(image.inputs)), ("output", len(image.outputs))
@@ -72,7 +73,10 @@ class HostExecutable:
         if self._staged:
             inputs = list(inputs)
             for i, port in self._staged:
-                inputs[i] = whole(port, inputs[i], fill=0)
+                given = inputs[i]
+                inputs[i] = whole(port, given, fill=0)
+                if inputs[i] is not given:
+                    self.memory.traffic.inputs += given.nbytes
         self._place_ports("input", inputs)
         self._place_ports("output", outputs)
         self._runtime.run(self._run, self._callback)
@@ -134,6 +138,7 @@ class HostExecutable:
     def _begin(self, values: Mapping[str, int]) -> None:
         self._reach()
         row = self._arrays.values
+        self.memory.traffic.words += self._word_bytes
         for i, name in enumerate(self._names):
             row[i] = values[name]
 

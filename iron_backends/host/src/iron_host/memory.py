@@ -64,7 +64,9 @@ class HostMemory(Memory):
         """The bytes (uint8) of each, made by `engine` where they are not there yet."""
         missing = [one for one in wanted if one not in self._tiles]
         if missing:
-            self._tiles.update(zip(missing, made(missing, self.places.__getitem__, engine), strict=True))
+            found = made(missing, self.places.__getitem__, engine)
+            self._tiles.update(zip(missing, found, strict=True))
+            self.traffic.residents += sum(tiles.size for tiles in found)
         return [self._tiles[one] for one in wanted]
 
     def weights(self) -> list[np.ndarray]:

@@ -78,7 +78,9 @@ def print_version(plan: Plan, signature: Signature, *, spelling: str = PATCH) ->
     """
     image = array_image(plan, signature)
     if not image.elf:
-        raise UnsupportedError(f"{plan.name} on {image.dev} is no full ELF but a chain of dispatches; print its designs one by one.")
+        chain = "a chain of dispatches; print its designs one by one"
+        is_what = "an xclbin per array; print_contexts() prints them" if image.contexts else chain
+        raise UnsupportedError(f"{plan.name} on {image.dev} is no full ELF but {is_what}.")
     where = address_map(plan, image)
     parts: dict[ArrayDesign, _Part] = {}
     runs = _runs(image, parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -35,10 +36,14 @@ def unwritten(nbytes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class SimMemory(Memory):
-    """Residents and arena of one compiled graph. A weight's bytes stay where they are; its address is its place in the plan."""
+    """Residents and arena of one compiled graph. A weight's bytes stay where they are; its address is its place in the plan.
+
+    contexts: what `iron_sim.loading` keeps loaded of its versions' arrays, as long as one of them is there.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._next = ALIGN
+        self.contexts: WeakValueDictionary[Any, Any] = WeakValueDictionary()
         super().__init__(plan)
 
     def space(self, raw: np.ndarray, marks: np.ndarray | None) -> Space:
@@ -50,6 +55,7 @@ class SimMemory(Memory):
     def place(self, resident: Resident) -> Space:
         raw = super().place(resident)
         assert resident.spot is not None, "a plan for an NPU places every resident"
+        self.traffic.residents += resident.nbytes  # a device has memory of its own
         at = RESIDENTS + resident.spot.bank * NEXT_BANK + resident.spot.offset
         return Space(raw, np.zeros(resident.nbytes, bool) if resident.data is None else None, at)
 

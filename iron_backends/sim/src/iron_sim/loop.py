@@ -65,6 +65,7 @@ class SimLoop(SimExecutable):
         plane, ref = self._plane(), self._planes
         if (plane != want).any():
             plane[:] = want
+            self.memory.traffic.words += plane.nbytes
         marks = self.memory.banks[ref.index].marks
         assert marks is not None
         marks[ref.offset : ref.offset + WORD * len(self._names)] = False

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from iron_core.backends.traffic import Traffic
 from iron_core.declare.formats import PackedArray
 from iron_core.declare.tensor import plain
 from iron_core.errors import ShapeError, UnknownName
@@ -41,6 +42,8 @@ class Memory:
 
     def __init__(self, plan: Plan) -> None:
         self.name = plan.name
+        #: What calls and loads copied; whoever copies, counts.
+        self.traffic = Traffic()
         self.residents: list[Resident] = []
         self.places: list[Any] = []
         self.banks: list[Any] = []
@@ -77,7 +80,9 @@ class Memory:
     def write(self, name: str, tensor: Any) -> None:
         """Replace a resident's content; the array that a weight came from stays as it is. ShapeError for another shape or format."""
         number = self._find(name)
-        self.replace(number, as_bytes(tensor, self.residents[number]))
+        raw = as_bytes(tensor, self.residents[number])
+        self.replace(number, raw)
+        self.traffic.residents += raw.size
 
     def at(self, ref: BufferRef) -> np.ndarray:
         """The bytes (uint8) of a place in a resident or in the arena, as they are now."""

@@ -34,6 +34,7 @@ class ReferenceExecutable:
     def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], values: Mapping[str, int]) -> None:
         """Run once; see `Executable.run`."""
         given = [flat(whole(port, data)) for port, data in zip(self.version.inputs, inputs, strict=True)]
+        self.memory.traffic.inputs += sum(data.nbytes for raw, data in zip(given, inputs, strict=True) if raw.size != data.nbytes)
         made = [flat(data) for data in outputs]
         for raw in made:
             raw[:] = 0xFF  # a NaN: what a step leaves out shows

@@ -90,6 +90,12 @@ def _image(program: Program, version: VersionPlan) -> list[str]:
         designs = [len({id(found.steps[index].design) for index in chain}) for chain in found.chains]
         many = f"{len(designs)} xclbins of {' and '.join(map(str, designs))} designs" if len(designs) > 1 else "1 xclbin"
         lines.append(f"  chain      {many}, one dispatch per step")
+    if found.contexts:
+        names = [found.steps[steps[0]].design.array.name for steps in found.contexts]
+        held = ", ".join(
+            f"{name} (of {len(steps)} step{'s' if len(steps) != 1 else ''})" for name, steps in zip(names, found.contexts, strict=True)
+        )
+        lines.append(f"  contexts   {len(found.contexts)}, each an xclbin that stays loaded, one dispatch per step: {held}")
     return lines
 
 

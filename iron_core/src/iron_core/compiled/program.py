@@ -20,6 +20,7 @@ from iron_core.backends.loop import loop_by_calls, step_count
 from iron_core.backends.memory import flat
 from iron_core.backends.ports import InputPort, OutputPort
 from iron_core.backends.protocol import Executable, Looping
+from iron_core.backends.traffic import Traffic
 from iron_core.declare.affine import Affine, evaluate
 from iron_core.declare.authored import authored
 from iron_core.declare.identity import contract_key
@@ -294,6 +295,16 @@ class Program:
                 self._memory.grow(plan)
             self._placed = plan
             return self._memory
+
+    def traffic(self) -> Traffic:
+        """A copy of what its memory counts; nothing, before anything was loaded. UnsupportedError where the backend's does not."""
+        with self.turn:
+            if self._memory is None:
+                return Traffic()
+            counted = getattr(self._memory, "traffic", None)
+            if not isinstance(counted, Traffic):
+                raise UnsupportedError(f"backend {self.backend.name} does not count what it copies.")
+            return attrs.evolve(counted)
 
     def read(self, name: str) -> Any:
         """A copy of a weight's or state's content. UnknownName lists what there is."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Sequence
 
 import attrs
 
-from iron_core.array.design import Design
-from iron_core.devices import WORD, device
+from iron_core.array.design import ArrayDesign, Design
+from iron_core.devices import WORD, Device, device
+from iron_core.errors import UnsupportedError
 from iron_core.graph.signature import Signature
 from iron_core.image.array_step import ArrayStep, array_step
 from iron_core.image.feedback import Program, emit_step, next_words
 from iron_core.image.folding import fold_steps
 from iron_core.image.gathers import ADDRESS_WORDS, ControlTensors, with_control_words
-from iron_core.image.packaging import CHAIN_DESIGNS, ELF
+from iron_core.image.packaging import CHAIN_DESIGNS, CONTEXTS, ELF
 from iron_core.image.parameters import Parameter, check_count, parameters
 from iron_core.image.plan import Plan, VersionPlan
 from iron_core.image.reader import read
@@ -28,7 +30,8 @@ class ArrayImage:
     of others). entries: runs of consecutive step indices that share one configuration of the array. resets: empty
     configurations an ELF ends with, so that its loads of the two empty images alternate from call to call. parameters: its
     per-call words. chains: where every step is a dispatch, the xclbins that hold their designs, each as the indices of its steps;
-    each has at most `CHAIN_DESIGNS` designs. tensors: of a full ELF, those that gathers need beside the version's own. program: how it
+    each has at most `CHAIN_DESIGNS` designs. contexts: instead of chains, where every array is loaded once in a hardware context of
+    its own, the indices of the steps of each. tensors: of a full ELF, those that gathers need beside the version's own. program: how it
     makes its next call's words and carried values, where it does (see `iron_core.image.feedback`); its last step does that.
     """
 
@@ -42,6 +45,7 @@ class ArrayImage:
     chains: tuple[tuple[int, ...], ...] = ()
     tensors: ControlTensors = ControlTensors()  # noqa: RUF009 (frozen)
     program: Program | None = None
+    contexts: tuple[tuple[int, ...], ...] = ()
 
     @property
     def own(self) -> dict[str, tuple[int, ...]]:
@@ -62,7 +66,8 @@ class ArrayImage:
 
 
 def array_image(plan: Plan, signature: Signature) -> ArrayImage:
-    """A version's designs and how they are entered. UnsupportedError where a step has no array, or the words are too many."""
+    """A version's designs and how they are entered. UnsupportedError where a step has no array, or the words are too many, or the
+    arrays of a plan are more than the contexts."""
     dev = device(plan.dev)
     version = plan.version(signature)
     steps = tuple(array_step(step, dev) for step in fold_steps(version))
@@ -84,8 +89,9 @@ def array_image(plan: Plan, signature: Signature) -> ArrayImage:
             entries.append([index])
     resets = len(entries) % 2 if elf else 0
     bare = attrs.evolve(version, steps=(), folds=())
-    chains = () if elf else _chains([step.design for step in steps])
-    return ArrayImage(bare, dev.name, elf, steps, tuple(map(tuple, entries)), resets, words, chains, tensors, program)
+    contexts = _contexts(plan, version, steps, dev) if plan.packaging.image == CONTEXTS else ()
+    chains = () if elf or contexts else _chains([step.design for step in steps])
+    return ArrayImage(bare, dev.name, elf, steps, tuple(map(tuple, entries)), resets, words, chains, tensors, program, contexts)
 
 
 def _chains(designs: Sequence[Design]) -> tuple[tuple[int, ...], ...]:
@@ -98,6 +104,27 @@ def _chains(designs: Sequence[Design]) -> tuple[tuple[int, ...], ...]:
             chains.append([])
         chains[chain].append(index)
     return tuple(map(tuple, chains))
+
+
+def _contexts(plan: Plan, version: VersionPlan, steps: Sequence[ArrayStep], dev: Device) -> tuple[tuple[int, ...], ...]:
+    """The steps of each context, which are those of one array. UnsupportedError where the plan's versions, which share contexts, have
+    more arrays together than there are."""
+    own: dict[ArrayDesign, list[int]] = {}
+    for index, step in enumerate(steps):
+        own.setdefault(step.design.array, []).append(index)
+    arrays = dict.fromkeys(own)
+    for other in plan.versions:
+        if other is not version:
+            arrays |= dict.fromkeys(array_step(step, dev).design.array for step in fold_steps(other))
+    if len(arrays) > dev.contexts:
+        kinds = Counter(array.name for array in arrays)
+        shown = ", ".join(name if n == 1 else f"{n} of {name}" for name, n in kinds.items())
+        raise UnsupportedError(
+            f"{plan.name}: image='contexts' with {len(arrays)} arrays, each of which takes a hardware context, and {dev} holds "
+            f"{dev.contexts} at once ({shown}). Legal: operators that share arrays (`iron.array_key` says which do), or no image=, "
+            "which loads them in turn."
+        )
+    return tuple(map(tuple, own.values()))
 
 
 def freeze(image: ArrayImage) -> bytes:

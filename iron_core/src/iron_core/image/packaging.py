@@ -1,8 +1,9 @@
-"""Which image a graph becomes on a device, and why: one full ELF, a chain of xclbins, or a host run list.
+"""Which image a graph becomes on a device, and why: one full ELF, a chain of xclbins, an xclbin per array, or a host run list.
 
 npu2 takes a whole graph as one full ELF (one dispatch a call, per-call words patched into it). npu1 has
 no full ELF, so each step is a dispatch of its own; a `DispatchTime` value or `boundaries=iron.each_step`
-asks for the same on npu2. The host runs a list of native calls whatever the graph holds.
+asks for the same on npu2. `image=iron.CONTEXTS` loads every array once, in a hardware context of its own, where a chain loads
+them in turn. The host runs a list of native calls whatever the graph holds.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from iron_core.image.plan import Packaging
 ELF = "elf"
 #: `image=`: a chain of xclbins, one dispatch per step.
 XCLBIN = "xclbin"
+#: `image=`: an xclbin per array, each in a hardware context of its own, all alive from load on; one dispatch per step.
+CONTEXTS = "contexts"
 #: `boundaries=`: every step is a dispatch of its own.
 each_step = "each_step"
 
@@ -53,13 +56,19 @@ def decide(
     check_packaging(boundaries, image)
     if not dev.is_npu:
         return _host(dev, values, boundaries, image)
+    if image == CONTEXTS:
+        reason = (
+            "image='contexts' asks for one xclbin per array, each in a hardware context of its own, all alive from load on; "
+            f"{dev} holds {dev.contexts}."
+        )
+        return Packaging(CONTEXTS, "separate", (reason,), _lowered(XCLBIN, values))
     rules = _chain_rules(dev, values, boundaries)
     if image == ELF and rules:
         raise UnsupportedError(f"image='elf' on {dev}: {' '.join(rules)} Leave image= out for an xclbin chain.")
     if image == XCLBIN and not rules:
         raise UnsupportedError(
             f"image='xclbin' on {dev}: an xclbin runs one dispatch per step; several steps fused inside one have no "
-            "proven construction. Pass boundaries=iron.each_step too, or leave image= out for a full ELF."
+            "proven construction. Pass boundaries=iron.each_step too, or image=iron.CONTEXTS, or leave image= out for a full ELF."
         )
     if rules:
         return Packaging(XCLBIN, "separate", tuple(rules), _lowered(XCLBIN, values))
@@ -72,8 +81,8 @@ def check_packaging(boundaries: Any, image: Any) -> None:
     """CallError for a `boundaries=` or `image=` that does not exist."""
     if not (boundaries is None or (isinstance(boundaries, str) and boundaries == each_step)):
         raise CallError(f"boundaries={boundaries!r}: legal are None and iron.each_step.")
-    if not (image is None or (isinstance(image, str) and image in (ELF, XCLBIN))):
-        raise CallError(f"image={image!r}: legal are None, iron.ELF and iron.XCLBIN.")
+    if not (image is None or (isinstance(image, str) and image in (ELF, XCLBIN, CONTEXTS))):
+        raise CallError(f"image={image!r}: legal are None, iron.ELF, iron.XCLBIN and iron.CONTEXTS.")
 
 
 def _chain_rules(dev: Device, values: Sequence[PerCallValue], boundaries: str | None) -> list[str]:

@@ -124,7 +124,8 @@ class Resident:
 
 @attrs.frozen
 class Packaging:
-    """How steps become dispatches. `image`: "elf", "xclbin", "host"; `reasons` are sentences, one per rule that decided."""
+    """How steps become dispatches. `image`: "elf", "xclbin", "contexts", "host"; `reasons` are sentences, one per rule that
+    decided."""
 
     image: str
     dispatch: str
