@@ -23,13 +23,13 @@ def draw(rng, shape, name):
     return np.ascontiguousarray(rng.standard_normal(shape).astype(np.float32).astype(DTYPES[name]))
 
 
-def product(kernels, types, x, w, by_rows, name="matmul", threads=1, by_columns=False):
+def product(kernels, types, x, w, by_rows, name="matmul", threads=1, by_columns=False, row_scale=None):
     (M, K), N = x.shape, w.shape[0] if by_rows else w.shape[1]
     c = np.full((N, M) if by_columns else (M, N), -1, DTYPES[types[2]])
     row, column = (1, M) if by_columns else (N, 1)
     lies = dict(x_row=K, w_row=w.shape[1], by_rows=by_rows, c_row=row, c_column=column)
     one = dict(batches=1, x_batch=0, w_batch=0, c_batch=0, repeat=1)
-    slots, more = (INTEGER_PRODUCT, dict(scale=SCALE)) if "integers" in name else (PRODUCT, {})
+    slots, more = (INTEGER_PRODUCT, dict(scale=SCALE, row_scale=row_scale)) if "integers" in name else (PRODUCT, {})
     kernels(f"{name}<{', '.join(types)}>", slots(x=x, w=w, c=c, M=M, N=N, K=K, **lies, **one, **more), threads=threads)
     return c.T if by_columns else c
 

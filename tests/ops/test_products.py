@@ -152,18 +152,50 @@ def test_operands_that_disagree_name_both():
         infer(GEMV, {"A": ((3, 5), dense), "B": ((6,), dense)}, {})
 
 
+@pytest.mark.parametrize("cls", [GEMV, GEMM])
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        (dict(scale=2.0), "scale=2.0 with T=bfloat16, .* legal: integers A and B, floats C"),
+        (dict(scale=2.0), "scale=2.0 with T=bfloat16, .* legal: integers of activations and weights, floats O"),
         (dict(scale=0.5, T=np.int8, O=np.int32), "scale=0.5 with T=int8"),
+        (dict(rows_scaled=True, T=np.int8, O=np.int32), "row_scale= with T=int8"),
+        (dict(rows_scaled=True), "row_scale= with T=bfloat16"),
+        (dict(scale=2.0, W=np.int8), "legal: all floats or all integers"),
         (dict(scale=0.0, T=np.int8, O=np.float32), "scale=0.0; legal: a positive float32"),
         (dict(scale=math.inf, T=np.int8, O=np.float32), "scale=inf; legal"),
     ],
 )
-def test_a_scale_is_of_integers_made_floats(fields, words):
-    with pytest.raises(ParamError, match=words):
-        GEMM(M=8, K=8, N=8, **fields)
+def test_a_scale_is_of_integers_made_floats(cls, fields, words):
+    """Of all sums or of a row's."""
+    with pytest.raises(ParamError, match=f"{cls.__name__}: .*{words}"):
+        cls(M=8, K=8, **fields, **({} if cls is GEMV else dict(N=8)))
+
+
+class Scaled(iron.Graph):
+    """Rows of int8 times a weight (N, K), by GEMM, and each row alone by GEMV."""
+
+    def __init__(self, made):
+        self.made = made
+
+    def body(self, x, w, rows):
+        more = dict(O=self.made, scale=0.37)
+        batched = GEMV(w, x, repeat=x.shape[0], row_scale=rows, **more)
+        return GEMM(x, w, b_col_maj=True, row_scale=rows, **more), batched, GEMM(x, w, b_col_maj=True, **more)
+
+
+@pytest.mark.parametrize("made", [F32, bfloat16])
+def test_the_scale_of_a_row_multiplies_its_sums(made, rng):
+    """float(sum) * (scale * row_scale), each rounded to float32, then to the dtype of C; by GEMM and by GEMV."""
+    x, w = (rng.integers(-128, 128, shape).astype(np.int8) for shape in ((5, 70), (33, 70)))
+    rows = rng.standard_normal(5).astype(F32)
+    graph = Scaled(made)
+    got = graph.compile(backend="host", x=(x.shape, x.dtype), w=(w.shape, w.dtype), rows=(rows.shape, rows.dtype))(x, w, rows)
+    sums = (x.astype(np.int64) @ w.T.astype(np.int64)).astype(F32)
+    want = (sums * (F32(0.37) * rows)[:, None]).astype(made)
+    assert np.array_equal(got[0], want) and np.array_equal(got[1], want)
+    assert np.array_equal(got[2], (sums * F32(0.37)).astype(made))
+    exact = graph.reference(x, w, rows)[0].astype(float)
+    assert np.allclose(exact, sums.astype(float) * 0.37 * rows[:, None], rtol=1e-6 if made == F32 else 2**-8)
 
 
 def test_int8_with_scales_is_near_the_floats_product(rng):

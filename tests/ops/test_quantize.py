@@ -14,17 +14,17 @@ from iron_core import array_key, bfloat16
 from iron_core.array.build import build
 from iron_core.devices import device
 from iron_core.errors import ParamError, Unresolvable
-from iron_ops_aie import Quantize
+from iron_ops_aie import Quantize, QuantizeRows
 from iron_sim.run import simulate
 
 F32 = np.dtype(np.float32)
 BACKENDS = ("reference", "host")
 
 
-def run(backend, x, **fields):
+def run(backend, x, cls=Quantize, **fields):
     class One(iron.Graph):
         def body(self, x):
-            return Quantize(x, **fields)
+            return cls(x, **fields)
 
     return One().compile(backend=backend, x=(x.shape, x.dtype))(x)
 
@@ -61,6 +61,22 @@ def test_the_host_gives_the_references_integers(numbers, narrow):
             assert g.tobytes() == w.tobytes()
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 5), st.integers(2, 70), st.booleans(), st.integers(0, 2**32 - 1))
+def test_each_row_is_quantised_as_if_it_were_alone(rows, cols, narrow, seed):
+    """By both backends; numbers of all sizes, zeros, infinities and NaN among them."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((rows, cols)) * 10 ** rng.uniform(-45, 38, (rows, 1))
+    with np.errstate(over="ignore"):
+        x = np.where(rng.random(x.shape) < 0.05, rng.choice([0, -0.0, math.inf, math.nan], x.shape), x).astype(bfloat16 if narrow else F32)
+    for backend in BACKENDS:
+        y, found = run(backend, x, QuantizeRows)
+        assert (y.shape, y.dtype, found.shape, found.dtype) == (x.shape, np.int8, (rows,), F32)
+        for row, integers, scale in zip(x, y, found, strict=True):
+            alone, one = run("reference", row)
+            assert np.array_equal(alone, integers) and one.tobytes() == scale.tobytes()
+
+
 @pytest.mark.parametrize("dev", ["npu1", "npu2"])
 def test_numbers_come_back_within_half_a_unit(dev, rng):
     """From a simulated array: y * scale is x, as far as 127 units go."""
@@ -88,6 +104,9 @@ def test_one_array_serves_every_scale():
         (lambda: Quantize(size=4, scale="0.5"), ParamError, "scale='0.5'; legal"),
         (lambda: Quantize(size=4, T=np.int32), ParamError, "T=int32; legal: float32, bfloat16, float16"),
         (lambda: Quantize(size=4096, num_aie_columns=2).resolved("npu2"), Unresolvable, "sees all of x. Legal: num_aie_columns=1"),
+        (lambda: QuantizeRows(rows=4, cols=64, T=np.int32), ParamError, "T=int32; legal: float32, bfloat16, float16"),
+        (lambda: QuantizeRows(rows=4, cols=64, num_channels=2).resolved("npu2"), Unresolvable, "num_channels=2; .* Legal: num_channels=1"),
+        (lambda: build(QuantizeRows(rows=4, cols=64), device("npu2"), ("valid",)), Unresolvable, "valid= bounds .* Legal: all rows"),
         (lambda: build(Quantize(size=4096), device("npu2"), ("valid",)), Unresolvable, "no scale= is given. Legal: one of the two"),
     ],
 )

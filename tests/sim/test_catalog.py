@@ -25,8 +25,8 @@ from tests.catalog import ARRAYS, OPERATORS, named
 #: The catalog: what there is beside it is a mistake, and so is what is missing.
 CATALOG = """
 AXPY Clamp Copy DepthwiseConv1d Dequant ElementwiseAdd ElementwiseMax ElementwiseMul Emit GELU GEMM GEMV GatherWords LayerNorm LeakyReLU
-Limbs Log MHA Magnitude Merge PatchPositions Quantize RMSNorm ReLU Repeat Resample ResampleTaps RoPE RowwiseAdd RowwiseMul Sample Scale
-SiLU Sigmoid SoftCap Softmax Tanh Transpose
+Limbs Log MHA Magnitude Merge PatchPositions Quantize QuantizeRows RMSNorm ReLU Repeat Resample ResampleTaps RoPE RowwiseAdd RowwiseMul
+Sample Scale SiLU Sigmoid SoftCap Softmax Tanh Transpose
 """.split()
 DEVICES = ("npu1", "npu2")
 CASES = list(cases(ARRAYS, DEVICES))

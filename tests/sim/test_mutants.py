@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from iron_core import In, Kernel, KernelContract, Operator, Out, PackedArray, Param, Pattern
+from iron_core import In, Kernel, KernelContract, Operator, Out, PackedArray, Param, Pattern, bfloat16
 from iron_core.array import ObjectFifo, Worker, range_
 from iron_core.array.build import build
 from iron_core.array.fit import fit
@@ -41,6 +41,7 @@ from iron_ops_aie import (
     Merge,
     PatchPositions,
     Quantize,
+    QuantizeRows,
     ReLU,
     Repeat,
     Resample,
@@ -108,6 +109,7 @@ SUBJECTS = {
     "add": (ElementwiseAdd(size=16384, num_aie_columns=4, tile_size=256), [{"valid": 3072}, {"valid": 16384}]),
     **{cls.__name__: (cls(**_LINES, **fields), [{"valid": 300}, {"valid": 1024}]) for cls, fields in ELEMENTWISE.items()},
     "quantize": (Quantize(size=1024, tile_size=64), [{}, {}]),
+    "quantize rows": (QuantizeRows(rows=12, cols=64, num_aie_columns=2), [{}, {}]),
     "norm": (RMSNorm(rows=24, cols=64, weighted=True, num_aie_columns=2, num_channels=2), [{"valid": 5}, {"valid": 24}]),
     "rope": (
         RoPE(rows=24, cols=64, angle_rows=8, num_aie_columns=2),
@@ -123,6 +125,11 @@ SUBJECTS = {
     "limbs": (Limbs(rows=12, cols=32, num_aie_columns=2), [{"valid": 3}, {"valid": 12}]),
     "magnitude": (Magnitude(rows=12, cols=64, num_aie_columns=2), [{"valid": 3}, {"valid": 12}]),
     "gemv": (GEMV(M=64, K=64, num_batches=6, repeat=2, num_aie_columns=2), [{}, {}]),
+    "gemv of int8": (GEMV(M=64, K=64, T=np.int8, O=np.int32, num_batches=3, num_aie_columns=2), [{}, {}]),
+    "gemv of int8, scaled": (
+        GEMV(M=64, K=64, T=np.int8, O=bfloat16, scale=0.37, num_aie_columns=2, tile_size_input=4, tile_size_output=8),
+        [{"valid": 20}, {"valid": 64}],
+    ),
     "gemv folded": (
         Chained(
             GEMV(M=64, K=64, num_batches=4, repeat=2, num_aie_columns=2),
@@ -265,6 +272,13 @@ SAME = {
     ("quantize", "call_twice", "-> Call(kernel='largest_"): "the largest is the largest however often one looks",
     ("quantize", "rounding_not_set", ""): "its kernels round to whole numbers themselves, and store no bfloat16",
     ("Quantize", "rounding_not_set", ""): "its kernel rounds to whole numbers itself, and stores no bfloat16",
+    ("quantize rows", "call_twice", ""): _AGAIN,
+    ("quantize rows", "rounding_not_set", ""): "its kernel rounds to whole numbers itself, and stores no bfloat16",
+    ("gemv of int8", "call_twice", "-> Call(kernel='mv_"): _AGAIN,
+    ("gemv of int8", "call_twice", "-> Call(kernel='zero_"): _AGAIN,
+    ("gemv of int8", "rounding_not_set", ""): "sums are whole numbers",
+    ("gemv of int8, scaled", "call_twice", "-> Call(kernel='mv_"): _AGAIN,
+    ("gemv of int8, scaled", "word_off_by_one", "value: 1052602532 ->"): "the next float32 beside the scale: bfloat16 is coarser",
     ("softmax", "call_twice", ""): _AGAIN,
     ("magnitude", "rounding_not_set", ""): "float32 from float32: nothing is rounded to bfloat16",
     ("gemv", "call_twice", "-> Call(kernel='mv_"): _AGAIN,

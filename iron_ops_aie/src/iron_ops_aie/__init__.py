@@ -32,6 +32,7 @@ _HOME = {
     "Merge": "tokens.merge",
     "PatchPositions": "images.patch_positions",
     "Quantize": "elementwise.quantize",
+    "QuantizeRows": "rowwise.quantize_rows",
     "RMSNorm": "rowwise.rms_norm",
     "ReLU": "elementwise.relu",
     "Repeat": "moving.repeat",

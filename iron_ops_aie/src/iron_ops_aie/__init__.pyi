@@ -31,7 +31,7 @@ from iron_ops_aie.tokens.sample_array import SampleArray
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["AXPY", "Clamp", "Copy", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatherWords", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "Merge", "PatchPositions", "Quantize", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
+__all__ = ["AXPY", "Clamp", "Copy", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatherWords", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "Merge", "PatchPositions", "Quantize", "QuantizeRows", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
 
 class AXPY(BinaryElementwise):
     """y = scalar_factor a + b, rounded once. Shapes as in `BinaryElementwise`.
@@ -445,11 +445,12 @@ class GEMM(GEMMArray, Operator):
 
     A: (M, K), the activations. B: (K, N), or (N, K) with `b_col_maj`, the weights; block-quantised only as (N, K).
     C: (M, N), or (N, M) with `c_col_maj`. A, B and C have dtypes of their own (`T`, `W`, `O`; by default all as A).
-    `activations` names the arithmetic of a block product (see `iron_ops_aie.products.activations`). `scale`: what sums of
-    integers are multiplied by where C is floats. Per call, `valid` bounds the rows M and `valid_k` the depth K. Reserved: B of
-    `num_matrices` matrices, picked per row by `ids` (experts).
+    `activations` names the arithmetic of a block product (see `iron_ops_aie.products.activations`). Where C is floats, sums of
+    integers are multiplied by `scale`, and those of a row of A by its number of `row_scale`, float32 (M,), if it is given (see
+    `iron_ops_aie.products.scales`). Per call, `valid` bounds the rows M and `valid_k` the depth K. Reserved: B of `num_matrices`
+    matrices, picked per row by `ids` (experts).
 
-    On an array (bfloat16 to bfloat16 or float32, int8 to int32 or, scaled, to either), cores keep C in its own dtype between K
+    On an array (bfloat16 to bfloat16 or float32, int8 to int32 or, by one scale, to either), cores keep C in its own dtype between K
     tiles, a bfloat16 one in float32 with `prio_accuracy`. `emulate_bf16_mmul_with_bfp16`: npu2's cores make blocks of eight
     bfloat16 along K one exponent and 8 bits each, multiply those, and are faster for it. `placement`: "shims" pins where
     streams enter and leave, "tiles" every tile.
@@ -463,6 +464,7 @@ class GEMM(GEMMArray, Operator):
     b_col_maj: bool
     c_col_maj: bool
     scale: float
+    rows_scaled: bool
     prio_accuracy: bool
     emulate_bf16_mmul_with_bfp16: bool
     num_matrices: int
@@ -482,6 +484,7 @@ class GEMM(GEMMArray, Operator):
     A: BoundOperand
     B: BoundOperand
     ids: BoundOperand
+    row_scale: BoundOperand
     C: BoundOperand
     @overload
     def __new__(
@@ -493,6 +496,7 @@ class GEMM(GEMMArray, Operator):
         b_col_maj: bool = ...,
         c_col_maj: bool = ...,
         scale: float = ...,
+        rows_scaled: bool = ...,
         prio_accuracy: bool = ...,
         emulate_bf16_mmul_with_bfp16: bool = ...,
         num_matrices: int = ...,
@@ -516,6 +520,7 @@ class GEMM(GEMMArray, Operator):
         /,
         *,
         ids: _Tensor | None = ...,
+        row_scale: _Tensor | None = ...,
         valid: _PerCall = ...,
         valid_k: _PerCall = ...,
         M: int = ...,
@@ -524,6 +529,7 @@ class GEMM(GEMMArray, Operator):
         b_col_maj: bool = ...,
         c_col_maj: bool = ...,
         scale: float = ...,
+        rows_scaled: bool = ...,
         prio_accuracy: bool = ...,
         emulate_bf16_mmul_with_bfp16: bool = ...,
         num_matrices: int = ...,
@@ -546,13 +552,15 @@ class GEMV(GEMVArray, Operator):
     A: ([num_matrices,] M, K), dense or block-quantised; B: ([num_batches,] K); C: ([num_batches,] M). A single batch or
     matrix has no such dimension. `repeat` batches share a matrix (a group's keys serve several query heads). A, B and C
     have dtypes of their own (`W`, `T`, `O`; by default all as B). `activations` names the arithmetic of a block product
-    (see `iron_ops_aie.products.activations`). `valid` bounds M per call. Reserved: `ids`, matrices picked per batch by indices the
-    graph computed (experts).
+    (see `iron_ops_aie.products.activations`). Where C is floats, sums of integers are multiplied by `scale`, and those of a batch by
+    its number of `row_scale`, float32 (num_batches,), if it is given (see `iron_ops_aie.products.scales`). `valid` bounds M per
+    call. Reserved: `ids`, matrices picked per batch by indices the graph computed (experts).
 
-    The array (bfloat16; C may be float32): the rows of A are split over num_aie_columns x num_channels lanes, one core and one
-    stream each. B has no stream of its own: per batch a tile that holds it goes ahead of the rows. `tile_size_input` rows
-    of A and `tile_size_output` numbers of C are a tile; `kernel_vector_size` numbers are multiplied at once. Cores apply
-    the steps of `prepare` to B and those of `finish` to every tile of C; what they read besides rides A's lanes too.
+    The array (bfloat16 to bfloat16 or float32, int8 to int32 or, by one scale, to either): the rows of A are split over
+    num_aie_columns x num_channels lanes, one core and one stream each. B has no stream of its own: per batch a tile that holds it
+    goes ahead of the rows. `tile_size_input` rows of A and `tile_size_output` numbers of C are a tile; `kernel_vector_size` numbers
+    are multiplied at once. Cores apply the steps of `prepare` to B and those of `finish` to every tile of C; what they read besides
+    rides A's lanes too.
 
     Errors: ParamError where num_matrices * repeat is not num_batches, floats meet integers, or the arithmetic does not
     exist for A's format; FormatError where K is not whole blocks. Unresolvable where no array takes it.
@@ -562,6 +570,8 @@ class GEMV(GEMVArray, Operator):
     num_batches: int
     repeat: int
     num_matrices: int
+    scale: float
+    rows_scaled: bool
     activations: str
     experts: bool
     T: Any
@@ -575,6 +585,7 @@ class GEMV(GEMVArray, Operator):
     A: BoundOperand
     B: BoundOperand
     ids: BoundOperand
+    row_scale: BoundOperand
     C: BoundOperand
     @overload
     def __new__(
@@ -585,6 +596,8 @@ class GEMV(GEMVArray, Operator):
         num_batches: int = ...,
         repeat: int = ...,
         num_matrices: int = ...,
+        scale: float = ...,
+        rows_scaled: bool = ...,
         activations: str = ...,
         experts: bool = ...,
         T: Any = ...,
@@ -605,12 +618,15 @@ class GEMV(GEMVArray, Operator):
         /,
         *,
         ids: _Tensor | None = ...,
+        row_scale: _Tensor | None = ...,
         valid: _PerCall = ...,
         M: int = ...,
         K: int = ...,
         num_batches: int = ...,
         repeat: int = ...,
         num_matrices: int = ...,
+        scale: float = ...,
+        rows_scaled: bool = ...,
         activations: str = ...,
         experts: bool = ...,
         T: Any = ...,
@@ -1120,6 +1136,45 @@ class Quantize(QuantizeArray, UnaryElementwise):
         num_channels: int = ...,
         scale: Any = ...,
         measured: bool = ...,
+    ) -> tuple[Handle, Handle]: ...
+
+class QuantizeRows(Rowwise):
+    """y = x / found as int8, row by row, where `found` makes the largest number of a row 127; otherwise as `Quantize`.
+
+    x: (rows, cols); y: the same, int8; found: float32 (rows,), what a product takes as its `row_scale`. Of a row of zeros, or with an
+    infinity, all integers are 0. `valid` bounds the rows.
+
+    The array (bfloat16): a core per lane finds a row's scale, then rounds the row. It has two outputs, as many as a column's shim
+    takes, so there is one lane a column; and it takes all rows.
+
+    Errors: ParamError for integers. Unresolvable where no array takes it.
+    """
+    y: BoundOperand
+    found: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        cols: int,
+        T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> QuantizeRows: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        found: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        cols: int = ...,
+        T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
     ) -> tuple[Handle, Handle]: ...
 
 class RMSNorm(Rowwise):

@@ -28,6 +28,20 @@ static inline uint16_t narrow(float x) {
 }
 """
 
+#: C++: `made`, bfloat16 where NARROW says so and else float32, and how a float32 becomes one.
+MADE = (
+    BFLOAT16
+    + """
+#if NARROW
+typedef uint16_t made;
+static inline made make(float x) { return narrow(x); }
+#else
+typedef float made;
+static inline made make(float x) { return x; }
+#endif
+"""
+)
+
 #: log 2 in two parts, the first short enough that a small whole number times it is exact.
 LOG2_HIGH, LOG2_LOW = 0.693359375, -2.12194440e-4
 

@@ -11,6 +11,9 @@ CLAMP = Slots("iron::slots::Clamp", ("T",), {"x": "const T", "y": "T"}, ("valid"
 LOG_SUM = Slots("iron::slots::LogSum", ("T",), {"x": "const float", "y": "T"}, ("valid",), ("offset",))
 QUANTIZE = Slots("iron::slots::Quantize", ("T",), {"x": "const T", "y": "int8_t"}, ("valid",), ("scale",))
 QUANTIZE_FITTED = Slots("iron::slots::QuantizeFitted", ("T",), {"x": "const T", "y": "int8_t", "found": "float"}, ("valid",))
+QUANTIZE_EACH = Slots(
+    "iron::slots::QuantizeEach", ("T",), {"x": "const T", "y": "int8_t", "found": "float"}, ("valid", "cols")
+)
 ROWWISE = Slots("iron::slots::Rowwise", ("T",), {"x": "const T", "vector": "const T", "y": "T"}, ("valid", "cols"))
 
 # rows.h
@@ -90,7 +93,13 @@ PRODUCT = Slots(
 )
 
 # integers.h
-INTEGER_PRODUCT = Slots("iron::slots::IntegerProduct", ("X", "W", "O"), dict(PRODUCT.pointers), PRODUCT.ints, ("scale",))
+INTEGER_PRODUCT = Slots(
+    "iron::slots::IntegerProduct",
+    ("X", "W", "O"),
+    {**dict(PRODUCT.pointers), "row_scale": "const float"},
+    PRODUCT.ints,
+    ("scale",),
+)
 
 # blocks.h
 QUANTIZE_ROWS = Slots("iron::slots::QuantizeRows", ("X",), {"x": "const X"}, ("M", "K", "x_row"))

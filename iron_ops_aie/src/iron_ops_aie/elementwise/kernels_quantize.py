@@ -42,6 +42,21 @@ extern "C" void KERNEL(const uint16_t *x, float *state) {
 }
 """
 )
+_ROW = (
+    _LINE
+    + """
+extern "C" void KERNEL(const uint16_t *x, int8_t *y, float *found) {
+  float largest = 0.0f;
+  for (int32_t i = 0; i < N; i++) {
+    float v = widen(x[i] & 0x7FFF);
+    largest = v > largest ? v : largest;
+  }
+  float scale = largest / 127.0f;
+  line(x, y, scale >= 1.17549435e-38f && scale <= 3.4028234e38f ? 1.0f / scale : 0.0f);
+  found[0] = scale;
+}
+"""
+)
 _SETTLE = """
 // Below the smallest normal number, and beyond the largest, there is no inverse.
 extern "C" void KERNEL(float *state, float *found) {
@@ -52,21 +67,23 @@ extern "C" void KERNEL(float *state, float *found) {
 """
 
 
-def inverse(scale: np.float32) -> np.float32:
+def inverse(scale: Any) -> Any:
     """What numbers are multiplied by: float32, and 0 where the scale is no normal number, so that all of them become 0."""
-    return np.float32(1) / scale if np.finfo(np.float32).tiny <= scale < np.inf else np.float32(0)
+    scale = np.asarray(scale, np.float32)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        return np.where((scale >= np.finfo(np.float32).tiny) & (scale < np.inf), np.float32(1) / scale, np.float32(0))[()]
 
 
-def rounded(x: Any, factor: np.float32) -> np.ndarray:
+def rounded(x: Any, factor: Any) -> np.ndarray:
     """int8: x times the factor in float32, to the nearest even number, from -127 to 127; a NaN is 0."""
     with np.errstate(over="ignore", invalid="ignore"):
         product = np.nan_to_num(np.asarray(x).astype(np.float32) * factor, nan=0.0, posinf=np.inf, neginf=-np.inf)
     return np.clip(np.rint(product), -LARGEST, LARGEST).astype(np.int8)
 
 
-def measured(x: Any) -> np.float32:
-    """The scale that makes the largest number 127: max |x| / 127 in float32, NaN left out."""
-    return np.float32(np.nan_to_num(np.abs(np.asarray(x).astype(np.float32)), nan=0.0, posinf=np.inf).max(initial=0)) / np.float32(LARGEST)
+def measured(x: Any, axis: int | None = None) -> Any:
+    """The scale that makes the largest number 127, of all or along an axis: max |x| / 127 in float32, NaN left out."""
+    return np.nan_to_num(np.abs(np.asarray(x).astype(np.float32)), nan=0.0, posinf=np.inf).max(axis, initial=0) / np.float32(LARGEST)
 
 
 def _types(tile: int) -> tuple[Any, Any, Any]:
@@ -121,3 +138,14 @@ def settle() -> Kernel:
     types = (ObjectType.of(STATE, np.float32), ObjectType.of(1, np.float32))
     contract = KernelContract(roles=(InOut, Out), reference=reference, tolerance=_EXACT)
     return Kernel.inline("settle", _SETTLE, types, contract)
+
+
+def row(cols: int) -> Kernel:
+    """A row by the scale that fits it, and that scale."""
+    def reference(x: Any) -> tuple[np.ndarray, np.ndarray]:
+        scale = measured(x)
+        return rounded(x, inverse(scale)), np.array([scale], np.float32)
+
+    x, _, y = _types(cols)
+    contract = KernelContract(roles=(In, Out, Out), reference=reference, tolerance=_EXACT, ops=3 * cols)
+    return Kernel.inline("quantize_row", _ROW, (x, y, ObjectType.of(1, np.float32)), contract, dict(N=cols))

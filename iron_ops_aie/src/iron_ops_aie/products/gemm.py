@@ -34,9 +34,9 @@ from iron_core import (
 from iron_core.declare.formats import as_format
 from iron_core.errors import ParamError
 from iron_ops_aie.products import activations as arithmetic
+from iron_ops_aie.products import scales
 from iron_ops_aie.products.gemm_array import ROWS, GEMMArray
 from iron_ops_aie.products.kernels_mm import multiples
-from iron_ops_aie.rules import is_integer
 
 
 class GEMM(GEMMArray, Operator):
@@ -44,11 +44,12 @@ class GEMM(GEMMArray, Operator):
 
     A: (M, K), the activations. B: (K, N), or (N, K) with `b_col_maj`, the weights; block-quantised only as (N, K).
     C: (M, N), or (N, M) with `c_col_maj`. A, B and C have dtypes of their own (`T`, `W`, `O`; by default all as A).
-    `activations` names the arithmetic of a block product (see `iron_ops_aie.products.activations`). `scale`: what sums of
-    integers are multiplied by where C is floats. Per call, `valid` bounds the rows M and `valid_k` the depth K. Reserved: B of
-    `num_matrices` matrices, picked per row by `ids` (experts).
+    `activations` names the arithmetic of a block product (see `iron_ops_aie.products.activations`). Where C is floats, sums of
+    integers are multiplied by `scale`, and those of a row of A by its number of `row_scale`, float32 (M,), if it is given (see
+    `iron_ops_aie.products.scales`). Per call, `valid` bounds the rows M and `valid_k` the depth K. Reserved: B of `num_matrices`
+    matrices, picked per row by `ids` (experts).
 
-    On an array (bfloat16 to bfloat16 or float32, int8 to int32 or, scaled, to either), cores keep C in its own dtype between K
+    On an array (bfloat16 to bfloat16 or float32, int8 to int32 or, by one scale, to either), cores keep C in its own dtype between K
     tiles, a bfloat16 one in float32 with `prio_accuracy`. `emulate_bf16_mmul_with_bfp16`: npu2's cores make blocks of eight
     bfloat16 along K one exponent and 8 bits each, multiply those, and are faster for it. `placement`: "shims" pins where
     streams enter and leave, "tiles" every tile.
@@ -66,6 +67,7 @@ class GEMM(GEMMArray, Operator):
     b_col_maj: bool = Param(default=False, array=True)
     c_col_maj: bool = Param(default=False, array=True)
     scale: float = Param(default=1.0)
+    rows_scaled: bool = Param(default=False, array=True)
     prio_accuracy: bool = Param(default=False, array=True)
     emulate_bf16_mmul_with_bfp16: bool = Param(default=False, array=True)
     num_matrices: int = Param(default=1)
@@ -96,6 +98,7 @@ class GEMM(GEMMArray, Operator):
         per=num_aie_columns,
     )
     ids = In(M, dtype=np.int32, when=experts)
+    row_scale = In(M, dtype=np.float32, when=rows_scaled)
     C = Out(
         Select(c_col_maj, (N, M), (M, N)), dtype=O, tile=c_tile, per=num_aie_columns, finish=(tile_m, tile_n)
     )
@@ -124,6 +127,8 @@ class GEMM(GEMMArray, Operator):
         Case(M=64, K=128, N=64, T=np.int8, O=bfloat16, scale=0.002, b_col_maj=True, lower=True),
         Case(M=5, K=37, N=21, T=np.int8, O=np.float32, scale=0.01, b_col_maj=True),
         Case(M=5, K=37, N=21, T=np.int8, O=np.int32, b_col_maj=True, c_col_maj=True),
+        Case(M=5, K=37, N=21, T=np.int8, O=np.float32, scale=0.01, rows_scaled=True, b_col_maj=True),
+        Case(M=6, K=40, N=24, T=np.int8, O=bfloat16, rows_scaled=True, c_col_maj=True, bounds=dict(valid=4)),
         *(
             Case(M=m, K=192, N=72, b_col_maj=True, W=w, T=t, activations=a)
             for w, m in ((Q4_0, 3), (Q4_1, 13), (Q8_0, 8))
@@ -137,13 +142,7 @@ class GEMM(GEMMArray, Operator):
     def validate(self) -> None:
         if self.experts or self.num_matrices != 1:
             raise ParamError("GEMM: matrices picked by ids= (experts=True) are reserved for a later version. Legal: one B, no ids.")
-        if self.scaled:
-            if not (np.isfinite(np.float32(self.scale)) and self.scale > 0):
-                raise ParamError(f"GEMM: scale={self.scale}; legal: a positive float32.")
-        else:
-            arithmetic.check("GEMM", self.activations, self.T, self.W, self.O)
-            if self.scale != 1:
-                raise ParamError(f"GEMM: scale={self.scale} with T={self.T}, W={self.W}, O={self.O}; legal: integers A and B, floats C.")
+        scales.check(self)
         if as_format(self.W).packed:
             if not self.b_col_maj:
                 raise ParamError(f"GEMM: {self.W.name} weights are rows of K; give B as (N, K) with b_col_maj=True.")
@@ -151,27 +150,27 @@ class GEMM(GEMMArray, Operator):
 
     @property
     def scaled(self) -> bool:
-        """Are integers multiplied, and what they add up to made floats?"""
-        return is_integer(self.T) and is_integer(self.W) and not is_integer(self.O)
+        """Are sums of integers made floats?"""
+        return scales.is_scaled(self)
 
     def _right(self, B: np.ndarray) -> np.ndarray:
         """B as (K, N); under a bound on K, rows of blocks come whole and are cut here."""
         return B[:, : self.K].T if self.b_col_maj else B
 
-    def reference(self, A: Any, B: Any, ids: Any = None) -> Any:
+    def reference(self, A: Any, B: Any, ids: Any = None, row_scale: Any = None) -> Any:
         if self.activations == "int8_block":
             product = arithmetic.block_product(B, A)
         else:
             product = widen(A) @ self._right(arithmetic.numbers(B))
-        if self.scaled:
-            product = product * float(np.float32(self.scale))
+        product = scales.applied(self, product, row_scale)
         return product.T if self.c_col_maj else product
 
-    def magnitude(self, A: Any, B: Any, ids: Any = None) -> Any:
+    def magnitude(self, A: Any, B: Any, ids: Any = None, row_scale: Any = None) -> Any:
         if self.activations == "int8_block":
             sums = arithmetic.block_magnitude(B, A)
         else:
-            sums = np.abs(widen(A)) @ self._right(arithmetic.absolute(B)) * abs(self.scale)
+            sums = np.abs(widen(A)) @ self._right(arithmetic.absolute(B))
+        sums = scales.applied(self, sums, None if row_scale is None else np.abs(row_scale))
         return sums.T if self.c_col_maj else sums
 
     def tolerance(self) -> Tolerance:

@@ -33,7 +33,8 @@ from iron_core import (
 from iron_core.array.descriptors import BdLimits, plan
 from iron_core.array.fit import memory, require_memory
 from iron_core.errors import Unresolvable
-from iron_ops_aie.products.kernels_mm import MatrixKernels, bfp16_error, convert_copy, multiples, product, scale_copy, scaled
+from iron_ops_aie.products.kernels_mm import MatrixKernels, bfp16_error, convert_copy, multiples, product, scale_copy
+from iron_ops_aie.products.scales import rounded
 
 #: Rows of cores.
 ROWS = 4
@@ -79,6 +80,11 @@ class GEMMArray:
         require(
             not self.prio_accuracy or (self.T, self.O) == (bfloat16, bfloat16),
             f"GEMM: prio_accuracy=True with T={self.T}, O={self.O}, whose sums are never rounded. Legal: prio_accuracy=False.",
+        )
+        require(
+            not self.rows_scaled,
+            "GEMM: rows_scaled=True (row_scale= is given); a core's streams are tiles of A and of B, and bring it no numbers of rows. "
+            "Legal: rows_scaled=False.",
         )
         emulated = self.emulate_bf16_mmul_with_bfp16
         require(
@@ -248,7 +254,9 @@ class GEMMArray:
 
     # -- what it computes --------------------------------------------------------------------------
 
-    def composed(self: Any, A: Any, B: Any, ids: Any = None, valid: int | None = None, valid_k: int | None = None) -> Any:
+    def composed(
+        self: Any, A: Any, B: Any, ids: Any = None, row_scale: Any = None, valid: int | None = None, valid_k: int | None = None
+    ) -> Any:
         """C as the array adds it up, rounded to its dtype after every K tile, or once at the end with prio_accuracy.
 
         valid, valid_k: the call's bounds; only the valid rows of C are returned. Operands may be whole or cut to the bounds.
@@ -268,11 +276,11 @@ class GEMMArray:
                     more = product(a[i : i + m, at : at + k], b[at : at + k, j : j + n], mode)
                     total = round_to(total.astype(wide) + more, stored)
                 if self.scaled:
-                    total = scaled(total, np.float32(self.scale))
+                    total = rounded(total, np.float32(self.scale))
                 c[i : i + m, j : j + n] = round_to(total, self.O)
         return np.ascontiguousarray(c[:rows].T if self.c_col_maj else c[:rows])
 
-    def array_error(self: Any, A: Any, B: Any, ids: Any = None) -> np.ndarray | None:
+    def array_error(self: Any, A: Any, B: Any, ids: Any = None, row_scale: Any = None) -> np.ndarray | None:
         """How far from the exact product the array's C may be, float64, per element: the roundings to bfloat16 at the end and
         of what is kept between K tiles, twice over, for cores do not add as float32 does; what bfp16 has for A and B. None of
         integers: the contract's."""

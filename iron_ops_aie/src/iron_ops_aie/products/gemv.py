@@ -31,6 +31,7 @@ from iron_core import (
 from iron_core.declare.formats import as_format
 from iron_core.errors import ParamError
 from iron_ops_aie.products import activations as arithmetic
+from iron_ops_aie.products import scales
 from iron_ops_aie.products.gemv_array import GEMVArray, vectors
 
 
@@ -40,13 +41,15 @@ class GEMV(GEMVArray, Operator):
     A: ([num_matrices,] M, K), dense or block-quantised; B: ([num_batches,] K); C: ([num_batches,] M). A single batch or
     matrix has no such dimension. `repeat` batches share a matrix (a group's keys serve several query heads). A, B and C
     have dtypes of their own (`W`, `T`, `O`; by default all as B). `activations` names the arithmetic of a block product
-    (see `iron_ops_aie.products.activations`). `valid` bounds M per call. Reserved: `ids`, matrices picked per batch by indices the
-    graph computed (experts).
+    (see `iron_ops_aie.products.activations`). Where C is floats, sums of integers are multiplied by `scale`, and those of a batch by
+    its number of `row_scale`, float32 (num_batches,), if it is given (see `iron_ops_aie.products.scales`). `valid` bounds M per
+    call. Reserved: `ids`, matrices picked per batch by indices the graph computed (experts).
 
-    The array (bfloat16; C may be float32): the rows of A are split over num_aie_columns x num_channels lanes, one core and one
-    stream each. B has no stream of its own: per batch a tile that holds it goes ahead of the rows. `tile_size_input` rows
-    of A and `tile_size_output` numbers of C are a tile; `kernel_vector_size` numbers are multiplied at once. Cores apply
-    the steps of `prepare` to B and those of `finish` to every tile of C; what they read besides rides A's lanes too.
+    The array (bfloat16 to bfloat16 or float32, int8 to int32 or, by one scale, to either): the rows of A are split over
+    num_aie_columns x num_channels lanes, one core and one stream each. B has no stream of its own: per batch a tile that holds it
+    goes ahead of the rows. `tile_size_input` rows of A and `tile_size_output` numbers of C are a tile; `kernel_vector_size` numbers
+    are multiplied at once. Cores apply the steps of `prepare` to B and those of `finish` to every tile of C; what they read besides
+    rides A's lanes too.
 
     Errors: ParamError where num_matrices * repeat is not num_batches, floats meet integers, or the arithmetic does not
     exist for A's format; FormatError where K is not whole blocks. Unresolvable where no array takes it.
@@ -60,6 +63,8 @@ class GEMV(GEMVArray, Operator):
     num_batches: int = Param(default=1)
     repeat: int = Param(default=1)
     num_matrices: int = Param(default=lambda op: op.num_batches // max(1, op.repeat))
+    scale: float = Param(default=1.0)
+    rows_scaled: bool = Param(default=False, array=True)
     activations: str = Param(default="exact")
     experts: bool = Param(default=False)
     T: Any = DType(default=bfloat16)
@@ -81,9 +86,11 @@ class GEMV(GEMVArray, Operator):
     )
     B = In(OptionalDim(num_batches), K, dtype=T, prepare=True)
     ids = In(num_batches, dtype=np.int32, when=experts)
+    row_scale = In(num_batches, dtype=np.float32, when=rows_scaled)
     C = Out(OptionalDim(num_batches), M, dtype=O, tile=tile_size_output, per=(num_aie_columns, num_channels), finish=True)
     valid = Extent(M)
     batches = Value(derive=lambda op: op.num_batches)
+    scale_bits = Value(derive=lambda op: int(np.float32(op.scale).view(np.int32)), optional=True)
     #: Tiles of C that a lane makes per batch.
     tiles = Value(derive=lambda op: -(-op.valid // (op.lanes * op.tile_size_output)))
 
@@ -94,6 +101,11 @@ class GEMV(GEMVArray, Operator):
         Case(M=64, K=48, num_batches=2, num_channels=2, num_aie_columns=2, lower=True),
         Case(M=576, K=576, lower=True),
         Case(M=96, K=160, O=np.float32, lower=True),
+        Case(M=96, K=160, T=np.int8, O=np.int32, lower=True),
+        Case(M=256, K=64, T=np.int8, O=bfloat16, scale=0.002, bounds=dict(valid=77), lower=True),
+        Case(M=64, K=96, T=np.int8, O=np.float32, scale=0.01, num_batches=4, repeat=2, lower=True),
+        Case(M=37, K=53, T=np.int8, O=np.float32, scale=0.01, rows_scaled=True),
+        Case(M=48, K=64, T=np.int8, O=bfloat16, num_batches=3, rows_scaled=True),
         Case(M=100, K=576, T=np.float32),
         Case(M=33, K=96, W=np.float32, T=np.float32, num_batches=4, repeat=2),
         Case(M=96, K=128, num_batches=3, lower=True),
@@ -121,27 +133,33 @@ class GEMV(GEMVArray, Operator):
             raise ParamError(
                 f"GEMV: num_matrices={self.num_matrices} times repeat={self.repeat} is not num_batches={self.num_batches}.{legal}"
             )
-        arithmetic.check("GEMV", self.activations, self.T, self.W, self.O)
+        scales.check(self)
         as_format(self.W).stored((self.M, self.K))  # FormatError where these are no whole blocks
+
+    @property
+    def scaled(self) -> bool:
+        """Are sums of integers made floats?"""
+        return scales.is_scaled(self)
 
     def _pairs(self, A: Any, B: Any) -> Any:
         matrices = A.reshape(self.num_matrices, self.M, self.K)
         rows = B.reshape(self.num_batches, self.K)
         return ((matrices[b // self.repeat], rows[b : b + 1]) for b in range(self.num_batches))
 
-    def reference(self, A: Any, B: Any, ids: Any = None) -> Any:
+    def reference(self, A: Any, B: Any, ids: Any = None, row_scale: Any = None) -> Any:
         if self.activations == "int8_block":
             product = [arithmetic.block_product(m, x)[0] for m, x in self._pairs(A, B)]
         else:
             product = [arithmetic.numbers(m) @ widen(x)[0] for m, x in self._pairs(A, B)]
-        return np.stack(product).reshape(self.shape("C"))
+        return scales.applied(self, np.stack(product), row_scale).reshape(self.shape("C"))
 
-    def magnitude(self, A: Any, B: Any, ids: Any = None) -> Any:
+    def magnitude(self, A: Any, B: Any, ids: Any = None, row_scale: Any = None) -> Any:
         if self.activations == "int8_block":
             sums = [arithmetic.block_magnitude(m, x)[0] for m, x in self._pairs(A, B)]
         else:
             sums = [arithmetic.absolute(m) @ np.abs(widen(x)[0]) for m, x in self._pairs(A, B)]
-        return np.stack(sums).reshape(self.shape("C"))
+        row_scale = None if row_scale is None else np.abs(row_scale)
+        return scales.applied(self, np.stack(sums), row_scale).reshape(self.shape("C"))
 
     def tolerance(self) -> Tolerance:
         return Tolerance(terms=self.K)

@@ -23,7 +23,6 @@ from iron_core import (
     require,
     require_channels,
     require_columns,
-    require_dtype,
     require_npu,
     require_whole,
     round_to,
@@ -32,6 +31,8 @@ from iron_core.array.fit import memory, require_memory
 from iron_core.declare.link import riding
 from iron_core.devices import ITERATIONS
 from iron_ops_aie.products import kernels_mv
+from iron_ops_aie.products.kernels_mm import zero
+from iron_ops_aie.products.scales import rounded
 
 #: Banks of a core's memory: a tile of A is to fit one.
 BANKS = 4
@@ -42,6 +43,7 @@ ROWS_OUT = 64
 LINE = 4096
 #: Elements that a descriptor can step over.
 STEP = 1 << 21
+F32 = np.dtype(np.float32)
 CHAINS = ("prepare", "finish")
 
 
@@ -60,6 +62,8 @@ class GEMVArray:
 
     def kernel(self: Any) -> Any:
         """The `Kernel` of one tile of A."""
+        if self.W == np.int8:
+            return kernels_mv.mv_int8(self.tile_size_input, self.K, self.tile_size_output, self.kernel_vector_size, self.O)
         make = kernels_mv.mv_float32 if self.O == np.float32 else kernels_mv.mv
         return make(self.tile_size_input, self.K, self.tile_size_output, self.kernel_vector_size)
 
@@ -104,7 +108,7 @@ class GEMVArray:
         rows, rest = divmod(self.M, lanes)
         if rest:
             return None
-        most = min(ROWS, max(1, bank // (2 * self.K)), self.tile_size_output or rows)
+        most = min(ROWS, max(1, bank // (self.W.itemsize * self.K)), self.tile_size_output or rows)
         # Under a bound a descriptor steps over the tiles of all lanes; what rides behind a tile costs a transfer for each.
         far = min(rows, LINE) if self._riding("finish") else min(ROWS_OUT, STEP // (lanes * self.K))
         for n in (self.tile_size_input,) if self.tile_size_input else range(most, 0, -1):
@@ -128,8 +132,14 @@ class GEMVArray:
         return not self._riding("finish") or (1 <= times <= ITERATIONS and not rest)
 
     def _take_dtypes(self: Any) -> None:
-        require_dtype(self, bfloat16, "T", "W")
-        require(self.O in (bfloat16, np.float32), f"GEMV: O={self.O}; its array makes other numbers. Legal: O=bfloat16, O=float32.")
+        legal: dict[Any, tuple[Any, ...]] = {bfloat16: (bfloat16, F32), np.dtype(np.int8): (np.dtype(np.int32), bfloat16, F32)}
+        words = ", ".join(f"T=W={np.dtype(t).name} with O={np.dtype(o).name}" for t, outs in legal.items() for o in outs)
+        require(
+            self.T == self.W and self.O in legal.get(self.T, ()),
+            f"GEMV: T={self.T}, W={self.W}, O={self.O}; its array multiplies others. Legal: {words}.",
+        )
+        why = "GEMV: rows_scaled=True (row_scale= is given); a core reads A's stream alone. Legal: rows_scaled=False."
+        require(not self.rows_scaled, why)
 
     def compatible(self: Any, dev: Any) -> None:
         self._take_dtypes()
@@ -169,6 +179,11 @@ class GEMVArray:
             f"Legal: a multiple of {self._unit}, at most {LINE}; where the finish reads another tensor, {tile} divided by 1 to "
             f"{ITERATIONS}.",
         )
+        require(
+            self.W == bfloat16 or not self._riding("finish"),
+            "GEMV.finish: a step reads a tensor besides its tile, and what rides A's stream is int8 as A is. Legal: elementwise steps of "
+            "one input.",
+        )
         for chain in CHAINS:
             two = next((call for call in self._calls(chain, dev) if len(call.reads) > 1), None)
             require(
@@ -180,7 +195,7 @@ class GEMVArray:
     # -- the array ---------------------------------------------------------------------------------
 
     def array(self: Any, target: Any) -> None:
-        chains = {chain: self._calls(chain) for chain in CHAINS}
+        chains, out = {chain: self._calls(chain) for chain in CHAINS}, self.tile_size_output
 
         def chained(chain: str, feed: Any, here: Any, there: Any) -> None:
             """Every kernel from one line to the other and back: they take no line twice."""
@@ -196,7 +211,7 @@ class GEMVArray:
             """Where a chain starts and where its first step writes, for the last to write `last`."""
             return (other, last) if len(chains[chain]) % 2 else (last, other)
 
-        def core(feed: Any, result: Any, head: Any, product: Any, lines: Any, batches: Any, tiles: Any) -> None:
+        def core(feed: Any, result: Any, head: Any, product: Any, clear: Any, lines: Any, batches: Any, tiles: Any, *scale: Any) -> None:
             line = lines[0]
             for _ in range_(batches):
                 # The feed may not wait for the batch to end, so the line it brings is copied.
@@ -206,25 +221,30 @@ class GEMVArray:
                 chained("prepare", feed, first, second)
                 for _ in range_(tiles):
                     first, second = ends("finish", result.acquire(), lines[2])
-                    for at in range_(0, self.tile_size_output, self.tile_size_input):
-                        product(at, feed.acquire(), line, first)
+                    if clear is not None:
+                        clear(first)
+                    for at in range_(0, out, self.tile_size_input):
+                        product(at, feed.acquire(), line, first, *scale)
                         feed.release()
                     chained("finish", feed, first, second)
                     result.release()
 
         product = self.kernel()
-        head = kernels_mv.head(self.tile_size_input, self.K)
+        head = kernels_mv.head(self.tile_size_input, self.K, self.W)
+        # Of numbers that have no NaN, a tile that is filled by parts counts as written once all of it was.
+        clear = zero(out, self.O) if self.O == np.int32 else None
         shims = [Tile("shim") for _ in range(self.num_aie_columns)]
+        values = [self.batches, self.tiles, *([self.scale_bits] if self.scaled else [])]
         for lane in range(self.lanes):
             shim = shims[lane // self.num_channels]
             feed = ObjectFifo(self.A.tile, depth=self.A.depth, name=f"A{lane}")
             feed.prod(tile=self.A.lane(lane, shim))
             result = ObjectFifo(self.C.tile, depth=self.C.depth, name=f"C{lane}")
             result.cons(tile=self.C.lane(lane, shim))
-            sizes = [("line", self.K), ("prepare", self.prepare and self.K), ("finish", self.finish and self.tile_size_output)]
-            lines = [Buffer(n, self.W, name=f"{name}{lane}") if n else None for name, n in sizes]
-            args = [feed.cons(), result.prod(), head, product, lines]
-            Worker(core, args, values=[self.batches, self.tiles], name=f"core{lane}")
+            held = [("line", self.W, self.K), ("prepare", self.W, self.prepare and self.K), ("finish", self.O, self.finish and out)]
+            lines = [Buffer(n, dtype, name=f"{name}{lane}") if n else None for name, dtype, n in held]
+            args = [feed.cons(), result.prod(), head, product, clear, lines]
+            Worker(core, args, values=values, name=f"core{lane}")
 
     def sequence(self: Any, rt: Any) -> None:
         rt.preamble()
@@ -263,7 +283,7 @@ class GEMVArray:
                     for name in behind:
                         rt.fill(name, lane, again, via="A", managed=False)
 
-    def composed(self: Any, A: Any, B: Any, ids: Any = None) -> Any:
+    def composed(self: Any, A: Any, B: Any, ids: Any = None, row_scale: Any = None) -> Any:
         """Tile by tile of A, in float32, rounded once if at all; which rows share a tile does not depend on lanes or bounds."""
         n = self.tile_size_input
         result = np.empty((self.num_batches, self.M), self.O)
@@ -274,6 +294,9 @@ class GEMVArray:
 
     def _products(self: Any, rows: Any, line: Any) -> np.ndarray:
         """Some rows of A times a row of B, as the kernel makes them."""
+        if self.W == np.int8:
+            sums = kernels_mv.integer_products(rows, line)
+            return round_to(rounded(sums, np.float32(self.scale)), self.O) if self.scaled else sums.astype(self.O)
         if self.O == np.float32:
             return kernels_mv.lane_products(rows, line, self.kernel_vector_size)
         return round_to(kernels_mv.products(rows, line), self.O)

@@ -13,7 +13,8 @@ import attrs
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
-from iron_ops_aie.numbers import BFLOAT16
+from iron_ops_aie.numbers import MADE
+from iron_ops_aie.products.scales import rounded
 
 #: Stack of the product, in bytes.
 MM_STACK = 0xD00
@@ -61,16 +62,8 @@ extern "C" void KERNEL(NUMBER *tile, int32_t n) {
 """
 
 _SCALE_COPY = (
-    BFLOAT16
-    + """
-#if NARROW
-typedef uint16_t made;
-static inline made make(float x) { return narrow(x); }
-#else
-typedef float made;
-static inline made make(float x) { return x; }
-#endif
-extern "C" void KERNEL(const int32_t *sums, made *out, int32_t scale) {
+    MADE
+    + """extern "C" void KERNEL(const int32_t *sums, made *out, int32_t scale) {
   for (int32_t i = 0; i < N; i++)
     out[i] = make((float)sums[i] * number((uint32_t)scale));
 }
@@ -274,16 +267,11 @@ def zero(elements: int, dtype: Any) -> Kernel:
     return Kernel.factory("zero", (ObjectType.of(elements, dtype),), contract, tile_size=elements, dtype=dtype)
 
 
-def scaled(sums: Any, scale: np.float32) -> np.ndarray:
-    """float32: sums of integers, rounded to float32, times the scale."""
-    return np.asarray(sums).astype(np.float32) * scale
-
-
 def scale_copy(elements: int, dtype: Any) -> Kernel:
     """int32 to a float, times the float32 whose bits are given."""
     contract = KernelContract(
         roles=(In, Out, Param),
-        reference=lambda x, bits: scaled(x, np.int32(bits).view(np.float32)),
+        reference=lambda x, bits: rounded(x, np.int32(bits).view(np.float32)),
         elementwise=True,
         ops=2 * elements,
     )

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
-from iron_ops_aie.numbers import BFLOAT16
+from iron_ops_aie.numbers import BFLOAT16, MADE
+from iron_ops_aie.products.scales import rounded
 
 #: Widths (in bfloat16) that linalg.mv can be compiled for, widest first; a row must hold at least two vectors.
 VECTORS = (64, 32, 16)
@@ -40,6 +41,30 @@ extern "C" void KERNEL(int32_t rows, int32_t at, const uint16_t *__restrict a, c
   }
 }
 """
+)
+
+# Sums of integers do not depend on the order; VECTOR of them go side by side.
+_MV_INT8 = (
+    MADE
+    + """
+extern "C" void KERNEL(int32_t rows, int32_t at, const int8_t *__restrict a, const int8_t *__restrict b,
+                       RESULT *__restrict c SCALE) {
+  for (int32_t row = 0; row < rows && at + row < OUT; row++) {
+    int32_t sums[VECTOR] = {};
+    for (int32_t k = 0; k < K; k += VECTOR)
+      for (int32_t lane = 0; lane < VECTOR; lane++)
+        sums[lane] += (int32_t)a[row * K + k + lane] * (int32_t)b[k + lane];
+    int32_t sum = 0;
+    for (int32_t lane = 0; lane < VECTOR; lane++)
+      sum += sums[lane];
+    c[at + row] = MAKE;
+  }
+}
+"""
+)
+_SUMS = _MV_INT8.replace("RESULT", "int32_t").replace(" SCALE", "").replace("MAKE", "sum")
+_SCALED = (
+    _MV_INT8.replace("RESULT", "made").replace(" SCALE", ", int32_t scale").replace("MAKE", "make((float)sum * number((uint32_t)scale))")
 )
 
 
@@ -124,13 +149,49 @@ def mv_float32(rows: int, columns: int, out: int, vector: int) -> Kernel:
     return Kernel.inline("mv_float32", _MV_FLOAT32, types, contract, dict(K=columns, OUT=out, VECTOR=vector))
 
 
-def head(rows: int, columns: int) -> Kernel:
-    """line = the first row of a tile (rows, columns) in bfloat16: what keeps a line that came on a stream of tiles."""
+def integer_products(rows: Any, line: Any) -> np.ndarray:
+    """rows (n, K) times line (K,), exact integers in float64, which holds them."""
+    return np.asarray(rows, np.float64) @ np.asarray(line, np.float64)
+
+
+def mv_int8(rows: int, columns: int, out: int, vector: int, made: Any) -> Kernel:
+    """`mv` of int8: c in int32; or, a float, sums times the float32 whose bits come last. Rows past the end of c are left out."""
+    scaled = made != np.int32
+
+    def reference(m: int, at: int, a: Any, b: Any, c: Any, *bits: int) -> np.ndarray:
+        sums = integer_products(np.reshape(a, (rows, columns))[:m], np.reshape(b, -1))
+        if scaled:
+            sums = rounded(sums, np.int32(bits[0]).view(np.float32))
+        result = np.array(c, sums.dtype)
+        result[at : at + m] = sums[: max(0, out - at)]
+        return result
+
+    contract = KernelContract(
+        roles=(Param, Param, In, In, InOut, *([Param] if scaled else [])),
+        bindings=((0, rows),),
+        reference=reference,
+        tolerance=Tolerance(exact=True),
+        ops=2 * rows * columns,
+    )
+    types = (
+        np.int32,
+        np.int32,
+        ObjectType.of((rows, columns), np.int8),
+        ObjectType.of(columns, np.int8),
+        ObjectType.of(out, made),
+        *([np.int32] if scaled else []),
+    )
+    defines = dict(K=columns, OUT=out, VECTOR=vector, NARROW=int(made == bfloat16))
+    return Kernel.inline("mv_scaled" if scaled else "mv_int32", _SCALED if scaled else _SUMS, types, contract, defines)
+
+
+def head(rows: int, columns: int, dtype: Any = bfloat16) -> Kernel:
+    """line = the first row of a tile (rows, columns) of this dtype: what keeps a line that came on a stream of tiles."""
     contract = KernelContract(
         roles=(In, Out),
         reference=lambda tile: np.reshape(tile, -1)[:columns].astype(np.float32),
         tolerance=Tolerance(exact=True),
         ops=0,
     )
-    types = (ObjectType.of((rows, columns), bfloat16), ObjectType.of(columns, bfloat16))
-    return Kernel.inline("head", _COPY, types, contract, dict(WORDS=columns // 2))
+    types = (ObjectType.of((rows, columns), dtype), ObjectType.of(columns, dtype))
+    return Kernel.inline("head", _COPY, types, contract, dict(WORDS=columns * np.dtype(dtype).itemsize // 4))

@@ -83,12 +83,44 @@ template <class T> void log_sum(const slots::LogSum<T>& g, int32_t tid, int32_t 
 // Numbers that one scale makes int8. Where there is no inverse of it they are 0, as a NaN's is.
 INLINE float inverse(float scale) { return scale >= 1.17549435e-38f && scale <= 3.4028234e38f ? 1.0f / scale : 0.0f; }
 
+typedef int8_t i8x8 __attribute__((vector_size(8)));
+
+// Of x times the factor, from -127 to 127: adding 3 * 2^22 leaves the nearest even whole number in the lowest bits.
+INLINE i8x8 quantize8(f32x8 x, f32x8 factor) {
+  f32x8 v = x * factor, zero = splat(0.0f), most = splat(127.0f);
+  v = v != v ? zero : v;
+  v = v < -most ? -most : v;
+  v = v > most ? most : v;
+  return __builtin_convertvector((i32x8)(v + splat(12582912.0f)), i8x8);
+}
+
 template <class T> INLINE void quantize_run(const T* x, int8_t* y, int64_t n, float factor) {
-  for (int64_t i = 0; i < n; i++) {
-    float v = load(x + i) * factor;
-    v = v != v ? 0.0f : v < -127.0f ? -127.0f : v > 127.0f ? 127.0f : v;
-    y[i] = (int8_t)((v + 12582912.0f) - 12582912.0f);  // to the nearest even number
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    i8x8 q = quantize8(load8(x + i), splat(factor));
+    memcpy(y + i, &q, 8);
   }
+  if (i < n) {
+    i8x8 q = quantize8(load_part(x + i, n - i), splat(factor));
+    memcpy(y + i, &q, n - i);
+  }
+}
+
+// The scale that makes the largest of n numbers 127. What is not negative compares as an integer does, and a NaN lies above infinity.
+template <class T> INLINE float fitted(const T* x, int64_t n) {
+  i32x8 most[4];
+  memset(most, 0, sizeof most);
+  for (int64_t i = 0; i < n; i += 32)
+    for (int64_t j = 0; j < 4 && i + 8 * j < n; j++) {
+      int64_t at = i + 8 * j;
+      i32x8 v = (i32x8)(at + 8 <= n ? load8(x + at) : load_part(x + at, n - at)) & 0x7fffffff;
+      v = v > 0x7f800000 ? v - v : v;
+      most[j] = v > most[j] ? v : most[j];
+    }
+  int32_t top = 0;
+  for (int j = 0; j < 4; j++)
+    for (int l = 0; l < 8; l++) top = most[j][l] > top ? most[j][l] : top;
+  return as_float(top) / 127.0f;
 }
 
 template <class T> void quantize(const slots::Quantize<T>& g, int32_t tid, int32_t nt) {
@@ -96,16 +128,20 @@ template <class T> void quantize(const slots::Quantize<T>& g, int32_t tid, int32
   quantize_run(g.x + s.begin, g.y + s.begin, s.end - s.begin, inverse((float)g.scale));
 }
 
-// The scale is the one that makes the largest number 127; one thread finds it and goes on.
+// By the scale that fits; one thread finds it and goes on.
 template <class T> void quantize_fitted(const slots::QuantizeFitted<T>& g, int32_t tid, int32_t) {
   if (tid) return;
-  float largest = 0.0f;
-  for (int64_t i = 0; i < g.valid; i++) {
-    float v = __builtin_fabsf(load(g.x + i));
-    largest = v > largest ? v : largest;
-  }
-  *g.found = largest / 127.0f;
+  *g.found = fitted(g.x, g.valid);
   quantize_run(g.x, g.y, g.valid, inverse(*g.found));
+}
+
+// Rows, each by the scale that fits it.
+template <class T> void quantize_each(const slots::QuantizeEach<T>& g, int32_t tid, int32_t nt) {
+  Share s = share(g.valid, tid, nt);
+  for (int64_t r = s.begin; r < s.end; r++) {
+    g.found[r] = fitted(g.x + r * g.cols, g.cols);
+    quantize_run(g.x + r * g.cols, g.y + r * g.cols, g.cols, inverse(g.found[r]));
+  }
 }
 
 template <class Op, class T> void rowwise(const slots::Rowwise<T>& g, int32_t tid, int32_t nt) {

@@ -1,5 +1,5 @@
-// Products of integers: slots as of matmul.h, sums in int32, which must hold them (K up to 133000 for int8). scale: what they
-// are multiplied by where C is floats.
+// Products of integers: slots as of matmul.h, sums in int32, which must hold them (K up to 131071 for int8). Where C is floats, a
+// sum is rounded to float32 and multiplied by `scale`, and by row_scale of its row of X, if that is not NULL: sum * (scale * row_scale).
 #pragma once
 #include "common.h"
 
@@ -7,8 +7,13 @@ namespace iron {
 
 enum { STRIP = 64 };  // columns that are added up side by side
 
-template <class O> INLINE void put(O* y, int32_t sum, double scale) { store(y, (float)sum * (float)scale); }
-INLINE void put(int32_t* y, int32_t sum, double) { *y = sum; }
+template <class O> INLINE void put(O* y, int32_t sum, float scale) { store(y, (float)sum * scale); }
+INLINE void put(int32_t* y, int32_t sum, float) { *y = sum; }
+
+// What the sums of row m of batch b are multiplied by.
+template <class G> INLINE float scale_of(const G& g, int64_t b, int64_t m) {
+  return g.row_scale ? (float)g.scale * g.row_scale[b * g.M + m] : (float)g.scale;
+}
 
 template <class X, class W> INLINE int32_t dot(const X* x, const W* w, int64_t K) {
   int32_t sum = 0;
@@ -32,15 +37,16 @@ template <class X, class W, class O> void matmul_integers(const slots::IntegerPr
     for (int64_t m = 0; m < g.M; m++) {
       const X* x = g.x + b * g.x_batch + m * g.x_row;
       O* c = g.c + b * g.c_batch + m * g.c_row;
+      float scale = scale_of(g, b, m);
       if (g.by_rows) {
-        for (int64_t j = begin; j < end; j++) put(c + j * g.c_column, dot(x, w + j * g.w_row, g.K), g.scale);
+        for (int64_t j = begin; j < end; j++) put(c + j * g.c_column, dot(x, w + j * g.w_row, g.K), scale);
         continue;
       }
       for (int64_t j = begin; j < end; j += STRIP) {
         int32_t sums[STRIP];
         int64_t columns = end - j < STRIP ? end - j : STRIP;
         add_strip(x, w + j, g.w_row, g.K, columns, sums);
-        for (int64_t i = 0; i < columns; i++) put(c + (j + i) * g.c_column, sums[i], g.scale);
+        for (int64_t i = 0; i < columns; i++) put(c + (j + i) * g.c_column, sums[i], scale);
       }
     }
   }
@@ -56,7 +62,7 @@ template <class X, class W, class O> void matmul_integers_naive(const slots::Int
         const W* w = g.w + b / g.repeat * g.w_batch;
         int64_t sum = 0;
         for (int64_t k = 0; k < g.K; k++) sum += (int64_t)x[k] * (g.by_rows ? w[j * g.w_row + k] : w[k * g.w_row + j]);
-        put(g.c + b * g.c_batch + m * g.c_row + j * g.c_column, (int32_t)sum, g.scale);
+        put(g.c + b * g.c_batch + m * g.c_row + j * g.c_column, (int32_t)sum, scale_of(g, b, m));
       }
 }
 

@@ -55,9 +55,9 @@ class Product:
         """The slots of a product with W as it is."""
         return PRODUCT(**self._dense)
 
-    def integers(self, scale: float) -> Filled:
-        """The slots of a product of integers."""
-        return INTEGER_PRODUCT(**self._dense, scale=scale)
+    def integers(self, scale: float, row_scale: str | None) -> Filled:
+        """The slots of a product of integers; row_scale: the operand with a scale for each row, if there is one."""
+        return INTEGER_PRODUCT(**self._dense, scale=scale, row_scale=row_scale)
 
     @property
     def _dense(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class ProductLowering(HostLowering):
         if not as_format(op.W).packed:
             types = cpp(op.T), cpp(op.W), cpp(op.O)
             if as_format(op.T).dtype.kind in "iu":
-                slots = product.integers(getattr(op, "scale", 1.0))
+                slots = product.integers(op.scale, "row_scale" if op.rows_scaled else None)
                 return [KernelCall(unit("integers.h", "matmul_integers", *types), slots, threads=many, work=work)]
             kernel = unit("matmul.h", "matmul", *types)
             return [KernelCall(kernel, product.dense, threads=many, work=work)]
