@@ -7,9 +7,10 @@ import os
 import stat
 from pathlib import Path
 
+import attrs
 import numpy as np
 
-from iron_core.cache.keys import FileIdentity
+from iron_core.cache.keys import FileIdentity, digest
 from iron_core.errors import CheckpointError
 
 
@@ -42,6 +43,11 @@ class MappedFile:
             raise CheckpointError(f"{str(self.path)!r}: {error}.") from None
         self.size = size
         self.bytes = np.frombuffer(self._map, np.uint8)
+
+    def known_by(self, content: str) -> None:
+        """Have whatever is kept of the file known by this digest of a part of it, too."""
+        origin = self._map.origin
+        self._map.origin = attrs.evolve(origin, samples=digest(origin.samples, content))
 
     def read(self, offset: int, count: int, what: str) -> bytes:
         """`count` bytes at `offset`; CheckpointError if the file ends before."""

@@ -51,4 +51,5 @@ IGNORED = {
     "pytorch": BUFFERS,
     "gguf": ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"),
     "meta": ("rope.freqs",),
+    "q4nx": ("rope_freqs.weight",),
 }
