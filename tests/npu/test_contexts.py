@@ -11,6 +11,7 @@ import iron_core as iron
 from iron_core import bfloat16
 from iron_core.errors import UnsupportedError
 from iron_core.image.array_image import array_image
+from iron_npu import toolchain
 from iron_npu.contexts import print_contexts
 from iron_npu.fused import print_version
 from iron_npu.printer import print_design
@@ -141,3 +142,16 @@ def test_a_packaging_is_printed_as_what_it_is():
     plan = Sums().compile(dev="npu2", backend="null", image=iron.CONTEXTS, **shapes).plan
     with pytest.raises(UnsupportedError, match=r"no full ELF but an xclbin per array; print_contexts\(\) prints them"):
         print_version(plan, plan.versions[0].signature)
+
+
+@pytest.mark.toolchain
+@pytest.mark.skipif(toolchain.missing() is not None, reason=toolchain.missing() or "")
+@pytest.mark.parametrize("graph", ["layers", "sums"])
+def test_the_tools_take_every_module(graph, request, tmp_path):
+    """Of one sequence, and of several."""
+    _, made = request.getfixturevalue(graph)
+    for context in made.contexts:
+        folder = tmp_path / context.name
+        folder.mkdir()
+        said = toolchain.gate(context.printed, folder)
+        assert said is None, f"{context.name}: {said}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import attrs
@@ -203,6 +204,23 @@ def test_a_number_that_shapes_follow_is_given_at_each_dispatch():
         assert np.asarray(run(x, n=n)).shape == (n, 64)
     assert len(run.versions) == 3 and run.traffic.loads == 1
     assert "regenerated at each dispatch" in run.explain()
+
+
+class Tagged(iron.Graph):
+    """An array of its own for every number."""
+
+    def body(self, x, *, n: iron.DispatchTime[np.int32]):
+        return Counts(x, tag=n)
+
+
+def test_a_version_that_is_dropped_gives_its_context_back():
+    """A graph keeps the versions of eight numbers, which is as many arrays as npu2 holds: a ninth takes the place of the first."""
+    run = Tagged().compile(backend="sim", dev="npu2", x=((16,), np.int32), n=0, **CONTEXTS)
+    for n in range(10):
+        assert run(ONE, n=n)[0] == 2
+    gc.collect()
+    assert len(run._program.memory().contexts) == len(run.versions) == len(run.plan.versions) == 8
+    assert run(ONE, n=9)[0] == 3 and run(ONE, n=0)[0] == 2 and run.traffic.loads == 11
 
 
 def test_one_operator_by_itself():

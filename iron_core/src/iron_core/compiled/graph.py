@@ -175,7 +175,7 @@ class CompiledGraph(Planned, Pictured):
         version = self.versions.get(signature)
         if version is not None:
             dense = [t for t in arrays if not isinstance(t, PackedArray)]
-            if len(dense) == len(tensors) and not any(t is None for t in tensors):
+            if not self._fixed and len(dense) == len(tensors) and not any(t is None for t in tensors):
                 self._calls[len(values), *[(np.ndarray, t.shape, t.dtype) for t in dense]] = version
             return version, arrays, values
         for version in self.versions.values():

@@ -234,22 +234,23 @@ class Program:
 
     def _add(self, draft: Draft, options: dict[str, Any]) -> Version:
         self._supported(draft.version)
-        plan = adopt(self.plan, draft)
+        signature = draft.version.signature
+        versions, plan = dict(self.versions), self.plan  # a new one: others go through the old one
+        numbered = [known for known in versions if numbers_of(known)]
+        if numbers_of(signature) and signature not in versions and len(numbered) >= KEPT:  # what it needs may be what the oldest has
+            versions.pop(numbered[0])
+            plan = attrs.evolve(plan, versions=tuple(v for v in plan.versions if v.signature in versions))
+        plan = adopt(plan, draft)
         announce("iron_plan_built", plan=plan)
         with authored(self.backend, "compile()"), labelled(self.backend, "to compile"):
-            image = self.backend.compile(plan, draft.version.signature, **options)
+            image = self.backend.compile(plan, signature, **options)
         if image is None or isinstance(image, bool):
             raise wrong_answer(self.backend, "compile()", image, "an image, which its load() takes")
         announce("iron_image_built", image=image, plan=plan)
-        version = Version(self, plan.version(draft.version.signature), image)
+        version = Version(self, plan.version(signature), image)
         self._owners.extend(draft.owners)  # residents are known by identity, so these must stay alive
         self.plan = plan  # before the version is there for others: its memory is placed by this plan
-        versions = {**self.versions, draft.version.signature: version}  # a new one: others go through the old one
-        numbered = [signature for signature in versions if numbers_of(signature)]
-        if len(numbered) > KEPT:
-            versions.pop(numbered[0])
-            self.plan = attrs.evolve(plan, versions=tuple(v for v in plan.versions if v.signature in versions))
-        self.versions = versions
+        self.versions = {**versions, signature: version}
         return version
 
     def _supported(self, version: VersionPlan) -> None:
