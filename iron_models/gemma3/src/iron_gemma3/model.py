@@ -9,10 +9,12 @@ import attrs
 
 from iron_core.errors import CheckpointError
 from iron_lm.checkpoints import gguf_metadata, huggingface, names
+from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.entries import Entries
-from iron_lm.checkpoints.sources import Names, PlusOne
+from iron_lm.checkpoints.sources import Names, PlusOne, Scaled
 from iron_lm.decoder_config import DecoderConfig, every_nth_is_full
 from iron_lm.family import Family
+from iron_lm.fields import flag
 from iron_lm.parts.attention import Attention
 from iron_lm.parts.embedding import Embedding
 from iron_lm.parts.head import Head
@@ -33,9 +35,16 @@ LAYERS_OF_27B = 62
 
 @attrs.frozen(kw_only=True)
 class Gemma3Config(DecoderConfig):
-    """local_rotary: of the layers that slide; the others have `rotary`."""
+    """local_rotary: of the layers that slide; the others have `rotary`. scaled_table: the embedding's table has the scale of its
+    rows in it already."""
 
     local_rotary: RotaryConfig
+    scaled_table: bool = attrs.field(default=False, validator=flag)
+
+    @property
+    def embedding_scale(self) -> float:
+        """Root of the hidden size, by which rows of the embedding are multiplied."""
+        return math.sqrt(self.hidden_size)
 
 
 class Gemma3(Family):
@@ -53,17 +62,21 @@ class Gemma3(Family):
 
     @classmethod
     def names(cls, kind: str, config: Gemma3Config) -> Names:
-        """In a Hugging Face checkpoint norms' weights are stored less one; in a GGUF they are whole."""
+        """In a Hugging Face checkpoint norms' weights are stored less one; in a GGUF and a Q4NX file they are whole, and in the
+        latter the embedding is scaled."""
         if kind == "gguf":
             return names.GGUF
         found = names.HUGGINGFACE | {"layers.{i}.ffn_norm.weight": "model.layers.{i}.pre_feedforward_layernorm.weight"}
+        if kind == "q4nx":
+            table = found["embedding.table"]
+            return found | {"embedding.table": table if config.scaled_table else Scaled(table, config.embedding_scale)}
         return {path: PlusOne(name) if "norm" in path else name for path, name in found.items()}
 
     @classmethod
     def build(cls, config: Gemma3Config, run: Run) -> SlidingDecoder:
         c = config
         assert c.rotary is not None
-        embedding = Embedding(c.embedding(math.sqrt(c.hidden_size)), run)
+        embedding = Embedding(c.embedding(1.0 if c.scaled_table else c.embedding_scale), run)
         every, local = Rotary(c.rotary, run), Rotary(c.local_rotary, run)
         layers = [
             Layer(
@@ -77,6 +90,12 @@ class Gemma3(Family):
             for i in range(c.num_layers)
         ]
         return SlidingDecoder(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
+
+    @classmethod
+    def described(cls, checkpoint: Checkpoint) -> tuple[DecoderConfig, Entries]:
+        config, entries = super().described(checkpoint)
+        # A head that is the embedding would be scaled with it.
+        return attrs.evolve(config, scaled_table=checkpoint.kind == "q4nx" and not config.tied), entries  # type: ignore[call-arg]
 
     @classmethod
     def from_gguf(cls, entries: Entries, tensors: Any) -> Gemma3Config:

@@ -27,5 +27,6 @@ class Auto:
 def _run(**options: Any) -> int:
     if not options["checkpoint"]:
         raise UsageError("a checkpoint is needed, to find the model from: iron-run PATH. Without one, name the model: `iron models list`.")
-    checkpoint = Checkpoint.open(options["checkpoint"])  # once: reading a vocabulary takes a while
+    # Opened once: reading a vocabulary takes a while.
+    checkpoint = Checkpoint.open(options["checkpoint"], quantized_from=options["quantized_from"])
     return Runner(families.of(checkpoint), options | {"checkpoint": checkpoint}).run()

@@ -35,6 +35,7 @@ def _reserving(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
 
 
 _json = click.option("--json", "as_json", is_flag=True, callback=_reserving, help="JSON instead of text.")
+_quantized_from = click.option("--quantized-from", metavar="KIND", help="What a Q4NX file was made from: Q4_1, Q4_0, minima.")
 _verbose = click.option("--verbose", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 
 
@@ -49,14 +50,15 @@ def _checkpoints(ctx: click.Context) -> None:
 
 @_checkpoints.command("show")
 @click.argument("path", metavar="FILE")
+@_quantized_from
 @_json
 @_verbose
-def _show(path: str, as_json: bool) -> None:
+def _show(path: str, quantized_from: str | None, as_json: bool) -> None:
     """A checkpoint's metadata and tensors: shapes, formats, bytes; and what of it is not read.
 
     FILE is a file or folder of any kind that a reader recognises, as `--checkpoint` of `iron-run` takes it.
     """
-    checkpoint = Checkpoint.open(path)
+    checkpoint = Checkpoint.open(path, quantized_from=quantized_from)
     facts = contents(checkpoint)
     if as_json:
         print_json(facts)

@@ -22,7 +22,7 @@ from iron_lm.checkpoints.checkpoint import Checkpoint, convert, drawn
 from iron_lm.checkpoints.reading import reading
 from iron_lm.checkpoints.recognise import architecture, describe, unknown_architecture, unnamed
 from iron_lm.checkpoints.sources import Names, source_of
-from iron_lm.checkpoints.widening import Merged, runnable, runs_as, stored_format
+from iron_lm.checkpoints.widening import Merged, gathered, runnable, runs_as, stored_format
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.parts.decoder import Decoder
 from iron_lm.run import ARITHMETIC, DTYPES, Run
@@ -31,8 +31,8 @@ from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
 
 #: Tokens a prompt chunk has, unless the context is shorter.
 CHUNK = 64
-#: The path of a head's own matrix.
-_HEAD = "head.matrix"
+#: The paths of a head's own matrix, and of the table whose rows are tokens.
+_HEAD, _TABLE = "head.matrix", "embedding.table"
 #: A context nobody asked for is at most this long.
 DEFAULT_CONTEXT = 32768
 
@@ -158,6 +158,8 @@ def _loaded(
     _check_tied(family, config, shapes, names, checkpoint)
     exact = checkpoint.take(shapes, names, family.ignored.get(checkpoint.kind, ()))
     formats = [(stored_format(array), array.shape) for array in exact.values()]
+    if _TABLE in exact:
+        exact[_TABLE] = gathered(exact[_TABLE])
     block = _most([run for run in (runs_as(format) for format, _ in formats) if run.packed])
     widened = block is None and any(format.packed for format, _ in formats)
     first = _first_matrix(exact)

@@ -156,13 +156,15 @@ def load(
     dtype: str | None = None,
     activations: str | None = None,
     max_seq_len: int | None = None,
+    quantized_from: str | None = None,
     backend: str | Backend | None = None,
     dev: str | None = None,
 ) -> Model:
     """`load(path)` or `load(family, path)`: open a checkpoint and compile its model.
 
     family: its name, as `iron models list` has it, or its class; found from the file without one. tokenizer: a file or folder
-    of its own. dtype, activations, max_seq_len: as `iron-run` has them. backend: a name or an object (`HostBackend(threads=2)`).
+    of its own. dtype, activations, max_seq_len, quantized_from: as `iron-run` has them. backend: a name or an object
+    (`HostBackend(threads=2)`).
     UnknownName lists the families there are; CheckpointError says what is wrong with the files, UsageError with what is asked.
     """
     family, place = (None, family) if path is None else (family, path)
@@ -170,7 +172,7 @@ def load(
         raise UsageError(f"load({place!r}) names no checkpoint; legal: load(path), load(family, path).")
     if isinstance(family, type) and not issubclass(family, Architecture):
         raise UsageError(f"load({family!r}, ...) names no family; legal: its name, its class, or load(path), which finds it.")
-    checkpoint = Checkpoint.open(place)
+    checkpoint = Checkpoint.open(place, quantized_from=quantized_from)
     if not isinstance(family, type):
         family = families.of(checkpoint) if family is None else families.named(str(family))
     dtype = dtype or loading.dtype_on(backend, dev)

@@ -17,6 +17,7 @@ from iron_core.devices import device
 from iron_core.errors import OutOfMemory, UsageError
 from iron_lm import loading
 from iron_lm.architecture import Architecture
+from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.figures import Figures
 from iron_lm.loading import Loaded
 from iron_lm.options import command, invoke
@@ -102,7 +103,10 @@ class Runner:
             return loading.random(self.family, self.family.full_size(), o["random_weights"], **common)
         if not o["checkpoint"]:
             raise UsageError("--checkpoint FILE is needed (or --random-weights SEED for a run without weights).")
-        return loading.load(self.family, o["checkpoint"], activations=o["activations"], **common)
+        checkpoint = o["checkpoint"]
+        if not isinstance(checkpoint, Checkpoint):
+            checkpoint = Checkpoint.open(checkpoint, quantized_from=o["quantized_from"])
+        return loading.load(self.family, checkpoint, activations=o["activations"], **common)
 
     def _backend(self) -> str | Backend | None:
         """The backend by name, or with the options given on the line; CallError for one it does not have."""

@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from iron_core.declare.dtypes import bfloat16
 from iron_core.declare.formats.format import Format, PackedArray
 from iron_core.declare.formats.numbers import real_numbers
 from iron_core.declare.formats.plane import Plane
@@ -75,6 +76,10 @@ class _Chunk(Format):
 @attrs.frozen
 class _SubScaled(_Chunk):
     """(S * scale) * q + M * minimum: bytes of scales and minima of 32 columns, nibbles, then S and M of each row of the chunk."""
+
+    @property
+    def scale_offsets(self) -> tuple[tuple[int, np.dtype], ...]:
+        return tuple((at, bfloat16) for at in range(4608, self.block_bytes, 2))
 
     def fields(self, data: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         sub, of_row = Plane("scales", "uint8", (1, GROUP), order=(1, 0)), Plane("scales", "bfloat16", (1, COLUMNS))

@@ -32,13 +32,16 @@ class Checkpoint:
         self.tensors: Any = file.tensors
 
     @classmethod
-    def open(cls, path: str | Path) -> Checkpoint:
-        """Open a file or folder with the `iron.checkpoints.v1` reader that recognises it; CheckpointError names it."""
+    def open(cls, path: str | Path, *, quantized_from: str | None = None) -> Checkpoint:
+        """Open a file or folder with the `iron.checkpoints.v1` reader that recognises it; CheckpointError names it.
+
+        quantized_from: what its weights were made from, of a file that does not say it; UsageError for one that does.
+        """
         with reading(path):
-            return cls._open(Path(path))
+            return cls._open(Path(path), {} if quantized_from is None else {"quantized_from": quantized_from})
 
     @classmethod
-    def _open(cls, path: Path) -> Checkpoint:
+    def _open(cls, path: Path, said: dict[str, Any]) -> Checkpoint:
         try:
             if not path.exists():
                 raise CheckpointError(f"{path}: no such file or folder.")
@@ -50,7 +53,7 @@ class Checkpoint:
         reader, who = recognised(path, head)
         if reader is None:
             raise CheckpointError(f"{path}: not a kind of checkpoint any reader recognises{held(path)}. {who}")
-        return cls(path, reader.name, opened(reader, path))
+        return cls(path, reader.name, opened(reader, path, said))
 
     def take(self, shapes: Mapping[str, Shape], names: Names, ignored: tuple[str, ...] = ()) -> dict[str, Any]:
         """Weights by path, of these shapes, from where a family's names say they are: arrays over the file as far as may be.

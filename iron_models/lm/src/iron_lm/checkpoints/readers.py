@@ -3,6 +3,7 @@ others from reading; what Iron's own recognise, they read."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import Format
-from iron_core.errors import CheckpointError, IronError, PluginError, PluginWarning, printable
+from iron_core.errors import CheckpointError, IronError, PluginError, PluginWarning, UsageError, printable
 from iron_core.plugins import foreign
 from iron_core.plugins.record import Record
 from iron_core.plugins.registry import registry
@@ -43,14 +44,16 @@ def recognised(path: Path, head: bytes) -> tuple[Record | None, str]:
     return chosen, f"Readers: {', '.join(asked) or 'none'}.{failed}"
 
 
-def opened(record: Record, path: Path) -> Any:
-    """What a reader makes of a path: `metadata`, `tensors` and, if it likes, `described`."""
+def opened(record: Record, path: Path, said: Mapping[str, Any]) -> Any:
+    """What a reader makes of a path: `metadata`, `tensors` and, if it likes, `described`. said: keywords for it; UsageError for one
+    that it does not take."""
+    _check_said(record, path, said)
     if record.own:
-        return record.object.open(path)
+        return record.object.open(path, **said)
     by = f"(reader `{record.name}` of {record.owner})"
     try:
         with foreign.guarded():
-            file = record.object.open(path)
+            file = record.object.open(path, **said)
             wrong = _wrong(file)
     except foreign.Raised as raised:
         if isinstance(raised.error, IronError):
@@ -59,6 +62,13 @@ def opened(record: Record, path: Path) -> Any:
     if wrong:
         raise CheckpointError(f"{path}: {wrong} {by}.")
     return file
+
+
+def _check_said(record: Record, path: Path, said: Mapping[str, Any]) -> None:
+    if said:
+        takes = inspect.signature(record.object.open).parameters
+        for name in said.keys() - takes.keys():
+            raise UsageError(f"{path}: a {record.name} checkpoint says by itself what is stored; {name} is for one that does not.")
 
 
 def _claims(record: Record, path: Path, head: bytes) -> bool | str:

@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 
 from iron_core.errors import DeclarationError
+from iron_lm.checkpoints.widening import dense
 
 Shape = tuple[int, ...]
 #: Weights that a message lists.
@@ -148,6 +149,17 @@ class PlusOne(_Of):
     def read(self, reading: Reading, shape: Shape) -> Any:
         stored = self.of.read(reading, shape)
         return None if stored is None else np.asarray(stored).astype(np.float32) + np.float32(1)
+
+
+@attrs.frozen
+class Scaled(_Of):
+    """A tensor stored times `factor`: read divided by it, in float32."""
+
+    factor: float
+
+    def read(self, reading: Reading, shape: Shape) -> Any:
+        stored = self.of.read(reading, shape)
+        return None if stored is None else dense(stored, np.float32) / np.float32(self.factor)
 
 
 @attrs.frozen

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from iron_core import Dense, Format, PackedArray, round_to
+from iron_core import Dense, Format, PackedArray, bfloat16, round_to
 from iron_core.declare.formats import Quantized, as_format, format_of
 from iron_core.side_by_side import side_by_side
 
@@ -48,19 +49,29 @@ def dense(array: Any, dtype: Any) -> np.ndarray:
     """A weight as dense numbers of `dtype`, rounded once; the array itself where it is that already."""
     if isinstance(array, Merged):
         array = np.asarray(array)
-    if not isinstance(array, PackedArray) and array.dtype == dtype:
+    packed = isinstance(array, PackedArray)
+    if not packed and array.dtype == dtype:
         return array  # type: ignore[no-any-return]
+    if packed and not array.format.by_rows and array.ndim > 2:  # matrices that are no rows below one another
+        return np.stack([dense(array[i], dtype) for i in range(len(array.data))])
     out = np.empty(array.shape, dtype)
     columns = array.shape[-1] if array.ndim else 1
-    rows = array.reshape(-1, columns) if array.ndim else np.reshape(array, (1, 1))
+    by_rows = not packed or array.format.by_rows
+    rows = array if not by_rows else array.reshape(-1, columns) if array.ndim else np.reshape(array, (1, 1))
     flat = out.reshape(-1, columns)
 
     def turn(part: slice) -> None:
         piece = rows[part]
         flat[part] = round_to(piece.dequantize() if isinstance(piece, PackedArray) else piece, out.dtype)
 
-    _by_rows(turn, len(flat), columns)
+    _by_rows(turn, len(flat), columns, 1 if by_rows else array.format.unit(array.shape)[0])
     return out
+
+
+def gathered(array: Any) -> Any:
+    """A stored table whose rows are taken one by one: the array itself where that can be done, else its numbers, float32."""
+    packed = isinstance(array, PackedArray) and not array.format.by_rows
+    return dense(array, np.float32) if packed else array
 
 
 def repacked(array: PackedArray, format: Quantized) -> PackedArray:
@@ -91,9 +102,9 @@ def runnable(array: Any) -> Any:
     return repacked(array, wanted) if wanted.packed else dense(array, wanted.dtype)
 
 
-def _by_rows(turn: Callable[[slice], None], rows: int, columns: int) -> None:
-    """Call `turn` for runs of rows that cover all of them, on every CPU."""
-    step = max(1, _PIECE // max(1, columns))
+def _by_rows(turn: Callable[[slice], None], rows: int, columns: int, unit: int = 1) -> None:
+    """Call `turn` for runs of rows, each of whole units, that cover all of them, on every CPU."""
+    step = max(1, _PIECE // max(1, columns) // unit) * unit
     parts = [slice(at, min(rows, at + step)) for at in range(0, rows, step)]
     if len(parts) < 2:
         for part in parts:
@@ -113,13 +124,26 @@ class ScaleCheck:
         if not isinstance(array, PackedArray) or array.nbytes > self.left:
             return True
         self.left -= array.nbytes
-        at = [byte for byte, dtype in array.format.scale_offsets if dtype == np.float16]
-        if not at:
-            return True
         blocks = array.data.reshape(-1, array.format.block_bytes)
-        for start in range(0, len(blocks), _PIECE):
-            part = blocks[start : start + _PIECE]
-            for byte in at:
-                if ((part[:, byte + 1] & 0x7C) == 0x7C).any():  # a float16's exponent, all ones
+        for first, count, dtype in _runs(array.format):
+            for start in range(0, len(blocks), _PIECE // count + 1):
+                high = blocks[start : start + _PIECE // count + 1, first + 1 : first + 2 * count : 2]
+                if dtype == np.float16 and ((high & 0x7C) == 0x7C).any():  # an exponent, all ones
                     return False
+                if dtype == bfloat16 and ((high & 0x7F) == 0x7F).any():
+                    low = blocks[start : start + _PIECE // count + 1, first : first + 2 * count : 2]
+                    if (((high & 0x7F) == 0x7F) & (low >= 0x80)).any():
+                        return False
         return True
+
+
+@cache
+def _runs(format: Format) -> tuple[tuple[int, int, np.dtype], ...]:
+    """First byte of a block, count and dtype of the floats of 16 bits in it, those behind one another together."""
+    found: list[tuple[int, int, np.dtype]] = []
+    for byte, dtype in format.scale_offsets:
+        if found and found[-1][0] + 2 * found[-1][1] == byte and found[-1][2] == dtype:
+            found[-1] = (found[-1][0], found[-1][1] + 1, dtype)
+        elif dtype.itemsize == 2:
+            found.append((byte, 1, dtype))
+    return tuple(found)
