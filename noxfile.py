@@ -306,6 +306,14 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def containers(session: nox.Session) -> None:
+    """A million damaged headers and chunks of Q4NX and safetensors files, in 200 MiB beyond what the readers take to load."""
+    install(session)
+    line = ("--cases", "500000", "--memory", "200", "safetensors_in_memory", "q4nx_in_memory")
+    session.run("python", "-m", "fuzz", *line, *session.posargs)
+
+
+@nox.session
 def mutate(session: nox.Session) -> None:
     """Small wrongs put into the modules a wrong number would come from, one at a time: is there a test that fails?
 

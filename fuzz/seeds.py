@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import random
 import struct
 import zipfile
 from typing import Any
@@ -164,6 +165,35 @@ def safetensors_bytes(model: dict[str, Any]) -> bytes:
     raw = dumped(model.get("header"))
     more, size = (model.get(name) if type(model.get(name)) is int else 0 for name in ("length", "size"))
     return struct.pack("<Q", (len(raw) + more) % (1 << 64)) + raw + bytes(min(max(size, 0), 1 << 16))
+
+
+# -- Q4NX -----------------------------------------------------------------------------------------
+
+#: Matrices, each of one chunk whose kind is drawn, or of as many as it takes at 32 columns a chunk of MXFP4.
+Q4NX_MATRICES = ("model.layers.0.self_attn.q_proj.weight", "model.layers.0.mlp.down_proj.weight", "lm_head.weight")
+Q4NX_CONFIG: dict[str, Any] = {
+    "model_type": "llama", "vocab_size": 32, "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 1,
+    "num_key_value_heads": 1, "num_hidden_layers": 1, "head_dim": 32, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+}  # fmt: skip
+
+
+def q4nx_model(rng: random.Random) -> dict[str, Any]:
+    """A Q4NX header of some matrices and a vector, and the bytes that follow it, whose scales are small numbers."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}, "version": 2}
+    data = b""
+    for name in Q4NX_MATRICES:
+        size, dtype = rng.choice(((5120, "I8"), (5120, "I8"), (5120, "Q4NX"), (8704, "I8"), (4736, "I8"), (2560, "I8")))
+        shape = [32, 32] if dtype == "Q4NX" else rng.choice(([1, size], [1, 1, size]))
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + size]}
+        data += bytes([rng.randrange(0x20, 0x3F)]) * size
+    header["model.norm.weight"] = {"dtype": "BF16", "shape": [32], "data_offsets": [len(data), len(data) + 64]}
+    return {"header": header, "length": 0, "data": data + bytes(64)}
+
+
+def q4nx_bytes(model: dict[str, Any]) -> bytes:
+    raw, data, more = dumped(model.get("header")), model.get("data"), model.get("length")
+    length = len(raw) + (more if type(more) is int else 0)
+    return struct.pack("<Q", length % (1 << 64)) + raw + (data if isinstance(data, bytes) else b"")
 
 
 # -- torch.save -----------------------------------------------------------------------------------

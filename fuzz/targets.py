@@ -1,57 +1,19 @@
-"""The targets: each writes a damaged file and reads it as the product does, and says how that ended.
-
-The rule: a file is taken, or refused with the documented error, whose message is one short printable line that names the
-file. Whatever else comes out of a reader is a fault.
-"""
+"""The targets: each writes a damaged file and reads it as the product does, and says how that ended."""
 
 from __future__ import annotations
 
-import shutil
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fuzz import seeds
+from fuzz.containers import matrices, q4nx_in_memory, safetensors_in_memory
 from fuzz.mutation import Mutator
+from fuzz.rule import Fault, damaged, told
 from iron_core.errors import LONGEST, CheckpointError, IronError, UsageError
 
 TEXTS = ("", "a", "hello the word he ab", "é漢𝄞\n\t  <s>x</s><|im_end|>", "\0\x1b[2J<0x41>▁", "1234567 abc " * 40)
-
-
-class Fault(AssertionError):
-    """A reader broke the rule."""
-
-
-def told(error: BaseException, names: Iterable[str], legal: tuple[type[BaseException], ...] = (CheckpointError,)) -> str:
-    """ "refused", if an error is as the rule says."""
-    if not isinstance(error, legal):
-        raise Fault(f"{type(error).__name__} is not the documented error: {str(error)[:300]!r}") from error
-    text = str(error)
-    if not text.isprintable():
-        raise Fault(f"not printable: {text[:300]!r}") from error
-    if len(text) > LONGEST:
-        raise Fault(f"{len(text)} characters: {text[:300]!r}") from error
-    if not any(name in text for name in names):
-        raise Fault(f"names no file: {text!r}") from error
-    return "refused"
-
-
-def emptied(folder: Path) -> Path:
-    for path in folder.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return folder
-
-
-def damaged(mutator: Mutator, model: Any, write: Callable[[Any], bytes], whole: float = 0.05) -> bytes:
-    """The bytes of a model changed by structure, sometimes of its bytes changed too, sometimes as it is."""
-    draw = mutator.rng.random()
-    if draw < whole:
-        return write(model)
-    if draw < whole + 0.15:
-        return mutator.raw(write(model))
-    data = write(mutator.tree(model))
-    return mutator.raw(data, 1) if draw > 0.9 else data
 
 
 def used(tokenizer: Any, rng: Any) -> None:
@@ -131,6 +93,16 @@ def safetensors(mutator: Mutator, folder: Path) -> str:
     (folder / "model.safetensors").write_bytes(damaged(mutator, seeds.safetensors_model(), seeds.safetensors_bytes))
     (folder / "config.json").write_bytes(seeds.dumped(seeds.CONFIG))
     return _attempt(mutator, folder, lambda: _llama(folder / "model.safetensors"))
+
+
+def q4nx(mutator: Mutator, folder: Path) -> str:
+    """model.q4nx of FastFlowLM with config.json beside it, and either of them damaged."""
+    from iron_q4nx.reader import Q4NXFolder
+
+    model, config = seeds.q4nx_model(mutator.rng), mutator.rng.random() < 0.3
+    (folder / "model.q4nx").write_bytes(damaged(mutator, model, seeds.q4nx_bytes, 1.0 if config else 0.05))
+    (folder / "config.json").write_bytes(damaged(mutator, seeds.Q4NX_CONFIG, seeds.dumped, 0.05 if config else 1.0))
+    return _attempt(mutator, folder, lambda: matrices(Q4NXFolder.open(folder, "Q4_1").tensors), whole=True)
 
 
 def safetensors_index(mutator: Mutator, folder: Path) -> str:
@@ -410,7 +382,7 @@ def cache(mutator: Mutator, folder: Path) -> str:
 TARGETS: dict[str, Callable[[Mutator, Path], str]] = {
     target.__name__: target
     for target in (
-        gguf, gguf_vocabulary, safetensors, safetensors_index, config, meta, pytorch, tokenizer_json, sentencepiece, ranks, companions,
-        template, entry_points, profile, cache,
+        gguf, gguf_vocabulary, safetensors, safetensors_in_memory, safetensors_index, q4nx, q4nx_in_memory, config, meta, pytorch,
+        tokenizer_json, sentencepiece, ranks, companions, template, entry_points, profile, cache,
     )
 }  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz import seeds, targets
+from fuzz import rule, seeds, targets
 from fuzz.mutation import Mutator
 from iron_core.errors import CheckpointError, UsageError
 
@@ -20,7 +20,7 @@ FEWER = {"template": 3}
 def test_a_damaged_file_is_taken_or_refused_by_name(tmp_path: Path, target: str) -> None:
     """With one short printable line, whatever was damaged."""
     for number in range(FEWER.get(target, CASES)):
-        ended = targets.TARGETS[target](Mutator(random.Random(f"0 {target} {number}")), targets.emptied(tmp_path))
+        ended = targets.TARGETS[target](Mutator(random.Random(f"0 {target} {number}")), rule.emptied(tmp_path))
         assert ended in ("taken", "refused")
 
 
@@ -36,7 +36,7 @@ def test_what_is_damaged_is_whole_at_first(tmp_path: Path, monkeypatch: pytest.M
         rng = random.Random(number)
         if target == "ranks":
             monkeypatch.setattr(rng, "random", lambda: 0.9)
-        assert targets.TARGETS[target](Mutator(rng), targets.emptied(tmp_path)) == "taken", number
+        assert targets.TARGETS[target](Mutator(rng), rule.emptied(tmp_path)) == "taken", number
 
 
 @pytest.mark.parametrize(
@@ -51,5 +51,5 @@ def test_what_is_damaged_is_whole_at_first(tmp_path: Path, monkeypatch: pytest.M
 )
 def test_what_breaks_the_rule_is_a_fault(error: Exception) -> None:
     """The targets' own judgement: class, name and length."""
-    with pytest.raises(targets.Fault):
-        targets.told(error, ["model.gguf"])
+    with pytest.raises(rule.Fault):
+        rule.told(error, ["model.gguf"])

@@ -37,15 +37,19 @@ class SafetensorsFile(HubFiles):
     @staticmethod
     def read(path: Path) -> Tensors:
         """The tensors of one file; CheckpointError if it is damaged."""
-        file = MappedFile(path)
-        tensors = Tensors()
-        for entry in read_header(file).entries:
-            if entry.dtype not in DTYPES:
-                file.view(entry.begin, entry.end - entry.begin, f"tensor {entry.name}")
-                tensors.refused[entry.name] = f"{path}: tensor {entry.name} is {entry.dtype[:40]!r}. Legal: {', '.join(DTYPES)}."
-            else:
-                tensors[entry.name] = dense_tensor(file, entry)
-        return tensors
+        return tensors_of(MappedFile(path))
+
+
+def tensors_of(file: MappedFile) -> Tensors:
+    """The tensors of an open file; CheckpointError if it is damaged."""
+    tensors = Tensors()
+    for entry in read_header(file).entries:
+        if entry.dtype not in DTYPES:
+            file.view(entry.begin, entry.end - entry.begin, f"tensor {entry.name}")
+            tensors.refused[entry.name] = f"{file.path}: tensor {entry.name} is {entry.dtype[:40]!r}. Legal: {', '.join(DTYPES)}."
+        else:
+            tensors[entry.name] = dense_tensor(file, entry)
+    return tensors
 
 
 def dense_tensor(file: MappedFile, entry: Entry) -> tuple[tuple[int, ...], Dense, np.ndarray]:
