@@ -19,6 +19,7 @@ from iron_host.backend import HostBackend
 from iron_llama.model import Llama
 from iron_lm import loading
 from iron_lm.checkpoints.checkpoint import Checkpoint
+from iron_lm.checkpoints.widening import dense
 from iron_lm.family import Family
 from iron_lm.generation.session import Session
 from iron_qwen3.model import Qwen3
@@ -102,8 +103,16 @@ def test_a_table_of_chunks_is_widened(tmp_path):
     del tensors["lm_head.weight"]
     stored = load(family, folder(tmp_path / "m", tensors), None)
     want = loading.load(family, plain(tmp_path / "plain", "llama", config, tensors), max_seq_len=32).twin(IDS)
+    assert "the embedding widened to float32 (0.0 MB of memory)" in stored.stored
     assert stored.config.tied and np.array_equal(stored.twin(IDS), want)
     assert np.abs(Session(stored.model(), backend="host").logits(IDS) - want[-1]).max() < 5e-3
+
+
+def test_chunks_are_widened_some_rows_at_a_time():
+    """For `--dtype`: whole rows of chunks, in batches too, are the numbers of the whole."""
+    tensor = Q4NX.quantize(np.random.default_rng(0).standard_normal((4096, 96)).astype(np.float32))
+    assert np.array_equal(dense(tensor, np.float32), tensor.dequantize())
+    assert np.array_equal(dense(tensor.reshape(1, 4096, 96), np.float32)[0], tensor.dequantize())
 
 
 def test_gemmas_head_that_is_its_embedding_is_not_scaled_with_it(tmp_path):

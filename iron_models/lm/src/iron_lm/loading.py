@@ -22,7 +22,7 @@ from iron_lm.checkpoints.checkpoint import Checkpoint, convert, drawn
 from iron_lm.checkpoints.reading import reading
 from iron_lm.checkpoints.recognise import architecture, describe, unknown_architecture, unnamed
 from iron_lm.checkpoints.sources import Names, source_of
-from iron_lm.checkpoints.widening import Merged, gathered, runnable, runs_as, stored_format
+from iron_lm.checkpoints.widening import Merged, dense, is_gathered, runnable, runs_as, stored_format
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.parts.decoder import Decoder
 from iron_lm.run import ARITHMETIC, DTYPES, Run
@@ -158,23 +158,27 @@ def _loaded(
     _check_tied(family, config, shapes, names, checkpoint)
     exact = checkpoint.take(shapes, names, family.ignored.get(checkpoint.kind, ()))
     formats = [(stored_format(array), array.shape) for array in exact.values()]
-    if _TABLE in exact:
-        exact[_TABLE] = gathered(exact[_TABLE])
     block = _most([run for run in (runs_as(format) for format, _ in formats) if run.packed])
     widened = block is None and any(format.packed for format, _ in formats)
     first = _first_matrix(exact)
     run = attrs.evolve(probe, **arithmetic_of(block, first, dtype, activations, widened))
-    new = _made(exact, dtype)
+    table = exact.get(_TABLE)
+    wide_table = 0 if table is None or is_gathered(table) else Dense(np.float32).nbytes(table.shape)
+    new = _made(exact, dtype) + wide_table
     free = process.available_bytes()
     if free is not None and new > free:
         narrower = "" if dtype in ("float16", "bfloat16") else "; --dtype float16 or bfloat16 may take half"
         takes = f"its weights take {_bytes(new)} of memory as they run; {_bytes(free)} are free{narrower}"
         raise CheckpointError(f"{checkpoint.path}: {takes}.")
+    if wide_table:
+        exact[_TABLE] = dense(table, np.float32)
     as_run = runnable if dtype is None else lambda array: convert(array, as_dtype(dtype))
     weights = {path: as_run(array) for path, array in exact.items()}
     kept = kept_line(formats, dtype)
     if merged_bytes(exact):
         kept += f", put together from shards ({_bytes(merged_bytes(exact))} of memory)"
+    if wide_table:
+        kept += f"; the embedding widened to float32 ({_bytes(wide_table)} of memory), for its rows are taken one by one"
     return Loaded(family, config, run, weights, exact, None, checkpoint, context, kept, describe(checkpoint), assumed)
 
 

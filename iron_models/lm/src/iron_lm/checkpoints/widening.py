@@ -52,11 +52,11 @@ def dense(array: Any, dtype: Any) -> np.ndarray:
     packed = isinstance(array, PackedArray)
     if not packed and array.dtype == dtype:
         return array  # type: ignore[no-any-return]
-    if packed and not array.format.by_rows and array.ndim > 2:  # matrices that are no rows below one another
+    if not is_gathered(array) and array.ndim > 2:  # matrices that are no rows below one another
         return np.stack([dense(array[i], dtype) for i in range(len(array.data))])
     out = np.empty(array.shape, dtype)
     columns = array.shape[-1] if array.ndim else 1
-    by_rows = not packed or array.format.by_rows
+    by_rows = is_gathered(array)
     rows = array if not by_rows else array.reshape(-1, columns) if array.ndim else np.reshape(array, (1, 1))
     flat = out.reshape(-1, columns)
 
@@ -68,10 +68,9 @@ def dense(array: Any, dtype: Any) -> np.ndarray:
     return out
 
 
-def gathered(array: Any) -> Any:
-    """A stored table whose rows are taken one by one: the array itself where that can be done, else its numbers, float32."""
-    packed = isinstance(array, PackedArray) and not array.format.by_rows
-    return dense(array, np.float32) if packed else array
+def is_gathered(array: Any) -> bool:
+    """Can the rows of a stored tensor be taken one by one?"""
+    return not isinstance(array, PackedArray) or array.format.by_rows
 
 
 def repacked(array: PackedArray, format: Quantized) -> PackedArray:
