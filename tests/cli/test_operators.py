@@ -34,6 +34,12 @@ def test_show_tells_the_declaration(iron):
     assert {"x", "y"} <= {o["name"] for o in facts["operands"]} and facts["lowerings"] == ["host"]
 
 
+def test_a_binary_is_told_from_what_runs_by_its_reference(iron):
+    """Neither has a lowering."""
+    for name, words in (("flm.Shipped", "none; it is a binary, which an NPU runs"), ("Emit", "none; it runs by its reference")):
+        assert f"lowerings: {words}" in iron("operators", "show", name)[1]
+
+
 def test_every_operator_can_be_shown(iron):
     """Nothing in the catalog's declarations is beyond the table."""
     for entry in json.loads(iron("operators", "list", "--json")[1]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sys
 
 import pytest
@@ -79,6 +80,20 @@ def test_an_unknown_name_suggests_a_near_one(asked):
         registry().load("operators", asked)
     assert f"no operator `{asked}`. Did you mean `GEMM`?" in str(caught.value)
     assert "`iron operators list`" in str(caught.value)
+
+
+def test_without_its_pack_an_operator_of_flm_names_the_distribution():
+    """Everything else is there as before."""
+    without = Registry([record for record in scan() if record.distribution != "iron-ops-flm"])
+    for name in ("flm.DequantBFP", "flm.GEMM"):
+        said = f"no operator `{name}`. Names that begin with `flm.` are iron-ops-flm's, which is not installed."
+        with pytest.raises(UnknownName, match=re.escape(said)):
+            without.load("operators", name)
+    assert {name for name in registry().names("operators") if not name.startswith("flm.")} == set(without.names("operators"))
+    assert without.load("operators", "GEMM").__module__ == "iron_ops_aie.products.gemm"
+    with pytest.raises(UnknownName) as told:
+        registry().load("operators", "flm.NoSuch")
+    assert "not installed" not in str(told.value)
 
 
 def test_an_unknown_name_mentions_plugins_that_failed(site):

@@ -68,7 +68,8 @@ def show(name: str, *, as_json: bool) -> None:
             headers = list(facts[part][0])
             print_table((part, *headers[1:]), [[row[h] for h in headers] for row in facts[part]])
     click.echo(f"\nper-call numbers: {', '.join(facts['numbers']) or 'none'}")
-    click.echo(f"lowerings: {', '.join(facts['lowerings']) or 'none; it runs by its reference'}")
+    alone = "none; it runs by its reference" if cls.binary is None else "none; it is a binary, which an NPU runs"
+    click.echo(f"lowerings: {', '.join(facts['lowerings']) or alone}")
 
 
 def describe(cls: Any) -> dict[str, Any]:

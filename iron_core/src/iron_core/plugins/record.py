@@ -32,6 +32,8 @@ OWN = frozenset(
         *("lm", "llama", "mistral", "qwen2", "qwen3", "gemma3", "olmo2", "phi3", "gpt2", "q4nx"),
     )
 )
+#: Those of them whose operators' names begin with a word of their own, by that word.
+FAMILIES = {"flm": "iron-ops-flm"}
 
 _UNSET: Any = object()
 
