@@ -38,8 +38,16 @@ def test_numbers_that_are_no_defaults_come_back() -> None:
     odd = dict(activation="gelu_tanh", score_scale=0.3, score_cap=20.0, logit_cap=7.5, norm_epsilon=9.999999747378752e-06, tied=False)
     config = attrs.evolve(Llama.full_size(), rotary=RotaryConfig(64, 1234.5, ("linear", (3.0,)), dims=16), **odd)
     assert read(Llama, config) == config
+    for scale in (0.17677669, *np.random.default_rng(0).uniform(0.01, 3, 200).astype(np.float32).tolist()):
+        narrow = attrs.evolve(config, score_scale=float(scale))
+        assert read(Llama, narrow) == narrow
     plain = attrs.evolve(Gemma3.full_size(), score_scale=168**-0.5)
     assert read(Gemma3, plain) == plain and config_json(Gemma3, plain)["query_pre_attn_scalar"] == 168
+
+
+def test_a_model_without_a_name_is_called_by_its_type() -> None:
+    """As any config.json without one has it."""
+    assert read(Llama, attrs.evolve(Llama.full_size(), name="")) == attrs.evolve(Llama.full_size(), name="llama")
 
 
 @pytest.mark.parametrize("numbers", [(8.0, 1.0, 4.0, 8192.0), (32.0, 1.0, 4.0, 8192.0), (32.0, 1.0, 4.0, 512.0)])

@@ -10,7 +10,6 @@ import _iron_start
 _iron_start.check()
 
 _HOME = {
-    "DequantBFP": "dequant_bfp",
     "Shipped": "shipped",
 }
 

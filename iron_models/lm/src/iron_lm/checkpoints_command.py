@@ -84,15 +84,16 @@ def _show(path: str, quantized_from: str | None, as_json: bool) -> None:
 @click.argument("out", metavar="OUT")
 @click.option("--format", required=True, metavar="NAME", help="What to write: q4nx, or another that an installed reader writes.")
 @click.option("--force", is_flag=True, help="Replace OUT, if it is a folder that a conversion wrote.")
+@_quantized_from
 @_json
 @_verbose
-def _convert(path: str, out: str, format: str, force: bool, as_json: bool) -> None:
+def _convert(path: str, out: str, format: str, force: bool, quantized_from: str | None, as_json: bool) -> None:
     """Write a checkpoint as a new folder in another format.
 
     IN is a file or folder of any kind that a reader recognises; OUT is a folder that is not there yet. Until it is whole it is
     OUT.partial, and the same command goes on where one that was cut short ended.
     """
-    conversion = Conversion(path, out, format, replace=force)
+    conversion = Conversion(path, out, format, replace=force, quantized_from=quantized_from)
     try:
         with working(lambda: f"converting, {conversion.progress}"):
             found = conversion.run()

@@ -10,16 +10,16 @@ import numpy as np
 from iron_core import PackedArray
 from iron_core.errors import CheckpointError, UsageError
 from iron_lm.checkpoints.bounded_json import read_json
+from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.mapped import MappedFile
 from iron_lm.checkpoints.safetensors import DTYPES, dense_tensor
 from iron_lm.checkpoints.safetensors_header import Entry, Header, read_header
 from iron_lm.checkpoints.tensors import Tensors
+from iron_lm.conversion.output import Output
 from iron_q4nx import chunks
+from iron_q4nx.layout import CONFIG, QUANTIZED_FROM, WEIGHTS
 from iron_q4nx.shapes import shape_of
 
-WEIGHTS, CONFIG = "model.q4nx", "config.json"
-#: The entry of a file's `__metadata__` that says what its 4-bit chunks were made from; FastFlowLM, which skips it, writes none.
-QUANTIZED_FROM = "quantized_from"
 _HEAD = "lm_head.weight"
 #: What names of matrices that are blocked for vision and audio begin with.
 _OTHER_SENSES = ("vision", "audio", "multi_modal", "model.vision", "model.visual", "model.audio", "visual")
@@ -70,6 +70,13 @@ class Q4NXFolder:
         """Is it a .q4nx file, or a folder with any?"""
         path = Path(path)
         return any(path.glob("*.q4nx")) if path.is_dir() else path.suffix == ".q4nx"
+
+    @classmethod
+    def converted(cls, checkpoint: Checkpoint) -> Output:
+        """A checkpoint of any kind in this layout; see `writer.output`."""
+        from iron_q4nx.writer import output  # here: who reads needs none of it
+
+        return output(checkpoint)
 
     @classmethod
     def open(cls, path: str | Path, quantized_from: str | None = None) -> Q4NXFolder:

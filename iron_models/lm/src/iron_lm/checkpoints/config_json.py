@@ -30,7 +30,7 @@ def config_json(family: Any, config: Any) -> dict[str, Any]:
         found = family.from_huggingface(huggingface.entries_of(entries, family.absent))
     except CheckpointError as error:
         raise CheckpointError(f"{family.name}: no config.json says what this model is like: {error}") from None
-    wanted = attrs.evolve(config, rotary=config.rotary and as_described(config.rotary), usual_context=None)
+    wanted = attrs.evolve(config, rotary=config.rotary and as_described(config.rotary), usual_context=None, name=found.name)
     differs = [field.name for field in attrs.fields(type(config)) if getattr(found, field.name) != getattr(wanted, field.name)]
     if differs:
         name, (says, is_) = differs[0], (getattr(one, differs[0]) for one in (found, wanted))
@@ -113,4 +113,5 @@ def _llama3(config: RotaryConfig) -> tuple[float, float, float, float]:
 def _inverse_square(scale: float) -> float:
     """The number whose inverse root this is, whole where a whole one is it."""
     exact = scale**-2
-    return float(round(exact)) if round(exact) ** -0.5 == scale else exact
+    near = [float(round(exact)) or exact, exact, math.nextafter(exact, math.inf), math.nextafter(exact, 0)]
+    return next((number for number in near if number**-0.5 == scale), exact)

@@ -37,14 +37,16 @@ class Conversion:
     """`source` (a path) as a new folder `out` in a format (the entry point's name). CheckpointError for what cannot be read or
     written; UnknownName and UsageError for a format that there is not, or that is only read, and for an `out` that is there.
 
-    replace: an `out` that a conversion has written goes when the new one is whole.
+    replace: an `out` that a conversion has written goes when the new one is whole. quantized_from: as `Checkpoint.open` has it.
     """
 
-    def __init__(self, source: str | Path, out: str | Path, format: str, *, replace: bool = False) -> None:
+    def __init__(
+        self, source: str | Path, out: str | Path, format: str, *, replace: bool = False, quantized_from: str | None = None
+    ) -> None:
         self.out, self.format, self.replace = Path(os.path.abspath(out)), format, replace
         writer = _writer(format)
         self._check_place()
-        checkpoint = Checkpoint.open(source)
+        checkpoint = Checkpoint.open(source, quantized_from=quantized_from)
         with reading(checkpoint.path):
             self.output = writer.converted(checkpoint)
         if not isinstance(self.output, Output):
@@ -129,8 +131,10 @@ def _key(checkpoint: Checkpoint, writer: Any, output: Output) -> str:
     """Digest of all that decides the bytes: what is read, what is written, and by which sources."""
     packages = dict.fromkeys(["iron_core", "iron_lm", str(writer.__module__).partition(".")[0]])
     origins = {_origin(array) for _, _, array in checkpoint.tensors.values()} - {None}
+    formats = [(name, str(format)) for name, (_, format, _) in checkpoint.tensors.items()]
     pieces = [(piece.name, piece.nbytes) for piece in output.pieces]
-    return digest(sources_digest(*packages), sorted(map(repr, origins)), output.header, pieces, sorted(output.files.items()))
+    read, written = (sorted(map(repr, origins)), formats), (output.header, pieces, sorted(output.files.items()))
+    return digest(sources_digest(*packages), read, written)
 
 
 def _origin(array: Any) -> Any:

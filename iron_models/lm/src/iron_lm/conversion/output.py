@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -29,7 +29,7 @@ class Output:
     files: Mapping[str, bytes]
     weights: str
     header: bytes
-    pieces: tuple[Piece, ...] = attrs.field(converter=tuple)
+    pieces: Sequence[Piece]
 
     @property
     def nbytes(self) -> int:

@@ -1,0 +1,79 @@
+"""Tensors as Q4NX stores them: matrices in chunks of 4 bits, others in bfloat16, some rows at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from iron_core import Q4NX, Format, PackedArray, bfloat16, round_to
+from iron_core.errors import CheckpointError
+from iron_core.side_by_side import side_by_side
+from iron_lm.checkpoints.widening import Merged
+
+#: Numbers made at once by one thread: what that takes stays below some tens of MB.
+_PIECE = 1 << 20
+_BITS = 4
+
+
+def chunks(rows: Any) -> np.ndarray:
+    """uint8: some rows of a matrix, a multiple of 32, as chunks.
+
+    Integers of 4 bits with a scale (and a minimum) for every 32 stay as they are, and scales and minima are rounded to bfloat16;
+    Q4_0's zero point becomes a minimum. Any other numbers are rounded as `Q4NX.quantize` does.
+    """
+    lowest = _lowest(rows.format) if isinstance(rows, PackedArray) else None
+    if lowest is None:
+        return Q4NX.quantize(_numbers(rows)).data
+    integers, scales, minima = rows.format.fields(rows.data, rows.shape)
+    least = scales * np.float32(lowest)
+    return Q4NX.assembled(rows.shape, values=integers - lowest, scales=scales, minima=least if minima is None else minima + least).data
+
+
+def narrow(rows: Any, scale: float = 1.0) -> np.ndarray:
+    """uint8: numbers times `scale` in bfloat16, rounded once."""
+    numbers = _numbers(rows)
+    return np.ascontiguousarray(round_to(numbers if scale == 1 else numbers * np.float32(scale), bfloat16)).reshape(-1).view(np.uint8)
+
+
+def made(array: Any, order: np.ndarray | None, turn: Callable[[Any], np.ndarray]) -> Iterator[np.ndarray]:
+    """What `turn` makes of a tensor's rows, those of `order` or all, on a thread for each CPU. One row is a vector."""
+    if isinstance(array, Merged):
+        array = np.asarray(array)
+    if isinstance(array, PackedArray) and not _cut_anywhere(array, order):
+        array = array.dequantize()
+    count = array.shape[0] if len(array.shape) > 1 else 1
+    if len(array.shape) == 1:
+        yield turn(array if order is None else array[order])
+        return
+    step = max(Q4NX.block[0], _PIECE // array.shape[-1] // Q4NX.block[0] * Q4NX.block[0])
+    places = [slice(at, min(at + step, count)) for at in range(0, count, step)]
+    some = os.cpu_count() or 1
+    for at in range(0, len(places), some):
+        yield from side_by_side(lambda part: turn(array[part if order is None else order[part]]), places[at : at + some])
+
+
+def _cut_anywhere(array: PackedArray, order: np.ndarray | None) -> bool:
+    """May rows of a packed tensor be taken as `made` takes them?"""
+    return array.format.by_rows or (order is None and Q4NX.block[0] % array.format.unit(array.shape)[0] == 0)
+
+
+def _lowest(format: Format) -> int | None:
+    """The lowest of the integers that a tensor of this format is made of, where those are Q4NX's: 4 bits, a scale for every 32."""
+    planes = {plane.role: plane for plane in format.planes}
+    values = planes.get("values")
+    if values is None or format.group != Q4NX.group or values.bits != _BITS or len(planes) != len(format.planes):
+        return None
+    if "zeros" in planes and planes["zeros"].integer:
+        return None
+    return -(1 << (_BITS - 1)) if values.signed else -values.zero
+
+
+def _numbers(rows: Any) -> np.ndarray:
+    """Their numbers in float32; CheckpointError where one is none."""
+    found = np.asarray(rows.dequantize() if isinstance(rows, PackedArray) else rows).astype(np.float32)
+    if not np.isfinite(found).all():
+        raise CheckpointError("has numbers that are NaN or infinite.")
+    return found
