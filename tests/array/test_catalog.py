@@ -12,7 +12,7 @@ from iron_core.array.spec import check as spec
 from iron_core.declare.cases import cases
 from iron_core.devices import device
 from iron_core.errors import IronError
-from tests.catalog import ARRAYS, named
+from tests.catalog import PLACES, named
 
 
 def designs(cls, dev):
@@ -30,8 +30,7 @@ def designs(cls, dev):
                 continue
 
 
-@pytest.mark.parametrize("dev", ["npu1", "npu2"])
-@pytest.mark.parametrize("cls", ARRAYS, ids=named)
+@pytest.mark.parametrize(("cls", "dev"), PLACES, ids=named)
 def test_arrays_fit(cls, dev):
     """Among them all that are declared to have an array, at least three."""
     built = Counter()

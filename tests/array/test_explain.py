@@ -10,7 +10,7 @@ from iron_core.array.explain import explain
 from iron_core.declare.cases import cases
 from iron_core.errors import Unresolvable
 from iron_ops_aie import GEMV
-from tests.catalog import ARRAYS, named
+from tests.catalog import PLACES, named
 
 
 def taken(op, dev):
@@ -34,8 +34,7 @@ def test_it_tells_tiers_memory_transfers_and_words():
     assert "M=576" in sequence and "tile_size_input" not in sequence
 
 
-@pytest.mark.parametrize("dev", ["npu1", "npu2"])
-@pytest.mark.parametrize("cls", ARRAYS, ids=named)
+@pytest.mark.parametrize(("cls", "dev"), PLACES, ids=named)
 def test_every_operator_explains_itself(cls, dev):
     """Of the first case that the device takes: every field, and what each operand moves."""
     op = next(op for _, case, _ in cases([cls]) if taken(op := cls(**case.fields), dev))

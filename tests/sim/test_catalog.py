@@ -20,13 +20,13 @@ from iron_core.devices import device
 from iron_ops_aie import ReLU, SiLU
 from iron_sim.catalog import Outcome, outcome, outcomes
 from iron_sim.refusals import by_rule
-from tests.catalog import ARRAYS, OPERATORS, named
+from tests.catalog import ARRAYS, OPERATORS, PLACES, families, named
 
 #: The catalog: what there is beside it is a mistake, and so is what is missing.
 CATALOG = """
 AXPY Clamp Copy DepthwiseConv1d Dequant ElementwiseAdd ElementwiseMax ElementwiseMul Emit GELU GEMM GEMV GatherWords LayerNorm LeakyReLU
 Limbs Log MHA Magnitude Merge PatchPositions Quantize QuantizeRows RMSNorm ReLU Repeat Resample ResampleTaps RoPE RowwiseAdd RowwiseMul
-Sample Scale SiLU Sigmoid SoftCap Softmax Tanh Transpose
+Sample Scale SiLU Sigmoid SoftCap Softmax Tanh Transpose DequantBFP
 """.split()
 DEVICES = ("npu1", "npu2")
 CASES = list(cases(ARRAYS, DEVICES))
@@ -55,8 +55,7 @@ def test_a_case_equals_its_tile_references(ran, cls, case, dev):
         assert found.ratio <= 1 and 0 < found.columns <= device(dev).columns
 
 
-@pytest.mark.parametrize("dev", DEVICES)
-@pytest.mark.parametrize("cls", ARRAYS, ids=named)
+@pytest.mark.parametrize(("cls", "dev"), PLACES, ids=named)
 def test_enough_cases_run(ran, cls, dev):
     """Not everything is refused: three at least, and whatever is said to have an array."""
     for _, case, _ in cases([cls]):
@@ -72,6 +71,11 @@ def test_a_refused_case_that_an_array_is_to_take_is_a_failure():
     assert outcome(SiLU, Case(**fields), "npu2").refused.startswith("SiLU: T=float32")
     found = outcome(SiLU, Case(**fields, lower=True), "npu2")
     assert found.failure.startswith("an array is to take it (lower=True), but: SiLU: T=float32") and not found.refused
+
+
+def test_an_array_is_for_both_families_or_says_which():
+    """npu1 has no block floating point."""
+    assert {cls.__name__: families(cls) for cls in ARRAYS if families(cls) != DEVICES} == {"DequantBFP": ("npu2",)}
 
 
 def test_every_operator_of_the_catalog_has_an_array():

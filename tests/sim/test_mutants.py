@@ -60,6 +60,7 @@ from iron_ops_aie import (
     Transpose,
 )
 from iron_ops_aie.products.int4_tiles import int4_tiles
+from iron_ops_flm import DequantBFP
 from iron_sim.machine import Machine
 from iron_sim.run import regions_of
 from tests.catalog import ARRAYS
@@ -176,6 +177,7 @@ SUBJECTS = {
     ),
     "emit": (Emit(carried=3, slots=12), [{}, {}]),
     "dequant": (Dequant(rows=6, cols=512, F=int4_tiles(256), num_aie_columns=2, num_channels=2), [{"valid": 2}, {"valid": 6}]),
+    "dequant bfp": (DequantBFP(N=256, K=1024, num_aie_columns=2), [{}, {}]),
     "merge": (
         Merge(rows=24, audio_token=2, image_token=9, audio_at=24, vision_at=90, block=8), [{"valid": 13}, {"valid": 24}],
     ),
@@ -297,6 +299,7 @@ SAME = {
     ("mha one query", "offset_a_word_more", ".descriptors[0].offset"): "of the 16th row of a block of 5 x 3 heads nothing comes out",
     ("mha one query", "operands_confused", "'Q' -> "): "of the 16th row of a block of 5 x 3 heads nothing comes out",
     ("merge", "rounding_not_set", ""): "rows are whole numbers",
+    ("dequant bfp", "rounding_not_set", ""): "its kernel rounds by itself",
     ("gather words", "rounding_not_set", ""): "addresses are whole numbers",
     ("sample", "call_dropped", "sample_count_"): _LOOK,
     ("sample", "call_twice", "-> Call(kernel='sample_settle_"): _AGAIN,

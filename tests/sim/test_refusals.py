@@ -183,9 +183,10 @@ def taken(cls: Any, fields: dict[str, Any], dev: str, steps: int = STEPS) -> str
     for way in ways_out(said):
         if any(given in AMONG for given in way.values()):
             continue
+        where = way.pop("dev", dev)
         unknown = set(way) - set(cls.fields)
         assert not unknown, f"{said} -- no fields: {unknown}"
-        last = taken(cls, fields | way, dev, steps - 1)
+        last = taken(cls, fields | way, where, steps - 1)
         if last:
             return f"{said} -> {way} -> {last}"
     return ""

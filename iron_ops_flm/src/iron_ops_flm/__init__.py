@@ -10,6 +10,7 @@ import _iron_start
 _iron_start.check()
 
 _HOME = {
+    "DequantBFP": "dequant_bfp",
     "Shipped": "shipped",
 }
 

@@ -9,11 +9,45 @@ from iron_core.declare.operator import Operator
 from iron_core.graph.handle import Handle
 from iron_core.graph.weight import State
 from iron_core.graph.weight import Weight
+from iron_ops_flm.dequant_bfp_array import DequantBFPArray
 
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["Shipped"]
+__all__ = ["DequantBFP", "Shipped"]
+
+class DequantBFP(DequantBFPArray, Operator):
+    """y = the numbers of x, transposed, rounded down to bfloat16 and then to bfp16ebs8, packed as `flm.GEMM` reads its B.
+
+    x: (N, K), weights in a packed format `F`, such as FastFlowLM's chunks. y: (K, N), in blocks of eight along K that share an
+    exponent. Both roundings are towards minus infinity: what a core does that nobody tells otherwise. Bit for bit the same
+    everywhere. Scales and minima are finite, and so is what is made of them.
+
+    The array, npu2's alone, takes Q4NX: each core makes a quarter of the rows of a tile of 512 x 64.
+
+    Errors: ParamError where x is not block-quantised; FormatError where x or y is not whole blocks, or a number not finite;
+    Unresolvable where no array takes it.
+    """
+    N: int
+    K: int
+    F: Any
+    num_aie_columns: int
+    x: BoundOperand
+    y: BoundOperand
+    @overload
+    def __new__(cls, *, N: int, K: int, F: Any = ..., num_aie_columns: int = ...) -> DequantBFP: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        N: int = ...,
+        K: int = ...,
+        F: Any = ...,
+        num_aie_columns: int = ...,
+    ) -> Handle: ...
 
 class Shipped(Operator):
     """C = A @ B by a binary that FastFlowLM built and you downloaded: what `flm.GEMM` is compared with.

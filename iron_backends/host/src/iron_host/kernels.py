@@ -125,6 +125,7 @@ PACKED_PRODUCT = Slots(
 PACKED_DEQUANTIZE = Slots(
     "iron::slots::PackedDequantize", ("T",), {"x": "const uint8_t", "y": "T"}, ("valid", "cols", "rows")
 )
+PACKED_TO_BFP16 = Slots("iron::slots::PackedToBfp16", (), {"x": "const uint8_t", "y": "uint8_t"}, ("N", "K", "tile_n", "ct_k"))
 
 # attention.h
 ATTENTION = Slots(

@@ -2,7 +2,7 @@
 //
 // A format is a struct F: F::row(w, M, K, m, y) reads row m of the matrix of M x K numbers whose bytes begin at w, and
 // F::bytes(M, K) is how many they are. Slots as in matmul.h; w_rows: rows of a matrix of W, of which N are multiplied.
-// packed_product has K floats of scratch, packed_dequantize `cols`.
+// packed_product and packed_to_bfp16 have K floats of scratch, packed_dequantize `cols`.
 #pragma once
 #include "matmul.h"
 
@@ -47,6 +47,35 @@ template <class F, class T> void packed_dequantize(const slots::PackedDequantize
     int64_t i = 0;
     for (; i + 8 <= g.cols; i += 8) store8(g.y + r * g.cols + i, load8(row + i));
     for (; i < g.cols; i++) store(g.y + r * g.cols + i, row[i]);
+  }
+}
+
+// The numbers of x, N x K, rounded down to bfloat16 and then, eight along K at a time, to bfp16ebs8: the largest one's exponent, then
+// a byte of each. The eights lie as iron_ops_flm's packing has them. K floats of scratch.
+template <class F> void packed_to_bfp16(const slots::PackedToBfp16& g, int32_t tid, int32_t nt) {
+  float* row = (float*)g.scratch;
+  int64_t per = g.ct_k / 8 * 8, wide = g.tile_n / 8 * per;  // eights of eight n, and of a core's share of a tile
+  Share s = share(g.N, tid, nt);
+  for (int64_t n = s.begin; n < s.end; n++) {
+    F::row(g.x, g.N, g.K, n, row);
+    int64_t tile = n / g.tile_n * (g.K / g.ct_k), in_tile = n % g.tile_n / 8 * per + n % 8;
+    for (int64_t k = 0; k < g.K; k += 8) {
+      uint8_t* y = g.y + ((tile + k / g.ct_k) * wide + in_tile + k % g.ct_k / 8 * 8) * 9;
+      int32_t sizes[8], exponents[8], largest = 0;
+      for (int i = 0; i < 8; i++) {
+        uint32_t u = as_bits(row[k + i]);
+        u = (u + (u >> 31 ? 0xffff : 0)) >> 16;  // below zero its size is rounded up
+        int32_t e = u >> 7 & 255, size = (int32_t)(u & 127) | (e ? 128 : 0);
+        sizes[i] = u >> 15 ? -size : size;
+        exponents[i] = e ? e : 1;
+        largest = e > largest ? e : largest;
+      }
+      y[0] = (uint8_t)largest;
+      for (int i = 0; i < 8; i++) {
+        int32_t shift = largest ? 1 + largest - exponents[i] : 0;
+        y[1 + i] = (uint8_t)(sizes[i] >> (shift < 31 ? shift : 31));
+      }
+    }
   }
 }
 
