@@ -41,7 +41,7 @@ KERNELS: dict[str, list[str]] = {
     "integers.h": [
         f"{name}<{x}, int8_t, {o}>"
         for name in ("matmul_integers", "matmul_integers_naive")
-        for x, o in (("int8_t", "int32_t"), ("uint8_t", "int32_t"), ("int8_t", "float"))
+        for x, o in (("int8_t", "int32_t"), ("uint8_t", "int32_t"), ("int8_t", "float"), ("int8_t", "bf16"))
     ],
     "blocks.h": [
         *(f"quantize_rows<{x}>" for x in ("float", "bf16")),
@@ -73,7 +73,7 @@ KERNELS: dict[str, list[str]] = {
     "elementwise.h": [
         *(f"binary<op::{op}, {t}>" for op in BINARIES for t in FLOATS),
         *(f"unary<op::{op}, {t}>" for op in UNARIES for t in FLOATS),
-        *(f"{name}<{t}>" for name in ("clamp", "log_sum") for t in FLOATS),
+        *(f"{name}<{t}>" for name in ("clamp", "log_sum", "quantize", "quantize_fitted", "quantize_each") for t in FLOATS),
         *(f"rowwise<op::{op}, {t}>" for op in ("Add", "Mul") for t in FLOATS),
         "exponentials",
     ],
@@ -214,24 +214,26 @@ def built_for(processor: str) -> compiler.Compiler:
     return attrs.evolve(found, flags=tuple(f"-march={name}" if f == "-march=native" else f for f in found.flags))
 
 
+def functions(header: str, with_: compiler.Compiler) -> dict[str, Any]:
+    """Every kernel of a header by its template, compiled as one source."""
+    symbols = {template: f"k{i}" for i, template in enumerate(KERNELS[header])}
+    lines = [f'#include "{header}"\n', EXTRA.get(header, "")]
+    for template, symbol in symbols.items():
+        lines.append(build.Unit(header, template, symbol).function)
+    library = ctypes.CDLL(str(build.compiled("".join(lines), header, with_)))
+    found = {template: getattr(library, symbol) for template, symbol in symbols.items()}
+    for function in found.values():
+        function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32), None
+    return found
+
+
 @pytest.fixture(scope="session", params=builds())
 def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     """Every kernel of `KERNELS` by its template; what holds, holds for every processor."""
     with_ = built_for(request.param)
 
-    def make(header: str) -> dict[str, Any]:
-        symbols = {template: f"k{i}" for i, template in enumerate(KERNELS[header])}
-        lines = [f'#include "{header}"\n', EXTRA.get(header, "")]
-        for template, symbol in symbols.items():
-            lines.append(build.Unit(header, template, symbol).function)
-        library = ctypes.CDLL(str(build.compiled("".join(lines), header, with_)))
-        functions = {template: getattr(library, symbol) for template, symbol in symbols.items()}
-        for function in functions.values():
-            function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32), None
-        return functions
-
     with ThreadPoolExecutor(2) as workers:
-        made = {header: workers.submit(make, header) for header in KERNELS}
+        made = {header: workers.submit(functions, header, with_) for header in KERNELS}
         yield Kernels({template: made[header] for header, templates in KERNELS.items() for template in templates})
         workers.shutdown(cancel_futures=True)  # what no test asked for
 

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from iron_host import build, compiler
-from iron_host.kernels import INTEGER_PRODUCT, PRODUCT
+from iron_host.kernels import PRODUCT
 
 from .conftest import DTYPES, Kernels
 
 SHAPES = [(1, 1, 1), (1, 33, 7), (3, 5, 40), (4, 64, 64), (5, 37, 96), (9, 130, 100), (17, 12, 33), (1, 257, 576), (33, 70, 130)]
-SCALE = 0.37
 TYPES = [("float", "float", "float"), ("bf16", "bf16", "bf16"), ("float", "bf16", "float"), ("float", "f16", "bf16")]
 
 
@@ -23,14 +22,13 @@ def draw(rng, shape, name):
     return np.ascontiguousarray(rng.standard_normal(shape).astype(np.float32).astype(DTYPES[name]))
 
 
-def product(kernels, types, x, w, by_rows, name="matmul", threads=1, by_columns=False, row_scale=None):
+def product(kernels, types, x, w, by_rows, name="matmul", threads=1, by_columns=False):
     (M, K), N = x.shape, w.shape[0] if by_rows else w.shape[1]
     c = np.full((N, M) if by_columns else (M, N), -1, DTYPES[types[2]])
     row, column = (1, M) if by_columns else (N, 1)
     lies = dict(x_row=K, w_row=w.shape[1], by_rows=by_rows, c_row=row, c_column=column)
     one = dict(batches=1, x_batch=0, w_batch=0, c_batch=0, repeat=1)
-    slots, more = (INTEGER_PRODUCT, dict(scale=SCALE, row_scale=row_scale)) if "integers" in name else (PRODUCT, {})
-    kernels(f"{name}<{', '.join(types)}>", slots(x=x, w=w, c=c, M=M, N=N, K=K, **lies, **one, **more), threads=threads)
+    kernels(f"{name}<{', '.join(types)}>", PRODUCT(x=x, w=w, c=c, M=M, N=N, K=K, **lies, **one), threads=threads)
     return c.T if by_columns else c
 
 
@@ -96,24 +94,3 @@ def test_batches_share_matrices_and_rows_keep_their_strides(kernels, rng):
         exact = np.einsum("bmk,bnk->bmn", x[..., :K].astype(np.float64), np.repeat(w[..., :K], repeat, 0).astype(np.float64))
         assert np.allclose(c[..., :N], exact, rtol=1e-5, atol=1e-5)
         assert (c[..., N:] == 7).all()
-
-
-@pytest.mark.parametrize("by_rows", [1, 0], ids=["N,K", "K,N"])
-@pytest.mark.parametrize(
-    "types", [("int8_t", "int8_t", "int32_t"), ("uint8_t", "int8_t", "int32_t"), ("int8_t", "int8_t", "float")], ids="-".join
-)
-def test_integers_are_exact(kernels, rng, types, by_rows):
-    """Whatever the threads and the order of C; the largest ones too. Floats are the sum as float32, times the scale."""
-    ends = [np.iinfo(DTYPES[name]) for name in types[:2]]
-    for M, N, K in SHAPES:
-        x, w = (
-            rng.integers(end.min, end.max + 1, shape).astype(end.dtype)
-            for end, shape in zip(ends, ((M, K), (N, K) if by_rows else (K, N)), strict=True)
-        )
-        x[0], w[:1] = ends[0].min, ends[1].min
-        exact = x.astype(np.int64) @ (w.T if by_rows else w).astype(np.int64)
-        if types[2] == "float":
-            exact = exact.astype(np.float32) * np.float32(SCALE)
-        for name, threads, by_columns in (("", 1, False), ("", 3, True), ("_naive", 1, False)):
-            got = product(kernels, types, x, w, by_rows, f"matmul_integers{name}", threads, by_columns)
-            assert np.array_equal(got, exact)

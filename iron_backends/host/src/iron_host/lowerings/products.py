@@ -116,7 +116,8 @@ class ProductLowering(HostLowering):
             types = cpp(op.T), cpp(op.W), cpp(op.O)
             if as_format(op.T).dtype.kind in "iu":
                 slots = product.integers(op.scale, "row_scale" if op.rows_scaled else None)
-                return [KernelCall(unit("integers.h", "matmul_integers", *types), slots, threads=many, work=work)]
+                kernel = unit("integers.h", "matmul_integers", *types)
+                return [KernelCall(kernel, slots, scratch_bytes=4 * max(1, rows // product.batches), threads=many, work=work)]
             kernel = unit("matmul.h", "matmul", *types)
             return [KernelCall(kernel, product.dense, threads=many, work=work)]
         if isinstance(product.K, Member):
