@@ -19,6 +19,7 @@ from iron_lm.checkpoints import meta_params, names
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.meta import MetaFolder
 from iron_lm.checkpoints.sources import source_of
+from iron_lm.conversion.conversion import Conversion
 from iron_lm.generation.session import Session
 from iron_lm.parts.rotary import RotaryConfig
 from iron_lm.run import Run
@@ -89,6 +90,20 @@ def test_logits_are_those_of_the_safetensors(tiny: Any, folder: Write, plain: np
     assert np.abs(session.logits(tiny.ids[:40]) - plain[-1]).max() < 1e-4
     assert loaded.recognised.startswith(f"Meta's layout, {shards} shard") and "21 tensors (21 float32)" in loaded.recognised
     assert ("put together from shards" in loaded.stored) == (shards > 1)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_it_is_converted_to_what_the_safetensors_are(
+    tiny: Any, folder: Write, tmp_path_factory: pytest.TempPathFactory, shards: int
+) -> None:
+    """Rows of queries and keys in Hugging Face's order, shards put together: the same weights to the byte, and the model's config."""
+    pytest.importorskip("iron_q4nx", reason="iron-q4nx, which writes them, is not installed")
+    source, out = folder(shards, max_seq_len=4096), tmp_path_factory.mktemp("converted")
+    Conversion(source, out / "meta", "q4nx").run()
+    Conversion(tiny.checkpoint.path, out / "hub", "q4nx").run()
+    assert (out / "meta" / "model.q4nx").read_bytes() == (out / "hub" / "model.q4nx").read_bytes()
+    stored, made = load(source).config, load(out / "meta").config
+    assert made == attrs.evolve(stored, rotary=attrs.evolve(stored.rotary, neighbours=False), name=made.name)
 
 
 def test_any_of_its_files_names_it(folder: Write) -> None:

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from iron_core.cli import main
-from iron_core.errors import PluginError, UsageError
+from iron_core.errors import PluginError, UnknownName, UsageError
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.safetensors import SafetensorsFile
-from iron_lm.conversion import unfinished
+from iron_lm.conversion import conversion, unfinished
 from iron_lm.conversion.conversion import Conversion
 from iron_lm.conversion.output import Output, Piece
 
@@ -258,11 +258,11 @@ def test_what_has_the_partial_name_is_left_alone(convert: Any, tmp_path: Path, o
 
 def test_progress_is_told_from_python(toy: Toy, tiny: Any, tmp_path: Path) -> None:
     """Tensors and per cent."""
-    conversion = Conversion(tiny.checkpoint.path, tmp_path / "out", "safetensors")
+    one = Conversion(tiny.checkpoint.path, tmp_path / "out", "safetensors")
     seen: list[str] = []
-    toy.at = lambda i: seen.append(conversion.progress)
-    conversion.run()
-    assert seen[0] == "0 of 5 tensors, 0 %" and seen[-1] == "4 of 5 tensors, 79 %" and conversion.progress == "5 of 5 tensors, 99 %"
+    toy.at = lambda i: seen.append(one.progress)
+    one.run()
+    assert seen[0] == "0 of 5 tensors, 0 %" and seen[-1] == "4 of 5 tensors, 79 %" and one.progress == "5 of 5 tensors, 99 %"
 
 
 def test_a_writer_gives_an_output(toy: Toy, tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,3 +272,10 @@ def test_a_writer_gives_an_output(toy: Toy, tiny: Any, tmp_path: Path, monkeypat
         Conversion(tiny.checkpoint.path, tmp_path / "out", "safetensors")
     with pytest.raises(UsageError, match="--format gguf is only read"):
         Conversion(tiny.checkpoint.path, tmp_path / "out", "gguf")
+
+
+def test_where_nothing_is_written_the_distribution_that_does_is_named(tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers alone are installed."""
+    monkeypatch.setattr(conversion, "_writes", lambda reader: False)
+    with pytest.raises(UnknownName, match=r"--format q5nx: no such kind of checkpoint\. No installed distribution .* iron-q4nx has q4nx\."):
+        Conversion(tiny.checkpoint.path, tmp_path / "out", "q5nx")

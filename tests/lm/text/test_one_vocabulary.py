@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.text import vocabulary
 from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
+from iron_lm.text.tokenizer_files import tokenizer_files
 
 SPLIT = vocabulary._SPLITS["llama-bpe"]
 MERGED = [b" t", b"he", b" the", b"in", b"ing", b"\xf0\x9f", b"\xf0\x9f\x98", b"\xc3\xa9"]
@@ -64,9 +66,18 @@ def opened(file: Path) -> Tokenizer:
     return found
 
 
+def written(gguf: Path) -> Tokenizer:
+    """That of the files which a conversion of this GGUF writes."""
+    folder = gguf.with_name("written")
+    folder.mkdir()
+    for name, data in tokenizer_files(Checkpoint.open(gguf)).items():
+        (folder / name).write_bytes(data)
+    return opened(folder)
+
+
 @pytest.fixture(scope="module")
 def bytewise(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
-    """A byte-level vocabulary as a GGUF, as tokenizer.json, and as tiktoken's ranks."""
+    """A byte-level vocabulary as a GGUF, as tokenizer.json, as tiktoken's ranks, and as the GGUF's is written."""
     folder = tmp_path_factory.mktemp("bytewise")
     letters = vocabulary.byte_letters()
     order = sorted(range(256), key=lambda b: ord(letters[b]))
@@ -111,11 +122,12 @@ def bytewise(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vocabulary, "LLAMA3_RANKS", begin)
         made = {"gguf": opened(gguf), "json": opened(folder / "tokenizer.json"), "ranks": opened(folder / "tokenizer.model")}
+        made["written"] = written(gguf)
     return made
 
 
 def piece_forms(folder: Path, prefix: bool) -> dict[str, Tokenizer]:
-    """A sentencepiece vocabulary with byte fallback as its own model, as a GGUF, and as tokenizer.json."""
+    """A sentencepiece vocabulary with byte fallback as its own model, as a GGUF, as tokenizer.json, and as the GGUF's is written."""
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
     raw = io.BytesIO()
@@ -169,7 +181,8 @@ def piece_forms(folder: Path, prefix: bool) -> dict[str, Tokenizer]:
         },
     }  # fmt: skip
     (folder / "tokenizer.json").write_text(json.dumps(whole), encoding="utf-8")
-    return {"gguf": opened(gguf), "json": opened(folder / "tokenizer.json"), "pieces": opened(folder / "spm")}
+    forms = {"gguf": opened(gguf), "json": opened(folder / "tokenizer.json"), "pieces": opened(folder / "spm")}
+    return forms | {"written": written(gguf)}
 
 
 @pytest.fixture(scope="module")
