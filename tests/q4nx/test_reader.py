@@ -13,6 +13,7 @@ import iron_core as iron
 from iron_core.declare.formats import Q4NX, Q4NX_K, Q4NX_MXFP4, Q4NX_Q8, Q4NX_SIGNED, Q4NX_ZERO, format_of
 from iron_core.errors import CheckpointError, UsageError
 from iron_lm.checkpoints.checkpoint import Checkpoint
+from iron_q4nx.chunks import has_minima, signed_or_not
 from iron_q4nx.reader import Q4NXFolder
 from tests.q4nx.folders import CONFIG, container, folder, matrices, quantized
 
@@ -96,6 +97,17 @@ def test_what_is_said_is_held_against_the_minima(tmp_path):
     refused = Q4NXFolder.open(path, "Q4_0").tensors.refused
     assert len(refused) == 7 and "has minima that are not 0, and is said to be made from Q4_0" in refused[GATE]
     assert same(Q4NXFolder.open(path, "minima").tensors, tensors)
+
+
+@pytest.mark.parametrize("place", [(0, 512), (999, 1023), (300, 700)])
+def test_one_minimum_is_enough(place):
+    """Wherever among a thousand chunks, in whichever of its bytes; scales and nibbles are none."""
+    raw = np.full((1000, 5120), 7, np.uint8)
+    raw[:, 512:1024] = 0
+    assert not has_minima(raw) and signed_or_not(raw, "minima") is Q4NX_SIGNED
+    raw[place] = 1
+    assert has_minima(raw) and signed_or_not(raw, "minima") is Q4NX
+    assert has_minima(raw, 2) == (place[0] in (0, 999))  # the first and the last are looked at
 
 
 def test_places_are_the_headers(tmp_path):

@@ -91,7 +91,7 @@ def evidence(matrices: list[np.ndarray]) -> str:
 
 def _evenly(count: int, most: int) -> np.ndarray:
     """Up to `most` places from the first of `count` to the last."""
-    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64)) if count else np.zeros(0, np.int64)
+    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64))
 
 
 def _pieces(places: np.ndarray) -> Iterator[np.ndarray]:
