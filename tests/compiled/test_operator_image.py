@@ -50,6 +50,14 @@ def test_what_is_written_in_part_starts_as_given_or_as_zeros():
     assert y.tolist() == [9] * 10
 
 
+def test_an_output_that_is_given_is_filled(gemv, operands):
+    """And is what comes back; under a bound it is given as short as that."""
+    a, b = operands
+    into, short = np.full(8, 7, F32), np.full(3, 7, F32)
+    assert gemv(a, b, into) is into and np.array_equal(into, gemv(a, b))
+    assert gemv(a, b, short, valid=3) is short and np.array_equal(short, into[:3])
+
+
 def test_flat_operands_take_any_shape():
     """Elementwise operators count elements."""
     silu = OperatorImage(ops.SiLU(size=12, T=F32), backend="reference")
@@ -59,7 +67,13 @@ def test_flat_operands_take_any_shape():
 @pytest.mark.parametrize(
     "call, error, says",
     [
-        (lambda g, a, b: g(a), CallError, "takes 2 tensors: A, B; got 1"),
+        (lambda g, a, b: g(a), CallError, r"takes 2 tensors: A, B \(and C\); got 1"),
+        (lambda g, a, b: g(a, b, b, b), CallError, r"takes 2 tensors: A, B \(and C\); got 4"),
+        (lambda g, a, b: g(a, b, np.zeros(9, F32)), ShapeError, r"C is \[8\] float32, to be filled; got \[9\] float32"),
+        (lambda g, a, b: g(a, b, np.zeros(8)), ShapeError, r"C is \[8\] float32, to be filled; got \[8\] float64"),
+        (lambda g, a, b: g(a, b, np.zeros(8, F32), valid=3), ShapeError, r"C is \[3\] float32, to be filled; got \[8\]"),
+        (lambda g, a, b: g(a, b, np.broadcast_to(F32(0), 8)), ShapeError, r"to be filled; got \[8\] float32, read-only"),
+        (lambda g, a, b: g(a, b, [0.0] * 8), ShapeError, "C is given to be filled: got list. Legal: a numpy array, or nothing"),
         (lambda g, a, b: g(a, b, rows=1), CallError, "takes no rows="),
         (lambda g, a, b: g(a, b, valid=9), BoundsError, r"GEMV: valid is 9 \(valid=9\); legal: 0 to 8"),
         (lambda g, a, b: g(a, b, valid=2.5), CallError, "valid=2.5: a per-call value is a whole number"),

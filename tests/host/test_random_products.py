@@ -13,6 +13,8 @@ import iron_core as iron
 from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, PackedArray, bfloat16
 from iron_host.backend import HostBackend
 from iron_ops_aie import GEMM, GEMV, MHA
+from iron_ops_flm import GEMM as FlmGEMM
+from iron_ops_flm.epilogue import GELUS, ROUNDINGS, Epilogue
 
 FLOATS = (np.dtype(np.float32), bfloat16, np.dtype(np.float16))
 BLOCKS = (Q4_0, Q4_1, Q8_0)
@@ -94,6 +96,29 @@ def test_a_product_of_matrices(data):
     layout = dict(b_col_maj=packed or draw(st.booleans()), c_col_maj=draw(st.booleans()))
     op = GEMM(M=draw(st.integers(1, 20)), N=draw(st.integers(1, 40)), **layout, **fields)
     within(op, data, ("valid",) if packed else draw(st.sampled_from(((), ("valid",), ("valid_k",), ("valid", "valid_k")))))
+
+
+@pytest.mark.slow
+@MANY
+@given(st.data())
+def test_a_product_with_an_epilogue(data):
+    """B as stored at any shape, and packed in both orders; every activation, rounding and clamp; rows bounded."""
+    draw = data.draw
+    b_col_maj, tile_n = draw(st.booleans()), draw(st.sampled_from((16, 32, 128)))
+    share = {16: 16, 32: 32, 128: 32}[tile_n]
+    k_tile = share * draw(st.integers(1, 3))
+    how = dict(b_col_maj=True) if b_col_maj else dict(packed_blocks=draw(st.booleans()), tile_n=tile_n, k_tile=k_tile)
+    op = FlmGEMM(
+        M=draw(st.integers(1, 20)),
+        K=draw(st.integers(1, 70)) if b_col_maj else k_tile * draw(st.integers(1, 3)),
+        N=draw(st.integers(1, 40)) if b_col_maj else tile_n * draw(st.integers(1, 2)),
+        epilogue=draw(st.sampled_from(Epilogue)),
+        clamp=draw(st.sampled_from((None, (-0.3, 0.7), (0.1, float("inf"))))),
+        rounding=draw(st.sampled_from(ROUNDINGS)),
+        gelu=draw(st.sampled_from(GELUS)),
+        **how,
+    )
+    within(op, data, draw(st.sampled_from(((), ("valid",)))))
 
 
 @pytest.mark.slow

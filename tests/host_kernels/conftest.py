@@ -38,6 +38,11 @@ KERNELS: dict[str, list[str]] = {
         for name in ("matmul", "matmul_naive")
         for x, w, o in (("float", "float", "float"), ("bf16", "bf16", "bf16"), ("float", "bf16", "float"), ("float", "f16", "bf16"))
     ],
+    "flm.h": [
+        "flm_gemm",
+        *(f"flm_gemm_packed<flm::{right}>" for right in ("Dense", "Blocks")),
+        *(f"flm_gemm_naive<flm::{right}>" for right in ("Stored", "DenseAt", "BlocksAt")),
+    ],
     "integers.h": [
         f"{name}<{x}, int8_t, {o}>"
         for name in ("matmul_integers", "matmul_integers_naive")

@@ -22,11 +22,11 @@ from iron_sim.catalog import Outcome, outcome, outcomes
 from iron_sim.refusals import by_rule
 from tests.catalog import ARRAYS, OPERATORS, PLACES, families, named
 
-#: The catalog: what there is beside it is a mistake, and so is what is missing.
+#: The catalogs, both of which have a GEMM: what there is beside it is a mistake, and so is what is missing.
 CATALOG = """
 AXPY Clamp Copy DepthwiseConv1d Dequant ElementwiseAdd ElementwiseMax ElementwiseMul Emit GELU GEMM GEMV GatherWords LayerNorm LeakyReLU
 Limbs Log MHA Magnitude Merge PatchPositions Quantize QuantizeRows RMSNorm ReLU Repeat Resample ResampleTaps RoPE RowwiseAdd RowwiseMul
-Sample Scale SiLU Sigmoid SoftCap Softmax Tanh Transpose DequantBFP
+Sample Scale SiLU Sigmoid SoftCap Softmax Tanh Transpose DequantBFP GEMM
 """.split()
 DEVICES = ("npu1", "npu2")
 CASES = list(cases(ARRAYS, DEVICES))

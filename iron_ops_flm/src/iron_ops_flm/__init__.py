@@ -11,6 +11,7 @@ _iron_start.check()
 
 _HOME = {
     "DequantBFP": "dequant_bfp",
+    "GEMM": "gemm",
     "Shipped": "shipped",
 }
 

@@ -10,11 +10,12 @@ from iron_core.graph.handle import Handle
 from iron_core.graph.weight import State
 from iron_core.graph.weight import Weight
 from iron_ops_flm.dequant_bfp_array import DequantBFPArray
+from iron_ops_flm.gemm_array import GEMMArray
 
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["DequantBFP", "Shipped"]
+__all__ = ["DequantBFP", "GEMM", "Shipped"]
 
 class DequantBFP(DequantBFPArray, Operator):
     """y = the numbers of x, transposed, rounded down to bfloat16 and then to bfp16ebs8, packed as `flm.GEMM` reads its B.
@@ -46,6 +47,89 @@ class DequantBFP(DequantBFPArray, Operator):
         N: int = ...,
         K: int = ...,
         F: Any = ...,
+        num_aie_columns: int = ...,
+    ) -> Handle: ...
+
+class GEMM(GEMMArray, Operator):
+    """C = clamp(act(A @ B)), in bfloat16.
+
+    A: (M, K). B: (K, N) as `pack_B()` packs it, a tensor of a format of its own; or with `b_col_maj` (N, K) as stored, bfloat16.
+    C: (M, N). `packed_blocks`: B is packed as bfp16ebs8, nine bytes for eight numbers, else as bfloat16; `k_tile`, `tile_n`: the
+    tiles in whose order it lies. Per call, `valid` bounds the rows M.
+
+    `epilogue` (`iron_ops_flm.epilogue.Epilogue`): products are added up in float32 and rounded to bfloat16 *before* the
+    activation, whose result is rounded again; `gelu`, x * sigmoid(1.702 x), takes float32 sums unless it is "bf16_steps". `rounding`:
+    "conv_even", or "floor", down. `clamp`: (min, max), each rounded to bfloat16, behind the activation.
+
+    Errors: ParamError for another epilogue, rounding, gelu or clamp, for tiles that no kernel has, for a B in another format;
+    FormatError where a packed B is not whole tiles.
+    """
+    M: int
+    K: int
+    N: int
+    epilogue: Any
+    clamp: Any
+    rounding: str
+    gelu: str
+    b_col_maj: bool
+    packed_blocks: bool
+    k_tile: int
+    tile_n: int
+    W: Any
+    tile_ma: int
+    emulate_bf16_mmul_with_bfp16: bool
+    num_aie_columns: int
+    n_shim_mem_a: int
+    rows_per_shim: int
+    a_tile: int
+    b_tile: int
+    c_tile: int
+    A: BoundOperand
+    B: BoundOperand
+    C: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        M: int,
+        K: int,
+        N: int,
+        epilogue: Any = ...,
+        clamp: Any = ...,
+        rounding: str = ...,
+        gelu: str = ...,
+        b_col_maj: bool = ...,
+        packed_blocks: bool = ...,
+        k_tile: int = ...,
+        tile_n: int = ...,
+        W: Any = ...,
+        tile_ma: int = ...,
+        emulate_bf16_mmul_with_bfp16: bool = ...,
+        num_aie_columns: int = ...,
+    ) -> GEMM: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        A: _Tensor,
+        B: _Tensor,
+        C: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        M: int = ...,
+        K: int = ...,
+        N: int = ...,
+        epilogue: Any = ...,
+        clamp: Any = ...,
+        rounding: str = ...,
+        gelu: str = ...,
+        b_col_maj: bool = ...,
+        packed_blocks: bool = ...,
+        k_tile: int = ...,
+        tile_n: int = ...,
+        W: Any = ...,
+        tile_ma: int = ...,
+        emulate_bf16_mmul_with_bfp16: bool = ...,
         num_aie_columns: int = ...,
     ) -> Handle: ...
 

@@ -35,6 +35,10 @@ class Packed(Format):
         return self.packing.order == BFP16
 
     @property
+    def streamed(self) -> np.dtype:
+        return np.dtype(np.uint8) if self.blocks else bfloat16
+
+    @property
     def block(self) -> tuple[int, int]:
         return self.packing.k_tile, self.packing.tile_n
 

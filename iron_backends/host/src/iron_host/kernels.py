@@ -92,6 +92,15 @@ PRODUCT = Slots(
     ),
 )
 
+# flm.h
+FLM_GEMM = Slots(
+    "iron::slots::FlmGemm",
+    ("T",),
+    {"x": "const T", "w": "const uint8_t", "c": "T"},
+    ("M", "N", "K", "tile_n", "ct_k", "mode", "steps", "down"),
+    ("low", "high"),
+)
+
 # integers.h
 INTEGER_PRODUCT = Slots(
     "iron::slots::IntegerProduct",

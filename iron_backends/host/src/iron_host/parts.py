@@ -47,6 +47,20 @@ def written(step: PlanStep) -> str:
     return name
 
 
+def absorbed(part: Part) -> Part:
+    """A part whose first step takes up those behind it in fields of its own, as many as it can."""
+    step, behind = part.step, part.behind
+    while behind:
+        op = step.op.absorbed(behind[0].step.op)
+        if op is None:
+            break
+        result = behind[0].step.operands[written(behind[0].step)]
+        made = attrs.evolve(result, shape=step.operands[written(step)].shape, bounds=step.operands[written(step)].bounds)
+        step = attrs.evolve(step, op=op, operands={**step.operands, written(step): made})
+        behind = behind[1:]
+    return Part(step, behind)
+
+
 def parts(version: VersionPlan) -> list[Part]:
     """The steps as they run: each with what is folded into it, at the place that its folds name. UnsupportedError for a
     prologue, of a backend that takes what the host does not."""
@@ -61,13 +75,13 @@ def parts(version: VersionPlan) -> list[Part]:
         into = inside[fold.gone] = inside.get(fold.producer, fold.producer)
         found[into] = Part(found[into].step, (*found[into].behind, Behind(gone.step, fold.at[0]), *gone.behind))
         place[into] = order[fold.runs_at]
-    return sorted(found.values(), key=lambda part: place[part.step.name])
+    return sorted(map(absorbed, found.values()), key=lambda part: place[part.step.name])
 
 
 def asked(joined: Joined) -> Part:
     """The part that a fold would make, as far as a trace knows it: each tensor is a space of its own."""
     chain = (*joined.finish, *([joined.placed] if joined.placed is not None else []))
-    return Part(_planned(joined.step), tuple(Behind(_planned(folded.step), folded.at) for folded in chain))
+    return absorbed(Part(_planned(joined.step), tuple(Behind(_planned(folded.step), folded.at) for folded in chain)))
 
 
 def _planned(step: TracedStep) -> PlanStep:

@@ -163,6 +163,6 @@ class SimExecutable:
 
 def _timed(step: ArrayStep, begin: float, stats: Stats) -> TimedStep:
     """A step that just ended, with the bytes its operands moved through the shim."""
-    moved = {name: stats.elements(name) * ref.format.dtype.itemsize for name, ref in step.operands.items()}
+    moved = {name: stats.elements(name) * ref.format.streamed.itemsize for name, ref in step.operands.items()}
     resident = sum(nbytes for name, nbytes in moved.items() if step.operands[name].space == "resident")
     return TimedStep(step, begin, time.perf_counter(), sum(moved.values()), resident)

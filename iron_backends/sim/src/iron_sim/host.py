@@ -104,13 +104,13 @@ def host_tensors(image: ArrayImage, memory: SimMemory) -> dict[str, list[Space]]
 
 
 def region(name: str, space: Space, ref: BufferRef) -> HostRegion:
-    """An operand's bytes as flat numbers (packed bytes for a block format)."""
+    """An operand's bytes as flat numbers (of a packed format what arrays move them as)."""
     part = space.raw[ref.offset : ref.offset + ref.nbytes]
     marks = None if space.marks is None else space.marks[ref.offset : ref.offset + ref.nbytes]
     base = space.base + ref.offset
-    item = ref.format.dtype.itemsize
+    dtype = ref.format.streamed
     # One mark per number: a transfer marks whole numbers, so its first byte's stands for all.
-    return HostRegion(name, part.view(ref.format.dtype), None if marks is None else marks[::item], base)
+    return HostRegion(name, part.view(dtype), None if marks is None else marks[:: dtype.itemsize], base)
 
 
 def spread(region: HostRegion, space: Space, ref: BufferRef) -> None:

@@ -119,6 +119,7 @@ class Consumer(ObjectFifoHandle):
         names: Sequence[str] | None = None,
         dims_to_stream: Any = (),
         repeat_count: int = 1,
+        consumer_type: Any = None,
     ) -> list[ObjectFifo]:
         """Fifos whose objects a memory tile cuts out of this fifo's, at `offsets` (elements)."""
         where = self._memory(tile)
@@ -126,7 +127,8 @@ class Consumer(ObjectFifoHandle):
         parts = []
         for i, kind in enumerate(types):
             name = names[i] if names else f"{self.fifo.name}_split{i}"
-            part = ObjectFifo(kind, depth=depth, name=name, dims_to_stream=dims_to_stream, repeat_count=repeat_count)
+            how: Any = dict(dims_to_stream=dims_to_stream, repeat_count=repeat_count, consumer_type=consumer_type)
+            part = ObjectFifo(kind, depth=depth, name=name, **how)
             part.prod(tile=where)
             parts.append(part)
         builder().link(where, [self.fifo.name], [part.name for part in parts], offsets)
@@ -143,6 +145,7 @@ class Consumer(ObjectFifoHandle):
         repeat_count: int = 1,
         pad_dimensions: Any = (),
         pad_value: int = 0,
+        consumer_type: Any = None,
     ) -> ObjectFifo:
         """A fifo that a memory tile sends this fifo's objects on to, in another order where `dims_to_stream` says so."""
         where = self._memory(tile)
@@ -155,6 +158,7 @@ class Consumer(ObjectFifoHandle):
             repeat_count=repeat_count,
             pad_dimensions=pad_dimensions,
             pad_value=pad_value,
+            consumer_type=consumer_type,
         )
         onward.prod(tile=where)
         builder().link(where, [self.fifo.name], [onward.name], ())

@@ -243,11 +243,13 @@ class Runtime:
             self.add(Await(task))
 
     def _argument(self, operand: str) -> tuple[Any, int]:
-        """dtype and elements of an operand's flat tensor; a packed format's bytes."""
+        """dtype and elements of an operand's flat tensor; of a packed format what its bytes are moved as."""
         if operand in self._controls:
             return as_dtype("uint32"), self._controls[operand].words
         bound = getattr(self.op, operand)
-        return bound.format.dtype, dict(self.op.placed).get(operand, math.prod(bound.format.stored(bound.shape)))
+        dtype = bound.format.streamed
+        stored = bound.format.nbytes(bound.shape) // dtype.itemsize
+        return dtype, dict(self.op.placed).get(operand, stored)
 
     def finish(self) -> None:
         """Await what is left of the drains, unmanaged ones and the sequence's own group; then free the unmanaged fills.

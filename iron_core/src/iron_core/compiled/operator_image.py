@@ -28,8 +28,9 @@ class OperatorImage(Planned):
     """`OperatorImage(op)(*inputs, **numbers)`: the operator's outputs, one bare or several as a tuple.
 
     Inputs are the operands it reads, in declaration order (an absent optional one is left out), at their declared
-    shapes. What an operator writes only in part (Copy's destination) may be given last; it starts as zeros
-    otherwise. An operand written in place comes back as the output it is; the caller's array stays as it was.
+    shapes. What an operator writes only in part (Copy's destination) may be given behind them; it starts as zeros
+    otherwise. An operand written in place comes back as the output it is; the caller's array stays as it was. Last, outputs
+    may be given, numpy arrays as the image makes them: they are filled, and are what comes back.
 
     numbers: the operator's `Scratchpad` members, 0 unless given, and the extents named in `bounds`, whole unless
     given. Under a bound an input is given whole or cut, and outputs come back cut. Calls from several threads take turns.
@@ -115,8 +116,10 @@ class OperatorImage(Planned):
         op, kept = self.op, self._kept
         given = [o for o in op.inputs if o.present(op)]
         starts = [o for o in op.outputs if o.present(op) and o.name in kept and not o.read]
-        if not len(given) <= len(tensors) <= len(given) + len(starts):
-            extra = f" (and {', '.join(o.name for o in starts)})" if starts else ""
+        made_whole = [o for o in op.outputs if o.present(op) and o.name not in kept]
+        further = [*starts, *made_whole]
+        if not len(given) <= len(tensors) <= len(given) + len(further):
+            extra = f" (and {', '.join(o.name for o in further)})" if further else ""
             names = ", ".join(o.name for o in given)
             raise CallError(f"{type(op).__name__} takes {len(given)} tensors: {names}{extra}; got {len(tensors)}.")
         arrays = {
@@ -124,6 +127,9 @@ class OperatorImage(Planned):
             for o, t in zip((*given, *starts), tensors, strict=False)
         }
         values = self._values(numbers)
+        into = dict(zip((o.name for o in made_whole), tensors[len(given) + len(starts) :], strict=False))
+        for name, array in into.items():
+            self._fillable(name, array, values)
         starts_at = {name: self._start(name, arrays.get(name)) for name in kept}
         ports = [self._checked(port, arrays[port.name], values) for port in self._version.plan.inputs]
         with self._program.turn:  # all three, so that no other thread's call comes between
@@ -133,7 +139,9 @@ class OperatorImage(Planned):
             made = dict(zip((port.name for port in self._version.plan.outputs), outputs, strict=True))
             for name in kept:
                 made[name] = self._program.read(name)
-        results = tuple(made[o.name] for o in op.outputs if o.present(op))
+        for name, array in into.items():
+            np.copyto(array, made[name])
+        results = tuple(into.get(o.name, made[o.name]) for o in op.outputs if o.present(op))
         return results[0] if len(results) == 1 else results
 
     def _values(self, numbers: Mapping[str, int]) -> dict[str, int]:
@@ -162,6 +170,17 @@ class OperatorImage(Planned):
         if self._format(name, given) != format or given.size != np.prod(shape, dtype=int):
             raise ShapeError(f"{type(self.op).__name__}: {name} is {list(shape)} {format}; got {list(given.shape)} {format_of(given)}.")
         return given if isinstance(given, PackedArray) else given.reshape(shape)
+
+    def _fillable(self, name: str, array: Any, values: Mapping[str, int]) -> None:
+        """ShapeError unless a call's output, cut to its bounds, can be put into an array that was given for it."""
+        port = next(port for port in self._version.plan.outputs if port.name == name)
+        shape, where = bounded_shape(port.shape, port.bounds, values), f"{type(self.op).__name__}: {name}"
+        if port.format.packed or not isinstance(array, np.ndarray):
+            what = "a tensor of a packed format is not filled" if port.format.packed else f"got {type(array).__name__}"
+            raise ShapeError(f"{where} is given to be filled: {what}. Legal: a numpy array, or nothing.")
+        if array.dtype != port.format.dtype or array.shape != shape or not array.flags.writeable:
+            locked = "" if array.flags.writeable else ", read-only"
+            raise ShapeError(f"{where} is {list(shape)} {port.format}, to be filled; got {list(array.shape)} {array.dtype}{locked}.")
 
     def _format(self, name: str, tensor: Any) -> Any:
         try:

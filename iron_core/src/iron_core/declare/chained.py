@@ -23,14 +23,16 @@ from iron_core.declare.tolerance import Deviation, Tolerance
 from iron_core.errors import DeclarationError, Unresolvable
 
 
-def fold(op: Any, consumer: Any, at: Any = 0) -> Chained:
-    """`op` with `consumer` as its last finish step. at: which of its inputs, by number or name, is the tile.
+def fold(op: Any, consumer: Any, at: Any = 0) -> Any:
+    """`op` with `consumer` as its last finish step, or in its own fields where it takes it up (`Operator.absorbed`). at: which of
+    its inputs, by number or name, is the tile.
 
     Tunables that were not given are open again. Unresolvable where the array applies no such step.
     """
     require_operator(op, "fold()")
     require_operator(consumer, "fold()")
-    return Chained(op.base, (*op.finish, Link(consumer, at)), op.prepare, op.placed)
+    taken = None if op is not op.base else op.absorbed(consumer)
+    return taken if taken is not None else Chained(op.base, (*op.finish, Link(consumer, at)), op.prepare, op.placed)
 
 
 def prefold(op: Any, producer: Any, at: Any = 0) -> Chained:

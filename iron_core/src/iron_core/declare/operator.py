@@ -180,6 +180,11 @@ class Operator(metaclass=OperatorMeta):
         """How many elements a step of "finish" or "prepare" is given at a time, on a resolved operator."""
         raise DeclarationError(f"{type(self).__name__} declares no chain_line().")
 
+    def absorbed(self, consumer: Any) -> Any:
+        """This operator with a step behind it in fields of its own: a copy that makes the same bits as both; None where it has no
+        field for that step."""
+        return None
+
     def reference(self, *inputs: Any, **scratchpads: Any) -> Any:
         """What the outputs are, in numpy, unrounded. Inputs in declaration order; an absent optional one is None."""
         raise DeclarationError(f"{type(self).__name__} declares no reference().")

@@ -9,13 +9,13 @@ import attrs
 from iron_core.array.build import build
 from iron_core.array.fit import fit
 from iron_core.declare.affine import Affine
-from iron_core.declare.chained import Chained, place
 from iron_core.declare.chained import fold as folded
+from iron_core.declare.chained import place
 from iron_core.declare.chained import prefold as prefolded
-from iron_core.declare.link import Link, offset_member, riding
+from iron_core.declare.link import offset_member, riding
 from iron_core.devices import WORD, Device
 from iron_core.errors import IronError, Unresolvable, UnsupportedError
-from iron_core.graph.fold import Fold, Folded, Joined
+from iron_core.graph.fold import Fold, Joined
 from iron_core.graph.traced import Binding, TracedStep
 from iron_core.image.plan import PlanStep, VersionPlan
 
@@ -29,7 +29,11 @@ def _refusal(joined: Joined, dev: Device) -> str | None:
     step = joined.step
     members = [binding.member for binding in step.bindings]
     try:
-        op = Chained(step.op, _links(joined.finish), _links(joined.prepare))
+        op = step.op
+        for part in joined.finish:
+            op = folded(op, part.step.op, part.at)
+        for part in reversed(joined.prepare):
+            op = prefolded(op, part.step.op, part.at)
         if joined.placed is not None:
             run = _run(joined.placed.step, joined.placed.at)
             if run.refusal:
@@ -44,10 +48,6 @@ def _refusal(joined: Joined, dev: Device) -> str | None:
     if other is not None:
         return f"{type(op.base).__name__}: a step in front of {other}. Legal on its array: in front of {' or '.join(where)}."
     return None
-
-
-def _links(chain: tuple[Folded, ...]) -> tuple[Link, ...]:
-    return tuple(Link(part.step.op, part.at) for part in chain)
 
 
 class _Run(NamedTuple):
@@ -141,7 +141,7 @@ def _finish(producer: PlanStep, consumer: PlanStep, at: str) -> PlanStep:
     into = consumer.operands[result]
     operands = dict(producer.operands)
     operands[source] = attrs.evolve(into, shape=producer.operands[source].shape, bounds=producer.operands[source].bounds)
-    names = riding(op, "finish", len(op.finish) - 1)
+    names = riding(op, "finish", len(op.finish) - 1) if op.finish else ()  # a step in fields of its own brings no operand
     operands.update(zip(names, _others(consumer, at), strict=True))
     return attrs.evolve(producer, op=op, operands=operands)
 

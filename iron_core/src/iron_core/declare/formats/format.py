@@ -19,6 +19,7 @@ class Format:
 
     * `packed`: a tensor is a `PackedArray`, bytes that stand for values; else it is a numpy array of `dtype`.
     * `dtype`: of the array that stores it (uint8 where it is packed).
+    * `streamed`: the dtype in which arrays move it: `dtype`, unless its bytes are numbers that cores compute with.
     * `block`: rows and columns that are stored together. A tensor is whole blocks; `block_bytes` is the bytes of one.
     * `padded`: where it is not 0, a row is a multiple of that many columns, and its last block is filled up (with zeros), which
       no shape shows; a block then has several rows.
@@ -45,6 +46,10 @@ class Format:
     def spec(self) -> Any:
         """What a dtype variable holds for it: a dense format's numpy dtype, else the format itself."""
         return self if self.packed else self.dtype
+
+    @property
+    def streamed(self) -> np.dtype:
+        return self.dtype
 
     @property
     def planes(self) -> tuple[Plane, ...]:
