@@ -39,25 +39,25 @@ def narrow(rows: Any, scale: float = 1.0) -> np.ndarray:
 
 
 def made(array: Any, order: np.ndarray | None, turn: Callable[[Any], np.ndarray]) -> Iterator[np.ndarray]:
-    """What `turn` makes of a tensor's rows, those of `order` or all, on a thread for each CPU. One row is a vector."""
+    """What `turn` makes of a tensor's rows, those of `order` or all, on a thread for each CPU; of a vector, and of a matrix that is
+    stored as a whole, at once."""
     if isinstance(array, Merged):
         array = np.asarray(array)
-    if isinstance(array, PackedArray) and not _cut_anywhere(array, order):
+    if isinstance(array, PackedArray) and order is not None and not array.format.by_rows:
         array = array.dequantize()
-    count = array.shape[0] if len(array.shape) > 1 else 1
-    if len(array.shape) == 1:
-        yield turn(array if order is None else array[order])
-        return
-    step = max(Q4NX.block[0], _PIECE // array.shape[-1] // Q4NX.block[0] * Q4NX.block[0])
-    places = [slice(at, min(at + step, count)) for at in range(0, count, step)]
-    some = os.cpu_count() or 1
-    for at in range(0, len(places), some):
-        yield from side_by_side(lambda part: turn(array[part if order is None else order[part]]), places[at : at + some])
+    for some in _parts(array):
+        yield from side_by_side(lambda part: turn(array[part if order is None else order[part]]), some)
 
 
-def _cut_anywhere(array: PackedArray, order: np.ndarray | None) -> bool:
-    """May rows of a packed tensor be taken as `made` takes them?"""
-    return array.format.by_rows or (order is None and Q4NX.block[0] % array.format.unit(array.shape)[0] == 0)
+def _parts(array: Any) -> Iterator[list[slice]]:
+    """Its rows, some for each CPU at a time."""
+    height, count = Q4NX.block[0], array.shape[0]
+    whole = len(array.shape) == 1 or (isinstance(array, PackedArray) and height % array.format.unit(array.shape)[0] != 0)
+    step = count if whole else max(height, _PIECE // array.shape[-1] // height * height)
+    parts = [slice(at, min(at + step, count)) for at in range(0, count, step)]
+    threads = os.cpu_count() or 1
+    for at in range(0, len(parts), threads):
+        yield parts[at : at + threads]
 
 
 def _lowest(format: Format) -> int | None:

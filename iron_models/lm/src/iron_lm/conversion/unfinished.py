@@ -40,7 +40,7 @@ class Unfinished:
         self.kept = 0  # of these, those of an earlier attempt
 
     def write(self, replace: bool = False, told: Callable[[int], None] = lambda nbytes: None) -> None:
-        """Write what is not there yet, and put the folder in its place. told: called with the bytes of pieces that are there by now.
+        """Write what is not there yet, and put the folder in its place. told: called with the bytes that are there by now.
 
         replace: OUT may be there, and goes when the new one is whole. CheckpointError where something cannot be written: what is
         whole stays for the next attempt. UsageError where another process is at it, or something else has that name.
@@ -139,21 +139,22 @@ class Unfinished:
         if not self.done:
             file.write(header)
         for piece in self.output.pieces[self.done :]:
-            _note(journal, _line(piece, self._append(piece, file)))
+            _note(journal, _line(piece, self._append(piece, file, nbytes, told)))
             self.done += 1
             nbytes += piece.nbytes
             told(nbytes)
         file.flush()
         os.fsync(file.fileno())
 
-    def _append(self, piece: Piece, file: IO[bytes]) -> str:
-        """Write a piece behind what is there; the digest of its bytes."""
+    def _append(self, piece: Piece, file: IO[bytes], before: int, told: Callable[[int], None]) -> str:
+        """Write a piece behind the `before` bytes of those that are there; the digest of its bytes."""
         hashed, count = hashlib.sha256(), 0
         for part in piece.parts():
             data = part.data.cast("B")
             file.write(data)
             hashed.update(data)
             count += len(data)
+            told(before + count)
         if count != piece.nbytes:
             raise RuntimeError(f"{piece.name}: {count} bytes were made, not {piece.nbytes}")
         file.flush()
