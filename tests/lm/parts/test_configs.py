@@ -40,6 +40,7 @@ WRONG: dict[str, tuple[tuple[Any, ...], str]] = {
     "float | None": (NUMBERS, "legal: a positive number, or None."),
     "bool": (("no", 1, 0.0, None), "legal: True or False."),
     "str": (("tanhh", 5, None, ["silu"]), "legal: "),
+    "str | None": (("int4", 5, ["int8"]), "legal: int8, or None."),
     "NormConfig | None": ((4, "rms", NormConfig), "legal: a NormConfig, or None."),
     "RotaryConfig | None": ((4, "llama3", RotaryConfig), "legal: a RotaryConfig, or None."),
     "tuple[float, ...] | None": ((5, "1234", (1.0, "1", 1.0, 1.0), (1.0, math.nan, 1.0, 1.0)), "legal: one for each of 4 pairs"),

@@ -10,20 +10,22 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core import Backend, Dense, Format
+from iron_core import Q8_0, Backend, Dense, Format
 from iron_core.backends.choose import choose
 from iron_core.cache.keys import digest, sources_digest
 from iron_core.declare.formats import as_dtype, format_of
 from iron_core.devices import device
 from iron_core.errors import CacheError, CheckpointError, DeclarationError, UsageError, printable
-from iron_lm import process
+from iron_lm import process, quantising
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint, convert, drawn
+from iron_lm.checkpoints.kept import Made, made
 from iron_lm.checkpoints.reading import reading
 from iron_lm.checkpoints.recognise import architecture, describe, unknown_architecture, unnamed
 from iron_lm.checkpoints.sources import Names, source_of
 from iron_lm.checkpoints.widening import Merged, dense, is_gathered, runnable, runs_as, stored_format
 from iron_lm.decoder_config import DecoderConfig
+from iron_lm.int8 import scale_of
 from iron_lm.parts.decoder import Decoder
 from iron_lm.run import ARITHMETIC, DTYPES, Run
 from iron_lm.text.template import ChatTemplate, find_template
@@ -66,6 +68,12 @@ class Loaded:
         """The graph without its weights."""
         return self.family.build(self.config, attrs.evolve(self.run, **changes))
 
+    def in_blocks(self) -> Loaded:
+        """Of a quantised model the same one with its projections in blocks, as they are stored or else of 4 bits."""
+        weights = quantising.in_blocks(self.exact, self.weights)
+        formats = {str(format_of(array)) for path, array in weights.items() if array is not self.weights.get(path)}
+        return attrs.evolve(self, run=attrs.evolve(self.run, quantize=None), weights=weights, stored=", ".join(sorted(formats)))
+
     def twin(self, ids: Any) -> np.ndarray:
         """float32 (n, vocab): what the model's twin makes of the checkpoint's own weights, after each of n tokens."""
         return self.build().twin(self.exact, ids)
@@ -77,8 +85,9 @@ class Loaded:
     @property
     def cache_key(self) -> str | None:
         """Digest of everything a trace of this model depends on, operators and backend aside: sources, config, the weights'
-        names and formats. None of a family that a script or a prompt defines, whose sources are not known."""
-        shapes = [(path, tuple(a.shape), str(format_of(a))) for path, a in self.weights.items()]
+        names and formats, and the scales that products of integers have. None of a family that a script or a prompt defines, whose
+        sources are not known."""
+        shapes = [(path, tuple(a.shape), str(format_of(a)), scale_of(a)) for path, a in self.weights.items()]
         package = self.family.__module__.partition(".")[0]
         try:
             sources = sources_digest("iron_lm", package)
@@ -103,6 +112,11 @@ def dtype_on(backend: str | Backend | None, dev: str | None) -> str | None:
     """The dtype that a model has there where nobody asks for another: NPUs' arrays compute in bfloat16; None elsewhere, the
     weights' own."""
     return "bfloat16" if device(choose(backend, dev).dev).is_npu else None
+
+
+def scale_on(backend: str | Backend | None, dev: str | None) -> str:
+    """How a quantised model scales activations there where nobody says: NPUs' arrays multiply sums by one number alone."""
+    return "fixed" if device(choose(backend, dev).dev).is_npu else "dynamic"
 
 
 def arithmetic_of(
@@ -134,13 +148,16 @@ def load(
     tokenizer: str | Path | None = None,
     dtype: str | None = None,
     activations: str | None = None,
+    quantize: str | None = None,
+    activation_scale: str | None = None,
     max_seq_len: int | None = None,
 ) -> Loaded:
     """A checkpoint, or the one at a path, of one of the family's architectures. CheckpointError names the checkpoint; UsageError
     what was asked of it."""
+    quantised = quantising.asked(quantize, activation_scale, activations)
     checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint.open(checkpoint)
     with reading(checkpoint.path):
-        loaded = _loaded(checkpoint, family, dtype, activations, max_seq_len)
+        loaded = _loaded(checkpoint, family, dtype, activations, quantised, max_seq_len)
     opened = open_tokenizer(tokenizer, checkpoint)
     if opened is not None:
         opened.limit = loaded.config.vocab_size
@@ -148,7 +165,12 @@ def load(
 
 
 def _loaded(
-    checkpoint: Checkpoint, family: type[Architecture], dtype: str | None, activations: str | None, max_seq_len: int | None
+    checkpoint: Checkpoint,
+    family: type[Architecture],
+    dtype: str | None,
+    activations: str | None,
+    quantised: dict[str, Any],
+    max_seq_len: int | None,
 ) -> Loaded:
     config, assumed = _described(checkpoint, family)
     context, rows, chunk = context_of(config.max_positions, max_seq_len, config.usual_context or DEFAULT_CONTEXT)
@@ -161,10 +183,11 @@ def _loaded(
     block = _most([run for run in (runs_as(format) for format, _ in formats) if run.packed])
     widened = block is None and any(format.packed for format, _ in formats)
     first = _first_matrix(exact)
-    run = attrs.evolve(probe, **arithmetic_of(block, first, dtype, activations, widened))
+    run = attrs.evolve(probe, **arithmetic_of(Q8_0 if quantised else block, first, dtype, activations, widened), **quantised)
+    parts, rest = quantising.parted(family.build(config, run), exact, dtype) if quantised else ({}, exact)
     table = exact.get(_TABLE)
     wide_table = 0 if table is None or is_gathered(table) else Dense(np.float32).nbytes(table.shape)
-    new = _made(exact, dtype) + wide_table
+    new = _made(rest, dtype) + sum(one.nbytes for one in parts.values()) + wide_table
     free = process.available_bytes()
     if free is not None and new > free:
         narrower = "" if dtype in ("float16", "bfloat16") else "; --dtype float16 or bfloat16 may take half"
@@ -172,14 +195,34 @@ def _loaded(
         raise CheckpointError(f"{checkpoint.path}: {takes}.")
     if wide_table:
         exact[_TABLE] = dense(table, np.float32)
-    as_run = runnable if dtype is None else lambda array: convert(array, as_dtype(dtype))
-    weights = {path: as_run(array) for path, array in exact.items()}
-    kept = kept_line(formats, dtype)
+        rest |= {_TABLE: exact[_TABLE]} if _TABLE in rest else {}
+    weights = _filling(parts, rest, run, dtype, checkpoint, family)
+    kept = quantising.kept_line(parts, exact, rest) if quantised else kept_line(formats, dtype)
     if merged_bytes(exact):
         kept += f", put together from shards ({_bytes(merged_bytes(exact))} of memory)"
     if wide_table:
         kept += f"; the embedding widened to float32 ({_bytes(wide_table)} of memory), for its rows are taken one by one"
     return Loaded(family, config, run, weights, exact, None, checkpoint, context, kept, describe(checkpoint), assumed)
+
+
+def _filling(
+    parts: dict[str, Made],
+    rest: dict[str, Any],
+    run: Run,
+    dtype: str | None,
+    checkpoint: Checkpoint | None,
+    family: type[Architecture],
+) -> dict[str, Any]:
+    """What a model is filled with: what is made for it, and the rest in the formats in which they run."""
+
+    def as_run(array: Any) -> Any:
+        if dtype is not None:
+            return convert(array, as_dtype(dtype))
+        # A quantised model's activations have a dtype that is not its weights'.
+        return convert(array, as_dtype(run.dtype)) if run.quantize and len(array.shape) == 1 else runnable(array)
+
+    package = family.__module__.partition(".")[0]
+    return made(parts, f"{run.quantize} weights", checkpoint, package) | {path: as_run(array) for path, array in rest.items()}
 
 
 def _described(checkpoint: Checkpoint, family: type[Architecture]) -> tuple[DecoderConfig, dict[str, Any]]:
@@ -265,14 +308,20 @@ def random(
     *,
     tokenizer: str | None = None,
     dtype: str | None = None,
+    quantize: str | None = None,
+    activation_scale: str | None = None,
     max_seq_len: int | None = None,
 ) -> Loaded:
     """A model of this config with weights drawn at `seed`."""
-    kept = dtype or "bfloat16"
+    kept, quantised = dtype or "bfloat16", quantising.asked(quantize, activation_scale, None)
     context, rows, chunk = context_of(config.max_positions, max_seq_len)
-    run = Run(rows, chunk, **arithmetic_of(None, as_dtype(kept), kept, None))
-    shapes = family.build(config, run).tensors()
-    weights = drawn({path: (shape, Dense(as_dtype(kept))) for path, shape in shapes.items()}, seed)
+    block, asked = (Q8_0, dtype) if quantised else (None, kept)
+    run = Run(rows, chunk, **arithmetic_of(block, as_dtype(kept), asked, None), **quantised)
+    model = family.build(config, run)
+    exact = drawn({path: (shape, Dense(as_dtype(kept))) for path, shape in model.tensors().items()}, seed)
+    parts, rest = quantising.parted(model, exact, dtype) if quantised else ({}, exact)
+    weights = _filling(parts, rest, run, asked, None, family)
+    stored = f"random {kept}" if not quantised else f"random {quantising.kept_line(parts, exact, rest)}"
     opened = open_tokenizer(tokenizer) if tokenizer else None
     beside = None if tokenizer is None else Path(tokenizer)
-    return Loaded(family, config, run, weights, weights, opened, None, context, f"random {kept}", beside=beside)
+    return Loaded(family, config, run, weights, exact, opened, None, context, stored, beside=beside)

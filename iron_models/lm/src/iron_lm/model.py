@@ -13,7 +13,7 @@ import numpy as np
 
 from iron_core import Backend
 from iron_core.errors import UsageError, printable
-from iron_lm import families, loading
+from iron_lm import families, loading, quantising
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.embedder import Embedder
@@ -47,6 +47,10 @@ class Model(Running):
         self._options = options
         self._template: ChatTemplate | None = None
         self._embedder: Embedder | None = None
+
+    def of(self, loaded: Loaded) -> Model:
+        """Another model, compiled as this one is."""
+        return Model(loaded, **self._options)
 
     # -- what it does ----------------------------------------------------------------------------
 
@@ -155,6 +159,8 @@ def load(
     tokenizer: str | Path | None = None,
     dtype: str | None = None,
     activations: str | None = None,
+    quantize: str | None = None,
+    activation_scale: str | None = None,
     max_seq_len: int | None = None,
     quantized_from: str | None = None,
     backend: str | Backend | None = None,
@@ -163,8 +169,8 @@ def load(
     """`load(path)` or `load(family, path)`: open a checkpoint and compile its model.
 
     family: its name, as `iron models list` has it, or its class; found from the file without one. tokenizer: a file or folder
-    of its own. dtype, activations, max_seq_len, quantized_from: as `iron-run` has them. backend: a name or an object
-    (`HostBackend(threads=2)`).
+    of its own. dtype, activations, quantize, activation_scale, max_seq_len, quantized_from: as `iron-run` has them. backend: a name
+    or an object (`HostBackend(threads=2)`).
     UnknownName lists the families there are; CheckpointError says what is wrong with the files, UsageError with what is asked.
     """
     family, place = (None, family) if path is None else (family, path)
@@ -172,9 +178,15 @@ def load(
         raise UsageError(f"load({place!r}) names no checkpoint; legal: load(path), load(family, path).")
     if isinstance(family, type) and not issubclass(family, Architecture):
         raise UsageError(f"load({family!r}, ...) names no family; legal: its name, its class, or load(path), which finds it.")
+    quantising.asked(quantize, activation_scale, activations)
     checkpoint = Checkpoint.open(place, quantized_from=quantized_from)
     if not isinstance(family, type):
         family = families.of(checkpoint) if family is None else families.named(str(family))
     dtype = dtype or loading.dtype_on(backend, dev)
-    loaded = loading.load(family, checkpoint, tokenizer=tokenizer, dtype=dtype, activations=activations, max_seq_len=max_seq_len)
+    if quantize is not None:
+        activation_scale = activation_scale or loading.scale_on(backend, dev)
+    loaded = loading.load(
+        family, checkpoint, tokenizer=tokenizer, dtype=dtype, activations=activations, quantize=quantize,
+        activation_scale=activation_scale, max_seq_len=max_seq_len,
+    )  # fmt: skip
     return Model(loaded, backend=backend, dev=dev)

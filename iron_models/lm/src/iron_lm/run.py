@@ -5,11 +5,14 @@ from __future__ import annotations
 import attrs
 
 from iron_core.errors import ParamError
-from iron_lm.fields import among, counted
+from iron_lm.fields import among, counted, optional
 
 #: Dtypes of activations and caches.
 DTYPES = ("bfloat16", "float32", "float16")
 ARITHMETIC = ("exact", "int8_block")
+#: What projections may be quantised to, and how the scale of what they multiply is found: the same always, or each row's own.
+QUANTIZED = ("int8",)
+ACTIVATION_SCALES = ("fixed", "dynamic")
 
 
 @attrs.frozen
@@ -17,7 +20,9 @@ class Run:
     """What a model is built for: `max_seq_len` tokens that its caches hold, prompts taken in chunks of `prefill_chunk`.
 
     dtype: of activations; cache_dtype: of keys and values; activations: the arithmetic with block-quantised weights, "exact"
-    or "int8_block". ParamError for a number below 1, a context that is not whole chunks, and any other name.
+    or "int8_block". quantize: "int8" where projections multiply integers by integers, of one scale for a matrix; activation_scale
+    says which scale what they multiply has, "fixed" or "dynamic". ParamError for a number below 1, a context that is not whole
+    chunks, and any other name.
     """
 
     max_seq_len: int = attrs.field(validator=counted)
@@ -25,6 +30,13 @@ class Run:
     dtype: str = attrs.field(default="bfloat16", validator=among(DTYPES))
     cache_dtype: str = attrs.field(default="bfloat16", validator=among(DTYPES))
     activations: str = attrs.field(default="exact", validator=among(ARITHMETIC))
+    quantize: str | None = attrs.field(default=None, validator=optional(among(QUANTIZED)))
+    activation_scale: str = attrs.field(default="dynamic", validator=among(ACTIVATION_SCALES))
+
+    @property
+    def arithmetic(self) -> str:
+        """Of products, for people."""
+        return self.activations if self.quantize is None else f"{self.quantize} products, {self.activation_scale} scale"
 
     def __attrs_post_init__(self) -> None:
         if self.max_seq_len % self.prefill_chunk:

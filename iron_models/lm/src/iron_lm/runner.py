@@ -15,7 +15,7 @@ from iron_core.cli import streams
 from iron_core.cli.progress import working
 from iron_core.devices import device
 from iron_core.errors import OutOfMemory, UsageError
-from iron_lm import loading
+from iron_lm import loading, quantising
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.figures import Figures
@@ -94,7 +94,11 @@ class Runner:
 
     def _load(self) -> Loaded:
         o = self.options
-        common = {k: o[k] for k in ("tokenizer", "max_seq_len")} | {"dtype": o["dtype"] or loading.dtype_on(o["backend"], o["dev"])}
+        quantising.asked(o["quantize"], o["activation_scale"], o["activations"])
+        common = {k: o[k] for k in ("tokenizer", "max_seq_len", "quantize", "activation_scale")}
+        common["dtype"] = o["dtype"] or loading.dtype_on(o["backend"], o["dev"])
+        if o["quantize"]:
+            common["activation_scale"] = o["activation_scale"] or loading.scale_on(o["backend"], o["dev"])
         if o["random_weights"] is not None:
             if o["checkpoint"]:
                 raise UsageError("--random-weights takes no --checkpoint; leave one out.")
@@ -134,5 +138,5 @@ def _header(model: Running, figures: Figures) -> str:
     assumed = ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in loaded.assumed.items())
     lines = [loaded.recognised] if loaded.recognised else []
     lines += [f"the files do not say, so as the format has it: {assumed}"] if assumed else []
-    lines += [f"{name} · {loaded.stored} · {run.dtype} activations, {run.cache_dtype} cache, {run.activations} · {engine}"]
+    lines += [f"{name} · {loaded.stored} · {run.dtype} activations, {run.cache_dtype} cache, {run.arithmetic} · {engine}"]
     return "\n".join([*lines, f"load {figures.load_s:.2f} s · compile {figures.compile_s:.2f} s"])

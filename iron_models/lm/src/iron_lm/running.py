@@ -47,5 +47,6 @@ class Running:
             "dtype": run.dtype,
             "cache_dtype": run.cache_dtype,
             "activations": run.activations,
+            **({"quantize": run.quantize, "activation_scale": run.activation_scale} if run.quantize else {}),
             "max_seq_len": self.loaded.context,
         }

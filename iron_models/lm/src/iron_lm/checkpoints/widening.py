@@ -64,7 +64,7 @@ def dense(array: Any, dtype: Any) -> np.ndarray:
         piece = rows[part]
         flat[part] = round_to(piece.dequantize() if isinstance(piece, PackedArray) else piece, out.dtype)
 
-    _by_rows(turn, len(flat), columns, 1 if by_rows else array.format.unit(array.shape)[0])
+    in_pieces(turn, len(flat), columns, 1 if by_rows else array.format.unit(array.shape)[0])
     return out
 
 
@@ -86,7 +86,7 @@ def repacked(array: PackedArray, format: Quantized) -> PackedArray:
         ints = source.integers(piece.data, piece.shape) - np.uint8(source.zero)  # two's complement of what is below zero
         target[part] = format.assembled(piece.shape, values=ints, **numbers).data
 
-    _by_rows(turn, len(target), columns)
+    in_pieces(turn, len(target), columns)
     return PackedArray(out, array.shape, format)
 
 
@@ -101,7 +101,19 @@ def runnable(array: Any) -> Any:
     return repacked(array, wanted) if wanted.packed else dense(array, wanted.dtype)
 
 
-def _by_rows(turn: Callable[[slice], None], rows: int, columns: int, unit: int = 1) -> None:
+def as_blocks(array: Any, format: Format) -> PackedArray:
+    """A matrix in any format as blocks of a row, rounded."""
+    out = np.empty(format.stored(array.shape), np.uint8)
+
+    def turn(part: slice) -> None:
+        out[part] = format.quantize(dense(array[part], np.float32)).data
+
+    (rows, columns), stored = array.shape, stored_format(array)
+    in_pieces(turn, rows, columns, 1 if stored.by_rows else stored.unit(array.shape)[0])
+    return PackedArray(out, array.shape, format)
+
+
+def in_pieces(turn: Callable[[slice], None], rows: int, columns: int, unit: int = 1) -> None:
     """Call `turn` for runs of rows, each of whole units, that cover all of them, on every CPU."""
     step = max(1, _PIECE // max(1, columns) // unit) * unit
     parts = [slice(at, min(rows, at + step)) for at in range(0, rows, step)]

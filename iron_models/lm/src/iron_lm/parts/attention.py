@@ -14,7 +14,7 @@ from iron_lm.parts.axial_rotary import AxialRotary
 from iron_lm.parts.cache import KVCache
 from iron_lm.parts.norm import Norm, NormConfig
 from iron_lm.parts.part import Part, Weights, bounded, is_prompt, widen
-from iron_lm.parts.projection import project
+from iron_lm.parts.projection import Projection
 from iron_lm.parts.rotary import Rotary
 from iron_lm.run import Run
 from iron_ops_aie import MHA, ElementwiseMul, RoPE, RowwiseAdd, Sigmoid
@@ -76,10 +76,10 @@ class Attention(Part):
         self.run, self.rotary = run, rotary
         self.cache = cache or KVCache(run, c.num_kv_heads, c.head_dim)
         queries, keys = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
-        self.needs(q=(queries, c.hidden_size), k=(keys, c.hidden_size), v=(keys, c.hidden_size), o=(c.hidden_size, queries))
-        self.gate = self.q_bias = self.k_bias = self.v_bias = self.gate_bias = self.o_bias = None
-        if c.gate:
-            self.needs(gate=(queries, c.hidden_size))
+        gates = {"gate": (queries, c.hidden_size)} if c.gate else {}
+        self.qkv = Projection(self, run, q=(queries, c.hidden_size), k=(keys, c.hidden_size), v=(keys, c.hidden_size), **gates)
+        self.out = Projection(self, run, o=(c.hidden_size, queries))
+        self.q_bias = self.k_bias = self.v_bias = self.gate_bias = self.o_bias = None
         if c.bias:
             self.needs(q_bias=(queries,), k_bias=(keys,), v_bias=(keys,), **{"gate_bias": (queries,)} if c.gate else {})
         if c.output_bias:
@@ -110,9 +110,7 @@ class Attention(Part):
     ) -> Any:
         c, n = self.config, x.shape[0]
         x, angles = bounded(x, rows), bounded(angles, rows)
-        # One after another, and biases after all of them: they can share a pass over x.
-        matrices = (self.q, self.k, self.v, self.gate)[: 4 if c.gate else 3]
-        q, k, v, *gate = (project(x, matrix, self.run.activations) for matrix in matrices)
+        q, k, v, *gate = self.qkv(x)
         if c.bias:
             biases = (self.q_bias, self.k_bias, self.v_bias, self.gate_bias)
             q, k, v, *gate = (RowwiseAdd(y, bias) for y, bias in zip((q, k, v, *gate), biases, strict=False))
@@ -130,7 +128,7 @@ class Attention(Part):
         o = o.reshape(n, c.num_heads * c.head_dim)
         if c.gate:
             o = ElementwiseMul(o, Sigmoid(gate[0]))
-        return project(o, self.o, self.run.activations, bias=self.o_bias)
+        return self.out(o, bias=self.o_bias)
 
     def turned(self, x: Any, heads: int, norm: Norm | None, angles: Any) -> Any:
         """x (rows, heads * head_dim), normed and each head turned, where this part does that -> (rows * heads, head_dim)."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from iron_lm.fields import among, counted, flag
 from iron_lm.parts.part import Part, Weights, widen
-from iron_lm.parts.projection import project
+from iron_lm.parts.projection import Projection
 from iron_lm.run import Run
 from iron_ops_aie import GELU, ElementwiseMul, SiLU
 
@@ -59,11 +59,12 @@ class GatedMLP(Part):
     def __init__(self, config: GatedMLPConfig, run: Run) -> None:
         self.config, self.run = config, run
         wide = (config.intermediate_size, config.hidden_size)
-        self.needs(gate=wide, up=wide, down=wide[::-1])
+        self.widens = Projection(self, run, gate=wide, up=wide)
+        self.narrows = Projection(self, run, down=wide[::-1])
 
     def body(self, x: Any) -> Any:
-        gate, up = (project(x, matrix, self.run.activations) for matrix in (self.gate, self.up))
-        return project(ElementwiseMul(ACTIVATIONS[self.config.activation][0](gate), up), self.down, self.run.activations)
+        gate, up = self.widens(x)
+        return self.narrows(ElementwiseMul(ACTIVATIONS[self.config.activation][0](gate), up))
 
     def twin(self, weights: Weights, x: Any) -> np.ndarray:
         gate, up = (x @ widen(weights[name]).T for name in ("gate", "up"))
@@ -79,14 +80,15 @@ class MLP(Part):
     def __init__(self, config: MLPConfig, run: Run) -> None:
         c = self.config = config
         self.run = run
-        self.needs(up=(c.intermediate_size, c.hidden_size), down=(c.hidden_size, c.intermediate_size))
+        self.widens = Projection(self, run, up=(c.intermediate_size, c.hidden_size))
+        self.narrows = Projection(self, run, down=(c.hidden_size, c.intermediate_size))
         self.up_bias = self.down_bias = None
         if c.bias:
             self.needs(up_bias=(c.intermediate_size,), down_bias=(c.hidden_size,))
 
     def body(self, x: Any) -> Any:
-        wide = project(x, self.up, self.run.activations, bias=self.up_bias)
-        return project(ACTIVATIONS[self.config.activation][0](wide), self.down, self.run.activations, bias=self.down_bias)
+        wide = self.widens(x, bias=self.up_bias)
+        return self.narrows(ACTIVATIONS[self.config.activation][0](wide), bias=self.down_bias)
 
     def twin(self, weights: Weights, x: Any) -> np.ndarray:
         def times(name: str, y: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ import iron_core as iron
 from iron_core import PackedArray
 from iron_core.errors import DeclarationError, ShapeError
 from iron_core.plugins.foreign import kind_of
+from iron_lm.parts.projection import Projection
 from iron_lm.run import Run
 
 #: Weights by path within a part.
@@ -53,20 +54,38 @@ class Part(iron.Graph):
                 yield path, item
             left += [(_join(path, name), child) for name, child in reversed(_held(item))]
 
+    def projections(self) -> Iterator[tuple[str, Part, Projection]]:
+        """(path of the matrix made of all of its own, the part that needs those, itself) of every projection."""
+        for path, part in self.walk():
+            for projection in vars(part).get("_projections", ()):
+                yield _join(path, projection.name), part, projection
+
     def _needed(self) -> Iterator[tuple[str, Part, str, tuple[int, ...]]]:
         """(path, the part that needs it, its name there, shape) of every tensor."""
         for path, part in self.walk():
             for name, shape in vars(part).get("_shapes", {}).items():
                 yield _join(path, name), part, name, shape
 
+    def _taken(self) -> Iterator[tuple[str, Any, str, tuple[int, ...]]]:
+        """As `_needed`, of what `fill()` takes: (path, who takes it, its name there, shape)."""
+        for path, part in self.walk():
+            own = [projection for projection in vars(part).get("_projections", ()) if projection.quantised]
+            apart = {name for projection in own for name in projection.names}
+            for name, shape in vars(part).get("_shapes", {}).items():
+                if name not in apart:
+                    yield _join(path, name), part, name, shape
+            for projection in own:
+                yield _join(path, projection.name), projection, "joined", projection.shape
+
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Shape by attribute path (`layers.3.mixer.q`) of every tensor that this part and those it holds need."""
         return {path: shape for path, _, _, shape in self._needed()}
 
     def fill(self, weights: Weights) -> Part:
-        """Take arrays (numpy or PackedArray) by attribute path; itself. DeclarationError for one that is missing or that no part
-        needs, ShapeError for one of another shape; then nothing is taken."""
-        where, needed = type(self).__name__, list(self._needed())
+        """Take arrays (numpy or PackedArray) by attribute path, of a quantised projection the one matrix that it has instead;
+        itself. DeclarationError for one that is missing or that no part needs, ShapeError for one of another shape; then nothing
+        is taken."""
+        where, needed = type(self).__name__, list(self._taken())
         unknown = sorted(set(weights) - {path for path, _, _, _ in needed})
         for path, _, _, shape in needed:
             _check_given(where, path, shape, weights, unknown)
@@ -77,10 +96,14 @@ class Part(iron.Graph):
                 raise ShapeError(f"{where}: {path} is {list(weights[path].shape)}, not {list(shape)}.")
         if unknown:
             raise DeclarationError(f"{where}: {unknown[0]} is given, and no part needs it. Legal: what tensors() names.")
-        made = [iron.weight(part.arranged(name, weights[path])) for path, part, name, _ in needed]
-        for (_, part, name, _), weight in zip(needed, made, strict=True):
-            setattr(part, name, weight)
+        made = [owner.held(name, weights[path]) for path, owner, name, _ in needed]
+        for (_, owner, name, _), weight in zip(needed, made, strict=True):
+            setattr(owner, name, weight)
         return self
+
+    def held(self, name: str, array: Any) -> Any:
+        """The tensor `name` of this part as a graph holds it."""
+        return iron.weight(self.arranged(name, array))
 
     def arranged(self, name: str, array: Any) -> Any:
         """The tensor `name` of this part as `body()` takes it: the array itself, unless a subclass has its rows in another order."""
@@ -102,7 +125,8 @@ class Part(iron.Graph):
 
     def __call__(self, *tensors: Any, **values: Any) -> Any:
         self.complete()
-        self._refuse_without([name for name in vars(self).get("_shapes", {}) if getattr(self, name) is None])
+        own = (self, *vars(self).get("_projections", ()))
+        self._refuse_without([path for path, owner, name, _ in self._taken() if owner in own and getattr(owner, name) is None])
         return super().__call__(*tensors, **values)
 
     def trace(self, **shapes: Any) -> Any:
@@ -117,7 +141,7 @@ class Part(iron.Graph):
         """Complete every part. DeclarationError where one has not been given its weights."""
         for _, part in self.walk():
             part.complete()
-        self._refuse_without([path for path, part, name, _ in self._needed() if getattr(part, name) is None])
+        self._refuse_without([path for path, owner, name, _ in self._taken() if getattr(owner, name) is None])
 
     def _refuse_without(self, empty: list[str]) -> None:
         """`empty` are paths of tensors that have no numbers."""
