@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import iron_lm
 from iron_core import PackedArray
 from iron_core.declare.formats import Q4NX, Q4NX_Q8, Q4NX_SIGNED, Q4NX_ZERO
 from iron_core.errors import CheckpointError, UsageError
@@ -163,6 +164,14 @@ def test_the_command_line_says_what_a_file_does_not(tmp_path, iron_run):
     assert done.returncode == 0, done.stderr
     done = iron_run(*line)
     assert done.returncode == 2 and "say --quantized-from Q4_1, or Q4_0. Evidence: 8 of 8 matrices have minima" in done.stderr
+
+
+def test_python_says_it_too(tmp_path):
+    """`iron_lm.load(path, quantized_from=...)`, which finds the family."""
+    _, _, tensors = model("llama")
+    path = folder(tmp_path / "m", tensors)
+    found = iron_lm.load(path, quantized_from="Q4_1", activations="exact", max_seq_len=32, backend="reference")
+    assert np.abs(found.logits(IDS) - load(Llama, path).twin(IDS)[-1]).max() < 5e-3
 
 
 def test_other_kinds_say_it_themselves(tmp_path):
