@@ -79,7 +79,8 @@ def test_a_file_may_say_itself_what_it_was_made_from(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("format", "evidence"), [(Q4NX, "8 of 8 matrices have minima that are not 0"), (Q4NX_SIGNED, "no minimum looked at in its 8 matrices")]
+    ("format", "evidence"),
+    [(Q4NX, "8 of 8 matrices have minima that are not 0"), (Q4NX_SIGNED, "all minima looked at in its 8 matrices are 0")],
 )
 def test_nothing_is_guessed_of_four_bits(tmp_path, format, evidence):
     """Where nobody says it the matrices are refused, each for one reason, with what to say and the evidence."""

@@ -85,8 +85,8 @@ def evidence(matrices: list[np.ndarray]) -> str:
     """What speaks for Q4_0 or Q4_1, of matrices of 4-bit chunks, uint8 (n, 5120), a few of which are looked at."""
     with_minima = sum(has_minima(chunks, _LOOKED_AT) for chunks in matrices)
     if not with_minima:
-        return f"no minimum looked at in its {len(matrices)} matrices is other than 0, as where all of it was made from Q4_0"
-    return f"{with_minima} of {len(matrices)} matrices have minima that are not 0, which Q4_0 never has"
+        return f"all minima looked at in its {len(matrices)} matrices are 0, as Q4_0's are"
+    return f"{with_minima} of {len(matrices)} matrices have minima that are not 0, which Q4_0's are"
 
 
 def _evenly(count: int, most: int) -> np.ndarray:

@@ -134,8 +134,7 @@ def tensors_of(file: MappedFile, header: Header, config: dict[str, Any], said: s
             reason = str(error)
             tensors.refused[name] = reason if reason.startswith(str(file.path)) else f"{file.path}: tensor {name} {reason}"
     if unsaid:
-        legal = "Q4_1 (q * scale + minimum) or Q4_0 (signed q * scale)"
-        why = f"nothing in it says whether its 4-bit matrices are made from {legal}: say --quantized-from Q4_1, or Q4_0"
+        why = "nothing in it says whether its 4-bit matrices are made from Q4_1 or Q4_0: say --quantized-from Q4_1, or Q4_0"
         tensors.refused |= dict.fromkeys(unsaid, f"{file.path}: {why}. Evidence: {chunks.evidence(list(unsaid.values()))}.")
     return tensors
 
