@@ -67,7 +67,7 @@ def test_planes_are_enough_for_kernels(format):
 
 
 def test_int8_arithmetic_is_that_of_blocks():
-    """Other formats' is computed by the reference, and strict says which it takes."""
+    """That of groups of another size is computed by the reference, and strict says which it takes."""
 
     class Rounded(iron.Graph):
         def __init__(self, w):
@@ -77,10 +77,10 @@ def test_int8_arithmetic_is_that_of_blocks():
             return GEMV(self.w, x, activations="int8_block")
 
     rng = np.random.default_rng(0)
-    graph = Rounded(Q4NX.quantize(rng.standard_normal((32, 256)).astype(F32)))
+    graph = Rounded(GPTQ.quantize(rng.standard_normal((32, 256)).astype(F32)))
     x = rng.standard_normal(256).astype(F32)
     assert np.array_equal(graph.compile(backend="host", x=(x.shape, F32))(x), graph.reference(x))
-    with pytest.raises(UnsupportedError, match="W=q4nx: int8_block kernels read rows of 32 numbers with a float16 scale"):
+    with pytest.raises(UnsupportedError, match="W=gptq4: int8_block kernels read nibbles and signed bytes of which 32"):
         graph.compile(backend=STRICT, x=(x.shape, F32))
 
 

@@ -10,15 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import iron_core as iron
-from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, PackedArray, bfloat16
+from iron_core.declare.formats import Q4_0, Q4_1, Q4NX, Q4NX_Q8, Q4NX_SIGNED, Q8_0, PackedArray, as_format, bfloat16
 from iron_host.backend import HostBackend
 from iron_ops_aie import GEMM, GEMV, MHA
 from iron_ops_flm import GEMM as FlmGEMM
 from iron_ops_flm.epilogue import GELUS, ROUNDINGS, Epilogue
 
 FLOATS = (np.dtype(np.float32), bfloat16, np.dtype(np.float16))
-BLOCKS = (Q4_0, Q4_1, Q8_0)
-MANY = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+BLOCKS = (Q4_0, Q4_1, Q8_0, Q4NX, Q4NX_SIGNED, Q4NX_Q8)
+MANY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class One(iron.Graph):
@@ -86,6 +86,12 @@ def formats(draw: Any) -> dict[str, Any]:
     return dict(T=T, W=draw(st.sampled_from(BLOCKS)), K=32 * draw(st.integers(1, 4)), activations=how)
 
 
+def outputs(draw: Any, fields: dict[str, Any]) -> int:
+    """Rows of a product's weights: whole blocks of them."""
+    rows = as_format(fields["W"]).block[0] if "activations" in fields else 1
+    return rows * draw(st.integers(1, 40 if rows == 1 else 3))
+
+
 @pytest.mark.slow
 @MANY
 @given(st.data())
@@ -94,7 +100,7 @@ def test_a_product_of_matrices(data):
     draw, fields = data.draw, formats(data.draw)
     packed = "activations" in fields
     layout = dict(b_col_maj=packed or draw(st.booleans()), c_col_maj=draw(st.booleans()))
-    op = GEMM(M=draw(st.integers(1, 20)), N=draw(st.integers(1, 40)), **layout, **fields)
+    op = GEMM(M=draw(st.integers(1, 20)), N=outputs(draw, fields), **layout, **fields)
     within(op, data, ("valid",) if packed else draw(st.sampled_from(((), ("valid",), ("valid_k",), ("valid", "valid_k")))))
 
 
@@ -129,7 +135,7 @@ def test_a_product_with_a_vector(data):
     draw = data.draw
     matrices, repeat = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     fields = formats(draw)
-    op = GEMV(M=draw(st.integers(1, 40)), num_batches=matrices * repeat, repeat=repeat, **fields)
+    op = GEMV(M=outputs(draw, fields), num_batches=matrices * repeat, repeat=repeat, **fields)
     within(op, data, draw(st.sampled_from(((), ("valid",)))) if op.num_batches == 1 and "activations" not in fields else ())
 
 

@@ -11,13 +11,13 @@ import pytest
 
 import iron_core as iron
 from iron_core.cache.store import Cache, CacheWarning
-from iron_core.declare.formats import Q4_1, Q8_0, PackedArray
+from iron_core.declare.formats import Q4_1, Q4NX, Q4NX_Q8, Q4NX_SIGNED, Q8_0, BlockQuant, PackedArray, bfloat16
 from iron_host import tiling
 from iron_host.backend import HostBackend
 from iron_host.runtime import runtime
 from iron_host.tiles import Tiles
 from iron_lm.checkpoints.mapped import MappedFile
-from iron_ops_aie import GEMM, GEMV
+from iron_ops_aie import GEMM, GEMV, Dequant
 
 ROWS, DEPTH = 40, 64
 
@@ -294,3 +294,94 @@ def test_weights_that_are_inputs_are_read_as_they_are():
     (version,) = given.versions.values()
     assert version.image.tiles == ()
     assert np.array_equal(given(a, x), compiled(a, b)(x[None])[0][0])
+
+
+#: Blocks that hold the numbers of FastFlowLM's chunks, a row in each.
+ROW_BLOCKS = {
+    Q4NX: BlockQuant("rows4", bits=4, group=32, scale=bfloat16, minimum=True),
+    Q4NX_Q8: BlockQuant("rows8", bits=8, group=32, scale=bfloat16, signed=True),
+}
+
+
+def chunked(format: Any, rows: int, depth: int) -> PackedArray:
+    return format.quantize(np.random.default_rng(rows + depth).standard_normal((rows, depth)).astype(np.float32))
+
+
+def in_rows(tensor: PackedArray, format: Any) -> PackedArray:
+    """The same numbers in another format."""
+    own = tensor.format
+    parts = {p.role: own.numbers(p, tensor.data, tensor.shape) for p in own.planes if p.role != "values"}
+    return format.assembled(tensor.shape, values=own.integers(tensor.data, tensor.shape), **parts)
+
+
+@pytest.mark.parametrize("format", ROW_BLOCKS, ids=str)
+@pytest.mark.parametrize("written", [1, 3000, 40000, 1 << 20])
+def test_chunks_are_in_the_same_tiles_as_rows(tmp_path, monkeypatch, format, written):
+    """Byte for byte, without what fills chunks up; several matrices, made in memory or kept for a file in pieces of any size."""
+    monkeypatch.setattr(tiling, "WORTH_A_FILE", 1)
+    monkeypatch.setattr(tiling, "WRITTEN", written)
+    monkeypatch.setattr(tiling, "Cache", lambda backend: Cache(backend, tmp_path))
+    matrices, rows, depth = 3, 160, 320
+    tensor = chunked(format, matrices * rows, depth)
+    path = tmp_path / "weights.bin"
+    path.write_bytes(b"head" * 5 + tensor.data.tobytes())
+    mapped = MappedFile(path).view(20, tensor.nbytes, "w")
+    of_rows = in_rows(tensor, ROW_BLOCKS[format])
+
+    def tiles(raw: np.ndarray, format: Any) -> np.ndarray:
+        return tiling.made([Tiles(0, 0, format, rows, depth, matrices)], lambda _: raw, runtime(2))[0]
+
+    want = tiles(of_rows.data.reshape(-1), of_rows.format)
+    assert want.size == of_rows.nbytes and np.array_equal(tiles(tensor.data.reshape(-1).copy(), format), want)
+    assert entries(tmp_path) == []
+    for _ in range(2):
+        assert np.array_equal(tiles(mapped, format), want) and len(entries(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("format", (Q4NX, Q4NX_SIGNED, Q4NX_Q8), ids=str)
+def test_chunks_are_multiplied_as_the_reference_says(format):
+    """Whole and by rows of chunks, by a row and by several, in both arithmetics; their numbers too."""
+
+    class All(iron.Graph):
+        def __init__(self, w: Any) -> None:
+            self.w = iron.weight(w)
+
+        def body(self, x: Any) -> Any:
+            rounded = dict(activations="int8_block")
+            made = [GEMM(x, self.w, b_col_maj=True, **extra) for extra in ({}, rounded)]
+            made += [GEMV(self.w[32:96], x[1], **extra) for extra in ({}, rounded)]
+            return *made, Dequant(self.w[32:], T=np.float32)
+
+    x = np.random.default_rng(1).standard_normal((7, 320)).astype(np.float32)
+    host = All(chunked(format, 128, 320)).compile(backend=HostBackend(strict=True), x=(x.shape, np.float32))
+    for got, want in zip(host(x), host.graph.reference(x), strict=True):
+        assert iron.allclose(got, want, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("activations", ("exact", "int8_block"))
+def test_equal_numbers_have_equal_products(activations):
+    """A Q4_1 tensor and a q4nx tensor of the same scales and minima: a row, several rows, weights of the graph and of a call: the same
+    bits."""
+
+    class Both(iron.Graph):
+        def __init__(self, w: Any) -> None:
+            self.w = iron.weight(w)
+
+        def body(self, x: Any, given: Any) -> Any:
+            rows = [GEMM(x, each, b_col_maj=True, activations=activations) for each in (self.w, given)]
+            return *rows, *(GEMV(each, x[0], activations=activations) for each in (self.w, given))
+
+    rng = np.random.default_rng(0)
+    shape, groups = (96, 320), (96, 10)
+    numbers = dict(scales=rng.integers(1, 128, groups) / 256, minima=-rng.integers(0, 128, groups) / 32)
+    values = rng.integers(0, 16, shape).astype(np.uint8)
+    x = rng.standard_normal((6, shape[1])).astype(np.float32)
+    made = []
+    for format in (Q4_1, Q4NX):
+        w = format.assembled(shape, values=values, **{role: a.astype(np.float32) for role, a in numbers.items()})
+        host = Both(w).compile(backend=HostBackend(strict=True), x=(x.shape, np.float32), given=(shape, format))
+        made.append([np.asarray(y).view(np.uint32).copy() for y in host(x, w)])
+    for one, other in zip(*made, strict=True):
+        assert np.array_equal(one, other)
+    several, again, *alone = made[0]
+    assert np.array_equal(several, again) and all(np.array_equal(several[0], row) for row in alone)

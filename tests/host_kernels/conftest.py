@@ -13,17 +13,34 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from iron_core.declare.formats import Q5_0, Q5_1, Format, as_format
+from iron_core.declare.formats import (
+    Q4_0,
+    Q4_1,
+    Q4NX,
+    Q4NX_Q8,
+    Q4NX_SIGNED,
+    Q4NX_ZERO,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    BlockQuant,
+    Format,
+    bfloat16,
+)
 from iron_host import build, compiler
 from iron_host.slots import Filled, Slots
 from iron_host.view import View, view_of
-from tests.layouts import BFP16EBS8, EVERY, GPTQ, INT8_TENSOR, Q4NX
+from tests.layouts import BFP16EBS8, EVERY, GPTQ, INT8_CHANNEL, INT8_TENSOR
 
-FORMATS = ("Q4_0", "Q4_1", "Q8_0")
+#: What blocks.h multiplies: GGUF's blocks, FastFlowLM's chunks, and blocks of another make.
+PAIRS = BlockQuant("pairs", bits=4, group=32, scale=bfloat16, minimum=True, order="pairs")
+BLOCKS = (Q4_0, Q4_1, Q8_0, Q4NX, Q4NX_SIGNED, Q4NX_ZERO, Q4NX_Q8, PAIRS)
+#: Formats that blocks.h multiplies, by the name of their struct.
+FORMATS = {view_of(format).name: format for format in BLOCKS}  # type: ignore[union-attr]
 FLOATS = ("float", "bf16", "f16")
 #: Formats that blocks.h does not multiply, as packed.h reads them.
-VIEWS: dict[Format, View] = {format: view_of(format) for format in (*EVERY, Q5_0, Q5_1)}  # type: ignore[misc]
-PACKED_PRODUCTS = ((Q4NX, "float"), (GPTQ, "float"), (INT8_TENSOR, "float"), (BFP16EBS8, "bf16"))
+VIEWS: dict[Format, View] = {format: view_of(format) for format in (*EVERY, Q5_0, Q5_1) if format not in BLOCKS}  # type: ignore[misc]
+PACKED_PRODUCTS = ((INT8_CHANNEL, "float"), (GPTQ, "float"), (INT8_TENSOR, "float"), (BFP16EBS8, "bf16"))
 #: What is normed, and its weight.
 NORMED = (("float", "float"), ("bf16", "bf16"), ("bf16", "float"))
 #: Elementwise operations.
@@ -97,7 +114,7 @@ KERNELS: dict[str, list[str]] = {
 EXPONENTIALS = Slots("Exponentials", (), {"x": "const float", "vectors": "float", "alone": "float"}, ("size",))
 EXTRA = {
     "packed.h": "".join(view.source for view in VIEWS.values()),
-    "blocks.h": "".join(view_of(as_format(name.lower())).source for name in FORMATS),  # type: ignore[union-attr]
+    "blocks.h": "".join(view_of(format).source for format in BLOCKS),  # type: ignore[union-attr]
     "elementwise.h": EXPONENTIALS.cpp
     + """
 static void exponentials(const Exponentials& g, int32_t tid, int32_t nt) {

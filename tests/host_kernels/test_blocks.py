@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iron_core.declare.formats import PackedArray, as_format
+from iron_core.declare.formats import PackedArray
 from iron_host.kernels import BLOCK_INTEGERS, BLOCK_PRODUCT, DEQUANTIZE, PACK_BLOCKS, PRODUCT, QUANTIZE_ROWS
+from iron_host.view import view_of
 
 from .conftest import DTYPES, FORMATS, aligned
 
@@ -17,14 +18,26 @@ SHAPES = [(1, 1, 32), (1, 37, 576), (2, 5, 64), (3, 19, 96), (4, 16, 160), (5, 3
 SCALE = np.dtype([("d", np.float32), ("s", np.float32), ("sum", np.int32)])
 
 
-def draw(rng, name, N, K):
-    """Random blocks: any integers, scales and minima of either sign."""
-    format = as_format(name.lower())
-    raw = rng.integers(0, 256, (N, K // 32, format.block_bytes)).astype(np.uint8)
-    heads = rng.standard_normal((N, K // 32, 2)).astype(np.float16).view(np.uint8)
-    width = 4 if format.minimum else 2
-    raw[..., :width] = heads[..., :width]
-    return PackedArray(raw.reshape(N, -1), (N, K), format)
+def whole(name, rows):
+    """So many rows, or the next number of them that a matrix of the format may have."""
+    unit = FORMATS[name].block[0]
+    return -(-rows // unit) * unit
+
+
+def shapes(name):
+    """M, N, K for a format."""
+    return list(dict.fromkeys((M, whole(name, N), K) for M, N, K in SHAPES))
+
+
+def draw(rng, name, N, K, values=None):
+    """A matrix of any stored integers (or these), scales and minima of either sign, and whatever bytes fill its blocks up."""
+    format = FORMATS[name]
+    columns = -(-K // format.block[1]) * format.block[1]
+    ints = rng.integers(-128, 128, (N, columns))
+    if values is not None:
+        ints[:, :K] = values
+    numbers = {plane.role: rng.standard_normal((N, columns // 32)) for plane in format.planes if plane.role != "values"}
+    return PackedArray(format.assembled((N, columns), values=ints, **numbers).data, (N, K), format)
 
 
 def model_rounding(x):
@@ -49,8 +62,8 @@ def round_activations(kernels, x, X="float", threads=1):
 
 def tiles_of(kernels, name, w, matrices=1, threads=1):
     """The weights in tiles: a row's bytes four at a time beside those of the other fifteen, scales and minima in front."""
-    rows, row_bytes = w.shape[0] // matrices, w.data.shape[-1]
-    tiles = np.full((matrices, -(-rows // 16) * 16, row_bytes), 255, np.uint8)
+    rows = w.shape[0] // matrices
+    tiles = np.full((matrices, -(-rows // 16) * 16, view_of(w.format).row_bytes(w.shape[1])), 255, np.uint8)
     kernels(f"pack_blocks<{name}>", PACK_BLOCKS(w=w.data, tiles=tiles, N=rows, K=w.shape[1], matrices=matrices), threads=threads)
     return tiles
 
@@ -60,7 +73,7 @@ def product(kernels, name, w, x, O="float", kernel="block_matmul", threads=1, sh
     shared = round_activations(kernels, x) if shared is None else shared
     c = np.full((M, N), np.nan, DTYPES[O])
     weights = tiles_of(kernels, name, w) if tiles else w.data
-    scratch = 16 * w.data.shape[-1]
+    scratch = 16 * view_of(w.format).row_bytes(K)
     lies = dict(in_tiles=int(tiles), c_row=N, c_column=1)
     slots = BLOCK_PRODUCT(w=weights, c=c, M=M, N=N, K=K, **lies, batches=1, c_batch=0, repeat=1)
     kernels(f"{kernel}<{name}, {O}>", slots, shared=shared, threads=threads, scratch=scratch)
@@ -88,11 +101,11 @@ def test_a_number_that_is_not_finite_shows_wherever_it_stands(kernels, rng, X, b
 @pytest.mark.parametrize("name", FORMATS)
 def test_block_integers_are_the_models(kernels, rng, name):
     """The int32 product of every block with int8 activations equals numpy's, the extremes included."""
-    N, K = 13, 1024
-    w, q = draw(rng, name, N, K), rng.integers(-127, 128, K).astype(np.int8)
+    N, K = whole(name, 13), 1024
+    values = rng.integers(-128, 128, (N, K))
+    values[0], values[1], values[2], values[3] = -128, 127, 8, 7  # of nibbles: all bits 0, all 1, the first, all but it
+    w, q = draw(rng, name, N, K, values), rng.integers(-127, 128, K).astype(np.int8)
     q[:64], q[64:128] = 127, -127
-    w.data.reshape(N, K // 32, -1)[0, :, 2:] = 0x80
-    w.data.reshape(N, K // 32, -1)[1, :, 2:] = 0x7F
     got = np.zeros((N, K // 32), np.int32)
     kernels(f"block_integers<{name}>", BLOCK_INTEGERS(w=w.data, q=q, products=got, N=N, K=K))
     ints, _, _ = w.format.fields(w.data, w.shape)
@@ -121,7 +134,7 @@ def test_activations_are_rounded_as_the_contract_says(kernels, rng, X):
 @pytest.mark.parametrize("name", FORMATS)
 def test_products_are_near_the_integer_model(kernels, rng, name):
     """Scales, minima and exact integers combined in float64 agree within a float32 accumulation over the blocks."""
-    for M, N, K in SHAPES:
+    for M, N, K in shapes(name):
         w, x = draw(rng, name, N, K), rng.standard_normal((M, K)).astype(np.float32)
         q, d = model_rounding(x)
         ints, scales, minima = w.format.fields(w.data, w.shape)
@@ -142,23 +155,24 @@ def test_products_are_near_the_integer_model(kernels, rng, name):
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_row_alone_equals_the_row_among_others(kernels, rng, name, O):  # noqa: E741
     """GEMV and GEMM agree bit for bit: any number of rows, of outputs and of threads."""
-    for M, N, K in SHAPES:
+    for M, N, K in shapes(name):
         w, x = draw(rng, name, N, K), rng.standard_normal((M, K)).astype(np.float32)
-        whole = product(kernels, name, w, x, O)
+        alike = product(kernels, name, w, x, O)
         for threads in (1, 2, 3, 5):
-            assert np.array_equal(product(kernels, name, w, x, O, threads=threads), whole)
-            assert np.array_equal(product(kernels, name, w, x, O, threads=threads, tiles=True), whole)
+            assert np.array_equal(product(kernels, name, w, x, O, threads=threads), alike)
+            assert np.array_equal(product(kernels, name, w, x, O, threads=threads, tiles=True), alike)
         for rows in (1, 2, 3, 4, 7):
             for m in range(0, M, rows):
-                assert np.array_equal(product(kernels, name, w, x[m : m + rows].copy(), O, tiles=True), whole[m : m + rows])
-        for n in (0, N // 2, N - 1):
-            assert np.array_equal(product(kernels, name, w[n : n + 1], x, O), whole[:, n : n + 1])
+                assert np.array_equal(product(kernels, name, w, x[m : m + rows].copy(), O, tiles=True), alike[m : m + rows])
+        unit = FORMATS[name].block[0]
+        for n in (0, N // unit // 2 * unit, N - unit):
+            assert np.array_equal(product(kernels, name, w[n : n + unit], x, O), alike[:, n : n + unit])
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_batches_share_matrices(kernels, rng, name):
     """Batch b multiplies matrix b // repeat, bit equal to that product alone."""
-    batches, repeat, N, K = 6, 3, 21, 96
+    batches, repeat, N, K = 6, 3, whole(name, 21), 96
     w, x = draw(rng, name, batches // repeat * N, K), rng.standard_normal((batches, K)).astype(np.float32)
     c = np.zeros((batches, N), np.float32)
     shared, tiles = round_activations(kernels, x), tiles_of(kernels, name, w, batches // repeat, 2)
@@ -166,7 +180,7 @@ def test_batches_share_matrices(kernels, rng, name):
         c[:] = np.nan
         lies = dict(in_tiles=int(weights is tiles), c_row=N, c_column=1, c_batch=N)
         slots = BLOCK_PRODUCT(w=weights, c=c, M=1, N=N, K=K, **lies, batches=batches, repeat=repeat)
-        kernels(f"block_matmul<{name}, float>", slots, shared=shared, threads=threads, scratch=16 * w.data.shape[-1])
+        kernels(f"block_matmul<{name}, float>", slots, shared=shared, threads=threads, scratch=16 * view_of(w.format).row_bytes(K))
         for b in range(batches):
             part = w[b // repeat * N : (b // repeat + 1) * N]
             assert np.array_equal(product(kernels, name, part, x[b : b + 1])[0], c[b])
@@ -176,7 +190,7 @@ def test_batches_share_matrices(kernels, rng, name):
 @pytest.mark.parametrize("name", FORMATS)
 def test_exact_activations(kernels, rng, name, X):
     """Float activations times dequantised weights, a row's bits the same for any number of rows and threads."""
-    for M, N, K in SHAPES:
+    for M, N, K in shapes(name):
         w, x = draw(rng, name, N, K), rng.standard_normal((M, K)).astype(np.float32).astype(DTYPES[X])
 
         def run(x, threads=1, w=w, N=N, K=K):
@@ -187,20 +201,20 @@ def test_exact_activations(kernels, rng, name, X):
             kernels(f"block_exact<{name}, {X}, {X}>", slots, scratch=4 * K, threads=threads)
             return c
 
-        whole, wide = run(x), w.dequantize().astype(np.float64)
+        alike, wide = run(x), w.dequantize().astype(np.float64)
         exact, size = x.astype(np.float64) @ wide.T, np.abs(x.astype(np.float64)) @ np.abs(wide).T
         ulp = {"float": 2.0**-23, "bf16": 2.0**-7}[X]
-        error = np.abs(whole.astype(np.float64) - exact)
+        error = np.abs(alike.astype(np.float64) - exact)
         assert (error <= 2 * ulp * np.abs(exact) + (K + 8) * 2.0**-24 * 3 * size).all()
-        assert np.array_equal(run(x, 3), whole)
-        assert all(np.array_equal(run(x[m : m + 1].copy()), whole[m : m + 1]) for m in range(M))
+        assert np.array_equal(run(x, 3), alike)
+        assert all(np.array_equal(run(x[m : m + 1].copy()), alike[m : m + 1]) for m in range(M))
 
 
 @pytest.mark.parametrize("T", ["float", "bf16", "f16"])
 @pytest.mark.parametrize("name", FORMATS)
 def test_dequantize_rounds_once(kernels, rng, name, T):
     """Every number is scale * integer + minimum, within one rounding of the exact value."""
-    rows, cols = 7, 96
+    rows, cols = whole(name, 7), 96
     w, y = draw(rng, name, rows, cols), np.zeros((rows, cols), DTYPES[T])
     ints, scales, minima = w.format.fields(w.data, w.shape)
     exact = ints.reshape(rows, -1, 32) * scales.astype(np.float64)[..., None]
@@ -213,7 +227,7 @@ def test_dequantize_rounds_once(kernels, rng, name, T):
 @pytest.mark.parametrize("name", FORMATS)
 def test_fast_paths_equal_the_twin(kernels, rng, name):
     """The vector kernel and one number at a time, in the declared order: the same bits, strided results too."""
-    for M, N, K in SHAPES:
+    for M, N, K in shapes(name):
         w, x = draw(rng, name, N, K), rng.standard_normal((M, K)).astype(np.float32)
         naive = product(kernels, name, w, x, kernel="block_matmul_naive")
         for tiles in (False, True):
@@ -226,16 +240,33 @@ def test_fast_paths_equal_the_twin(kernels, rng, name):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_tiles_hold_the_same_bytes(kernels, rng, name):
-    """Every scale, minimum and integer is where the header says; the rows a matrix lacks are zeros."""
+def test_tiles_hold_the_same_numbers(kernels, rng, name):
+    """Every scale, minimum and integer is where the header says; the rows a matrix lacks are zeros, and what fills blocks up is not
+    there."""
+    format = FORMATS[name]
+    stored = {plane.role: plane for plane in format.planes}
     for rows, K, matrices in ((16, 32, 1), (37, 96, 2), (5, 64, 3)):
+        rows = whole(name, rows)
         w = draw(rng, name, rows * matrices, K)
         tiles = tiles_of(kernels, name, w, matrices, threads=3)
-        block, head = w.format.block_bytes, w.format.block_bytes - 4 * w.format.bits
-        blocks = np.zeros((matrices, tiles.shape[1], K // 32, block), np.uint8)
-        blocks[:, :rows] = w.data.reshape(matrices, rows, K // 32, block)
-        blocks = blocks.reshape(matrices, -1, 16, K // 32, block).transpose(0, 1, 3, 2, 4)  # matrix, tile, block, row, byte
-        heads = blocks[..., :head].reshape(*blocks.shape[:-1], head // 2, 2).swapaxes(3, 4)
-        bodies = blocks[..., head:].reshape(*blocks.shape[:-1], -1, 4).swapaxes(3, 4)
-        want = np.concatenate([part.reshape(*blocks.shape[:3], -1) for part in (heads, bodies)], -1)
+        bits, high = stored["values"].bits, tiles.shape[1]
+
+        def side_by_side(numbers, rows=rows, high=high, matrices=matrices):
+            """(rows, n): by tile, 16 rows in the place before the last."""
+            padded = np.zeros((matrices, high, numbers.shape[-1]), numbers.dtype)
+            padded[:, :rows] = numbers.reshape(matrices, rows, -1)
+            return padded.reshape(matrices * high // 16, 16, -1)
+
+        parts = []
+        for role in ("scales", "minima", "zeros"):
+            if role in stored:
+                numbers = side_by_side(format.numbers(stored[role], w.data, w.shape))  # tile, row, block
+                parts.append(np.ascontiguousarray(numbers.swapaxes(1, 2)).view(np.uint8))
+        ints = format.integers(w.data, w.shape)
+        if bits == 4:
+            halves = (ints.astype(np.uint8) ^ (8 if stored["values"].signed else 0)).reshape(len(ints), -1, 2, 16)
+            ints = halves[:, :, 0] & 15 | halves[:, :, 1] << 4
+        bodies = side_by_side(ints.astype(np.uint8).reshape(len(ints), -1))
+        bodies = bodies.reshape(len(bodies), 16, K // 32, bits, 4).transpose(0, 2, 3, 1, 4)  # tile, block, chunk, row, byte
+        want = np.concatenate([*parts, bodies.reshape(len(bodies), K // 32, -1)], -1)
         assert np.array_equal(tiles.reshape(want.shape), want)

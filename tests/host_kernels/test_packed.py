@@ -6,10 +6,23 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_core.declare.formats import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, BlockQuant, Plane, PlaneQuant
+from iron_core.declare.formats import (
+    Q4_0,
+    Q4_1,
+    Q4NX,
+    Q4NX_Q8,
+    Q4NX_SIGNED,
+    Q4NX_ZERO,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    BlockQuant,
+    Plane,
+    PlaneQuant,
+)
 from iron_host.kernels import PACKED_DEQUANTIZE, PACKED_PRODUCT
 from iron_host.view import view_of
-from tests.layouts import BFP16EBS8, INT8_TENSOR, Q4NX
+from tests.layouts import BFP16EBS8, GPTQ, INT8_TENSOR
 
 from .conftest import DTYPES, PACKED_PRODUCTS, VIEWS
 
@@ -63,20 +76,33 @@ def test_products_are_of_the_numbers_it_stands_for(kernels, rng, format, X):
 
 def test_blocks_of_its_kind_are_blocks_h():
     """The formats that the fast kernels multiply, and the numbers they are told of each; a pack's of the same kind too."""
-    structs = {format: view_of(format) for format in (Q4_0, Q4_1, Q8_0)}
+    structs = {format: view_of(format) for format in (Q4_0, Q4_1, Q8_0, Q4NX, Q4NX_SIGNED, Q4NX_ZERO, Q4NX_Q8)}
     told = {format: view.source.split("enum { ")[1].split(" }")[0] for format, view in structs.items() if view.blocks}
     assert told == {
-        Q4_0: "bytes = 18, head = 2, bits = 4, zero = 8, minimum = 0",
-        Q4_1: "bytes = 20, head = 4, bits = 4, zero = 0, minimum = 1",
-        Q8_0: "bytes = 34, head = 2, bits = 8, zero = 0, minimum = 0",
+        Q4_0: "bytes = 18, head = 2, bits = 4, zero = 8, minimum = 0, plain = 1",
+        Q4_1: "bytes = 20, head = 4, bits = 4, zero = 0, minimum = 1, plain = 1",
+        Q8_0: "bytes = 34, head = 2, bits = 8, zero = 0, minimum = 0, plain = 1",
+        Q4NX: "bytes = 20, head = 4, bits = 4, zero = 0, minimum = 1, plain = 0",
+        Q4NX_SIGNED: "bytes = 20, head = 4, bits = 4, zero = 8, minimum = 1, plain = 0",
+        Q4NX_ZERO: "bytes = 20, head = 4, bits = 4, zero = 0, minimum = 2, plain = 0",
+        Q4NX_Q8: "bytes = 34, head = 2, bits = 8, zero = 0, minimum = 0, plain = 0",
     }
     mine = view_of(BlockQuant("acme.q4_7", bits=4, group=32, scale=np.float16, zero=7))
     assert mine.blocks and mine.name == "ACME_Q4_7" and "zero = 7" in mine.source
-    others = (
-        *(Q5_0, Q5_1, Q4NX, BFP16EBS8, INT8_TENSOR),
+    shared = Plane("scales", "float16", (1, 32))
+    elsewhere = (
         BlockQuant("pairs", bits=4, group=32, scale=np.float16, zero=8, order="pairs"),
-        BlockQuant("wide", bits=4, group=64, scale=np.float16, zero=8),
         BlockQuant("brain", bits=4, group=32, scale=iron.bfloat16, zero=8),
-        PlaneQuant("behind", (1, 32), (Plane("values", "int8"), Plane("scales", "float16", (1, 32)))),
+        PlaneQuant("behind", (1, 32), (Plane("values", "int8"), shared)),
+    )
+    assert all(view_of(format).blocks for format in elsewhere)
+    others = (
+        *(Q5_0, Q5_1, BFP16EBS8, INT8_TENSOR, GPTQ),
+        BlockQuant("wide", bits=4, group=64, scale=np.float16, zero=8),
+        BlockQuant("long", bits=4, group=32, scale=np.float32, zero=8),
+        PlaneQuant("apart", (1, 32), (Plane("values", "int8", apart=True), shared)),
+        PlaneQuant("moved", (1, 32), (shared, Plane("values", "uint8", zero=128))),
+        PlaneQuant("pointed", (1, 32), (shared, Plane("zeros", "int8", (1, 32)), Plane("values", "uint4"))),
+        PlaneQuant("mixed", (1, 32), (shared, Plane("minima", "bfloat16", (1, 32)), Plane("values", "uint4"))),
     )
     assert not any(view_of(format).blocks for format in others)

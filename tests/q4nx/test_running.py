@@ -97,16 +97,17 @@ def test_every_kind_that_planes_say_runs_as_it_is_stored(tmp_path, said, format)
     assert np.abs(Session(rounded.model(), backend="reference").logits(IDS[:8]) - want[7]).max() < 0.2
 
 
-def test_a_table_of_chunks_is_widened(tmp_path):
-    """Its rows are taken one by one, which no chunk gives."""
+def test_a_table_of_chunks_is_put_in_rows(tmp_path):
+    """They are taken one by one, which no chunk gives."""
     table = {"model.embed_tokens.weight": Q4NX_Q8}
     family, config, tensors = model("llama", Q4NX_Q8, table)
     del tensors["lm_head.weight"]
     stored = load(family, folder(tmp_path / "m", tensors), None)
     want = loading.load(family, plain(tmp_path / "plain", "llama", config, tensors), max_seq_len=32).twin(IDS)
-    assert "the embedding widened to float32 (0.0 MB of memory)" in stored.stored
+    assert "the embedding as q4nx_q8_rows (0.0 MB of memory)" in stored.stored
     assert stored.config.tied and np.array_equal(stored.twin(IDS), want)
-    assert np.abs(Session(stored.model(), backend="host").logits(IDS) - want[-1]).max() < 5e-3
+    assert stored.weights["embedding.table"].format.by_rows and stored.weights["embedding.table"].format.packed
+    assert np.abs(Session(stored.model(), backend=HostBackend(strict=True)).logits(IDS) - want[-1]).max() < 5e-3
 
 
 def test_chunks_are_widened_some_rows_at_a_time():

@@ -1,7 +1,9 @@
-"""`Tiles`: a block-quantised weight as csrc/blocks.h multiplies it fastest, the same bytes in another order."""
+"""`Tiles`: a block-quantised weight as csrc/blocks.h multiplies it fastest: what it stores in another order, without what fills up
+its blocks."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import attrs
@@ -32,7 +34,7 @@ class Tiles:
 
     @property
     def view(self) -> View:
-        """The format's blocks, as blocks.h has them."""
+        """The format, as blocks.h has it."""
         found = view_of(self.format)
         assert found is not None and found.blocks
         return found
@@ -48,12 +50,13 @@ class Tiles:
         return Piece(self, self.offset, self.rows, self.matrices)
 
     def pieces(self, nbytes: int) -> Iterator[Piece]:
-        """All of it in order, in pieces of at most `nbytes` bytes of tiles, or of one tile where that is more."""
-        row_bytes = self.format.row_bytes(self.depth)
-        most = max(ROWS, nbytes // row_bytes // ROWS * ROWS)
+        """All of it in order, in pieces of at most `nbytes` bytes of tiles, or of one tile, or one block's rows, where that is more."""
+        unit = math.lcm(ROWS, self.format.block[0])  # rows that tiles and blocks both have whole
+        most = max(unit, nbytes // self.view.row_bytes(self.depth) // unit * unit)
         for matrix in range(self.matrices):
+            at = self.offset + matrix * self.format.nbytes((self.rows, self.depth))
             for row in range(0, self.rows, most):
-                yield Piece(self, self.offset + (matrix * self.rows + row) * row_bytes, min(most, self.rows - row))
+                yield Piece(self, at + self.format.nbytes((row, self.depth)), min(most, self.rows - row))
 
 
 @attrs.frozen
@@ -68,4 +71,4 @@ class Piece:
     @property
     def nbytes(self) -> int:
         """Bytes of its tiles."""
-        return self.matrices * -(-self.rows // ROWS) * ROWS * self.tiles.format.row_bytes(self.tiles.depth)
+        return self.matrices * -(-self.rows // ROWS) * ROWS * self.tiles.view.row_bytes(self.tiles.depth)

@@ -23,18 +23,23 @@ class View:
     """What a kernel's template is given for a format.
 
     name: the struct's, in namespace iron or with its own. header: what kernels that take it stand in: "blocks.h" for the
-    blocks that it multiplies fastest, "packed.h" for any other, or a pack's own header, which includes packed.h and has the
-    struct. source: the struct's text where no header has it.
+    numbers that it multiplies fastest, "packed.h" for any other, or a pack's own header, which includes packed.h and has the
+    struct. source: the struct's text where no header has it. block_bytes: of 32 numbers of a row in the tiles of blocks.h.
     """
 
     name: str
     header: str | Header = "packed.h"
     source: str = ""
+    block_bytes: int = 0
 
     @property
     def blocks(self) -> bool:
-        """Are they blocks that blocks.h multiplies?"""
+        """Are they numbers that blocks.h multiplies?"""
         return self.header == "blocks.h"
+
+    def row_bytes(self, columns: int) -> int:
+        """Bytes of a row of so many numbers in the tiles of blocks.h."""
+        return columns // GROUP * self.block_bytes
 
     def unit(self, kernel: str, *arguments: str) -> Unit:
         """The kernel template of blocks.h or packed.h for this format and further arguments."""
@@ -65,6 +70,11 @@ def view_of(format: Format) -> View | None:
         return found().view(format)  # type: ignore[no-any-return]
 
 
+def row_view_of(format: Format) -> View | None:
+    """The view of a packed format in packed.h, which reads it row by row, blocks.h or not; None where there is none."""
+    return _by_rows(format) if format.planes else view_of(format)
+
+
 def no_view(field: str, format: Format) -> No:
     """Why the host has no kernel that reads a format."""
     return No(f"{field}={format.name}: its planes do not say how it is read, and nobody registers a lowering host.{format.name}")
@@ -75,30 +85,106 @@ def _generated(format: Format) -> View:
     name = re.sub(r"\W", "_", format.name).upper()
     fields = _block_fields(format)
     if fields is not None:
-        listed = ", ".join(f"{field} = {value}" for field, value in fields.items())
-        return View(name, "blocks.h", f"namespace iron {{\nstruct {name} {{ enum {{ {listed} }}; }};\n}}\n")
+        return View(name, "blocks.h", f"namespace iron {{\n{_block_struct(name, format, fields)}}}\n", fields["bytes"])
+    return _by_rows(format)
+
+
+@cache
+def _by_rows(format: Format) -> View:
+    name = re.sub(r"\W", "_", format.name).upper()
     return View(name, "packed.h", f"namespace iron {{\n{_struct(name, format)}}}\n")
 
 
-def _block_fields(format: Format) -> dict[str, int] | None:
-    """What blocks.h has to know of a format; None where it is not of its kind.
+# -- a struct for blocks.h ---------------------------------------------------------------------------
 
-    Its blocks are 32 numbers of a row: a float16 scale, perhaps a float16 minimum, then signed bytes, or unsigned nibbles of
-    which byte i has number i in its low half and i + 16 in its high one.
+#: Numbers of a row that share a scale in blocks.h.
+GROUP = 32
+
+
+def _block_fields(format: Format) -> dict[str, int] | None:
+    """The numbers that blocks.h has to know of a format; None where it is not of its kind.
+
+    32 numbers of a row share a scale, float16 or bfloat16, and perhaps a minimum, or a zero point, of the same; they are signed bytes
+    or nibbles. Where a block has them is its own affair.
     """
+    planes = {plane.role: plane for plane in format.planes}
+    shared = [planes[role] for role in ("scales", "minima", "zeros") if role in planes]
+    if len(planes) < len(format.planes) or "values" not in planes or len(shared) > 2:
+        return None
+    if any(plane.apart for plane in format.planes) or {plane.number for plane in shared} not in ({"float16"}, {"bfloat16"}):
+        return None
+    if any(plane.group != (1, GROUP) or plane.power or plane.zero for plane in shared):
+        return None
+    values = planes["values"]
+    if values.number not in ("uint4", "int4", "int8") or (values.signed and values.zero):
+        return None
+    head = 2 * len(shared)
+    return {
+        "bytes": head + GROUP * values.bits // 8,
+        "head": head,
+        "bits": values.bits,
+        "zero": 8 if values.number == "int4" else values.zero,
+        "minimum": 1 if "minima" in planes else 2 if "zeros" in planes else 0,
+        "plain": int(_plain(format)),
+    }
+
+
+def _plain(format: Format) -> bool:
+    """Are its rows block after block, each as a tile has one?"""
     *heads, values = format.planes
-    group = (1, 32)
-    if not format.by_rows or format.block != group or values.role != "values":
-        return None
-    if [plane.role for plane in heads] not in (["scales"], ["scales", "minima"]):
-        return None
-    if any(plane.number != "float16" or plane.group != group or plane.power or plane.zero for plane in heads):
-        return None
-    nibbles = values.number == "uint4" and values.columns == (16,) and values.order == (0, 2, 1) and not values.rows
-    signed = values.number == "int8" and not (values.columns or values.rows or values.zero)
-    if not (nibbles or signed):
-        return None
-    return {"bytes": format.block_bytes, "head": 2 * len(heads), "bits": values.bits, "zero": values.zero, "minimum": len(heads) - 1}
+    if not format.by_rows or format.block != (1, GROUP) or [plane.role for plane in heads] not in (["scales"], ["scales", "minima"]):
+        return False
+    if values.number == "uint4":
+        return values.columns == (GROUP // 2,) and values.order == (0, 2, 1) and not values.rows
+    return values.number == "int8" and not (values.columns or values.rows)
+
+
+def _block_struct(name: str, format: Format, fields: dict[str, int]) -> str:
+    """Numbers of a block in a tile, and where a matrix has its own."""
+    planes = {plane.role: plane for plane in format.planes}
+    listed = ", ".join(f"{field} = {value}" for field, value in fields.items())
+    scale = {"float16": "f16", "bfloat16": "bf16"}[planes["scales"].number]
+    lines = [
+        f"struct {name} {{\n  typedef {scale} Scale;\n  enum {{ {listed} }};\n",
+        f"  INLINE int64_t size(int64_t M, int64_t K) {{ return {_size(format)}; }}\n",
+    ]
+    for plane, at in _inside(format):
+        given, index = "const uint8_t* w, uint64_t K, uint64_t m, uint64_t k", _index(plane, format, "k")
+        block = f"({_block(format)} + {at})"
+        if plane.role == "values":
+            less = f" - {plane.zero}" if plane.zero else ""
+            lines.append(f"  INLINE int32_t integer({given}) {{ return {_stored(plane, block, index)}{less}; }}\n")
+        else:
+            called = "scale" if plane.role == "scales" else "lowest"
+            lines.append(f"  INLINE const uint8_t* {called}({given}) {{ return {block} + 2 * ({index}); }}\n")
+    if not fields["minimum"]:
+        lines.append("  INLINE const uint8_t* lowest(const uint8_t*, uint64_t, uint64_t, uint64_t) { return 0; }\n")
+    return "".join([*lines, "};\n"])
+
+
+def _across(format: Format) -> str:
+    """Blocks of a row of K."""
+    columns = format.block[1]
+    return f"((K + {columns - 1}) / {columns})" if format.padded else f"(K / {columns})"
+
+
+def _size(format: Format) -> str:
+    """Bytes of the blocks of a matrix of M x K."""
+    return f"M / {format.block[0]} * {_across(format)} * {format.block_bytes}"
+
+
+def _block(format: Format) -> str:
+    """Where the block of number (m, k) begins."""
+    return f"w + (m / {format.block[0]} * {_across(format)} + k / {format.block[1]}) * {format.block_bytes}"
+
+
+def _inside(format: Format) -> Iterator[tuple[Plane, int]]:
+    """The planes of a block, and the byte at which each begins in it."""
+    at = 0
+    for plane in format.planes:
+        if not plane.apart:
+            yield plane, at
+            at += plane.nbytes(format.block)
 
 
 # -- a struct for any planes -------------------------------------------------------------------------
@@ -106,22 +192,19 @@ def _block_fields(format: Format) -> dict[str, int] | None:
 
 def _struct(name: str, format: Format) -> str:
     """`bytes` of a matrix and `row`, which reads one of its rows, a step of numbers that share what they share at a time."""
-    rows, columns = format.block
-    blocks = any(not plane.apart for plane in format.planes)
-    across = f"((K + {columns - 1}) / {columns})" if format.padded else f"(K / {columns})"
-    total = [f"M / {rows} * {across} * {format.block_bytes}"] if blocks else []
-    apart, inside, at = [], [], 0
+    columns = format.block[1]
+    places = dict(_inside(format))
+    total = [_size(format)] if places else []
+    apart, inside = [], []
     for i, plane in enumerate(format.planes):
         if plane.apart:
             apart.append(f"    const uint8_t* p{i} = {' + '.join(['w', *total])};\n")
             total.append(_bytes(plane))
         else:
-            inside.append(f"      const uint8_t* p{i} = block + {at};\n")
-            at += plane.nbytes(format.block)
-    if blocks:
-        block = f"w + (m / {rows} * {across} + k / {columns}) * {format.block_bytes}"
-        inside.insert(0, f"      const uint8_t* block = {block};\n")
-    steps = [plane.group[1] for plane in format.planes if plane.role != "values" and plane.group[1]] + [columns] * blocks
+            inside.append(f"      const uint8_t* p{i} = block + {places[plane]};\n")
+    if places:
+        inside.insert(0, f"      const uint8_t* block = {_block(format)};\n")
+    steps = [plane.group[1] for plane in format.planes if plane.role != "values" and plane.group[1]] + [columns] * bool(places)
     step = str(math.gcd(*steps)) if steps else "K"
     lines = [
         f"struct {name} {{\n",

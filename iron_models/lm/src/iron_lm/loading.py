@@ -22,8 +22,9 @@ from iron_lm.checkpoints.checkpoint import Checkpoint, convert, drawn
 from iron_lm.checkpoints.kept import Made, made
 from iron_lm.checkpoints.reading import reading
 from iron_lm.checkpoints.recognise import architecture, describe, unknown_architecture, unnamed
+from iron_lm.checkpoints.row_blocks import row_blocks, row_format
 from iron_lm.checkpoints.sources import Names, source_of
-from iron_lm.checkpoints.widening import Merged, dense, is_gathered, runnable, runs_as, stored_format
+from iron_lm.checkpoints.widening import Merged, runnable, runs_as, stored_format
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.int8 import scale_of
 from iron_lm.parts.decoder import Decoder
@@ -185,23 +186,24 @@ def _loaded(
     first = _first_matrix(exact)
     run = attrs.evolve(probe, **arithmetic_of(Q8_0 if quantised else block, first, dtype, activations, widened), **quantised)
     parts, rest = quantising.parted(family.build(config, run), exact, dtype) if quantised else ({}, exact)
-    table = exact.get(_TABLE)
-    wide_table = 0 if table is None or is_gathered(table) else Dense(np.float32).nbytes(table.shape)
-    new = _made(rest, dtype) + sum(one.nbytes for one in parts.values()) + wide_table
+    table: Any = exact.get(_TABLE)
+    rows_as = None if table is None else row_format(table)
+    table_bytes = 0 if rows_as is None else rows_as.nbytes(table.shape)
+    new = _made(rest, dtype) + sum(one.nbytes for one in parts.values()) + table_bytes
     free = process.available_bytes()
     if free is not None and new > free:
         narrower = "" if dtype in ("float16", "bfloat16") else "; --dtype float16 or bfloat16 may take half"
         takes = f"its weights take {_bytes(new)} of memory as they run; {_bytes(free)} are free{narrower}"
         raise CheckpointError(f"{checkpoint.path}: {takes}.")
-    if wide_table:
-        exact[_TABLE] = dense(table, np.float32)
+    if rows_as is not None:
+        exact[_TABLE] = row_blocks(table)
         rest |= {_TABLE: exact[_TABLE]} if _TABLE in rest else {}
     weights = _filling(parts, rest, run, dtype, checkpoint, family)
     kept = quantising.kept_line(parts, exact, rest) if quantised else kept_line(formats, dtype)
     if merged_bytes(exact):
         kept += f", put together from shards ({_bytes(merged_bytes(exact))} of memory)"
-    if wide_table:
-        kept += f"; the embedding widened to float32 ({_bytes(wide_table)} of memory), for its rows are taken one by one"
+    if rows_as is not None:
+        kept += f"; the embedding as {rows_as.name} ({_bytes(table_bytes)} of memory), for its rows are taken one by one"
     return Loaded(family, config, run, weights, exact, None, checkpoint, context, kept, describe(checkpoint), assumed)
 
 

@@ -16,9 +16,12 @@
 
 namespace iron {
 
-// A format is a struct F of numbers: `bytes` of a block, `head` of them before the integers, `bits` of one (4 or 8); the stored
-// integer less `zero` is the number, and 8-bit ones are stored signed; `minimum`: have they one? iron_host/view.py writes it from
-// the format's planes.
+// A format is a struct F, which iron_host/view.py writes from the format's planes. Numbers say what a block of a tile is: `bytes` of
+// it, `head` of them before the integers, `bits` of one (4 or 8); the stored integer less `zero` is the number, and 8-bit ones are
+// stored signed; `minimum`: have they one (1), or in its place a zero point z that is no integer (2), which is a minimum of -scale * z?
+// Scale is the type of both. Functions say where a matrix of M x K has its own: F::size(M, K) bytes, in which F::scale and
+// F::lowest(w, K, m, k) are for the 32 numbers of row m from column k on, and F::integer(w, K, m, k) is one less its zero. `plain`: the
+// rows lie block after block, in each the head and then the integers; of nibbles byte i has number i in its low half, i + 16 in its high.
 
 // Rows of a tile, and bytes of one column of four times the rows.
 enum { TILE = 16, CHUNK = 4 * TILE };
@@ -87,25 +90,50 @@ template <class X> void quantize_rows(const slots::QuantizeRows<X>& g, int32_t t
   }
 }
 
-INLINE float scale_at(const uint8_t* p) { uint16_t h; memcpy(&h, p, 2); return half_to_float(h); }
+template <class F> INLINE float scale_at(const uint8_t* p) { return at<typename F::Scale>(p, 0); }
 
-// Rows of blocks, as the file has them, as one tile; `rows` of them, zeros for the others.
-template <class F> INLINE void pack_tile(const uint8_t* w, int64_t ldw, int64_t rows, int64_t groups, uint8_t* tile) {
-  if (rows < TILE) memset(tile, 0, TILE * groups * F::bytes);
-  for (int64_t b = 0; b < groups; b++, w += F::bytes, tile += TILE * F::bytes)
+// The minimum of a block with scale d and this behind it.
+template <class F, class V> INLINE V minimum_of(V d, V behind) { return F::minimum == 2 ? -(d * behind) : behind; }
+
+// The block at column k of `rows` rows of a matrix, from row m on, a multiple of TILE, as one of a tile.
+template <class F> INLINE void pack_block(const uint8_t* w, int64_t K, int64_t m, int64_t k, int64_t rows, uint8_t* tile) {
+  uint8_t* body = tile + TILE * F::head;
+  if (F::plain) {
     for (int64_t r = 0; r < rows; r++) {
-      const uint8_t* from = w + r * ldw;
+      const uint8_t* from = w + ((m + r) * K + k) / 32 * F::bytes;
       for (int i = 0; i < F::head; i += 2) memcpy(tile + TILE * i + 2 * r, from + i, 2);
-      for (int c = 0; c < F::bits; c++) memcpy(tile + TILE * F::head + CHUNK * c + 4 * r, from + F::head + 4 * c, 4);
+      for (int c = 0; c < F::bits; c++) memcpy(body + CHUNK * c + 4 * r, from + F::head + 4 * c, 4);
     }
+    return;
+  }
+  for (int64_t r = 0; r < rows; r++) {
+    memcpy(tile + 2 * r, F::scale(w, K, m + r, k), 2);
+    if (F::minimum) memcpy(tile + 2 * TILE + 2 * r, F::lowest(w, K, m + r, k), 2);
+  }
+  m = m / TILE * TILE, k = k / 32 * 32;  // which they are: with the rows unrolled, most of a place is then known beforehand
+  for (int64_t i = 0; i < 4 * F::bits; i++) {
+#pragma GCC unroll 16
+    for (int64_t r = 0; r < TILE; r++) {
+      if (r >= rows) break;
+      int32_t v = F::integer(w, K, m + r, k + i) + F::zero;
+      if (F::bits == 4) v |= (F::integer(w, K, m + r, k + i + 16) + F::zero) << 4;
+      body[CHUNK * (i / 4) + 4 * r + i % 4] = (uint8_t)v;
+    }
+  }
+}
+
+// Rows of a matrix from row m on as one tile; `rows` of them, zeros for the others.
+template <class F> INLINE void pack_tile(const uint8_t* w, int64_t K, int64_t m, int64_t rows, uint8_t* tile) {
+  if (rows < TILE) memset(tile, 0, TILE * (K / 32) * F::bytes);
+  for (int64_t k = 0; k < K; k += 32, tile += TILE * F::bytes) pack_block<F>(w, K, m, k, rows, tile);
 }
 
 template <class F> void pack_blocks(const slots::PackBlocks& g, int32_t tid, int32_t nt) {
-  int64_t N = g.N, groups = g.K / 32, ldw = groups * F::bytes, tiles = (N + TILE - 1) / TILE;
+  int64_t N = g.N, K = g.K, tiles = (N + TILE - 1) / TILE;
   Share s = share(tiles * g.matrices, tid, nt);
   for (int64_t t = s.begin; t < s.end; t++) {
-    int64_t at = t % tiles * TILE, rows = N - at < TILE ? N - at : TILE;
-    pack_tile<F>(g.w + (t / tiles * N + at) * ldw, ldw, rows, groups, g.tiles + t * TILE * ldw);
+    int64_t m = t % tiles * TILE, rows = N - m < TILE ? N - m : TILE;
+    pack_tile<F>(g.w + t / tiles * F::size(N, K), K, m, rows, g.tiles + t * TILE * (K / 32) * F::bytes);
   }
 }
 
@@ -196,6 +224,7 @@ template <class O> INLINE void put(O* c, int64_t cn, int64_t n, f32x8 first, f32
 // One tile against MT rows of X from row m on: `n` outputs each.
 template <class F, int MT, class O>
 INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c, int64_t cm, int64_t cn) {
+  typedef typename F::Scale Scale;
   const int64_t groups = x.K / 32;
   const int8_t* q = x.q + m * x.K;
   const GroupScale* scales = x.scales + m * groups;
@@ -205,13 +234,13 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
   for (int64_t b = 0; b < groups; b++, tile += TILE * F::bytes) {
     Ints p[MT];
     products<F, MT>(tile + TILE * F::head, q + 32 * b, x.K, scales + b, groups, p);
-    __m512 d = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)tile));
+    __m512 d = (__m512)loadw((const Scale*)tile);
     for (int i = 0; i < MT; i++) {
       const GroupScale* s = scales + i * groups + b;
       sum[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(p[i]), _mm512_mul_ps(d, _mm512_set1_ps(s->d)), sum[i]);
     }
     if (F::minimum) {
-      __m512 minimum = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)(tile + 2 * TILE)));
+      __m512 minimum = minimum_of<F>(d, (__m512)loadw((const Scale*)(tile + 2 * TILE)));
       for (int i = 0; i < MT; i++) low[i] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(scales[i * groups + b].s), low[i]);
     }
   }
@@ -234,13 +263,13 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
       for (int h = 0; h < HALVES; h++) {
         __m256i p[MT];
         half_products<F, MT>(at + TILE * F::head + 32 * (h0 + h), q + 32 * b, x.K, scales + b, groups, p);
-        __m256 d = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(at + 16 * (h0 + h))));
+        __m256 d = (__m256)load8((const Scale*)(at + 16 * (h0 + h)));
         for (int i = 0; i < MT; i++) {
           __m256 scale = _mm256_mul_ps(d, _mm256_set1_ps(scales[i * groups + b].d));
           sum[h][i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(p[i]), scale, sum[h][i]);
         }
         if (F::minimum) {
-          __m256 minimum = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(at + 2 * TILE + 16 * (h0 + h))));
+          __m256 minimum = minimum_of<F>(d, (__m256)load8((const Scale*)(at + 2 * TILE + 16 * (h0 + h))));
           for (int i = 0; i < MT; i++)
             low[h][i] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(scales[i * groups + b].s), low[h][i]);
         }
@@ -258,9 +287,9 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
       Ints p[1];
       products<F, 1>(at + TILE * F::head, q + i * x.K + 32 * b, x.K, s, groups, p);
       for (int r = 0; r < TILE; r++) {
-        float scale = scale_at(at + 2 * r) * s->d;
-        sum[r] = madd((float)p[0].lane[r], scale, sum[r]);
-        if (F::minimum) low[r] = madd(scale_at(at + 2 * TILE + 2 * r), s->s, low[r]);
+        float d = scale_at<F>(at + 2 * r);
+        sum[r] = madd((float)p[0].lane[r], d * s->d, sum[r]);
+        if (F::minimum) low[r] = madd(minimum_of<F>(d, scale_at<F>(at + 2 * TILE + 2 * r)), s->s, low[r]);
       }
     }
     for (int r = 0; r < n; r++) store(c + i * cm + r * cn, F::minimum ? sum[r] + low[r] : sum[r]);
@@ -270,7 +299,7 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #define IRON_FOUR_ROWS 1
-// Four rows of blocks as the file has them against one row of X: for so few rows of X, making a tile takes longer.
+// Four rows of plain blocks as the file has them against one row of X: for so few rows of X, making a tile takes longer.
 template <class F, class O>
 INLINE void four_rows(const uint8_t* w, int64_t ldw, const int8_t* q, const GroupScale* scales, int64_t groups, O* c, int64_t cn) {
   __m128 sum = _mm_setzero_ps(), low = _mm_setzero_ps();
@@ -295,7 +324,7 @@ INLINE void four_rows(const uint8_t* w, int64_t ldw, const int8_t* q, const Grou
     __m128i product = _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
     if (F::zero != 0) product = _mm_sub_epi32(product, _mm_set1_epi32(F::zero * scales[b].sum));
     // GroupScale and minimum (or something else) of each row in turn.
-    __m256 heads = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)head));
+    __m256 heads = (__m256)load8((const typename F::Scale*)head);
     __m128 first = _mm256_castps256_ps128(heads), second = _mm256_extractf128_ps(heads, 1);
     __m128 scale = _mm_mul_ps(_mm_shuffle_ps(first, second, 0x88), _mm_set1_ps(scales[b].d));
     sum = _mm_fmadd_ps(_mm_cvtepi32_ps(product), scale, sum);
@@ -327,7 +356,7 @@ template <class F, class O> void block_matmul(const slots::BlockProduct<O>& g, i
     if (g.in_tiles) {
       w += (matrix * tiles * TILE + j) * ldw;
 #if defined(IRON_FOUR_ROWS)
-    } else if (M <= FEW && outputs == TILE) {
+    } else if (F::plain && M <= FEW && outputs == TILE) {
       for (int64_t r = 0; r < TILE; r += 4)
         for (m = 0; m < M; m++) {
           int64_t at = b * M + m;
@@ -336,7 +365,7 @@ template <class F, class O> void block_matmul(const slots::BlockProduct<O>& g, i
       continue;
 #endif
     } else {
-      pack_tile<F>(w + (matrix * N + j) * ldw, ldw, outputs, K / 32, (uint8_t*)g.scratch);
+      pack_tile<F>(w + matrix * F::size(N, K), K, j, outputs, (uint8_t*)g.scratch);
       w = (const uint8_t*)g.scratch;
     }
     for (; m + MOST <= M; m += MOST) tile_rows<F, MOST>(w, x, b * M + m, outputs, c + m * cm, cm, cn);
@@ -351,73 +380,78 @@ template <class F, class O> void block_matmul_naive(const slots::BlockProduct<O>
   Rounded x = rounded_at(g.shared, M * g.batches, K);
   for (int64_t t = 0; t < g.batches * M; t++)
     for (int64_t j = 0; j < N; j++) {
-      const uint8_t* w = g.w + (t / M / g.repeat * N + j) * groups * F::bytes;
+      const uint8_t* w = g.w + t / M / g.repeat * F::size(N, K);
       float sum = 0, low = 0;
-      for (int64_t b = 0; b < groups; b++, w += F::bytes) {
+      for (int64_t b = 0; b < groups; b++) {
         GroupScale s = x.scales[t * groups + b];
         int32_t product = 0;
         for (int e = 0; e < 32; e++) {
-          int32_t v = F::bits == 8 ? (int8_t)w[F::head + e] : e < 16 ? w[F::head + e] & 15 : w[F::head + e - 16] >> 4;
-          v -= F::zero;
+          int32_t v = F::integer(w, K, j, b * 32 + e);
           __asm__("" : "+r"(v));  // GCC 12 would make unsigned bytes of negative integers here (vpdpbusd)
           product += v * x.q[t * K + b * 32 + e];
         }
-        sum = madd((float)product, scale_at(w) * s.d, sum);
-        if (F::minimum) low = madd(scale_at(w + 2), s.s, low);
+        float d = scale_at<F>(F::scale(w, K, j, b * 32));
+        sum = madd((float)product, d * s.d, sum);
+        if (F::minimum) low = madd(minimum_of<F>(d, scale_at<F>(F::lowest(w, K, j, b * 32))), s.s, low);
       }
       store(g.c + t / M * g.c_batch + t % M * g.c_row + j * g.c_column, F::minimum ? sum + low : sum);
     }
 }
 
-// One row of blocks as floats.
-template <class F> INLINE void widen_row(const uint8_t* w, int64_t K, float* y) {
-  for (int64_t b = 0; b < K / 32; b++, w += F::bytes, y += 32) {
-    float d = scale_at(w), lowest = F::minimum ? scale_at(w + 2) : 0.0f;
-    const uint8_t* body = w + F::head;
-    if (F::bits == 8) {
-      for (int i = 0; i < 32; i++) y[i] = d * (float)(int8_t)body[i];
-    } else {
-      for (int i = 0; i < 16; i++) {
-        y[i] = madd(d, (float)((body[i] & 15) - F::zero), lowest);
-        y[i + 16] = madd(d, (float)((body[i] >> 4) - F::zero), lowest);
-      }
+// What an integer stands for, less its zero.
+template <class F> INLINE float number(float d, int32_t v, float lowest) {
+  if (F::minimum == 2) return d * ((float)v - lowest);
+  return F::bits == 8 && !F::minimum ? d * (float)v : madd(d, (float)v, lowest);
+}
+
+// The 32 numbers of row m from column k on, as floats.
+template <class F> INLINE void widen_block(const uint8_t* w, int64_t K, int64_t m, int64_t k, float* y) {
+  float d = scale_at<F>(F::scale(w, K, m, k)), lowest = F::minimum ? scale_at<F>(F::lowest(w, K, m, k)) : 0.0f;
+  if (F::plain && F::bits == 4) {
+    const uint8_t* body = w + (m * K + k) / 32 * F::bytes + F::head;
+    for (int i = 0; i < 16; i++) {
+      y[i] = number<F>(d, (body[i] & 15) - F::zero, lowest);
+      y[i + 16] = number<F>(d, (body[i] >> 4) - F::zero, lowest);
     }
+  } else {
+    for (int i = 0; i < 32; i++) y[i] = number<F>(d, F::integer(w, K, m, k + i), lowest);
   }
 }
 
 template <class F, class X, class O> void block_exact(const slots::Product<X, uint8_t, O>& g, int32_t tid, int32_t nt) {
-  int64_t N = g.N, K = g.K, ldw = K / 32 * F::bytes;
+  int64_t N = g.N, K = g.K;
   float* row = (float*)g.scratch;
   Share s = share(N * g.batches, tid, nt);
   for (int64_t at = s.begin; at < s.end; at++) {
     int64_t b = at / N, j = at % N;
-    widen_row<F>(g.w + (b / g.repeat * N + j) * ldw, K, row);
+    const uint8_t* w = g.w + b / g.repeat * F::size(N, K);
+    for (int64_t k = 0; k < K; k += 32) widen_block<F>(w, K, j, k, row + k);
     dot_rows<1>(g.x + b * g.x_batch, g.x_row, row, K, K, g.c + b * g.c_batch + j * g.c_column, g.c_row, g.c_column, g.M);
   }
 }
 
 template <class F, class T> void dequantize(const slots::Dequantize<T>& g, int32_t tid, int32_t nt) {
-  int64_t cols = g.cols, ldw = cols / 32 * F::bytes;
+  int64_t cols = g.cols;
   Share s = share(g.valid, tid, nt);
   for (int64_t r = s.begin; r < s.end; r++)
-    for (int64_t b = 0; b < cols / 32; b++) {
+    for (int64_t k = 0; k < cols; k += 32) {
       float part[32];
-      widen_row<F>(g.x + r * ldw + b * F::bytes, 32, part);
-      T* y = g.y + r * cols + b * 32;
+      widen_block<F>(g.x, cols, r, k, part);
+      T* y = g.y + r * cols + k;
       for (int i = 0; i < 32; i += 8) store8(y + i, load8(part + i));
     }
 }
 
 // Integer products alone, through the tiles of the fast paths.
 template <class F> void block_integers(const slots::BlockIntegers& g, int32_t tid, int32_t) {
-  int64_t N = g.N, K = g.K, groups = K / 32, ldw = groups * F::bytes;
+  int64_t N = g.N, K = g.K, groups = K / 32;
   const int8_t* q = g.q;
   if (tid) return;
   for (int64_t j = 0; j < N; j += TILE)
     for (int64_t b = 0; b < groups; b++) {
       uint8_t tile[TILE * F::bytes];
       int64_t rows = N - j < TILE ? N - j : TILE;
-      pack_tile<F>(g.w + j * ldw + b * F::bytes, ldw, rows, 1, tile);
+      pack_block<F>(g.w, K, j, 32 * b, rows, tile);
       GroupScale s = {0, 0, 0};
       for (int i = 0; i < 32; i++) s.sum += q[32 * b + i];
       int32_t lanes[TILE];

@@ -78,6 +78,21 @@ INLINE float load(const bf16* p) { return as_float((uint32_t)p->bits << 16); }
 INLINE float load(const f16* p) { return half_to_float(p->bits); }
 INLINE float load(const int32_t* p) { return (float)*p; }
 
+// Stored number i of those at p: integers of 1, 2, 4, 8 or 32 bits, the first of a byte in its
+// lowest ones, and floats.
+template <int BITS> INLINE int32_t unsigned_at(const uint8_t* p, int64_t i) {
+  if (BITS == 8) return p[i];
+  if (BITS < 8) return p[i * BITS >> 3] >> (i * BITS & 7) & ((1 << (BITS & 7)) - 1);
+  int32_t whole;
+  memcpy(&whole, p + 4 * i, 4);
+  return whole;
+}
+template <int BITS> INLINE int32_t signed_at(const uint8_t* p, int64_t i) {
+  uint32_t up = (uint32_t)unsigned_at<BITS>(p, i) << (32 - BITS);
+  return (int32_t)up >> (32 - BITS);
+}
+template <class T> INLINE float at(const uint8_t* p, int64_t i) { T v; memcpy(&v, p + i * (int64_t)sizeof v, sizeof v); return load(&v); }
+
 INLINE void store(float* p, float v) { *p = v; }
 INLINE void store(bf16* p, float v) {
   uint32_t u = as_bits(v);

@@ -8,21 +8,6 @@
 
 namespace iron {
 
-// Stored number i of those at p: integers of 1, 2, 4, 8 or 32 bits, the first of a byte in its
-// lowest ones, and floats.
-template <int BITS> INLINE int32_t unsigned_at(const uint8_t* p, int64_t i) {
-  if (BITS == 8) return p[i];
-  if (BITS < 8) return p[i * BITS >> 3] >> (i * BITS & 7) & ((1 << (BITS & 7)) - 1);
-  int32_t whole;
-  memcpy(&whole, p + 4 * i, 4);
-  return whole;
-}
-template <int BITS> INLINE int32_t signed_at(const uint8_t* p, int64_t i) {
-  uint32_t up = (uint32_t)unsigned_at<BITS>(p, i) << (32 - BITS);
-  return (int32_t)up >> (32 - BITS);
-}
-template <class T> INLINE float at(const uint8_t* p, int64_t i) { T v; memcpy(&v, p + i * (int64_t)sizeof v, sizeof v); return load(&v); }
-
 // 2^n for n from -252 to 254; below 2^-149 it is 0, above 2^127 infinite.
 INLINE float power_of_two(int32_t n) {
   int32_t half = n / 2;

@@ -12,7 +12,7 @@ from iron_core.lowering.answer import No, Yes
 from iron_host.kernel_call import HostLowering, KernelCall
 from iron_host.kernels import PACKED_TO_BFP16
 from iron_host.lowerings.units import GRAIN, threads
-from iron_host.view import no_view, view_of
+from iron_host.view import no_view, row_view_of
 
 
 class DequantBFP(HostLowering):
@@ -22,17 +22,12 @@ class DequantBFP(HostLowering):
     grain = Auto(GRAIN)
 
     def supports(self, op: Any, dev: str) -> Yes | No:
-        view = view_of(op.F)
-        if view is None:
-            return no_view("F", op.F)
-        if view.blocks:
-            return No(f"F={op.F.name}: the kernel reads formats of packed.h, row by row")
-        return Yes("kernel packed_to_bfp16")
+        return no_view("F", op.F) if row_view_of(op.F) is None else Yes("kernel packed_to_bfp16")
 
     def step(
         self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
     ) -> KernelCall:
-        view, packing = view_of(op.F), op.y.format.packing
+        view, packing = row_view_of(op.F), op.y.format.packing
         assert view is not None  # supports() has seen it
         slots = PACKED_TO_BFP16(x="x", y="y", N=op.N, K=op.K, tile_n=packing.tile_n, ct_k=packing.ct_k)
         many = threads(op.N * op.K, tunables["grain"])

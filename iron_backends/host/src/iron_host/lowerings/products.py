@@ -97,8 +97,8 @@ class ProductLowering(HostLowering):
                 return no_view("W", op.W)
             if op.activations == "int8_block" and not view.blocks:
                 return No(
-                    f"W={op.W.name}: int8_block kernels read rows of 32 numbers with a float16 scale, and perhaps minimum, "
-                    "before signed bytes or nibbles in halves",
+                    f"W={op.W.name}: int8_block kernels read nibbles and signed bytes of which 32 of a row share a scale, and perhaps a "
+                    "minimum, of 16 bits",
                     "activations='exact'",
                 )
             return takes(op, f"{view.name} {op.activations}", T=FLOATS, O=FLOATS)
@@ -144,7 +144,7 @@ class ProductLowering(HostLowering):
         multiply = KernelCall(
             view.unit("block_matmul", cpp(op.O)),
             product.from_blocks,
-            scratch_bytes=TILE_ROWS * op.W.row_bytes(product.K),  # for blocks that are not in tiles
+            scratch_bytes=TILE_ROWS * view.row_bytes(product.K),  # for blocks that are not in tiles
             shared_bytes=shared,
             threads=many,
             shares="reads",

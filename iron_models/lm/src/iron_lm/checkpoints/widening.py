@@ -74,19 +74,21 @@ def is_gathered(array: Any) -> bool:
 
 
 def repacked(array: PackedArray, format: Quantized) -> PackedArray:
-    """A tensor of integers with scales as another format of wider integers without zero points: the same numbers, bit for bit."""
+    """A tensor of integers with scales in another format that has them too, and room for its integers: the same numbers, bit for
+    bit. The other's rows stand by themselves."""
     out = np.empty(format.stored(array.shape), np.uint8)
     columns, target = array.shape[-1], out.reshape(-1, out.shape[-1])
-    rows = array.reshape(-1, columns)
     source: Any = array.format
+    rows = array.reshape(-1, columns) if source.by_rows else array
+    moved = np.uint8((source.zero - format.zero) % 256)
 
     def turn(part: slice) -> None:
         piece = rows[part]
         numbers = {plane.role: source.numbers(plane, piece.data, piece.shape) for plane in source.planes if plane.role != "values"}
-        ints = source.integers(piece.data, piece.shape) - np.uint8(source.zero)  # two's complement of what is below zero
+        ints = source.integers(piece.data, piece.shape) - moved  # two's complement of what is below zero
         target[part] = format.assembled(piece.shape, values=ints, **numbers).data
 
-    in_pieces(turn, len(target), columns)
+    in_pieces(turn, len(target), columns, source.unit(array.shape)[0])
     return PackedArray(out, array.shape, format)
 
 
