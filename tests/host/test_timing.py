@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_core import Carried
+from iron_core import Q4_1, Carried, PackedArray
 from iron_core.backends.run_profile import Limits, kind
 from iron_core.errors import CallError
 from iron_host import limits
 from iron_host.backend import HostBackend
-from iron_host.profile import cost
+from iron_host.profile import cost, profiled
 from iron_host.recording import record
 from iron_ops_aie import GEMV, ReLU
 
@@ -87,6 +87,34 @@ def test_costs_are_the_operands(net: Any) -> None:
     assert (found.nbytes, found.operations) == (4 * (256 * 64 + 64 + 256), 2 * 256 * 64)
     assert found.resident == 4 * (256 * 64 + 64)
     assert cost(relu, {}).operations == 0
+
+
+@pytest.mark.parametrize(
+    ("weights", "more", "integer"),
+    [
+        (np.zeros((64, 64), np.int8), dict(O=np.float32), True),
+        (PackedArray(np.zeros(64 * Q4_1.row_bytes(64), np.uint8), (64, 64), Q4_1), dict(activations="int8_block"), True),
+        (np.zeros((64, 64), np.float32), {}, False),
+    ],
+    ids=["int8", "int8_block", "float32"],
+)
+def test_operations_of_int8_are_told_from_those_of_floats(weights: Any, more: Any, integer: bool) -> None:
+    """Of weights that are int8, and of blocks that meet rounded activations."""
+
+    class Product(iron.Graph):
+        def __init__(self) -> None:
+            self.w = iron.weight(weights)
+
+        def body(self, x: Any) -> Any:
+            return GEMV(self.w, x, **more)
+
+    x = np.zeros(64, np.int8 if "O" in more else np.float32)
+    graph = Product().compile(backend=HostBackend(threads=1), x=(x.shape, x.dtype))
+    executable = next(iter(graph.versions.values())).load()
+    with profiled({"a product": executable}) as found:
+        graph(x)
+    ((row, *_),) = (phase.rows for phase in found.phases())
+    assert row.operations > 0 and row.integer == integer
 
 
 def test_limits_are_measured() -> None:

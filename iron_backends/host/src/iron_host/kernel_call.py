@@ -111,6 +111,10 @@ class HostLowering(Lowering):
         """
         return 0
 
+    def integers(self, op: Any) -> bool:
+        """Are those operations of int8?"""
+        return False
+
     def moved(self, op: Any, sizes: Mapping[str, int]) -> int:
         """Bytes one call has to read and write at least, for profiles. sizes: the operands', cut to the call's bounds."""
         return sum(sizes.values())

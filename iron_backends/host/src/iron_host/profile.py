@@ -92,11 +92,15 @@ def cost(step: PlanStep, values: Mapping[str, int]) -> Cost:
     """What a step has to do in a call with these numbers."""
     shapes = {name: bounded_shape(ref.shape, ref.bounds, values) for name, ref in step.operands.items()}
     sizes = {name: ref.format.nbytes(shapes[name]) for name, ref in step.operands.items()}
-    lowering = lowering_for("host", step.op)
-    known = lowering if isinstance(lowering, HostLowering) else HostLowering()
+    known = _lowering(step)
     moved = known.moved(step.op, sizes)
     resident = sum(size for name, size in sizes.items() if step.operands[name].space == "resident")
     return Cost(moved, min(resident, moved), known.operations(step.op, shapes))
+
+
+def _lowering(step: PlanStep) -> HostLowering:
+    lowering = lowering_for("host", step.op)
+    return lowering if isinstance(lowering, HostLowering) else HostLowering()
 
 
 def run_cost(run: RunStep, values: Mapping[str, int]) -> Cost:
@@ -120,7 +124,7 @@ def phase(name: str, passes: list[Pass]) -> Phase:
     fixed = {id(s.plan): run_cost(s, {}) for s in image.steps if not any(r.bounds for p in s.plans for r in p.operands.values())}
     rows: dict[str, np.ndarray] = {}  # steps, seconds, busy, bytes, operations
     kernels: dict[str, float] = {}
-    integer = {kinds[id(p)]: getattr(p.op, "activations", "") == "int8_block" for p in plans}
+    integer = {kinds[id(p)]: _lowering(p).integers(p.op) for p in plans}
     resident = 0.0
     for one in passes:
         before = None

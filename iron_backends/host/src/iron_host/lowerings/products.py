@@ -109,6 +109,9 @@ class ProductLowering(HostLowering):
     def operations(self, op: Any, shapes: Mapping[str, tuple[int, ...]]) -> int:
         return 2 * math.prod(shapes["C"]) * op.K
 
+    def integers(self, op: Any) -> bool:
+        return op.activations == "int8_block" or as_format(op.T).dtype.kind in "iu"
+
     def calls(self, op: Any, product: Product, rows: int, work: int, grain: int) -> list[KernelCall] | No:
         """The kernel calls of one product; `rows` and `work` are its largest row count and multiplications."""
         many = threads(work, grain)
