@@ -261,6 +261,7 @@ def test_progress_is_told_from_python(toy: Toy, tiny: Any, tmp_path: Path) -> No
     one = Conversion(tiny.checkpoint.path, tmp_path / "out", "safetensors")
     seen: list[str] = []
     toy.at = lambda i: seen.append(one.progress)
+    assert one.progress == "0 of 5 tensors, 0 %" and one.left_over == ""
     one.run()
     assert seen[0] == "0 of 5 tensors, 9 %" and seen[-1] == "4 of 5 tensors, 89 %" and one.progress == "5 of 5 tensors, 99 %"
 
@@ -272,6 +273,15 @@ def test_a_writer_gives_an_output(toy: Toy, tiny: Any, tmp_path: Path, monkeypat
         Conversion(tiny.checkpoint.path, tmp_path / "out", "safetensors")
     with pytest.raises(UsageError, match="--format gguf is only read"):
         Conversion(tiny.checkpoint.path, tmp_path / "out", "gguf")
+
+
+def test_a_piece_has_the_bytes_it_said(toy: Toy, tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has more or fewer would shift every tensor behind it."""
+    pieces = [Piece("piece 0", NBYTES, lambda: [made(0)]), Piece("piece 1", NBYTES, lambda: [made(1)[1:]])]
+    monkeypatch.setattr(toy, "output", lambda checkpoint: Output({}, "model.toy", b"HEAD", pieces))
+    with pytest.raises(PluginError, match=r"piece 1: its writer made 4095 bytes of it; legal: 4096"):
+        Conversion(tiny.checkpoint.path, tmp_path / "out", "safetensors").run()
+    assert os.listdir(tmp_path) == ["out.partial"]
 
 
 def test_where_nothing_is_written_the_distribution_that_does_is_named(tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from iron_core.cache.keylock import temporary
-from iron_core.errors import CheckpointError, UsageError
+from iron_core.errors import CheckpointError, PluginError, UsageError
 from iron_lm.conversion.output import Output, Piece
 
 try:
@@ -156,7 +156,7 @@ class Unfinished:
             count += len(data)
             told(before + count)
         if count != piece.nbytes:
-            raise RuntimeError(f"{piece.name}: {count} bytes were made, not {piece.nbytes}")
+            raise PluginError(f"{piece.name}: its writer made {count} bytes of it; legal: {piece.nbytes}, as it said.")
         file.flush()
         return hashed.hexdigest()
 
