@@ -18,7 +18,7 @@ from iron_ops_flm.epilogue import GELUS, ROUNDINGS, Epilogue
 
 FLOATS = (np.dtype(np.float32), bfloat16, np.dtype(np.float16))
 BLOCKS = (Q4_0, Q4_1, Q8_0, Q4NX, Q4NX_SIGNED, Q4NX_Q8)
-MANY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class One(iron.Graph):
