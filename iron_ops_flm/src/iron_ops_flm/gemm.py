@@ -203,3 +203,6 @@ class GEMM(GEMMArray, Operator):
 
     def ops(self) -> int:
         return 2 * self.M * self.K * self.N
+
+    def __repr__(self) -> str:
+        return f"flm.{super().__repr__()}"  # beside the main catalog's

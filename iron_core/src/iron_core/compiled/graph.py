@@ -20,6 +20,7 @@ from iron_core.declare.affine import bounded_shape
 from iron_core.declare.authored import authored
 from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.tensor import converted
+from iron_core.devices import using_device
 from iron_core.errors import CallError, UnknownName
 from iron_core.graph.call import as_arrays, sort_call, sort_values
 from iron_core.graph.fold import Fold, choose_folds
@@ -97,7 +98,7 @@ class CompiledGraph(Planned, Pictured):
         return version
 
     def _trace(self, shapes: dict[str, Any], fold: bool) -> Draft:
-        traced = self.graph.trace(**shapes)
+        traced = self.trace(**shapes)
         return draft(traced, *self._folds(traced)) if fold else draft(traced)
 
     def _folds(self, traced: TracedGraph) -> tuple[list[Fold], list[tuple[str, str]]]:
@@ -223,8 +224,9 @@ class CompiledGraph(Planned, Pictured):
         return self.graph.reference(*tensors, **values)
 
     def trace(self, **shapes: Any) -> TracedGraph:
-        """The steps of a version before planning; see `Graph.trace`."""
-        return self.graph.trace(**shapes)
+        """The steps of a version before planning, traced for its device (`current_device()` in the body); see `Graph.trace`."""
+        with using_device(self.dev):
+            return self.graph.trace(**shapes)
 
     def __reduce__(self) -> Any:
         raise CallError(f"{self!r} is code and memory of this process; copy or pickle its graph, and compile that.")

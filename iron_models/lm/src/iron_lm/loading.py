@@ -28,6 +28,7 @@ from iron_lm.checkpoints.widening import Merged, runnable, runs_as, stored_forma
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.int8 import scale_of
 from iron_lm.parts.decoder import Decoder
+from iron_lm.parts.fused_product import fused_by
 from iron_lm.run import ARITHMETIC, DTYPES, Run
 from iron_lm.text.template import ChatTemplate, find_template
 from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
@@ -94,7 +95,7 @@ class Loaded:
             sources = sources_digest("iron_lm", package)
         except (CacheError, ImportError, ValueError):
             return None
-        return digest(sources, attrs.astuple(self.config), attrs.astuple(self.run), shapes)
+        return digest(sources, fused_by(), attrs.astuple(self.config), attrs.astuple(self.run), shapes)
 
 
 def context_of(longest: int, asked: int | None, usual: int = DEFAULT_CONTEXT) -> tuple[int, int, int]:

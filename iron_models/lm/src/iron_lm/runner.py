@@ -21,6 +21,7 @@ from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.figures import Figures
 from iron_lm.loading import Loaded
 from iron_lm.options import command, invoke
+from iron_lm.parts.fused_product import products_of
 from iron_lm.running import Running
 from iron_lm.tasks.bench import BenchTask
 from iron_lm.tasks.chat import ChatTask
@@ -139,4 +140,8 @@ def _header(model: Running, figures: Figures) -> str:
     lines = [loaded.recognised] if loaded.recognised else []
     lines += [f"the files do not say, so as the format has it: {assumed}"] if assumed else []
     lines += [f"{name} · {loaded.stored} · {run.dtype} activations, {run.cache_dtype} cache, {run.arithmetic} · {engine}"]
+    if place:
+        counted, why = products_of(model.compiled)
+        by = ", ".join(f"{count} by {name}" for name, count in sorted(counted.items(), reverse=True))
+        lines += [f"products of prompts: {by}{f' ({why})' if why else ''}"] if counted else []
     return "\n".join([*lines, f"load {figures.load_s:.2f} s · compile {figures.compile_s:.2f} s"])

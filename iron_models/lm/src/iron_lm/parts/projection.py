@@ -13,13 +13,14 @@ from iron_core import PackedArray
 from iron_core.declare.formats import format_of
 from iron_core.errors import DeclarationError
 from iron_lm.int8 import FIXED, INT8, numbers_of
+from iron_lm.parts.fused_product import fused_product
 from iron_lm.run import Run
 from iron_ops_aie import GEMM, GEMV, Copy, Quantize, QuantizeRows, RowwiseAdd
 
 
 def project(x: Any, weight: Any, activations: str = "exact", out: Any = None, bias: Any = None) -> Any:
-    """x (rows, K) times weight (N, K) transposed, plus bias (N,) -> (rows, N): GEMV for one row, GEMM for more (or for rows a
-    call bounds).
+    """x (rows, K) times weight (N, K) transposed, plus bias (N,) -> (rows, N): GEMV for one row, for more (or for rows a call
+    bounds) GEMM, or on arrays `flm.GEMM` where it takes them (`fused_product`).
 
     activations: the arithmetic where the weight is block-quantised. out: the dtype of the result (x's by default).
     """
@@ -33,7 +34,8 @@ def project(x: Any, weight: Any, activations: str = "exact", out: Any = None, bi
 def _product(x: Any, weight: Any, **extra: Any) -> Any:
     if x.shape[0] == 1 and not x.bounds:
         return GEMV(weight, x.reshape(x.shape[1]), **extra).reshape(1, -1)
-    return GEMM(x, weight, b_col_maj=True, **extra)
+    fused, _ = fused_product(*x.shape, weight.shape[0], x.dtype, format_of(weight).spec, extra.get("O", x.dtype))
+    return GEMM(x, weight, b_col_maj=True, **extra) if fused is None else fused(x, weight, b_col_maj=True)
 
 
 @attrs.frozen(eq=False)
