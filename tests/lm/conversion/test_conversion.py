@@ -264,6 +264,7 @@ def test_progress_is_told_from_python(toy: Toy, tiny: Any, tmp_path: Path) -> No
     assert one.progress == "0 of 5 tensors, 0 %" and one.left_over == ""
     one.run()
     assert seen[0] == "0 of 5 tensors, 9 %" and seen[-1] == "4 of 5 tensors, 89 %" and one.progress == "5 of 5 tensors, 99 %"
+    assert one.left_over == ""
 
 
 def test_a_writer_gives_an_output(toy: Toy, tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

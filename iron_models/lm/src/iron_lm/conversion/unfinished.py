@@ -39,7 +39,7 @@ class Unfinished:
         self.done = 0  # pieces that are whole
         self.kept = 0  # of these, those of an earlier attempt
 
-    def write(self, replace: bool = False, told: Callable[[int], None] = lambda nbytes: None) -> None:
+    def write(self, replace: bool, told: Callable[[int], None]) -> None:
         """Write what is not there yet, and put the folder in its place. told: called with the bytes that are there by now.
 
         replace: OUT may be there, and goes when the new one is whole. CheckpointError where something cannot be written: what is
