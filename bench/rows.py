@@ -62,6 +62,7 @@ ROWS: tuple[Rate | Watched, ...] = (
     Rate("decode-4096", "decode, Q4_1, context 4096", "q4_1", "decode", 4096, Goal(1.3), count=32, context=4352, engines=_BOTH),
     Rate("decode-q8_0", "decode, Q8_0", "q8_0", "decode", 5, Goal(1.3), count=128),
     Rate("decode-q4_0", "decode, Q4_0", "q4_0", "decode", 5, Goal(1.3), count=128),
+    Rate("decode-q4nx", "decode, Q4NX", "q4nx", "decode", 5, Goal(read=0.75), count=128),
     Rate("decode-1b", "decode, bfloat16, Llama 3.2 1B shape", "llama-1b-bf16", "decode", 5, Goal(read=0.85), count=24),
     Watched("start", "start to first token, warm cache, CPU", "s", Goal(most=1.0), _BOTH),
     Watched("kernels", "kernels, cold cache", "s", Goal(most=20.0)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import subprocess
 import tempfile
@@ -14,6 +16,8 @@ import numpy as np
 
 #: Kept as it is in the requantised files: the embedding, which is also the head.
 EMBEDDING = "token_embd.weight"
+#: Of a Q4NX folder, in which the head is a matrix of its own.
+TABLE = "model.embed_tokens.weight"
 
 
 class Missing(Exception):
@@ -29,7 +33,8 @@ class Weights:
         folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, name: str, python: str | None = None) -> Path:
-        """The file "q4_1", "q4_0", "q8_0" or "llama-1b-bf16", or, made with an environment's `python`, the folder "onnx-int4"."""
+        """The file "q4_1", "q4_0", "q8_0" or "llama-1b-bf16", the folder "q4nx", or, made with an environment's `python`, the folder
+        "onnx-int4"."""
         if name == "q4_1":
             return Path(self._given) if self._given else smollm2()
         if name == "onnx-int4":
@@ -39,6 +44,8 @@ class Weights:
         if name == "llama-1b-bf16":
             return self._made(f"{name}.gguf", llama_1b)
         source = self.path("q4_1")
+        if name == "q4nx":
+            return self._made("smollm2-q4nx", lambda to: chunked(source, to))
         return self._made(f"smollm2-{name}.gguf", lambda to: requantised(source, name.upper(), to))
 
     def _made(self, name: str, make: Callable[[Path], None]) -> Path:
@@ -63,7 +70,10 @@ def smollm2() -> Path:
 
 
 def tensor_bytes(path: Path) -> int:
-    """Bytes of every tensor of a GGUF file: what a decode step of a model with a tied head reads."""
+    """Bytes that a decode step reads: of every tensor of a GGUF file, whose head is its embedding; of a Q4NX folder's without the
+    embedding and without what fills chunks up."""
+    if path.is_dir():
+        return _chunk_bytes(path)
     from gguf import GGUFReader
 
     return sum(int(tensor.n_bytes) for tensor in GGUFReader(path).tensors)
@@ -71,6 +81,9 @@ def tensor_bytes(path: Path) -> int:
 
 def cache_bytes(path: Path) -> int:
     """Bytes of keys and values a decode step reads for each token of its context, in 16 bits a number."""
+    if path.is_dir():
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        return 2 * 2 * int(config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"])
     from gguf import GGUFReader
 
     fields = GGUFReader(path).fields
@@ -80,6 +93,26 @@ def cache_bytes(path: Path) -> int:
 
     heads, width = number("attention.head_count"), number("embedding_length")
     return 2 * 2 * number("block_count") * number("attention.head_count_kv") * (width // heads)
+
+
+def _chunk_bytes(path: Path) -> int:
+    from iron_host.view import view_of
+    from iron_lm.checkpoints.checkpoint import Checkpoint
+
+    total, tensors = 0, Checkpoint.open(path).tensors
+    for name in tensors:
+        shape, format, _ = tensors[name]
+        if name != TABLE:
+            view = view_of(format) if format.packed else None
+            total += format.nbytes(shape) if view is None else math.prod(shape[:-1]) * view.row_bytes(shape[-1])
+    return total
+
+
+def chunked(source: Path, target: Path) -> None:
+    """A GGUF file's weights as a Q4NX folder, as `iron checkpoints convert` makes it."""
+    from iron_lm.conversion.conversion import Conversion
+
+    Conversion(source, target, "q4nx").run()
 
 
 def _copy_fields(reader: Any, writer: Any) -> None:

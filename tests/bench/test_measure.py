@@ -128,7 +128,11 @@ def test_made_weights_load_in_iron(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for file, stored in ((drawn, "bfloat16"), (made, "q8_0")):
         loaded = loading.load(Llama, str(file), max_seq_len=64)
         assert loaded.tokenizer is None and loaded.stored.startswith(stored) and loaded.config.num_kv_heads == 2
-    numbers = 512 * 128 + 2 * (128 * 128 * 2 + 128 * 64 * 2 + 3 * 128 * 256)
+    layers = 2 * (128 * 128 * 2 + 128 * 64 * 2 + 3 * 128 * 256)
+    numbers = 512 * 128 + layers
+    chunks = folder.path("q4nx")
+    assert loading.load(Llama, str(chunks), max_seq_len=64).stored == "q4nx as in the file"
+    assert weights.tensor_bytes(chunks) == numbers // 32 * 20 + 2 * 128 * 5 and weights.cache_bytes(chunks) == 2 * 2 * 2 * 2 * 32
     assert weights.tensor_bytes(drawn) == 2 * numbers + 4 * 128 * 5
     assert weights.cache_bytes(drawn) == 2 * 2 * 2 * 2 * 32
 
