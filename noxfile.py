@@ -223,9 +223,17 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def precision(session: nox.Session) -> None:
-    """What the arithmetic of attention's array costs, beside what was measured on an NPU. `-- --help` lists its options."""
+    """What the arithmetic of arrays costs: attention's, beside what was measured on an NPU, and products' over 28 layers.
+
+    What follows `--` are the options of the first, which then runs alone; behind `-- layers` those of the second.
+    """
     install(session, "gguf>=0.10")
-    session.run("python", "-m", "bench.precision", "--checkpoint", weights(session), *session.posargs)
+    which, *options = session.posargs or ["both"]
+    if which != "layers":
+        given = [] if which == "both" else session.posargs
+        session.run("python", "-m", "bench.precision", "--checkpoint", weights(session), *given)
+    if which in ("both", "layers"):
+        session.run("python", "-m", "bench.layers", *options)
 
 
 @nox.session
