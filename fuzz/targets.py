@@ -11,7 +11,7 @@ from fuzz import seeds
 from fuzz.containers import matrices, q4nx_in_memory, safetensors_in_memory
 from fuzz.mutation import Mutator
 from fuzz.rule import Fault, damaged, told
-from iron_core.errors import LONGEST, CheckpointError, IronError, UsageError
+from iron_core.errors import LONGEST, CheckpointError, IronError, ParamError, UsageError
 
 TEXTS = ("", "a", "hello the word he ab", "é漢𝄞\n\t  <s>x</s><|im_end|>", "\0\x1b[2J<0x41>▁", "1234567 abc " * 40)
 
@@ -60,6 +60,21 @@ def _attempt(
             raise
         return told(error, names, legal)
     return "taken"
+
+
+# -- device configurations ------------------------------------------------------------------------
+
+
+def xclbin(mutator: Mutator, folder: Path) -> str:
+    """A binary for an NPU."""
+    from iron_core import Xclbin
+
+    (folder / "mm.xclbin").write_bytes(mutator.raw(seeds.xclbin()))
+
+    def opened() -> None:
+        Xclbin(folder / "mm.xclbin")
+
+    return _attempt(mutator, folder, opened, (ParamError,))
 
 
 # -- checkpoints ----------------------------------------------------------------------------------
@@ -383,6 +398,6 @@ TARGETS: dict[str, Callable[[Mutator, Path], str]] = {
     target.__name__: target
     for target in (
         gguf, gguf_vocabulary, safetensors, safetensors_in_memory, safetensors_index, q4nx, q4nx_in_memory, config, meta, pytorch,
-        tokenizer_json, sentencepiece, ranks, companions, template, entry_points, profile, cache,
+        tokenizer_json, sentencepiece, ranks, companions, template, entry_points, profile, cache, xclbin,
     )
 }  # fmt: skip

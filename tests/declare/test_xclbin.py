@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import iron_core as iron
+from fuzz.seeds import METADATA, PARTITION, xclbin
 from iron_core.errors import ParamError
-from tests.xclbins import METADATA, PARTITION, xclbin
 
 GOOD = xclbin()
 

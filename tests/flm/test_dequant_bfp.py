@@ -7,8 +7,8 @@ import pytest
 
 import iron_core as iron
 from iron_core.errors import FormatError, ParamError, Unresolvable, UnsupportedError
-from iron_ops_flm import DequantBFP
-from iron_ops_flm.kernels_bfp import PACKED, floored
+from iron_ops_flm import GEMM, DequantBFP
+from iron_ops_flm.kernels_bfp import PACKED, dequant_bfp, floored
 from iron_sim.run import simulate
 
 F32 = np.float32
@@ -78,6 +78,14 @@ def test_a_simulated_array_makes_the_same_bytes():
         assert np.array_equal(outputs["y"].reshape(-1), op.reference(w).data) and not poison["y"].any()
 
 
+def test_a_core_makes_a_quarter_of_a_tile():
+    """Its contract: what it reads, makes and computes of 128 x 64 numbers; no AIE2 has it."""
+    for half in range(2):
+        kernel = dequant_bfp(half)
+        assert [a.nbytes for a in kernel.data.arguments] == [2 * 5120, 128 * 64 // 8 * 9] and kernel.contract.ops == 2 * 128 * 64
+        assert kernel.data.unsupported == ("AIE2",) and dict(kernel.data.defines)["HALF"] == str(half)
+
+
 def test_one_array_serves_every_shape():
     """On as many columns."""
     keys = {iron.array_key(DequantBFP(N=n, K=k).resolved("npu2")) for n, k in ((512, 512), (1024, 4096), (2048, 14336))}
@@ -95,6 +103,8 @@ def test_npu1_is_refused_in_words():
         DequantBFP(N=64, K=512, F="q4nx_q8").resolved("npu2")
     with pytest.raises(Unresolvable, match=r"num_aie_columns=4 do not share out 6 tiles of 64 along N=384. Legal: num_aie_columns=3"):
         DequantBFP(N=384, K=512, num_aie_columns=4).resolved("npu2")
+    with pytest.raises(Unresolvable, match=r"num_aie_columns=9; npu2 has 8\. Legal: num_aie_columns=8"):
+        DequantBFP(N=576, K=512, num_aie_columns=9).resolved("npu2")
 
 
 def test_what_is_no_whole_tiles_is_refused():
@@ -104,6 +114,26 @@ def test_what_is_no_whole_tiles_is_refused():
             DequantBFP(**shape)
     with pytest.raises(ParamError, match="which is numbers already"):
         DequantBFP(N=64, K=512, F=F32)
+
+
+@pytest.mark.parametrize(("backend", "dev"), [("reference", "host"), ("host", "host"), ("sim", "npu2")])
+def test_flm_gemm_reads_what_it_makes(backend, dev):
+    """In one graph, weights given as chunks."""
+
+    class Product(iron.Graph):
+        def __init__(self, w):
+            self.w = iron.weight(w)
+
+        def body(self, x):
+            return GEMM(x, DequantBFP(self.w))
+
+    rng = np.random.default_rng(0)
+    w = iron.Q4NX.quantize(rng.standard_normal((64, 512)).astype(F32))
+    x = rng.standard_normal((256, 512)).astype(iron.bfloat16)
+    c = Product(w).compile(backend=backend, dev=dev, x=x.shape)(x).astype(np.float64)
+    exact = x.astype(np.float64) @ DequantBFP(N=64, K=512).reference(w).dequantize().astype(np.float64)
+    rounds = 2**-8 if dev == "host" else 2**-5  # cores make blocks of the activations too
+    assert np.abs(c - exact).max() <= rounds * (np.abs(x.astype(np.float64)) @ np.abs(w.dequantize().T)).max()
 
 
 def test_floored_is_the_next_bfloat16_below():

@@ -7,8 +7,8 @@ import pytest
 
 import iron_core as iron
 import iron_ops_flm as flm
+from fuzz.seeds import xclbin
 from iron_core.errors import ParamError, TraceError, UnsupportedError
-from tests.xclbins import xclbin
 
 
 @pytest.fixture
