@@ -27,8 +27,9 @@ class Engine:
         return dict(self.weights).get(weights, weights)
 
 
-IRON = Engine("iron", "iron.py", takes=("q4_1", "q4_0", "q8_0", "llama-1b-bf16"))
-LLAMA_CPP = Engine("llama.cpp", "llama_cpp.py", ("llama-cpp-python==0.3.36", "numpy"), takes=IRON.takes)
+_GGUF = ("q4_1", "q4_0", "q8_0", "llama-1b-bf16", "qwen3-0.6b-q8_0")
+IRON = Engine("iron", "iron.py", takes=(*_GGUF, "q4nx"))
+LLAMA_CPP = Engine("llama.cpp", "llama_cpp.py", ("llama-cpp-python==0.3.36", "numpy"), takes=_GGUF)
 ONNXRUNTIME = Engine(
     "onnxruntime-genai",
     "onnxruntime_genai.py",

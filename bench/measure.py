@@ -42,12 +42,12 @@ class Bench:
     def run(self, rows: list[Rate | Watched]) -> list[Result]:
         """Every row's result, in the order given."""
         results = {row.key: Result(row) for row in rows}
-        groups: dict[tuple[str, int], list[Rate]] = {}
+        groups: dict[tuple[str, int, str | None], list[Rate]] = {}
         for row in rows:
             if isinstance(row, Rate):
-                groups.setdefault((row.weights, row.context), []).append(row)
-        for (name, context), members in groups.items():
-            self._group(name, context, [results[row.key] for row in members])
+                groups.setdefault((row.weights, row.context, row.quantize), []).append(row)
+        for (name, context, quantize), members in groups.items():
+            self._group(name, context, quantize, [results[row.key] for row in members])
         for row in rows:
             if isinstance(row, Watched):
                 say(row.title)
@@ -70,15 +70,15 @@ class Bench:
 
     # -- rates ------------------------------------------------------------------------------------
 
-    def _group(self, name: str, context: int, results: list[Result]) -> None:
-        """Rows of the same weights and context."""
+    def _group(self, name: str, context: int, quantize: str | None, results: list[Result]) -> None:
+        """Rows of the same weights, context and quantising."""
         with contextlib.ExitStack() as stack:
             workers: dict[str, Worker] = {}
             for engine in ENGINES:
                 rows = [r for r in results if _runs(engine, r.row)]
                 try:
                     if rows:
-                        workers[engine.name] = stack.enter_context(self._worker(engine, name, context))
+                        workers[engine.name] = stack.enter_context(self._worker(engine, name, context, quantize))
                 except (Unavailable, Missing) as error:
                     for result in rows:
                         result.engines[engine.name] = Samples(skipped=str(error))
@@ -87,9 +87,10 @@ class Bench:
                 self._rate(result, {n: w for n, w in workers.items() if _runs(w.engine, result.row)})
 
     @contextlib.contextmanager
-    def _worker(self, engine: Engine, weights: str, context: int) -> Iterator[Worker]:
+    def _worker(self, engine: Engine, weights: str, context: int, quantize: str | None) -> Iterator[Worker]:
         python = self.python(engine)
-        worker = Worker(engine, python, self.weights.path(engine.file(weights), python), self.threads, context, self.log)
+        settings = {"threads": self.threads, "context": context, "quantize": quantize}
+        worker = Worker(engine, python, self.weights.path(engine.file(weights), python), settings, self.log)
         self.versions[engine.name] = worker.version
         try:
             yield worker
@@ -103,7 +104,7 @@ class Bench:
         if row.do == "decode":
             order["count"] = count = max(4, round(row.count * self.scale))
             file = self.weights.path(row.weights)
-            result.token_bytes = tensor_bytes(file) + cache_bytes(file) * row.mean_context(count)
+            result.token_bytes = tensor_bytes(file, row.quantize is not None) + cache_bytes(file) * row.mean_context(count)
         turns = list(workers)
         result.engines = {name: Samples() for name in turns} | result.engines
         for number in range(self.rounds + 1):  # the first is not counted

@@ -39,11 +39,11 @@ def own_bytes(pid: int) -> int:
 class Worker:
     """An engine with a model loaded. `order()` is its turn: it runs, alone of all workers, and stops again."""
 
-    def __init__(self, engine: Engine, python: str, checkpoint: Path, threads: int, context: int, log: TextIO) -> None:
+    def __init__(self, engine: Engine, python: str, checkpoint: Path, settings: dict[str, Any], log: TextIO) -> None:
         self.engine = engine
-        settings = json.dumps({"checkpoint": str(checkpoint), "threads": threads, "context": context})
+        given = json.dumps({"checkpoint": str(checkpoint)} | settings)
         self._process = subprocess.Popen(
-            [python, str(WORKERS / engine.worker), settings], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            [python, str(WORKERS / engine.worker), given], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
         )
         self.version = self._answer()["version"]
         self._signal(signal.SIGSTOP)

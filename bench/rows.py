@@ -24,7 +24,8 @@ class Goal:
 @attrs.frozen
 class Rate:
     """Tokens a second. `do` "decode": `count` tokens after a prompt of `prompt`; "prompt": the prompt itself. `context`:
-    tokens the caches hold. `engines`: names, None for all that take the weights."""
+    tokens the caches hold. `engines`: names, None for all that take the weights. `quantize`: what Iron makes of projections
+    when it loads them; others run the file as it is."""
 
     key: str
     title: str
@@ -35,6 +36,7 @@ class Rate:
     count: int = 0
     context: int = 1024
     engines: tuple[str, ...] | None = None
+    quantize: str | None = None
     unit: str = "tok/s"
 
     def mean_context(self, count: int) -> float:
@@ -62,7 +64,9 @@ ROWS: tuple[Rate | Watched, ...] = (
     Rate("decode-4096", "decode, Q4_1, context 4096", "q4_1", "decode", 4096, Goal(1.3), count=32, context=4352, engines=_BOTH),
     Rate("decode-q8_0", "decode, Q8_0", "q8_0", "decode", 5, Goal(1.3), count=128),
     Rate("decode-q4_0", "decode, Q4_0", "q4_0", "decode", 5, Goal(1.3), count=128),
+    Rate("decode-q4nx", "decode, Q4NX", "q4nx", "decode", 5, Goal(read=0.75), count=128),
     Rate("decode-1b", "decode, bfloat16, Llama 3.2 1B shape", "llama-1b-bf16", "decode", 5, Goal(read=0.85), count=24),
+    Rate("decode-int8", "decode, int8, Qwen3 0.6B shape", "qwen3-0.6b-q8_0", "decode", 5, Goal(read=0.8), count=32, quantize="int8"),
     Watched("start", "start to first token, warm cache, CPU", "s", Goal(most=1.0), _BOTH),
     Watched("kernels", "kernels, cold cache", "s", Goal(most=20.0)),
     Watched("memory", "peak memory beyond the caches, cache of 2048 filled", "MB", Goal(most=150.0), _BOTH),

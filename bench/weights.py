@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import subprocess
 import tempfile
@@ -14,6 +16,8 @@ import numpy as np
 
 #: Kept as it is in the requantised files: the embedding, which is also the head.
 EMBEDDING = "token_embd.weight"
+#: Of a Q4NX folder, in which the head is a matrix of its own.
+TABLE = "model.embed_tokens.weight"
 
 
 class Missing(Exception):
@@ -29,16 +33,19 @@ class Weights:
         folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, name: str, python: str | None = None) -> Path:
-        """The file "q4_1", "q4_0", "q8_0" or "llama-1b-bf16", or, made with an environment's `python`, the folder "onnx-int4"."""
+        """The file "q4_1", "q4_0", "q8_0" or one of `DRAWN`, the folder "q4nx", or, made with an environment's `python`, the folder
+        "onnx-int4"."""
         if name == "q4_1":
             return Path(self._given) if self._given else smollm2()
         if name == "onnx-int4":
             assert python is not None
             source = self.path("q4_1")
             return self._made(name, lambda to: onnx(python, source, to))
-        if name == "llama-1b-bf16":
-            return self._made(f"{name}.gguf", llama_1b)
+        if name in DRAWN:
+            return self._made(f"{name}.gguf", lambda to: drawn(*DRAWN[name], to))
         source = self.path("q4_1")
+        if name == "q4nx":
+            return self._made("smollm2-q4nx", lambda to: chunked(source, to))
         return self._made(f"smollm2-{name}.gguf", lambda to: requantised(source, name.upper(), to))
 
     def _made(self, name: str, make: Callable[[Path], None]) -> Path:
@@ -62,24 +69,56 @@ def smollm2() -> Path:
     return found[0]
 
 
-def tensor_bytes(path: Path) -> int:
-    """Bytes of every tensor of a GGUF file: what a decode step of a model with a tied head reads."""
+def tensor_bytes(path: Path, quantised: bool = False) -> int:
+    """Bytes that a decode step reads: of every tensor of a GGUF file, whose head is its embedding; of a Q4NX folder's without the
+    embedding and without what fills chunks up. quantised: a GGUF's as int8, one for a number of each matrix but the embedding."""
+    if path.is_dir():
+        return _chunk_bytes(path)
     from gguf import GGUFReader
 
-    return sum(int(tensor.n_bytes) for tensor in GGUFReader(path).tensors)
+    def nbytes(tensor: Any) -> int:
+        return int(tensor.n_elements if quantised and len(tensor.shape) > 1 and tensor.name != EMBEDDING else tensor.n_bytes)
+
+    return sum(map(nbytes, GGUFReader(path).tensors))
 
 
 def cache_bytes(path: Path) -> int:
     """Bytes of keys and values a decode step reads for each token of its context, in 16 bits a number."""
+    if path.is_dir():
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        return 2 * 2 * int(config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"])
     from gguf import GGUFReader
 
     fields = GGUFReader(path).fields
 
-    def number(key: str) -> int:
-        return int(fields[f"llama.{key}"].contents())
+    kind = fields["general.architecture"].contents()
 
-    heads, width = number("attention.head_count"), number("embedding_length")
-    return 2 * 2 * number("block_count") * number("attention.head_count_kv") * (width // heads)
+    def number(key: str) -> int:
+        return int(fields[f"{kind}.{key}"].contents())
+
+    said = f"{kind}.attention.key_length" in fields
+    head = number("attention.key_length") if said else number("embedding_length") // number("attention.head_count")
+    return 2 * 2 * number("block_count") * number("attention.head_count_kv") * head
+
+
+def _chunk_bytes(path: Path) -> int:
+    from iron_host.view import view_of
+    from iron_lm.checkpoints.checkpoint import Checkpoint
+
+    total, tensors = 0, Checkpoint.open(path).tensors
+    for name in tensors:
+        shape, format, _ = tensors[name]
+        if name != TABLE:
+            view = view_of(format) if format.packed else None
+            total += format.nbytes(shape) if view is None else math.prod(shape[:-1]) * view.row_bytes(shape[-1])
+    return total
+
+
+def chunked(source: Path, target: Path) -> None:
+    """A GGUF file's weights as a Q4NX folder, as `iron checkpoints convert` makes it."""
+    from iron_lm.conversion.conversion import Conversion
+
+    Conversion(source, target, "q4nx").run()
 
 
 def _copy_fields(reader: Any, writer: Any) -> None:
@@ -119,38 +158,51 @@ _LLAMA_1B = {
 }  # fmt: skip
 
 
-def llama_1b(target: Path) -> None:
-    """A GGUF of Llama 3.2 1B's shape, bfloat16 weights drawn at a fixed seed, without a vocabulary."""
+#: Qwen3 0.6B.
+_QWEN3 = {
+    "context_length": 40960, "embedding_length": 1024, "block_count": 28, "feed_forward_length": 3072, "attention.head_count": 16,
+    "attention.head_count_kv": 8, "attention.key_length": 128, "attention.value_length": 128, "rope.dimension_count": 128,
+    "vocab_size": 151936,
+}  # fmt: skip
+
+
+def drawn(kind: str, shape: dict[str, int], base: float, stored: str, target: Path) -> None:
+    """A GGUF of a model's shape, "llama" or "qwen3", with matrices drawn at a fixed seed, without a vocabulary. base: of its
+    rotary embedding; stored: its matrices' type, "BF16" or "Q8_0"."""
     import gguf
 
-    shape = _LLAMA_1B
-    writer = gguf.GGUFWriter(target, "llama")
+    writer = gguf.GGUFWriter(target, kind)
     for key, number in shape.items():
-        writer.add_uint32(f"llama.{key}", number)
-    writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
-    writer.add_float32("llama.rope.freq_base", 500000.0)
+        writer.add_uint32(f"{kind}.{key}", number)
+    writer.add_float32(f"{kind}.attention.layer_norm_rms_epsilon", 1e-5)
+    writer.add_float32(f"{kind}.rope.freq_base", base)
     writer.add_string("tokenizer.ggml.model", "no_vocab")
     width, hidden = shape["embedding_length"], shape["feed_forward_length"]
-    keys = width // shape["attention.head_count"] * shape["attention.head_count_kv"]
+    head = shape.get("attention.key_length", width // shape["attention.head_count"])
+    queries, keys = (head * shape[f"attention.{heads}"] for heads in ("head_count", "head_count_kv"))
     # One block of draws for every matrix: it is the shape that is measured, and drawing 1.2 billion takes a minute.
     draws = np.random.default_rng(0).standard_normal(1 << 22, np.float32) * np.float32(0.02)
-    block = (draws.view(np.uint32) >> 16).astype(np.uint16)
-    bf16, f32 = gguf.GGMLQuantizationType.BF16, gguf.GGMLQuantizationType.F32
+    matrices, f32 = gguf.GGMLQuantizationType[stored], gguf.GGMLQuantizationType.F32
+    block = gguf.quantize(draws, matrices).view(np.uint8)
 
     def matrix(name: str, rows: int, columns: int) -> None:
-        data = np.resize(block, rows * columns).view(np.uint8).reshape(rows, 2 * columns)
-        writer.add_tensor(name, data, raw_dtype=bf16)
+        numbers, nbytes = gguf.GGML_QUANT_SIZES[matrices]
+        across = columns // numbers * nbytes
+        writer.add_tensor(name, np.resize(block, rows * across).reshape(rows, across), raw_dtype=matrices)
 
-    def norm(name: str) -> None:
-        writer.add_tensor(name, np.ones(width, np.float32), raw_dtype=f32)
+    def norm(name: str, size: int = width) -> None:
+        writer.add_tensor(name, np.ones(size, np.float32), raw_dtype=f32)
 
     matrix(EMBEDDING, shape["vocab_size"], width)
     norm("output_norm.weight")
     for i in range(shape["block_count"]):
         norm(f"blk.{i}.attn_norm.weight")
         norm(f"blk.{i}.ffn_norm.weight")
+        if kind == "qwen3":
+            norm(f"blk.{i}.attn_q_norm.weight", head)
+            norm(f"blk.{i}.attn_k_norm.weight", head)
         for name, rows, columns in (
-            ("attn_q", width, width), ("attn_k", keys, width), ("attn_v", keys, width), ("attn_output", width, width),
+            ("attn_q", queries, width), ("attn_k", keys, width), ("attn_v", keys, width), ("attn_output", width, queries),
             ("ffn_gate", hidden, width), ("ffn_up", hidden, width), ("ffn_down", width, hidden),
         ):  # fmt: skip
             matrix(f"blk.{i}.{name}.weight", rows, columns)
@@ -158,6 +210,13 @@ def llama_1b(target: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+#: Files of drawn weights by name: what `drawn` takes.
+DRAWN = {
+    "llama-1b-bf16": ("llama", _LLAMA_1B, 500000.0, "BF16"),
+    "qwen3-0.6b-q8_0": ("qwen3", _QWEN3, 1000000.0, "Q8_0"),
+}
 
 
 #: Run with the peer's python: a GGUF file as a Hugging Face folder, then its model builder's int4 for the CPU.

@@ -10,18 +10,19 @@ import iron_core
 from iron_core.compiled.graph import CompiledGraph
 from iron_host import limits
 from iron_host.backend import HostBackend
-from iron_llama.model import Llama
-from iron_lm import loading
+from iron_lm import families, loading
+from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.generation.session import Session
 
 
 class Iron:
-    """settings: checkpoint, threads, context (tokens its caches hold)."""
+    """settings: checkpoint, threads, context (tokens its caches hold), quantize."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.version = iron_core.__version__ if hasattr(iron_core, "__version__") else "2"
         self.threads = settings["threads"]
-        loaded = loading.load(Llama, settings["checkpoint"], max_seq_len=settings["context"])
+        checkpoint = Checkpoint.open(settings["checkpoint"])
+        loaded = loading.load(families.of(checkpoint), checkpoint, max_seq_len=settings["context"], quantize=settings["quantize"])
         self.session = Session(loaded.model(), backend=HostBackend(threads=self.threads), cache_key=loaded.cache_key)
         compiled: CompiledGraph = self.session.compiled
         compiled.load()

@@ -18,7 +18,7 @@ import serve  # noqa: E402
 
 
 class LlamaCpp:
-    """settings: checkpoint, threads, context."""
+    """settings: checkpoint, threads, context; the file is run as it is."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.version = ll.__version__

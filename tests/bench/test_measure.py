@@ -64,7 +64,7 @@ def pretend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
         monkeypatch.setattr(processes.Worker, "order", noted)
         for function in ("tensor_bytes", "cache_bytes"):
-            monkeypatch.setattr(measure, function, lambda path: 4)
+            monkeypatch.setattr(measure, function, lambda *_: 4)
         found = weights.Weights(tmp_path / "weights", str(tmp_path / "q4_1"))
         monkeypatch.setattr(found, "path", lambda name, python=None: tmp_path / name)
         return measure.Bench(found, tmp_path, 2, rounds, open(tmp_path / "log", "w"), **options), turns
@@ -121,16 +121,40 @@ def test_made_weights_load_in_iron(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     small = dict(weights._LLAMA_1B, embedding_length=128, block_count=2, feed_forward_length=256, vocab_size=512)
     small |= {"attention.head_count": 4, "attention.head_count_kv": 2, "rope.dimension_count": 32}
-    monkeypatch.setattr(weights, "_LLAMA_1B", small)
+    monkeypatch.setitem(weights.DRAWN, "llama-1b-bf16", ("llama", small, 500000.0, "BF16"))
     folder = weights.Weights(tmp_path, str(tmp_path / "llama-1b-bf16.gguf"))
     drawn, made = folder.path("llama-1b-bf16"), folder.path("q8_0")
     assert folder.path("q8_0") == made and not list(tmp_path.glob(".*"))
     for file, stored in ((drawn, "bfloat16"), (made, "q8_0")):
         loaded = loading.load(Llama, str(file), max_seq_len=64)
         assert loaded.tokenizer is None and loaded.stored.startswith(stored) and loaded.config.num_kv_heads == 2
-    numbers = 512 * 128 + 2 * (128 * 128 * 2 + 128 * 64 * 2 + 3 * 128 * 256)
+    layers = 2 * (128 * 128 * 2 + 128 * 64 * 2 + 3 * 128 * 256)
+    numbers = 512 * 128 + layers
+    chunks = folder.path("q4nx")
+    assert loading.load(Llama, str(chunks), max_seq_len=64).stored == "q4nx as in the file"
+    assert weights.tensor_bytes(chunks) == numbers // 32 * 20 + 2 * 128 * 5 and weights.cache_bytes(chunks) == 2 * 2 * 2 * 2 * 32
     assert weights.tensor_bytes(drawn) == 2 * numbers + 4 * 128 * 5
     assert weights.cache_bytes(drawn) == 2 * 2 * 2 * 2 * 32
+
+
+def test_a_drawn_qwen3_is_quantised_by_iron_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its heads are of the size that is said; what Iron reads of it as int8 is a byte for each number but the embedding's."""
+    pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
+    from iron_lm import families, loading
+    from iron_lm.checkpoints.checkpoint import Checkpoint
+
+    small = dict(weights._QWEN3, embedding_length=64, block_count=2, feed_forward_length=96, vocab_size=256)
+    small |= {"attention.head_count": 4, "attention.head_count_kv": 2, "attention.key_length": 32, "rope.dimension_count": 32}
+    monkeypatch.setitem(weights.DRAWN, "qwen3-0.6b-q8_0", ("qwen3", small, 1e6, "Q8_0"))
+    file = weights.Weights(tmp_path).path("qwen3-0.6b-q8_0")
+    checkpoint = Checkpoint.open(file)
+    loaded = loading.load(families.of(checkpoint), checkpoint, max_seq_len=64, quantize="int8")
+    assert loaded.family.name == "qwen3" and loaded.stored.startswith("int8 from q8_0")
+    matrices = 2 * (2 * 128 * 64 + 2 * 64 * 64 + 3 * 64 * 96)
+    vectors = 4 * (5 * 64 + 4 * 32)
+    assert weights.tensor_bytes(file) == (matrices + 256 * 64) * 34 // 32 + vectors
+    assert weights.tensor_bytes(file, quantised=True) == matrices + 256 * 64 * 34 // 32 + vectors
+    assert weights.cache_bytes(file) == 2 * 2 * 2 * 2 * 32
 
 
 def test_a_run_is_watched_from_outside() -> None:

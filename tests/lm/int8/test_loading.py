@@ -158,6 +158,7 @@ def test_what_does_not_go_together_is_refused(asked: dict[str, Any], says: str) 
     (["--quantize", "nonsense"], "'--quantize': 'nonsense' is not"),
     (["--activation-scale", "fixed"], "activation_scale=fixed"),
     (["--quantize", "int8", "--activations", "exact"], "activations=exact with quantize=int8"),
+    (["--quantize", "int8", "--activation-scale", "dynamic", "--backend", "sim", "--dev", "npu1"], "activation_scale=dynamic on npu1"),
     (["--quantize", "int8", "--activations", "exact", "--random-weights", "1"], "activations=exact with quantize=int8"),
 ])  # fmt: skip
 def test_a_mistaken_line_is_one_line_and_status_2(argv: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,3 +214,13 @@ def test_every_family_runs_quantised(name: str) -> None:
 def _whole(loaded: loading.Loaded) -> set[str]:
     """Projections of one matrix, which have its name."""
     return {path.rpartition(".")[2] for path, array in loaded.weights.items() if getattr(array, "format", None) == INT8}
+
+
+def test_the_usual_scale_is_one_that_the_device_takes(folder: Path) -> None:
+    """Each row's own on the CPU, a fixed one on arrays, unless another is asked for."""
+    options = dict(quantize="int8", max_seq_len=64, backend="reference")
+    assert iron_lm.load("llama", folder, **options).loaded.run.activation_scale == "dynamic"
+    assert iron_lm.load("llama", folder, **options, activation_scale="fixed").loaded.run.activation_scale == "fixed"
+    assert [loading.scale_on("sim", dev) for dev in ("npu1", "npu2")] == ["fixed", "fixed"]
+    with pytest.raises(UsageError, match=r"activation_scale=dynamic on npu2, whose arrays multiply sums by one number\. Legal: fixed"):
+        iron_lm.load("llama", folder, **options | dict(backend="sim", dev="npu2"), activation_scale="dynamic")

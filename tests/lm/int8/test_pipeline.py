@@ -100,3 +100,32 @@ def test_arrays_are_within_the_gate(dev: str) -> None:
         apart = [np.linalg.norm(logits - want) for logits in (got, exact[n - 1])]
         assert apart[0] < apart[1] < 0.1 * np.linalg.norm(want), apart
         assert kl_divergence(want[None], got[None]).item() <= 0.02
+
+
+class Products(iron.Graph):
+    """The products of every layer alone, each of rows of its own."""
+
+    def __init__(self, model: Any) -> None:
+        parts = [part for layer in model.layers for part in (layer.mixer.qkv, layer.mixer.out, layer.ffn.widens, layer.ffn.narrows)]
+        self.parts = parts
+
+    def body(self, hidden: Any, heads: Any, wide: Any) -> Any:
+        given = {x.shape[1]: x for x in (wide, heads, hidden)}
+        return tuple(part._multiplied(given[part.shape[1]], part.joined) for part in self.parts)
+
+
+def test_every_matrix_is_copied_to_the_device_once_and_its_array_stays_loaded() -> None:
+    """In contexts of their own four arrays multiply for all layers; another call copies its rows and what they give, no weight, and
+    loads no array."""
+    model = small(activation_scale="fixed", dtype="bfloat16", max_seq_len=64).model()
+    sizes = {"hidden": (1, CONFIG.hidden_size), "heads": (1, CONFIG.num_heads * CONFIG.head_dim), "wide": (1, CONFIG.intermediate_size)}
+    products = Products(model)
+    run = products.compile(backend="sim", dev="npu2", image=iron.CONTEXTS, **sizes)
+    given = [np.random.default_rng(i).standard_normal(shape).astype(iron.bfloat16) for i, shape in enumerate(sizes.values())]
+    run(*given)
+    first = run.traffic
+    found = run(*given)
+    assert first.residents == sum(part.shape[0] * part.shape[1] for part in products.parts)
+    assert (first.loads, len(found)) == (4 + len(sizes), 4 * CONFIG.num_layers), "four that multiply, and one that rounds for each size"
+    rows, columns = (sum(array.nbytes for array in arrays) for arrays in (given, found))
+    assert run.traffic - first == type(first)(inputs=rows, outputs=columns)

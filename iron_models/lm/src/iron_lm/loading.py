@@ -116,9 +116,13 @@ def dtype_on(backend: str | Backend | None, dev: str | None) -> str | None:
     return "bfloat16" if device(choose(backend, dev).dev).is_npu else None
 
 
-def scale_on(backend: str | Backend | None, dev: str | None) -> str:
-    """How a quantised model scales activations there where nobody says: NPUs' arrays multiply sums by one number alone."""
-    return "fixed" if device(choose(backend, dev).dev).is_npu else "dynamic"
+def scale_on(backend: str | Backend | None, dev: str | None, asked: str | None = None) -> str:
+    """How a quantised model scales activations there: as asked, else a fixed scale on an NPU and each row's own elsewhere.
+    UsageError for each row's own on an NPU, whose arrays multiply sums by one number."""
+    found = device(choose(backend, dev).dev)
+    if found.is_npu and asked == "dynamic":
+        raise UsageError(f"activation_scale=dynamic on {found.name}, whose arrays multiply sums by one number. Legal: fixed.")
+    return asked or ("fixed" if found.is_npu else "dynamic")
 
 
 def arithmetic_of(

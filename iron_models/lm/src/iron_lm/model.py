@@ -184,7 +184,7 @@ def load(
         family = families.of(checkpoint) if family is None else families.named(str(family))
     dtype = dtype or loading.dtype_on(backend, dev)
     if quantize is not None:
-        activation_scale = activation_scale or loading.scale_on(backend, dev)
+        activation_scale = loading.scale_on(backend, dev, activation_scale)
     loaded = loading.load(
         family, checkpoint, tokenizer=tokenizer, dtype=dtype, activations=activations, quantize=quantize,
         activation_scale=activation_scale, max_seq_len=max_seq_len,

@@ -99,7 +99,7 @@ class Runner:
         common = {k: o[k] for k in ("tokenizer", "max_seq_len", "quantize", "activation_scale")}
         common["dtype"] = o["dtype"] or loading.dtype_on(o["backend"], o["dev"])
         if o["quantize"]:
-            common["activation_scale"] = o["activation_scale"] or loading.scale_on(o["backend"], o["dev"])
+            common["activation_scale"] = loading.scale_on(o["backend"], o["dev"], o["activation_scale"])
         if o["random_weights"] is not None:
             if o["checkpoint"]:
                 raise UsageError("--random-weights takes no --checkpoint; leave one out.")
