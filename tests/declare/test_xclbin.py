@@ -68,8 +68,9 @@ def test_what_is_no_file_is_one_error(tmp_path):
     """Nor does a pipe make it wait."""
     os.mkfifo(tmp_path / "pipe")
     for given_, why in ((tmp_path / "pipe", "not a file"), (tmp_path, "not a file"), ("no such", "No such file"), ("a\0b", "null")):
-        with pytest.raises(ParamError, match=why):
+        with pytest.raises(ParamError, match=why) as told:
             iron.Xclbin(given_)
+        assert str(told.value).count("Xclbin(") == 1
     for given_ in (None, 3, ""):
         with pytest.raises(ParamError, match="legal: the path of a file"):
             iron.Xclbin(given_)

@@ -227,6 +227,11 @@ def test_activations_and_clamps_become_fields():
         (dict(gelu="tanh"), ParamError, "gelu='tanh'; legal: 'fp32', 'bf16_steps'"),
         (dict(clamp=(2, 1)), ParamError, r"clamp=\(2, 1\); legal: None, or \(min, max\)"),
         (dict(clamp=3.0), ParamError, "clamp=3.0; legal: None"),
+        (dict(clamp="12"), ParamError, "clamp='12'; legal: None"),
+        (dict(clamp={1, 2}), ParamError, "clamp={1, 2}; legal: None"),
+        (dict(clamp=np.array([1, 2])), ParamError, r"clamp=array\(\[1, 2\]\); legal: None"),
+        (dict(clamp=(0, 10**400)), ParamError, "clamp=.*; legal: None"),
+        (dict(packed_blocks=True, b_col_maj=True), ParamError, "packed_blocks=True with b_col_maj=True.*; legal: one of them"),
         (dict(tile_n=48), ParamError, "tile_n=48; legal: 16, 32, 64, 128"),
         (dict(k_tile=100), ParamError, "k_tile=100; legal with tile_n=64: a multiple of 128"),
         (dict(K=500), FormatError, "a column of 500 is not whole blocks of 512. Nearest: 512"),
@@ -242,8 +247,15 @@ def test_what_is_wrong_is_refused_in_words(fields, error, words):
 
 
 def test_pack_B_takes_a_matrix_of_the_operator():
+    """Real numbers, of its shape; another's packing only where it packs."""
+    op = FlmGEMM(M=1, K=512, N=64)
     with pytest.raises(ParamError, match=r"pack_B\(\) of shape \(64, 512\); legal: \(K, N\), here \(512, 64\)"):
-        FlmGEMM(M=1, K=512, N=64).pack_B(np.zeros((64, 512)))
+        op.pack_B(np.zeros((64, 512)))
+    for pack in (op.pack_B, Packed().quantize):
+        with pytest.raises(FormatError, match="of object; legal: real numbers"):
+            pack(np.full((512, 64), None))
+    with pytest.raises(ParamError, match="by= and b_col_maj=True.*; legal: one of them"):
+        FlmGEMM(M=1, K=512, N=64, b_col_maj=True).pack_B(np.zeros((512, 64)), by=Packing().pack)
 
 
 def test_only_verified_tiles():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from iron_core import (
     round_to,
     widen,
 )
+from iron_core.declare.formats.numbers import real_numbers
 from iron_core.errors import ParamError
 from iron_ops_flm.epilogue import GELUS, ROUNDINGS, Epilogue, Finish
 from iron_ops_flm.gemm_array import HIGH, ROWS, GEMMArray
@@ -37,6 +39,8 @@ def _packing(op: Any) -> Packing:
     return getattr(op.W, "packing", Packing()) if "W" in op._given else Packing()
 
 
+#: What a bound of the clamp may be.
+_NUMBERS = (int, float, np.generic)
 #: What becomes an epilogue, by package and class.
 _ACTIVATIONS = {"iron_ops_aie.SiLU": Epilogue.SILU, "iron_ops_aie.Sigmoid": Epilogue.SIGMOID}
 
@@ -121,20 +125,23 @@ class GEMM(GEMMArray, Operator):
         low, high = self._bounds()
         if not low <= high:
             raise ParamError(f"GEMM: clamp={self.clamp!r}; legal: None, or (min, max) with min at most max.")
+        if self.packed_blocks and self.b_col_maj:
+            raise ParamError("GEMM: packed_blocks=True with b_col_maj=True, whose B is bfloat16 as it is stored; legal: one of them.")
         if self.W != self.order:
             raise ParamError(f"GEMM: W={self.W} with {self._lies}; legal: W={self.order}, as pack_B() makes it.")
         if not self.b_col_maj:
             self.W.stored((self.K, self.N))  # FormatError where these are no whole tiles
 
     def _bounds(self) -> tuple[float, float]:
-        """The clamp's bounds as numbers."""
+        """The clamp's bounds as numbers, NaN where it gives none."""
         if self.clamp is None:
             return -np.inf, np.inf
-        try:
-            low, high = (float(round_to(np.float64(bound), bfloat16)) for bound in self.clamp)
-        except (TypeError, ValueError):
+        if not isinstance(self.clamp, tuple) or len(self.clamp) != 2 or not all(isinstance(bound, _NUMBERS) for bound in self.clamp):
             return np.nan, np.nan
-        return low, high
+        with suppress(OverflowError):  # an int that no float is as large as
+            low, high = (float(round_to(np.float64(bound), bfloat16)) for bound in self.clamp)
+            return low, high
+        return np.nan, np.nan
 
     @property
     def _lies(self) -> str:
@@ -163,11 +170,13 @@ class GEMM(GEMMArray, Operator):
 
         by: another program's packing, a function of a bfloat16 matrix, which packs instead of this one. It is tried on a known
         matrix first: ParamError, with the name of its order, where the digest of what it makes is another's. ParamError for
-        another shape.
+        another shape, and for `by` where B is taken as stored; FormatError for what are no numbers.
         """
-        B = np.asarray(B)
+        B = real_numbers(B, "GEMM: pack_B()")
         if B.shape != (self.K, self.N):
             raise ParamError(f"GEMM: pack_B() of shape {B.shape}; legal: (K, N), here {(self.K, self.N)}.")
+        if by is not None and self.b_col_maj:
+            raise ParamError("GEMM: pack_B() with by= and b_col_maj=True, whose B is taken as it is stored; legal: one of them.")
         if self.b_col_maj:
             return np.ascontiguousarray(round_to(B, bfloat16).T)
         if by is None:

@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 
 from iron_core import BFP16EBS8, Format, PackedArray, bfloat16, round_to
+from iron_core.declare.formats.numbers import real_numbers
 from iron_core.errors import FormatError, ParamError
 from iron_ops_flm.packing import BF16, BFP16, SHIPPED, Packing
 
@@ -76,7 +77,7 @@ class Packed(Format):
 
         rounding: of blocks, as `iron.BFP16EBS8` has it.
         """
-        values = np.asarray(values)
+        values = real_numbers(values, f"{self.name}: quantize()")
         self.stored(values.shape)  # FormatError unless it is whole tiles
         matrices = [self.packing.pack(one) for one in values.reshape(-1, *values.shape[-2:])]
         raw = [BFP16EBS8.quantize(one, rounding).data if self.blocks else round_to(one, bfloat16).view(np.uint8) for one in matrices]

@@ -60,6 +60,8 @@ class Xclbin:
             if status.st_size > _LARGEST:
                 raise self._wrong(f"{status.st_size} bytes; legal: at most {_LARGEST}")
             return self.path.read_bytes()
+        except ParamError:
+            raise
         except OSError as error:
             raise self._wrong(error.strerror or str(error)) from None
         except ValueError as error:  # a NUL in a name
