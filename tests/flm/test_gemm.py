@@ -254,7 +254,7 @@ def test_pack_B_takes_a_matrix_of_the_operator():
     for pack in (op.pack_B, Packed().quantize):
         with pytest.raises(FormatError, match="of object; legal: real numbers"):
             pack(np.full((512, 64), None))
-    with pytest.raises(ParamError, match="by= and b_col_maj=True.*; legal: one of them"):
+    with pytest.raises(ParamError, match=r"by= and b_col_maj=True.*; legal: one of them"):
         FlmGEMM(M=1, K=512, N=64, b_col_maj=True).pack_B(np.zeros((512, 64)), by=Packing().pack)
 
 
