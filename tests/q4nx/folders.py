@@ -33,6 +33,7 @@ def container(path: Path, tensors: dict[str, tuple[str, list[int], bytes]], meta
     if gap:  # not in the order of their places
         header = dict(reversed(header.items()))
     text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # as the safetensors package has it
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
     return path
 

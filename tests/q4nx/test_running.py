@@ -23,6 +23,7 @@ from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.widening import dense
 from iron_lm.family import Family
 from iron_lm.generation.session import Session
+from iron_lm.quantising import quantised
 from iron_qwen3.model import Qwen3
 from tests.q4nx.folders import CONFIG, folder, matrices, quantized
 
@@ -95,6 +96,18 @@ def test_every_kind_that_planes_say_runs_as_it_is_stored(tmp_path, said, format)
     assert np.abs(Session(stored.model(), backend=HostBackend(strict=True)).logits(IDS) - want[-1]).max() < 5e-3
     rounded = load(family, path, said, activations="int8_block")
     assert np.abs(Session(rounded.model(), backend="reference").logits(IDS[:8]) - want[7]).max() < 0.2
+
+
+def test_integers_are_made_of_the_numbers_that_are_said(tmp_path, monkeypatch):
+    """Those that were kept when the same file was read otherwise are others."""
+    monkeypatch.setenv("NPU_CACHE_HOME", str(tmp_path / "cache"))
+    family, _, tensors = model("llama", Q4NX_SIGNED)
+    path = folder(tmp_path / "m", tensors)
+    for said in ("Q4_1", "Q4_0", "Q4_1"):
+        loaded = load(family, path, said, quantize="int8", activations=None)
+        down = loaded.weights["layers.0.ffn.down"]
+        assert np.array_equal(down.data, quantised("", [loaded.exact["layers.0.ffn.down"]]).data), said
+    assert len(list((tmp_path / "cache" / "iron" / "weights").glob("[0-9a-f]*"))) == 2
 
 
 def test_a_table_of_chunks_is_put_in_rows(tmp_path):

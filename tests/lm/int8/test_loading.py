@@ -20,6 +20,7 @@ from iron_llama.model import Llama
 from iron_lm import loading, quantising
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints import kept
+from iron_lm.checkpoints.identity import origin
 from iron_lm.generation.session import Session
 from iron_lm.int8 import INT8
 from iron_lm.quantising import quantised
@@ -78,7 +79,7 @@ def test_they_are_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for path, array in again.weights.items():
         if isinstance(array, PackedArray):
             assert np.array_equal(array.data, first.weights[path].data)
-            assert kept._origin(array).path == str((entry / "weights.bin").resolve())
+            assert origin(array.data).path == str((entry / "weights.bin").resolve())
     assert json.loads((entry / "entry.json").read_text())["kind"] == "int8 weights"
     assert np.isfinite(Session(again.model(), backend="reference").logits([1, 2, 3])).all()
 
@@ -127,7 +128,7 @@ def test_a_cache_that_cannot_be_used_is_done_without(folder: Path, monkeypatch: 
     monkeypatch.setattr(kept.Cache, "entry", full)
     with pytest.warns(CacheWarning, match="the disk is full"):
         down = load(folder).weights["layers.0.ffn.down"]
-    assert down.format == INT8 and kept._origin(down) is None
+    assert down.format == INT8 and origin(down.data) is None
 
 
 def test_numbers_that_are_none_are_refused(folder: Path) -> None:

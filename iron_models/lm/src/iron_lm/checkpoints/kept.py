@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import attrs
-import numpy as np
 
 from iron_core import Format, PackedArray
 from iron_core.cache.entry import About
-from iron_core.cache.keys import FileIdentity, digest, sources_digest
+from iron_core.cache.keys import digest, sources_digest
 from iron_core.cache.store import Cache, optional
 from iron_core.errors import CacheError, CheckpointError
 from iron_lm.checkpoints.checkpoint import Checkpoint
+from iron_lm.checkpoints.identity import identity
 from iron_lm.checkpoints.mapped import MappedFile
 
 #: What every tensor begins at a multiple of.
@@ -37,18 +36,18 @@ class Made:
 
 
 def made(wanted: Mapping[str, Made], what: str, checkpoint: Checkpoint | None, package: str) -> dict[str, PackedArray]:
-    """Each of `wanted`, by path. They are kept where the checkpoint's files are known and so are the sources of who makes them,
-    `package` and this one; then they lie in a mapped file.
+    """Each of `wanted`, by path. They are kept where there is a checkpoint and the sources of who makes them are known, `package` and
+    this one; then they lie in a mapped file.
 
     what: they are, for people and in the key. CheckpointError where a file was written to meanwhile, and what `make` raises.
     """
     if not wanted:
         return {}
-    files = None if checkpoint is None else identities(checkpoint)
     sources = _sources(package)
-    if checkpoint is None or files is None or sources is None:
+    if checkpoint is None or sources is None:
         return {path: one.make() for path, one in wanted.items()}
-    key = digest(what, sources, files, [(path, one.format.name, one.shape) for path, one in wanted.items()])
+    known = identity(checkpoint)
+    key = digest(what, sources, known.digest, [(path, one.format.name, one.shape) for path, one in wanted.items()])
 
     def write(folder: Path) -> None:
         with open(folder / _FILE, "wb") as out:
@@ -56,7 +55,7 @@ def made(wanted: Mapping[str, Made], what: str, checkpoint: Checkpoint | None, p
                 array = one.make().data
                 out.write(array.tobytes())
                 out.write(bytes(-array.size % ALIGN))
-        if any(file.written_to() for file in files):
+        if any(file.written_to() for file in known.files):
             raise CheckpointError(f"{checkpoint.path}: it was written to while it was read.")
 
     with optional():
@@ -71,22 +70,6 @@ def _mapped(path: Path, wanted: Mapping[str, Made]) -> dict[str, PackedArray]:
         found[name] = one.format.tensor(file.view(at, one.nbytes, name), one.shape)
         at += one.nbytes + -one.nbytes % ALIGN
     return found
-
-
-def identities(checkpoint: Checkpoint) -> tuple[FileIdentity, ...] | None:
-    """Which files the tensors of a checkpoint lie in; None where one lies in none that is known."""
-    found = {_origin(array) for _, _, array in checkpoint.tensors.values()}
-    if None in found:
-        return None
-    return tuple(sorted((file for file in found if file is not None), key=lambda file: file.path))
-
-
-def _origin(array: Any) -> FileIdentity | None:
-    """The `origin` of the map that a tensor is a part of."""
-    base = array.data if isinstance(array, PackedArray) else array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    return getattr(base.obj if isinstance(base, memoryview) else base, "origin", None)
 
 
 def _sources(package: str) -> str | None:

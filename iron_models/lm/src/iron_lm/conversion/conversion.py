@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import numpy as np
 
-from iron_core import PackedArray
 from iron_core.cache.keys import digest, sources_digest
 from iron_core.errors import PluginError, UnknownName, UsageError, printable
 from iron_core.plugins.foreign import kind_of
 from iron_core.plugins.registry import registry
 from iron_lm.checkpoints.checkpoint import Checkpoint
+from iron_lm.checkpoints.identity import identity
 from iron_lm.checkpoints.reading import reading
-from iron_lm.checkpoints.widening import Merged
 from iron_lm.conversion.output import Output
 from iron_lm.conversion.unfinished import Unfinished
 from iron_lm.text.tokenizer_files import TOKENIZER_FILES
@@ -130,16 +128,6 @@ def _legal() -> str:
 def _key(checkpoint: Checkpoint, writer: Any, output: Output) -> str:
     """Digest of all that decides the bytes: what is read, what is written, and by which sources."""
     packages = dict.fromkeys(["iron_core", "iron_lm", str(writer.__module__).partition(".")[0]])
-    origins = {_origin(array) for _, _, array in checkpoint.tensors.values()} - {None}
-    formats = [(name, str(format)) for name, (_, format, _) in checkpoint.tensors.items()]
     pieces = [(piece.name, piece.nbytes) for piece in output.pieces]
-    read, written = (sorted(map(repr, origins)), formats), (output.header, pieces, sorted(output.files.items()))
-    return digest(sources_digest(*packages), read, written)
-
-
-def _origin(array: Any) -> Any:
-    """The file that an array lies in; None of one that lies in memory."""
-    base = array.data if isinstance(array, PackedArray) else array.parts[0] if isinstance(array, Merged) else array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    return getattr(base.obj if isinstance(base, memoryview) else base, "origin", None)
+    written = output.header, pieces, sorted(output.files.items())
+    return digest(sources_digest(*packages), identity(checkpoint).digest, written)
