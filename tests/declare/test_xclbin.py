@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -62,6 +63,29 @@ def test_a_bad_file_is_one_error(write, name):
     with pytest.raises(ParamError) as told:
         iron.Xclbin(write(data))
     assert why in str(told.value) and "mm.xclbin" in str(told.value) and "\n" not in str(told.value)
+
+
+def test_sections_that_lie_over_one_another_take_no_more_memory(write):
+    """A table of thousands, each of which is all that follows it."""
+    count, behind = 4000, 1 << 18
+    end = 0x1C8 + 40 * count
+    data = bytearray(GOOD[:0x1C8].ljust(end + behind, b"\0"))
+    struct.pack_into("<Q", data, 0x130, len(data))
+    struct.pack_into("<I", data, 0x1C0, count)
+    for i in range(count):
+        struct.pack_into("<I16s4xQQ", data, 0x1C8 + 40 * i, 1000 + i, b"", end, behind)
+    tracemalloc.start()
+    with pytest.raises(ParamError, match="no section AIE_PARTITION"):
+        iron.Xclbin(write(bytes(data)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * len(data)
+
+
+def test_metadata_that_begins_kernels_without_end_is_read_once(write):
+    """In time that grows as it does: a million bytes of them are refused."""
+    with pytest.raises(ParamError, match="no kernel"):
+        iron.Xclbin(write(xclbin(b"<kernel " * (1 << 17))))
 
 
 def test_what_is_no_file_is_one_error(tmp_path):

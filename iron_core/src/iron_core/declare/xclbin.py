@@ -23,7 +23,7 @@ _LENGTH, _COUNT, _TABLE, _ENTRY = 0x130, 0x1C0, 0x1C8, struct.Struct("<I16s4xQQ"
 EMBEDDED_METADATA, AIE_PARTITION = 2, 32
 #: Bytes of the largest file, and of the largest XML in one; real ones have a few hundred thousand, and a few thousand.
 _LARGEST, _LARGEST_XML = 1 << 30, 1 << 20
-_KERNEL = re.compile(rb"<kernel\s[^>]*?\bname=\"([^\"<>]{1,256})\"")
+_KERNEL = re.compile(rb"<kernel\s[^<>]*?\bname=\"([^\"<>]{1,256})\"")
 
 
 def _path(given: Any) -> Path:
@@ -76,26 +76,26 @@ class Xclbin:
         (length,) = struct.unpack_from("<Q", data, _LENGTH)
         if length != len(data):
             raise self._wrong(f"cut short or damaged: {len(data)} bytes, and its header says {length}")
-        sections = {kind: section for kind, section in self._sections(data)}
+        sections = dict(self._sections(data))
         if AIE_PARTITION not in sections:
             raise self._wrong("no section AIE_PARTITION (32), so it is for no NPU")
-        text = sections.get(EMBEDDED_METADATA, b"")[:_LARGEST_XML]
+        text = sections.get(EMBEDDED_METADATA, memoryview(b""))[:_LARGEST_XML]
         names = tuple(name.decode("utf-8", "backslashreplace") for name in _KERNEL.findall(text))
         if not names:
             raise self._wrong("no kernel in its section EMBEDDED_METADATA (2)")
         return names
 
-    def _sections(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Kind and bytes of each section."""
+    def _sections(self, data: bytes) -> Iterator[tuple[int, memoryview]]:
+        """Kind and bytes of each section; of a damaged file many may be most of it."""
         (count,) = struct.unpack_from("<I", data, _COUNT)
-        end = _TABLE + count * _ENTRY.size
+        end, view = _TABLE + count * _ENTRY.size, memoryview(data)
         if end > len(data):
             raise self._wrong(f"damaged: a table of {count} sections ends at byte {end} of {len(data)}")
         for at in range(_TABLE, end, _ENTRY.size):
             kind, _, offset, size = _ENTRY.unpack_from(data, at)
             if offset < end or offset + size > len(data):
                 raise self._wrong(f"damaged: section {kind} has bytes {offset} to {offset + size} of {len(data)}")
-            yield kind, data[offset : offset + size]
+            yield kind, view[offset : offset + size]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Xclbin) and self.digest == other.digest
