@@ -13,7 +13,7 @@ import iron_core as iron
 from iron_core.declare.formats import bfloat16
 from iron_core.declare.rounding import round_to
 from iron_host.backend import HostBackend
-from iron_ops_aie import LayerNorm, Limbs, Magnitude, RMSNorm, RoPE, RowwiseAdd, RowwiseMul, Softmax
+from iron_ops_aie import LayerNorm, Limbs, Magnitude, QuantizeRows, RMSNorm, RoPE, RowwiseAdd, RowwiseMul, Softmax
 
 F32 = np.dtype(np.float32)
 FLOATS = (F32, bfloat16, np.dtype(np.float16))
@@ -22,6 +22,7 @@ OPERATORS: dict[Any, dict[str, Any]] = {
     LayerNorm: dict(vectors=("weight", "bias"), fields=dict(epsilon=st.sampled_from((1e-5, 0.25)))),
     Limbs: dict(dtypes=(F32,)),
     Magnitude: dict(dtypes=(F32,), unit=2),
+    QuantizeRows: {},
     RMSNorm: dict(vectors=("weight",), fields=dict(epsilon=st.sampled_from((1e-6, 0.25)))),
     RoPE: dict(unit=2, fields=dict(method_type=st.integers(0, 1))),
     RowwiseAdd: dict(needs=("vector",)),
@@ -68,9 +69,12 @@ def test_an_operator_on_rows_is_within_its_contract(cls, data):
     compiled = graph.compile(backend=HostBackend(threads=2, strict=True), **shapes)
     (step,) = graph.trace(**shapes).steps
     for count in {positions, data.draw(st.integers(0, positions))}:
-        got = np.asarray(compiled(*inputs, count=count))
+        outputs = compiled(*inputs, count=count)
         short = step.op.bounded(rows=count * per, **({"angle_rows": count} if cls is RoPE else {}))
         read = dict(x=inputs[0][part, : count * per], angles=inputs[-1][:count], **vectors)
         operands = tuple(read.get(operand.name) for operand in cls.inputs)
-        assert got.shape == short.shape("y")
-        assert short.check(got, short.reference(*operands), *operands).compared == got.size
+        got = [np.asarray(output) for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
+        assert [y.shape for y in got] == [short.shape(operand.name) for operand in cls.outputs]
+        expected = short.reference(*operands)
+        given = (tuple(got), expected) if isinstance(expected, tuple) else (got[0], expected)
+        assert short.check(*given, *operands).compared == sum(y.size for y in got)

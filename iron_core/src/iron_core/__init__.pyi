@@ -95,6 +95,7 @@ from iron_core.graph.fold import Fold as Fold
 from iron_core.graph.graph import Graph as Graph
 from iron_core.graph.weight import state as state
 from iron_core.graph.weight import weight as weight
+from iron_core.image.packaging import CONTEXTS as CONTEXTS
 from iron_core.image.packaging import ELF as ELF
 from iron_core.image.packaging import XCLBIN as XCLBIN
 from iron_core.image.packaging import each_step as each_step

@@ -327,14 +327,14 @@ class _Recording:
         self.bindings[member] = scaled
 
     def _fresh(self, op: Operator, operand: Any, bounds: dict[str, Affine]) -> Handle:
-        """A new output: where it is flat, of the shape of an equally large input (one that is bounded, if any is); else as declared."""
+        """A new output: a flat one of the shape of an equally large flat input (one that is bounded, if any is); else as declared."""
         shape, format = op.shape(operand.name), op.format(operand.name)
         axes = operand.axes(op)
         stem = f"{self.cls.__name__.lower()}_{operand.name.lower()}"
         limited = {i: bounds[f] for i, f in enumerate(axes) if isinstance(f, str) and f in bounds}
         if len(axes) == 1:
             size = math.prod(shape)
-            alike = [self.handles[o.name] for o in op.inputs if o.name in self.handles]
+            alike = [self.handles[o.name] for o in op.inputs if o.name in self.handles and len(o.axes(op)) == 1]
             alike = [h for h in alike if h.size == size and h.ndim > 0]
             if alike:
                 model = next((h for h in alike if h.bounds), alike[0])

@@ -401,7 +401,7 @@ template <class F, class O> void block_matmul_naive(const slots::BlockProduct<O>
 // What an integer stands for, less its zero.
 template <class F> INLINE float number(float d, int32_t v, float lowest) {
   if (F::minimum == 2) return d * ((float)v - lowest);
-  return F::bits == 8 && !F::minimum ? d * (float)v : madd(d, (float)v, lowest);
+  return F::minimum ? madd(d, (float)v, lowest) : d * (float)v;
 }
 
 // The 32 numbers of row m from column k on, as floats.
