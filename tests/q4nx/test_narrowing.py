@@ -9,6 +9,7 @@ import pytest
 
 from iron_core import Q4_0, Q4_1, Q4NX, Q8_0, BlockQuant, Format, PackedArray, Plane, PlaneQuant, bfloat16
 from iron_core.declare.formats import Q4NX_SIGNED, Q4NX_ZERO
+from iron_core.errors import CheckpointError
 from iron_q4nx import narrowing
 
 SIGNED = BlockQuant("signed", 4, 32, "float32", signed=True)
@@ -79,3 +80,11 @@ def test_others_are_rounded_once_to_bfloat16() -> None:
         for scale in (1.0, 96**0.5):
             raw = np.concatenate([*narrowing.made(x, None, lambda rows: narrowing.narrow(rows, scale))])
             np.testing.assert_array_equal(raw, (x * np.float32(scale)).astype(bfloat16).reshape(-1).view(np.uint8))
+
+
+def test_scales_that_bfloat16_does_not_hold_are_refused() -> None:
+    """Of blocks whose integers stay, too."""
+    for scale in (np.nan, 3.4e38):
+        array = SIGNED.assembled((32, 32), values=np.zeros((32, 32), np.int8), scales=np.full((32, 1), scale, np.float32))
+        with pytest.raises(CheckpointError, match="NaN, infinite or too large for bfloat16"):
+            chunked(array)

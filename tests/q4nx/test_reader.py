@@ -81,7 +81,7 @@ def test_a_file_may_say_itself_what_it_was_made_from(tmp_path):
 
 @pytest.mark.parametrize(
     ("format", "evidence"),
-    [(Q4NX, "8 of 8 matrices have minima that are not 0"), (Q4NX_SIGNED, "all minima looked at in its 8 matrices are 0")],
+    [(Q4NX, "8 of 8 matrices have minima that are not 0; Q4_0's all are"), (Q4NX_SIGNED, "all minima looked at in its 8 matrices are 0")],
 )
 def test_nothing_is_guessed_of_four_bits(tmp_path, format, evidence):
     """Where nobody says it the matrices are refused, each for one reason, with what to say and the evidence."""
@@ -142,7 +142,7 @@ def padded_eight_bits(count):
         (DOWN, ("I8", [4, 5120], padded_eight_bits(4)), "looks like the 8-bit variant that is filled up to 5120 bytes"),
         (DOWN, ("I8", [20480], bytes(20480)), r"is 'I8' \[20480\]\. Legal: F32, F16, BF16, Q4NX, or I8 of \[chunks, bytes\]"),
         (DOWN, ("I64", [4], bytes(32)), r"is 'I64' \[4\]\. Legal: F32"),
-        (DOWN, ("I8", [5, 5120], bytes(5 * 5120)), r"is \[5, 5120\] in the header; it is \[64, 320\] by config\.json\. Legal: \[4\]"),
+        (DOWN, ("I8", [5, 5120], bytes(5 * 5120)), r"is \[5, 5120\] in the header; it is \[64, 320\] by config\.json\. Legal: \[4, 5120\]"),
         (DOWN, ("I8", [10, 5120], bytes(51200)), r"is \[10, 5120\] in the header, which its transpose would have; it is \[64, 320\]"),
         (DOWN, ("I8", [10, 1, 5120], bytes(51200)), r"is \[10, 1, 5120\] in the header, which its transpose would have"),
         (DOWN, ("Q4NX", [320, 64], bytes(51200)), r"is \[320, 64\] in the header, which its transpose would have; it is \[64, 320\]"),

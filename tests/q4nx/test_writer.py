@@ -244,16 +244,21 @@ def test_matrices_that_are_no_whole_chunks_are_refused(
     assert re.search(says, refused(capsys, source, tmp_path / "out"))
 
 
-@pytest.mark.parametrize("number", [np.nan, np.inf])
-def test_numbers_that_are_none_are_refused(number: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The tensor that has one."""
+@pytest.mark.parametrize("number", [np.nan, np.inf, 3.4e38])
+@pytest.mark.parametrize(
+    ("path", "name"), [("layers.0.mixer.v", "model.layers.0.self_attn.v_proj"), ("embedding.table", "model.embed_tokens")]
+)
+def test_numbers_that_are_none_are_refused(path: str, name: str, number: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The tensor that has one, or numbers so far apart that no scale in bfloat16 reaches from one to the other."""
     config = MODELS["llama"][1]
     weights = {path: x.copy() for path, x in tiny(Llama, config).exact.items()}
-    weights["layers.0.mixer.v"][3, 4] = number
+    weights[path][3, 4:6] = number, -number
     source = tmp_path / "odd.gguf"
     write_gguf(source, "mistral", config, weights, "F32", {})
     assert main(["checkpoints", "convert", str(source), str(tmp_path / "out"), "--format", "q4nx"]) == 2
-    assert re.search(r"odd.gguf: model.layers.0.self_attn.v_proj.weight has numbers that are NaN or infinite", capsys.readouterr().err)
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {source}: {name}.weight has numbers that are NaN, infinite or too large for bfloat16.")
+    assert told.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 

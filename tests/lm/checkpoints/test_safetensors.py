@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iron_core.errors import CheckpointError
+from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.safetensors import SafetensorsFile
+from iron_lm.checkpoints.sources import Name
 
 
 def write(path: Path, tensors: dict[str, np.ndarray]) -> None:
@@ -58,6 +60,10 @@ def test_tensors_of_other_dtypes_are_refused_and_keep_no_others_from_being_read(
         found["ids"]
     with pytest.raises(KeyError):
         found["absent"]
+    with pytest.raises(CheckpointError) as told:
+        Checkpoint.open(tmp_path).take({"x": (3,), "y": (2,)}, {"x": Name("ids"), "y": Name("double")})
+    says = "model.safetensors: tensor {} is '{}'. Legal: F32, F16, BF16"
+    assert str(told.value) == f"{tmp_path}: {says.format('ids', 'I64')}; {says.format('double', 'F64')}; mask is none this model has."
 
 
 @pytest.mark.parametrize(

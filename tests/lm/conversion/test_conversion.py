@@ -214,6 +214,7 @@ def test_mistakes_are_one_line_each(convert: Any, tiny: Any, tmp_path: Path) -> 
         r"--format pytorch is only read. Legal: .*safetensors": {"format": "pytorch"},
         r"OUT=\S+there is there already; legal: a new name, or --force": {"out": tmp_path / "there"},
         r"OUT=\S+out: \S+gone is no folder": {"out": tmp_path / "gone" / "out"},
+        r"File name too long\.": {"out": tmp_path / ("long" * 100)},
     }.items():
         status, out, err = convert(**changes)
         assert (status, out) == (2, "") and re.fullmatch(rf"error: [^\n]*{says}[^\n]*\n", err), err
@@ -244,16 +245,35 @@ def test_force_touches_nothing_else(convert: Any, tiny: Any, tmp_path: Path) -> 
     assert sorted(os.listdir(tmp_path)) == ["file", "link", "own", "source"]
 
 
-@pytest.mark.parametrize("own", ["a file", "a folder"])
+def test_a_journal_that_was_left_behind_keeps_nobody_from_replacing(convert: Any, tmp_path: Path) -> None:
+    """Of one that was killed when the folder had its name already."""
+    assert convert()[0] == 0
+    (tmp_path / "out" / ".journal").touch()
+    assert convert("--force")[0] == 0 and whole(tmp_path / "out")
+
+
+@pytest.mark.parametrize("own", ["a file", "a folder", "a link", "a pipe", "another journal"])
 def test_what_has_the_partial_name_is_left_alone(convert: Any, tmp_path: Path, own: str) -> None:
-    """A file or a folder called OUT.partial that no conversion left."""
-    place = tmp_path / "out.partial"
-    if own == "a folder":
+    """A file or a folder called OUT.partial that no conversion left; and nothing is written through a link in one."""
+    place, mine = tmp_path / "out.partial", tmp_path / "mine"
+    mine.write_text("mine")
+    if own == "a file":
+        mine.rename(place)
+        mine = place
+    else:
         place.mkdir()
-        place = place / "thesis.tex"
-    place.write_text("mine")
+        (place / ".journal").touch()
+    if own == "a folder":
+        (place / "figures").mkdir()
+    elif own == "a link":
+        (place / "model.toy").symlink_to(mine)
+    elif own == "a pipe":
+        os.mkfifo(place / "model.toy")
+    elif own == "another journal":
+        (place / ".journal").unlink()
+        (place / ".journal").symlink_to(mine)
     status, _, err = convert()
-    assert status == 2 and "is in the way" in err and place.read_text() == "mine"
+    assert status == 2 and "is in the way" in err and mine.read_text() == "mine" and err.count("\n") == 1
 
 
 def test_progress_is_told_from_python(toy: Toy, tiny: Any, tmp_path: Path) -> None:

@@ -49,7 +49,8 @@ def check_shape(format: Format, dtype: str, header: tuple[int, ...], shape: tupl
     wanted, turned = (_in_header(format, dtype, len(found), matrix) for matrix in (shape, shape[::-1]))
     if found != wanted:
         what = ", which its transpose would have" if found == turned else ""
-        raise CheckpointError(f"is {list(header)} in the header{what}; it is {list(shape)} by config.json. Legal: {list(wanted)}.")
+        legal = [*wanted, *header[len(found) :]]
+        raise CheckpointError(f"is {list(header)} in the header{what}; it is {list(shape)} by config.json. Legal: {legal}.")
 
 
 def _in_header(format: Format, dtype: str, axes: int, shape: tuple[int, int]) -> tuple[int, ...]:
@@ -86,7 +87,7 @@ def evidence(matrices: list[np.ndarray]) -> str:
     with_minima = sum(has_minima(chunks, _LOOKED_AT) for chunks in matrices)
     if not with_minima:
         return f"all minima looked at in its {len(matrices)} matrices are 0, as Q4_0's are"
-    return f"{with_minima} of {len(matrices)} matrices have minima that are not 0, which Q4_0's are"
+    return f"{with_minima} of {len(matrices)} matrices have minima that are not 0; Q4_0's all are"
 
 
 def _evenly(count: int, most: int) -> np.ndarray:

@@ -11,31 +11,45 @@ import numpy as np
 from iron_core import Q4NX, Format, PackedArray, bfloat16, round_to
 from iron_core.errors import CheckpointError
 from iron_core.side_by_side import side_by_side
-from iron_lm.checkpoints.widening import Merged
+from iron_lm.checkpoints.widening import Merged, ScaleCheck
 
 #: Numbers made at once by one thread: what that takes stays below some tens of MB.
 _PIECE = 1 << 20
 _BITS = 4
+_UNHELD = "has numbers that are NaN, infinite or too large for bfloat16."
 
 
 def chunks(rows: Any) -> np.ndarray:
     """uint8: some rows of a matrix, a multiple of 32, as chunks.
 
     Integers of 4 bits with a scale (and a minimum) for every 32 stay as they are, and scales and minima are rounded to bfloat16;
-    Q4_0's zero point becomes a minimum. Any other numbers are rounded as `Q4NX.quantize` does.
+    Q4_0's zero point becomes a minimum. Any other numbers are rounded as `Q4NX.quantize` does. CheckpointError where a scale or a
+    minimum is none that bfloat16 holds.
     """
+    with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at
+        found = _chunked(rows)
+    if not ScaleCheck(found.nbytes)(found):
+        raise CheckpointError(_UNHELD)
+    return found.data
+
+
+def _chunked(rows: Any) -> PackedArray:
     lowest = _lowest(rows.format) if isinstance(rows, PackedArray) else None
     if lowest is None:
-        return Q4NX.quantize(_numbers(rows)).data
+        return Q4NX.quantize(_numbers(rows))
     integers, scales, minima = rows.format.fields(rows.data, rows.shape)
     least = scales * np.float32(lowest)
-    return Q4NX.assembled(rows.shape, values=integers - lowest, scales=scales, minima=least if minima is None else minima + least).data
+    return Q4NX.assembled(rows.shape, values=integers - lowest, scales=scales, minima=least if minima is None else minima + least)
 
 
 def narrow(rows: Any, scale: float = 1.0) -> np.ndarray:
-    """uint8: numbers times `scale` in bfloat16, rounded once."""
+    """uint8: numbers times `scale` in bfloat16, rounded once. CheckpointError for one that bfloat16 does not hold."""
     numbers = _numbers(rows)
-    return np.ascontiguousarray(round_to(numbers if scale == 1 else numbers * np.float32(scale), bfloat16)).reshape(-1).view(np.uint8)
+    with np.errstate(over="ignore"):
+        found = np.ascontiguousarray(round_to(numbers if scale == 1 else numbers * np.float32(scale), bfloat16))
+    if not np.isfinite(found).all():
+        raise CheckpointError(_UNHELD)
+    return found.reshape(-1).view(np.uint8)
 
 
 def made(array: Any, order: np.ndarray | None, turn: Callable[[Any], np.ndarray]) -> Iterator[np.ndarray]:
@@ -75,5 +89,5 @@ def _numbers(rows: Any) -> np.ndarray:
     """Their numbers in float32; CheckpointError where one is none."""
     found = np.asarray(rows.dequantize() if isinstance(rows, PackedArray) else rows).astype(np.float32)
     if not np.isfinite(found).all():
-        raise CheckpointError("has numbers that are NaN or infinite.")
+        raise CheckpointError(_UNHELD)
     return found

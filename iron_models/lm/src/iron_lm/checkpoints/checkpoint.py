@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -67,11 +68,16 @@ class Checkpoint:
         _check_unneeded(names, sources)
         reading.known = {name for source in sources.values() for name in source.names}
         taken = {path: source.read(reading, shapes[path]) for path, source in sources.items()}
-        faults = list(dict.fromkeys([*reading.faults, *(f"{name} is none this model has" for name in reading.unknown)]))
+        found = [*reading.faults, *(f"{name} is none this model has" for name in reading.unknown)]
+        faults = list(dict.fromkeys(self._within(said) for said in found))
         if faults:
             shown = "; ".join(faults[:_SHOWN]) + (f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else "")
             raise CheckpointError(f"{self.path}: {shown}.")
         return taken
+
+    def _within(self, said: str) -> str:
+        """What a reader said of a tensor, as a part of a sentence that begins with the checkpoint's path."""
+        return said.removeprefix(f"{self.path}: ").removeprefix(f"{self.path}{os.sep}").removesuffix(".")
 
 
 def _check_unneeded(names: Names, sources: Mapping[str, Source]) -> None:

@@ -16,7 +16,7 @@ from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.identity import identity
 from iron_lm.checkpoints.reading import reading
 from iron_lm.conversion.output import Output
-from iron_lm.conversion.unfinished import Unfinished
+from iron_lm.conversion.unfinished import JOURNAL, Unfinished
 from iron_lm.text.tokenizer_files import TOKENIZER_FILES
 
 
@@ -76,7 +76,7 @@ class Conversion:
     def _check_place(self) -> None:
         """UsageError for a place where nothing can be put."""
         shown, folder = printable(self.out), printable(self.out.parent)
-        if not self.out.name or not self.out.parent.is_dir():
+        if not self.out.name or not os.path.isdir(self.out.parent):
             raise UsageError(f"OUT={shown}: {folder} is no folder; legal: a new name in one that is there.")
         if not os.path.lexists(self.out):
             return
@@ -87,12 +87,13 @@ class Conversion:
 
     def _check_replaced(self, source: Path) -> None:
         """UsageError for a folder that holds what no conversion writes, or what is converted."""
-        if not self.out.is_dir():
+        if not os.path.isdir(self.out):  # Path.is_dir() raises for a name that is too long
             return
         shown = printable(self.out)
         if Path(os.path.realpath(source)).is_relative_to(os.path.realpath(self.out)):
             raise UsageError(f"OUT={shown} holds what is converted; legal: a new name.")
-        written = {*self.output.files, self.output.weights, *TOKENIZER_FILES}
+        # The journal is of one that was killed when all the rest was there.
+        written = {*self.output.files, self.output.weights, *TOKENIZER_FILES, JOURNAL}
         others = sorted(path.name for path in self.out.iterdir() if path.name not in written or not path.is_file())
         if others:
             other = printable(others[0], 60)

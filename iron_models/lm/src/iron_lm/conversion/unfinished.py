@@ -21,7 +21,7 @@ except ImportError:  # a platform without it: nobody is kept from writing the sa
     fcntl = None  # type: ignore[assignment]
 
 #: Notes of what is whole.
-_JOURNAL = ".journal"
+JOURNAL = ".journal"
 #: Bytes read at once.
 _READ = 1 << 20
 
@@ -50,7 +50,8 @@ class Unfinished:
                 self._fill(told)
                 self._rename(replace)
         except OSError as error:
-            raise CheckpointError(f"{error.filename or self.folder}: {error.strerror or error}.{self.left_over}") from None
+            why = str(error.strerror or error).removesuffix(".")
+            raise CheckpointError(f"{error.filename or self.folder}: {why}.{self.left_over}") from None
 
     @property
     def left_over(self) -> str:
@@ -90,7 +91,7 @@ class Unfinished:
             self.kept = self.done = self._same(file, lines)
             nbytes = sum(piece.nbytes for piece in self.output.pieces[: self.done])
             try:
-                with open(self.folder / _JOURNAL, "w", encoding="utf-8") as journal:
+                with open(self.folder / JOURNAL, "w", encoding="utf-8") as journal:
                     _note(journal, {"key": self.key}, *lines[: self.done])
                     self._check_room(nbytes)
                     told(nbytes)
@@ -107,16 +108,17 @@ class Unfinished:
 
     def _lines(self) -> list[Any]:
         """What an earlier attempt at the same noted of each piece; nothing where it was at something else, or its notes are damaged.
-        What it wrote besides is taken away."""
+        What it wrote besides is taken away. UsageError where what is there is no conversion's: all that those write are files."""
         there = list(self.folder.iterdir())
-        if there and not (self.folder / _JOURNAL).is_file():
+        plain = all(path.is_file() and not path.is_symlink() for path in there)
+        if there and not (plain and (self.folder / JOURNAL).exists()):
             raise self._not_ours()
-        (self.folder / _JOURNAL).touch()
+        (self.folder / JOURNAL).touch()
         for path in there:
-            if path.name not in (_JOURNAL, self.output.weights):
+            if path.name not in (JOURNAL, self.output.weights):
                 path.unlink()
         try:
-            lines = [json.loads(line) for line in (self.folder / _JOURNAL).read_text(encoding="utf-8").splitlines()]
+            lines = [json.loads(line) for line in (self.folder / JOURNAL).read_text(encoding="utf-8").splitlines()]
         except ValueError:
             return []
         return lines[1:] if lines[:1] == [{"key": self.key}] else []
@@ -177,7 +179,7 @@ class Unfinished:
             shutil.rmtree(old)
         else:
             os.rename(self.folder, self.out)
-        os.unlink(self.out / _JOURNAL)
+        os.unlink(self.out / JOURNAL)
 
 
 def _line(piece: Piece, digest: str) -> dict[str, str]:
