@@ -111,7 +111,7 @@ def test_every_way_has_an_error_behind_every_layer(found):
         assert 0 < e[0] < 1e-5 and e[0] < e[1] < e[2] < e[3] < 1
     added = {name: figures["added"] for name, figures in found.items() if "added" in figures}
     assert set(added) == {name for name in layers.WAYS if name.startswith("q4nx, ")}
-    assert all(0 < a < errors["q4nx"][i] for a_list in (added["q4nx, bfp16 even"],) for i, a in enumerate(a_list))
+    assert all(0 < more < own for more, own in zip(added["q4nx, bfp16 even"], errors["q4nx"], strict=True))
     assert found["float32"]["agreed"] == 1
 
 

@@ -148,7 +148,7 @@ def test_a_family_of_another_author_needs_no_line_for_it(tmp_path):
 
     _, config, tensors = model("llama")
     config = config | {"model_type": "acme"}
-    stored = load(Acme, folder(tmp_path / "m", tensors, config | {}))
+    stored = load(Acme, folder(tmp_path / "m", tensors, config))
     want = load(Llama, folder(tmp_path / "llama", tensors))
     assert np.array_equal(stored.twin(IDS), want.twin(IDS))
 

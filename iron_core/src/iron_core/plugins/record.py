@@ -33,7 +33,7 @@ OWN = frozenset(
     )
 )
 #: Those of them whose operators' names begin with a word of their own, by that word.
-FAMILIES = {"flm": "iron-ops-flm"}
+PREFIXES = {"flm": "iron-ops-flm"}
 
 _UNSET: Any = object()
 

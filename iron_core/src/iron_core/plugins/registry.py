@@ -18,7 +18,7 @@ from typing import Any
 from iron_core.errors import DeclarationError, IronError, PluginError, UnknownName, UsageError, printable
 from iron_core.plugins import foreign
 from iron_core.plugins.entry_points import GROUP, scan
-from iron_core.plugins.record import FAMILIES, LEVELS, OWN, Record, normal
+from iron_core.plugins.record import LEVELS, OWN, PREFIXES, Record, normal
 
 #: Names that are no entry points and belong to Iron: a plugin's of the same name is reached as `distribution:name` alone.
 RESERVED = {
@@ -193,7 +193,7 @@ class Registry:
         near = difflib.get_close_matches(name.lower(), lower, 1)
         hint = f" Did you mean `{lower[near[0]]}`?" if near else ""
         word, dot, _ = name.partition(".")
-        whose = FAMILIES.get(word) if dot and short == "operators" else None
+        whose = PREFIXES.get(word) if dot and short == "operators" else None
         if whose and all(normal(r.distribution) != whose for r in self.records):
             hint = f" Names that begin with `{word}.` are {whose}'s, which is not installed."
         packs = {o.distribution for (g, _), owners in self._by_name.items() if g == short for o in owners}

@@ -42,8 +42,13 @@ extern "C" void KERNEL(const uint16_t *x, float *state) {
 }
 """
 )
+_INVERSE = """
+// Below the smallest normal number, and beyond the largest, there is none.
+static inline float inverse(float scale) { return scale >= 1.17549435e-38f && scale <= 3.4028234e38f ? 1.0f / scale : 0.0f; }
+"""
 _ROW = (
     _LINE
+    + _INVERSE
     + """
 extern "C" void KERNEL(const uint16_t *x, int8_t *y, float *found) {
   float largest = 0.0f;
@@ -52,19 +57,21 @@ extern "C" void KERNEL(const uint16_t *x, int8_t *y, float *found) {
     largest = v > largest ? v : largest;
   }
   float scale = largest / 127.0f;
-  line(x, y, scale >= 1.17549435e-38f && scale <= 3.4028234e38f ? 1.0f / scale : 0.0f);
+  line(x, y, inverse(scale));
   found[0] = scale;
 }
 """
 )
-_SETTLE = """
-// Below the smallest normal number, and beyond the largest, there is no inverse.
+_SETTLE = (
+    _INVERSE
+    + """
 extern "C" void KERNEL(float *state, float *found) {
   float scale = state[0] / 127.0f;
-  state[1] = scale >= 1.17549435e-38f && scale <= 3.4028234e38f ? 1.0f / scale : 0.0f;
+  state[1] = inverse(scale);
   found[0] = scale;
 }
 """
+)
 
 
 def inverse(scale: Any) -> Any:

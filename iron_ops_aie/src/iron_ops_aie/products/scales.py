@@ -42,7 +42,6 @@ def applied(op: Any, sums: Any, row_scale: Any) -> Any:
     return sums if row_scale is None else sums * widen(row_scale)[:, None]
 
 
-def rounded(sums: Any, scale: np.float32, row_scale: Any = None) -> np.ndarray:
-    """float32: sums (rows, outputs) rounded, times their scales, in the order that kernels keep."""
-    factor = scale if row_scale is None else (scale * np.asarray(row_scale, np.float32))[:, None]
-    return np.asarray(sums).astype(np.float32) * factor
+def rounded(sums: Any, scale: np.float32) -> np.ndarray:
+    """float32: sums rounded, times a scale, as kernels do it."""
+    return np.asarray(sums).astype(np.float32) * scale

@@ -126,6 +126,10 @@ def in_pieces(turn: Callable[[slice], None], rows: int, columns: int, unit: int 
     side_by_side(turn, parts)  # numpy computes without the interpreter's lock
 
 
+#: The bits of a float's exponent, all of which are 1 where it is NaN or infinite.
+_EXPONENTS = {np.dtype(np.float16): np.uint16(0x7C00), bfloat16: np.uint16(0x7F80)}
+
+
 class ScaleCheck:
     """Looks for block scales (and minima) that are NaN or infinite, up to so many bytes of blocks."""
 
@@ -139,14 +143,11 @@ class ScaleCheck:
         self.left -= array.nbytes
         blocks = array.data.reshape(-1, array.format.block_bytes)
         for first, count, dtype in _runs(array.format):
-            for start in range(0, len(blocks), _PIECE // count + 1):
-                high = blocks[start : start + _PIECE // count + 1, first + 1 : first + 2 * count : 2]
-                if dtype == np.float16 and ((high & 0x7C) == 0x7C).any():  # an exponent, all ones
+            step, ones = _PIECE // count + 1, _EXPONENTS[dtype]
+            for start in range(0, len(blocks), step):
+                bits = blocks[start : start + step, first : first + 2 * count].view("<u2")
+                if ((bits & ones) == ones).any():
                     return False
-                if dtype == bfloat16 and ((high & 0x7F) == 0x7F).any():
-                    low = blocks[start : start + _PIECE // count + 1, first : first + 2 * count : 2]
-                    if (((high & 0x7F) == 0x7F) & (low >= 0x80)).any():
-                        return False
         return True
 
 
@@ -157,6 +158,6 @@ def _runs(format: Format) -> tuple[tuple[int, int, np.dtype], ...]:
     for byte, dtype in format.scale_offsets:
         if found and found[-1][0] + 2 * found[-1][1] == byte and found[-1][2] == dtype:
             found[-1] = (found[-1][0], found[-1][1] + 1, dtype)
-        elif dtype.itemsize == 2:
+        elif dtype in _EXPONENTS:
             found.append((byte, 1, dtype))
     return tuple(found)
