@@ -14,10 +14,10 @@ from iron_lm.parts.axial_rotary import AxialRotary
 from iron_lm.parts.cache import KVCache
 from iron_lm.parts.norm import Norm, NormConfig
 from iron_lm.parts.part import Part, Weights, bounded, is_prompt, widen
-from iron_lm.parts.projection import Projection
+from iron_lm.parts.projection import Projection, biased
 from iron_lm.parts.rotary import Rotary
 from iron_lm.run import Run
-from iron_ops_aie import MHA, ElementwiseMul, RoPE, RowwiseAdd, Sigmoid
+from iron_ops_aie import MHA, ElementwiseMul, RoPE, Sigmoid
 
 
 @attrs.frozen
@@ -113,7 +113,7 @@ class Attention(Part):
         q, k, v, *gate = self.qkv(x)
         if c.bias:
             biases = (self.q_bias, self.k_bias, self.v_bias, self.gate_bias)
-            q, k, v, *gate = (RowwiseAdd(y, bias) for y, bias in zip((q, k, v, *gate), biases, strict=False))
+            q, k, v, *gate = (biased(y, bias) for y, bias in zip((q, k, v, *gate), biases, strict=False))
         q = self.turned(q, c.num_heads, self.q_norm, angles)
         k = self.turned(k, c.num_kv_heads, self.k_norm, angles)
         self.cache.write(k, v, is_prompt(x, self.run), chunk, rows, position)

@@ -28,7 +28,12 @@ def project(x: Any, weight: Any, activations: str = "exact", out: Any = None, bi
     if format_of(weight).packed:
         extra["activations"] = activations
     y = _product(x, weight, **extra)
-    return y if bias is None else RowwiseAdd(y, bias)
+    return y if bias is None else biased(y, bias)
+
+
+def biased(y: Any, bias: Any) -> Any:
+    """y (rows, N) plus bias (N,), which may be stored in another dtype than the one that y is computed in."""
+    return RowwiseAdd(y, bias if bias.dtype == y.dtype else Copy(bias, Y=y.dtype))
 
 
 def _product(x: Any, weight: Any, **extra: Any) -> Any:
@@ -101,7 +106,7 @@ class Projection:
         found = self._each(x) if self.joined is None else self._cut(self._multiplied(x, self.joined))
         if len(found) > 1:
             return found
-        return found[0] if bias is None else RowwiseAdd(found[0], bias)
+        return found[0] if bias is None else biased(found[0], bias)
 
     def _each(self, x: Any) -> tuple[Any, ...]:
         return tuple(project(x, getattr(self._part, name), self._run.activations) for name in self._shapes)
