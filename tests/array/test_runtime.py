@@ -105,6 +105,14 @@ def test_words_of_members_that_calls_give():
     assert [w.name for w in rt.freeze().words] == ["at", "valid_x", "count_length"]
 
 
+def test_a_transfer_may_be_asked_about_before_it_is_recorded():
+    """One descriptor steps over 2^20 words at most, whatever the sequence does then."""
+    rt = runtime()
+    for step, single in ((1 << 20, True), ((1 << 20) + 1, False)):
+        assert rt.single("x", Pattern(0, (2, 2, 8), (8, step, 1))) is single
+    assert kinds(rt) == []
+
+
 def test_one_name_is_one_word():
     rt = runtime({"at"})
     rt.offset("at")

@@ -31,9 +31,7 @@ from iron_core import (
     round_to,
     widen,
 )
-from iron_core.array.descriptors import BdLimits, plan
 from iron_core.array.fit import memory, require_memory
-from iron_core.errors import Unresolvable
 from iron_ops_flm.kernels_gemm import ProductKernels, exp, finish, product, zero
 from iron_ops_flm.packing import STEP
 
@@ -224,8 +222,8 @@ class GEMMArray:
         most = -(-tiles // columns)
 
         def single(width: int) -> bool:
-            each = (("A", self._a(0, 0, width)), ("B", self._b(0, 0, width)), ("C", self._c(0, 0)))
-            return all(_single(rt, pattern, getattr(self, name).format.streamed) for name, pattern in each)
+            each = dict(A=self._a(0, 0, width), B=self._b(0, 0, width), C=self._c(0, 0))
+            return all(rt.single(name, pattern) for name, pattern in each.items())
 
         width = next(filter(single, sorted({-(-most // parts) for parts in range(1, most + 1)}, reverse=True)), 0)
         require(
@@ -295,12 +293,3 @@ class GEMMArray:
             units += 2
         made = self.finish_of_sums
         return 2.0**-8 * (made.steepest * units * (np.abs(a) @ np.abs(b)) + 2 * np.abs(made.of(a @ b)))
-
-
-def _single(rt: Any, pattern: Pattern, dtype: Any) -> bool:
-    """Does the pattern, of elements of this dtype, fit one descriptor of a shim?"""
-    try:
-        plan(pattern, BdLimits.of(rt.dev.shim, dtype.itemsize), single=True)
-    except Unresolvable:
-        return False
-    return True

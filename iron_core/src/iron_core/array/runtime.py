@@ -189,7 +189,7 @@ class Runtime:
         fifo = next((data.fifo for data in lanes if data.index == lane), None)
         if fifo is None:
             raise DeclarationError(f"{self.array.name}: {via or operand} has no lane {lane}; it has {len(lanes)}.")
-        limits = BdLimits.of(self.dev.shim, self._argument(operand)[0].itemsize)  # type: ignore[arg-type]
+        limits = self._limits(operand)
         unit = 1
         word = None
         where = f"{type(self.op.base).__name__}.{operand}, lane {lane}"
@@ -241,6 +241,17 @@ class Runtime:
             task, _ = queue.pop(0)
             self._order.remove(task)
             self.add(Await(task))
+
+    def single(self, operand: str, pattern: Pattern) -> bool:
+        """Is a transfer of an operand's elements by this pattern one descriptor of a shim?"""
+        try:
+            plan(pattern, self._limits(operand), single=True)
+        except Unresolvable:
+            return False
+        return True
+
+    def _limits(self, operand: str) -> BdLimits:
+        return BdLimits.of(self.dev.shim, self._argument(operand)[0].itemsize)  # type: ignore[arg-type]
 
     def _argument(self, operand: str) -> tuple[Any, int]:
         """dtype and elements of an operand's flat tensor; of a packed format what its bytes are moved as."""

@@ -30,7 +30,6 @@ from iron_core import (
     round_to,
     widen,
 )
-from iron_core.array.descriptors import BdLimits, plan
 from iron_core.array.fit import memory, require_memory
 from iron_core.errors import Unresolvable
 from iron_ops_aie.products.kernels_mm import MatrixKernels, bfp16_error, convert_copy, multiples, product, scale_copy
@@ -221,8 +220,8 @@ class GEMMArray:
 
         def single(width: int) -> bool:
             """Is every transfer of a row block's part, so many tiles across, one descriptor?"""
-            each = ((_a(self, 0, 0, width), self.T), (_b(self, 0, 0, width), self.W), (_c(self, 0, 1, 0, 0, width), self.O))
-            return all(_single(rt, pattern, dtype) for pattern, dtype in each)
+            each = dict(A=_a(self, 0, 0, width), B=_b(self, 0, 0, width), C=_c(self, 0, 1, 0, 0, width))
+            return all(rt.single(name, pattern) for name, pattern in each.items())
 
         width = next(filter(single, _shares(tiles)), 0)
         require(
@@ -232,7 +231,7 @@ class GEMMArray:
         )
         blocks = self.M // (ROWS * self.tile_m)
         parts = [(block, at, min(width, tiles - at)) for block in range(blocks) for at in range(0, tiles, width)]
-        pairs = width == tiles and blocks > 1 and _single(rt, _c(self, 0, GROUP, 0, 0, width), self.O)
+        pairs = width == tiles and blocks > 1 and rt.single("C", _c(self, 0, GROUP, 0, 0, width))
         before = None
         for start in range(0, len(parts), GROUP):
             group = rt.group()
@@ -364,15 +363,6 @@ def _core(kernels: MatrixKernels, steps: list[Any], convert: Any) -> Any:
 def _shares(tiles: int) -> list[int]:
     """Ever smaller shares of that many tiles, each in as few parts of nearly equal size as there can be."""
     return sorted({math.ceil(tiles / parts) for parts in range(1, tiles + 1)}, reverse=True)
-
-
-def _single(rt: Any, pattern: Pattern, dtype: Any) -> bool:
-    """Does the pattern, of elements of this dtype, fit one descriptor of a shim?"""
-    try:
-        plan(pattern, BdLimits.of(rt.dev.shim, dtype.itemsize), single=True)
-    except Unresolvable:
-        return False
-    return True
 
 
 def _a(op: Any, block: int, lane: int, count: int) -> Pattern:
