@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import iron_core as iron
 from iron_core.declare.formats import as_format
+from iron_core.declare.formats.bfp16 import bfp16
 from iron_core.errors import FormatError
 
 BFP16 = iron.BFP16EBS8
@@ -108,3 +109,16 @@ def test_what_it_does_not_hold_is_refused():
     for rounding in ("nearest", None, 3):
         with pytest.raises(FormatError, match=r"legal: 'conv_even' or 'floor'"):
             BFP16.quantize(np.zeros(8, np.float32), rounding)
+
+
+@given(numbers=st.lists(st.floats(-(2.0**99), 2.0**99, width=32, allow_subnormal=False), min_size=1, max_size=20))
+def test_a_multiplier_has_the_formats_numbers(numbers):
+    """Of a matrix along either axis, the last eight filled up with zeros; what is no number stays none, in its own eight."""
+    x = np.array([numbers], np.float32)
+    whole = np.pad(x, [(0, 0), (0, -len(numbers) % 8)])
+    want = BFP16.quantize(whole).dequantize()[:, : len(numbers)]
+    assert np.array_equal(bfp16(x, 1), want) and np.array_equal(bfp16(x.T, 0), want.T)
+    x[0, 0] = np.nan
+    with np.errstate(invalid="ignore"):
+        got = bfp16(x, 1)
+    assert np.isnan(got[0, 0]) and np.array_equal(got[:, 8:], want[:, 8:])

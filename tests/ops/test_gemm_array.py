@@ -17,6 +17,7 @@ from iron_core.array.sequence import Await, Free, Transfer
 from iron_core.array.spec import check
 from iron_core.declare.chained import fold
 from iron_core.declare.domain import domains
+from iron_core.declare.formats.bfp16 import bfp16
 from iron_core.declare.rounding import round_to
 from iron_core.devices import device
 from iron_core.errors import Unresolvable
@@ -24,7 +25,6 @@ from iron_ops_aie import GEMM, SiLU
 from iron_ops_aie.products.kernels_mm import (
     MICRO_TILES,
     MatrixKernels,
-    bfp16,
     bfp16_error,
     block_dims,
     blocked,

@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 
 from iron_core import BFP16EBS8, In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
+from iron_core.declare.formats.bfp16 import bfp16
 from iron_ops_flm.epilogue import Finish
 
 #: Stack of the product, in bytes.
@@ -153,15 +154,6 @@ def seen(flat: Any, shape: tuple[int, int], rows: int, columns: int) -> np.ndarr
     """The matrix of this shape that `held` made flat."""
     high, wide = shape
     return np.asarray(flat).reshape(high // rows, wide // columns, rows, columns).swapaxes(1, 2).reshape(shape)
-
-
-def bfp16(matrix: Any, axis: int) -> np.ndarray:
-    """float32: what a core's bfp16 has for a matrix, whose eights along `axis` share the largest one's exponent."""
-    wide = np.moveaxis(np.asarray(matrix, np.float32), axis, -1)
-    eights = wide.reshape(*wide.shape[:-1], -1, 8)
-    _, exponent = np.frexp(np.abs(eights).max(-1, keepdims=True))  # the largest is in [2^(e-1), 2^e)
-    bytes_ = np.clip(np.rint(np.ldexp(eights, 7 - exponent)), -128, 127)
-    return np.moveaxis(np.ldexp(bytes_, exponent - 7).astype(np.float32).reshape(wide.shape), -1, axis)
 
 
 def product(a: Any, b: Any, emulated: bool) -> np.ndarray:

@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
+from iron_core.declare.formats.bfp16 import GROUP, bfp16, eights
 from iron_ops_aie.numbers import MADE
 from iron_ops_aie.products.scales import rounded
 
@@ -36,8 +37,6 @@ RATES = {
     ("AIE2P", "bfp16"): (41.7, "4.8 TFLOPS of 32 cores at 1.8 GHz, mlir-aie's 8192 x 4224 x 4096, bfloat16 made bfp16"),
     ("AIE2P", "int8"): (330.3, "38.05 TOPS of 32 cores at 1.8 GHz, published int8 best of npu2"),
 }
-#: Numbers along K that share an exponent in bfp16.
-BFP16_BLOCK = 8
 
 #: (size, stride) pairs, outermost first.
 Dims = tuple[tuple[int, int], ...]
@@ -77,30 +76,13 @@ def multiples(arch: str, mode: str) -> tuple[int, int, int]:
     return r * rows, s, t * columns
 
 
-def bfp16(matrix: Any, axis: int) -> np.ndarray:
-    """float32: the numbers that bfp16 has for a matrix. Eight along `axis` share the largest one's exponent; each has 8 bits with
-    its sign, rounded to nearest even and cut to -128 to 127."""
-    wide = np.moveaxis(np.asarray(matrix, np.float32), axis, -1)
-    blocks = _bfp16_blocks(wide)
-    _, exponent = np.frexp(np.abs(blocks).max(-1, keepdims=True))  # the largest is in [2^(e-1), 2^e)
-    held = np.clip(np.rint(np.ldexp(blocks, 7 - exponent)), -128, 127)
-    back = np.ldexp(held, exponent - 7).astype(np.float32).reshape(*wide.shape[:-1], -1)
-    return np.moveaxis(back[..., : wide.shape[-1]], -1, axis)
-
-
 def bfp16_error(matrix: Any, axis: int) -> np.ndarray:
     """How far each number of a matrix may be from what bfp16 has for it: a unit of its block, where the largest is cut."""
     wide = np.moveaxis(np.abs(np.asarray(matrix, np.float64)), axis, -1)
-    largest = _bfp16_blocks(wide).max(-1)
+    largest = eights(wide).max(-1)
     _, exponent = np.frexp(largest)
-    unit = np.where(largest > 0, np.ldexp(1.0, exponent - 7), 0.0).repeat(BFP16_BLOCK, -1)
+    unit = np.where(largest > 0, np.ldexp(1.0, exponent - 7), 0.0).repeat(GROUP, -1)
     return np.moveaxis(unit[..., : wide.shape[-1]], -1, axis)
-
-
-def _bfp16_blocks(wide: np.ndarray) -> np.ndarray:
-    """(..., K) as (..., blocks, 8), with zeros behind the last number."""
-    padded = np.pad(wide, [(0, 0)] * (wide.ndim - 1) + [(0, -wide.shape[-1] % BFP16_BLOCK)])
-    return padded.reshape(*padded.shape[:-1], -1, BFP16_BLOCK)
 
 
 def blocked(tile: Any, rows: int, columns: int) -> np.ndarray:

@@ -47,3 +47,22 @@ class BlockFloat(PlaneQuant):
 BFP16EBS8 = BlockFloat(
     "bfp16ebs8", (1, GROUP), (Plane("scales", "uint8", (1, GROUP), power=True, zero=_BIAS + _BEHIND), Plane("values", "int8"))
 )
+
+
+def bfp16(matrix: Any, axis: int) -> np.ndarray:
+    """float32: what a core that makes bfp16 of a matrix before it multiplies has for its numbers; nothing is refused.
+
+    Eight along `axis` share the largest one's exponent; each has 8 bits with its sign, rounded half to even and cut to -128 to 127.
+    """
+    wide = np.moveaxis(np.asarray(matrix, np.float32), axis, -1)
+    blocks = eights(wide)
+    _, exponent = np.frexp(np.abs(blocks).max(-1, keepdims=True))  # the largest is in [2^(e-1), 2^e)
+    held = np.clip(np.rint(np.ldexp(blocks, 7 - exponent)), -128, 127)
+    back = np.ldexp(held, exponent - 7).astype(np.float32).reshape(*wide.shape[:-1], -1)
+    return np.moveaxis(back[..., : wide.shape[-1]], -1, axis)
+
+
+def eights(numbers: np.ndarray) -> np.ndarray:
+    """(..., n) as (..., groups, 8), with zeros behind the last number."""
+    padded = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, -numbers.shape[-1] % GROUP)])
+    return padded.reshape(*padded.shape[:-1], -1, GROUP)
