@@ -219,6 +219,8 @@ def test_verbose_explains(line: Line) -> None:
         ("no room for a prompt of 1000000000000 tokens", ["--prompt-len", 10**12]),
         ("Legal: a larger --max-seq-len", ["--max-seq-len", 1, "--num-tokens", 1, "--prompt-len", 1]),
         ("max_seq_len=4097; legal: 1 to 4096", ["--max-seq-len", 4097]),
+        ("prefill_chunk=65; legal: 1 to max_seq_len=64", ["--max-seq-len", 64, "--prefill-chunk", 65]),
+        ("'--prefill-chunk': 0", ["--prefill-chunk", 0]),
         ("--num-tokens up to", ["--num-tokens", 10**20]),
         ("'--num-tokens': 0", ["--num-tokens", 0]),
         ("'--seed': -1", ["--seed", -1]),

@@ -51,6 +51,18 @@ def test_options_are_the_command_lines(talking: Path) -> None:
     assert model.backend == HostBackend(threads=1) and model.facts()["dev"] == "host"
 
 
+def test_a_prompts_chunks_are_as_long_as_asked(talking: Path) -> None:
+    """64 tokens, or the context, unless told; the logits are those of another length."""
+    assert iron_lm.load(talking, max_seq_len=100).loaded.run.prefill_chunk == 64
+    models = [iron_lm.load(talking, max_seq_len=96, prefill_chunk=n) for n in (None, 24, 96)]
+    assert [model.loaded.run.prefill_chunk for model in models] == [64, 24, 96]
+    first, *others = (model.logits(range(70)) for model in models)
+    for logits in others:
+        np.testing.assert_allclose(logits, first, atol=1e-5)
+    with pytest.raises(UsageError, match="prefill_chunk='8'; legal: 1 to max_seq_len=96"):
+        iron_lm.load(talking, max_seq_len=96, prefill_chunk="8")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "rules", [{}, dict(temperature=1.2, seed=3), dict(temperature=0.9, top_p=0.8), dict(logit_bias={65: 2.0}), dict(repetition_penalty=1.3)]
 )

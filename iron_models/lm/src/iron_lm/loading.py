@@ -98,15 +98,17 @@ class Loaded:
         return digest(sources, fused_by(), attrs.astuple(self.config), attrs.astuple(self.run), shapes)
 
 
-def context_of(longest: int, asked: int | None, usual: int = DEFAULT_CONTEXT) -> tuple[int, int, int]:
+def context_of(longest: int, asked: int | None, chunk: int | None, usual: int = DEFAULT_CONTEXT) -> tuple[int, int, int]:
     """(tokens asked for, cache rows, chunk): the context in whole chunks, `usual` or the longest where none is asked for.
 
-    UsageError outside 1 to the model's longest.
+    UsageError for a context outside 1 to the model's longest, a chunk outside 1 to the context.
     """
     context = min(longest, usual) if asked is None else asked
     if not isinstance(context, Integral) or not 1 <= context <= longest:
         raise UsageError(f"max_seq_len={context!r}; legal: 1 to {longest}, the model's own.")
-    chunk = min(CHUNK, context)
+    chunk = min(CHUNK, context) if chunk is None else chunk
+    if not isinstance(chunk, Integral) or not 1 <= chunk <= context:
+        raise UsageError(f"prefill_chunk={chunk!r}; legal: 1 to max_seq_len={context}.")
     return context, -(-context // chunk) * chunk, chunk
 
 
@@ -157,13 +159,14 @@ def load(
     quantize: str | None = None,
     activation_scale: str | None = None,
     max_seq_len: int | None = None,
+    prefill_chunk: int | None = None,
 ) -> Loaded:
     """A checkpoint, or the one at a path, of one of the family's architectures. CheckpointError names the checkpoint; UsageError
     what was asked of it."""
     quantised = quantising.asked(quantize, activation_scale, activations)
     checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint.open(checkpoint)
     with reading(checkpoint.path):
-        loaded = _loaded(checkpoint, family, dtype, activations, quantised, max_seq_len)
+        loaded = _loaded(checkpoint, family, dtype, activations, quantised, max_seq_len, prefill_chunk)
     opened = open_tokenizer(tokenizer, checkpoint)
     if opened is not None:
         opened.limit = loaded.config.vocab_size
@@ -177,9 +180,10 @@ def _loaded(
     activations: str | None,
     quantised: dict[str, Any],
     max_seq_len: int | None,
+    prefill_chunk: int | None,
 ) -> Loaded:
     config, assumed = _described(checkpoint, family)
-    context, rows, chunk = context_of(config.max_positions, max_seq_len, config.usual_context or DEFAULT_CONTEXT)
+    context, rows, chunk = context_of(config.max_positions, max_seq_len, prefill_chunk, config.usual_context or DEFAULT_CONTEXT)
     probe = Run(rows, chunk)
     shapes = family.asked("build", Decoder, config, probe).tensors()
     names = family.asked("names", Mapping, checkpoint.kind, config)
@@ -318,10 +322,11 @@ def random(
     quantize: str | None = None,
     activation_scale: str | None = None,
     max_seq_len: int | None = None,
+    prefill_chunk: int | None = None,
 ) -> Loaded:
     """A model of this config with weights drawn at `seed`."""
     kept, quantised = dtype or "bfloat16", quantising.asked(quantize, activation_scale, None)
-    context, rows, chunk = context_of(config.max_positions, max_seq_len)
+    context, rows, chunk = context_of(config.max_positions, max_seq_len, prefill_chunk)
     block, asked = (Q8_0, dtype) if quantised else (None, kept)
     run = Run(rows, chunk, **arithmetic_of(block, as_dtype(kept), asked, None), **quantised)
     model = family.build(config, run)

@@ -162,6 +162,7 @@ def load(
     quantize: str | None = None,
     activation_scale: str | None = None,
     max_seq_len: int | None = None,
+    prefill_chunk: int | None = None,
     quantized_from: str | None = None,
     backend: str | Backend | None = None,
     dev: str | None = None,
@@ -169,8 +170,8 @@ def load(
     """`load(path)` or `load(family, path)`: open a checkpoint and compile its model.
 
     family: its name, as `iron models list` has it, or its class; found from the file without one. tokenizer: a file or folder
-    of its own. dtype, activations, quantize, activation_scale, max_seq_len, quantized_from: as `iron-run` has them. backend: a name
-    or an object (`HostBackend(threads=2)`).
+    of its own. dtype, activations, quantize, activation_scale, max_seq_len, prefill_chunk, quantized_from: as `iron-run` has them.
+    backend: a name or an object (`HostBackend(threads=2)`).
     UnknownName lists the families there are; CheckpointError says what is wrong with the files, UsageError with what is asked.
     """
     family, place = (None, family) if path is None else (family, path)
@@ -187,6 +188,6 @@ def load(
         activation_scale = loading.scale_on(backend, dev, activation_scale)
     loaded = loading.load(
         family, checkpoint, tokenizer=tokenizer, dtype=dtype, activations=activations, quantize=quantize,
-        activation_scale=activation_scale, max_seq_len=max_seq_len,
+        activation_scale=activation_scale, max_seq_len=max_seq_len, prefill_chunk=prefill_chunk,
     )  # fmt: skip
     return Model(loaded, backend=backend, dev=dev)

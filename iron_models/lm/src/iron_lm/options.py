@@ -37,6 +37,8 @@ def command(name: str, summary: str, run: Callable[..., int]) -> click.Command:
         option(["--prompt-len"], type=whole, metavar="N", help="Cut the prompt to N tokens; without --prompt, make one of N."),
         option(["--num-tokens"], type=whole, metavar="N", help="Tokens to generate. Default: 40; with --chat, 512 at most an answer."),
         option(["--max-seq-len"], type=whole, metavar="N", help="Tokens the caches hold. Default: the model's, at most 32768."),
+        option(["--prefill-chunk"], type=whole, metavar="N",
+            help="Tokens of a prompt taken at once. Default: 64, or the context. Arrays of iron-ops-flm multiply chunks of whole 256s."),
         option(["--dtype"], type=click.Choice(["bfloat16", "float32", "float16"]),
             help="Widen the weights, and compute and cache, in this dtype."),
         option(["--activations"], type=click.Choice(["exact", "int8_block"]),

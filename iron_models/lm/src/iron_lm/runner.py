@@ -96,7 +96,7 @@ class Runner:
     def _load(self) -> Loaded:
         o = self.options
         quantising.asked(o["quantize"], o["activation_scale"], o["activations"])
-        common = {k: o[k] for k in ("tokenizer", "max_seq_len", "quantize", "activation_scale")}
+        common = {k: o[k] for k in ("tokenizer", "max_seq_len", "prefill_chunk", "quantize", "activation_scale")}
         common["dtype"] = o["dtype"] or loading.dtype_on(o["backend"], o["dev"])
         if o["quantize"]:
             common["activation_scale"] = loading.scale_on(o["backend"], o["dev"], o["activation_scale"])
