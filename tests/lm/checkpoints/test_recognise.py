@@ -17,10 +17,12 @@ import pytest
 from iron_core import errors
 from iron_core.cli import main
 from iron_core.errors import CheckpointError
+from iron_core.plugins.entry_points import scan
 from iron_core.plugins.record import LEVELS, Record
 from iron_core.plugins.registry import Registry, registry
 from iron_llama.model import Llama
 from iron_lm import loading
+from iron_lm.checkpoints import readers
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.pytorch import PyTorchFile
 from iron_lm.checkpoints.recognise import describe, unknown_architecture
@@ -222,6 +224,22 @@ def test_a_folder_that_is_none_says_what_it_holds(shelf: Path, capsys: pytest.Ca
     refused(capsys, "holds gguf and safetensors checkpoints; name the file that is meant", str(shelf / "hub"))
     shutil.copy(shelf / "gguf" / "tiny.gguf", shelf / "gguf" / "other.gguf")
     refused(capsys, r"holds 2 GGUF files; name one of other\.gguf, tiny\.gguf", str(shelf / "gguf"))
+
+
+def test_a_file_whose_reader_is_not_there_names_its_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not installed, or hidden."""
+    file = tmp_path / "model.q4nx"
+    file.write_bytes(b"")
+    without = Registry([record for record in scan() if record.distribution != "iron-q4nx"])
+    hidden = Registry(scan(), "-iron-q4nx")
+    for found, says in (
+        (without, r"Readers: gguf, .*\. \*\.q4nx is read by iron-q4nx, which is not installed\."),
+        (hidden, r"\*\.q4nx: checkpoint `q4nx` is provided by iron-q4nx .*, which is denied: hidden by IRON_PLUGINS=-iron-q4nx\."),
+    ):
+        monkeypatch.setattr(readers, "registry", lambda found=found: found)
+        for path in (tmp_path, file):
+            with pytest.raises(CheckpointError, match=says):
+                Checkpoint.open(path)
 
 
 def test_an_architecture_there_is_none_for_lists_those_there_are(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,9 @@ from iron_core.plugins import foreign
 from iron_core.plugins.record import Record
 from iron_core.plugins.registry import registry
 
+#: Readers that have a distribution of their own: what names of their files end in, the reader, the distribution.
+_APART = {".q4nx": ("q4nx", "iron-q4nx")}
+
 
 def recognised(path: Path, head: bytes) -> tuple[Record | None, str]:
     """The reader of a path, and for where there is none: who was asked and who failed.
@@ -41,7 +44,20 @@ def recognised(path: Path, head: bytes) -> tuple[Record | None, str]:
         if why:
             claims.append(record)
     chosen = _chosen(path, claims)
-    return chosen, f"Readers: {', '.join(asked) or 'none'}.{failed}"
+    return chosen, f"Readers: {', '.join(asked) or 'none'}.{failed}{'' if chosen else _absent(path)}"
+
+
+def _absent(path: Path) -> str:
+    """Of a path that a distribution of ours reads, which is not there or hidden: which one."""
+    for ending, (name, distribution) in _APART.items():
+        if path.name.endswith(ending) or (path.is_dir() and any(path.glob(f"*{ending}"))):
+            try:
+                there = registry().find("checkpoints", name)
+            except PluginError as error:
+                return f" *{ending}: {printable(error, 200)}."
+            if there is None:
+                return f" *{ending} is read by {distribution}, which is not installed."
+    return ""
 
 
 def opened(record: Record, path: Path, said: Mapping[str, Any]) -> Any:
