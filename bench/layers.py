@@ -18,7 +18,7 @@ import attrs
 import numpy as np
 
 from iron_core import BFP16EBS8, Q4NX, bfloat16
-from iron_ops_flm.kernels_bfp import floored
+from iron_core.declare.rounding import floored
 
 LAYERS, TOKENS, SEED = 28, 32, 0
 #: What int8 activations are multiplied by where one number serves all: 5 is the largest they hold.
@@ -76,7 +76,7 @@ def of_blocks(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 def of_blocks_down(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """The same by a core that nobody told how to round, so that it rounds everything down."""
-    return floored(blocks(floored(x), "floor") @ w.T)
+    return floored(blocks(floored(x), "floor") @ w.T).astype(np.float32)
 
 
 def int8(x: np.ndarray, scale: Any) -> np.ndarray:

@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import iron_core as iron
-from iron_core.declare.rounding import round_to, widen
+from iron_core import bfloat16
+from iron_core.declare.rounding import floored, round_to, widen
 
 BITS = {iron.bfloat16: (8, -126, 127), np.dtype(np.float16): (11, -14, 15), np.dtype(np.float32): (24, -126, 127)}
 
@@ -93,3 +94,30 @@ def test_widen_is_what_references_compute_in():
     assert widen(np.ones(2, iron.bfloat16)).dtype == np.float64
     assert widen(np.ones(2, np.uint32)).dtype == np.int64
     assert widen(iron.Q4_0.quantize(np.ones(32, np.float32))).dtype == np.float64
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False) | st.floats(-1e39, 1e39))
+@example(1 - 2.0**-30)
+@example(-1 - 2.0**-30)
+def test_floor_is_the_largest_bfloat16_that_is_not_above(x):
+    """For every float32, and float64, which is rounded once too."""
+    with np.errstate(over="ignore"):
+        single = float(np.float32(x)) == x
+    for dtype in (np.float64, np.float32) if single else (np.float64,):
+        got = floored(np.array([x], dtype))
+        above = np.nextafter(got, np.array([np.inf], bfloat16))
+        assert got.astype(np.float64)[0] <= x < above.astype(np.float64)[0]
+
+
+@given(st.integers(0, 0xFFFF))
+def test_what_bfloat16_holds_is_its_own_floor(bits):
+    """Every one of its 65536 values."""
+    exact = np.array([bits], np.uint16).view(bfloat16)
+    kept = floored(exact.astype(np.float32))
+    assert kept.view(np.uint16)[0] == bits or (np.isnan(kept[0]) and np.isnan(exact[0]))
+
+
+def test_the_floor_of_infinities_and_nans():
+    got = floored(np.array([np.inf, -np.inf, np.nan, -0.0, 3.4e38, -3.4e38], np.float32)).astype(np.float32)
+    assert got[0] == np.inf and got[1] == -np.inf and np.isnan(got[2]) and np.signbit(got[3]) and got[3] == 0
+    assert np.isfinite(got[4]) and got[4] <= 3.4e38 and got[5] == -np.inf

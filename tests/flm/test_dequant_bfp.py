@@ -8,7 +8,7 @@ import pytest
 import iron_core as iron
 from iron_core.errors import FormatError, ParamError, Unresolvable, UnsupportedError
 from iron_ops_flm import GEMM, DequantBFP
-from iron_ops_flm.kernels_bfp import PACKED, dequant_bfp, floored
+from iron_ops_flm.kernels_bfp import PACKED, dequant_bfp
 from iron_sim.run import simulate
 
 F32 = np.float32
@@ -134,13 +134,3 @@ def test_flm_gemm_reads_what_it_makes(backend, dev):
     exact = x.astype(np.float64) @ DequantBFP(N=64, K=512).reference(w).dequantize().astype(np.float64)
     rounds = 2**-8 if dev == "host" else 2**-5  # cores make blocks of the activations too
     assert np.abs(c - exact).max() <= rounds * (np.abs(x.astype(np.float64)) @ np.abs(w.dequantize().T)).max()
-
-
-def test_floored_is_the_next_bfloat16_below():
-    """Every sign and size."""
-    drawn = np.random.default_rng(0).standard_normal(1000)
-    x = np.concatenate([drawn, [0.0, -0.0, 1.0, -1.0, 1 + 2**-20, -1 - 2**-20, -1e-40]]).astype(F32)
-    down = floored(x)
-    assert np.array_equal(down.astype(iron.bfloat16).astype(F32), down) and (down <= x).all()
-    above = (down.astype(iron.bfloat16).view(np.uint16).astype(np.int32) + np.where(down < 0, -1, 1)).astype(np.uint16)
-    assert (above.view(iron.bfloat16).astype(F32)[down < x] > x[down < x]).all()

@@ -15,13 +15,14 @@ from iron_core import bfloat16
 from iron_core.array.build import build
 from iron_core.array.sequence import Await, Free, Transfer, WriteWord
 from iron_core.array.spec import check
+from iron_core.declare.formats.bfp16 import ROUNDINGS
 from iron_core.declare.identity import array_key
 from iron_core.declare.rounding import round_to
 from iron_core.devices import device
 from iron_core.errors import Unresolvable
 from iron_ops_aie import GELU, Clamp, Sigmoid, SiLU
 from iron_ops_flm import GEMM
-from iron_ops_flm.epilogue import GELUS, ROUNDINGS, Epilogue, Finish
+from iron_ops_flm.epilogue import GELUS, Epilogue, Finish
 from iron_ops_flm.kernels_gemm import ProductKernels, exp, finish
 from iron_ops_flm.packing import CT_K
 from iron_sim.run import simulate

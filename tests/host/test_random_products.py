@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 import iron_core as iron
 from iron_core.declare.formats import Q4_0, Q4_1, Q4NX, Q4NX_Q8, Q4NX_SIGNED, Q8_0, PackedArray, as_format, bfloat16
+from iron_core.declare.formats.bfp16 import ROUNDINGS
 from iron_host.backend import HostBackend
 from iron_ops_aie import GEMM, GEMV, MHA
 from iron_ops_flm import GEMM as FlmGEMM
-from iron_ops_flm.epilogue import GELUS, ROUNDINGS, Epilogue
+from iron_ops_flm.epilogue import GELUS, Epilogue
 
 FLOATS = (np.dtype(np.float32), bfloat16, np.dtype(np.float16))
 BLOCKS = (Q4_0, Q4_1, Q8_0, Q4NX, Q4NX_SIGNED, Q4NX_Q8)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
 
 from iron_core import bfloat16
 from iron_core.array import ObjectType
@@ -17,7 +15,7 @@ from iron_core.image.plan import BufferRef, Plan, Resident, VersionPlan
 from iron_core.image.planner import Draft, adopt
 from iron_sim.errors import PoisonError
 from iron_sim.host import SimMemory, region, spread, unwritten
-from iron_sim.memory import Mem, floored, store
+from iron_sim.memory import Mem, store
 
 BF16 = as_format("bfloat16")
 
@@ -49,28 +47,6 @@ def test_a_part_is_the_same_memory():
 
 
 # -- rounding --------------------------------------------------------------------------------------
-
-
-@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_floor_is_the_largest_bfloat16_that_is_not_above(x):
-    """For every float32."""
-    got = floored(np.array([x], np.float32))
-    above = np.nextafter(got, np.array([np.inf], bfloat16))
-    assert got.astype(np.float32)[0] <= x < above.astype(np.float32)[0]
-
-
-@given(st.integers(0, 0xFFFF))
-def test_what_bfloat16_holds_is_kept(bits):
-    """Every one of its 65536 values."""
-    exact = np.array([bits], np.uint16).view(bfloat16)
-    kept = floored(exact.astype(np.float32))
-    assert kept.view(np.uint16)[0] == bits or (np.isnan(kept[0]) and np.isnan(exact[0]))
-
-
-def test_infinities_and_nans():
-    got = floored(np.array([np.inf, -np.inf, np.nan, -0.0, 3.4e38, -3.4e38], np.float32)).astype(np.float32)
-    assert got[0] == np.inf and got[1] == -np.inf and np.isnan(got[2]) and np.signbit(got[3]) and got[3] == 0
-    assert np.isfinite(got[4]) and got[4] <= 3.4e38 and got[5] == -np.inf
 
 
 @pytest.mark.parametrize("values", [np.array([1.001, -1.001], np.float32), np.array([1.001, -1.001], np.float64), [1.001, -1.001]])

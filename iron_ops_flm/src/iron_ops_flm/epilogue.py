@@ -10,8 +10,8 @@ import attrs
 import numpy as np
 
 from iron_core import bfloat16, round_to
+from iron_core.declare.rounding import floored
 
-ROUNDINGS = ("conv_even", "floor")
 GELUS = ("fp32", "bf16_steps")
 #: gelu(x) = x sigmoid(GELU x).
 GELU = 1.702
@@ -35,12 +35,7 @@ class Epilogue(IntEnum):
 def narrowed(x: Any, rounding: str) -> np.ndarray:
     """Numbers rounded to bfloat16 and widened again: to the nearest, half to even, or with "floor" down."""
     x = np.asarray(x)
-    near = round_to(x, bfloat16)
-    if rounding == "floor":
-        bits = near.view(np.int16)
-        down = np.where(bits > 0, bits - 1, bits + 1).astype(np.int16)  # a number's bits without its sign count its size
-        near = np.where(near.astype(x.dtype) > x, down, bits).view(bfloat16)
-    return near.astype(x.dtype)
+    return (floored(x) if rounding == "floor" else round_to(x, bfloat16)).astype(x.dtype)
 
 
 @attrs.frozen

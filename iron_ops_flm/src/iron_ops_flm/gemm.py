@@ -26,9 +26,10 @@ from iron_core import (
     round_to,
     widen,
 )
+from iron_core.declare.formats.bfp16 import ROUNDINGS
 from iron_core.declare.formats.numbers import real_numbers
 from iron_core.errors import ParamError
-from iron_ops_flm.epilogue import GELUS, ROUNDINGS, Epilogue, Finish
+from iron_ops_flm.epilogue import GELUS, Epilogue, Finish
 from iron_ops_flm.gemm_array import HIGH, ROWS, GEMMArray
 from iron_ops_flm.packed import Packed
 from iron_ops_flm.packing import BF16, BFP16, Packing

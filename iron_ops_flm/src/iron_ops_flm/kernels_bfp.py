@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import Q4NX, In, Kernel, KernelContract, ObjectType, Out, Tolerance
+from iron_core.declare.rounding import floored
 from iron_ops_flm.packed import Packed
 from iron_ops_flm.packing import BFP16, Packing
 
@@ -64,13 +65,6 @@ extern "C" void KERNEL(const uint8_t *chunks, uint8_t *blocks) {
       }
 }
 """
-
-
-def floored(numbers: Any) -> np.ndarray:
-    """float32: numbers of float32 rounded down to bfloat16."""
-    bits = np.array(numbers, np.float32).view(np.uint32)
-    bits += np.where(bits >> 31, np.uint32(0xFFFF), np.uint32(0))  # below zero its size is rounded up
-    return (bits & np.uint32(0xFFFF0000)).view(np.float32)
 
 
 def dequant_bfp(half: int) -> Kernel:

@@ -8,7 +8,7 @@ import numpy as np
 
 from iron_core.declare.formats import bfloat16
 from iron_core.declare.objects import ObjectType
-from iron_core.declare.rounding import round_to
+from iron_core.declare.rounding import floored, round_to
 
 
 class Mem:
@@ -46,21 +46,10 @@ def store(into: np.ndarray, values: Any, mode: str) -> None:
         raise ValueError(f"{flat.size} numbers for a memory of {into.size}")
     if into.dtype == bfloat16 and flat.dtype != bfloat16:
         if mode == "floor":
-            into[:] = floored(flat)
+            into[:] = floored(flat.astype(np.float32))
         elif flat.dtype == np.float32:
             into[:] = flat  # ml_dtypes rounds to nearest even
         else:
             into[:] = round_to(flat, bfloat16)
     else:
         into[:] = flat if flat.dtype == into.dtype else round_to(flat, into.dtype)
-
-
-def floored(values: np.ndarray) -> np.ndarray:
-    """float to bfloat16 rounding toward minus infinity: what a fresh core does."""
-    single = values.astype(np.float32)
-    bits = single.view(np.uint32)
-    down = bits & np.uint32(0xFFFF0000)
-    below = (bits >> 31 == 1) & (down != bits) & np.isfinite(single)
-    down = np.where(below, down + np.uint32(0x10000), down)
-    down = np.where(np.isnan(single), bits | np.uint32(0x400000), down)
-    return (down >> np.uint32(16)).astype(np.uint16).view(bfloat16)
