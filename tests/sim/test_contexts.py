@@ -3,68 +3,34 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
 
 import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_core import DType, In, Operator, Out, Param, bfloat16
-from iron_core.array import Buffer, Kernel, KernelContract, ObjectFifo, Worker
+from iron_core import bfloat16
 from iron_core.devices import Device, device
 from iron_core.errors import UnsupportedError
 from iron_core.image.array_image import freeze, thaw
 from iron_ops_aie import GEMM, GEMV, Copy, ElementwiseAdd, SiLU
 from iron_sim.backend import SimBackend
 from iron_sim.errors import Deadlock
+from tests.sim.calls import Calls
 
 CHAIN = {"boundaries": iron.each_step}
 CONTEXTS = {"image": iron.CONTEXTS}
 ONE = np.ones(16, np.int32)
 
 
-class Counts(Operator):
-    """Adds to its input how many objects its array has seen since it was loaded. Each `tag` is an array of its own."""
-
-    size: int = Param()
-    tag: int = Param(default=0, array=True)
-    fails: bool = Param(default=False)
-    T: Any = DType(default=np.int32)
-    x = In(size, dtype=T, tile=16)
-    y = Out(size, dtype=T, tile=16)
-
-    def array(self, target):
-        tile = self.x.tile
-        contract = KernelContract(roles=("in", "inout", "out"), reference=lambda x, n: (n + 1, x + n[0] + 1))
-        kernel = Kernel.inline("count", f"// {self.tag}", [tile, tile, tile], contract)
-
-        def core(x, y, kernel, seen):
-            kernel(x.acquire(), seen, y.acquire())
-            x.release()
-            y.release()
-
-        x, y = ObjectFifo(tile, name="x"), ObjectFifo(tile, name="y")
-        x.prod(tile=self.x.lane(0))
-        y.cons(tile=self.y.lane(0))
-        Worker(core, [x.cons(), y.prod(), kernel, Buffer(16, "int32", initial_value=[0] * 16)])
-
-    def sequence(self, rt):
-        rt.drain("y", 0, iron.Pattern.whole((self.size,)), wait=True)
-        rt.fill("x", 0, iron.Pattern.whole((self.size // 2 if self.fails else self.size,)))
-
-    def reference(self, x):
-        return x
-
-
 class Steps(iron.Graph):
-    """One `Counts` after another; of an input of 32 numbers, the second list's."""
+    """One `Calls` after another; of an input of 32 numbers, the second list's."""
 
     def __init__(self, tags, more=(), **fields):
         self.tags, self.more, self.fields = tags, more, fields
 
     def body(self, x):
         for tag in self.tags if x.shape == (16,) else self.more:
-            x = Counts(x, tag=tag, **self.fields)
+            x = Calls(x, tag=tag, **self.fields)
         return x
 
 
@@ -114,7 +80,7 @@ def test_it_is_told():
     text = compiled((0, 1, 0)).explain()
     assert "image      contexts, separate dispatch" in text
     assert "image='contexts' asks for one xclbin per array, each in a hardware context of its own" in text
-    assert "contexts   2, each an xclbin that stays loaded, one dispatch per step: Counts (of 2 steps), Counts (of 1 step)" in text
+    assert "contexts   2, each an xclbin that stays loaded, one dispatch per step: Calls (of 2 steps), Calls (of 1 step)" in text
     assert "chain " not in text
 
 
@@ -131,7 +97,7 @@ def test_a_device_holds_so_many():
     """Of all versions together; what is legal is said."""
     assert (device("npu1").contexts, device("npu2").contexts) == (6, 8)
     assert compiled(range(8))(ONE)[0] == 1 + 8
-    with pytest.raises(UnsupportedError, match=r"Steps: image='contexts' with 9 arrays, .* npu2 holds 8 at once \(9 of Counts\)\. Legal: "):
+    with pytest.raises(UnsupportedError, match=r"Steps: image='contexts' with 9 arrays, .* npu2 holds 8 at once \(9 of Calls\)\. Legal: "):
         compiled(range(9))
     with pytest.raises(UnsupportedError, match=r"with 7 arrays, .* npu1 holds 6 at once .* no image=, which loads them in turn"):
         compiled(range(7), dev="npu1")
@@ -146,7 +112,7 @@ def test_a_call_that_fails_leaves_arrays_that_are_set_up_anew():
     """Each call says what is wrong with it, not with the one before."""
     run = compiled((), (0, 1), size=32, fails=True)
     for loads in (2, 3):
-        with pytest.raises(Deadlock, match=r"step counts0: Counts on npu2 cannot go on:"):
+        with pytest.raises(Deadlock, match=r"step calls0: Calls on npu2 cannot go on:"):
             run(np.ones(32, np.int32))
         assert run.traffic.loads == loads
 
@@ -209,7 +175,7 @@ class Tagged(iron.Graph):
     """An array of its own for every number."""
 
     def body(self, x, *, n: iron.DispatchTime[np.int32]):
-        return Counts(x, tag=n)
+        return Calls(x, tag=n)
 
 
 def test_a_version_that_is_dropped_gives_its_context_back():
@@ -223,7 +189,7 @@ def test_a_version_that_is_dropped_gives_its_context_back():
 
 
 def test_one_operator_by_itself():
-    image = iron.OperatorImage(Counts(size=16), backend="sim", dev="npu2", image=iron.CONTEXTS)
+    image = iron.OperatorImage(Calls(size=16), backend="sim", dev="npu2", image=iron.CONTEXTS)
     assert [int(image(ONE)[0]) for _ in range(3)] == [2, 3, 4] and image.traffic.loads == 1
 
 

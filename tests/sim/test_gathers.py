@@ -13,7 +13,7 @@ from iron_sim import executable
 from iron_sim.errors import PoisonError
 from iron_sim.executable import SimExecutable
 from tests.npu.structural import require
-from tests.sim.test_executable import Calls
+from tests.sim.calls import Calls
 
 F32 = np.float32
 
