@@ -12,13 +12,16 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from shutil import copytree
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from iron_core.cli import main
-from iron_core.errors import PluginError, UnknownName, UsageError
+from iron_core.errors import CheckpointError, DeclarationError, PluginError, UnknownName, UsageError
+from iron_core.plugins.record import LEVELS, Record
+from iron_core.plugins.registry import Registry, registry
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.safetensors import SafetensorsFile
 from iron_lm.conversion import conversion, unfinished
@@ -290,10 +293,61 @@ def test_progress_is_told_from_python(toy: Toy, tiny: Any, tmp_path: Path) -> No
 def test_a_writer_gives_an_output(toy: Toy, tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anything else is the writer's mistake, and named so."""
     monkeypatch.setattr(SafetensorsFile, "converted", classmethod(lambda cls, checkpoint: None))
-    with pytest.raises(PluginError, match=r"reader `safetensors`: its converted\(\) gave None; legal: an iron_lm"):
+    with pytest.raises(PluginError, match=r"reader `safetensors` of iron-lm \S+: its converted\(\) gave None; legal: an iron_lm"):
         Conversion(tiny.checkpoint.path, tmp_path / "out", "safetensors")
     with pytest.raises(UsageError, match="--format gguf is only read"):
         Conversion(tiny.checkpoint.path, tmp_path / "out", "gguf")
+
+
+def test_somebody_elses_writer_that_fails_is_named(tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not the file that it was given; what it refuses of that is said as it is."""
+
+    class Acme(SafetensorsFile):
+        refusal: Exception
+
+        @classmethod
+        def converted(cls, checkpoint: Any) -> Any:
+            raise cls.refusal
+
+    entry = SimpleNamespace(load=lambda: Acme)
+    record = Record("checkpoints", LEVELS["checkpoints"], "acme", "acme:Acme", "iron-acme", "1.0", entry)
+    mine = Registry([record, *(one for one in registry().records if one.group == "checkpoints")])
+    monkeypatch.setattr(conversion, "registry", lambda: mine)
+    for Acme.refusal, error, says in (
+        (ZeroDivisionError("no"), PluginError, r"reader `acme` of iron-acme 1.0: its converted\(\) raised ZeroDivisionError: no"),
+        (CheckpointError(f"{tiny.checkpoint.path}: too wide."), CheckpointError, "tiny_llama: too wide."),
+    ):
+        with pytest.raises(error, match=says):
+            Conversion(tiny.checkpoint.path, tmp_path / "out", "acme")
+
+
+def test_an_output_is_files_of_one_folder() -> None:
+    """Nothing is written beside it, over its weights or over the notes of what is whole; and bytes are bytes."""
+    piece = Piece("piece 0", NBYTES, lambda: [made(0)])
+    for name in ("../evil", "/tmp/evil", "a/b", "", ".", "..", ".journal"):
+        for files, weights in (({name: b""}, "model.toy"), ({}, name)):
+            with pytest.raises(DeclarationError, match=r"a file called .*; legal: a name in the folder, which begins with no dot"):
+                Output(files, weights, b"HEAD", [piece])
+    wrong: dict[str, Any] = {
+        "weights='a' is one of files= too": ({"a": b""}, "a", b"HEAD", [piece]),
+        "header is 'HEAD' .*; legal: bytes": ({}, "a", "HEAD", [piece]),
+        r"files\['b'\] is None; legal: bytes": ({"b": None}, "a", b"", [piece]),
+        r"pieces\[1\] is 7 .*; legal: Piece": ({}, "a", b"", [piece, 7]),
+    }
+    for says, parts in wrong.items():
+        with pytest.raises(DeclarationError, match=says):
+            Output(*parts)
+
+
+@pytest.mark.parametrize(("part", "says"), [(b"0" * NBYTES, "b'0000.* .bytes."), (made(0).view(np.float32), "an array of float32")])
+def test_a_piece_is_made_of_bytes(toy: Toy, tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: Any, says: str) -> None:
+    """As arrays of uint8, however they lie."""
+    spread = np.repeat(made(1), 2)[::2]
+    pieces = (Piece("piece 0", NBYTES, lambda: [spread]), Piece("piece 1", NBYTES, lambda: [part]))
+    monkeypatch.setattr(toy, "output", lambda checkpoint: Output({}, "model.toy", b"HEAD", pieces))
+    with pytest.raises(PluginError, match=rf"piece 1: its writer made {says}; legal: arrays of uint8"):
+        Conversion(tiny.checkpoint.path, tmp_path / "out", "safetensors").run()
+    assert (tmp_path / "out.partial" / "model.toy").read_bytes()[4:] == made(1).tobytes()
 
 
 def test_a_piece_has_the_bytes_it_said(toy: Toy, tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import attrs
 
 from iron_core.cache.keys import digest, sources_digest
-from iron_core.errors import PluginError, UnknownName, UsageError, printable
-from iron_core.plugins.foreign import kind_of
+from iron_core.errors import IronError, PluginError, UnknownName, UsageError, printable
+from iron_core.plugins import foreign
+from iron_core.plugins.record import Record
 from iron_core.plugins.registry import registry
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.identity import identity
@@ -45,13 +46,9 @@ class Conversion:
         writer = _writer(format)
         self._check_place()
         checkpoint = Checkpoint.open(source, quantized_from=quantized_from)
-        with reading(checkpoint.path):
-            self.output = writer.converted(checkpoint)
-        if not isinstance(self.output, Output):
-            given = kind_of(self.output)
-            raise PluginError(f"reader `{format}`: its converted() gave {given}; legal: an iron_lm.conversion.output.Output.")
+        self.output = _converted(writer, checkpoint)
         self._check_replaced(checkpoint.path)
-        self._unfinished = Unfinished(self.out, self.output, _key(checkpoint, writer, self.output))
+        self._unfinished = Unfinished(self.out, self.output, _key(checkpoint, writer.object, self.output))
         self._nbytes = 0
 
     def run(self) -> Converted:
@@ -100,14 +97,30 @@ class Conversion:
             raise UsageError(f"OUT={shown} holds {other}, which no conversion writes; --force leaves it alone. Legal: a new name.")
 
 
-def _writer(format: str) -> Any:
+def _writer(format: str) -> Record:
     """The reader of this name, which writes too."""
-    found = registry().find("checkpoints", format)
+    found = registry().loaded("checkpoints", format)
     if found is None:
         raise UnknownName(f"--format {printable(format, 40)}: no such kind of checkpoint. {_legal()}")
-    if not _writes(found):
+    if not _writes(found.object):
         raise UsageError(f"--format {format} is only read. {_legal()}")
     return found
+
+
+def _converted(writer: Record, checkpoint: Checkpoint) -> Output:
+    """What a reader makes of a checkpoint; PluginError, which names it, where somebody else's fails."""
+    where = f"reader `{writer.name}` of {writer.owner}: its converted()"
+    try:
+        with foreign.guarded():
+            output = writer.object.converted(checkpoint)
+    except foreign.Raised as raised:
+        if not writer.own and not isinstance(raised.error, IronError):
+            raise PluginError(f"{where} raised {raised}.") from raised.error
+        with reading(checkpoint.path):
+            raise raised.error from None
+    if not isinstance(output, Output):
+        raise PluginError(f"{where} gave {foreign.kind_of(output)}; legal: an iron_lm.conversion.output.Output.")
+    return output
 
 
 def _writes(reader: Any) -> bool:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import attrs
 import numpy as np
+
+from iron_core.errors import DeclarationError
+from iron_core.plugins.foreign import kind_of
 
 
 @attrs.frozen(eq=False)
@@ -18,18 +23,36 @@ class Piece:
     parts: Callable[[], Iterable[np.ndarray]]
 
 
+def _several(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    return tuple(pieces)
+
+
 @attrs.frozen(eq=False)
 class Output:
     """A folder: small files by name, and one with the weights, which is a header and then the pieces.
 
     A reader of `iron.checkpoints.v1` that has `converted(checkpoint)`, which gives one of these, is a format that
-    `iron checkpoints convert` writes. CheckpointError where it cannot hold that checkpoint.
+    `iron checkpoints convert` writes. CheckpointError where it cannot hold that checkpoint; DeclarationError for a name that is no
+    file's in the folder, or two files', and for parts of another kind.
     """
 
     files: Mapping[str, bytes]
     weights: str
     header: bytes
-    pieces: Sequence[Piece]
+    pieces: tuple[Piece, ...] = attrs.field(converter=_several)
+
+    def __attrs_post_init__(self) -> None:
+        for name in (*self.files, self.weights):
+            if not isinstance(name, str) or name != os.path.basename(name) or name.startswith(".") or not name:
+                raise DeclarationError(f"Output: a file called {name!r}; legal: a name in the folder, which begins with no dot.")
+        if self.weights in self.files:
+            raise DeclarationError(f"Output: weights={self.weights!r} is one of files= too; legal: a name of its own.")
+        kinds: list[tuple[str, Any, type]] = [("header", self.header, bytes)]
+        kinds += [(f"files[{name!r}]", data, bytes) for name, data in self.files.items()]
+        kinds += [(f"pieces[{i}]", piece, Piece) for i, piece in enumerate(self.pieces)]
+        for what, given, kind in kinds:
+            if not isinstance(given, kind):
+                raise DeclarationError(f"Output: {what} is {kind_of(given)}; legal: {kind.__name__}.")
 
     @property
     def nbytes(self) -> int:

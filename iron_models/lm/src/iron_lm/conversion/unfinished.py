@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
 from iron_core.cache.keylock import temporary
 from iron_core.errors import CheckpointError, PluginError, UsageError
+from iron_core.plugins.foreign import kind_of
 from iron_lm.conversion.output import Output, Piece
 
 try:
@@ -152,7 +155,10 @@ class Unfinished:
         """Write a piece behind the `before` bytes of those that are there; the digest of its bytes."""
         hashed, count = hashlib.sha256(), 0
         for part in piece.parts():
-            data = part.data.cast("B")
+            if not isinstance(part, np.ndarray) or part.dtype != np.uint8:
+                kind = f"an array of {part.dtype}" if isinstance(part, np.ndarray) else kind_of(part)
+                raise PluginError(f"{piece.name}: its writer made {kind}; legal: arrays of uint8.")
+            data = np.ascontiguousarray(part).data.cast("B")
             file.write(data)
             hashed.update(data)
             count += len(data)
