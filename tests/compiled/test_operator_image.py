@@ -89,6 +89,20 @@ def test_wrong_calls_are_refused(gemv, operands, call, error, says):
         call(gemv, *operands)
 
 
+def test_two_outputs_that_are_given_are_two_arrays():
+    """One would be written over by the other; an input may be overwritten, when it has been read."""
+    image = OperatorImage(ops.QuantizeRows(rows=3, cols=8, T=F32), backend="reference")
+    x = np.linspace(-1, 2, 24, dtype=F32).reshape(3, 8)
+    values, scales = image(x)
+    memory = np.zeros(64, np.int8)
+    with pytest.raises(ShapeError, match="QuantizeRows: y and found are given to be filled and share memory; legal: two arrays"):
+        image(x, memory[:24].reshape(3, 8), memory[20:32].view(F32))
+    apart = memory[:24].reshape(3, 8), memory[32:44].view(F32)
+    assert all(made is given for made, given in zip(image(x, *apart), apart, strict=True))
+    np.testing.assert_array_equal(apart[0], values)
+    np.testing.assert_array_equal(apart[1], scales)
+
+
 def test_a_class_is_no_operator():
     """It has no fields yet."""
     with pytest.raises(CallError, match=r"OperatorImage\(\) of SiLU; legal: an operator with its fields"):

@@ -200,6 +200,8 @@ def test_views_take_rows_of_chunks():
         tensor[16:]
     with pytest.raises(FormatError, match=r"a row of 100 is not whole blocks of 32\. Nearest: 96, 128"):
         iron.Q4NX.stored((32, 100))
+    with pytest.raises(FormatError, match=r"^q4nx_signed: a row of 100 is not whole blocks of 32"):
+        Q4NX_SIGNED.quantize(np.ones((32, 100), np.float32))
     with pytest.raises(FormatError, match=r"a column of 40 is not whole blocks of 32\. Nearest: 32, 64"):
         iron.Q4NX.stored((40, 256))
 

@@ -162,6 +162,8 @@ def test_operands_that_disagree_name_both():
         (dict(rows_scaled=True), "row_scale= with T=bfloat16"),
         (dict(scale=2.0, W=np.int8), "legal: all floats or all integers"),
         (dict(scale=0.0, T=np.int8, O=np.float32), "scale=0.0; legal: a positive float32"),
+        (dict(scale=1e-60, T=np.int8, O=np.float32), "scale=1e-60; legal: a positive float32"),
+        (dict(scale=1e60, T=np.int8, O=np.float32), r"scale=1e\+60; legal: a positive float32"),
         (dict(scale=math.inf, T=np.int8, O=np.float32), "scale=inf; legal"),
     ],
 )

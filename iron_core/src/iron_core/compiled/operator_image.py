@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,9 @@ class OperatorImage(Planned):
         into = dict(zip((o.name for o in made_whole), tensors[len(given) + len(starts) :], strict=False))
         for name, array in into.items():
             self._fillable(name, array, values)
+        for (one, array), (other, beside) in combinations(into.items(), 2):
+            if np.shares_memory(array, beside):
+                raise ShapeError(f"{type(op).__name__}: {one} and {other} are given to be filled and share memory; legal: two arrays.")
         starts_at = {name: self._start(name, arrays.get(name)) for name in kept}
         ports = [self._checked(port, arrays[port.name], values) for port in self._version.plan.inputs]
         with self._program.turn:  # all three, so that no other thread's call comes between

@@ -25,7 +25,9 @@ def check(op: Any) -> None:
     """ParamError unless a product of these dtypes has its arithmetic and its scales."""
     name = type(op).__name__
     if is_scaled(op) and is_integer(op.T):
-        if not (np.isfinite(np.float32(op.scale)) and op.scale > 0):
+        with np.errstate(over="ignore"):
+            scale = np.float32(op.scale)
+        if not (np.isfinite(scale) and scale > 0):
             raise ParamError(f"{name}: scale={op.scale}; legal: a positive float32.")
         return
     arithmetic.check(name, op.activations, op.T, op.W, op.O)

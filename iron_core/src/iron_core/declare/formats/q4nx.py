@@ -37,7 +37,7 @@ class _Signed(PlaneQuant):
 
     def quantize(self, values: Any) -> PackedArray:
         """Q4_0's rule: the scale takes the largest magnitude to -8."""
-        around = PlaneQuant("numbers about 8", self.block, (_shared("scales"), _values("uint4", 8)), padded=self.padded)
+        around = PlaneQuant(self.name, self.block, (_shared("scales"), _values("uint4", 8)), padded=self.padded)
         found = around.quantize(real_numbers(values, f"{self.name}: quantize()"))
         scales = around.numbers(around.planes[0], found.data, found.shape)
         integers = around.integers(found.data, found.shape).astype(np.int8) - np.int8(8)
