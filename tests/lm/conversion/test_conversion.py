@@ -321,6 +321,15 @@ def test_somebody_elses_writer_that_fails_is_named(tiny: Any, tmp_path: Path, mo
             Conversion(tiny.checkpoint.path, tmp_path / "out", "acme")
 
 
+def test_a_writer_whose_sources_are_not_known_writes_too(convert: Any, toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of a package without a file, say; only, nothing is gone on with, for it may be another by then."""
+    monkeypatch.setattr(SafetensorsFile, "__module__", "acme.writer")
+    toy.at = raising(KeyboardInterrupt(), 2)
+    assert convert()[0] == 130
+    toy.at, toy.made = lambda i: None, []
+    assert convert()[0] == 0 and whole(tmp_path / "out") and toy.made == list(range(PIECES))
+
+
 def test_an_output_is_files_of_one_folder() -> None:
     """Nothing is written beside it, over its weights or over the notes of what is whole; and bytes are bytes."""
     piece = Piece("piece 0", NBYTES, lambda: [made(0)])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import attrs
 
 from iron_core.cache.keys import digest, sources_digest
-from iron_core.errors import IronError, PluginError, UnknownName, UsageError, printable
+from iron_core.errors import CacheError, IronError, PluginError, UnknownName, UsageError, printable
 from iron_core.plugins import foreign
 from iron_core.plugins.record import Record
 from iron_core.plugins.registry import registry
@@ -140,8 +141,13 @@ def _legal() -> str:
 
 
 def _key(checkpoint: Checkpoint, writer: Any, output: Output) -> str:
-    """Digest of all that decides the bytes: what is read, what is written, and by which sources."""
+    """Digest of all that decides the bytes: what is read, what is written, and by which sources; where a writer's are not known,
+    of this attempt alone."""
     packages = dict.fromkeys(["iron_core", "iron_lm", str(writer.__module__).partition(".")[0]])
     pieces = [(piece.name, piece.nbytes) for piece in output.pieces]
     written = output.header, pieces, sorted(output.files.items())
-    return digest(sources_digest(*packages), identity(checkpoint).digest, written)
+    try:
+        sources = sources_digest(*packages)
+    except (CacheError, ImportError, ValueError):
+        sources = uuid4().hex
+    return digest(sources, identity(checkpoint).digest, written)
