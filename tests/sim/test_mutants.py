@@ -60,7 +60,9 @@ from iron_ops_aie import (
     Transpose,
 )
 from iron_ops_aie.products.int4_tiles import int4_tiles
+from iron_ops_flm import GEMM as FLMGEMM
 from iron_ops_flm import DequantBFP
+from iron_ops_flm.epilogue import Epilogue
 from iron_sim.machine import Machine
 from iron_sim.run import regions_of
 from tests.catalog import ARRAYS
@@ -177,6 +179,9 @@ SUBJECTS = {
     ),
     "emit": (Emit(carried=3, slots=12), [{}, {}]),
     "dequant": (Dequant(rows=6, cols=512, F=int4_tiles(256), num_aie_columns=2, num_channels=2), [{"valid": 2}, {"valid": 6}]),
+    "flm gemm": (
+        FLMGEMM(M=256, K=512, N=128, epilogue=Epilogue.SILU, clamp=(-1.0, 1.0), num_aie_columns=2), [{"valid": 70}, {"valid": 256}],
+    ),
     "dequant bfp": (DequantBFP(N=256, K=1024, num_aie_columns=2), [{}, {}]),
     "merge": (
         Merge(rows=24, audio_token=2, image_token=9, audio_at=24, vision_at=90, block=8), [{"valid": 13}, {"valid": 24}],

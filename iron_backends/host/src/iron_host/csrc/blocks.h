@@ -108,7 +108,7 @@ template <class F> INLINE void pack_block(const uint8_t* w, int64_t K, int64_t m
   }
   for (int64_t r = 0; r < rows; r++) {
     memcpy(tile + 2 * r, F::scale(w, K, m + r, k), 2);
-    if (F::minimum) memcpy(tile + 2 * TILE + 2 * r, F::lowest(w, K, m + r, k), 2);
+    if (F::minimum != 0) memcpy(tile + 2 * TILE + 2 * r, F::lowest(w, K, m + r, k), 2);
   }
   m = m / TILE * TILE, k = k / 32 * 32;  // which they are: with the rows unrolled, most of a place is then known beforehand
   for (int64_t i = 0; i < 4 * F::bits; i++) {
@@ -224,7 +224,7 @@ template <class O> INLINE void put(O* c, int64_t cn, int64_t n, f32x8 first, f32
 // One tile against MT rows of X from row m on: `n` outputs each.
 template <class F, int MT, class O>
 INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c, int64_t cm, int64_t cn) {
-  typedef typename F::Scale Scale;
+  typedef typename F::Scale Scale __attribute__((unused));
   const int64_t groups = x.K / 32;
   const int8_t* q = x.q + m * x.K;
   const GroupScale* scales = x.scales + m * groups;
@@ -239,14 +239,14 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
       const GroupScale* s = scales + i * groups + b;
       sum[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(p[i]), _mm512_mul_ps(d, _mm512_set1_ps(s->d)), sum[i]);
     }
-    if (F::minimum) {
+    if (F::minimum != 0) {
       __m512 minimum = minimum_of<F>(d, (__m512)loadw((const Scale*)(tile + 2 * TILE)));
       for (int i = 0; i < MT; i++) low[i] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(scales[i * groups + b].s), low[i]);
     }
   }
   for (int i = 0; i < MT; i++) {
     f32x8 half[2];
-    __m512 all = F::minimum ? _mm512_add_ps(sum[i], low[i]) : sum[i];
+    __m512 all = F::minimum != 0 ? _mm512_add_ps(sum[i], low[i]) : sum[i];
     memcpy(half, &all, 64);
     put(c + i * cm, cn, n, half[0], half[1]);
   }
@@ -268,14 +268,14 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
           __m256 scale = _mm256_mul_ps(d, _mm256_set1_ps(scales[i * groups + b].d));
           sum[h][i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(p[i]), scale, sum[h][i]);
         }
-        if (F::minimum) {
+        if (F::minimum != 0) {
           __m256 minimum = minimum_of<F>(d, (__m256)load8((const Scale*)(at + 2 * TILE + 16 * (h0 + h))));
           for (int i = 0; i < MT; i++)
             low[h][i] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(scales[i * groups + b].s), low[h][i]);
         }
       }
     for (int h = 0; h < HALVES; h++)
-      for (int i = 0; i < MT; i++) all[i][h0 + h] = (f32x8)(F::minimum ? _mm256_add_ps(sum[h][i], low[h][i]) : sum[h][i]);
+      for (int i = 0; i < MT; i++) all[i][h0 + h] = (f32x8)(F::minimum != 0 ? _mm256_add_ps(sum[h][i], low[h][i]) : sum[h][i]);
   }
   for (int i = 0; i < MT; i++) put(c + i * cm, cn, n, all[i][0], all[i][1]);
 #else
@@ -289,10 +289,10 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
       for (int r = 0; r < TILE; r++) {
         float d = scale_at<F>(at + 2 * r);
         sum[r] = madd((float)p[0].lane[r], d * s->d, sum[r]);
-        if (F::minimum) low[r] = madd(minimum_of<F>(d, scale_at<F>(at + 2 * TILE + 2 * r)), s->s, low[r]);
+        if (F::minimum != 0) low[r] = madd(minimum_of<F>(d, scale_at<F>(at + 2 * TILE + 2 * r)), s->s, low[r]);
       }
     }
-    for (int r = 0; r < n; r++) store(c + i * cm + r * cn, F::minimum ? sum[r] + low[r] : sum[r]);
+    for (int r = 0; r < n; r++) store(c + i * cm + r * cn, F::minimum != 0 ? sum[r] + low[r] : sum[r]);
   }
 #endif
 }
@@ -328,10 +328,10 @@ INLINE void four_rows(const uint8_t* w, int64_t ldw, const int8_t* q, const Grou
     __m128 first = _mm256_castps256_ps128(heads), second = _mm256_extractf128_ps(heads, 1);
     __m128 scale = _mm_mul_ps(_mm_shuffle_ps(first, second, 0x88), _mm_set1_ps(scales[b].d));
     sum = _mm_fmadd_ps(_mm_cvtepi32_ps(product), scale, sum);
-    if (F::minimum) low = _mm_fmadd_ps(_mm_shuffle_ps(first, second, 0xdd), _mm_set1_ps(scales[b].s), low);
+    if (F::minimum != 0) low = _mm_fmadd_ps(_mm_shuffle_ps(first, second, 0xdd), _mm_set1_ps(scales[b].s), low);
   }
   float y[4];
-  _mm_storeu_ps(y, F::minimum ? _mm_add_ps(sum, low) : sum);
+  _mm_storeu_ps(y, F::minimum != 0 ? _mm_add_ps(sum, low) : sum);
   for (int j = 0; j < 4; j++) store(c + j * cn, y[j]);
 }
 #endif
@@ -392,21 +392,21 @@ template <class F, class O> void block_matmul_naive(const slots::BlockProduct<O>
         }
         float d = scale_at<F>(F::scale(w, K, j, b * 32));
         sum = madd((float)product, d * s.d, sum);
-        if (F::minimum) low = madd(minimum_of<F>(d, scale_at<F>(F::lowest(w, K, j, b * 32))), s.s, low);
+        if (F::minimum != 0) low = madd(minimum_of<F>(d, scale_at<F>(F::lowest(w, K, j, b * 32))), s.s, low);
       }
-      store(g.c + t / M * g.c_batch + t % M * g.c_row + j * g.c_column, F::minimum ? sum + low : sum);
+      store(g.c + t / M * g.c_batch + t % M * g.c_row + j * g.c_column, F::minimum != 0 ? sum + low : sum);
     }
 }
 
 // What an integer stands for, less its zero.
 template <class F> INLINE float number(float d, int32_t v, float lowest) {
   if (F::minimum == 2) return d * ((float)v - lowest);
-  return F::minimum ? madd(d, (float)v, lowest) : d * (float)v;
+  return F::minimum != 0 ? madd(d, (float)v, lowest) : d * (float)v;
 }
 
 // The 32 numbers of row m from column k on, as floats.
 template <class F> INLINE void widen_block(const uint8_t* w, int64_t K, int64_t m, int64_t k, float* y) {
-  float d = scale_at<F>(F::scale(w, K, m, k)), lowest = F::minimum ? scale_at<F>(F::lowest(w, K, m, k)) : 0.0f;
+  float d = scale_at<F>(F::scale(w, K, m, k)), lowest = F::minimum != 0 ? scale_at<F>(F::lowest(w, K, m, k)) : 0.0f;
   if (F::plain && F::bits == 4) {
     const uint8_t* body = w + (m * K + k) / 32 * F::bytes + F::head;
     for (int i = 0; i < 16; i++) {
