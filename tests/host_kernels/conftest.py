@@ -65,8 +65,8 @@ KERNELS: dict[str, list[str]] = {
         for name in ("matmul_integers", "matmul_integers_naive")
         for x, o in (("int8_t", "int32_t"), ("uint8_t", "int32_t"), ("int8_t", "float"), ("int8_t", "bf16"))
     ],
+    "rounded.h": [f"quantize_rows<{x}>" for x in ("float", "bf16")],
     "blocks.h": [
-        *(f"quantize_rows<{x}>" for x in ("float", "bf16")),
         *(f"block_matmul<{f}, {o}>" for f in FORMATS for o in ("float", "bf16")),
         *(f"block_matmul_naive<{f}, float>" for f in FORMATS),
         *(f"block_exact<{f}, {x}, {x}>" for f in FORMATS for x in ("float", "bf16")),

@@ -110,8 +110,10 @@ INTEGER_PRODUCT = Slots(
     ("scale",),
 )
 
-# blocks.h
+# rounded.h
 QUANTIZE_ROWS = Slots("iron::slots::QuantizeRows", ("X",), {"x": "const X"}, ("M", "K", "x_row"))
+
+# blocks.h
 BLOCK_PRODUCT = Slots(
     "iron::slots::BlockProduct",
     ("O",),

@@ -1,6 +1,6 @@
 // Products with block-quantised weights: blocks of 32 numbers, each with a scale (and a minimum) in front.
 //
-// quantize_rows rounds M rows of X into `shared` (see Rounded); block_matmul, the next step, multiplies them from there. Its W is
+// quantize_rows (rounded.h) rounds M rows of X into `shared`; block_matmul, the next step, multiplies them from there. Its W is
 // in tiles or, not in_tiles, as the file has it; then its scratch is one tile. block_exact takes X as it is and has K floats of
 // scratch. All three have the slots' meaning in matmul.h. block_integers, for tests: the int32 product of each block with int8 q.
 //
@@ -12,7 +12,7 @@
 // minima in a sum of their own, low = fma(minimum, scale of X * sum of X, low); sum + low at the end. Every path keeps
 // this order, so GEMV, GEMM and the twin agree bit for bit.
 #pragma once
-#include "matmul.h"
+#include "rounded.h"
 
 namespace iron {
 
@@ -26,70 +26,7 @@ namespace iron {
 // Rows of a tile, and bytes of one column of four times the rows.
 enum { TILE = 16, CHUNK = 4 * TILE };
 
-// Activations rounded to int8, a scale for each 32: q [rows][K], then [rows][K/32] of the scale, scale * sum(q), sum(q).
-struct GroupScale { float d, s; int32_t sum; };
-struct Rounded {
-  int8_t* q;
-  GroupScale* scales;
-  int64_t K;
-};
-INLINE Rounded rounded_at(void* shared, int64_t rows, int64_t K) {
-  char* p = (char*)shared;
-  return Rounded{(int8_t*)p, (GroupScale*)(p + ((rows * K + 63) & ~63LL)), K};
-}
-
-// One group: its largest magnitude decides the scale; rint of x * (1 / scale). Magnitudes compare as integers, where NaN
-// is the largest: a NaN makes the scale NaN, and so whatever is computed from it.
-INLINE GroupScale quantize_group(const f32x8* v, int8_t* q) {
-  i32x8 most = (i32x8)v[0] & 0x7fffffff;
-  for (int i = 1; i < 4; i++) {
-    i32x8 a = (i32x8)v[i] & 0x7fffffff, up = a > most;
-    most = (a & up) | (most & ~up);
-  }
-  int32_t top = most[0];
-  for (int i = 1; i < 8; i++) top = most[i] > top ? most[i] : top;
-  float largest;
-  memcpy(&largest, &top, 4);
-  float d = largest / 127.0f, inverse = d >= 0x1p-126f ? 1.0f / d : 0.0f;
-  if (inverse == 0) {  // next to nothing, or not finite: NaN times zero is no integer
-    memset(q, 0, 32);
-    return GroupScale{d, d * 0, 0};
-  }
-  int32_t sum = 0;
-#if defined(__AVX2__)
-  __m256i n[4];
-  for (int i = 0; i < 4; i++) n[i] = _mm256_cvtps_epi32((__m256)(v[i] * splat(inverse)));
-  i32x8 sums = ((i32x8)n[0] + (i32x8)n[1]) + ((i32x8)n[2] + (i32x8)n[3]);
-  for (int i = 0; i < 8; i++) sum += sums[i];
-  __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(n[0], n[1]), _mm256_packs_epi32(n[2], n[3]));
-  _mm256_storeu_si256((__m256i*)q, _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
-#else
-  for (int i = 0; i < 4; i++) {
-    f32x8 scaled = v[i] * splat(inverse);
-    for (int l = 0; l < 8; l++) {
-      int32_t n = (int32_t)__builtin_rintf(scaled[l]);
-      q[8 * i + l] = (int8_t)n;
-      sum += n;
-    }
-  }
-#endif
-  return GroupScale{d, d * (float)sum, sum};
-}
-
-template <class X> void quantize_rows(const slots::QuantizeRows<X>& g, int32_t tid, int32_t nt) {
-  int64_t M = g.M, K = g.K, groups = K / 32;
-  Rounded r = rounded_at(g.shared, M, K);
-  Share s = share(M * groups, tid, nt, 8);
-  int64_t row = s.begin / groups, group = s.begin % groups;
-  for (int64_t t = s.begin; t < s.end; t++) {
-    const X* x = g.x + row * g.x_row + group * 32;
-    f32x8 v[4];
-    for (int i = 0; i < 4; i++) v[i] = load8(x + 8 * i);
-    r.scales[t] = quantize_group(v, r.q + t * 32);
-    if (++group == groups) group = 0, row++;
-  }
-}
-
+template <class F> INLINE const typename F::Scale* scales_at(const uint8_t* p) { return (const typename F::Scale*)p; }
 template <class F> INLINE float scale_at(const uint8_t* p) { return at<typename F::Scale>(p, 0); }
 
 // The minimum of a block with scale d and this behind it.
@@ -224,7 +161,6 @@ template <class O> INLINE void put(O* c, int64_t cn, int64_t n, f32x8 first, f32
 // One tile against MT rows of X from row m on: `n` outputs each.
 template <class F, int MT, class O>
 INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c, int64_t cm, int64_t cn) {
-  typedef typename F::Scale Scale __attribute__((unused));
   const int64_t groups = x.K / 32;
   const int8_t* q = x.q + m * x.K;
   const GroupScale* scales = x.scales + m * groups;
@@ -234,13 +170,13 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
   for (int64_t b = 0; b < groups; b++, tile += TILE * F::bytes) {
     Ints p[MT];
     products<F, MT>(tile + TILE * F::head, q + 32 * b, x.K, scales + b, groups, p);
-    __m512 d = (__m512)loadw((const Scale*)tile);
+    __m512 d = (__m512)loadw(scales_at<F>(tile));
     for (int i = 0; i < MT; i++) {
       const GroupScale* s = scales + i * groups + b;
       sum[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(p[i]), _mm512_mul_ps(d, _mm512_set1_ps(s->d)), sum[i]);
     }
     if (F::minimum != 0) {
-      __m512 minimum = minimum_of<F>(d, (__m512)loadw((const Scale*)(tile + 2 * TILE)));
+      __m512 minimum = minimum_of<F>(d, (__m512)loadw(scales_at<F>(tile + 2 * TILE)));
       for (int i = 0; i < MT; i++) low[i] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(scales[i * groups + b].s), low[i]);
     }
   }
@@ -263,13 +199,13 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
       for (int h = 0; h < HALVES; h++) {
         __m256i p[MT];
         half_products<F, MT>(at + TILE * F::head + 32 * (h0 + h), q + 32 * b, x.K, scales + b, groups, p);
-        __m256 d = (__m256)load8((const Scale*)(at + 16 * (h0 + h)));
+        __m256 d = (__m256)load8(scales_at<F>(at + 16 * (h0 + h)));
         for (int i = 0; i < MT; i++) {
           __m256 scale = _mm256_mul_ps(d, _mm256_set1_ps(scales[i * groups + b].d));
           sum[h][i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(p[i]), scale, sum[h][i]);
         }
         if (F::minimum != 0) {
-          __m256 minimum = minimum_of<F>(d, (__m256)load8((const Scale*)(at + 2 * TILE + 16 * (h0 + h))));
+          __m256 minimum = minimum_of<F>(d, (__m256)load8(scales_at<F>(at + 2 * TILE + 16 * (h0 + h))));
           for (int i = 0; i < MT; i++)
             low[h][i] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(scales[i * groups + b].s), low[h][i]);
         }

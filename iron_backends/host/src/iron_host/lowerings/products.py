@@ -24,7 +24,7 @@ from iron_host.view import no_view, view_of
 
 #: What multiplies to int32.
 INTEGERS = ("int8", "uint8")
-#: Of blocks.h: the bytes of a group's scales.
+#: Of rounded.h: the bytes of a group's scales.
 SCALE = 12
 
 
@@ -136,7 +136,7 @@ class ProductLowering(HostLowering):
         groups = product.K // op.W.group
         shared = _aligned(rows * product.K) + SCALE * rows * groups
         quantize = KernelCall(
-            unit("blocks.h", "quantize_rows", cpp(op.T)),
+            unit("rounded.h", "quantize_rows", cpp(op.T)),
             QUANTIZE_ROWS(
                 x=product.X, M=product.M if product.batches == 1 else product.batches, K=product.K, x_row=product.x_stride
             ),
