@@ -19,10 +19,10 @@ import numpy as np
 
 from iron_core import BFP16EBS8, Q4NX, bfloat16
 from iron_core.declare.rounding import floored
+from iron_lm.int8 import FIXED
+from iron_ops_aie.elementwise.kernels_quantize import inverse, measured, rounded
 
 LAYERS, TOKENS, SEED = 28, 32, 0
-#: What int8 activations are multiplied by where one number serves all: 5 is the largest they hold.
-FIXED = 5.0 / 127
 #: Degrees of freedom of the t distribution that weights are drawn from, and the spread (of the logarithm) of a row's, a column's
 #: and a norm's own factor: about what SmolLM2-135M has (kurtosis 3 to 6; spreads of 0.1 to 0.5, 0.1 to 0.3, and 0.3).
 FREEDOM, ROWS, COLUMNS, GAINS = 10, 0.2, 0.12, 0.3
@@ -80,8 +80,8 @@ def of_blocks_down(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def int8(x: np.ndarray, scale: Any) -> np.ndarray:
-    """The whole numbers that int8 has for x / scale, float64: their sums are exact."""
-    return np.clip(np.rint(x / scale), -128, 127).astype(np.float64)
+    """The integers of `Quantize`, float64: their sums are exact."""
+    return rounded(x, inverse(scale)).astype(np.float64)
 
 
 def fixed(x: np.ndarray, w: tuple[np.ndarray, np.float32]) -> np.ndarray:
@@ -93,13 +93,13 @@ def fixed(x: np.ndarray, w: tuple[np.ndarray, np.float32]) -> np.ndarray:
 def by_row(x: np.ndarray, w: tuple[np.ndarray, np.float32]) -> np.ndarray:
     """The same, activations by their row's largest."""
     integers, scale = w
-    scales = np.maximum(np.abs(x).max(-1, keepdims=True), 1e-30) / np.float32(127)
+    scales = measured(x, -1)[:, None]
     return ((int8(x, scales) @ integers.T) * (scales * scale)).astype(np.float32)
 
 
 def per_tensor(w: np.ndarray) -> tuple[np.ndarray, np.float32]:
     """int8 of a matrix's largest."""
-    scale = np.float32(np.abs(w).max() / 127)
+    scale = measured(w)
     return int8(w, scale), scale
 
 

@@ -93,9 +93,9 @@ def test_integers_are_multiplied_exactly(rng):
     assert np.abs(integers).max() == 127 and np.abs(integers * scale - w).max() <= scale * 0.501
     rows = np.abs(x).max(1, keepdims=True) / np.float32(127)
     assert np.allclose(layers.by_row(x, (integers, scale)), (np.rint(x / rows) @ integers.T) * rows * scale, rtol=1e-5)
-    cut = np.clip(np.rint(x / layers.FIXED), -128, 127)
+    cut = np.clip(np.rint(x / layers.FIXED), -127, 127)
     want = (cut @ integers.T) * layers.FIXED * scale
-    assert np.abs(cut).max() >= 127 and np.allclose(layers.fixed(x, (integers, scale)), want, rtol=1e-5)
+    assert np.abs(cut).max() == 127 and np.allclose(layers.fixed(x, (integers, scale)), want, rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
