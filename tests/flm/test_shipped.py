@@ -8,7 +8,7 @@ import pytest
 import iron_core as iron
 import iron_ops_flm as flm
 from fuzz.seeds import xclbin
-from iron_core.errors import ParamError, TraceError, UnsupportedError
+from iron_core.errors import FormatError, ParamError, TraceError, Unresolvable, UnsupportedError
 
 
 @pytest.fixture
@@ -24,6 +24,17 @@ def test_it_is_a_matrix_product(op):
     C = op.reference(A, op.pack_B(B))
     assert np.array_equal(C, A.astype(np.float64) @ B.astype(np.float64))
     assert op.check(iron.round_to(C, iron.bfloat16), C, A, op.pack_B(B)).compared == C.size
+
+
+def test_pack_B_takes_a_matrix_of_the_operator(op):
+    """Real numbers, of its shape, which are rounded to bfloat16."""
+    B = np.random.default_rng(0).standard_normal((512, 64))
+    assert np.array_equal(op.pack_B(B), op.pack_B(iron.round_to(B, iron.bfloat16))) and op.pack_B(B).dtype == iron.bfloat16
+    for shape in ((64, 512), (1024, 64), (5,), ()):
+        with pytest.raises(ParamError, match=r"pack_B\(\) of shape .*; legal: \(K, N\), here \(512, 64\)"):
+            op.pack_B(np.zeros(shape))
+    with pytest.raises(FormatError, match=r"Shipped: pack_B\(\) of object; legal: real numbers"):
+        op.pack_B(np.full((512, 64), None))
 
 
 def test_it_is_refused_in_a_graph(op):
@@ -49,6 +60,12 @@ def test_it_is_refused_where_no_npu_loads_it(op, backend, dev, why):
     with pytest.raises(UnsupportedError, match=f"Shipped: mm.xclbin is a binary for an NPU, and {why}.*backend='null' with dev='npu2'"):
         iron.OperatorImage(op, backend=backend, dev=dev)
     assert iron.OperatorImage(op, backend="null", dev="npu2").packaging.image in ("elf", "xclbin")
+
+
+def test_it_has_no_array_to_explain(op):
+    """Nor does it run on a CPU, as what else has none does."""
+    with pytest.raises(Unresolvable, match=r"Shipped declares no array; it is a binary, mm.xclbin, which an NPU runs by itself"):
+        op.explain("npu2")
 
 
 def test_its_fields_are_checked(op):

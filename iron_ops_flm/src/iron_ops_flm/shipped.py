@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import In, Operator, Out, Param, Tolerance, Xclbin, widen
+from iron_core import In, Operator, Out, Param, Tolerance, Xclbin, bfloat16, round_to, widen
+from iron_core.declare.formats.numbers import real_numbers
 from iron_core.errors import ParamError
 from iron_ops_flm.packing import SHIPPED, Packing
 
@@ -46,8 +47,12 @@ class Shipped(Operator):
         Packing(SHIPPED).cut(self.K, self.N)
 
     def pack_B(self, B: Any) -> np.ndarray:
-        """B, (K, N), in the order in which the overlay reads it."""
-        return Packing(SHIPPED).pack(B).reshape(self.K, self.N)
+        """B, (K, N) numbers, in bfloat16 and the order in which the overlay reads it. ParamError for another shape; FormatError for
+        what are no numbers."""
+        B = real_numbers(B, "Shipped: pack_B()")
+        if B.shape != (self.K, self.N):
+            raise ParamError(f"Shipped: pack_B() of shape {B.shape}; legal: (K, N), here {(self.K, self.N)}.")
+        return Packing(SHIPPED).pack(round_to(B, bfloat16)).reshape(self.K, self.N)
 
     def reference(self, A: Any, B: Any) -> Any:
         return widen(A).astype(np.float64) @ self._unpacked(B).astype(np.float64)

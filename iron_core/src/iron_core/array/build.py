@@ -59,7 +59,8 @@ def has_array(op: Any) -> bool:
 
 
 def _require_array(op: Any) -> None:
-    require(has_array(op), f"{type(op.base).__name__} declares no array; it runs on the CPU.")
+    alone = "it runs on the CPU" if op.base.binary is None else f"it is a binary, {op.base.binary}, which an NPU runs by itself"
+    require(has_array(op), f"{type(op.base).__name__} declares no array; {alone}.")
 
 
 def build_array(op: Any, dev: Device | str) -> BuiltArray:
