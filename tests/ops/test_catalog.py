@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 
 import numpy as np
@@ -63,9 +63,10 @@ def test_every_name_is_an_entry_point():
     assert announced == {name: f"iron_ops_aie.{module}:{name}" for name, module in iron_ops_aie._HOME.items()}
 
 
-def test_the_stub_is_current():
-    """Type checkers see the operators as they are; `python -m iron_core.declare.stub iron_ops_aie` makes it anew."""
-    assert Path(iron_ops_aie.__file__).with_suffix(".pyi").read_text() == stub("iron_ops_aie")
+@pytest.mark.parametrize("package", ["iron_ops_aie", "iron_ops_flm"])
+def test_the_stub_is_current(package):
+    """Type checkers see the operators as they are; `python -m iron_core.declare.stub PACKAGE` makes it anew."""
+    assert Path(import_module(package).__file__).with_suffix(".pyi").read_text() == stub(package)
 
 
 def test_the_stub_has_both_ways_to_use_an_operator():

@@ -22,12 +22,12 @@ class DequantBFP(DequantBFPArray, Operator):
 
     x: (N, K), weights in a packed format `F`, such as FastFlowLM's chunks. y: (K, N), in blocks of eight along K that share an
     exponent. Both roundings are towards minus infinity: what a core does that nobody tells otherwise. Bit for bit the same
-    everywhere. Scales and minima are finite, and so is what is made of them.
+    everywhere, where scales and minima are finite and so is what is made of them.
 
     The array, npu2's alone, takes Q4NX: each core makes a quarter of the rows of a tile of 512 x 64.
 
-    Errors: ParamError where x is not block-quantised; FormatError where x or y is not whole blocks, or a number not finite;
-    Unresolvable where no array takes it.
+    Errors: ParamError where x is not block-quantised; FormatError where x or y is not whole blocks; Unresolvable where no array
+    takes it.
     """
     N: int
     K: int
