@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from iron_core.cache.keys import FileIdentity, digest, sources_digest
+from iron_core.cache.keys import FileIdentity, digest, known_sources, sources_digest
 
 SIZE = 1 << 20
 
@@ -193,6 +193,13 @@ def test_sources_in_folders_of_a_package_are_its_sources(package):
     (deep / "letters.py").write_text("")
     seen.append(sources_digest("some_model"))
     assert len(set(seen)) == 3
+
+
+def test_what_has_no_source_file_is_not_known(package):
+    """What is not installed, or built into the interpreter."""
+    for name in ("no_such_model", "builtins"):
+        assert known_sources("some_model", name) is None
+    assert known_sources("some_model") == sources_digest("some_model")
 
 
 def test_sources_of_an_image_are_known_by_their_content(package, monkeypatch):

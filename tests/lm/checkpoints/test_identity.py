@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Q4_0, Q8_0, Dense
+from iron_core import Q4_0, Q8_0, BlockQuant, Dense, Format
 from iron_lm.checkpoints.identity import identity
 from iron_lm.checkpoints.mapped import MappedFile
+from iron_lm.checkpoints.safetensors import SafetensorsFile
 from iron_lm.checkpoints.widening import Merged
 
 F32 = Dense(np.float32)
 
 
-def known(**tensors: Any) -> Any:
-    return identity(SimpleNamespace(tensors={name: (array.shape, format, array) for name, (format, array) in tensors.items()}))
+def known(file: Any = None, **tensors: Any) -> Any:
+    entries = {name: (array.shape, format, array) for name, (format, array) in tensors.items()}
+    return identity(SimpleNamespace(file=file, tensors=entries))
 
 
 def mapped(path: Path, numbers: Any) -> np.ndarray:
@@ -50,3 +52,17 @@ def test_how_the_same_bytes_are_read_counts(tmp_path: Path) -> None:
     raw = mapped(tmp_path / "a", np.zeros(9))[:].view(np.uint8)
     ways = [known(w=(Q4_0, raw)), known(w=(Q8_0, raw)), known(v=(Q4_0, raw)), known(w=(Q4_0, raw.reshape(2, 18)))]
     assert len({one.digest for one in ways}) == 4 and len({one.files for one in ways}) == 1
+
+
+def test_who_makes_numbers_of_them_is_told() -> None:
+    """The packages of the reader and of each format; a format's layout is part of what it is known by, whatever it is called."""
+
+    class Odd(Format):
+        name, block, block_bytes = "odd", (1, 1), 1
+
+    Odd.__module__ = "acme_formats.odd"
+    raw = np.zeros((1, 32), np.uint8)
+    found = known(file=SafetensorsFile.__new__(SafetensorsFile), v=(Odd(), raw), w=(F32, raw.view(np.float32)))
+    assert found.packages == ("acme_formats", "iron_core", "iron_lm")
+    one, other = (BlockQuant("acme.q4", bits=4, group=32, scale=np.float16, zero=zero) for zero in (7, 8))
+    assert known(w=(one, raw)).digest != known(w=(other, raw)).digest

@@ -45,12 +45,20 @@ def sources_digest(*modules: str) -> str:
     stamps = []
     for module in modules:
         spec = importlib.util.find_spec(module)
-        if spec is None or spec.origin is None:
+        if spec is None or spec.origin is None or not spec.has_location:
             raise CacheError(f"sources_digest: module {module!r} is not installed or has no source file.")
         for path in _sources(os.path.dirname(spec.origin)) if spec.submodule_search_locations else (spec.origin,):
             status = os.stat(path)
             stamps.append((path, *_stamp(status), _content(path) if _made_up(status) else ""))
     return digest(*sorted(stamps))
+
+
+def known_sources(*modules: str) -> str | None:
+    """Their `sources_digest`; None where one is typed at a prompt, or a script's own."""
+    try:
+        return sources_digest(*modules)
+    except (CacheError, ImportError, ValueError):
+        return None
 
 
 def _sources(folder: str) -> Iterator[str]:

@@ -16,10 +16,9 @@ import attrs
 
 from iron_core.backends.protocol import Backend
 from iron_core.cache.entry import About
-from iron_core.cache.keys import digest, sources_digest
+from iron_core.cache.keys import digest, known_sources, sources_digest
 from iron_core.cache.store import Cache, optional
 from iron_core.declare.profile import active_profile
-from iron_core.errors import CacheError
 from iron_core.graph.graph import Graph
 from iron_core.graph.held import held
 from iron_core.graph.signature import Signature
@@ -84,9 +83,8 @@ def _fact(name: str) -> str | None:
     kind, _, name = name.partition(" ")
     if kind == "lowering":
         return ", ".join(f"{record.owner} {record.value}" for record in registry().owners("lowerings", name))
-    try:
-        sources = sources_digest(name)
-    except (CacheError, ImportError, ValueError):  # typed at a prompt, or a script's own
+    sources = known_sources(name)
+    if sources is None:
         return None
     record = registry().of_package(name)
     return f"{record.owner if record is not None else ''} {sources}"

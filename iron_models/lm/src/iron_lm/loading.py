@@ -12,10 +12,10 @@ import numpy as np
 
 from iron_core import Q8_0, Backend, Dense, Format
 from iron_core.backends.choose import choose
-from iron_core.cache.keys import digest, sources_digest
+from iron_core.cache.keys import digest, known_sources
 from iron_core.declare.formats import as_dtype, format_of
 from iron_core.devices import device
-from iron_core.errors import CacheError, CheckpointError, DeclarationError, UsageError, printable
+from iron_core.errors import CheckpointError, DeclarationError, UsageError, printable
 from iron_lm import process, quantising
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint, convert, drawn
@@ -91,9 +91,8 @@ class Loaded:
         sources are not known."""
         shapes = [(path, tuple(a.shape), str(format_of(a)), scale_of(a)) for path, a in self.weights.items()]
         package = self.family.__module__.partition(".")[0]
-        try:
-            sources = sources_digest("iron_lm", package)
-        except (CacheError, ImportError, ValueError):
+        sources = known_sources("iron_lm", package)
+        if sources is None:
             return None
         return digest(sources, fused_by(), attrs.astuple(self.config), attrs.astuple(self.run), shapes)
 

@@ -17,10 +17,12 @@ from iron_lm.checkpoints.widening import Merged
 @attrs.frozen
 class Identity:
     """`files` that tensors lie in, by path. digest: of these, of every tensor's name, format and shape, which may be said by who
-    opens it, and of the bytes of those that lie in no file."""
+    opens it, and of the bytes of those that lie in no file. packages: whose code makes numbers of them, its reader's and its
+    formats'."""
 
     files: tuple[FileIdentity, ...]
     digest: str
+    packages: tuple[str, ...]
 
 
 def identity(checkpoint: Any) -> Identity:
@@ -33,9 +35,11 @@ def identity(checkpoint: Any) -> Identity:
                 loose.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
             else:
                 files.add(file)
-    tensors = [(name, str(format), tuple(shape)) for name, (shape, format, _) in checkpoint.tensors.items()]
+    tensors = [(name, str(format), format.planes, tuple(shape)) for name, (shape, format, _) in checkpoint.tensors.items()]
+    authors = [checkpoint.file, *(format for _, format, _ in checkpoint.tensors.values())]
+    packages = {type(author).__module__.partition(".")[0] for author in authors}
     found = tuple(sorted(files, key=repr))
-    return Identity(found, digest(found, tensors, loose.hexdigest()))
+    return Identity(found, digest(found, tensors, loose.hexdigest()), tuple(sorted(packages)))
 
 
 def origin(array: np.ndarray) -> FileIdentity | None:

@@ -9,9 +9,9 @@ import attrs
 
 from iron_core import Format, PackedArray
 from iron_core.cache.entry import About
-from iron_core.cache.keys import digest, sources_digest
+from iron_core.cache.keys import digest, known_sources
 from iron_core.cache.store import Cache, optional
-from iron_core.errors import CacheError, CheckpointError
+from iron_core.errors import CheckpointError
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.identity import identity
 from iron_lm.checkpoints.mapped import MappedFile
@@ -36,17 +36,19 @@ class Made:
 
 
 def made(wanted: Mapping[str, Made], what: str, checkpoint: Checkpoint | None, package: str) -> dict[str, PackedArray]:
-    """Each of `wanted`, by path. They are kept where there is a checkpoint and the sources of who makes them are known, `package` and
-    this one; then they lie in a mapped file.
+    """Each of `wanted`, by path. They are kept where there is a checkpoint and the sources of who makes them are known, `package`,
+    this one and those that read the checkpoint; then they lie in a mapped file.
 
     what: they are, for people and in the key. CheckpointError where a file was written to meanwhile, and what `make` raises.
     """
     if not wanted:
         return {}
-    sources = _sources(package)
-    if checkpoint is None or sources is None:
+    if checkpoint is None:
         return {path: one.make() for path, one in wanted.items()}
     known = identity(checkpoint)
+    sources = known_sources("iron_lm", "iron_core", "iron_ops_aie", package, *known.packages)
+    if sources is None:
+        return {path: one.make() for path, one in wanted.items()}
     key = digest(what, sources, known.digest, [(path, one.format.name, one.shape) for path, one in wanted.items()])
 
     def write(folder: Path) -> None:
@@ -70,11 +72,3 @@ def _mapped(path: Path, wanted: Mapping[str, Made]) -> dict[str, PackedArray]:
         found[name] = one.format.tensor(file.view(at, one.nbytes, name), one.shape)
         at += one.nbytes + -one.nbytes % ALIGN
     return found
-
-
-def _sources(package: str) -> str | None:
-    """Digest of what makes weights; None of a family that a script defines, whose sources are not known."""
-    try:
-        return sources_digest("iron_lm", "iron_core", "iron_ops_aie", package)
-    except (CacheError, ImportError, ValueError):
-        return None

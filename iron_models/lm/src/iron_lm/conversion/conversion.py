@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import attrs
 
-from iron_core.cache.keys import digest, sources_digest
-from iron_core.errors import CacheError, IronError, PluginError, UnknownName, UsageError, printable
+from iron_core.cache.keys import digest, known_sources
+from iron_core.errors import IronError, PluginError, UnknownName, UsageError, printable
 from iron_core.plugins import foreign
 from iron_core.plugins.record import Record
 from iron_core.plugins.registry import registry
@@ -141,13 +141,10 @@ def _legal() -> str:
 
 
 def _key(checkpoint: Checkpoint, writer: Any, output: Output) -> str:
-    """Digest of all that decides the bytes: what is read, what is written, and by which sources; where a writer's are not known,
+    """Digest of all that decides the bytes: what is read, what is written, and by which sources; where these are not known,
     of this attempt alone."""
-    packages = dict.fromkeys(["iron_core", "iron_lm", str(writer.__module__).partition(".")[0]])
+    read = identity(checkpoint)
+    packages = dict.fromkeys(["iron_core", "iron_lm", str(writer.__module__).partition(".")[0], *read.packages])
     pieces = [(piece.name, piece.nbytes) for piece in output.pieces]
     written = output.header, pieces, sorted(output.files.items())
-    try:
-        sources = sources_digest(*packages)
-    except (CacheError, ImportError, ValueError):
-        sources = uuid4().hex
-    return digest(sources, identity(checkpoint).digest, written)
+    return digest(known_sources(*packages) or uuid4().hex, read.digest, written)
