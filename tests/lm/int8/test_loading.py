@@ -119,6 +119,15 @@ def test_other_numbers_are_made_anew(folder: Path) -> None:
     assert np.array_equal(loaded.weights["layers.0.ffn.down"].data, quantised("", [-tensors[name]]).data)
 
 
+def test_weights_of_another_config_are_made_anew(folder: Path) -> None:
+    """Which may say that rows are in another order, though the weights' file is the same."""
+    load(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rope_parameters": {"rope_type": "default", "rope_theta": 1234.0}}))
+    load(folder)
+    assert len(entries(folder)) == 2
+
+
 def test_a_cache_that_cannot_be_used_is_done_without(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A warning says so; the weights are in memory."""
 

@@ -206,7 +206,7 @@ def _loaded(
     if rows_as is not None:
         exact[_TABLE] = row_blocks(table)
         rest |= {_TABLE: exact[_TABLE]} if _TABLE in rest else {}
-    weights = _filling(parts, rest, run, dtype, checkpoint, family)
+    weights = _filling(parts, rest, run, dtype, checkpoint, family, config)
     kept = quantising.kept_line(parts, exact, rest) if quantised else kept_line(formats, dtype)
     if merged_bytes(exact):
         kept += f", put together from shards ({_bytes(merged_bytes(exact))} of memory)"
@@ -222,6 +222,7 @@ def _filling(
     dtype: str | None,
     checkpoint: Checkpoint | None,
     family: type[Architecture],
+    config: DecoderConfig,
 ) -> dict[str, Any]:
     """What a model is filled with: what is made for it, and the rest in the formats in which they run."""
 
@@ -232,7 +233,8 @@ def _filling(
         return convert(array, as_dtype(run.dtype)) if run.quantize and len(array.shape) == 1 else runnable(array)
 
     package = family.__module__.partition(".")[0]
-    return made(parts, f"{run.quantize} weights", checkpoint, package) | {path: as_run(array) for path, array in rest.items()}
+    model = (family.__qualname__, attrs.astuple(config))
+    return made(parts, f"{run.quantize} weights", model, checkpoint, package) | {path: as_run(array) for path, array in rest.items()}
 
 
 def _described(checkpoint: Checkpoint, family: type[Architecture]) -> tuple[DecoderConfig, dict[str, Any]]:
@@ -331,7 +333,7 @@ def random(
     model = family.build(config, run)
     exact = drawn({path: (shape, Dense(as_dtype(kept))) for path, shape in model.tensors().items()}, seed)
     parts, rest = quantising.parted(model, exact, dtype) if quantised else ({}, exact)
-    weights = _filling(parts, rest, run, asked, None, family)
+    weights = _filling(parts, rest, run, asked, None, family, config)
     stored = f"random {kept}" if not quantised else f"random {quantising.kept_line(parts, exact, rest)}"
     opened = open_tokenizer(tokenizer) if tokenizer else None
     beside = None if tokenizer is None else Path(tokenizer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -35,11 +36,14 @@ class Made:
         return self.format.nbytes(self.shape)
 
 
-def made(wanted: Mapping[str, Made], what: str, checkpoint: Checkpoint | None, package: str) -> dict[str, PackedArray]:
+def made(
+    wanted: Mapping[str, Made], what: str, model: Any, checkpoint: Checkpoint | None, package: str
+) -> dict[str, PackedArray]:
     """Each of `wanted`, by path. They are kept where there is a checkpoint and the sources of who makes them are known, `package`,
     this one and those that read the checkpoint; then they lie in a mapped file.
 
-    what: they are, for people and in the key. CheckpointError where a file was written to meanwhile, and what `make` raises.
+    what: they are, for people and in the key. model: what besides the checkpoint decides them, such as the order of rows.
+    CheckpointError where a file was written to meanwhile, and what `make` raises.
     """
     if not wanted:
         return {}
@@ -49,7 +53,7 @@ def made(wanted: Mapping[str, Made], what: str, checkpoint: Checkpoint | None, p
     sources = known_sources("iron_lm", "iron_core", "iron_ops_aie", package, *known.packages)
     if sources is None:
         return {path: one.make() for path, one in wanted.items()}
-    key = digest(what, sources, known.digest, [(path, one.format.name, one.shape) for path, one in wanted.items()])
+    key = digest(what, model, sources, known.digest, [(path, one.format.name, one.shape) for path, one in wanted.items()])
 
     def write(folder: Path) -> None:
         with open(folder / _FILE, "wb") as out:
