@@ -344,6 +344,7 @@ def known(name, mutator, difference):
     return any(same[:2] == (name, mutator) and same[2] in difference for same in SAME)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutator", mutants.MUTATORS, ids=lambda m: m.__name__)
 def test_mutants_are_caught(originals, mutator):
     """Every mutator has a place in some design. A few of its places in each are tried."""

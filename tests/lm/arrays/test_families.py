@@ -31,6 +31,7 @@ def small(full: Any) -> Any:
     return attrs.evolve(full, **{k: v for k, v in (SMALL | turns | layers | heads).items() if k in named})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_logits_are_those_of_the_references(name):
     """Within 3 % of every step's numpy, and the same token is the likeliest; more rows than the model has places are never read."""

@@ -49,7 +49,7 @@ def dev(request):
     return request.param
 
 
-@pytest.fixture(params=HEADS, ids=lambda heads: "{}:{}".format(*heads))
+@pytest.fixture(params=[HEADS[0], pytest.param(HEADS[1], marks=pytest.mark.slow)], ids="{0[0]}:{0[1]}".format)
 def heads(request):
     return request.param
 
