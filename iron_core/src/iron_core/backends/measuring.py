@@ -1,0 +1,120 @@
+"""Measuring run lists: what a tuner asks of a backend, and what it is told.
+
+Every figure a tuner needs is the time of some run list: a step's is that of many less that of one, a configuration's that of two
+designs in turn less that of each by itself, a pack's that of its designs on one configuration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import attrs
+import numpy as np
+
+from iron_core.devices import Device
+from iron_core.errors import UnsupportedError
+
+
+@attrs.frozen(eq=False)
+class Run:
+    """An operator of a run list.
+
+    members: the numbers of its per-call members (extents, offsets) in every call. tunables: those of the backend's own lowering,
+    where it has some; the operator's own stand in `op`.
+    """
+
+    op: Any
+    members: Mapping[str, int] = attrs.field(factory=dict)
+    tunables: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen(eq=False)
+class RunList:
+    """Operators run one after the other, each on buffers of its own, so that no input lies in a cache that another one filled.
+
+    packs: indices of runs whose arrays share one configuration; others are configured wherever the array changes. dispatch: "fused"
+    or "separate", as `iron_core.image.packaging` has it. Inputs are drawn from `seed`, but for those given by (run, operand).
+    """
+
+    name: str
+    runs: tuple[Run, ...]
+    packs: tuple[tuple[int, ...], ...] = ()
+    dispatch: str = "fused"
+    seed: int = 0
+    inputs: Mapping[tuple[int, str], np.ndarray] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class Timing:
+    """How run lists are timed: `rounds` in which each has its turn with `calls` calls. After `settle` rounds one that takes more than
+    `cutoff` times the fastest is timed no further. retries: how often a round is taken again that something else disturbed."""
+
+    rounds: int = 8
+    calls: int = 50
+    settle: int = 2
+    cutoff: float = 1.5
+    retries: int = 5
+
+
+@attrs.frozen(eq=False)
+class Measured:
+    """What a run list took.
+
+    round_us: the median call of each round, in microseconds. outputs: everything written, by (run, operand), as far as bounds go.
+    disturbed: why no round of it can be trusted; empty where they can.
+    """
+
+    round_us: tuple[float, ...]
+    outputs: Mapping[tuple[int, str], np.ndarray] = attrs.field(factory=dict, repr=False)
+    disturbed: str = ""
+
+    @property
+    def us(self) -> float:
+        """The median of the rounds."""
+        return statistics.median(self.round_us)
+
+    @property
+    def noise_us(self) -> float | None:
+        """The standard error of that median; None for one round."""
+        if len(self.round_us) < 2:
+            return None
+        return math.sqrt(math.pi / 2) * statistics.stdev(self.round_us) / math.sqrt(len(self.round_us))
+
+    def digest(self) -> str:
+        """SHA-256 of everything written: equal digests are equal bits."""
+        found = hashlib.sha256()
+        for (run, operand), array in sorted(self.outputs.items(), key=lambda item: item[0]):
+            found.update(f"{run} {operand} {array.dtype} {array.shape};".encode())
+            found.update(np.ascontiguousarray(array).view(np.uint8))
+        return found.hexdigest()
+
+
+@attrs.frozen
+class Platform:
+    """What figures hold for. name: the machine, as its vendor or its processor says it. mode: how it is powered or, where time is not
+    real, "simulated". Figures of two platforms are never put together."""
+
+    name: str
+    mode: str
+
+
+@runtime_checkable
+class Measuring(Protocol):
+    """A backend that times run lists."""
+
+    def platform(self, dev: Device) -> Platform:
+        """What its figures hold for now."""
+
+    def measure(self, lists: Sequence[RunList], dev: Device, timing: Timing) -> list[Measured]:
+        """Time them, in turns within every round. UnsupportedError for one that it cannot run, which names the run and the rule."""
+
+
+def measuring(backend: Any) -> Measuring:
+    """The backend, which can measure. UnsupportedError for one that cannot."""
+    if not isinstance(backend, Measuring):
+        raise UnsupportedError(f"backend {backend.name} measures nothing. Legal: one that does, as host or sim.")
+    return backend
