@@ -48,6 +48,15 @@ class RunList:
     inputs: Mapping[tuple[int, str], np.ndarray] = attrs.field(factory=dict)
 
 
+def drawn(runs: RunList, index: int) -> dict[str, Any]:
+    """By operand, the inputs of a run of a list, cut to its bounds: those that are given; the others its operator's test draws from the
+    list's seed and the index. Runs of one index have equal inputs in every list of a seed, whatever their tunables."""
+    run = runs.runs[index]
+    op = run.op.bounded(**run.op.limits(run.members)) if run.members else run.op
+    found = op.test.draw(op, np.random.default_rng((runs.seed, index)))
+    return {name: runs.inputs.get((index, name), tensor) for name, tensor in found.items()}
+
+
 @attrs.frozen
 class Timing:
     """How run lists are timed: `rounds` in which each has its turn with `calls` calls. After `settle` rounds one that takes more than

@@ -28,7 +28,7 @@ LEVELS = {
 OWN = frozenset(
     f"iron-{name}"
     for name in (
-        *("core", "ops-aie", "ops-flm", "host", "sim", "npu"),
+        *("core", "ops-aie", "ops-flm", "host", "sim", "npu", "tuner"),
         *("lm", "llama", "mistral", "qwen2", "qwen3", "gemma3", "olmo2", "phi3", "gpt2", "q4nx"),
     )
 )
