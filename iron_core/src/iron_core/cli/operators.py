@@ -6,16 +6,15 @@ import ast
 import inspect
 import statistics
 import time
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from typing import Any
 
 import click
 
+from iron_core.cli.files import in_file, member
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.declare.identity import label
-from iron_core.errors import CallError, IronError, UnknownName, UnsupportedError, UsageError
+from iron_core.errors import CallError, UnsupportedError, UsageError
 from iron_core.plugins.registry import labelled, registry
 
 #: Calls are timed for about this long, at least three of them.
@@ -24,30 +23,13 @@ SECONDS = 0.3
 
 def find(name: str) -> Any:
     """The operator class of `NAME`, `distribution:NAME` or `file.py:CLASS`."""
-    file, colon, member = name.rpartition(":")
-    found = _from_file(Path(file), member) if colon and file.endswith(".py") else registry().load("operators", name)
+    place = in_file(name)
+    found = member(*place) if place else registry().load("operators", name)
     from iron_core.declare.operator import Operator
 
     if not (isinstance(found, type) and issubclass(found, Operator)):
         raise UsageError(f"{name} is {found!r}, no Operator class.")
     return found
-
-
-def _from_file(path: Path, member: str) -> Any:
-    if not path.is_file():
-        raise UsageError(f"{path}: no such file.")
-    spec = spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except IronError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{path} does not import: {type(error).__name__}: {error}.") from error
-    if not hasattr(module, member):
-        raise UnknownName(f"{path} defines no {member}.")
-    return getattr(module, member)
 
 
 # -- show ------------------------------------------------------------------------------------------

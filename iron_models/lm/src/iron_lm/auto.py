@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from iron_core.cli import streams
+from iron_core.compiled.graph import CompiledGraph
 from iron_core.errors import UsageError
 from iron_lm import families
 from iron_lm.checkpoints.checkpoint import Checkpoint
@@ -21,12 +22,18 @@ class Auto:
     def main(cls, argv: list[str]) -> int:
         """As `Family.main`, of the family that runs the checkpoint."""
         with streams.in_order():
-            return int(invoke(command("auto", cls.summary, _run), argv) or 0)
+            return int(invoke(command("auto", cls.summary, lambda **options: _runner(options).run()), argv) or 0)
+
+    @classmethod
+    def compiled(cls, argv: list[str], **given: Any) -> CompiledGraph:
+        """As `Family.compiled`, of the family that runs the checkpoint."""
+        graph: CompiledGraph = invoke(command("auto", cls.summary, lambda **options: _runner(options).compiled(**given)), argv)
+        return graph
 
 
-def _run(**options: Any) -> int:
+def _runner(options: dict[str, Any]) -> Runner:
     if not options["checkpoint"]:
         raise UsageError("a checkpoint is needed, to find the model from: iron-run PATH. Without one, name the model: `iron models list`.")
     # Opened once: reading a vocabulary takes a while.
     checkpoint = Checkpoint.open(options["checkpoint"], quantized_from=options["quantized_from"])
-    return Runner(families.of(checkpoint), options | {"checkpoint": checkpoint}).run()
+    return Runner(families.of(checkpoint), options | {"checkpoint": checkpoint})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from iron_lm.architecture import Architecture
 
 
@@ -14,3 +16,10 @@ class Family(Architecture):
         from iron_lm.runner import main  # here: a family that is only asked what it is needs no command line
 
         return main(cls, argv)
+
+    @classmethod
+    def compiled(cls, argv: list[str], **options: Any) -> Any:
+        """The `CompiledGraph` that this command line would run, not loaded. options: of `Graph.compile`, beside the line's own."""
+        from iron_lm.runner import compiled  # here: as above
+
+        return compiled(cls, argv, **options)

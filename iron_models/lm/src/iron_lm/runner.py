@@ -13,12 +13,14 @@ from iron_core.aside import aside
 from iron_core.backends.choose import choose
 from iron_core.cli import streams
 from iron_core.cli.progress import working
+from iron_core.compiled.graph import CompiledGraph
 from iron_core.devices import device
 from iron_core.errors import OutOfMemory, UsageError
 from iron_lm import loading, quantising
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.figures import Figures
+from iron_lm.generation.session import Session
 from iron_lm.loading import Loaded
 from iron_lm.options import command, invoke
 from iron_lm.parts.fused_product import products_of
@@ -29,6 +31,7 @@ from iron_lm.tasks.check import AccuracyTask, DeterminismTask
 from iron_lm.tasks.embed import EmbedTask
 from iron_lm.tasks.generate import GenerateTask
 from iron_lm.tasks.task import Task
+from iron_lm.tunables import tuned
 
 #: By the option that asks for it; without one of these a model continues a text.
 TASKS: dict[str, type[Task]] = {
@@ -44,6 +47,14 @@ def main(family: type[Architecture], argv: list[str]) -> int:
     """Run a command line of a family's; the exit status. IronError and click's errors come through to the caller."""
     with streams.in_order():
         return int(invoke(command(family.name, family.summary, lambda **options: Runner(family, options).run()), argv) or 0)
+
+
+def compiled(family: type[Architecture], argv: list[str], **options: Any) -> CompiledGraph:
+    """The graph that this command line would run: compiled, and not loaded. options: of `Graph.compile`, beside those that the
+    line gives. IronError and click's errors come through to the caller."""
+    line = command(family.name, family.summary, lambda **given: Runner(family, given).compiled(**options))
+    graph: CompiledGraph = invoke(line, argv)
+    return graph
 
 
 def task_of(options: Mapping[str, Any]) -> Task:
@@ -92,6 +103,13 @@ class Runner:
         if not o["json"]:
             aside(_header(model, figures))
         return self.task.run(model, figures)
+
+    def compiled(self, **options: Any) -> CompiledGraph:
+        """The graph, whatever the task: a version for a token, and one for a chunk of a prompt."""
+        loaded, boundaries = self._load(), iron.each_step if self.options["each_step"] else None
+        given = dict(backend=self._backend(), dev=self.options["dev"], boundaries=boundaries) | options
+        with tuned(loaded.family, given["backend"], given["dev"]):
+            return Session(loaded.model(), cache_key=loaded.cache_key, **given).compiled
 
     def _load(self) -> Loaded:
         o = self.options

@@ -1,0 +1,42 @@
+"""`Family.compiled`: the graph that a command line would run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from iron_core.errors import UsageError
+from iron_llama.model import Llama
+from iron_lm.auto import Auto
+from tests.lm.conftest import TINY
+
+LINE = ["--checkpoint", str(TINY), "--max-seq-len", "64", "--prefill-chunk", "32"]
+
+
+@pytest.mark.parametrize("model", [Llama, Auto])
+def test_a_line_has_the_graph_that_it_would_run(model):
+    """One version for a token, then one for a chunk of the prompt; compiled for a device that is not here, and not loaded."""
+    graph = model.compiled([*LINE, "--backend", "null", "--dev", "npu2"])
+    assert [[port.shape for port in version.plan.inputs] for version in graph.versions.values()] == [[], [(32,)]]
+    assert graph.dev == "npu2" and all(version.executable is None for version in graph.versions.values())
+
+
+def test_options_of_a_compile_go_beside_the_lines_own():
+    """Folds are taken where they are asked for, and what the line gives, as a dispatch for each step, holds."""
+    plain, folded = (Llama.compiled([*LINE, "--backend", "null", "--dev", "npu2", "--each-step"], fold=fold) for fold in (False, True))
+    assert folded.packaging.dispatch == "separate"
+    assert [len(next(iter(graph.versions.values())).plan.folds) > 0 for graph in (plain, folded)] == [False, True]
+
+
+def test_the_graph_runs():
+    """It is an ordinary compiled graph."""
+    graph = Llama.compiled([*LINE, "--backend", "reference"])
+    values = {value.name: 0 for value in next(iter(graph.versions.values())).plan.values}
+    logits, _ = graph(**values)
+    assert np.isfinite(logits).all()
+
+
+def test_what_a_line_lacks_is_said():
+    """As `iron-run` says it."""
+    with pytest.raises(UsageError, match="--checkpoint FILE is needed"):
+        Llama.compiled([])
