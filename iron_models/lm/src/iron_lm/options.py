@@ -15,7 +15,7 @@ from iron_lm.generation.sampler import Sampler
 _SAMPLING = ("temperature", "top_k", "seed", "top_p", "min_p", "repetition_penalty", "repeat_last_n")
 
 
-def command(name: str, summary: str, run: Callable[..., int]) -> click.Command:
+def command(name: str, summary: str, run: Callable[..., Any]) -> click.Command:
     """The click command `iron-run NAME`; its options are the keywords of `run`."""
     option = click.Option
     whole, seed = click.IntRange(min=1), click.IntRange(min=0)
