@@ -90,9 +90,24 @@ class CostCache:
             raise refusal(self._root, error) from None
 
 
+#: What JSON may hold for a field of a record, by the field's type.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "float": (float, int),
+    "float | None": (float, int, type(None)),
+    "tuple[float, ...]": (float, int),
+    "int": (int,),
+    "bool": (bool,),
+    "str": (str,),
+}
+
+
 def record_of(kind: type[R], fields: Any) -> R:
-    """A record of its fields as JSON has them. ValueError for fields that are not those of its kind."""
-    known = {field.name for field in attrs.fields(kind)}  # type: ignore[arg-type]
-    if not isinstance(fields, dict) or set(fields) != known:
+    """A record of its fields as JSON has them. ValueError for fields that are not those of its kind, or hold something else."""
+    known = {field.name: field.type for field in attrs.fields(kind)}  # type: ignore[arg-type]
+    if not isinstance(fields, dict) or set(fields) != set(known):
         raise ValueError(f"a {kind.__name__} has other fields")
+    for name, value in fields.items():
+        values = value if known[name].startswith("tuple") else [value]
+        if not isinstance(values, list) or not all(type(one) in _TYPES[known[name]] for one in values):
+            raise ValueError(f"{name} of a {kind.__name__} is a {known[name]}")
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})

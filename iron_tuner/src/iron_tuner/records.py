@@ -9,6 +9,9 @@ from collections.abc import Sequence
 
 import attrs
 
+#: `Platform.mode` of figures that are computed, so that nothing disturbs them and they have no noise.
+SIMULATED = "simulated"
+
 
 def today() -> str:
     return datetime.datetime.now(datetime.UTC).date().isoformat()
@@ -40,8 +43,8 @@ class Measurement:
 
     @property
     def noise_us(self) -> float | None:
-        """The standard error of `t_step_us`."""
-        return median_error(self.round_us)
+        """The standard error of `t_step_us`; None where nothing is known of it."""
+        return self._error(self.round_us)
 
     @property
     def gain_us(self) -> float:
@@ -52,7 +55,10 @@ class Measurement:
     @property
     def gain_noise_us(self) -> float | None:
         """The standard error of `gain_us`."""
-        return median_error(self._pairs())
+        return self._error(self._pairs())
+
+    def _error(self, rounds: Sequence[float]) -> float | None:
+        return 0.0 if self.pmode == SIMULATED else median_error(rounds)
 
     def _pairs(self) -> list[float]:
         return [default - own for default, own in zip(self.default_us, self.round_us, strict=False)]

@@ -1,0 +1,167 @@
+"""`Probe`: times run lists on a backend, through the cache, and takes from them what one step, one configuration or one pack takes.
+
+Every figure is a difference of lists, so that what both have in common cancels: a step is that of `repeats` runs less that of one; a
+configuration's entry that of two designs in turn less that of the same runs grouped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from iron_core.backends.measuring import Measured, Run, RunList, Timing, drawn, measuring
+from iron_core.cache.keys import digest
+from iron_core.declare.identity import label
+from iron_core.devices import Device
+from iron_tuner.contents import contents
+from iron_tuner.cost_cache import CostCache
+from iron_tuner.errors import CostError
+from iron_tuner.judge import judge
+from iron_tuner.records import SIMULATED, Accuracy, Measurement, today
+from iron_tuner.settings import Variant
+
+#: Settings that have their turns together, beside the default. What a killed tuner loses is one such batch.
+TOGETHER = 4
+
+
+class Probe:
+    """A backend that measures, a device, and the cache of what it said.
+
+    repeats: runs of a step in a list. dispatch: "fused" or "separate". seed: of the inputs. said: called with a line for each thing that
+    is about to be measured. UnsupportedError for a backend that measures nothing.
+    """
+
+    def __init__(
+        self,
+        backend: Any,
+        dev: Device,
+        *,
+        timing: Timing | None = None,
+        repeats: int = 9,
+        dispatch: str = "fused",
+        seed: int = 0,
+        remeasure: bool = False,
+        said: Callable[[str], None] = lambda words: None,
+    ) -> None:
+        self.backend, self.dev, self.timing, self.repeats = measuring(backend), dev, timing or Timing(), repeats
+        self.dispatch, self.seed, self.said = dispatch, seed, said
+        self.platform = self.backend.platform(dev)
+        self.cache = CostCache(self.platform, remeasure=remeasure)
+        self._code = contents(type(backend).__module__.partition(".")[0])
+
+    @property
+    def simulated(self) -> bool:
+        """Are its figures computed?"""
+        return self.platform.mode == SIMULATED
+
+    # -- lists ---------------------------------------------------------------------------------------
+
+    def entry(self, variant: Variant) -> str:
+        """What a figure of a setting is of, in 32 hex digits: the design as it is built, the numbers of calls, the packaging and the
+        backend that runs it."""
+        parts: list[Any] = [variant.key, sorted(variant.members.items()), self.dispatch, self.seed, self.dev.name, self._code]
+        if self.dev.is_npu and not variant.lowered:
+            design, kernels = variant.built
+            parts += [repr(design), sorted((symbol, one.contract.cycles, one.contract.ops) for symbol, one in kernels.items())]
+        return digest(*parts)
+
+    def run(self, variant: Variant) -> Run:
+        """A setting as a part of a list."""
+        if variant.lowered:
+            return Run(variant.op, variant.members, variant.tunables)
+        return Run(variant.resolved, variant.members)
+
+    def listed(self, name: str, variants: Sequence[Variant], packs: tuple[tuple[int, ...], ...] = ()) -> RunList:
+        """Settings one after the other."""
+        return RunList(name, tuple(map(self.run, variants)), packs, self.dispatch, self.seed)
+
+    def measured(self, lists: Sequence[RunList], cutoff: float = math.inf) -> list[Measured]:
+        """What the backend says of them. CostError where the platform is not what it was when the probe was made."""
+        found = self.backend.measure(lists, self.dev, attrs.evolve(self.timing, cutoff=cutoff))
+        now = self.backend.platform(self.dev)
+        if now != self.platform:
+            raise CostError(
+                f"the platform was {self.platform.name} ({self.platform.mode}) and is {now.name} ({now.mode}): figures of two are not put "
+                "together. Set it back, or start again; what was measured is kept under its own."
+            )
+        return found
+
+    def turn(self) -> contextlib.AbstractContextManager[None]:
+        """Held while anything is timed in real time; see `CostCache.turn`."""
+        return contextlib.nullcontext() if self.simulated else self.cache.turn()
+
+    # -- steps ---------------------------------------------------------------------------------------
+
+    def steps(self, default: Variant, others: Sequence[Variant] = ()) -> dict[Variant, Measurement | str]:
+        """The default and other settings, each beside it; a text, why, for one that could not be trusted.
+
+        Every batch is in the cache before the next one begins. Where the default could not be trusted, neither can the others.
+        """
+        found: dict[Variant, Measurement | str] = {}
+        together = 1 if self.simulated else TOGETHER
+        pending = [one for one in (default, *others) if self._known(found, default, one) is None]
+        wanted = [one for one in pending if one is not default]
+        batches = [wanted[at : at + together] for at in range(0, len(wanted), together)] or ([[]] if pending else [])
+        for batch in batches:
+            with self.turn():
+                # Another tuner may have measured some while this one waited for its turn.
+                left = [one for one in batch if self._known(found, default, one) is None]
+                if left or self._known(found, default, default) is None:
+                    self._batch(found, default, left)
+        return found
+
+    def _known(self, found: dict[Variant, Measurement | str], default: Variant, one: Variant) -> Measurement | None:
+        kept = self.cache.get(Measurement, self.entry(default), self.entry(one))
+        if kept is not None:
+            found[one] = kept
+        return kept
+
+    def _batch(self, found: dict[Variant, Measurement | str], default: Variant, others: Sequence[Variant]) -> None:
+        """Measure settings beside the default, and keep them."""
+        both = [default, *others]
+        for one in both:
+            self.said(f"{label(one.op)} {one.label}" if one.tunables else label(one.op))
+        alone = self.measured([self.listed(f"{one.label} once", [one]) for one in both])
+        many = self.measured([self.listed(f"{one.label} x {self.repeats}", [one] * self.repeats) for one in both], self.timing.cutoff)
+        whys = [first.disturbed or second.disturbed for first, second in zip(alone, many, strict=True)]
+        rounds = [self._per_run(first, second) for first, second in zip(alone, many, strict=True)]
+        for index, one in enumerate(both):
+            why = whys[index] or (f"the default beside it: {whys[0]}" if whys[0] else "")
+            if why:
+                found.setdefault(one, why)
+                continue
+            output = alone[index].digest()
+            if index and output != alone[0].digest():
+                self._judged(default, one, alone[index])
+            record = Measurement(
+                t_step_us=statistics.median(rounds[index]),
+                round_us=rounds[index],
+                alone_us=alone[index].us,
+                default_us=rounds[0] if index else (),
+                output=output,
+                pmode=self.platform.mode,
+                calls=self.timing.calls,
+                measured=today(),
+            )
+            if index or not isinstance(found.get(default), Measurement):
+                self.cache.put(record, self.entry(default), self.entry(one), of=f"{label(one.op)} {one.label}")
+                found[one] = record
+
+    def _per_run(self, alone: Measured, many: Measured) -> tuple[float, ...]:
+        """Per round, what one more run takes."""
+        if self.repeats < 2:
+            return tuple(many.round_us)
+        return tuple((each - alone.us) / (self.repeats - 1) for each in many.round_us)
+
+    def _judged(self, default: Variant, one: Variant, got: Measured) -> None:
+        inputs = drawn(self.listed("", [one]), 0)
+        self.cache.put(judge(default, one, got.outputs, inputs), self.entry(default), self.entry(one), of=f"{label(one.op)} {one.label}")
+
+    def accuracy(self, default: Variant, one: Variant) -> Accuracy | None:
+        """What was found of a setting whose output is not the default's."""
+        return self.cache.get(Accuracy, self.entry(default), self.entry(one))
