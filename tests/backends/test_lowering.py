@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from iron_core import Auto, Lowering, No, Operator, Param, Yes
+from iron_core.declare.domain import Choices, Width
+from iron_core.devices import device
 from iron_core.errors import CallError, DeclarationError, PluginError
 from iron_core.lowering import lowering_for, lowering_name
 
@@ -98,6 +100,39 @@ def test_a_tunable_it_does_not_have_is_refused():
 
     with pytest.raises(DeclarationError, match=r"resolve\(\) sets tile.*Its tunables: block, unroll"):
         Slip().tunables(Square(size=8), "host")
+
+
+class Searched(SquareOnHost):
+    """Tunables of which a tuner searches some."""
+
+    block = Auto(64, domain=Choices(lambda op: tuple(n for n in (16, 32, 64, 128) if op.size % n == 0)))
+    unroll = Auto(2, domain=Choices((1, 2, 4)))
+    wide = Auto(False)
+    lanes = Auto(4, domain=Choices((4, 8), when="wide"))
+    columns = Auto(1, domain=Width())
+
+
+def test_domains_are_asked_of_the_operator_with_its_tunables():
+    """They read the operator's fields and the tunables' values alike, and what is chosen is among them."""
+    lowering, op = Searched(), Square(size=96)
+    assert lowering.domains(op, "host") == {"block": (64, 16, 32), "unroll": (1, 2, 4), "columns": (1,)}
+    assert lowering.domains(op, device("npu2"), {"wide": True, "block": 16}) == {
+        "block": (16, 32),
+        "unroll": (1, 2, 4),
+        "lanes": (4, 8),
+        "columns": (8, 4, 2, 1),
+    }
+    assert lowering.domains(Square(size=512), "host")["unroll"] == (8, 1, 2, 4), "resolve()'s own value first"
+    assert SquareOnHost().domains(op, "host") == {}
+
+
+def test_a_value_that_its_domain_does_not_have_is_refused():
+    """With the legal ones; a tunable without a domain takes what it is given."""
+    lowering, op = Searched(), Square(size=96)
+    assert lowering.tunables(op, "host", {"block": 32, "wide": True})["block"] == 32
+    for value in (48, 128, 32.0, True, "32"):
+        with pytest.raises(CallError, match=rf"block={value!r}; legal: 64, 16, 32\."):
+            lowering.tunables(op, "host", {"block": value})
 
 
 def test_the_key_is_the_contract_unless_narrowed():

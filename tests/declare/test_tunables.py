@@ -283,6 +283,20 @@ def test_a_profile_is_one_json_line_an_entry(tmp_path):
     assert [(e.match, e.give) for e in again] == [(e.match, e.give) for e in profile]
 
 
+def test_an_entry_gives_a_backends_lowering_tunables_too(tmp_path):
+    """Named with the backend's name in front: the operator itself takes none of them, and a backend none of another's."""
+    profile = iron.Profile()
+    profile.add(Tiled, **{"host.threads": 2, "host.ahead": 64})
+    profile.add(Tiled, M=512, **{"host.threads": 1, "other.threads": 4, "tile": 8})
+    profile.save(tmp_path / "host.json")
+    for found in profile, iron.Profile.load(tmp_path / "host.json", operators=lambda name: Tiled):
+        assert found.lowered("host", Tiled(M=64)) == {"threads": 2, "ahead": 64}
+        assert found.lowered("host", Tiled(M=512)) == {"threads": 1, "ahead": 64}
+        assert found.lowered("npu", Tiled(M=512)) == {}
+        with found:
+            assert Tiled(M=512).pinned == {"tile"}
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"entries": [1]}', '{"entries": [{"tile": 1}]}'])
 def test_a_file_that_is_no_profile_says_what_one_is(tmp_path, text):
     """One sentence with the path and the form."""

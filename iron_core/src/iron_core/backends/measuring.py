@@ -10,11 +10,13 @@ import hashlib
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import attrs
 import numpy as np
 
+from iron_core.declare.profile import Profile
 from iron_core.devices import Device
 from iron_core.errors import UnsupportedError
 
@@ -98,7 +100,7 @@ class Measured:
         found = hashlib.sha256()
         for (run, operand), array in sorted(self.outputs.items(), key=lambda item: item[0]):
             found.update(f"{run} {operand} {array.dtype} {array.shape};".encode())
-            found.update(np.ascontiguousarray(array).view(np.uint8))
+            found.update(np.ascontiguousarray(array).tobytes())
         return found.hexdigest()
 
 
@@ -120,6 +122,18 @@ class Measuring(Protocol):
 
     def measure(self, lists: Sequence[RunList], dev: Device, timing: Timing) -> list[Measured]:
         """Time them, in turns within every round. UnsupportedError for one that it cannot run, which names the run and the rule."""
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """A backend that keeps tuned values by itself, for this machine, and gives them to whatever it compiles from then on."""
+
+    def keep(self, profile: Profile, dev: Device) -> Path:
+        """Keep a profile's entries for this machine, over those there are; where they are kept. Only what holds on `platform(dev)`
+        is ever used. CacheError where nothing can be kept; CallError for an entry of which this backend knows nothing."""
+
+    def kept(self, dev: Device) -> Profile:
+        """What is kept for this machine now; empty where there is nothing."""
 
 
 def measuring(backend: Any) -> Measuring:

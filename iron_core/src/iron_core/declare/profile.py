@@ -46,7 +46,8 @@ class Entry:
 
 
 class Profile:
-    """Entries keyed by operator class and shape. The most specific match fills each tunable a call leaves open.
+    """Entries keyed by operator class and shape. The most specific match fills each tunable a call leaves open; a backend asks it
+    for those of its lowerings.
 
     >>> profile = Profile()
     >>> profile.add(GEMV, M=2048, K=2048, tile_size_input=4)   # doctest: +SKIP
@@ -56,8 +57,11 @@ class Profile:
         self.entries: list[Entry] = []
 
     def add(self, cls: type, **fields: Any) -> None:
-        """An entry: params of `cls` say what it matches, tunables what it gives."""
+        """An entry: params of `cls` say what it matches, tunables what it gives: its own, and those of a backend's lowering, named
+        "<backend>.<tunable>"."""
         known: dict[str, Any] = cls.fields  # type: ignore[attr-defined]
+        lowered = {name: value for name, value in fields.items() if "." in name}
+        fields = {name: value for name, value in fields.items() if name not in lowered}
         for name in fields:
             if name not in known:
                 raise CallError(f"Profile: {cls.__name__} has no field {name}. Fields: {', '.join(known)}.")
@@ -65,12 +69,22 @@ class Profile:
                 raise CallError(f"Profile: {cls.__name__}.{name} is always derived; an entry cannot give it.")
         fields = {k: v if v is None else known[k].convert(v) for k, v in fields.items()}
         give = {k: v for k, v in fields.items() if isinstance(known[k], AutoField)}
-        if not give:
+        match = {k: v for k, v in fields.items() if k not in give}
+        if not give | lowered:
             raise CallError(f"Profile: an entry for {cls.__name__} gives no tunable.")
-        self.entries.append(Entry(cls, {k: v for k, v in fields.items() if k not in give}, give))
+        self.entries.append(Entry(cls, match, give | lowered))
 
     def tunables(self, cls: type, known: dict[str, Any]) -> dict[str, Any]:
         """What this profile gives an operator of `cls` whose fields are `known` so far (plain defaults count too)."""
+        return {name: value for name, value in self._given(cls, known).items() if name in cls.fields}  # type: ignore[attr-defined]
+
+    def lowered(self, backend: str, op: Any) -> dict[str, Any]:
+        """What this profile gives the tunables of a backend's lowering of an operator, by their names there."""
+        found = self._given(type(op.base), {name: getattr(op, name) for name in op.fields})
+        start = f"{backend}."
+        return {name.removeprefix(start): value for name, value in found.items() if name.startswith(start)}
+
+    def _given(self, cls: type, known: dict[str, Any]) -> dict[str, Any]:
         fields: dict[str, Any] = cls.fields  # type: ignore[attr-defined]
         best: dict[str, tuple[int, Any]] = {}
         for entry in self.entries:
@@ -86,7 +100,7 @@ class Profile:
                         f"Profile is ambiguous: two entries of {cls.__name__} match equally and give "
                         f"{name}={held[1]} and {name}={value}. Make one more specific."
                     )
-                if name in fields and (held is None or rank > held[0]):
+                if held is None or rank > held[0]:
                     best[name] = (rank, value)
         return {name: value for name, (_, value) in best.items()}
 
