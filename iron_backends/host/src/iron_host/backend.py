@@ -6,13 +6,17 @@ import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from iron_core.aside import aside
+from iron_core.backends.measuring import Measured, Platform, RunList, Timing
 from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.declare.identity import label
+from iron_core.declare.profile import Profile
+from iron_core.devices import Device
 from iron_core.errors import CallError, PluginError, UnsupportedError
 from iron_core.graph.fold import Fold
 from iron_core.graph.signature import Signature
@@ -21,6 +25,7 @@ from iron_core.lowering import lowering_for, lowering_name
 from iron_core.lowering.answer import No, Yes
 from iron_core.plugins import foreign
 from iron_core.plugins.registry import blamed, labelled, registry
+from iron_host import tuned
 from iron_host.errors import KernelError
 from iron_host.fused import fused
 from iron_host.kernel_call import HostLowering, KernelCall
@@ -100,19 +105,35 @@ class HostBackend(Backend):
         return ("host",)
 
     def supports(self, op: Any, dev: str = "host") -> Yes | No:
-        """Every operator runs: by a kernel, or as a call-back of its reference. `how` says which, and why no kernel."""
+        """Every operator runs: by a kernel, or as a call-back of its reference. `how` says which, what was tuned of it, and why no
+        kernel."""
         _, answer = self._asked(op, dev)
-        return answer if isinstance(answer, Yes) else Yes(f"{CALLBACK}: {answer.rule}")
+        if isinstance(answer, No):
+            return Yes(f"{CALLBACK}: {answer.rule}")
+        given = self._given()(op)
+        return Yes(f"{answer.how}, tuned: {tuned.said(given)}") if given else answer
 
     def compile(self, plan: Plan, signature: Signature) -> HostImage:
         """The run list of one version, its kernels built and in the cache. KernelError, or the PluginError of a pack, for a kernel
-        that does not compile."""
+        that does not compile.
+
+        A step by itself takes the tunables that the active profile gives its lowering, else those that were kept for this machine.
+        """
+        given = self._given()
+        return self.compiled(plan, signature, lambda step: given(step.op))
+
+    def compiled(
+        self, plan: Plan, signature: Signature, given: Callable[[PlanStep], Mapping[str, Any]], apart: bool = False
+    ) -> HostImage:
+        """`compile()` with the tunables that `given` gives each step's lowering. apart: no step goes together with the next one."""
         version = plan.version(signature)
         builder = ImageBuilder({i for i, resident in enumerate(plan.residents) if resident.kind == "weight"})
         without: dict[str, tuple[str, list[str]]] = {}
         chosen: dict[int, HostLowering | No] = {}  # steps of the same contract share one operator
         for part in parts(version):
-            whole = self._fused(part, [self._lower(step, chosen) for step in part.steps])
+            # What is folded was judged, perhaps by an earlier process, as it is untuned.
+            own = {} if part.behind else given(part.step)
+            whole = self._fused(part, [self._lower(step, chosen, own) for step in part.steps])
             if not isinstance(whole, No):
                 with labelled(chosen[id(part.step.op)], f"to lower {part.step.name}: what its step() gave is no kernel call"):
                     builder.add_calls(part, whole)
@@ -129,7 +150,7 @@ class HostBackend(Backend):
                 + ". Leave strict out to run their numpy references."
             )
         self._announce(without)
-        image = builder.image(version, plan.name)
+        image = builder.image(version, plan.name, apart)
         from iron_host import build
 
         try:
@@ -147,7 +168,7 @@ class HostBackend(Backend):
         if fold.kind == "prologue":
             return No("a CPU computes once what several steps read")
         part, chosen = asked(fold.joined[0]), dict[int, HostLowering | No]()
-        whole = self._fused(part, [self._lower(step, chosen) for step in part.steps])
+        whole = self._fused(part, [self._lower(step, chosen, {}) for step in part.steps])
         return whole if isinstance(whole, No) else True
 
     def memory(self, plan: Plan) -> HostMemory:
@@ -166,6 +187,27 @@ class HostBackend(Backend):
         from iron_host.profile import profiled
 
         return profiled(executables)
+
+    def platform(self, dev: Device | str = "host") -> Platform:
+        """The processor, its vectors and the threads; see `iron_core.backends.measuring.Measuring`."""
+        return tuned.platform(thread_count(self.threads))
+
+    def measure(self, lists: Sequence[RunList], dev: Device, timing: Timing) -> list[Measured]:
+        """Time run lists in turns; see `Measuring`. A round that other processes disturbed is taken again."""
+        from iron_host.measure import measure
+
+        return measure(self, lists, timing)
+
+    def keep(self, profile: Profile, dev: Device | str = "host") -> Path:
+        """Keep tuned values for what this machine compiles from now on; see `iron_core.backends.measuring.Keeping`."""
+        return tuned.keep(profile, thread_count(self.threads))
+
+    def kept(self, dev: Device | str = "host") -> Profile:
+        """What is kept for this machine."""
+        return tuned.kept(thread_count(self.threads)).whole()
+
+    def _given(self) -> tuned.Given:
+        return tuned.Given(thread_count(self.threads))
 
     @staticmethod
     def _lowering(op: Any) -> HostLowering | No:
@@ -191,8 +233,11 @@ class HostBackend(Backend):
         except PluginError as error:
             return lowering, No(str(error).rstrip("."))
 
-    def _lower(self, step: PlanStep, chosen: dict[int, HostLowering | No]) -> list[KernelCall] | No:
-        """The step's kernel calls, or why there are none. chosen: the lowerings that were found, by the operator's id."""
+    def _lower(
+        self, step: PlanStep, chosen: dict[int, HostLowering | No], given: Mapping[str, Any]
+    ) -> list[KernelCall] | No:
+        """The step's kernel calls, or why there are none. chosen: the lowerings that were found, by the operator's id. given: what
+        its tunables are given."""
         op = step.op
         if id(op) not in chosen:
             found, answer = self._asked(op, "host")
@@ -203,7 +248,7 @@ class HostBackend(Backend):
         bindings = {binding.member: binding for binding in step.bindings}
         try:
             with labelled(lowering, f"to lower {step.name}"):
-                calls = lowering.step(op, step.operands, bindings, lowering.tunables(op, "host"))
+                calls = lowering.step(op, step.operands, bindings, lowering.tunables(op, "host", given))
         except PluginError as error:
             return No(str(error).rstrip("."))
         if isinstance(calls, No):

@@ -139,13 +139,14 @@ class ImageBuilder:
             if any(ref.overlaps(self._prepared[1]) for ref in written):
                 self._prepared = None
 
-    def image(self, version: VersionPlan, name: str) -> HostImage:
+    def image(self, version: VersionPlan, name: str, apart: bool = False) -> HostImage:
+        """What was added, ready to be loaded. apart: no step goes together with the next one."""
         if len(version.carry) > MAX_CARRIES:
             raise UnsupportedError(f"{name}: {len(version.carry)} carried values; the host carries {MAX_CARRIES}.")
         return HostImage(
             name,
             version.signature,
-            tuple(grouped(self.steps)),
+            tuple(self.steps if apart else grouped(self.steps)),
             tuple(self.constants),
             tuple(self.tiles),
             version.inputs,

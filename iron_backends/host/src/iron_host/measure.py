@@ -1,0 +1,153 @@
+"""Timing run lists on this machine: in turns within every round, each by the native loop's own clock.
+
+Whatever else the machine does meanwhile shows in what its CPUs spent beside this process: such a round is taken again.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from iron_core.backends.measuring import Measured, RunList, Timing
+from iron_core.declare.affine import Affine, bounded_shape
+from iron_core.errors import CallError
+from iron_core.graph.traced import Binding, PerCallValue
+from iron_core.image.packaging import decide
+from iron_core.image.plan import BufferRef, Plan, PlanStep, Resident, VersionPlan
+from iron_host.recording import record
+
+#: Of a CPU, what others may use during a round, and the seconds by which the system's count of it may be out.
+OTHERS, TICKS = 0.1, 0.02
+#: Fields of /proc/stat that are not rest: user, nice, system, irq, softirq, steal.
+_BUSY = (0, 1, 2, 5, 6, 7)
+
+
+def measure(backend: Any, lists: Sequence[RunList], timing: Timing) -> list[Measured]:
+    """Time run lists on a `HostBackend`; see `iron_core.backends.measuring.Measuring`."""
+    loaded = [Loaded(backend, one) for one in lists]
+    outputs = [one.outputs() for one in loaded]
+    rounds: list[list[float]] = [[] for _ in lists]
+    beside: list[float] = []  # CPUs that others used in rounds that were disturbed to the last try
+    going = list(range(len(lists)))
+    for number in range(timing.rounds):
+        first = number % max(len(going), 1)
+        found, others = _round(loaded, going[first:] + going[:first], timing)
+        for index, us in found.items():
+            rounds[index].append(us)
+        if others:
+            beside.append(others)
+        if number + 1 >= timing.settle:
+            going = _contenders(going, rounds, timing.cutoff)
+    said = ""
+    if beside:
+        said = (
+            f"others used {statistics.median(beside):.1f} CPUs in {len(beside)} of {timing.rounds} rounds, each taken "
+            f"{timing.retries + 1} times"
+        )
+    return [Measured(tuple(us), written, said) for us, written in zip(rounds, outputs, strict=True)]
+
+
+def _contenders(going: list[int], rounds: list[list[float]], cutoff: float) -> list[int]:
+    """Those that are not far behind the fastest."""
+    best = min((statistics.median(rounds[i]) for i in going), default=0.0)
+    return [i for i in going if statistics.median(rounds[i]) <= cutoff * best]
+
+
+def _round(loaded: Sequence[Loaded], order: Sequence[int], timing: Timing) -> tuple[dict[int, float], float]:
+    """A round of those in `order`: the median call of each in microseconds, and the CPUs that others used where they were too many."""
+    others = 0.0
+    for _ in range(timing.retries + 1):
+        found, others = _tried(loaded, order, timing.calls)
+        if not others:
+            break
+    return found, others
+
+
+def _tried(loaded: Sequence[Loaded], order: Sequence[int], calls: int) -> tuple[dict[int, float], float]:
+    before, own, start = busy_seconds(), time.process_time(), time.perf_counter()
+    found = {index: loaded[index].median_us(calls) for index in order}
+    wall = time.perf_counter() - start
+    others = busy_seconds() - before - (time.process_time() - own)
+    return found, others / wall if others > OTHERS * wall + TICKS else 0.0
+
+
+def busy_seconds() -> float:
+    """CPU seconds this machine has spent on anything since it started, what its host took included; 0 where unknown."""
+    try:
+        with open("/proc/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.readline().split()[1:]
+            return sum(int(fields[i]) for i in _BUSY) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0.0
+
+
+class Loaded:
+    """A run list, compiled and loaded over buffers of its own: packed inputs are weights, whatever else is read or written a state."""
+
+    def __init__(self, backend: Any, runs: RunList) -> None:
+        self._residents: list[Resident] = []
+        self._starts: dict[str, Any] = {}  # what states hold before a call
+        self._values: dict[str, int] = {}
+        self._steps = [self._step(runs, number) for number in range(len(runs.runs))]
+        values = tuple(PerCallValue(name, "scratchpad", "int32") for name in self._values)
+        version = VersionPlan((), tuple(self._steps), (), (), values)
+        plan = Plan(runs.name, backend.name, "host", decide("host", values), (version,), tuple(self._residents), ())
+        given = {step.name: run.tunables for step, run in zip(self._steps, runs.runs, strict=True)}
+        self._memory = backend.memory(plan)
+        self._executable = backend.load(backend.compiled(plan, (), lambda step: given[step.name], apart=True), self._memory)
+        self._write(self._starts)
+
+    def _step(self, runs: RunList, number: int) -> PlanStep:
+        """A run as a step, whose operands become residents."""
+        run, name = runs.runs[number], f"r{number}"
+        op = run.op
+        legal = (*op.scratchpads, *op.extents)
+        for member in run.members:
+            if member not in legal:
+                known = ", ".join(legal) or "none"
+                raise CallError(f"{runs.name}: {type(op).__name__} has no per-call member {member}. Its members: {known}.")
+        members = {member: Affine(f"{name}_{member}") for member in run.members}
+        self._values |= {f"{name}_{member}": value for member, value in run.members.items()}
+        limits = op.limits(members)
+        drawn = op.test.draw(op, np.random.default_rng((runs.seed, number)))
+        operands = {}
+        for operand in op.present:
+            declared, shape, format = op.operands[operand], op.shape(operand), op.format(operand)
+            start = runs.inputs.get((number, operand), drawn.get(operand))
+            weight = format.packed and not declared.written
+            bounds = tuple((axis, limits[field]) for axis, field in enumerate(declared.axes(op)) if field in limits)
+            operands[operand] = BufferRef("resident", len(self._residents), 0, shape, format, bounds)
+            held = f"{name}.{operand}"
+            self._residents.append(Resident(held, "weight" if weight else "state", shape, format, start if weight else None))
+            if not weight and start is not None:
+                self._starts[held] = start
+        return PlanStep(name, op, operands, tuple(Binding(member, form) for member, form in members.items()))
+
+    def outputs(self) -> dict[tuple[int, str], np.ndarray]:
+        """What one call writes, as far as its bounds go."""
+        self._executable.run([], [], self._values)
+        found = {}
+        for number, step in enumerate(self._steps):
+            for operand, ref in step.operands.items():
+                if step.op.operands[operand].written:
+                    held = self._memory.read(f"{step.name}.{operand}")
+                    cut = tuple(map(slice, bounded_shape(ref.shape, ref.bounds, self._values)))
+                    found[number, operand] = held.data if ref.format.packed else held[cut]
+        return found
+
+    def median_us(self, calls: int) -> float:
+        """The median of so many calls one after another, in microseconds."""
+        written = (f"{step.name}.{name}" for step in self._steps for name in step.operands if step.op.operands[name].written)
+        self._write({name: self._starts[name] for name in written if name in self._starts})
+        with record([self._executable]) as recording:
+            self._executable.loop(calls, [], self._values)
+        return statistics.median(one.end - one.begin for one in recording.passes) * 1e6
+
+    def _write(self, arrays: Mapping[str, Any]) -> None:
+        for name, array in arrays.items():
+            self._memory.write(name, array)

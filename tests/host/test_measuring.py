@@ -1,0 +1,131 @@
+"""Timing run lists on this machine: what is timed, in which order, and what of it can be trusted. No test knows how long anything takes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from iron_core import OperatorImage
+from iron_core.backends.measuring import Keeping, Measuring, Run, RunList, Timing, measuring
+from iron_core.declare.formats import as_format
+from iron_core.devices import device
+from iron_core.errors import CallError
+from iron_host import measure as measuring_host
+from iron_host.backend import HostBackend
+from iron_ops_aie import GEMV, ElementwiseAdd, RMSNorm
+
+HOST = device("host")
+PRODUCT = GEMV(M=96, K=64, W=as_format("q4_1"), activations="int8_block")
+
+
+def measured(*lists, backend=None, **timing):
+    return measuring(backend or HostBackend(threads=2)).measure(lists, HOST, Timing(**{"rounds": 2, "calls": 2, "retries": 0} | timing))
+
+
+def test_the_host_measures_and_keeps():
+    """A tuner finds it by the protocols, and its platform is the processor, what its kernels are compiled for, and the threads."""
+    backend = HostBackend(threads=2)
+    assert isinstance(backend, Measuring) and isinstance(backend, Keeping)
+    assert backend.platform(HOST).name.endswith("2 threads")
+    assert backend.platform(HOST) != HostBackend(threads=1).platform(HOST)
+
+
+def test_the_platform_names_the_flags_that_kernels_have(monkeypatch):
+    """Figures of AVX-512 and of portable kernels are never put together."""
+    plain = HostBackend().platform(HOST)
+    monkeypatch.setenv("IRON_HOST_CXXFLAGS", "-march=x86-64")
+    assert HostBackend().platform(HOST) != plain
+
+
+def test_what_is_written_is_what_a_call_writes():
+    """By (run, operand), cut to the run's numbers: the bits an image of that operator makes of the same inputs."""
+    x = np.linspace(-1, 1, 64).astype(PRODUCT.format("B").dtype)
+    weights = PRODUCT.test.draw(PRODUCT, np.random.default_rng(5))["A"]
+    runs = RunList(
+        "two", (Run(PRODUCT, members={"valid": 33}), Run(ElementwiseAdd(size=50))), seed=3, inputs={(0, "B"): x, (0, "A"): weights}
+    )
+    (found,) = measured(runs)
+    whole = OperatorImage(PRODUCT, backend="host")(weights, x)
+    assert set(found.outputs) == {(0, "C"), (1, "y")}
+    np.testing.assert_array_equal(found.outputs[0, "C"], np.asarray(whole)[:33])
+    (again,) = measured(runs)
+    assert found.digest() == again.digest() != measured(RunList("two", runs.runs, seed=4))[0].digest()
+
+
+def test_every_run_has_buffers_of_its_own():
+    """The same operator twice draws two inputs; operands that are written in place start anew."""
+    (found,) = measured(RunList("twice", (Run(ElementwiseAdd(size=40)), Run(ElementwiseAdd(size=40)))))
+    assert (found.outputs[0, "y"] != found.outputs[1, "y"]).any()
+
+
+def test_a_member_that_an_operator_does_not_have_is_refused():
+    """Naming the list, the operator and its members."""
+    with pytest.raises(CallError, match=r"odd: ElementwiseAdd has no per-call member cols\. Its members: valid\."):
+        measured(RunList("odd", (Run(ElementwiseAdd(size=4), members={"cols": 2}),)))
+
+
+def test_a_runs_tunables_are_its_lowerings(monkeypatch):
+    """Given over everything else; one that the lowering does not have is refused."""
+    found = []
+    compiled = HostBackend.compiled
+    monkeypatch.setattr(HostBackend, "compiled", lambda *a, **k: found.append(compiled(*a, **k)) or found[-1])
+    op = RMSNorm(rows=64, cols=512)
+    measured(RunList("a", (Run(op),)), RunList("b", (Run(op, tunables={"grain": 1 << 30}),)))
+    assert [image.steps[0].threads for image in found] == [4, 1]
+    with pytest.raises(CallError, match=r"sets tile, which this lowering does not have"):
+        measured(RunList("c", (Run(op, tunables={"tile": 3}),)))
+
+
+def fake(times, busy=()):
+    """Loaded run lists that take these microseconds, and others' CPU seconds at each look at the machine."""
+    turns = []
+
+    class Loaded:
+        def __init__(self, backend, runs):
+            self.name, self.left = runs.name, iter(times[runs.name])
+
+        def outputs(self):
+            return {}
+
+        def median_us(self, calls):
+            turns.append(self.name)
+            return next(self.left)
+
+    seen = iter(busy)
+    return Loaded, (lambda: next(seen, 0.0)), turns
+
+
+@pytest.fixture
+def faked(monkeypatch):
+    def install(times, busy=()):
+        loaded, seconds, turns = fake(times, busy)
+        monkeypatch.setattr(measuring_host, "Loaded", loaded)
+        monkeypatch.setattr(measuring_host, "busy_seconds", seconds)
+        return turns
+
+    return install
+
+
+def test_every_list_has_its_turn_in_every_round(faked):
+    """Another one is first each time, and one far behind the fastest is timed no further."""
+    turns = faked({"a": [10, 11, 12, 13], "b": [14, 14, 14, 14], "c": [90, 90, 90, 90]})
+    lists = [RunList(name, ()) for name in "abc"]
+    a, b, c = measured(*lists, rounds=4, settle=2, cutoff=1.5)
+    assert "".join(turns) == "abc" + "bca" + "ab" + "ba"
+    assert (a.round_us, b.round_us, c.round_us) == ((10, 11, 12, 13), (14,) * 4, (90, 90))
+    assert not a.disturbed and a.us == 11.5
+    faked({"a": [10] * 4, "b": [90] * 4})
+    assert len(measured(*lists[:2], rounds=4, cutoff=math.inf)[1].round_us) == 4
+
+
+def test_a_disturbed_round_is_taken_again(faked):
+    """What the machine's CPUs did beside this process says which; only one that stays so to the last try is reported."""
+    faked({"a": [99, 10, 11]}, busy=[0, 50, 50, 50, 50, 50])
+    (found,) = measured(RunList("a", ()), rounds=2, retries=3)
+    assert (found.round_us, found.disturbed) == ((10, 11), "")
+    faked({"a": [99, 98, 11]}, busy=[0, 50, 50, 100, 100, 100])
+    (found,) = measured(RunList("a", ()), rounds=2, retries=1)
+    assert found.round_us == (98, 11)
+    assert found.disturbed.startswith("others used ") and found.disturbed.endswith("in 1 of 2 rounds, each taken 2 times")
