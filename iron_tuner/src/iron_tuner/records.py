@@ -113,19 +113,5 @@ class Packing:
     measured: str
 
 
-@attrs.frozen
-class Shift:
-    """An operator at an operating point against the same at the call's own values. shift_us: how much longer it takes there."""
-
-    shift_us: float
-    t_step_us: float
-    round_us: tuple[float, ...]
-    alone_us: float
-    output: str
-    pmode: str
-    calls: int
-    measured: str
-
-
 #: Every kind by name.
-KINDS = {kind.__name__: kind for kind in (Measurement, Accuracy, Calibration, Pairing, Packing, Shift)}
+KINDS = {kind.__name__: kind for kind in (Measurement, Accuracy, Calibration, Pairing, Packing)}
