@@ -62,7 +62,7 @@ def outcome(cls: Any, case: Any, dev: str, seed: int = 0) -> Outcome:
     short = case.bounded(op)
     drawn = cls.test.draw(short, rng)
     inputs = tuple(drawn.get(o.name) for o in op.inputs)
-    given = {name: _whole(op, name, tensor) for name, tensor in drawn.items()}
+    given = {name: whole(op, name, tensor) for name, tensor in drawn.items()}
 
     def kept() -> dict[str, Any]:
         """What outputs that are written in part hold before: fresh each time, for they are written in place."""
@@ -113,7 +113,7 @@ def _within(op: Any, name: str) -> tuple[slice, ...]:
     return tuple(slice(n) for n in op.shape(name))
 
 
-def _whole(op: Any, name: str, tensor: Any) -> Any:
+def whole(op: Any, name: str, tensor: Any) -> Any:
     """An input of a bounded call as it is in memory, in the operand's shape: what lies behind the bounds is no number."""
     if tensor is None or tuple(tensor.shape) == op.shape(name):
         return tensor

@@ -82,6 +82,8 @@ class Core(Actor):
         self.mode = "floor"  # a fresh core rounds toward minus infinity
         self.calls = 0
         self.at_start = True
+        #: What it has read of objects, in order, where that is kept: numbers that data gives and the program follows.
+        self.followed: list[int] | None = None
 
     def run(self) -> Iterator[None]:
         return _compiled(self)
@@ -94,7 +96,7 @@ class Core(Actor):
 
 def _compiled(core: Core) -> Iterator[None]:
     """The generator of a core's program."""
-    names: dict[str, Any] = {"core": core, "Mem": Mem, "part": part, "load": _load, "put": _put, "divided": _divided}
+    names: dict[str, Any] = {"core": core, "Mem": Mem, "part": part, "load": _load, "follow": _follow, "put": _put, "divided": _divided}
     source = _Source(core, names)
     source.block(core.data.program, 2)
     lines = ["def program():"]
@@ -146,7 +148,8 @@ class _Source:
                         self.add(depth, "else:")
                         self.block(s.otherwise, depth + 1)
                 case Load():
-                    self.add(depth, f"{s.name} = load(core, {self.memory(s.memory)}, {_py(s.index)})")
+                    how = "load" if isinstance(s.memory, Local) else "follow"
+                    self.add(depth, f"{s.name} = {how}(core, {self.memory(s.memory)}, {_py(s.index)})")
                 case Store():
                     self.add(depth, f"put(core, {self.memory(s.memory)}, {_py(s.index)}, {_py(s.value)})")
                 case WaitBarrier():
@@ -246,6 +249,14 @@ def _load(core: Core, mem: Mem, index: int) -> int:
     if mem.mask[index]:
         raise PoisonError(f"{core.name} reads word {index}, which nobody wrote.")
     return int(mem.data[index])
+
+
+def _follow(core: Core, mem: Mem, index: int) -> int:
+    """`_load` of an object's number."""
+    found = _load(core, mem, index)
+    if core.followed is not None:
+        core.followed.append(found)
+    return found
 
 
 def _put(core: Core, mem: Mem, index: int, value: int) -> None:

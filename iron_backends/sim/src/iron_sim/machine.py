@@ -46,11 +46,17 @@ class Stats:
 class Machine:
     """An array as it is after configuration. Cores keep running between sequences, so its state stays.
 
-    kernels: what its cores call, by symbol; each call is their tile reference.
+    kernels: what its cores call, by symbol; each call is their tile reference. follow: keep what cores read of objects.
     """
 
     def __init__(
-        self, array: ArrayDesign, kernels: Mapping[str, Kernel], placement: TilePlacement | None = None, *, trace: bool = False
+        self,
+        array: ArrayDesign,
+        kernels: Mapping[str, Kernel],
+        placement: TilePlacement | None = None,
+        *,
+        trace: bool = False,
+        follow: bool = False,
     ) -> None:
         self.array = array
         self.scheduler = Scheduler()
@@ -89,6 +95,8 @@ class Machine:
             )
             for core in array.cores
         ]
+        for core in self.cores:
+            core.followed = [] if follow else None
         self.actors: list[Actor] = [*self.cores, *self.flows]
         for actor in self.actors:
             if trace:

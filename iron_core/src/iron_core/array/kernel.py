@@ -11,6 +11,7 @@ import attrs
 from iron_core.array.expression import Const, Expr, expr
 from iron_core.array.program import Call
 from iron_core.array.recording import MemoryHandle, recorder
+from iron_core.array.work import Loop
 from iron_core.declare.field import Param
 from iron_core.declare.formats import as_dtype
 from iron_core.declare.objects import ObjectType
@@ -20,6 +21,8 @@ from iron_core.errors import DeclarationError
 
 #: Bytes of stack of a core, where no kernel needs more.
 STACK = 1024
+#: Bytes of program memory of a kernel, where it says nothing else.
+PROGRAM = 1100
 #: Who says how a kernel rounds: the core it runs on, or the kernel itself.
 ROUNDINGS = ("core", "conv_even")
 
@@ -43,7 +46,8 @@ class KernelContract:
     and returns what the Out and InOut arguments become (one array, or a tuple), unrounded.
     bindings: (position, value) of scalars that are always the same.
     elementwise: element i of an output depends on element i of the inputs alone.
-    ops: operations per call. cycles: per call, with where that figure comes from. stack: bytes a call needs.
+    ops: operations per call. cycles: per call, with where that figure comes from. loops: what a call does, where operations alone do
+    not tell its time. program: bytes of program memory. stack: bytes a call needs.
     rounding: "core" if the kernel rounds as the core is set, "conv_even" if it sets that itself. unsupported: device families.
     poison(*marks): given the marks (bool, in their shapes) of what nobody wrote of the In and InOut arrays, those of the Out and InOut
     ones, as `reference` gives these. Without it all of an integer output depends on every input; floats tell by themselves, as NaN.
@@ -57,6 +61,8 @@ class KernelContract:
     ops: int = 0
     cycles: float | None = None
     cycles_source: str = ""
+    loops: tuple[Loop, ...] = ()
+    program: int = PROGRAM
     stack: int = STACK
     rounding: str = "core"
     unsupported: tuple[str, ...] = ()

@@ -19,6 +19,8 @@ from iron_ops_aie.products.scales import rounded
 
 #: Stack of the product, in bytes.
 MM_STACK = 0xD00
+#: Its bytes of program memory: mlir-aie's cores of a matrix product hold 10 to 16 KB.
+MM_PROGRAM = 10_000
 #: (r, s, t) of the products, by architecture and what multiplies: its bfloat16, int8, or the bfp16 that bfloat16 is made.
 MICRO_TILES = {
     ("AIE2", "bfloat16"): (4, 8, 4),
@@ -193,6 +195,7 @@ class MatrixKernels:
             ops=2 * m * k * n,
             cycles=m * k * n / rate,
             cycles_source=source,
+            program=MM_PROGRAM,
             stack=MM_STACK,
         )
         types = (ObjectType.of(m * k, self.dtype), ObjectType.of(k * n, self.dtype), ObjectType.of(m * n, self.accumulator))

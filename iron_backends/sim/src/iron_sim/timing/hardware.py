@@ -85,6 +85,9 @@ class Hardware:
     # -- configuration: program memory, and registers of DMAs, locks and switches
     program_rate: Quantity
     register_rate: Quantity
+    #: Bytes of a core's own loop, and of all that its program memory holds.
+    core_program: Quantity
+    program_memory: Quantity
     # -- a core
     #: Bytes per cycle of each of two loads and of the store.
     load_width: Quantity
@@ -100,6 +103,7 @@ class Hardware:
     #: Cycles until a result can be used.
     load_latency: Quantity
     scalar_load_latency: Quantity
+    store_latency: Quantity
     mac_latency: Quantity
     #: Until the next accumulation into the same register.
     accumulate: Quantity
@@ -151,9 +155,12 @@ _SHARED = dict(
     block_word=_q(13, "cycles", f"{EMU}: blockwrite, each word"),
     address_patch=_q(112, "cycles", f"{EMU}: an instruction on the average of whole sequences"),
     token_wait=_q(112, "cycles", f"{EMU}: an instruction on the average of whole sequences"),
+    core_program=_q(1100, "bytes", "IRON calibrations: one elementwise core loads in 7 us, half of it its kernel"),
+    program_memory=_q(16384, "bytes", AM020),
     loads=_q(2, "ports", AM020),
     load_latency=_q(7, "cycles", f"{PEANO}: vector load"),
     scalar_load_latency=_q(6, "cycles", f"{PEANO}: scalar load"),
+    store_latency=_q(2, "cycles", f"{PEANO}: vector store"),
     mac_latency=_q(6, "cycles", f"{PEANO}: vmac.f"),
     convert_latency=_q(4, "cycles", f"{PEANO}: accumulator to vector with rounding"),
     shuffle_latency=_q(2, "cycles", f"{PEANO}: shuffle"),

@@ -1,0 +1,136 @@
+"""Actors on one time line, tokens that carry the time from which they hold, and the heap that runs actors in its order.
+
+An actor that is resumed may run ahead of the others until it has to wait: what it gives bears the time at which it gives it, and every
+token has one taker, so nobody sees the difference. Only what is shared without tokens, the fabric, is asked for in the order of time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Iterator
+
+#: (what, start, duration) in microseconds.
+Event = tuple[str, float, float]
+
+
+class Line:
+    """The time line: who goes on when."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._heap: list[tuple[float, int, Clocked]] = []
+        self._order = itertools.count()
+
+    def at(self, time: float, actor: Clocked) -> None:
+        """Resume an actor then."""
+        heapq.heappush(self._heap, (time, next(self._order), actor))
+
+    def run(self) -> None:
+        """Until nobody can go on."""
+        heap = self._heap
+        while heap:
+            self.now, _, actor = heapq.heappop(heap)
+            if next(actor.body, False) is False:
+                actor.ended = True
+
+
+class Clocked:
+    """Something that takes time. `run` yields where it waits: after `Tokens.wait`, or after asking the line to resume it."""
+
+    def __init__(self, name: str, line: Line, traced: bool) -> None:
+        self.name = name
+        self.line = line
+        self.time = 0.0
+        self.busy = 0.0
+        self.waiting = ""
+        self.ended = False
+        self.events: list[Event] | None = [] if traced else None
+        self.body: Iterator[None] = self.run()
+
+    def run(self) -> Iterator[None]:
+        raise NotImplementedError
+
+    def spend(self, what: str, us: float) -> None:
+        """Be busy for some time."""
+        if self.events is not None:
+            self.events.append((what, self.time, us))
+        self.time += us
+        self.busy += us
+
+
+class Tokens:
+    """A counting semaphore whose tokens bear the time at which they were given. One actor takes them."""
+
+    __slots__ = ("line", "name", "times", "waiter")
+
+    def __init__(self, line: Line, count: int, name: str) -> None:
+        self.line = line
+        self.name = name
+        self.times: deque[float] = deque([0.0] * count)
+        self.waiter: Clocked | None = None
+
+    def give(self, count: int, time: float) -> None:
+        if count == 1:
+            self.times.append(time)
+        else:
+            self.times.extend([time] * count)
+        if self.waiter is not None:
+            self.line.at(time, self.waiter)
+            self.waiter = None
+
+    def take(self, count: int) -> float:
+        """The time from which so many were there; they must be."""
+        times = self.times
+        if count == 1:
+            return times.popleft()
+        return max([times.popleft() for _ in range(count)])
+
+    def wait(self, actor: Clocked) -> None:
+        """Resume the actor when one more is given; it yields next."""
+        actor.waiting = self.name
+        self.waiter = actor
+
+
+class Barrier:
+    """A lock that a sequence sets and a core waits for to have one value."""
+
+    __slots__ = ("count", "line", "name", "time", "waiters")
+
+    def __init__(self, line: Line, count: int, name: str) -> None:
+        self.line = line
+        self.count = count
+        self.name = name
+        self.time = 0.0
+        self.waiters: list[Clocked] = []
+
+    def set(self, value: int, time: float) -> None:
+        self.count = value
+        self.time = max(self.time, time)
+        for waiter in self.waiters:
+            self.line.at(time, waiter)
+        self.waiters.clear()
+
+    def wait(self, actor: Clocked) -> None:
+        actor.waiting = self.name
+        self.waiters.append(actor)
+
+
+class Fabric:
+    """The way to host memory that all shim channels share: so many GB/s of reading, of writing, and of both together.
+
+    Pieces are served in the order in which they are asked for.
+    """
+
+    def __init__(self, read: float, write: float, total: float) -> None:
+        self.rates = {True: 1e-3 / read, False: 1e-3 / write}
+        self.total = 1e-3 / total
+        self._free = {True: 0.0, False: 0.0}
+        self._both = 0.0
+
+    def end(self, nbytes: float, time: float, reads: bool) -> float:
+        """When a piece that is asked for at `time` has crossed."""
+        one = self._free[reads] = max(self._free[reads], time) + nbytes * self.rates[reads]
+        self._both = max(self._both, time) + nbytes * self.total
+        return max(one, self._both)
