@@ -27,6 +27,7 @@ from iron_core.declare.identity import contract_key
 from iron_core.declare.tensor import plain
 from iron_core.devices import device
 from iron_core.errors import CallError, NotFinite, UnknownName, UnsupportedError
+from iron_core.graph.pictured import Pictured
 from iron_core.graph.signature import KEPT, Signature, numbers_of
 from iron_core.graph.traced import numbers
 from iron_core.image.artifacts import artifacts
@@ -38,7 +39,7 @@ from iron_core.plugins.registry import labelled, wrong_answer
 from iron_core.turn import Turn
 
 
-class Version:
+class Version(Pictured):
     """One compiled signature: its image, and its executable once it was called or loaded."""
 
     def __init__(self, program: Program, plan: VersionPlan, image: Any) -> None:

@@ -6,16 +6,8 @@ from typing import Any
 
 import attrs
 
-from iron_core.graph.traced import TracedGraph
-from iron_core.image.plan import BufferRef, Plan, VersionPlan
-from iron_core.image.planner import plan_graphs
-
-
-def as_plan(item: Any) -> Plan:
-    """The plan of a traced graph (for the host), of a compiled graph, or the plan itself."""
-    if isinstance(item, TracedGraph):
-        return plan_graphs([item])
-    return item if isinstance(item, Plan) else item.plan
+from iron_core.image.plan import BufferRef, VersionPlan
+from iron_core.visualize.run_list import RunList
 
 
 @attrs.frozen(eq=False)
@@ -39,19 +31,45 @@ def writes(version: VersionPlan, step: int) -> list[BufferRef]:
     return [ref for name, ref in s.operands.items() if s.op.operands[name].written]
 
 
+class _Written:
+    """What of a result is still there, as byte ranges: a state's stays, for where a call writes into it is not known."""
+
+    def __init__(self, ref: BufferRef) -> None:
+        self.ref = ref
+        self.left = [(ref.offset, ref.offset + ref.nbytes)]
+
+    def __bool__(self) -> bool:
+        return bool(self.left)
+
+    def seen(self, other: BufferRef) -> bool:
+        """Does a read of this see some of it?"""
+        if (other.space, other.index) != (self.ref.space, self.ref.index):
+            return False
+        return any(other.offset < stop and start < other.offset + other.nbytes for start, stop in self.left)
+
+    def overwritten(self, other: BufferRef) -> None:
+        if other.space == "resident" or not self.seen(other):
+            return
+        low, high = other.offset, other.offset + other.nbytes
+        parts = [part for start, stop in self.left for part in ((start, min(stop, low)), (max(start, high), stop))]
+        self.left = [(start, stop) for start, stop in parts if start < stop]
+
+
 def edges(version: VersionPlan) -> list[Edge]:
     """Every flow of data. Steps that wrote part of what is read are all named."""
     found: list[Edge] = []
-    last: list[tuple[int, BufferRef]] = []
+    last: list[tuple[int, _Written]] = []
     for i in range(len(version.steps)):
         for ref in reads(version, i):
-            writers = [w for w, written in last if written.overlaps(ref)]
+            writers = [w for w, written in last if written.seen(ref)]
             found += [Edge(w, i, ref) for w in dict.fromkeys(writers)]
             if ref.space == "input" or (ref.space == "resident" and not writers):
                 found.append(Edge((ref.space, ref.index), i, ref))
         for ref in writes(version, i):
-            last = [(w, r) for w, r in last if not _covers(ref, r)]
-            last.append((i, ref))
+            for _, written in last:
+                written.overwritten(ref)
+            last = [(w, written) for w, written in last if written]
+            last.append((i, _Written(ref)))
             if ref.space == "output":
                 found.append(Edge(i, ("output", ref.index), ref))
             elif ref.space == "resident":
@@ -59,18 +77,9 @@ def edges(version: VersionPlan) -> list[Edge]:
     return found
 
 
-def _covers(new: BufferRef, old: BufferRef) -> bool:
-    return (
-        (new.space, new.index) == (old.space, old.index)
-        and new.space != "resident"
-        and new.offset <= old.offset
-        and old.offset + old.nbytes <= new.offset + new.nbytes
-    )
-
-
 @attrs.frozen(eq=False)
 class Use:
-    """Arena bytes in use: written at step `first`, read for the last time at step `last`."""
+    """Arena bytes in use: written in row `first` of the run list, read for the last time in row `last`. name: the step's that writes."""
 
     ref: BufferRef
     name: str
@@ -78,23 +87,29 @@ class Use:
     last: int
 
 
-def arena_uses(version: VersionPlan) -> list[Use]:
-    """Every result a step leaves in the arena, until it is read for the last time."""
+def arena_uses(run: RunList) -> list[Use]:
+    """Every result that is left in the arena, until it is read for the last time; not what stays inside a row."""
+    version, places = run.version, run.places
     uses = []
     count = len(version.steps)
     kept = [term.source for term in version.carry if isinstance(term.source, BufferRef)]
+    read, written = ([ask(version, i) for i in range(count)] for ask in (reads, writes))
+    at = [places.get(step.name, ()) for step in version.steps]
     for i in range(count):
-        for ref in (ref for ref in writes(version, i) if ref.space == "arena"):
-            last = i
+        for ref in (ref for ref in written[i] if ref.space == "arena"):
+            rows: set[int] = set()
+            left = _Written(ref)
             for j in range(i + 1, count):
-                if any(other.overlaps(ref) for other in reads(version, j)):
-                    last = j
-                if any(_covers(other, ref) for other in writes(version, j)):
+                if any(map(left.seen, read[j])):
+                    rows.update(at[j])
+                for other in written[j]:
+                    left.overwritten(other)
+                if not left:
                     break
-            else:
-                if any(source.overlaps(ref) for source in kept):
-                    last = count - 1
-            uses.append(Use(ref, version.steps[i].name, i, last))
+            if any(map(left.seen, kept)):
+                rows.add(len(run.rows) - 1)
+            if at[i] and (not rows or not rows <= set(at[i])):
+                uses.append(Use(ref, version.steps[i].name, min(at[i]), max(rows, default=min(at[i]))))
     return uses
 
 

@@ -2,86 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from iron_core.files import write_whole
 from iron_core.graph.signature import describe_signature
-from iron_core.image.plan import Plan, Port, Resident, VersionPlan
-from iron_core.visualize.flow import as_plan, shape_text
-from iron_core.visualize.svg import picture
+from iron_core.image.plan import Plan
+from iron_core.visualize import markup
+from iron_core.visualize.colours import hues
+from iron_core.visualize.markup import details, facts, page, size
+from iron_core.visualize.overview import overview
+from iron_core.visualize.page_arrays import arrays
+from iron_core.visualize.page_steps import StepTables, find_script, search_box, stretches
+from iron_core.visualize.run_list import RunList
+from iron_core.visualize.subject import Subject, subject
+from iron_core.visualize.times import Table, Times, duration, times
 
-_STYLE = """
-body { font: 13px Helvetica, Arial, sans-serif; margin: 2em; color: #222; }
-table { border-collapse: collapse; margin: 0.5em 0 1.5em; }
-td, th { border: 1px solid #ccc; padding: 2px 8px; text-align: left; vertical-align: top; }
-code { font: 12px monospace; }
-"""
 
+def html(item: Any, path: str | Path | None = None, *, table: Table = None) -> str:
+    """The page of a traced graph, a compiled graph, one of its versions or a plan; written to `path` if given.
 
-def html(item: Any, path: str | Path | None = None) -> str:
-    """The page of a traced graph, a compiled graph or a plan; written to `path` if given.
-
-    Per version: the picture of its steps and arena, then every step with its operands. Then weights and states, the
-    packaging and its reasons.
+    Per version: figures, the run list at a glance over the arena, steps by operator, the run list with what repeats told once,
+    and every array with its tiles, fifos and paths. Then weights and states, the packaging and its reasons. table: as for
+    `picture()`; every version takes from it what it names.
     """
-    plan = as_plan(item)
-    body = [f"<h1>{escape(plan.name)}</h1>", _packaging(plan)]
-    for version in plan.versions:
-        body.append(f"<h2>{escape(describe_signature(version.signature))}</h2>")
-        body.append(picture(plan, version.signature))
-        body.append(_steps(plan, version))
-    body.append(_residents(plan))
-    text = (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(plan.name)}</title>'
-        f"<style>{_STYLE}</style></head><body>\n" + "\n".join(body) + "\n</body></html>\n"
-    )
+    shown = subject(item)
+    plan = shown.plan
+    runs = [shown.run_list(version) for version in plan.versions]
+    names = [f"version {describe_signature(version.signature)}" for version in plan.versions]
+    links = [f'<a href="#v{n}">{escape(name)}</a>' for n, name in enumerate(names)] + ['<a href="#rest">weights, states, packaging</a>']
+    body = [
+        f"<h1>{escape(plan.name)}</h1><p class='soft'>on {escape(plan.backend)} for {escape(plan.dev)} · "
+        f"{escape(plan.packaging.image)}, {escape(plan.packaging.dispatch)} dispatch</p><nav>{''.join(links)}</nav>"
+    ]
+    for n, (run, name) in enumerate(zip(runs, names, strict=True)):
+        body.append(_version(shown, run, name, n, times(table, run)))
+    body.append(f'<section id="rest"><h2>Weights, states, packaging</h2>{_packaging(plan)}{_residents(plan)}</section>')
+    text = page(plan.name, "\n".join(body), find_script())
     if path is not None:
         write_whole(path, text)
     return text
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    cells = "".join(f"<th>{escape(h)}</th>" for h in head)
-    lines = ["<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows]
-    return f"<table><tr>{cells}</tr>{''.join(lines)}</table>"
+def _version(shown: Subject, run: RunList, name: str, number: int, priced: Times) -> str:
+    prefix = f"v{number}s"
+    hue, parts = hues(run.rows), stretches(run)
+    tables = StepTables(run, priced, hue, prefix)
+    body = [f"<h2>{escape(name)}</h2>", facts(_figures(shown.plan, run, priced))]
+    if run.why:
+        body.append(f'<p class="warn">No array image can be made: {escape(run.why)}</p>')
+    body.append(f'<div class="wide">{overview(run, priced, shown.plan.banks, hue, parts, prefix)}</div>')
+    body += ["<h3>By operator</h3>", tables.by_operator(), _beside_steps(priced)]
+    body.append('<h3>Run list</h3><div class="list">' + search_box("find steps: operator, weight, array, …"))
+    body += [*map(tables.stretch, parts), "</div>"]
+    for title, text in (("Moved tunables", tables.moved()), ("Folds", tables.folds()), ("Words of a call", tables.words())):
+        if text:
+            body.append(f"<h3>{title}</h3>{text}")
+    if run.packs:
+        lines = [(i, ", ".join(names)) for i, names in enumerate(run.packs)]
+        body.append("<h3>Packs</h3>" + table_of_packs(lines))
+    if run.arrays:
+        body.append(f"<h3>Arrays</h3>{arrays(run, priced, hue, prefix)}")
+    return f'<section id="v{number}">{"".join(body)}</section>'
+
+
+def table_of_packs(lines: list[tuple[int, str]]) -> str:
+    return markup.table(("pack", "operators that share one configuration"), lines, "n ")
+
+
+def _figures(plan: Plan, run: RunList, priced: Times) -> list[tuple[str, str]]:
+    found = [(str(len(run.rows)), "steps run")]
+    if run.version.folds:
+        found.append((str(len(run.version.folds)), f"of {len(run.version.steps)} folded into others"))
+    if run.arrays:
+        found.append((str(len(run.arrays)), "arrays"))
+    if run.image is not None:
+        designs = len({id(step.design) for step in run.image.steps})
+        found += [(str(designs), "designs"), (str(len(run.entries)), "entries")] if run.image.elf else [(str(designs), "designs")]
+    moved = sum(bool(row.moved) for row in run.rows)
+    if moved:
+        found.append((str(moved), "steps with moved tunables"))
+    for kind, words in (("weight", "weights"), ("state", "states")):
+        nbytes = sum(r.nbytes for r in plan.residents if r.kind == kind)
+        if nbytes:
+            found.append((size(nbytes), words))
+    if sum(plan.banks):
+        found.append((size(sum(plan.banks)), "arena"))
+    if priced.known:
+        found.insert(0, (duration(priced.total), "a call"))
+    return found
+
+
+def _beside_steps(priced: Times) -> str:
+    """What a call takes beside its steps."""
+    if not priced.known or (priced.whole is None and not priced.entries and not priced.dispatch):
+        return ""
+    parts = [f"steps {duration(priced.steps)}"]
+    parts += [f"entries {duration(sum(priced.entries.values()))}"] if priced.entries else []
+    parts += [f"dispatch {duration(priced.dispatch)}"] if priced.dispatch else []
+    return f'<p class="soft">A call takes {duration(priced.total)}: {", ".join(parts)}.</p>'
 
 
 def _packaging(plan: Plan) -> str:
-    packaging = plan.packaging
-    rows = [["backend", plan.backend], ["device", plan.dev], ["image", f"{packaging.image}, {packaging.dispatch} dispatch"]]
-    rows += [["why", reason] for reason in packaging.reasons]
-    rows += [["value", f"{name}: {how}"] for name, how in packaging.lowered_values]
-    return _table(["", ""], rows)
-
-
-def _steps(plan: Plan, version: VersionPlan) -> str:
-    named: dict[str, Sequence[Port | Resident]] = {"resident": plan.residents, "input": version.inputs, "output": version.outputs}
-    rows = []
-    for step in version.steps:
-        operands = []
-        for name, ref in step.operands.items():
-            where = f"bank {ref.index}" if ref.space == "arena" else named[ref.space][ref.index].name
-            operands.append(f"{name}: {shape_text(ref)} ({where} + {ref.offset})")
-        follows = ", ".join(f"{b.member}={b.expression!r}" for b in step.bindings)
-        rows.append([step.name, repr(step.op), "; ".join(operands), follows])
-    return _table(["step", "operator", "operands", "per call"], rows)
+    lines = [("why", reason) for reason in plan.packaging.reasons]
+    lines += [("value", f"{name}: {how}") for name, how in plan.packaging.lowered_values]
+    lines += [("arena", f"bank {n}: {size(bank)}") for n, bank in enumerate(plan.banks)]
+    lines += [("residents", f"bank {n}: {size(bank)}") for n, bank in enumerate(plan.resident_banks)]
+    return markup.table(("", ""), lines, "k ", "Packaging")
 
 
 def _residents(plan: Plan) -> str:
-    if not plan.residents:
-        return ""
-    rows = [
-        [
-            r.kind,
-            r.name,
-            "x".join(map(str, r.shape)),
-            str(r.format),
-            str(r.nbytes),
-            f"bank {r.spot.bank} + {r.spot.offset}" if r.spot else "",
-        ]
+    lines = [
+        (
+            r.kind, r.name, "x".join(map(str, r.shape)), r.format, r.nbytes, f"bank {r.spot.bank} + {r.spot.offset}" if r.spot else "",
+        )
         for r in plan.residents
-    ]
-    return "<h2>Weights and states</h2>" + _table(["kind", "name", "shape", "format", "bytes", "place"], rows)
+    ]  # fmt: skip
+    if not lines:
+        return ""
+    body = markup.table(("kind", "name", "shape", "format", "bytes", "place"), lines, "k   n ", "Weights and states")
+    return details(f"{len(lines)} weights and states", body, opened=len(lines) <= 20)
+
