@@ -93,7 +93,7 @@ class Settings:
             found = domains(resolved, dev)
             chosen = {name: getattr(resolved, name) for name in found}
         else:
-            found = self.lowering.domains(op, dev.name) if self.lowering is not None else {}
+            found = self.lowering.domains(op, dev) if self.lowering is not None else {}
             chosen = self.lowering.tunables(op, dev.name) if self.lowering is not None else {}
         #: What is searched: per tunable its values, the default's own among them.
         self.axes = {name: values for name, values in found.items() if name not in pinned and len(values) > 1}
@@ -111,8 +111,8 @@ class Settings:
 
     def at(self, tunables: Mapping[str, Any]) -> Variant | None:
         """The operator with these tunables, the others as they resolve; None where that cannot be."""
-        if self.lowering is not None or not self.dev.is_npu:
-            return Variant(self.op, self.op, self.dev, dict(tunables), True, self.members)
+        if not self.dev.is_npu:
+            return self._lowered(tunables)
         try:
             op = self.op.with_tunables(**tunables)
             resolved = op.resolved(self.dev)
@@ -124,6 +124,14 @@ class Settings:
                 raise
             return None
         return found
+
+    def _lowered(self, tunables: Mapping[str, Any]) -> Variant | None:
+        try:
+            if self.lowering is not None and tunables:
+                self.lowering.tunables(self.op, self.dev.name, tunables)
+        except IronError:
+            return None
+        return Variant(self.op, self.op, self.dev, dict(tunables), True, self.members)
 
     def __iter__(self) -> Iterator[Variant]:
         yield self.default

@@ -112,7 +112,7 @@ def run(
 
     cls = find(name)
     with labelled(cls, "to make an operator of these fields and its inputs"):
-        op = _built(cls, fields)
+        op = built(cls, fields)
         drawn = cls.test.draw(op, np.random.default_rng(seed))
         inputs = tuple(drawn.get(o.name) for o in op.inputs)
     with labelled(op, "in its reference"):
@@ -122,9 +122,9 @@ def run(
         with working(f"{label(op)} on {chosen.backend.name}"):
             rows.append(_row(op, chosen, inputs, exact))
     if as_json:
-        print_json({"operator": cls.__name__, "fields": _shown(op), "seed": seed, "rows": rows})
+        print_json({"operator": cls.__name__, "fields": shown(op), "seed": seed, "rows": rows})
     else:
-        click.echo(f"{cls.__name__} {' '.join(f'{k}={v}' for k, v in _shown(op).items())}\n")
+        click.echo(f"{cls.__name__} {' '.join(f'{k}={v}' for k, v in shown(op).items())}\n")
         headers = ("backend", "device", "columns", "steps", "max |err|", "gate", "time", "")
         print_table(headers, [_cells(row) for row in rows])
         for row in rows:
@@ -133,7 +133,7 @@ def run(
     return 1 if any(row["failure"] for row in rows) else 0
 
 
-def _built(cls: Any, fields: tuple[str, ...]) -> Any:
+def built(cls: Any, fields: tuple[str, ...]) -> Any:
     """The operator of these fields; of its first test case if there are none."""
     given = dict(_field(cls, text) for text in fields)
     if not given:
@@ -157,7 +157,7 @@ def _field(cls: Any, text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _shown(op: Any) -> dict[str, str]:
+def shown(op: Any) -> dict[str, str]:
     """The fields that a reader would give: those not left at their default."""
     shown = {}
     for name, field in op.fields.items():

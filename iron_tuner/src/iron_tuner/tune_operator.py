@@ -1,0 +1,156 @@
+"""`iron tune OPERATOR`: its settings measured, as a table, CSV or JSON; the fastest kept for the runs to come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from iron_core.aside import aside
+from iron_core.backends.measuring import Keeping, Measuring, Timing
+from iron_core.cli.operators import built, find, shown
+from iron_core.cli.progress import working
+from iron_core.cli.table import print_json
+from iron_core.declare.profile import Profile
+from iron_core.devices import Device
+from iron_core.errors import UsageError, printable
+from iron_core.files import write_whole
+from iron_core.plugins.registry import labelled
+from iron_tuner import profiles, report
+from iron_tuner.backends import measuring_backend
+from iron_tuner.probe import Probe
+from iron_tuner.search import EXHAUSTIVE, Found, Search, Tried
+from iron_tuner.settings import Settings, probed
+
+
+def tune_operator(name: str, fields: tuple[str, ...], options: Mapping[str, Any]) -> int:
+    """Search, report, keep. The exit status: 0, also where the default stays; 1 where nothing could be measured."""
+    if options["random_weights"] is not None:
+        raise UsageError("--random-weights is for a model; an operator's inputs are drawn anyway.")
+    cls = find(name)
+    with labelled(cls, "to make an operator of these fields"):
+        op = built(cls, fields)
+    backend, dev = measuring_backend(options["backend"], options["dev"])
+    progress = Progress(title(op))
+    probe = probe_of(backend, dev, options, progress)
+    settings = Settings(probed(op), dev, backend, members=members(op, options["values"]))
+    if not options["as_json"]:
+        aside(f"{title(op)} on {backend.name} {dev}: {probe.platform.name}, power mode {probe.platform.mode}; {_count(settings)}")
+    with working(progress.words):
+        found = Search(settings, probe, exhaustive=options["exhaustive"] or EXHAUSTIVE, seen=progress.seen).run()
+    _answer(op, found, probe, options)
+    for words in kept(found, backend, dev, options):
+        aside(words)
+    return 1 if found.default.measured is None else 0
+
+
+class Progress:
+    """What is being measured, how many were, and the best so far."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.count, self.now, self.best = name, 0, "", ""
+
+    def said(self, words: str) -> None:
+        self.count += 1
+        self.now = words
+
+    def seen(self, best: Tried) -> None:
+        if best.measured is not None:
+            self.best = f"; best {report.figure(best.measured.t_step_us)} us ({best.variant.label})"
+
+    def words(self) -> str:
+        return f"{self.name}: {self.count} measured{self.best}"
+
+
+def probe_of(backend: Measuring, dev: Device, options: Mapping[str, Any], progress: Progress) -> Probe:
+    """A probe as the command line has it."""
+    timing = Timing(options["rounds"], options["calls"], options["settle"], options["cutoff"])
+    dispatch = options["dispatch"] or ("fused" if dev.full_elf or not dev.is_npu else "separate")
+    return Probe(
+        backend, dev, timing=timing, repeats=options["repeats"], dispatch=dispatch, remeasure=options["remeasure"], said=progress.said
+    )
+
+
+def title(op: Any) -> str:
+    """An operator and the fields that a call gives."""
+    return " ".join([type(op.base).__name__, *(f"{name}={value}" for name, value in shown(op).items())])
+
+
+def members(op: Any, values: tuple[str, ...]) -> dict[str, int]:
+    """`--value NAME=N` as the numbers of an operator's members. UsageError for a name that is none, or what is no number."""
+    legal = [*op.extents, *op.scratchpads]
+    found = {}
+    for text in values:
+        name, _, number = text.partition("=")
+        if name not in legal:
+            raise UsageError(f"--value {printable(text)}: {type(op.base).__name__} takes no {name}. Legal: {', '.join(legal) or 'none'}.")
+        if not number.lstrip("-").isdecimal():
+            raise UsageError(f"--value {printable(text)}; legal: NAME=N, a whole number.")
+        found[name] = int(number)
+    return found
+
+
+def kept(found: Found, backend: Any, dev: Device, options: Mapping[str, Any]) -> list[str]:
+    """Keep what was found faster, by the backend itself where it keeps such things, and in the folder that was asked for; what is
+    to be said of it."""
+    if found.best is found.default:
+        return []
+    said = []
+    name: str = backend.name
+    if isinstance(backend, Keeping):
+        profile = Profile()
+        profiles.add(profile, found.best.variant, name)
+        said.append(f"kept in {backend.keep(profile, dev)}: {name} takes it from now on")
+    if options["folder"]:
+        said.append(f"written into {profiles.merged(options['folder'], dev, [found.best.variant], name)}")
+    return said
+
+
+def _count(settings: Settings) -> str:
+    if not settings.axes:
+        return "nothing to choose"
+    return f"{settings.size} combinations of {', '.join(settings.axes)}"
+
+
+def _answer(op: Any, found: Found, probe: Probe, options: Mapping[str, Any]) -> None:
+    """The report, where it was asked for."""
+    if options["csv_file"]:
+        text = report.as_csv(found)
+        if options["csv_file"] == "-":
+            click.echo(text, nl=False)
+            return
+        write_file(options["csv_file"], text, "--csv")
+    if options["as_json"]:
+        facts = {"operator": title(op), "backend": probe.backend.name, "device": probe.dev.name, "dispatch": probe.dispatch}  # type: ignore[attr-defined]
+        profile = Profile()
+        profiles.add(profile, found.best.variant, facts["backend"])
+        print_json(facts | report.as_dict(found, probe.platform) | {"entry": profile.lines()})
+        return
+    report.show(found)
+    click.echo()
+    click.echo(_conclusion(found))
+
+
+def _conclusion(found: Found) -> str:
+    how = "every one" if found.exhaustive else "one tunable at a time"
+    tried = f"{len(found.tried)} settings measured, {how}"
+    tried += f"; {len(found.refused)} do not fit" if found.refused else ""
+    if found.said:
+        tried += f"; {found.said}"
+    if found.best is found.default or found.best.measured is None or found.default.measured is None:
+        return f"{tried}. The default stays."
+    before, after = found.default.measured.t_step_us, found.best.measured.t_step_us
+    gain = found.best.gain_us / before * 100
+    accurate = "" if found.best.exact else ", within its gates, not exact"
+    return f"{tried}. {report.figure(before)} -> {report.figure(after)} us ({gain:.1f} % less{accurate}): {found.best.variant.label}"
+
+
+def write_file(path: str, text: str, option: str) -> None:
+    """A text in a file that an option names. UsageError where it cannot be written."""
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise UsageError(f"{option} {printable(path)}: {error.strerror}.") from None
+
+
