@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from iron_core.array.build import build, has_array
 from iron_core.array.fit import fit
+from iron_core.backends.measuring import Measured, Platform, RunList, Timing
 from iron_core.backends.protocol import Available, Backend, Unavailable
-from iron_core.devices import DEVICES, device
+from iron_core.devices import DEVICES, Device, device
 from iron_core.errors import CallError, IronError
 from iron_core.graph.signature import Signature
 from iron_core.image.array_image import ArrayImage, array_image
@@ -76,6 +77,18 @@ class SimBackend(Backend):
     def load(self, image: ArrayImage, memory: SimMemory) -> SimExecutable:
         kind = SimExecutable if image.program is None else SimLoop
         return kind(image, memory, trace=self.trace or os.environ.get("IRON_SIM_TRACE") or None)
+
+    def platform(self, dev: Device | str) -> Platform:
+        """The simulator with a device's table of hardware; see `iron_core.backends.measuring.Measuring`."""
+        from iron_sim.timing.measure import platform
+
+        return platform(dev)
+
+    def measure(self, lists: Sequence[RunList], dev: Device | str, timing: Timing) -> list[Measured]:
+        """Run lists on simulated time, without noise; see `Measuring`."""
+        from iron_sim.timing.measure import measure
+
+        return measure(lists, device(dev), timing)
 
     @contextlib.contextmanager
     def profiled(self, executables: Mapping[str, SimExecutable]) -> Iterator[SimProfile]:

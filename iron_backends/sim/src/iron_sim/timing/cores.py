@@ -25,6 +25,7 @@ from iron_core.array.program import (
     Store,
     Subview,
     WaitBarrier,
+    walk,
 )
 from iron_sim.errors import SimulationError
 from iron_sim.timing.clocked import Barrier, Clocked, Line, Tokens
@@ -198,3 +199,8 @@ def _py(e: Expr) -> str:
     if e.op in ("min", "max"):
         return f"{e.op}({_py(e.left)}, {_py(e.right)})"
     return f"({_py(e.left)} {_SIGNS[e.op]} {_py(e.right)})"
+
+
+def follows_data(program: Block) -> bool:
+    """Does a program read numbers of objects, on which it may branch or loop?"""
+    return any(isinstance(s, Load) and not isinstance(s.memory, Local) for s in walk(program))

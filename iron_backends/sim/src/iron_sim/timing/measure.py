@@ -1,0 +1,171 @@
+"""Run lists on simulated time: what a tuner is told by `SimBackend`. Equal lists take equal times, so every round is one figure."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from iron_core.array.build import build
+from iron_core.array.design import ArrayDesign, Design
+from iron_core.array.fit import fit
+from iron_core.array.kernel import Kernel
+from iron_core.array.words import number
+from iron_core.backends.measuring import Measured, Platform, Run, RunList, Timing, drawn
+from iron_core.declare.formats import PackedArray
+from iron_core.devices import Device, device
+from iron_core.errors import IronError, UnsupportedError
+from iron_sim.catalog import whole
+from iron_sim.machine import Machine
+from iron_sim.run import regions_of, simulate
+from iron_sim.timing.cores import follows_data
+from iron_sim.timing.events import timed
+from iron_sim.timing.hardware import Hardware, hardware
+from iron_sim.timing.load import load_us
+
+#: A run of at most so many numbers is really simulated; of a larger one its tile references are composed, which gives the same bits.
+SMALL = 1 << 15
+
+
+def platform(dev: Device | str) -> Platform:
+    """The simulator with its table of hardware, by name and digest, for figures hold for that table alone."""
+    dev = device(dev)
+    table = sorted((name, quantity.value) for name, quantity in hardware(dev).quantities().items())
+    return Platform(f"iron_sim {dev.name} {hashlib.sha256(repr(table).encode()).hexdigest()[:8]}", "simulated")
+
+
+@attrs.frozen
+class Step:
+    """A run, timed. us: from the sequence's start to its end. load_us: of its array, beyond an entry's base."""
+
+    design: Design
+    kernels: Mapping[str, Kernel]
+    us: float
+    load_us: float
+
+    @property
+    def array(self) -> ArrayDesign:
+        return self.design.array
+
+
+def measure(lists: Sequence[RunList], dev: Device, timing: Timing) -> list[Measured]:
+    """See `iron_core.backends.measuring.Measuring`."""
+    found = []
+    for runs in lists:
+        steps = [_step(runs, index, dev) for index in range(len(runs.runs))]
+        us = total_us(steps, runs, hardware(dev))
+        outputs = {}
+        for index in range(len(runs.runs)):
+            for name, array in _outputs(runs, index, dev).items():
+                outputs[index, name] = array
+        found.append(Measured((us,) * max(timing.rounds, 1), outputs))
+    return found
+
+
+def total_us(steps: Sequence[Step], runs: RunList, hw: Hardware) -> float:
+    """A call of a run list: as one ELF, or step by step as a chain that is called again and again."""
+    took = sum(step.us for step in steps)
+    if runs.dispatch == "separate":
+        if runs.packs:
+            raise UnsupportedError(f"{runs.name}: packs of a chain; legal: dispatch='fused'.")
+        switches = [b.load_us for a, b in zip((steps[-1], *steps), steps, strict=False) if a.array != b.array]
+        return took + len(steps) * hw.chain_run.value + sum(hw.chain_switch.value + us for us in switches)
+    if not hw.dispatch.value:
+        raise UnsupportedError(f"{runs.name}: a full ELF on {hw.family}, which has none. Legal: dispatch='separate'.")
+    packs = {index: number for number, pack in enumerate(runs.packs) for index in pack}
+    # Of each run what is configured: a pack, or an array.
+    places: list[Any] = [packs.get(index, step.array) for index, step in enumerate(steps)]
+    entries = [place for n, place in enumerate(places) if n == 0 or place != places[n - 1]]
+    loads = 0.0
+    for place in entries:
+        members = {step.array: step.load_us for step, at in zip(steps, places, strict=True) if at == place}
+        loads += sum(members.values())
+    resets = hw.reset.value if len(entries) % 2 else 0.0
+    return hw.dispatch.value + len(entries) * hw.entry_base.value + loads + took + resets
+
+
+def step(op: Any, dev: Device | str, members: Mapping[str, int] | None = None) -> Step:
+    """An operator, timed by itself at these numbers of its per-call members. What `build()` and `fit()` raise where no array takes it."""
+    members = dict(members or {})
+    dev = device(dev)
+    op = op.resolved(dev)
+    design, kernels = build(op, dev, members)
+    numbers = tuple(sorted((word.name, number(op, word, members)) for word in design.sequence.words))
+    return _timed(_Same(design, kernels), numbers, _Reading(op, members))
+
+
+@attrs.frozen
+class _Same:
+    """A design, by which it is known, and its kernels."""
+
+    design: Design
+    kernels: Mapping[str, Kernel] = attrs.field(eq=False)
+
+
+@attrs.frozen(eq=False)
+class _Reading:
+    """An operator whose cores may follow data: what they read is that of its test's first draw."""
+
+    op: Any
+    members: Mapping[str, int]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Reading)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def followed(self, design: Design, kernels: Mapping[str, Kernel], numbers: Mapping[str, int]) -> Mapping[str, Sequence[int]]:
+        short = self.op.bounded(**self.op.limits(self.members)) if self.members else self.op
+        drawn = type(self.op.base).test.draw(short, np.random.default_rng(0))
+        given = {name: whole(self.op, name, tensor) for name, tensor in drawn.items()}
+        machine = Machine(design.array, kernels, fit(design), follow=True)
+        machine.run(design.sequence, regions_of(design, given), numbers)
+        return {core.name: core.followed or () for core in machine.cores}
+
+
+@functools.lru_cache(maxsize=4096)
+def _timed(same: _Same, numbers: tuple[tuple[str, int], ...], reading: _Reading) -> Step:
+    design, kernels = same.design, same.kernels
+    hw = hardware(design.array.dev)
+    followed = reading.followed(design, kernels, dict(numbers)) if any(follows_data(core.program) for core in design.array.cores) else {}
+    run = timed(design, kernels, dict(numbers), followed=followed)
+    return Step(design, kernels, run.us, load_us(design.array, kernels, hw))
+
+
+def _step(runs: RunList, index: int, dev: Device) -> Step:
+    run: Run = runs.runs[index]
+    what = f"{runs.name}, run {index}"
+    if run.tunables:
+        raise UnsupportedError(f"{what}: tunables {', '.join(run.tunables)}; sim has no lowering of its own. Legal: none.")
+    try:
+        return step(run.op, dev, run.members)
+    except UnsupportedError:
+        raise
+    except IronError as error:
+        raise UnsupportedError(f"{what}: {error}") from error
+
+
+def _outputs(runs: RunList, index: int, dev: Device) -> dict[str, np.ndarray]:
+    """What a run writes, as far as its bounds go."""
+    run = runs.runs[index]
+    op = run.op.resolved(dev)
+    inputs = drawn(runs, index)
+    short = op.bounded(**op.limits(run.members)) if run.members else op
+    kept = {name: op.format(name).zeros(op.shape(name)) for name in op.partial}
+    written = [operand.name for operand in op.outputs if operand.present(op)]
+    if sum(int(np.prod(op.shape(name))) for name in op.present) <= SMALL:
+        given = {name: whole(op, name, tensor) for name, tensor in inputs.items()}
+        made, _, _ = simulate(op, dev, {**kept, **given}, dict(run.members))
+        return {name: _cut(made[name], short.shape(name)) for name in written}
+    found = short.composed(*(inputs.get(operand.name) for operand in op.inputs), **kept)
+    tensors = found if isinstance(found, tuple) else (found,)
+    return {name: np.asarray(one.data if isinstance(one, PackedArray) else one) for name, one in zip(written, tensors, strict=True)}
+
+
+def _cut(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    return array[tuple(slice(n) for n in shape)] if array.ndim == len(shape) else array
