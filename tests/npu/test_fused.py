@@ -57,6 +57,29 @@ def test_equal_arrays_are_one_device_and_equal_sequences_one(chain):
     assert made.text.count(f"aiex.configure @{devices[0]}") == 2
 
 
+def test_arrays_of_a_pack_are_one_device():
+    """Configured once for all of them; each step runs its own array's sequence there."""
+    plan = Chain().compile(dev="npu2", backend="null", x=(4096,), y=(4096,)).plan
+    signature = plan.versions[0].signature
+    pack = {iron.array_key(step.op.resolved("npu2")) for step in plan.versions[0].steps}
+    with pytest.raises(UnsupportedError, match=r"pack of .*: \d+ streams go"):
+        print_version(plan, signature, coresident=[pack])
+
+    class Narrow(iron.Graph):
+        def body(self, x, y):
+            z = SiLU(ElementwiseAdd(x, y, num_aie_columns=2), num_aie_columns=2)
+            return ElementwiseAdd(z, x, num_aie_columns=2)
+
+    plan = Narrow().compile(dev="npu2", backend="null", x=(4096,), y=(4096,)).plan
+    pack = {iron.array_key(step.op.resolved("npu2")) for step in plan.versions[0].steps}
+    made = print_version(plan, plan.versions[0].signature, coresident=[pack])
+    require(made.text)
+    devices = re.findall(r"aie\.device\(npu2\) @(\w+)", made.text)
+    assert len(devices) == 3 and devices[1:] == ["reset", "main"] and devices[0].startswith("ElementwiseAdd_SiLU_")
+    assert made.text.count(f"aiex.configure @{devices[0]}") == 1 and made.text.count("aiex.run") == 3
+    assert made.text.count("aie.runtime_sequence") == 3
+
+
 def test_equal_forms_share_a_word(chain):
     _, made = chain
     assert made.text.count("aiex.scratchpad_parameter") == len(made.words) == 2

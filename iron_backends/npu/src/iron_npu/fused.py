@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import attrs
 import numpy as np
@@ -17,6 +17,7 @@ from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.array_step import ArrayStep
 from iron_core.image.feedback import Program
 from iron_core.image.gathers import ControlTensors
+from iron_core.image.packs import Pack
 from iron_core.image.parameters import Parameter, rows
 from iron_core.image.plan import Plan
 from iron_npu.address_map import AddressMap, address_map
@@ -71,12 +72,13 @@ class _Part:
     sequences: dict[tuple[Sequence, tuple[tuple[Word, ScratchpadParameter], ...]], str] = attrs.field(factory=dict)
 
 
-def print_version(plan: Plan, signature: Signature, *, spelling: str = PATCH) -> Fused:
-    """One version of a plan for a device with a full ELF. spelling: of lengths set per call; see `iron_npu.length`.
+def print_version(plan: Plan, signature: Signature, *, spelling: str = PATCH, coresident: Iterable[Pack] = ()) -> Fused:
+    """One version of a plan for a device with a full ELF. spelling: of lengths set per call; see `iron_npu.length`. coresident: arrays
+    that share a device, see `iron_core.image.packs`.
 
     CallError for a spelling that there is not, UnsupportedError for a device without full ELFs.
     """
-    image = array_image(plan, signature)
+    image = array_image(plan, signature, coresident)
     if not image.elf:
         chain = "a chain of dispatches; print its designs one by one"
         is_what = "an xclbin per array; print_contexts() prints them" if image.contexts else chain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -18,6 +18,7 @@ from iron_core.errors import CallError, IronError
 from iron_core.graph.signature import Signature
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.folding import array_refusal
+from iron_core.image.packs import Pack
 from iron_core.image.plan import Plan
 from iron_core.lowering.answer import No, Yes
 from iron_sim.executable import SimExecutable
@@ -68,8 +69,8 @@ class SimBackend(Backend):
         rule = array_refusal(fold, device(dev))
         return rule is None or No(rule)
 
-    def compile(self, plan: Plan, signature: Signature) -> ArrayImage:
-        return array_image(plan, signature)
+    def compile(self, plan: Plan, signature: Signature, coresident: Iterable[Pack] = ()) -> ArrayImage:
+        return array_image(plan, signature, coresident)
 
     def memory(self, plan: Plan) -> SimMemory:
         return SimMemory(plan)

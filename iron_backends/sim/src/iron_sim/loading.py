@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from iron_core.array.build import array_of
+from iron_core.array.build import kernels_of
 from iron_core.image.array_image import ArrayImage
 from iron_sim.errors import SimulationError
 from iron_sim.host import SimMemory
@@ -34,7 +34,7 @@ class Loading(ABC):
         """A step's array, fresh."""
         step = self.image.steps[index]
         self.memory.traffic.loads += 1
-        return Machine(step.design.array, array_of(step.array_key, self.image.dev).kernels, step.placement, trace=self._traced)
+        return Machine(step.design.array, kernels_of(step.configured, self.image.dev), step.placement, trace=self._traced)
 
 
 class Elf(Loading):

@@ -78,6 +78,11 @@ def array_of(key: tuple[Any, ...], dev: Device | str) -> BuiltArray:
     return _built(key, device(dev), lambda: view_of(key))
 
 
+def kernels_of(keys: Iterable[tuple[Any, ...]], dev: Device | str) -> dict[str, Kernel]:
+    """By symbol, the kernels that the arrays of these array keys call. CacheError as `array_of`."""
+    return {symbol: kernel for key in keys for symbol, kernel in array_of(key, dev).kernels.items()}
+
+
 def _classes(op: Any) -> tuple[type, ...]:
     """The classes an operator's array is of: its own and those of the steps folded into it."""
     return (type(op.base), *(type(link.op) for link in (*op.finish, *op.prepare)))

@@ -18,21 +18,24 @@ if TYPE_CHECKING:
     from iron_core.array.pools import TilePlacement
 
 
-def fit(design: Design) -> TilePlacement:
-    """Where the design's tiles go. DeclarationError for a design that is not well formed, Unresolvable where it does not
-    fit: with the number used, the number there is, and what to change."""
+def fit(design: Design | ArrayDesign) -> TilePlacement:
+    """Where the design's tiles go; of an array alone, whatever sequences drive it. DeclarationError for a design that is not well
+    formed, Unresolvable where it does not fit: with the number used, the number there is, and what to change."""
     return _fitted(design)
 
 
 @lru_cache(maxsize=1024)
-def _fitted(design: Design) -> TilePlacement:
+def _fitted(design: Design | ArrayDesign) -> TilePlacement:
     """Once for every design: a graph, its tuner and its backend ask for the same ones."""
     from iron_core.array import limits
+    from iron_core.array.design import Design
     from iron_core.array.spec_sequence import check_sequence
 
-    placement = _array(design.array)
-    check_sequence(design)
-    limits.check(design, device(design.array.dev), placement)
+    array = design.array if isinstance(design, Design) else design
+    placement = _array(array)
+    if isinstance(design, Design):
+        check_sequence(design)
+    limits.check(design, device(array.dev), placement)
     return placement
 
 

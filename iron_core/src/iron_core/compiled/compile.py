@@ -44,7 +44,9 @@ def compile_graph(
     boundaries, image: see `iron_core.image.packaging`. verbose: print the plan's explanation on stderr.
     record: "memory" keeps the record of steps and buffers on the version's `artifacts`; "disk" writes it to the cache too.
     feeds: the compiled graph, or signature, of the version whose per-call words this one computes (default: its own).
-    coresident: designs that share an array's configuration. UnsupportedError where the backend does not take these two.
+    coresident: what decides each design's setting, the folds and which arrays share a configuration (see
+    `iron_core.compiled.narrowing`), as `iron_tuner`'s JointNarrowing does; or such packs of arrays, each of their `array_key`s.
+    UnsupportedError where the backend does not take these two.
     fold: take every admissible fold.
     cache_key: digest of the model's sources and config. With it a warm start takes the plan from the cache and traces
     nothing, provided the graph holds the same weights and states by name.

@@ -11,6 +11,7 @@ from iron_core.devices import device
 from iron_core.errors import UnsupportedError
 from iron_core.graph.signature import describe_signature
 from iron_core.image.array_image import ArrayImage, array_image
+from iron_core.image.packs import short_name
 from iron_core.image.plan import BufferRef, VersionPlan
 
 
@@ -41,6 +42,8 @@ def explain(program: Program) -> str:
             lines.append(f"  fold       {fold}: saves 1 step")
         lines += [f"  no fold    {fold}: {rule}" for fold, rule in version.refused]
         lines += _image(program, version)
+        decided = program.versions[version.signature].decided
+        lines += [f"  tuned      {line}" for line in decided.report] if decided is not None else []
         for term in version.carry:
             source = "element 0 of a buffer" if isinstance(term.source, BufferRef) else repr(term.source)
             lines.append(f"  carries    {term.name} = {source}")
@@ -82,6 +85,9 @@ def _image(program: Program, version: VersionPlan) -> list[str]:
     lines.append(f"  designs    {len({id(step.design) for step in found.steps})}, of {arrays} array{'s' if arrays != 1 else ''}")
     if found.elf:
         lines.append(f"  entries    {len(found.entries)}{', and one that resets the array' if found.resets else ''}")
+    for pack in dict.fromkeys(step.pack for step in found.steps if step.pack):
+        of = sum(step.pack == pack for step in found.steps)
+        lines.append(f"  pack       {', '.join(map(short_name, pack))} share a configuration: {of} steps")
     for parameter in found.parameters:
         used = ", ".join(f"{found.steps[index].name}.{name}" for index, name in parameter.uses)
         lines.append(f"  word       {parameter.symbol} = {parameter.form!r}: {used}")

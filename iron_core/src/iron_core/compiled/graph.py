@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from iron_core.backends.choose import Choice
 from iron_core.cache.entry import About
 from iron_core.cache.keys import digest
 from iron_core.cache.store import Cache
+from iron_core.compiled.narrowing import Asked, Narrowed, Narrowing
 from iron_core.compiled.planned import Planned
 from iron_core.compiled.program import Program, Version
 from iron_core.compiled.warm import WarmStart
@@ -20,7 +21,7 @@ from iron_core.declare.affine import bounded_shape
 from iron_core.declare.authored import authored
 from iron_core.declare.formats import PackedArray, format_of
 from iron_core.declare.tensor import converted
-from iron_core.devices import using_device
+from iron_core.devices import device, using_device
 from iron_core.errors import CallError, UnknownName
 from iron_core.graph.call import as_arrays, sort_call, sort_values
 from iron_core.graph.fold import Fold, choose_folds
@@ -83,7 +84,11 @@ class CompiledGraph(Planned, Pictured):
     def _compile(self, signature: Signature, shapes: dict[str, Any], options: dict[str, Any]) -> Version:
         fold, cache_key = options.pop("fold", False), options.pop("cache_key", None)
         record = options.pop("record", "memory")
-        if cache_key is None:
+        decided: Narrowed | None = None
+        if isinstance(options.get("coresident"), Narrowing):
+            one, decided = self._narrowed(options["coresident"], shapes, fold)
+            options["coresident"] = decided.packs
+        elif cache_key is None:
             one = self._trace(shapes, fold)
         else:
             start = WarmStart(self.graph, self.backend, self.dev, signature, cache_key, fold)
@@ -91,7 +96,7 @@ class CompiledGraph(Planned, Pictured):
             one = kept or self._trace(shapes, fold)
             if kept is None:
                 start.keep(one)
-        version = self._program.add(one, **options)
+        version = self._program.add(one, decided=decided, **options)
         if record == "disk":
             text, about = json.dumps(version.artifacts, indent=1), About("record", type(self.graph).__name__)
             Cache(self.backend.name).keep(digest("artifacts", text), "record.json", text.encode(), about=about)
@@ -101,9 +106,22 @@ class CompiledGraph(Planned, Pictured):
         traced = self.trace(**shapes)
         return draft(traced, *self._folds(traced)) if fold else draft(traced)
 
+    def _narrowed(self, narrowing: Narrowing, shapes: dict[str, Any], fold: bool) -> tuple[Draft, Narrowed]:
+        """A version as `coresident=` decides."""
+        refused: list[tuple[Fold, str]] = []
+        asked = Asked(self.trace(**shapes), self.backend, device(self.dev), self.packaging, self._accepts(refused), fold)
+        with authored(narrowing, "narrowed()"):
+            decided = narrowing.narrowed(asked)
+        return draft(decided.traced, decided.folds, _refusals(refused, decided.folds)), decided
+
     def _folds(self, traced: TracedGraph) -> tuple[list[Fold], list[tuple[str, str]]]:
         """Those the backend takes, and per step that no fold took, why not: (fold, rule)."""
         refused: list[tuple[Fold, str]] = []
+        taken = choose_folds(traced, self._accepts(refused))
+        return taken, _refusals(refused, taken)
+
+    def _accepts(self, refused: list[tuple[Fold, str]]) -> Callable[[Fold], bool]:
+        """Does the backend take a fold? Those that it does not are noted with its rule."""
 
         def accepts(fold: Fold) -> bool:
             with authored(self.backend, "accepts()"), labelled(self.backend, "to say which folds it takes"):
@@ -114,9 +132,7 @@ class CompiledGraph(Planned, Pictured):
                 raise wrong_answer(self.backend, "accepts()", answer, "True, False or No(rule)")
             return answer is True
 
-        taken = choose_folds(traced, accepts)
-        gone = {fold.gone for fold in taken}
-        return taken, [(str(fold), rule) for fold, rule in refused if fold.gone not in gone]
+        return accepts
 
     # -- calls ----------------------------------------------------------------------------------
 
@@ -234,6 +250,12 @@ class CompiledGraph(Planned, Pictured):
     def __repr__(self) -> str:
         plan = self.plan
         return f"CompiledGraph({plan.name}, backend={plan.backend}, dev={plan.dev}, {len(plan.versions)} versions)"
+
+
+def _refusals(refused: Sequence[tuple[Fold, str]], taken: Sequence[Fold]) -> list[tuple[str, str]]:
+    """Refused folds of steps that run by themselves, each once, with the rule."""
+    gone = {fold.gone for fold in taken}
+    return list(dict.fromkeys((str(fold), rule) for fold, rule in refused if fold.gone not in gone))
 
 
 def _tensors(signature: Signature) -> list[tuple[str, tuple[int, ...], str]]:

@@ -21,6 +21,7 @@ from iron_core.backends.memory import flat
 from iron_core.backends.ports import InputPort, OutputPort
 from iron_core.backends.protocol import Executable, Looping
 from iron_core.backends.traffic import Traffic
+from iron_core.compiled.narrowing import Narrowed
 from iron_core.declare.affine import Affine, evaluate
 from iron_core.declare.authored import authored
 from iron_core.declare.identity import contract_key
@@ -42,10 +43,12 @@ from iron_core.turn import Turn
 class Version(Pictured):
     """One compiled signature: its image, and its executable once it was called or loaded."""
 
-    def __init__(self, program: Program, plan: VersionPlan, image: Any) -> None:
+    def __init__(self, program: Program, plan: VersionPlan, image: Any, decided: Narrowed | None = None) -> None:
         self.program = program
         self.plan = plan
         self.image = image
+        #: What `coresident=` decided of it, where that decides.
+        self.decided = decided
         self.executable: Executable | None = None
         self._values = {value.name: value for value in plan.values}
         self._checks = plan.checks
@@ -57,6 +60,11 @@ class Version(Pictured):
         self._inputs = [InputPort(port) for port in plan.inputs]
         self._outputs = [OutputPort(port) for port in plan.outputs]
         self._unfinished = [(i, port) for i, port in enumerate(self._outputs) if not port.as_it_is]
+
+    @property
+    def tuning(self) -> Any:
+        """What was decided of it by measured costs; None where nothing was."""
+        return None if self.decided is None else self.decided.tuning
 
     @property
     def artifacts(self) -> dict[str, Any]:
@@ -222,18 +230,19 @@ class Program:
         self._placed: Plan | None = None
         self._owners: list[Any] = []
 
-    def add(self, draft: Draft, **options: Any) -> Version:
-        """Plan and compile one more version, others waiting. UnsupportedError names the first step the backend cannot take."""
+    def add(self, draft: Draft, *, decided: Narrowed | None = None, **options: Any) -> Version:
+        """Plan and compile one more version, others waiting. decided: what its draft follows. UnsupportedError names the first step
+        that the backend cannot take."""
         with self.planning:
             if self.planning.busy:
                 raise CallError(f"{self.plan.name}: a version is added while one is being compiled, by what its compiling calls.")
             self.planning.busy = True
             try:
-                return self._add(draft, options)
+                return self._add(draft, decided, options)
             finally:
                 self.planning.busy = False
 
-    def _add(self, draft: Draft, options: dict[str, Any]) -> Version:
+    def _add(self, draft: Draft, decided: Narrowed | None, options: dict[str, Any]) -> Version:
         self._supported(draft.version)
         signature = draft.version.signature
         versions, plan = dict(self.versions), self.plan  # a new one: others go through the old one
@@ -248,7 +257,7 @@ class Program:
         if image is None or isinstance(image, bool):
             raise wrong_answer(self.backend, "compile()", image, "an image, which its load() takes")
         announce("iron_image_built", image=image, plan=plan)
-        version = Version(self, plan.version(signature), image)
+        version = Version(self, plan.version(signature), image, decided)
         self._owners.extend(draft.owners)  # residents are known by identity, so these must stay alive
         self.plan = plan  # before the version is there for others: its memory is placed by this plan
         self.versions = {**versions, signature: version}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -17,6 +17,7 @@ from iron_core.image.feedback import Program, emit_step, next_words
 from iron_core.image.folding import fold_steps
 from iron_core.image.gathers import ADDRESS_WORDS, ControlTensors, with_control_words
 from iron_core.image.packaging import CHAIN_DESIGNS, CONTEXTS, ELF
+from iron_core.image.packs import Pack, packed
 from iron_core.image.parameters import Parameter, check_count, parameters
 from iron_core.image.plan import Plan, VersionPlan
 from iron_core.image.reader import read
@@ -65,9 +66,12 @@ class ArrayImage:
         return max((len({col for col, _ in step.placement.values()}) for step in self.steps), default=0)
 
 
-def array_image(plan: Plan, signature: Signature) -> ArrayImage:
-    """A version's designs and how they are entered. UnsupportedError where a step has no array, or the words are too many, or the
-    arrays of a plan are more than the contexts."""
+def array_image(plan: Plan, signature: Signature, coresident: Iterable[Pack] = ()) -> ArrayImage:
+    """A version's designs and how they are entered. coresident: arrays that share a configuration, see `iron_core.image.packs`.
+
+    UnsupportedError where a step has no array, the words are too many, the arrays of a plan are more than the contexts, or those of a
+    pack do not fit together.
+    """
     dev = device(plan.dev)
     version = plan.version(signature)
     steps = tuple(array_step(step, dev) for step in fold_steps(version))
@@ -81,6 +85,7 @@ def array_image(plan: Plan, signature: Signature) -> ArrayImage:
         program = next_words(version, words)
     if program is not None:
         steps += (emit_step(version, program, dev),)
+    steps = packed(steps, coresident, dev, elf)
     entries: list[list[int]] = []
     for index, step in enumerate(steps):
         if elf and entries and steps[entries[-1][-1]].design.array is step.design.array:

@@ -22,7 +22,8 @@ class ArrayStep:
     """A step as it runs: its design, where that design's tiles are, and where its operands lie.
 
     `written`: names of the operands it writes. `array_key`: says which kernels its cores call (see
-    `iron_core.array.build.array_of`). `operator`: what messages call it.
+    `iron_core.array.build.array_of`). `operator`: what messages call it. `pack`: where its array shares a configuration with others, the
+    array keys of all; the design is then one of the array of all of them.
     """
 
     name: str
@@ -33,6 +34,12 @@ class ArrayStep:
     operands: dict[str, BufferRef]
     written: frozenset[str]
     bindings: tuple[Binding, ...]
+    pack: tuple[tuple[Any, ...], ...] = ()
+
+    @property
+    def configured(self) -> tuple[tuple[Any, ...], ...]:
+        """The array keys of all arrays that are configured for it."""
+        return self.pack or (self.array_key,)
 
 
 def array_step(step: PlanStep, dev: Device) -> ArrayStep:
