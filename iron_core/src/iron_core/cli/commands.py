@@ -125,6 +125,28 @@ def run(ctx: click.Context, model: str | None, argv: tuple[str, ...]) -> int:
     return status_of(registry().load("models", model).main(list(argv)), f"model `{model}`")
 
 
+@iron.command(context_settings=dict(ignore_unknown_options=True))
+@click.argument("target", metavar="FILE.py:NAME|MODEL")
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+@click.option("--backend", metavar="NAME", help="Who plans and prices it. Default: for an NPU the first that prices, else as for a run.")
+@click.option("--dev", metavar="NAME", help="The device.")
+@click.option("--fold", is_flag=True, help="Take every fold that the backend takes.")
+@click.option("-o", "--output", metavar="FILE", help="A .html, .svg or .dot file. Default: the graph's name, .html.")
+@click.option("--open", "opened", is_flag=True, help="Open it in a browser; without -o it is a temporary file.")
+@_verbose
+def picture(
+    target: str, argv: tuple[str, ...], backend: str | None, dev: str | None, fold: bool, output: str | None, opened: bool
+) -> None:
+    """Draw a graph: its steps with what is folded in, its arena, its arrays with their tiles, fifos and paths, and what steps take.
+
+    FILE.py:NAME is a Graph, a class of one or a compiled graph; the rest of the line are its inputs, as x=512x64 or x=512x64:float32.
+    MODEL is a model's name; the rest is its own line, as --checkpoint FILE --max-seq-len 1024.
+    """
+    from iron_core.cli import picture as at_work
+
+    at_work.draw(target, argv, backend=backend, dev=dev, fold=fold, output=output, opened=opened)
+
+
 models = _group(iron, "models", "What `iron-run` can run.")
 operators = _group(iron, "operators", "The operators that are installed.")
 backends = _group(iron, "backends", "Who can execute a graph.")
@@ -155,16 +177,21 @@ def operators_list(load: bool, as_json: bool) -> None:
 
 @operators.command("show")
 @click.argument("name")
+@click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
+@click.option("--dev", metavar="NAME", help="Say too what its array is on this device.")
+@click.option("--html", "page", is_flag=False, flag_value="", metavar="[FILE]", help="Draw that array into a page. Default: NAME.html.")
+@click.option("--open", "opened", is_flag=True, help="... and open it in a browser.")
 @_json
 @_verbose
-def operators_show(name: str, as_json: bool) -> None:
-    """What an operator computes: its fields, operands and who has a kernel for it.
+def operators_show(name: str, fields: tuple[str, ...], dev: str | None, page: str | None, opened: bool, as_json: bool) -> None:
+    """What an operator computes: its fields, operands and who has a kernel for it; with --dev, where its array's cores are, and with
+    --html the picture of that: tiles, fifos and their paths.
 
-    NAME is an operator's, DISTRIBUTION:NAME, or FILE.py:CLASS.
+    NAME is an operator's, DISTRIBUTION:NAME, or FILE.py:CLASS. Without fields the array is that of its first test case that has one.
     """
     from iron_core.cli import operators as at_work
 
-    at_work.show(name, as_json=as_json)
+    at_work.show(name, fields, dev=dev, page=page, opened=opened, as_json=as_json)
 
 
 @operators.command("run")

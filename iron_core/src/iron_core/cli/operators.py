@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import statistics
 import time
@@ -14,7 +15,7 @@ from iron_core.cli.files import in_file, member
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.declare.identity import label
-from iron_core.errors import CallError, UnsupportedError, UsageError
+from iron_core.errors import CallError, IronError, UnsupportedError, UsageError
 from iron_core.plugins.registry import labelled, registry
 
 #: Calls are timed for about this long, at least three of them.
@@ -35,10 +36,17 @@ def find(name: str) -> Any:
 # -- show ------------------------------------------------------------------------------------------
 
 
-def show(name: str, *, as_json: bool) -> None:
-    """Print an operator's declaration."""
+def show(
+    name: str, fields: tuple[str, ...] = (), *, dev: str | None = None, page: str | None = None, opened: bool = False, as_json: bool
+) -> None:
+    """Print an operator's declaration, and what it is on a device's array; or draw that. page: the file, "" for one of its name."""
     cls = find(name)
+    if page is not None or opened:
+        _draw(cls, fields, dev, page, opened)
+        return
     facts = describe(cls)
+    if fields or dev is not None:
+        facts["array"] = _placed(cls, fields, dev).explain(dev)
     if as_json:
         print_json(facts)
         return
@@ -52,6 +60,38 @@ def show(name: str, *, as_json: bool) -> None:
     click.echo(f"\nper-call numbers: {', '.join(facts['numbers']) or 'none'}")
     alone = "none; it runs by its reference" if cls.binary is None else "none; it is a binary, which an NPU runs"
     click.echo(f"lowerings: {', '.join(facts['lowerings']) or alone}")
+    if "array" in facts:
+        click.echo(f"\n{facts['array']}")
+
+
+def _placed(cls: Any, fields: tuple[str, ...], dev: str | None) -> Any:
+    """The operator of these fields; without any, of its first test case that has an array there."""
+    from iron_core.devices import meant
+
+    dev = meant(dev, f"{cls.__name__}'s array").name
+    with labelled(cls, "to make an operator of these fields"):
+        if fields:
+            return _built(cls, fields)
+        ops = [cls(**case.fields) for case in cls.test.cases(cls)]
+    for op in ops:
+        with contextlib.suppress(IronError):
+            op.explain(dev)
+            return op
+    return ops[0] if ops else _built(cls, fields)
+
+
+def _draw(cls: Any, fields: tuple[str, ...], dev: str | None, page: str | None, opened: bool) -> None:
+    from iron_core.backends.choose import get
+    from iron_core.cli.picture import pricing, put
+    from iron_core.devices import meant
+    from iron_core.visualize import operator_html
+    from iron_core.visualize.priced import operator_us
+
+    chosen = meant(dev, f"{cls.__name__}'s array").name
+    op = _placed(cls, fields, chosen)
+    backend = pricing(chosen)
+    us = None if backend is None else operator_us(op, get(backend), chosen)
+    put(operator_html(op, chosen, us=us), page or (None if opened else f"{cls.__name__}.html"), opened=opened)
 
 
 def describe(cls: Any) -> dict[str, Any]:

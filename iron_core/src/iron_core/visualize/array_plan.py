@@ -16,7 +16,7 @@ from iron_core.devices import CORE_ROW, Device, device
 from iron_core.errors import Unresolvable
 
 #: What a kernel's symbol ends with: a digest of its sources and its arguments.
-_DIGEST = re.compile(r"_[0-9a-f]{8,}$")
+DIGEST = re.compile(r"_[0-9a-f]{8,}$")
 
 
 @attrs.frozen(eq=False)
@@ -69,7 +69,7 @@ class ArrayPlan:
         """What the core of a tile calls, by its symbols without their digests."""
         core = self.array.core_at(tile)
         calls = (s.kernel for s in walk(core.program) if isinstance(s, Call)) if core else ()
-        return tuple(dict.fromkeys(_DIGEST.sub("", name) for name in calls))
+        return tuple(dict.fromkeys(DIGEST.sub("", name) for name in calls))
 
 
 def array_plan(array: ArrayDesign, placement: TilePlacement) -> ArrayPlan:

@@ -9,12 +9,12 @@ from iron_core.graph.signature import describe_signature
 from iron_core.visualize.flow import edges, shape_text
 from iron_core.visualize.run_list import Row, RunList
 from iron_core.visualize.subject import subject
-from iron_core.visualize.times import Table, Times, times
+from iron_core.visualize.times import Table, Times, own, times
 
 
 def dot(item: Any, *, table: Table = None) -> str:
     """Graphviz text of every version: what runs as boxes, with what is folded in, and where it runs; inputs and outputs as ellipses,
-    weights and states as cylinders. table: as for `picture()`."""
+    weights and states as cylinders. table: as for `html()`."""
     shown = subject(item)
     plan = shown.plan
     lines = [
@@ -25,7 +25,7 @@ def dot(item: Any, *, table: Table = None) -> str:
         run = shown.run_list(version)
         lines.append(f"  subgraph cluster_{number} {{")
         lines.append(f"    label={_quoted(describe_signature(version.signature))};")
-        lines += [f"    {line}" for line in _version(number, run, [r.name for r in plan.residents], times(table, run))]
+        lines += [f"    {line}" for line in _version(number, run, [r.name for r in plan.residents], times(own(table, run), run))]
         lines.append("  }")
     return "\n".join([*lines, "}"]) + "\n"
 

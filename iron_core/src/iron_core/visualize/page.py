@@ -17,7 +17,7 @@ from iron_core.visualize.page_arrays import arrays
 from iron_core.visualize.page_steps import StepTables, find_script, search_box, stretches
 from iron_core.visualize.run_list import RunList
 from iron_core.visualize.subject import Subject, subject
-from iron_core.visualize.times import Table, Times, duration, times
+from iron_core.visualize.times import Table, Times, duration, own, times
 
 
 def html(item: Any, path: str | Path | None = None, *, table: Table = None) -> str:
@@ -25,7 +25,7 @@ def html(item: Any, path: str | Path | None = None, *, table: Table = None) -> s
 
     Per version: figures, the run list at a glance over the arena, steps by operator, the run list with what repeats told once,
     and every array with its tiles, fifos and paths. Then weights and states, the packaging and its reasons. table: as for
-    `picture()`; every version takes from it what it names.
+    `picture()`, or of several versions one for each, by signature.
     """
     shown = subject(item)
     plan = shown.plan
@@ -37,7 +37,7 @@ def html(item: Any, path: str | Path | None = None, *, table: Table = None) -> s
         f"{escape(plan.packaging.image)}, {escape(plan.packaging.dispatch)} dispatch</p><nav>{''.join(links)}</nav>"
     ]
     for n, (run, name) in enumerate(zip(runs, names, strict=True)):
-        body.append(_version(shown, run, name, n, times(table, run)))
+        body.append(_version(shown, run, name, n, times(own(table, run), run)))
     body.append(f'<section id="rest"><h2>Weights, states, packaging</h2>{_packaging(plan)}{_residents(plan)}</section>')
     text = page(plan.name, "\n".join(body), find_script())
     if path is not None:

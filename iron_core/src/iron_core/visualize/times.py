@@ -66,6 +66,11 @@ def times(table: Table, run: RunList) -> Times:
     return Times({number: us for number, us in priced if us is not None}, {}, entered, dispatch, whole)
 
 
+def own(table: Any, run: RunList) -> Table:
+    """A version's own table, where there is one for each by signature."""
+    return table.get(run.version.signature, table) if isinstance(table, Mapping) else table
+
+
 def duration(us: float) -> str:
     """`43.1 us`, `1.20 ms`."""
     if us >= 1e6:
