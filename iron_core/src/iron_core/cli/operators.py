@@ -71,13 +71,13 @@ def _placed(cls: Any, fields: tuple[str, ...], dev: str | None) -> Any:
     dev = meant(dev, f"{cls.__name__}'s array").name
     with labelled(cls, "to make an operator of these fields"):
         if fields:
-            return _built(cls, fields)
+            return built(cls, fields)
         ops = [cls(**case.fields) for case in cls.test.cases(cls)]
     for op in ops:
         with contextlib.suppress(IronError):
             op.explain(dev)
             return op
-    return ops[0] if ops else _built(cls, fields)
+    return ops[0] if ops else built(cls, fields)
 
 
 def _draw(cls: Any, fields: tuple[str, ...], dev: str | None, page: str | None, opened: bool) -> None:
