@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 from iron_core.aside import aside
 from iron_core.backends.choose import Choice, check_keywords, choose
 from iron_core.backends.protocol import Backend
 from iron_core.compiled.graph import CompiledGraph
+from iron_core.declare.profile import Profile
 from iron_core.devices import Device
 from iron_core.errors import CallError, DeclarationError
 from iron_core.graph.graph import Graph
@@ -29,6 +31,7 @@ def compile_graph(
     feeds: CompiledGraph | Signature | None = None,
     coresident: Any = None,
     fold: bool = False,
+    profile: Profile | str | Path | None = None,
     cache_key: str | None = None,
     **shapes: Any,
 ) -> CompiledGraph:
@@ -48,6 +51,8 @@ def compile_graph(
     `iron_core.compiled.narrowing`), as `iron_tuner`'s JointNarrowing does; or such packs of arrays, each of their `array_key`s.
     UnsupportedError where the backend does not take these two.
     fold: take every admissible fold.
+    profile: tunables for what the body's calls leave open: a Profile, a file, or a folder with a file for each device. Left out, the
+    profile that is entered (`with profile:`), else the graph's attribute `profile`, if it has one.
     cache_key: digest of the model's sources and config. With it a warm start takes the plan from the cache and traces
     nothing, provided the graph holds the same weights and states by name.
     """
@@ -61,7 +66,7 @@ def compile_graph(
     keywords = {name: given for name, given in (("feeds", feeds), ("coresident", coresident)) if given is not None}
     check_keywords(chosen.backend, keywords)
     compiled = _compiled(graph, chosen, boundaries, image)
-    compiled.options = options = dict(fold=fold, cache_key=cache_key, record=record, **keywords)
+    compiled.options = options = dict(fold=fold, cache_key=cache_key, record=record, profile=profile, **keywords)
     if not graph.parameters().dispatch or shapes:
         compiled._add(shapes, options)
     if verbose:

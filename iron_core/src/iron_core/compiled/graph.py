@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from iron_core.compiled.warm import WarmStart
 from iron_core.declare.affine import bounded_shape
 from iron_core.declare.authored import authored
 from iron_core.declare.formats import PackedArray, format_of
+from iron_core.declare.profile import active_profile, profile_of
 from iron_core.declare.tensor import converted
 from iron_core.devices import device, using_device
 from iron_core.errors import CallError, UnknownName
@@ -79,11 +81,12 @@ class CompiledGraph(Planned, Pictured):
         if signature in self.versions:
             return self.versions[signature]
         with self._program.planning:  # another thread may have compiled it while we waited
-            return self.versions.get(signature) or self._compile(signature, shapes, dict(options))
+            with self._profiled(options.get("profile")):
+                return self.versions.get(signature) or self._compile(signature, shapes, dict(options))
 
     def _compile(self, signature: Signature, shapes: dict[str, Any], options: dict[str, Any]) -> Version:
         fold, cache_key = options.pop("fold", False), options.pop("cache_key", None)
-        record = options.pop("record", "memory")
+        record, _ = options.pop("record", "memory"), options.pop("profile", None)
         decided: Narrowed | None = None
         if isinstance(options.get("coresident"), Narrowing):
             one, decided = self._narrowed(options["coresident"], shapes, fold)
@@ -241,8 +244,14 @@ class CompiledGraph(Planned, Pictured):
 
     def trace(self, **shapes: Any) -> TracedGraph:
         """The steps of a version before planning, traced for its device (`current_device()` in the body); see `Graph.trace`."""
-        with using_device(self.dev):
+        with using_device(self.dev), self._profiled(self.options.get("profile")):
             return self.graph.trace(**shapes)
+
+    def _profiled(self, given: Any) -> AbstractContextManager[Any]:
+        """With the profile that was given, else the one that is entered, else the graph's own."""
+        if given is None and active_profile() is None:
+            given = self.graph.profile
+        return nullcontext() if given is None else profile_of(given, self.dev)
 
     def __reduce__(self) -> Any:
         raise CallError(f"{self!r} is code and memory of this process; copy or pickle its graph, and compile that.")

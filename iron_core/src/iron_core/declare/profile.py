@@ -128,11 +128,21 @@ class Profile:
         return lines
 
     @classmethod
-    def load(cls, path: str | Path, operators: Any = None) -> Profile:
-        """Read a JSON file. `operators(name)` gives the class of an entry; by default the installed catalogs do.
+    def load(cls, path: str | Path, operators: Any = None, dev: Any = None) -> Profile:
+        """Read a JSON file, or of a folder the file of a device: `<device>.json`, or its family's; empty where it has neither.
 
-        ParamError for a file that is no profile; CallError for an entry its operator refuses. One line names the file.
+        operators(name) gives the class of an entry; by default the installed catalogs do. dev: of a folder, the device, a
+        `Device` or its name; the current one where it is left out. ParamError for a file that is no profile; CallError for an
+        entry its operator refuses, and for a folder without a device. One line names the file.
         """
+        if Path(path).is_dir():
+            from iron_core.devices import meant  # here: declaring operators needs no devices
+
+            found = meant(dev, f"a profile of the folder {printable(path, 120)}")
+            files = [file for name in (found.name, found.family) if (file := Path(path) / f"{name}.json").is_file()]
+            if not files:
+                return cls()
+            path = files[0]
         if operators is None:
             from iron_core.plugins.registry import registry
 
@@ -168,6 +178,18 @@ class Profile:
 
     def __exit__(self, *_: Any) -> None:
         _ACTIVE.set(_ACTIVE.get()[:-1])
+
+
+def profile_of(given: Any, dev: Any) -> Profile:
+    """What a graph or a compile was given as its profile: a Profile, a file, or a folder with a file for each device. CallError for what
+    is none; see `Profile.load`."""
+    if isinstance(given, Profile):
+        return given
+    if not isinstance(given, (str, Path)):
+        raise CallError(f"profile={printable(repr(given), 80)}; legal: a Profile, or the path of a file or a folder of profiles.")
+    if not Path(given).exists():
+        raise CallError(f"profile={printable(given, 120)}: no such file or folder.")
+    return Profile.load(given, dev=dev)
 
 
 def _announce(profile: Profile) -> None:

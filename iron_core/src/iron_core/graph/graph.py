@@ -116,6 +116,8 @@ class Graph:
     """
 
     is_iron_graph: ClassVar[bool] = True
+    #: Tunables for what its calls leave open, where it is compiled by itself: a Profile, or the path of a file or a folder of profiles.
+    profile: Any = None
     _body: ClassVar[Body]
 
     def __setattr__(self, name: str, value: Any) -> None:
