@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -25,6 +26,9 @@ from iron_sim.executable import SimExecutable
 from iron_sim.host import SimMemory
 from iron_sim.loop import SimLoop
 from iron_sim.profile import SimProfile
+
+if TYPE_CHECKING:
+    from iron_sim.timing.price import Price
 
 
 def _path(given: str | os.PathLike[str] | None) -> str | None:
@@ -71,6 +75,12 @@ class SimBackend(Backend):
 
     def compile(self, plan: Plan, signature: Signature, coresident: Iterable[Pack] = ()) -> ArrayImage:
         return array_image(plan, signature, coresident)
+
+    def price(self, image: ArrayImage, values: Mapping[str, int] = MappingProxyType({})) -> Price:
+        """What a call of an image takes on the device, see `iron_sim.timing.price`."""
+        from iron_sim.timing.price import price
+
+        return price(image, values)
 
     def memory(self, plan: Plan) -> SimMemory:
         return SimMemory(plan)
