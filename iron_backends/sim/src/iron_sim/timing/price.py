@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from iron_core.array.build import array_of
+from iron_core.array.build import kernels_of
 from iron_core.array.design import ArrayDesign
 from iron_core.array.kernel import Kernel
 from iron_core.declare.affine import Affine
@@ -131,7 +131,7 @@ def _entries(image: ArrayImage) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def _kernels(step: ArrayStep, dev: str) -> Mapping[str, Kernel]:
-    return array_of(step.array_key, dev).kernels
+    return kernels_of(step.configured, dev)
 
 
 def largest(version: VersionPlan) -> dict[str, int]:
