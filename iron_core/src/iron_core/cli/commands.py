@@ -151,6 +151,7 @@ models = _group(iron, "models", "What `iron-run` can run.")
 operators = _group(iron, "operators", "The operators that are installed.")
 backends = _group(iron, "backends", "Who can execute a graph.")
 plugins = _group(iron, "plugins", "Everything that other distributions add.")
+bench = _group(iron, "bench", "How long operators take, over commits.")
 cache = _group(iron, "cache", "What is built once and kept: kernels, tiles, plans, tokenizers.")
 
 
@@ -236,6 +237,43 @@ def plugins_list(group: str | None, load: bool, as_json: bool) -> None:
     from iron_core.cli import listing
 
     listing.plugins(group=group, load=load, as_json=as_json)
+
+
+@bench.command("run")
+@click.argument("names", nargs=-1, metavar="[OPERATOR]...")
+@click.option("--csv", "file", required=True, metavar="FILE", help="Rows are appended to it.")
+@click.option("--backend", metavar="NAME", help="Who times them. Default: whichever runs graphs.")
+@click.option("--dev", metavar="NAME", help="Its device.")
+@click.option("--suite", metavar="NAME", help="What the rows are of. Default: BACKEND-DEVICE.")
+@click.option("--commit", metavar="ID", help="Default: that of the folder.")
+@click.option("--date", metavar="DATE", help="Default: the commit's.")
+@_verbose
+def bench_run(names: tuple[str, ...], **options: Any) -> int:
+    """Time operators' `bench` cases, all without a name, and append a row for each to a file.
+
+    Exit status 1 if there is no result; that too is a row.
+    """
+    from iron_core.cli import bench as at_work
+
+    return at_work.run(names, **options)
+
+
+@bench.command("history")
+@click.argument("files", nargs=-1, required=True, metavar="FILE.csv...")
+@click.option("--suites", metavar="A,B", help="Suites that should have given results, beside those that the files name.")
+@click.option("-o", "--output", metavar="FILE", default="history.html", show_default=True, help="The page.")
+@click.option("--open", "opened", is_flag=True, help="Open it in a browser.")
+@_json
+@_verbose
+def bench_history(files: tuple[str, ...], suites: str | None, output: str, opened: bool, as_json: bool) -> None:
+    """Charts of figures over commits, what changed most, and the suites that gave no result.
+
+    A file has the columns commit, date, suite, operator, case, backend, metric, value; a row without operator and value says that the
+    suite ran and gave nothing.
+    """
+    from iron_core.cli import bench as at_work
+
+    at_work.history(files, suites=suites, output=output, opened=opened, as_json=as_json)
 
 
 @cache.command("list")
