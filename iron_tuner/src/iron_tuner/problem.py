@@ -49,7 +49,8 @@ class Together:
 @attrs.frozen(eq=False)
 class Problem:
     """units, and `arrivals`, the unit of each step in the order they run. base_us, reset_us: see `iron_tuner.model`. channels: what all
-    shims have. measured: blocks whose cost is known as a whole."""
+    shims have. measured: blocks whose cost is known as a whole. entered: per unit how often it is entered, where that is another count than
+    of its runs, as in a chain."""
 
     units: tuple[Unit, ...]
     arrivals: tuple[int, ...]
@@ -58,10 +59,13 @@ class Problem:
     channels: tuple[int, int]
     measured: Mapping[Block, Together] = attrs.field(factory=dict)
     members: int = MEMBERS
+    entered: tuple[int, ...] = ()
 
     @cached_property
     def runs(self) -> tuple[int, ...]:
         """Per unit, how often it is entered by itself."""
+        if self.entered:
+            return self.entered
         found = [0] * len(self.units)
         for unit, _ in itertools.groupby(self.arrivals):
             found[unit] += 1

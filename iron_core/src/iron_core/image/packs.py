@@ -27,7 +27,7 @@ def packed(steps: Sequence[ArrayStep], packs: Any, dev: Device, elf: bool) -> tu
             f"coresident= of {len(found)} packs on {dev}: arrays share a configuration in a full ELF; here each step is a dispatch of its "
             "own array. Legal: no packs."
         )
-    made = {key: (pack, joint) for pack in found for joint in [_joint(pack, dev)] for key in pack}
+    made = {key: (pack, joint) for pack in found for joint in [_joined(pack, dev)] for key in pack}
     return tuple(_step(step, *made[step.array_key], dev) if step.array_key in made else step for step in steps)
 
 
@@ -44,15 +44,20 @@ def _checked(packs: Any, known: Collection[tuple[Any, ...]]) -> list[tuple[tuple
     return [pack for pack in found if len(pack) > 1]
 
 
-def _joint(pack: tuple[tuple[Any, ...], ...], dev: Device) -> Joint:
+def joint(pack: Pack, dev: Device) -> Joint:
+    """The arrays of a pack as one, whatever order they are given in. Unresolvable as `join`."""
+    return join(tuple(array_of(key, dev).array for key in sorted(set(pack), key=repr)))
+
+
+def _joined(pack: tuple[tuple[Any, ...], ...], dev: Device) -> Joint:
     try:
-        return join(tuple(array_of(key, dev).array for key in pack))
+        return joint(pack, dev)
     except Unresolvable as error:
         raise _refused(pack, dev, error) from error
 
 
-def _step(step: ArrayStep, pack: tuple[tuple[Any, ...], ...], joint: Joint, dev: Device) -> ArrayStep:
-    design = joint.design(step.design)
+def _step(step: ArrayStep, pack: tuple[tuple[Any, ...], ...], together: Joint, dev: Device) -> ArrayStep:
+    design = together.design(step.design)
     try:
         return attrs.evolve(step, design=design, placement=fit_joint(design), pack=pack)
     except Unresolvable as error:

@@ -1,0 +1,111 @@
+"""`Tuning`: what a narrowing decided of a version, and what its model says of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from iron_core.compiled.narrowing import Narrowed
+from iron_core.graph.fold import Fold
+from iron_core.graph.traced import TracedGraph
+from iron_tuner.settings import Variant
+
+#: Steps that the report names of a design.
+_NAMED = 3
+
+
+@attrs.frozen(eq=False)
+class Changed:
+    """A design that leaves its default. tunables: those of the default that change, each with what it was and what it is. exact: does it
+    make the default's bits? steps: those of the design."""
+
+    design: str
+    variant: Variant
+    tunables: tuple[tuple[str, Any, Any], ...]
+    exact: bool
+    steps: tuple[str, ...]
+
+
+@attrs.frozen(eq=False)
+class Group:
+    """Arrays that share a configuration. entries: how often it is entered; alone: how often they would be, each by itself."""
+
+    arrays: tuple[str, ...]
+    keys: tuple[tuple[Any, ...], ...]
+    entries: int
+    alone: int
+
+
+@attrs.frozen(eq=False)
+class Tuning:
+    """What was decided, and the model's times in microseconds, which leave out designs without a cost.
+
+    chosen: designs that leave their default. groups: packs. devices: configurations there are; configures: how often one is entered, or
+    in a chain loaded. predicted_us and baseline_us: of the version as decided, and as it was; gap: how much of predicted_us no other
+    choice of the same model can save more than. unmeasured: designs that keep their default, alone, and why. inexact: changed designs that
+    are within the default's gates and not its bits. folds: the kinds taken and how often; unpriced: ways of folding that the table does
+    not tell the time of. narrowed: the version as decided.
+    """
+
+    dispatch: str
+    chosen: tuple[Changed, ...]
+    groups: tuple[Group, ...]
+    devices: int
+    configures: int
+    predicted_us: float
+    baseline_us: float
+    unmeasured: tuple[tuple[str, str], ...]
+    folds: tuple[str, ...]
+    unpriced: tuple[str, ...]
+    gap: float
+    all_folds: bool
+    stale: tuple[str, ...]
+    traced: TracedGraph
+    taken: tuple[Fold, ...]
+    baseline_configures: int
+
+    @property
+    def inexact(self) -> tuple[str, ...]:
+        return tuple(one.design for one in self.chosen if not one.exact)
+
+    def apply(self) -> Narrowed:
+        """The version with its operators at what was chosen, its folds and packs. As often as one likes: nothing is changed in place."""
+        tunables = {name: one.variant for one in self.chosen for name in one.steps}
+        made: dict[int, Any] = {}
+        for step in self.traced.steps:
+            if step.name in tunables:
+                made[id(step.op)] = step.op.with_tunables(**tunables[step.name].tunables)
+        steps = tuple(attrs.evolve(step, op=made.get(id(step.op), step.op)) for step in self.traced.steps)
+        folds = tuple(attrs.evolve(fold, operators=tuple(made.get(id(op), op) for op in fold.operators)) for fold in self.taken)
+        packs = tuple(group.keys for group in self.groups)
+        return Narrowed(attrs.evolve(self.traced, steps=steps), folds, packs, tuple(self.report().splitlines()), self)
+
+    def report(self) -> str:
+        """Folds, changed designs, packs, the model's times, and what is not in them."""
+        lines = [f"fold {fold}" for fold in self.folds]
+        for one in self.chosen:
+            moved = ", ".join(f"{name} {was} -> {now}" for name, was, now in one.tunables)
+            lines.append(f"{one.design}: {moved}{'' if one.exact else ' (within its gates, not exact)'}; {_steps(one.steps)}")
+        for group in self.groups:
+            lines.append(f"pack of {', '.join(group.arrays)}: {group.entries} entries instead of {group.alone}")
+        entered = "entries" if self.dispatch == "fused" else "switches"
+        lines.append(
+            f"model: {self.predicted_us:.1f} us with {self.configures} {entered} of {self.devices} configurations, instead of "
+            f"{self.baseline_us:.1f} us with {self.baseline_configures}; {self._proof()}"
+        )
+        lines += [f"not in the model: {what}: {why}" for what, why in self.unmeasured]
+        lines += [f"not priced: {what}" for what in self.unpriced]
+        lines += self.stale
+        return "\n".join(lines)
+
+    def _proof(self) -> str:
+        folds = "" if self.all_folds else " for these folds, which were weighed one by one"
+        if self.gap <= 1e-9:
+            return f"nothing is faster by the table{folds}"
+        return f"at most {100 * self.gap:.2f} % could still be saved by the table{folds}: the linear relaxation's dual proves it"
+
+
+def _steps(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:_NAMED])
+    return f"{len(names)} steps ({shown}{', ...' if len(names) > _NAMED else ''})" if len(names) > 1 else f"step {shown}"
