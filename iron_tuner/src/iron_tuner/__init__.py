@@ -9,7 +9,12 @@ import _iron_start
 
 _iron_start.check()
 
-_WHERE: dict[str, str] = {}
+_WHERE: dict[str, str] = {
+    "CostTable": "cost_table",
+    "JointNarrowing": "narrowing",
+    "NarrowingKinds": "kinds",
+    "Tuning": "tuning",
+}
 
 __all__ = sorted(_WHERE)
 

@@ -149,7 +149,7 @@ def _stale(table: CostTable, designs: Designs, found: Instance) -> tuple[str, ..
         old = [cost.measured for key, cost in table.steps.items() if key.rpartition("_")[0] == name and key not in designs.asked]
         if old:
             lines.append(
-                f"changed since: {len(own)} designs of {name} are not in the table, which has {len(old)} entries of {name} that are no design "
+                f"changed since: {len(own)} designs of {name} are not in the table, which has {len(old)} entries of {name} that are none "
                 f"here, the last measured {max(old)}; they follow their profile. Measure them again."
             )
     return tuple(lines)

@@ -71,13 +71,15 @@ class Tuning:
 
     def apply(self) -> Narrowed:
         """The version with its operators at what was chosen, its folds and packs. As often as one likes: nothing is changed in place."""
-        tunables = {name: one.variant for one in self.chosen for name in one.steps}
-        made: dict[int, Any] = {}
+        tunables = {name: one.variant.tunables for one in self.chosen for name in one.steps}
+        made: dict[Any, Any] = {}
+        ops = {}
         for step in self.traced.steps:
-            if step.name in tunables:
-                made[id(step.op)] = step.op.with_tunables(**tunables[step.name].tunables)
-        steps = tuple(attrs.evolve(step, op=made.get(id(step.op), step.op)) for step in self.traced.steps)
-        folds = tuple(attrs.evolve(fold, operators=tuple(made.get(id(op), op) for op in fold.operators)) for fold in self.taken)
+            own = tunables.get(step.name)
+            # Steps that share an operator share what it becomes.
+            ops[step.name] = step.op if own is None else made.setdefault((id(step.op), id(own)), step.op.with_tunables(**own))
+        steps = tuple(attrs.evolve(step, op=ops[step.name]) for step in self.traced.steps)
+        folds = tuple(attrs.evolve(f, operators=tuple(ops[name] for name in (f.producer, *f.consumers))) for f in self.taken)
         packs = tuple(group.keys for group in self.groups)
         return Narrowed(attrs.evolve(self.traced, steps=steps), folds, packs, tuple(self.report().splitlines()), self)
 
@@ -88,10 +90,11 @@ class Tuning:
             moved = ", ".join(f"{name} {was} -> {now}" for name, was, now in one.tunables)
             lines.append(f"{one.design}: {moved}{'' if one.exact else ' (within its gates, not exact)'}; {_steps(one.steps)}")
         for group in self.groups:
-            lines.append(f"pack of {', '.join(group.arrays)}: {group.entries} entries instead of {group.alone}")
-        entered = "entries" if self.dispatch == "fused" else "switches"
+            lines.append(f"pack of {', '.join(group.arrays)}: {_many(group.entries, 'entry', 'entries')} instead of {group.alone}")
+        entered = ("entry", "entries") if self.dispatch == "fused" else ("switch", "switches")
         lines.append(
-            f"model: {self.predicted_us:.1f} us with {self.configures} {entered} of {self.devices} configurations, instead of "
+            f"model: {self.predicted_us:.1f} us with {_many(self.configures, *entered)} of "
+            f"{_many(self.devices, 'configuration', 'configurations')}, instead of "
             f"{self.baseline_us:.1f} us with {self.baseline_configures}; {self._proof()}"
         )
         lines += [f"not in the model: {what}: {why}" for what, why in self.unmeasured]
@@ -104,6 +107,10 @@ class Tuning:
         if self.gap <= 1e-9:
             return f"nothing is faster by the table{folds}"
         return f"at most {100 * self.gap:.2f} % could still be saved by the table{folds}: the linear relaxation's dual proves it"
+
+
+def _many(count: int, one: str, more: str) -> str:
+    return f"{count} {one if count == 1 else more}"
 
 
 def _steps(names: tuple[str, ...]) -> str:

@@ -11,7 +11,7 @@ import attrs
 from iron_core.compiled.narrowing import Asked
 from iron_core.declare.identity import contract_key, design_key
 from iron_core.errors import IronError
-from iron_core.graph.fold import Fold, Folded, choose_folds, find_folds
+from iron_core.graph.fold import Fold, Joined, choose_folds, find_folds
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.folding import fold_steps
 from iron_core.image.plan import Plan, PlanStep
@@ -66,9 +66,7 @@ class Folding:
         return self.taken(frozenset(self.kinds) - frozenset(kinds))
 
     def _accepts(self, fold: Fold) -> bool:
-        joined = ((one.step, *one.prepare, *one.finish, one.placed) for one in fold.joined)
-        parts = tuple(tuple((part.step.name, part.at) if isinstance(part, Folded) else part and part.name for part in one) for one in joined)
-        key = (fold.kind, fold.producer, fold.consumers, fold.at, parts)
+        key = (fold.kind, fold.producer, fold.consumers, fold.at, tuple(map(_parts, fold.joined)))
         if key not in self._accepted:
             self._accepted[key] = self.asked.accepts(fold)
         return self._accepted[key]
@@ -89,3 +87,9 @@ class Folding:
                     seen.add(more)
                     todo.append(more)
         return list(found.values()), not todo
+
+
+def _parts(joined: Joined) -> tuple[Any, ...]:
+    """What a step and all that is folded into it are called."""
+    folded = (*joined.prepare, *joined.finish, *((joined.placed,) if joined.placed is not None else ()))
+    return (joined.step.name, *((part.step.name, part.at) for part in folded))
