@@ -237,6 +237,16 @@ def precision(session: nox.Session) -> None:
 
 
 @nox.session
+def pictures(session: nox.Session) -> None:
+    """The pages that `iron picture` and `iron operators show --html` make, tested in a Chromium; screenshots into build/pictures."""
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))):
+        session.skip("no chromium on PATH: install the package chromium, or another build of it")
+    install(session, "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10")
+    session.run("pytest", "tests/pictures", *session.posargs, env={"IRON_TESTS_REQUIRE": "chromium"})
+    session.run("python", "tests/pictures/screenshots.py", weights(session), "build/pictures")
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """ruff over everything."""
     session.install("ruff>=0.6")

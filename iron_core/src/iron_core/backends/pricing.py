@@ -11,7 +11,8 @@ class Prices(Protocol):
     """What the steps of an image take, in microseconds, each by itself.
 
     A backend that knows them also has `entries`, what each of the image's entries adds before its first step (its array's
-    configuration and what starting it takes), and `dispatch_us`, what a call takes whatever it runs.
+    configuration and what starting it takes), `dispatch_us`, what a call takes whatever it runs, and `bounds`, by step the name of
+    the resource that binds it.
     """
 
     total_us: float

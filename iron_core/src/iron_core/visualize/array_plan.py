@@ -10,7 +10,7 @@ import attrs
 from iron_core.array.design import ArrayDesign, FifoData
 from iron_core.array.memory import TileMemory, memory
 from iron_core.array.pools import FifoPools, Place, TilePlacement, fifo_pools
-from iron_core.array.program import Call, walk
+from iron_core.array.program import Block, Call, For, If
 from iron_core.array.router import Route, route
 from iron_core.devices import CORE_ROW, Device, device
 from iron_core.errors import Unresolvable
@@ -66,10 +66,21 @@ class ArrayPlan:
         return tuple(dict.fromkeys(lane.operand for lane in self.array.lanes))
 
     def kernels(self, tile: str) -> tuple[str, ...]:
-        """What the core of a tile calls, by its symbols without their digests."""
+        """What the core of a tile calls, by its symbols without their digests: what is in the most loops first."""
         core = self.array.core_at(tile)
-        calls = (s.kernel for s in walk(core.program) if isinstance(s, Call)) if core else ()
-        return tuple(dict.fromkeys(DIGEST.sub("", name) for name in calls))
+        calls = sorted(_calls(core.program) if core else (), key=lambda call: -call[0])
+        return tuple(dict.fromkeys(DIGEST.sub("", name) for _, name in calls))
+
+
+def _calls(block: Block, loops: int = 0) -> Iterator[tuple[int, str]]:
+    """How many loops each call is in, and its kernel."""
+    for statement in block:
+        if isinstance(statement, Call):
+            yield loops, statement.kernel
+        elif isinstance(statement, For):
+            yield from _calls(statement.body, loops + 1)
+        elif isinstance(statement, If):
+            yield from _calls((*statement.then, *statement.otherwise), loops)
 
 
 def array_plan(array: ArrayDesign, placement: TilePlacement) -> ArrayPlan:

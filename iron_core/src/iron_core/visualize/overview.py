@@ -14,6 +14,8 @@ from iron_core.visualize.times import Times, duration
 #: Everything is drawn this wide, behind a gutter for what lanes are called.
 WIDTH, GUTTER = 1180, 92
 _OPERATORS, _ENTRIES, _TIMES, _ARENA = 24, 12, 64, 150
+#: Bars are cut where they are more than so many times as long as 98 of 100.
+_ABOVE = 2.5
 
 
 def overview(run: RunList, priced: Times, banks: Sequence[int], hue: Mapping[str, int], stretches: Sequence[Stretch], prefix: str) -> str:
@@ -84,15 +86,31 @@ class _Drawing:
             )
 
     def times(self) -> None:
+        """A bar for each step and, on that of an entry's first, what entering takes. Few that are much longer than all others are cut,
+        and say how long they are."""
         y = self.lane("time", _TIMES)
-        most = max(self.priced.us.values())
-        self.text(GUTTER - 6, y + 24, f"up to {duration(most)}", anchor="end")
+        entering = {self.run.entries[n][0]: us for n, us in self.priced.entries.items()}
+        whole = {number: us + entering.get(number, 0.0) for number, us in self.priced.us.items()}
+        order = sorted(whole.values())
+        usual = order[int(0.98 * (len(order) - 1))]
+        most = (usual * _ABOVE if order[-1] > _ABOVE * usual > 0 else order[-1]) or 1.0
+        self.text(GUTTER - 6, y + 24, f"up to {duration(order[-1])}", anchor="end")
         for number, us in self.priced.us.items():
-            tall = max(_TIMES * us / most, 0.3) if most else 0.3
-            self.parts.append(
-                f'<rect class="time" x="{self.x(number):.2f}" y="{y + _TIMES - tall:.2f}" width="{max(self.step - 0.4, 0.4):.2f}" '
-                f'height="{tall:.2f}"><title>{escape(self.run.rows[number].name)}: {duration(us)}</title></rect>'
-            )
+            name, top = escape(self.run.rows[number].name), y + _TIMES
+            for kind, part, says in (("time", us, name), ("enter", entering.get(number, 0.0), f"to enter {name}")):
+                tall = min(_TIMES * part / most, top - y)
+                if tall or kind == "time":
+                    tall = max(tall, 0.3)
+                    top -= tall
+                    self.parts.append(
+                        f'<rect class="{kind}" x="{self.x(number):.2f}" y="{top:.2f}" width="{max(self.step - 0.4, 0.4):.2f}" '
+                        f'height="{tall:.2f}"><title>{says}: {duration(part)}</title></rect>'
+                    )
+            if whole[number] > most:
+                side, anchor = (self.step + 3, "start") if self.x(number) < WIDTH / 2 else (-3, "end")
+                self.text(self.x(number) + side, y + 10, f"{duration(whole[number])}, cut", anchor=anchor)
+        if entering:
+            self.text(0, y + 39, "pale: to enter")
 
     def arena(self, banks: Sequence[int], hue: Mapping[str, int]) -> None:
         """Bytes from top to bottom, bank after bank, as far as this version uses them; a bar is a result, from the step that writes

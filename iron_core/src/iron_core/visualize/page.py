@@ -8,6 +8,7 @@ from typing import Any
 
 from iron_core.files import write_whole
 from iron_core.graph.signature import describe_signature
+from iron_core.image.packs import short_name
 from iron_core.image.plan import Plan
 from iron_core.visualize import markup
 from iron_core.visualize.colours import hues
@@ -60,15 +61,23 @@ def _version(shown: Subject, run: RunList, name: str, number: int, priced: Times
         if text:
             body.append(f"<h3>{title}</h3>{text}")
     if run.packs:
-        lines = [(i, ", ".join(names)) for i, names in enumerate(run.packs)]
-        body.append("<h3>Packs</h3>" + table_of_packs(lines))
+        body.append(f"<h3>Packs</h3>{_packs(run)}")
+    decided = shown.decided.get(run.version.signature, ())
+    if decided:
+        body.append("<h3>Decided by measured costs</h3>" + "".join(f"<p>{escape(line)}</p>" for line in decided))
     if run.arrays:
         body.append(f"<h3>Arrays</h3>{arrays(run, priced, hue, prefix)}")
     return f'<section id="v{number}">{"".join(body)}</section>'
 
 
-def table_of_packs(lines: list[tuple[int, str]]) -> str:
-    return markup.table(("pack", "operators that share one configuration"), lines, "n ")
+def _packs(run: RunList) -> str:
+    assert run.image is not None
+    lines = []
+    for names in run.packs:
+        steps = [step for step in run.image.steps if step.pack and tuple(map(short_name, step.pack)) == names]
+        entered = sum(any(run.image.steps[i] in steps for i in entry) for entry in run.entries)
+        lines.append((", ".join(names), len(steps), entered))
+    return markup.table(("arrays that share one configuration", "steps", "entries"), lines, " nn", "Packs")
 
 
 def _figures(plan: Plan, run: RunList, priced: Times) -> list[tuple[str, str]]:

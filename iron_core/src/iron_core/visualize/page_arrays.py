@@ -52,7 +52,7 @@ def dataflow(plan: ArrayPlan, name: str) -> str:
     counted = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
     title = f"{name} on {plan.dev}: {counted} in {len(cols)} columns, {len(plan.streams)} streams"
     free = plan.dev.core_rows + CORE_ROW - rows
-    note = f" The {free} rows above hold nothing." if free else ""
+    note = {0: "", 1: " The row above holds nothing."}.get(free, f" The {free} rows above hold nothing.")
     legend = _legend(plan)
     warning = f'<p class="warn">No paths are shown: {escape(plan.unrouted)}</p>' if plan.unrouted else ""
     how = "A box is a tile, the bar in it how full its memory is; the square below is its stream switch."

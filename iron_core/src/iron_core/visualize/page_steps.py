@@ -30,6 +30,10 @@ class StepTables:
         self.slowest = max(priced.us.values(), default=0.0)
         self.timed = bool(priced.us or priced.notes)
 
+    @property
+    def time_head(self) -> str:
+        return "time, bound by" if self.priced.bounds else "time"
+
     # -- cells -------------------------------------------------------------------------------------
 
     def operator(self, row: Row) -> Raw:
@@ -66,10 +70,11 @@ class StepTables:
             parts.append(text)
         return Raw(f'<span class="soft">{" ".join(parts)}</span>' if parts else "")
 
-    def time(self, us: float | None, note: str, most: float) -> Raw:
+    def time(self, us: float | None, note: str, most: float, bound: str = "") -> Raw:
         if us is None:
             return Raw(escape(note))
-        return Raw(f"{bar(us / most if most else 0, 60)} {duration(us)}")
+        by = f'<br><span class="soft">{escape(bound)}</span>' if bound else ""
+        return Raw(f"{bar(us / most if most else 0, 60)} {duration(us)}{by}")
 
     # -- tables ------------------------------------------------------------------------------------
 
@@ -102,12 +107,13 @@ class StepTables:
 
     def rows(self, rows: Sequence[Row]) -> str:
         """A table of these, in order; each row has its step's id."""
-        columns = [("", "n"), ("step", "k"), *self.columns, *([("time", "n")] if self.timed else [])]
+        columns = [("", "n"), ("step", "k"), *self.columns, *([(self.time_head, "n")] if self.timed else [])]
         lines = []
         for row in rows:
             name = Raw(f'<span class="mono" title="{escape(row.operands, quote=True)}">{escape(row.name)}</span>')
             line = [row.number, name, *self.cells(row, ", ".join(row.reads))]
-            lines.append([*line, *([self.time(self.priced.us.get(row.number), self.priced.at(row), self.slowest)] if self.timed else [])])
+            us, bound = self.priced.us.get(row.number), self.priced.bounds.get(row.number, "")
+            lines.append([*line, *([self.time(us, self.priced.at(row), self.slowest, bound)] if self.timed else [])])
         ids = [f"{self.prefix}{row.number}" for row in rows]
         return table([head for head, _ in columns], lines, "".join(kind for _, kind in columns), "Steps", kind="steps", ids=ids)
 
@@ -138,7 +144,8 @@ class StepTables:
         return f", {escape(', '.join(layers))}" if layers else ""
 
     def _one_round(self, rounds: Sequence[Sequence[Row]]) -> str:
-        columns = [("steps", "k"), *self.columns, *([("time of all", "n"), ("of all steps", "n")] if self.priced.known else [])]
+        timed = [(f"in all: {self.time_head}", "n"), ("of all steps", "n")] if self.priced.known else []
+        columns = [("steps", "k"), *self.columns, *timed]
         lines: list[list[object]] = []
         alike = list(zip(*rounds, strict=True))
         most = max((self.priced.of(rows) for rows in alike), default=0.0)
@@ -149,7 +156,8 @@ class StepTables:
             line: list[object] = [names, *self.cells(first, reads)]
             if self.priced.known:
                 us = self.priced.of(rows)
-                line += [self.time(us, "", most), percent(us / self.priced.steps)]
+                bounds = ", ".join(dict.fromkeys(self.priced.bounds[row.number] for row in rows if row.number in self.priced.bounds))
+                line += [self.time(us, "", most, bounds), percent(us / self.priced.steps)]
             lines.append(line)
         return table([head for head, _ in columns], lines, "".join(kind for _, kind in columns), "One round of what repeats")
 

@@ -15,6 +15,7 @@ from iron_core.errors import IronError, UnsupportedError
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.array_step import ArrayStep
 from iron_core.image.folding import fold_steps
+from iron_core.image.packs import short_name
 from iron_core.image.plan import Plan, PlanStep, VersionPlan
 from iron_core.visualize.tunables import Moved, moved, tunables
 
@@ -85,8 +86,8 @@ class Row:
 class RunList:
     """A version as it runs. `image` is what an array device is given; None on the host, or where no image can be made (`why`).
 
-    entries: how many rows each has, of those that share one configuration of the array. packs: the operators whose arrays
-    are one configuration, for each of those.
+    entries: how many rows each has, of those that share one configuration of the array. packs: what is one configuration
+    of several arrays, by their operators.
     """
 
     version: VersionPlan
@@ -253,14 +254,8 @@ def _on_arrays(plan: Plan, version: VersionPlan, image: ArrayImage, dev: Device)
     used = [
         Used(number, image.steps[steps[0]].design.array, image.steps[steps[0]].placement, tuple(steps)) for number, steps in shared.items()
     ]
-    together = (image.steps[one.steps[0]] for one in used)
-    packs = tuple(tuple(str(key[0]).rpartition(".")[2] for key in keys) for keys in map(_keys, together) if len(keys) > 1)
+    packs = tuple(tuple(map(short_name, pack)) for pack in dict.fromkeys(step.pack for step in image.steps if step.pack))
     return RunList(version, tuple(rows), tuple(used), image.entries, packs, image)
-
-
-def _keys(step: ArrayStep) -> tuple[Any, ...]:
-    """The array keys of what its configuration is made of."""
-    return getattr(step, "array_keys", (step.array_key,))
 
 
 def _chosen(op: Any, dev: Device) -> tuple[tuple[tuple[str, Any], ...], tuple[Moved, ...], str, str]:

@@ -40,7 +40,7 @@ th { text-align: left; font-weight: 600; color: var(--soft); border-bottom: 1px 
 td { border-bottom: 1px solid var(--line); padding: 4px 8px; vertical-align: top; overflow-wrap: break-word; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.k { white-space: nowrap; overflow-wrap: normal; }
-td.e { min-width: 118px; } .wide { overflow-x: auto; }
+pre { overflow-x: auto; margin: 10px 0; } td.e { min-width: 118px; } .wide { overflow-x: auto; }
 .bar { display: inline-block; height: 9px; border-radius: 2px; background: var(--bar); vertical-align: middle; min-width: 1px; }
 .chip { display: inline-block; width: 11px; height: 11px; border-radius: 3px; margin-right: 6px; vertical-align: -1px;
   background: hsl(var(--h) var(--chipsat) var(--chip)); border: 1px solid hsl(var(--h) var(--chipsat) calc(var(--chip) - 18%)); }
@@ -79,7 +79,7 @@ svg.overview text { font-size: 11px; } svg.overview .soft { fill: var(--soft); }
 svg.overview .bracket { fill: none; stroke: var(--soft); } svg.overview .odd { fill: var(--line); } svg.overview .even { fill: var(--soft); }
 svg.overview .step, svg.overview .use { fill: hsl(var(--h) var(--chipsat) var(--chip)); }
 svg.overview .use { stroke: hsl(var(--h) var(--chipsat) calc(var(--chip) - 18%)); stroke-width: 0.5; }
-svg.overview .time { fill: var(--accent); } svg.overview .bytes { fill: var(--panel); }
+svg.overview .time { fill: var(--accent); } svg.overview .enter { fill: var(--bar); } svg.overview .bytes { fill: var(--panel); }
 svg.overview a:hover rect, svg.overview rect:hover { filter: brightness(0.8); }
 """
 

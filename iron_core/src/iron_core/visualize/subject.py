@@ -18,11 +18,13 @@ from iron_core.visualize.run_list import RunList, run_list
 
 @attrs.frozen(eq=False)
 class Subject:
-    """images: by signature, those that are known. supports: the backend's; None where no backend compiled it."""
+    """images: by signature, those that are known. supports: the backend's; None where no backend compiled it.
+    decided: by signature, in lines what measured costs decided."""
 
     plan: Plan
     images: Mapping[Signature, Any] = attrs.field(factory=dict)
     supports: Callable[..., Any] | None = None
+    decided: Mapping[Signature, tuple[str, ...]] = attrs.field(factory=dict)
 
     def run_list(self, version: VersionPlan) -> RunList:
         """The version as it runs."""
@@ -42,8 +44,13 @@ def subject(item: Any) -> Subject:
     if isinstance(item, Version):
         program, signature = item.program, item.plan.signature
         plan = attrs.evolve(program.plan, versions=(item.plan,))
-        return Subject(plan, {signature: item.image}, program.backend.supports)
+        return Subject(plan, {signature: item.image}, program.backend.supports, {signature: _report(item)})
     assert isinstance(item, Planned)
     program = item._program
     images = {signature: version.image for signature, version in program.versions.items()}
-    return Subject(program.plan, images, program.backend.supports)
+    decided = {signature: _report(version) for signature, version in program.versions.items()}
+    return Subject(program.plan, images, program.backend.supports, decided)
+
+
+def _report(version: Version) -> tuple[str, ...]:
+    return () if version.decided is None else version.decided.report

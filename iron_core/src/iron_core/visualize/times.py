@@ -18,13 +18,14 @@ Table = Mapping[str, Any] | Prices | None
 @attrs.frozen(eq=False)
 class Times:
     """us: by row number, of those that have a time. notes: likewise, what is a text. entries: by entry, what it adds; dispatch: what a
-    call adds. whole: of a call, where a backend says so."""
+    call adds. whole: of a call, where a backend says so. bounds: by row number, which resource binds it."""
 
     us: Mapping[int, float]
     notes: Mapping[int, str]
     entries: Mapping[int, float]
     dispatch: float = 0.0
     whole: float | None = None
+    bounds: Mapping[int, str] = attrs.field(factory=dict)
 
     @property
     def known(self) -> bool:
@@ -60,10 +61,12 @@ def times(table: Table, run: RunList) -> Times:
     if not callable(getattr(table, "step_us", None)):
         raise CallError(f"table={table!r}; legal: step name -> microseconds or text, or what has step_us(name).")
     priced = ((row.number, table.step_us(row.name)) for row in run.rows)
+    says = getattr(table, "bounds", {})
+    bounds = {row.number: str(says[row.name]) for row in run.rows if row.name in says}
     entries = getattr(table, "entries", ())
     entered = {n: float(us) for n, us in enumerate(entries) if isinstance(us, (int, float))} if len(entries) == len(run.entries) else {}
     dispatch, whole = getattr(table, "dispatch_us", 0.0), getattr(table, "total_us", None)
-    return Times({number: us for number, us in priced if us is not None}, {}, entered, dispatch, whole)
+    return Times({number: us for number, us in priced if us is not None}, {}, entered, dispatch, whole, bounds)
 
 
 def own(table: Any, run: RunList) -> Table:
