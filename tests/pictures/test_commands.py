@@ -100,6 +100,15 @@ def test_an_npu_is_priced_where_a_backend_prices(iron, site, tmp_path):
     assert "1.23 ms" in (tmp_path / "SiLU.html").read_text()
 
 
+def test_what_no_array_takes_is_drawn_as_it_is_planned(iron, tmp_path):
+    """With the reason; unless a backend is named, which then refuses it."""
+    line = ["picture", "llama", "--checkpoint", str(TINY), "--max-seq-len", "64", "--dev", "npu2", "-o", "model.html"]
+    status, out, err = iron(*line)
+    assert (status, out) == (0, "model.html\n") and "without prices: RoPE" in err
+    assert "No array image can be made: RoPE" in (tmp_path / "model.html").read_text()
+    assert iron(*line, "--backend", "sim")[0] == 2
+
+
 @pytest.mark.parametrize(
     ("argv", "says"),
     [

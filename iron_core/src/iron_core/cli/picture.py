@@ -37,9 +37,14 @@ def draw(
     ending = Path(output).suffix if output else ".html"
     if ending not in ENDINGS:
         raise UsageError(f"-o {output}: its ending says what is drawn; legal: {', '.join(ENDINGS)}.")
-    backend = backend or pricing(dev)
     with working("compiling"):
-        compiled = _compiled(target, list(argv), backend=backend, dev=dev, fold=fold)
+        try:
+            compiled = _compiled(target, list(argv), backend=backend or pricing(dev), dev=dev, fold=fold)
+        except UnsupportedError as error:
+            if backend is not None or dev is None or not device(dev).is_npu:
+                raise
+            click.echo(f"drawn as it is planned, without prices: {error}", err=True)
+            compiled = _compiled(target, list(argv), backend="null", dev=dev, fold=fold)
     with working("drawing"):
         try:
             table: Any = prices(compiled)

@@ -40,7 +40,7 @@ th { text-align: left; font-weight: 600; color: var(--soft); border-bottom: 1px 
 td { border-bottom: 1px solid var(--line); padding: 4px 8px; vertical-align: top; overflow-wrap: break-word; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.k { white-space: nowrap; overflow-wrap: normal; }
-pre { overflow-x: auto; margin: 10px 0; } td.e { min-width: 118px; } .wide { overflow-x: auto; }
+pre { overflow-x: auto; margin: 10px 0; } td.e { min-width: 118px; } .wide { overflow-x: auto; } .wide > svg { min-width: 760px; }
 .bar { display: inline-block; height: 9px; border-radius: 2px; background: var(--bar); vertical-align: middle; min-width: 1px; }
 .chip { display: inline-block; width: 11px; height: 11px; border-radius: 3px; margin-right: 6px; vertical-align: -1px;
   background: hsl(var(--h) var(--chipsat) var(--chip)); border: 1px solid hsl(var(--h) var(--chipsat) calc(var(--chip) - 18%)); }
