@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import iron_core as iron
 from iron_core import bfloat16
 from iron_core.array.build import build
+from iron_core.array.micro_tiles import MICRO_TILES, block_dims, blocked, row_dims, unblocked
 from iron_core.array.spec import check
 from iron_core.declare.chained import fold
 from iron_core.declare.domain import domains
@@ -20,15 +21,7 @@ from iron_core.declare.rounding import round_to
 from iron_core.devices import device
 from iron_core.errors import Unresolvable
 from iron_ops_aie import GEMM, SiLU
-from iron_ops_aie.products.kernels_mm import (
-    MICRO_TILES,
-    MatrixKernels,
-    bfp16_error,
-    block_dims,
-    blocked,
-    row_dims,
-    unblocked,
-)
+from iron_ops_aie.products.kernels_mm import MatrixKernels, bfp16_error
 from iron_sim.run import simulate
 from tests.transfers import moved_by
 

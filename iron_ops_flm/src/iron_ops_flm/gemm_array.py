@@ -32,7 +32,8 @@ from iron_core import (
     widen,
 )
 from iron_core.array.fit import memory, require_memory
-from iron_ops_flm.kernels_gemm import ProductKernels, exp, finish, product, zero
+from iron_core.array.micro_tiles import product
+from iron_ops_flm.kernels_gemm import ProductKernels, exp, finish, zero
 from iron_ops_flm.packing import STEP
 
 #: Rows of cores; rows of C that a core makes at a time, and that leave it together.
@@ -275,10 +276,11 @@ class GEMMArray:
         a = np.zeros((-(-self.M // band) * band, self.K), np.float32)
         a[: self.M] = A
         c = np.zeros((len(a), self.N), np.float32)
+        mode = "bfp16" if self.emulate_bf16_mmul_with_bfp16 else "bfloat16"
         for i in range(0, len(a), band):
             for j in range(0, self.N, wide):
                 for k in range(0, self.K, deep):
-                    more = product(a[i : i + band, k : k + deep], b[k : k + deep, j : j + wide], self.emulate_bf16_mmul_with_bfp16)
+                    more = product(a[i : i + band, k : k + deep], b[k : k + deep, j : j + wide], mode)
                     c[i : i + band, j : j + wide] += more
         return round_to(self.finish_of_sums.of(c, exp)[: self.M], bfloat16)
 

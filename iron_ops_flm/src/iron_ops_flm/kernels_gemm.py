@@ -1,7 +1,4 @@
-"""The kernels of `flm.GEMM`'s array, with what each promises, and the order in which cores hold their tiles.
-
-A core multiplies micro tiles: r x s of A by s x t of B. A tile is held as whole micro tiles, one after another.
-"""
+"""The kernels of `flm.GEMM`'s array, with what each promises. Tiles are held micro tile by micro tile."""
 
 from __future__ import annotations
 
@@ -11,35 +8,14 @@ import attrs
 import numpy as np
 
 from iron_core import BFP16EBS8, In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
-from iron_core.declare.formats.bfp16 import bfp16
+from iron_core.array.micro_tiles import MICRO_TILES, MM_STACK, RATES, blocked, product, unblocked
+from iron_core.array.numbers import BITS, EXP, LOG2_HIGH, LOG2_LOW, array_of, exp_over
 from iron_ops_flm.epilogue import Finish
 
-#: Stack of the product, in bytes.
-MM_STACK = 0xD00
-#: (r, s, t) of the products, by architecture and whether bfloat16 is made bfp16.
-MICRO_TILES = {("AIE2", False): (4, 8, 4), ("AIE2P", False): (4, 8, 8), ("AIE2P", True): (8, 8, 8)}
-#: Multiplications a core does per cycle in this kernel, and where that was seen.
-RATES = {
-    ("AIE2", False): (95.4, "3.14 TOPS of 16 cores at 1.028 GHz, published bfloat16 best of npu1"),
-    ("AIE2P", False): (13.9, "1.6 TFLOPS of 32 cores at 1.8 GHz, mlir-aie's 4096^3 in tiles of 64 x 88 x 64, native bfloat16"),
-    ("AIE2P", True): (41.7, "4.8 TFLOPS of 32 cores at 1.8 GHz, mlir-aie's 8192 x 4224 x 4096, bfloat16 made bfp16"),
-}
-
-#: C++: bfloat16 to float32 and back, and a float32's bits.
-_NUMBERS = """
-#include <stdint.h>
-#include <string.h>
-static inline float number(uint32_t bits) {
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-static inline uint32_t bits(float x) {
-  uint32_t held;
-  memcpy(&held, &x, sizeof held);
-  return held;
-}
-// To the nearest even number, or down; a NaN stays one.
+#: C++: a float32 of its bits, its bits, and float32 to bfloat16.
+_NUMBERS = (
+    BITS
+    + """// To the nearest even number, or down; a NaN stays one.
 static inline uint16_t narrow(float x) {
   uint32_t held = bits(x);
   if (x != x)
@@ -51,16 +27,14 @@ static inline uint16_t narrow(float x) {
 #endif
 }
 """
+)
 
-#: log 2 in two parts, the first short enough that a small whole number times it is exact; of e^r, |r| up to log(2) / 2, from the
-#: lowest power up; and where e^x leaves float32.
-LOG2_HIGH, LOG2_LOW = 0.693359375, -2.12194440e-4
-EXP = (5.0000001201e-1, 1.6666665459e-1, 4.1665795894e-2, 8.3334519073e-3, 1.3981999507e-3, 1.9875691500e-4)
+#: Where e^x leaves float32.
 LEAST, MOST = -87.3, 88.722839
 
 _FINISH = (
     _NUMBERS
-    + f"static const float EXP[] = {{{', '.join(f'{float(np.float32(n))!r}f' for n in EXP)}}};\n"
+    + array_of("EXP", EXP)
     + f"static const float LOG2_HIGH = {LOG2_HIGH!r}f, LOG2_LOW = {LOG2_LOW!r}f, LEAST = {LEAST!r}f, MOST = {MOST!r}f;\n"
     + """
 static inline float rounded(float x) { return number((uint32_t)narrow(x) << 16); }
@@ -133,34 +107,9 @@ def exp(x: np.ndarray) -> np.ndarray:
     held = np.clip(np.where(np.isnan(x), f32(0), x), f32(LEAST), f32(MOST))
     times = held * f32(1.44269504)
     k = np.where(times < 0, times - f32(0.5), times + f32(0.5)).astype(np.int32)
-    r = held - k.astype(f32) * f32(LOG2_HIGH)
-    r = r - k.astype(f32) * f32(LOG2_LOW)
-    e = np.full_like(r, f32(EXP[-1]))
-    for factor in EXP[-2::-1]:
-        e = e * r + f32(factor)
-    e = e * (r * r) + r + f32(1)
     half = k >> 1
-    y = e * np.ldexp(f32(1), half) * np.ldexp(f32(1), k - half)
+    y = exp_over(held, k) * np.ldexp(f32(1), half) * np.ldexp(f32(1), k - half)
     return np.where(np.isnan(x), x, np.where(x > f32(MOST), f32(np.inf), np.where(x < f32(LEAST), f32(0), y)))
-
-
-def held(matrix: Any, rows: int, columns: int) -> np.ndarray:
-    """A matrix, flat, micro tile of rows x columns by micro tile."""
-    high, wide = matrix.shape
-    return np.ascontiguousarray(matrix.reshape(high // rows, rows, wide // columns, columns).swapaxes(1, 2)).reshape(-1)
-
-
-def seen(flat: Any, shape: tuple[int, int], rows: int, columns: int) -> np.ndarray:
-    """The matrix of this shape that `held` made flat."""
-    high, wide = shape
-    return np.asarray(flat).reshape(high // rows, wide // columns, rows, columns).swapaxes(1, 2).reshape(shape)
-
-
-def product(a: Any, b: Any, emulated: bool) -> np.ndarray:
-    """a @ b in float32, emulated: of bfp16. What tile references and `composed()` share: its bits depend on shapes and layout."""
-    if emulated:
-        a, b = bfp16(a, 1), bfp16(b, 0)
-    return np.matmul(np.ascontiguousarray(a, np.float32), np.ascontiguousarray(b, np.float32))
 
 
 @attrs.frozen
@@ -178,17 +127,22 @@ class ProductKernels:
     by_columns: bool
 
     @property
+    def mode(self) -> str:
+        """What multiplies: see `MICRO_TILES`."""
+        return "bfp16" if self.emulated else "bfloat16"
+
+    @property
     def micro(self) -> tuple[int, int, int]:
-        return MICRO_TILES[self.arch, self.emulated]
+        return MICRO_TILES[self.arch, self.mode]
 
     def mm(self) -> Kernel:
         """c += a b, in float32."""
         m, k, n = self.rows, self.depth, self.columns
-        (r, s, t), (rate, source) = self.micro, RATES[self.arch, self.emulated]
+        (r, s, t), (rate, source) = self.micro, RATES[self.arch, self.mode]
 
         def reference(a: Any, b: Any, c: Any) -> np.ndarray:
-            right = seen(b, (n, k), t, s).T if self.by_columns else seen(b, (k, n), s, t)
-            return np.asarray(c, np.float32).reshape(-1) + held(product(seen(a, (m, k), r, s), right, self.emulated), r, t)
+            right = unblocked(b, (n, k), t, s).T if self.by_columns else unblocked(b, (k, n), s, t)
+            return np.asarray(c, np.float32).reshape(-1) + blocked(product(unblocked(a, (m, k), r, s), right, self.mode), r, t)
 
         contract = KernelContract(
             roles=(In, In, InOut),

@@ -1,6 +1,6 @@
 """The kernels of the attention array, with what each promises.
 
-The products take and give tiles micro tile by micro tile (see `kernels_mm`); the softmax scores and weights row by row.
+The products take and give tiles micro tile by micro tile (see `iron_core.array.micro_tiles`); the softmax scores and weights row by row.
 A block of b queries has a state of 4 b numbers: the largest scaled score seen, the same a second time, the sum of weights,
 and the factor by which the last block of keys shrank what came before it. Scores are scaled to powers of two.
 
@@ -17,8 +17,9 @@ import attrs
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16, round_to
+from iron_core.array.micro_tiles import MM_STACK, Dims, block_dims, blocked, product, row_dims, unblocked
 from iron_core.declare.formats import as_dtype
-from iron_ops_aie.products.kernels_mm import MM_STACK, Dims, block_dims, blocked, product, row_dims, unblocked, zero
+from iron_ops_aie.products.kernels_mm import zero
 
 #: (r, s, t) of the products, by architecture. AIE2P runs them on its bfp16 units.
 MICRO_TILES = {"AIE2": (4, 8, 4), "AIE2P": (8, 8, 8)}

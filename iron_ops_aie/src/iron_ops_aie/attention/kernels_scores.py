@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Param, Tolerance, bfloat16
+from iron_core.array.numbers import BFLOAT16
 from iron_ops_aie.elementwise.kernels_soft_cap import soft_cap
-from iron_ops_aie.numbers import BFLOAT16
 
 #: A hidden score: in bfloat16, and so low that its weight is 0 beside any score that counts.
 HIDDEN = -(2.0**100)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16, widen
-from iron_ops_aie.numbers import BFLOAT16, float32
+from iron_core.array.numbers import BFLOAT16, float32
 
 _MAX = (
     BFLOAT16

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
-from iron_ops_aie.numbers import BFLOAT16, LOG2_HIGH, LOG2_LOW, array_of, polynomial
+from iron_core.array.numbers import BFLOAT16, LOG2_HIGH, LOG2_LOW, array_of, polynomial
 
 #: Of q(f) = log(1 + f) / f, through the Chebyshev nodes from sqrt(1/2) - 1 to sqrt(2) - 1; from the lowest power up.
 Q = (

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
-from iron_ops_aie.numbers import BFLOAT16
+from iron_core.array.numbers import BFLOAT16
 
 #: float32 numbers that the core keeps: the largest so far, and what numbers are multiplied by.
 STATE = 2

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, Kernel, KernelContract, ObjectType, Out, Param, bfloat16
-from iron_ops_aie.numbers import BFLOAT16, LOG2_HIGH, LOG2_LOW, array_of, float32, polynomial
+from iron_core.array.numbers import BFLOAT16, EXP, LOG2_HIGH, LOG2_LOW, array_of, exp_over, float32, polynomial
 
-#: Of tanh u: a polynomial in u^2 where |u| is below 0.625, and of e^r, |r| up to log(2) / 2, both from the lowest power up.
+#: Of tanh u, where |u| is below 0.625: a polynomial in u^2, from the lowest power up.
 TANH = (-3.33332819422e-1, 1.33314422036e-1, -5.37397155531e-2, 2.06390887954e-2, -5.70498872745e-3)
-EXP = (5.0000001201e-1, 1.6666665459e-1, 4.1665795894e-2, 8.3334519073e-3, 1.3981999507e-3, 1.9875691500e-4)
 #: Beyond it tanh is 1 in float32.
 FAR = 10.0
 
@@ -57,10 +56,7 @@ def _tanh(u: np.ndarray) -> np.ndarray:
     z = u * u
     twice = np.minimum(np.float32(2) * np.abs(u), np.float32(2 * FAR))
     k = (twice * np.float32(1.44269504) + np.float32(0.5)).astype(np.int32)
-    r = twice - k.astype(np.float32) * np.float32(LOG2_HIGH)
-    r = r - k.astype(np.float32) * np.float32(LOG2_LOW)
-    e = polynomial(EXP, r) * (r * r) + r + np.float32(1)
-    t = np.float32(1) - np.float32(2) / (e * np.exp2(k.astype(np.float32)) + np.float32(1))
+    t = np.float32(1) - np.float32(2) / (exp_over(twice, k) * np.exp2(k.astype(np.float32)) + np.float32(1))
     return np.where(z < np.float32(0.390625), polynomial(TANH, z) * z * u + u, np.copysign(t, u))
 
 

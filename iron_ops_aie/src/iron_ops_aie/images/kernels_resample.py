@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
+from iron_core.array.numbers import BFLOAT16
 from iron_ops_aie.images.table import HEADER, SLOT, read_chunk, slot_words
-from iron_ops_aie.numbers import BFLOAT16
 
 #: Pixels of a patch's side, bytes of a pixel, numbers in a patch's line; bytes of a picture's slice.
 SIDE, CHANNELS, SLICE = 16, 3, 4096

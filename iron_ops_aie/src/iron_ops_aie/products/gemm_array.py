@@ -31,8 +31,9 @@ from iron_core import (
     widen,
 )
 from iron_core.array.fit import memory, require_memory
+from iron_core.array.micro_tiles import product
 from iron_core.errors import Unresolvable
-from iron_ops_aie.products.kernels_mm import MatrixKernels, bfp16_error, convert_copy, multiples, product, scale_copy
+from iron_ops_aie.products.kernels_mm import MatrixKernels, bfp16_error, convert_copy, multiples, scale_copy
 from iron_ops_aie.products.scales import rounded
 
 #: Rows of cores.

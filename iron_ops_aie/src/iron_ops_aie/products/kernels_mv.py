@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
-from iron_ops_aie.numbers import BFLOAT16, MADE
+from iron_core.array.numbers import BFLOAT16, MADE
 from iron_ops_aie.products.scales import rounded
 
 #: Widths (in bfloat16) that linalg.mv can be compiled for, widest first; a row must hold at least two vectors.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16, round_to
-from iron_ops_aie.numbers import float32
+from iron_core.array.numbers import float32
 
 #: The smallest normal bfloat16: below it the devices give zero.
 SMALLEST = 2.0**-126

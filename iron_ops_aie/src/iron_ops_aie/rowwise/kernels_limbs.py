@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, Kernel, KernelContract, ObjectType, Out, Tolerance, bfloat16, round_to
-from iron_ops_aie.numbers import BFLOAT16
+from iron_core.array.numbers import BFLOAT16
 
 _LIMBS = (
     BFLOAT16

@@ -1,4 +1,4 @@
-"""Numbers as kernels compute with them, in C++ and in the numpy of their references."""
+"""Numbers as kernels compute with them: what the sources of `Kernel.inline` share in C++, and the numpy of their references."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-#: C++: bfloat16 to float32 and back, and a float32's bits.
-BFLOAT16 = """
+#: C++: a float32 of its bits, and its bits.
+BITS = """
 #include <stdint.h>
 #include <string.h>
 static inline float number(uint32_t bits) {
@@ -20,13 +20,19 @@ static inline uint32_t bits(float x) {
   memcpy(&held, &x, sizeof held);
   return held;
 }
-static inline float widen(uint16_t x) { return number((uint32_t)x << 16); }
+"""
+
+#: C++: those, and bfloat16 to float32 and back.
+BFLOAT16 = (
+    BITS
+    + """static inline float widen(uint16_t x) { return number((uint32_t)x << 16); }
 // To the nearest even number; a NaN stays one.
 static inline uint16_t narrow(float x) {
   uint32_t held = bits(x);
   return x != x ? held >> 16 | 0x40 : (held + 0x7FFF + (held >> 16 & 1)) >> 16;
 }
 """
+)
 
 #: C++: `made`, bfloat16 where NARROW says so and else float32, and how a float32 becomes one.
 MADE = (
@@ -44,6 +50,8 @@ static inline made make(float x) { return x; }
 
 #: log 2 in two parts, the first short enough that a small whole number times it is exact.
 LOG2_HIGH, LOG2_LOW = 0.693359375, -2.12194440e-4
+#: Of (e^r - 1 - r) / r^2, |r| up to log(2) / 2, from the lowest power up.
+EXP = (5.0000001201e-1, 1.6666665459e-1, 4.1665795894e-2, 8.3334519073e-3, 1.3981999507e-3, 1.9875691500e-4)
 
 
 def array_of(name: str, numbers: Any) -> str:
@@ -62,3 +70,10 @@ def polynomial(powers: Any, x: np.ndarray) -> np.ndarray:
     for power in powers[-2::-1]:
         total = total * x + np.float32(power)
     return total
+
+
+def exp_over(x: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """e^x / 2^k in float32, k the whole numbers nearest to x / log 2: what the C++ does."""
+    r = x - k.astype(np.float32) * np.float32(LOG2_HIGH)
+    r = r - k.astype(np.float32) * np.float32(LOG2_LOW)
+    return polynomial(EXP, r) * (r * r) + r + np.float32(1)
