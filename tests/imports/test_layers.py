@@ -14,7 +14,7 @@ from tests.distributions import DISTRIBUTIONS
 
 #: Folders and files of iron_core: each imports only those before it. CONTRIBUTING.md has the same list.
 ORDER = (
-    "errors", "files", "aside", "turn", "side_by_side", "cache", "plugins", "devices", "declare", "array", "bases", "graph",
+    "errors", "files", "aside", "turn", "side_by_side", "lazy_names", "cache", "plugins", "devices", "declare", "array", "bases", "graph",
     "image", "lowering", "backends", "compiled", "visualize", "cli",
 )  # fmt: skip
 

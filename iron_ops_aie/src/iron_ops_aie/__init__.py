@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
-
 import _iron_start
 
 _iron_start.check()
+
+from iron_core.lazy_names import lazy_names  # noqa: E402 (the iron_core that was checked)
 
 _HOME = {
     "AXPY": "elementwise.axpy",
@@ -52,15 +51,4 @@ _HOME = {
 }
 
 __all__ = sorted(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'iron_ops_aie' has no operator {name!r}; it has {', '.join(__all__)}")
-    value = getattr(import_module(f"iron_ops_aie.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOME)
