@@ -6,25 +6,11 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_core.declare.formats import (
-    Q4_0,
-    Q4_1,
-    Q4NX,
-    Q4NX_Q8,
-    Q4NX_SIGNED,
-    Q4NX_ZERO,
-    Q5_0,
-    Q5_1,
-    Q8_0,
-    BlockQuant,
-    Plane,
-    PlaneQuant,
-)
+from iron_core.declare.formats import BlockQuant, Plane, PlaneQuant
 from iron_host.kernels import PACKED_DEQUANTIZE, PACKED_PRODUCT
 from iron_host.view import view_of
-from tests.layouts import BFP16EBS8, GPTQ, INT8_TENSOR
 
-from .conftest import DTYPES, PACKED_PRODUCTS, VIEWS
+from .conftest import BLOCKS, DTYPES, PACKED_PRODUCTS, VIEWS
 
 SHAPE = (64, 512)
 
@@ -76,16 +62,17 @@ def test_products_are_of_the_numbers_it_stands_for(kernels, rng, format, X):
 
 def test_blocks_of_its_kind_are_blocks_h():
     """The formats that the fast kernels multiply, and the numbers they are told of each; a pack's of the same kind too."""
-    structs = {format: view_of(format) for format in (Q4_0, Q4_1, Q8_0, Q4NX, Q4NX_SIGNED, Q4NX_ZERO, Q4NX_Q8)}
-    told = {format: view.source.split("enum { ")[1].split(" }")[0] for format, view in structs.items() if view.blocks}
+    structs = {view.name: view for view in map(view_of, BLOCKS)}
+    told = {name: view.source.split("enum { ")[1].split(" }")[0] for name, view in structs.items() if view.blocks}
     assert told == {
-        Q4_0: "bytes = 18, head = 2, bits = 4, zero = 8, minimum = 0, plain = 1",
-        Q4_1: "bytes = 20, head = 4, bits = 4, zero = 0, minimum = 1, plain = 1",
-        Q8_0: "bytes = 34, head = 2, bits = 8, zero = 0, minimum = 0, plain = 1",
-        Q4NX: "bytes = 20, head = 4, bits = 4, zero = 0, minimum = 1, plain = 0",
-        Q4NX_SIGNED: "bytes = 20, head = 4, bits = 4, zero = 8, minimum = 1, plain = 0",
-        Q4NX_ZERO: "bytes = 20, head = 4, bits = 4, zero = 0, minimum = 2, plain = 0",
-        Q4NX_Q8: "bytes = 34, head = 2, bits = 8, zero = 0, minimum = 0, plain = 0",
+        "Q4_0": "bytes = 18, head = 2, bits = 4, zero = 8, minimum = 0, plain = 1",
+        "Q4_1": "bytes = 20, head = 4, bits = 4, zero = 0, minimum = 1, plain = 1",
+        "Q8_0": "bytes = 34, head = 2, bits = 8, zero = 0, minimum = 0, plain = 1",
+        "Q4NX": "bytes = 20, head = 4, bits = 4, zero = 0, minimum = 1, plain = 0",
+        "Q4NX_SIGNED": "bytes = 20, head = 4, bits = 4, zero = 8, minimum = 1, plain = 0",
+        "Q4NX_ZERO": "bytes = 20, head = 4, bits = 4, zero = 0, minimum = 2, plain = 0",
+        "Q4NX_Q8": "bytes = 34, head = 2, bits = 8, zero = 0, minimum = 0, plain = 0",
+        "PAIRS": "bytes = 20, head = 4, bits = 4, zero = 0, minimum = 1, plain = 0",
     }
     mine = view_of(BlockQuant("acme.q4_7", bits=4, group=32, scale=np.float16, zero=7))
     assert mine.blocks and mine.name == "ACME_Q4_7" and "zero = 7" in mine.source
@@ -97,7 +84,7 @@ def test_blocks_of_its_kind_are_blocks_h():
     )
     assert all(view_of(format).blocks for format in elsewhere)
     others = (
-        *(Q5_0, Q5_1, BFP16EBS8, INT8_TENSOR, GPTQ),
+        *VIEWS,
         BlockQuant("wide", bits=4, group=64, scale=np.float16, zero=8),
         BlockQuant("long", bits=4, group=32, scale=np.float32, zero=8),
         PlaneQuant("apart", (1, 32), (Plane("values", "int8", apart=True), shared)),
