@@ -1,7 +1,7 @@
 """The project's sessions. `nox -l` lists them; `nox -s demo` and `nox -s tests` are the two to know.
 
-Packages come from wherever pip is set up to find them. The distributions are installed from their folders, all in one
-pip call, because the name `iron-core` on the public index is another project's.
+Packages come from wherever pip is set up to find them. The distributions are installed from their folders and never asked of
+it, because the name `iron-core` on the public index is another project's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ nox.options.sessions = ["lint", "types", "tests"]
 nox.options.error_on_missing_interpreters = True
 
 ROOT = Path(__file__).parent
-HOST = "iron_backends/host"
 #: Folders of the distributions, from the root.
 DISTRIBUTIONS = [
     file.parent.relative_to(ROOT).as_posix()
@@ -51,11 +50,15 @@ def compiler() -> str | None:
 
 
 def install(session: nox.Session, *more: str, zig: bool | None = None) -> None:
-    """Our distributions and `more` in one pip call; with the zig extra where there is no C++ compiler."""
+    """Our distributions, what they need and `more`; with the ziglang wheel where there is no C++ compiler.
+
+    Ours come last, alone, made by the one hatchling that is there: left to itself pip installs another for each of them.
+    """
     if zig is None:
         zig = compiler() is None
-    extra = {HOST: "[zig]"} if zig else {}
-    session.install(*(f"./{folder}{extra.get(folder, '')}" for folder in DISTRIBUTIONS), *more)
+    needed = sorted({str(needed) for _, needed in dependencies(extras=zig)})
+    session.install("hatchling", *needed, *more)
+    session.install("--no-build-isolation", "--no-deps", *(f"./{folder}" for folder in DISTRIBUTIONS))
 
 
 def weights(session: nox.Session) -> str:
