@@ -221,12 +221,12 @@ class Kernels:
             function(ctypes.byref(args), tid, threads)
 
 
-def builds() -> tuple[str, ...]:
-    """What kernels are built for: this processor, and older ones whose code it runs too."""
+def builds() -> list[Any]:
+    """What kernels are built for: this processor, and older ones whose code it runs too. Each takes half a minute to compile."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
-        return ("native",)
+        return ["native"]
     older = ("x86-64-v3", "x86-64") if compiler.vector_width() == "AVX-512" else ("x86-64",)
-    return ("native", *older)
+    return ["native", *(pytest.param(processor, marks=pytest.mark.slow) for processor in older)]
 
 
 def built_for(processor: str) -> compiler.Compiler:
