@@ -27,7 +27,7 @@ PERSONAL = ("IRON_BACKEND", "IRON_CACHE_LIMIT", "IRON_DEBUG", "IRON_PLUGINS", "I
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A cache of the session's own (`IRON_TEST_CACHE` names one to keep), before anything asks where it is.
+    """A cache of the session's own (`IRON_TEST_CACHE` names one to keep), before anything asks where it is. Workers share it.
 
     A shell starts what runs in the background with SIGINT ignored, and a process passes that on to those it starts; one
     with a handler passes on the default. So the tests that interrupt a program see the same in the background.
@@ -36,6 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in PERSONAL:
         os.environ.pop(name, None)
+    if hasattr(config, "workerinput"):  # a worker's: NPU_CACHE_HOME is the one of who started it
+        return
     kept = os.environ.get("IRON_TEST_CACHE")
     folder = kept or tempfile.mkdtemp(prefix="iron-tests-")
     os.environ["NPU_CACHE_HOME"] = folder
@@ -45,13 +47,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What lies in tests/oracle needs torch and transformers; what asks for SmolLM2 needs its wheel."""
+    marks = {str(HERE / name) + os.sep: getattr(pytest.mark, name) for name in ("oracle", "vocab", "stress")}
     for item in items:
-        if HERE / "oracle" in item.path.parents:
-            item.add_marker(pytest.mark.oracle)
-        if HERE / "vocab" in item.path.parents:
-            item.add_marker(pytest.mark.vocab)
-        if HERE / "stress" in item.path.parents:
-            item.add_marker(pytest.mark.stress)
+        path = str(item.path)
+        for folder, mark in marks.items():
+            if path.startswith(folder):
+                item.add_marker(mark)
         if "smollm2" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.smollm2)
 

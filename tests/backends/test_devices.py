@@ -68,7 +68,7 @@ def test_an_unknown_name_lists_those_of_plugins_too(monkeypatch):
         device("tpu8")
 
 
-@pytest.mark.parametrize("given", [0, 5, b"npu2", [], {}, object(), np.ones(3), True], ids=repr)
+@pytest.mark.parametrize("given", [0, 5, b"npu2", [], {}, object(), np.ones(3), True], ids=lambda given: type(given).__name__)
 def test_what_names_no_device_is_told_as_such(given):
     """It is no unknown name; wherever one is asked for."""
     for ask in (device, Plain(size=4).resolved, lambda dev: choose("reference", dev), lambda dev: Same().compile(dev=dev, x=(4, 8))):
