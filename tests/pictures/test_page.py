@@ -59,7 +59,7 @@ def test_figures_add_up(deep, outline):
     compiled, priced = deep
     text = " ".join(outline(html(compiled, table=priced)).texts)
     assert f"{priced.total_us / 1e3:.2f} ms" in text and "120" in text and "of 300 folded into others" in text
-    assert "100.0 %" in text and "entries 600.0 us" in text and "dispatch 20.0 us" in text
+    assert "100.0 %" in text and "entering them 600.0 us" in text and "dispatch 20.0 us" in text
 
 
 def test_all_is_told_in_words(deep, outline):
@@ -68,6 +68,14 @@ def test_all_is_told_in_words(deep, outline):
     assert all(own.get("aria-label") for own in page.all("svg"))
     assert page.all("th") and all(own.get("scope") == "col" for own in page.all("th"))
     assert len(page.all("title")) > 120
+
+
+@pytest.mark.parametrize(("options", "says"), [({}, "xclbin"), ({"image": iron.CONTEXTS}, "contexts")])
+def test_a_chain_has_a_page_too(options, says, outline):
+    """On npu1 every step is a dispatch, of an xclbin or a context; no entries are shown."""
+    compiled = Layers(2).compile(x=(64,), backend="null", dev="npu1", fold=True, **options)
+    page = outline(compiled.html())
+    assert says in page.texts and not page.wrong and "entries" not in page.texts and "dispatches" in page.texts
 
 
 def test_moved_tunables_are_shown_and_listed(tuned, outline):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 import iron_core as iron
+from iron_core import Profile
 from iron_core.backends.pricing import Prices
 from iron_core.errors import CallError
 from iron_core.visualize.flow import arena_uses
 from iron_core.visualize.subject import subject
 from iron_core.visualize.times import duration, times
+from iron_ops_aie import GEMV
 from tests.pictures.conftest import Layers, Priced
 
 
@@ -66,6 +68,26 @@ def test_moved_tunables_say_from_where(tuned):
     moved = {row.name: [(one.name, one.value, one.by) for one in row.moved] for row in run_of(tuned).rows}
     assert moved["gemv0"] == moved["gemv2"] == [("tile_size_input", 2, "profile")] and not moved["gemv1"]
     assert all(one.default != one.value for row in run_of(tuned).rows for one in row.moved)
+
+
+@pytest.fixture(scope="module")
+def pack():
+    """Three layers whose two products share a configuration."""
+    with (profile := Profile()):
+        profile.add(GEMV, num_aie_columns=4, num_channels=1)
+        graphs = [Layers(3), Layers(3)]
+        (alone,) = graphs[0].compile(x=(64,), backend="sim", dev="npu2", fold=True).versions.values()
+        keys = tuple(step.array_key for step in alone.image.steps[:2])
+        return graphs[1].compile(x=(64,), backend="sim", dev="npu2", fold=True, coresident=(keys,))
+
+
+def test_a_pack_is_one_array_and_is_named(pack, outline):
+    """Of both products, entered once; its page tells the operators, and draws the tiles of both."""
+    run = run_of(pack)
+    assert run.packs == (("GEMV", "GEMV"),) and len(run.arrays) == 1 and len(run.entries) == 1
+    page = outline(pack.html())
+    assert "Packs" in page.texts and "GEMV, GEMV" in page.texts and not page.wrong
+    assert len([own for own in page.all("rect", "core")]) == 8
 
 
 def test_what_is_in_the_arena_between_rows(layers):

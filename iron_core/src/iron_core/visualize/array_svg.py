@@ -90,7 +90,8 @@ class _Drawing:
         calls = tuple(dict.fromkeys(call for tile in self.plan.tiles[place] for call in self.plan.kernels(tile)))
         said = [f"{name} at column {place[0]}, row {place[1]} ({', '.join(self.plan.tiles[place])})"]
         said += [f"calls {', '.join(calls)}"] if calls else []
-        parts = [square, f'<rect class="{kind}" {box}/>', _text(x + BOX_X + 5, y + 14, _cut(name, 14), "name")]
+        size = "name" if len(name) < 12 else "name long"
+        parts = [square, f'<rect class="{kind}" {box}/>', _text(x + BOX_X + 5, y + 14, _cut(name, 15), size)]
         if calls:
             parts.append(_text(x + BOX_X + 5, y + 26, _cut(", ".join(calls), 15), "small"))
         if held is not None:

@@ -14,8 +14,8 @@ from iron_core.visualize.times import Times, duration
 #: Everything is drawn this wide, behind a gutter for what lanes are called.
 WIDTH, GUTTER = 1180, 92
 _OPERATORS, _ENTRIES, _TIMES, _ARENA = 24, 12, 64, 150
-#: Bars are cut where they are more than so many times as long as 98 of 100.
-_ABOVE = 2.5
+#: Bars are cut where they are more than so many times as long as 98 of 100, and there are as many as that.
+_ABOVE, _MANY = 2.5, 50
 
 
 def overview(run: RunList, priced: Times, banks: Sequence[int], hue: Mapping[str, int], stretches: Sequence[Stretch], prefix: str) -> str:
@@ -73,13 +73,14 @@ class _Drawing:
             )
 
     def entries(self) -> None:
-        """Runs of steps that share one configuration of the array: two greys in turn."""
-        y = self.lane("entries", _ENTRIES)
+        """Runs of steps that share one configuration of the array, or each step where it is a dispatch of its own: two greys in turn."""
+        elf = self.run.image is not None and self.run.image.elf
+        y = self.lane("entries" if elf else "dispatches", _ENTRIES)
         for number, steps in enumerate(self.run.entries):
             a, b = self.x(steps[0]), self.x(steps[-1] + 1)
             first = self.run.rows[steps[0]]
             added = f", {duration(self.priced.entries[number])} to enter" if number in self.priced.entries else ""
-            says = f"entry {number}: array {first.array}, {len(steps)} step{'s' * (len(steps) != 1)}{added}"
+            says = f"{'entry' if elf else 'dispatch'} {number}: array {first.array}, {len(steps)} step{'s' * (len(steps) != 1)}{added}"
             shade = "even" if number % 2 else "odd"
             self.parts.append(
                 f'<rect class="{shade}" x="{a:.2f}" y="{y}" width="{b - a:.2f}" height="{_ENTRIES}"><title>{says}</title></rect>'
@@ -93,7 +94,8 @@ class _Drawing:
         whole = {number: us + entering.get(number, 0.0) for number, us in self.priced.us.items()}
         order = sorted(whole.values())
         usual = order[int(0.98 * (len(order) - 1))]
-        most = (usual * _ABOVE if order[-1] > _ABOVE * usual > 0 else order[-1]) or 1.0
+        few = len(order) >= _MANY and order[-1] > _ABOVE * usual > 0
+        most = (usual * _ABOVE if few else order[-1]) or 1.0
         self.text(GUTTER - 6, y + 24, f"up to {duration(order[-1])}", anchor="end")
         for number, us in self.priced.us.items():
             name, top = escape(self.run.rows[number].name), y + _TIMES
@@ -138,7 +140,7 @@ class _Drawing:
         count = len(self.run.rows)
         every = next(n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, 10**9) if self.step * n > 40)
         for n in range(0, count + 1, every):
-            self.text(self.x(n), self.y + 8, str(n), anchor="middle" if n else "start")
+            self.text(self.x(n), self.y + 8, str(n), anchor="start" if not n else "end" if n == count else "middle")
         return (
             f'<svg class="overview" viewBox="0 0 {WIDTH} {self.y + 14:.0f}" role="img" xmlns="http://www.w3.org/2000/svg" '
             f'aria-label="{count} steps from left to right, with what they keep in the arena">{"".join(self.parts)}</svg>'

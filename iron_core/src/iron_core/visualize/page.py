@@ -81,17 +81,21 @@ def _packs(run: RunList) -> str:
 
 
 def _figures(plan: Plan, run: RunList, priced: Times) -> list[tuple[str, str]]:
-    found = [(str(len(run.rows)), "steps run")]
+    found = [_many(len(run.rows), "step run", "steps run")]
     if run.version.folds:
         found.append((str(len(run.version.folds)), f"of {len(run.version.steps)} folded into others"))
     if run.arrays:
-        found.append((str(len(run.arrays)), "arrays"))
+        found.append(_many(len(run.arrays), "array", "arrays"))
     if run.image is not None:
         designs = len({id(step.design) for step in run.image.steps})
-        found += [(str(designs), "designs"), (str(len(run.entries)), "entries")] if run.image.elf else [(str(designs), "designs")]
+        found.append(_many(designs, "design", "designs"))
+        if run.image.elf:
+            found.append(_many(len(run.entries), "entry", "entries"))
+        for those, one, several in ((run.image.chains, "xclbin", "xclbins"), (run.image.contexts, "context", "contexts")):
+            found += [_many(len(those), one, several)] if those else []
     moved = sum(bool(row.moved) for row in run.rows)
     if moved:
-        found.append((str(moved), "steps with moved tunables"))
+        found.append(_many(moved, "step with moved tunables", "steps with moved tunables"))
     for kind, words in (("weight", "weights"), ("state", "states")):
         nbytes = sum(r.nbytes for r in plan.residents if r.kind == kind)
         if nbytes:
@@ -103,12 +107,16 @@ def _figures(plan: Plan, run: RunList, priced: Times) -> list[tuple[str, str]]:
     return found
 
 
+def _many(count: int, one: str, several: str) -> tuple[str, str]:
+    return str(count), one if count == 1 else several
+
+
 def _beside_steps(priced: Times) -> str:
     """What a call takes beside its steps."""
     if not priced.known or (priced.whole is None and not priced.entries and not priced.dispatch):
         return ""
     parts = [f"steps {duration(priced.steps)}"]
-    parts += [f"entries {duration(sum(priced.entries.values()))}"] if priced.entries else []
+    parts += [f"entering them {duration(sum(priced.entries.values()))}"] if priced.entries else []
     parts += [f"dispatch {duration(priced.dispatch)}"] if priced.dispatch else []
     return f'<p class="soft">A call takes {duration(priced.total)}: {", ".join(parts)}.</p>'
 

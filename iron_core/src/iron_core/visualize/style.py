@@ -64,7 +64,7 @@ svg text { fill: var(--ink); }
 """
 
 ARRAY = """
-svg.array text { font-size: 10.5px; } svg.array .name { font-weight: 600; } svg.array .small { font-size: 9px; fill: var(--soft); }
+svg.array text { font-size: 10.5px; } svg.array .name { font-weight: 600; } svg.array .long { font-size: 8.5px; } svg.array .small { font-size: 9px; fill: var(--soft); }
 svg.array .axis { fill: var(--soft); }
 svg.array .core { fill: var(--tile); stroke: var(--line); } svg.array .mem { fill: var(--mem); stroke: var(--line); }
 svg.array .shim { fill: var(--shim); stroke: var(--line); } svg.array .free { fill: none; stroke: var(--line); stroke-dasharray: 3 3; }
