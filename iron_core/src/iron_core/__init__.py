@@ -33,7 +33,7 @@ _HOME = {
     "declare.tolerance": ("Tolerance", "allclose"),
     "declare.xclbin": ("Xclbin",),
     "array": (
-        *("Buffer", "Kernel", "KernelContract", "Lane", "Lock", "ObjectFifo", "Tile", "Worker", "WorkerRuntimeBarrier"),
+        *("Buffer", "Kernel", "KernelContract", "Lane", "Lock", "Loop", "ObjectFifo", "Tile", "Worker", "WorkerRuntimeBarrier"),
         *("else_", "if_", "maximum", "minimum", "range_", "set_rounding"),
     ),
     "array.explain": ("explain",),

@@ -7,6 +7,7 @@ from iron_core.array import Kernel as Kernel
 from iron_core.array import KernelContract as KernelContract
 from iron_core.array import Lane as Lane
 from iron_core.array import Lock as Lock
+from iron_core.array import Loop as Loop
 from iron_core.array import ObjectFifo as ObjectFifo
 from iron_core.array import Tile as Tile
 from iron_core.array import Worker as Worker

@@ -11,6 +11,7 @@ from iron_core.array.kernel import Kernel, KernelContract
 from iron_core.array.lock import Lock, WorkerRuntimeBarrier
 from iron_core.array.recording import MemoryHandle, else_, if_, range_, set_rounding
 from iron_core.array.tile import Lane, Tile
+from iron_core.array.work import Loop
 from iron_core.array.worker import Worker
 from iron_core.declare.objects import ObjectType
 
@@ -19,6 +20,7 @@ __all__ = [
     "Consumer",
     "Kernel",
     "KernelContract",
+    "Loop",
     "Lane",
     "Lock",
     "MemoryHandle",

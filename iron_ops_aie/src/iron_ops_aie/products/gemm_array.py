@@ -206,7 +206,7 @@ class GEMMArray:
                 total = Buffer(m * n, self._sums, name=f"sum{row}_{column}") if apart else None
                 line = Buffer(m * n, bfloat16, name=f"line{row}_{column}") if steps else None
                 # One deep beside sums of their own: the next tile adds up while this one leaves.
-                end = parts[row].prod(depth=1 if apart else None)
+                end = parts[row].prod(depth=1 if apart or target.fifo_depth(m * n, self.O.itemsize) == 1 else None)
                 args = [rows[row].cons(), right.cons(), end, total, line]
                 Worker(core, args, values=values, tile=place, name=f"core{row}_{column}")
 

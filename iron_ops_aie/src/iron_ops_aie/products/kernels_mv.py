@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
+from iron_core import In, InOut, Kernel, KernelContract, Loop, ObjectType, Out, Param, Tolerance, bfloat16
 from iron_core.array.numbers import BFLOAT16, MADE
 from iron_ops_aie.products.scales import rounded
 
@@ -68,6 +68,15 @@ _SCALED = (
 )
 
 
+def row_loops(rows: int, columns: int, vector: int, nbytes: int) -> tuple[Loop, ...]:
+    """Of rows times a line, numbers of `nbytes` bytes: vectors whose products are added side by side, and their sum by halves.
+
+    mlir-aie's loop overlaps its turns: one core of IRON's narrowest output head keeps up with a stream of 14 GB/s.
+    """
+    turns = Loop(times=rows * columns // vector, reads=2 * vector * nbytes, issued=-(-vector // 16), overlapped=True)
+    return turns, Loop(times=rows, reads=1, writes=2, chain=(vector - 1).bit_length())
+
+
 def products(rows: Any, line: Any) -> np.ndarray:
     """rows (n, K) times line (K,), in float32: what one call of `mv` accumulates. A row's does not depend on the others."""
     wide = np.ascontiguousarray(rows, dtype=np.float32)
@@ -103,6 +112,7 @@ def mv(rows: int, columns: int, out: int, vector: int) -> Kernel:
         reference=reference,
         tolerance=Tolerance(terms=columns),
         ops=2 * rows * columns,
+        loops=row_loops(rows, columns, vector, 2),
     )
     return Kernel.factory(
         "linalg.mv",
@@ -138,6 +148,7 @@ def mv_float32(rows: int, columns: int, out: int, vector: int) -> Kernel:
         reference=reference,
         tolerance=Tolerance(terms=columns),
         ops=2 * rows * columns,
+        loops=row_loops(rows, columns, vector, 2),
     )
     types = (
         np.int32,
@@ -172,6 +183,7 @@ def mv_int8(rows: int, columns: int, out: int, vector: int, made: Any) -> Kernel
         reference=reference,
         tolerance=Tolerance(exact=True),
         ops=2 * rows * columns,
+        loops=row_loops(rows, columns, vector, 1),
     )
     types = (
         np.int32,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16, round_to
+from iron_core import In, InOut, Kernel, KernelContract, Loop, ObjectType, Out, Param, Tolerance, bfloat16, round_to
 from iron_core.array.numbers import float32
 
 #: The smallest normal bfloat16: below it the devices give zero.
@@ -32,6 +32,8 @@ def rms_norm(cols: int, epsilon: float) -> Kernel:
         reference=reference,
         tolerance=Tolerance(terms=cols, ulps=1, absolute=SMALLEST),
         ops=4 * cols,
+        # Squares added up, the root of their mean, and the row again.
+        loops=(Loop(times=-(-cols // 16), reads=32, chain=2), Loop(times=1, chain=8), Loop(times=-(-cols // 16), reads=32, writes=32)),
     )
     return Kernel.factory("norm.rms_norm_eps", (row, row, np.int32, np.float32), contract, tile_size=cols)
 
@@ -52,6 +54,13 @@ def layer_norm(cols: int) -> Kernel:
         reference=reference,
         tolerance=Tolerance(terms=cols, ulps=1, absolute=LAYER_NORM_NEAR_ZERO),
         ops=6 * cols,
+        # The mean, the squares of what is left, the root, and the row once more.
+        loops=(
+            Loop(times=-(-cols // 16), reads=32, chain=1),
+            Loop(times=-(-cols // 16), reads=32, chain=3),
+            Loop(times=1, chain=8),
+            Loop(times=-(-cols // 16), reads=32, writes=32, chain=2),
+        ),
     )
     return Kernel.factory("norm.layer_norm", (row, row, np.int32), contract, tile_size=cols)
 
@@ -111,5 +120,7 @@ def rope(cols: int, halves: bool) -> Kernel:
         reference=reference,
         tolerance=Tolerance(terms=2),
         ops=3 * cols,
+        # 16 pairs a turn: both rows in, apart into their parts; a product, and one that is added to it, for each of the two.
+        loops=(Loop(times=-(-cols // 32), reads=128, writes=64, chain=2, scalar=2),),
     )
     return Kernel.factory("datamovement.rope", (row, row, row, np.int32), contract, tile_size=cols, two_halves=halves)

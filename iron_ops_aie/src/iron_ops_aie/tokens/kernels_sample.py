@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import In, InOut, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16
+from iron_core import In, InOut, Kernel, KernelContract, Loop, ObjectType, Out, Param, Tolerance, bfloat16
 from iron_ops_aie.tokens import exp64
 from iron_ops_aie.tokens.draw import NO_TOKEN, ROW_WORDS, candidates, pick
 
@@ -184,7 +184,9 @@ def count(chunk: ObjectType) -> Kernel:
         made[WRONG] |= not np.isfinite(np.asarray(x).astype(np.float32)).all()
         return made
 
-    contract = KernelContract(roles=(In, InOut), reference=reference, tolerance=Tolerance(exact=True))
+    # A key is five instructions; the count that it raises is loaded, raised and stored before the next one may be.
+    loops = (Loop(times=chunk.elements, reads=1, chain=0, scalar=5 + 6 + 1 + 2),)
+    contract = KernelContract(roles=(In, InOut), reference=reference, tolerance=Tolerance(exact=True), loops=loops)
     return Kernel.inline("sample_count", _KEYS + _COUNT, (chunk, state()), contract, _macros(chunk))
 
 
@@ -219,7 +221,9 @@ def collect(chunk: ObjectType, k: int) -> Kernel:
         made[HEAD + k : HEAD + k + order.size] = both[order].view(np.int32)
         return made
 
-    contract = KernelContract(roles=(In, Param, In, InOut), reference=reference, tolerance=Tolerance(exact=True))
+    # A key and whether it is large enough, which it seldom is.
+    loops = (Loop(times=chunk.elements, reads=1, chain=0, scalar=5 + 2, overlapped=True),)
+    contract = KernelContract(roles=(In, Param, In, InOut), reference=reference, tolerance=Tolerance(exact=True), loops=loops)
     kinds = (chunk, np.int32, state(), ObjectType.of(summary_words(k), np.int32))
     return Kernel.inline("sample_collect", _KEYS + _COLLECT, kinds, contract, _macros(chunk) | dict(K=k))
 

@@ -121,12 +121,12 @@ class TimedShim:
         self.reads = reads
         self.arrived = Tokens(line, 0, name)
         self.queue: deque[TimedTask] = deque()
-        #: From a task that comes to a channel at rest, and from the end of the one before, until its first number can move; and from
-        #: its last number until it has ended.
+        #: From a task that comes to a channel at rest, and from the end of the task or descriptor before, until the first number can
+        #: move; and from the last number until the task has ended.
         self._begin = (hw.read_latency if reads else hw.channel_start).value * (1e-3 if reads else 1 / hw.clock.value)
         self._next = (hw.read_task if reads else hw.write_task).value * 1e-3
         self._end = 0.0 if reads else hw.write_latency.value * 1e-3
-        self._chain = hw.us(hw.descriptor_chain.value)
+        self._chain = self._next if reads else hw.us(hw.descriptor_chain.value)
         self._task: TimedTask | None = None
         self._pieces: deque[int] = deque()
         self._free = 0.0

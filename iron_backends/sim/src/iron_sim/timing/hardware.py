@@ -76,9 +76,10 @@ class Hardware:
     dispatch: Quantity
     entry_base: Quantity
     reset: Quantity
-    #: An xclbin's: of one step of a chain; what a step of another array adds; of one kernel by itself.
+    #: An xclbin's: of one step of a chain; what a step of another array adds, and that of each further column; of one kernel by itself.
     chain_run: Quantity
     chain_switch: Quantity
+    chain_column: Quantity
     standalone: Quantity
     #: What a host program in Python adds to each dispatch it makes by itself.
     host_run: Quantity
@@ -186,6 +187,7 @@ NPU1 = Hardware(
     reset=_q(0, "us", "no full ELF on npu1"),
     chain_run=_q(245, "us", "IRON cost files, Phoenix: the smallest operators of a chain", "npu1-tiny-chain"),
     chain_switch=_q(117, "us", "IRON cost files, Phoenix: switch of a chain, the narrowest"),
+    chain_column=_q(0, "us", "IRON cost files, Phoenix: switches of a chain are 117 to 130, whatever their width"),
     standalone=_q(245, "us", "as chain_run", "npu1-tiny-chain"),
     host_run=_q(143, "us", "IRON, host part of a dispatch in Python: 70 set_arg and lock, 73 interpreter"),
     program_rate=_q(0.32 * 1.028, "GB/s", f"{AM027}: 32-bit writes to program memory, 0.32 GB/s at 1 GHz"),
@@ -219,6 +221,7 @@ NPU2 = Hardware(
     reset=_q(36, "us", f"{TUNER}, turbo: 33.5 to 38.7"),
     chain_run=_q(115, "us", f"{TUNER}: chain, the smallest operators 118 to 146"),
     chain_switch=_q(67, "us", f"{TUNER}: chain, the narrowest switch 74 less its load of 7"),
+    chain_column=_q(45, "us", f"{TUNER}: chain, wide switches 390 to 720 less the narrowest, over 7 further columns"),
     standalone=_q(77, "us", "mlir-air, small kernels 80 to 84 less what they move", "rope-small"),
     host_run=_q(143, "us", "IRON, host part of a dispatch in Python: 70 set_arg and lock, 73 interpreter"),
     program_rate=_q(0.32, "GB/s", f"{AM027}: 32-bit writes to program memory, 0.32 GB/s at 1 GHz"),

@@ -13,6 +13,7 @@ import numpy as np
 from iron_core.array.build import build
 from iron_core.array.design import ArrayDesign, Design
 from iron_core.array.fit import fit
+from iron_core.array.joint import join
 from iron_core.array.kernel import Kernel
 from iron_core.array.words import number
 from iron_core.backends.measuring import Measured, Platform, Run, RunList, Timing, drawn
@@ -40,12 +41,13 @@ def platform(dev: Device | str) -> Platform:
 
 @attrs.frozen
 class Step:
-    """A run, timed. us: from the sequence's start to its end. load_us: of its array, beyond an entry's base."""
+    """A run, timed. us: from the sequence's start to its end. load_us: of its array, beyond an entry's base. columns: that it covers."""
 
     design: Design
     kernels: Mapping[str, Kernel]
     us: float
     load_us: float
+    columns: int = 1
 
     @property
     def array(self) -> ArrayDesign:
@@ -72,10 +74,12 @@ def total_us(steps: Sequence[Step], runs: RunList, hw: Hardware) -> float:
     if runs.dispatch == "separate":
         if runs.packs:
             raise UnsupportedError(f"{runs.name}: packs of a chain; legal: dispatch='fused'.")
-        switches = [b.load_us for a, b in zip((steps[-1], *steps), steps, strict=False) if a.array != b.array]
-        return took + len(steps) * hw.chain_run.value + sum(hw.chain_switch.value + us for us in switches)
+        switched = [b for a, b in zip((steps[-1], *steps), steps, strict=False) if a.array != b.array]
+        return took + len(steps) * hw.chain_run.value + sum(switch_us(one, hw) for one in switched)
     if not hw.dispatch.value:
         raise UnsupportedError(f"{runs.name}: a full ELF on {hw.family}, which has none. Legal: dispatch='separate'.")
+    for pack in runs.packs:
+        joined([steps[index].array for index in pack], runs.name)
     packs = {index: number for number, pack in enumerate(runs.packs) for index in pack}
     # Of each run what is configured: a pack, or an array.
     places: list[Any] = [packs.get(index, step.array) for index, step in enumerate(steps)]
@@ -86,6 +90,21 @@ def total_us(steps: Sequence[Step], runs: RunList, hw: Hardware) -> float:
         loads += sum(members.values())
     resets = hw.reset.value if len(entries) % 2 else 0.0
     return hw.dispatch.value + len(entries) * hw.entry_base.value + loads + took + resets
+
+
+def joined(arrays: Sequence[ArrayDesign], what: str) -> None:
+    """UnsupportedError where arrays do not fit their device together."""
+    different = tuple(dict.fromkeys(arrays))
+    try:
+        if len(different) > 1:
+            fit(join(different).array)
+    except IronError as error:
+        raise UnsupportedError(f"{what}: a pack of {', '.join(array.name for array in different)}: {error}") from error
+
+
+def switch_us(to: Step, hw: Hardware) -> float:
+    """What a chain's step adds where the one before it is of another array."""
+    return hw.chain_switch.value + (to.columns - 1) * hw.chain_column.value + to.load_us
 
 
 def step(op: Any, dev: Device | str, members: Mapping[str, int] | None = None) -> Step:
@@ -134,7 +153,8 @@ def _timed(same: _Same, numbers: tuple[tuple[str, int], ...], reading: _Reading)
     hw = hardware(design.array.dev)
     followed = reading.followed(design, kernels, dict(numbers)) if any(follows_data(core.program) for core in design.array.cores) else {}
     run = timed(design, kernels, dict(numbers), followed=followed)
-    return Step(design, kernels, run.us, load_us(design.array, kernels, hw))
+    columns = len({column for column, _ in fit(design).values()})
+    return Step(design, kernels, run.us, load_us(design.array, kernels, hw), columns)
 
 
 def _step(runs: RunList, index: int, dev: Device) -> Step:
