@@ -146,6 +146,13 @@ def sim(session: nox.Session) -> None:
     session.run("iron", "sim", *session.posargs)
 
 
+@nox.session
+def timing(session: nox.Session) -> None:
+    """Published timings of NPUs beside what the simulator's clock predicts, and what is unknown of the others. `-- --json`."""
+    install(session)
+    session.run("python", "-m", "iron_sim.timing.table", *session.posargs)
+
+
 #: mlir-aie's tools that the gate runs.
 TOOLCHAIN = ("aie-opt", "aiecc")
 

@@ -36,10 +36,13 @@ def test_an_elf_pays_its_dispatch_an_entry_wherever_the_array_changes_and_an_odd
 
 
 def test_a_pack_is_configured_once():
-    apart, packed = us(ADD, MUL, ADD, MUL), us(ADD, MUL, ADD, MUL, packs=((0, 1, 2, 3),))
+    add, mul = (Run(cls(size=2048, num_aie_columns=2)) for cls in (ElementwiseAdd, ElementwiseMul))
+    apart, packed = us(add, mul, add, mul), us(add, mul, add, mul, packs=((0, 1, 2, 3),))
     hw = hardware(NPU2)
-    loads = step(ADD.op, NPU2).load_us + step(MUL.op, NPU2).load_us
+    loads = step(add.op, NPU2).load_us + step(mul.op, NPU2).load_us
     assert apart - packed == pytest.approx(3 * hw.entry_base.value + loads - hw.reset.value)
+    with pytest.raises(UnsupportedError, match=r"list: a pack of ElementwiseAdd, ElementwiseMul: .*streams"):
+        us(ADD, MUL, packs=((0, 1),))
 
 
 def test_a_chain_pays_each_run_and_what_it_switches_to_the_first_after_the_last():
@@ -47,6 +50,7 @@ def test_a_chain_pays_each_run_and_what_it_switches_to_the_first_after_the_last(
     add, mul = step(ADD.op, NPU1), step(MUL.op, NPU1)
     assert us(ADD, ADD, dev=NPU1, dispatch="separate") == pytest.approx(2 * (hw.chain_run.value + add.us))
     switches = 2 * hw.chain_switch.value + add.load_us + mul.load_us
+    assert hw.chain_column.value == 0
     assert us(ADD, MUL, dev=NPU1, dispatch="separate") == pytest.approx(2 * hw.chain_run.value + add.us + mul.us + switches)
 
 

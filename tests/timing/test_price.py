@@ -57,6 +57,11 @@ def test_an_elf_is_its_dispatch_its_steps_its_entries_and_a_reset():
     assert found.total_us == pytest.approx(sum(parts))
 
 
+def wider(image, at):
+    """Columns of an entry's array, beyond the first."""
+    return len({column for column, _ in image.steps[at].placement.values()}) - 1
+
+
 def test_a_chain_is_its_runs_and_what_switches():
     """Steps of one array in turn load it once; round from call to call the last and the first too."""
     image, hw = image_of(boundaries=iron.each_step), hardware("npu2")
@@ -69,7 +74,7 @@ def test_a_chain_is_its_runs_and_what_switches():
     arrays = [step.design.array for step in image.steps]
     loads = entered(image)
     for at, (array, us) in enumerate(zip(arrays, found.entries, strict=True)):
-        assert us == (0 if array is arrays[at - 1] else hw.chain_switch.value + loads[at])
+        assert us == (0 if array is arrays[at - 1] else hw.chain_switch.value + wider(image, at) * hw.chain_column.value + loads[at])
     assert found.host_us == len(names) * hw.host_run.value
 
 

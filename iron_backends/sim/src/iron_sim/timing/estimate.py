@@ -97,6 +97,8 @@ class _Run:
         }
         self._items = {argument.operand: as_dtype(argument.dtype_name).itemsize for argument in self.sequence.arguments}
         self._written: dict[str, float] = {}
+        #: By fifo that control packets drive, the number of each batch's last row.
+        self._tokens: dict[str, list[int]] = {}
         self._full: dict[tuple[str, int], Objects] = {}
         self._streams: dict[str, Any] = {}
         #: By control flow: the fifo it drives, rows of each batch, bytes of a row, and words of each batch.
@@ -270,7 +272,10 @@ class _Run:
             if isinstance(step, Transfer):
                 nbytes = self.nbytes(step)
                 begins = clock if step.way == "fill" else clock + self.hw.channel_start.value
-                self.stream(step.fifo).push(begins, nbytes)
+                # A channel that reads pauses between descriptors as it does between tasks.
+                pieces = len(step.descriptors) if step.way == "fill" else 1
+                for _ in range(pieces):
+                    self.stream(step.fifo).push(begins, nbytes / pieces)
                 sent[step.fifo] = sent.get(step.fifo, 0.0) + nbytes
                 if step.fifo in self.gathers:
                     self._gather(step.fifo, sent[step.fifo])
@@ -280,7 +285,7 @@ class _Run:
             elif isinstance(step, AwaitToken):
                 channel, number = self.stream(step.fifo), awaited.get(step.fifo, 0)
                 awaited[step.fifo] = number + 1
-                clock = max(clock, float(channel.when(np.array([channel.ends[number]]))[0]))
+                clock = max(clock, float(channel.when(np.array([channel.ends[self._tokens[step.fifo][number]]]))[0]))
             elif isinstance(step, WriteWord):
                 self.words[step.buffer, step.index] = step.value
             elif isinstance(step, Sync):
@@ -295,11 +300,14 @@ class _Run:
         """A batch's control words are under way: once they have arrived, its rows are read."""
         fifo, batches, row, words = self.gathers[control]
         channel = self.stream(fifo)
-        number = len(channel.ends)
+        tokens = self._tokens.setdefault(fifo, [])
+        number = len(tokens)
         arrived = float(self.stream(control).when(np.array([nbytes]))[0])
         written = max(arrived, self._written.get(control, 0.0)) + self.hw.cycles(WORD * words[number] / self.hw.register_rate.value / 1e3)
         self._written[control] = written
-        channel.push(written, batches[number] * row)
+        for _ in range(batches[number]):
+            channel.push(written, row)
+        tokens.append(len(channel.ends) - 1)
 
     def _done(self, fifo: str, nbytes: float) -> float:
         """When a task has ended."""

@@ -125,7 +125,10 @@ def _entries(image: ArrayImage) -> tuple[tuple[float, ...], tuple[float, ...]]:
     if image.elf:
         return (hw.entry_base.value,) * len(firsts), tuple(map(load, firsts))
     switches = [step.design.array is not firsts[at - 1].design.array for at, step in enumerate(firsts)]
-    bases = tuple(hw.chain_switch.value if switch else 0.0 for switch in switches)
+    wide = [len({column for column, _ in step.placement.values()}) - 1 for step in firsts]
+    bases = tuple(
+        hw.chain_switch.value + more * hw.chain_column.value if switch else 0.0 for switch, more in zip(switches, wide, strict=True)
+    )
     keeps = bool(image.contexts)
     return bases, tuple(load(step) if switch and not keeps else 0.0 for step, switch in zip(firsts, switches, strict=True))
 
