@@ -38,7 +38,7 @@ def scratch(group, d):
 def sizes(heads, kv_heads, queries, keys, d, causal, window, cap=0.0, in_runs=0):
     """Slots of contiguous Q, K, V and O, all heads of a row side by side."""
     lies = dict(q_row=heads * d, q_head=d, kv_row=kv_heads * d, kv_head=d, bias_row=keys, bias_head=queries * keys)
-    seen = dict(causal=causal, window=window, in_runs=in_runs, scale=d**-0.5, soft_cap=cap)
+    seen = dict(causal=causal, window=window, in_runs=in_runs, block=16, ahead=1, scale=d**-0.5, soft_cap=cap)
     return dict(heads=heads, kv_heads=kv_heads, queries=queries, keys=keys, d=d, **lies, **seen)
 
 

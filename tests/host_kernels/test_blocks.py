@@ -14,6 +14,8 @@ from .conftest import DTYPES, FORMATS, aligned
 SHAPES = [(1, 1, 32), (1, 37, 576), (2, 5, 64), (3, 19, 96), (4, 16, 160), (5, 33, 288), (8, 20, 64), (9, 18, 32), (23, 41, 96)]
 
 
+#: Tunables as they are unless chosen.
+PLAIN = dict(ahead=0, x_rows=0)
 #: What a group of rounded activations leaves: its scale, scale times sum, and sum.
 SCALE = np.dtype([("d", np.float32), ("s", np.float32), ("sum", np.int32)])
 
@@ -75,7 +77,7 @@ def product(kernels, name, w, x, O="float", kernel="block_matmul", threads=1, sh
     weights = tiles_of(kernels, name, w) if tiles else w.data
     scratch = 16 * view_of(w.format).row_bytes(K)
     lies = dict(in_tiles=int(tiles), c_row=N, c_column=1)
-    slots = BLOCK_PRODUCT(w=weights, c=c, M=M, N=N, K=K, **lies, batches=1, c_batch=0, repeat=1)
+    slots = BLOCK_PRODUCT(w=weights, c=c, M=M, N=N, K=K, **lies, batches=1, c_batch=0, repeat=1, **PLAIN)
     kernels(f"{kernel}<{name}, {O}>", slots, shared=shared, threads=threads, scratch=scratch)
     return c
 
@@ -179,7 +181,7 @@ def test_batches_share_matrices(kernels, rng, name):
     for threads, weights in ((1, w.data), (3, w.data), (3, tiles), (5, tiles)):
         c[:] = np.nan
         lies = dict(in_tiles=int(weights is tiles), c_row=N, c_column=1, c_batch=N)
-        slots = BLOCK_PRODUCT(w=weights, c=c, M=1, N=N, K=K, **lies, batches=batches, repeat=repeat)
+        slots = BLOCK_PRODUCT(w=weights, c=c, M=1, N=N, K=K, **lies, batches=batches, repeat=repeat, **PLAIN)
         kernels(f"block_matmul<{name}, float>", slots, shared=shared, threads=threads, scratch=16 * view_of(w.format).row_bytes(K))
         for b in range(batches):
             part = w[b // repeat * N : (b // repeat + 1) * N]
@@ -234,7 +236,7 @@ def test_fast_paths_equal_the_twin(kernels, rng, name):
             assert np.array_equal(product(kernels, name, w, x, tiles=tiles), naive)
         c = np.full((N, M), np.nan, np.float32)
         lies = dict(in_tiles=1, c_row=1, c_column=M, c_batch=0)
-        slots = BLOCK_PRODUCT(w=tiles_of(kernels, name, w), c=c, M=M, N=N, K=K, **lies, batches=1, repeat=1)
+        slots = BLOCK_PRODUCT(w=tiles_of(kernels, name, w), c=c, M=M, N=N, K=K, **lies, batches=1, repeat=1, **PLAIN)
         kernels(f"block_matmul<{name}, float>", slots, shared=round_activations(kernels, x))
         assert np.array_equal(c.T, naive)
 

@@ -74,10 +74,11 @@ class KernelCall:
     """One kernel with its slots, filled by name.
 
     A pointer slot is an operand's name, a `Pointer`, `Blocks`, a `Constant` or None; an integer slot an int or a
-    `Member`. `scratch_bytes` are per thread, `shared_bytes` for the step; `threads` 0 means all. A call that
-    prepares the shared area for the next ones `shares` "writes", one that only reads it "reads": the same
-    preparation is not made twice in a row. `work` (in any unit) is how large the call is beside others of its kind. `lines`:
-    how its result may be cut, for steps that are folded into one kernel; None: not at all.
+    `Member`. `scratch_bytes` are per thread, `shared_bytes` for the step; `threads` 0 means all. `parts`: into how many
+    each thread's share is cut, 0 for the run loop's own count. A call that prepares the shared area for the next ones
+    `shares` "writes", one that only reads it "reads": the same preparation is not made twice in a row. `work` (in any
+    unit) is how large the call is beside others of its kind. `lines`: how its result may be cut, for steps that are
+    folded into one kernel; None: not at all.
     """
 
     unit: Unit
@@ -85,6 +86,7 @@ class KernelCall:
     scratch_bytes: int = 0
     shared_bytes: int = 0
     threads: int = 0
+    parts: int = 0
     shares: str = ""
     work: int = 0
     lines: Lines | None = None

@@ -118,7 +118,7 @@ BLOCK_PRODUCT = Slots(
     "iron::slots::BlockProduct",
     ("O",),
     {"w": "const uint8_t", "c": "O"},
-    ("M", "N", "K", "in_tiles", "c_row", "c_column", "batches", "c_batch", "repeat"),
+    ("M", "N", "K", "in_tiles", "c_row", "c_column", "batches", "c_batch", "repeat", "ahead", "x_rows"),
 )
 DEQUANTIZE = Slots("iron::slots::Dequantize", ("T",), {"x": "const uint8_t", "y": "T"}, ("valid", "cols"))
 PACK_BLOCKS = Slots("iron::slots::PackBlocks", (), {"w": "const uint8_t", "tiles": "uint8_t"}, ("N", "K", "matrices"))
@@ -145,7 +145,7 @@ ATTENTION = Slots(
     {"q": "const T", "k": "const C", "v": "const C", "bias": "const T", "o": "T"},
     (
         *("heads", "kv_heads", "queries", "keys", "d", "q_row", "q_head", "kv_row", "kv_head", "bias_row", "bias_head"),
-        *("causal", "window", "in_runs"),
+        *("causal", "window", "in_runs", "block", "ahead"),
     ),
     ("scale", "soft_cap"),
 )

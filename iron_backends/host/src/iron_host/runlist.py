@@ -33,7 +33,7 @@ _ROW = [(name, "<i8") for name in Row._fields]
 STEP = np.dtype(
     [("kernel", "<u8"), ("p", "<u8", MAX_POINTERS), ("n", "<i8", MAX_INTS), ("f", "<f8", MAX_FLOATS)]
     + [("scratch", "<u8"), ("shared", "<u8"), ("base", "<u8", MAX_POINTERS)]
-    + [(name, "<i8") for name in ("first_binding", "n_bindings", "scratch_bytes", "shared_bytes", "threads", "together", "work")]
+    + [(name, "<i8") for name in ("first_binding", "n_bindings", "scratch_bytes", "shared_bytes", "threads", "together", "work", "parts")]
 )
 BINDING = np.dtype([("slot", "<i8"), ("unit", "<i8"), *_ROW])
 CARRY = np.dtype([("target", "<i8"), ("source", "<i8"), *_ROW, ("pointer", "<u8"), ("low", "<i8"), ("high", "<i8")])
@@ -66,6 +66,7 @@ class RunStep:
     scratch_bytes: int = 0
     shared_bytes: int = 0
     threads: int = 0
+    parts: int = 0
     work: int = 0
     shares: str = ""
     together: int = 1
@@ -199,6 +200,7 @@ class ImageBuilder:
             call.scratch_bytes,
             call.shared_bytes,
             call.threads,
+            call.parts,
             call.work,
             call.shares,
             behind=part.steps[1:],
@@ -301,7 +303,7 @@ class RunArrays:
         row["f"][: len(step.floats)] = step.floats
         row["first_binding"], row["n_bindings"] = first_binding, len(step.bindings)
         row["scratch_bytes"], row["shared_bytes"] = step.scratch_bytes, step.shared_bytes
-        row["threads"], row["together"], row["work"] = step.threads, step.together, step.work
+        row["threads"], row["together"], row["work"], row["parts"] = step.threads, step.together, step.work, step.parts
         words = self.steps.view(np.uint64).data
         for slot, location in enumerate(step.pointers):
             if location is not None:

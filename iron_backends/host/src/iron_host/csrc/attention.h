@@ -1,7 +1,8 @@
 // Attention over keys and values as they are stored, block by block of 32 keys.
 //
 // q_row, q_head (of Q and O), kv_row, kv_head (of K and V): numbers between rows and between heads; d: numbers of a head;
-// window: keys seen before a query besides its own (after it too, if not causal), or -1; bias: what is added to scaled scores, rows
+// window: keys seen before a query besides its own (after it too, if not causal), or -1; block: queries of a task, at most QUERIES; ahead:
+// blocks of keys from here to the one that is asked for, 0 for none; bias: what is added to scaled scores, rows
 // of bias_row and heads of bias_head numbers, or NULL; soft_cap: scores are bent to within it, or 0. Scratch, floats that
 // lowerings/mha.py counts: keys and values of a block, then per row its query, its sum of values in this run and in those before,
 // and maximum and sum of either. in_runs, for one query: its runs of keys stay in `shared`, runs * heads * (padded(d) + 2) floats,
@@ -16,7 +17,7 @@
 
 namespace iron {
 
-enum { KEYS = 32, RUN = 64, QUERIES = 16, TOGETHER = WIDE / 4 };
+enum { KEYS = 32, RUN = 64, QUERIES = 64, TOGETHER = WIDE / 4 };
 
 INLINE int64_t padded(int64_t d) { return (d + 15) & ~15LL; }
 
@@ -176,13 +177,13 @@ static __attribute__((noinline)) void meet(const Rows& rows, int64_t r0, const C
   add_values<R>(s, shrink, v, row, n, d, rows.acc + r0 * padded(d));
 }
 
-// rows.count rows from r on meet a block. Where few do, what is left after fours goes together too.
-template <bool FEW, class T, class C>
+// rows.count rows from r on meet a block, MANY at a time. Where few do, what is left after fours goes together too.
+template <bool FEW, int MANY, class T, class C>
 INLINE void meet_all(const Rows& rows, int64_t r, const C* k, const C* v, int64_t row, int64_t k0, int64_t n, int64_t d,
                      const Bend<T>& bend) {
   int64_t end = r + rows.count;
-  for (; r + TOGETHER <= end; r += TOGETHER) meet<TOGETHER>(rows, r, k, v, row, k0, n, d, bend);
-  if (FEW && TOGETHER > 2 && end - r == 3) return meet<FEW ? 3 : 1>(rows, r, k, v, row, k0, n, d, bend);
+  for (; r + MANY <= end; r += MANY) meet<MANY>(rows, r, k, v, row, k0, n, d, bend);
+  if (FEW && MANY > 2 && end - r == 3) return meet<FEW ? 3 : 1>(rows, r, k, v, row, k0, n, d, bend);
   for (; r < end; r++) meet<1>(rows, r, k, v, row, k0, n, d, bend);
 }
 
@@ -254,11 +255,11 @@ template <class T> INLINE void load_query(const T* x, float* q, int64_t d) {
 }
 
 // One query: a task is a run, whose blocks all heads pass together, so that the cache is read once and in order.
-template <class T, class C> static void attention_runs(const slots::Attention<T, C>& g, int32_t tid, int32_t nt) {
+template <class T, class C, int MANY> static void attention_runs(const slots::Attention<T, C>& g, int32_t tid, int32_t nt) {
   int64_t heads = g.heads, kv_heads = g.kv_heads, d = g.d, row = g.kv_row, pad = padded(d), group = heads / kv_heads;
   float *kb = (float*)g.scratch, *vb = kb + KEYS * pad;
   Bend<T> bend = bend_of(g, 0, 0);
-  Rows rows = rows_at(vb + KEYS * pad, heads > QUERIES * group ? heads : QUERIES * group, pad, heads);
+  Rows rows = rows_at(vb + KEYS * pad, heads > g.block * group ? heads : g.block * group, pad, heads);
   Span seen = span(g, 0, 1, rows.first, rows.last);
   int64_t first_run = seen.low / RUN, runs = (seen.high + RUN - 1) / RUN - first_run;
   Share s = share(runs, tid, nt);
@@ -273,8 +274,9 @@ template <class T, class C> static void attention_runs(const slots::Attention<T,
     begin_run(rows, pad);
     if (begin < seen.low) begin = seen.low / KEYS * KEYS;
     for (int64_t k0 = begin; k0 < end; k0 += KEYS) {
-      int64_t here = end - k0 < KEYS ? end - k0 : KEYS, next = k0 + KEYS;
+      int64_t here = end - k0 < KEYS ? end - k0 : KEYS, next = k0 + g.ahead * KEYS;
       int64_t rest = seen.high - next < KEYS ? seen.high - next : KEYS;
+      if (!g.ahead || rest < 0) rest = 0;
       const C* read[] = {g.k, g.v};
       for (int i = 0; i < 2; i++) {
         const char* at = (const char*)(read[i] + next * row);
@@ -284,11 +286,11 @@ template <class T, class C> static void attention_runs(const slots::Attention<T,
         const C *k = g.k + k0 * row + kv * g.kv_head, *v = g.v + k0 * row + kv * g.kv_head;
         rows.count = group;
         if (group <= 4) {
-          meet_all<true>(rows, kv * group, k, v, row, k0, here, d, bend);
+          meet_all<true, MANY>(rows, kv * group, k, v, row, k0, here, d, bend);
         } else {
           widen_keys(k, row, here, d, kb);
           widen_keys(v, row, here, d, vb);
-          meet_all<false>(rows, kv * group, (const float*)kb, (const float*)vb, pad, k0, here, d, bend);
+          meet_all<false, MANY>(rows, kv * group, (const float*)kb, (const float*)vb, pad, k0, here, d, bend);
         }
       }
     }
@@ -301,17 +303,17 @@ template <class T, class C> static void attention_runs(const slots::Attention<T,
   }
 }
 
-template <class T, class C> void attention(const slots::Attention<T, C>& g, int32_t tid, int32_t nt) {
-  if (g.in_runs) return attention_runs<T, C>(g, tid, nt);
+template <class T, class C, int MANY = TOGETHER> void attention(const slots::Attention<T, C>& g, int32_t tid, int32_t nt) {
+  if (g.in_runs) return attention_runs<T, C, MANY>(g, tid, nt);
   int64_t heads = g.heads, kv_heads = g.kv_heads, queries = g.queries, d = g.d, row = g.kv_row, pad = padded(d), group = heads / kv_heads;
   float *kb = (float*)g.scratch, *vb = kb + KEYS * pad;
-  Rows rows = rows_at(vb + KEYS * pad, QUERIES * group, pad, group);
-  int64_t tiles = (queries + QUERIES - 1) / QUERIES;
+  int64_t block = g.block, tiles = (queries + block - 1) / block;
+  Rows rows = rows_at(vb + KEYS * pad, block * group, pad, group);
   Share s = share(kv_heads * tiles, tid, nt);
   for (int64_t task = s.begin; task < s.end; task++) {
     // The last queries see most keys: they go first.
-    int64_t kv = task % kv_heads, h0 = kv * group, q0 = (tiles - 1 - task / kv_heads) * QUERIES;
-    int64_t q1 = q0 + QUERIES < queries ? q0 + QUERIES : queries;
+    int64_t kv = task % kv_heads, h0 = kv * group, q0 = (tiles - 1 - task / kv_heads) * block;
+    int64_t q1 = q0 + block < queries ? q0 + block : queries;
     Bend<T> bend = bend_of(g, q0, h0);
     Span seen = span(g, q0, q1, rows.first, rows.last);
     rows.count = (q1 - q0) * group;
@@ -326,11 +328,11 @@ template <class T, class C> void attention(const slots::Attention<T, C>& g, int3
       const C *k = g.k + k0 * row + kv * g.kv_head, *v = g.v + k0 * row + kv * g.kv_head;
       int64_t here = seen.high - k0 < KEYS ? seen.high - k0 : KEYS;
       if (rows.count <= 4) {
-        meet_all<true>(rows, 0, k, v, row, k0, here, d, bend);
+        meet_all<true, MANY>(rows, 0, k, v, row, k0, here, d, bend);
       } else {
         widen_keys(k, row, here, d, kb);
         widen_keys(v, row, here, d, vb);
-        meet_all<false>(rows, 0, (const float*)kb, (const float*)vb, pad, k0, here, d, bend);
+        meet_all<false, MANY>(rows, 0, (const float*)kb, (const float*)vb, pad, k0, here, d, bend);
       }
       if (k0 + KEYS < seen.high && (k0 + KEYS) % RUN) continue;
       for (int64_t r = 0; r < rows.count; r++)

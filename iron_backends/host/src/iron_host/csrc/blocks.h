@@ -159,8 +159,15 @@ template <class O> INLINE void put(O* c, int64_t cn, int64_t n, f32x8 first, f32
 }
 
 // One tile against MT rows of X from row m on: `n` outputs each.
+// `ahead`: how many bytes from here on are asked for while one row of X is multiplied, 0 for none: more rows pass over tiles that
+// are in the caches.
+template <class F> INLINE void ask(const uint8_t* tile, int64_t ahead) {
+  if (ahead)
+    for (int64_t i = 0; i < TILE * F::bytes; i += 64) __builtin_prefetch(tile + ahead + i, 0, 2);
+}
+
 template <class F, int MT, class O>
-INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c, int64_t cm, int64_t cn) {
+INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c, int64_t cm, int64_t cn, int64_t ahead) {
   const int64_t groups = x.K / 32;
   const int8_t* q = x.q + m * x.K;
   const GroupScale* scales = x.scales + m * groups;
@@ -169,6 +176,7 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
   for (int i = 0; i < MT; i++) sum[i] = low[i] = _mm512_setzero_ps();
   for (int64_t b = 0; b < groups; b++, tile += TILE * F::bytes) {
     Ints p[MT];
+    if (MT == 1) ask<F>(tile, ahead);
     products<F, MT>(tile + TILE * F::head, q + 32 * b, x.K, scales + b, groups, p);
     __m512 d = (__m512)loadw(scales_at<F>(tile));
     for (int i = 0; i < MT; i++) {
@@ -195,7 +203,8 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
     __m256 sum[HALVES][MT], low[HALVES][MT];
     for (int h = 0; h < HALVES; h++)
       for (int i = 0; i < MT; i++) sum[h][i] = low[h][i] = _mm256_setzero_ps();
-    for (int64_t b = 0; b < groups; b++, at += TILE * F::bytes)
+    for (int64_t b = 0; b < groups; b++, at += TILE * F::bytes) {
+      if (MT == 1) ask<F>(at, ahead);
       for (int h = 0; h < HALVES; h++) {
         __m256i p[MT];
         half_products<F, MT>(at + TILE * F::head + 32 * (h0 + h), q + 32 * b, x.K, scales + b, groups, p);
@@ -210,6 +219,7 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
             low[h][i] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(scales[i * groups + b].s), low[h][i]);
         }
       }
+    }
     for (int h = 0; h < HALVES; h++)
       for (int i = 0; i < MT; i++) all[i][h0 + h] = (f32x8)(F::minimum != 0 ? _mm256_add_ps(sum[h][i], low[h][i]) : sum[h][i]);
   }
@@ -280,32 +290,36 @@ enum { MOST = 4 };
 
 enum { FEW = 2 };  // rows of X
 
-template <class F, class O> void block_matmul(const slots::BlockProduct<O>& g, int32_t tid, int32_t nt) {
+// ROWS of X meet a tile at once, what is left one by one; `x_rows`: so many meet all tiles of a part before the next ones do, 0 for all.
+template <class F, class O, int ROWS = MOST> void block_matmul(const slots::BlockProduct<O>& g, int32_t tid, int32_t nt) {
   int64_t M = g.M, N = g.N, K = g.K, cm = g.c_row, cn = g.c_column, ldw = K / 32 * F::bytes, batches = g.batches;
-  int64_t tiles = (N + TILE - 1) / TILE;
+  int64_t tiles = (N + TILE - 1) / TILE, pass = g.x_rows && g.in_tiles ? g.x_rows : M;
   Rounded x = rounded_at(g.shared, M * batches, K);
   Share s = share(tiles * batches, tid, nt);
-  for (int64_t t = s.begin; t < s.end; t++) {
-    int64_t b = t / tiles, j = t % tiles * TILE, outputs = N - j < TILE ? N - j : TILE, matrix = b / g.repeat, m = 0;
-    const uint8_t* w = g.w;
-    O* c = g.c + b * g.c_batch + j * cn;
-    if (g.in_tiles) {
-      w += (matrix * tiles * TILE + j) * ldw;
+  for (int64_t first = 0; first < M; first += pass) {
+    int64_t end = first + pass < M ? first + pass : M;
+    for (int64_t t = s.begin; t < s.end; t++) {
+      int64_t b = t / tiles, j = t % tiles * TILE, outputs = N - j < TILE ? N - j : TILE, matrix = b / g.repeat, m = first;
+      const uint8_t* w = g.w;
+      O* c = g.c + b * g.c_batch + j * cn;
+      if (g.in_tiles) {
+        w += (matrix * tiles * TILE + j) * ldw;
 #if defined(IRON_FOUR_ROWS)
-    } else if (F::plain && M <= FEW && outputs == TILE) {
-      for (int64_t r = 0; r < TILE; r += 4)
-        for (m = 0; m < M; m++) {
-          int64_t at = b * M + m;
-          four_rows<F>(w + (matrix * N + j + r) * ldw, ldw, x.q + at * K, x.scales + at * (K / 32), K / 32, c + m * cm + r * cn, cn);
-        }
-      continue;
+      } else if (F::plain && M <= FEW && outputs == TILE) {
+        for (int64_t r = 0; r < TILE; r += 4)
+          for (m = 0; m < M; m++) {
+            int64_t at = b * M + m;
+            four_rows<F>(w + (matrix * N + j + r) * ldw, ldw, x.q + at * K, x.scales + at * (K / 32), K / 32, c + m * cm + r * cn, cn);
+          }
+        continue;
 #endif
-    } else {
-      pack_tile<F>(w + matrix * F::size(N, K), K, j, outputs, (uint8_t*)g.scratch);
-      w = (const uint8_t*)g.scratch;
+      } else {
+        pack_tile<F>(w + matrix * F::size(N, K), K, j, outputs, (uint8_t*)g.scratch);
+        w = (const uint8_t*)g.scratch;
+      }
+      for (; m + ROWS <= end; m += ROWS) tile_rows<F, ROWS>(w, x, b * M + m, outputs, c + m * cm, cm, cn, 0);
+      for (; m < end; m++) tile_rows<F, 1>(w, x, b * M + m, outputs, c + m * cm, cm, cn, g.ahead);
     }
-    for (; m + MOST <= M; m += MOST) tile_rows<F, MOST>(w, x, b * M + m, outputs, c + m * cm, cm, cn);
-    for (; m < M; m++) tile_rows<F, 1>(w, x, b * M + m, outputs, c + m * cm, cm, cn);
   }
 }
 

@@ -19,8 +19,8 @@ typedef struct iron_args {
 } iron_args;
 
 // Called once for every part of the step, part tid of nt, on any thread and in any order; all return before the next
-// step starts. Steps that go together have IRON_PARTS parts for each thread, so that one that lost its core holds up
-// little; nt is 1 for a step of one thread. A kernel that works in phases is several steps, which hand over through `shared`.
+// step starts. A step has a few parts for each thread, IRON_PARTS unless it says how many, so that one that lost its core
+// holds up little; nt is 1 for a step of one thread. A kernel that works in phases is several steps, which hand over through `shared`.
 #define IRON_PARTS 8
 #define IRON_TOGETHER 8
 typedef void (*iron_kernel)(const iron_args* args, int32_t tid, int32_t nt);
@@ -41,6 +41,7 @@ typedef struct iron_step {
   int64_t threads;         // at most this many threads do work (1 for tiny steps); 0 = all
   int64_t together;        // this step and those after it that run as one, at most IRON_TOGETHER: none needs another
   int64_t work;            // how large it is beside those it goes together with
+  int64_t parts;           // for each thread, 0 = IRON_PARTS; of steps that go together each has its share of as many
 } iron_step;
 
 // Next number of a carried value: source 0 = a row of this call's values; 1 = *(int32_t*)pointer, 2 = *(uint32_t*)pointer.

@@ -189,11 +189,12 @@ inline void* aligned(int64_t bytes) {
 
 // Steps that go together, shared among `active` threads: parts for each in proportion to its work, at least one.
 inline void publish(Pool* pool, const iron_step* steps, int32_t together, int32_t active) {
-  int64_t wanted = (int64_t)active * IRON_PARTS, work = 0;
-  if (wanted > 0xf000) wanted = 0xf000;
+  int64_t work = 0;
   for (int32_t i = 0; i < together; i++) work += steps[i].work > 0 ? steps[i].work : 1;
   int32_t parts = 0, ends[IRON_TOGETHER];
   for (int32_t i = 0; i < together; i++) {
+    int64_t wanted = active * (steps[i].parts > 0 ? steps[i].parts : IRON_PARTS);
+    if (wanted > 0xf000) wanted = 0xf000;
     int64_t mine = wanted * (steps[i].work > 0 ? steps[i].work : 1) / work;
     ends[i] = parts += mine > 1 ? (int32_t)mine : 1;
   }

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from iron_core.declare.domain import Choices
+from iron_core.declare.field import Auto
 from iron_core.graph.traced import Binding
 from iron_core.image.plan import BufferRef
 from iron_core.lowering.answer import No
 from iron_host.kernel_call import KernelCall
-from iron_host.lowerings.products import Product, ProductLowering
+from iron_host.lowerings.products import Product, ProductLowering, in_blocks
 
 
 class GEMM(ProductLowering):
     """B is the weights; its columns of the result are shared among threads."""
 
     operator = "iron_ops_aie.GEMM"
+    rows = Auto(0, domain=Choices(lambda op: tuple(n for n in (0, 2, 4, 6, 8) if n <= op.M) if in_blocks(op) else (0,)))
+    x_rows = Auto(0, domain=Choices(lambda op: tuple(n for n in (0, 32, 64, 128, 256) if n < op.M) if in_blocks(op) else (0,)))
 
     def step(
         self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
@@ -31,4 +35,4 @@ class GEMM(ProductLowering):
             c_strides=(1, op.M) if op.c_col_maj else (op.N, 1),
             matrix_rows=op.N,
         )
-        return self.calls(op, product, op.M, op.M * op.K * op.N, tunables["grain"])
+        return self.calls(op, product, op.M, op.M * op.K * op.N, tunables)

@@ -35,4 +35,4 @@ class GEMV(ProductLowering):
             matrix_rows=op.M,
         )
         work = op.num_batches * op.M * op.K
-        return self.calls(op, product, op.num_batches, work, tunables["grain"])
+        return self.calls(op, product, op.num_batches, work, tunables)

@@ -6,23 +6,32 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from iron_core.declare.domain import Choices
 from iron_core.declare.field import Auto
 from iron_core.graph.traced import Binding
 from iron_core.image.plan import BufferRef
 from iron_core.lowering.answer import No, Yes
-from iron_host.kernel_call import HostLowering, KernelCall
+from iron_host.kernel_call import KernelCall
 from iron_host.kernels import ATTENTION
+from iron_host.lowerings.sharing import Sharing
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
 
-# Of attention.h: keys and queries of a block, keys of a run, and what a head's numbers are padded to.
-KEYS, QUERIES, RUN, LANES = 32, 16, 64, 16
+# Of attention.h: keys of a block and of a run, and what a head's numbers are padded to.
+KEYS, RUN, LANES = 32, 64, 16
 
 
-class MHA(HostLowering):
-    """Heads and blocks of queries are shared among threads, for one query runs of keys; `grain`: multiplications per thread."""
+class MHA(Sharing):
+    """Heads and blocks of queries are shared among threads, for one query runs of keys; work is counted in multiplications.
+
+    block: queries that pass the keys together. together: queries of so many heads meet keys at once, 0 for the usual number.
+    ahead: for one query, how many blocks of keys ahead the next one is asked for.
+    """
 
     operator = "iron_ops_aie.MHA"
     grain = Auto(32768)
+    block = Auto(16, domain=Choices(lambda op: (16,) if op.seq_len == 1 else (8, 16, 32, 64)))
+    together = Auto(0, domain=Choices((0, 1, 2, 3, 4, 6, 8)))
+    ahead = Auto(1, domain=Choices(lambda op: (0, 1, 2) if op.seq_len == 1 else (1,)))
 
     def supports(self, op: Any, dev: str) -> Yes | No:
         return takes(op, "attention", T=FLOATS, C=FLOATS)
@@ -57,16 +66,18 @@ class MHA(HostLowering):
             causal=int(op.causal),
             window=-1 if op.window is None else op.window,
             in_runs=int(runs > 0),
+            block=tunables["block"],
+            ahead=tunables["ahead"],
             scale=op.scale,
             soft_cap=op.soft_cap or 0.0,
         )
-        rows, shared = max(QUERIES * group, heads if runs else 0), 4 * runs * heads * (padded + 2)
+        rows, shared = max(tunables["block"] * group, heads if runs else 0), 4 * runs * heads * (padded + 2)
         attend = KernelCall(
-            unit("attention.h", "attention", cpp(op.T), cpp(op.C)),
+            unit("attention.h", "attention", cpp(op.T), cpp(op.C), *([str(tunables["together"])] if tunables["together"] else [])),
             ATTENTION(q="Q", k="K", v="V", o="O", **sizes, **({"bias": "bias"} if op.biased else {})),
             scratch_bytes=4 * (2 * KEYS * padded + rows * (3 * padded + 4)),
             shared_bytes=shared,
-            threads=threads(2 * heads * op.seq_len * op.kv_len * d, tunables["grain"]),
+            **self.shared_by(tunables, 2 * heads * op.seq_len * op.kv_len * d),
         )
         if not runs:
             return [attend]

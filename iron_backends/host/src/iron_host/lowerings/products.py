@@ -12,11 +12,13 @@ from typing import Any
 
 import attrs
 
+from iron_core.declare.domain import Choices
 from iron_core.declare.field import Auto
 from iron_core.declare.formats import as_format
 from iron_core.lowering.answer import No, Yes
-from iron_host.kernel_call import Blocks, HostLowering, KernelCall, Member
+from iron_host.kernel_call import Blocks, KernelCall, Member
 from iron_host.kernels import BLOCK_PRODUCT, INTEGER_PRODUCT, PACKED_PRODUCT, PRODUCT, QUANTIZE_ROWS
+from iron_host.lowerings.sharing import Sharing
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
 from iron_host.slots import Filled
 from iron_host.tiles import ROWS as TILE_ROWS
@@ -77,18 +79,27 @@ class Product:
         x = dict(x=self.X, x_row=self.x_stride, x_batch=self.batch_strides[0])
         return PACKED_PRODUCT(**x, w=self.W, w_rows=self.matrix_rows, **self._result)
 
-    @property
-    def from_blocks(self) -> Filled:
-        """The slots of a product with blocks and X as the step before rounded it."""
+    def from_blocks(self, ahead: int, x_rows: int) -> Filled:
+        """The slots of a product with blocks and X as the step before rounded it; `ahead` and `x_rows`: as in blocks.h."""
         assert isinstance(self.K, int)
         size = (self.matrix_rows, self.K, self.batches // self.repeat)
-        return BLOCK_PRODUCT(w=Blocks(self.W, "in_tiles", size), in_tiles=0, **self._result)
+        return BLOCK_PRODUCT(w=Blocks(self.W, "in_tiles", size), in_tiles=0, ahead=ahead, x_rows=x_rows, **self._result)
 
 
-class ProductLowering(HostLowering):
-    """`grain`: multiplications per thread."""
+def in_blocks(op: Any) -> bool:
+    """Are its weights multiplied in the tiles of blocks.h?"""
+    return bool(as_format(op.W).packed and op.activations == "int8_block")
+
+
+class ProductLowering(Sharing):
+    """Work is counted in multiplications. ahead: of weights in tiles, how many bytes from those that one row of activations is
+    multiplied with the next ones are asked for; 0: the processor guesses by itself. rows: how many rows of activations meet a tile
+    at once, 0 for the usual number. x_rows: how many meet all tiles of a part before the next ones do, 0 for all."""
 
     grain = Auto(32768)
+    ahead = Auto(0, domain=Choices(lambda op: (0, 256, 512, 1024, 2048, 4096) if in_blocks(op) else (0,)))
+    rows = Auto(0)
+    x_rows = Auto(0)
 
     def supports(self, op: Any, dev: str) -> Yes | No:
         if as_format(op.W).packed:
@@ -112,17 +123,17 @@ class ProductLowering(HostLowering):
     def integers(self, op: Any) -> bool:
         return op.activations == "int8_block" or as_format(op.T).dtype.kind in "iu"
 
-    def calls(self, op: Any, product: Product, rows: int, work: int, grain: int) -> list[KernelCall] | No:
+    def calls(self, op: Any, product: Product, rows: int, work: int, tunables: Mapping[str, Any]) -> list[KernelCall] | No:
         """The kernel calls of one product; `rows` and `work` are its largest row count and multiplications."""
-        many = threads(work, grain)
+        shared_by = self.shared_by(tunables, work)
         if not as_format(op.W).packed:
             types = cpp(op.T), cpp(op.W), cpp(op.O)
             if as_format(op.T).dtype.kind in "iu":
                 slots = product.integers(op.scale, "row_scale" if op.rows_scaled else None)
                 kernel = unit("integers.h", "matmul_integers", *types)
-                return [KernelCall(kernel, slots, scratch_bytes=4 * max(1, rows // product.batches), threads=many, work=work)]
+                return [KernelCall(kernel, slots, scratch_bytes=4 * max(1, rows // product.batches), **shared_by, work=work)]
             kernel = unit("matmul.h", "matmul", *types)
-            return [KernelCall(kernel, product.dense, threads=many, work=work)]
+            return [KernelCall(kernel, product.dense, **shared_by, work=work)]
         if isinstance(product.K, Member):
             return No("a bound on K of block weights has no kernel")
         if isinstance(product.N, Member) and product.batches > 1:
@@ -132,7 +143,7 @@ class ProductLowering(HostLowering):
         if op.activations == "exact":
             name, slots = ("block_exact", product.dense) if view.blocks else ("packed_product", product.packed)
             kernel = view.unit(name, cpp(op.T), cpp(op.O))
-            return [KernelCall(kernel, slots, scratch_bytes=4 * product.K, threads=many, work=work)]
+            return [KernelCall(kernel, slots, scratch_bytes=4 * product.K, **shared_by, work=work)]
         groups = product.K // op.W.group
         shared = _aligned(rows * product.K) + SCALE * rows * groups
         quantize = KernelCall(
@@ -145,11 +156,11 @@ class ProductLowering(HostLowering):
             shares="writes",
         )
         multiply = KernelCall(
-            view.unit("block_matmul", cpp(op.O)),
-            product.from_blocks,
+            view.unit("block_matmul", cpp(op.O), *([str(tunables["rows"])] if tunables["rows"] else [])),
+            product.from_blocks(tunables["ahead"], tunables["x_rows"]),
             scratch_bytes=TILE_ROWS * view.row_bytes(product.K),  # for blocks that are not in tiles
             shared_bytes=shared,
-            threads=many,
+            **shared_by,
             shares="reads",
             work=work,
         )

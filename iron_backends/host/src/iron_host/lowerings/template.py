@@ -6,21 +6,21 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from iron_core.declare.field import Auto
 from iron_core.graph.traced import Binding
 from iron_core.image.plan import BufferRef
 from iron_core.lowering.answer import No, Yes
 from iron_host.build import Header
-from iron_host.kernel_call import HostLowering, KernelCall, Lines
-from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
+from iron_host.kernel_call import KernelCall, Lines
+from iron_host.lowerings.sharing import Sharing
+from iron_host.lowerings.units import FLOATS, cpp, takes, unit
 from iron_host.slots import Slots
 
 
-class TemplateLowering(HostLowering):
+class TemplateLowering(Sharing):
     """`template<storage types>` of `header`, whose `slots` are named as the operator names what goes into them.
 
     A pointer slot is the operand of that name, NULL where it is left out. A number is what `numbers()` gives, else the extent
-    of that name (its per-call bound, if it has one), else the field. Work is shared among threads; `grain`: numbers per thread.
+    of that name (its per-call bound, if it has one), else the field. Work, which threads share, is counted in numbers.
     """
 
     header: ClassVar[str | Header] = ""
@@ -28,7 +28,6 @@ class TemplateLowering(HostLowering):
     slots: ClassVar[Slots]
     #: The dtype fields that the template's arguments are the storage types of.
     dtypes: ClassVar[tuple[str, ...]] = ("T",)
-    grain = Auto(GRAIN)
 
     @property
     def label(self) -> str:
@@ -68,4 +67,4 @@ class TemplateLowering(HostLowering):
             if name not in given:
                 given[name] = self.count(op, bindings, name) if name in type(op).extents else getattr(op, name)
         kernel = unit(self.header, self.template, *self.arguments(op))
-        return KernelCall(kernel, self.slots(**given), threads=threads(self.work(op), tunables["grain"]), lines=self.lines(op))
+        return KernelCall(kernel, self.slots(**given), **self.shared_by(tunables, self.work(op)), lines=self.lines(op))

@@ -1,0 +1,65 @@
+"""Whatever a tunable of the CPU's lowerings is set to, no bit of a result changes."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from iron_core.backends.measuring import Run, RunList
+from iron_core.declare.formats import as_format
+from iron_core.declare.identity import label
+from iron_core.lowering import lowering_for
+from iron_host.backend import HostBackend
+from iron_host.measure import Loaded
+from iron_ops_aie import GEMM, GEMV, MHA, ElementwiseAdd, RMSNorm, Softmax
+
+HEADS = dict(num_heads=6, num_KV_heads=2, d=32, heads_interleaved=True, kv_interleaved=True, causal=True)
+BLOCKS = dict(activations="int8_block", T=np.float32, O=np.float32)
+RUNS = [
+    Run(GEMV(M=1003, K=96, W=as_format("q4_1"), **BLOCKS)),
+    Run(GEMV(M=40, K=4096, W=as_format("q8_0"), **BLOCKS), members={"valid": 33}),
+    Run(GEMV(M=515, K=200)),
+    Run(GEMM(M=71, K=96, N=83, W=as_format("q4_1"), b_col_maj=True, **BLOCKS)),
+    Run(GEMM(M=291, K=64, N=24, W=as_format("q4_1"), b_col_maj=True, **BLOCKS), members={"valid": 290}),
+    Run(MHA(seq_len=1, kv_len=300, **HEADS), members={"kv_valid": 251}),
+    Run(MHA(seq_len=90, kv_len=131, **HEADS)),
+    Run(RMSNorm(rows=64, cols=768)),
+    Run(Softmax(rows=90, cols=1024)),
+    Run(ElementwiseAdd(size=100_003)),
+]
+
+
+def written(run: Run, **tunables) -> dict[str, str]:
+    """Digests of what a run writes, by operand, on four threads."""
+    loaded = Loaded(HostBackend(threads=4, strict=True), RunList("one", (Run(run.op, run.members, tunables),)))
+    return {name: hashlib.sha256(np.ascontiguousarray(array)).hexdigest() for (_, name), array in loaded.outputs().items()}
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: label(run.op)[:40])
+def test_no_setting_changes_a_bit(run):
+    """Each value of each tunable's domain against the defaults; so does every one at its last value together."""
+    domains = lowering_for("host", run.op).domains(run.op, "host")
+    assert {"threads", "parts"} <= domains.keys()
+    want = written(run)
+    for name, values in domains.items():
+        for value in values:
+            assert written(run, **{name: value}) == want, (name, value)
+    assert written(run, **{name: values[-1] for name, values in domains.items()}) == want
+
+
+def test_domains_follow_the_operator():
+    """What has no effect on an operator is not searched for it: one value."""
+    searched = {
+        kind: {name for name, values in lowering_for("host", run.op).domains(run.op, "host").items() if len(values) > 1}
+        for kind, run in dict(blocks=RUNS[0], dense=RUNS[2], rows=RUNS[3], one=RUNS[5], many=RUNS[6]).items()
+    }
+    everywhere = {"threads", "parts"}
+    assert searched == {
+        "blocks": everywhere | {"ahead"},
+        "dense": everywhere,
+        "rows": everywhere | {"ahead", "rows", "x_rows"},
+        "one": everywhere | {"together", "ahead"},
+        "many": everywhere | {"together", "block"},
+    }
