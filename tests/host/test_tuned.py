@@ -47,6 +47,14 @@ def test_what_is_kept_is_compiled_from_then_on():
     assert f"kernel rms_norm, tuned: grain={1 << 30}" in explain(OperatorImage(NORM, backend=backend)._program)
 
 
+def test_a_backend_may_leave_it_aside():
+    """As a benchmark does that compares the two."""
+    HostBackend(threads=2).keep(profile(rows=64, **{"host.grain": 1 << 30}), HOST)
+    assert (threads(), threads(backend=HostBackend(threads=2, tuned=False))) == (1, 4)
+    with pytest.raises(CallError, match=r"tuned='no'; legal: True or False"):
+        HostBackend(tuned="no")
+
+
 def test_another_number_of_threads_is_another_machine():
     """What two threads gain by says nothing of one."""
     backend = HostBackend(threads=2)

@@ -68,10 +68,13 @@ def _counted(where: str, count: Any, read: Callable[[Any], int]) -> int:
     return number
 
 
-def _strict(given: bool) -> bool:
-    if not isinstance(given, bool):
-        raise CallError(f"strict={given!r}; legal: True or False.")
-    return given
+def _flag(name: str) -> Callable[[Any], bool]:
+    def flag(given: Any) -> bool:
+        if not isinstance(given, bool):
+            raise CallError(f"{name}={given!r}; legal: True or False.")
+        return given
+
+    return flag
 
 
 @attrs.frozen
@@ -80,11 +83,12 @@ class HostBackend(Backend):
 
     threads: the most that work on a call, 1 to 1024 (default `IRON_THREADS`, else every CPU of this process); a step that
     gains nothing by as many takes fewer. strict: refuse, with UnsupportedError, a step that has no kernel instead of running
-    its reference. CallError for a value that is none of these.
+    its reference. tuned: take up what was tuned on this machine. CallError for a value that is none of these.
     """
 
     threads: int | None = attrs.field(default=None, converter=attrs.converters.optional(thread_count), kw_only=True)
-    strict: bool = attrs.field(default=False, converter=_strict, kw_only=True)
+    strict: bool = attrs.field(default=False, converter=_flag("strict"), kw_only=True)
+    tuned: bool = attrs.field(default=True, converter=_flag("tuned"), kw_only=True)
     name = "host"
     preference = 10
 
@@ -207,7 +211,7 @@ class HostBackend(Backend):
         return tuned.kept(thread_count(self.threads)).whole()
 
     def _given(self) -> tuned.Given:
-        return tuned.Given(thread_count(self.threads))
+        return tuned.Given(tuned.kept(thread_count(self.threads)) if self.tuned else tuned.Kept())
 
     @staticmethod
     def _lowering(op: Any) -> HostLowering | No:

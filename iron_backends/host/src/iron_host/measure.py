@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.backends.measuring import Measured, RunList, Timing
+from iron_core.backends.measuring import Measured, RunList, Timing, drawn
+from iron_core.backends.ports import InputPort, whole
 from iron_core.declare.affine import Affine, bounded_shape
 from iron_core.errors import CallError
 from iron_core.graph.traced import Binding, PerCallValue
 from iron_core.image.packaging import decide
-from iron_core.image.plan import BufferRef, Plan, PlanStep, Resident, VersionPlan
+from iron_core.image.plan import BufferRef, Plan, PlanStep, Port, Resident, VersionPlan
 from iron_host.recording import record
 
 #: Of a CPU, what others may use during a round, and the seconds by which the system's count of it may be out.
@@ -114,13 +115,16 @@ class Loaded:
         members = {member: Affine(f"{name}_{member}") for member in run.members}
         self._values |= {f"{name}_{member}": value for member, value in run.members.items()}
         limits = op.limits(members)
-        drawn = op.test.draw(op, np.random.default_rng((runs.seed, number)))
-        operands = {}
+        inputs, operands = drawn(runs, number), {}
         for operand in op.present:
             declared, shape, format = op.operands[operand], op.shape(operand), op.format(operand)
-            start = runs.inputs.get((number, operand), drawn.get(operand))
             weight = format.packed and not declared.written
             bounds = tuple((axis, limits[field]) for axis, field in enumerate(declared.axes(op)) if field in limits)
+            start = None
+            if operand in inputs:
+                port = Port(f"{runs.name}: {operand}", shape, format, bounds)
+                data = whole(port, InputPort(port).take(inputs[operand], self._values), fill=0)
+                start = format.tensor(data.reshape(-1).view(np.uint8), shape)
             operands[operand] = BufferRef("resident", len(self._residents), 0, shape, format, bounds)
             held = f"{name}.{operand}"
             self._residents.append(Resident(held, "weight" if weight else "state", shape, format, start if weight else None))

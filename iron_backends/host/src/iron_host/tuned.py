@@ -154,8 +154,8 @@ def merge(before: Profile, more: Profile) -> Profile:
 class Given:
     """What a compile gives the tunables of its steps' lowerings: the active profile's over the kept ones."""
 
-    def __init__(self, threads: int) -> None:
-        self.kept, self.active = kept(threads), active_profile()
+    def __init__(self, kept: Kept) -> None:
+        self.kept, self.active = kept, active_profile()
 
     def __call__(self, op: Any) -> dict[str, Any]:
         """The tunables given to this operator's lowering. CallError for one of the active profile's that it does not take."""

@@ -290,7 +290,7 @@ enum { MOST = 4 };
 
 enum { FEW = 2 };  // rows of X
 
-// ROWS of X meet a tile at once, what is left one by one; `x_rows`: so many meet all tiles of a part before the next ones do, 0 for all.
+// ROWS of X meet a tile at once, of what is left four, and then one by one; `x_rows`: so many meet all tiles of a part before the next ones do, 0 for all.
 template <class F, class O, int ROWS = MOST> void block_matmul(const slots::BlockProduct<O>& g, int32_t tid, int32_t nt) {
   int64_t M = g.M, N = g.N, K = g.K, cm = g.c_row, cn = g.c_column, ldw = K / 32 * F::bytes, batches = g.batches;
   int64_t tiles = (N + TILE - 1) / TILE, pass = g.x_rows && g.in_tiles ? g.x_rows : M;
@@ -318,6 +318,8 @@ template <class F, class O, int ROWS = MOST> void block_matmul(const slots::Bloc
         w = (const uint8_t*)g.scratch;
       }
       for (; m + ROWS <= end; m += ROWS) tile_rows<F, ROWS>(w, x, b * M + m, outputs, c + m * cm, cm, cn, 0);
+      if (ROWS > 4)
+        for (; m + 4 <= end; m += 4) tile_rows<F, 4>(w, x, b * M + m, outputs, c + m * cm, cm, cn, 0);
       for (; m < end; m++) tile_rows<F, 1>(w, x, b * M + m, outputs, c + m * cm, cm, cn, g.ahead);
     }
   }

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from iron_core.declare.domain import Choices
+from iron_core.declare.field import Auto
 from iron_core.graph.traced import Binding
 from iron_core.image.plan import BufferRef
 from iron_core.lowering.answer import No
 from iron_host.kernel_call import KernelCall
-from iron_host.lowerings.products import Product, ProductLowering
+from iron_host.lowerings.products import Product, ProductLowering, in_blocks
 
 
 class GEMV(ProductLowering):
     """A is the weights; its rows are shared among threads."""
 
     operator = "iron_ops_aie.GEMV"
+    ahead = Auto(0, domain=Choices(lambda op: (0, 512, 1024, 2048, 4096, 6144, 8192) if in_blocks(op) else (0,)))
 
     def step(
         self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]

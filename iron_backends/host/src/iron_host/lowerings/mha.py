@@ -30,7 +30,7 @@ class MHA(Sharing):
     operator = "iron_ops_aie.MHA"
     grain = Auto(32768)
     block = Auto(16, domain=Choices(lambda op: (16,) if op.seq_len == 1 else (8, 16, 32, 64)))
-    together = Auto(0, domain=Choices((0, 1, 2, 3, 4, 6, 8)))
+    together = Auto(0, domain=Choices((0, 1, 2, 3, 4, 6)))
     ahead = Auto(1, domain=Choices(lambda op: (0, 1, 2) if op.seq_len == 1 else (1,)))
 
     def supports(self, op: Any, dev: str) -> Yes | No:

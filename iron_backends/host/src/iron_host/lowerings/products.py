@@ -12,7 +12,6 @@ from typing import Any
 
 import attrs
 
-from iron_core.declare.domain import Choices
 from iron_core.declare.field import Auto
 from iron_core.declare.formats import as_format
 from iron_core.lowering.answer import No, Yes
@@ -97,7 +96,7 @@ class ProductLowering(Sharing):
     at once, 0 for the usual number. x_rows: how many meet all tiles of a part before the next ones do, 0 for all."""
 
     grain = Auto(32768)
-    ahead = Auto(0, domain=Choices(lambda op: (0, 256, 512, 1024, 2048, 4096) if in_blocks(op) else (0,)))
+    ahead = Auto(0)
     rows = Auto(0)
     x_rows = Auto(0)
 
