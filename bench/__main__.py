@@ -29,6 +29,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="threads of every engine (all CPUs)")
     parser.add_argument("--rows", metavar="KEY,...", help="only these rows")
     parser.add_argument("--without", action="append", default=[], metavar="ENGINE", help=f"leave an engine out: {names}")
+    parser.add_argument("--untuned", action="store_true", help="also Iron without what was tuned on this machine")
     parser.add_argument("--no-install", dest="install", action="store_false", help="use only peers that are installed already")
     parser.add_argument("--peers", type=Path, default=Path(".nox/bench-peers"), metavar="DIR", help="where peers are installed and kept")
     parser.add_argument("--work", type=Path, metavar="DIR", help="where weight files that have to be made are kept (a temporary folder)")
@@ -77,6 +78,7 @@ def main(argv: list[str]) -> int:
                 install=options.install,
                 without=tuple(options.without),
                 scale=1 / 8 if options.quick else 1.0,
+                untuned=options.untuned,
             )
             try:
                 results = bench.run(rows)

@@ -14,13 +14,14 @@ WORKERS = Path(__file__).parent / "workers"
 @attrs.frozen
 class Engine:
     """One program that runs models. `packages` install it; none: this environment has it. `takes`: the rows' weights it
-    runs; `weights` names, for some of them, the file it takes instead."""
+    runs; `weights` names, for some of them, the file it takes instead. `settings`: further ones of its worker."""
 
     name: str
     worker: str
     packages: tuple[str, ...] = ()
     weights: tuple[tuple[str, str], ...] = ()
     takes: tuple[str, ...] = ()
+    settings: tuple[tuple[str, object], ...] = ()
 
     def file(self, weights: str) -> str:
         """The name of the file it runs for a row's weights."""
@@ -29,6 +30,8 @@ class Engine:
 
 _GGUF = ("q4_1", "q4_0", "q8_0", "llama-1b-bf16", "qwen3-0.6b-q8_0")
 IRON = Engine("iron", "iron.py", takes=(*_GGUF, "q4nx"))
+#: Iron as if nothing had been tuned on this machine, where it is asked for.
+UNTUNED = Engine("iron-untuned", "iron.py", takes=IRON.takes, settings=(("tuned", False),))
 LLAMA_CPP = Engine("llama.cpp", "llama_cpp.py", ("llama-cpp-python==0.3.36", "numpy"), takes=_GGUF)
 ONNXRUNTIME = Engine(
     "onnxruntime-genai",

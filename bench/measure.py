@@ -13,7 +13,7 @@ from typing import TextIO
 
 import attrs
 
-from bench.engines import ENGINES, Engine, Unavailable, python_of
+from bench.engines import ENGINES, UNTUNED, Engine, Unavailable, python_of
 from bench.processes import Ran, Worker, iron_run
 from bench.results import Result, Samples
 from bench.rows import Rate, Watched
@@ -25,7 +25,8 @@ PROMPT = [504, 3575, 282, 4649, 314]
 
 @attrs.define
 class Bench:
-    """One run of the program. `without`: engines left out; `scale`: tokens decoded, over those of the rows."""
+    """One run of the program. `without`: engines left out; `scale`: tokens decoded, over those of the rows; `untuned`: Iron too
+    without what was tuned on this machine."""
 
     weights: Weights
     peers: Path
@@ -35,6 +36,7 @@ class Bench:
     install: bool = True
     without: tuple[str, ...] = ()
     scale: float = 1.0
+    untuned: bool = False
     versions: dict[str, str] = attrs.Factory(dict)
     limits: dict[str, list[float]] = attrs.Factory(dict)
     _pythons: dict[str, str | Unavailable] = attrs.Factory(dict)
@@ -74,7 +76,7 @@ class Bench:
         """Rows of the same weights, context and quantising."""
         with contextlib.ExitStack() as stack:
             workers: dict[str, Worker] = {}
-            for engine in ENGINES:
+            for engine in (*ENGINES, UNTUNED) if self.untuned else ENGINES:
                 rows = [r for r in results if _runs(engine, r.row)]
                 try:
                     if rows:
@@ -89,7 +91,7 @@ class Bench:
     @contextlib.contextmanager
     def _worker(self, engine: Engine, weights: str, context: int, quantize: str | None) -> Iterator[Worker]:
         python = self.python(engine)
-        settings = {"threads": self.threads, "context": context, "quantize": quantize}
+        settings = {"threads": self.threads, "context": context, "quantize": quantize} | dict(engine.settings)
         worker = Worker(engine, python, self.weights.path(engine.file(weights), python), settings, self.log)
         self.versions[engine.name] = worker.version
         try:

@@ -1,6 +1,6 @@
 """Timing run lists on this machine: in turns within every round, each by the native loop's own clock.
 
-Whatever else the machine does meanwhile shows in what its CPUs spent beside this process: such a round is taken again.
+Whatever else the CPUs that this process may run on do meanwhile shows in what they spent beside it: such a round is taken again.
 """
 
 from __future__ import annotations
@@ -78,11 +78,13 @@ def _tried(loaded: Sequence[Loaded], order: Sequence[int], calls: int) -> tuple[
 
 
 def busy_seconds() -> float:
-    """CPU seconds this machine has spent on anything since it started, what its host took included; 0 where unknown."""
+    """Seconds that the CPUs of this process have spent on anything since the machine started, what its host took included; 0 where
+    unknown."""
     try:
+        names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
         with open("/proc/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.readline().split()[1:]
-            return sum(int(fields[i]) for i in _BUSY) / os.sysconf("SC_CLK_TCK")
+            rows = [line.split() for line in file if line.split()[0] in names]
+        return sum(int(row[1 + field]) for row in rows for field in _BUSY) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError, AttributeError):
         return 0.0
 
