@@ -20,6 +20,12 @@ HOST = device("host")
 PRODUCT = GEMV(M=96, K=64, W=as_format("q4_1"), activations="int8_block")
 
 
+@pytest.fixture(autouse=True)
+def copies(monkeypatch):
+    """One copy of a list, but where a test says otherwise: how many there are changes no result."""
+    monkeypatch.setattr(measuring_host, "COLD", 1)
+
+
 def measured(*lists, backend=None, **timing):
     return measuring(backend or HostBackend(threads=2)).measure(lists, HOST, Timing(**{"rounds": 2, "calls": 2, "retries": 0} | timing))
 
@@ -58,6 +64,20 @@ def test_every_run_has_buffers_of_its_own():
     """The same operator twice draws two inputs; operands that are written in place start anew."""
     (found,) = measured(RunList("twice", (Run(ElementwiseAdd(size=40)), Run(ElementwiseAdd(size=40)))))
     assert (found.outputs[0, "y"] != found.outputs[1, "y"]).any()
+
+
+def test_weights_are_read_from_memory(monkeypatch):
+    """A list has copies until its weights and caches are more than a processor keeps; activations are no such thing."""
+    found = []
+    compiled = HostBackend.compiled
+    monkeypatch.setattr(HostBackend, "compiled", lambda *a, **k: found.append(compiled(*a, **k)) or found[-1])
+    one = measured(RunList("a", (Run(PRODUCT), Run(ElementwiseAdd(size=50)))))
+    weights = measuring_host.kept_bytes(PRODUCT)
+    assert weights == PRODUCT.format("A").nbytes((96, 64)) and measuring_host.kept_bytes(ElementwiseAdd(size=50)) == 0
+    monkeypatch.setattr(measuring_host, "COLD", 2 * weights + 1)
+    three = measured(RunList("a", (Run(PRODUCT), Run(ElementwiseAdd(size=50)))))
+    assert len(found[1].steps) == 3 * len(found[0].steps) and len(found[1].tiles) == 3
+    assert one[0].digest() == three[0].digest()
 
 
 def test_a_member_that_an_operator_does_not_have_is_refused():

@@ -25,7 +25,7 @@ from iron_core.lowering import lowering_for, lowering_name
 from iron_core.lowering.answer import No, Yes
 from iron_core.plugins import foreign
 from iron_core.plugins.registry import blamed, labelled, registry
-from iron_host import tuned
+from iron_host import tuned as tuning
 from iron_host.errors import KernelError
 from iron_host.fused import fused
 from iron_host.kernel_call import HostLowering, KernelCall
@@ -68,13 +68,9 @@ def _counted(where: str, count: Any, read: Callable[[Any], int]) -> int:
     return number
 
 
-def _flag(name: str) -> Callable[[Any], bool]:
-    def flag(given: Any) -> bool:
-        if not isinstance(given, bool):
-            raise CallError(f"{name}={given!r}; legal: True or False.")
-        return given
-
-    return flag
+def _flag(backend: Any, field: Any, given: Any) -> None:
+    if not isinstance(given, bool):
+        raise CallError(f"{field.name}={given!r}; legal: True or False.")
 
 
 @attrs.frozen
@@ -87,8 +83,8 @@ class HostBackend(Backend):
     """
 
     threads: int | None = attrs.field(default=None, converter=attrs.converters.optional(thread_count), kw_only=True)
-    strict: bool = attrs.field(default=False, converter=_flag("strict"), kw_only=True)
-    tuned: bool = attrs.field(default=True, converter=_flag("tuned"), kw_only=True)
+    strict: bool = attrs.field(default=False, validator=_flag, kw_only=True)
+    tuned: bool = attrs.field(default=True, validator=_flag, kw_only=True)
     name = "host"
     preference = 10
 
@@ -115,7 +111,7 @@ class HostBackend(Backend):
         if isinstance(answer, No):
             return Yes(f"{CALLBACK}: {answer.rule}")
         given = self._given()(op)
-        return Yes(f"{answer.how}, tuned: {tuned.said(given)}") if given else answer
+        return Yes(f"{answer.how}, tuned: {tuning.said(given)}") if given else answer
 
     def compile(self, plan: Plan, signature: Signature) -> HostImage:
         """The run list of one version, its kernels built and in the cache. KernelError, or the PluginError of a pack, for a kernel
@@ -194,7 +190,7 @@ class HostBackend(Backend):
 
     def platform(self, dev: Device | str = "host") -> Platform:
         """The processor, its vectors and the threads; see `iron_core.backends.measuring.Measuring`."""
-        return tuned.platform(thread_count(self.threads))
+        return tuning.platform(thread_count(self.threads))
 
     def measure(self, lists: Sequence[RunList], dev: Device, timing: Timing) -> list[Measured]:
         """Time run lists in turns; see `Measuring`. A round that other processes disturbed is taken again."""
@@ -204,14 +200,14 @@ class HostBackend(Backend):
 
     def keep(self, profile: Profile, dev: Device | str = "host") -> Path:
         """Keep tuned values for what this machine compiles from now on; see `iron_core.backends.measuring.Keeping`."""
-        return tuned.keep(profile, thread_count(self.threads))
+        return tuning.keep(profile, thread_count(self.threads))
 
     def kept(self, dev: Device | str = "host") -> Profile:
         """What is kept for this machine."""
-        return tuned.kept(thread_count(self.threads)).whole()
+        return tuning.kept(thread_count(self.threads)).whole()
 
-    def _given(self) -> tuned.Given:
-        return tuned.Given(tuned.kept(thread_count(self.threads)) if self.tuned else tuned.Kept())
+    def _given(self) -> tuning.Given:
+        return tuning.Given(tuning.kept(thread_count(self.threads)) if self.tuned else tuning.Kept())
 
     @staticmethod
     def _lowering(op: Any) -> HostLowering | No:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.backends.measuring import Measured, RunList, Timing, drawn
+from iron_core.backends.measuring import Measured, Run, RunList, Timing, drawn
 from iron_core.backends.ports import InputPort, whole
 from iron_core.declare.affine import Affine, bounded_shape
 from iron_core.errors import CallError
@@ -24,6 +24,8 @@ from iron_host.recording import record
 
 #: Of a CPU, what others may use during a round, and the seconds by which the system's count of it may be out.
 OTHERS, TICKS = 0.1, 0.02
+#: Bytes of weights and caches that no processor keeps from one call to the next, and copies of a list at most.
+COLD, MOST = 96 << 20, 512
 #: Fields of /proc/stat that are not rest: user, nice, system, irq, softirq, steal.
 _BUSY = (0, 1, 2, 5, 6, 7)
 
@@ -90,55 +92,66 @@ def busy_seconds() -> float:
 
 
 class Loaded:
-    """A run list, compiled and loaded over buffers of its own: packed inputs are weights, whatever else is read or written a state."""
+    """A run list, compiled and loaded over buffers of its own: packed inputs are weights, whatever else is read or written a state.
+
+    A model reads its weights and caches once a pass, from memory. So there are copies of the list, each with buffers of its own,
+    until what its runs read of such things is more than the processor's caches keep; a call is one copy's share of all.
+    """
 
     def __init__(self, backend: Any, runs: RunList) -> None:
         self._residents: list[Resident] = []
         self._starts: dict[str, Any] = {}  # what states hold before a call
-        self._values: dict[str, int] = {}
-        self._steps = [self._step(runs, number) for number in range(len(runs.runs))]
+        self._values = {f"r{i}_{member}": n for i, run in enumerate(runs.runs) for member, n in run.members.items()}
+        held = sum(kept_bytes(run.op) for run in runs.runs)
+        self.copies = min(MOST, -(-COLD // held)) if held else 1
+        inputs = [self._inputs(runs, number) for number in range(len(runs.runs))]
+        self._steps = [self._step(run, i, copy, inputs[i]) for copy in range(self.copies) for i, run in enumerate(runs.runs)]
         values = tuple(PerCallValue(name, "scratchpad", "int32") for name in self._values)
         version = VersionPlan((), tuple(self._steps), (), (), values)
         plan = Plan(runs.name, backend.name, "host", decide("host", values), (version,), tuple(self._residents), ())
-        given = {step.name: run.tunables for step, run in zip(self._steps, runs.runs, strict=True)}
+        given = {step.name: run.tunables for step, run in zip(self._steps, runs.runs * self.copies, strict=True)}
         self._memory = backend.memory(plan)
         self._executable = backend.load(backend.compiled(plan, (), lambda step: given[step.name], apart=True), self._memory)
+        self._one = self._steps[: len(runs.runs)]
         self._write(self._starts)
 
-    def _step(self, runs: RunList, number: int) -> PlanStep:
-        """A run as a step, whose operands become residents."""
-        run, name = runs.runs[number], f"r{number}"
-        op = run.op
+    def _inputs(self, runs: RunList, number: int) -> dict[str, Any]:
+        """What a run reads, at its whole shapes. CallError for a member that its operator does not have."""
+        op, found = runs.runs[number].op, {}
         legal = (*op.scratchpads, *op.extents)
-        for member in run.members:
+        for member in runs.runs[number].members:
             if member not in legal:
                 known = ", ".join(legal) or "none"
                 raise CallError(f"{runs.name}: {type(op).__name__} has no per-call member {member}. Its members: {known}.")
-        members = {member: Affine(f"{name}_{member}") for member in run.members}
-        self._values |= {f"{name}_{member}": value for member, value in run.members.items()}
-        limits = op.limits(members)
-        inputs, operands = drawn(runs, number), {}
+        for name, tensor in drawn(runs, number).items():
+            bounds = self._bounds(runs.runs[number], number, name)
+            port = Port(f"{runs.name}: {name}", op.shape(name), op.format(name), bounds)
+            data = whole(port, InputPort(port).take(tensor, self._values), fill=0)
+            found[name] = port.format.tensor(data.reshape(-1).view(np.uint8), port.shape)
+        return found
+
+    def _bounds(self, run: Run, number: int, operand: str) -> tuple[tuple[int, Affine], ...]:
+        limits = run.op.limits({member: Affine(f"r{number}_{member}") for member in run.members})
+        return tuple((axis, limits[f]) for axis, f in enumerate(run.op.operands[operand].axes(run.op)) if f in limits)
+
+    def _step(self, run: Run, number: int, copy: int, inputs: Mapping[str, Any]) -> PlanStep:
+        """A run as a step, whose operands become residents."""
+        op, name, operands = run.op, f"c{copy}_r{number}", {}
         for operand in op.present:
-            declared, shape, format = op.operands[operand], op.shape(operand), op.format(operand)
-            weight = format.packed and not declared.written
-            bounds = tuple((axis, limits[field]) for axis, field in enumerate(declared.axes(op)) if field in limits)
-            start = None
-            if operand in inputs:
-                port = Port(f"{runs.name}: {operand}", shape, format, bounds)
-                data = whole(port, InputPort(port).take(inputs[operand], self._values), fill=0)
-                start = format.tensor(data.reshape(-1).view(np.uint8), shape)
-            operands[operand] = BufferRef("resident", len(self._residents), 0, shape, format, bounds)
+            shape, format, start = op.shape(operand), op.format(operand), inputs.get(operand)
+            weight = format.packed and not op.operands[operand].written
+            operands[operand] = BufferRef("resident", len(self._residents), 0, shape, format, self._bounds(run, number, operand))
             held = f"{name}.{operand}"
             self._residents.append(Resident(held, "weight" if weight else "state", shape, format, start if weight else None))
             if not weight and start is not None:
                 self._starts[held] = start
-        return PlanStep(name, op, operands, tuple(Binding(member, form) for member, form in members.items()))
+        return PlanStep(name, op, operands, tuple(Binding(member, Affine(f"r{number}_{member}")) for member in run.members))
 
     def outputs(self) -> dict[tuple[int, str], np.ndarray]:
         """What one call writes, as far as its bounds go."""
         self._executable.run([], [], self._values)
         found = {}
-        for number, step in enumerate(self._steps):
+        for number, step in enumerate(self._one):
             for operand, ref in step.operands.items():
                 if step.op.operands[operand].written:
                     held = self._memory.read(f"{step.name}.{operand}")
@@ -147,13 +160,20 @@ class Loaded:
         return found
 
     def median_us(self, calls: int) -> float:
-        """The median of so many calls one after another, in microseconds."""
+        """The median of so many calls one after another, in microseconds: of `copies` at a time, and of three times as many at least."""
         written = (f"{step.name}.{name}" for step in self._steps for name in step.operands if step.op.operands[name].written)
         self._write({name: self._starts[name] for name in written if name in self._starts})
         with record([self._executable]) as recording:
-            self._executable.loop(calls, [], self._values)
-        return statistics.median(one.end - one.begin for one in recording.passes) * 1e6
+            self._executable.loop(max(min(3, calls), calls // self.copies), [], self._values)
+        return statistics.median(one.end - one.begin for one in recording.passes) * 1e6 / self.copies
 
     def _write(self, arrays: Mapping[str, Any]) -> None:
         for name, array in arrays.items():
             self._memory.write(name, array)
+
+
+def kept_bytes(op: Any) -> int:
+    """Bytes of what an operator reads that a model keeps, weights and caches: inputs larger than all that it writes."""
+    sizes = {name: op.format(name).nbytes(op.shape(name)) for name in op.present}
+    made = sum(n for name, n in sizes.items() if op.operands[name].written)
+    return sum(n for name, n in sizes.items() if not op.operands[name].written and n > made)
