@@ -12,6 +12,7 @@ from iron_core import Scratchpad
 from iron_lm.generation.sampler import kl_divergence
 from iron_lm.generation.session import Session
 from iron_lm.parts import projection
+from iron_lm.tasks.gates import check_accuracy
 from iron_ops_aie import GEMM
 from tests.lm.int8.qwen3 import CONFIG, Pipeline, small
 
@@ -91,7 +92,9 @@ def test_a_layer_has_four_products_and_its_integers_lie_in_no_other_form() -> No
 @pytest.mark.parametrize("dev", ["npu1", "npu2"])
 def test_arrays_are_within_the_gate(dev: str) -> None:
     """A prompt's chunk and a decode step on simulated arrays, with a fixed scale. Arrays round floats otherwise on the way, so some
-    numbers become the next integer: it changes less than making integers of them does, and the model is judged to be the same."""
+    numbers become the next integer: it changes less than making integers of them does, and the model is judged to be the same. The
+    limit is twice the largest of five drawn models (0.0016), whose logits are 3 to 6 % off the reference's: a number that becomes the
+    next integer is one of 127, in each of eight products."""
     loaded = small(activation_scale="fixed", dtype="bfloat16", max_seq_len=64)
     reference, session = (Session(loaded.model(), **options) for options in (dict(backend="reference"), dict(backend="sim", dev=dev)))
     exact = loaded.twin(IDS)
@@ -99,7 +102,19 @@ def test_arrays_are_within_the_gate(dev: str) -> None:
         got, want = session.logits(IDS[:n]), reference.logits(IDS[:n])
         apart = [np.linalg.norm(logits - want) for logits in (got, exact[n - 1])]
         assert apart[0] < apart[1] < 0.1 * np.linalg.norm(want), apart
-        assert kl_divergence(want[None], got[None]).item() <= 0.02
+        assert kl_divergence(want[None], got[None]).item() <= 0.0033
+
+
+@pytest.mark.parametrize(("scale", "limits"), [("dynamic", (0.0025, 0.0037, 0.008)), ("fixed", (0.014, 0.025, 0.12))])
+def test_integers_cost_no_more_accuracy_than_they_did(scale: str, limits: tuple[float, ...]) -> None:
+    """On the CPU, beside the float32 oracle: mean, 90th percentile and largest divergence, each within twice the largest of eight drawn
+    models over 128 positions."""
+    loaded = small(activation_scale=scale)
+    ids = [int(i) for i in np.random.default_rng(4).integers(0, CONFIG.vocab_size, 32)]
+    report = check_accuracy(Session(loaded.model(), backend="host"), loaded.twin, ids)
+    found = {gate.name: gate.figure for gate in report.gates}
+    assert report.passed and report.compared == 32
+    assert all(found[f"{of} KL"] <= limit for of, limit in zip(("mean", "90th percentile", "largest"), limits, strict=True)), found
 
 
 class Products(iron.Graph):

@@ -18,6 +18,12 @@ from iron_lm.generation.session import Session, shared
 DATA = Path(__file__).parents[1] / "data"
 #: Teacher-forced positions an accuracy check compares.
 POSITIONS = 256
+#: How far the distributions may be from the float32 oracle's, in nats: twice what a Llama in bfloat16 gave on an NPU (mean 0.0083, 90th
+#: percentile 0.018, largest 0.091).
+DIVERGENCE = {"kl": 0.02, "kl90": 0.04, "klmax": 0.2}
+#: The same where projections are integers of one scale: twice what SmolLM2-135M gives with a scale for each row of activations (0.092,
+#: 0.160), and its largest (1.56) by a third, for it is one position of 256. Models made small or drawn are within a tenth of it.
+INTEGER_DIVERGENCE = {"kl": 0.18, "kl90": 0.32, "klmax": 2.0}
 
 
 @attrs.frozen
@@ -95,8 +101,8 @@ def check_accuracy(session: Session, twin: Callable[[list[int]], np.ndarray], id
     """Logits at teacher-forced positions against the float32 oracle's.
 
     Gates: float32 activations and exact arithmetic, the largest difference; with a peer's figures for this file, its
-    logit rms times 1.1 and its top-1 agreement less 3; otherwise the divergence of the distributions, which may be ten times as
-    large where projections are integers of one scale.
+    logit rms times 1.1 and its top-1 agreement less 3; otherwise the divergence of the distributions (`DIVERGENCE`, and where
+    projections are integers of one scale `INTEGER_DIVERGENCE`).
     """
     run = session.model.run
     ids = ids[: min(POSITIONS, run.max_seq_len)]
@@ -110,14 +116,14 @@ def check_accuracy(session: Session, twin: Callable[[list[int]], np.ndarray], id
     notes: tuple[str, ...] = ()
     limits: dict[str, float] = {}
     if run.quantize is not None:
-        limits |= {"kl": 0.2, "kl90": 0.4, "klmax": 2.0}
+        limits |= INTEGER_DIVERGENCE
     elif run.dtype == "float32" and run.cache_dtype == "float32" and run.activations == "exact":
         limits["worst"] = 1e-3
     elif peer is not None and run.activations == "int8_block" and len(ids) == peer["positions"]:
         limits |= {"rms": 1.1 * peer["logit_rms"], "top1": peer["top1_agreement"] - 3}
         notes = (f"llama.cpp on this file: logit rms {peer['logit_rms']:.4g}, top-1 {peer['top1_agreement']} ({peer['program']})",)
     else:
-        limits |= {"kl": 0.02, "kl90": 0.04, "klmax": 0.2}
+        limits |= DIVERGENCE
     gates = (
         Gate("logit rms", rms, limits.get("rms")),
         Gate("largest logit difference", worst, limits.get("worst")),
