@@ -46,7 +46,7 @@ class Weights:
         source = self.path("q4_1")
         if name == "q4nx":
             return self._made("smollm2-q4nx", lambda to: chunked(source, to))
-        return self._made(f"smollm2-{name}.gguf", lambda to: requantised(source, name.upper(), to))
+        return self._made(f"smollm2-{name}.gguf", lambda to: requantized(source, name.upper(), to))
 
     def _made(self, name: str, make: Callable[[Path], None]) -> Path:
         place = self.folder / name
@@ -69,15 +69,15 @@ def smollm2() -> Path:
     return found[0]
 
 
-def tensor_bytes(path: Path, quantised: bool = False) -> int:
+def tensor_bytes(path: Path, quantized: bool = False) -> int:
     """Bytes that a decode step reads: of every tensor of a GGUF file, whose head is its embedding; of a Q4NX folder's without the
-    embedding and without what fills chunks up. quantised: a GGUF's as int8, one for a number of each matrix but the embedding."""
+    embedding and without what fills chunks up. quantized: a GGUF's as int8, one for a number of each matrix but the embedding."""
     if path.is_dir():
         return _chunk_bytes(path)
     from gguf import GGUFReader
 
     def nbytes(tensor: Any) -> int:
-        return int(tensor.n_elements if quantised and len(tensor.shape) > 1 and tensor.name != EMBEDDING else tensor.n_bytes)
+        return int(tensor.n_elements if quantized and len(tensor.shape) > 1 and tensor.name != EMBEDDING else tensor.n_bytes)
 
     return sum(map(nbytes, GGUFReader(path).tensors))
 
@@ -132,7 +132,7 @@ def _copy_fields(reader: Any, writer: Any) -> None:
         writer.add_key_value(name, field.contents(), kind, sub_type=sub)
 
 
-def requantised(source: Path, kind: str, target: Path) -> None:
+def requantized(source: Path, kind: str, target: Path) -> None:
     """A GGUF whose matrices are of another block format; norms and the embedding stay as they are."""
     import gguf
 

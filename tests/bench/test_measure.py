@@ -137,7 +137,7 @@ def test_made_weights_load_in_iron(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert weights.cache_bytes(drawn) == 2 * 2 * 2 * 2 * 32
 
 
-def test_a_drawn_qwen3_is_quantised_by_iron_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drawn_qwen3_is_quantized_by_iron_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its heads are of the size that is said; what Iron reads of it as int8 is a byte for each number but the embedding's."""
     pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
     from iron_lm import families, loading
@@ -153,7 +153,7 @@ def test_a_drawn_qwen3_is_quantised_by_iron_alone(tmp_path: Path, monkeypatch: p
     matrices = 2 * (2 * 128 * 64 + 2 * 64 * 64 + 3 * 64 * 96)
     vectors = 4 * (5 * 64 + 4 * 32)
     assert weights.tensor_bytes(file) == (matrices + 256 * 64) * 34 // 32 + vectors
-    assert weights.tensor_bytes(file, quantised=True) == matrices + 256 * 64 * 34 // 32 + vectors
+    assert weights.tensor_bytes(file, quantized=True) == matrices + 256 * 64 * 34 // 32 + vectors
     assert weights.cache_bytes(file) == 2 * 2 * 2 * 2 * 32
 
 

@@ -45,7 +45,7 @@ def test_q4_1_adds_its_minimum_and_q8_0_is_signed():
 
 
 @pytest.mark.parametrize("format", [*BLOCKS, PAIRS], ids=str)
-def test_quantising_stays_within_a_step(format):
+def test_quantizing_stays_within_a_step(format):
     """A rounded row is within one step of its numbers; whole blocks keep their place."""
     rng = np.random.default_rng(0)
     values = rng.standard_normal((5, 96)).astype(np.float32)

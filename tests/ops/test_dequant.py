@@ -20,7 +20,7 @@ def test_a_block_by_hand():
 
 
 @pytest.mark.parametrize("format", [Q4_0, Q4_1, Q8_0])
-def test_a_quantised_row_comes_back_within_half_a_step(format, rng):
+def test_a_quantized_row_comes_back_within_half_a_step(format, rng):
     """The scale is a float16, so is the error; Q4_0 has one step more below zero than above."""
     x = rng.uniform(-1, 1, (4, 96)).astype(np.float32)
     y = Dequant(rows=4, cols=96, F=format, T=np.float32).reference(format.quantize(x))

@@ -63,7 +63,7 @@ def test_the_host_gives_the_references_integers(numbers, narrow):
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 5), st.integers(2, 70), st.booleans(), st.integers(0, 2**32 - 1))
-def test_each_row_is_quantised_as_if_it_were_alone(rows, cols, narrow, seed):
+def test_each_row_is_quantized_as_if_it_were_alone(rows, cols, narrow, seed):
     """By both backends; numbers of all sizes, zeros, infinities and NaN among them."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((rows, cols)) * 10 ** rng.uniform(-45, 38, (rows, 1))

@@ -18,12 +18,11 @@ from iron_core.errors import CheckpointError, UsageError
 from iron_gemma3.model import Gemma3
 from iron_host.backend import HostBackend
 from iron_llama.model import Llama
-from iron_lm import loading
+from iron_lm import loading, quantizing
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.widening import dense
 from iron_lm.family import Family
 from iron_lm.generation.session import Session
-from iron_lm.quantising import quantised
 from iron_qwen3.model import Qwen3
 from tests.q4nx.folders import CONFIG, folder, matrices, quantized
 
@@ -73,7 +72,7 @@ def load(family: type[Family], path: Path, said: str | None = "Q4_1", **options:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_model_is_that_of_its_dequantised_numbers(tmp_path, name):
+def test_a_model_is_that_of_its_dequantized_numbers(tmp_path, name):
     """Names, norms that are whole, the head's own matrix, Gemma's scaled embedding: as the same numbers in a safetensors folder."""
     family, config, tensors = model(name)
     stored = load(family, folder(tmp_path / "m", tensors, config))
@@ -106,7 +105,7 @@ def test_integers_are_made_of_the_numbers_that_are_said(tmp_path, monkeypatch):
     for said in ("Q4_1", "Q4_0", "Q4_1"):
         loaded = load(family, path, said, quantize="int8", activations=None)
         down = loaded.weights["layers.0.ffn.down"]
-        assert np.array_equal(down.data, quantised("", [loaded.exact["layers.0.ffn.down"]]).data), said
+        assert np.array_equal(down.data, quantizing.quantized("", [loaded.exact["layers.0.ffn.down"]]).data), said
     assert len(list((tmp_path / "cache" / "iron" / "weights").glob("[0-9a-f]*"))) == 2
 
 

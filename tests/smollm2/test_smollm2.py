@@ -75,7 +75,7 @@ def test_the_oracle_ranks_as_transformers_does(exact: np.ndarray) -> None:
 
 
 @pytest.mark.slow
-def test_quantised_weights_are_as_accurate_as_llama_cpp(
+def test_quantized_weights_are_as_accurate_as_llama_cpp(
     packed: loading.Loaded, smollm2: Path, exact: np.ndarray
 ) -> None:
     """Logit rms at most 1.1 times llama.cpp's and top-1 at most 3 below its own, on the same file and positions."""
@@ -87,7 +87,7 @@ def test_quantised_weights_are_as_accurate_as_llama_cpp(
 
 
 @pytest.mark.slow
-def test_quantised_prompts_do_not_depend_on_the_chunk(packed: loading.Loaded) -> None:
+def test_quantized_prompts_do_not_depend_on_the_chunk(packed: loading.Loaded) -> None:
     """With Q4_1 weights a prompt's logits are equal bit for bit in chunks of 1, 7, 64 and 448."""
     first = None
     for chunk in (1, 7, 64, 448):

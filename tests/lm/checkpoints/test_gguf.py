@@ -60,7 +60,7 @@ def test_numbers_equal_the_gguf_packages(file: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"))
-def test_our_quantisation_is_theirs(kind: str) -> None:
+def test_our_quantization_is_theirs(kind: str) -> None:
     """Rounding to a block format gives the package's bytes."""
     from iron_core.declare import formats
 

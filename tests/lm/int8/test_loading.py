@@ -17,13 +17,13 @@ from iron_core.cli import main
 from iron_core.errors import CacheError, CheckpointError, UsageError
 from iron_core.plugins.registry import registry
 from iron_llama.model import Llama
-from iron_lm import loading, quantising
+from iron_lm import loading, quantizing
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints import kept
 from iron_lm.checkpoints.identity import origin
 from iron_lm.generation.session import Session
 from iron_lm.int8 import INT8
-from iron_lm.quantising import quantised
+from iron_lm.quantizing import quantized
 from tests.lm.arrays.test_families import small as small_of
 from tests.lm.int8.qwen3 import small
 
@@ -51,7 +51,7 @@ def refuse_to_make(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any) -> Any:
         raise AssertionError("it was made again")
 
-    monkeypatch.setattr(quantising, "quantised", refused)
+    monkeypatch.setattr(quantizing, "quantized", refused)
 
 
 def test_projections_are_integers_and_the_rest_is_as_it_runs(folder: Path) -> None:
@@ -59,7 +59,7 @@ def test_projections_are_integers_and_the_rest_is_as_it_runs(folder: Path) -> No
     loaded = load(folder)
     exact = loaded.exact
     joined = loaded.weights["layers.1.mixer.q+k+v"]
-    expected = quantised("", [exact[f"layers.1.mixer.{name}"] for name in "qkv"])
+    expected = quantized("", [exact[f"layers.1.mixer.{name}"] for name in "qkv"])
     assert joined.format == INT8 and np.array_equal(joined.data, expected.data)
     assert loaded.weights["layers.0.ffn.down"].format == INT8 and "layers.0.mixer.q" not in loaded.weights
     assert loaded.weights["norm.weight"].dtype == loaded.weights["embedding.table"].dtype == np.float32
@@ -96,7 +96,7 @@ def test_what_is_damaged_is_made_again(folder: Path, harm: Any) -> None:
         again = load(folder)
     for path, array in first.weights.items():
         if isinstance(array, PackedArray) and path != "head.matrix":
-            assert np.array_equal(again.weights[path].data, quantised("", _members(again, path)).data)
+            assert np.array_equal(again.weights[path].data, quantized("", _members(again, path)).data)
 
 
 def _members(loaded: loading.Loaded, path: str) -> list[Any]:
@@ -116,7 +116,7 @@ def test_other_numbers_are_made_anew(folder: Path) -> None:
     save_file(tensors | {name: -tensors[name]}, file)
     loaded = load(folder)
     assert len(entries(folder)) == 2
-    assert np.array_equal(loaded.weights["layers.0.ffn.down"].data, quantised("", [-tensors[name]]).data)
+    assert np.array_equal(loaded.weights["layers.0.ffn.down"].data, quantized("", [-tensors[name]]).data)
 
 
 def test_weights_of_another_config_are_made_anew(folder: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_trace_is_of_these_scales(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_runs_quantised(name: str) -> None:
+def test_every_family_runs_quantized(name: str) -> None:
     """Its projections are integers, biases and all, without a line of its own; logits are within a fifth of the exact ones."""
     family = registry().load("models", name)
     loaded = loading.random(family, small_of(family.full_size()), 1, quantize="int8", max_seq_len=64)

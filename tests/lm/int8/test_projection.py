@@ -14,7 +14,7 @@ from iron_lm.parts.attention import Attention, AttentionConfig
 from iron_lm.parts.mlp import MLP, MLPConfig
 from iron_lm.parts.part import Part
 from iron_lm.parts.projection import Projection
-from iron_lm.quantising import quantised
+from iron_lm.quantizing import quantized
 from iron_lm.run import Run
 from iron_lm.testing import drawn
 from iron_ops_aie import Copy
@@ -37,7 +37,7 @@ class Both(Part):
 
 def filled(part: Part, weights: dict[str, Any]) -> dict[str, Any]:
     """The part with its projections quantised; what it was filled with."""
-    found = {path: quantised(path, projection.arranged(weights)) for path, _, projection in part.projections()}
+    found = {path: quantized(path, projection.arranged(weights)) for path, _, projection in part.projections()}
     apart = {name for _, _, projection in part.projections() for name in projection.names}
     part.fill(found | {path: array for path, array in weights.items() if path not in apart})
     return found
@@ -111,7 +111,7 @@ def test_a_part_is_filled_with_the_matrix_made_of_all() -> None:
     assert part.fill({"a+b": INT8.quantize(whole)}) is part
 
 
-def test_rows_are_quantised_in_the_order_in_which_the_part_takes_them() -> None:
+def test_rows_are_quantized_in_the_order_in_which_the_part_takes_them() -> None:
     """A part that has its rows in another order has so too as integers."""
 
     class Turned(Both):
@@ -121,5 +121,5 @@ def test_rows_are_quantised_in_the_order_in_which_the_part_takes_them() -> None:
     part = Turned(run("fixed"))
     weights = drawn(part)
     (matrix,) = filled(part, weights).values()
-    expected = quantised("a+b", [weights["a"][::-1], weights["b"]])
+    expected = quantized("a+b", [weights["a"][::-1], weights["b"]])
     np.testing.assert_array_equal(matrix.data, expected.data)

@@ -16,7 +16,7 @@ from iron_core.cache.keys import digest, known_sources
 from iron_core.declare.formats import as_dtype, format_of
 from iron_core.devices import device
 from iron_core.errors import CheckpointError, DeclarationError, UsageError, printable
-from iron_lm import process, quantising
+from iron_lm import process, quantizing
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint, convert, drawn
 from iron_lm.checkpoints.kept import Made, made
@@ -72,7 +72,7 @@ class Loaded:
 
     def in_blocks(self) -> Loaded:
         """Of a quantised model the same one with its projections in blocks, as they are stored or else of 4 bits."""
-        weights = quantising.in_blocks(self.exact, self.weights)
+        weights = quantizing.in_blocks(self.exact, self.weights)
         formats = {str(format_of(array)) for path, array in weights.items() if array is not self.weights.get(path)}
         return attrs.evolve(self, run=attrs.evolve(self.run, quantize=None), weights=weights, stored=", ".join(sorted(formats)))
 
@@ -162,10 +162,10 @@ def load(
 ) -> Loaded:
     """A checkpoint, or the one at a path, of one of the family's architectures. CheckpointError names the checkpoint; UsageError
     what was asked of it."""
-    quantised = quantising.asked(quantize, activation_scale, activations)
+    quantized = quantizing.asked(quantize, activation_scale, activations)
     checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint.open(checkpoint)
     with reading(checkpoint.path):
-        loaded = _loaded(checkpoint, family, dtype, activations, quantised, max_seq_len, prefill_chunk)
+        loaded = _loaded(checkpoint, family, dtype, activations, quantized, max_seq_len, prefill_chunk)
     opened = open_tokenizer(tokenizer, checkpoint)
     if opened is not None:
         opened.limit = loaded.config.vocab_size
@@ -177,7 +177,7 @@ def _loaded(
     family: type[Architecture],
     dtype: str | None,
     activations: str | None,
-    quantised: dict[str, Any],
+    quantized: dict[str, Any],
     max_seq_len: int | None,
     prefill_chunk: int | None,
 ) -> Loaded:
@@ -192,8 +192,8 @@ def _loaded(
     block = _most([run for run in (runs_as(format) for format, _ in formats) if run.packed])
     widened = block is None and any(format.packed for format, _ in formats)
     first = _first_matrix(exact)
-    run = attrs.evolve(probe, **arithmetic_of(Q8_0 if quantised else block, first, dtype, activations, widened), **quantised)
-    parts, rest = quantising.parted(family.build(config, run), exact, dtype) if quantised else ({}, exact)
+    run = attrs.evolve(probe, **arithmetic_of(Q8_0 if quantized else block, first, dtype, activations, widened), **quantized)
+    parts, rest = quantizing.parted(family.build(config, run), exact, dtype) if quantized else ({}, exact)
     table: Any = exact.get(_TABLE)
     rows_as = None if table is None else row_format(table)
     table_bytes = 0 if rows_as is None else rows_as.nbytes(table.shape)
@@ -207,7 +207,7 @@ def _loaded(
         exact[_TABLE] = row_blocks(table)
         rest |= {_TABLE: exact[_TABLE]} if _TABLE in rest else {}
     weights = _filling(parts, rest, run, dtype, checkpoint, family, config)
-    kept = quantising.kept_line(parts, exact, rest) if quantised else kept_line(formats, dtype)
+    kept = quantizing.kept_line(parts, exact, rest) if quantized else kept_line(formats, dtype)
     if merged_bytes(exact):
         kept += f", put together from shards ({_bytes(merged_bytes(exact))} of memory)"
     if rows_as is not None:
@@ -326,15 +326,15 @@ def random(
     prefill_chunk: int | None = None,
 ) -> Loaded:
     """A model of this config with weights drawn at `seed`."""
-    kept, quantised = dtype or "bfloat16", quantising.asked(quantize, activation_scale, None)
+    kept, quantized = dtype or "bfloat16", quantizing.asked(quantize, activation_scale, None)
     context, rows, chunk = context_of(config.max_positions, max_seq_len, prefill_chunk)
-    block, asked = (Q8_0, dtype) if quantised else (None, kept)
-    run = Run(rows, chunk, **arithmetic_of(block, as_dtype(kept), asked, None), **quantised)
+    block, asked = (Q8_0, dtype) if quantized else (None, kept)
+    run = Run(rows, chunk, **arithmetic_of(block, as_dtype(kept), asked, None), **quantized)
     model = family.build(config, run)
     exact = drawn({path: (shape, Dense(as_dtype(kept))) for path, shape in model.tensors().items()}, seed)
-    parts, rest = quantising.parted(model, exact, dtype) if quantised else ({}, exact)
+    parts, rest = quantizing.parted(model, exact, dtype) if quantized else ({}, exact)
     weights = _filling(parts, rest, run, asked, None, family, config)
-    stored = f"random {kept}" if not quantised else f"random {quantising.kept_line(parts, exact, rest)}"
+    stored = f"random {kept}" if not quantized else f"random {quantizing.kept_line(parts, exact, rest)}"
     opened = open_tokenizer(tokenizer) if tokenizer else None
     beside = None if tokenizer is None else Path(tokenizer)
     return Loaded(family, config, run, weights, exact, opened, None, context, stored, beside=beside)

@@ -13,7 +13,7 @@ import numpy as np
 
 from iron_core import Backend
 from iron_core.errors import UsageError, printable
-from iron_lm import families, loading, quantising
+from iron_lm import families, loading, quantizing
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.embedder import Embedder
@@ -179,7 +179,7 @@ def load(
         raise UsageError(f"load({place!r}) names no checkpoint; legal: load(path), load(family, path).")
     if isinstance(family, type) and not issubclass(family, Architecture):
         raise UsageError(f"load({family!r}, ...) names no family; legal: its name, its class, or load(path), which finds it.")
-    quantising.asked(quantize, activation_scale, activations)
+    quantizing.asked(quantize, activation_scale, activations)
     checkpoint = Checkpoint.open(place, quantized_from=quantized_from)
     if not isinstance(family, type):
         family = families.of(checkpoint) if family is None else families.named(str(family))

@@ -16,7 +16,7 @@ from iron_core.cli.progress import working
 from iron_core.compiled.graph import CompiledGraph
 from iron_core.devices import device
 from iron_core.errors import OutOfMemory, UsageError
-from iron_lm import loading, quantising
+from iron_lm import loading, quantizing
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.figures import Figures
@@ -113,7 +113,7 @@ class Runner:
 
     def _load(self) -> Loaded:
         o = self.options
-        quantising.asked(o["quantize"], o["activation_scale"], o["activations"])
+        quantizing.asked(o["quantize"], o["activation_scale"], o["activations"])
         common = {k: o[k] for k in ("tokenizer", "max_seq_len", "prefill_chunk", "quantize", "activation_scale")}
         common["dtype"] = o["dtype"] or loading.dtype_on(o["backend"], o["dev"])
         if o["quantize"]:

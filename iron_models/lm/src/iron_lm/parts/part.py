@@ -69,7 +69,7 @@ class Part(iron.Graph):
     def _taken(self) -> Iterator[tuple[str, Any, str, tuple[int, ...]]]:
         """As `_needed`, of what `fill()` takes: (path, who takes it, its name there, shape)."""
         for path, part in self.walk():
-            own = [projection for projection in vars(part).get("_projections", ()) if projection.quantised]
+            own = [projection for projection in vars(part).get("_projections", ()) if projection.quantized]
             apart = {name for projection in own for name in projection.names}
             for name, shape in vars(part).get("_shapes", {}).items():
                 if name not in apart:

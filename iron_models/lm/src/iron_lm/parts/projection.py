@@ -68,7 +68,7 @@ class Projection:
         vars(part).setdefault("_projections", []).append(self)
 
     @property
-    def quantised(self) -> bool:
+    def quantized(self) -> bool:
         """Is it one matrix of integers?"""
         return self._run.quantize is not None
 
@@ -96,7 +96,7 @@ class Projection:
         """The matrix that the part is filled with, in the format `int8.INT8`, as a graph holds it."""
         if format_of(array) != INT8:
             where = f"{type(self._part).__name__}: {self.name}"
-            raise DeclarationError(f"{where} is given as {format_of(array)}; legal: {INT8}, which iron_lm.quantising.quantised() makes.")
+            raise DeclarationError(f"{where} is given as {format_of(array)}; legal: {INT8}, which iron_lm.quantizing.quantized() makes.")
         values, scale = numbers_of(array)
         return Integers(iron.weight(values), scale)
 

@@ -53,7 +53,7 @@ def parted(model: Decoder, exact: Mapping[str, Any], dtype: str | None) -> tuple
     return found, rest
 
 
-def quantised(path: str, matrices: Sequence[Any]) -> PackedArray:
+def quantized(path: str, matrices: Sequence[Any]) -> PackedArray:
     """Matrices (N, K) in any format, one below another, as one in `INT8`: what the operator `Quantize` makes of it as a whole.
 
     The scale is max |w| / 127, 1 where all are zeros, and a number becomes the nearest integer to w / scale, ties to even.
@@ -83,7 +83,7 @@ def quantised(path: str, matrices: Sequence[Any]) -> PackedArray:
 
 
 def _joined(path: str, projection: Projection, own: Mapping[str, Any]) -> PackedArray:
-    return quantised(path, projection.arranged({name: dense(matrix, np.float32) for name, matrix in own.items()}))
+    return quantized(path, projection.arranged({name: dense(matrix, np.float32) for name, matrix in own.items()}))
 
 
 def _narrows(matrix: Any) -> bool:
