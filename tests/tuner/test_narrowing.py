@@ -263,8 +263,8 @@ def test_it_is_loaded_from_a_file(table, tmp_path):
 def test_a_decision_is_applied_as_often_as_one_likes(table):
     """Nothing of the trace is changed in place."""
     tuning = version(compiled(Turns(), JointNarrowing(table))).tuning
-    before = [step.op for step in tuning.traced.steps]
+    before = [step.op for step in tuning.asked.traced.steps]
     first, second = tuning.apply(), tuning.apply()
-    assert [step.op for step in tuning.traced.steps] == before and all(op.num_aie_columns is None for op in before)
+    assert [step.op for step in tuning.asked.traced.steps] == before and all(op.num_aie_columns is None for op in before)
     assert [repr(step.op) for step in first.traced.steps] == [repr(step.op) for step in second.traced.steps]
     assert first.packs == second.packs

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import itertools
+from collections.abc import Callable, Collection
 from typing import Any
 
 import attrs
 
 from iron_core.declare.field import AutoField, DTypeField
-from iron_core.declare.identity import canonical, design_key, shown
+from iron_core.declare.identity import array_key, canonical, design_key, shown
 from iron_core.declare.link import CHAINS
 from iron_core.devices import Device
 from iron_core.errors import IronError
@@ -60,6 +61,11 @@ class Design:
     def known(self) -> bool:
         return not self.why
 
+    @property
+    def operator(self) -> str:
+        """What an image calls its steps' operator."""
+        return type(self.default.op.base).__name__
+
 
 class Designs:
     """Designs by their operators, each looked up in a cost table once."""
@@ -69,18 +75,20 @@ class Designs:
         self.loads = Loads(table)
         #: Keys that were looked for, of designs and of their settings.
         self.asked: set[str] = set()
+        self._by_identity: dict[Any, Design] = {}
         self._found: dict[Any, Design] = {}
 
-    def identity(self, step: PlanStep) -> Any:
-        """What makes a step's design: equal ones are one."""
-        return design_key(step.op.resolved(self.dev)), frozenset(binding.member for binding in step.bindings)
-
-    def of(self, step: PlanStep, pinned: frozenset[str]) -> Design:
-        """The design of a step. pinned: tunables that are held, its own and those of other steps of the design."""
-        at = (self.identity(step), pinned)
-        if at not in self._found:
-            self._found[at] = self._design(step.op, [binding.member for binding in step.bindings], pinned)
-        return self._found[at]
+    def of(self, identity: Any, pinned: frozenset[str], step: Callable[[], PlanStep]) -> Design:
+        """The design of a step, asked for where none of its identity was seen. pinned: tunables that are held, its own and those of
+        other steps of the design."""
+        at = (identity, pinned)
+        if at not in self._by_identity:
+            op, members = step().op, [binding.member for binding in step().bindings]
+            key = (design_key(op.resolved(self.dev)), frozenset(members), pinned)
+            if key not in self._found:
+                self._found[key] = self._design(op, members, pinned)
+            self._by_identity[at] = self._found[key]
+        return self._by_identity[at]
 
     def _cost(self, key: str) -> StepCost | None:
         self.asked.add(key)
@@ -97,24 +105,39 @@ class Designs:
             options = {default.array_key: self._option(default, key, cost, cost)}
         except CostError as error:
             return Design(said, key, default, {}, str(error))
-        for variant in settings if self.kinds.widths else ():
-            other = None if variant is default else self._other(variant, cost)
-            held = options.get(variant.array_key)
-            if other is not None and (held is None or (other.us, other.own_us) < (held.us, held.own_us)):
-                options[variant.array_key] = other
+        for at, found in (self._candidates(settings, op, cost) if self.kinds.widths else {}).items():
+            found.sort(key=lambda one: one[2])
+            fitting = (self._fitting(settings, tunables, own, cost) for tunables, own, _ in found)
+            best = next((one for one in fitting if one is not None), None)
+            if best is not None and (at not in options or (best.us, best.own_us) < (options[at].us, options[at].own_us)):
+                options[at] = best
         return Design(said, key, default, options)
+
+    def _candidates(self, settings: Settings, op: Any, default: StepCost) -> dict[Any, list[tuple[dict[str, Any], str, float]]]:
+        """By array key, the settings that may stand for the default: tunables, cost key and price. They were measured and are accurate."""
+        found: dict[Any, list[tuple[dict[str, Any], str, float]]] = {}
+        for values in itertools.product(*settings.axes.values()):
+            tunables = dict(zip(settings.axes, values, strict=True))
+            try:
+                resolved = op.with_tunables(**tunables).resolved(self.dev)
+            except IronError:
+                continue
+            key = cost_key(resolved, self.dev)
+            cost = self._cost(key)
+            if cost is not None and is_candidate(cost, default) and key in self.loads:
+                found.setdefault(array_key(resolved), []).append((tunables, key, price_us(cost, default, self.confidence)))
+        return found
+
+    def _fitting(self, settings: Settings, tunables: dict[str, Any], key: str, default: StepCost) -> Option | None:
+        """A setting, if its design fits the device."""
+        variant = settings.at(tunables)
+        try:
+            if variant is None or self.fits.refused(variant):
+                return None
+        except IronError:
+            return None
+        return self._option(variant, key, self.table.steps[key], default)
 
     def _option(self, variant: Variant, key: str, cost: StepCost, default: StepCost) -> Option:
         price = price_us(cost, default, self.confidence)
         return Option(variant, key, price, expected_us(cost), self.loads[key], is_exact(cost))
-
-    def _other(self, variant: Variant, default: StepCost) -> Option | None:
-        """Another setting, where it may stand for the default: it was measured, is accurate, and fits."""
-        key = cost_key(variant.op, self.dev)
-        cost = self._cost(key)
-        if cost is None or not is_candidate(cost, default) or key not in self.loads:
-            return None
-        try:
-            return None if self.fits.refused(variant) else self._option(variant, key, cost, default)
-        except IronError:
-            return None

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import attrs
 
 from iron_core.graph.fold import Fold
+from iron_tuner.errors import CostError
 from iron_tuner.instance import Instance
 from iron_tuner.partition import Partition
 from iron_tuner.ways import RUNS, Folding
@@ -38,9 +39,12 @@ class Ways:
 Price = Callable[[tuple[Fold, ...]], Priced | str]
 
 
-def best_way(folding: Folding, price: Price, baseline: Priced, usual: tuple[Fold, ...], runs: int = RUNS) -> Ways:
+def best_way(folding: Folding, price: Price, usual: tuple[Fold, ...], runs: int = RUNS) -> Ways:
     """The cheapest way of all; where there are more than `runs` look at, folds that pay by themselves, the most paying first, as long as
-    the time drops. baseline: the version with its `usual` folds, which stay unless others are cheaper."""
+    the time drops. usual: the folds that stay unless others are cheaper. CostError where those are no version."""
+    baseline = price(usual)
+    if isinstance(baseline, str):
+        raise CostError(f"nothing to decide about: {baseline}")
     tried: dict[tuple[str, ...], Priced | str] = {tuple(map(str, usual)): baseline}
     notes: Counter[str] = Counter()
 

@@ -10,6 +10,7 @@ import attrs
 from iron_core.array.joint import fit_joint
 from iron_core.devices import Device
 from iron_core.errors import IronError
+from iron_core.image.packaging import CONTEXTS
 from iron_core.image.packs import joint
 from iron_tuner.cost_table import CostTable
 from iron_tuner.designs import Design, Designs, Option
@@ -59,32 +60,58 @@ class Instance:
         return {design.key: design.known for array in self.arrays for design in array.designs}
 
 
+@attrs.frozen(eq=False)
+class _Arrival:
+    """A step where it runs. place: equal ones share an array. xclbin: of a chain. design: None of one that the image inserts."""
+
+    step: str
+    operator: str
+    place: Any
+    design: Design | None
+    xclbin: int = 0
+
+
 def instance(way: Way, designs: Designs) -> Instance:
-    """The problem of a version. CostError where the table has no constants."""
-    table, dev, kinds = designs.table, designs.dev, designs.kinds
-    known = constants(table)
-    own = {name: designs.identity(step) for name, step in way.steps.items()}
+    """The problem of a version as its image is. CostError where the table has no constants; UnsupportedError where it has no image."""
+    own = _designs(way, designs)
+    xclbin = {index: number for number, chain in enumerate(way.image.chains) for index in chain}
+    steps = enumerate(way.image.steps)
+    return _instance(way, designs, [_Arrival(s.name, s.operator, s.array_key, own.get(s.name), xclbin.get(i, 0)) for i, s in steps])
+
+
+def sketch(way: Way, designs: Designs) -> Instance:
+    """The same without the steps that an image inserts, and without making one: what ways of folding are compared by."""
+    own = _designs(way, designs)
+    places = ((run, own[run.name]) for run in way.runs)
+    return _instance(way, designs, [_Arrival(run.name, one.operator, one.default.array_key, one) for run, one in places])
+
+
+def _designs(way: Way, designs: Designs) -> dict[str, Design]:
+    """The design of each step. Steps of one design hold what any of them does."""
     pinned: dict[Any, frozenset[str]] = {}
-    for name, run in way.steps.items():
-        pinned[own[name]] = pinned.get(own[name], frozenset()) | run.op.pinned
+    for run in way.runs:
+        pinned[run.identity] = pinned.get(run.identity, frozenset()) | run.pinned
+    return {run.name: designs.of(run.identity, pinned[run.identity], lambda: way.steps[run.name]) for run in way.runs}
+
+
+def _instance(way: Way, designs: Designs, arrivals: list[_Arrival]) -> Instance:
+    table, kinds = designs.table, designs.kinds
+    known = constants(table)
     numbers: dict[Any, int] = {}
     held: list[dict[Design, list[str]]] = []
     names: list[str] = []
-    arrivals = []
     missing: dict[str, str] = {}
     inserted: set[int] = set()
-    for step in way.image.steps:
-        number = numbers.setdefault(step.array_key, len(numbers))
+    for one in arrivals:
+        number = numbers.setdefault(one.place, len(numbers))
         if number == len(held):
             held.append({})
-            names.append(step.operator)
-        arrivals.append(number)
-        planned = way.steps.get(step.name)
-        if planned is None:
-            missing[f"{step.name}: {step.operator}"] = "the image inserts it"
+            names.append(one.operator)
+        if one.design is None:
+            missing[f"{one.step}: {one.operator}"] = "the image inserts it"
             inserted.add(number)
-            continue
-        held[number].setdefault(designs.of(planned, pinned[own[step.name]]), []).append(step.name)
+        else:
+            held[number].setdefault(one.design, []).append(one.step)
     fused = table.dispatch == "fused"
     together = {key for cost in table.packs.values() for key in cost.t_step_us}
     arrays, units = [], []
@@ -95,10 +122,21 @@ def instance(way: Way, designs: Designs) -> Instance:
         arrays.append(array)
         settings = tuple(_setting(array, choice) for choice in array.choices) or (Setting(0.0, 0.0),)
         units.append(Unit(name, settings, fused and kinds.packs and bool(array.choices) and not controls))
-    entered = () if fused else _switches(way, arrivals, len(units))
+    order = tuple(numbers[one.place] for one in arrivals)
+    places = [(one.xclbin, unit) for one, unit in zip(arrivals, order, strict=True)]
+    entered = () if fused else _switches(places, len(units), stays=way.asked.packaging.image == CONTEXTS)
     blocks = _measured(table, designs, arrays) if fused else {}
-    problem = Problem(tuple(units), tuple(arrivals), known.base_us, known.reset_us, _channels(dev), blocks, entered=entered)
+    problem = Problem(tuple(units), order, known.base_us, known.reset_us, _channels(designs.dev), blocks, entered=entered)
     return Instance(way, tuple(arrays), problem, known.dispatch_us, tuple(missing.items()))
+
+
+def _switches(places: list[tuple[int, int]], units: int, stays: bool) -> tuple[int, ...]:
+    """Per unit, how often it is configured in a chain: where a step is of another array, or in another xclbin, than the step before, which
+    of the first step is the last. Never where every array stays in a context of its own."""
+    found = [0] * units
+    for index, (_, unit) in enumerate(places):
+        found[unit] += not stays and places[index] != places[index - 1]
+    return tuple(found)
 
 
 def _array(name: str, held: Mapping[Design, list[str]], together: Collection[str]) -> Array:
@@ -133,17 +171,6 @@ def _setting(array: Array, choice: Choice) -> Setting:
 def _channels(dev: Device) -> tuple[int, int]:
     assert dev.shim is not None
     return dev.columns * dev.shim.channels, dev.columns * dev.shim.channels
-
-
-def _switches(way: Way, arrivals: list[int], units: int) -> tuple[int, ...]:
-    """Per unit, how often it is configured in a chain: where a step is of another array, or in another xclbin, than the step before, which
-    of the first step is the last. Never where every array has a context of its own."""
-    found = [0] * units
-    xclbin = {index: number for number, chain in enumerate(way.image.chains) for index in chain}
-    places = [(xclbin.get(index, 0), unit) for index, unit in enumerate(arrivals)]
-    for index, (_, unit) in enumerate(places):
-        found[unit] += not way.image.contexts and places[index] != places[index - 1]
-    return tuple(found)
 
 
 def _measured(table: CostTable, designs: Designs, arrays: list[Array]) -> dict[Block, Together]:

@@ -16,13 +16,13 @@ from iron_tuner.designs import Design, Designs
 from iron_tuner.errors import CostError
 from iron_tuner.fits import Fits
 from iron_tuner.folds import Priced, best_way
-from iron_tuner.instance import Instance, fits_together, instance
+from iron_tuner.instance import Instance, fits_together, instance, sketch
 from iron_tuner.kinds import NarrowingKinds
 from iron_tuner.model import CONFIDENCE
 from iron_tuner.partition import Partition, partition
 from iron_tuner.problem import Block
 from iron_tuner.tuning import Changed, Group, Tuning
-from iron_tuner.ways import Folding, way
+from iron_tuner.ways import Folding
 
 #: Sets and states that are looked at for each way of folding; the way that is taken is then searched in full.
 _STATES, _WIDTH = 5_000, 500
@@ -61,7 +61,7 @@ class JointNarrowing:
 
         def priced(folds: tuple[Fold, ...]) -> Priced | str:
             try:
-                found = instance(way(asked, folds), designs)
+                found = sketch(folding.way(folds), designs)
             except CostError:
                 raise
             except IronError as error:
@@ -69,31 +69,32 @@ class JointNarrowing:
             return Priced(found, partition(found.problem, states=_STATES, width=_WIDTH))
 
         usual = folding.taken(frozenset()) if asked.fold else ()
-        baseline = priced(usual)
-        if isinstance(baseline, str):
-            raise CostError(f"{asked.traced.name} has no image to decide about: {baseline}")
-        ways = best_way(folding, priced, baseline, usual) if self.kinds.folds else None
-        chosen = baseline.instance if ways is None else ways.best.instance
+        baseline = chosen = instance(folding.way(usual), designs)
+        ways = best_way(folding, priced, usual) if self.kinds.folds else None
+        if ways is not None and ways.best.instance.way.folds != usual:
+            chosen = instance(ways.best.instance.way, designs)
         found = partition(chosen.problem, lambda block: fits_together(chosen, block, fits, asked.dev))
-        bound = found.bound_us if ways is None else min(found.bound_us, ways.bound_us)
+        # What a way could save beyond the one taken, by the same sketches, is as much as its bound is below that one's time.
+        saved = 0.0 if ways is None else max(0.0, ways.best.partition.bound_us - ways.bound_us)
         total = chosen.dispatch_us + found.us
         return Tuning(
-            self.table.dispatch,
-            _changed(chosen, found),
-            tuple(_group(chosen, block) for block in found.blocks if len(block) > 1),
-            len(found.blocks),
-            _entries(chosen, found.blocks),
-            total,
-            baseline.instance.dispatch_us + baseline.instance.problem.total_us(baseline.instance.problem.defaults),
-            chosen.missing,
-            _kinds(chosen.way.folds),
-            () if ways is None else ways.unpriced,
-            max(0.0, (found.us - bound) / total),
-            ways is None or ways.exhaustive,
-            _stale(self.table, designs, chosen),
-            asked.traced,
-            chosen.way.folds,
-            _entries(baseline.instance, baseline.instance.problem.defaults),
+            asked=asked,
+            table=table,
+            chosen=_changed(chosen, found),
+            groups=tuple(_group(chosen, block) for block in found.blocks if len(block) > 1),
+            taken=chosen.way.folds,
+            usual=usual,
+            folds=_kinds(chosen.way.folds),
+            devices=len(found.blocks),
+            configures=_entries(chosen, found.blocks),
+            baseline_configures=_entries(baseline, baseline.problem.defaults),
+            predicted_us=total,
+            baseline_us=baseline.dispatch_us + baseline.problem.total_us(baseline.problem.defaults),
+            gap=max(0.0, (found.us - found.bound_us + saved) / total),
+            all_folds=ways is None or ways.exhaustive,
+            unmeasured=chosen.missing,
+            unpriced=() if ways is None else ways.unpriced,
+            stale=_stale(table, designs, chosen),
         )
 
 

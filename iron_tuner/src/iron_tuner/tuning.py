@@ -6,9 +6,9 @@ from typing import Any
 
 import attrs
 
-from iron_core.compiled.narrowing import Narrowed
+from iron_core.compiled.narrowing import Asked, Narrowed
 from iron_core.graph.fold import Fold
-from iron_core.graph.traced import TracedGraph
+from iron_tuner.cost_table import CostTable
 from iron_tuner.settings import Variant
 
 #: Steps that the report names of a design.
@@ -41,32 +41,35 @@ class Group:
 class Tuning:
     """What was decided, and the model's times in microseconds, which leave out designs without a cost.
 
-    chosen: designs that leave their default. groups: packs. devices: configurations there are; configures: how often one is entered, or
-    in a chain loaded. predicted_us and baseline_us: of the version as decided, and as it was; gap: how much of predicted_us no other
-    choice of the same model can save more than. unmeasured: designs that keep their default, alone, and why. inexact: changed designs that
-    are within the default's gates and not its bits. folds: the kinds taken and how often; unpriced: ways of folding that the table does
-    not tell the time of. narrowed: the version as decided.
+    asked, table: what it was decided of, and by. chosen: designs that leave their default. groups: packs. taken, usual: the folds as
+    decided, and as they were; folds: the kinds of the former, and how often each. devices: configurations there are; configures: how
+    often one is entered, or in a chain loaded. predicted_us, baseline_us: of the version as decided, and as it was. gap: as a part of
+    predicted_us, the most that another choice could save in the same model; all_folds: of all ways to fold, not only of these folds.
+    unmeasured: designs that keep their default, alone, and why. unpriced: ways of folding that the table does not tell the time of.
+    stale: what the table has of designs that have changed since.
     """
 
-    dispatch: str
+    asked: Asked
+    table: CostTable
     chosen: tuple[Changed, ...]
     groups: tuple[Group, ...]
+    taken: tuple[Fold, ...]
+    usual: tuple[Fold, ...]
+    folds: tuple[str, ...]
     devices: int
     configures: int
+    baseline_configures: int
     predicted_us: float
     baseline_us: float
-    unmeasured: tuple[tuple[str, str], ...]
-    folds: tuple[str, ...]
-    unpriced: tuple[str, ...]
     gap: float
     all_folds: bool
+    unmeasured: tuple[tuple[str, str], ...]
+    unpriced: tuple[str, ...]
     stale: tuple[str, ...]
-    traced: TracedGraph
-    taken: tuple[Fold, ...]
-    baseline_configures: int
 
     @property
     def inexact(self) -> tuple[str, ...]:
+        """Changed designs that are within the default's gates and do not make its bits."""
         return tuple(one.design for one in self.chosen if not one.exact)
 
     def apply(self) -> Narrowed:
@@ -74,14 +77,14 @@ class Tuning:
         tunables = {name: one.variant.tunables for one in self.chosen for name in one.steps}
         made: dict[Any, Any] = {}
         ops = {}
-        for step in self.traced.steps:
+        for step in self.asked.traced.steps:
             own = tunables.get(step.name)
             # Steps that share an operator share what it becomes.
             ops[step.name] = step.op if own is None else made.setdefault((id(step.op), id(own)), step.op.with_tunables(**own))
-        steps = tuple(attrs.evolve(step, op=ops[step.name]) for step in self.traced.steps)
+        steps = tuple(attrs.evolve(step, op=ops[step.name]) for step in self.asked.traced.steps)
         folds = tuple(attrs.evolve(f, operators=tuple(ops[name] for name in (f.producer, *f.consumers))) for f in self.taken)
         packs = tuple(group.keys for group in self.groups)
-        return Narrowed(attrs.evolve(self.traced, steps=steps), folds, packs, tuple(self.report().splitlines()), self)
+        return Narrowed(attrs.evolve(self.asked.traced, steps=steps), folds, packs, tuple(self.report().splitlines()), self)
 
     def report(self) -> str:
         """Folds, changed designs, packs, the model's times, and what is not in them."""
@@ -91,7 +94,7 @@ class Tuning:
             lines.append(f"{one.design}: {moved}{'' if one.exact else ' (within its gates, not exact)'}; {_steps(one.steps)}")
         for group in self.groups:
             lines.append(f"pack of {', '.join(group.arrays)}: {_many(group.entries, 'entry', 'entries')} instead of {group.alone}")
-        entered = ("entry", "entries") if self.dispatch == "fused" else ("switch", "switches")
+        entered = ("entry", "entries") if self.table.dispatch == "fused" else ("switch", "switches")
         lines.append(
             f"model: {self.predicted_us:.1f} us with {_many(self.configures, *entered)} of "
             f"{_many(self.devices, 'configuration', 'configurations')}, instead of "

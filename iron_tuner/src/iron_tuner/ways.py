@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -11,32 +12,49 @@ import attrs
 from iron_core.compiled.narrowing import Asked
 from iron_core.declare.identity import contract_key, design_key
 from iron_core.errors import IronError
-from iron_core.graph.fold import Fold, Joined, choose_folds, find_folds
+from iron_core.graph.fold import Fold, FoldFinder, Joined, choose_folds
+from iron_core.graph.traced import TracedStep
 from iron_core.image.array_image import ArrayImage, array_image
 from iron_core.image.folding import fold_steps
 from iron_core.image.plan import Plan, PlanStep
-from iron_core.image.planner import draft
+from iron_core.image.planner import Draft, draft
 
 #: Ways that are looked for, one left-out set after another, before single folds are weighed instead.
 RUNS = 256
 
 
 @attrs.frozen(eq=False)
+class Run:
+    """A step as it runs. identity: what it is made of, with all that is folded into it; equal ones are one design."""
+
+    name: str
+    identity: Any
+    pinned: frozenset[str]
+
+
+@attrs.frozen(eq=False, slots=False)
 class Way:
-    """A version with some folds. steps: as they run, by name, those that an image inserts not among them."""
+    """A version with some folds. runs: its steps in the order they run, but for those that an image inserts."""
 
+    asked: Asked
     folds: tuple[Fold, ...]
-    steps: dict[str, PlanStep]
-    image: ArrayImage
+    runs: tuple[Run, ...]
 
+    @cached_property
+    def _draft(self) -> Draft:
+        return draft(self.asked.traced, self.folds)
 
-def way(asked: Asked, folds: Iterable[Fold]) -> Way:
-    """What a version runs with these folds. UnsupportedError where it is no image."""
-    folds = tuple(folds)
-    made = draft(asked.traced, folds)
-    plan = Plan(made.name, asked.backend.name, asked.dev.name, asked.packaging, (made.version,), made.residents, made.banks)
-    steps = {step.name: step for step in fold_steps(made.version)}
-    return Way(folds, steps, array_image(plan, made.version.signature))
+    @cached_property
+    def steps(self) -> dict[str, PlanStep]:
+        """Its steps by name. UnsupportedError for a fold that no array has."""
+        return {step.name: step for step in fold_steps(self._draft.version)}
+
+    @cached_property
+    def image(self) -> ArrayImage:
+        """What it becomes on the device. UnsupportedError where that is none."""
+        made, asked = self._draft, self.asked
+        plan = Plan(made.name, asked.backend.name, asked.dev.name, asked.packaging, (made.version,), made.residents, made.banks)
+        return array_image(plan, made.version.signature)
 
 
 class Folding:
@@ -45,21 +63,28 @@ class Folding:
 
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
+        self._finder = FoldFinder(asked.traced)
+        self._steps = {step.name: step for step in asked.traced.steps}
         self._accepted: dict[Any, bool] = {}
-        self.kinds = tuple(dict.fromkeys(map(self.kind, find_folds(asked.traced))))
+        self._keys: dict[int, Any] = {}
+        self.kinds = tuple(dict.fromkeys(map(self.kind, self._finder.folds)))
 
     def kind(self, fold: Fold) -> Any:
         return (fold.kind, tuple(map(self._key, fold.operators)), fold.at)
 
     def _key(self, op: Any) -> Any:
-        try:
-            return design_key(op.resolved(self.asked.dev))
-        except IronError:
-            return contract_key(op)
+        """Of an operator of the trace, which keeps it."""
+        if id(op) not in self._keys:
+            try:
+                self._keys[id(op)] = design_key(op.resolved(self.asked.dev))
+            except IronError:
+                self._keys[id(op)] = contract_key(op)
+        return self._keys[id(op)]
 
     def taken(self, left_out: frozenset[Any]) -> tuple[Fold, ...]:
         """The folds to take together but for these kinds."""
-        return tuple(choose_folds(self.asked.traced, lambda fold: self.kind(fold) not in left_out and self._accepts(fold)))
+        accepts = self._accepts
+        return tuple(choose_folds(self.asked.traced, lambda f: self.kind(f) not in left_out and accepts(f), self._finder))
 
     def only(self, kinds: Iterable[Any]) -> tuple[Fold, ...]:
         """Those of these kinds."""
@@ -70,6 +95,27 @@ class Folding:
         if key not in self._accepted:
             self._accepted[key] = self.asked.accepts(fold)
         return self._accepted[key]
+
+    def way(self, folds: Iterable[Fold]) -> Way:
+        """The version with these folds: the order of its steps is that of `iron_core.image.folding.fold_steps`."""
+        folds = tuple(folds)
+        order = {name: number for number, name in enumerate(self._steps)}
+        turn = dict(order)
+        identity = {name: self._own(step) for name, step in self._steps.items()}
+        inside: dict[str, str] = {}
+        for fold in folds:
+            gone = identity.pop(fold.gone)
+            into = fold.consumers if fold.kind == "prologue" else (inside.get(fold.producer, fold.producer),)
+            for name, at in zip(into, fold.at, strict=True):
+                identity[name] = (*identity[name], (fold.kind, gone, at))
+            if fold.kind != "prologue":
+                inside[fold.gone] = into[0]
+                turn[into[0]] = order[fold.runs_at]
+        runs = (Run(name, of, self._steps[name].op.pinned) for name, of in identity.items())
+        return Way(self.asked, folds, tuple(sorted(runs, key=lambda run: turn[run.name])))
+
+    def _own(self, step: TracedStep) -> tuple[Any, ...]:
+        return (self._key(step.op), frozenset(binding.member for binding in step.bindings))
 
     def all(self, runs: int = RUNS) -> tuple[list[tuple[Fold, ...]], bool]:
         """Every way, that with most folds first, and whether they are all: leaving out one kind after another, breadth first."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -82,17 +83,17 @@ class Fold:
 
 def find_folds(traced: TracedGraph) -> list[Fold]:
     """Every fold that the contract allows, each on its own, in step order. Some exclude others: see `choose_folds`."""
-    return _Finder(traced).find()
+    return list(FoldFinder(traced).folds)
 
 
-def choose_folds(traced: TracedGraph, accepts: Callable[[Fold], bool]) -> list[Fold]:
+def choose_folds(traced: TracedGraph, accepts: Callable[[Fold], bool], finder: FoldFinder | None = None) -> list[Fold]:
     """The folds to take together: those a backend accepts, as many as go together. It is asked about one after another, each
-    with `joined`, and what it accepts is taken.
+    with `joined`, and what it accepts is taken. finder: the trace's, of whoever chooses several times.
 
     A step is folded away once. Steps folded into one another run at one place (`runs_at`), where everything they read
     is there and nothing they write is awaited earlier. Finishes are taken first, then placements, then prologues.
     """
-    finder = _Finder(traced)
+    finder = finder or FoldFinder(traced)
     order = {"finish": 0, "placed": 1, "prologue": 2}
     number = {step.name: i for i, step in enumerate(traced.steps)}
     group = {i: [i] for i in range(len(traced.steps))}
@@ -101,7 +102,7 @@ def choose_folds(traced: TracedGraph, accepts: Callable[[Fold], bool]) -> list[F
     host: dict[str, str] = {}  # of a step that is folded away behind another: the chain's first
     gone: set[str] = set()
     taken = []
-    for fold in sorted(finder.find(), key=lambda f: order[f.kind]):
+    for fold in sorted(finder.folds, key=lambda f: order[f.kind]):
         if fold.gone in gone:
             continue
         producer, consumers = number[fold.producer], [number[c] for c in fold.consumers]
@@ -133,7 +134,7 @@ def choose_folds(traced: TracedGraph, accepts: Callable[[Fold], bool]) -> list[F
     ]
 
 
-class _Finder:
+class FoldFinder:
     """What a trace's steps read and write, and which of them may join."""
 
     def __init__(self, traced: TracedGraph) -> None:
@@ -150,7 +151,9 @@ class _Finder:
         self.calls = Counter(id(step.op) for step in self.steps)
         self._known: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
 
-    def find(self) -> list[Fold]:
+    @cached_property
+    def folds(self) -> tuple[Fold, ...]:
+        """Every fold that the contract allows, each on its own, in step order."""
         folds = []
         for i, step in enumerate(self.steps):
             written = [n for n in step.operands if step.op.operands[n].written]
@@ -168,7 +171,7 @@ class _Finder:
                         folds.append(self._fold(kind, i, written[0], readers, self.steps[at].name))
             if self._prologue(i, made, readers):
                 folds.append(self._fold("prologue", i, written[0], readers, self.steps[readers[0][0]].name))
-        return folds
+        return tuple(folds)
 
     def _fold(self, kind: str, producer: int, source: str, readers: Sequence[tuple[int, str]], runs_at: str) -> Fold:
         step, steps = self.steps[producer], [self.steps[j] for j, _ in readers]
