@@ -6,6 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from iron_core.devices import device
 from iron_core.files import write_whole
 from iron_core.graph.signature import describe_signature
 from iron_core.image.packs import short_name
@@ -33,10 +34,8 @@ def html(item: Any, path: str | Path | None = None, *, table: Table = None) -> s
     runs = [shown.run_list(version) for version in plan.versions]
     names = [f"version {describe_signature(version.signature)}" for version in plan.versions]
     links = [f'<a href="#v{n}">{escape(name)}</a>' for n, name in enumerate(names)] + ['<a href="#rest">weights, states, packaging</a>']
-    body = [
-        f"<h1>{escape(plan.name)}</h1><p class='soft'>on {escape(plan.backend)} for {escape(plan.dev)} · "
-        f"{escape(plan.packaging.image)}, {escape(plan.packaging.dispatch)} dispatch</p><nav>{''.join(links)}</nav>"
-    ]
+    packaging = f" for {plan.dev} · {plan.packaging.image}, {plan.packaging.dispatch} dispatch" if device(plan.dev).is_npu else ""
+    body = [f"<h1>{escape(plan.name)}</h1><p class='soft'>on {escape(plan.backend + packaging)}</p><nav>{''.join(links)}</nav>"]
     for n, (run, name) in enumerate(zip(runs, names, strict=True)):
         body.append(_version(shown, run, name, n, times(own(table, run), run)))
     body.append(f'<section id="rest"><h2>Weights, states, packaging</h2>{_packaging(plan)}{_residents(plan)}</section>')

@@ -161,7 +161,8 @@ def _short(op: Any) -> str:
         elif field.kind == "param" and field.repr and value is not None:
             plain = None if field.required or field.computed else field.convert(field.default)
             if field.required or (not field.computed and value != plain):
-                parts.append(f"{name}={getattr(value, 'name', value)}")
+                shown = f"{value:.6g}" if isinstance(value, float) else getattr(value, "name", value)
+                parts.append(f"{name}={shown}")
     return " ".join([*parts, *dtypes])
 
 
