@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
+import iron_core as iron
 from iron_core import OperatorImage, Profile
 from iron_core.cache.keys import digest
 from iron_core.compiled.explain import explain
@@ -13,7 +15,7 @@ from iron_core.devices import device
 from iron_core.errors import CallError
 from iron_host import tuned
 from iron_host.backend import HostBackend
-from iron_ops_aie import GEMV, RMSNorm
+from iron_ops_aie import GEMV, RMSNorm, Softmax
 
 HOST = device("host")
 NORM = RMSNorm(rows=64, cols=512)
@@ -82,6 +84,20 @@ def test_an_active_profile_goes_over_what_is_kept():
         assert threads() == 2
     with profile(rows=64, **{"host.tile": 1}), pytest.raises(CallError, match=r"sets tile, which this lowering does not have"):
         threads()
+
+
+class Weighed(iron.Graph):
+    def body(self, x):
+        return Softmax(x)
+
+
+def test_a_graphs_profile_reaches_its_lowerings():
+    """That of `compile(profile=)`, while its versions are compiled."""
+    given = profile(cls=Softmax, **{"host.grain": 1 << 30})
+    backend = HostBackend(threads=2)
+    for one, want in ((given, 1), (None, 16)):
+        (version,) = Weighed().compile(backend=backend, profile=one, x=((64, 1024), np.float32)).versions.values()
+        assert version.image.steps[0].threads == want
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"entries": 3, "platform": {"name": "x"}}', None], ids=str)
