@@ -11,6 +11,7 @@ from iron_core.errors import UnknownName, UnsupportedError
 from iron_ops_aie import SiLU
 from iron_sim import command
 from iron_sim.command import main
+from iron_sim.timing.cases import timings
 
 
 @pytest.fixture
@@ -107,3 +108,22 @@ def test_a_device_that_is_none():
 def test_the_program_has_the_command(iron_command):
     run = iron_command("sim", "--help")
     assert run.returncode == 0 and "simulated NPU arrays" in run.stdout
+
+
+def test_with_time_cases_are_clocked_and_not_computed(capsys, wrong):
+    """So nothing of what they compute can fail."""
+    assert main(["SiLU", "--dev", "npu1", "--time"]) == 0
+    out = capsys.readouterr().out
+    assert "size4096" in out and "load us" in out
+    assert "5 simulated, 6 refused" in out
+
+
+def test_a_time_says_what_is_busiest():
+    ran = [one for one in timings([SiLU], ["npu2"]) if not one.refused]
+    assert ran and all(one.us > 0 and 0 < one.share <= 1 and one.busiest for one in ran)
+    us = {one.case: one.us for one in ran}
+    assert us["size64"] < us["size1048576"]
+
+
+def test_with_time_there_must_be_a_case_too(bare):
+    assert main(["SiLU", "--dev", "npu2", "--time"]) == 1

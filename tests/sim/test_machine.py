@@ -59,13 +59,12 @@ def neighbours(lab):
 
 
 @pytest.mark.parametrize("make", [lambda lab: lab.through(lab.line(64)), neighbours], ids=["one core", "neighbours"])
-def test_time_goes_on_and_can_be_counted_anew(lab, make):
-    """Anew it is as it was on a fresh machine, whatever the actors wait on."""
+def test_time_goes_on(lab, make):
+    """From one sequence to the next, whatever the actors wait on."""
     machine = lab.machine(lab.frozen(make(lab)))
     first = lab.run(machine, passing(lab), x=X, y=256).stats.time
     second = lab.run(machine, passing(lab), x=X, y=256).stats.time
-    machine.restart()
-    assert second > first == lab.run(machine, passing(lab), x=X, y=256).stats.time
+    assert second > first
 
 
 def test_two_runs_are_equal():

@@ -1,4 +1,4 @@
-"""Traces: a track per actor, times that nobody's clock decided, and a file that Perfetto opens."""
+"""Traces: a track per actor, in microseconds of simulated time, and a file that Perfetto opens."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from iron_ops_aie import ElementwiseAdd, SiLU
 from iron_sim.backend import SimBackend
 from iron_sim.errors import Deadlock
 from iron_sim.run import simulate
+from iron_sim.timing.measure import step
+from iron_sim.trace import HOST
 
 OP = ElementwiseAdd(size=4096, num_aie_columns=2, tile_size=256)
 
@@ -57,14 +59,14 @@ def test_every_actor_has_a_track(tmp_path, given):
 def test_an_actor_does_one_thing_at_a_time(tmp_path, given):
     """Events of a track follow one another; none starts before zero."""
     path = tmp_path / "trace.json"
-    _, _, stats = simulate(OP, "npu2", given, trace=str(path))
+    simulate(OP, "npu2", given, trace=str(path))
     found, events = tracks(path)
     for name, track in found.items():
         end = 0
         for event in track:
-            assert event["ts"] >= end and event["dur"] >= 0, name
+            assert event["ts"] >= end - 1e-9 and event["dur"] >= 0, name
             end = event["ts"] + event["dur"]
-    assert max(e["ts"] + e["dur"] for e in events) <= stats.time
+    assert max(e["ts"] + e["dur"] for e in events) <= step(OP, "npu2").us + 1e-9
 
 
 def test_a_kernel_is_called_after_its_inputs_came_and_before_its_output_leaves(tmp_path, given):
@@ -88,6 +90,12 @@ def test_two_traces_of_one_run_are_equal(tmp_path, given):
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
+def prices(run):
+    """What a call's dispatch and entries take."""
+    found = SimBackend().price(next(iter(run.versions.values())).image)
+    return found.dispatch_us + sum(found.entries) + found.reset_us
+
+
 class Two(iron.Graph):
     def body(self, x):
         return ElementwiseAdd(SiLU(x), x)
@@ -100,13 +108,15 @@ def test_a_graphs_steps_and_calls_follow_one_another(tmp_path):
     x = np.ones(4096, bfloat16)
     run(x)
     _, first = tracks(path)
-    steps = [e["cat"] for e in first]
+    steps = [e["cat"] for e in first if e["cat"] != HOST]
     assert set(steps) == {"silu0", "elementwiseadd0"}
+    assert [e["name"] for e in first if e["cat"] == HOST] == ["dispatch", "configure", "configure"]
     ends = {step: max(e["ts"] + e["dur"] for e in first if e["cat"] == step) for step in set(steps)}
     assert ends["silu0"] <= min(e["ts"] for e in first if e["cat"] == "elementwiseadd0")
     run(x)
     _, both = tracks(path)
     assert len(both) == 2 * len(first) and both[: len(first)] == first
+    assert sum(e["dur"] for e in first if e["cat"] == HOST) == pytest.approx(prices(run))
     assert min(e["ts"] for e in both[len(first) :]) >= max(ends.values())
 
 
@@ -130,7 +140,7 @@ def test_a_call_that_fails_leaves_its_trace(tmp_path):
     with pytest.raises(Deadlock):
         run(np.ones(4096, bfloat16))
     found, events = tracks(path)
-    assert {e["cat"] for e in events} == {"silu0", "stuck0"}
+    assert {e["cat"] for e in events} == {HOST, "silu0", "stuck0"}
     assert [e["name"] for e in found["the sequence"] if e["cat"] == "stuck0"] == ["WriteWord", "SetBarrier", "Transfer"]
 
 

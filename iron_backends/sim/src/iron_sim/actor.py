@@ -56,7 +56,6 @@ class Actor(abc.ABC):
         self.provider = ""
         self.queued = False
         self.ended = False
-        self.events: list[tuple[str, int, int]] | None = None
         self._body: Iterator[None] | None = None
 
     @abc.abstractmethod
@@ -75,11 +74,9 @@ class Actor(abc.ABC):
         self.provider = on.provider
         on.waiters.append(self)
 
-    def event(self, what: str, duration: int = 1) -> None:
-        """Time passes; noted where a trace is taken."""
-        if self.events is not None:
-            self.events.append((what, self.time, duration))
-        self.time += duration
+    def event(self) -> None:
+        """A unit of time passes."""
+        self.time += 1
 
 
 class Scheduler:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import attrs
 
@@ -17,7 +18,9 @@ from iron_core.errors import IronError, UnsupportedError
 from iron_core.plugins.registry import labelled
 from iron_sim.catalog import Outcome, outcomes
 from iron_sim.refusals import by_rule
+from iron_sim.timing.cases import Timing, timings
 
+TIMES = ("operator", "case", "device", "columns", "cores", "us", "load us", "busiest")
 HEADERS = ("operator", "case", "device", "columns", "cores", "tiles", "differs from tiles", "max |err|", "of its gate", "")
 
 
@@ -28,6 +31,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--dev", default="npu1,npu2", help="devices, comma-separated (default: npu1,npu2)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--extensive", action="store_true", help="the cases beyond the default suite too: every count of columns")
+    parser.add_argument("--time", action="store_true", help="how long they take on the clock, in place of what they compute")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     args = parser.parse_args(argv)
     if args.json:
@@ -37,6 +41,8 @@ def main(argv: list[str]) -> int:
     for name in devices:
         if device(name).core is None:
             raise UnsupportedError(f"dev={name!r} has no array to simulate. Legal: npu1, npu2 and their column variants.")
+    if args.time:
+        return _timed(classes, devices, args.extensive, args.json)
     found: list[Outcome] = []
     with working("simulating"):
         for cls in classes:
@@ -59,6 +65,24 @@ def main(argv: list[str]) -> int:
             if one.failure:
                 print(f"{one.operator} {one.case} on {one.dev}: {one.failure}")
     return 1 if not ran or any(one.failure for one in ran) else 0
+
+
+def _timed(classes: list[Any], devices: list[str], extensive: bool, as_json: bool) -> int:
+    """Print cases with their times; 1 if there was none."""
+    with working("simulating"):
+        found = list(timings(classes, devices, extensive))
+    ran = [one for one in found if not one.refused]
+    if as_json:
+        print_json({"rows": [attrs.asdict(one) for one in found]})
+    else:
+        print_table(TIMES, [_time(one) for one in ran])
+        print(f"\n{len(ran)} simulated, {len(found) - len(ran)} refused")
+    return int(not ran)
+
+
+def _time(one: Timing) -> list[str]:
+    busiest = f"{one.busiest}, {one.share:.0%}"
+    return [one.operator, one.case, one.dev, str(one.columns), str(one.cores), f"{one.us:.4g}", f"{one.load_us:.4g}", busiest]
 
 
 def _cells(one: Outcome) -> list[str]:

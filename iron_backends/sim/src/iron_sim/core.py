@@ -309,7 +309,7 @@ def caller(kernel: Kernel) -> Callable[..., None]:
             else:
                 into.mask[:] = False
         core.calls += 1
-        core.event(name)
+        core.event()
 
     return call
 

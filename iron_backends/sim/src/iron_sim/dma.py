@@ -326,7 +326,7 @@ class Flow(Actor):
                 segment.data[at : at + count] = sending.data[start:stop]
                 segment.mask[at : at + count] = sending.mask[start:stop]
             self.moved += count
-            self.event(sending.name)
+            self.event()
             sending.position = stop
             if not sending.left:
                 self.sending = None

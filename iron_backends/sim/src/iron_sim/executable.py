@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from iron_core.array.build import kernels_of
 from iron_core.array.words import fits, refuse
 from iron_core.backends.memory import flat
 from iron_core.backends.ports import cut, whole
@@ -34,7 +35,7 @@ class SimExecutable:
         self.recording: list[TimedPass] | None = None
         self._timed: list[TimedStep] = []
         self._trace = Trace(trace) if trace else None
-        self._loading = loading(image, memory, trace=self._trace is not None)
+        self._loading = loading(image, memory, follow=self._trace is not None)
         # Per step its words, each with the number of its parameter and what the graph gives for the member it follows.
         places = {use: n for n, parameter in enumerate(image.parameters) for use in parameter.uses}
         self._words = []
@@ -95,6 +96,8 @@ class SimExecutable:
         """Every entry's steps."""
         for number, entry in enumerate(self.image.entries):
             machine = self._loading.enter(number, entry[0])
+            if self._trace is not None:
+                self._trace.enter(self.image, number)
             for index in entry:
                 step = self.image.steps[index]
                 begin = time.perf_counter()
@@ -102,6 +105,8 @@ class SimExecutable:
                 if self.recording is not None:
                     self._timed.append(_timed(step, begin, stats))
         self._loading.leave()
+        if self._trace is not None:
+            self._trace.leave(self.image)
 
     # -- one step --------------------------------------------------------------------------------------
 
@@ -121,7 +126,8 @@ class SimExecutable:
             raise type(error)(f"step {step.name}: {error}") from None
         finally:
             if self._trace is not None:
-                self._trace.add(step.name, machine)
+                kernels = kernels_of(step.configured, self.image.dev)
+                self._trace.add(step.name, step.design, kernels, numbers, step.placement, machine.followed())
         for name, ref in step.operands.items():
             if name in step.written:
                 spread(regions[name], spaces[ref.space][ref.index], ref)

@@ -14,10 +14,10 @@ from iron_sim.machine import Machine
 class Loading(ABC):
     """What a loaded version asks of it, call by call."""
 
-    def __init__(self, image: ArrayImage, memory: SimMemory, trace: bool) -> None:
+    def __init__(self, image: ArrayImage, memory: SimMemory, follow: bool) -> None:
         self.image = image
         self.memory = memory
-        self._traced = trace
+        self._follow = follow
 
     @abstractmethod
     def enter(self, entry: int, index: int) -> Machine:
@@ -34,7 +34,7 @@ class Loading(ABC):
         """A step's array, fresh."""
         step = self.image.steps[index]
         self.memory.traffic.loads += 1
-        return Machine(step.design.array, kernels_of(step.configured, self.image.dev), step.placement, trace=self._traced)
+        return Machine(step.design.array, kernels_of(step.configured, self.image.dev), step.placement, follow=self._follow)
 
 
 class Elf(Loading):
@@ -66,8 +66,8 @@ class Elf(Loading):
 class Chain(Loading):
     """What is loaded stays until a step is of another array or lies in another xclbin."""
 
-    def __init__(self, image: ArrayImage, memory: SimMemory, trace: bool) -> None:
-        super().__init__(image, memory, trace)
+    def __init__(self, image: ArrayImage, memory: SimMemory, follow: bool) -> None:
+        super().__init__(image, memory, follow)
         self._xclbins = {step: n for n, steps in enumerate(image.chains) for step in steps}
         self._loaded: tuple[int, Machine] | None = None
 
@@ -91,11 +91,11 @@ class Context:
 class Contexts(Loading):
     """Every array is configured once, when the version is loaded, and stays; versions of one graph share those of equal arrays."""
 
-    def __init__(self, image: ArrayImage, memory: SimMemory, trace: bool) -> None:
-        super().__init__(image, memory, trace)
+    def __init__(self, image: ArrayImage, memory: SimMemory, follow: bool) -> None:
+        super().__init__(image, memory, follow)
         self._contexts: dict[int, Context] = {}
         for steps in image.contexts:
-            key = image.steps[steps[0]].design.array, trace
+            key = image.steps[steps[0]].design.array, follow
             context = memory.contexts.get(key)
             if context is None:
                 memory.contexts[key] = context = Context(self._configured(steps[0]))
@@ -112,7 +112,7 @@ class Contexts(Loading):
             context.machine = None
 
 
-def loading(image: ArrayImage, memory: SimMemory, *, trace: bool) -> Loading:
+def loading(image: ArrayImage, memory: SimMemory, *, follow: bool) -> Loading:
     """That of an image."""
     kind = Elf if image.elf else Contexts if image.contexts else Chain
-    return kind(image, memory, trace)
+    return kind(image, memory, follow)

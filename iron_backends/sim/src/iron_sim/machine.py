@@ -55,7 +55,6 @@ class Machine:
         kernels: Mapping[str, Kernel],
         placement: TilePlacement | None = None,
         *,
-        trace: bool = False,
         follow: bool = False,
     ) -> None:
         self.array = array
@@ -99,10 +98,7 @@ class Machine:
             core.followed = [] if follow else None
         self.actors: list[Actor] = [*self.cores, *self.flows]
         for actor in self.actors:
-            if trace:
-                actor.events = []
             self.scheduler.ready(actor)
-        self.controller_events: list[tuple[str, int, int]] | None = [] if trace else None
         self.time = 0
         self.scheduler.settle()
         self._at_rest = self._objects()
@@ -175,7 +171,6 @@ class Machine:
         """Run a sequence on tensors and this call's words, to its end. Errors are those of `iron_sim.errors`."""
         controller = Controller(self, sequence, regions, numbers)
         controller.time = self.time
-        controller.events = self.controller_events
         for port in self.controls.values():
             port.tasks, port.regions = controller.tasks, controller.regions
         calls = sum(core.calls for core in self.cores)
@@ -191,16 +186,12 @@ class Machine:
         self.time = max([controller.time, *(actor.time for actor in self.actors)])
         return Stats(moved, sum(core.calls for core in self.cores) - calls, self.time)
 
-    def restart(self) -> None:
-        """Count time from zero again."""
-        self.time = 0
-        for actor in self.actors:
-            actor.time = 0
-        semaphores = [*self.locks.values(), *(shim.arrived for shim in self.shims.values())]
-        semaphores += [port.tokens for port in self.controls.values()]
-        semaphores += [one for ring in self.rings.values() for share in ring.shares for one in (share.free, share.full)]
-        for semaphore in semaphores:
-            semaphore.time = 0
+    def followed(self) -> dict[str, list[int]]:
+        """What each core has read of objects since it was last asked, in order, where that is kept."""
+        found = {core.name: core.followed for core in self.cores if core.followed is not None}
+        for core in self.cores:
+            core.followed = None if core.followed is None else []
+        return found
 
     def _blocked(self, controller: Controller) -> list[Actor]:
         """The sequence and all that are in the middle of something, then, step by step, those that they wait for."""
@@ -313,7 +304,7 @@ class Controller(Actor):
                         yield
                     port.tokens.count -= 1
                     self.time = max(self.time, port.tokens.time)
-            self.event(type(step).__name__)
+            self.event()
         self.ended = True
         self.waiting = ""
 

@@ -86,13 +86,13 @@ def simulate(
     members = dict(members or {})
     _check(op, tensors, members)
     design, kernels = build(op, dev, members)
-    machine = Machine(design.array, kernels, fit(design), trace=trace is not None)
+    machine = Machine(design.array, kernels, fit(design), follow=trace is not None)
     regions = regions_of(design, tensors)
     numbers = {word.name: number(op, word, members) for word in design.sequence.words}
     stats = machine.run(design.sequence, regions, numbers)
     if trace is not None:
         recorded = Trace(trace)
-        recorded.add(type(op).__name__, machine)
+        recorded.add(type(op).__name__, design, kernels, numbers, fit(design), machine.followed())
         recorded.write()
     outputs, masks = {}, {}
     for operand in op.outputs:

@@ -201,10 +201,11 @@ def operators_show(name: str, fields: tuple[str, ...], dev: str | None, page: st
 @click.option("--backend", metavar="A,B", help="Backends to compare. Default: reference, and the one chosen for graphs.")
 @click.option("--dev", metavar="NAME", help="The device, for the backends that take it.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the inputs' draw.")
+@click.option("--time", "timed", is_flag=True, help="A step's time as the backend measures run lists, simulated or real.")
 @_json
 @_verbose
 def operators_run(
-    name: str, fields: tuple[str, ...], backend: str | None, dev: str | None, seed: int, as_json: bool
+    name: str, fields: tuple[str, ...], backend: str | None, dev: str | None, seed: int, timed: bool, as_json: bool
 ) -> int:
     """Run one operator on drawn inputs and compare each backend with its numpy reference.
 
@@ -214,7 +215,7 @@ def operators_run(
     from iron_core.cli import operators as at_work
 
     chosen = [b.strip() for b in backend.split(",") if b.strip()] if backend else None
-    return at_work.run(name, fields, backends=chosen, dev=dev, seed=seed, as_json=as_json)
+    return at_work.run(name, fields, backends=chosen, dev=dev, seed=seed, as_json=as_json, timed=timed)
 
 
 @backends.command("list")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
+import math
 import statistics
 import time
 from typing import Any
@@ -145,9 +146,9 @@ def _dim(dim: Any) -> str:
 
 
 def run(
-    name: str, fields: tuple[str, ...], *, backends: list[str] | None, dev: str | None, seed: int, as_json: bool
+    name: str, fields: tuple[str, ...], *, backends: list[str] | None, dev: str | None, seed: int, as_json: bool, timed: bool = False
 ) -> int:
-    """Compare backends on one operator; 1 if one is out of the contract's tolerance."""
+    """Compare backends on one operator; 1 if one is out of the contract's tolerance. timed: a step's time as the backend measures it."""
     import numpy as np
 
     cls = find(name)
@@ -161,6 +162,8 @@ def run(
     for chosen in _choices(backends, dev):
         with working(f"{label(op)} on {chosen.backend.name}"):
             rows.append(_row(op, chosen, inputs, exact))
+            if timed:
+                rows[-1]["seconds"] = _measured(op, chosen)
     if as_json:
         print_json({"operator": cls.__name__, "fields": shown(op), "seed": seed, "rows": rows})
     else:
@@ -290,6 +293,20 @@ def _seconds(image: Any, given: list[Any]) -> float:
         if len(taken) >= 3 and taken[-1] > SECONDS:
             break
     return statistics.median(taken)
+
+
+def _measured(op: Any, chosen: Any) -> float | None:
+    """Seconds of a step, as the backend measures run lists: of nine, less that of one. None of a backend that measures none."""
+    from iron_core.backends.measuring import Measuring, Run, RunList, Timing
+    from iron_core.devices import device
+
+    if not isinstance(chosen.backend, Measuring):
+        return None
+    dev, more = device(chosen.dev), 8
+    dispatch = "separate" if dev.is_npu and not dev.full_elf else "fused"
+    lists = [RunList(op.base.__class__.__name__, (Run(op),) * n, dispatch=dispatch) for n in (1, 1 + more)]
+    one, many = chosen.backend.measure(lists, dev, Timing(rounds=3, calls=10, cutoff=math.inf))
+    return max(many.us - one.us, 0.0) / more * 1e-6
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -18,8 +18,8 @@ from iron_core.array.design import ArrayDesign, ControlData, Design
 from iron_core.array.fit import fit
 from iron_core.array.kernel import Kernel
 from iron_core.array.pools import TilePlacement, fifo_pools
-from iron_core.array.sequence import Await, AwaitToken, Sequence, SetBarrier, Sync, Transfer, WriteWord
-from iron_sim.errors import Deadlock
+from iron_core.array.sequence import Await, AwaitToken, Free, Sequence, SetBarrier, Sync, Transfer, WriteWord
+from iron_sim.errors import Deadlock, SimulationError
 from iron_sim.timing.clocked import Barrier, Clocked, Event, Fabric, Line, Tokens
 from iron_sim.timing.cores import CoreEnd, TimedCore
 from iron_sim.timing.costs import step_cycles
@@ -50,21 +50,24 @@ def timed(
     placement: TilePlacement | None = None,
     trace: bool = False,
     followed: Mapping[str, SequenceOf[int]] | None = None,
+    partial: bool = False,
 ) -> Timed:
     """Run a design once with these numbers of its words (by name). Deadlock where it cannot go on; SimulationError where a core
-    follows numbers that data gives. followed: by core, these numbers, as a machine of `iron_sim.machine` has read them."""
+    follows numbers that data gives. followed: by core, these numbers, as a machine of `iron_sim.machine` has read them. partial: a run that
+    cannot go on is told as far as it came."""
     array = design.array
     run = _Run(array, kernels, hw or hardware(array.dev), fit(design) if placement is None else placement, trace, followed or {})
     controller = _Controller(run, design.sequence, numbers or {}, trace)
     for actor in (*run.cores, *run.flows, controller):
         run.line.at(0.0, actor)
     run.line.run()
-    if not controller.ended:
+    if not controller.ended and not partial:
         lines = [f"  {one.name} waits for {one.waiting}" for one in (controller, *run.cores, *run.flows) if not one.ended and one.waiting]
         raise Deadlock("\n".join((f"{array.name} on {array.dev} cannot go on:", *lines)))
     actors: tuple[Clocked, ...] = (*run.cores, *run.flows, controller)
+    ends = [task.finished.times[-1] for task in controller.tasks.values() if task.finished.times]
     return Timed(
-        max([controller.time, *(task.finished.times[-1] for task in controller.tasks.values() if task.finished.times)]),
+        max([controller.time, *ends, *(one.time for one in actors if not controller.ended)]),
         {core.name: core.calls for core in run.cores},
         {flow.name: flow.moved for flow in run.flows},
         {flow.name: flow.pieces for flow in run.flows},
@@ -214,24 +217,26 @@ class _Controller(Clocked):
             us = hw.us(step_cycles(step, hw))
             match step:
                 case Transfer():
-                    self.spend(f"start {step.operand}", us)
+                    self.spend(type(step).__name__, us)
                     self._start(step, gathers)
                 case Await():
-                    task = self.tasks[step.task]
+                    task = self._task(step.task)
                     if not task.finished.times:
                         task.finished.wait(self)
                         yield
                     self.time = max(self.time, task.finished.times[0])
-                    self.spend("wait", us)
+                    self.spend(type(step).__name__, us)
                 case WriteWord():
                     run.words[step.buffer][step.index] = step.value
-                    self.spend("write", us)
+                    self.spend(type(step).__name__, us)
                 case Sync():
                     for buffer, index, word in step.words:
                         run.words[buffer][index] = self.numbers[word.name]
-                    self.spend("write", us)
+                    self.spend(type(step).__name__, us)
+                case Free():
+                    self.spend(type(step).__name__, us)
                 case SetBarrier():
-                    self.spend("barrier", us)
+                    self.spend(type(step).__name__, us)
                     barrier = run.locks[step.lock]
                     assert isinstance(barrier, Barrier)
                     barrier.set(step.value, self.time)
@@ -243,7 +248,12 @@ class _Controller(Clocked):
                         tokens.wait(self)
                         yield
                     self.time = max(self.time, tokens.take(1))
-                    self.spend("wait", us)
+                    self.spend(type(step).__name__, us)
+
+    def _task(self, number: int) -> TimedTask:
+        if number not in self.tasks:
+            raise SimulationError(f"task {number} is waited for and was never started.")
+        return self.tasks[number]
 
     def _start(self, step: Transfer, gathers: Mapping[str, Any]) -> None:
         run, pieces = self.array, step.descriptors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -41,13 +41,15 @@ def platform(dev: Device | str) -> Platform:
 
 @attrs.frozen
 class Step:
-    """A run, timed. us: from the sequence's start to its end. load_us: of its array, beyond an entry's base. columns: that it covers."""
+    """A run, timed. us: from the sequence's start to its end. load_us: of its array, beyond an entry's base. columns: that it covers.
+    busiest: the core, the stream or the sequence that is busy longest, and for how long."""
 
     design: Design
     kernels: Mapping[str, Kernel]
     us: float
     load_us: float
     columns: int = 1
+    busiest: tuple[str, float] = ("", 0.0)
 
     @property
     def array(self) -> ArrayDesign:
@@ -60,11 +62,7 @@ def measure(lists: Sequence[RunList], dev: Device, timing: Timing) -> list[Measu
     for runs in lists:
         steps = [_step(runs, index, dev) for index in range(len(runs.runs))]
         us = total_us(steps, runs, hardware(dev))
-        outputs = {}
-        for index in range(len(runs.runs)):
-            for name, array in _outputs(runs, index, dev).items():
-                outputs[index, name] = array
-        found.append(Measured((us,) * max(timing.rounds, 1), outputs))
+        found.append(Measured((us,) * max(timing.rounds, 1), Outputs(runs, dev)))
     return found
 
 
@@ -154,7 +152,7 @@ def _timed(same: _Same, numbers: tuple[tuple[str, int], ...], reading: _Reading)
     followed = reading.followed(design, kernels, dict(numbers)) if any(follows_data(core.program) for core in design.array.cores) else {}
     run = timed(design, kernels, dict(numbers), followed=followed)
     columns = len({column for column, _ in fit(design).values()})
-    return Step(design, kernels, run.us, load_us(design.array, kernels, hw), columns)
+    return Step(design, kernels, run.us, load_us(design.array, kernels, hw), columns, max(run.busy_us.items(), key=lambda item: item[1]))
 
 
 def _step(runs: RunList, index: int, dev: Device) -> Step:
@@ -168,6 +166,30 @@ def _step(runs: RunList, index: int, dev: Device) -> Step:
         raise
     except IronError as error:
         raise UnsupportedError(f"{what}: {error}") from error
+
+
+class Outputs(Mapping[tuple[int, str], np.ndarray]):
+    """What runs write, by (run, operand), made when it is asked for: a list of many equal runs is asked for one, or for none."""
+
+    def __init__(self, runs: RunList, dev: Device) -> None:
+        self._runs = runs
+        self._dev = dev
+        self._made: dict[int, dict[str, np.ndarray]] = {}
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        for index, run in enumerate(self._runs.runs):
+            yield from ((index, operand.name) for operand in run.op.outputs if operand.present(run.op))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, key: tuple[int, str]) -> np.ndarray:
+        index, name = key
+        if index not in self._made:
+            if not 0 <= index < len(self._runs.runs):
+                raise KeyError(key)
+            self._made[index] = _outputs(self._runs, index, self._dev)
+        return self._made[index][name]
 
 
 def _outputs(runs: RunList, index: int, dev: Device) -> dict[str, np.ndarray]:

@@ -91,7 +91,7 @@ def price(image: ArrayImage, values: Mapping[str, int] | None = None) -> Price:
         if key not in known:
             known[key] = estimate(step.design, _kernels(step, image.dev), step.placement, given)
         found[step.name] = known[key]
-    bases, loads = _entries(image)
+    bases, loads = entries(image)
     separate = not image.elf
     run = hw.chain_run.value if separate else 0.0
     dispatches = len(image.steps) if separate else 1
@@ -110,7 +110,7 @@ def price(image: ArrayImage, values: Mapping[str, int] | None = None) -> Price:
     )
 
 
-def _entries(image: ArrayImage) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def entries(image: ArrayImage) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Of each entry what it takes before it loads, and its load."""
     hw = hardware(image.dev)
     known: dict[int, float] = {}
