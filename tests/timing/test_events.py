@@ -12,10 +12,9 @@ from iron_core.declare.cases import cases
 from iron_core.devices import device
 from iron_core.errors import IronError
 from iron_ops_aie import ResampleTaps
-from iron_sim.catalog import whole
 from iron_sim.errors import SimulationError
 from iron_sim.machine import Machine
-from iron_sim.run import regions_of
+from iron_sim.regions import regions_of, whole
 from iron_sim.timing.events import timed
 from tests.catalog import PLACES, named
 

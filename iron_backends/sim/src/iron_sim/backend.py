@@ -97,7 +97,7 @@ class SimBackend(Backend):
 
     def measure(self, lists: Sequence[RunList], dev: Device | str, timing: Timing) -> list[Measured]:
         """Run lists on simulated time, without noise; see `Measuring`."""
-        from iron_sim.timing.measure import measure
+        from iron_sim.measure import measure
 
         return measure(lists, device(dev), timing)
 

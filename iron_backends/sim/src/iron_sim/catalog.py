@@ -16,6 +16,7 @@ from iron_core.declare.formats import PackedArray
 from iron_core.devices import device
 from iron_core.errors import DeclarationError, DeviationError, IronError
 from iron_sim.errors import SimulationError
+from iron_sim.regions import whole
 from iron_sim.run import simulate
 
 
@@ -111,20 +112,6 @@ def outcome(cls: Any, case: Any, dev: str, seed: int = 0) -> Outcome:
 def _within(op: Any, name: str) -> tuple[slice, ...]:
     """The part of an operand that an operator at a call's bounds has."""
     return tuple(slice(n) for n in op.shape(name))
-
-
-def whole(op: Any, name: str, tensor: Any) -> Any:
-    """An input of a bounded call as it is in memory, in the operand's shape: what lies behind the bounds is no number."""
-    if tensor is None or tuple(tensor.shape) == op.shape(name):
-        return tensor
-    if isinstance(tensor, PackedArray):
-        found = op.format(name).zeros(op.shape(name))
-        found.data[tuple(slice(n) for n in tensor.data.shape)] = tensor.data
-        return found
-    behind = 0x7F if tensor.dtype.kind in "iu" else np.nan
-    found = np.full(op.shape(name), behind, tensor.dtype)
-    found[tuple(slice(n) for n in tensor.shape)] = tensor
-    return found
 
 
 def _judged(op: Any, name: str, got: np.ndarray) -> Any:

@@ -8,43 +8,16 @@ from typing import Any
 import numpy as np
 
 from iron_core.array.build import build
-from iron_core.array.design import Design
 from iron_core.array.fit import fit
 from iron_core.array.words import number
-from iron_core.declare.formats import PackedArray
 from iron_core.declare.link import offset_member
-from iron_core.declare.objects import ObjectType
-from iron_core.declare.tensor import plain
 from iron_core.devices import Device, device
 from iron_core.errors import CallError
 from iron_core.graph.members import checks
 from iron_core.graph.traced import PerCallValue
-from iron_sim.control import encode
-from iron_sim.dma import HostRegion
 from iron_sim.machine import Machine, Stats
-from iron_sim.memory import Mem
+from iron_sim.regions import regions_of
 from iron_sim.trace import Trace
-
-
-def regions_of(design: Design, tensors: Mapping[str, Any]) -> dict[str, HostRegion]:
-    """Host memory of a design: given tensors hold their numbers, others are unwritten."""
-    found: dict[str, HostRegion] = {}
-    base = 0
-    tensors = {name: plain(given, name) for name, given in tensors.items() if given is not None}
-    for argument in design.sequence.arguments:
-        # What a call is given of control words are the ids they are made of.
-        gather = argument.control
-        kind = ObjectType.of(argument.elements, argument.dtype_name) if gather is None else ObjectType.of(gather.rows, "int32")
-        given = tensors.get(argument.operand)
-        if given is None:
-            mem = Mem.fresh(kind)
-        else:
-            raw = given.data if isinstance(given, PackedArray) else given
-            mem = Mem.holding(kind, np.ascontiguousarray(raw).reshape(-1).view(kind.dtype))
-        region = HostRegion(argument.operand, mem.data, mem.mask, base)
-        found[argument.operand] = region if gather is None else encode(gather, region, found[gather.table])
-        base += -(-found[argument.operand].data.nbytes // 64) * 64
-    return found
 
 
 def _check(op: Any, tensors: Mapping[str, Any], members: Mapping[str, int]) -> None:
