@@ -54,7 +54,7 @@ class FakeBackend:
             us = self.model_us(runs)
             rounds = min(timing.settle, timing.rounds) if us > timing.cutoff * fastest else timing.rounds
             taken = tuple(us * (1 + self.noise * self._rng.standard_normal()) for _ in range(rounds))
-            found.append(Measured(taken, self._outputs(runs), self.disturbed(runs)))
+            found.append(Measured(taken, self._outputs(runs) if runs.compared else {}, self.disturbed(runs)))
         return found
 
     def model_us(self, runs: RunList) -> float:

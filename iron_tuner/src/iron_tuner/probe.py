@@ -76,9 +76,11 @@ class Probe:
             return Run(variant.op, variant.members, variant.tunables)
         return Run(variant.resolved, variant.members)
 
-    def listed(self, name: str, variants: Sequence[Variant], packs: tuple[tuple[int, ...], ...] = ()) -> RunList:
+    def listed(
+        self, name: str, variants: Sequence[Variant], packs: tuple[tuple[int, ...], ...] = (), compared: bool = False
+    ) -> RunList:
         """Settings one after the other."""
-        return RunList(name, tuple(map(self.run, variants)), packs, self.dispatch, self.seed)
+        return RunList(name, tuple(map(self.run, variants)), packs, self.dispatch, self.seed, compared=compared)
 
     def measured(self, lists: Sequence[RunList], cutoff: float = math.inf) -> list[Measured]:
         """What the backend says of them. CostError where the platform is not what it was when the probe was made."""
@@ -122,33 +124,36 @@ class Probe:
         return kept
 
     def _batch(self, found: dict[Variant, Measurement | str], default: Variant, others: Sequence[Variant]) -> None:
-        """Measure settings beside the default, and keep them."""
-        both = [default, *others]
+        """Measure settings beside the default, and keep them. What is simulated needs no default beside it once that is known."""
+        first = found.get(default)
+        known = first if self.simulated and isinstance(first, Measurement) else None
+        both = [*([] if known else [default]), *others]
         for one in both:
             self.said(f"{label(one.op)} {one.label}" if one.tunables else label(one.op))
-        alone = self.measured([self.listed(f"{one.label} once", [one]) for one in both])
+        alone = self.measured([self.listed(f"{one.label} once", [one], compared=True) for one in both])
         many = self.measured([self.listed(f"{one.label} x {self.repeats}", [one] * self.repeats) for one in both], self.timing.cutoff)
-        whys = [first.disturbed or second.disturbed for first, second in zip(alone, many, strict=True)]
-        rounds = [self._per_run(first, second) for first, second in zip(alone, many, strict=True)]
+        whys = [once.disturbed or often.disturbed for once, often in zip(alone, many, strict=True)]
+        rounds = [self._per_run(once, often) for once, often in zip(alone, many, strict=True)]
+        default_us, output = (known.round_us, known.output) if known else (rounds[0], alone[0].digest())
         for index, one in enumerate(both):
-            why = whys[index] or (f"the default beside it: {whys[0]}" if whys[0] else "")
+            why = whys[index] or ("" if known or not whys[0] else f"the default beside it: {whys[0]}")
             if why:
                 found.setdefault(one, why)
                 continue
-            output = alone[index].digest()
-            if index and output != alone[0].digest():
+            own = alone[index].digest() if one is not default else output
+            if own != output:
                 self._judged(default, one, alone[index])
             record = Measurement(
                 t_step_us=statistics.median(rounds[index]),
                 round_us=rounds[index],
                 alone_us=alone[index].us,
-                default_us=rounds[0] if index else (),
-                output=output,
+                default_us=default_us if one is not default else (),
+                output=own,
                 pmode=self.platform.mode,
                 calls=self.timing.calls,
                 measured=today(),
             )
-            if index or not isinstance(found.get(default), Measurement):
+            if one is not default or not isinstance(found.get(default), Measurement):
                 self.cache.put(record, self.entry(default), self.entry(one), of=f"{label(one.op)} {one.label}")
                 found[one] = record
 
@@ -159,7 +164,7 @@ class Probe:
         return tuple((each - alone.us) / (self.repeats - 1) for each in many.round_us)
 
     def _judged(self, default: Variant, one: Variant, got: Measured) -> None:
-        inputs = drawn(self.listed("", [one]), 0)
+        inputs = drawn(self.listed(one.label, [one]), 0)
         self.cache.put(judge(default, one, got.outputs, inputs), self.entry(default), self.entry(one), of=f"{label(one.op)} {one.label}")
 
     def accuracy(self, default: Variant, one: Variant) -> Accuracy | None:

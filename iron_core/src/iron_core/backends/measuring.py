@@ -6,6 +6,7 @@ designs in turn less that of each by itself, a pack's that of its designs on one
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 import statistics
@@ -16,6 +17,8 @@ from typing import Any, Protocol, runtime_checkable
 import attrs
 import numpy as np
 
+from iron_core.declare.formats import PackedArray
+from iron_core.declare.identity import contract_key
 from iron_core.declare.profile import Profile
 from iron_core.devices import Device
 from iron_core.errors import UnsupportedError
@@ -40,6 +43,7 @@ class RunList:
 
     packs: indices of runs whose arrays share one configuration; others are configured wherever the array changes. dispatch: "fused"
     or "separate", as `iron_core.image.packaging` has it. Inputs are drawn from `seed`, but for those given by (run, operand).
+    compared: is what it writes wanted? Of a list that is only timed it need not be kept.
     """
 
     name: str
@@ -48,6 +52,7 @@ class RunList:
     dispatch: str = "fused"
     seed: int = 0
     inputs: Mapping[tuple[int, str], np.ndarray] = attrs.field(factory=dict)
+    compared: bool = True
 
 
 def drawn(runs: RunList, index: int) -> dict[str, Any]:
@@ -55,8 +60,31 @@ def drawn(runs: RunList, index: int) -> dict[str, Any]:
     list's seed and the index. Runs of one index have equal inputs in every list of a seed, whatever their tunables."""
     run = runs.runs[index]
     op = run.op.bounded(**run.op.limits(run.members)) if run.members else run.op
-    found = op.test.draw(op, np.random.default_rng((runs.seed, index)))
+    found = _first(op, runs.seed) if index == 0 else op.test.draw(op, np.random.default_rng((runs.seed, index)))
     return {name: runs.inputs.get((index, name), tensor) for name, tensor in found.items()}
+
+
+#: What was drawn last for the first run of a list: settings of one operator are compared on equal inputs, one after the other.
+_drawn: dict[Any, dict[str, Any]] = {}
+
+
+def _first(op: Any, seed: int) -> dict[str, Any]:
+    key = (type(op.base), contract_key(op), seed)
+    found = _drawn.get(key)
+    if found is None:
+        found = {name: _fixed(tensor) for name, tensor in op.test.draw(op, np.random.default_rng((seed, 0))).items()}
+        _drawn.clear()
+        _drawn[key] = found
+    written = {operand.name for operand in op.outputs}  # what a run reads and writes is its own
+    return {name: copy.copy(tensor) if name in written else tensor for name, tensor in found.items()}
+
+
+def _fixed(tensor: Any) -> Any:
+    if isinstance(tensor, PackedArray):
+        return tensor
+    seen = np.asarray(tensor).view()
+    seen.flags.writeable = False
+    return seen
 
 
 @attrs.frozen
