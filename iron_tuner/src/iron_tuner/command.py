@@ -49,6 +49,7 @@ def _reserving(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
 @click.option("--json", "as_json", is_flag=True, callback=_reserving, help="JSON instead of a table.")
 @click.option("--random-weights", type=click.IntRange(min=0), metavar="SEED", is_flag=False, flag_value=0,
     help="Of a model: weights drawn at SEED (0), no checkpoint; times follow shapes.")
+@click.option("--context", type=click.IntRange(min=1), metavar="N", help="Of a model: price contexts up to N. Default: what caches hold.")
 @click.option("--verbose", is_flag=True, expose_value=False, help="Show the traceback of an error.")  # fmt: skip
 def _tune(what: str, rest: tuple[str, ...], **options: Any) -> int:
     """Time an operator at every setting that its declaration allows, on any backend that measures, and say which is the fastest.

@@ -107,5 +107,6 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
     "devices": _device,
     "formats": _format,
     "commands": _command,
+    "tuners": _has({"load": ("path",)}, "a tuner is a class with load(path), which gives what compile(coresident=) takes"),
     "plugins": _watcher,
 }

@@ -74,6 +74,7 @@ def command(name: str, summary: str, run: Callable[..., Any]) -> click.Command:
         option(["--each-step"], is_flag=True, help="One dispatch per step instead of one per call."),
         option(["--backend"], metavar="NAME", help="Default: $IRON_BACKEND, else the first available."),
         option(["--dev"], metavar="NAME", help="The backend's device."),
+        option(["--cost-table"], metavar="FILE", help="What `iron tune` measured: settings, folds and packs are chosen by it."),
         option(["--threads"], type=whole, metavar="N", help="Default: $IRON_THREADS, else every CPU."),
         option(["--profile"], is_flag=True, help="Print where the time goes, by kind of step, beside the machine's limits."),
         option(["--profile-trace"], metavar="FILE", help="Write every step as JSON for ui.perfetto.dev; implies --profile."),

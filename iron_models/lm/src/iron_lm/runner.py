@@ -15,7 +15,8 @@ from iron_core.cli import streams
 from iron_core.cli.progress import working
 from iron_core.compiled.graph import CompiledGraph
 from iron_core.devices import device
-from iron_core.errors import OutOfMemory, UsageError
+from iron_core.errors import OutOfMemory, UsageError, printable
+from iron_core.plugins.registry import registry
 from iron_lm import loading, quantizing
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
@@ -32,6 +33,7 @@ from iron_lm.tasks.embed import EmbedTask
 from iron_lm.tasks.generate import GenerateTask
 from iron_lm.tasks.task import Task
 from iron_lm.tunables import tuned
+from iron_lm.unread import unread as unread_model
 
 #: By the option that asks for it; without one of these a model continues a text.
 TASKS: dict[str, type[Task]] = {
@@ -95,7 +97,7 @@ class Runner:
         start = time.perf_counter()
         with working("compiling"):
             boundaries = iron.each_step if o["each_step"] else None
-            model = self.task.compiled(backend=self._backend(), dev=o["dev"], boundaries=boundaries)
+            model = self.task.compiled(backend=self._backend(), dev=o["dev"], boundaries=boundaries, **self._tuner())
         figures.compile_s = time.perf_counter() - start
         figures.sample_memory()
         if o["verbose"]:
@@ -104,12 +106,20 @@ class Runner:
             aside(_header(model, figures))
         return self.task.run(model, figures)
 
-    def compiled(self, **options: Any) -> CompiledGraph:
-        """The graph, whatever the task: a version for a token, and one for a chunk of a prompt."""
-        loaded, boundaries = self._load(), iron.each_step if self.options["each_step"] else None
-        given = dict(backend=self._backend(), dev=self.options["dev"], boundaries=boundaries) | options
+    def compiled(self, unread: bool = False, **options: Any) -> CompiledGraph:
+        """The graph, whatever the task: a version for a token, and one for a chunk of a prompt. unread: with `--random-weights`, of
+        weights that are there for their shapes alone."""
+        o = self.options
+        loaded = self._unread() if unread and o["random_weights"] is not None and not o["checkpoint"] else self._load()
+        boundaries = iron.each_step if o["each_step"] else None
+        given = dict(backend=self._backend(), dev=self.options["dev"], boundaries=boundaries) | self._tuner() | options
         with tuned(loaded.family, given["backend"], given["dev"]):
             return Session(loaded.model(), cache_key=loaded.cache_key, **given).compiled
+
+    def _unread(self) -> Loaded:
+        o, dtype = self.options, self.options["dtype"] or loading.dtype_on(self.options["backend"], self.options["dev"])
+        sizes = dict(max_seq_len=o["max_seq_len"], prefill_chunk=o["prefill_chunk"])
+        return unread_model(self.family, self.family.full_size(), dtype=dtype or "bfloat16", **sizes)
 
     def _load(self) -> Loaded:
         o = self.options
@@ -135,6 +145,16 @@ class Runner:
         """The backend by name, or with the options given on the line; CallError for one it does not have."""
         o = self.options
         return choose(o["backend"], o["dev"], threads=o["threads"]).backend if o["threads"] is not None else o["backend"]
+
+    def _tuner(self) -> dict[str, Any]:
+        """What a cost table says is decided by the tuner that is installed. UsageError for a file that cannot be read."""
+        path = self.options["cost_table"]
+        if path is None:
+            return {}
+        try:
+            return {"coresident": registry().load("tuners", "narrowing").load(path)}
+        except OSError as error:
+            raise UsageError(f"--cost-table {printable(path)}: {error.strerror}.") from None
 
     def _too_little(self, error: BaseException) -> OutOfMemory:
         wanted, nbytes = getattr(error, "what", ""), getattr(error, "nbytes", 0)

@@ -1,0 +1,41 @@
+"""Operating points: a design whose work follows a per-call value, as attention's over the context, is timed at several of its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import attrs
+
+#: Contexts that are timed, each for an equal share of the positions.
+SHARES = 4
+
+
+@attrs.frozen
+class Point:
+    """label: "kv_valid=1792"; "" where there is one point alone. weight: its share in the mean. members: every per-call number."""
+
+    label: str
+    weight: float
+    members: Mapping[str, int]
+
+
+def ladder(last: int) -> tuple[int, ...]:
+    """The middles of equal shares of the positions up to `last`."""
+    return tuple(dict.fromkeys(max(1, last * (2 * share + 1) // (2 * SHARES)) for share in range(SHARES)))
+
+
+def points(op: Any, members: Collection[str], chunk: int, context: int | None = None) -> tuple[Point, ...]:
+    """Where an operator is timed that calls give numbers for these members: offsets at 0 and extents whole; but an extent longer than
+    `chunk`, the rows of a call, follows the context, and is timed at a ladder up to it, or up to `context` of it."""
+    whole = {name: int(getattr(op, op.extents[name].field)) if name in op.extents else 0 for name in members}
+    long = [name for name, n in whole.items() if name in op.extents and n > chunk]
+    if not long:
+        return (Point("", 1.0, whole),)
+    rungs = ladder(min(max(whole[name] for name in long), context or max(whole.values())))
+    found = []
+    for n in rungs:
+        own = {name: min(n, whole[name]) for name in long}
+        label = ",".join(f"{name}={number}" for name, number in own.items())
+        found.append(Point(label, 1 / len(rungs), whole | own))
+    return tuple(found)
