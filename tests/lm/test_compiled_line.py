@@ -40,3 +40,18 @@ def test_what_a_line_lacks_is_said():
     """As `iron-run` says it."""
     with pytest.raises(UsageError, match="--checkpoint FILE is needed"):
         Llama.compiled([])
+
+
+def test_a_cost_table_that_is_not_there_is_said():
+    """By the option, before anything is compiled; what is no table the tuner says, with the file."""
+    with pytest.raises(UsageError, match=r"--cost-table nowhere\.json: No such file"):
+        Llama.compiled([*LINE, "--backend", "null", "--dev", "npu2", "--cost-table", "nowhere.json"])
+    with pytest.raises(ValueError, match=r"config\.json: "):
+        Llama.compiled([*LINE, "--backend", "null", "--dev", "npu2", "--cost-table", str(TINY / "config.json")])
+
+
+def test_random_weights_may_be_unread():
+    """A tuner asks for shapes alone: a full-size model takes no time to make."""
+    graph = Llama.compiled(["--random-weights", "0", "--max-seq-len", "64", "--prefill-chunk", "32", "--backend", "null", "--dev", "npu2"],
+        unread=True)  # fmt: skip
+    assert sum(resident.nbytes for resident in graph.plan.residents) > 1e9

@@ -75,7 +75,8 @@ class FakeBackend:
         run = runs.runs[0]
         inputs = drawn(runs, 0)
         op = run.op.bounded(**run.op.limits(run.members)) if run.members else run.op
-        made = op.reference(*(inputs.get(o.name) for o in op.inputs))
+        blank = {name: op.format(name).zeros(op.shape(name)) for name in op.partial}
+        made = op.reference(*(inputs.get(o.name) for o in op.inputs), **blank)
         written = [o for o in op.outputs if o.present(op)]
         made = made if isinstance(made, tuple) else (made,)
         off = self.wrong(run)

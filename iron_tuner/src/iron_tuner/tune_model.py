@@ -12,7 +12,7 @@ from iron_core.aside import aside
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.devices import Device
-from iron_core.errors import UnsupportedError, UsageError, printable
+from iron_core.errors import UsageError, printable
 from iron_core.plugins.registry import registry
 from iron_tuner import report
 from iron_tuner.backends import measuring_backend
@@ -46,7 +46,7 @@ def tune_model(name: str, rest: Sequence[str], options: Mapping[str, Any]) -> in
     line += ["--each-step"] if dev.full_elf and probe.dispatch == "separate" else []
     family = registry().load("models", name)
     if not callable(getattr(family, "compiled", None)):
-        raise UnsupportedError(f"model {name} has no compiled(argv), so its designs are not known. Legal: one of iron-lm's families.")
+        raise UsageError(f"model {name} has no compiled(argv), so its designs are not known. Legal: one of iron-lm's families.")
     if not options["as_json"]:
         aside(f"{name} on {backend.name} {dev}: {probe.platform.name}, power mode {probe.platform.mode}")
     if not dev.is_npu:
@@ -91,13 +91,13 @@ class ModelTuning:
         self.rows: list[Row] = []
         #: Designs without a figure, and why.
         self.left: dict[str, str] = {}
-        self._reference: Variant | None = None
+        self._references: list[Variant] = []
 
     def calibrate(self, table: CostTable) -> None:
         """The triangle. UnknownName where the operators of it are not installed."""
         probe = self.probe
         made = {name: self._calibrated(name) for pair in TRIANGLE for name in pair}
-        self._reference = made[TRIANGLE[0][0]]
+        self._references = list(made.values())
         for a, b in TRIANGLE:
             found = calibrate(probe, made[a], made[b])
             rounds, calls = probe.timing.rounds, probe.timing.calls
@@ -166,11 +166,13 @@ class ModelTuning:
 
     def _cost(self, one: Tried, found: Found, costs: dict[str, Point], design: ModelDesign) -> StepCost:
         probe, measured = self.probe, one.measured
-        assert measured is not None and self._reference is not None
+        assert measured is not None
+        # One that is calibrated, of another array than its own.
+        reference = next(other for other in self._references if other.array_key != one.variant.array_key)
         beside, pair_us = "", None
         try:
-            pair_us = pairing(probe, self._reference, one.variant).pair_us
-            beside = cost_key(self._reference.op, probe.dev)
+            pair_us = pairing(probe, reference, one.variant).pair_us
+            beside = cost_key(reference.op, probe.dev)
         except CostError as error:
             self.left[f"{short(design.op)}, {one.variant.label}"] = str(error)
         return StepCost(
