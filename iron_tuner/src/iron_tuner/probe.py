@@ -123,7 +123,9 @@ class Probe:
             found[one] = kept
         return kept
 
-    def _batch(self, found: dict[Variant, Measurement | str], default: Variant, others: Sequence[Variant]) -> None:
+    def _batch(
+        self, found: dict[Variant, Measurement | str], default: Variant, others: Sequence[Variant], keep: bool = True
+    ) -> None:
         """Measure settings beside the default, and keep them. What is simulated needs no default beside it once that is known."""
         first = found.get(default)
         known = first if self.simulated and isinstance(first, Measurement) else None
@@ -154,14 +156,28 @@ class Probe:
                 measured=today(),
             )
             if one is not default or not isinstance(found.get(default), Measurement):
-                self.cache.put(record, self.entry(default), self.entry(one), of=f"{label(one.op)} {one.label}")
+                if keep:
+                    self.cache.put(record, self.entry(default), self.entry(one), of=f"{label(one.op)} {one.label}")
                 found[one] = record
 
     def _per_run(self, alone: Measured, many: Measured) -> tuple[float, ...]:
-        """Per round, what one more run takes."""
-        if self.repeats < 2:
-            return tuple(many.round_us)
-        return tuple((each - alone.us) / (self.repeats - 1) for each in many.round_us)
+        """Per round, what one more run takes: what one run took in its own round taken off, so that the noise of both is in it."""
+        return tuple((each - once) / (self.repeats - 1) for once, each in zip(alone.round_us, many.round_us, strict=False))
+
+    def again(self, default: Variant, one: Variant) -> Measurement | str:
+        """A setting measured once more beside the default. Of many settings the one that looks best is so by luck too."""
+        key = (self.entry(default), self.entry(one), "again")
+        with self.turn():
+            kept = self.cache.get(Measurement, *key)
+            if kept is None:
+                measured: dict[Variant, Measurement | str] = {}
+                self._batch(measured, default, [one], keep=False)
+                found = measured[one]
+                if isinstance(found, str):
+                    return found
+                self.cache.put(found, *key, of=f"{label(one.op)} {one.label}, again")
+                kept = found
+        return kept
 
     def _judged(self, default: Variant, one: Variant, got: Measured) -> None:
         inputs = drawn(self.listed(one.label, [one]), 0)
