@@ -88,7 +88,8 @@ def test_a_number_that_calls_give_is_a_value(fake, capsys):
         (["ReLU", "size=64", "--value", "valid=x"], UsageError, "legal: NAME=N"),
         (["ReLU", "length=64"], CallError, "has no field length"),
         (["RELU"], UnknownName, "RELU"),
-        (["ReLU", "size=64", "--random-weights"], UsageError, "for a model"),
+        (["ReLU", "size=64", "--random-weights"], UsageError, "--random-weights is for a model"),
+        (["ReLU", "size=64", "--table", "t.json"], UsageError, "--table is for a model"),
     ],
 )
 def test_what_is_wrong_with_a_line_is_said(fake, line, error, words):

@@ -44,7 +44,7 @@ def _reserving(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
 @click.option("--exhaustive", type=click.IntRange(min=1), metavar="N", help="Settings up to which all are tried. Default: 64.")
 @click.option("--remeasure", is_flag=True, help="Measure again what was measured before.")
 @click.option("--profile", "folder", metavar="FOLDER", help="Write the fastest settings into FOLDER/<device>.json.")
-@click.option("--table", metavar="FILE", help="Write costs as a table of that name, or add them to it.")
+@click.option("--table", metavar="FILE", help="Of a model: the cost table to write or add to. Default: costs_<device>.json.")
 @click.option("--csv", "csv_file", metavar="FILE", help="Write every setting as CSV; - for standard output.")
 @click.option("--json", "as_json", is_flag=True, callback=_reserving, help="JSON instead of a table.")
 @click.option("--random-weights", type=click.IntRange(min=0), metavar="SEED", is_flag=False, flag_value=0,

@@ -26,8 +26,9 @@ from iron_tuner.settings import Settings, probed
 
 def tune_operator(name: str, fields: tuple[str, ...], options: Mapping[str, Any]) -> int:
     """Search, report, keep. The exit status: 0, also where the default stays; 1 where nothing could be measured."""
-    if options["random_weights"] is not None:
-        raise UsageError("--random-weights is for a model; an operator's inputs are drawn anyway.")
+    for option in ("random_weights", "table", "context"):
+        if options[option] is not None:
+            raise UsageError(f"--{option.replace('_', '-')} is for a model; {name} is an operator. Legal: leave it out.")
     cls = find(name)
     with labelled(cls, "to make an operator of these fields"):
         op = built(cls, fields)
