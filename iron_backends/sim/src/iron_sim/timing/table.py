@@ -27,6 +27,9 @@ from iron_sim.timing.rows import ROWS, Part, Row
 
 #: Rows from which kernels of the catalog have their rates (see their contracts' `cycles_source`).
 RATED = ("gemm-emulated", "gemm-native", "gemm-2048-f32")
+#: Rows that chose no number but what is said of a kernel or channel: that an elementwise loop's turns do not overlap, what a turn of RoPE,
+#: RMSNorm, LayerNorm and Sample holds, that a reading channel pauses between descriptors.
+SHAPED = ("add-4m-1", "rope-large", "rms-norm-2048", "layer-norm", "sample", "gather-1")
 #: Micro tiles of a core's matrix instruction that a row of packaging "kernel" runs: (products an instruction, products in all, MHz).
 KERNELS = {"npu1-bf16-tile": (128, 32 * 32 * 32, 1800), "npu2-bfp16-tile": (512, 64 * 96 * 64, 1800)}
 
@@ -52,7 +55,7 @@ class Judged:
 def choosers() -> frozenset[str]:
     """The names of the rows that chose something."""
     quantities = [quantity for table in TABLES.values() for quantity in table.quantities().values()]
-    return frozenset(RATED).union(*(quantity.rows for quantity in quantities))
+    return frozenset((*RATED, *SHAPED)).union(*(quantity.rows for quantity in quantities))
 
 
 def judge(row: Row) -> Judged:
