@@ -158,7 +158,7 @@ class Step(ctypes.Structure):
         ("base", ctypes.c_void_p * 8),
         *(
             (name, ctypes.c_int64)
-            for name in ("first_binding", "n_bindings", "scratch_bytes", "shared_bytes", "threads", "together", "work")
+            for name in ("first_binding", "n_bindings", "scratch_bytes", "shared_bytes", "threads", "together", "work", "parts")
         ),
     )
 

@@ -243,6 +243,27 @@ def test_steps_go_together(library, pool):
         assert counts[1] >= counts[2] >= counts[3] == 1 and counts[0] == counts[4] and sum(counts[1:4]) <= counts[0] + 2
 
 
+def test_a_step_says_how_many_parts_it_has(library, pool):
+    """For each thread; those that say nothing have eight, and of steps that go together each has its share of its own."""
+    ran: list[tuple[int, int]] = []
+    lock = threading.Lock()
+
+    def kernel(tag: int) -> Any:
+        def part(args: int, tid: int, nt: int) -> None:
+            with lock:
+                ran.append((tag, nt))
+
+        return KERNEL(part)
+
+    keep = [kernel(tag) for tag in range(4)]
+    steps = [step(ctypes.cast(k, ctypes.c_void_p).value) for k in keep]
+    steps[1].parts, steps[2].parts, steps[2].together = 3, 2, 2
+    threads = library.iron_pool_threads(pool)
+    library.iron_begin(pool, ctypes.byref(run_of(steps)), 1, 0, 0)
+    found = [{nt for tag, nt in ran if tag == wanted} for wanted in range(4)]
+    assert found == [{8 * threads}, {3 * threads}, {threads}, {4 * threads}]
+
+
 def test_bindings_reach_every_step_of_a_group(library, pool, add):
     """Numbers of a call are patched into all steps that go together."""
     x, y = np.ones(300, np.float32), np.zeros((3, 300), np.float32)
