@@ -1,8 +1,9 @@
 """`python -m bench.predicted`: what the simulator's clock makes of whole models, beside published figures of them.
 
 Llama 3.2 1B decodes as its published profile has it: its step's image is planned on weights that nobody reads and priced by estimates
-(see `iron_sim.timing.price`), and what a host program in Python adds to every dispatch is part of a token. Every row is a change, from
-a figure to another, and its gain is held against the published gain.
+(see `iron_sim.timing.price`), and what a host program in Python adds to every dispatch is part of a token. What is tuned is what
+`iron_tuner`'s `JointNarrowing` decides by a table of estimates. Every row is a change, from a figure to another, and its gain is held
+against the published gain. `--untuned` leaves out what has to be searched for, a minute or two a row.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import attrs
 import numpy as np
 
 import iron_core as iron
+from bench.estimated import Estimated
 from iron_core import bfloat16
 from iron_core.array.build import build
 from iron_core.array.fit import fit
@@ -22,7 +24,6 @@ from iron_core.array.words import number
 from iron_core.cli.table import print_json, print_table
 from iron_core.devices import device
 from iron_core.image.array_image import ArrayImage, array_image
-from iron_core.image.plan import VersionPlan
 from iron_llama.model import Llama
 from iron_lm.tunables import profile_of
 from iron_lm.unread import unread
@@ -32,8 +33,8 @@ from iron_sim.timing.price import Price, price
 
 #: Rows of the published caches, and where a token stands behind the published prompts.
 CACHE, BEHIND, BEHIND_SHORT = 32768, 1024, 16
-#: Of MHA, as it was when the first figures were published.
-FAST = {"exp2": "fast"}
+#: Of MHA, as it was when the first figures were published; npu1 has one way.
+FAST: dict[str, dict[str, str]] = {"npu2": {"exp2": "fast"}, "npu1": {}}
 
 
 @attrs.frozen
@@ -55,23 +56,27 @@ class Change:
 
 def decode_image(dev: str, attention: Mapping[str, Any], **options: Any) -> ArrayImage:
     """A decode step of Llama 3.2 1B with the profile that is its family's. attention: fields of MHA. options: of `compile()`."""
-    model = unread(Llama, Llama.full_size(), max_seq_len=CACHE).model()
     with profile_of(Llama, device(dev)):
-        compiled = model.compile(backend="null", dev=dev, **options)
-        compiled.add()
-        plan = compiled.plan
-        (version,) = plan.versions
-        changed = _changed(version, MHA, attention)
-        return array_image(attrs.evolve(plan, versions=(changed,)), changed.signature)
+        compiled = unread(Llama, Llama.full_size(), max_seq_len=CACHE).model().compile(backend="null", dev=dev, **options)
+        (version,) = compiled.plan.versions
+        changed = attrs.evolve(version, steps=_with(version.steps, attention))
+        return array_image(attrs.evolve(compiled.plan, versions=(changed,)), changed.signature)
 
 
-def _changed(version: VersionPlan, cls: Any, fields: Mapping[str, Any]) -> VersionPlan:
-    """The version with these fields at every step of an operator."""
+def tuned_image(dev: str, attention: Mapping[str, Any], position: int, **options: Any) -> ArrayImage:
+    """The same with settings, folds and packs that estimates at a position say are the fastest."""
+    values = dict(token=0, position=position, chunk=0, rows=0)
+    decides = Estimated(values, lambda traced: attrs.evolve(traced, steps=_with(traced.steps, attention)))
+    with profile_of(Llama, device(dev)):
+        model = unread(Llama, Llama.full_size(), max_seq_len=CACHE).model()
+        (version,) = model.compile(backend="sim", dev=dev, fold=True, coresident=decides, **options).versions.values()
+    found: ArrayImage = version.image
+    return found
 
-    def step(one: Any) -> Any:
-        return attrs.evolve(one, op=one.op.evolve(**fields)) if isinstance(one.op, cls) else one
 
-    return attrs.evolve(version, steps=tuple(map(step, version.steps)))
+def _with(steps: tuple[Any, ...], attention: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Steps with these fields of MHA."""
+    return tuple(attrs.evolve(one, op=one.op.evolve(**attention)) if isinstance(one.op, MHA) else one for one in steps)
 
 
 def token(image: ArrayImage, position: int) -> float:
@@ -120,12 +125,12 @@ def _tokens(*rates: float) -> tuple[float, float]:
     return 1e3 / max(rates), 1e3 / min(rates)
 
 
-def _decode(dev: str, position: int, **options: Any) -> tuple[float, None]:
-    attention = FAST if dev == "npu2" else {}
-    return token(decode_image(dev, attention, **options), position), None
+def _decode(dev: str, position: int, tune: bool, **options: Any) -> tuple[float, float | None]:
+    before = token(decode_image(dev, FAST[dev], **options), position)
+    return before, token(tuned_image(dev, FAST[dev], position, **options), position) if tune else None
 
 
-def _exp2() -> tuple[float, float]:
+def _exp2(tune: bool) -> tuple[float, float]:
     before, after = (token(decode_image("npu2", {"exp2": name}), BEHIND) for name in ("fast", "accurate"))
     return before, after
 
@@ -133,7 +138,7 @@ def _exp2() -> tuple[float, float]:
 def _state(keys: int) -> tuple[float, float]:
     """A chunk of 2048 rows that sees so many keys, its own among them."""
     fields = dict(num_heads=32, num_KV_heads=8, seq_len=2048, kv_len=CACHE, heads_interleaved=True, kv_interleaved=True)
-    ops = (MHA(**fields, state=state, num_pipelines=8, **FAST) for state in ("bfloat16", "float32"))
+    ops = (MHA(**fields, state=state, num_pipelines=8, **FAST["npu2"]) for state in ("bfloat16", "float32"))
     before, after = (_alone(op, "npu2", valid=2048, kv_valid=keys) / 1e3 for op in ops)
     return before, after
 
@@ -142,39 +147,40 @@ def _one(before: float, after: float) -> tuple[tuple[float, float], tuple[float,
     return (before, before), (after, after)
 
 
-#: Name, unit, the published change, and what predicts it.
-CHANGES: tuple[tuple[str, str, tuple[tuple[float, float], tuple[float, float]], Callable[[], tuple[float, float | None]]], ...] = (
-    ("decode as one ELF, npu2, tuned", "ms", (_tokens(14.80), _tokens(16.50)), lambda: _decode("npu2", BEHIND)),
+#: Name, unit, the published change, and what predicts it, told whether to tune.
+CHANGES: tuple[tuple[str, str, tuple[tuple[float, float], tuple[float, float]], Callable[[bool], tuple[float, float | None]]], ...] = (
+    ("decode as one ELF, npu2, tuned", "ms", (_tokens(14.80), _tokens(16.50)), lambda tune: _decode("npu2", BEHIND, tune)),
     (
         "decode as a chain, npu2, tuned", "ms", (_tokens(3.58, 3.61), _tokens(4.76, 4.83)),
-        lambda: _decode("npu2", BEHIND, boundaries=iron.each_step),
+        lambda tune: _decode("npu2", BEHIND, tune, boundaries=iron.each_step),
     ),
-    ("decode, npu1, tuned", "ms", _one(361.5, 337.8), lambda: _decode("npu1", BEHIND_SHORT)),
+    ("decode, npu1, tuned", "ms", _one(361.5, 337.8), lambda tune: _decode("npu1", BEHIND_SHORT, tune)),
     ("decode, npu2, accurate exp2", "ms", (_tokens(14.97), _tokens(13.99)), _exp2),
-    ("MHA of 2048 rows and keys, state in float32", "ms", ((1, 1), (1.049, 1.091)), lambda: _state(2048)),
-    ("MHA of 2048 rows, 32768 keys, state in float32", "ms", ((1, 1), (1.049, 1.091)), lambda: _state(32768)),
+    ("MHA of 2048 rows and keys, state in float32", "ms", ((1, 1), (1.049, 1.091)), lambda _: _state(2048)),
+    ("MHA of 2048 rows, 32768 keys, state in float32", "ms", ((1, 1), (1.049, 1.091)), lambda _: _state(32768)),
     (
         "GEMV 2048x2048 and a residual, folded", "us", _one(430.6, 367.3),
-        lambda: (_graph(Residual(), x=2048, residual=2048), _graph(Residual(), fold=True, x=2048, residual=2048)),
+        lambda _: (_graph(Residual(), x=2048, residual=2048), _graph(Residual(), fold=True, x=2048, residual=2048)),
     ),
     (
         "gather of 5120 rows, 4 feeds", "us", _one(2002, 903),
-        lambda: (_graph(Gather(1), ids=((5120,), np.int32)), _graph(Gather(4), ids=((5120,), np.int32))),
+        lambda _: (_graph(Gather(1), ids=((5120,), np.int32)), _graph(Gather(4), ids=((5120,), np.int32))),
     ),
 )  # fmt: skip
 
 
-def changes() -> list[Change]:
+def changes(tune: bool) -> list[Change]:
     """Every published change with its prediction."""
-    return [Change(name, unit, measured, predict()) for name, unit, measured, predict in CHANGES]
+    return [Change(name, unit, measured, predict(tune)) for name, unit, measured, predict in CHANGES]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="bench.predicted", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--untuned", action="store_true", help="leave out what has to be searched for")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     options = parser.parse_args(argv)
-    found = changes()
+    found = changes(not options.untuned)
     if options.json:
         print_json([{**attrs.asdict(one), "gains": one.gains} for one in found])
     else:

@@ -25,9 +25,12 @@ def test_gains_are_before_over_after():
 
 
 def test_the_table_has_a_row_for_each_and_says_what_is_not_predicted(monkeypatch, capsys):
-    rows = (("one", "us", ((2.0, 2.0), (1.0, 1.0)), lambda: (3.0, 2.0)), ("other", "ms", ((1, 1), (1.0, 1.2)), lambda: (5.0, None)))
+    rows = (
+        ("one", "us", ((2.0, 2.0), (1.0, 1.0)), lambda tune: (3.0, 2.0)),
+        ("other", "ms", ((1, 1), (1.0, 1.2)), lambda tune: (5.0, 4.0 if tune else None)),
+    )
     monkeypatch.setattr(predicted, "CHANGES", rows)
-    assert main([]) == 0
+    assert main(["--untuned"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[1].split() == ["one", "us", "2", "->", "1", "3", "->", "2", "1.50", "2.000", "1.500"]
     assert said[2].split() == ["other", "of", "before", "1", "->", "1.1", "5", "->", "?", "0.909"]
@@ -44,7 +47,7 @@ def test_weights_that_nobody_reads_take_no_memory():
 
 @pytest.fixture(scope="module")
 def decode():
-    return decode_image("npu2", predicted.FAST)
+    return decode_image("npu2", predicted.FAST["npu2"])
 
 
 def test_a_decode_step_is_planned_as_published(decode):
