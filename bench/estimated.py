@@ -20,7 +20,7 @@ from iron_tuner.cost_table import Calibration, CostTable, StepCost, cost_key
 from iron_tuner.kinds import NarrowingKinds
 from iron_tuner.narrowing import JointNarrowing
 from iron_tuner.settings import Settings, Variant
-from iron_tuner.ways import Folding, way
+from iron_tuner.ways import Folding
 
 #: What entries of the tables say of themselves.
 MODE, WHEN = "estimated", ""
@@ -76,9 +76,9 @@ def table(asked: Asked, values: Mapping[str, int]) -> CostTable:
 
 def _designs(asked: Asked) -> Iterator[PlanStep]:
     """A step of every design."""
-    folds = Folding(asked).taken(frozenset()) if asked.fold else ()
+    folding = Folding(asked)
     seen = set()
-    for step in way(asked, folds).steps.values():
+    for step in folding.way(folding.taken(frozenset()) if asked.fold else ()).steps.values():
         key = cost_key(step.op, asked.dev)
         if key not in seen:
             seen.add(key)
