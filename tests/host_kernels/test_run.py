@@ -244,7 +244,7 @@ def test_steps_go_together(library, pool):
 
 
 def test_a_step_says_how_many_parts_it_has(library, pool):
-    """For each thread; those that say nothing have eight, and of steps that go together each has its share of its own."""
+    """For each thread, of several; those that say nothing have eight, and of steps that go together each has its share of its own."""
     ran: list[tuple[int, int]] = []
     lock = threading.Lock()
 
@@ -261,7 +261,7 @@ def test_a_step_says_how_many_parts_it_has(library, pool):
     threads = library.iron_pool_threads(pool)
     library.iron_begin(pool, ctypes.byref(run_of(steps)), 1, 0, 0)
     found = [{nt for tag, nt in ran if tag == wanted} for wanted in range(4)]
-    assert found == [{8 * threads}, {3 * threads}, {threads}, {4 * threads}]
+    assert found == ([{8 * threads}, {3 * threads}, {threads}, {4 * threads}] if threads > 1 else [{1}] * 4)
 
 
 def test_bindings_reach_every_step_of_a_group(library, pool, add):
