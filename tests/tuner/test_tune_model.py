@@ -188,6 +188,14 @@ def test_rows_of_a_chunk_are_whole():
     assert (one.label, one.members) == ("", {"valid": 1024})
 
 
+def test_a_view_is_whole_and_an_offset_at_the_start():
+    """A copy of rows that a call bounds moves all of them."""
+    rows = iron.Pattern(0, (8, 64), (64, 1))
+    copy = made("Copy", input_size=512, src=rows, dst=rows, src_axis=0, dst_axis=0)
+    (one,) = points(copy, ("src_valid", "dst_valid", "out_offset"), 8)
+    assert one.members == {"src_valid": 8, "dst_valid": 8, "out_offset": 0}
+
+
 def test_a_ladder_has_no_rung_twice():
     """Short contexts have few."""
     assert ladder(2) == (1,) and ladder(4) == (1, 2, 3)

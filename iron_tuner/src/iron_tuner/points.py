@@ -28,7 +28,7 @@ def ladder(last: int) -> tuple[int, ...]:
 def points(op: Any, members: Collection[str], chunk: int, context: int | None = None) -> tuple[Point, ...]:
     """Where an operator is timed that calls give numbers for these members: offsets at 0 and extents whole; but an extent longer than
     `chunk`, the rows of a call, follows the context, and is timed at a ladder up to it, or up to `context` of it."""
-    whole = {name: int(getattr(op, op.extents[name].field)) if name in op.extents else 0 for name in members}
+    whole = {name: _whole(op, name) for name in members}
     long = [name for name, n in whole.items() if name in op.extents and n > chunk]
     if not long:
         return (Point("", 1.0, whole),)
@@ -39,3 +39,13 @@ def points(op: Any, members: Collection[str], chunk: int, context: int | None = 
         label = ",".join(f"{name}={number}" for name, number in own.items())
         found.append(Point(label, 1 / len(rungs), whole | own))
     return tuple(found)
+
+
+def _whole(op: Any, member: str) -> int:
+    """All of an extent or of a view's axis; an offset is at 0."""
+    if member in op.extents:
+        return int(getattr(op, op.extents[member].field))
+    for view in op.accept_views.values():
+        if view.valid == member and getattr(op, view.axis) is not None:
+            return int(getattr(op, view.pattern).sizes[getattr(op, view.axis)])
+    return 0
