@@ -33,7 +33,8 @@ flags, counts, perhaps = st.booleans(), st.integers(1, 99), st.none() | numbers
 labels = st.text(st.characters(exclude_categories=("Cs",)))
 points = st.builds(Point, numbers, numbers, flags, flags, counts, perhaps)
 apart = dict(beside=keys | st.just(""), pair_us=perhaps, points=st.dictionaries(labels, points, max_size=3), design=labels)
-steps = st.builds(StepCost, numbers, numbers, flags, flags, **common, noise_us=perhaps, **apart)
+told = dict(setting_of=keys | st.just(""), tunables=st.dictionaries(labels, counts | flags | numbers | labels, max_size=3))
+steps = st.builds(StepCost, numbers, numbers, flags, flags, **common, noise_us=perhaps, **apart, **told)
 calibrations = st.builds(Calibration, numbers, numbers, **common, base_us=perhaps, reset_us=perhaps)
 packed = st.builds(PackCost, keys, numbers, st.dictionaries(keys, numbers, max_size=3), **common)
 
@@ -71,6 +72,8 @@ def test_defaults_are_left_out_and_an_entry_is_a_line(tmp_path):
     [
         ("steps", "A", {"exact": None}, "has no exact"),
         ("steps", "A", {"t_step_us": "fast"}, "'fast' where a float is"),
+        ("steps", "A", {"tunables": {"columns": [8]}}, "[8] where a int is"),
+        ("steps", "A", {"beside": None, "measured": 7}, "7 where a str is"),
         ("steps", "A", {"calls": 1.5}, "1.5 where a int is"),
         ("steps", "A", {"t_step_us": float("nan")}, "nan where a float is"),
         ("calibrations", "A|B", {"switch_us": None}, "has no switch_us"),

@@ -50,6 +50,10 @@ def columns(of):
     return [step.op.resolved("npu2").num_aie_columns for step in version(of).plan.steps]
 
 
+def columns_of(narrowing):
+    return columns(compiled(Turns(), narrowing))
+
+
 def drawn():
     rng = np.random.default_rng(0)
     return [rng.standard_normal(SIZE).astype(bfloat16) for _ in "xy"]
@@ -150,6 +154,23 @@ def test_a_tunable_that_a_call_gives_is_held(table):
     table = fill(empty(), ElementwiseAdd(size=SIZE, **HELD), by_columns(8.0, 900.0))
     fill(table, silu(), by_columns(4.0, 900.0))
     assert columns(compiled(Given(), JointNarrowing(table, WIDTHS))) == [8, 1]
+
+
+def test_a_table_that_says_its_settings_is_asked_for_those_alone(table, monkeypatch):
+    """The same decision as by trying all; a setting that is no more what it was is left out."""
+    told = CostTable("npu2", steps=dict(table.steps), calibrations=table.calibrations)
+    for op in (add(), silu()):
+        for columns in (4, 2, 1):
+            key = cost_key(op.with_tunables(num_aie_columns=columns), "npu2")
+            told.steps[key] = attrs.evolve(told.steps[key], setting_of=cost_key(op, "npu2"), tunables={"num_aie_columns": columns})
+    assert columns_of(JointNarrowing(told)) == columns_of(JointNarrowing(table)) == [4, 8] * 3
+    tried = []
+    monkeypatch.setattr("iron_tuner.designs.itertools.product", lambda *axes: tried.append(axes) or [])
+    assert columns_of(JointNarrowing(told)) == [4, 8] * 3 and not any(tried)
+    for key, cost in told.steps.items():
+        if cost.tunables:
+            told.steps[key] = attrs.evolve(cost, tunables={"num_columns": 4})
+    assert columns_of(JointNarrowing(told)) == [8, 8] * 3
 
 
 def test_designs_of_one_array_stay_on_one(table):

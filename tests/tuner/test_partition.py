@@ -104,6 +104,16 @@ def test_a_pack_that_does_not_fit_is_tried_at_its_next_settings_then_given_up():
     assert block == cheapest(second, (0, 1), 3)[1]
 
 
+def test_where_nothing_seems_to_fit_it_stops_asking():
+    """After so many searches with the packs that are known to fit; what others might have saved is in the bound."""
+    problem, asked = drawn(3, 6, 8), []
+    found = partition(problem, lambda block: asked.append(block), rounds=1)
+    assert all(len(block) == 1 for block in found.blocks) and not found.exact
+    assert found.us == pytest.approx(problem.total_us(cheapest(problem, (unit,), 1)[0] for unit in range(6)))
+    assert found.bound_us < found.us and optimum(problem) <= found.us
+    assert len(asked) < len(packs(problem, [0.0] * 6)[0])
+
+
 def test_an_odd_number_of_entries_costs_a_reset():
     """So a pack that saves less than it costs by itself is taken where it makes them even, and left where it makes them odd."""
     flat = Setting(5.0, 0.0, (1, 1))

@@ -58,7 +58,8 @@ class StepCost:
     default's its step takes, of rounds in which both had their turns; of the default itself, of its step. exact: its output is the
     default's bit for bit; accurate: or within the gates of both. pmode: the power mode it was measured in. pair_us: what entering it and
     the design `beside` takes together, where that was measured. points: operating points by label, whose weighted mean counts instead of
-    t_step_us. design: what a message calls it.
+    t_step_us. design: what a message calls it. setting_of: the key of the default whose setting this is, and `tunables` what it sets: so
+    that who reads the table need not try every setting there could be.
     """
 
     t_step_us: float
@@ -74,6 +75,8 @@ class StepCost:
     pair_us: float | None = None
     points: Mapping[str, Point] = attrs.field(factory=dict)
     design: str = ""
+    setting_of: str = ""
+    tunables: Mapping[str, int | float | str | bool] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -257,7 +260,8 @@ def _record(given: Any, kind: Any) -> Any:
 def _value(given: Any, kind: Any) -> Any:
     """A value of JSON as a record has it: of bool, int, float (a finite one), str, a mapping of these or of records, or None too."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return None if given is None else _value(given, typing.get_args(kind)[0])
+        legal = typing.get_args(kind)
+        return given if given is None and type(None) in legal else _value(given, type(given) if type(given) in legal else legal[0])
     if typing.get_origin(kind) is not None:
         of = typing.get_args(kind)[1]
         return {name: _record(one, of) if attrs.has(of) else _value(one, of) for name, one in given.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import attrs
@@ -105,7 +105,7 @@ class Designs:
             options = {default.array_key: self._option(default, key, cost, cost)}
         except CostError as error:
             return Design(said, key, default, {}, str(error))
-        for at, found in (self._candidates(settings, op, cost) if self.kinds.widths else {}).items():
+        for at, found in (self._candidates(settings, op, key, cost) if self.kinds.widths else {}).items():
             found.sort(key=lambda one: one[2])
             fitting = (self._fitting(settings, tunables, own, cost) for tunables, own, _ in found)
             best = next((one for one in fitting if one is not None), None)
@@ -113,20 +113,26 @@ class Designs:
                 options[at] = best
         return Design(said, key, default, options)
 
-    def _candidates(self, settings: Settings, op: Any, default: StepCost) -> dict[Any, list[tuple[dict[str, Any], str, float]]]:
+    def _candidates(self, settings: Settings, op: Any, key: str, default: StepCost) -> dict[Any, list[tuple[dict[str, Any], str, float]]]:
         """By array key, the settings that may stand for the default: tunables, cost key and price. They were measured and are accurate."""
         found: dict[Any, list[tuple[dict[str, Any], str, float]]] = {}
-        for values in itertools.product(*settings.axes.values()):
-            tunables = dict(zip(settings.axes, values, strict=True))
+        for tunables in self._settings(settings, key):
             try:
                 resolved = op.with_tunables(**tunables).resolved(self.dev)
             except IronError:
                 continue
-            key = cost_key(resolved, self.dev)
-            cost = self._cost(key)
-            if cost is not None and is_candidate(cost, default) and key in self.loads:
-                found.setdefault(array_key(resolved), []).append((tunables, key, price_us(cost, default, self.confidence)))
+            own = cost_key(resolved, self.dev)
+            cost = self._cost(own)
+            if cost is not None and is_candidate(cost, default) and own in self.loads:
+                found.setdefault(array_key(resolved), []).append((tunables, own, price_us(cost, default, self.confidence)))
         return found
+
+    def _settings(self, settings: Settings, key: str) -> Iterable[dict[str, Any]]:
+        """Those that the table says it has of a design; where it says nothing, all that there could be."""
+        told = [dict(cost.tunables) for cost in self.table.steps.values() if cost.setting_of == key]
+        if told:
+            return [tunables for tunables in told if tunables.keys() <= settings.axes.keys()]
+        return (dict(zip(settings.axes, values, strict=True)) for values in itertools.product(*settings.axes.values()))
 
     def _fitting(self, settings: Settings, tunables: dict[str, Any], key: str, default: StepCost) -> Option | None:
         """A setting, if its design fits the device."""

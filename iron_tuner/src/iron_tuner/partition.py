@@ -26,6 +26,8 @@ _STEPS = 300
 ATTEMPTS = 3
 #: Gaps between a unit's runs that are weighed against each other.
 _GAPS = 12
+#: Searches before packs that nobody asked about are given up.
+ROUNDS = 60
 #: What sums of microseconds are off by.
 _ROUNDING = 1e-6
 
@@ -65,9 +67,11 @@ def partition(
     states: int = STATES,
     width: int = WIDTH,
     attempts: int = ATTEMPTS,
+    rounds: int = ROUNDS,
 ) -> Partition:
     """The cheapest partition whose packs fit. A pack that does not is tried at its next cheapest settings, `attempts` times together, then
-    given up, and the search made again."""
+    given up, and the search made again; after `rounds` searches of packs alone that are known to fit. The bound is then that of the
+    search before."""
     singles = [cheapest(problem, (unit,), 1)[0] for unit in range(len(problem.units))]
     alone = [problem.block_us(block) for block in singles]
     found, complete = packs(problem, alone, width)
@@ -75,9 +79,8 @@ def partition(
     caps = [float("inf")] * len(problem.units) if complete else _caps(problem)
     tried: dict[tuple[int, ...], int] = {}
     settled: set[Block] = set()
-    while True:
-        columns = [*singles, *found.values()]
-        best = _Search(problem, columns, caps, states, complete).run()
+    for turn in itertools.count(1):
+        best = _Search(problem, [*singles, *found.values()], caps, states, complete).run()
         asked = [block for block in best.blocks if len(block) > 1 and block not in settled]
         refused = [block for block in asked if not fits(block)]
         settled.update(block for block in asked if block not in refused)
@@ -89,7 +92,12 @@ def partition(
             if following and _useful(problem, members, following[0], alone):
                 found[members] = following[0]
         if not refused:
-            return best
+            break
+        if turn == rounds:
+            known = [block for block in found.values() if block in settled]
+            last = _Search(problem, [*singles, *known], caps, states, complete).run()
+            return attrs.evolve(last, bound_us=min(last.us, best.bound_us), prices=best.prices, exact=False)
+    return best
 
 
 def _useful(problem: Problem, members: tuple[int, ...], block: Block, alone: list[float]) -> bool:
