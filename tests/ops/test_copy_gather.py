@@ -84,21 +84,6 @@ def test_ids_that_are_not_given_are_unwritten():
         simulate(op, NPU2, {"x": table(50, 8, np.float32)})
 
 
-def test_a_gather_takes_the_same_time_when_it_is_counted_anew():
-    """Tokens count from zero too."""
-    op = Copy(input_size=50 * 8, gather=True, table_rows=50, rows=45, X=np.float32, num_channels=2).resolved(NPU2)
-    design, kernels = build(op, NPU2)
-    machine = Machine(design.array, kernels)
-
-    def timed():
-        regions = regions_of(design, {"x": table(50, 8, np.float32), "ids": some(op)})
-        return machine.run(design.sequence, regions, {}).time
-
-    first, second = timed(), timed()
-    machine.restart()
-    assert second > first == timed()
-
-
 def test_a_gather_is_placed_per_call():
     """`out_offset` moves what is written; a channel's drains are one descriptor each then."""
     op = Copy(input_size=20 * 4, output_size=200, gather=True, table_rows=20, rows=19, X=np.float32, dst=Pattern.whole((76,)))
