@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 
-from iron_core.cache import eviction
+from iron_core.cache import eviction, store
 from iron_core.cache.entry import About
 from iron_core.cache.store import Cache
 
@@ -19,7 +19,8 @@ PAGE = 10_000
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A cache of at most three entries of 10 kB and their manifests."""
+    """A cache of at most three entries of 10 kB and their manifests, for a process that holds none yet: it holds so many at most."""
+    monkeypatch.setattr(store, "_held", {})
     monkeypatch.setenv("NPU_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("IRON_CACHE_LIMIT", str(3 * PAGE + 2000))
     return Cache("test")
