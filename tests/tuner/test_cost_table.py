@@ -127,6 +127,12 @@ def test_what_is_no_table_is_refused(tmp_path, text):
         CostTable.load(tmp_path / "t.json")
 
 
+def test_other_json_is_said_to_be_no_table(tmp_path):
+    (tmp_path / "t.json").write_text('{"entries": []}')
+    with pytest.raises(CostError, match=r"is no cost table \(it names no device\)"):
+        CostTable.load(tmp_path / "t.json")
+
+
 def test_a_table_has_the_name_of_its_device_and_of_a_packaging_that_is_not_the_usual_one():
     assert CostTable.file_name("npu2", "fused") == "costs_npu2.json"
     assert CostTable.file_name("npu2", "separate") == "costs_npu2_separate.json"

@@ -185,6 +185,8 @@ class CostTable:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             dropped: list[str] = []
             own, how, platform = (_value(content.get(name, ""), str) for name in ("device", "dispatch", "platform"))
+            if not own:
+                raise ValueError("it names no device")
             table = cls(
                 own,
                 how,
@@ -194,8 +196,6 @@ class CostTable:
                 _entries(content.get("packs", {}), PackCost, dropped),
                 tuple(dropped),
             )
-            if not table.device:
-                raise ValueError("it names no device")
         except CostError as error:
             raise CostError(printable(f"{printable(path, 120)}: {error}", LONGEST)) from None
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
