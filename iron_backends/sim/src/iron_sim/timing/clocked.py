@@ -6,6 +6,7 @@ token has one taker, so nobody sees the difference. Only what is shared without 
 
 from __future__ import annotations
 
+import abc
 import heapq
 import itertools
 from collections import deque
@@ -36,7 +37,7 @@ class Line:
                 actor.ended = True
 
 
-class Clocked:
+class Clocked(abc.ABC):
     """Something that takes time. `run` yields where it waits: after `Tokens.wait`, or after asking the line to resume it."""
 
     def __init__(self, name: str, line: Line, traced: bool) -> None:
@@ -49,8 +50,9 @@ class Clocked:
         self.events: list[Event] | None = [] if traced else None
         self.body: Iterator[None] = self.run()
 
+    @abc.abstractmethod
     def run(self) -> Iterator[None]:
-        raise NotImplementedError
+        """What it does; yields where it waits."""
 
     def spend(self, what: str, us: float) -> None:
         """Be busy for some time."""
