@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -57,3 +58,38 @@ def test_where_it_is_ignored_it_stays_so():
     for name in ("iron_core.cli", "iron_core.cli.commands", "the end"):
         done = run(name, "--version", before=before)
         assert done.returncode == 0 and done.stdout.startswith("iron") and done.stderr == ""
+
+
+#: Ctrl-C at ever later moments of a work that three threads share; the last line says how often it came.
+SHARED = """
+import signal, time
+from iron_core.side_by_side import side_by_side
+
+def stop(*_):
+    raise KeyboardInterrupt
+
+def item(number):
+    time.sleep(0.0002)
+    return number
+
+signal.signal(signal.SIGALRM, stop)
+came = 0
+for at in range(1, 1500):
+    under_way = []
+    try:
+        signal.setitimer(signal.ITIMER_REAL, at * 2e-6)
+        done = side_by_side(lambda n: (under_way.append(n), item(n), under_way.remove(n))[1], range(3))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        assert done == [0, 1, 2]
+    except KeyboardInterrupt:
+        came += 1
+        assert not under_way
+print(came)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that raise a signal here")
+def test_shared_work_ends_wherever_it_is_interrupted():
+    """No thread waits for ever for what the interrupted one had taken, and none is at work any more."""
+    done = subprocess.run([sys.executable, "-c", SHARED], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and int(done.stdout) > 100, done

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import io
 import json
 import os
 import signal
@@ -215,6 +217,21 @@ def test_in_one_process_the_streams_are_as_before(noisy, capsys):
         assert main(["plugins", "list", "--load", "--json"]) == 0
         told = capsys.readouterr()
         assert json.loads(told.out) and sys.stdout is before
+
+
+def test_a_commands_main_called_as_a_function_leaves_the_streams(capsys):
+    """`iron sim --json` and the like without `iron`: standard output is the caller's afterwards, the next command's too."""
+    from iron_core.cli import main
+    from iron_sim.command import main as sim
+
+    for _ in range(2):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            sim(["ElementwiseAdd", "--dev", "npu2", "--json"])
+            assert sys.stdout is out
+        assert json.loads(out.getvalue())["rows"]
+        out.close()
+        assert main(["plugins", "list", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)
 
 
 LIBRARY = """

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from _thread import start_new_thread
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -19,18 +22,51 @@ def side_by_side(function: Callable[[_T], _R], items: Iterable[_T], end: Callabl
     What interrupts this, or fails, waits for the items that are under way, not for those that are not; `end` is called first and
     may end those too.
     """
-    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait  # here: most starts need no threads
+    # Ctrl-C may come between any two steps of this thread. A lock of Python code (of a pool, an Event, a Thread that starts)
+    # would be left taken, and the other threads would wait for it for ever: here are only lists and queues that C code changes.
+    todo = deque(enumerate(items))
+    count = len(todo)
+    results: dict[int, _R] = {}
+    errors: list[BaseException] = []
+    ended: list[int] = []
+    told: SimpleQueue[Any] = SimpleQueue()
 
-    pool = ThreadPoolExecutor(os.cpu_count() or 1)  # it starts no more than there are items
+    def work() -> None:
+        while todo:
+            try:
+                at, item = todo.popleft()
+            except IndexError:  # another thread had the last one
+                return
+            try:
+                results[at] = function(item)
+            except BaseException as error:
+                errors.append(error)
+            ended.append(at)
+            told.put(at)
+
+    def look() -> None:
+        try:
+            told.get(timeout=_LOOK)
+        except Empty:
+            pass
+
     try:
-        waiting = results = [pool.submit(function, item) for item in items]
-        while waiting:
-            done, left = wait(waiting, _LOOK, FIRST_EXCEPTION)
-            for one in done:
-                one.result()
-            waiting = list(left)
-        return [one.result() for one in results]
+        for _ in range(min(os.cpu_count() or 1, count)):
+            start_new_thread(work, ())
+        while len(ended) < count and not errors:
+            look()
+        if errors:
+            raise errors.pop(0)  # not held here as well: its traceback holds this frame
+        return [results[at] for at in range(count)]
     finally:
         if end is not None:
             end()
-        pool.shutdown(cancel_futures=True)
+        left = 0
+        while todo:
+            try:
+                todo.popleft()
+                left += 1
+            except IndexError:  # a thread had the last one
+                pass
+        while len(ended) + left < count:
+            look()

@@ -77,6 +77,7 @@ class _Streams:
     def __init__(self) -> None:
         self.adopted: list[_Standard] = []  # none before adopt(): then the streams are somebody else's
         self.answer: TextIO | None = None
+        self.commands = 0  # blocks of in_order() under way
 
 
 _streams = _Streams()
@@ -116,9 +117,9 @@ def finish() -> bool:
 
 
 def reserve() -> None:
-    """From here on standard output is for `answer()` alone. What anybody else prints, a plugin's C code and the programs it
-    starts included, goes to standard error."""
-    if _streams.answer is not None:
+    """From here to the end of the command standard output is for `answer()` alone. What anybody else prints, a plugin's C code
+    and the programs it starts included, goes to standard error. Outside `in_order()`, where nothing would end it: nothing."""
+    if _streams.answer is not None or not _streams.commands:
         return
     sys.stdout.flush()
     _streams.answer = sys.stdout
@@ -142,14 +143,17 @@ def answer() -> TextIO:
 @contextmanager
 def in_order() -> Iterator[None]:
     """For the time of a command: a plugin's code that is imported or asked something prints to standard error. At the end
-    `sys.stdout` is what it was, unless the process is the program's."""
-    before, foreign.divert = (sys.stdout, foreign.divert), _diverted
+    `sys.stdout` and who answers are what they were, unless the process is the program's."""
+    out, answers, divert = sys.stdout, _streams.answer, foreign.divert
+    _streams.commands += 1
+    foreign.divert = _diverted
     try:
         yield
     finally:
-        foreign.divert = before[1]
+        _streams.commands -= 1
+        foreign.divert = divert
         if not _streams.adopted:
-            sys.stdout, _streams.answer = before[0], None
+            sys.stdout, _streams.answer = out, answers
 
 
 @contextmanager
