@@ -54,7 +54,7 @@ def _text(entries: Entries, **towers: Any) -> TextConfig:
     sliding = huggingface.sliding(entries, layers)
     if not entries.has("layer_types"):
         raise CheckpointError(f"{entries.where} lacks layer_types, which says which layers slide.")
-    kinds = [kind for kind, is_there in (("sliding_attention", any(sliding)), ("full_attention", not all(sliding) or not sliding)) if is_there]
+    kinds = sorted(set(entries.entries["layer_types"]), reverse=True)
     rope = entries.entries.get("rope_parameters")
     if not isinstance(rope, dict) or not all(isinstance(rope.get(kind), dict) for kind in kinds):
         raise CheckpointError(f"{entries.where}: rope_parameters is {shown(rope)}; legal: an object with one for {' and '.join(kinds)}.")

@@ -1,0 +1,62 @@
+"""A tiny EmbeddingGemma 2, its weights drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from iron_embedding_gemma2.config import TextConfig
+from iron_lm.parts.part import Part
+from iron_lm.parts.rotary import RotaryConfig
+from iron_lm.run import Run
+
+
+@pytest.fixture(scope="session", params=["reference", "host"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def run() -> Run:
+    """Texts of up to 64 tokens, in float32."""
+    return Run(64, 64, dtype="float32", cache_dtype="float32")
+
+
+@pytest.fixture(scope="session")
+def text_config() -> TextConfig:
+    """Five layers that see 2 tokens to either side, then one that sees all."""
+    return TextConfig(
+        vocab_size=256,
+        hidden_size=64,
+        intermediate_size=128,
+        num_layers=6,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=16,
+        global_head_dim=32,
+        global_kv_heads=1,
+        signal_size=16,
+        output_size=48,
+        window=3,
+        sliding=(True,) * 5 + (False,),
+        max_positions=512,
+        rotary=RotaryConfig(32, 1e6),
+        local_rotary=RotaryConfig(16, 1e4),
+        activation="gelu_tanh",
+        norm_epsilon=1e-6,
+    )
+
+
+def drawn(part: Part, seed: int = 0) -> dict[str, Any]:
+    """Weights for a part: matrices of size 1 / root of their width, vectors about 1, bounds that hold some."""
+    rng = np.random.default_rng(seed)
+
+    def one(path: str, shape: tuple[int, ...]) -> np.ndarray:
+        if not shape:
+            return np.array(-1.5 if path.endswith("min") else 1.25, np.float32)
+        numbers = rng.standard_normal(shape)
+        return (1 + 0.1 * numbers if len(shape) == 1 else numbers / np.sqrt(shape[-1])).astype(np.float32)
+
+    return {path: one(path, shape) for path, shape in part.tensors().items()}
