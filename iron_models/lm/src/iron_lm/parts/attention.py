@@ -108,26 +108,33 @@ class Attention(Part):
         rows: iron.Scratchpad[np.int32],
         position: iron.Scratchpad[np.int32],
     ) -> Any:
-        c, n = self.config, x.shape[0]
         x, angles = bounded(x, rows), bounded(angles, rows)
+        q, k, v, gate = self.projected(x, angles)
+        self.cache.write(k, v, is_prompt(x, self.run), chunk, rows, position)
+        return self.mixed(q, *self.cache.upto(position), gate)
+
+    def projected(self, x: Any, angles: Any) -> tuple[Any, Any, Any, Any]:
+        """Queries, keys and values of x (rows, hidden_size), a head a row: (rows * heads, head_dim); and the gates, or None."""
+        c = self.config
         q, k, v, *gate = self.qkv(x)
         if c.bias:
             biases = (self.q_bias, self.k_bias, self.v_bias, self.gate_bias)
             q, k, v, *gate = (biased(y, bias) for y, bias in zip((q, k, v, *gate), biases, strict=False))
         q = self.turned(q, c.num_heads, self.q_norm, angles)
         k = self.turned(k, c.num_kv_heads, self.k_norm, angles)
-        self.cache.write(k, v, is_prompt(x, self.run), chunk, rows, position)
-        keys, values = self.cache.upto(position)
-        extra: dict[str, Any] = {} if c.scale is None else {"scale": c.scale}
-        if c.reach is not None:
-            extra["window"] = c.reach
-        if c.cap is not None:
-            extra["soft_cap"] = c.cap
+        return q, k, v, gate[0] if gate else None
+
+    def mixed(self, q: Any, keys: Any, values: Any, gate: Any, **masks: Any) -> Any:
+        """What comes out, (rows, hidden_size), of queries as `projected` gives them, over keys and values (n, num_kv_heads,
+        head_dim). masks: fields of `MHA`."""
+        c, n = self.config, q.shape[0] // self.config.num_heads
+        given = {"scale": c.scale, "window": c.reach, "soft_cap": c.cap}
+        extra = {name: value for name, value in given.items() if value is not None} | masks
         q = q.reshape(n, c.num_heads, c.head_dim)
         o = MHA(q, keys, values, heads_interleaved=True, kv_interleaved=True, **extra)
         o = o.reshape(n, c.num_heads * c.head_dim)
-        if c.gate:
-            o = ElementwiseMul(o, Sigmoid(gate[0]))
+        if gate is not None:
+            o = ElementwiseMul(o, Sigmoid(gate))
         return self.out(o, bias=self.o_bias)
 
     def turned(self, x: Any, heads: int, norm: Norm | None, angles: Any) -> Any:
@@ -163,13 +170,11 @@ class Attention(Part):
 
     def attended(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         """The twin's softmax and sums of values. q (n, heads, d), k and v (n, groups, d) -> (n, heads * d); a query sees the keys
-        up to its own that are in reach."""
+        that `seen` says."""
         n, heads, d = q.shape
         group = heads // k.shape[1]
         out = np.empty_like(q)
-        masked = np.triu(np.full((n, n), -np.inf, np.float32), 1)
-        if self.config.reach is not None:
-            masked += np.tril(np.full((n, n), -np.inf, np.float32), -self.config.reach - 1)
+        masked = np.where(self.seen(n), np.float32(0), np.float32(-np.inf))
         scale, cap = self.config.scale or d**-0.5, self.config.cap
         for h in range(heads):
             scores = q[:, h] @ k[:, h // group].T * np.float32(scale)
@@ -179,3 +184,8 @@ class Attention(Part):
             scores = np.exp(scores - scores.max(-1, keepdims=True))
             out[:, h] = scores / scores.sum(-1, keepdims=True) @ v[:, h // group]
         return out.reshape(n, heads * d)
+
+    def seen(self, n: int) -> np.ndarray:
+        """bool (n, n): which keys each query sees, those up to its own that are in reach."""
+        back = np.subtract.outer(np.arange(n), np.arange(n))
+        return (back >= 0) & (back <= (n if self.config.reach is None else self.config.reach))

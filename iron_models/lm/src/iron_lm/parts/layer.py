@@ -49,23 +49,25 @@ class Layer(Part):
         position: iron.Scratchpad[np.int32],
     ) -> Any:
         x, angles = bounded(x, rows), bounded(angles, rows)
-        y = _normed(self.mixer_norm, x)
+        y = normed(self.mixer_norm, x)
         given = (y,) if self.rotary is None else (y, angles)
         y = self.mixer(*given, chunk=chunk, rows=rows, position=position)
-        x = ElementwiseAdd(x, _normed(self.mixer_norm_after, y))
-        y = self.ffn(_normed(self.ffn_norm, x))
-        return ElementwiseAdd(x, _normed(self.ffn_norm_after, y))
+        x = ElementwiseAdd(x, normed(self.mixer_norm_after, y))
+        y = self.ffn(normed(self.ffn_norm, x))
+        return ElementwiseAdd(x, normed(self.ffn_norm_after, y))
 
     def twin(self, weights: Weights, x: Any, positions: Any) -> np.ndarray:
-        def normed(name: str, y: np.ndarray) -> np.ndarray:
-            norm = getattr(self, name)
-            return y if norm is None else norm.twin(self.inside(weights, name), y)
+        y = self.mixer.twin(self.inside(weights, "mixer"), self.normed_twin(weights, "mixer_norm", x), positions)
+        x = x + self.normed_twin(weights, "mixer_norm_after", y)
+        y = self.ffn.twin(self.inside(weights, "ffn"), self.normed_twin(weights, "ffn_norm", x))
+        return np.asarray(x + self.normed_twin(weights, "ffn_norm_after", y))
 
-        y = self.mixer.twin(self.inside(weights, "mixer"), normed("mixer_norm", x), positions)
-        x = x + normed("mixer_norm_after", y)
-        y = self.ffn.twin(self.inside(weights, "ffn"), normed("ffn_norm", x))
-        return np.asarray(x + normed("ffn_norm_after", y))
+    def normed_twin(self, weights: Weights, name: str, y: np.ndarray) -> np.ndarray:
+        """y, or what the twin of the norm of this name makes of it."""
+        norm = getattr(self, name)
+        return y if norm is None else np.asarray(norm.twin(self.inside(weights, name), y))
 
 
-def _normed(norm: Part | None, x: Any) -> Any:
+def normed(norm: Part | None, x: Any) -> Any:
+    """x, or its norm where there is one."""
     return x if norm is None else norm(x)

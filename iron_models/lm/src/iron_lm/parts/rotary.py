@@ -215,6 +215,10 @@ class Rotary(Part):
             return Copy(self.table.reshape(self.run.max_seq_len // C, C, D)[chunk, :rows])
         return Copy(self.table[position]).reshape(1, D)
 
+    def first(self, rows: Any) -> Any:
+        """The angles of the first `rows` positions, for a text that is taken whole."""
+        return Copy(self.table[:rows])
+
     def twin(self, weights: Weights, x: Any, positions: Any) -> np.ndarray:
         """x (n, heads, head_dim), each pair turned by its position's angle."""
         dims = self.config.turning

@@ -1,0 +1,35 @@
+"""`BidirectionalAttention`: queries over the keys and values of the whole text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import iron_core as iron
+from iron_lm.parts.attention import Attention, AttentionConfig
+from iron_lm.parts.axial_rotary import AxialRotary
+from iron_lm.parts.part import bounded
+from iron_lm.parts.rotary import Rotary
+from iron_lm.run import Run
+
+
+class BidirectionalAttention(Attention):
+    """Attention of each row over all rows of a call, before it and after. x: (rows, hidden_size), and the same shape comes out.
+
+    `reach` of its config is a radius: a query sees the keys at most that many places away, on either side. There is no cache.
+    """
+
+    def __init__(self, config: AttentionConfig, run: Run, rotary: Rotary | AxialRotary | None = None) -> None:
+        super().__init__(config, run, rotary)
+        self.cache = None  # type: ignore[assignment]  # nothing is kept from one call to the next
+
+    def body(self, x: Any, angles: Any = None, *, rows: iron.Scratchpad[np.int32]) -> Any:  # type: ignore[override]  # no place
+        c, n = self.config, x.shape[0]
+        q, k, v, gate = self.projected(bounded(x, rows), bounded(angles, rows))
+        k, v = (y.reshape(n, c.num_kv_heads, c.head_dim) for y in (k, v))
+        return self.mixed(q, k, v, gate, causal=False)
+
+    def seen(self, n: int) -> np.ndarray:
+        away = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+        return away <= (n if self.config.reach is None else self.config.reach)
