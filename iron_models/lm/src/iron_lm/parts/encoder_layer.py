@@ -28,7 +28,7 @@ class EncoderLayer(Layer):
 class PostNormLayer(EncoderLayer):
     """norm(x + mixer(x)), then norm(x + ffn(x)): what the first transformers had. Its norms are `mixer_norm` and `ffn_norm`."""
 
-    def body(self, x: Any, angles: Any = None, *, rows: iron.Scratchpad[np.int32]) -> Any:
+    def body(self, x: Any, angles: Any = None, *, rows: iron.Scratchpad[np.int32]) -> Any:  # type: ignore[override]  # as above
         x = bounded(x, rows)
         x = normed(self.mixer_norm, ElementwiseAdd(x, self.mixing(x, angles, rows)))
         return normed(self.ffn_norm, ElementwiseAdd(x, self.ffn(x)))
