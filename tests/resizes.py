@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -44,3 +45,27 @@ def unpatched(op: Resample, patches: np.ndarray) -> np.ndarray:
     down, across = op.out_height // 16, op.out_width // 16
     tiles = patches[: down * op.pad].reshape(down, op.pad, 16, 16, 3)[:, :across]
     return tiles.swapaxes(1, 2).reshape(op.out_height, op.out_width, 3)
+
+
+#: (height, width, tokens at most) of images that towers take, odd and even, tiny and large, as wide or as high as they come.
+IMAGES = (
+    (480, 640, 70), (224, 224, 280), (1080, 1920, 70), (1, 1, 70), (1, 10000, 70), (10000, 1, 70), (37, 53, 70), (53, 37, 70), (16, 16, 70),
+    (48, 48, 140), (47, 49, 70), (3, 500, 70), (500, 3, 70), (384, 384, 70),
+    (336, 432, 70), (288, 528, 70), (101, 997, 70), (768, 768, 280), (672, 912, 280),
+    (2, 3, 70), (1999, 2003, 70), (640, 427, 140), (333, 500, 140), (97, 31, 70), (120, 90, 70), (640, 480, 560),
+    (300, 301, 1120), (7, 5, 70), (1200, 1600, 70), (65, 63, 70),
+)  # fmt: skip
+
+
+def image_of(height: int, width: int) -> np.ndarray:
+    """uint8 (height, width, 3): waves under noise, and a part in black and white, which overshoots."""
+    rng = np.random.default_rng(height * 20011 + width)
+    y, x = np.indices((height, width))
+    waves = 127 + 90 * np.sin(x / 7 + y / 11)[..., None] + rng.integers(-30, 30, (height, width, 3))
+    sharp = rng.integers(0, 2, (height, width, 3)) * 255
+    return np.where((x > width // 2)[..., None], sharp, waves).clip(0, 255).astype(np.uint8)
+
+
+def digest(patches: Any) -> str:
+    """Of the bits of patches in float32."""
+    return hashlib.sha256(np.ascontiguousarray(patches, np.float32).tobytes()).hexdigest()[:20]

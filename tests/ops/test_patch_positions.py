@@ -38,6 +38,24 @@ def test_places_go_window_by_window(pool, down, across, cores, more, data):
     assert sources.max() < op.source_rows
 
 
+@pytest.mark.parametrize(("backend", "dev"), [("reference", None), ("host", None), ("sim", "npu1"), ("sim", "npu2")])
+def test_there_may_be_fewer_places_than_the_largest_picture_has_patches(backend, dev):
+    """Those of a smaller one that they hold are as ever; of one that is too large the last patches are left out."""
+
+    class Some(iron.Graph):
+        def body(self, x, *, rows: iron.Scratchpad[np.int32], columns: iron.Scratchpad[np.int32]):
+            op = PatchPositions(rows=9, columns=9, cores=4, places=20, position_rows=10)
+            return *op(valid_rows=rows, valid_columns=columns), Copy(x)
+
+    compiled = Some().compile(x=((4,), np.int32), backend=backend, dev=dev)
+    for rows, columns in ((3, 6), (9, 3), (9, 9)):
+        sources, positions, _ = compiled(np.zeros(4, np.int32), rows=rows, columns=columns)
+        want = list(in_windows(rows, columns, 3))[:20]
+        assert np.asarray(positions).T.tolist()[: len(want)] == [[x, y] for x, y in want]
+        assert sources.tolist()[: len(want)] == [y * ((columns // 4 + 1) * 4) + x for x, y in want]
+        assert (sources[len(want) :] == 9 * 12 - 1).all()
+
+
 class Ordered(iron.Graph):
     """A picture of 60 x 70 pixels at most as patches in a tower's order, and a table of positions looked up by their x."""
 
@@ -78,7 +96,7 @@ def test_a_tower_reads_patches_and_positions_by_them(backend, dev):
         (dict(columns=1), "columns=1; legal: multiples of pool=3. Nearest legal: 3", dict(columns=3)),
         (dict(pool=0), "pool=0; legal: 1 or more", dict(pool=1)),
         (dict(cores=0), "cores=0; legal: 1 or more", dict(cores=1)),
-        (dict(places=35), "places=35 for rows=6 x columns=6; legal: 36 or more", dict(places=36)),
+        (dict(places=0), "places=0; a dimension of sources is a whole number of at least 1", dict(places=1)),
         (dict(source_rows=95), "source_rows=95 for rows=6 x columns=6; legal: 96 or more", dict(source_rows=96)),
         (dict(position_rows=6), "position_rows=6 for rows=6 x columns=6; legal: 7 or more", dict(position_rows=7)),
     ],

@@ -4,6 +4,7 @@
     python make_goldens.py families [NAME...]  # a tiny model of each family, or of these
     python make_goldens.py torch               # small files of torch.save: readable, and not
     python make_goldens.py resize              # pictures, and what torch's antialiased bicubic makes of them
+    python make_goldens.py blocks              # convolutions, log-mel frames, digests of images' patches
     python make_goldens.py llama.cpp GGUF      # how far llama.cpp's default settings are from float32
 
 The first needs torch, transformers, gguf and accelerate; the second llama-cpp-python too. Run them by
@@ -340,6 +341,34 @@ def resizes() -> None:
     np.savez_compressed(DATA / "resized.npz", **stored)
 
 
+def blocks() -> None:
+    """torch's convolutions and pooling of small planes; transformers' log-mel frames of a few clips; of images, digests of torch's
+    patches and how many tokens transformers makes of them."""
+    import torch
+    from torch.nn import functional as F
+
+    from tests.clips import clip
+    from tests.oracle.peers import patches_of, spectrogram, tokens_of
+    from tests.resizes import IMAGES, digest, image_of
+
+    torch.manual_seed(5)
+    stored = {}
+    x, kernel, bias = torch.randn(7, 10, 3), torch.randn(5, 3, 3, 3), torch.randn(5)
+    y = F.conv2d(x.permute(2, 0, 1)[None], kernel, bias, (2, 1), (1, 1))[0].permute(1, 2, 0)
+    stored["conv2d"] = dict(x=x, kernel=kernel, bias=bias, y=y)
+    x, kernel = torch.randn(13, 3), torch.randn(5, 3, 4)
+    stored["conv1d"] = dict(x=x, kernel=kernel, bias=bias, y=F.conv1d(x.T[None], kernel, bias, 2, 2)[0].T)
+    x = torch.randn(7, 10, 3)
+    stored["max_pool2d"] = dict(x=x, y=F.max_pool2d(x.permute(2, 0, 1)[None], (3, 2), (2, 2), (1, 1))[0].permute(1, 2, 0))
+    stored["log_mel"] = {name: spectrogram(clip(name)) for name in ("odd", "short", "speech")}
+    stored["patches"] = dict(
+        digests=np.array([digest(patches_of(image_of(h, w), budget)) for h, w, budget in IMAGES]),
+        tokens=np.array([tokens_of(h, w, budget) for h, w, budget in IMAGES]),
+    )
+    flat = {f"{name}/{key}": np.asarray(value) for name, held in stored.items() for key, value in held.items()}
+    np.savez_compressed(DATA / "blocks.npz", **flat)
+
+
 def llama_cpp(gguf: Path) -> None:
     import llama_cpp
 
@@ -375,6 +404,8 @@ if __name__ == "__main__":
         torch_files()
     elif what == "resize":
         resizes()
+    elif what == "blocks":
+        blocks()
     elif what == "transformers":
         smollm2(path)
         tiny_llama()

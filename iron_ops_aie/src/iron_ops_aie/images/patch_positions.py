@@ -17,13 +17,14 @@ class PatchPositions(PatchPositionsArray, Operator):
     A window is `pool` x `pool` patches, which a tower pools to one token: they stand one after the other, row by row, and so do
     the windows. sources: (places,) int32, the row of `Resample`'s patches that each place reads, for as many `cores`;
     positions: (2, places) int32, its x and its y, rows of tables of position embeddings or angles. Places past the last
-    patch read the last row of every table, which is zero: source_rows - 1 and position_rows - 1.
+    patch read the last row of every table, which is zero: source_rows - 1 and position_rows - 1; patches past the last place
+    are left out.
 
     `valid_rows` and `valid_columns` bound the picture; of what is no whole window nothing is read.
 
     The array: one core, a block of places at a time.
 
-    Errors: ParamError for sizes that are not whole windows, or tables and places too few for them.
+    Errors: ParamError for sizes that are not whole windows, or tables too small for them.
     """
 
     rows: int = Param()
@@ -51,6 +52,7 @@ class PatchPositions(PatchPositionsArray, Operator):
         Case(rows=15, columns=21, cores=4, lower=True),
         Case(rows=9, columns=12, bounds=dict(valid_rows=6, valid_columns=9), lower=True),
         Case(rows=7, columns=4, pool=1, cores=1, places=33, source_rows=99, position_rows=8, lower=True),
+        Case(rows=9, columns=9, places=30, bounds=dict(valid_rows=3, valid_columns=9), lower=True),
         Case(rows=42, columns=57, places=2520, lower=True, bench=True),
     )
 
@@ -64,7 +66,6 @@ class PatchPositions(PatchPositionsArray, Operator):
                 legal = f"multiples of pool={self.pool}. Nearest legal: {nearest(have, self.pool)}"
                 raise ParamError(f"PatchPositions: {name}={have}; legal: {legal}.")
         least = dict(
-            places=self.rows * self.columns,
             source_rows=self.rows * self.row_of_sources,
             position_rows=max(self.rows, self.columns) + 1,
         )
@@ -89,8 +90,9 @@ class PatchPositions(PatchPositionsArray, Operator):
         y, x = patches.reshape(2, down, self.pool, across, self.pool).swapaxes(2, 3).reshape(2, -1)
         sources = np.full(self.places, self.source_rows - 1)
         positions = np.full((2, self.places), self.position_rows - 1)
-        sources[: len(x)] = y * self.row_of_sources + x
-        positions[:, : len(x)] = x, y
+        held = slice(min(len(x), self.places))
+        sources[held] = (y * self.row_of_sources + x)[held]
+        positions[:, held] = x[held], y[held]
         return sources, positions
 
     def tolerance(self) -> Tolerance:
