@@ -61,7 +61,7 @@ def test_sums_are_those_of_the_plain_product(kernels, rng):
     c = np.empty((op.M, op.N), bfloat16)
     lies = dict(x_row=op.K, w_row=op.K, by_rows=1, c_row=op.N, c_column=1)
     one = dict(batches=1, x_batch=0, w_batch=0, c_batch=0, repeat=1)
-    kernels("matmul<bf16, bf16, bf16>", PRODUCT(x=a, w=b, c=c, M=op.M, N=op.N, K=op.K, **lies, **one))
+    kernels("matmul<bf16, bf16, bf16>", PRODUCT(x=a, w=b, c=c, M=op.M, N=op.N, K=op.K, **lies, **one), scratch=4 * 68 * op.K)
     assert np.array_equal(called(kernels, "flm_gemm", op, a, b).view(np.uint16), c.view(np.uint16))
 
 

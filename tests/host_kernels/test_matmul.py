@@ -28,7 +28,7 @@ def product(kernels, types, x, w, by_rows, name="matmul", threads=1, by_columns=
     row, column = (1, M) if by_columns else (N, 1)
     lies = dict(x_row=K, w_row=w.shape[1], by_rows=by_rows, c_row=row, c_column=column)
     one = dict(batches=1, x_batch=0, w_batch=0, c_batch=0, repeat=1)
-    kernels(f"{name}<{', '.join(types)}>", PRODUCT(x=x, w=w, c=c, M=M, N=N, K=K, **lies, **one), threads=threads)
+    kernels(f"{name}<{', '.join(types)}>", PRODUCT(x=x, w=w, c=c, M=M, N=N, K=K, **lies, **one), threads=threads, scratch=4 * 68 * K)
     return c.T if by_columns else c
 
 

@@ -70,34 +70,19 @@ struct Blocks {
   INLINE float power(int32_t n) { return as_float((uint32_t)(n + 127) << 23); }
 };
 
-// Columns n0 to n0 + cols of every row. Sums as in matmul.h's panel.
-template <class Right> INLINE void panel(const Slots& g, int64_t n0, int64_t cols) {
-  float xs[ROWS][PANEL], ws[PANEL][PANEL], acc[ROWS][PANEL];
-  memset(ws, 0, sizeof ws);
-  for (int64_t m0 = 0; m0 < g.M; m0 += ROWS) {
-    int64_t rows = g.M - m0 < ROWS ? g.M - m0 : ROWS;
-    memset(acc, 0, sizeof acc);
-    for (int64_t k0 = 0; k0 < g.K; k0 += PANEL) {
-      int64_t depth = g.K - k0 < PANEL ? g.K - k0 : PANEL, m = 0;
-      Right::widen(g, k0, depth, n0, cols, ws);
-      widen_panel(g.x + m0 * g.K + k0, g.K, rows, depth, xs);
-      for (; m + 4 <= rows; m += 4) add_panel<4>(xs + m, ws, depth, acc + m);
-      for (; m < rows; m++) add_panel<1>(xs + m, ws, depth, acc + m);
-    }
-    for (int64_t m = 0; m < rows; m++)
-      for (int64_t j = 0; j < cols; j += 8) store8(g.c + (m0 + m) * g.N + n0 + j, finished(load8(acc[m] + j), g));
-  }
-}
-
 }  // namespace flm
 
-// `Right`: flm::Dense or flm::Blocks.
+// Sums as in matmul.h's panels. `Right`: flm::Dense or flm::Blocks.
 template <class Right> void flm_gemm_packed(const flm::Slots& g, int32_t tid, int32_t nt) {
   Share s = share(g.N, tid, nt, 16);
-  for (int64_t n = s.begin; n < s.end;) {
-    int64_t end = (n / PANEL + 1) * PANEL, cols = (end < s.end ? end : s.end) - n;
-    flm::panel<Right>(g, n, cols);
-    n += cols;
+  for (int64_t n = s.begin; n < s.end; n += PANEL) {
+    int64_t cols = s.end - n < PANEL ? s.end - n : PANEL;
+    auto fill = [&](int64_t k, int64_t depth, float (*y)[PANEL]) { Right::widen(g, k, depth, n, cols, y); };
+    auto finish = [&](int64_t m, int64_t rows, float (*sums)[PANEL]) {
+      for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j += 8) store8(g.c + (m + i) * g.N + n + j, flm::finished(load8(sums[i] + j), g));
+    };
+    panel(g.x, g.K, g.M, g.K, fill, finish);
   }
 }
 

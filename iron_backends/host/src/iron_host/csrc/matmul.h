@@ -39,8 +39,12 @@ INLINE void dots(const X* x, int64_t ldx, const W* w, int64_t ldw, int64_t K, O*
       for (int j = 0; j < NT; j++) acc[i][j] += a * b[j];
     }
   }
-  for (int i = 0; i < MT; i++)
-    for (int j = 0; j < NT; j++) store(c + i * cm + j * cn, sumw(acc[i][j]));
+  for (int i = 0; i < MT; i++) {
+    float sums[NT];
+    if (NT == 4) sums4w(acc[i], sums);
+    else for (int j = 0; j < NT; j++) sums[j] = sumw(acc[i][j]);
+    for (int j = 0; j < NT; j++) store(c + i * cm + j * cn, sums[j]);
+  }
 }
 
 template <int NT, class X, class W, class O>
@@ -52,69 +56,127 @@ INLINE void dot_rows(const X* x, int64_t ldx, const W* w, int64_t ldw, int64_t K
   for (; m < M; m++) dots<1, NT>(x + m * ldx, ldx, w, ldw, K, c + m * cm, cm, cn, ahead);
 }
 
-// Weights as rows of N. A panel of N columns is widened PANEL rows of k at a time; ROWS rows of X pass over it, their
-// sums in `acc`, each adding its k in order.
-enum { PANEL = 64, ROWS = 16 };
-
-template <int MT> INLINE void add_panel(const float (*x)[PANEL], const float (*w)[PANEL], int64_t depth, float (*acc)[PANEL]) {
-  enum { V = 2 };
-  for (int64_t j = 0; j < PANEL; j += V * WIDE) {
-    f32xw sum[MT][V];
-    for (int i = 0; i < MT; i++)
-      for (int v = 0; v < V; v++) sum[i][v] = loadw(acc[i] + j + v * WIDE);
-    for (int64_t k = 0; k < depth; k++) {
-      f32xw b[V];
-      for (int v = 0; v < V; v++) b[v] = loadw(w[k] + j + v * WIDE);
-      for (int i = 0; i < MT; i++)
-        for (int v = 0; v < V; v++) sum[i][v] += splatw(x[i][k]) * b[v];
-    }
-    for (int i = 0; i < MT; i++)
-      for (int v = 0; v < V; v++) storew(acc[i] + j + v * WIDE, sum[i][v]);
+// Rows of numbers as floats: where they lie, or widened into `y`, `ldy` apart.
+INLINE const float* widened(const float* x, int64_t&, int64_t, int64_t, float*, int64_t) { return x; }
+template <class T> INLINE const float* widened(const T* x, int64_t& ldx, int64_t rows, int64_t cols, float* y, int64_t ldy) {
+  for (int64_t m = 0; m < rows; m++) {
+    int64_t k = 0;
+    for (; k + 8 <= cols; k += 8) store8(y + m * ldy + k, load8(x + m * ldx + k));
+    for (; k < cols; k++) y[m * ldy + k] = load(x + m * ldx + k);
   }
+  ldx = ldy;
+  return y;
 }
 
-template <class T> INLINE void widen_panel(const T* x, int64_t ld, int64_t rows, int64_t cols, float (*y)[PANEL]) {
-  for (int64_t r = 0; r < rows; r++) {
-    int64_t i = 0;
-    for (; i + 8 <= cols; i += 8) store8(y[r] + i, load8(x + r * ld + i));
-    for (; i < PANEL; i++) y[r][i] = i < cols ? load(x + r * ld + i) : 0.0f;
-  }
+// Weights as rows of K. BESIDE rows of X meet all of W before the next ones do, so that they stay in a cache; where there are at
+// least SEVERAL, what is no float is widened once. Scratch: BESIDE + 4 rows of K floats, then.
+enum { BESIDE = 64, SEVERAL = 8 };
+
+template <class X, class W, class O>
+INLINE void rows_of_k(const X* x, int64_t ldx, const W* w, int64_t ldw, int64_t K, O* c, int64_t cm, int64_t cn, int64_t M, int64_t N) {
+  int64_t j = 0;
+  for (; j + 4 <= N; j += 4) dot_rows<4>(x, ldx, w + j * ldw, ldw, K, c + j * cn, cm, cn, M);
+  for (; j < N; j++) dot_rows<1>(x, ldx, w + j * ldw, ldw, K, c + j * cn, cm, cn, M);
 }
 
 template <class X, class W, class O>
-INLINE void panel(const X* x, int64_t ldx, const W* w, int64_t ldw, int64_t K, O* c, int64_t cm, int64_t cn, int64_t M, int64_t cols) {
-  float xs[ROWS][PANEL], ws[PANEL][PANEL], acc[ROWS][PANEL];
+INLINE void many_rows_of_k(const X* x, int64_t ldx, const W* w, int64_t ldw, int64_t K, O* c, int64_t cm, int64_t cn, int64_t M, int64_t N, float* y) {
+  for (int64_t m = 0; m < M; m += BESIDE) {
+    int64_t rows = M - m < BESIDE ? M - m : BESIDE, la = ldx;
+    const float* a = widened(x + m * ldx, la, rows, K, y, K);
+    for (int64_t j = 0; j < N; j += 4) {
+      int64_t cols = N - j < 4 ? N - j : 4, lb = ldw;
+      const float* b = widened(w + j * ldw, lb, cols, K, y + BESIDE * K, K);
+      rows_of_k(a, la, b, lb, K, c + m * cm + j * cn, cm, cn, rows, cols);
+    }
+  }
+}
+
+// Weights as rows of N. A panel of PANEL columns is widened DEPTH rows of k at a time; ROWS rows of X pass over it, HIGH at once,
+// their sums in `acc`, each adding its k in order.
+#if defined(IRON_AVX512)
+enum { PANEL = 48, HIGH = 8, ACROSS = 3 };
+#elif defined(__AVX2__) || defined(__aarch64__)
+enum { PANEL = 48, HIGH = 4, ACROSS = 3 };
+#else
+enum { PANEL = 48, HIGH = 4, ACROSS = 1 };
+#endif
+enum { DEPTH = 128, ROWS = 256 };
+
+template <int MT> INLINE void add_panel(const float* x, int64_t ldx, const float (*w)[PANEL], int64_t depth, float (*acc)[PANEL]) {
+  for (int64_t j = 0; j < PANEL; j += ACROSS * WIDE) {
+    f32xw sum[MT][ACROSS];
+    for (int i = 0; i < MT; i++)
+      for (int v = 0; v < ACROSS; v++) sum[i][v] = loadw(acc[i] + j + v * WIDE);
+    for (int64_t k = 0; k < depth; k++) {
+      f32xw b[ACROSS];
+      for (int v = 0; v < ACROSS; v++) b[v] = loadw(w[k] + j + v * WIDE);
+      for (int i = 0; i < MT; i++) {
+        f32xw a = splatw(x[i * ldx + k]);
+        for (int v = 0; v < ACROSS; v++) sum[i][v] = maddw(a, b[v], sum[i][v]);
+      }
+    }
+    for (int i = 0; i < MT; i++)
+      for (int v = 0; v < ACROSS; v++) storew(acc[i] + j + v * WIDE, sum[i][v]);
+  }
+}
+
+INLINE void add_rows(const float* x, int64_t ldx, int64_t rows, const float (*w)[PANEL], int64_t depth, float (*acc)[PANEL]) {
+  int64_t m = 0;
+  for (; m + HIGH <= rows; m += HIGH) add_panel<HIGH>(x + m * ldx, ldx, w, depth, acc + m);
+  if (HIGH > 4)
+    for (; m + 4 <= rows; m += 4) add_panel<4>(x + m * ldx, ldx, w, depth, acc + m);
+  for (; m < rows; m++) add_panel<1>(x + m * ldx, ldx, w, depth, acc + m);
+}
+
+template <class T> INLINE void widen_panel(const T* w, int64_t ld, int64_t depth, int64_t cols, float (*y)[PANEL]) {
+  for (int64_t k = 0; k < depth; k++) {
+    int64_t j = 0;
+    for (; j + 8 <= cols; j += 8) store8(y[k] + j, load8(w + k * ld + j));
+    for (; j < cols; j++) y[k][j] = load(w + k * ld + j);
+  }
+}
+
+// `fill(k, depth, y)` lays out weights, `finish(m, rows, sums)` takes the sums of rows from m on.
+template <class X, class Fill, class Finish>
+INLINE void panel(const X* x, int64_t ldx, int64_t M, int64_t K, Fill fill, Finish finish) {
+  float xs[ROWS * DEPTH], ws[DEPTH][PANEL], acc[ROWS][PANEL];
+  memset(ws, 0, sizeof ws);  // columns there are none of
   for (int64_t m0 = 0; m0 < M; m0 += ROWS) {
     int64_t rows = M - m0 < ROWS ? M - m0 : ROWS;
     memset(acc, 0, sizeof acc);
-    for (int64_t k0 = 0; k0 < K; k0 += PANEL) {
-      int64_t depth = K - k0 < PANEL ? K - k0 : PANEL, m = 0;
-      widen_panel(w + k0 * ldw, ldw, depth, cols, ws);
-      widen_panel(x + m0 * ldx + k0, ldx, rows, depth, xs);
-      for (; m + 4 <= rows; m += 4) add_panel<4>(xs + m, ws, depth, acc + m);
-      for (; m < rows; m++) add_panel<1>(xs + m, ws, depth, acc + m);
+    for (int64_t k0 = 0; k0 < K; k0 += DEPTH) {
+      int64_t depth = K - k0 < DEPTH ? K - k0 : DEPTH, ld = ldx;
+      fill(k0, depth, ws);
+      const float* a = widened(x + m0 * ldx + k0, ld, rows, depth, xs, DEPTH);
+      add_rows(a, ld, rows, ws, depth, acc);
     }
-    for (int64_t m = 0; m < rows; m++)
-      for (int64_t j = 0; j < cols; j++) store(c + (m0 + m) * cm + j * cn, acc[m][j]);
+    finish(m0, rows, acc);
   }
 }
 
 template <class X, class W, class O> void matmul(const slots::Product<X, W, O>& g, int32_t tid, int32_t nt) {
-  int64_t M = g.M, N = g.N, K = g.K, ldx = g.x_row, ldw = g.w_row, cm = g.c_row, cn = g.c_column;
+  int64_t N = g.N, ldw = g.w_row, cm = g.c_row, cn = g.c_column;
   Share s = share(N * g.batches, tid, nt, g.by_rows ? 4 : 16);
   for (int64_t at = s.begin; at < s.end;) {
-    int64_t b = at / N, begin = at % N, end = begin + (s.end - at);
-    if (end > N) end = N;
-    at += end - begin;
+    int64_t b = at / N, j = at % N, end = j + (s.end - at) < N ? j + (s.end - at) : N;
+    at += end - j;
     const X* x = g.x + b * g.x_batch;
     const W* w = g.w + b / g.repeat * g.w_batch;
-    O* c = g.c + b * g.c_batch;
-    int64_t j = begin;
+    O* c = g.c + b * g.c_batch + j * cn;
     if (g.by_rows) {
-      for (; j + 4 <= end; j += 4) dot_rows<4>(x, ldx, w + j * ldw, ldw, K, c + j * cn, cm, cn, M);
-      for (; j < end; j++) dot_rows<1>(x, ldx, w + j * ldw, ldw, K, c + j * cn, cm, cn, M);
-    } else {
-      for (; j < end; j += PANEL) panel(x, ldx, w + j, ldw, K, c + j * cn, cm, cn, M, end - j < PANEL ? end - j : PANEL);
+      if (g.M < SEVERAL) rows_of_k(x, g.x_row, w + j * ldw, ldw, g.K, c, cm, cn, g.M, end - j);
+      else many_rows_of_k(x, g.x_row, w + j * ldw, ldw, g.K, c, cm, cn, g.M, end - j, (float*)g.scratch);
+      continue;
+    }
+    for (; j < end; j += PANEL, c += PANEL * cn) {
+      int64_t cols = end - j < PANEL ? end - j : PANEL;
+      auto fill = [&](int64_t k, int64_t depth, float (*y)[PANEL]) { widen_panel(w + k * ldw + j, ldw, depth, cols, y); };
+      auto finish = [&](int64_t m, int64_t rows, float (*sums)[PANEL]) {
+        for (int64_t i = 0; i < rows; i++)
+          for (int64_t l = 0; l < cols; l++) store(c + (m + i) * cm + l * cn, sums[i][l]);
+      };
+      panel(x, g.x_row, g.M, g.K, fill, finish);
     }
   }
 }

@@ -25,6 +25,8 @@ from iron_host.view import no_view, view_of
 
 #: What multiplies to int32.
 INTEGERS = ("int8", "uint8")
+#: Of matmul.h: how many rows of X are widened, beside four of W, where there are so many.
+BESIDE, SEVERAL = 64, 8
 #: Of rounded.h: the bytes of a group's scales.
 SCALE = 12
 
@@ -132,7 +134,9 @@ class ProductLowering(Sharing):
                 kernel = unit("integers.h", "matmul_integers", *types)
                 return [KernelCall(kernel, slots, scratch_bytes=4 * max(1, rows // product.batches), **shared_by, work=work)]
             kernel = unit("matmul.h", "matmul", *types)
-            return [KernelCall(kernel, product.dense, **shared_by, work=work)]
+            widens = product.by_rows and rows >= SEVERAL * product.batches and {types[0], types[1]} != {"float"}
+            scratch = 4 * (BESIDE + 4) * op.K if widens else 0
+            return [KernelCall(kernel, product.dense, scratch_bytes=scratch, **shared_by, work=work)]
         if isinstance(product.K, Member):
             return No("a bound on K of block weights has no kernel")
         if isinstance(product.N, Member) and product.batches > 1:
