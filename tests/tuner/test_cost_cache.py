@@ -74,7 +74,10 @@ def test_a_damaged_entry_is_missing_and_measured_again(cache, damage):
     assert CostCache(STRIX).get(Measurement, "a") == RECORD
 
 
-@pytest.mark.parametrize("change", [{"unheard": 1}, {"calls": None}, {"round_us": ["12"]}, {"t_step_us": "12"}, {"pmode": 3}])
+NO_TIMES = [{"t_step_us": float("nan")}, {"alone_us": 10**400}, {"round_us": [1.0, float("inf")]}, {"default_us": [-1e308]}]
+
+
+@pytest.mark.parametrize("change", [{"unheard": 1}, {"calls": None}, {"round_us": ["12"]}, {"t_step_us": "12"}, {"pmode": 3}, *NO_TIMES])
 def test_a_record_of_other_fields_is_missing(change):
     """Another version of Iron may keep more, or less, of it."""
     fields = attrs.asdict(RECORD) | change

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from iron_ops_aie import GEMV, SiLU
 from iron_tuner.cost_table import Calibration, CostTable, PackCost, Point, StepCost, cost_key, pack_key
 from iron_tuner.errors import CostError
+from iron_tuner.records import MOST_US
 
 STEP = StepCost(10.0, 30.0, True, True, "turbo", 8, 50, "2026-12-01")
 CALIBRATION = Calibration(40.0, 45.0, "turbo", 8, 50, "2026-12-01", base_us=32.0, reset_us=35.0)
@@ -26,17 +27,18 @@ def table() -> CostTable:
     return made
 
 
-numbers = st.floats(allow_nan=False, allow_infinity=False)
+numbers, times, weights = st.floats(-MOST_US, MOST_US), st.floats(0, MOST_US), st.floats(1e-9, 1)
 keys = st.text(st.characters(exclude_characters="|", exclude_categories=("Cs",)), min_size=1)
 common = dict(pmode=st.just("turbo"), rounds=st.integers(1, 99), calls=st.integers(1, 99), measured=st.dates().map(str))
 flags, counts, perhaps = st.booleans(), st.integers(1, 99), st.none() | numbers
+noises = st.none() | times
 labels = st.text(st.characters(exclude_categories=("Cs",)))
-points = st.builds(Point, numbers, numbers, flags, flags, counts, perhaps)
+points = st.builds(Point, weights, times, flags, flags, counts, noises)
 apart = dict(beside=keys | st.just(""), pair_us=perhaps, points=st.dictionaries(labels, points, max_size=3), design=labels)
 told = dict(setting_of=keys | st.just(""), tunables=st.dictionaries(labels, counts | flags | numbers | labels, max_size=3))
-steps = st.builds(StepCost, numbers, numbers, flags, flags, **common, noise_us=perhaps, **apart, **told)
+steps = st.builds(StepCost, times, times, flags, flags, **common, noise_us=noises, **apart, **told)
 calibrations = st.builds(Calibration, numbers, numbers, **common, base_us=perhaps, reset_us=perhaps)
-packed = st.builds(PackCost, keys, numbers, st.dictionaries(keys, numbers, max_size=3), **common)
+packed = st.builds(PackCost, keys, numbers, st.dictionaries(keys, times, max_size=3), **common)
 
 
 @settings(max_examples=30, deadline=None)
@@ -75,7 +77,14 @@ def test_defaults_are_left_out_and_an_entry_is_a_line(tmp_path):
         ("steps", "A", {"tunables": {"columns": [8]}}, "[8] where a int is"),
         ("steps", "A", {"beside": None, "measured": 7}, "7 where a str is"),
         ("steps", "A", {"calls": 1.5}, "1.5 where a int is"),
-        ("steps", "A", {"t_step_us": float("nan")}, "nan where a float is"),
+        ("steps", "A", {"t_step_us": float("nan")}, "t_step_us: nan is no time"),
+        ("steps", "A", {"t_step_us": 10**400}, "is no time"),
+        ("steps", "A", {"alone_us": 1e308}, "alone_us: 1e+308 is no time"),
+        ("steps", "A", {"t_step_us": -1.0}, "t_step_us: -1.0 is no time"),
+        ("steps", "A", {"points": [1]}, "points: [1] where {...} is"),
+        ("steps", "A", {"points": {"far": 1}}, "points: 1 where {...} is"),
+        ("steps", "A", {"points": {"far": attrs.asdict(Point(0.0, 1.0, True, True, 1))}}, "points: weight: 0, of a mean"),
+        ("packs", "A|B", {"t_step_us": {"A": -2.0}}, "t_step_us: -2.0 is no time"),
         ("calibrations", "A|B", {"switch_us": None}, "has no switch_us"),
         ("packs", "A|B", {"t_step_us": None}, "has no t_step_us"),
     ],
@@ -94,6 +103,13 @@ def test_an_entry_that_lacks_something_is_dropped_and_said(tmp_path, part, key, 
     ]
     (said,) = loaded.dropped
     assert key in said and why in said and "measured again" in said
+
+
+def test_a_calibration_of_other_than_two_designs_is_dropped(tmp_path):
+    table().save(tmp_path / "t.json")
+    (tmp_path / "t.json").write_text((tmp_path / "t.json").read_text().replace('"A|B": {"switch_us"', '"A|B|C": {"switch_us"'))
+    loaded = CostTable.load(tmp_path / "t.json")
+    assert not loaded.calibrations and len(loaded.steps) == 1 and "A|B|C: it names no two designs" in loaded.dropped[0]
 
 
 def test_entries_of_two_power_modes_are_refused(tmp_path):
@@ -119,7 +135,7 @@ def test_a_table_of_another_device_or_packaging_is_refused(tmp_path, device, dis
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"device": 7}', '{"device": "npu2", "dispatch": "so"}', '{"device": "npu2", "steps": 1}', "[" * 9999]
+    "text", ["", "[]", "{}", '{"device": 7}', '{"device": "npu2\\u001b[2J"}', '{"device": "npu2", "dispatch": "so"}', '{"device": "npu2", "steps": 1}', "[" * 9999]
 )
 def test_what_is_no_table_is_refused(tmp_path, text):
     (tmp_path / "t.json").write_text(text)

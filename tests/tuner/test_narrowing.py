@@ -244,9 +244,16 @@ def test_a_design_that_has_changed_since_follows_its_profile_and_is_said(table):
         tuned = compiled(Changed(), JointNarrowing(old))
     assert columns(tuned)[1] == 4, "as the profile has it"
     assert version(tuned).tuning.unmeasured == (("SiLU(size=2048)", "it is not in the cost table"),)
-    assert "changed since: 1 designs of SiLU are not in the table, which has 4 entries of SiLU" in version(tuned).tuning.report()
+    assert "changed since: 1 design of SiLU is not in the table, which has 4 entries of SiLU" in version(tuned).tuning.report()
     assert "changed since" in tuned.explain()
     assert "changed since" not in version(compiled(Turns(), JointNarrowing(table))).tuning.report()
+
+
+def test_what_was_left_out_of_a_file_is_said(table):
+    """With a file's names as a terminal may show them."""
+    table.dropped = ("SiLU_1\x1b[2J: t_step_us: nan is no time; it is to be measured again.",)
+    said = version(compiled(Turns(), JointNarrowing(table))).tuning.report()
+    assert "left out of the cost table: SiLU_1\\x1b[2J: t_step_us: nan is no time" in said
 
 
 def test_a_design_whose_load_is_not_known_stays_as_it_is():

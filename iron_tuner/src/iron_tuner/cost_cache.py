@@ -20,7 +20,7 @@ from iron_core.cache.home import distrust, home, make, refusal
 from iron_core.cache.keylock import locked
 from iron_core.cache.keys import digest
 from iron_core.files import write_whole
-from iron_tuner.records import KINDS
+from iron_tuner.records import KINDS, is_time
 
 R = TypeVar("R")
 
@@ -108,6 +108,7 @@ def record_of(kind: type[R], fields: Any) -> R:
         raise ValueError(f"a {kind.__name__} has other fields")
     for name, value in fields.items():
         values = value if known[name].startswith("tuple") else [value]
-        if not isinstance(values, list) or not all(type(one) in _TYPES[known[name]] for one in values):
+        legal = _TYPES[known[name]]
+        if not isinstance(values, list) or not all(type(one) in legal and (float not in legal or one is None or is_time(one)) for one in values):
             raise ValueError(f"{name} of a {kind.__name__} is a {known[name]}")
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import types
 import typing
@@ -24,11 +23,14 @@ from iron_core.devices import Device, device
 from iron_core.errors import LONGEST, printable
 from iron_core.files import write_whole
 from iron_tuner.errors import CostError
+from iron_tuner.records import is_time
 from iron_tuner.settings import probed
 
 #: How a plan's steps become dispatches, as `iron_core.image.plan.Packaging.dispatch` has it.
 DISPATCHES = ("fused", "separate")
 _SEPARATOR = "|"
+#: Fields that may be below 0: differences of what was measured, for noise may be more than they; and tunables.
+_DIFFERENCES = {"pair_us", "switch_us", "dispatch_us", "base_us", "reset_us", "tunables"}
 
 
 def cost_key(op: Any, dev: Device | str) -> str:
@@ -182,17 +184,17 @@ class CostTable:
         """Read a file. CostError for one that is no table, is of two power modes, or of another device or packaging than these, where
         they are given; OSError where it cannot be read."""
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            content = _object(json.loads(Path(path).read_text(encoding="utf-8")))
             dropped: list[str] = []
             own, how, platform = (_value(content.get(name, ""), str) for name in ("device", "dispatch", "platform"))
-            if not own:
+            if not own or own != printable(own, 40):
                 raise ValueError("it names no device")
             table = cls(
                 own,
                 how,
                 platform,
                 _entries(content.get("steps", {}), StepCost, dropped),
-                {k: v for k, v in _entries(content.get("calibrations", {}), Calibration, dropped).items() if _two(k)},
+                _entries(content.get("calibrations", {}), Calibration, dropped),
                 _entries(content.get("packs", {}), PackCost, dropped),
                 tuple(dropped),
             )
@@ -233,10 +235,12 @@ def _plain(entry: Any) -> dict[str, Any]:
 def _entries(part: Any, kind: type[_Record], dropped: list[str]) -> dict[str, _Record]:
     """The records of a part of a file; those that lack something are named in `dropped`."""
     found: dict[str, _Record] = {}
-    for key, given in part.items():
+    for key, given in _object(part).items():
         try:
+            if kind is Calibration and key.count(_SEPARATOR) != 1:
+                raise ValueError("it names no two designs")
             found[key] = _record(given, kind)
-        except (ValueError, TypeError, AttributeError) as error:
+        except ValueError as error:
             dropped.append(f"{printable(key, 120)}: {printable(error, 100)}; it is to be measured again.")
     return found
 
@@ -250,23 +254,35 @@ def _record(given: Any, kind: Any) -> Any:
     """ValueError for one that lacks a field or has something else there; fields that are not known are passed over."""
     made = {}
     for field in attrs.fields(kind):
-        if field.name in given:
-            made[field.name] = _value(given[field.name], _kinds(kind)[field.name])
+        if field.name in _object(given):
+            try:
+                made[field.name] = _value(given[field.name], _kinds(kind)[field.name], field.name not in _DIFFERENCES)
+            except ValueError as error:
+                raise ValueError(f"{field.name}: {error}") from None
         elif field.default is attrs.NOTHING:
             raise ValueError(f"it has no {field.name}")
+    if made.get("weight") == 0:
+        raise ValueError("weight: 0, of a mean")
     return kind(**made)
 
 
-def _value(given: Any, kind: Any) -> Any:
-    """A value of JSON as a record has it: of bool, int, float (a finite one), str, a mapping of these or of records, or None too."""
+def _value(given: Any, kind: Any, positive: bool = False) -> Any:
+    """A value of JSON as a record has it: of bool, int, float (a time), str, a mapping of these or of records, or None too. ValueError
+    for another one, or one below 0 that is `positive`."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         legal = typing.get_args(kind)
-        return given if given is None and type(None) in legal else _value(given, type(given) if type(given) in legal else legal[0])
+        return given if given is None and type(None) in legal else _value(given, type(given) if type(given) in legal else legal[0], positive)
     if typing.get_origin(kind) is not None:
         of = typing.get_args(kind)[1]
-        return {name: _record(one, of) if attrs.has(of) else _value(one, of) for name, one in given.items()}
-    if kind is float and type(given) in (int, float) and math.isfinite(given):
-        return float(given)
-    if type(given) is not kind or kind is float:
+        return {name: _record(one, of) if attrs.has(of) else _value(one, of, positive) for name, one in _object(given).items()}
+    if type(given) is not kind and (kind is not float or type(given) is not int):
         raise ValueError(f"{given!r} where a {kind.__name__} is")
+    if kind is float and (not is_time(given) or (positive and given < 0)):
+        raise ValueError(f"{given!r} is no time")
+    return kind(given)
+
+
+def _object(given: Any) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise ValueError(f"{given!r} where {{...}} is")
     return given

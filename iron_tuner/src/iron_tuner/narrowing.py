@@ -149,8 +149,9 @@ def _stale(table: CostTable, designs: Designs, found: Instance) -> tuple[str, ..
     for name, own in lost.items():
         old = [cost.measured for key, cost in table.steps.items() if key.rpartition("_")[0] == name and key not in designs.asked]
         if old:
+            are = f"design of {name} is" if len(own) == 1 else f"designs of {name} are"
             lines.append(
-                f"changed since: {len(own)} designs of {name} are not in the table, which has {len(old)} entries of {name} that are none "
-                f"here, the last measured {max(old)}; they follow their profile. Measure them again."
+                f"changed since: {len(own)} {are} not in the table, which has {len(old)} {'entry' if len(old) == 1 else 'entries'} of {name} "
+                f"of no design here, the last measured {max(old)}; what is not in it follows its profile. Measure again."
             )
     return tuple(lines)

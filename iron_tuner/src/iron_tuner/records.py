@@ -11,10 +11,17 @@ import attrs
 
 #: `Platform.mode` of figures that are computed, so that nothing disturbs them and they have no noise.
 SIMULATED = "simulated"
+#: Microseconds that a time is below, eleven days: what is more was not measured, and in sums and squares it is no number any more.
+MOST_US = 1e12
 
 
 def today() -> str:
     return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def is_time(value: object) -> bool:
+    """Is it a number of microseconds? Of a difference it may be below 0."""
+    return type(value) in (int, float) and abs(value) <= MOST_US  # type: ignore[arg-type]  # no NaN is
 
 
 def median_error(rounds: Sequence[float]) -> float | None:

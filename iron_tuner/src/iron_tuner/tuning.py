@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from iron_core.compiled.narrowing import Asked, Narrowed
+from iron_core.errors import printable
 from iron_core.graph.fold import Fold
 from iron_tuner.cost_table import CostTable
 from iron_tuner.settings import Variant
@@ -103,7 +104,8 @@ class Tuning:
         lines += [f"not in the model: {what}: {why}" for what, why in self.unmeasured]
         lines += [f"not priced: {what}" for what in self.unpriced]
         lines += self.stale
-        return "\n".join(lines)
+        lines += [f"left out of the cost table: {what}" for what in self.table.dropped]
+        return "\n".join(map(printable, lines))  # names and dates are a file's
 
     def _proof(self) -> str:
         folds = "" if self.all_folds else " for these folds, which were weighed one by one"
