@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from iron_core.files import write_whole
+from iron_core.files import writable, write_whole
 
 
 def test_a_text_is_written_as_utf_8(tmp_path: Path) -> None:
@@ -72,3 +72,20 @@ def test_a_name_that_can_be_none_is_an_oserror(name: str) -> None:
     """As any other place that cannot be written."""
     with pytest.raises(OSError, match="Invalid argument"):
         write_whole(name, "text")
+
+
+@pytest.mark.parametrize("name", ["", "folder", "nowhere/file", "file/file", "file", "folder/new"])
+def test_what_cannot_be_written_is_known_before(tmp_path: Path, name: str) -> None:
+    """`writable` says what `write_whole` would, and writes nothing."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("old", encoding="utf-8")
+    errors = []
+    for write in (writable, lambda path: write_whole(path, "new")):
+        try:
+            write(tmp_path / name)
+            errors.append(None)
+        except OSError as error:
+            errors.append(error.errno)
+        if write is writable:
+            assert (tmp_path / "file").read_text(encoding="utf-8") == "old" and not os.listdir(tmp_path / "folder")
+    assert errors[0] == errors[1] and (errors[0] is None) == (name in ("file", "folder/new"))

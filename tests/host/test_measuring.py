@@ -11,10 +11,10 @@ from iron_core import OperatorImage
 from iron_core.backends.measuring import Keeping, Measuring, Run, RunList, Timing, measuring
 from iron_core.declare.formats import as_format
 from iron_core.devices import device
-from iron_core.errors import CallError
+from iron_core.errors import BoundsError, CallError
 from iron_host import measure as measuring_host
 from iron_host.backend import HostBackend
-from iron_ops_aie import GEMV, ElementwiseAdd, RMSNorm
+from iron_ops_aie import GEMV, Copy, ElementwiseAdd, RMSNorm, Sample
 
 HOST = device("host")
 PRODUCT = GEMV(M=96, K=64, W=as_format("q4_1"), activations="int8_block")
@@ -80,10 +80,23 @@ def test_weights_are_read_from_memory(monkeypatch):
     assert one[0].digest() == three[0].digest()
 
 
-def test_a_member_that_an_operator_does_not_have_is_refused():
-    """Naming the list, the operator and its members."""
-    with pytest.raises(CallError, match=r"odd: ElementwiseAdd has no per-call member cols\. Its members: valid\."):
-        measured(RunList("odd", (Run(ElementwiseAdd(size=4), members={"cols": 2}),)))
+@pytest.mark.parametrize(
+    ("op", "members", "error", "words"),
+    [
+        (ElementwiseAdd(size=4), {"cols": 2}, CallError, r"ElementwiseAdd has no per-call member cols\. Its members: valid\."),
+        (ElementwiseAdd(size=4), {"valid": 5}, BoundsError, r"valid is 5 .*legal: 0 to 4"),
+        (ElementwiseAdd(size=4), {"valid": -1}, BoundsError, r"valid is -1 .*legal: 0 to 4"),
+        (ElementwiseAdd(size=4), {"valid": 2**40}, CallError, "does not fit int32"),
+        (ElementwiseAdd(size=4), {"valid": 1.5}, CallError, "is a whole number"),
+        (Copy(input_size=4096), {"in_offset": 100_000_000}, BoundsError, "in_offset is 100000000 .*legal: 0 to 0"),
+        (Copy(input_size=4096), {"out_offset": -1}, BoundsError, "out_offset is -1"),
+        (Sample(vocab=8), {"at": 9_000_000}, BoundsError, "at is 9000000"),
+    ],
+)
+def test_a_number_that_no_call_may_give_is_refused(op, members, error, words):
+    """Before anything is compiled: a kernel would read beyond its operand."""
+    with pytest.raises(error, match=words):
+        Run(op, members)
 
 
 def test_a_runs_tunables_are_its_lowerings(monkeypatch):

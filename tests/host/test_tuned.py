@@ -138,6 +138,16 @@ def test_an_entry_that_fits_no_more_is_left_aside(capsys):
     assert where.is_file()
 
 
+def test_entries_that_contradict_each_other_are_left_aside(capsys):
+    """Two that match one operator equally, as ones tuned for other fields may: it runs as if nothing was kept, and that is said once."""
+    backend = HostBackend(threads=2)
+    kept = profile(rows=64, **{"host.grain": 1 << 30})
+    kept.add(RMSNorm, cols=512, **{"host.grain": 1 << 20})
+    backend.keep(kept, HOST)
+    assert (threads(), threads(), threads(RMSNorm(rows=64, cols=256))) == (4, 4, 1)
+    assert capsys.readouterr().err.count("an entry of RMSNorm is left aside: Profile is ambiguous") == 1
+
+
 def test_only_what_the_host_takes_is_kept():
     """An array's tunables are no business of a CPU."""
     with pytest.raises(CallError, match=r"an entry for GEMV gives num_channels; legal: host\.<tunable>"):

@@ -5,15 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+import threading
+import time
 
+import click
 import pytest
 
 from iron_core.cli import main as iron
 from iron_core.declare.profile import Profile
 from iron_core.devices import device
-from iron_core.errors import CallError, UnknownName, UnsupportedError, UsageError
-from iron_tuner import tune_operator
+from iron_core.errors import BoundsError, CallError, ParamError, UnknownName, UnsupportedError, UsageError
+from iron_tuner import profiles, tune_operator
 from iron_tuner.command import main
+from iron_tuner.settings import Settings
 from tests.tuner.fake import FakeBackend
 from tests.tuner.operators import NPU2, by_width, made
 
@@ -77,14 +81,26 @@ def test_a_tunable_that_is_given_is_held(fake, capsys):
 def test_a_number_that_calls_give_is_a_value(fake, capsys):
     """Every list is timed at it."""
     backend = fake(FakeBackend(by_width))
-    tuned(capsys, "--value", "valid=1000")
-    assert {tuple(run.members.items()) for runs in backend.lists for run in runs.runs} == {(("valid", 1000),)}
+    tuned(capsys, "--value", "valid=500")
+    assert {tuple(run.members.items()) for runs in backend.lists for run in runs.runs} == {(("valid", 500),)}
 
 
 @pytest.mark.parametrize(
     ("line", "error", "words"),
     [
-        (["ReLU", "size=64", "--value", "n=3"], UsageError, r"ReLU takes no n\. Legal: valid"),
+        (["ReLU", "size=64", "--value", "n=3"], CallError, r"ReLU has no per-call member n\. Its members: valid"),
+        (["ReLU", "size=64", "--value", "valid=--3"], UsageError, "legal: NAME=N"),
+        (["ReLU", "size=64", "--value", "valid=" + "9" * 5000], UsageError, "legal: NAME=N"),
+        (["ReLU", "size=64", "--value", "valid=65"], BoundsError, "legal: 0 to 64"),
+        (["ReLU", "size=64", "--value", "valid=3", "--value", "valid=4"], UsageError, "valid is given twice, 3 before"),
+        (["ReLU", "size=64", "size=128"], UsageError, "size is given twice, 64 before"),
+        (["ReLU", "size=64", "--json", "--csv", "-"], UsageError, "both for standard output"),
+        (["ReLU", "size=64", "--csv", "/nowhere/x.csv"], UsageError, "--csv /nowhere/x.csv: No such file"),
+        (["ReLU", "size=64", "--csv", "."], UsageError, r"--csv \.: Is a directory"),
+        (["ReLU", "size=64", "--profile", __file__], UsageError, "--profile .*exists"),
+        (["ReLU", "size=64", "--cutoff", "nan"], click.BadParameter, "legal: 1 or more"),
+        (["ReLU", "size=64", "--repeats", "1000000"], click.BadParameter, "1000"),
+        (["Re\x1b[2J\n", "size=64"], UnknownName, r"`Re\\x1b\[2J\\n`"),
         (["ReLU", "size=64", "--value", "valid=x"], UsageError, "legal: NAME=N"),
         (["ReLU", "length=64"], CallError, "has no field length"),
         (["RELU"], UnknownName, "RELU"),
@@ -93,9 +109,11 @@ def test_a_number_that_calls_give_is_a_value(fake, capsys):
     ],
 )
 def test_what_is_wrong_with_a_line_is_said(fake, line, error, words):
-    """With what would be legal."""
+    """With what would be legal, and before anything is measured."""
+    backend = fake(FakeBackend(by_width))
     with pytest.raises(error, match=words):
         main(line)
+    assert not backend.lists
 
 
 def test_a_backend_that_measures_nothing_is_refused():
@@ -112,6 +130,43 @@ def test_the_fastest_goes_into_a_profile_that_the_next_graph_takes(fake, capsys,
         resolved = made("ReLU", size=512).resolved(NPU2)
         assert {name: getattr(resolved, name) for name in best} == best
         assert made("ReLU", size=4096).resolved(NPU2).tile_size != best["tile_size"]
+
+
+def test_a_damaged_profile_is_said_before_anything_is_measured(fake, tmp_path):
+    backend = fake(FakeBackend(by_width))
+    (tmp_path / "npu2.json").write_text("{")
+    with pytest.raises(ParamError, match=r"npu2\.json is no profile"):
+        main(["ReLU", "size=64", "--profile", str(tmp_path)])
+    assert not backend.lists
+
+
+def test_two_tuners_write_into_one_profile(fake, tmp_path, monkeypatch):
+    """The entry that another one writes while this one does is not lost."""
+    load, other = Profile.load, threading.Thread(target=lambda: profiles.merged(tmp_path, NPU2, [variant(1024)], "fake"))
+
+    def variant(size):
+        return Settings(made("ReLU", size=size), NPU2, FakeBackend(by_width)).default
+
+    def slow(path):
+        monkeypatch.setattr(Profile, "load", load)
+        found = load(path)
+        other.start()
+        time.sleep(0.2)
+        return found
+
+    profiles.merged(tmp_path, NPU2, [variant(512)], "fake")
+    monkeypatch.setattr(profiles, "opened", lambda folder, dev: tmp_path / "npu2.json")
+    monkeypatch.setattr(Profile, "load", slow)
+    profiles.merged(tmp_path, NPU2, [variant(2048)], "fake")
+    other.join()
+    assert sorted(entry.match["size"] for entry in load(tmp_path / "npu2.json")) == [512, 1024, 2048]
+
+
+def test_a_default_without_a_figure_is_all_that_is_said(fake, capsys):
+    """Nothing was measured, and nothing is counted."""
+    fake(FakeBackend(by_width, disturbed=lambda runs: "others used 1.9 CPUs"))
+    status, out, _ = tuned(capsys)
+    assert status == 1 and out.splitlines()[-1].startswith("left at the default") and "measured" not in out.splitlines()[-1]
 
 
 def test_tuning_again_replaces_the_entry(fake, capsys, tmp_path):

@@ -135,7 +135,9 @@ def test_a_table_of_another_device_or_packaging_is_refused(tmp_path, device, dis
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"device": 7}', '{"device": "npu2\\u001b[2J"}', '{"device": "npu2", "dispatch": "so"}', '{"device": "npu2", "steps": 1}', "[" * 9999]
+    "text",
+    ["", "[]", "{}", '{"device": 7}', '{"device": "npu2\\u001b[2J"}',
+     '{"device": "npu2", "dispatch": "so"}', '{"device": "npu2", "steps": 1}', "[" * 9999]
 )
 def test_what_is_no_table_is_refused(tmp_path, text):
     (tmp_path / "t.json").write_text(text)

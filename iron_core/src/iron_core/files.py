@@ -44,6 +44,18 @@ def write_whole(path: str | bytes | Path, text: str) -> None:
         raise
 
 
+def writable(path: str | Path) -> None:
+    """OSError, as `write_whole` has it, for a path that it could not write: before long work whose result goes there."""
+    name = os.path.realpath(os.fsencode(path))
+    folder, mode = os.path.dirname(name), _mode(name)
+    if mode is not None and stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(name))
+    if not stat.S_ISDIR(os.stat(folder).st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fsdecode(folder))
+    if not os.access(name if mode is not None else folder, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fsdecode(name))
+
+
 def _mode(name: bytes) -> int | None:
     """A file's type and mode; None if there is none."""
     try:

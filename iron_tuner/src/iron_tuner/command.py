@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import click
@@ -29,6 +30,13 @@ def _reserving(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
     return value
 
 
+def _number(ctx: click.Context, param: click.Parameter, value: float) -> float:
+    """No NaN, which no range excludes."""
+    if math.isnan(value):
+        raise click.BadParameter("nan is no number; legal: 1 or more.")
+    return value
+
+
 @click.command("iron tune", context_settings=_LATE)
 @click.argument("what", metavar="OPERATOR|MODEL")
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[FIELD=VALUE]...|[CHECKPOINT] [MODEL'S OPTIONS]")
@@ -36,11 +44,12 @@ def _reserving(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
 @click.option("--dev", metavar="NAME", help="The device. Default: the backend's first.")
 @click.option("--backend", metavar="NAME", help="Default: $IRON_BACKEND, else the first that measures on the device.")
 @click.option("--dispatch", type=click.Choice(["fused", "separate"]), help="Packaging. Default: fused where the device has full ELFs.")
-@click.option("--rounds", type=click.IntRange(min=1), default=8, show_default=True, help="Turns that every setting has.")
-@click.option("--calls", type=click.IntRange(min=1), default=50, show_default=True, help="Calls of a turn; their median counts.")
+@click.option("--rounds", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Turns that every setting has.")
+@click.option("--calls", type=click.IntRange(1, 1_000_000), default=50, show_default=True, help="Calls of a turn; their median counts.")
 @click.option("--settle", type=click.IntRange(min=1), default=2, show_default=True, help="Turns before a slow setting is left.")
-@click.option("--cutoff", type=click.FloatRange(min=1), default=1.5, show_default=True, help="How many times the fastest is slow.")
-@click.option("--repeats", type=click.IntRange(min=2), default=9, show_default=True, help="Runs whose time less one's is a step's.")
+@click.option("--cutoff", type=click.FloatRange(min=1), default=1.5, callback=_number, show_default=True,
+    help="How many times the fastest is slow.")
+@click.option("--repeats", type=click.IntRange(2, 1000), default=9, show_default=True, help="Runs whose time less one's is a step's.")
 @click.option("--exhaustive", type=click.IntRange(min=1), metavar="N", help="Settings up to which all are tried. Default: 64.")
 @click.option("--remeasure", is_flag=True, help="Measure again what was measured before.")
 @click.option("--profile", "folder", metavar="FOLDER", help="Write the fastest settings into FOLDER/<device>.json.")

@@ -109,6 +109,7 @@ def record_of(kind: type[R], fields: Any) -> R:
     for name, value in fields.items():
         values = value if known[name].startswith("tuple") else [value]
         legal = _TYPES[known[name]]
-        if not isinstance(values, list) or not all(type(one) in legal and (float not in legal or one is None or is_time(one)) for one in values):
+        counted = float in legal
+        if not isinstance(values, list) or not all(type(one) in legal and (one is None or not counted or is_time(one)) for one in values):
             raise ValueError(f"{name} of a {kind.__name__} is a {known[name]}")
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})

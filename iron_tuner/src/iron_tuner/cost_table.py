@@ -271,7 +271,9 @@ def _value(given: Any, kind: Any, positive: bool = False) -> Any:
     for another one, or one below 0 that is `positive`."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         legal = typing.get_args(kind)
-        return given if given is None and type(None) in legal else _value(given, type(given) if type(given) in legal else legal[0], positive)
+        if given is None and type(None) in legal:
+            return None
+        return _value(given, type(given) if type(given) in legal else legal[0], positive)
     if typing.get_origin(kind) is not None:
         of = typing.get_args(kind)[1]
         return {name: _record(one, of) if attrs.has(of) else _value(one, of, positive) for name, one in _object(given).items()}

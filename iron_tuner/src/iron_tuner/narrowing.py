@@ -150,8 +150,9 @@ def _stale(table: CostTable, designs: Designs, found: Instance) -> tuple[str, ..
         old = [cost.measured for key, cost in table.steps.items() if key.rpartition("_")[0] == name and key not in designs.asked]
         if old:
             are = f"design of {name} is" if len(own) == 1 else f"designs of {name} are"
+            entries = "entry" if len(old) == 1 else "entries"
             lines.append(
-                f"changed since: {len(own)} {are} not in the table, which has {len(old)} {'entry' if len(old) == 1 else 'entries'} of {name} "
-                f"of no design here, the last measured {max(old)}; what is not in it follows its profile. Measure again."
+                f"changed since: {len(own)} {are} not in the table, which has {len(old)} {entries} of {name} of "
+                f"no design here, the last measured {max(old)}; what is not in it follows its profile. Measure again."
             )
     return tuple(lines)

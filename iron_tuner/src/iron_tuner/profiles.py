@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from iron_core.cache.keylock import locked
 from iron_core.declare.field import AutoField, DTypeField
 from iron_core.declare.profile import Profile
 from iron_core.devices import Device
+from iron_core.files import writable
 from iron_tuner.settings import Variant
 
 
@@ -38,13 +40,24 @@ def add(profile: Profile, variant: Variant, backend: str) -> None:
         profile.add(type(base), **match, **given)
 
 
-def merged(folder: str | os.PathLike[str], dev: Device, variants: Iterable[Variant], backend: str) -> Path:
-    """Write settings into `<folder>/<device>.json`, in the place of entries for the same shapes; the others stay. OSError where it
-    cannot be written, ParamError where what is there is no profile."""
+def opened(folder: str | os.PathLike[str], dev: Device) -> Path:
+    """The file of a device's profile in a folder, which is made. OSError where it could not be written, ParamError where what is there is
+    no profile."""
     path = Path(folder) / f"{dev.name}.json"
-    profile = Profile.load(path) if path.exists() else Profile()
-    for one in variants:
-        add(profile, one, backend)
     path.parent.mkdir(parents=True, exist_ok=True)
-    profile.save(path)
+    writable(path)
+    if path.exists():
+        Profile.load(path)
+    return path
+
+
+def merged(folder: str | os.PathLike[str], dev: Device, variants: Iterable[Variant], backend: str) -> Path:
+    """Write settings into `<folder>/<device>.json`, in the place of entries for the same shapes; the others stay, those too that another
+    tuner writes meanwhile. Errors as `opened`."""
+    path = opened(folder, dev)
+    with locked(path.parent, path.name):
+        profile = Profile.load(path) if path.exists() else Profile()
+        for one in variants:
+            add(profile, one, backend)
+        profile.save(path)
     return path

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -14,8 +15,9 @@ from iron_core.cli.progress import working
 from iron_core.cli.table import print_json
 from iron_core.declare.profile import Profile
 from iron_core.devices import Device
-from iron_core.errors import UsageError, printable
-from iron_core.files import write_whole
+from iron_core.errors import UsageError, printable, sentence
+from iron_core.files import writable, write_whole
+from iron_core.graph.members import verify
 from iron_core.plugins.registry import labelled
 from iron_tuner import profiles, report
 from iron_tuner.backends import measuring_backend
@@ -29,10 +31,18 @@ def tune_operator(name: str, fields: tuple[str, ...], options: Mapping[str, Any]
     for option in ("random_weights", "table", "context"):
         if options[option] is not None:
             raise UsageError(f"--{option.replace('_', '-')} is for a model; {name} is an operator. Legal: leave it out.")
+    if options["as_json"] and options["csv_file"] == "-":
+        raise UsageError("--csv - and --json are both for standard output. Legal: one of them, or --csv FILE.")
     cls = find(name)
     with labelled(cls, "to make an operator of these fields"):
         op = built(cls, fields)
     backend, dev = measuring_backend(options["backend"], options["dev"])
+    if options["csv_file"] not in (None, "-"):
+        with written("--csv", options["csv_file"]):
+            writable(options["csv_file"])
+    if options["folder"]:
+        with written("--profile", options["folder"]):
+            profiles.opened(options["folder"], dev)
     progress = Progress(title(op))
     probe = probe_of(backend, dev, options, progress)
     settings = Settings(probed(op), dev, backend, members=members(op, options["values"]))
@@ -79,16 +89,19 @@ def title(op: Any) -> str:
 
 
 def members(op: Any, values: tuple[str, ...]) -> dict[str, int]:
-    """`--value NAME=N` as the numbers of an operator's members. UsageError for a name that is none, or what is no number."""
-    legal = [*op.extents, *op.scratchpads]
-    found = {}
+    """`--value NAME=N` as the numbers of an operator's members. UsageError for what is no number or comes twice, CallError for a name
+    that is none, BoundsError for a number beyond what it counts."""
+    found: dict[str, int] = {}
     for text in values:
         name, _, number = text.partition("=")
-        if name not in legal:
-            raise UsageError(f"--value {printable(text)}: {type(op.base).__name__} takes no {name}. Legal: {', '.join(legal) or 'none'}.")
-        if not number.lstrip("-").isdecimal():
-            raise UsageError(f"--value {printable(text)}; legal: NAME=N, a whole number.")
-        found[name] = int(number)
+        try:
+            n = int(number)
+        except ValueError:
+            raise UsageError(f"--value {printable(text, 80)}; legal: NAME=N, a whole number.") from None
+        if name in found:
+            raise UsageError(f"--value {printable(text, 80)}: {printable(name, 40)} is given twice, {found[name]} before.")
+        verify(op, {name: n})
+        found[name] = n
     return found
 
 
@@ -104,7 +117,8 @@ def kept(found: Found, backend: Any, dev: Device, options: Mapping[str, Any]) ->
         profiles.add(profile, found.best.variant, name)
         said.append(f"kept in {backend.keep(profile, dev)}: {name} takes it from now on")
     if options["folder"]:
-        said.append(f"written into {profiles.merged(options['folder'], dev, [found.best.variant], name)}")
+        with written("--profile", options["folder"]):
+            said.append(f"written into {profiles.merged(options['folder'], dev, [found.best.variant], name)}")
     return said
 
 
@@ -121,7 +135,8 @@ def _answer(op: Any, found: Found, probe: Probe, options: Mapping[str, Any]) -> 
         if options["csv_file"] == "-":
             click.echo(text, nl=False)
             return
-        write_file(options["csv_file"], text, "--csv")
+        with written("--csv", options["csv_file"]):
+            write_whole(options["csv_file"], text)
     if options["as_json"]:
         facts = {"operator": title(op), "backend": probe.backend.name, "device": probe.dev.name, "dispatch": probe.dispatch}  # type: ignore[attr-defined]
         profile = Profile()
@@ -134,12 +149,16 @@ def _answer(op: Any, found: Found, probe: Probe, options: Mapping[str, Any]) -> 
 
 
 def _conclusion(found: Found) -> str:
+    if found.default.measured is None:
+        return f"{sentence(found.said)} Nothing was compared."
     how = "every one" if found.exhaustive else "one tunable at a time"
-    tried = f"{len(found.tried)} settings measured, {how}"
-    tried += f"; {len(found.refused)} do not fit" if found.refused else ""
+    count = sum(one.measured is not None for one in found.tried)
+    tried = f"{count} setting{'s' if count != 1 else ''} measured, {how}"
+    if found.refused:
+        tried += f"; {len(found.refused)} {'do' if len(found.refused) != 1 else 'does'} not fit"
     if found.said:
         tried += f"; {found.said}"
-    if found.best is found.default or found.best.measured is None or found.default.measured is None:
+    if found.best is found.default or found.best.measured is None:
         return f"{tried}. The default stays."
     before, after = found.default.measured.t_step_us, found.best.measured.t_step_us
     gain = found.best.gain_us / before * 100
@@ -147,11 +166,10 @@ def _conclusion(found: Found) -> str:
     return f"{tried}. {report.figure(before)} -> {report.figure(after)} us ({gain:.1f} % less{accurate}): {found.best.variant.label}"
 
 
-def write_file(path: str, text: str, option: str) -> None:
-    """A text in a file that an option names. UsageError where it cannot be written."""
+@contextlib.contextmanager
+def written(option: str, path: str) -> Iterator[None]:
+    """Around writing what an option names. UsageError where it cannot be written."""
     try:
-        write_whole(path, text)
+        yield
     except OSError as error:
-        raise UsageError(f"{option} {printable(path)}: {error.strerror}.") from None
-
-
+        raise UsageError(f"{option} {printable(path, 200)}: {error.strerror}. Legal: what can be written to.") from None

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -112,25 +111,23 @@ def _free(folder: Path) -> int:
 
 
 class Running:
-    """Compilers that run, on any thread."""
+    """Compilers that run, on any thread. Without a lock, which Ctrl-C within `end` could leave taken: one that is added meanwhile is
+    seen by `end`, or sees that it was called."""
 
     def __init__(self) -> None:
         self._processes: list[subprocess.Popen[str]] = []
-        self._lock = threading.Lock()
         self._ended = False
 
     def add(self, process: subprocess.Popen[str]) -> None:
-        with self._lock:
-            self._processes.append(process)
-            if self._ended:
-                _end(process)
+        self._processes.append(process)
+        if self._ended:
+            _end(process)
 
     def end(self) -> None:
         """End them, and those that are added later."""
-        with self._lock:
-            self._ended = True
-            for process in self._processes:
-                _end(process)
+        self._ended = True
+        for process in list(self._processes):
+            _end(process)
 
 
 def _run(line: list[str], environment: dict[str, str], running: Running) -> tuple[int, str]:

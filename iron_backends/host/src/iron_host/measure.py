@@ -16,7 +16,6 @@ import numpy as np
 from iron_core.backends.measuring import Measured, Run, RunList, Timing, drawn
 from iron_core.backends.ports import InputPort, whole
 from iron_core.declare.affine import Affine, bounded_shape
-from iron_core.errors import CallError
 from iron_core.graph.traced import Binding, PerCallValue
 from iron_core.image.packaging import decide
 from iron_core.image.plan import BufferRef, Plan, PlanStep, Port, Resident, VersionPlan
@@ -116,13 +115,8 @@ class Loaded:
         self._write(self._starts)
 
     def _inputs(self, runs: RunList, number: int) -> dict[str, Any]:
-        """What a run reads, at its whole shapes. CallError for a member that its operator does not have."""
+        """What a run reads, at its whole shapes."""
         op, found = runs.runs[number].op, {}
-        legal = (*op.scratchpads, *op.extents)
-        for member in runs.runs[number].members:
-            if member not in legal:
-                known = ", ".join(legal) or "none"
-                raise CallError(f"{runs.name}: {type(op).__name__} has no per-call member {member}. Its members: {known}.")
         for name, tensor in drawn(runs, number).items():
             bounds = self._bounds(runs.runs[number], number, name)
             port = Port(f"{runs.name}: {name}", op.shape(name), op.format(name), bounds)

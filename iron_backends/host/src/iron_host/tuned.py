@@ -66,6 +66,8 @@ class Kept:
             fields = dict(entry)
             self._fields.setdefault(str(fields.pop("operator")), []).append(fields)
         self._profiles: dict[type, Profile] = {}
+        #: What was said of them: once is enough.
+        self.said: set[str] = set()
 
     def of(self, cls: type) -> Profile:
         """The entries of an operator, but for those that it does not take any more."""
@@ -75,8 +77,26 @@ class Kept:
                 try:
                     profile.add(cls, **fields)
                 except (IronError, TypeError) as error:
-                    _aside(f"an entry of {cls.__name__}", error)
+                    self.left(cls, error)
         return self._profiles[cls]
+
+    def lowered(self, op: Any) -> dict[str, Any]:
+        """What is kept for an operator's lowering; nothing where its entries contradict each other, or give what it does not take."""
+        try:
+            found = self.of(type(op.base)).lowered("host", op)
+            lowering = lowering_for("host", op) if found else None
+            if lowering is not None:
+                lowering.tunables(op, "host", found)
+            return found
+        except IronError as error:
+            self.left(type(op.base), error)
+            return {}
+
+    def left(self, cls: type, error: Exception) -> None:
+        """Say of an entry that it is not used."""
+        if str(error) not in self.said:
+            self.said.add(str(error))
+            _aside(f"an entry of {cls.__name__}", error)
 
     def whole(self) -> Profile:
         """All entries whose operators are installed."""
@@ -119,6 +139,7 @@ def _parsed(content: bytes | None, threads: int) -> Kept:
 
 
 def _aside(what: str, error: Exception) -> None:
+    error = ValueError(f"it has no {error}") if isinstance(error, KeyError) else error
     aside(f"iron: host: {FILE} of the cache: {what} is left aside: {printable(error, 200).rstrip('.')}.")
 
 
@@ -159,14 +180,7 @@ class Given:
 
     def __call__(self, op: Any) -> dict[str, Any]:
         """The tunables given to this operator's lowering. CallError for one of the active profile's that it does not take."""
-        found = self.kept.of(type(op.base)).lowered("host", op)
-        lowering = lowering_for("host", op) if found else None
-        if lowering is not None:
-            try:
-                lowering.tunables(op, "host", found)
-            except CallError as error:
-                _aside(f"an entry of {type(op.base).__name__}", error)
-                found = {}
+        found = self.kept.lowered(op)
         return found if self.active is None else found | self.active.lowered("host", op)
 
 

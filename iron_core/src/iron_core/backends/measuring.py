@@ -22,6 +22,7 @@ from iron_core.declare.identity import contract_key
 from iron_core.declare.profile import Profile
 from iron_core.devices import Device
 from iron_core.errors import UnsupportedError
+from iron_core.graph.members import verify
 
 
 @attrs.frozen(eq=False)
@@ -29,12 +30,16 @@ class Run:
     """An operator of a run list.
 
     members: the numbers of its per-call members (extents, offsets) in every call. tunables: those of the backend's own lowering,
-    where it has some; the operator's own stand in `op`.
+    where it has some; the operator's own stand in `op`. CallError for a member that it does not have, BoundsError for a number that
+    reaches beyond its operand: no backend need look again.
     """
 
     op: Any
     members: Mapping[str, int] = attrs.field(factory=dict)
     tunables: Mapping[str, Any] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        verify(self.op, self.members)
 
 
 @attrs.frozen(eq=False)

@@ -16,7 +16,7 @@ from iron_core.cli.files import in_file, member
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.declare.identity import label
-from iron_core.errors import CallError, IronError, UnsupportedError, UsageError
+from iron_core.errors import CallError, IronError, UnsupportedError, UsageError, printable
 from iron_core.plugins.registry import labelled, registry
 
 #: Calls are timed for about this long, at least three of them.
@@ -178,7 +178,12 @@ def run(
 
 def built(cls: Any, fields: tuple[str, ...]) -> Any:
     """The operator of these fields; of its first test case if there are none."""
-    given = dict(_field(cls, text) for text in fields)
+    given: dict[str, Any] = {}
+    for text in fields:
+        name, value = _field(cls, text)
+        if name in given:
+            raise UsageError(f"{printable(text, 80)}: {name} is given twice, {given[name]!r} before.")
+        given[name] = value
     if not given:
         case = next(iter(cls.test.cases(cls)), None)
         given = dict(case.fields) if case is not None else {}
@@ -188,9 +193,9 @@ def built(cls: Any, fields: tuple[str, ...]) -> Any:
 def _field(cls: Any, text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise UsageError(f"{text!r}: a field is NAME=VALUE. Fields of {cls.__name__}: {', '.join(cls.fields) or 'none'}.")
+        raise UsageError(f"{printable(text, 80)}: a field is NAME=VALUE. Fields of {cls.__name__}: {', '.join(cls.fields) or 'none'}.")
     if name not in cls.fields:
-        raise CallError(f"{cls.__name__} has no field {name}. Its fields: {', '.join(cls.fields) or 'none'}.")
+        raise CallError(f"{cls.__name__} has no field {printable(name, 40)}. Its fields: {', '.join(cls.fields) or 'none'}.")
     words = {"true": True, "false": False, "none": None}
     if value.lower() in words:
         return name, words[value.lower()]

@@ -18,7 +18,7 @@ from iron_core.declare.rules import require_operator
 from iron_core.declare.tensor import plain
 from iron_core.devices import Device
 from iron_core.errors import CallError, FormatError, ShapeError
-from iron_core.graph.members import checks
+from iron_core.graph.members import checks, whole
 from iron_core.graph.traced import Binding, PerCallValue
 from iron_core.image.packaging import decide
 from iron_core.image.plan import BufferRef, PlanStep, Port, Resident, VersionPlan
@@ -155,16 +155,7 @@ class OperatorImage(Planned):
         if unknown:
             hint = f" Name it in bounds=({unknown[0]!r},) to bound it per call." if unknown[0] in op.extents else ""
             raise CallError(f"{type(op).__name__} takes no {unknown[0]}=. Its numbers: {', '.join(legal) or 'none'}.{hint}")
-        return {name: kind.number(numbers.get(name, self._whole(name))) for name, kind in legal.items()}
-
-    def _whole(self, member: str) -> int:
-        """What a member is when it is not given: all of an extent or of a view's axis, else 0."""
-        if member in self.op.extents:
-            return int(getattr(self.op, self.op.extents[member].field))
-        for view in self.op.accept_views.values():
-            if view.valid == member:
-                return int(getattr(self.op, view.pattern).sizes[getattr(self.op, view.axis)])
-        return 0
+        return {name: kind.number(numbers.get(name, whole(op, name))) for name, kind in legal.items()}
 
     def _start(self, name: str, given: Any) -> Any:
         """What an operand that is written in part holds before the call."""

@@ -201,7 +201,7 @@ class Registry:
         failed = {r.owner: r.detail for r in self.records if r.status == "failed"}
         broken = "".join(f" {owner} failed to load and may be its owner: {why}." for owner, why in failed.items())
         command = f"iron {short} list" if short in LISTED else f"iron plugins list --group {short}"
-        return f"no {_kind(short)} `{name}`.{hint} Known: {listing or 'none'}; `{command}`.{broken}"
+        return f"no {_kind(short)} `{printable(name, 80)}`.{hint} Known: {listing or 'none'}; `{command}`.{broken}"
 
     def of_package(self, package: str) -> Record | None:
         """A record whose code is in this top-level package, to say whose it is."""
