@@ -44,7 +44,7 @@ PACKED_PRODUCTS = ((INT8_CHANNEL, "float"), (GPTQ, "float"), (INT8_TENSOR, "floa
 #: What is normed, and its weight.
 NORMED = (("float", "float"), ("bf16", "bf16"), ("bf16", "float"))
 #: Elementwise operations.
-UNARIES = ("GELU", "LeakyReLU", "ReLU", "Scale", "SiLU", "Sigmoid", "SoftCap", "Tanh")
+UNARIES = ("GELU", "GELUExact", "LeakyReLU", "ReLU", "Scale", "SiLU", "Sigmoid", "SoftCap", "Tanh")
 BINARIES = ("AXPY", "Add", "Max", "Mul")
 DTYPES = {"float": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
 DTYPES |= {f"{name}_t": np.dtype(name) for name in ("int8", "uint8", "int32")}

@@ -36,6 +36,30 @@ def test_gelu_is_the_tanh_form():
     assert ends.tolist() == [float(np.float32(1e30)), 300.0, 0.0, 0.0, 0.0]
 
 
+def test_the_exact_gelu_is_xs_share_of_the_normal_distribution():
+    """Phi(1) and Phi(-2) as tables have them; it is not the tanh form, and x far above zero, zero far below."""
+    y = GELU(size=5, T=F32, approximate="none").reference(np.array([1.0, -2.0, 0.0, 40.0, -40.0], F32))
+    np.testing.assert_allclose(y, [0.8413447460685429, -2 * 0.02275013194817921, 0, 40, 0], rtol=1e-15, atol=1e-300)
+    x = np.linspace(-4, 4, 81).astype(F32)
+    both = [GELU(size=81, T=F32, approximate=form).reference(x) for form in ("none", "tanh")]
+    assert 1e-4 < np.abs(both[0] - both[1]).max() < 1e-3
+
+
+def test_the_contract_of_the_exact_gelu_holds_on_host_everywhere(rng):
+    """Numbers of every size, and densely where its tail is small; a NaN stays one, and x far above zero is x."""
+    x = np.concatenate([np.exp(rng.uniform(-80, 80, 4000)) * rng.choice([-1, 1], 4000), np.linspace(-14, 14, 4001)]).astype(F32)
+    op = GELU(size=x.size, T=F32, approximate="none")
+    op.check(run(lambda x: GELU(x, approximate="none"), x, "host"), op.reference(x), x)
+    ends = run(lambda x: GELU(x, approximate="none"), np.array([np.nan, np.inf, 1e30, -1e30], F32), "host")
+    assert np.isnan(ends[0]) and ends[1:].tolist() == [np.inf, float(F32.type(1e30)), 0.0]
+
+
+def test_a_form_of_gelu_that_is_none_is_refused():
+    """Named with its value."""
+    with pytest.raises(ParamError, match="GELU: approximate='erf'; legal: tanh, none"):
+        GELU(size=4, approximate="erf")
+
+
 def test_sigmoid_is_a_gate_from_zero_to_one():
     """One half at zero, and y(x) + y(-x) = 1."""
     x = np.linspace(-30, 30, 601).astype(F32)

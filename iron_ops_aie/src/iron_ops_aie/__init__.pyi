@@ -410,10 +410,12 @@ class Emit(Operator):
     ) -> tuple[Handle, Handle]: ...
 
 class GELU(UnaryElementwise):
-    """y = x (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3), which is x / (1 + exp(-2 u)).
+    """y = x times the share of the normal distribution below x, x (1 + erf(x / sqrt(2))) / 2, where `approximate` is "none".
 
-    Shapes as in `UnaryElementwise`. Errors: ParamError for integers.
+    Where it is "tanh", y = x (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3), which is x / (1 + exp(-2 u)).
+    Shapes as in `UnaryElementwise`. Errors: ParamError for another form, for integers.
     """
+    approximate: str
     @overload
     def __new__(
         cls,
@@ -423,6 +425,7 @@ class GELU(UnaryElementwise):
         tile_size: int = ...,
         num_aie_columns: int = ...,
         num_channels: int = ...,
+        approximate: str = ...,
     ) -> GELU: ...
     @overload
     def __new__(  # type: ignore[misc]
@@ -437,6 +440,7 @@ class GELU(UnaryElementwise):
         tile_size: int = ...,
         num_aie_columns: int = ...,
         num_channels: int = ...,
+        approximate: str = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 

@@ -60,7 +60,7 @@ def test_the_gate_is_not_the_other_matrix(run: Run) -> None:
 
 def test_a_config_that_cannot_be_is_refused() -> None:
     """By field and value."""
-    with pytest.raises(ParamError, match="activation='relu'; legal: gelu_tanh, silu"):
+    with pytest.raises(ParamError, match="activation='relu'; legal: gelu, gelu_tanh, silu"):
         GatedMLPConfig(8, 8, "relu")
     with pytest.raises(ParamError, match="intermediate_size=0; legal: a whole number, 1 or more"):
         GatedMLPConfig(8, 0)

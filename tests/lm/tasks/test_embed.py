@@ -13,7 +13,8 @@ import pytest
 import iron_lm
 from iron_core.cli import main
 from iron_core.errors import CheckpointError, IronError, UsageError
-from iron_lm.embedder import POOLINGS, Embedder, vector
+from iron_lm.embedder import Embedder, unit
+from iron_lm.parts.pooling import POOLINGS
 
 TEXTS = ("a cat", "The capital of France is Paris. " * 5, "x")
 
@@ -71,8 +72,8 @@ def test_backends_agree(talking: Path, model: iron_lm.Model) -> None:
 
 def test_no_direction_is_no_vector() -> None:
     """Numbers that are all zero stay so; those of float64's range keep their directions."""
-    assert vector(np.zeros((2, 3), np.float32), "mean").tolist() == [0, 0, 0]
-    assert vector(np.full((2, 4), 1e30, np.float32), "last").tolist() == [0.5] * 4
+    assert unit(np.zeros(3, np.float32)).tolist() == [0, 0, 0]
+    assert unit(np.full(4, 1e30, np.float32)).tolist() == [0.5] * 4
     assert set(POOLINGS) == {"cls", "last", "mean"}
 
 

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import _iron_start
 
 if TYPE_CHECKING:
+    from iron_lm.encoding import EncoderModel as EncoderModel
+    from iron_lm.encoding import load_encoder as load_encoder
     from iron_lm.family import Family as Family
     from iron_lm.model import Model as Model
     from iron_lm.model import load as load
 
 _iron_start.check()
 
-_WHERE = {"Family": "family", "Model": "model", "load": "model"}
+_WHERE = {"EncoderModel": "encoding", "Family": "family", "Model": "model", "load": "model", "load_encoder": "encoding"}
 __all__ = sorted(_WHERE)
 
 

@@ -18,6 +18,7 @@ from iron_lm.decoder_config import DecoderConfig
 from iron_lm.parts.attention import Attention
 from iron_lm.parts.decoder import Decoder
 from iron_lm.parts.embedding import Embedding
+from iron_lm.parts.encoder import Encoder
 from iron_lm.parts.head import Head
 from iron_lm.parts.layer import Layer
 from iron_lm.parts.mlp import GatedMLP
@@ -63,8 +64,9 @@ class Architecture:
     # -- its graph -------------------------------------------------------------------------------
 
     @classmethod
-    def build(cls, config: Any, run: Run) -> Decoder:
-        """The model, its weights not given yet: an embedding, layers that share one rotary embedding, a last norm, a head."""
+    def build(cls, config: Any, run: Run) -> Decoder | Encoder:
+        """The model, its weights not given yet: an embedding, layers that share one rotary embedding, a last norm, a head. An Encoder
+        where the config encodes."""
         embedding = Embedding(config.embedding(), run)
         rotary = None if config.rotary is None else Rotary(config.rotary, run)
         layers = [cls.asked("layer", Layer, config, run, i, rotary) for i in range(config.num_layers)]

@@ -14,6 +14,7 @@ from iron_lm.parts.head import HeadConfig
 from iron_lm.parts.layer_norm import LayerNormConfig
 from iron_lm.parts.mlp import ACTIVATIONS, GatedMLPConfig
 from iron_lm.parts.norm import NormConfig
+from iron_lm.parts.pooling import POOLINGS
 from iron_lm.parts.rotary import RotaryConfig
 
 
@@ -24,7 +25,8 @@ class DecoderConfig:
     sliding: layer by layer, which attend to the last `window` tokens alone, the newest among them; () where none does.
     score_scale: multiplies query times key (1 / sqrt(head_dim) by default). score_cap: bends these scores to within it;
     logit_cap: the logits. tied: is the head the embedding? usual_context: tokens that caches hold where nobody asks for a
-    number. ParamError for what cannot be.
+    number. pooling: how an encoder, which attends to whole texts, makes a vector of one ("mean", "cls", "last"); None of a model that
+    continues text. ParamError for what cannot be.
     """
 
     vocab_size: int = attrs.field(validator=counted)
@@ -45,6 +47,7 @@ class DecoderConfig:
     sliding: tuple[bool, ...] = ()
     tied: bool = attrs.field(default=True, validator=flag)
     usual_context: int | None = attrs.field(default=None, validator=optional(counted))
+    pooling: str | None = attrs.field(default=None, validator=optional(among(POOLINGS)))
     name: str = ""
 
     def __attrs_post_init__(self) -> None:
@@ -57,6 +60,16 @@ class DecoderConfig:
             raise ParamError(f"{where}: sliding speaks of {len(self.sliding)} layers; legal: num_layers={self.num_layers}, or none.")
         if any(self.sliding) and (self.window is None or self.window < 2):
             raise ParamError(f"{where}: window={self.window} of layers that slide; legal: 2 or more tokens.")
+
+    @property
+    def encodes(self) -> bool:
+        """Is it an encoder's?"""
+        return self.pooling is not None
+
+    @property
+    def vector_size(self) -> int:
+        """Numbers of a text's vector."""
+        return self.hidden_size
 
     def slides(self, layer: int) -> bool:
         """Does this layer attend to a window alone?"""

@@ -1,8 +1,8 @@
-"""`Embedder`: a model that gives vectors of texts."""
+"""`Embedder`: a model that continues text, and gives vectors of texts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
@@ -13,15 +13,10 @@ from iron_core.errors import CheckpointError, UsageError, printable
 from iron_core.turn import Turn
 from iron_lm.loading import Loaded
 from iron_lm.parts.hidden import hidden_of
+from iron_lm.parts.pooling import POOLINGS
 from iron_lm.running import Running
 from iron_lm.tunables import tuned
 
-#: By name: hidden states (n, hidden_size) of a text's tokens -> one vector.
-POOLINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "cls": lambda states: states[0],
-    "last": lambda states: states[-1],
-    "mean": lambda states: states.mean(0, dtype=np.float64),
-}
 #: In a causal model the last token alone has seen the whole text.
 USUAL = "last"
 
@@ -47,9 +42,12 @@ class Embedder(Running):
         pooling: which tokens' hidden states it is made of: "last", "mean" or "cls", the first. dims: its first numbers alone,
         for models that were trained for that (Matryoshka); all by default. UsageError for what cannot be.
         """
-        ids = tokens_of(self.loaded, (texts,) if isinstance(texts, str) else texts)
+        return self.vectors(tokens_of(self.loaded, (texts,) if isinstance(texts, str) else texts), pooling, dims)
+
+    def vectors(self, ids: Sequence[Sequence[int]], pooling: str | None = None, dims: int | None = None) -> np.ndarray:
+        """As `embed`, of texts that are ids already."""
         pooling = pooling_of(self.loaded, pooling, dims)
-        return np.stack([vector(self.states(each), pooling, dims) for each in ids])
+        return np.stack([unit(POOLINGS[pooling](self.states(each)), dims) for each in ids])
 
     def states(self, ids: Sequence[int]) -> np.ndarray:
         """float32 (n, hidden_size): what the last norm gives for each of n tokens. CheckpointError where it is not finite."""
@@ -71,12 +69,13 @@ class Embedder(Running):
 
 
 def tokens_of(loaded: Loaded, texts: Sequence[str]) -> list[list[int]]:
-    """Ids of each text. UsageError for none, for what is no text, and for one that is empty or longer than the context."""
+    """Ids of each text, as the model takes it. UsageError for none, for what is no text, and for one that is empty or too long."""
     if loaded.tokenizer is None:
         raise UsageError("embed: this checkpoint has no tokenizer; legal: one that has, or a tokenizer given beside it.")
     if not isinstance(texts, Sequence) or not texts or not all(isinstance(text, str) for text in texts):
         raise UsageError(f"embed: texts={printable(repr(texts), 60)}; legal: a text, or a sequence of some.")
-    found = [loaded.tokenizer.encode(text) if text else [] for text in texts]
+    encode = loaded.tokenizer.encode_whole if loaded.config.encodes else loaded.tokenizer.encode
+    found = [encode(text) if text else [] for text in texts]
     for number, ids in enumerate(found, 1):
         if not 1 <= len(ids) <= loaded.context:
             raise UsageError(f"embed: text {number} has {len(ids)} tokens; legal: 1 to max_seq_len={loaded.context}.")
@@ -85,17 +84,17 @@ def tokens_of(loaded: Loaded, texts: Sequence[str]) -> list[list[int]]:
 
 def pooling_of(loaded: Loaded, pooling: str | None, dims: int | None) -> str:
     """The pooling, the usual one where none is named. UsageError for one there is not, and for more numbers than a vector has."""
-    pooling = USUAL if pooling is None else pooling
+    pooling = loaded.config.pooling or USUAL if pooling is None else pooling
     if pooling not in POOLINGS:
         raise UsageError(f"embed: pooling={pooling!r}; legal: {', '.join(POOLINGS)}.")
-    most = loaded.config.hidden_size
+    most = loaded.config.vector_size
     if dims is not None and not (isinstance(dims, Integral) and 1 <= dims <= most):
         raise UsageError(f"embed: dims={dims!r}; legal: 1 to {most}, the model's own.")
     return pooling
 
 
-def vector(states: np.ndarray, pooling: str, dims: int | None = None) -> np.ndarray:
-    """float32 (dims,), of length 1: hidden states of a text's tokens made one, and cut."""
-    whole = POOLINGS[pooling](states).astype(np.float64)[:dims]
-    length = float(np.linalg.norm(whole))
-    return (whole / length if length else whole).astype(np.float32)
+def unit(whole: np.ndarray, dims: int | None = None) -> np.ndarray:
+    """float32 (dims,): the first numbers of a vector, of length 1; all zeros where those are."""
+    cut = whole.astype(np.float64)[:dims]
+    length = float(np.linalg.norm(cut))
+    return (cut / length if length else cut).astype(np.float32)

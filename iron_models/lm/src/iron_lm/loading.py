@@ -28,6 +28,7 @@ from iron_lm.checkpoints.widening import Merged, runnable, runs_as, stored_forma
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.int8 import scale_of
 from iron_lm.parts.decoder import Decoder
+from iron_lm.parts.encoder import Encoder
 from iron_lm.parts.fused_product import fused_by
 from iron_lm.run import ARITHMETIC, DTYPES, Run
 from iron_lm.text.template import ChatTemplate, find_template
@@ -61,13 +62,24 @@ class Loaded:
     beside: Path | None = None  # the tokenizer's file or folder, where it was given apart
 
     def model(self, **changes: Any) -> Decoder:
-        """The graph, its weights given. changes: to `run`."""
+        """The graph, its weights given. changes: to `run`. UsageError for an encoder."""
+        if self.config.encodes:
+            raise UsageError(f"{self.family.name} encodes texts and continues none. Legal: --embed, or iron_lm.load_encoder().")
+        return self._filled(**changes)
+
+    def encoder(self) -> Encoder:
+        """The graph of an encoder, its weights given. UsageError for a model that continues text."""
+        if not self.config.encodes:
+            raise UsageError(f"{self.family.name} continues texts and is no encoder. Legal: iron_lm.load(), whose model has embed() too.")
+        return self._filled()
+
+    def _filled(self, **changes: Any) -> Any:
         model = self.build(**changes)
         model.fill(self.weights)
         return model
 
-    def build(self, **changes: Any) -> Decoder:
-        """The graph without its weights."""
+    def build(self, **changes: Any) -> Any:
+        """The graph without its weights: a `Decoder`, or an `Encoder` where the config encodes."""
         return self.family.build(self.config, attrs.evolve(self.run, **changes))
 
     def in_blocks(self) -> Loaded:
@@ -109,6 +121,14 @@ def context_of(longest: int, asked: int | None, chunk: int | None, usual: int = 
     if not isinstance(chunk, Integral) or not 1 <= chunk <= context:
         raise UsageError(f"prefill_chunk={chunk!r}; legal: 1 to max_seq_len={context}.")
     return context, -(-context // chunk) * chunk, chunk
+
+
+def sizes_of(config: DecoderConfig, asked: int | None, chunk: int | None) -> tuple[int, int, int]:
+    """`context_of` a model of this config, of which an encoder takes its context in one chunk. UsageError for another chunk of one."""
+    if config.encodes and chunk is not None:
+        raise UsageError(f"prefill_chunk={chunk} of an encoder, which takes texts whole; leave it out.")
+    context, rows, chunk = context_of(config.max_positions, asked, chunk, config.usual_context or DEFAULT_CONTEXT)
+    return (context, context, context) if config.encodes else (context, rows, chunk)
 
 
 def dtype_on(backend: str | Backend | None, dev: str | None) -> str | None:
@@ -182,9 +202,9 @@ def _loaded(
     prefill_chunk: int | None,
 ) -> Loaded:
     config, assumed = _described(checkpoint, family)
-    context, rows, chunk = context_of(config.max_positions, max_seq_len, prefill_chunk, config.usual_context or DEFAULT_CONTEXT)
+    context, rows, chunk = sizes_of(config, max_seq_len, prefill_chunk)
     probe = Run(rows, chunk)
-    shapes = family.asked("build", Decoder, config, probe).tensors()
+    shapes = family.asked("build", Encoder if config.encodes else Decoder, config, probe).tensors()
     names = family.asked("names", Mapping, checkpoint.kind, config)
     _check_tied(family, config, shapes, names, checkpoint)
     exact = checkpoint.take(shapes, names, family.ignored.get(checkpoint.kind, ()))
@@ -327,7 +347,7 @@ def random(
 ) -> Loaded:
     """A model of this config with weights drawn at `seed`."""
     kept, quantized = dtype or "bfloat16", quantizing.asked(quantize, activation_scale, None)
-    context, rows, chunk = context_of(config.max_positions, max_seq_len, prefill_chunk)
+    context, rows, chunk = sizes_of(config, max_seq_len, prefill_chunk)
     block, asked = (Q8_0, dtype) if quantized else (None, kept)
     run = Run(rows, chunk, **arithmetic_of(block, as_dtype(kept), asked, None), **quantized)
     model = family.build(config, run)

@@ -174,6 +174,27 @@ def load(
     backend: a name or an object (`HostBackend(threads=2)`).
     UnknownName lists the families there are; CheckpointError says what is wrong with the files, UsageError with what is asked.
     """
+    loaded = opened(
+        family, path, tokenizer=tokenizer, dtype=dtype, activations=activations, quantize=quantize, activation_scale=activation_scale,
+        max_seq_len=max_seq_len, prefill_chunk=prefill_chunk, quantized_from=quantized_from, backend=backend, dev=dev,
+    )  # fmt: skip
+    return Model(loaded, backend=backend, dev=dev)
+
+
+def opened(
+    family: str | Path | type[Architecture] | None,
+    path: str | Path | None,
+    *,
+    backend: str | Backend | None,
+    dev: str | None,
+    dtype: str | None = None,
+    quantize: str | None = None,
+    activation_scale: str | None = None,
+    activations: str | None = None,
+    quantized_from: str | None = None,
+    **asked: Any,
+) -> Loaded:
+    """What `load` loads, before anything is compiled; asked: more of `loading.load`'s keywords."""
     family, place = (None, family) if path is None else (family, path)
     if not isinstance(place, (str, os.PathLike)) or place == "":
         raise UsageError(f"load({place!r}) names no checkpoint; legal: load(path), load(family, path).")
@@ -186,8 +207,6 @@ def load(
     dtype = dtype or loading.dtype_on(backend, dev)
     if quantize is not None:
         activation_scale = loading.scale_on(backend, dev, activation_scale)
-    loaded = loading.load(
-        family, checkpoint, tokenizer=tokenizer, dtype=dtype, activations=activations, quantize=quantize,
-        activation_scale=activation_scale, max_seq_len=max_seq_len, prefill_chunk=prefill_chunk,
-    )  # fmt: skip
-    return Model(loaded, backend=backend, dev=dev)
+    return loading.load(
+        family, checkpoint, dtype=dtype, activations=activations, quantize=quantize, activation_scale=activation_scale, **asked
+    )

@@ -17,7 +17,7 @@ from iron_core.compiled.graph import CompiledGraph
 from iron_core.devices import device
 from iron_core.errors import OutOfMemory, UsageError, printable
 from iron_core.plugins.registry import registry
-from iron_lm import loading, quantizing
+from iron_lm import encoding, loading, quantizing
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.figures import Figures
@@ -107,12 +107,16 @@ class Runner:
         return self.task.run(model, figures)
 
     def compiled(self, unread: bool = False, **options: Any) -> CompiledGraph:
-        """The graph, whatever the task: a version for a token, and one for a chunk of a prompt. unread: with `--random-weights`, of
-        weights that are there for their shapes alone."""
+        """The graph, whatever the task: a version for a token, and one for a chunk of a prompt; of an encoder its only one.
+
+        unread: with `--random-weights`, of weights that are there for their shapes alone."""
         o = self.options
         loaded = self._unread() if unread and o["random_weights"] is not None and not o["checkpoint"] else self._load()
         boundaries = iron.each_step if o["each_step"] else None
         given = dict(backend=self._backend(), dev=self.options["dev"], boundaries=boundaries) | self._tuner() | options
+        if loaded.config.encodes:
+            encoder: CompiledGraph = encoding.compiled(loaded, **given)
+            return encoder
         with tuned(loaded.family, given["backend"], given["dev"]):
             return Session(loaded.model(), cache_key=loaded.cache_key, **given).compiled
 
@@ -162,9 +166,10 @@ class Runner:
         size = f" ({nbytes} bytes)" if nbytes else ""
         advice = "A smaller model takes less"
         if hasattr(self, "loaded"):
-            caches = sum(cache.nbytes for cache in self.loaded.build().caches)
-            taken = f"The caches of --max-seq-len {self.loaded.context} take {caches} bytes"
-            advice = f"{taken}; a smaller --max-seq-len takes less"
+            advice = "A smaller --max-seq-len takes less"
+            if not self.loaded.config.encodes:
+                caches = sum(cache.nbytes for cache in self.loaded.build().caches)
+                advice = f"The caches of --max-seq-len {self.loaded.context} take {caches} bytes; a smaller --max-seq-len takes less"
         return OutOfMemory(f"not enough memory{asked}{size}. {advice}.", wanted, nbytes)
 
 
@@ -177,7 +182,8 @@ def _header(model: Running, figures: Figures) -> str:
     assumed = ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in loaded.assumed.items())
     lines = [loaded.recognised] if loaded.recognised else []
     lines += [f"the files do not say, so as the format has it: {assumed}"] if assumed else []
-    lines += [f"{name} · {loaded.stored} · {run.dtype} activations, {run.cache_dtype} cache, {run.arithmetic} · {engine}"]
+    cache = "" if loaded.config.encodes else f" {run.cache_dtype} cache,"
+    lines += [f"{name} · {loaded.stored} · {run.dtype} activations,{cache} {run.arithmetic} · {engine}"]
     if place:
         counted, why = products_of(model.compiled)
         by = ", ".join(f"{count} by {name}" for name, count in sorted(counted.items(), reverse=True))

@@ -45,7 +45,7 @@ class Running:
             "backend": self.backend.name,
             "dev": self.compiled.dev,
             "dtype": run.dtype,
-            "cache_dtype": run.cache_dtype,
+            **({} if self.config.encodes else {"cache_dtype": run.cache_dtype}),
             "activations": run.activations,
             **({"quantize": run.quantize, "activation_scale": run.activation_scale} if run.quantize else {}),
             "max_seq_len": self.loaded.context,

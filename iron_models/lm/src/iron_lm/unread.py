@@ -7,7 +7,7 @@ import numpy as np
 from iron_core.declare.formats import as_dtype
 from iron_lm.architecture import Architecture
 from iron_lm.decoder_config import DecoderConfig
-from iron_lm.loading import Loaded, context_of
+from iron_lm.loading import Loaded, sizes_of
 from iron_lm.run import Run
 
 
@@ -23,7 +23,7 @@ def unread(
 
     What arrays take follows shapes alone. UsageError for a context or a chunk that the model does not have.
     """
-    context, rows, chunk = context_of(config.max_positions, max_seq_len, prefill_chunk)
+    context, rows, chunk = sizes_of(config, max_seq_len, prefill_chunk)
     run = Run(rows, chunk, dtype=dtype, cache_dtype=dtype)
     zero = np.zeros((), as_dtype(dtype))
     weights = {path: np.broadcast_to(zero, shape) for path, shape in family.build(config, run).tensors().items()}

@@ -146,6 +146,9 @@ class Exponential(Unary):
 class GELU(Exponential):
     operator, operation = "iron_ops_aie.GELU", "op::GELU"
 
+    def arguments(self, op: Any) -> tuple[str, ...]:
+        return (self.operation if op.approximate == "tanh" else "op::GELUExact", *super().arguments(op)[1:])
+
 
 class SiLU(Exponential):
     operator, operation = "iron_ops_aie.SiLU", "op::SiLU"

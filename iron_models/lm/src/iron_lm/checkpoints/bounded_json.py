@@ -18,17 +18,22 @@ _BYTES_AN_OBJECT = 24
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object of a JSON file; CheckpointError if it cannot be read, or holds something else."""
+    found = read_any(path)
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path}: not a JSON object.")
+    return found
+
+
+def read_any(path: Path) -> Any:
+    """What a JSON file holds; CheckpointError if it cannot be read."""
     file = MappedFile(path)
     if file.size > MOST_BYTES:
         raise CheckpointError(f"{path}: {file.size} bytes of JSON; legal: up to {MOST_BYTES}.")
     raw = file.read(0, file.size, "its text")
     try:
-        found = parse(raw)
+        return parse(raw)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not JSON ({str(error)[:80]!r}).") from None
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path}: not a JSON object.")
-    return found
 
 
 def parse(raw: bytes) -> Any:

@@ -61,22 +61,24 @@ class Name(Source):
         return (self.name,)
 
 
-@attrs.frozen
+@attrs.frozen(init=False)
 class Either(Source):
-    """A tensor as it is, under the first of two names, or, where that is not there, the second."""
+    """A tensor as it is, under the first of several names that there is: `Either("a", "b")`."""
 
-    first: str
-    second: str
+    known: tuple[str, ...]
+
+    def __init__(self, *known: str) -> None:
+        self.__attrs_init__(known)
 
     def read(self, reading: Reading, shape: Shape) -> Any:
-        return reading.tensor(self.second if reading.has(self.second) and not reading.has(self.first) else self.first, shape)
+        return reading.tensor(next(filter(reading.has, self.known), self.known[0]), shape)
 
     def at(self, **numbers: str) -> Source:
-        return Either(self.first.format(**numbers), self.second.format(**numbers))
+        return Either(*(name.format(**numbers) for name in self.known))
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self.first, self.second
+        return self.known
 
 
 def as_source(given: Source | str) -> Source:

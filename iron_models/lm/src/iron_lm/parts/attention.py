@@ -24,8 +24,8 @@ from iron_ops_aie import MHA, ElementwiseMul, RoPE, Sigmoid
 class AttentionConfig:
     """Sizes count numbers. scale: multiplies query times key (1 / sqrt(head_dim) by default). cap: bends these scores to within
     it. reach: keys further back than this are not seen; None: all are. q_norm and k_norm: queries and keys are normed before
-    they turn, as many numbers at a time as the norm's size says: a head's, or a row's of all heads. bias: of queries, keys,
-    values and gates; output_bias: of what comes out. gate: what the heads give is multiplied by sigmoid(gate x), a number of
+    they turn, as many numbers at a time as the norm's size says: a head's, or a row's of all heads; v_norm: values are. bias: of
+    queries, keys, values and gates; output_bias: of what comes out. gate: what the heads give is multiplied by sigmoid(gate x), a number of
     its own for each, before the heads are put together.
     """
 
@@ -37,6 +37,7 @@ class AttentionConfig:
     reach: int | None = attrs.field(default=None, validator=optional(counted))
     q_norm: NormConfig | None = attrs.field(default=None, validator=optional(made_by(NormConfig)))
     k_norm: NormConfig | None = attrs.field(default=None, validator=optional(made_by(NormConfig)))
+    v_norm: NormConfig | None = attrs.field(default=None, validator=optional(made_by(NormConfig)), kw_only=True)
     bias: bool = attrs.field(default=False, validator=flag)
     output_bias: bool = attrs.field(default=False, validator=flag)
     cap: float | None = attrs.field(default=None, validator=optional(positive))
@@ -45,7 +46,7 @@ class AttentionConfig:
     def __attrs_post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
             raise ParamError(f"AttentionConfig: num_kv_heads={self.num_kv_heads} does not divide num_heads={self.num_heads}.")
-        for name, heads in (("q_norm", self.num_heads), ("k_norm", self.num_kv_heads)):
+        for name, heads in (("q_norm", self.num_heads), ("k_norm", self.num_kv_heads), ("v_norm", self.num_kv_heads)):
             norm, legal = getattr(self, name), (self.head_dim, heads * self.head_dim)
             if norm is not None and norm.size not in legal:
                 raise ParamError(f"AttentionConfig: {name} of {norm.size} numbers; legal: {legal[0]}, a head, or {legal[1]}, all of them.")
@@ -85,6 +86,7 @@ class Attention(Part):
         if c.output_bias:
             self.needs(o_bias=(c.hidden_size,))
         self.q_norm, self.k_norm = (None if norm is None else Norm(norm, self._order(norm.size)) for norm in (c.q_norm, c.k_norm))
+        self.v_norm = None if c.v_norm is None else Norm(c.v_norm)
 
     def arranged(self, name: str, array: Any) -> Any:
         """Rows of queries and keys in the order in which a head's pairs turn: a score is the same in any."""
@@ -122,6 +124,9 @@ class Attention(Part):
             q, k, v, *gate = (biased(y, bias) for y, bias in zip((q, k, v, *gate), biases, strict=False))
         q = self.turned(q, c.num_heads, self.q_norm, angles)
         k = self.turned(k, c.num_kv_heads, self.k_norm, angles)
+        if self.v_norm is not None:
+            n, size = v.shape[0], self.v_norm.config.size
+            v = self.v_norm(v.reshape(n * c.num_kv_heads * c.head_dim // size, size)).reshape(n, c.num_kv_heads * c.head_dim)
         return q, k, v, gate[0] if gate else None
 
     def mixed(self, q: Any, keys: Any, values: Any, gate: Any, **masks: Any) -> Any:
@@ -159,7 +164,8 @@ class Attention(Part):
                 y = norm.twin(self.inside(weights, f"{name}_norm"), y.reshape(-1, norm.config.size))
             return np.asarray(y).reshape(n, heads, c.head_dim)
 
-        q, k, v = rows("q", c.num_heads, self.q_norm), rows("k", c.num_kv_heads, self.k_norm), rows("v", c.num_kv_heads)
+        q, k = rows("q", c.num_heads, self.q_norm), rows("k", c.num_kv_heads, self.k_norm)
+        v = rows("v", c.num_kv_heads, self.v_norm)
         if self.rotary is not None:
             q, k = self.rotary.twin({}, q, positions), self.rotary.twin({}, k, positions)
         o = self.attended(q, k, v)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import attrs
@@ -24,8 +25,19 @@ def _gelu_tanh(x: np.ndarray) -> np.ndarray:
     return np.asarray(0.5 * x * (1 + np.tanh(np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x**3))))
 
 
+_ERFC = np.frompyfunc(math.erfc, 1, 1)
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return np.asarray(x * (np.asarray(_ERFC(x * -math.sqrt(0.5)), np.float64) * 0.5).astype(np.float32))
+
+
 #: What lies between the matrices, by name: the operator, and the same in numpy.
-ACTIVATIONS: dict[str, tuple[Any, Any]] = {"silu": (SiLU, _silu), "gelu_tanh": (GELU, _gelu_tanh)}
+ACTIVATIONS: dict[str, tuple[Any, Any]] = {
+    "silu": (SiLU, _silu),
+    "gelu": (partial(GELU, approximate="none"), _gelu),
+    "gelu_tanh": (GELU, _gelu_tanh),
+}
 
 
 @attrs.frozen

@@ -10,7 +10,8 @@ import numpy as np
 
 from iron_core.cli.table import print_json
 from iron_core.errors import UsageError
-from iron_lm.embedder import Embedder, pooling_of, tokens_of, vector
+from iron_lm.embedder import Embedder, pooling_of, tokens_of
+from iron_lm.encoding import EncoderModel
 from iron_lm.figures import Figures
 from iron_lm.loading import Loaded
 from iron_lm.tasks.task import Task
@@ -18,6 +19,8 @@ from iron_lm.tasks.task import Task
 
 class EmbedTask(Task):
     """Prints the numbers of each text's vector on a line of its own, or one JSON object."""
+
+    of_encoders = True
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
@@ -32,12 +35,15 @@ class EmbedTask(Task):
         self.ids = tokens_of(loaded, self.options["embed"])
         self.pooling = pooling_of(loaded, self.options["pooling"], self.options["dims"])
 
-    def compiled(self, **options: Any) -> Embedder:
+    def compiled(self, **options: Any) -> Embedder | EncoderModel:
+        if self.loaded.config.encodes:
+            return EncoderModel(self.loaded, self.pooling, **options)
         return Embedder(self.loaded, **options)
 
-    def run(self, model: Embedder, figures: Figures) -> int:
-        start = time.perf_counter()
-        vectors = [vector(model.states(ids), self.pooling, self.options["dims"]) for ids in self.ids]
+    def run(self, model: Embedder | EncoderModel, figures: Figures) -> int:
+        start, dims = time.perf_counter(), self.options["dims"]
+        given = (dims,) if isinstance(model, EncoderModel) else (self.pooling, dims)
+        vectors = model.vectors(self.ids, *given)
         figures.prompt_tokens, figures.prompt_s = sum(map(len, self.ids)), time.perf_counter() - start
         figures.sample_memory()
         if self.options["json"]:

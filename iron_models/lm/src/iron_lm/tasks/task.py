@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
+from iron_core.errors import UsageError
 from iron_lm.figures import Figures
 from iron_lm.loading import Loaded
 from iron_lm.model import Model
@@ -18,6 +19,8 @@ class Task(ABC):
     Each refuses by a UsageError what it can tell is wrong, so that nothing is loaded or compiled in vain.
     """
 
+    #: Can an encoder do it?
+    of_encoders: ClassVar[bool] = False
     loaded: Loaded
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -25,6 +28,8 @@ class Task(ABC):
 
     def prepare(self, loaded: Loaded) -> None:
         """See that the task is possible with what is loaded, and that its vocabulary has the tokens that rules of sampling name."""
+        if loaded.config.encodes and not self.of_encoders:
+            raise UsageError(f"{loaded.family.name} encodes texts and continues none; legal: --embed TEXT.")
         self.options["sampler"].check(loaded.config.vocab_size)
         self.loaded = loaded
 

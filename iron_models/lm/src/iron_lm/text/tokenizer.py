@@ -30,15 +30,20 @@ _SENTENCEPIECE_IDS = {"unknown": 0, "bos": 1, "eos": 2}
 class Tokenizer:
     """Ids of a text and text of ids.
 
-    bos: put first by `encode`, or None. stop: ids that end an answer. spelling: what ids spell, by default as the library's
-    own decoder has it.
+    bos: put first by `encode`, or None. after: what an encoder's text ends with. stop: ids that end an answer. spelling: what ids
+    spell, by default as the library's own decoder has it.
     """
 
     def __init__(
-        self, library: Any, bos: int | None = None, stop: tuple[int, ...] = (), spelling: Spelling | Undivided | None = None
+        self,
+        library: Any,
+        bos: int | None = None,
+        stop: tuple[int, ...] = (),
+        spelling: Spelling | Undivided | None = None,
+        after: tuple[int, ...] = (),
     ) -> None:
         self._library = library
-        self.bos = bos
+        self.bos, self.after = bos, after
         self.stop = stop
         self._given = spelling
         #: The file it is of, for messages, and how many ids the model has where they may be fewer.
@@ -63,6 +68,10 @@ class Tokenizer:
         """Ids of a text, the beginning-of-text id first where the model wants one; UsageError if it is no Unicode text."""
         ids = self._ids(text)
         return self._known(ids if self.bos is None else [self.bos, *ids])
+
+    def encode_whole(self, text: str) -> list[int]:
+        """As `encode`, with what such a text ends with (`[SEP]`, `<eos>`): as an encoder takes it."""
+        return [*self.encode(text), *self.after]
 
     def encode_marked(self, text: str) -> list[int]:
         """Ids of a text that has its special tokens written out, as a chat template renders it."""
@@ -207,8 +216,10 @@ def _from_json(file: Path, checkpoint: Any) -> Tokenizer:
         probe = library.encode("a", add_special_tokens=True).ids
         plain = library.encode("a", add_special_tokens=False).ids
     bos = probe[0] if len(probe) > len(plain) and probe[0] != plain[0] else None
+    more = len(probe) - len(plain) - (bos is not None)
     beside = {token.content: id for id, token in library.get_added_tokens_decoder().items()}
-    return Tokenizer(library, bos, folder_stops(companions, checkpoint, beside.get, library.token_to_id))
+    stop = folder_stops(companions, checkpoint, beside.get, library.token_to_id)
+    return Tokenizer(library, bos, stop, after=tuple(probe[-more:]) if more > 0 else ())
 
 
 def folder_stops(

@@ -1,0 +1,5 @@
+"""BERT and MiniLM encoders."""
+
+import _iron_start
+
+_iron_start.check()
