@@ -73,7 +73,7 @@ class BERT(Family):
 
     @classmethod
     def names(cls, kind: str, config: Any) -> Names:
-        found: Names = {path: _either(name) for path, name in TABLES.items()}
+        found = {path: _either(name) for path, name in TABLES.items()}
         for path, name in NORMS.items():
             found |= {f"{path}.{end}": _either(f"{name}.{end}", f"{name}.{_OLD[end]}") for end in ("weight", "bias")}
         found |= {path: _either(f"{name}.weight") for path, name in MATRICES.items()}

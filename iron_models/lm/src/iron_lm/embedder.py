@@ -24,8 +24,9 @@ USUAL = "last"
 class Embedder(Running):
     """A model loaded, its last norm's output compiled for a backend. Threads may share it: each text is whole, one after another."""
 
-    def __init__(self, loaded: Loaded, **options: Any) -> None:
-        """options: of `Graph.compile`."""
+    def __init__(self, loaded: Loaded, pooling: str | None = None, **options: Any) -> None:
+        """pooling: of vectors where a call does not name one. options: of `Graph.compile`."""
+        self.pooling = pooling_of(loaded, pooling, None)
         self.model = loaded.model()
         key = loaded.cache_key
         with tuned(loaded.family, options.get("backend"), options.get("dev")):
@@ -42,11 +43,11 @@ class Embedder(Running):
         pooling: which tokens' hidden states it is made of: "last", "mean" or "cls", the first. dims: its first numbers alone,
         for models that were trained for that (Matryoshka); all by default. UsageError for what cannot be.
         """
-        return self.vectors(tokens_of(self.loaded, (texts,) if isinstance(texts, str) else texts), pooling, dims)
+        return self.vectors(tokens_of(self.loaded, (texts,) if isinstance(texts, str) else texts), dims, pooling)
 
-    def vectors(self, ids: Sequence[Sequence[int]], pooling: str | None = None, dims: int | None = None) -> np.ndarray:
+    def vectors(self, ids: Sequence[Sequence[int]], dims: int | None = None, pooling: str | None = None) -> np.ndarray:
         """As `embed`, of texts that are ids already."""
-        pooling = pooling_of(self.loaded, pooling, dims)
+        pooling = pooling_of(self.loaded, self.pooling if pooling is None else pooling, dims)
         return np.stack([unit(POOLINGS[pooling](self.states(each)), dims) for each in ids])
 
     def states(self, ids: Sequence[int]) -> np.ndarray:

@@ -13,7 +13,7 @@ from iron_core import Backend
 from iron_core.errors import BoundsError, CheckpointError, UsageError
 from iron_core.turn import Turn
 from iron_lm.architecture import Architecture
-from iron_lm.embedder import pooling_of, tokens_of, unit
+from iron_lm.embedder import Embedder, pooling_of, tokens_of, unit
 from iron_lm.loading import Loaded
 from iron_lm.model import opened
 from iron_lm.running import Running
@@ -74,6 +74,11 @@ def compiled(loaded: Loaded, **options: Any) -> Any:
     """The graph of a loaded encoder, compiled and not loaded. options: of `Graph.compile`."""
     with tuned(loaded.family, options.get("backend"), options.get("dev")):
         return loaded.encoder().compile(ids=((loaded.run.max_seq_len,), np.int32), cache_key=loaded.cache_key, **options)
+
+
+def vectorising(loaded: Loaded, pooling: str | None, **options: Any) -> Embedder | EncoderModel:
+    """What makes vectors of texts by a loaded model, an encoder or another. options: of `Graph.compile`."""
+    return (EncoderModel if loaded.config.encodes else Embedder)(loaded, pooling, **options)
 
 
 def load_encoder(

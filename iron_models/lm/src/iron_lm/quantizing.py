@@ -13,7 +13,7 @@ from iron_core.errors import CheckpointError, UsageError
 from iron_lm.checkpoints.kept import Made
 from iron_lm.checkpoints.widening import as_blocks, dense, in_pieces, is_gathered, runnable, runs_as, stored_format
 from iron_lm.int8 import INT8, scale_of
-from iron_lm.parts.decoder import Decoder
+from iron_lm.parts.part import Part
 from iron_lm.parts.projection import Projection
 from iron_lm.run import ACTIVATION_SCALES, QUANTIZED
 from iron_ops_aie.elementwise.kernels_quantize import inverse, measured, rounded
@@ -37,7 +37,7 @@ def asked(quantize: str | None, activation_scale: str | None, activations: str |
     return {"quantize": quantize} | ({} if activation_scale is None else {"activation_scale": activation_scale})
 
 
-def parted(model: Decoder, exact: Mapping[str, Any], dtype: str | None) -> tuple[dict[str, Made], dict[str, Any]]:
+def parted(model: Part, exact: Mapping[str, Any], dtype: str | None) -> tuple[dict[str, Made], dict[str, Any]]:
     """What a quantised model is filled with, by path: what is made of a checkpoint's weights, and which of them it takes.
 
     The matrix of each projection is made; and, where no dtype is asked for, the head's in blocks, if it runs as wider numbers.

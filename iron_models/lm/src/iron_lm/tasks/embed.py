@@ -11,7 +11,7 @@ import numpy as np
 from iron_core.cli.table import print_json
 from iron_core.errors import UsageError
 from iron_lm.embedder import Embedder, pooling_of, tokens_of
-from iron_lm.encoding import EncoderModel
+from iron_lm.encoding import EncoderModel, vectorising
 from iron_lm.figures import Figures
 from iron_lm.loading import Loaded
 from iron_lm.tasks.task import Task
@@ -36,14 +36,11 @@ class EmbedTask(Task):
         self.pooling = pooling_of(loaded, self.options["pooling"], self.options["dims"])
 
     def compiled(self, **options: Any) -> Embedder | EncoderModel:
-        if self.loaded.config.encodes:
-            return EncoderModel(self.loaded, self.pooling, **options)
-        return Embedder(self.loaded, **options)
+        return vectorising(self.loaded, self.pooling, **options)
 
     def run(self, model: Embedder | EncoderModel, figures: Figures) -> int:
-        start, dims = time.perf_counter(), self.options["dims"]
-        given = (dims,) if isinstance(model, EncoderModel) else (self.pooling, dims)
-        vectors = model.vectors(self.ids, *given)
+        start = time.perf_counter()
+        vectors = model.vectors(self.ids, self.options["dims"])
         figures.prompt_tokens, figures.prompt_s = sum(map(len, self.ids)), time.perf_counter() - start
         figures.sample_memory()
         if self.options["json"]:

@@ -14,7 +14,7 @@ from iron_core.cache.keys import digest
 from iron_core.errors import UsageError, printable
 from iron_lm.checkpoints.identity import identity
 from iron_lm.embedder import Embedder, pooling_of
-from iron_lm.encoding import EncoderModel
+from iron_lm.encoding import EncoderModel, vectorising
 from iron_lm.loading import Loaded
 from iron_lm.vectors.layout import header
 from iron_lm.vectors.texts import read_texts, refuse
@@ -69,14 +69,10 @@ class Embedding:
 
     def run(self, **options: Any) -> Embedded:
         """Compile the model and write what is not there yet. options: of `Graph.compile`."""
-        model: Embedder | EncoderModel
-        if self.loaded.config.encodes:
-            model, given = EncoderModel(self.loaded, self.pooling, **options), (self.dims,)
-        else:
-            model, given = Embedder(self.loaded, **options), (self.pooling, self.dims)  # type: ignore[assignment]
+        model = vectorising(self.loaded, self.pooling, **options)
         unfinished = self.unfinished
         unfinished.key = self._key(model)
-        unfinished.write(lambda rows: model.vectors([self.ids[row] for row in rows], *given), self.replace)
+        unfinished.write(lambda rows: model.vectors([self.ids[row] for row in rows], self.dims), self.replace)
         return Embedded(str(self.out), len(self.ids), unfinished.kept, self.width, self.pooling)
 
     @property
