@@ -117,6 +117,8 @@ def test_what_no_array_takes_is_drawn_as_it_is_planned(iron, tmp_path):
         (["mine.py:Weighted"], "missing a required argument: 'm'"),
         (["mine.py:Rows", "x=64;32"], "an input is NAME=SHAPE"),
         (["mine.py:Rows", "64x32"], "an input is NAME=SHAPE"),
+        (["mine.py:Rows", "x=64x32", "x=64x32"], "x is given twice"),
+        (["mine.py:Rows", "x=64x32", "-o", "nowhere/a.html"], "nowhere/a.html: No such file"),
         (["nothing.py:Rows"], "no such file"),
         (["lama"], "Did you mean"),
         (["mine.py:compiled", "-o", "a.png"], "legal: .html, .svg, .dot"),

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from iron_core.cli import main
+from iron_core.cli import bench, main
 from iron_core.visualize.history import COLUMNS, Chart, read
 from iron_core.visualize.history_page import history_html
 
@@ -141,7 +141,7 @@ def test_a_file_that_is_no_history_is_refused(iron, file, rows, head, says):
 def watch(iron, site):
     """`iron bench run` by a backend with times of its own."""
     site.add("iron-watch", entries={"iron.backends.v1": {"watch": "watch:Watch"}}, modules={"watch.py": WATCH})
-    return lambda *argv: iron("bench", "run", *argv, "--backend", "watch", "--dev", "npu2", "--csv", "b.csv")
+    return lambda *argv: iron("bench", "run", "--backend", "watch", "--dev", "npu2", "--csv", "b.csv", *argv)
 
 
 def test_cases_are_timed_into_a_file(watch, tmp_path, outline):
@@ -160,6 +160,27 @@ def test_a_suite_without_a_result_says_so_in_its_file(watch, tmp_path):
     assert watch("ReLU", "--commit", "abc", "--date", "2026-01-01")[0] == 1
     history = read([tmp_path / "b.csv"])
     assert history.silent() == {"watch-npu2": None} and not history.figures
+
+
+def test_what_ends_a_run_loses_no_row(watch, tmp_path, monkeypatch):
+    """Each is in the file before the next case begins."""
+    time, taken = bench._time, []
+
+    def ends(timer, cls, case, dev):
+        taken.append(case)
+        if len(taken) == 2:
+            raise KeyboardInterrupt
+        return time(timer, cls, case, dev)
+
+    monkeypatch.setattr(bench, "_time", ends)
+    assert watch("SiLU", "--commit", "abc", "--date", "2026-01-01")[0] == 130
+    assert [history.points(chart) for history in [read([tmp_path / "b.csv"])] for chart in history.figures] == [[3.0]]
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(watch, monkeypatch):
+    monkeypatch.setattr(bench, "_time", lambda *case: pytest.fail("it ran"))
+    status, _, err = watch("SiLU", "--commit", "abc", "--date", "2026-01-01", "--csv", "nowhere/b.csv")
+    assert (status, err) == (2, "error: nowhere/b.csv: No such file or directory.\n")
 
 
 def test_a_backend_that_measures_nothing_is_refused(iron):

@@ -30,23 +30,27 @@ TIMING = Timing(rounds=5, calls=10)
 def run(
     names: Sequence[str], *, backend: str | None, dev: str | None, suite: str | None, file: str, commit: str | None, date: str | None
 ) -> int:
-    """Time the `bench` cases and append a row for each to a file; 1 if there was none, which is a row too."""
+    """Time the `bench` cases and append a row for each to a file as it comes, so that whatever ends this loses none; 1 if there was none,
+    which is a row too."""
     chosen = choose(backend, dev)
     timer = measuring(chosen.backend)
     suite = suite or f"{chosen.backend.name}-{chosen.dev}"
     commit, date = commit or _git("%H"), date or _git("%cI")
     classes = [find(name) for name in names] or operators()
-    rows = []
+    count = 0
+    _append(Path(file), [])
     for cls in classes:
         for case in cls.test.cases(cls):
             if case.bench:
                 with working(f"{cls.__name__} {case.id}"):
                     us = _time(timer, cls, case, chosen.dev)
                 if us is not None:
-                    rows.append((commit, date, suite, cls.__name__, case.id, chosen.backend.name, "us", f"{us:.6g}"))
-    _append(Path(file), rows or [(commit, date, suite, "", "", chosen.backend.name, "", "")])
-    click.echo(f"{len(rows)} result{'s' * (len(rows) != 1)} of suite {suite} at {commit[:10]}")
-    return 0 if rows else 1
+                    count += 1
+                    _append(Path(file), [(commit, date, suite, cls.__name__, case.id, chosen.backend.name, "us", f"{us:.6g}")])
+    if not count:
+        _append(Path(file), [(commit, date, suite, "", "", chosen.backend.name, "", "")])
+    click.echo(f"{count} result{'s' * (count != 1)} of suite {suite} at {commit[:10]}")
+    return 0 if count else 1
 
 
 def _time(timer: Measuring, cls: Any, case: Any, dev: str) -> float | None:
@@ -68,6 +72,7 @@ def _time(timer: Measuring, cls: Any, case: Any, dev: str) -> float | None:
 
 
 def _append(path: Path, rows: Sequence[Sequence[str]]) -> None:
+    """Rows behind those of a file, which is made with its header where it is not there. UsageError where it cannot be written."""
     try:
         new = not path.exists() or not path.stat().st_size
         with path.open("a", newline="", encoding="utf-8") as out:

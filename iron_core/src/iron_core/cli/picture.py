@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import tempfile
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from iron_core.cli.progress import working
 from iron_core.compiled.graph import CompiledGraph
 from iron_core.declare.authored import authored
 from iron_core.devices import device
-from iron_core.errors import IronError, UnsupportedError, UsageError
-from iron_core.files import write_whole
+from iron_core.errors import IronError, UnsupportedError, UsageError, printable
+from iron_core.files import writable, write_whole
 from iron_core.graph.graph import Graph
 from iron_core.plugins.registry import registry
 from iron_core.visualize import dot, html, picture
@@ -37,6 +38,9 @@ def draw(
     ending = Path(output).suffix if output else ".html"
     if ending not in ENDINGS:
         raise UsageError(f"-o {output}: its ending says what is drawn; legal: {', '.join(ENDINGS)}.")
+    if output:
+        with _written(output):
+            writable(output)
     with working("compiling"):
         try:
             compiled = _compiled(target, list(argv), backend=backend or pricing(dev), dev=dev, fold=fold)
@@ -63,13 +67,19 @@ def draw(
 def put(text: str, output: str | None, *, opened: bool) -> None:
     """Write a picture to a file (a temporary one for None), say where, and have it shown. UsageError where it cannot be written."""
     path = Path(output) if output else Path(tempfile.mkdtemp(prefix="iron-picture-")) / "picture.html"
-    try:
+    with _written(path):
         write_whole(path, text)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}.") from None
     click.echo(str(path))
     if opened and not webbrowser.open(path.resolve().as_uri()):
         click.echo("no browser was found to open it.", err=True)
+
+
+@contextlib.contextmanager
+def _written(path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{printable(path, 200)}: {error.strerror}.") from None
 
 
 def pricing(dev: str | None) -> str | None:
@@ -98,7 +108,12 @@ def _compiled(target: str, argv: list[str], *, backend: str | None, dev: str | N
             return found
         if not isinstance(found, Graph):
             raise UsageError(f"{target} is {found!r}; legal: a Graph, a Graph class that takes no arguments, or a CompiledGraph.")
-        return found.compile(backend=backend, dev=dev, **options, **dict(map(_shape, argv)))  # type: ignore[arg-type]
+        shapes: dict[str, Any] = {}
+        for name, shape in map(_shape, argv):
+            if name in shapes:
+                raise UsageError(f"{name} is given twice; legal: an input once.")
+            shapes[name] = shape
+        return found.compile(backend=backend, dev=dev, **options, **shapes)
     model = registry().load("models", target)
     if not callable(getattr(model, "compiled", None)):
         raise UsageError(f"model `{target}` has no compiled(argv), which gives the graph of a command line; it cannot be drawn.")
