@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +28,7 @@ PAGE = page("models")
 FILES = dict(files(PAGE))
 GATES: dict[str, Any] = {
     "silu": lambda v: v / (1 + np.exp(-v)),
+    "gelu": lambda v: v * np.vectorize(math.erfc)(v * -(0.5**0.5)) / 2,
     "gelu_tanh": lambda v: 0.5 * v * (1 + np.tanh((2 / np.pi) ** 0.5 * (v + 0.044715 * v**3))),
 }
 FROM_PYTHON, A_CALL, A_PART, A_MIXER, A_LAYER = (block for block in re.findall(r"(?<!`\n\n)^```python\n(.*?)^```", PAGE, re.M | re.S))
