@@ -157,8 +157,7 @@ def sim(session: nox.Session) -> None:
 def timing(session: nox.Session) -> None:
     """Published timings of NPUs beside what the simulator's clock predicts, and what is unknown of the others; models'. `-- --json`."""
     install(session)
-    session.run("python", "-m", "iron_sim.timing.table", *session.posargs)
-    session.run("python", "-m", "bench.predicted", *session.posargs)
+    session.run("python", "-m", "bench.timing", *session.posargs)
 
 
 #: mlir-aie's tools that the gate runs.

@@ -15,7 +15,7 @@ from iron_core.graph.traced import TracedGraph
 from iron_core.image.plan import PlanStep
 from iron_sim.timing.estimate import estimate
 from iron_sim.timing.hardware import Hardware, hardware
-from iron_sim.timing.load import load_us
+from iron_sim.timing.load import load_us, switch_us
 from iron_tuner.cost_table import Calibration, CostTable, StepCost, cost_key
 from iron_tuner.kinds import NarrowingKinds
 from iron_tuner.narrowing import JointNarrowing
@@ -29,15 +29,18 @@ MODE, WHEN = "estimated", ""
 @attrs.define(eq=False)
 class Estimated:
     """`coresident=` of a compile. values: the per-call values that steps are estimated at. changed: what to make of the graph before
-    anything is decided. tuning: what was decided, afterwards."""
+    anything is decided. folds: the kinds that may be taken. tuning: what was decided, afterwards."""
 
     values: Mapping[str, int]
     changed: Callable[[TracedGraph], TracedGraph] = lambda traced: traced
+    folds: frozenset[str] = frozenset(("finish", "placed", "prologue"))
     kinds: NarrowingKinds = NarrowingKinds(folds=False)  # noqa: RUF009 (frozen)
     tuning: Any = None
 
     def narrowed(self, asked: Asked) -> Narrowed:
-        asked = attrs.evolve(asked, traced=self.changed(asked.traced))
+        traced, accepts = self.changed(asked.traced), asked.accepts
+        traced = attrs.evolve(traced, steps=tuple(attrs.evolve(step, op=_opened(step.op)) for step in traced.steps))
+        asked = attrs.evolve(asked, traced=traced, accepts=lambda fold: fold.kind in self.folds and accepts(fold))
         self.tuning = JointNarrowing(table(asked, self.values), self.kinds).tuning(asked)
         return self.tuning.apply()
 
@@ -55,6 +58,13 @@ class _Setting:
         return (*self.variant.channels, len(self.variant.built.design.array.cores))
 
 
+def _opened(op: Any) -> Any:
+    """An operator whose profile is where the search begins, and is not held."""
+    twin = op.evolve()
+    twin.pinned = op.pinned - op.profiled
+    return twin
+
+
 def table(asked: Asked, values: Mapping[str, int]) -> CostTable:
     """Estimates of every design of a version, with the folds that were asked for: at its default, and at the fastest setting of every
     size, which is the channels and cores that it takes."""
@@ -68,7 +78,8 @@ def table(asked: Asked, values: Mapping[str, int]) -> CostTable:
             us, loads[key] = one.us, one.load_us
             if dispatch == "separate":
                 us += hw.chain_run.value
-                loads[key] += switch_us(one, hw)
+                design = one.variant.built.design
+                loads[key] += switch_us(design.array, fit(design), hw)
             found.steps[key] = StepCost(us, us, at == 0, True, MODE, 1, 1, WHEN, 0.0)
     _enter(found, loads, hw)
     return found
@@ -104,12 +115,6 @@ def _best(step: PlanStep, asked: Asked, members: Mapping[str, int], hw: Hardware
             fastest[one.size] = one
     assert default is not None, step.name
     return [default, *(one for one in fastest.values() if one is not default)]
-
-
-def switch_us(one: _Setting, hw: Hardware) -> float:
-    """What a chain takes to come to a setting's array, before that is loaded."""
-    columns = {column for column, _ in fit(one.variant.built.design).values()}
-    return hw.chain_switch.value + hw.chain_column.value * (len(columns) - 1)
 
 
 def _enter(found: CostTable, loads: Mapping[str, float], hw: Hardware) -> None:

@@ -47,7 +47,7 @@ def test_weights_that_nobody_reads_take_no_memory():
 
 @pytest.fixture(scope="module")
 def decode():
-    return decode_image("npu2", predicted.FAST["npu2"])
+    return decode_image("npu2", predicted.THEN["npu2"])
 
 
 def test_a_decode_step_is_planned_as_published(decode):

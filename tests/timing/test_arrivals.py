@@ -38,8 +38,13 @@ def test_one_after_the_other_is_as_counted_by_hand():
 # -- a shim's channels -----------------------------------------------------------------------------------
 
 
+def upto(total):
+    """Channels share so much, each as wide as it is up to that."""
+    return lambda demand: min(1.0, total / demand)
+
+
 def test_a_channel_by_itself_is_as_wide_as_it_is():
-    fabric = Fabric(100.0, start=10.0, again=3.0)
+    fabric = Fabric(upto(100.0), start=10.0, again=3.0)
     channel = fabric.channel(4.0)
     channel.push(5.0, 400)
     channel.push(6.0, 40)
@@ -47,7 +52,7 @@ def test_a_channel_by_itself_is_as_wide_as_it_is():
 
 
 def test_channels_share_evenly_and_what_one_leaves_another_has():
-    fabric = Fabric(6.0, start=0.0, again=0.0)
+    fabric = Fabric(upto(6.0), start=0.0, again=0.0)
     one, other = fabric.channel(4.0), fabric.channel(4.0)
     one.push(0.0, 300)
     other.push(0.0, 600)
@@ -58,7 +63,7 @@ def test_channels_share_evenly_and_what_one_leaves_another_has():
 
 def test_what_is_pushed_later_counts_from_then_on():
     """A time that was asked for before stands as far as it was past by then."""
-    fabric = Fabric(4.0, start=0.0, again=0.0)
+    fabric = Fabric(upto(4.0), start=0.0, again=0.0)
     one, other = fabric.channel(4.0), fabric.channel(4.0)
     one.push(0.0, 400)
     assert one.when(counts(400))[0] == pytest.approx(100, abs=0.1)
@@ -68,7 +73,7 @@ def test_what_is_pushed_later_counts_from_then_on():
 
 
 def test_a_task_ends_when_its_last_byte_has_gone_though_the_channel_rests_then():
-    fabric = Fabric(4.0, start=7.0, again=2.0)
+    fabric = Fabric(upto(4.0), start=7.0, again=2.0)
     channel = fabric.channel(4.0)
     channel.push(0.0, 40)
     channel.push(1000.0, 40)
@@ -76,12 +81,30 @@ def test_a_task_ends_when_its_last_byte_has_gone_though_the_channel_rests_then()
 
 
 def test_what_nobody_pushed_never_comes():
-    channel = Fabric(4.0, start=0.0, again=0.0).channel(4.0)
+    channel = Fabric(upto(4.0), start=0.0, again=0.0).channel(4.0)
     with pytest.raises(Starved):
         channel.when(counts(1))
     channel.push(0.0, 8)
     with pytest.raises(Starved):
         channel.when(counts(9))
+
+
+def test_channels_have_the_part_that_is_told_of_what_they_could_have_together():
+    """One by itself is slowed too where the limit begins early."""
+    fabric = Fabric(lambda demand: 1 / (1 + demand / 8), start=0.0, again=0.0)
+    one, other = fabric.channel(4.0), fabric.channel(4.0)
+    one.push(0.0, 100)
+    other.push(0.0, 300)
+    # 2 each until one ends at 50; then 4 / 1.5 for the 200 that are left.
+    assert one.when(counts(100))[0] == pytest.approx(50, abs=0.2)
+    assert other.when(counts(300))[0] == pytest.approx(125, abs=0.2)
+
+
+def test_a_channel_may_rest_longer_between_tasks_than_others():
+    channel = Fabric(upto(4.0), start=7.0, again=2.0).channel(4.0, again=30.0)
+    channel.push(0.0, 40)
+    channel.push(1.0, 40)
+    np.testing.assert_allclose(channel.when(counts(40, 80)), [17, 57], atol=0.1)
 
 
 # -- streams ---------------------------------------------------------------------------------------------

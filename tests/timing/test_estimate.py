@@ -14,14 +14,14 @@ from iron_core.declare.cases import cases
 from iron_core.devices import device
 from iron_core.errors import IronError
 from iron_ops_aie import GEMV, Copy, ElementwiseAdd
+from iron_ops_flm import DequantBFP
 from iron_sim.errors import SimulationError
 from iron_sim.timing.estimate import RESOURCES, estimate
 from iron_sim.timing.events import timed
 from tests.catalog import PLACES, named
 
-#: How far an estimate may be from the events; and where it is further: there whole tiles of 10 KB wait for each other on the way from
-#: host memory, first come first served, where estimates have the channels share it.
-WITHIN, FURTHER = 1.1, {("DequantBFP", "N1024-K512"): 1.15}
+#: How far an estimate may be from the events.
+WITHIN = 1.1
 
 
 def taken(cls, dev):
@@ -62,7 +62,7 @@ def test_a_case_of_every_operator(cls, dev):
 @pytest.mark.parametrize(("cls", "dev"), PLACES, ids=named)
 def test_every_case_of_the_catalog(cls, dev):
     found = {case.id: apart(op, dev, case.bounds) for case, op in taken(cls, dev)}
-    assert not {case: ratio for case, ratio in found.items() if ratio > FURTHER.get((cls.__name__, case), WITHIN)}
+    assert not {case: ratio for case, ratio in found.items() if ratio > WITHIN}
 
 
 @cache
@@ -95,6 +95,11 @@ def test_what_binds_is_said():
     for found in (wide, small):
         assert set(found.parts) == {*RESOURCES, "fill"}
         assert found.us == pytest.approx(max(found.parts[name] for name in RESOURCES) + found.parts["fill"])
+
+
+def test_what_there_is_room_for_is_read_before_anything_is_written():
+    """All that this array reads goes ahead of what it writes, which is more: neither slows the other down."""
+    assert apart(DequantBFP(N=1024, K=512).resolved(device("npu2")), "npu2", {}) <= WITHIN
 
 
 def test_a_bound_extent_shortens_it():

@@ -57,9 +57,10 @@ def test_an_elf_is_its_dispatch_its_steps_its_entries_and_a_reset():
     assert found.total_us == pytest.approx(sum(parts))
 
 
-def wider(image, at):
-    """Columns of an entry's array, beyond the first."""
-    return len({column for column, _ in image.steps[at].placement.values()}) - 1
+def wide(image, at):
+    """Columns of an entry's array that have cores: none of a copy's."""
+    step = image.steps[at]
+    return len({step.placement[core.tile][0] for core in step.design.array.cores})
 
 
 def test_a_chain_is_its_runs_and_what_switches():
@@ -72,9 +73,10 @@ def test_a_chain_is_its_runs_and_what_switches():
     for name in names:
         assert found.step_us(name) == pytest.approx(alone.step_us(name) + hw.chain_run.value)
     arrays = [step.design.array for step in image.steps]
+    assert {wide(image, at) > 0 for at in range(len(names))} == {True, False}
     loads = entered(image)
     for at, (array, us) in enumerate(zip(arrays, found.entries, strict=True)):
-        assert us == (0 if array is arrays[at - 1] else hw.chain_switch.value + wider(image, at) * hw.chain_column.value + loads[at])
+        assert us == (0 if array is arrays[at - 1] else hw.chain_switch.value + wide(image, at) * hw.chain_column.value + loads[at])
     assert found.host_us == len(names) * hw.host_run.value
 
 

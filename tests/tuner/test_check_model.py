@@ -42,7 +42,7 @@ def by_simulation(dispatch: str = "fused") -> CostTable:
     for op in (add(), silu()):
         for variant in Settings(op, NPU2, SimBackend()):
             known = simulated(variant.op, NPU2)
-            made = step(known.us, known.load_us, base)
+            made = step(known.us, known.load_us if fused else known.switch_us - base, base)
             table.add_step(cost_key(variant.op, "npu2"), made)
     return table
 

@@ -237,11 +237,17 @@ class AttentionKernels:
         return self._part("partial_softmax", types, contract)
 
     def _exponents(self) -> tuple[Loop, ...]:
-        """Of a block's weights: scaled, the largest found, powers of two, their sum. An accurate power is a polynomial whose terms wait
-        for each other; the other is one instruction."""
-        turns = self.b * self.b // 16
-        fast = Loop(times=turns, reads=32, writes=32, chain=3, special=1, issued=12, overlapped=True)
-        return (fast, Loop(times=turns, reads=32, writes=32, chain=7)) if self.exp2 == "accurate" else (fast,)
+        """Of a block's weights: scaled, the largest found, powers of two, their sum.
+
+        A fast power is one instruction. An accurate one, of 32 scores at once, is mlir-aie's common/exp2_bf16.h: x less a whole number
+        (two sums and a product), the rest in two bfloat16 limbs, and three steps of Horner's scheme in which the limbs are made of the
+        sum so far (a product and two conversions) before the product that the next step waits for. The whole number is added to the
+        exponent at last, and what no power has is put in its place.
+        """
+        scores = self.b * self.b
+        turns = Loop(times=scores // 16, reads=32, writes=32, chain=3, special=int(self.exp2 == "fast"), issued=12, overlapped=True)
+        powers = Loop(times=scores // 32, reads=64, writes=64, chain=3 + 1 + 3 * 2, conversions=2 + 3 * 2, scalar=2 + 3)
+        return (turns,) if self.exp2 == "fast" else (turns, powers)
 
     def matmul_PV(self) -> Kernel:
         """sums = sums * shrink + P V, without the product by shrink where the block is number 0."""

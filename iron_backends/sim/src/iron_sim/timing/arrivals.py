@@ -60,10 +60,12 @@ _WITHIN = 0.25
 
 
 class Channel:
-    """A shim's channel that reads: tasks in turn, and how far it has come at which time."""
+    """A shim's channel that reads: tasks in turn, and how far it has come at which time. again: cycles from the end of a task to the next
+    one's first word."""
 
-    def __init__(self, fabric: Fabric, width: float) -> None:
+    def __init__(self, fabric: Fabric, width: float, again: float) -> None:
         self.fabric = fabric
+        self.again = again
         self.width = width  # bytes per cycle by itself
         self.pushed: list[float] = []  # of each task, when
         self.ends: list[float] = []  # bytes in all after each task
@@ -87,7 +89,7 @@ class Channel:
         number = len(self.done)
         pushed = self.pushed[number]
         if number and pushed < self.done[-1]:
-            return self.done[-1] + self.fabric.again
+            return self.done[-1] + self.again
         return pushed + self.fabric.start
 
     def move(self, begin: float, end: float, rate: float) -> None:
@@ -115,20 +117,21 @@ class Channel:
 
 
 class Fabric:
-    """Channels that read host memory together: each at most as wide as it is, all together as the fabric, bytes per cycle.
+    """Channels that read host memory together: each at most as wide as it is, and all together as the fabric, bytes per cycle.
 
-    start: cycles from a push to the first word, of a channel at rest; again: from the end of a task to the next one's first word.
+    shared: of what they could have together, the part that they have. start: cycles from a push to the first word, of a channel at rest;
+    again: see `Channel`, of one that says nothing else.
     """
 
-    def __init__(self, total: float, start: float, again: float) -> None:
-        self.total = total
+    def __init__(self, shared: Callable[[float], float], start: float, again: float) -> None:
+        self.shared = shared
         self.start = start
         self.again = again
         self.channels: list[Channel] = []
         self.now = 0.0
 
-    def channel(self, width: float) -> Channel:
-        self.channels.append(Channel(self, width))
+    def channel(self, width: float, again: float | None = None) -> Channel:
+        self.channels.append(Channel(self, width, self.again if again is None else again))
         return self.channels[-1]
 
     def rewind(self, time: float) -> None:
@@ -157,11 +160,12 @@ class Fabric:
                 until = min(until, begin)
             else:
                 moving.append(channel)
-        share = self.total / max(1, len(moving))
+        demand = sum(channel.width for channel in moving)
+        part = self.shared(demand) if moving else 1.0
         for channel in moving:
-            until = min(until, now + (channel.ends[len(channel.done)] - channel.gone[-1]) / min(channel.width, share))
+            until = min(until, now + (channel.ends[len(channel.done)] - channel.gone[-1]) / (channel.width * part))
         for channel in moving:
-            channel.move(now, until, min(channel.width, share))
+            channel.move(now, until, channel.width * part)
         self.now = until
 
 

@@ -12,6 +12,8 @@ import itertools
 from collections import deque
 from collections.abc import Iterator
 
+from iron_sim.timing.hardware import Hardware
+
 #: (what, start, duration) in microseconds.
 Event = tuple[str, float, float]
 
@@ -122,17 +124,48 @@ class Barrier:
 class Fabric:
     """The way to host memory that all shim channels share: so many GB/s of reading, of writing, and of both together.
 
-    Pieces are served in the order in which they are asked for.
+    Those that read at a time slow each other down; beyond that pieces are served, and addresses translated, in the order in which they
+    are asked for.
     """
 
-    def __init__(self, read: float, write: float, total: float) -> None:
-        self.rates = {True: 1e-3 / read, False: 1e-3 / write}
-        self.total = 1e-3 / total
+    def __init__(self, hw: Hardware) -> None:
+        self._hw = hw
+        self._rates = {True: 1e-3 / hw.fabric_read.value, False: 1e-3 / hw.fabric_write.value}
+        self._total = 1e-3 / hw.fabric_total.value
         self._free = {True: 0.0, False: 0.0}
         self._both = 0.0
+        self._translated = 0.0
+        #: Of each channel that reads, GB/s that it could have, and until when it does.
+        self._reading: dict[Clocked, tuple[float, float]] = {}
+        #: A channel that goes on with its next piece has not stopped.
+        self._pause = 2 * hw.us(hw.descriptor_chain.value)
 
-    def end(self, nbytes: float, time: float, reads: bool) -> float:
-        """When a piece that is asked for at `time` has crossed."""
-        one = self._free[reads] = max(self._free[reads], time) + nbytes * self.rates[reads]
-        self._both = max(self._both, time) + nbytes * self.total
+    def translated(self, time: float) -> float:
+        """When an address that is asked for at `time` is known; what one by itself takes is in a channel's latency."""
+        begin = max(time, self._translated)
+        self._translated = begin + self._hw.translation.value * 1e-3
+        return begin
+
+    def joins(self, channel: Clocked, gbs: float, time: float) -> bool:
+        """Does a channel that will read from `time` on begin then? Others that begin at that time are to be told before it asks how far
+        it comes. gbs: what it could have by itself."""
+        if channel in self._reading and self._reading[channel][1] + self._pause >= time:
+            return False
+        self._reading[channel] = (gbs, time)
+        return True
+
+    def read(self, channel: Clocked, nbytes: float, gbs: float, time: float) -> float:
+        """When a piece that a channel reads from `time` on has crossed."""
+        demand = gbs + sum(could for other, (could, end) in self._reading.items() if end + self._pause >= time and other is not channel)
+        end = max(time + nbytes * 1e-3 / (gbs * self._hw.shared(demand)), self._end(nbytes, time, True))
+        self._reading[channel] = (gbs, end)
+        return end
+
+    def written(self, nbytes: float, time: float) -> float:
+        """When a piece that is written from `time` on has crossed."""
+        return self._end(nbytes, time, False)
+
+    def _end(self, nbytes: float, time: float, reads: bool) -> float:
+        one = self._free[reads] = max(self._free[reads], time) + nbytes * self._rates[reads]
+        self._both = max(self._both, time) + nbytes * self._total
         return max(one, self._both)

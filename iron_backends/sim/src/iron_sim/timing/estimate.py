@@ -27,6 +27,7 @@ from iron_core.array.sequence import Await, AwaitToken, SetBarrier, Sync, Transf
 from iron_core.declare.formats import as_dtype
 from iron_core.devices import WORD
 from iron_sim.timing.arrivals import Arriving, Channel, Core, Fabric, Given, Objects, Room, Starved, Stream
+from iron_sim.timing.banks import shared_rates
 from iron_sim.timing.costs import statement_cycles, step_cycles
 from iron_sim.timing.hardware import Hardware, hardware
 from iron_sim.timing.kernels import kernel_cycles
@@ -80,6 +81,7 @@ class _Run:
         self.hw: Hardware = hardware(self.array.dev)
         hw, clock = self.hw, self.hw.clock.value
         self.sequence = design.sequence
+        self.rates = shared_rates(design, hw)
         self._calls = {symbol: kernel_cycles(kernel, hw) for symbol, kernel in kernels.items()}
         self.places = placement or {}
         self.numbers = numbers
@@ -109,8 +111,9 @@ class _Run:
             self._count(transfer.fifo, transfer.way, self.nbytes(transfer))
         for fifo, batches, row, _ in self.gathers.values():
             self._count(fifo, "fill", sum(batches) * row)
+        gbs, most = clock / 1e3, self._read_gbs()
         self.fabric = Fabric(
-            self._read_gbs() * 1e3 / clock,
+            lambda demand: min(hw.shared(demand * gbs), most / (demand * gbs)),
             hw.cycles(hw.read_latency.value / 1e3),
             hw.cycles(hw.read_task.value / 1e3),
         )
@@ -126,10 +129,14 @@ class _Run:
         return "fill" if fifo not in self.fifos or self.kinds[self.fifos[fifo].producer] == "shim" else "drain"
 
     def _read_gbs(self) -> float:
-        """What reads have, beside the writes of this design."""
-        both = self.moved["fill"] + self.moved["drain"]
-        alone = self.hw.fabric_read.value
-        return min(alone, self.hw.fabric_total.value * self.moved["fill"] / both) if self.moved["fill"] else alone
+        """What reads have, beside the writes of this design. What there is room for is read before anything is written."""
+        filled, alone = self.moved["fill"], self.hw.fabric_read.value
+        if not filled:
+            return alone
+        beside = min(alone, self.hw.fabric_total.value * filled / (filled + self.moved["drain"]))
+        into = {end.pool for end in self.ends.values() if end.pool and end.number and self._way(end.fifo) == "fill"}
+        ahead = min(1.0, sum(self.pools[name].depth * self.pools[name].type.nbytes for name in into) / filled)
+        return 1 / (ahead / alone + (1 - ahead) / beside)
 
     def nbytes(self, transfer: Transfer) -> float:
         """What a transfer moves."""
@@ -186,7 +193,7 @@ class _Run:
     def _sent(self, fifo: str) -> Channel | Stream:
         end = self.ends.get((fifo, 0))
         if end is None or self.kinds[end.tile] == "shim":  # a control flow has no ends
-            return self.fabric.channel(self._read_width(fifo))
+            return self.fabric.channel(self._read_width(fifo), self._apart(fifo))
         pool, item = self.pools[end.pool], end.type.dtype.itemsize
         numbers = [end.part] if end.part is not None else range(len(pool.parts))
         dims, pad = [n for n, _ in end.dims], self.fifos[fifo].pad
@@ -204,10 +211,19 @@ class _Run:
 
     def _read_width(self, fifo: str) -> float:
         """Bytes per cycle of a channel that reads host memory: it pauses after every object of a receiver."""
-        width = self.hw.stream_width.value * self.hw.read_fill.value
+        hw = self.hw
+        width = min(hw.stream_width.value * hw.read_fill.value, self.rates.get(fifo, math.inf) / hw.clock.value * 1e3)
         receivers = [end for end in self.ends.values() if end.fifo == fifo and end.pool]
         pieces = [self.pools[end.pool].parts[end.part or 0][1] * end.type.dtype.itemsize for end in receivers]
-        return 1 / (1 / width + self.hw.descriptor_chain.value / min(pieces)) if pieces else width
+        return 1 / (1 / width + hw.descriptor_chain.value / min(pieces)) if pieces else width
+
+    def _apart(self, fifo: str) -> float | None:
+        """Cycles between gathered rows of a channel, where addresses of all feeds' are translated in turn."""
+        rows = [row for driven, _, row, _ in self.gathers.values() if driven == fifo]
+        if not rows:
+            return None
+        turn = self.hw.cycles(self.hw.translation.value / 1e3) * len(self.gathers)
+        return max(self.hw.cycles(self.hw.read_task.value / 1e3), turn - rows[0] / self._read_width(fifo))
 
     def latency(self, end: End) -> float:
         """Cycles from a producer's memory to this end's."""

@@ -20,6 +20,7 @@ from iron_core.array.kernel import Kernel
 from iron_core.array.pools import TilePlacement, fifo_pools
 from iron_core.array.sequence import Await, AwaitToken, Free, Sequence, SetBarrier, Sync, Transfer, WriteWord
 from iron_sim.errors import Deadlock, SimulationError
+from iron_sim.timing.banks import shared_rates
 from iron_sim.timing.clocked import Barrier, Clocked, Event, Fabric, Line, Tokens
 from iron_sim.timing.cores import CoreEnd, TimedCore
 from iron_sim.timing.costs import step_cycles
@@ -56,7 +57,7 @@ def timed(
     follows numbers that data gives. followed: by core, these numbers, as a machine of `iron_sim.machine` has read them. partial: a run that
     cannot go on is told as far as it came."""
     array = design.array
-    run = _Run(array, kernels, hw or hardware(array.dev), fit(design) if placement is None else placement, trace, followed or {})
+    run = _Run(design, kernels, hw or hardware(array.dev), fit(design) if placement is None else placement, trace, followed or {})
     controller = _Controller(run, design.sequence, numbers or {}, trace)
     for actor in (*run.cores, *run.flows, controller):
         run.line.at(0.0, actor)
@@ -81,19 +82,21 @@ class _Run:
 
     def __init__(
         self,
-        array: ArrayDesign,
+        design: Design,
         kernels: Mapping[str, Kernel],
         hw: Hardware,
         placement: TilePlacement,
         trace: bool,
         followed: Mapping[str, SequenceOf[int]],
     ) -> None:
-        self.array = array
+        self.array: ArrayDesign = design.array
+        array = self.array
         self.hw = hw
+        self.rates = shared_rates(design, hw)
         self.line = line = Line()
         self.placement = placement
         self.trace = trace
-        self.fabric = Fabric(hw.fabric_read.value, hw.fabric_write.value, hw.fabric_total.value)
+        self.fabric = Fabric(hw)
         self.words = {
             b.name: [int(n) for n in b.initial] if b.initial else [0] * b.type.elements
             for b in array.buffers
@@ -154,7 +157,8 @@ class _Run:
         col, row = places[0]
         hops = 2 + max(abs(c - col) + abs(r - row) for c, r in places[1:])
         item = fifo.type.dtype.itemsize
-        return TimedFlow(f"stream {fifo.name}", self.line, source, sinks, item, hops, self.hw, self.fabric, self.trace)
+        rate = self.rates.get(fifo.name)
+        return TimedFlow(f"stream {fifo.name}", self.line, source, sinks, item, hops, self.hw, self.fabric, self.trace, rate)
 
 
 #: Integer buffers of at most so many numbers may be what a core counts in; larger ones hold data.

@@ -14,11 +14,13 @@ from iron_sim.timing.hardware import Hardware
 
 
 class Segment:
-    """So many numbers on their way. since: the time from which they may move; done: told when all have."""
+    """So many numbers on their way. since: the time from which they may move; done: told when all have. apart: they lie in host memory
+    where nobody read before."""
 
-    __slots__ = ("done", "left", "name", "since")
+    __slots__ = ("apart", "done", "left", "name", "since")
 
-    def __init__(self, left: int, since: float, done: Callable[[float], None], name: str) -> None:
+    def __init__(self, left: int, since: float, done: Callable[[float], None], name: str, apart: bool = False) -> None:
+        self.apart = apart
         self.left = left
         self.since = since
         self.done = done
@@ -96,7 +98,8 @@ class TimedRingEnd:
 
 
 class TimedTask:
-    """A transfer that was started: the numbers of each of its descriptors."""
+    """A transfer that was started: the numbers of each of its descriptors. then: told when it has ended, of one that a control flow
+    started, whose descriptors lie apart."""
 
     def __init__(self, line: Line, transfer: Transfer, sizes: list[int], then: Callable[[float], None] | None = None) -> None:
         self.transfer = transfer
@@ -104,6 +107,7 @@ class TimedTask:
         self.moved = sum(sizes)
         self.finished = Tokens(line, 0, f"task {transfer.task} ({transfer.way} {transfer.operand})")
         self.done = False
+        self.apart = then is not None
         self._then = then
 
     def ended(self, time: float) -> None:
@@ -154,7 +158,7 @@ class TimedShim:
             if last:
                 task.ended(time + self._end)
 
-        return Segment(count, since, done, task.finished.name)
+        return Segment(count, since, done, task.finished.name, task.apart)
 
 
 class TimedFlow(Clocked):
@@ -171,6 +175,7 @@ class TimedFlow(Clocked):
         hw: Hardware,
         fabric: Fabric,
         traced: bool,
+        rate: float | None = None,
     ) -> None:
         self.source = source
         self.sinks = sinks
@@ -179,6 +184,10 @@ class TimedFlow(Clocked):
         self.pieces = 0
         self.hw = hw
         self.fabric = fabric
+        reads = isinstance(source, TimedShim)
+        gbs = hw.shim_read_gbs if reads else hw.stream_gbs
+        #: GB/s. rate: of what is narrower than the stream.
+        self.gbs = gbs if rate is None else min(rate, gbs)
         #: From a number's leaving until it has arrived.
         self.latency = hw.us(hw.tile_memory_latency.value + hw.stream_hop.value * hops)
         super().__init__(name, line, traced)
@@ -187,9 +196,7 @@ class TimedFlow(Clocked):
         source, sinks, hw, fabric, line = self.source, self.sinks, self.hw, self.fabric, self.line
         reads = isinstance(source, TimedShim)
         writes = any(isinstance(sink, TimedShim) for sink in sinks)
-        each = self.itemsize / (hw.stream_width.value * hw.clock.value)
-        if reads:
-            each /= hw.read_fill.value
+        each = self.itemsize * 1e-3 / self.gbs
         chain = hw.us(hw.descriptor_chain.value)
         many = range(len(sinks))
         sending: Segment | None = None
@@ -209,15 +216,20 @@ class TimedFlow(Clocked):
                 count = min(count, segment.left)
                 start = max(start, segment.since)
             self.time = start
+            if (reads or writes) and start > line.now:
+                line.at(start, self)
+                yield
+            if reads and fabric.joins(self, self.gbs, start):
+                line.at(start, self)
+                yield
+            if sending.apart:
+                self.time = start = fabric.translated(start)
+                sending.apart = False
             end = start + count * each
-            if reads or writes:
-                if start > line.now:
-                    line.at(start, self)
-                    yield
-                if reads:
-                    end = max(end, fabric.end(count * self.itemsize, start, True))
-                if writes:
-                    end = max(end, fabric.end(count * self.itemsize, start, False))
+            if reads:
+                end = fabric.read(self, count * self.itemsize, self.gbs, start)
+            if writes:
+                end = max(end, fabric.written(count * self.itemsize, start))
             self.moved += count
             self.pieces += 1
             self.spend(sending.name, end - start)

@@ -62,6 +62,14 @@ class Hardware:
     fabric_read: Quantity
     fabric_write: Quantity
     fabric_total: Quantity
+    #: How sharply reading comes to its limit: channels that could read d together have d / (1 + (d / fabric_read)^knee)^(1 / knee); 0: all
+    #: of d up to the limit.
+    fabric_knee: Quantity
+    #: What streams read together of one bank of host memory, which comes again after a period; 0: they do not wait for it.
+    bank_rate: Quantity
+    bank_period: Quantity
+    #: From the address of one gathered row to the next's, over all channels.
+    translation: Quantity
     # -- the controller that runs sequences
     #: A write of one register, one under a mask, a block's first word and each further one.
     write32: Quantity
@@ -76,7 +84,7 @@ class Hardware:
     dispatch: Quantity
     entry_base: Quantity
     reset: Quantity
-    #: An xclbin's: of one step of a chain; what a step of another array adds, and that of each further column; of one kernel by itself.
+    #: An xclbin's: of one step of a chain; what a step of another array adds, and that of each column with cores; of one kernel by itself.
     chain_run: Quantity
     chain_switch: Quantity
     chain_column: Quantity
@@ -130,6 +138,11 @@ class Hardware:
         """GB/s of one stream."""
         return self.stream_width.value * self.clock.value / 1e3
 
+    def shared(self, demand: float) -> float:
+        """Of channels that could read so many GB/s together, the part that they have."""
+        knee, most = self.fabric_knee.value, self.fabric_read.value
+        return min(1.0, most / demand) if not knee else (1 + (demand / most) ** knee) ** (-1 / knee)
+
     @property
     def shim_read_gbs(self) -> float:
         """GB/s that one reading shim channel has by itself."""
@@ -182,12 +195,22 @@ NPU1 = Hardware(
     fabric_read=_q(4 * 4.112, "GB/s", "never reached by four streams; no higher figure is published"),
     fabric_write=_q(4 * 4.112, "GB/s", "as fabric_read"),
     fabric_total=_q(8 * 4.112, "GB/s", "as fabric_read, both ways"),
+    fabric_knee=_q(0, "exponent", "as fabric_read, whose limit is not known"),
+    bank_rate=_q(
+        10.0, "GB/s", "IRON cost files, Phoenix: 33.6 MB in 3.33 ms by lanes 8 MiB apart; 512 bytes each 48 ns, DDR5's row cycle, is 10.7",
+        "gemv-8192x2048-npu1",
+    ),
+    bank_period=_q(
+        1 << 19, "bytes", "two channels of DDR5: 4 halves of 32 banks of 4 KB; the output head's lanes, 501 x 256 KiB apart, do not wait",
+        "gemv-lm-head-npu1",
+    ),
+    translation=_q(0, "ns", "not published"),
     dispatch=_q(0, "us", "no full ELF on npu1"),
     entry_base=_q(0, "us", "no full ELF on npu1"),
     reset=_q(0, "us", "no full ELF on npu1"),
     chain_run=_q(245, "us", "IRON cost files, Phoenix: the smallest operators of a chain", "npu1-tiny-chain"),
-    chain_switch=_q(117, "us", "IRON cost files, Phoenix: switch of a chain, the narrowest"),
-    chain_column=_q(0, "us", "IRON cost files, Phoenix: switches of a chain are 117 to 130, whatever their width"),
+    chain_switch=_q(47, "us", "IRON cost files, Phoenix: a design's load, the least of 47 to 525"),
+    chain_column=_q(70, "us", "IRON calibrations, Phoenix: one column's switch, 117 to 130, less the least and its load of 7"),
     standalone=_q(245, "us", "as chain_run", "npu1-tiny-chain"),
     host_run=_q(143, "us", "IRON, host part of a dispatch in Python: 70 set_arg and lock, 73 interpreter"),
     program_rate=_q(0.32 * 1.028, "GB/s", f"{AM027}: 32-bit writes to program memory, 0.32 GB/s at 1 GHz"),
@@ -213,15 +236,23 @@ NPU2 = Hardware(
     write_latency=_q(171 / 1.028, "ns", f"{EMU}; as read_latency"),
     write_task=_q(179 / 1.028, "ns", f"{EMU}; as read_latency"),
     read_fill=_q(0.976, "of width", "IRON cost files: the narrowest LM head reads 14.05 GB/s", "gemv-lm-head-1"),
-    fabric_read=_q(57.0, "GB/s", "IRON cost files: the widest LM head", "gemv-lm-head"),
+    fabric_read=_q(57.6, "GB/s", "IRON cost files: the LM head on 8 columns, 9238 us", "gemv-lm-head"),
     fabric_write=_q(57.0, "GB/s", "as fabric_read; pure writes are not published"),
     fabric_total=_q(69.5, "GB/s", "mlir-air: add of 8M less add of 4M", "add-4m", "add-8m"),
+    fabric_knee=_q(
+        4.6, "exponent", "IRON cost files: the LM head's 9238 to 10731 us are of 8 and 4 columns, 2 and 1 being apart", "gemv-lm-head-4"
+    ),
+    bank_rate=_q(0, "GB/s", "IRON cost files, Strix Halo: lanes 4 MiB apart read as fast as others"),
+    bank_period=_q(1 << 19, "bytes", "as npu1's"),
+    translation=_q(
+        159, "ns", "IRON: 5120 rows by 4 feeds in 903 us less 88 of the ELF's, whose rows lie in pages that nobody read", "gather-4"
+    ),
     dispatch=_q(47, "us", f"{TUNER}, turbo: D0 43.7 to 50.1"),
     entry_base=_q(32, "us", f"{TUNER}, turbo: base 31.7 to 32.4"),
     reset=_q(36, "us", f"{TUNER}, turbo: 33.5 to 38.7"),
-    chain_run=_q(115, "us", f"{TUNER}: chain, the smallest operators 118 to 146"),
-    chain_switch=_q(67, "us", f"{TUNER}: chain, the narrowest switch 74 less its load of 7"),
-    chain_column=_q(45, "us", f"{TUNER}: chain, wide switches 390 to 720 less the narrowest, over 7 further columns"),
+    chain_run=_q(124, "us", f"{TUNER}: chain, the smallest operators 118 to 146 less their steps of 3 to 14"),
+    chain_switch=_q(74, "us", f"{TUNER}: chain, the narrowest of the switches"),
+    chain_column=_q(53, "us", f"{TUNER}: chain, wide switches 390 to 720 less the narrowest and their load of 56, over 8 columns"),
     standalone=_q(77, "us", "mlir-air, small kernels 80 to 84 less what they move", "rope-small"),
     host_run=_q(143, "us", "IRON, host part of a dispatch in Python: 70 set_arg and lock, 73 interpreter"),
     program_rate=_q(0.32, "GB/s", f"{AM027}: 32-bit writes to program memory, 0.32 GB/s at 1 GHz"),

@@ -28,8 +28,8 @@ def loop_cycles(loop: Loop, hw: Hardware) -> float:
     """Cycles of all turns of a loop."""
     loads = math.ceil(loop.reads / hw.load_width.value / hw.loads.value)
     stores = math.ceil(loop.writes / hw.store_width.value)
-    issue = max(1, loads, stores, loop.issued or loop.chain + loop.special + loop.scalar)
-    latency = loop.scalar * hw.scalar_latency.value + loop.chain * hw.mac_latency.value
+    issue = max(1, loads, stores, loop.issued or loop.chain + loop.conversions + loop.special + loop.scalar)
+    latency = loop.scalar * hw.scalar_latency.value + loop.chain * hw.mac_latency.value + loop.conversions * hw.convert_latency.value
     latency += loop.special * (hw.transcendental_latency.value + hw.convert_latency.value)
     if loop.reads:
         latency += hw.load_latency.value + max(loads - 1, 0)

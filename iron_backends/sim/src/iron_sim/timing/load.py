@@ -1,4 +1,4 @@
-"""What configuring an array takes beyond what every configuration does: its cores' programs and its registers."""
+"""What configuring an array takes: its cores' programs and its registers, and in a chain what comes before them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from iron_core.array.design import ArrayDesign
 from iron_core.array.kernel import Kernel
-from iron_core.array.pools import fifo_pools
+from iron_core.array.pools import TilePlacement, fifo_pools
 from iron_core.array.program import Call, walk
 from iron_sim.timing.hardware import Hardware
 
@@ -37,3 +37,9 @@ def register_bytes(array: ArrayDesign) -> int:
 def load_us(array: ArrayDesign, kernels: Mapping[str, Kernel], hw: Hardware) -> float:
     """Microseconds of an array's programs and registers."""
     return program_bytes(array, kernels, hw) / hw.program_rate.value * 1e-3 + register_bytes(array) / hw.register_rate.value * 1e-3
+
+
+def switch_us(array: ArrayDesign, placement: TilePlacement, hw: Hardware) -> float:
+    """What a step of a chain takes to come to an array from another, before that is loaded: columns with cores are reset one by one."""
+    columns = {placement[core.tile][0] for core in array.cores}
+    return hw.chain_switch.value + len(columns) * hw.chain_column.value

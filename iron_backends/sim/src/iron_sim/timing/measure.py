@@ -24,7 +24,7 @@ from iron_sim.regions import regions_of, whole
 from iron_sim.timing.cores import follows_data
 from iron_sim.timing.events import timed
 from iron_sim.timing.hardware import Hardware, hardware
-from iron_sim.timing.load import load_us
+from iron_sim.timing.load import load_us, switch_us
 
 
 def platform(dev: Device | str) -> Platform:
@@ -37,13 +37,15 @@ def platform(dev: Device | str) -> Platform:
 @attrs.frozen
 class Step:
     """A run, timed. us: from the sequence's start to its end. load_us: of its array, beyond an entry's base. columns: that it covers.
-    busiest: the core, the stream or the sequence that is busy longest, and for how long."""
+    switch_us: what a chain takes to come to it from another array, its load among that. busiest: the core, the stream or the sequence that
+    is busy longest, and for how long."""
 
     design: Design
     kernels: Mapping[str, Kernel]
     us: float
     load_us: float
     columns: int = 1
+    switch_us: float = 0.0
     busiest: tuple[str, float] = ("", 0.0)
 
     @property
@@ -51,14 +53,14 @@ class Step:
         return self.design.array
 
 
-def total_us(steps: Sequence[Step], runs: RunList, hw: Hardware) -> float:
-    """A call of a run list: as one ELF, or step by step as a chain that is called again and again."""
+def total_us(steps: Sequence[Step], runs: RunList, hw: Hardware, resets: bool = True) -> float:
+    """A call of a run list: as one ELF, with the empty reset or without it, or step by step as a chain that is called again and again."""
     took = sum(step.us for step in steps)
     if runs.dispatch == "separate":
         if runs.packs:
             raise UnsupportedError(f"{runs.name}: packs of a chain; legal: dispatch='fused'.")
         switched = [b for a, b in zip((steps[-1], *steps), steps, strict=False) if a.array != b.array]
-        return took + len(steps) * hw.chain_run.value + sum(switch_us(one, hw) for one in switched)
+        return took + len(steps) * hw.chain_run.value + sum(one.switch_us for one in switched)
     if not hw.dispatch.value:
         raise UnsupportedError(f"{runs.name}: a full ELF on {hw.family}, which has none. Legal: dispatch='separate'.")
     for pack in runs.packs:
@@ -71,8 +73,8 @@ def total_us(steps: Sequence[Step], runs: RunList, hw: Hardware) -> float:
     for place in entries:
         members = {step.array: step.load_us for step, at in zip(steps, places, strict=True) if at == place}
         loads += sum(members.values())
-    resets = hw.reset.value if len(entries) % 2 else 0.0
-    return hw.dispatch.value + len(entries) * hw.entry_base.value + loads + took + resets
+    reset = hw.reset.value if resets and len(entries) % 2 else 0.0
+    return hw.dispatch.value + len(entries) * hw.entry_base.value + loads + took + reset
 
 
 def joined(arrays: Sequence[ArrayDesign], what: str) -> None:
@@ -83,11 +85,6 @@ def joined(arrays: Sequence[ArrayDesign], what: str) -> None:
             fit(join(different).array)
     except IronError as error:
         raise UnsupportedError(f"{what}: a pack of {', '.join(array.name for array in different)}: {error}") from error
-
-
-def switch_us(to: Step, hw: Hardware) -> float:
-    """What a chain's step adds where the one before it is of another array."""
-    return hw.chain_switch.value + (to.columns - 1) * hw.chain_column.value + to.load_us
 
 
 def step(op: Any, dev: Device | str, members: Mapping[str, int] | None = None) -> Step:
@@ -136,5 +133,7 @@ def _timed(same: _Same, numbers: tuple[tuple[str, int], ...], reading: _Reading)
     hw = hardware(design.array.dev)
     followed = reading.followed(design, kernels, dict(numbers)) if any(follows_data(core.program) for core in design.array.cores) else {}
     run = timed(design, kernels, dict(numbers), followed=followed)
-    columns = len({column for column, _ in fit(design).values()})
-    return Step(design, kernels, run.us, load_us(design.array, kernels, hw), columns, max(run.busy_us.items(), key=lambda item: item[1]))
+    placement, load = fit(design), load_us(design.array, kernels, hw)
+    columns = len({column for column, _ in placement.values()})
+    busiest = max(run.busy_us.items(), key=lambda item: item[1])
+    return Step(design, kernels, run.us, load, columns, load + switch_us(design.array, placement, hw), busiest)

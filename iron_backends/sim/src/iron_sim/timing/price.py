@@ -21,7 +21,7 @@ from iron_core.image.array_step import ArrayStep
 from iron_core.image.plan import VersionPlan
 from iron_sim.timing.estimate import Estimate, estimate
 from iron_sim.timing.hardware import hardware
-from iron_sim.timing.load import load_us
+from iron_sim.timing.load import load_us, switch_us
 
 
 @attrs.frozen
@@ -125,9 +125,8 @@ def entries(image: ArrayImage) -> tuple[tuple[float, ...], tuple[float, ...]]:
     if image.elf:
         return (hw.entry_base.value,) * len(firsts), tuple(map(load, firsts))
     switches = [step.design.array is not firsts[at - 1].design.array for at, step in enumerate(firsts)]
-    wide = [len({column for column, _ in step.placement.values()}) - 1 for step in firsts]
     bases = tuple(
-        hw.chain_switch.value + more * hw.chain_column.value if switch else 0.0 for switch, more in zip(switches, wide, strict=True)
+        switch_us(step.design.array, step.placement, hw) if switch else 0.0 for switch, step in zip(switches, firsts, strict=True)
     )
     keeps = bool(image.contexts)
     return bases, tuple(load(step) if switch and not keeps else 0.0 for step, switch in zip(firsts, switches, strict=True))

@@ -12,7 +12,8 @@ from typing import Any
 
 import attrs
 
-#: What a figure covers. step: a sequence, from its start to its end. elf: a full ELF's call. xclbin: a kernel by itself. chain: a step of
+#: What a figure covers. step: a sequence, from its start to its end. elf: a full ELF's call, without an empty reset: IRON's cost files
+#: have calls of one entry from 84 us on, which are dispatch, base and step and no more. xclbin: a kernel by itself. chain: a step of
 #: a chain, with its dispatch. fill, drain: one shim task. kernel: a call of one core. peak: matrix instructions alone, on every core.
 PACKAGINGS = ("step", "elf", "xclbin", "chain", "fill", "drain", "kernel", "peak")
 
@@ -139,6 +140,10 @@ GEMV = (
         for name, n, us in (("", 8, (9238, 10731)), ("-2", 2, (19176, 19266)), ("-1", 1, (37388, 37456)))
     ),
     Row(
+        "gemv-lm-head-4", "npu2", "128256x2048 on 4 columns, step: the slowest that is on more than 2", _one(10731), "C", "step",
+        _gemv(128256, 2048, 4, tile_size_output=32),
+    ),
+    Row(
         "gemv-residual", "npu2", "2048x2048, then the residual's add, an ELF", _one(430.6), "S", "elf",
         (*_gemv(2048, 2048, 8, tile_size_output=256), *_op("ElementwiseAdd", size=2048, tile_size=256, num_aie_columns=8)),
     ),
@@ -146,7 +151,7 @@ GEMV = (
         "gemv-residual-folded", "npu2", "2048x2048 with the residual's add folded in, an ELF", _one(367.3), "S", "elf",
         _gemv(2048, 2048, 8, tile_size_output=256, _finish=_op("ElementwiseAdd", size=2048)),
     ),
-    Row("gemv-512x2048-npu1", "npu1", "512x2048, in a chain", (477, 601), "C", "chain", _gemv(512, 2048, 4)),
+    Row("gemv-512x2048-npu1", "npu1", "512x2048, in a chain", (477, 601), "C", "chain", _gemv(512, 2048, 4, num_channels=1)),
     Row("gemv-8192x2048-npu1", "npu1", "8192x2048, in a chain", (3572, 3686), "C", "chain", _gemv(8192, 2048, 4, tile_size_output=2048)),
     Row("gemv-lm-head-npu1", "npu1", "128256x2048, in a chain", _one(34112), "C", "chain", _gemv(128256, 2048, 4, tile_size_output=32)),
     *_unknown(

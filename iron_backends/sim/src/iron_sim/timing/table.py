@@ -87,7 +87,7 @@ def predict(row: Row) -> float:
         case "chain":
             return sum(hw.chain_run.value + one.us for one in steps)
         case "elf":
-            return total_us(steps, RunList(row.name, ()), hw)
+            return total_us(steps, RunList(row.name, ()), hw, resets=False)
     return _task(steps[0], hw, fills=row.packaging == "fill")
 
 
@@ -115,6 +115,49 @@ def mean(found: Iterable[Judged]) -> float:
     return math.exp(sum(logs) / len(logs)) if logs else 0.0
 
 
+@attrs.frozen
+class Table:
+    """Rows with their predictions, and those of which something is unknown."""
+
+    found: tuple[Judged, ...]
+    missing: tuple[Row, ...]
+
+    @property
+    def groups(self) -> dict[str, list[Judged]]:
+        """Those that chose something, and those that are held against it."""
+        return {"chose": [one for one in self.found if one.chose], "held": [one for one in self.found if not one.chose]}
+
+    @property
+    def failed(self) -> bool:
+        """Could a row whose design is known not be predicted?"""
+        return any(one.failure for one in self.found)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "rows": [_plain(one) for one in self.found],
+            "unknown": [{"name": row.name, "case": row.case, "unknown": row.unknown} for row in self.missing],
+            "geometric_mean": {name: round(mean(group), 3) for name, group in self.groups.items()},
+            "worst": {name: _worst(group) for name, group in self.groups.items()},
+        }
+
+    def show(self) -> None:
+        """Print it."""
+        print_table(("row", "device", "case", "predicted us", "measured us", "ratio", ""), [_cells(one) for one in self.found])
+        if self.missing:
+            print()
+            print_table(("not simulated", "device", "case", "what is unknown"), [[r.name, r.dev, r.case, r.unknown] for r in self.missing])
+        print()
+        for name, group in self.groups.items():
+            print(f"{name}: {len(group)} rows, geometric mean of max(r, 1/r) {mean(group):.3f}, the worst {_worst(group):.2f}")
+
+
+def judged(names: Sequence[str] = ()) -> Table:
+    """The rows whose names begin so, or all of them."""
+    rows = [row for row in ROWS if not names or row.name.startswith(tuple(names))]
+    return Table(tuple(judge(row) for row in rows if not row.unknown), tuple(row for row in rows if row.unknown))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 where a row whose design is known could not be predicted."""
     parser = argparse.ArgumentParser(prog="iron_sim.timing.table", description="Published timings beside the simulator's.")
@@ -123,30 +166,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.json:
         streams.reserve()
-    rows = [row for row in ROWS if not args.names or row.name.startswith(tuple(args.names))]
-    found = [judge(row) for row in rows if not row.unknown]
-    missing = [row for row in rows if row.unknown]
-    groups = {"chose": [one for one in found if one.chose], "held": [one for one in found if not one.chose]}
-    means = {name: round(mean(group), 3) for name, group in groups.items()}
-    worst = {name: max((one.off for one in group), default=0.0) for name, group in groups.items()}
+    table = judged(args.names)
     if args.json:
-        print_json(
-            {
-                "rows": [_plain(one) for one in found],
-                "unknown": [{"name": row.name, "case": row.case, "unknown": row.unknown} for row in missing],
-                "geometric_mean": means,
-                "worst": worst,
-            }
-        )
+        print_json(table.as_dict())
     else:
-        print_table(("row", "device", "case", "predicted us", "measured us", "ratio", ""), [_cells(one) for one in found])
-        if missing:
-            print()
-            print_table(("not simulated", "device", "case", "what is unknown"), [[r.name, r.dev, r.case, r.unknown] for r in missing])
-        print()
-        for name, group in groups.items():
-            print(f"{name}: {len(group)} rows, geometric mean of max(r, 1/r) {means[name]:.3f}, the worst {worst[name]:.2f}")
-    return int(any(one.failure for one in found))
+        table.show()
+    return int(table.failed)
+
+
+def _worst(group: Iterable[Judged]) -> float:
+    return max((one.off for one in group), default=0.0)
 
 
 def _plain(one: Judged) -> dict[str, Any]:
