@@ -36,6 +36,19 @@ def test_the_table_has_a_row_for_each_and_says_what_is_not_predicted(monkeypatch
     assert said[2].split() == ["other", "of", "before", "1", "->", "1.1", "5", "->", "?", "0.909"]
 
 
+#: Rows that nothing has to be searched for, and those that take minutes.
+FIXED = ("decode, npu2, accurate exp2", "GEMV 2048x2048 and a residual, folded", "gather of 5120 rows, 4 feeds")
+STATES = ("MHA of 2048 rows and keys, state in float32",)
+SEARCHED = ("decode as one ELF, npu2, tuned", "decode as a chain, npu2, tuned", "decode, npu1, tuned")
+
+
+@pytest.mark.parametrize("name", [*FIXED, *(pytest.param(name, marks=pytest.mark.slow) for name in (*STATES, *SEARCHED))])
+def test_a_gain_has_its_direction_and_its_size_within_a_factor_of_one_and_a_half(name):
+    name, unit, measured, predict = next(row for row in predicted.CHANGES if row[0] == name)
+    before, after = Change(name, unit, measured, predict(name in SEARCHED)).gains
+    assert 2 / 3 < (after - 1) / (before - 1) < 1.5
+
+
 def test_weights_that_nobody_reads_take_no_memory():
     """Of the full model, 2.5 GB in bfloat16: each is one number."""
     loaded = unread(Llama, Llama.full_size(), max_seq_len=2048)

@@ -6,10 +6,12 @@ import attrs
 import pytest
 
 from iron_core.array.work import Loop
+from iron_ops_aie.attention.kernels_mha import AttentionKernels
 from iron_sim.timing.hardware import NPU2, TABLES
-from iron_sim.timing.kernels import loop_cycles
+from iron_sim.timing.kernels import kernel_cycles, loop_cycles
+from iron_sim.timing.measure import step
 from iron_sim.timing.rows import PACKAGINGS, ROWS, Part, Row
-from iron_sim.timing.table import choosers, judge, main, mean
+from iron_sim.timing.table import choosers, judge, main, mean, operator
 
 BY_NAME = {row.name: row for row in ROWS}
 #: Quick ones, of every packaging.
@@ -41,6 +43,14 @@ def test_quick_rows_are_within_a_factor_of_one_and_a_half(name):
     assert 2 / 3 < found.ratio < 1.5
 
 
+def test_a_full_elf_of_one_entry_has_no_empty_reset():
+    """As published ones, of which the smallest leave no room for it."""
+    (part,) = BY_NAME["gemv-2048x2048"].parts
+    one = Row("one", "npu2", "", (1, 1), "S", "elf", (part,))
+    of = step(operator(part), "npu2")
+    assert judge(one).us == pytest.approx(NPU2.dispatch.value + NPU2.entry_base.value + of.load_us + of.us)
+
+
 def test_inside_a_range_the_ratio_is_one_and_outside_that_to_its_nearer_end():
     row = BY_NAME["rope-small"]
     us = judge(row).us
@@ -65,3 +75,16 @@ def test_turns_that_overlap_take_what_they_issue_and_others_their_latencies():
     alone = sum(q.value for q in (hw.load_latency, hw.mac_latency, hw.mac_latency, hw.convert_latency, hw.store_latency))
     assert loop_cycles(loop, hw) == 100 * alone
     assert loop_cycles(Loop(times=100, reads=32, writes=32, chain=2, overlapped=True), hw) == 100 * 2 + alone
+
+
+def test_conversions_and_whole_numbers_wait_for_each_other_too():
+    hw = NPU2
+    made = Loop(times=3, reads=64, writes=64, chain=10, conversions=8, scalar=5)
+    waits = 10 * hw.mac_latency.value + 9 * hw.convert_latency.value + 5 + hw.load_latency.value + hw.store_latency.value
+    assert loop_cycles(made, hw) == 3 * waits
+
+
+def test_an_accurate_power_takes_the_steps_of_its_polynomial():
+    """32 of a block's scores at once; a fast one is an instruction among others."""
+    fast, accurate = (kernel_cycles(AttentionKernels(64, 64, exp2=exp2).softmax(), NPU2) for exp2 in ("fast", "accurate"))
+    assert 100 < (accurate - fast) / (64 * 64 / 32) < 125

@@ -12,26 +12,22 @@ from iron_sim.errors import Deadlock
 class Semaphore:
     """A counter that actors wait on. `provider` names who raises it, for reports."""
 
-    __slots__ = ("count", "name", "provider", "scheduler", "time", "waiters")
+    __slots__ = ("count", "name", "provider", "scheduler", "waiters")
 
     def __init__(self, scheduler: Scheduler, count: int, name: str, provider: str = "") -> None:
         self.scheduler = scheduler
         self.count = count
         self.name = name
         self.provider = provider
-        self.time = 0
         self.waiters: list[Actor] = []
 
-    def give(self, count: int, time: int) -> None:
+    def give(self, count: int) -> None:
         """Raise it and wake who waits."""
         self.count += count
-        if time > self.time:
-            self.time = time
         self.wake()
 
-    def set(self, value: int, time: int) -> None:
+    def set(self, value: int) -> None:
         self.count = value
-        self.time = max(self.time, time)
         self.wake()
 
     def wake(self) -> None:
@@ -51,7 +47,6 @@ class Actor(abc.ABC):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.time = 0
         self.waiting = ""
         self.provider = ""
         self.queued = False
@@ -73,10 +68,6 @@ class Actor(abc.ABC):
         self.waiting = what
         self.provider = on.provider
         on.waiters.append(self)
-
-    def event(self) -> None:
-        """A unit of time passes."""
-        self.time += 1
 
 
 class Scheduler:

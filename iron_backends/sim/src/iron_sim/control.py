@@ -58,16 +58,16 @@ class ControlPort:
         """Room for one word; there always is."""
         word, mask = np.zeros(1, np.uint32), np.ones(1, bool)
 
-        def done(time: int) -> None:
+        def done() -> None:
             if mask[0]:
                 raise PoisonError(f"a word that nobody wrote arrives at {self.name}.")
-            self._accept(int(word[0]), time)
+            self._accept(int(word[0]))
 
         return Segment(word, mask, done, self.name)
 
-    def _accept(self, word: int, time: int) -> None:
+    def _accept(self, word: int) -> None:
         if self._left:
-            self._write(self._address, word, time)
+            self._write(self._address, word)
             self._address += 4
             self._left -= 1
             return
@@ -78,7 +78,7 @@ class ControlPort:
         self._address = word & 0xFFFFF
         self._left = (word >> 20 & 3) + 1
 
-    def _write(self, address: int, word: int, time: int) -> None:
+    def _write(self, address: int, word: int) -> None:
         number = (address - DESCRIPTOR_REGISTERS) // DESCRIPTOR_STEP
         if 0 <= number < self._descriptors:
             if number in self._busy:
@@ -87,13 +87,13 @@ class ControlPort:
         elif address == CONTROL_REGISTER + NEXT_CHANNEL * self.data.channel:
             self.registers[address] = word
         elif address == QUEUE_REGISTER + NEXT_CHANNEL * self.data.channel:
-            self._start(word, time)
+            self._start(word)
         else:
             raise SimulationError(f"{self.name}: a packet writes {address:#x}, no register of a descriptor or of its channel.")
 
     # -- tasks ---------------------------------------------------------------------------------------
 
-    def _start(self, word: int, time: int) -> None:
+    def _start(self, word: int) -> None:
         token = bool(word >> 31)
         if word & 0x7FFFFFF0:
             raise SimulationError(f"{self.name}: {word:#010x} is pushed; legal: a first descriptor, 0 to 15, and bit 31.")
@@ -111,7 +111,7 @@ class ControlPort:
         task = Chain(self, transfer, typed, chain)
         self._busy.update(dict.fromkeys(chain, task.name))
         self.tasks[number] = task
-        self.end.push(task, time)
+        self.end.push(task)
 
     def _chain(self, first: int) -> list[int]:
         chain, number = [], first
@@ -150,11 +150,11 @@ class ControlPort:
         if self.tokens.count:
             raise SimulationError(f"the sequence ended and nobody waited for {self.tokens.count} tokens of {self.data.fifo}.")
 
-    def ended(self, chain: list[int], token: bool, time: int) -> None:
+    def ended(self, chain: list[int], token: bool) -> None:
         for number in chain:
             del self._busy[number]
         if token:
-            self.tokens.give(1, time)
+            self.tokens.give(1)
 
 
 class Chain(Task):
@@ -166,6 +166,6 @@ class Chain(Task):
         self.port = port
         self.chain = chain
 
-    def ended(self, time: int) -> None:
-        super().ended(time)
-        self.port.ended(self.chain, self.transfer.token, time)
+    def ended(self) -> None:
+        super().ended()
+        self.port.ended(self.chain, self.transfer.token)

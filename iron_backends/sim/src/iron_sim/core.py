@@ -8,22 +8,21 @@ from typing import Any
 import numpy as np
 
 from iron_core.array.design import CoreData
-from iron_core.array.expression import Binary, Const, Expr, Var
+from iron_core.array.expression import Binary, Expr
 from iron_core.array.kernel import Kernel
 from iron_core.array.program import (
     Acquire,
     AcquireLock,
-    Block,
     Call,
     Element,
     For,
-    If,
     Load,
     Local,
     RaiseBarrier,
     Release,
     ReleaseLock,
     SetRounding,
+    Statement,
     Store,
     Subview,
     WaitBarrier,
@@ -31,12 +30,8 @@ from iron_core.array.program import (
 from iron_core.declare.objects import ObjectType
 from iron_sim.actor import Actor, Semaphore
 from iron_sim.errors import PoisonError, SimulationError
+from iron_sim.lines import Lines
 from iron_sim.memory import Mem, store
-
-_SIGNS = {
-    "add": "+", "sub": "-", "mul": "*",
-    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
-}  # fmt: skip
 
 
 class CoreEnd:
@@ -59,7 +54,7 @@ class CoreEnd:
             raise SimulationError(f"{core.name} releases {count} of {self.name} and holds {self.held}.")
         self.held -= count
         self.base = (self.base + count) % self.depth
-        self.gives.give(count * self.repeat, core.time)
+        self.gives.give(count * self.repeat)
 
 
 class Core(Actor):
@@ -96,108 +91,80 @@ class Core(Actor):
 
 def _compiled(core: Core) -> Iterator[None]:
     """The generator of a core's program."""
-    names: dict[str, Any] = {"core": core, "Mem": Mem, "part": part, "load": _load, "follow": _follow, "put": _put, "divided": _divided}
-    source = _Source(core, names)
+    source = _Source(core, part=part, load=_load, follow=_follow, put=_put, divided=_divided)
     source.block(core.data.program, 2)
     lines = ["def program():"]
     lines += ["  while True:"] if core.data.forever else ["  for _once in range(1):"]
     lines += ["    core.at_start = True"]
-    lines += source.lines or ["    pass"]
+    lines += source.lines
     if not core.data.forever:
         lines.append("  core.at_start = True")
     if core.data.forever and not source.waits:
         raise SimulationError(f"{core.name} runs forever and waits for nothing.")
     lines += ["  yield" if not source.waits else "  return"]
-    exec(compile("\n".join(lines), f"<{core.name}>", "exec"), names)
-    return names["program"]()
+    exec(compile("\n".join(lines), f"<{core.name}>", "exec"), source.names)
+    return source.names["program"]()
 
 
-class _Source:
+class _Source(Lines):
     """Python lines for a program."""
 
-    def __init__(self, core: Core, names: dict[str, Any]) -> None:
-        self.core = core
-        self.names = names
-        self.lines: list[str] = []
-        self.waits = False
-        self._ends: dict[tuple[str, str], str] = {}
+    def __init__(self, core: Core, **names: Any) -> None:
+        super().__init__(core, **names)
         self._calls: dict[str, str] = {}
 
-    def add(self, depth: int, text: str) -> None:
-        self.lines.append("  " * depth + text)
+    def statement(self, s: Statement, depth: int) -> None:
+        locks = self.core.locks
+        match s:
+            case Acquire():
+                self.acquire(s, depth)
+            case Release():
+                self.add(depth, f"{self.end(s.fifo, s.port)}.release({s.count}, core)")
+            case Call():
+                args = ", ".join(self.argument(a) for a in s.args)
+                self.add(depth, f"{self.kernel(s.kernel)}(core, {args})")
+            case Load():
+                how = "load" if isinstance(s.memory, Local) else "follow"
+                self.add(depth, f"{s.name} = {how}(core, {self.memory(s.memory)}, {self.number(s.index)})")
+            case Store():
+                self.add(depth, f"put(core, {self.memory(s.memory)}, {self.number(s.index)}, {self.number(s.value)})")
+            case WaitBarrier():
+                lock = self.constant(locks[s.barrier])
+                self.until(depth, f"{lock}.count == {s.value}", lock, f"barrier {s.barrier} at {s.value}")
+                self.add(depth, "core.at_start = False")
+            case RaiseBarrier():
+                self.add(depth, f"{self.constant(locks[s.barrier])}.give({s.value})")
+            case AcquireLock():
+                lock = self.constant(locks[s.lock])
+                self.until(depth, f"{lock}.count >= {s.value}", lock, f"lock {s.lock} at {s.value} or more")
+                self.add(depth, f"{lock}.count -= {s.value}")
+            case ReleaseLock():
+                self.add(depth, f"{self.constant(locks[s.lock])}.give({s.value})")
+            case SetRounding():
+                self.add(depth, f"core.mode = {s.mode!r}")
 
-    def block(self, block: Block, depth: int) -> None:
-        if not block:
-            self.add(depth, "pass")
-        for s in block:
-            match s:
-                case Acquire():
-                    self.acquire(s, depth)
-                case Release():
-                    self.add(depth, f"{self.end(s.fifo, s.port)}.release({s.count}, core)")
-                case Call():
-                    args = ", ".join(self.argument(a) for a in s.args)
-                    self.add(depth, f"{self.kernel(s.kernel)}(core, {args})")
-                case For():
-                    self.add(depth, f"for {s.var} in range({_py(s.start)}, {_py(s.stop)}, {s.step}):")
-                    self.block(s.body, depth + 1)
-                case If():
-                    self.add(depth, f"if {_py(s.condition)}:")
-                    self.block(s.then, depth + 1)
-                    if s.otherwise:
-                        self.add(depth, "else:")
-                        self.block(s.otherwise, depth + 1)
-                case Load():
-                    how = "load" if isinstance(s.memory, Local) else "follow"
-                    self.add(depth, f"{s.name} = {how}(core, {self.memory(s.memory)}, {_py(s.index)})")
-                case Store():
-                    self.add(depth, f"put(core, {self.memory(s.memory)}, {_py(s.index)}, {_py(s.value)})")
-                case WaitBarrier():
-                    lock = self.constant(self.core.locks[s.barrier])
-                    self.waits = True
-                    self.add(depth, f"while {lock}.count != {s.value}:")
-                    self.add(depth + 1, f"core.block({lock}, {f'barrier {s.barrier} at {s.value}'!r}); yield")
-                    self.add(depth, f"core.time = max(core.time, {lock}.time); core.at_start = False")
-                case RaiseBarrier():
-                    self.add(depth, f"{self.constant(self.core.locks[s.barrier])}.give({s.value}, core.time)")
-                case AcquireLock():
-                    lock = self.constant(self.core.locks[s.lock])
-                    self.waits = True
-                    self.add(depth, f"while {lock}.count < {s.value}:")
-                    self.add(depth + 1, f"core.block({lock}, {f'lock {s.lock} at {s.value} or more'!r}); yield")
-                    self.add(depth, f"{lock}.count -= {s.value}; core.time = max(core.time, {lock}.time)")
-                case ReleaseLock():
-                    self.add(depth, f"{self.constant(self.core.locks[s.lock])}.give({s.value}, core.time)")
-                case SetRounding():
-                    self.add(depth, f"core.mode = {s.mode!r}")
+    def turned(self, loop: For, depth: int) -> None:
+        """Nothing: it takes no time here."""
 
     def acquire(self, s: Acquire, depth: int) -> None:
         end = self.end(s.fifo, s.port)
-        self.waits = True
         what = f"{s.count} {'empty' if s.port == 'produce' else 'filled'} object{'s' if s.count > 1 else ''} of {s.fifo}"
         have = self.core.ends[s.fifo, s.port].depth
         if s.count > have:
             raise SimulationError(f"{self.core.name} acquires {s.count} of {s.fifo}, whose end there has {have} buffers.")
+        self.waits = True
         self.add(depth, f"if {end}.held < {s.count}:")
         self.add(depth + 1, f"need = ({s.count} - {end}.held) * {end}.repeat")
-        self.add(depth + 1, f"while {end}.takes.count < need:")
-        self.add(depth + 2, f"core.block({end}.takes, {what!r}); yield")
+        self.until(depth + 1, f"{end}.takes.count >= need", f"{end}.takes", what)
         self.add(depth + 1, f"{end}.takes.count -= need; {end}.held = {s.count}; core.at_start = False")
-        self.add(depth + 1, f"if {end}.takes.time > core.time: core.time = {end}.takes.time")
         for i in range(s.count):
             self.add(depth, f"{s.name}_{i} = {end}.buffers[({end}.base + {i}) % {end}.depth]")
 
-    def end(self, fifo: str, port: str) -> str:
-        if (fifo, port) not in self._ends:
-            if (fifo, port) not in self.core.ends:
-                raise SimulationError(f"{self.core.name} uses the {port} end of {fifo}, which is on another tile.")
-            self._ends[fifo, port] = self.constant(self.core.ends[fifo, port])
-        return self._ends[fifo, port]
+    def blocked(self, on: str, what: str) -> str:
+        return f"core.block({on}, {what!r})"
 
-    def constant(self, value: Any) -> str:
-        name = f"c{len(self.names)}"
-        self.names[name] = value
-        return name
+    def divided(self, e: Binary) -> str:
+        return f"divided(core, {self.number(e.left)}, {self.number(e.right)})[{int(e.op == 'rem')}]"
 
     def kernel(self, symbol: str) -> str:
         if symbol not in self._calls:
@@ -210,23 +177,10 @@ class _Source:
         if isinstance(m, Local):
             return self.constant(self.core.buffers[m.buffer])
         assert isinstance(m, Subview)
-        return f"part(core, {self.memory(m.base)}, {_py(m.offset)}, {m.type.elements})"
+        return f"part(core, {self.memory(m.base)}, {self.number(m.offset)}, {m.type.elements})"
 
     def argument(self, a: Any) -> str:
-        return _py(a) if isinstance(a, Expr) else self.memory(a)
-
-
-def _py(e: Expr) -> str:
-    if isinstance(e, Const):
-        return repr(e.value)
-    if isinstance(e, Var):
-        return e.name
-    assert isinstance(e, Binary)
-    if e.op in ("min", "max"):
-        return f"{e.op}({_py(e.left)}, {_py(e.right)})"
-    if e.op in ("div", "rem"):
-        return f"divided(core, {_py(e.left)}, {_py(e.right)})[{int(e.op == 'rem')}]"
-    return f"({_py(e.left)} {_SIGNS[e.op]} {_py(e.right)})"
+        return self.number(a) if isinstance(a, Expr) else self.memory(a)
 
 
 def _divided(core: Core, number: int, by: int) -> tuple[int, int]:
@@ -309,7 +263,6 @@ def caller(kernel: Kernel) -> Callable[..., None]:
             else:
                 into.mask[:] = False
         core.calls += 1
-        core.event()
 
     return call
 

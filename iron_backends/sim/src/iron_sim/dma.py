@@ -21,7 +21,7 @@ class Segment:
 
     __slots__ = ("data", "done", "mask", "name", "position")
 
-    def __init__(self, data: np.ndarray, mask: np.ndarray, done: Callable[[int], None], name: str = "") -> None:
+    def __init__(self, data: np.ndarray, mask: np.ndarray, done: Callable[[], None], name: str = "") -> None:
         self.data = data
         self.mask = mask
         self.done = done
@@ -113,7 +113,6 @@ class RingEnd:
         for share in shares:
             semaphore = share.full if self.reads else share.free
             semaphore.count -= need
-            actor.time = max(actor.time, semaphore.time)
         buffer = self.ring.buffers[self._buffer]
         if self.whole:
             mem = buffer
@@ -121,9 +120,9 @@ class RingEnd:
             mem = buffer.part(shares[0].start, shares[0].count)
         self._advance()
 
-        def give(time: int) -> None:
+        def give() -> None:
             for share in shares:
-                (share.free if self.reads else share.full).give(1 if self.reads else share.repeat, time)
+                (share.free if self.reads else share.full).give(1 if self.reads else share.repeat)
 
         return self._read(mem, give) if self.reads else self._write(mem, give)
 
@@ -140,7 +139,7 @@ class RingEnd:
             self._share = 0
         self._buffer = (self._buffer + 1) % len(self.ring.buffers)
 
-    def _read(self, mem: Mem, give: Callable[[int], None]) -> Segment:
+    def _read(self, mem: Mem, give: Callable[[], None]) -> Segment:
         if self.pad:
             shape = [size for size, _ in self.dims]
             order = self.order if self.order is not None else slice(None)
@@ -151,15 +150,15 @@ class RingEnd:
             return Segment(mem.data, mem.mask, give, self.name)
         return Segment(mem.data[self.order], mem.mask[self.order], give, self.name)
 
-    def _write(self, mem: Mem, give: Callable[[int], None]) -> Segment:
+    def _write(self, mem: Mem, give: Callable[[], None]) -> Segment:
         if self.order is None:
             return Segment(mem.data, mem.mask, give, self.name)
         data, mask = np.empty_like(mem.data), np.empty_like(mem.mask)
 
-        def scatter(time: int) -> None:
+        def scatter() -> None:
             mem.data[self.order] = data
             mem.mask[self.order] = mask
-            give(time)
+            give()
 
         return Segment(data, mask, scatter, self.name)
 
@@ -196,9 +195,9 @@ class Task:
     def done(self) -> bool:
         return self.finished.count > 0
 
-    def ended(self, time: int) -> None:
+    def ended(self) -> None:
         """Its last descriptor has moved."""
-        self.finished.give(1, time)
+        self.finished.give(1)
 
     def _span(self, d: Descriptor) -> tuple[int, int]:
         """First and one past the last element a descriptor touches, in as far as the call's length reaches."""
@@ -217,7 +216,7 @@ class Task:
         spans = [self._span(d) for d in self.descriptors]
         return self.region.base + min(s[0] for s in spans) * item, self.region.base + max(s[1] for s in spans) * item
 
-    def segment(self, piece: Descriptor, reads: bool, done: Callable[[int], None]) -> Segment:
+    def segment(self, piece: Descriptor, reads: bool, done: Callable[[], None]) -> Segment:
         flat, marks = self.region.data, self.region.mask
         at: Any
         if piece.sizes[:3] == (1, 1, 1) and piece.strides[3] == 1:
@@ -231,11 +230,11 @@ class Task:
         self.moved += at.size
         staged, staged_marks = np.empty(at.size, flat.dtype), np.empty(at.size, bool)
 
-        def scatter(time: int) -> None:
+        def scatter() -> None:
             flat[at] = staged
             if marks is not None:
                 marks[at] = staged_marks
-            done(time)
+            done()
 
         return Segment(staged, staged_marks, scatter, self.name)
 
@@ -259,13 +258,13 @@ class ShimEnd:
         self.arrived = Semaphore(scheduler, 0, name, "the sequence")
         self.outstanding = 0
 
-    def push(self, task: Task, time: int) -> None:
+    def push(self, task: Task) -> None:
         """Queue a task; QueueOverrun where the channel holds no more."""
         if self.outstanding >= QUEUE:
             raise QueueOverrun(f"{task.name} is the {self.outstanding + 1}th task on {self.name}, whose queue holds {QUEUE}.")
         self.outstanding += 1
         self.queue.append(task)
-        self.arrived.give(1, time)
+        self.arrived.give(1)
 
     def take(self, actor: Actor) -> Segment | None:
         """The next segment, or None after noting what `actor` waits for."""
@@ -274,17 +273,16 @@ class ShimEnd:
                 actor.block(self.arrived, f"a task on {self.name}")
                 return None
             self.current = self.queue.popleft()
-            actor.time = max(actor.time, self.arrived.time)
             self.pending.extend(self.current.descriptors)
         task = self.current
         assert task is not None
         piece = self.pending.popleft()
         last = not self.pending
 
-        def done(time: int) -> None:
+        def done() -> None:
             if last:
                 self.outstanding -= 1
-                task.ended(time)
+                task.ended()
 
         return task.segment(piece, self.reads, done)
 
@@ -326,18 +324,17 @@ class Flow(Actor):
                 segment.data[at : at + count] = sending.data[start:stop]
                 segment.mask[at : at + count] = sending.mask[start:stop]
             self.moved += count
-            self.event()
             sending.position = stop
             if not sending.left:
                 self.sending = None
-                sending.done(self.time)
+                sending.done()
             for i in range(many):
                 segment = receiving[i]
                 assert segment is not None
                 segment.position += count
                 if not segment.left:
                     receiving[i] = None
-                    segment.done(self.time)
+                    segment.done()
 
     @property
     def partial(self) -> str:

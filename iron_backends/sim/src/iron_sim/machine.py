@@ -32,11 +32,10 @@ from iron_sim.memory import Mem
 
 @attrs.define
 class Stats:
-    """What one run of a sequence did. moved: elements per (operand, fifo); calls: kernel calls; time: units."""
+    """What one run of a sequence did. moved: elements per (operand, fifo); calls: kernel calls."""
 
     moved: dict[tuple[str, str], int] = attrs.field(factory=dict)
     calls: int = 0
-    time: int = 0
 
     def elements(self, operand: str) -> int:
         """Elements that crossed the shim for an operand."""
@@ -99,7 +98,6 @@ class Machine:
         self.actors: list[Actor] = [*self.cores, *self.flows]
         for actor in self.actors:
             self.scheduler.ready(actor)
-        self.time = 0
         self.scheduler.settle()
         self._at_rest = self._objects()
 
@@ -170,7 +168,6 @@ class Machine:
     def run(self, sequence: Sequence, regions: Mapping[str, HostRegion], numbers: Mapping[str, int]) -> Stats:
         """Run a sequence on tensors and this call's words, to its end. Errors are those of `iron_sim.errors`."""
         controller = Controller(self, sequence, regions, numbers)
-        controller.time = self.time
         for port in self.controls.values():
             port.tasks, port.regions = controller.tasks, controller.regions
         calls = sum(core.calls for core in self.cores)
@@ -183,8 +180,7 @@ class Machine:
         for task in controller.tasks.values():
             key = (task.transfer.operand, task.transfer.fifo)
             moved[key] = moved.get(key, 0) + task.moved
-        self.time = max([controller.time, *(actor.time for actor in self.actors)])
-        return Stats(moved, sum(core.calls for core in self.cores) - calls, self.time)
+        return Stats(moved, sum(core.calls for core in self.cores) - calls)
 
     def followed(self) -> dict[str, list[int]]:
         """What each core has read of objects since it was last asked, in order, where that is kept."""
@@ -278,7 +274,6 @@ class Controller(Actor):
                         self.block(task.finished, f"{task.name} on {task.transfer.fifo}")
                         self.provider = f"stream {task.transfer.fifo}"
                         yield
-                    self.time = max(self.time, task.finished.time)
                 case Free():
                     task = self._task(step.task)
                     if task.transfer.way == "drain":
@@ -291,7 +286,7 @@ class Controller(Actor):
                     for buffer, index, word in step.words:
                         self._write(buffer, index, self.numbers[word.name])
                 case SetBarrier():
-                    machine.locks[step.lock].set(step.value, self.time)
+                    machine.locks[step.lock].set(step.value)
                     # Cores go on at once, before the next step: words that come later come too late.
                     self.urgent = False
                     machine.scheduler.ready(self)
@@ -303,8 +298,6 @@ class Controller(Actor):
                         self.block(port.tokens, f"a token of {step.fifo}")
                         yield
                     port.tokens.count -= 1
-                    self.time = max(self.time, port.tokens.time)
-            self.event()
         self.ended = True
         self.waiting = ""
 
@@ -336,7 +329,7 @@ class Controller(Actor):
                     raise Race(f"{task.name} writes where {other.name}, which is not done, writes too.")
             self.writing.append(task)
         self.tasks[step.task] = task
-        shim.push(task, self.time)
+        shim.push(task)
 
     def _typed(self, region: HostRegion, step: Transfer) -> HostRegion:
         """The tensor in the fifo's dtype, where both have numbers of the same size."""
