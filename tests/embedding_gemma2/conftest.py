@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from iron_embedding_gemma2 import described
 from iron_embedding_gemma2.config import TextConfig
+from iron_lm.checkpoints import huggingface
+from iron_lm.checkpoints.sources import Names, sources_of
 from iron_lm.parts.part import Part
 from iron_lm.parts.rotary import RotaryConfig
 from iron_lm.run import Run
+from tests.embedding_gemma2.weights import numbers
 
 
 @pytest.fixture(scope="session", params=["reference", "host"])
@@ -60,3 +66,40 @@ def drawn(part: Part, seed: int = 0) -> dict[str, Any]:
         return (1 + 0.1 * numbers if len(shape) == 1 else numbers / np.sqrt(shape[-1])).astype(np.float32)
 
     return {path: one(path, shape) for path, shape in part.tensors().items()}
+
+
+class Golden:
+    """What transformers said of a tiny model: its config.json, ids and clips, and what came out."""
+
+    def __init__(self) -> None:
+        self.stored = dict(np.load(Path(__file__).parents[1] / "data/embedding_gemma2.npz"))
+        self.json: dict[str, Any] = json.loads(str(self.stored.pop("config")))
+
+    @property
+    def config(self) -> TextConfig:
+        return described.config_of(huggingface.entries_of(self.json))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.stored[name]
+
+    def filled(self, part: Part, named: Names) -> dict[str, Any]:
+        """The weights of a part, drawn by their names in a checkpoint; the part has them."""
+        shapes = part.tensors()
+        weights = {path: source.read(_Drawing(), shapes[path]) for path, source in sources_of(named, shapes).items()}
+        part.fill(weights)
+        return weights
+
+
+class _Drawing:
+    """A checkpoint that has everything."""
+
+    def has(self, name: str) -> bool:
+        return True
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        return numbers(name, shape)
+
+
+@pytest.fixture(scope="session")
+def golden() -> Golden:
+    return Golden()

@@ -104,6 +104,8 @@ def _global(entries: Entries, sliding: tuple[bool, ...], head_dim: int, kv_heads
 def _audio(entries: Entries) -> AudioConfig:
     entries.refuse_unless("hidden_act", "silu")
     entries.refuse_unless("attention_context_right", 0)
+    left = entries.whole("attention_context_left")
+    entries.refuse_unless("attention_chunk_size", left - 1)  # distances are counted by one, and seen by the other
     channels = entries.entries.get("subsampling_conv_channels")
     if not isinstance(channels, list) or len(channels) != 2:
         raise CheckpointError(f"{entries.where}: subsampling_conv_channels is {shown(channels)}; legal: two whole numbers.")
@@ -113,7 +115,7 @@ def _audio(entries: Entries) -> AudioConfig:
         num_heads=entries.whole("num_attention_heads"),
         channels=tuple(channels),
         taps=entries.whole("conv_kernel_size"),
-        reach=entries.whole("attention_context_left") - 2,
+        reach=left - 2,
         residual=entries.number("residual_weight"),
         cap=entries.number("attention_logit_cap"),
         output_size=entries.whole("output_proj_dims"),
@@ -132,7 +134,7 @@ def _vision(entries: Entries) -> VisionConfig:
     if not isinstance(rope, dict):
         raise CheckpointError(f"{entries.where}: rope_parameters is {shown(rope)}; legal: an object.")
     turns = Entries(rope, f"{entries.where}, rope_parameters")
-    turns.refuse_unless("rope_type", "default")
+    turns.refuse_unless("rope_type", "default", "axial")
     return VisionConfig(
         hidden_size=entries.whole("hidden_size"),
         num_layers=entries.whole("num_hidden_layers", most=MOST_LAYERS),

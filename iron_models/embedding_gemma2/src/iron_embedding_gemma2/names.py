@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from iron_embedding_gemma2.config import TextConfig
+from iron_embedding_gemma2.clipped_linear import BOUNDS
+from iron_embedding_gemma2.config import AudioConfig, TextConfig
 from iron_lm.checkpoints.names import BUFFERS
 from iron_lm.checkpoints.sources import Either, Names, Source, Split
 
@@ -35,6 +36,54 @@ def text(config: TextConfig) -> Names:
         **{f"layers.{i}.signal.matrix": Split(said, parts, i) for i in range(config.num_layers)},
         # The layers share it, so it is the first one's.
         "layers.0.signal.norm.weight": _of_text("ple.per_layer_projection_norm.weight"),
+    }
+
+
+_AUDIO_TOWER = {
+    **{
+        f"subsampling.{part}.convolution.kernel": f"subsample_conv_projection.layer{i}.conv.weight"
+        for i, part in enumerate(("first", "second"))
+    },
+    **{f"subsampling.{part}.norm.weight": f"subsample_conv_projection.layer{i}.norm.weight" for i, part in enumerate(("first", "second"))},
+    "subsampling.matrix": "subsample_conv_projection.input_proj_linear.weight",
+    "output": "output_proj.weight",
+    "output_bias": "output_proj.bias",
+}
+_AUDIO_LAYER = {
+    **{f"{half}.norm_{side}.weight": f"feed_forward{i}.{theirs}_layer_norm.weight"
+       for i, half in ((1, "first"), (2, "second")) for side, theirs in (("before", "pre"), ("after", "post"))},
+    "mixer_norm.weight": "norm_pre_attn.weight",
+    "mixer_norm_after.weight": "norm_post_attn.weight",
+    "norm.weight": "norm_out.weight",
+    "mixer.factors": "self_attn.per_dim_scale",
+    "mixer.relative": "self_attn.relative_k_proj.weight",
+    "convolution.norm_before.weight": "lconv1d.pre_layer_norm.weight",
+    "convolution.norm_after.weight": "lconv1d.conv_norm.weight",
+    "convolution.kernel": "lconv1d.depthwise_conv1d.weight",
+}  # fmt: skip
+_AUDIO_PRODUCTS = {
+    **{f"{half}.{ours}": f"feed_forward{i}.ffw_layer_{j}"
+       for i, half in ((1, "first"), (2, "second")) for j, ours in ((1, "widens"), (2, "narrows"))},
+    **{f"mixer.{x}": f"self_attn.{x}_proj" for x in "qkv"},
+    "mixer.post": "self_attn.post",
+    "convolution.starts": "lconv1d.linear_start",
+    "convolution.ends": "lconv1d.linear_end",
+}  # fmt: skip
+
+
+def audio(config: AudioConfig) -> Names:
+    """Of the audio tower."""
+    layer: dict[str, Source | str] = {path: f"audio_tower.layers.{{i}}.{name}" for path, name in _AUDIO_LAYER.items()}
+    for path, name in _AUDIO_PRODUCTS.items():
+        product = f"audio_tower.layers.{{i}}.{name}"
+        layer |= {f"{path}.matrix": f"{product}.linear.weight"} | {f"{path}.{bound}": f"{product}.{bound}" for bound in BOUNDS}
+    start = layer.pop("convolution.starts.matrix")
+    halves = (config.hidden_size, config.hidden_size)
+    layer |= {f"convolution.starts.matrix{i}": Split(start, halves, i) for i in range(2)}
+    return {
+        **{path: f"audio_tower.{name}" for path, name in _AUDIO_TOWER.items()},
+        **{f"layers.{{i}}.{path}": source for path, source in layer.items()},
+        "embedded": "embed_audio.embedding_projection.weight",
     }
 
 

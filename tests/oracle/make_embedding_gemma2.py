@@ -1,0 +1,83 @@
+"""Make tests/data/embedding_gemma2.npz: what transformers says of a tiny EmbeddingGemma 2.
+
+    python -m tests.oracle.make_embedding_gemma2
+
+Needs torch and transformers 5.24 or later, at the root of the repository. Its weights are drawn by name, and not stored.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.embedding_gemma2.weights import clip, numbers
+
+FILE = Path(__file__).parents[1] / "data/embedding_gemma2.npz"
+#: Samples of the clips: one frame and more, about half a second, a whole one.
+CLIPS = (400, 7333, 16000)
+
+
+def config() -> Any:
+    """Tiny; every layer's kind is there, and no two sizes are equal that may differ."""
+    import transformers as T
+
+    def rope(theta: float) -> dict[str, Any]:
+        return {"rope_type": "default", "rope_theta": theta}
+
+    text = dict(
+        vocab_size=512, hidden_size=64, intermediate_size=128, num_hidden_layers=6, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=16, global_head_dim=32, num_global_key_value_heads=1, hidden_size_per_layer_input=16, sliding_window=2, embedding_dim=48,
+        max_position_embeddings=512, rope_parameters={"sliding_attention": rope(1e4), "full_attention": rope(1e6)},
+    )  # fmt: skip
+    vision = T.Gemma4VisionConfig(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, head_dim=16, patch_size=4,
+        pooling_kernel_size=2, position_embedding_size=32,
+    )  # fmt: skip
+    audio = T.Gemma4AudioConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, subsampling_conv_channels=[128, 8], attention_chunk_size=4,
+        attention_context_left=5, output_proj_dims=24,
+    )  # fmt: skip
+    return T.EmbeddingGemma2Config(
+        text_config=T.EmbeddingGemma2TextConfig(**text), vision_config=vision, audio_config=audio, image_token_id=500,
+        video_token_id=501, audio_token_id=502, boi_token_id=503, eoi_token_id=504, boa_token_id=505, eoa_token_index=506,
+    )  # fmt: skip
+
+
+def model() -> Any:
+    """The model, every weight drawn by its name."""
+    import torch
+    from transformers import EmbeddingGemma2Model
+
+    torch.set_grad_enabled(False)
+    made = EmbeddingGemma2Model(config()).eval()
+    made.load_state_dict({name: torch.from_numpy(numbers(name, tuple(t.shape))) for name, t in made.state_dict().items()})
+    return made
+
+
+def said(made: Any) -> dict[str, np.ndarray]:
+    """Of a text, of clips, and of a text with a clip in it."""
+    import torch
+    from transformers import Gemma4AudioFeatureExtractor
+
+    found: dict[str, Any] = {"ids": np.random.default_rng(7).integers(0, 500, 60).astype(np.int32)}
+    ids = torch.from_numpy(found["ids"].astype(np.int64))[None]
+    found["states"] = made(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0].numpy()
+    extractor = Gemma4AudioFeatureExtractor()
+    for i, samples in enumerate(CLIPS):
+        features = extractor([clip(samples, i)], sampling_rate=16000, return_tensors="pt")
+        mask = features["input_features_mask"].bool()
+        found[f"features{i}"] = features["input_features"][0][mask[0]].numpy()
+        tower = made.get_audio_features(features["input_features"], mask)
+        tokens = (tower.pooler_output if hasattr(tower, "pooler_output") else tower)
+        valid = tower.attention_mask if hasattr(tower, "attention_mask") else None
+        found[f"soft{i}"] = (tokens[0] if valid is None else tokens[valid.bool()]).numpy()
+    return found
+
+
+if __name__ == "__main__":
+    made = model()
+    np.savez_compressed(FILE, config=json.dumps(made.config.to_dict(), sort_keys=True), **said(made))
+    print({name: array.shape for name, array in np.load(FILE).items()}, FILE.stat().st_size)
