@@ -5,10 +5,10 @@ from __future__ import annotations
 import attrs
 
 from iron_core.errors import ParamError
-from iron_embedding_gemma2.text_attention import TextAttentionConfig
 from iron_embedding_gemma2.text_layer import SignalConfig
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.fields import counted, flag, made_by, optional, positive
+from iron_lm.parts.attention import AttentionConfig
 from iron_lm.parts.rotary import RotaryConfig
 
 
@@ -95,16 +95,19 @@ class TextConfig(DecoderConfig):
     vision: VisionConfig | None = attrs.field(default=None, validator=optional(made_by(VisionConfig)))
     marks: Marks = attrs.field(factory=Marks, validator=made_by(Marks))
 
-    def text_attention(self, layer: int) -> TextAttentionConfig:
-        """Of a layer's attention."""
+    def encoding_attention(self, layer: int) -> AttentionConfig:
+        """Of a layer's attention; its scores are not scaled."""
         slides = self.slides(layer)
-        return TextAttentionConfig(
+        head_dim = self.head_dim if slides else self.global_head_dim
+        return AttentionConfig(
             self.hidden_size,
             self.num_heads,
             self.num_kv_heads if slides else self.global_kv_heads,
-            self.head_dim if slides else self.global_head_dim,
+            head_dim,
+            scale=1.0,
             reach=self.reach(layer),
-            epsilon=self.norm_epsilon,
+            q_norm=self.norm(head_dim),
+            k_norm=self.norm(head_dim),
         )
 
     def signal(self) -> SignalConfig:

@@ -31,7 +31,7 @@ def text(config: TextConfig) -> Names:
     return {
         "embedding.table": _of_text("embed_tokens.weight"),
         "norm.weight": _of_text("norm.weight"),
-        "matrix": _of_text("embedding_projection.weight"),
+        "head.matrix": _of_text("embedding_projection.weight"),
         **{f"layers.{{i}}.{path}": _of_text(f"layers.{{i}}.{name}") for path, name in _LAYER.items()},
         **{f"layers.{i}.signal.matrix": Split(said, parts, i) for i in range(config.num_layers)},
         # The layers share it, so it is the first one's.

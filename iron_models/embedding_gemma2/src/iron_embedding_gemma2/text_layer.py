@@ -8,13 +8,13 @@ import attrs
 import numpy as np
 
 import iron_core as iron
-from iron_embedding_gemma2.text_attention import TextAttention, TextAttentionConfig
+from iron_embedding_gemma2.text_attention import TextAttention
 from iron_lm.fields import counted
-from iron_lm.parts.mlp import GatedMLP, GatedMLPConfig
+from iron_lm.parts.encoder_layer import EncoderLayer
+from iron_lm.parts.mlp import GatedMLP
 from iron_lm.parts.norm import Norm, NormConfig
-from iron_lm.parts.part import Part, Weights, widen
+from iron_lm.parts.part import Part, Weights, bounded, widen
 from iron_lm.parts.projection import Projection
-from iron_lm.parts.rotary import Rotary
 from iron_lm.run import Run
 from iron_ops_aie import GELU, ElementwiseAdd, ElementwiseMul, RowwiseMul
 
@@ -68,7 +68,7 @@ class SignalBlock(Part):
         return np.asarray(x + self.norm.twin(self.inside(weights, "norm"), y * signal @ widen(weights["out"]).T))
 
 
-class TextLayer(Part):
+class TextLayer(EncoderLayer):
     """x + norm(attention(norm x)), then x + norm(feed-forward(norm x)), then the signal's block; all of it times `scalar`.
 
     x: (rows, hidden_size), and the same shape comes out. embedded: the embeddings that the first layer was given.
@@ -76,35 +76,21 @@ class TextLayer(Part):
 
     scalar: Any
 
-    def __init__(
-        self, attention: TextAttentionConfig, mlp: GatedMLPConfig, signal: SignalConfig, run: Run, rotary: Rotary, signal_norm: Norm
-    ) -> None:
-        norm = NormConfig(attention.hidden_size, attention.epsilon)
-        self.mixer_norm, self.mixer_norm_after, self.ffn_norm, self.ffn_norm_after = (Norm(norm) for _ in range(4))
-        self.mixer = TextAttention(attention, run, rotary)
-        self.ffn = GatedMLP(mlp, run)
-        self.signal = Signal(signal, run, signal_norm)
-        self.block = SignalBlock(signal, run, norm)
+    def __init__(self, mixer: TextAttention, ffn: GatedMLP, signal: Signal, block: SignalBlock, norm: NormConfig) -> None:
+        norms = ("mixer_norm", "mixer_norm_after", "ffn_norm", "ffn_norm_after")
+        super().__init__(mixer, ffn, **{name: Norm(norm) for name in norms})
+        self.signal, self.block = signal, block
         self.needs(scalar=(1,))
-
-    @property
-    def rotary(self) -> Rotary:
-        return self.mixer.rotary
 
     def arranged(self, name: str, array: Any) -> Any:
         """The scalar as a row of it."""
-        return np.repeat(np.asarray(array), self.mixer.config.hidden_size)
+        return np.repeat(np.asarray(array), self.signal.config.hidden_size)
 
-    def body(self, x: Any, angles: Any, embedded: Any, *, rows: iron.Scratchpad[np.int32]) -> Any:
-        x, angles, embedded = (y if y.bounds else y[:rows] for y in (x, angles, embedded))
-        x = ElementwiseAdd(x, self.mixer_norm_after(self.mixer(self.mixer_norm(x), angles, rows=rows)))
-        x = ElementwiseAdd(x, self.ffn_norm_after(self.ffn(self.ffn_norm(x))))
-        return RowwiseMul(self.block(x, self.signal(embedded)), self.scalar)
+    def body(self, x: Any, angles: Any, embedded: Any, *, rows: iron.Scratchpad[np.int32]) -> Any:  # type: ignore[override]
+        x = super().body(x, angles, rows=rows)
+        return RowwiseMul(self.block(x, self.signal(bounded(embedded, rows))), self.scalar)
 
-    def twin(self, weights: Weights, x: Any, embedded: Any, positions: Any) -> np.ndarray:
-        def of(name: str, *given: Any) -> np.ndarray:
-            return np.asarray(getattr(self, name).twin(self.inside(weights, name), *given))
-
-        x = x + of("mixer_norm_after", of("mixer", of("mixer_norm", x), positions))
-        x = x + of("ffn_norm_after", of("ffn", of("ffn_norm", x)))
-        return of("block", x, of("signal", embedded)) * widen(weights["scalar"])
+    def twin(self, weights: Weights, x: Any, positions: Any, embedded: Any) -> np.ndarray:  # type: ignore[override]
+        x = super().twin(weights, x, positions)
+        signal = self.signal.twin(self.inside(weights, "signal"), embedded)
+        return np.asarray(self.block.twin(self.inside(weights, "block"), x, signal) * widen(weights["scalar"]))
