@@ -58,26 +58,52 @@ def model() -> Any:
 
 
 def said(made: Any) -> dict[str, np.ndarray]:
-    """Of a text, of clips, and of a text with a clip in it."""
+    """Of a text; of clips, their features, and their soft tokens; of a text with a clip, with an image, and with both."""
     import torch
     from transformers import Gemma4AudioFeatureExtractor
 
     found: dict[str, Any] = {"ids": np.random.default_rng(7).integers(0, 500, 60).astype(np.int32)}
-    ids = torch.from_numpy(found["ids"].astype(np.int64))[None]
-    found["states"] = made(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0].numpy()
-    extractor = Gemma4AudioFeatureExtractor()
+    found["states"] = states(made, found["ids"])
+    extractor, heard = Gemma4AudioFeatureExtractor(), []
     for i, samples in enumerate(CLIPS):
         features = extractor([clip(samples, i)], sampling_rate=16000, return_tensors="pt")
-        mask = features["input_features_mask"].bool()
-        found[f"features{i}"] = features["input_features"][0][mask[0]].numpy()
-        tower = made.get_audio_features(features["input_features"], mask)
-        tokens = (tower.pooler_output if hasattr(tower, "pooler_output") else tower)
-        valid = tower.attention_mask if hasattr(tower, "attention_mask") else None
-        found[f"soft{i}"] = (tokens[0] if valid is None else tokens[valid.bool()]).numpy()
+        sound = {"input_features": features["input_features"], "input_features_mask": features["input_features_mask"].bool()}
+        heard.append(sound)
+        found[f"features{i}"] = sound["input_features"][0][sound["input_features_mask"][0]].numpy()
+        tower = made.get_audio_features(**sound)
+        found[f"soft{i}"] = tower.pooler_output[tower.attention_mask.bool()].numpy()
+    seen = picture()
+    both = {name: torch.from_numpy(array) for name, array in seen.items()}
+    found["image"] = torch.cat(list(made.get_image_features(**both).pooler_output)).numpy()
+    clip_ids, image_ids = [505, *[502] * len(found["soft1"]), 506], [503, *[500] * len(found["image"]), 504]
+    for name, marked, given in (
+        ("heard", clip_ids, heard[1]),
+        ("seen", image_ids, both),
+        ("mixed", [*clip_ids, 7, *image_ids], heard[1] | both),
+    ):
+        found[f"{name}_ids"] = np.array([2, 40, 41, *marked, 42, 43, 44, 1], np.int32)
+        found[f"{name}_states"] = states(made, found[f"{name}_ids"], **given)
+    return found
+
+
+def picture() -> dict[str, np.ndarray]:
+    """Sixteen patches of 4 x 4 pixels, and where they stand: as the image processor gives them."""
+    rng = np.random.default_rng(11)
+    places = np.stack(np.meshgrid(np.arange(4), np.arange(4)), -1).reshape(1, 16, 2)
+    return {"pixel_values": rng.random((1, 16, 48)).astype(np.float32), "image_position_ids": places.astype(np.int64)}
+
+
+def states(made: Any, ids: np.ndarray, **given: Any) -> np.ndarray:
+    """What is said of each token."""
+    import torch
+
+    row = torch.from_numpy(ids.astype(np.int64))[None]
+    found: np.ndarray = made(input_ids=row, attention_mask=torch.ones_like(row), **given).last_hidden_state[0].numpy()
     return found
 
 
 if __name__ == "__main__":
     made = model()
-    np.savez_compressed(FILE, config=json.dumps(made.config.to_dict(), sort_keys=True), **said(made))
+    shapes = {name: list(tensor.shape) for name, tensor in made.state_dict().items()}
+    np.savez_compressed(FILE, config=json.dumps(made.config.to_dict(), sort_keys=True), shapes=json.dumps(shapes), **said(made))
     print({name: array.shape for name, array in np.load(FILE).items()}, FILE.stat().st_size)

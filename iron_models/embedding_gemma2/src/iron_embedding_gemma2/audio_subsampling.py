@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,9 @@ class Halving(Part):
         x = np.asarray(x, np.float64).reshape(len(x), -1, kernel.shape[1])
         padded = np.pad(x, ((1, 2), (1, 2), (0, 0)))
         high, wide = -(-x.shape[0] // 2), -(-x.shape[1] // 2)
-        y = sum(padded[a : a + 2 * high : 2, b : b + 2 * wide : 2] @ kernel[:, :, a, b].T for a in range(3) for b in range(3))
+        y = np.zeros((high, wide, len(kernel)))
+        for a, b in itertools.product(range(3), range(3)):
+            y += padded[a : a + 2 * high : 2, b : b + 2 * wide : 2] @ kernel[:, :, a, b].T
         y = (y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + self.norm.config.epsilon)
         return np.maximum(y * widen(weights["norm.weight"]), 0).astype(np.float32).reshape(high, -1)
 

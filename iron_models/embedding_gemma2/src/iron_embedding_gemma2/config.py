@@ -9,6 +9,7 @@ from iron_embedding_gemma2.text_layer import SignalConfig
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.fields import counted, flag, made_by, optional, positive
 from iron_lm.parts.attention import AttentionConfig
+from iron_lm.parts.norm import NormConfig
 from iron_lm.parts.rotary import RotaryConfig
 
 
@@ -108,7 +109,12 @@ class TextConfig(DecoderConfig):
             reach=self.reach(layer),
             q_norm=self.norm(head_dim),
             k_norm=self.norm(head_dim),
+            v_norm=NormConfig(head_dim, self.norm_epsilon, weight=False),
         )
+
+    @property
+    def vector_size(self) -> int:
+        return self.output_size
 
     def signal(self) -> SignalConfig:
         """Of what each layer is told."""

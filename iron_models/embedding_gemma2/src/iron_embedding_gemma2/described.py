@@ -76,6 +76,7 @@ def _text(entries: Entries, **towers: Any) -> TextConfig:
         sliding=sliding,
         window=entries.whole("sliding_window") + 1 if sliding else None,
         usual_context=USUAL,
+        pooling="mean",
         global_head_dim=wide,
         global_kv_heads=wide_kv,
         signal_size=entries.whole("hidden_size_per_layer_input"),
@@ -148,3 +149,31 @@ def _vision(entries: Entries) -> VisionConfig:
         norm_epsilon=entries.number("rms_norm_eps"),
         clipped=entries.flag("use_clipped_linears"),
     )
+
+
+def entries_of(config: TextConfig) -> dict[str, Any]:
+    """The entries of the encoder alone: a config.json of which `config_of` makes the same, but for the towers beside it."""
+    kinds = ["sliding_attention" if config.slides(i) else "full_attention" for i in range(config.num_layers)]
+    own = {"head_dim": config.global_head_dim, "num_key_value_heads": config.global_kv_heads}
+    assert config.rotary is not None
+    turns = {"sliding_attention": config.local_rotary, "full_attention": config.rotary}
+    entries: dict[str, Any] = {
+        "model_type": "embedding_gemma2_text",
+        "_name_or_path": config.name,
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "intermediate_size": config.intermediate_size,
+        "max_position_embeddings": config.max_positions,
+        "rms_norm_eps": config.norm_epsilon,
+        "hidden_activation": _LEGAL,
+        "layer_types": kinds,
+        "per_layer_config": {str(i): own for i, kind in enumerate(kinds) if kind == "full_attention"},
+        "rope_parameters": {kind: {"rope_type": "default", "rope_theta": turns[kind].base} for kind in set(kinds)},
+        "hidden_size_per_layer_input": config.signal_size,
+        "embedding_dim": config.output_size,
+    }
+    return entries | ({} if config.window is None else {"sliding_window": config.window - 1})

@@ -8,9 +8,9 @@ import attrs
 import numpy as np
 
 from iron_embedding_gemma2.config import TextConfig
-from iron_embedding_gemma2.text_attention import TextAttention
 from iron_embedding_gemma2.text_layer import Signal, SignalBlock, TextLayer
 from iron_lm.fields import counted
+from iron_lm.parts.bidirectional import BidirectionalAttention
 from iron_lm.parts.embedding import Embedding
 from iron_lm.parts.encoder import Encoder
 from iron_lm.parts.mlp import GatedMLP
@@ -49,7 +49,10 @@ class TextTower(Encoder):
     """As `Encoder`: ids (max_seq_len,), of which a call has `rows` -> (1, output_size), the mean of what is said of each token; with
     pooling None that of each, (rows, output_size). Each layer is told of the embeddings too."""
 
-    def __init__(self, config: TextConfig, run: Run, pooling: str | None = "mean") -> None:
+    layers: list[TextLayer]  # type: ignore[assignment]
+    norm: Norm
+
+    def __init__(self, config: TextConfig, run: Run) -> None:
         c = self.config = config
         assert c.rotary is not None
         every, local = Rotary(c.rotary, run), Rotary(c.local_rotary, run)
@@ -57,13 +60,13 @@ class TextTower(Encoder):
         said = Norm(NormConfig(c.signal_size, c.norm_epsilon * c.hidden_size))
 
         def layer(i: int) -> TextLayer:
-            mixer = TextAttention(c.encoding_attention(i), c.norm_epsilon, run, local if c.slides(i) else every)
+            mixer = BidirectionalAttention(c.encoding_attention(i), run, local if c.slides(i) else every)
             block = SignalBlock(c.signal(), run, c.norm())
             return TextLayer(mixer, GatedMLP(c.mlp(), run), Signal(c.signal(), run, said), block, c.norm())
 
         head = Widening(WideningConfig(c.hidden_size, c.output_size), run)
         embedding = Embedding(c.embedding(c.hidden_size**0.5), run)
-        super().__init__(run, embedding, [layer(i) for i in range(c.num_layers)], Norm(c.norm()), pooling=pooling, head=head)
+        super().__init__(run, embedding, [layer(i) for i in range(c.num_layers)], Norm(c.norm()), pooling=c.pooling, head=head)
 
     def encoded(self, x: Any, rows: Any) -> Any:
         rotaries = {id(layer.rotary): layer.rotary for layer in self.layers}

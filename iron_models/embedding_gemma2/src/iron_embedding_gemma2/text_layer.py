@@ -8,8 +8,8 @@ import attrs
 import numpy as np
 
 import iron_core as iron
-from iron_embedding_gemma2.text_attention import TextAttention
 from iron_lm.fields import counted
+from iron_lm.parts.bidirectional import BidirectionalAttention
 from iron_lm.parts.encoder_layer import EncoderLayer
 from iron_lm.parts.mlp import GatedMLP
 from iron_lm.parts.norm import Norm, NormConfig
@@ -76,7 +76,7 @@ class TextLayer(EncoderLayer):
 
     scalar: Any
 
-    def __init__(self, mixer: TextAttention, ffn: GatedMLP, signal: Signal, block: SignalBlock, norm: NormConfig) -> None:
+    def __init__(self, mixer: BidirectionalAttention, ffn: GatedMLP, signal: Signal, block: SignalBlock, norm: NormConfig) -> None:
         norms = ("mixer_norm", "mixer_norm_after", "ffn_norm", "ffn_norm_after")
         super().__init__(mixer, ffn, **{name: Norm(norm) for name in norms})
         self.signal, self.block = signal, block
@@ -90,7 +90,7 @@ class TextLayer(EncoderLayer):
         x = super().body(x, angles, rows=rows)
         return RowwiseMul(self.block(x, self.signal(bounded(embedded, rows))), self.scalar)
 
-    def twin(self, weights: Weights, x: Any, positions: Any, embedded: Any) -> np.ndarray:  # type: ignore[override]
+    def twin(self, weights: Weights, x: Any, positions: Any, embedded: Any = None) -> np.ndarray:
         x = super().twin(weights, x, positions)
         signal = self.signal.twin(self.inside(weights, "signal"), embedded)
         return np.asarray(self.block.twin(self.inside(weights, "block"), x, signal) * widen(weights["scalar"]))

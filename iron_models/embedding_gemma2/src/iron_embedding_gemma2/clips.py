@@ -1,0 +1,45 @@
+"""Sound files as the audio tower takes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from iron_core.errors import UsageError, printable
+
+#: Samples a second, of one channel.
+RATE = 16000
+#: Seconds of a clip at most.
+LONGEST = 30
+
+
+def read(path: str | Path) -> np.ndarray:
+    """float32 (samples,), from -1 to 1. UsageError for a file that is no sound, or none that the tower takes; and without soundfile,
+    which reads it."""
+    try:
+        import soundfile
+    except (ImportError, OSError) as error:  # the second where its own library is missing
+        raise UsageError(f"sound is read by soundfile, which cannot be loaded ({printable(error, 60)}). `pip install soundfile`.") from None
+    where = printable(path, 160)
+    try:
+        samples, rate = soundfile.read(str(path), dtype="float32", always_2d=True)
+    except Exception as error:
+        raise UsageError(f"{where}: no sound that soundfile reads ({printable(error, 80)}).") from None
+    return checked(samples, rate, where)
+
+
+def checked(samples: Any, rate: int, where: str) -> np.ndarray:
+    """Samples (n, channels) as one row of them. UsageError names the file for what the tower does not take."""
+    samples = np.asarray(samples, np.float32)
+    if rate != RATE:
+        raise UsageError(f"{where}: {rate} samples a second; legal: {RATE}. `ffmpeg -i FILE -ar {RATE} -ac 1 OUT.wav` converts.")
+    if samples.shape[1] != 1:
+        raise UsageError(f"{where}: {samples.shape[1]} channels; legal: 1. `ffmpeg -i FILE -ar {RATE} -ac 1 OUT.wav` converts.")
+    least, most = 321 - 160, LONGEST * RATE
+    if not least <= len(samples) <= most:
+        raise UsageError(f"{where}: {len(samples)} samples; legal: {least} to {most}, which are {LONGEST} s.")
+    if not np.isfinite(samples).all():
+        raise UsageError(f"{where}: samples that are no finite numbers; it is damaged.")
+    return samples[:, 0].copy()
