@@ -35,7 +35,7 @@ class HeardText(Part):
 
     def body(self, ids: Any, samples: Any, *, rows: iron.Scratchpad[np.int32], count: iron.Scratchpad[np.int32]) -> Any:
         first, marks = self.run.max_seq_len, self.config.marks
-        Copy(self.text.embedded(ids, rows), self.table[:rows])
+        Copy(self.text.embedded(ids, rows), self.table[:first][:rows])
         Copy(self.hearing(samples, count=count), self.table[first:][: (count + 3) // 4])
         places = Merge(ids, audio_token=marks.audio, image_token=marks.image, audio_at=first, vision_at=first)
         x = Copy(self.table[places])[:rows]

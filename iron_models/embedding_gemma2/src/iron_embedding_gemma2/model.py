@@ -32,6 +32,13 @@ class EmbeddingGemma2(Family):
     ignored = dict.fromkeys(("safetensors", "pytorch"), names.BESIDE)
 
     @classmethod
+    def main(cls, argv: list[str]) -> int:
+        """With a query it is compared; else as every family's line is."""
+        from iron_embedding_gemma2 import search_command  # here: a family that is only asked what it is needs no command line
+
+        return search_command.main(cls.name, argv) if search_command.asked(argv) else super().main(argv)
+
+    @classmethod
     def names(cls, kind: str, config: Any) -> Names:
         return names.text(config)
 

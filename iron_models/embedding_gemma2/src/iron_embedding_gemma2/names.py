@@ -22,6 +22,8 @@ _LAYER = {
 }
 #: What a checkpoint of all towers has beside the encoder of texts, and what older versions of transformers saved.
 BESIDE = (*BUFFERS, "vision_tower.", "audio_tower.", "embed_vision.", "embed_audio.")
+#: What it has beside the audio tower.
+BESIDE_AUDIO = (*BUFFERS, "vision_tower.", "embed_vision.", "language_model.")
 
 
 def text(config: TextConfig) -> Names:

@@ -1,0 +1,90 @@
+"""`iron-run embedding_gemma2 DIR --query ... --document ...`: how near documents are to a query."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from iron_core.aside import aside
+from iron_core.cli import streams
+from iron_core.cli.progress import working
+from iron_core.cli.table import print_json, print_table
+from iron_core.errors import UsageError
+from iron_embedding_gemma2 import clips
+from iron_embedding_gemma2.embedder import PROMPTS, load
+
+#: Options that take as many values as follow.
+SEVERAL = ("--document", "--audio")
+#: Characters of a document that a table shows.
+_SHOWN = 60
+
+
+def main(name: str, argv: list[str]) -> int:
+    """Run the command line; the exit status. IronError and click's errors come through to the caller."""
+    with streams.in_order():
+        line = _command(name)
+        with line.make_context(line.name, spread(argv)) as context:
+            return int(line.invoke(context) or 0)
+
+
+def asked(argv: list[str]) -> bool:
+    """Is it this that a command line of the model wants?"""
+    return any(word.partition("=")[0] in ("--query", *SEVERAL) for word in argv)
+
+
+def spread(argv: list[str]) -> list[str]:
+    """The line with an option before each of the values that follow one of `SEVERAL`."""
+    found: list[str] = []
+    option: str | None = None
+    for word in argv:
+        if word.startswith("-"):
+            option = word if word in SEVERAL else None
+            found += [] if option else [word]
+        elif option is not None:
+            found += [option, word]
+        else:
+            found.append(word)
+    return found
+
+
+def _command(name: str) -> click.Command:
+    params: list[click.Parameter] = [
+        click.Argument(["path"], metavar="DIR"),
+        click.Option(["--query"], required=True, help="What is looked for."),
+        click.Option(["--document"], multiple=True, metavar="TEXT ...", help="Texts that are compared with it."),
+        click.Option(["--audio"], multiple=True, metavar="FILE ...", help="Clips that are: 16000 Hz, one channel, up to 30 s."),
+        click.Option(["--dims"], type=click.IntRange(min=1), metavar="N", help="Compare the first N numbers: 768, 512, 256 or 128."),
+        click.Option(["--max-seq-len"], type=click.IntRange(min=1), metavar="N", help="Tokens of a text at most. Default: 2048."),
+        click.Option(["--dtype"], metavar="T", help="Run the weights in float32 or bfloat16. Default: as they are stored."),
+        click.Option(["--tokenizer"], metavar="FILE", help="A tokenizer.json, or its folder. Default: the checkpoint's own."),
+        click.Option(["--backend"], metavar="NAME", help="Where it runs. Default: the first there is."),
+        click.Option(["--dev"], metavar="NAME", help="The device."),
+        click.Option(["--json"], "as_json", is_flag=True, help="One JSON object."),
+    ]
+    help = "How near texts and clips are to a query, the nearest first: the cosine of their vectors."
+    return click.Command(f"iron-run {name}", params=params, callback=_compared, help=help)
+
+
+def _compared(path: str, query: str, document: tuple[str, ...], audio: tuple[str, ...], **given: Any) -> int:
+    if not document and not audio:
+        raise UsageError("--query is compared with nothing; give --document TEXT, or --audio FILE.")
+    as_json, dims = given.pop("as_json"), given.pop("dims")
+    if as_json:
+        streams.reserve()
+    heard = [(file, clips.read(file)) for file in audio]
+    with working("loading and compiling"):
+        model = load(path, **given)
+    texts = [PROMPTS["query"] + query, *(PROMPTS["document"] + text for text in document)]
+    vectors = [*model.embed(texts, dims=dims)]
+    found = list(zip(document, vectors[1:], strict=True)) + [(file, model.embed_clip(samples, dims=dims)) for file, samples in heard]
+    scores = sorted(((float(vectors[0] @ vector), what) for what, vector in found), key=lambda pair: -pair[0])
+    if as_json:
+        ranked = [{"document": what, "score": round(score, 6)} for score, what in scores]
+        print_json({"query": query, "dims": len(vectors[0]), "documents": ranked} | model.facts())
+        return 0
+    aside(f"{model.loaded.recognised} · {model.backend.name} · {model.loaded.run.dtype} · {len(vectors[0])} numbers")
+    print_table(
+        ("cosine", "document"), [(f"{score:.4f}", what if len(what) <= _SHOWN else what[: _SHOWN - 1] + "…") for score, what in scores]
+    )
+    return 0
