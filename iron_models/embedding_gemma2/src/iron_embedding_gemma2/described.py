@@ -75,7 +75,6 @@ def _text(entries: Entries, **towers: Any) -> TextConfig:
         activation="gelu_tanh",
         sliding=sliding,
         window=entries.whole("sliding_window") + 1 if sliding else None,
-        usual_context=USUAL,
         pooling="mean",
         global_head_dim=wide,
         global_kv_heads=wide_kv,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
+
 from iron_core.errors import CheckpointError
 from iron_embedding_gemma2 import described, names
 from iron_embedding_gemma2.config import AudioConfig, TextConfig, VisionConfig
@@ -49,7 +51,8 @@ class EmbeddingGemma2(Family):
     @classmethod
     def described(cls, checkpoint: Checkpoint) -> tuple[DecoderConfig, Entries]:
         modules(checkpoint)  # refuses what a vector would go through after
-        return super().described(checkpoint)
+        config, entries = super().described(checkpoint)
+        return attrs.evolve(config, usual_context=described.USUAL), entries
 
     @classmethod
     def from_huggingface(cls, entries: Entries) -> TextConfig:

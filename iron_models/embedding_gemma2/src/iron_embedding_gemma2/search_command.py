@@ -60,7 +60,7 @@ def _command(name: str) -> click.Command:
         click.Option(["--tokenizer"], metavar="FILE", help="A tokenizer.json, or its folder. Default: the checkpoint's own."),
         click.Option(["--backend"], metavar="NAME", help="Where it runs. Default: the first there is."),
         click.Option(["--dev"], metavar="NAME", help="The device."),
-        click.Option(["--json"], "as_json", is_flag=True, help="One JSON object."),
+        click.Option(["--json", "as_json"], is_flag=True, help="One JSON object."),
     ]
     help = "How near texts and clips are to a query, the nearest first: the cosine of their vectors."
     return click.Command(f"iron-run {name}", params=params, callback=_compared, help=help)

@@ -1,0 +1,159 @@
+"""EmbeddingGemma 2 as people have it: a folder with config.json, safetensors of all towers, and a tokenizer."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+
+import iron_lm
+from iron_core.cli import main
+from iron_core.errors import CheckpointError, UsageError
+from iron_embedding_gemma2 import clips, embedder, search_command
+from iron_embedding_gemma2.model import EmbeddingGemma2
+from iron_lm.checkpoints import config_json, huggingface
+from tests.embedding_gemma2.weights import clip, numbers
+
+WORDS = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"w{i}" for i in range(4, 500))]
+
+
+@pytest.fixture(scope="module")
+def folder(golden: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every tensor that transformers saves, under its name; a tokenizer of words that puts <bos> first and <eos> last."""
+    save = pytest.importorskip("safetensors.numpy", reason="safetensors, which makes the files, is not installed")
+    path = tmp_path_factory.mktemp("embedding_gemma2")
+    shapes = json.loads(str(golden["shapes"]))
+    save.save_file({name: numbers(name, tuple(shape)) for name, shape in shapes.items()}, path / "model.safetensors")
+    (path / "config.json").write_text(json.dumps(golden.json))
+    special = [
+        dict(id=i, content=WORDS[i], special=True, single_word=False, lstrip=False, rstrip=False, normalized=False) for i in range(4)
+    ]
+    ends = {word: {"id": word, "ids": [WORDS.index(word)], "tokens": [word]} for word in ("<bos>", "<eos>")}
+    sequence = {"Sequence": {"id": "A", "type_id": 0}}
+    single = [{"SpecialToken": {"id": "<bos>", "type_id": 0}}, sequence, {"SpecialToken": {"id": "<eos>", "type_id": 0}}]
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": special,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": {"type": "TemplateProcessing", "single": single, "pair": [*single, sequence], "special_tokens": ends},
+        "model": {"type": "WordLevel", "vocab": {word: i for i, word in enumerate(WORDS)}, "unk_token": "<unk>"},
+    }
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> embedder.MediaEncoder:
+    return embedder.load(folder, max_seq_len=64, backend="host")
+
+
+def unit(states: np.ndarray, dims: int | None = None) -> np.ndarray:
+    mean = states.mean(0)[:dims]
+    return np.asarray(mean / np.linalg.norm(mean))
+
+
+def test_a_text_begins_and_ends_with_marks(model: Any) -> None:
+    assert model.tokenizer.encode_whole("w7 w9") == [2, 7, 9, 1]
+
+
+def test_vectors_of_texts_are_transformers(model: Any, golden: Any) -> None:
+    """The mean of the states, of length 1; cut, and of length 1 again. The towers beside the text are no reason to refuse a file."""
+    for dims in (None, 16):
+        got = model.vectors([[int(i) for i in golden["ids"]]], dims)
+        assert np.abs(got[0] - unit(golden["states"], dims)).max() < 1e-5
+
+
+def test_it_is_found_from_the_file(folder: Path, model: Any) -> None:
+    """`iron_lm.load_encoder(path)` runs the same encoder."""
+    found = iron_lm.load_encoder(folder, max_seq_len=64, backend="host")
+    assert found.family is EmbeddingGemma2
+    assert np.array_equal(found.embed("w4 w5"), model.embed("w4 w5"))
+
+
+def test_a_clip_is_what_transformers_says(model: Any, golden: Any) -> None:
+    """Its marks and soft tokens between <bos> and <eos>; a text stands behind it."""
+    ids = [int(i) for i in golden["heard_ids"]]
+    inner = " ".join(f"w{i}" for i in ids[-4:-1])
+    got = model.embed_clip(clip(7333, 1), inner)
+    # The stored text has two words before the clip, so it is this order's twin that is compared.
+    part, _ = model._hearing[256]
+    weights = {f"text.{path}": array for path, array in model.loaded.exact.items()} | model._audio
+    sound = part.hearing.features.config
+    order = [2, *ids[3:-4], *ids[-4:]]
+    want = part.twin(weights, order, sound.laid(clip(7333, 1)), sound.frames_of(7333))[0]
+    assert np.abs(got - want / np.linalg.norm(want)).max() < 1e-5
+
+
+def test_what_fits_no_more_is_refused(model: Any) -> None:
+    """One line says how many tokens there are, and how many there may be."""
+    with pytest.raises(UsageError, match="66 tokens with the text; legal: 1 to max_seq_len=64"):
+        model.embed_clip(clip(160 * 4 * 62, 0))
+    with pytest.raises(UsageError, match="legal: 1 to max_seq_len=64"):
+        model.embed("w4 " * 80)
+
+
+CHANGES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "another activation": (lambda c: c["text_config"].update(hidden_activation="silu"), "hidden_activation is 'silu'"),
+    "biases": (lambda c: c["text_config"].update(attention_bias=True), "attention_bias"),
+    "rotary embeddings of one kind alone": (lambda c: c["text_config"]["rope_parameters"].pop("sliding_attention"), "rope_parameters"),
+    "layers of two sizes": (lambda c: c["text_config"]["per_layer_config"].update({"0": {"head_dim": 8}}), "per_layer_config differs"),
+    "no kinds of layers": (lambda c: c["text_config"].pop("layer_types"), "lacks layer_types"),
+    "chunks that see more than distances say": (lambda c: c["audio_config"].update(attention_chunk_size=5), "attention_chunk_size"),
+    "sound that is heard ahead": (lambda c: c["audio_config"].update(attention_context_right=2), "attention_context_right"),
+    "standardised images": (lambda c: c["vision_config"].update(standardize=True), "standardize"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_config_that_it_does_not_run_is_refused(change: str, golden: Any) -> None:
+    """The entry is named."""
+    raw = json.loads(json.dumps(golden.json))
+    edit, said = CHANGES[change]
+    edit(raw)
+    with pytest.raises(CheckpointError, match=said):
+        EmbeddingGemma2.from_huggingface(huggingface.entries_of(raw))
+
+
+def test_a_config_json_of_the_encoder_alone_says_the_same() -> None:
+    """What is written is read again, but for the towers."""
+    alone = attrs.evolve(EmbeddingGemma2.full_size(), audio=None, vision=None)
+    written = config_json.config_json(EmbeddingGemma2, alone)
+    assert written["model_type"] == "embedding_gemma2_text" and written["per_layer_config"].keys() == {"5", "11", "17", "23"}
+
+
+def test_documents_are_ranked(folder: Path, capsys: Any, monkeypatch: Any) -> None:
+    """By the cosine of their vectors with the query's, texts and clips; several follow one option."""
+    monkeypatch.setattr(clips, "read", lambda path: clip(7333, 1))
+    line = ["--query", "w4", "--document", "w4", "w9 w8", "--audio", "a.wav", "--max-seq-len", "64", "--dims", "16", "--json"]
+    assert main(["run", "embedding_gemma2", str(folder), *line]) == 0
+    said = json.loads(capsys.readouterr().out)
+    scores = [one["score"] for one in said["documents"]]
+    assert {one["document"] for one in said["documents"]} == {"w4", "w9 w8", "a.wav"} and said["dims"] == 16
+    assert scores == sorted(scores, reverse=True) and all(-1 <= score <= 1 for score in scores)
+
+
+def test_values_that_follow_an_option_are_its() -> None:
+    line = ["DIR", "--document", "a", "b", "--json", "--audio", "x", "--document", "c"]
+    assert search_command.spread(line) == ["DIR", "--document", "a", "--document", "b", "--json", "--audio", "x", "--document", "c"]
+
+
+def test_a_query_alone_is_refused(folder: Path) -> None:
+    with pytest.raises(UsageError, match="compared with nothing"):
+        EmbeddingGemma2.main([str(folder), "--query", "w4"])
+
+
+def test_without_an_audio_tower_clips_are_refused(folder: Path, golden: Any, tmp_path: Path) -> None:
+    """Texts run."""
+    shutil.copytree(folder, tmp_path / "text")
+    raw = golden.json | {"audio_config": None}
+    (tmp_path / "text/config.json").write_text(json.dumps(raw))
+    found = embedder.load(tmp_path / "text", max_seq_len=64, backend="reference")
+    assert found.embed("w4").shape == (1, 48)
+    with pytest.raises(UsageError, match="no audio tower"):
+        found.embed_clip(clip(400, 0))
