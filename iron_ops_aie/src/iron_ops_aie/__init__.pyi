@@ -1066,13 +1066,14 @@ class PatchPositions(PatchPositionsArray, Operator):
     A window is `pool` x `pool` patches, which a tower pools to one token: they stand one after the other, row by row, and so do
     the windows. sources: (places,) int32, the row of `Resample`'s patches that each place reads, for as many `cores`;
     positions: (2, places) int32, its x and its y, rows of tables of position embeddings or angles. Places past the last
-    patch read the last row of every table, which is zero: source_rows - 1 and position_rows - 1.
+    patch read the last row of every table, which is zero: source_rows - 1 and position_rows - 1; patches past the last place
+    are left out.
 
     `valid_rows` and `valid_columns` bound the picture; of what is no whole window nothing is read.
 
     The array: one core, a block of places at a time.
 
-    Errors: ParamError for sizes that are not whole windows, or tables and places too few for them.
+    Errors: ParamError for sizes that are not whole windows, or tables too small for them.
     """
     rows: int
     columns: int

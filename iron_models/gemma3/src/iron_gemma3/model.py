@@ -1,4 +1,4 @@
-"""Gemma 3: norms around every part, windows on most layers, a scaled embedding."""
+"""Gemma 3: norms around every part, windows on most layers, a scaled embedding; and EmbeddingGemma, which is one of both directions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from iron_core.errors import CheckpointError
 from iron_lm.checkpoints import gguf_metadata, huggingface, names
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.entries import Entries
-from iron_lm.checkpoints.sources import Names, PlusOne, Scaled
+from iron_lm.checkpoints.sentence_transformers import modules
+from iron_lm.checkpoints.sources import Either, Names, PlusOne, Scaled, Source
 from iron_lm.decoder_config import DecoderConfig, every_nth_is_full
 from iron_lm.family import Family
 from iron_lm.fields import flag
 from iron_lm.parts.attention import Attention
+from iron_lm.parts.bidirectional import BidirectionalAttention
+from iron_lm.parts.dense import Dense
 from iron_lm.parts.embedding import Embedding
+from iron_lm.parts.encoder import Encoder
+from iron_lm.parts.encoder_layer import EncoderLayer
 from iron_lm.parts.head import Head
 from iron_lm.parts.layer import Layer
 from iron_lm.parts.mlp import GatedMLP
@@ -36,10 +41,23 @@ LAYERS_OF_27B = 62
 @attrs.frozen(kw_only=True)
 class Gemma3Config(DecoderConfig):
     """local_rotary: of the layers that slide; the others have `rotary`. scaled_table: the embedding's table has the scale of its
-    rows in it already."""
+    rows in it already. dense: of an encoder, numbers that come out of each matrix behind its pooling.
+
+    An encoder's layers that slide see half of `window` on either side.
+    """
 
     local_rotary: RotaryConfig
     scaled_table: bool = attrs.field(default=False, validator=flag)
+    dense: tuple[int, ...] = ()
+
+    @property
+    def vector_size(self) -> int:
+        return self.dense[-1] if self.dense else self.hidden_size
+
+    def reach(self, layer: int) -> int | None:
+        if self.encodes and self.slides(layer) and self.window is not None:
+            return self.window // 2
+        return super().reach(layer)
 
     @property
     def embedding_scale(self) -> float:
@@ -51,7 +69,7 @@ class Gemma3(Family):
     """`iron-run gemma3`."""
 
     name = "gemma3"
-    summary = "Gemma 3's text models."
+    summary = "Gemma 3's text models, and EmbeddingGemma."
     architectures = ("gemma3", "gemma3_text")
     Config = Gemma3Config
     absent = {
@@ -70,17 +88,23 @@ class Gemma3(Family):
         if kind == "q4nx":
             table = found["embedding.table"]
             return found | {"embedding.table": table if config.scaled_table else Scaled(table, config.embedding_scale)}
-        return {path: PlusOne(name) if "norm" in path else name for path, name in found.items()}
+        sources: dict[str, Source | str] = {**found}
+        if config.encodes:  # as the text model alone is saved
+            sources = {path: Either(name.removeprefix("model."), name) for path, name in found.items()}
+            sources |= {f"head.w{n}": f"dense.{n}.linear.weight" for n in range(len(config.dense))}
+        return {path: PlusOne(source) if "norm" in path else source for path, source in sources.items()}
 
     @classmethod
-    def build(cls, config: Gemma3Config, run: Run) -> SlidingDecoder:
+    def build(cls, config: Gemma3Config, run: Run) -> SlidingDecoder | Encoder:
         c = config
         assert c.rotary is not None
+        kind: Any
+        kind, mixer = (EncoderLayer, BidirectionalAttention) if c.encodes else (Layer, Attention)
         embedding = Embedding(c.embedding(1.0 if c.scaled_table else c.embedding_scale), run)
         every, local = Rotary(c.rotary, run), Rotary(c.local_rotary, run)
         layers = [
-            Layer(
-                Attention(c.attention(i, qk_norm=True), run, local if c.slides(i) else every),
+            kind(
+                mixer(c.attention(i, qk_norm=True), run, local if c.slides(i) else every),
                 GatedMLP(c.mlp(), run),
                 mixer_norm=Norm(c.norm()),
                 mixer_norm_after=Norm(c.norm()),
@@ -89,11 +113,17 @@ class Gemma3(Family):
             )
             for i in range(c.num_layers)
         ]
+        if c.encodes:
+            head = Dense((c.hidden_size, *c.dense), run) if c.dense else None
+            return Encoder(run, embedding, layers, Norm(c.norm()), pooling=c.pooling, head=head)
         return SlidingDecoder(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
 
     @classmethod
     def described(cls, checkpoint: Checkpoint) -> tuple[DecoderConfig, Entries]:
         config, entries = super().described(checkpoint)
+        if config.encodes:
+            found = modules(checkpoint, dense=True)
+            return attrs.evolve(config, pooling=found.pooling or config.pooling, dense=found.dense), entries  # type: ignore[call-arg]
         # A head that is the embedding would be scaled with it.
         return attrs.evolve(config, scaled_table=checkpoint.kind == "q4nx" and not config.tied), entries  # type: ignore[call-arg]
 
@@ -117,7 +147,7 @@ class Gemma3(Family):
     @classmethod
     def from_huggingface(cls, entries: Entries) -> Gemma3Config:
         entries.refuse_unless("attn_logit_softcapping")
-        found = huggingface.decoder(entries)
+        found = huggingface.decoder(entries, encodes=True)
         for key in ("hidden_act", "hidden_activation"):
             entries.refuse_unless(key, "gelu_pytorch_tanh")
         said = found["sliding"] or entries.has("layer_types")
@@ -130,6 +160,7 @@ class Gemma3(Family):
                 sliding=sliding,
                 window=entries.whole("sliding_window") if sliding else None,
                 local_rotary=_local(entries, found["head_dim"]),
+                pooling="mean" if entries.flag("use_bidirectional_attention") else None,
             )
         )
 

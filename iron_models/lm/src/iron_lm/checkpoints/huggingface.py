@@ -26,14 +26,15 @@ def entries_of(raw: dict[str, Any], absent: Mapping[str, Any] | None = None) -> 
     return Entries(raw, "config.json", defaults=_DEFAULTS | dict(absent or {}))
 
 
-def decoder(entries: Entries) -> dict[str, Any]:
-    """`DecoderConfig`'s keywords; CheckpointError names what is missing or cannot be."""
+def decoder(entries: Entries, *, encodes: bool = False) -> dict[str, Any]:
+    """`DecoderConfig`'s keywords; CheckpointError names what is missing or cannot be. encodes: may attention be in both directions?"""
     raw = entries.entries
     if "text_config" in raw:
         raise CheckpointError("config.json describes a decoder among other parts (text_config); a GGUF of it holds the decoder alone.")
     for key in ("hidden_act", "hidden_activation"):
         entries.refuse_unless(key, *ACTIVATIONS)
-    entries.refuse_unless("use_bidirectional_attention", False)
+    if not encodes:
+        entries.refuse_unless("use_bidirectional_attention", False)
     heads, width = entries.whole("num_attention_heads"), entries.whole("hidden_size")
     layers = entries.whole("num_hidden_layers", most=MOST_LAYERS)
     head_dim = entries.whole("head_dim", width // heads or 1)
