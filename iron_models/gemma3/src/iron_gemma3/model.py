@@ -18,7 +18,7 @@ from iron_lm.family import Family
 from iron_lm.fields import flag
 from iron_lm.parts.attention import Attention
 from iron_lm.parts.bidirectional import BidirectionalAttention
-from iron_lm.parts.dense import Dense
+from iron_lm.parts.dense_layers import DenseLayers
 from iron_lm.parts.embedding import Embedding
 from iron_lm.parts.encoder import Encoder
 from iron_lm.parts.encoder_layer import EncoderLayer
@@ -114,7 +114,7 @@ class Gemma3(Family):
             for i in range(c.num_layers)
         ]
         if c.encodes:
-            head = Dense((c.hidden_size, *c.dense), run) if c.dense else None
+            head = DenseLayers((c.hidden_size, *c.dense), run) if c.dense else None
             return Encoder(run, embedding, layers, Norm(c.norm()), pooling=c.pooling, head=head)
         return SlidingDecoder(run, embedding, layers, Norm(c.norm()), Head(c.head(), run, embedding if c.tied else None))
 

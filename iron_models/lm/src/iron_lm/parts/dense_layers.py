@@ -1,4 +1,4 @@
-"""`Dense`: matrices that a vector goes through, one after another."""
+"""`DenseLayers`: matrices that a vector goes through, one after another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iron_lm.parts.projection import project
 from iron_lm.run import Run
 
 
-class Dense(Part):
+class DenseLayers(Part):
     """x (rows, widths[0]) times a matrix for each step from one of `widths` to the next, (N, K), `w0` and so on -> (rows, widths[-1])."""
 
     def __init__(self, widths: Sequence[int], run: Run) -> None:
