@@ -25,7 +25,7 @@ def clip(name: str) -> np.ndarray:
             voice = sum(np.sin(2 * np.pi * 120 * k * t) / k for k in range(1, 50))
             sound = voice * (1 + np.sin(2 * np.pi * 4 * t)) / 4 + 0.1 * noise
         case "steps":
-            sound = np.sign(np.sin(2 * np.pi * 220 * t)) + 0.1 * noise
+            sound = np.sign(np.sin(2 * np.pi * 220 * t)) + 0.5 * noise
         case "clicks":
             sound = (rng.random(samples) < 0.001) * 1.0
         case "half":
@@ -33,7 +33,7 @@ def clip(name: str) -> np.ndarray:
         case "rising" | "falling":
             sound = np.sin(2 * np.pi * (100 + 2000 * t) * t) * (t if name == "rising" else t[::-1]) + 0.2 * noise
         case "saw":
-            sound = (t * 330) % 1 - 0.5 + 0.1 * noise
+            sound = (t * 330) % 1 - 0.5 + 0.4 * noise
         case _:
             sound = noise
     return (loudness * sound).astype(np.float32)

@@ -5,6 +5,7 @@
     python make_goldens.py torch               # small files of torch.save: readable, and not
     python make_goldens.py resize              # pictures, and what torch's antialiased bicubic makes of them
     python make_goldens.py blocks              # convolutions, log-mel frames, digests of images' patches
+    python make_goldens.py vision              # soft tokens of a tiny vision tower
     python make_goldens.py llama.cpp GGUF      # how far llama.cpp's default settings are from float32
 
 The first needs torch, transformers, gguf and accelerate; the second llama-cpp-python too. Run them by
@@ -369,6 +370,19 @@ def blocks() -> None:
     np.savez_compressed(DATA / "blocks.npz", **flat)
 
 
+def vision_tower() -> None:
+    """Soft tokens of transformers' Gemma 4 vision tower with drawn weights, of two images."""
+    from iron_embedding_gemma2.vision import VisionTower
+    from iron_lm.run import Run
+    from tests.embedding_gemma2.conftest import drawn
+    from tests.embedding_gemma2.test_vision import CONFIG, GRID, image
+    from tests.oracle.peers import soft_tokens
+
+    weights = drawn(VisionTower(CONFIG, 40, Run(24, 24)))
+    stored = {f"{rows}x{columns}": soft_tokens(CONFIG, weights, *image(rows, columns, 2, 48)) for rows, columns in (GRID, (2, 4))}
+    np.savez_compressed(DATA / "vision_tower.npz", **stored)
+
+
 def llama_cpp(gguf: Path) -> None:
     import llama_cpp
 
@@ -406,6 +420,8 @@ if __name__ == "__main__":
         resizes()
     elif what == "blocks":
         blocks()
+    elif what == "vision":
+        vision_tower()
     elif what == "transformers":
         smollm2(path)
         tiny_llama()

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
+import transformers
 from transformers.models.gemma4.feature_extraction_gemma4 import Gemma4AudioFeatureExtractor
 from transformers.models.gemma4.image_processing_pil_gemma4 import get_aspect_ratio_preserving_size
+from transformers.models.gemma4.modeling_gemma4 import Gemma4MultimodalEmbedder, Gemma4VisionModel
+
+from iron_embedding_gemma2.vision import names
+from iron_lm.checkpoints.sources import source_of
 
 SIDE, POOL = 16, 3
 
@@ -34,3 +41,22 @@ def patches_of(image: np.ndarray, budget: int) -> np.ndarray:
     pixels = made.astype(np.float32) / np.float32(255)
     split = pixels.reshape(down // 48, POOL, SIDE, across // 48, POOL, SIDE, 3)
     return split.transpose(0, 3, 1, 4, 2, 5, 6).reshape(-1, SIDE * SIDE * 3)
+
+
+def soft_tokens(config: Any, weights: dict[str, np.ndarray], patches: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """What Gemma 4's vision tower and a projector behind it make of patches, with the weights of a `VisionTower` of this config."""
+    c = config
+    theirs = transformers.Gemma4VisionConfig(
+        hidden_size=c.hidden_size, intermediate_size=c.intermediate_size, num_hidden_layers=c.num_layers,
+        num_attention_heads=c.num_heads, num_key_value_heads=c.num_heads, head_dim=c.head_dim, patch_size=c.patch,
+        pooling_kernel_size=c.pool, position_embedding_size=c.positions, attn_implementation="eager",
+    )  # fmt: skip
+    with torch.no_grad():
+        model = Gemma4VisionModel(theirs).eval()
+        named = {source_of(names(), path).name.removeprefix("vision_tower."): torch.from_numpy(w) for path, w in weights.items()}
+        matrix = named.pop("embed_vision.embedding_projection.weight")
+        model.load_state_dict(named, strict=False)
+        made = model(torch.from_numpy(patches)[None], torch.from_numpy(positions.astype(np.int64))[None]).last_hidden_state
+        projector = Gemma4MultimodalEmbedder(theirs, transformers.Gemma4TextConfig(hidden_size=len(matrix)))
+        projector.embedding_projection.weight.copy_(matrix)
+        return np.asarray(projector(made).numpy())

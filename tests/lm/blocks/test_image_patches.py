@@ -64,7 +64,7 @@ def test_it_is_its_twin(height: int, width: int, budget: int, pool: int, backend
 @pytest.mark.parametrize("dev", ["npu1", "npu2"])
 def test_arrays_compute_it(dev: str) -> None:
     """To the bit, in bfloat16, where cores share a picture."""
-    config = ImagePatchesConfig(budget=4, pool=2, rows=4, columns=8, positions=9)
+    config = ImagePatchesConfig(budget=4, pool=2, rows=4, columns=8, room=8, positions=9)
     image = image_of(20, 30)
     patches, positions = patched(config, image, Run(16, 16), backend="sim", dev=dev, cores=4)
     want, where = ImagePatches(config, Run(16, 16)).twin({}, image)
@@ -121,7 +121,7 @@ def test_an_image_that_is_too_narrow_is_refused() -> None:
 
 @pytest.mark.parametrize(("fields", "says"), [
     (dict(rows=95), "rows=95; legal: multiples of pool=3. Nearest: 93"), (dict(positions=96), "positions=96; legal: 97 or more"),
-    (dict(budget=0), "budget=0"),
+    (dict(budget=0), "budget=0"), (dict(room=279), "room=279; legal: budget=280 or more"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused(fields: dict[str, Any], says: str) -> None:
     """By field, value and what would be legal."""

@@ -28,13 +28,15 @@ WORDS = HEADER + SIDE * slot_words(39)
 @attrs.frozen(kw_only=True)
 class ImagePatchesConfig:
     """budget: tokens at most that an image becomes, each of `pool` x `pool` patches. rows, columns: patches down and across at most;
-    by default an image may be three and a half times as wide as high, or as high as wide. positions: rows of the tables that
+    by default an image may be three and a half times as wide as high, or as high as wide. room: tokens whose patches there are
+    places for, `budget` by default; more where a product on an array takes another number of rows. positions: rows of the tables that
     positions are looked up in, whose last is zero."""
 
     budget: int = attrs.field(default=280, validator=counted)
     pool: int = attrs.field(default=3, validator=counted)
     rows: int = attrs.field(default=attrs.Factory(lambda self: self.side, takes_self=True), validator=counted)
     columns: int = attrs.field(default=attrs.Factory(lambda self: self.side, takes_self=True), validator=counted)
+    room: int = attrs.field(default=attrs.Factory(lambda self: self.budget, takes_self=True), validator=counted)
     positions: int = attrs.field(default=10241, validator=counted)
 
     def __attrs_post_init__(self) -> None:
@@ -42,6 +44,8 @@ class ImagePatchesConfig:
             if (have := getattr(self, name)) % self.pool:
                 nearest = have // self.pool * self.pool or self.pool
                 raise ParamError(f"ImagePatchesConfig: {name}={have}; legal: multiples of pool={self.pool}. Nearest: {nearest}.")
+        if self.room < self.budget:
+            raise ParamError(f"ImagePatchesConfig: room={self.room}; legal: budget={self.budget} or more.")
         if self.positions <= max(self.rows, self.columns):
             raise ParamError(f"ImagePatchesConfig: positions={self.positions}; legal: {max(self.rows, self.columns) + 1} or more.")
 
@@ -52,15 +56,20 @@ class ImagePatchesConfig:
 
     @property
     def patches(self) -> int:
-        """Those of all tokens."""
-        return self.budget * self.pool**2
+        """Those that there are places for."""
+        return self.room * self.pool**2
+
+    @property
+    def pixels(self) -> int:
+        """Those of the largest image under the budget."""
+        return self.budget * (self.pool * SIDE) ** 2
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """(rows, columns) of patches of an image of so many pixels: as much of it as the budget allows, in whole tokens, its
         shape kept as nearly as those allow. ParamError for an image that has no pixels or is too narrow for this config."""
         if height < 1 or width < 1:
             raise ParamError(f"ImagePatches: an image of {width} x {height} pixels; legal: 1 x 1 or more.")
-        factor = math.sqrt(self.patches * SIDE**2 / (height * width))
+        factor = math.sqrt(self.pixels / (height * width))
         unit = self.pool * SIDE
         down, across = (math.floor(factor * n / unit) for n in (height, width))
         if not down:
@@ -81,7 +90,7 @@ class ImagePatchesConfig:
     def words(self, height: int, width: int) -> int:
         """Of a chunk of a resize's table, for every image up to so many pixels high and wide: a side shrinks at most twice as much
         as an area does, for it becomes whole tokens."""
-        shrinks = 2 * math.sqrt(height * width / (self.patches * SIDE**2))
+        shrinks = 2 * math.sqrt(height * width / self.pixels)
         longest = max(height, width) / (self.budget * self.pool * SIDE)
         return max(WORDS, HEADER + SIDE * slot_words(window(math.ceil(1000 * max(shrinks, longest)), 1000)))
 
