@@ -11,10 +11,11 @@ import iron_core as iron
 from iron_core.declare.formats import as_dtype
 from iron_core.errors import ParamError
 from iron_embedding_gemma2.config import VisionConfig
-from iron_embedding_gemma2.vision_attention import VisionAttention
 from iron_lm.blocks.image_patches import SIDE, ImagePatches
 from iron_lm.checkpoints.sources import Names
+from iron_lm.parts.attention import AttentionConfig
 from iron_lm.parts.axial_rotary import AxialRotary, AxialRotaryConfig
+from iron_lm.parts.bidirectional import BidirectionalAttention
 from iron_lm.parts.encoder_layer import EncoderLayer
 from iron_lm.parts.mlp import GatedMLP, GatedMLPConfig
 from iron_lm.parts.norm import Norm, NormConfig
@@ -61,10 +62,12 @@ class VisionTower(Part):
         self.projected = Projection(self, run, matrix=(text_size, c.hidden_size))
 
     def _layer(self) -> EncoderLayer:
-        c = self.config
+        c, each = self.config, NormConfig(self.config.head_dim, self.config.norm_epsilon)
+        normed: dict[str, Any] = dict(q_norm=each, k_norm=each, v_norm=attrs.evolve(each, weight=False))
+        heads = AttentionConfig(c.hidden_size, c.num_heads, c.num_heads, c.head_dim, scale=1.0, **normed)
         norms = ("mixer_norm", "mixer_norm_after", "ffn_norm", "ffn_norm_after")
         return EncoderLayer(
-            VisionAttention(c, self.run, self.rotary),
+            BidirectionalAttention(heads, self.run, self.rotary),
             GatedMLP(GatedMLPConfig(c.hidden_size, c.intermediate_size, "gelu_tanh"), self.run),
             **{name: Norm(NormConfig(c.hidden_size, c.norm_epsilon)) for name in norms},
         )

@@ -143,7 +143,7 @@ class ImagePatches(Part):
 
         down, across = table(tall, c.rows, height, rows), table(wide, c.columns, width, columns)
         sizes = dict(width=wide, out_height=c.rows * SIDE, out_width=c.columns * SIDE, cores=self.cores)
-        bounds = dict(rows=height, out_rows=rows * SIDE, out_columns=columns * SIDE)
+        bounds: dict[str, Any] = dict(rows=height, out_rows=rows * SIDE, out_columns=columns * SIDE)
         made = Resample(picture, across, down, self.made, **sizes, T=as_dtype(self.run.dtype), **bounds)
         tables = dict(source_rows=c.rows * self._pad, position_rows=c.positions)
         op = PatchPositions(rows=c.rows, columns=c.columns, pool=c.pool, cores=self.cores, places=c.patches, **tables)

@@ -98,7 +98,9 @@ class LogMel(Part):
         self.transform, self.bands = (iron.weight(self._stored(w)) for w in (np.concatenate([real, imaginary], 1), bands))
 
     def _stored(self, matrix: np.ndarray) -> np.ndarray:
-        return matrix.astype(np.float32) if self.whole else Limbs.stacked(matrix.astype(np.float32))
+        if self.whole:
+            return matrix.astype(np.float32)
+        return Limbs.stacked(matrix.astype(np.float32))  # type: ignore[attr-defined, no-any-return]  # a stub has an operator's call alone
 
     def _times(self, x: Any, matrix: Any) -> Any:
         return GEMM(x, matrix) if self.whole else GEMM(Limbs(x), matrix, O=np.float32)
