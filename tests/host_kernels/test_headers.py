@@ -20,8 +20,8 @@ from iron_host.slots import Slots
 from .conftest import EXTRA, KERNELS
 
 HEADERS = sorted(path.name for path in build.SOURCES.glob("*.h"))
-#: This one, and by their names those whose kernels differ: AVX-512 with VNNI, AVX2 alone, neither.
-PROCESSORS = ["native", *(["cascadelake", "x86-64-v3", "x86-64"] if platform.machine() in ("x86_64", "AMD64") else [])]
+#: This one, and by their names those whose kernels differ: AVX-512 with VNNI, AVX2 alone, AVX alone, none of them.
+PROCESSORS = ["native", *(["cascadelake", "x86-64-v3", "ivybridge", "x86-64"] if platform.machine() in ("x86_64", "AMD64") else [])]
 
 
 def warnings(folder: Path, headers: Sequence[str], *flags: str, kernels: str = "") -> str:

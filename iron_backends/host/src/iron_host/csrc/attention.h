@@ -42,8 +42,8 @@ INLINE void sum4(const f32xw* v, float* s) {
 #endif
   }
 #if defined(__AVX__)
-  __m256 t = _mm256_hadd_ps(_mm256_hadd_ps((__m256)a[0], (__m256)a[1]), _mm256_hadd_ps((__m256)a[2], (__m256)a[3]));
-  _mm_storeu_ps(s, _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1)));
+  f32x8 t = x86::add_neighbours(x86::add_neighbours(a[0], a[1]), x86::add_neighbours(a[2], a[3]));
+  *(f32x4_at*)s = x86::low(t) + x86::high(t);
 #else
   for (int i = 0; i < 4; i++) s[i] = sum8(a[i]);
 #endif

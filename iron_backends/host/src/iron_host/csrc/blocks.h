@@ -76,58 +76,54 @@ template <class F> void pack_blocks(const slots::PackBlocks& g, int32_t tid, int
 
 // Integer products of one block of a tile with MT rows of X, `ld` bytes apart; the integers of a Q4_0 less 8.
 #if defined(IRON_AVX512)
-typedef __m512i Ints;  // 16 int32, a lane for each row of the tile
+typedef i32x16 Ints;  // 16 int32, a lane for each row of the tile
 
 template <class F, int MT> INLINE void products(const uint8_t* body, const int8_t* q, int64_t ld, const GroupScale* scales, int64_t lds, Ints* p) {
   enum { BIAS = F::bits == 8 ? 128 : F::zero };  // makes the integers unsigned bytes
-  __m512i w[8];
+  Ints w[8];
   for (int c = 0; c < F::bits; c++) {
-    __m512i v = _mm512_loadu_si512(body + CHUNK * c);
+    Ints v = *(const i32x16_at*)(body + CHUNK * c);
     if (F::bits == 8) {
-      w[c] = _mm512_xor_si512(v, _mm512_set1_epi8((char)0x80));
+      w[c] = v ^ (int32_t)0x80808080;
     } else {
-      w[c] = _mm512_and_si512(v, _mm512_set1_epi8(15));
-      w[c + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
+      w[c] = v & 0x0f0f0f0f;
+      w[c + 4] = (Ints)((u16x32)v >> 4) & 0x0f0f0f0f;
     }
   }
   for (int i = 0; i < MT; i++) {
-    __m512i sum = BIAS != 0 ? _mm512_set1_epi32(-BIAS * scales[i * lds].sum) : _mm512_setzero_si512(), other = _mm512_setzero_si512();
+    Ints none = {}, sum = BIAS != 0 ? none - BIAS * scales[i * lds].sum : none, other = none;
     for (int c = 0; c < 8; c += 2) {
       int32_t x[2];
       memcpy(x, q + i * ld + 4 * c, 8);
-      sum = _mm512_dpbusd_epi32(sum, w[c], _mm512_set1_epi32(x[0]));
-      other = _mm512_dpbusd_epi32(other, w[c + 1], _mm512_set1_epi32(x[1]));
+      sum = x86::add_dots(sum, w[c], none + x[0]);
+      other = x86::add_dots(other, w[c + 1], none + x[1]);
     }
-    p[i] = _mm512_add_epi32(sum, other);
+    p[i] = sum + other;
   }
 }
 #elif defined(__AVX2__)
-struct Ints { __m256i half[2]; };
+INLINE i32x8 four_of(const int8_t* q) { int32_t x; memcpy(&x, q, 4); return i32x8{} + x; }
 
-INLINE __m256i four_of(const int8_t* q) { int32_t x; memcpy(&x, q, 4); return _mm256_set1_epi32(x); }
-
-template <class F, int MT> INLINE void half_products(const uint8_t* body, const int8_t* q, int64_t ld, const GroupScale* scales, int64_t lds, __m256i* p) {
-  for (int i = 0; i < MT; i++) p[i] = _mm256_setzero_si256();
+template <class F, int MT> INLINE void half_products(const uint8_t* body, const int8_t* q, int64_t ld, const GroupScale* scales, int64_t lds, i32x8* p) {
+  for (int i = 0; i < MT; i++) p[i] = i32x8{};
   for (int c = 0; c < F::bits; c++) {
-    __m256i v = _mm256_loadu_si256((const __m256i*)(body + CHUNK * c));
+    i32x8 v = *(const i32x8_at*)(body + CHUNK * c);
     if (F::bits == 8) {
-      __m256i size = _mm256_abs_epi8(v);
-      for (int i = 0; i < MT; i++) {
-        __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(four_of(q + i * ld + 4 * c), v));
-        p[i] = _mm256_add_epi32(p[i], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-      }
+      i32x8 size = x86::sizes(v);
+      for (int i = 0; i < MT; i++)
+        p[i] += x86::halves_added(x86::bytes_by(size, x86::signed_as(four_of(q + i * ld + 4 * c), v)));
     } else {  // 32 products of at most 15 * 127 in two int16: they fit
-      __m256i low = _mm256_and_si256(v, _mm256_set1_epi8(15)), high = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
+      i32x8 low = v & 0x0f0f0f0f, high = (i32x8)((u16x16)v >> 4) & 0x0f0f0f0f;
       for (int i = 0; i < MT; i++) {
-        p[i] = _mm256_add_epi16(p[i], _mm256_maddubs_epi16(low, four_of(q + i * ld + 4 * c)));
-        p[i] = _mm256_add_epi16(p[i], _mm256_maddubs_epi16(high, four_of(q + i * ld + 16 + 4 * c)));
+        p[i] = (i32x8)((u16x16)p[i] + (u16x16)x86::bytes_by(low, four_of(q + i * ld + 4 * c)));
+        p[i] = (i32x8)((u16x16)p[i] + (u16x16)x86::bytes_by(high, four_of(q + i * ld + 16 + 4 * c)));
       }
     }
   }
   if (F::bits == 4)
     for (int i = 0; i < MT; i++) {
-      p[i] = _mm256_madd_epi16(p[i], _mm256_set1_epi16(1));
-      if (F::zero != 0) p[i] = _mm256_sub_epi32(p[i], _mm256_set1_epi32(F::zero * scales[i * lds].sum));
+      p[i] = x86::halves_added(p[i]);
+      if (F::zero != 0) p[i] = p[i] - F::zero * scales[i * lds].sum;
     }
 }
 #else
@@ -172,25 +168,25 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
   const int8_t* q = x.q + m * x.K;
   const GroupScale* scales = x.scales + m * groups;
 #if defined(IRON_AVX512)
-  __m512 sum[MT], low[MT];
-  for (int i = 0; i < MT; i++) sum[i] = low[i] = _mm512_setzero_ps();
+  f32xw sum[MT], low[MT];
+  for (int i = 0; i < MT; i++) sum[i] = low[i] = f32xw{};
   for (int64_t b = 0; b < groups; b++, tile += TILE * F::bytes) {
     Ints p[MT];
     if (MT == 1) ask<F>(tile, ahead);
     products<F, MT>(tile + TILE * F::head, q + 32 * b, x.K, scales + b, groups, p);
-    __m512 d = (__m512)loadw(scales_at<F>(tile));
+    f32xw d = loadw(scales_at<F>(tile));
     for (int i = 0; i < MT; i++) {
       const GroupScale* s = scales + i * groups + b;
-      sum[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(p[i]), _mm512_mul_ps(d, _mm512_set1_ps(s->d)), sum[i]);
+      sum[i] = maddw(__builtin_convertvector(p[i], f32xw), d * splatw(s->d), sum[i]);
     }
     if (F::minimum != 0) {
-      __m512 minimum = minimum_of<F>(d, (__m512)loadw(scales_at<F>(tile + 2 * TILE)));
-      for (int i = 0; i < MT; i++) low[i] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(scales[i * groups + b].s), low[i]);
+      f32xw minimum = minimum_of<F>(d, loadw(scales_at<F>(tile + 2 * TILE)));
+      for (int i = 0; i < MT; i++) low[i] = maddw(minimum, splatw(scales[i * groups + b].s), low[i]);
     }
   }
   for (int i = 0; i < MT; i++) {
     f32x8 half[2];
-    __m512 all = F::minimum != 0 ? _mm512_add_ps(sum[i], low[i]) : sum[i];
+    f32xw all = F::minimum != 0 ? sum[i] + low[i] : sum[i];
     memcpy(half, &all, 64);
     put(c + i * cm, cn, n, half[0], half[1]);
   }
@@ -200,28 +196,27 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
   f32x8 all[MT][2];
   for (int h0 = 0; h0 < 2; h0 += HALVES) {
     const uint8_t* at = tile;
-    __m256 sum[HALVES][MT], low[HALVES][MT];
+    f32x8 sum[HALVES][MT], low[HALVES][MT];
     for (int h = 0; h < HALVES; h++)
-      for (int i = 0; i < MT; i++) sum[h][i] = low[h][i] = _mm256_setzero_ps();
+      for (int i = 0; i < MT; i++) sum[h][i] = low[h][i] = f32x8{};
     for (int64_t b = 0; b < groups; b++, at += TILE * F::bytes) {
       if (MT == 1) ask<F>(at, ahead);
       for (int h = 0; h < HALVES; h++) {
-        __m256i p[MT];
+        i32x8 p[MT];
         half_products<F, MT>(at + TILE * F::head + 32 * (h0 + h), q + 32 * b, x.K, scales + b, groups, p);
-        __m256 d = (__m256)load8(scales_at<F>(at + 16 * (h0 + h)));
+        f32x8 d = load8(scales_at<F>(at + 16 * (h0 + h)));
         for (int i = 0; i < MT; i++) {
-          __m256 scale = _mm256_mul_ps(d, _mm256_set1_ps(scales[i * groups + b].d));
-          sum[h][i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(p[i]), scale, sum[h][i]);
+          f32x8 scale = d * splat(scales[i * groups + b].d);
+          sum[h][i] = x86::madd(__builtin_convertvector(p[i], f32x8), scale, sum[h][i]);
         }
         if (F::minimum != 0) {
-          __m256 minimum = minimum_of<F>(d, (__m256)load8(scales_at<F>(at + 2 * TILE + 16 * (h0 + h))));
-          for (int i = 0; i < MT; i++)
-            low[h][i] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(scales[i * groups + b].s), low[h][i]);
+          f32x8 minimum = minimum_of<F>(d, load8(scales_at<F>(at + 2 * TILE + 16 * (h0 + h))));
+          for (int i = 0; i < MT; i++) low[h][i] = x86::madd(minimum, splat(scales[i * groups + b].s), low[h][i]);
         }
       }
     }
     for (int h = 0; h < HALVES; h++)
-      for (int i = 0; i < MT; i++) all[i][h0 + h] = (f32x8)(F::minimum != 0 ? _mm256_add_ps(sum[h][i], low[h][i]) : sum[h][i]);
+      for (int i = 0; i < MT; i++) all[i][h0 + h] = F::minimum != 0 ? sum[h][i] + low[h][i] : sum[h][i];
   }
   for (int i = 0; i < MT; i++) put(c + i * cm, cn, n, all[i][0], all[i][1]);
 #else
@@ -245,40 +240,39 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #define IRON_FOUR_ROWS 1
+INLINE f32x4 splat4(float v) { return f32x4{v, v, v, v}; }
+
 // Four rows of plain blocks as the file has them against one row of X: for so few rows of X, making a tile takes longer.
 template <class F, class O>
 INLINE void four_rows(const uint8_t* w, int64_t ldw, const int8_t* q, const GroupScale* scales, int64_t groups, O* c, int64_t cn) {
-  __m128 sum = _mm_setzero_ps(), low = _mm_setzero_ps();
+  f32x4 sum = {}, low = {};
   for (int64_t b = 0; b < groups; b++, w += F::bytes) {
-    __m256i x = _mm256_loadu_si256((const __m256i*)(q + 32 * b)), p[4];
+    i32x8 x = *(const i32x8_at*)(q + 32 * b), p[4];
     int32_t head[4];
     if (b & 1) for (int j = 4; j < 8; j++) __builtin_prefetch(w + j * ldw);
     for (int j = 0; j < 4; j++) {
       const uint8_t* body = w + j * ldw + F::head;
       memcpy(head + j, w + j * ldw, 4);
       if (F::bits == 8) {
-        __m256i v = _mm256_loadu_si256((const __m256i*)body);
-        p[j] = _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(x, v));
+        i32x8 v = *(const i32x8_at*)body;
+        p[j] = x86::bytes_by(x86::sizes(v), x86::signed_as(x, v));
       } else {
-        __m128i packed = _mm_loadu_si128((const __m128i*)body);
-        __m256i v = _mm256_inserti128_si256(_mm256_castsi128_si256(packed), _mm_srli_epi16(packed, 4), 1);
-        p[j] = _mm256_maddubs_epi16(_mm256_and_si256(v, _mm256_set1_epi8(15)), x);
+        i32x4 packed = *(const i32x4_at*)body;
+        p[j] = x86::bytes_by(x86::joined(packed, (i32x4)((u16x8)packed >> 4)) & 0x0f0f0f0f, x);
       }
-      p[j] = _mm256_madd_epi16(p[j], _mm256_set1_epi16(1));
+      p[j] = x86::halves_added(p[j]);
     }
-    __m256i all = _mm256_hadd_epi32(_mm256_hadd_epi32(p[0], p[1]), _mm256_hadd_epi32(p[2], p[3]));
-    __m128i product = _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
-    if (F::zero != 0) product = _mm_sub_epi32(product, _mm_set1_epi32(F::zero * scales[b].sum));
+    i32x8 all = x86::add_neighbours(x86::add_neighbours(p[0], p[1]), x86::add_neighbours(p[2], p[3]));
+    i32x4 product = x86::low(all) + x86::high(all);
+    if (F::zero != 0) product = product - F::zero * scales[b].sum;
     // GroupScale and minimum (or something else) of each row in turn.
-    __m256 heads = (__m256)load8((const typename F::Scale*)head);
-    __m128 first = _mm256_castps256_ps128(heads), second = _mm256_extractf128_ps(heads, 1);
-    __m128 scale = _mm_mul_ps(_mm_shuffle_ps(first, second, 0x88), _mm_set1_ps(scales[b].d));
-    sum = _mm_fmadd_ps(_mm_cvtepi32_ps(product), scale, sum);
-    if (F::minimum != 0) low = _mm_fmadd_ps(_mm_shuffle_ps(first, second, 0xdd), _mm_set1_ps(scales[b].s), low);
+    f32x8 heads = load8((const typename F::Scale*)head);
+    f32x4 scale = x86::evens(x86::low(heads), x86::high(heads)) * splat4(scales[b].d);
+    sum = x86::madd(__builtin_convertvector(product, f32x4), scale, sum);
+    if (F::minimum != 0) low = x86::madd(x86::odds(x86::low(heads), x86::high(heads)), splat4(scales[b].s), low);
   }
-  float y[4];
-  _mm_storeu_ps(y, F::minimum != 0 ? _mm_add_ps(sum, low) : sum);
-  for (int j = 0; j < 4; j++) store(c + j * cn, y[j]);
+  if (F::minimum != 0) sum = sum + low;
+  for (int j = 0; j < 4; j++) store(c + j * cn, sum[j]);
 }
 #endif
 
@@ -408,7 +402,9 @@ template <class F> void block_integers(const slots::BlockIntegers& g, int32_t ti
       for (int i = 0; i < 32; i++) s.sum += q[32 * b + i];
       int32_t lanes[TILE];
 #if defined(__AVX2__) && !defined(IRON_AVX512)
-      for (int h = 0; h < 2; h++) half_products<F, 1>(tile + TILE * F::head + 32 * h, q + 32 * b, K, &s, 0, (__m256i*)lanes + h);
+      i32x8 half[2];
+      for (int h = 0; h < 2; h++) half_products<F, 1>(tile + TILE * F::head + 32 * h, q + 32 * b, K, &s, 0, half + h);
+      memcpy(lanes, half, sizeof lanes);
 #else
       Ints p[1];
       products<F, 1>(tile + TILE * F::head, q + 32 * b, K, &s, 0, p);

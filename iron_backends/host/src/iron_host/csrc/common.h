@@ -8,26 +8,22 @@
 // kernel is given.
 #pragma once
 #include "slots.h"
+#include "vectors.h"
+#include "x86.h"
 
+// libstdc++ would make all of <cmath> of it, which takes longer to read than everything else here.
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 #include <math.h>
+#undef _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 #include <string.h>
-#if defined(__AVX2__)
-#include <immintrin.h>
-#elif defined(__ARM_NEON)
+#if defined(__ARM_NEON)
 #include <arm_neon.h>
 #endif
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512VNNI__)
 #define IRON_AVX512 1
 #endif
 
-#define INLINE static inline __attribute__((always_inline))
-
 namespace iron {
-
-typedef float f32x8 __attribute__((vector_size(32)));
-typedef int32_t i32x8 __attribute__((vector_size(32)));
-typedef uint32_t u32x8 __attribute__((vector_size(32)));
-typedef uint16_t u16x8 __attribute__((vector_size(16)));
 
 struct bf16 { uint16_t bits; };
 struct f16 { uint16_t bits; };
@@ -37,7 +33,7 @@ INLINE uint32_t as_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
 
 INLINE float half_to_float(uint16_t h) {
 #if defined(__F16C__)
-  return _cvtsh_ss(h);
+  return x86::widened(h);
 #elif defined(__aarch64__)
   __fp16 f;
   memcpy(&f, &h, 2);
@@ -53,7 +49,7 @@ INLINE float half_to_float(uint16_t h) {
 
 INLINE uint16_t float_to_half(float f) {
 #if defined(__F16C__)
-  return (uint16_t)_cvtss_sh(f, 0);
+  return x86::narrowed(f);
 #elif defined(__aarch64__)
   __fp16 t = (__fp16)f;
   uint16_t h;
@@ -113,7 +109,7 @@ INLINE f32x8 load8(const bf16* p) {
 }
 INLINE f32x8 load8(const f16* p) {
 #if defined(__F16C__)
-  return (f32x8)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
+  return x86::widened(*(const u16x8_at*)p);
 #elif defined(__aarch64__)
   float32x4_t part[2] = {vcvt_f32_f16(vld1_f16((const __fp16*)p)), vcvt_f32_f16(vld1_f16((const __fp16*)p + 4))};
   f32x8 v;
@@ -134,7 +130,7 @@ INLINE void store8(bf16* p, f32x8 v) {
 }
 INLINE void store8(f16* p, f32x8 v) {
 #if defined(__F16C__)
-  _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph((__m256)v, 0));
+  *(u16x8_at*)p = x86::narrowed(v);
 #else
   for (int i = 0; i < 8; i++) store(p + i, v[i]);
 #endif
@@ -172,15 +168,13 @@ INLINE double product(double a, double b) {
 
 // The machine's widest float vectors, for products: WIDE lanes.
 #if defined(IRON_AVX512)
-typedef float f32xw __attribute__((vector_size(64)));
+typedef f32x16 f32xw;
 enum { WIDE = 16 };
-INLINE f32xw loadw(const float* p) { return (f32xw)_mm512_loadu_ps(p); }
-INLINE f32xw loadw(const bf16* p) {
-  return (f32xw)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)), 16);
-}
-INLINE f32xw loadw(const f16* p) { return (f32xw)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
+INLINE f32xw loadw(const float* p) { return *(const f32x16_at*)p; }
+INLINE f32xw loadw(const bf16* p) { return (f32xw)(x86::extended(*(const u16x16_at*)p) << 16); }
+INLINE f32xw loadw(const f16* p) { return x86::widened(*(const u16x16_at*)p); }
 INLINE void storew(float* p, f32xw v) { memcpy(p, &v, 64); }
-INLINE f32xw splatw(float v) { return (f32xw)_mm512_set1_ps(v); }
+INLINE f32xw splatw(float v) { return f32xw{v, v, v, v, v, v, v, v, v, v, v, v, v, v, v, v}; }
 #else
 typedef f32x8 f32xw;
 enum { WIDE = 8 };
@@ -197,10 +191,8 @@ template <class T> INLINE f32xw loadw_part(const T* p, int64_t n) {
 
 // a * b + c in every lane, as madd() rounds it.
 INLINE f32xw maddw(f32xw a, f32xw b, f32xw c) {
-#if defined(IRON_AVX512)
-  return (f32xw)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-#elif defined(__AVX__) && defined(__FMA__)
-  return (f32xw)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#if defined(__AVX__) && defined(__FMA__)
+  return x86::madd(a, b, c);
 #else
   for (int i = 0; i < WIDE; i++) c[i] = madd(a[i], b[i], c[i]);
   return c;
@@ -210,9 +202,7 @@ INLINE f32xw maddw(f32xw a, f32xw b, f32xw c) {
 // The one order in which eight lanes become a number.
 INLINE float sum8(f32x8 v) {
 #if defined(__AVX__)
-  __m128 a = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
-  a = _mm_add_ps(a, _mm_movehl_ps(a, a));
-  return _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)));
+  return x86::sum(x86::low(v) + x86::high(v));
 #else
   return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
 #endif

@@ -46,27 +46,25 @@ template <class X, class W, class O> INLINE void by_rows(const slots::IntegerPro
 // that adds, 128 times the sum of a row of X, is taken off. Without it bytes are widened, since sums of their products pass int16.
 #if defined(IRON_AVX512)
 enum { STEP = 64, OVER = 1, TALL = 4 };  // TALL: rows of X that meet four of weights at once
-typedef __m512i Step;
-INLINE Step zero() { return _mm512_setzero_si512(); }
-INLINE Step numbers(const int8_t* p) { return _mm512_loadu_si512(p); }
-INLINE Step weights(const int8_t* p) { return _mm512_xor_si512(numbers(p), _mm512_set1_epi8((char)0x80)); }
-INLINE Step add_products(Step sums, Step w, Step x) { return _mm512_dpbusd_epi32(sums, w, x); }
-INLINE __m256i halved(Step v) { return _mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1)); }
+typedef i32x16 Step;
+INLINE Step numbers(const int8_t* p) { return *(const i32x16_at*)p; }
+INLINE Step weights(const int8_t* p) { return numbers(p) ^ (int32_t)0x80808080; }
+INLINE Step add_products(Step sums, Step w, Step x) { return x86::add_dots(sums, w, x); }
+INLINE i32x8 halved(Step v) { return (i32x8)((u32x8)x86::low(v) + (u32x8)x86::high(v)); }
 #else
 enum { TALL = 2 };
-typedef __m256i Step;
-INLINE Step zero() { return _mm256_setzero_si256(); }
-INLINE __m256i halved(Step v) { return v; }
+typedef i32x8 Step;
+INLINE i32x8 halved(Step v) { return v; }
 #if defined(__AVXVNNI__)
 enum { STEP = 32, OVER = 1 };
-INLINE Step numbers(const int8_t* p) { return _mm256_loadu_si256((const __m256i*)p); }
-INLINE Step weights(const int8_t* p) { return _mm256_xor_si256(numbers(p), _mm256_set1_epi8((char)0x80)); }
-INLINE Step add_products(Step sums, Step w, Step x) { return _mm256_dpbusd_avx_epi32(sums, w, x); }
+INLINE Step numbers(const int8_t* p) { return *(const i32x8_at*)p; }
+INLINE Step weights(const int8_t* p) { return numbers(p) ^ (int32_t)0x80808080; }
+INLINE Step add_products(Step sums, Step w, Step x) { return x86::add_dots(sums, w, x); }
 #else
 enum { STEP = 16, OVER = 0 };
-INLINE Step numbers(const int8_t* p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)p)); }
+INLINE Step numbers(const int8_t* p) { return x86::widened(*(const i32x4_at*)p); }
 INLINE Step weights(const int8_t* p) { return numbers(p); }
-INLINE Step add_products(Step sums, Step w, Step x) { return _mm256_add_epi32(sums, _mm256_madd_epi16(w, x)); }
+INLINE Step add_products(Step sums, Step w, Step x) { return sums + x86::halves_by(w, x); }
 #endif
 #endif
 
@@ -81,9 +79,9 @@ INLINE Part part(const int8_t* p, int64_t n) {
 
 // Each of four steps added up.
 INLINE void totals(const Step* s, int32_t* sums) {
-  __m256i pairs = _mm256_hadd_epi32(halved(s[0]), halved(s[1])), others = _mm256_hadd_epi32(halved(s[2]), halved(s[3]));
-  __m256i all = _mm256_hadd_epi32(pairs, others);
-  _mm_storeu_si128((__m128i*)sums, _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1)));
+  i32x8 pairs = x86::add_neighbours(halved(s[0]), halved(s[1])), others = x86::add_neighbours(halved(s[2]), halved(s[3]));
+  i32x8 all = x86::add_neighbours(pairs, others);
+  *(i32x4_at*)sums = (i32x4)((u32x4)x86::low(all) + (u32x4)x86::high(all));
 }
 
 // MT rows of X against four of weights; `over`: what is too much in each row's sums. One row asks for the weights after these:
@@ -93,7 +91,7 @@ INLINE void int8_dots(const int8_t* x, int64_t ldx, const int8_t* w, int64_t ldw
                       int64_t cm, int64_t cn) {
   Step acc[MT][4];
   for (int i = 0; i < MT; i++)
-    for (int j = 0; j < 4; j++) acc[i][j] = zero();
+    for (int j = 0; j < 4; j++) acc[i][j] = Step{};
   int64_t k = 0;
   for (; k + STEP <= K; k += STEP) {
     Step b[4];
@@ -121,7 +119,7 @@ INLINE void int8_dots(const int8_t* x, int64_t ldx, const int8_t* w, int64_t ldw
 // What weights of zero would give a row of X.
 INLINE int32_t over_of(const int8_t* x, int64_t K) {
   const int8_t none[STEP] = {0};
-  Step sums[4] = {zero(), zero(), zero(), zero()};
+  Step sums[4] = {};
   int64_t k = 0;
   for (; k + STEP <= K; k += STEP) sums[0] = add_products(sums[0], weights(none), numbers(x + k));
   if (k < K) sums[0] = add_products(sums[0], weights(none), numbers(part(x + k, K - k).held));

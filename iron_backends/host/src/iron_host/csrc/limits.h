@@ -68,13 +68,11 @@ inline void float_rate(const slots::Limits& g, int32_t tid, int32_t) {
 }
 
 #if defined(IRON_AVX512)
-typedef int32_t i8xw __attribute__((vector_size(64)));
-INLINE i8xw dot(i8xw s, i8xw x, i8xw y) { return (i8xw)_mm512_dpbusd_epi32((__m512i)s, (__m512i)x, (__m512i)y); }
+typedef i32x16 i8xw;
+INLINE i8xw dot(i8xw s, i8xw x, i8xw y) { return x86::add_dots(s, x, y); }
 #elif defined(__AVX2__)
 typedef i32x8 i8xw;
-INLINE i8xw dot(i8xw s, i8xw x, i8xw y) {
-  return s + (i8xw)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)x, (__m256i)y), _mm256_set1_epi16(1));
-}
+INLINE i8xw dot(i8xw s, i8xw x, i8xw y) { return s + x86::halves_added(x86::bytes_by(x, y)); }
 #elif defined(__ARM_FEATURE_DOTPROD)
 typedef int32x4_t i8xw;
 INLINE i8xw dot(i8xw s, i8xw x, i8xw y) { return vdotq_s32(s, vreinterpretq_s8_s32(x), vreinterpretq_s8_s32(y)); }

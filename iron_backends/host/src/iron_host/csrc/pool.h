@@ -11,9 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#if defined(__x86_64__) || defined(__i386__)
-#include <immintrin.h>
-#endif
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #endif
@@ -21,7 +18,7 @@
 namespace iron {
 
 #if defined(__x86_64__) || defined(__i386__)
-inline void relax() { _mm_pause(); }
+inline void relax() { __builtin_ia32_pause(); }
 #else
 inline void relax() {}
 #endif

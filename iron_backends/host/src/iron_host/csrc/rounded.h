@@ -35,12 +35,11 @@ INLINE GroupScale quantize_group(const f32x8* v, int8_t* q) {
   }
   int32_t sum = 0;
 #if defined(__AVX2__)
-  __m256i n[4];
-  for (int i = 0; i < 4; i++) n[i] = _mm256_cvtps_epi32((__m256)(v[i] * splat(inverse)));
-  i32x8 sums = ((i32x8)n[0] + (i32x8)n[1]) + ((i32x8)n[2] + (i32x8)n[3]);
+  i32x8 n[4];
+  for (int i = 0; i < 4; i++) n[i] = x86::whole(v[i] * splat(inverse));
+  i32x8 sums = (n[0] + n[1]) + (n[2] + n[3]);
   for (int i = 0; i < 8; i++) sum += sums[i];
-  __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(n[0], n[1]), _mm256_packs_epi32(n[2], n[3]));
-  _mm256_storeu_si256((__m256i*)q, _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+  *(i32x8_at*)q = x86::as_bytes(n);
 #else
   for (int i = 0; i < 4; i++) {
     f32x8 scaled = v[i] * splat(inverse);
