@@ -219,18 +219,17 @@ INLINE float sumw(f32xw v) {
 // Four such sums.
 INLINE void sums4w(const f32xw* v, float* y) {
 #if defined(__AVX__)
-  __m128 a[4];
+  f32x4 a[4];
   for (int i = 0; i < 4; i++) {
 #if defined(IRON_AVX512)
-    __m256 w = _mm256_add_ps(_mm512_castps512_ps256((__m512)v[i]), _mm512_extractf32x8_ps((__m512)v[i], 1));
+    f32x8 w = x86::low(v[i]) + x86::high(v[i]);
 #else
-    __m256 w = (__m256)v[i];
+    f32x8 w = v[i];
 #endif
-    a[i] = _mm_add_ps(_mm256_castps256_ps128(w), _mm256_extractf128_ps(w, 1));
+    a[i] = x86::low(w) + x86::high(w);
   }
-  __m128 l = _mm_add_ps(_mm_movelh_ps(a[0], a[1]), _mm_movehl_ps(a[1], a[0]));
-  __m128 h = _mm_add_ps(_mm_movelh_ps(a[2], a[3]), _mm_movehl_ps(a[3], a[2]));
-  _mm_storeu_ps(y, _mm_add_ps(_mm_shuffle_ps(l, h, 0x88), _mm_shuffle_ps(l, h, 0xdd)));
+  f32x4 l = x86::firsts(a[0], a[1]) + x86::lasts(a[0], a[1]), h = x86::firsts(a[2], a[3]) + x86::lasts(a[2], a[3]);
+  *(f32x4_at*)y = x86::evens(l, h) + x86::odds(l, h);
 #else
   for (int i = 0; i < 4; i++) y[i] = sumw(v[i]);
 #endif

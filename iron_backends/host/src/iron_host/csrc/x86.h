@@ -32,6 +32,8 @@ typedef short h16 __attribute__((vector_size(32)));
 typedef long long q2 __attribute__((vector_size(16)));
 typedef long long q4 __attribute__((vector_size(32)));
 typedef long long q8 __attribute__((vector_size(64)));
+typedef double d4 __attribute__((vector_size(32)));
+typedef double d8 __attribute__((vector_size(64)));
 
 INLINE f32x4 low(f32x8 v) { return EITHER(__builtin_ia32_ps_ps256(v), (f32x4)_mm256_castps256_ps128((__m256)v)); }
 INLINE f32x4 high(f32x8 v) { return EITHER(__builtin_ia32_vextractf128_ps256(v, 1), (f32x4)_mm256_extractf128_ps((__m256)v, 1)); }
@@ -51,7 +53,9 @@ INLINE float sum(f32x4 v) {
   return _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)));
 #endif
 }
-// Numbers 0 and 2 of a and of b; numbers 1 and 3.
+// Numbers 0 and 1 of a and of b; numbers 2 and 3; 0 and 2; 1 and 3.
+INLINE f32x4 firsts(f32x4 a, f32x4 b) { return EITHER(__builtin_ia32_movlhps(a, b), (f32x4)_mm_movelh_ps((__m128)a, (__m128)b)); }
+INLINE f32x4 lasts(f32x4 a, f32x4 b) { return EITHER(__builtin_ia32_movhlps(b, a), (f32x4)_mm_movehl_ps((__m128)b, (__m128)a)); }
 INLINE f32x4 evens(f32x4 a, f32x4 b) {
   return EITHER(__builtin_ia32_shufps(a, b, 0x88), (f32x4)_mm_shuffle_ps((__m128)a, (__m128)b, 0x88));
 }
@@ -128,6 +132,12 @@ INLINE i32x16 add_dots(i32x16 sums, i32x16 a, i32x16 b) {
 #endif
 
 #if defined(__AVX512F__)
+INLINE f32x8 low(f32x16 v) {
+  return (f32x8)EITHER(__builtin_ia32_extractf64x4_mask((d8)v, 0, d4{}, (unsigned char)-1), _mm512_castps512_ps256((__m512)v));
+}
+INLINE f32x8 high(f32x16 v) {
+  return (f32x8)EITHER(__builtin_ia32_extractf64x4_mask((d8)v, 1, d4{}, (unsigned char)-1), _mm512_extractf64x4_pd((__m512d)v, 1));
+}
 INLINE i32x8 low(i32x16 v) {
   return (i32x8)EITHER(__builtin_ia32_extracti64x4_mask((q8)v, 0, q4{}, (unsigned char)-1), _mm512_castsi512_si256((__m512i)v));
 }
