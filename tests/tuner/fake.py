@@ -48,11 +48,11 @@ class FakeBackend:
     def measure(self, lists: Sequence[RunList], dev: Any, timing: Timing) -> list[Measured]:
         self.lists += lists
         time.sleep(self.sleep_s)
-        fastest = min(map(self.model_us, lists))
+        fastest = {len(runs.runs): min(self.model_us(other) for other in lists if len(other.runs) == len(runs.runs)) for runs in lists}
         found = []
         for runs in lists:
             us = self.model_us(runs)
-            rounds = min(timing.settle, timing.rounds) if us > timing.cutoff * fastest else timing.rounds
+            rounds = min(timing.settle, timing.rounds) if us > timing.cutoff * fastest[len(runs.runs)] else timing.rounds
             taken = tuple(us * (1 + self.noise * self._rng.standard_normal()) for _ in range(rounds))
             found.append(Measured(taken, self._outputs(runs) if runs.compared else {}, self.disturbed(runs)))
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -36,13 +36,14 @@ class Recorder:
 @attrs.define(eq=False)
 class ModelDesign:
     """A design of a model. members: what calls give numbers for. chunk: rows of the calls it is in. pinned: tunables that one of its
-    operators was given."""
+    operators was given. scales: of members that count more than rows, as numbers, how many a row has."""
 
     op: Any
     members: frozenset[str]
     chunk: int
     count: int = 0
     pinned: frozenset[str] = frozenset()
+    scales: Mapping[str, int] = attrs.field(factory=dict)
 
 
 def designs(asked: Iterable[Asked], dev: Device) -> tuple[list[ModelDesign], dict[str, str]]:
@@ -58,11 +59,16 @@ def designs(asked: Iterable[Asked], dev: Device) -> tuple[list[ModelDesign], dic
             except IronError as error:
                 refused[type(step.op.base).__name__] = str(error)
                 continue
-            held = found.setdefault(key, ModelDesign(step.op, members, chunk))
+            held = found.setdefault(key, ModelDesign(step.op, members, chunk, scales=scales(step)))
             held.count += count
             held.chunk = max(held.chunk, chunk)
             held.pinned |= step.op.pinned
     return sorted(found.values(), key=lambda design: -design.count), refused
+
+
+def scales(step: PlanStep) -> dict[str, int]:
+    """Of each member of a step by how much it grows with its per-call value."""
+    return {one.member: max(1, one.expression.scale * one.expression.mul // one.expression.whole) for one in step.bindings}
 
 
 def _steps(asked: Asked) -> Iterable[tuple[PlanStep, int]]:

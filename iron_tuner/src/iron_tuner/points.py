@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import attrs
 
 #: Contexts that are timed, each for an equal share of the positions.
 SHARES = 4
+#: The context at which outputs are compared where time is simulated: how a setting rounds does not follow it, what comparing takes does.
+COMPARED = 512
 
 
 @attrs.frozen
@@ -25,20 +28,36 @@ def ladder(last: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(max(1, last * (2 * share + 1) // (2 * SHARES)) for share in range(SHARES)))
 
 
-def points(op: Any, members: Collection[str], chunk: int, context: int | None = None) -> tuple[Point, ...]:
+def points(
+    op: Any, members: Collection[str], chunk: int, context: int | None = None, scales: Mapping[str, int] = MappingProxyType({})
+) -> tuple[Point, ...]:
     """Where an operator is timed that calls give numbers for these members: offsets at 0 and extents whole; but an extent longer than
-    `chunk`, the rows of a call, follows the context, and is timed at a ladder up to it, or up to `context` of it."""
+    `chunk`, the rows of a call, follows the context, and is timed at a ladder up to it, or up to `context` of it. scales: of members
+    that count more than rows, numbers a row."""
     whole = {name: _whole(op, name) for name in members}
-    long = [name for name, n in whole.items() if name in op.extents and n > chunk]
+    long = _long(op, whole, chunk, scales)
     if not long:
         return (Point("", 1.0, whole),)
-    rungs = ladder(min(max(whole[name] for name in long), context or max(whole.values())))
+    most = max(long.values())
+    rungs = ladder(min(most, context or most))
     found = []
     for n in rungs:
-        own = {name: min(n, whole[name]) for name in long}
+        own = {name: min(n * scales.get(name, 1), whole[name]) for name in long}
         label = ",".join(f"{name}={number}" for name, number in own.items())
         found.append(Point(label, 1 / len(rungs), whole | own))
     return tuple(found)
+
+
+def compared(op: Any, members: Mapping[str, int], chunk: int, scales: Mapping[str, int] = MappingProxyType({})) -> Mapping[str, int]:
+    """A point's members with what follows the context at `COMPARED`, or all of it where that is less."""
+    long = _long(op, {name: _whole(op, name) for name in members}, chunk, scales)
+    return {**members, **{name: min(max(COMPARED, chunk) * scales.get(name, 1), members[name]) for name in long}}
+
+
+def _long(op: Any, whole: Mapping[str, int], chunk: int, scales: Mapping[str, int]) -> dict[str, int]:
+    """The extents that follow the context, and how far each goes."""
+    rows = {name: n // scales.get(name, 1) for name, n in whole.items() if name in op.extents}
+    return {name: n for name, n in rows.items() if n > chunk}
 
 
 def _whole(op: Any, member: str) -> int:

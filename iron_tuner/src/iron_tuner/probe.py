@@ -65,9 +65,10 @@ class Probe:
         """What a figure of a setting is of, in 32 hex digits: the design as it is built, the numbers of calls, the packaging and the
         backend that runs it."""
         parts: list[Any] = [variant.key, sorted(variant.members.items()), self.dispatch, self.seed, self.dev.name, self._code]
+        if variant.compared is not None:
+            parts.append(sorted(variant.compared.items()))
         if self.dev.is_npu and not variant.lowered:
-            design, kernels = variant.built
-            parts += [repr(design), sorted((symbol, one.contract.cycles, one.contract.ops) for symbol, one in kernels.items())]
+            parts += variant.written
         return digest(*parts)
 
     def run(self, variant: Variant) -> Run:
@@ -132,19 +133,22 @@ class Probe:
         both = [*([] if known else [default]), *others]
         for one in both:
             self.said(f"{label(one.op)} {one.label}" if one.tunables else label(one.op))
-        alone = self.measured([self.listed(f"{one.label} once", [one], compared=True) for one in both])
-        many = self.measured([self.listed(f"{one.label} x {self.repeats}", [one] * self.repeats) for one in both], self.timing.cutoff)
+        lists = [self.listed(f"{one.label} once", [one], compared=one.compared is None) for one in both]
+        lists += [self.listed(f"{one.label} x {self.repeats}", [one] * self.repeats) for one in both]
+        measured = self.measured(lists, self.timing.cutoff)
+        alone, many = measured[: len(both)], measured[len(both) :]
         whys = [once.disturbed or often.disturbed for once, often in zip(alone, many, strict=True)]
         rounds = [self._per_run(once, often) for once, often in zip(alone, many, strict=True)]
-        default_us, output = (known.round_us, known.output) if known else (rounds[0], alone[0].digest())
+        shown = [once if one.compared is None else self._elsewhere(one) for one, once in zip(both, alone, strict=True)]
+        default_us, output = (known.round_us, known.output) if known else (rounds[0], shown[0].digest())
         for index, one in enumerate(both):
             why = whys[index] or ("" if known or not whys[0] else f"the default beside it: {whys[0]}")
             if why:
                 found.setdefault(one, why)
                 continue
-            own = alone[index].digest() if one is not default else output
+            own = shown[index].digest() if one is not default else output
             if own != output:
-                self._judged(default, one, alone[index])
+                self._judged(default, one, shown[index])
             record = Measurement(
                 t_step_us=statistics.median(rounds[index]),
                 round_us=rounds[index],
@@ -179,10 +183,20 @@ class Probe:
                 kept = found
         return kept
 
+    def _elsewhere(self, one: Variant) -> Measured:
+        """A run at the numbers where outputs are compared."""
+        return self.measured([self.listed(f"{one.label} compared", [_shown(one)], compared=True)])[0]
+
     def _judged(self, default: Variant, one: Variant, got: Measured) -> None:
-        inputs = drawn(self.listed(one.label, [one]), 0)
-        self.cache.put(judge(default, one, got.outputs, inputs), self.entry(default), self.entry(one), of=f"{label(one.op)} {one.label}")
+        key = (self.entry(default), self.entry(one))
+        inputs = drawn(self.listed(one.label, [_shown(one)]), 0)
+        self.cache.put(judge(_shown(default), _shown(one), got.outputs, inputs), *key, of=f"{label(one.op)} {one.label}")
 
     def accuracy(self, default: Variant, one: Variant) -> Accuracy | None:
         """What was found of a setting whose output is not the default's."""
         return self.cache.get(Accuracy, self.entry(default), self.entry(one))
+
+
+def _shown(one: Variant) -> Variant:
+    """A setting at the numbers where what it writes is compared."""
+    return one if one.compared is None else attrs.evolve(one, members=one.compared)

@@ -72,11 +72,13 @@ def is_faster(measured: Measurement) -> bool:
 
 
 class Search:
-    """One operator's search. exhaustive: combinations up to which all are tried. seen: called with every new best."""
+    """One operator's search. exhaustive: combinations up to which all are tried. among: the settings to try, where they are known. seen:
+    called with every new best."""
 
     def __init__(self, settings: Settings, probe: Probe, fits: Fits | None = None, exhaustive: int = EXHAUSTIVE,
-                 seen: Callable[[Tried], None] = lambda best: None) -> None:  # fmt: skip
+                 seen: Callable[[Tried], None] = lambda best: None, among: Collection[Variant] | None = None) -> None:  # fmt: skip
         self.settings, self.probe, self.fits, self.exhaustive, self.seen = settings, probe, fits or Fits(), exhaustive, seen
+        self.among = among
         self._tried: dict[tuple[Any, ...], Tried] = {}
         self._refused: dict[tuple[Any, ...], tuple[Variant, str]] = {}
 
@@ -87,8 +89,8 @@ class Search:
         if first.measured is None:
             return self._found(first, first, f"left at the default, {default.label}: {first.why}")
         self.best = first
-        if self.settings.size <= self.exhaustive:
-            every = iter(self.settings)
+        if self.among is not None or self.settings.size <= self.exhaustive:
+            every = iter(self.settings if self.among is None else self.among)
             while batch := list(itertools.islice(every, TOGETHER)):
                 self._best_of(batch)
         else:

@@ -23,7 +23,8 @@ class Variant:
     """An operator at one setting.
 
     op: with the setting's tunables given; resolved: with all of them, on an array (elsewhere the same as `op`). tunables: what the
-    setting says, of the operator or, where `lowered`, of the backend's lowering. members: what calls give numbers for.
+    setting says, of the operator or, where `lowered`, of the backend's lowering. members: what calls give numbers for. compared: the
+    same where what it writes is compared, if that is elsewhere.
     """
 
     op: Any
@@ -32,6 +33,7 @@ class Variant:
     tunables: Mapping[str, Any]
     lowered: bool = False
     members: Mapping[str, int] = attrs.field(factory=dict)
+    compared: Mapping[str, int] | None = None
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
@@ -49,6 +51,12 @@ class Variant:
     def built(self) -> Any:
         """Its design and kernels. Unresolvable where there is none: a transfer that fits no descriptors, for one."""
         return build(self.resolved, self.dev, self.members)
+
+    @cached_property
+    def written(self) -> tuple[Any, ...]:
+        """Its design as text, and what its kernels are said to take."""
+        design, kernels = self.built
+        return repr(design), sorted((symbol, one.contract.cycles, one.contract.ops) for symbol, one in kernels.items())
 
     @cached_property
     def channels(self) -> tuple[int, int]:
@@ -77,14 +85,16 @@ class Settings:
     """An operator's settings on a device and backend. Iterating gives the default, then every combination of its domains' values that
     resolves, is compatible and has a sequence, each design once.
 
-    pinned: tunables that are not searched; those that a call gives never are. members: per-call numbers it is timed at.
-    Unresolvable for an operator that no array of the device takes.
+    pinned: tunables that are not searched; those that a call or a profile gives never are. All of these stay as they resolve. members:
+    per-call numbers it is timed at; compared: those it is compared at, if others. Unresolvable for an operator that no array of the
+    device takes.
     """
 
     def __init__(
-        self, op: Any, dev: Device, backend: Any, pinned: Collection[str] = (), members: Mapping[str, int] | None = None
-    ) -> None:
-        self.op, self.dev, self.members = op, dev, dict(members or {})
+        self, op: Any, dev: Device, backend: Any, pinned: Collection[str] = (), members: Mapping[str, int] | None = None,
+        compared: Mapping[str, int] | None = None,
+    ) -> None:  # fmt: skip
+        self.op, self.dev, self.members, self.compared = op, dev, dict(members or {}), compared
         self.lowering = None if dev.is_npu else lowering_for(backend.name, op)
         self._backend = backend
         found: Mapping[str, tuple[Any, ...]]
@@ -99,6 +109,8 @@ class Settings:
         self.axes = {name: values for name, values in found.items() if name not in pinned and len(values) > 1}
         first = self.at({name: chosen[name] for name in self.axes})
         assert first is not None
+        #: What stays as it is, as the default has it.
+        self._held = {n: getattr(first.resolved, n) for n in {*op.pinned, *pinned} & op.fields.keys()} if dev.is_npu else {}
         self.default = first
 
     @property
@@ -117,13 +129,25 @@ class Settings:
             op = self.op.with_tunables(**tunables)
             resolved = op.resolved(self.dev)
             said = {name: getattr(resolved, name) for name in getattr(self, "axes", tunables)}
-            found = Variant(self.op.with_tunables(**said), resolved, self.dev, said, False, self.members)
+            found = Variant(self.op.with_tunables(**said), resolved, self.dev, said, False, self.members, self.compared)
             _ = found.built
         except IronError:
             if not hasattr(self, "default"):  # the operator's own: say why
                 raise
             return None
-        return found
+        return found if not hasattr(self, "default") or self._takes(found) else None
+
+    def _takes(self, found: Variant) -> bool:
+        """Does a setting leave what is held, and take the plain operator it too? For a chain opens what a profile gave and it cannot
+        use, and its setting is given to the operator that the steps are folded into."""
+        if any(getattr(found.resolved, name) != value for name, value in self._held.items()):
+            return False
+        if found.op.base is not found.op:
+            try:
+                found.op.base.resolved(self.dev)
+            except IronError:
+                return False
+        return True
 
     def _lowered(self, tunables: Mapping[str, Any]) -> Variant | None:
         try:
@@ -131,7 +155,7 @@ class Settings:
                 self.lowering.tunables(self.op, self.dev.name, tunables)
         except IronError:
             return None
-        return Variant(self.op, self.op, self.dev, dict(tunables), True, self.members)
+        return Variant(self.op, self.op, self.dev, dict(tunables), True, self.members, self.compared)
 
     def __iter__(self) -> Iterator[Variant]:
         yield self.default

@@ -21,7 +21,8 @@ from iron_tuner.designs import short
 from iron_tuner.entries import calibrate, pairing
 from iron_tuner.errors import CostError
 from iron_tuner.model_designs import ModelDesign, Recorder, designs
-from iron_tuner.points import points
+from iron_tuner.near import fastest, near
+from iron_tuner.points import compared, points
 from iron_tuner.probe import Probe
 from iron_tuner.records import Measurement, today
 from iron_tuner.search import EXHAUSTIVE, Found, Search, Tried
@@ -113,19 +114,26 @@ class ModelTuning:
     def measure(self, design: ModelDesign, table: CostTable) -> None:
         """A design at its settings and points, and what entering each takes."""
         probe, op = self.probe, probed(design.op)
-        at = points(op, sorted(design.members), design.chunk, self.context)
+        at = points(op, sorted(design.members), design.chunk, self.context, design.scales)
         middle = at[len(at) // 2]
-        settings = Settings(op, probe.dev, probe.backend, design.pinned, middle.members)
-        found = Search(settings, probe, exhaustive=self.exhaustive, seen=self.progress.seen).run()
+        shown = compared(op, middle.members, design.chunk, design.scales) if probe.simulated and len(at) > 1 else None
+        settings = Settings(op, probe.dev, probe.backend, design.pinned, middle.members, shown)
+        self.progress.now = "estimating"
+        among = near(settings, probe)
+        found = Search(settings, probe, exhaustive=self.exhaustive, seen=self.progress.seen, among=among).run()
         if found.default.measured is None:
             self.left[short(design.op)] = found.said
             return
         tried = [one for one in found.tried if one.measured is not None and (one.accurate or one is found.default)]
+        if among is not None:
+            tried = fastest(tried, found.default)
         elsewhere = {point.label: self._at(point.members, found, tried) for point in at if point is not middle}
+        of = cost_key(found.default.variant.op, probe.dev)
         for one in tried:
             costs = self._points(one, found, middle.label, elsewhere, {point.label: point.weight for point in at})
             if costs is not None:
-                table.add_step(cost_key(one.variant.op, probe.dev), self._cost(one, found, costs, design))
+                key = cost_key(one.variant.op, probe.dev)
+                table.add_step(key, attrs.evolve(self._cost(one, found, costs, design), setting_of=of, tunables=dict(one.variant.tunables)))
         best = found.best.measured or found.default.measured
         self.rows.append(
             Row(short(design.op), design.count, len(found.tried), found.default.measured.t_step_us, best.t_step_us,

@@ -130,10 +130,11 @@ class HostBackend(Backend):
         builder = ImageBuilder({i for i, resident in enumerate(plan.residents) if resident.kind == "weight"})
         without: dict[str, tuple[str, list[str]]] = {}
         chosen: dict[int, HostLowering | No] = {}  # steps of the same contract share one operator
+        tuned: dict[Any, dict[str, Any]] = {}
         for part in parts(version):
             # What is folded was judged, perhaps by an earlier process, as it is untuned.
             own = {} if part.behind else given(part.step)
-            whole = self._fused(part, [self._lower(step, chosen, own) for step in part.steps])
+            whole = self._fused(part, [self._lower(step, chosen, own, tuned) for step in part.steps])
             if not isinstance(whole, No):
                 with labelled(chosen[id(part.step.op)], f"to lower {part.step.name}: what its step() gave is no kernel call"):
                     builder.add_calls(part, whole)
@@ -168,7 +169,7 @@ class HostBackend(Backend):
         if fold.kind == "prologue":
             return No("a CPU computes once what several steps read")
         part, chosen = asked(fold.joined[0]), dict[int, HostLowering | No]()
-        whole = self._fused(part, [self._lower(step, chosen, {}) for step in part.steps])
+        whole = self._fused(part, [self._lower(step, chosen, {}, {}) for step in part.steps])
         return whole if isinstance(whole, No) else True
 
     def memory(self, plan: Plan) -> HostMemory:
@@ -234,10 +235,10 @@ class HostBackend(Backend):
             return lowering, No(str(error).rstrip("."))
 
     def _lower(
-        self, step: PlanStep, chosen: dict[int, HostLowering | No], given: Mapping[str, Any]
+        self, step: PlanStep, chosen: dict[int, HostLowering | No], given: Mapping[str, Any], tuned: dict[Any, dict[str, Any]]
     ) -> list[KernelCall] | No:
         """The step's kernel calls, or why there are none. chosen: the lowerings that were found, by the operator's id. given: what
-        its tunables are given."""
+        its tunables are given. tuned: what all of them are then, by both."""
         op = step.op
         if id(op) not in chosen:
             found, answer = self._asked(op, "host")
@@ -248,7 +249,10 @@ class HostBackend(Backend):
         bindings = {binding.member: binding for binding in step.bindings}
         try:
             with labelled(lowering, f"to lower {step.name}"):
-                calls = lowering.step(op, step.operands, bindings, lowering.tunables(op, "host", given))
+                key = (id(op), *sorted(given.items()))
+                if key not in tuned:
+                    tuned[key] = lowering.tunables(op, "host", given)
+                calls = lowering.step(op, step.operands, bindings, dict(tuned[key]))
         except PluginError as error:
             return No(str(error).rstrip("."))
         if isinstance(calls, No):

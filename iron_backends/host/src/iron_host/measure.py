@@ -5,12 +5,14 @@ Whatever else the CPUs that this process may run on do meanwhile shows in what t
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 
 from iron_core.backends.measuring import Measured, Run, RunList, Timing, drawn
@@ -31,33 +33,69 @@ _BUSY = (0, 1, 2, 5, 6, 7)
 
 def measure(backend: Any, lists: Sequence[RunList], timing: Timing) -> list[Measured]:
     """Time run lists on a `HostBackend`; see `iron_core.backends.measuring.Measuring`."""
-    loaded = [Loaded(backend, one) for one in lists]
-    outputs = [one.outputs() if runs.compared else {} for runs, one in zip(lists, loaded, strict=True)]
-    rounds: list[list[float]] = [[] for _ in lists]
-    beside: list[float] = []  # CPUs that others used in rounds that were disturbed to the last try
-    going = list(range(len(lists)))
+    groups = _groups(backend, lists)
+    loaded = [one.loaded for one in groups]
+    outputs: dict[int, Mapping[tuple[int, str], np.ndarray]] = {}
+    for one in groups:
+        compared = [index for index in one.lists if lists[index].compared]
+        outputs |= dict.fromkeys(compared, one.loaded.outputs() if compared else {})
+    rounds: list[list[float]] = [[] for _ in groups]
+    said = ""
+    going = list(range(len(groups)))
     for number in range(timing.rounds):
         first = number % max(len(going), 1)
         found, others = _round(loaded, going[first:] + going[:first], timing)
         for index, us in found.items():
             rounds[index].append(us)
         if others:
-            beside.append(others)
+            # What one round says against a figure none of the others mends.
+            said = f"others used {others:.1f} CPUs in round {number + 1} of {timing.rounds}, which was taken {timing.retries + 1} times"
+            break
         if number + 1 >= timing.settle:
-            going = _contenders(going, rounds, timing.cutoff)
-    said = ""
-    if beside:
-        said = (
-            f"others used {statistics.median(beside):.1f} CPUs in {len(beside)} of {timing.rounds} rounds, each taken "
-            f"{timing.retries + 1} times"
-        )
-    return [Measured(tuple(us), written, said) for us, written in zip(rounds, outputs, strict=True)]
+            going = _contenders(going, rounds, [one.runs for one in groups], timing.cutoff)
+    measured = {}
+    for us, one in zip(rounds, groups, strict=True):
+        for index in one.lists:
+            part = len(lists[index].runs) / one.runs if one.runs else 1
+            own = {key: array for key, array in outputs.get(index, {}).items() if key[0] < max(len(lists[index].runs), 1)}
+            measured[index] = Measured(tuple(part * n for n in us), own, said)
+    return [measured[index] for index in range(len(lists))]
 
 
-def _contenders(going: list[int], rounds: list[list[float]], cutoff: float) -> list[int]:
-    """Those that are not far behind the fastest."""
-    best = min((statistics.median(rounds[i]) for i in going), default=0.0)
-    return [i for i in going if statistics.median(rounds[i]) <= cutoff * best]
+@attrs.frozen(eq=False)
+class _Group:
+    """Lists that are timed as one, by their indices. runs: of the longest, which is loaded."""
+
+    loaded: Loaded
+    lists: tuple[int, ...]
+    runs: int
+
+
+def _groups(backend: Any, lists: Sequence[RunList]) -> list[_Group]:
+    """Lists of one run, over and over, that reads weights or caches are timed together: in calls from memory, of many copies one after
+    the other, a run takes the same in a list of one as in a list of nine."""
+    found: dict[Any, list[int]] = {}
+    for index, runs in enumerate(lists):
+        same = {(id(run.op), *_sorted(run.members), *_sorted(run.tunables)) for run in runs.runs}
+        shared = len(same) == 1 and kept_bytes(runs.runs[0].op) > 0
+        found.setdefault((*same, runs.seed) if shared and not runs.inputs else index, []).append(index)
+    groups = []
+    for indices in found.values():
+        longest = max(indices, key=lambda index: len(lists[index].runs))
+        groups.append(_Group(Loaded(backend, lists[longest]), tuple(indices), len(lists[longest].runs)))
+    return groups
+
+
+def _sorted(items: Mapping[Any, Any]) -> tuple[Any, ...]:
+    return tuple(sorted(items.items()))
+
+
+def _contenders(going: list[int], rounds: list[list[float]], runs: Sequence[int], cutoff: float) -> list[int]:
+    """Those that are not far behind the fastest of as many runs."""
+    best: dict[int, float] = {}
+    for i in going:
+        best[runs[i]] = min(best.get(runs[i], math.inf), statistics.median(rounds[i]))
+    return [i for i in going if statistics.median(rounds[i]) <= cutoff * best[runs[i]]]
 
 
 def _round(loaded: Sequence[Loaded], order: Sequence[int], timing: Timing) -> tuple[dict[int, float], float]:

@@ -12,7 +12,7 @@ import attrs
 
 from iron_core.array.build import build, has_array
 from iron_core.array.fit import fit
-from iron_core.backends.measuring import Measured, Platform, RunList, Timing
+from iron_core.backends.measuring import Measured, Platform, Run, RunList, Timing
 from iron_core.backends.protocol import Available, Backend, Unavailable
 from iron_core.devices import DEVICES, Device, device
 from iron_core.errors import CallError, IronError
@@ -100,6 +100,12 @@ class SimBackend(Backend):
         from iron_sim.measure import measure
 
         return measure(lists, device(dev), timing)
+
+    def estimate(self, run: Run, dev: Device | str) -> float:
+        """Microseconds of a run by itself, see `iron_core.backends.measuring.Estimating`."""
+        from iron_sim.measure import estimate
+
+        return estimate(run, device(dev))
 
     @contextlib.contextmanager
     def profiled(self, executables: Mapping[str, SimExecutable]) -> Iterator[SimProfile]:

@@ -39,7 +39,7 @@ def _fitted(design: Design | ArrayDesign) -> TilePlacement:
     return placement
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _array(array: ArrayDesign) -> TilePlacement:
     """Placed and routed; designs of one array share this."""
     from iron_core.array import spec
@@ -61,7 +61,7 @@ def memory(op: Any, dev: Device | str) -> tuple[TileMemory, ...]:
     return _memory(build_array(op, dev).array, device(dev))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _memory(array: ArrayDesign, dev: Device) -> tuple[TileMemory, ...]:
     """Once for every array: a tuner asks for many operators of one."""
     from iron_core.array import memory as accounting

@@ -95,7 +95,7 @@ def _fixed(tensor: Any) -> Any:
 @attrs.frozen
 class Timing:
     """How run lists are timed: `rounds` in which each has its turn with `calls` calls. After `settle` rounds one that takes more than
-    `cutoff` times the fastest is timed no further. retries: how often a round is taken again that something else disturbed."""
+    `cutoff` times the fastest of as many runs is timed no further. retries: how often a round is taken again that something else disturbed."""
 
     rounds: int = 8
     calls: int = 50
@@ -155,6 +155,14 @@ class Measuring(Protocol):
 
     def measure(self, lists: Sequence[RunList], dev: Device, timing: Timing) -> list[Measured]:
         """Time them, in turns within every round. UnsupportedError for one that it cannot run, which names the run and the rule."""
+
+
+@runtime_checkable
+class Estimating(Protocol):
+    """A backend that also knows, without a run, about what a step takes: a tuner of a whole model asks it before it measures."""
+
+    def estimate(self, run: Run, dev: Device) -> float:
+        """Microseconds of a run by itself, within a tenth of what `measure` says. UnsupportedError for what it cannot run."""
 
 
 @runtime_checkable

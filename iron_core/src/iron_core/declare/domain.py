@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import enum
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,12 @@ def _given(rule: Any, op: Any, dev: Any) -> Any:
     """What a domain was given, or what its callable of (op) or (op, dev) gives."""
     if not callable(rule):
         return rule
-    return rule(op, dev) if len(inspect.signature(rule).parameters) == 2 else rule(op)
+    return rule(op, dev) if _arity(rule) == 2 else rule(op)
+
+
+@functools.cache
+def _arity(rule: Callable[..., Any]) -> int:
+    return len(inspect.signature(rule).parameters)
 
 
 class Domain(abc.ABC):
