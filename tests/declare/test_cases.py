@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import iron_core as iron
+from iron_core.declare import testing
 from iron_core.declare.cases import cases, operators
 from iron_core.declare.infer import infer
 from iron_core.errors import DeclarationError, PluginError
@@ -120,6 +121,15 @@ def test_rules_of_drawing():
     assert 0 <= drawn["plain"].min() and drawn["plain"].max() < 1
     assert drawn["table"].tolist() == list(range(64))
     assert set(drawn["ids"]) <= set(range(8))
+
+
+def test_of_a_large_operand_a_part_is_drawn(monkeypatch):
+    """The rest repeats it, at a distance that no row has: hundreds of millions of numbers take a second and not a minute."""
+    assert all(testing.DRAWN % n for n in range(2, 2049))
+    monkeypatch.setattr(testing, "DRAWN", 7)
+    op = Mixed(n=64)
+    x = op.test.draw(op, RNG(1))["x"].reshape(-1)
+    assert len(set(x[:7].tolist())) > 4 and np.array_equal(x[7:], x[:-7])
 
 
 def test_drawing_is_reproducible():

@@ -113,7 +113,7 @@ def test_a_runs_tunables_are_its_lowerings(monkeypatch):
 
 def fake(times, busy=()):
     """Loaded run lists that take these microseconds, and others' CPU seconds at each look at the machine."""
-    turns = []
+    turns, woken = [], fake.woken
 
     class Loaded:
         def __init__(self, backend, runs):
@@ -122,12 +122,20 @@ def fake(times, busy=()):
         def outputs(self):
             return {}
 
+        def wake(self):
+            woken.append(self.name)
+
         def median_us(self, calls):
             turns.append(self.name)
             return next(self.left)
 
+    woken.clear()
     seen = iter(busy)
     return Loaded, (lambda: next(seen, 0.0)), turns
+
+
+#: Lists that were called to wake CPUs, in order.
+fake.woken = []
 
 
 @pytest.fixture
@@ -153,6 +161,13 @@ def test_every_list_has_its_turn_in_every_round(faked):
     assert len(measured(*lists[:2], rounds=4, cutoff=math.inf)[1].round_us) == 4
 
 
+def test_cpus_are_awake_before_a_round(faked):
+    """The first of every round is called once untimed: a CPU that comes out of its sleep would be slow for whoever is first."""
+    faked({"a": [10] * 3, "b": [14] * 3})
+    measured(RunList("a", ()), RunList("b", ()), rounds=3)
+    assert fake.woken == ["a", "b", "a"]
+
+
 def test_a_disturbed_round_is_taken_again(faked):
     """What the machine's CPUs did beside this process says which; only one that stays so to the last try is reported, and ends it."""
     faked({"a": [99, 10, 11]}, busy=[0, 50, 50, 50, 50, 50])
@@ -162,3 +177,33 @@ def test_a_disturbed_round_is_taken_again(faked):
     (found,) = measured(RunList("a", ()), rounds=2, retries=1)
     assert found.round_us == (98,)
     assert found.disturbed.startswith("others used ") and found.disturbed.endswith("in round 1 of 2, which was taken 2 times")
+
+
+def test_lists_of_one_run_are_timed_together(monkeypatch):
+    """What reads its weights from memory takes as long in a list of one as in a list of three; others have turns of their own."""
+    loads = []
+
+    class Loaded:
+        def __init__(self, backend, runs):
+            loads.append(runs.name)
+            self.runs = runs
+
+        def outputs(self):
+            return {(index, "C"): np.full(2, index) for index in range(len(self.runs.runs))}
+
+        def wake(self):
+            pass
+
+        def median_us(self, calls):
+            return 30.0
+
+    monkeypatch.setattr(measuring_host, "Loaded", Loaded)
+    monkeypatch.setattr(measuring_host, "busy_seconds", lambda: 0.0)
+    run, other = Run(PRODUCT), Run(PRODUCT, tunables={"parts": 2})
+    small = Run(RMSNorm(rows=1, cols=64))
+    lists = [RunList("one", (run,)), RunList("three", (run,) * 3, compared=False), RunList("else", (other,)), RunList("both", (run, other))]
+    lists += [RunList("small", (small,)), RunList("smalls", (small,) * 3)]
+    one, three, *_ = measured(*lists)
+    assert loads == ["three", "else", "both", "small", "smalls"]
+    assert (one.round_us, three.round_us) == ((10.0, 10.0), (30.0, 30.0))
+    assert set(one.outputs) == {(0, "C")} and not three.outputs

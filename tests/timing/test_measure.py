@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iron_core.backends.measuring import Run, RunList, Timing, drawn, measuring
+from iron_core.backends.measuring import Estimating, Run, RunList, Timing, drawn, measuring
 from iron_core.devices import device
 from iron_core.errors import UnsupportedError
 from iron_ops_aie import GEMV, ElementwiseAdd, ElementwiseMul, ResampleTaps, SiLU
@@ -101,3 +101,14 @@ def test_the_platform_is_simulated_and_a_device_each():
     platforms = {SimBackend().platform(dev) for dev in ("npu1", "npu2", "npu2_4col")}
     assert len(platforms) == 3
     assert {one.mode for one in platforms} == {"simulated"}
+
+
+@pytest.mark.parametrize("op", [ADD.op, GEMV(M=512, K=512)], ids=["ElementwiseAdd", "GEMV"])
+def test_what_a_step_takes_is_known_about_without_a_run(op):
+    """Within a tenth of the step that is measured."""
+    backend = SimBackend()
+    assert isinstance(backend, Estimating)
+    once, often = (found.us for found in backend.measure([RunList("n", (Run(op),) * n) for n in (1, 9)], NPU2, Timing()))
+    assert backend.estimate(Run(op), NPU2) == pytest.approx((often - once) / 8, rel=0.1)
+    with pytest.raises(UnsupportedError):
+        backend.estimate(Run(ElementwiseAdd(size=7)), NPU2)

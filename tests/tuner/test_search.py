@@ -7,10 +7,11 @@ from collections import Counter
 
 import pytest
 
-from iron_core.backends.measuring import Timing
+from iron_core.backends.measuring import Run, Timing
 from iron_core.declare.identity import design_key
 from iron_tuner.probe import Probe
 from iron_tuner.search import CONFIDENCE, CONFIRMED, search
+from iron_tuner.settings import Settings
 from tests.tuner.fake import FakeBackend
 from tests.tuner.operators import NPU2, by_width, made
 
@@ -147,3 +148,16 @@ def test_the_best_must_be_faster_a_second_time():
     result = found(Lucky(lambda run: 50.0 if run.op.num_channels == 2 and seen[design_key(run.op)] == 1 else 100.0))
     assert result.best is result.default
     assert sum(one.why == "not faster when it was measured again" for one in result.tried) == CONFIRMED
+
+
+def test_what_is_written_may_be_compared_elsewhere():
+    """A setting is timed at one number and compared at another, and what is kept of it is of both."""
+    op = made("ReLU", size=4096)
+    backend = FakeBackend(by_width)
+    probe = Probe(backend, NPU2)
+    settings = Settings(op, NPU2, backend, members={"valid": 4096}, compared={"valid": 256})
+    (found,) = probe.steps(settings.default).values()
+    shown = [runs for runs in backend.lists if runs.compared]
+    assert [dict(runs.runs[0].members) for runs in shown] == [{"valid": 256}]
+    assert found.t_step_us == pytest.approx(by_width(Run(settings.default.resolved)))
+    assert probe.entry(settings.default) != probe.entry(Settings(op, NPU2, backend, members={"valid": 4096}).default)

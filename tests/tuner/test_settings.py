@@ -6,8 +6,11 @@ import attrs
 import pytest
 
 from iron_core.array.build import build
+from iron_core.declare.chained import prefold
 from iron_core.declare.identity import contract_key
+from iron_core.declare.profile import Profile
 from iron_core.errors import IronError, Unresolvable
+from iron_ops_aie import GEMV, RMSNorm
 from iron_tuner import fits
 from iron_tuner.fits import Fits
 from iron_tuner.settings import Settings, probed, variants
@@ -48,6 +51,24 @@ def test_what_a_call_gives_or_the_tuner_pins_is_held():
     settings = Settings(op, NPU2, FAKE, pinned={"num_channels"})
     assert set(settings.axes) == {"tile_size"}
     assert {one.resolved.num_aie_columns for one in settings} == {2}
+
+
+def test_what_a_profile_gave_a_chain_is_held_too():
+    """A chain opens a profile's tile that it cannot use. A setting that would is none: what is set is the operator that the steps are
+    folded into, and that one refuses."""
+    profile = Profile()
+    profile.add(GEMV, M=2048, K=2048, num_batches=1, tile_size_output=256, tile_size_input=4)
+    with profile:
+        plain = GEMV(M=2048, K=2048)
+        chain = prefold(plain, RMSNorm(rows=1, cols=2048, weighted=True))
+    wide = dict(num_aie_columns=8, num_channels=2)
+    assert chain.with_tunables(**wide).resolved(NPU2).tile_size_output != 256
+    with pytest.raises(Unresolvable, match="tile_size_output=256"):
+        plain.with_tunables(**wide).resolved(NPU2)
+    settings = Settings(chain, NPU2, FAKE, plain.pinned)
+    assert settings.at({**settings.default.tunables, **wide}) is None
+    assert {one.resolved.tile_size_output for one in settings} == {256}
+    assert {one.label for one in settings} == {one.label for one in Settings(plain, NPU2, FAKE, plain.pinned)}
 
 
 def test_placements_are_settings_like_others():

@@ -18,7 +18,7 @@ from iron_tuner.cost_table import CostTable, cost_key
 from iron_tuner.errors import CostError
 from iron_tuner.model import constants
 from iron_tuner.narrowing import JointNarrowing
-from iron_tuner.points import ladder, points
+from iron_tuner.points import COMPARED, compared, ladder, points
 from tests.tuner.fake import FakeBackend
 from tests.tuner.operators import NPU2, made
 
@@ -87,6 +87,13 @@ def test_every_design_is_in_the_table_at_more_than_one_setting(table):
     assert len(table.steps) > 6 and len(table.calibrations) == 3
     for cost in table.steps.values():
         assert cost.pair_us is not None and any(cost.beside in pair for pair in table.pairs())
+
+
+def test_it_says_what_every_setting_sets_and_of_which_design(table):
+    """So that who reads it need not try every setting there could be."""
+    for cost in table.steps.values():
+        assert cost.setting_of in table.steps
+    assert len({json.dumps(dict(cost.tunables)) for cost in table.steps.values() if cost.design.startswith("GEMV(")}) > 1
 
 
 def test_folded_designs_are_in_it_too(table):
@@ -186,6 +193,21 @@ def test_rows_of_a_chunk_are_whole():
     assert {p.members["valid"] for p in points(op, ("valid", "kv_valid"), 256)} == {256}
     (one,) = points(made("ReLU", size=1024), ("valid",), 1024)
     assert (one.label, one.members) == ("", {"valid": 1024})
+
+
+def test_numbers_of_a_row_are_no_context():
+    """What grows by 2048 numbers a row of the call is as long as its rows are."""
+    op = made("ElementwiseAdd", size=64 * 2048)
+    (one,) = points(op, ("valid",), 64, scales={"valid": 2048})
+    assert one.members == {"valid": 64 * 2048}
+    assert len(points(op, ("valid",), 64)) == 4
+
+
+def test_outputs_of_a_long_context_are_compared_at_a_short_one():
+    """Where time is simulated: how a setting rounds does not follow the context."""
+    op = made("MHA", num_heads=8, num_KV_heads=8, d=64, seq_len=64, kv_len=2048)
+    assert compared(op, {"valid": 64, "kv_valid": 1280}, 64) == {"valid": 64, "kv_valid": COMPARED}
+    assert compared(op, {"valid": 64, "kv_valid": 256}, 64) == {"valid": 64, "kv_valid": 256}
 
 
 def test_a_view_is_whole_and_an_offset_at_the_start():

@@ -65,11 +65,12 @@ class CostCache:
         self._fresh.add(path)
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Held while something is measured in real time: another tuner of this platform waits, for each would disturb the other."""
+    def turn(self, what: str = "measuring") -> Iterator[None]:
+        """Held while something is measured in real time: another tuner of this platform waits, for each would disturb the other. what:
+        is done in turn, if it is something else."""
         with contextlib.ExitStack() as held:
             with self._errors():
-                held.enter_context(locked(self.folder, "measuring"))
+                held.enter_context(locked(self.folder, what))
             yield
 
     def _path(self, kind: type, key: tuple[Any, ...]) -> Path:

@@ -11,8 +11,7 @@ import attrs
 from iron_core.aside import aside
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
-from iron_core.devices import Device
-from iron_core.errors import UsageError, printable
+from iron_core.errors import UsageError
 from iron_core.plugins.registry import registry
 from iron_tuner import report
 from iron_tuner.backends import measuring_backend
@@ -27,6 +26,7 @@ from iron_tuner.probe import Probe
 from iron_tuner.records import Measurement, today
 from iron_tuner.search import EXHAUSTIVE, Found, Search, Tried
 from iron_tuner.settings import Settings, Variant, probed
+from iron_tuner.table_file import TableFile
 from iron_tuner.tune_operator import Progress, probe_of
 
 #: Small designs of one column, each of an array of its own: what entering a configuration takes is told from them.
@@ -60,13 +60,13 @@ def tune_model(name: str, rest: Sequence[str], options: Mapping[str, Any]) -> in
         found, refused = designs(recorder.asked, dev)
     tuned = ModelTuning(probe, options["exhaustive"] or EXHAUSTIVE, options["context"], progress)
     path = Path(options["table"] or CostTable.file_name(dev.name, probe.dispatch, "fused" if dev.full_elf else "separate"))
-    table = _table(path, probe, dev, options["remeasure"])
+    file = TableFile(path, probe, options["remeasure"])
     with working(progress.words):
-        tuned.calibrate(table)
+        tuned.calibrate(file.table)
         for number, design in enumerate(found):
             progress.name = f"{name}: {short(design.op)}, {number + 1} of {len(found)}"
-            tuned.measure(design, table)
-            table.save(path)
+            tuned.measure(design, file.table)
+            file.write()
     _say(tuned, refused, path, options)
     return 1 if tuned.left else 0
 
@@ -191,19 +191,6 @@ class ModelTuning:
 
 def _noise(measured: Measurement, default: bool) -> float | None:
     return measured.noise_us if default else measured.gain_noise_us
-
-
-def _table(path: Path, probe: Probe, dev: Device, anew: bool) -> CostTable:
-    """The table to add to: that of the file, if it is of the same device, packaging and power mode."""
-    if path.exists() and not anew:
-        table = CostTable.load(path, dev.name, probe.dispatch)
-        if table.pmode not in ("", probe.platform.mode) or table.platform not in ("", probe.platform.name):
-            raise CostError(
-                f"{printable(path, 120)} is of {table.platform} in power mode {table.pmode}; this is {probe.platform.name} in "
-                f"{probe.platform.mode}. Legal: --remeasure for a new table, or --table of another name."
-            )
-        return table
-    return CostTable(dev.name, probe.dispatch, probe.platform.name)
 
 
 def _say(tuned: ModelTuning, refused: Mapping[str, str], path: Path, options: Mapping[str, Any]) -> None:

@@ -109,6 +109,7 @@ def _round(loaded: Sequence[Loaded], order: Sequence[int], timing: Timing) -> tu
 
 
 def _tried(loaded: Sequence[Loaded], order: Sequence[int], calls: int) -> tuple[dict[int, float], float]:
+    loaded[order[0]].wake()
     before, own, start = busy_seconds(), time.process_time(), time.perf_counter()
     found = {index: loaded[index].median_us(calls) for index in order}
     wall = time.perf_counter() - start
@@ -190,6 +191,10 @@ class Loaded:
                     cut = tuple(map(slice, bounded_shape(ref.shape, ref.bounds, self._values)))
                     found[number, operand] = held.data if ref.format.packed else held[cut]
         return found
+
+    def wake(self) -> None:
+        """One call that is not timed: CPUs that were idle leave their sleep and come up to their clock."""
+        self._executable.run([], [], self._values)
 
     def median_us(self, calls: int) -> float:
         """The median of so many calls one after another, in microseconds: of `copies` at a time, and of three times as many at least."""

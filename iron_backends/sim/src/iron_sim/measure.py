@@ -41,8 +41,8 @@ def measure(lists: Sequence[RunList], dev: Device, timing: Timing) -> list[Measu
 
 def estimate(run: Run, dev: Device) -> float:
     """See `iron_core.backends.measuring.Estimating`."""
-    op = run.op.resolved(dev)
     try:
+        op = run.op.resolved(dev)
         design, kernels = build(op, dev, run.members)
         numbers = {word.name: number(op, word, run.members) for word in design.sequence.words}
         return estimated(design, kernels, None, numbers).us

@@ -95,7 +95,8 @@ def _fixed(tensor: Any) -> Any:
 @attrs.frozen
 class Timing:
     """How run lists are timed: `rounds` in which each has its turn with `calls` calls. After `settle` rounds one that takes more than
-    `cutoff` times the fastest of as many runs is timed no further. retries: how often a round is taken again that something else disturbed."""
+    `cutoff` times the fastest of as many runs is timed no further. retries: how often a round is taken again that something else
+    disturbed."""
 
     rounds: int = 8
     calls: int = 50
