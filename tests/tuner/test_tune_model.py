@@ -108,6 +108,20 @@ def iron_fold():
     return fold(GEMV(M=256, K=64), SiLU(size=256))
 
 
+def test_packs_that_it_would_choose_are_measured_as_one(fake, table):
+    """Entering one takes what its members' loads take, and a member's step there what it takes alone: so this backend has it."""
+    assert table.packs and any(runs.packs for runs in fake.lists)
+    for cost in table.packs.values():
+        assert len(cost.t_step_us) > 1 and cost.beside not in cost.t_step_us
+        for key, us in cost.t_step_us.items():
+            assert us == pytest.approx(table.steps[key].t_step_us)
+        loads = [table.steps[key].pair_us for key in cost.t_step_us]
+        assert cost.pair_us < sum(loads)
+    tuned = Block().compile(x=(64,), y=(256,), backend="sim", dev="npu2", coresident=JointNarrowing(table))
+    (version,) = tuned.versions.values()
+    assert {frozenset(group.costs) for group in version.tuning.groups} <= {frozenset(cost.t_step_us) for cost in table.packs.values()}
+
+
 def test_its_constants_are_the_backends(table):
     """By the triangle: dispatch, base and reset."""
     found = constants(table)

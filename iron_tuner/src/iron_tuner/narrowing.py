@@ -104,10 +104,11 @@ def _entries(found: Instance, blocks: list[Block] | tuple[Block, ...]) -> int:
 
 def _group(found: Instance, block: Block) -> Group:
     arrays = [found.arrays[unit] for unit, _ in block]
-    keys = tuple(array.choices[number].array_key for array, (_, number) in zip(arrays, block, strict=True))
+    choices = [array.choices[number] for array, (_, number) in zip(arrays, block, strict=True)]
+    keys, costs = tuple(choice.array_key for choice in choices), tuple(choice.options[0].key for choice in choices)
     members = [unit for unit, _ in block]
     alone = sum(found.problem.runs[unit] for unit in members)
-    return Group(tuple(array.name for array in arrays), keys, found.problem.entries(members), alone)
+    return Group(tuple(array.name for array in arrays), keys, found.problem.entries(members), alone, costs)
 
 
 def _changed(found: Instance, partition: Partition) -> tuple[Changed, ...]:

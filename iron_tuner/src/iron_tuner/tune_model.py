@@ -11,15 +11,17 @@ import attrs
 from iron_core.aside import aside
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
-from iron_core.errors import UsageError
+from iron_core.compiled.narrowing import Asked
+from iron_core.errors import IronError, UsageError
 from iron_core.plugins.registry import registry
 from iron_tuner import report
 from iron_tuner.backends import measuring_backend
-from iron_tuner.cost_table import Calibration, CostTable, Point, StepCost, cost_key
+from iron_tuner.cost_table import Calibration, CostTable, PackCost, Point, StepCost, cost_key
 from iron_tuner.designs import short
-from iron_tuner.entries import calibrate, pairing
+from iron_tuner.entries import calibrate, packing, pairing
 from iron_tuner.errors import CostError
 from iron_tuner.model_designs import ModelDesign, Recorder, designs
+from iron_tuner.narrowing import JointNarrowing
 from iron_tuner.near import fastest, near
 from iron_tuner.points import compared, points
 from iron_tuner.probe import Probe
@@ -67,7 +69,11 @@ def tune_model(name: str, rest: Sequence[str], options: Mapping[str, Any]) -> in
             progress.name = f"{name}: {short(design.op)}, {number + 1} of {len(found)}"
             tuned.measure(design, file.table)
             file.write()
-    _say(tuned, refused, path, options)
+        progress.name = f"{name}: its packs"
+        for asked in recorder.asked:
+            tuned.packs(asked, file.table)
+            file.write()
+    _say(tuned, file.table, refused, path, options)
     return 1 if tuned.left else 0
 
 
@@ -93,6 +99,8 @@ class ModelTuning:
         #: Designs without a figure, and why.
         self.left: dict[str, str] = {}
         self._references: list[Variant] = []
+        #: By cost key, every setting that is in the table.
+        self._variants: dict[str, Variant] = {}
 
     def calibrate(self, table: CostTable) -> None:
         """The triangle. UnknownName where the operators of it are not installed."""
@@ -133,12 +141,39 @@ class ModelTuning:
             costs = self._points(one, found, middle.label, elsewhere, {point.label: point.weight for point in at})
             if costs is not None:
                 key = cost_key(one.variant.op, probe.dev)
+                self._variants[key] = one.variant
                 table.add_step(key, attrs.evolve(self._cost(one, found, costs, design), setting_of=of, tunables=dict(one.variant.tunables)))
         best = found.best.measured or found.default.measured
         self.rows.append(
             Row(short(design.op), design.count, len(found.tried), found.default.measured.t_step_us, best.t_step_us,
                 found.best.variant.label if found.best is not found.default else "", found.best.exact)
         )  # fmt: skip
+
+    def packs(self, asked: Asked, table: CostTable) -> None:
+        """Measure the packs that the table by itself would choose for a version, as what members take together is not always the sum of
+        what each takes. None where every array is a program of its own, or where the table does not tell."""
+        if self.probe.dispatch != "fused":
+            return
+        try:
+            groups = JointNarrowing(table).tuning(asked).groups
+        except IronError as error:
+            self.left[f"packs of {asked.traced.name}"] = str(error)
+            return
+        for group in groups:
+            members = [self._variants[key] for key in group.costs if key in self._variants]
+            reference = next((one for one in self._references if one.array_key not in group.keys), None)
+            if len(members) < len(group.costs) or reference is None:
+                continue
+            try:
+                found = packing(self.probe, reference, members)
+            except IronError as error:
+                self.left[f"pack of {', '.join(group.arrays)}"] = str(error)
+                continue
+            each = dict(zip(group.costs, found.t_step_us, strict=True))
+            beside = cost_key(reference.op, self.probe.dev)
+            table.add_pack(
+                group.costs, PackCost(beside, found.pair_us, each, found.pmode, found.rounds, found.calls, found.measured)
+            )
 
     def _at(self, members: Mapping[str, int], found: Found, tried: Sequence[Tried]) -> dict[Any, tuple[Measurement, bool, bool]]:
         """By setting, what it takes at another point, whether its bits are the default's there, and whether it is accurate."""
@@ -193,7 +228,7 @@ def _noise(measured: Measurement, default: bool) -> float | None:
     return measured.noise_us if default else measured.gain_noise_us
 
 
-def _say(tuned: ModelTuning, refused: Mapping[str, str], path: Path, options: Mapping[str, Any]) -> None:
+def _say(tuned: ModelTuning, table: CostTable, refused: Mapping[str, str], path: Path, options: Mapping[str, Any]) -> None:
     if options["as_json"]:
         found = [attrs.asdict(row) for row in tuned.rows]
         print_json({"table": str(path), "designs": found, "left": tuned.left, "refused": dict(refused), "measured": today()})
@@ -204,6 +239,6 @@ def _say(tuned: ModelTuning, refused: Mapping[str, str], path: Path, options: Ma
          f"{row.best} (within its gates, not exact)"] for row in rows
     ]  # fmt: skip
     print_table(("design", "steps", "settings", "us", "best us", ""), cells)
-    print(f"\n{len(rows)} designs in {path}; a model takes it as --cost-table {path}")
+    print(f"\n{len(rows)} designs and {len(table.packs)} packs in {path}; a model takes it as --cost-table {path}")
     for what, why in {**refused, **tuned.left}.items():
         print(f"not in it: {what}: {why}")

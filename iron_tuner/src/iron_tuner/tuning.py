@@ -30,12 +30,14 @@ class Changed:
 
 @attrs.frozen(eq=False)
 class Group:
-    """Arrays that share a configuration. entries: how often it is entered; alone: how often they would be, each by itself."""
+    """Arrays that share a configuration. entries: how often it is entered; alone: how often they would be, each by itself. costs: of each
+    array the cost key of the design that it is set by."""
 
     arrays: tuple[str, ...]
     keys: tuple[tuple[Any, ...], ...]
     entries: int
     alone: int
+    costs: tuple[str, ...] = ()
 
 
 @attrs.frozen(eq=False)
