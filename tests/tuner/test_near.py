@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from iron_core.backends.measuring import Estimating, Run
+from iron_core.errors import UnsupportedError
 from iron_tuner.near import NEAR, OF_A_SIZE, fastest, near, size
 from iron_tuner.probe import Probe
 from iron_tuner.search import Search
@@ -56,6 +57,19 @@ def test_what_a_smaller_one_beats_by_far_is_left_out():
     _, settings, found = asked(slow_when_wide)
     assert {one.resolved.num_aie_columns for one in found if one is not settings.default} == {1}
     assert len(found) < 1 + sum(10.0 * one.resolved.num_aie_columns < 10 * NEAR for one in settings)
+
+
+def test_what_the_backend_cannot_run_is_left_out():
+    """It says so when it is asked."""
+
+    def us(run):
+        if run.op.tile_size == 256:
+            raise UnsupportedError("tile_size=256: not here. Legal: another.")
+        return by_width(run)
+
+    _, settings, found = asked(us)
+    assert len(settings.axes["tile_size"]) > 1 and 256 in settings.axes["tile_size"]
+    assert 256 not in {one.resolved.tile_size for one in found if one is not settings.default} and len(found) > 4
 
 
 def test_of_one_size_there_are_few():

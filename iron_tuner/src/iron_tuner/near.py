@@ -49,12 +49,11 @@ def near(settings: Settings, probe: Probe) -> list[Variant] | None:
 
 
 def fastest(tried: Iterable[Tried], default: Tried) -> list[Tried]:
-    """Of what was measured, the default first, then the fastest of every size that may stand in its place."""
+    """The default, then the fastest of every size. tried: what was measured and may stand in its place, the fastest first."""
     found: dict[tuple[int, ...], Tried] = {}
-    for one in tried:  # the fastest first
-        if one is not default and one.measured is not None and one.accurate:
-            found.setdefault(size(one.variant), one)
-    return [default, *found.values()]
+    for one in tried:
+        found.setdefault(size(one.variant), one)
+    return [default, *(one for one in found.values() if one is not default)]
 
 
 def size(variant: Variant) -> tuple[int, ...]:
