@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from iron_core.errors import UsageError, printable
+from iron_embedding_gemma2.resampling import resampled
 
-#: Samples a second, of one channel.
-RATE = 16000
+#: Samples a second, of one channel; and those that a file may have.
+RATE, RATES = 16000, (4000, 192000)
 #: Seconds of a clip at most.
 LONGEST = 30
 
@@ -31,15 +32,16 @@ def read(path: str | Path) -> np.ndarray:
 
 
 def checked(samples: Any, rate: int, where: str) -> np.ndarray:
-    """Samples (n, channels) as one row of them. UsageError names the file for what the tower does not take."""
+    """Samples (n, channels) as one row of them at `RATE`: channels as their mean, another rate resampled. UsageError names the file for
+    what the tower does not take."""
     samples = np.asarray(samples, np.float32)
-    if rate != RATE:
-        raise UsageError(f"{where}: {rate} samples a second; legal: {RATE}. `ffmpeg -i FILE -ar {RATE} -ac 1 OUT.wav` converts.")
-    if samples.shape[1] != 1:
-        raise UsageError(f"{where}: {samples.shape[1]} channels; legal: 1. `ffmpeg -i FILE -ar {RATE} -ac 1 OUT.wav` converts.")
-    least, most = 321 - 160, LONGEST * RATE
+    low, high = RATES
+    if not low <= rate <= high:
+        raise UsageError(f"{where}: {rate} samples a second; legal: {low} to {high}. `ffmpeg -i FILE -ar {RATE} OUT.wav` converts.")
+    least, most = -(-(321 - 160) * rate // RATE), LONGEST * rate
     if not least <= len(samples) <= most:
-        raise UsageError(f"{where}: {len(samples)} samples; legal: {least} to {most}, which are {LONGEST} s.")
+        raise UsageError(f"{where}: {len(samples)} samples, {rate} a second; legal: {least} to {most}, which are {LONGEST} s.")
     if not np.isfinite(samples).all():
         raise UsageError(f"{where}: samples that are no finite numbers; it is damaged.")
-    return samples[:, 0].copy()
+    mono = samples[:, 0] if samples.shape[1] == 1 else samples.mean(1, dtype=np.float64)
+    return (mono if rate == RATE else resampled(mono, rate, RATE)).astype(np.float32)
