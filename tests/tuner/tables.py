@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import iron_core as iron
@@ -10,6 +10,7 @@ from iron_core.backends.choose import get
 from iron_core.devices import device
 from iron_ops_aie import ElementwiseAdd, SiLU
 from iron_tuner.cost_table import Calibration, CostTable, PackCost, StepCost, cost_key
+from iron_tuner.model import Constants
 from iron_tuner.settings import Settings
 
 NPU2 = device("npu2")
@@ -83,3 +84,14 @@ def pack(*members: tuple[Any, float], entry: float) -> tuple[list[str], PackCost
     """Designs that were measured on one configuration, each with its step there."""
     times = {cost_key(op, "npu2"): us for op, us in members}
     return list(times), PackCost("a", entry + BASE + 10, times, "turbo", 8, 50, "2026-12-01")
+
+
+def elf_us(constants: Constants, steps: Iterable[float], entries: Iterable[Iterable[float]]) -> float:
+    """A full ELF. steps: of each step. entries: of each entry the loads of the designs that share its configuration."""
+    loads = [sum(entry) for entry in entries]
+    return constants.dispatch_us + sum(steps) + sum(loads) + constants.base_us * len(loads) + constants.reset_us * (len(loads) % 2)
+
+
+def chain_us(constants: Constants, steps: Iterable[float], switches: Iterable[float]) -> float:
+    """A chain of dispatches. switches: the load of the design that each switch goes to."""
+    return constants.dispatch_us + sum(steps) + sum(switches)

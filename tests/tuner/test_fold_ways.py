@@ -13,10 +13,10 @@ from iron_tuner import folds as fold_search
 from iron_tuner.cost_table import cost_key
 from iron_tuner.instance import sketch
 from iron_tuner.kinds import NarrowingKinds
-from iron_tuner.model import Constants, elf_us
+from iron_tuner.model import Constants
 from iron_tuner.narrowing import JointNarrowing
 from iron_tuner.ways import Folding
-from tests.tuner.tables import BASE, DISPATCH, RESET, SIZE, Turns, empty, of_turns, step
+from tests.tuner.tables import BASE, DISPATCH, RESET, SIZE, Turns, elf_us, empty, of_turns, step
 
 KNOWN = Constants(DISPATCH, BASE, RESET)
 SHAPES = dict(x=(SIZE,), y=(SIZE,))

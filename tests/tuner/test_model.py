@@ -10,9 +10,7 @@ from iron_tuner.errors import CostError
 from iron_tuner.model import (
     Constants,
     Loads,
-    chain_us,
     constants,
-    elf_us,
     entered_us,
     expected_us,
     is_candidate,
@@ -37,18 +35,6 @@ def triangle(**entered: float) -> CostTable:
         for b in names[:i]:
             table.add_calibration(b, a, calibration((entered[a] + entered[b]) / 2))
     return table
-
-
-def test_the_time_of_a_full_elf():
-    """Dispatch, steps, and per entry its base and the loads of its designs; an odd number of entries costs a reset."""
-    known = Constants(45.0, 32.0, 35.0)
-    assert elf_us(known, [10, 20], [[50], [60, 70]]) == 45 + 30 + 2 * 32 + 180
-    assert elf_us(known, [10], [[50]]) == 45 + 10 + 32 + 50 + 35
-    assert elf_us(known, [], []) == 45
-
-
-def test_the_time_of_a_chain():
-    assert chain_us(Constants(118.0), [10, 20], [130, 250]) == 118 + 30 + 380
 
 
 def test_constants_are_medians_of_the_calibrations():

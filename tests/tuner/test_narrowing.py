@@ -12,7 +12,7 @@ from iron_ops_aie import ElementwiseAdd, SiLU
 from iron_tuner.cost_table import CostTable, Point, cost_key
 from iron_tuner.errors import CostError
 from iron_tuner.kinds import NarrowingKinds
-from iron_tuner.model import Constants, chain_us, elf_us
+from iron_tuner.model import Constants
 from iron_tuner.narrowing import JointNarrowing
 from tests.tuner.tables import (
     BASE,
@@ -23,6 +23,8 @@ from tests.tuner.tables import (
     Turns,
     add,
     by_columns,
+    chain_us,
+    elf_us,
     empty,
     fill,
     of_turns,

@@ -147,6 +147,18 @@ def test_a_second_run_measures_nothing_and_adds_nothing(fake, table):
     assert len(fake.lists) == asked and CostTable.load("costs_npu2.json") == table
 
 
+@pytest.mark.parametrize(("path", "says"), [("nowhere/t.json", "No such file"), (".", "Is a directory")])
+def test_a_table_that_cannot_be_written_is_said_before_anything_is_measured(fake, table, capsys, path, says):
+    before = len(fake.lists)
+    assert main([*LINE, "--table", path]) == 2
+    assert f"--table {path}: {says}" in capsys.readouterr().err and len(fake.lists) == before
+
+
+def test_a_device_without_arrays_has_no_table(fake, capsys):
+    assert main([*LINE, "--dev", "host", "--table", "t.json"]) == 2
+    assert "--table: host has no arrays" in capsys.readouterr().err
+
+
 def test_json_says_what_was_found(table, capsys):
     """Per design its steps, its settings, and its best."""
     assert main([*LINE, "--json"]) == 0

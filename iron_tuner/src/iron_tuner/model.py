@@ -31,17 +31,6 @@ class Constants:
     reset_us: float = 0.0
 
 
-def elf_us(constants: Constants, steps: Iterable[float], entries: Iterable[Iterable[float]]) -> float:
-    """A full ELF. steps: of each step. entries: of each entry the loads of the designs that share its configuration."""
-    loads = [sum(entry) for entry in entries]
-    return constants.dispatch_us + sum(steps) + sum(loads) + constants.base_us * len(loads) + constants.reset_us * (len(loads) % 2)
-
-
-def chain_us(constants: Constants, steps: Iterable[float], switches: Iterable[float]) -> float:
-    """A chain of dispatches. switches: the load of the design that each switch goes to."""
-    return constants.dispatch_us + sum(steps) + sum(switches)
-
-
 def constants(table: CostTable) -> Constants:
     """Medians over the table's calibrations. CostError where it has none, or those of an ELF lack `base_us` and `reset_us`."""
     found = list(table.calibrations.values())

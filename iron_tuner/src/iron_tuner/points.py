@@ -8,6 +8,8 @@ from typing import Any
 
 import attrs
 
+from iron_core.graph.members import whole
+
 #: Contexts that are timed, each for an equal share of the positions.
 SHARES = 4
 #: The context at which outputs are compared where time is simulated: how a setting rounds does not follow it, what comparing takes does.
@@ -34,37 +36,27 @@ def points(
     """Where an operator is timed that calls give numbers for these members: offsets at 0 and extents whole; but an extent longer than
     `chunk`, the rows of a call, follows the context, and is timed at a ladder up to it, or up to `context` of it. scales: of members
     that count more than rows, numbers a row."""
-    whole = {name: _whole(op, name) for name in members}
-    long = _long(op, whole, chunk, scales)
+    every = {name: whole(op, name) for name in members}
+    long = _long(op, every, chunk, scales)
     if not long:
-        return (Point("", 1.0, whole),)
+        return (Point("", 1.0, every),)
     most = max(long.values())
     rungs = ladder(min(most, context or most))
     found = []
     for n in rungs:
-        own = {name: min(n * scales.get(name, 1), whole[name]) for name in long}
+        own = {name: min(n * scales.get(name, 1), every[name]) for name in long}
         label = ",".join(f"{name}={number}" for name, number in own.items())
-        found.append(Point(label, 1 / len(rungs), whole | own))
+        found.append(Point(label, 1 / len(rungs), every | own))
     return tuple(found)
 
 
 def compared(op: Any, members: Mapping[str, int], chunk: int, scales: Mapping[str, int] = MappingProxyType({})) -> Mapping[str, int]:
     """A point's members with what follows the context at `COMPARED`, or all of it where that is less."""
-    long = _long(op, {name: _whole(op, name) for name in members}, chunk, scales)
+    long = _long(op, {name: whole(op, name) for name in members}, chunk, scales)
     return {**members, **{name: min(max(COMPARED, chunk) * scales.get(name, 1), members[name]) for name in long}}
 
 
-def _long(op: Any, whole: Mapping[str, int], chunk: int, scales: Mapping[str, int]) -> dict[str, int]:
+def _long(op: Any, every: Mapping[str, int], chunk: int, scales: Mapping[str, int]) -> dict[str, int]:
     """The extents that follow the context, and how far each goes."""
-    rows = {name: n // scales.get(name, 1) for name, n in whole.items() if name in op.extents}
+    rows = {name: n // scales.get(name, 1) for name, n in every.items() if name in op.extents}
     return {name: n for name, n in rows.items() if n > chunk}
-
-
-def _whole(op: Any, member: str) -> int:
-    """All of an extent or of a view's axis; an offset is at 0."""
-    if member in op.extents:
-        return int(getattr(op, op.extents[member].field))
-    for view in op.accept_views.values():
-        if view.valid == member and getattr(op, view.axis) is not None:
-            return int(getattr(op, view.pattern).sizes[getattr(op, view.axis)])
-    return 0

@@ -13,6 +13,7 @@ from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.compiled.narrowing import Asked
 from iron_core.errors import IronError, UsageError
+from iron_core.files import writable
 from iron_core.plugins.registry import registry
 from iron_tuner import report
 from iron_tuner.backends import measuring_backend
@@ -29,7 +30,7 @@ from iron_tuner.records import Measurement, today
 from iron_tuner.search import EXHAUSTIVE, Found, Search, Tried
 from iron_tuner.settings import Settings, Variant, probed
 from iron_tuner.table_file import TableFile
-from iron_tuner.tune_operator import Progress, probe_of
+from iron_tuner.tune_operator import Progress, probe_of, written
 
 #: Small designs of one column, each of an array of its own: what entering a configuration takes is told from them.
 TRIANGLE = (("ElementwiseAdd", "ElementwiseMul"), ("ElementwiseAdd", "SiLU"), ("SiLU", "ElementwiseMul"))
@@ -53,26 +54,32 @@ def tune_model(name: str, rest: Sequence[str], options: Mapping[str, Any]) -> in
     if not options["as_json"]:
         aside(f"{name} on {backend.name} {dev}: {probe.platform.name}, power mode {probe.platform.mode}")
     if not dev.is_npu:
+        if options["table"]:
+            raise UsageError(f"--table: {dev} has no arrays and so no cost table; the fastest settings are kept. Legal: leave it out.")
         from iron_tuner.tune_lowerings import tune_lowerings
 
         return tune_lowerings(family, line, probe, options, progress)
+    path = Path(options["table"] or CostTable.file_name(dev.name, probe.dispatch, "fused" if dev.full_elf else "separate"))
+    with written("--table", path):
+        writable(path)
+        file = TableFile(path, probe, options["remeasure"])
     recorder = Recorder()
     with working(f"{name}: its designs"):
         family.compiled(line, coresident=recorder, **({"unread": True} if options["random_weights"] is not None else {}))
         found, refused = designs(recorder.asked, dev)
     tuned = ModelTuning(probe, options["exhaustive"] or EXHAUSTIVE, options["context"], progress)
-    path = Path(options["table"] or CostTable.file_name(dev.name, probe.dispatch, "fused" if dev.full_elf else "separate"))
-    file = TableFile(path, probe, options["remeasure"])
     with working(progress.words):
         tuned.calibrate(file.table)
         for number, design in enumerate(found):
             progress.name = f"{name}: {short(design.op)}, {number + 1} of {len(found)}"
             tuned.measure(design, file.table)
-            file.write()
+            with written("--table", path):
+                file.write()
         progress.name = f"{name}: its packs"
         for asked in recorder.asked:
             tuned.packs(asked, file.table)
-            file.write()
+            with written("--table", path):
+                file.write()
     _say(tuned, file.table, refused, path, options)
     return 1 if tuned.left else 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -130,22 +131,21 @@ def _count(settings: Settings) -> str:
 
 def _answer(op: Any, found: Found, probe: Probe, options: Mapping[str, Any]) -> None:
     """The report, where it was asked for."""
-    if options["csv_file"]:
-        text = report.as_csv(found)
-        if options["csv_file"] == "-":
-            click.echo(text, nl=False)
-            return
-        with written("--csv", options["csv_file"]):
-            write_whole(options["csv_file"], text)
+    if options["csv_file"] == "-":
+        click.echo(report.as_csv(found), nl=False)
+        return
     if options["as_json"]:
         facts = {"operator": title(op), "backend": probe.backend.name, "device": probe.dev.name, "dispatch": probe.dispatch}  # type: ignore[attr-defined]
         profile = Profile()
         profiles.add(profile, found.best.variant, facts["backend"])
         print_json(facts | report.as_dict(found, probe.platform) | {"entry": profile.lines()})
-        return
-    report.show(found)
-    click.echo()
-    click.echo(_conclusion(found))
+    else:
+        report.show(found)
+        click.echo()
+        click.echo(_conclusion(found))
+    if options["csv_file"]:  # last: what was measured is told, whatever becomes of the file
+        with written("--csv", options["csv_file"]):
+            write_whole(options["csv_file"], report.as_csv(found))
 
 
 def _conclusion(found: Found) -> str:
@@ -167,7 +167,7 @@ def _conclusion(found: Found) -> str:
 
 
 @contextlib.contextmanager
-def written(option: str, path: str) -> Iterator[None]:
+def written(option: str, path: str | Path) -> Iterator[None]:
     """Around writing what an option names. UsageError where it cannot be written."""
     try:
         yield
