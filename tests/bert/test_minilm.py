@@ -30,10 +30,11 @@ def test_the_figures_of_pairs(model: iron_lm.EncoderModel) -> None:
     assert model.config.pooling == "mean" and model.loaded.context == 512
 
 
-def test_every_length_is_its_twin_with_one_compile(model: iron_lm.EncoderModel) -> None:
+@pytest.mark.parametrize("lengths", [(1, 2, 63, 64, 65), pytest.param((511, 512), marks=pytest.mark.slow)], ids=str)
+def test_every_length_is_its_twin_with_one_compile(model: iron_lm.EncoderModel, lengths: tuple[int, ...]) -> None:
     """Lengths around whole blocks of rows, and the longest there is."""
     twin, rng = model.loaded.build(), np.random.default_rng(0)
-    for n in (1, 2, 63, 64, 65, 511, 512):
+    for n in lengths:
         ids = rng.integers(1000, 30000, n).tolist()
         want = twin.twin(model.loaded.exact, ids)[0]
         assert np.abs(model.vector(ids) - want).max() < 1e-4, n

@@ -107,6 +107,12 @@ def test_weights_with_nan_and_a_missing_tokenizer_are_told(tiny: Any) -> None:
         Embedder(loaded, backend="host").states([1, 2, 3])
 
 
+def test_what_continues_text_is_no_encoder(talking: Path) -> None:
+    """Its vectors are had from the model that `load` gives."""
+    with pytest.raises(UsageError, match=r"llama continues texts and is no encoder. Legal: iron_lm.load\(\), whose model has"):
+        iron_lm.load_encoder(talking)
+
+
 # -- the command line -----------------------------------------------------------------------------
 
 
