@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from iron_tuner.cost_table import Calibration, CostTable, StepCost
+from iron_tuner.cost_table import Calibration, CostTable, PackCost, StepCost
 from iron_tuner.errors import CostError
 from iron_tuner.probe import Probe
 from iron_tuner.table_file import TableFile
@@ -27,9 +27,11 @@ def test_what_two_tuners_find_is_all_there(tmp_path):
     one.table.add_calibration("a", "b", Calibration(40.0, 45.0, "performance", 8, 50, "2026-12-01"))
     one.write()
     other.table.add_step("GEMV_b", COST)
+    other.table.add_pack(("GEMV_a", "GEMV_b"), PackCost("a", 50.0, {"GEMV_a": 10.0, "GEMV_b": 10.0}, "performance", 8, 50, "2026-12-01"))
     other.write()
     one.write()
     found = CostTable.load(path, "npu2", "fused")
+    assert set(found.packs) == {"GEMV_a|GEMV_b"}
     assert set(found.steps) == {"GEMV_a", "GEMV_b"} and set(found.calibrations) == {"a|b"}
     assert found.platform == "Fake NPU"
 
