@@ -19,6 +19,7 @@ from iron_embedding_gemma2 import clips, embedder, search_command
 from iron_embedding_gemma2.model import EmbeddingGemma2
 from iron_lm.checkpoints import config_json, huggingface
 from tests.embedding_gemma2.weights import clip, numbers
+from tests.resizes import image_of
 
 WORDS = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"w{i}" for i in range(4, 500))]
 
@@ -83,11 +84,32 @@ def test_a_clip_is_what_transformers_says(model: Any, golden: Any) -> None:
     got = model.embed_clip(clip(7333, 1), inner)
     # The stored text has two words before the clip, so it is this order's twin that is compared.
     part, _ = model._hearing[256]
-    weights = {f"text.{path}": array for path, array in model.loaded.exact.items()} | model._audio
+    weights = {f"text.{path}": array for path, array in model.loaded.exact.items()} | model._towers["hearing"]
     sound = part.hearing.features.config
     order = [2, *ids[3:-4], *ids[-4:]]
     want = part.twin(weights, order, sound.laid(clip(7333, 1)), sound.frames_of(7333))[0]
     assert np.abs(got - want / np.linalg.norm(want)).max() < 1e-5
+
+
+def test_an_image_is_its_twin(folder: Path, golden: Any, tmp_path: Path) -> None:
+    """Its marks and soft tokens between <bos> and <eos>, a text behind; from a checkpoint of patches of 16 x 16, three to a side."""
+    save = pytest.importorskip("safetensors.numpy", reason="safetensors, which makes the files, is not installed")
+    shutil.copytree(folder, tmp_path / "seen")
+    shapes = json.loads(str(golden["shapes"])) | {"vision_tower.patch_embedder.input_proj.weight": [32, 768]}
+    vision = golden.json["vision_config"] | dict(patch_size=16, pooling_kernel_size=3, position_embedding_size=128)
+    (tmp_path / "seen/config.json").write_text(json.dumps(golden.json | {"vision_config": vision}))
+    shapes["vision_tower.patch_embedder.position_embedding_table"] = [2, 128, 32]
+    save.save_file({name: numbers(name, tuple(shape)) for name, shape in shapes.items()}, tmp_path / "seen/model.safetensors")
+    found = embedder.load(tmp_path / "seen", max_seq_len=320, backend="host")
+    image = image_of(40, 60)
+    got = found.embed_image(image, "w7")
+    ((part, _),) = found._seeing.values()
+    weights = {f"text.{path}": array for path, array in found.loaded.exact.items()} | found._towers["seeing"]
+    tokens = part.seeing.patches.config.tokens(40, 60)
+    want = part.twin(weights, [2, 503, *[500] * tokens, 504, 7, 1], image)[0]
+    assert 200 < tokens <= 280 and np.abs(got - want / np.linalg.norm(want)).max() < 1e-4
+    with pytest.raises(UsageError, match=r"embed_image: 3[0-9]+ tokens with the text; legal: 1 to max_seq_len=320"):
+        found.embed_image(image, "w7 " * 60)
 
 
 def test_what_fits_no_more_is_refused(model: Any) -> None:

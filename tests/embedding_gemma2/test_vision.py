@@ -20,9 +20,7 @@ from tests.embedding_gemma2.conftest import drawn
 from tests.resizes import image_of
 
 GOLDEN = dict(np.load(Path(__file__).parents[1] / "data/vision_tower.npz"))
-CONFIG = VisionConfig(
-    hidden_size=32, num_layers=2, num_heads=2, head_dim=16, intermediate_size=64, patch=4, pool=2, positions=32
-)
+CONFIG = VisionConfig(hidden_size=32, num_layers=2, num_heads=2, head_dim=16, intermediate_size=64, patch=4, pool=2, positions=32)
 #: (rows, columns) of patches of the largest image.
 GRID = (4, 6)
 
@@ -90,17 +88,13 @@ def test_a_picture_becomes_soft_tokens_in_one_graph(backend: str, run: Run) -> N
 @pytest.mark.parametrize("dev", ["npu1", "npu2"])
 def test_arrays_compute_it(dev: str) -> None:
     """One layer, in bfloat16: each token points where the numpy forward's does."""
-    config = VisionConfig(
-        hidden_size=64, num_layers=1, num_heads=1, head_dim=64, intermediate_size=128, patch=8, pool=2, positions=32
-    )
+    config = VisionConfig(hidden_size=64, num_layers=1, num_heads=1, head_dim=64, intermediate_size=128, patch=8, pool=2, positions=32)
     part = VisionTower(config, 64, Run(256, 256))
     weights = {path: w.astype(bfloat16) for path, w in drawn(part).items()}
     part.fill(weights)
     patches, positions = image(6, 6, 2, 192)
     given, where = padded(patches.astype(bfloat16), positions, 256, 32)
-    graph = part.compile(
-        patches=((256, 192), bfloat16), positions=((2, 256), np.int32), backend="sim", dev=dev
-    )
+    graph = part.compile(patches=((256, 192), bfloat16), positions=((2, 256), np.int32), backend="sim", dev=dev)
     got = np.asarray(graph(given, where, tokens=9)).astype(np.float32)
     want = part.twin(weights, patches.astype(bfloat16), positions)
     cosine = (got * want).sum(1) / np.linalg.norm(got, axis=1) / np.linalg.norm(want, axis=1)

@@ -1,4 +1,4 @@
-"""EmbeddingGemma 2: vectors of texts."""
+"""EmbeddingGemma 2: vectors of texts, clips and images."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class EmbeddingGemma2(Family):
     """`iron-run embedding_gemma2`."""
 
     name = "embedding_gemma2"
-    summary = "EmbeddingGemma 2, an encoder of texts."
+    summary = "EmbeddingGemma 2, an encoder of texts, clips and images."
     architectures = ("embedding_gemma2", "embedding_gemma2_text")
     Config = TextConfig
     absent = {"rms_norm_eps": 1e-6}
-    ignored = dict.fromkeys(("safetensors", "pytorch"), names.BESIDE)
+    ignored = dict.fromkeys(("safetensors", "pytorch"), names.BESIDE["text"])
 
     @classmethod
     def main(cls, argv: list[str]) -> int:

@@ -20,10 +20,13 @@ _LAYER = {
     "block.norm.weight": "ple_block.post_per_layer_input_norm.weight",
     "scalar": "layer_scalar",
 }
-#: What a checkpoint of all towers has beside the encoder of texts, and what older versions of transformers saved.
-BESIDE = (*BUFFERS, "vision_tower.", "audio_tower.", "embed_vision.", "embed_audio.")
-#: What it has beside the audio tower.
-BESIDE_AUDIO = (*BUFFERS, "vision_tower.", "embed_vision.", "language_model.")
+_TEXT, _AUDIO, _VISION = ("language_model.",), ("audio_tower.", "embed_audio."), ("vision_tower.", "embed_vision.")
+#: What a checkpoint of all towers has beside one of them, and what older versions of transformers saved.
+BESIDE = {
+    "text": (*BUFFERS, *_AUDIO, *_VISION),
+    "hearing": (*BUFFERS, *_TEXT, *_VISION),
+    "seeing": (*BUFFERS, *_TEXT, *_AUDIO),
+}
 
 
 def text(config: TextConfig) -> Names:

@@ -11,11 +11,11 @@ from iron_core.cli import streams
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.errors import UsageError
-from iron_embedding_gemma2 import clips
+from iron_embedding_gemma2 import clips, images
 from iron_embedding_gemma2.embedder import PROMPTS, load
 
 #: Options that take as many values as follow.
-SEVERAL = ("--document", "--audio")
+SEVERAL = ("--document", "--audio", "--image")
 #: Characters of a document that a table shows.
 _SHOWN = 60
 
@@ -54,6 +54,7 @@ def _command(name: str) -> click.Command:
         click.Option(["--query"], required=True, help="What is looked for."),
         click.Option(["--document"], multiple=True, metavar="TEXT ...", help="Texts that are compared with it."),
         click.Option(["--audio"], multiple=True, metavar="FILE ...", help="Clips that are: 16000 Hz, one channel, up to 30 s."),
+        click.Option(["--image"], multiple=True, metavar="FILE ...", help="Images that are: of any kind that Pillow reads."),
         click.Option(["--dims"], type=click.IntRange(min=1), metavar="N", help="Compare the first N numbers: 768, 512, 256 or 128."),
         click.Option(["--max-seq-len"], type=click.IntRange(min=1), metavar="N", help="Tokens of a text at most. Default: 2048."),
         click.Option(["--dtype"], metavar="T", help="Run the weights in float32 or bfloat16. Default: as they are stored."),
@@ -62,22 +63,25 @@ def _command(name: str) -> click.Command:
         click.Option(["--dev"], metavar="NAME", help="The device."),
         click.Option(["--json", "as_json"], is_flag=True, help="One JSON object."),
     ]
-    help = "How near texts and clips are to a query, the nearest first: the cosine of their vectors."
+    help = "How near texts, clips and images are to a query, the nearest first: the cosine of their vectors."
     return click.Command(f"iron-run {name}", params=params, callback=_compared, help=help)
 
 
-def _compared(path: str, query: str, document: tuple[str, ...], audio: tuple[str, ...], **given: Any) -> int:
-    if not document and not audio:
-        raise UsageError("--query is compared with nothing; give --document TEXT, or --audio FILE.")
+def _compared(path: str, query: str, document: tuple[str, ...], audio: tuple[str, ...], image: tuple[str, ...], **given: Any) -> int:
+    if not document and not audio and not image:
+        raise UsageError("--query is compared with nothing; give --document TEXT, --audio FILE or --image FILE.")
     as_json, dims = given.pop("as_json"), given.pop("dims")
     if as_json:
         streams.reserve()
     heard = [(file, clips.read(file)) for file in audio]
+    seen = [(file, images.read_image(file)) for file in image]
     with working("loading and compiling"):
         model = load(path, **given)
     texts = [PROMPTS["query"] + query, *(PROMPTS["document"] + text for text in document)]
     vectors = [*model.embed(texts, dims=dims)]
-    found = list(zip(document, vectors[1:], strict=True)) + [(file, model.embed_clip(samples, dims=dims)) for file, samples in heard]
+    found = list(zip(document, vectors[1:], strict=True))
+    found += [(file, model.embed_clip(samples, dims=dims)) for file, samples in heard]
+    found += [(file, model.embed_image(pixels, dims=dims)) for file, pixels in seen]
     scores = sorted(((float(vectors[0] @ vector), what) for what, vector in found), key=lambda pair: -pair[0])
     if as_json:
         ranked = [{"document": what, "score": round(score, 6)} for score, what in scores]
