@@ -31,7 +31,7 @@ def test_the_package_is_light() -> None:
     code = "import iron_lm, sys; print(*sys.modules); iron_lm.load"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "iron_lm" in loaded and not {"numpy", "iron_core"} & set(loaded) and not [m for m in loaded if m.startswith("iron_lm.")]
-    assert dir(iron_lm) == iron_lm.__all__ == ["Family", "Model", "load"]
+    assert dir(iron_lm) == iron_lm.__all__ == ["EncoderModel", "Family", "Model", "load", "load_encoder"]
     with pytest.raises(AttributeError, match=r"no_such_name"):
         iron_lm.no_such_name  # noqa: B018
 
