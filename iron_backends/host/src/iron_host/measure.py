@@ -54,11 +54,11 @@ def measure(backend: Any, lists: Sequence[RunList], timing: Timing) -> list[Meas
         if number + 1 >= timing.settle:
             going = _contenders(going, rounds, [one.runs for one in groups], timing.cutoff)
     measured = {}
-    for us, one in zip(rounds, groups, strict=True):
+    for figures, one in zip(rounds, groups, strict=True):
         for index in one.lists:
             part = len(lists[index].runs) / one.runs if one.runs else 1
             own = {key: array for key, array in outputs.get(index, {}).items() if key[0] < max(len(lists[index].runs), 1)}
-            measured[index] = Measured(tuple(part * n for n in us), own, said)
+            measured[index] = Measured(tuple(part * us for us in figures), own, said)
     return [measured[index] for index in range(len(lists))]
 
 
