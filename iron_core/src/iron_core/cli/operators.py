@@ -182,7 +182,7 @@ def built(cls: Any, fields: tuple[str, ...]) -> Any:
     for text in fields:
         name, value = _field(cls, text)
         if name in given:
-            raise UsageError(f"{printable(text, 80)}: {name} is given twice, {given[name]!r} before.")
+            raise UsageError(f"{printable(repr(text), 80)}: {name} is given twice, {given[name]!r} before.")
         given[name] = value
     if not given:
         case = next(iter(cls.test.cases(cls)), None)
@@ -193,7 +193,7 @@ def built(cls: Any, fields: tuple[str, ...]) -> Any:
 def _field(cls: Any, text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise UsageError(f"{printable(text, 80)}: a field is NAME=VALUE. Fields of {cls.__name__}: {', '.join(cls.fields) or 'none'}.")
+        raise UsageError(f"{printable(repr(text), 80)}: a field is NAME=VALUE. Fields of {cls.__name__}: {', '.join(cls.fields) or 'none'}.")
     if name not in cls.fields:
         raise CallError(f"{cls.__name__} has no field {printable(name, 40)}. Its fields: {', '.join(cls.fields) or 'none'}.")
     words = {"true": True, "false": False, "none": None}
