@@ -193,7 +193,8 @@ def built(cls: Any, fields: tuple[str, ...]) -> Any:
 def _field(cls: Any, text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise UsageError(f"{printable(repr(text), 80)}: a field is NAME=VALUE. Fields of {cls.__name__}: {', '.join(cls.fields) or 'none'}.")
+        known = ", ".join(cls.fields) or "none"
+        raise UsageError(f"{printable(repr(text), 80)}: a field is NAME=VALUE. Fields of {cls.__name__}: {known}.")
     if name not in cls.fields:
         raise CallError(f"{cls.__name__} has no field {printable(name, 40)}. Its fields: {', '.join(cls.fields) or 'none'}.")
     words = {"true": True, "false": False, "none": None}
