@@ -130,7 +130,7 @@ def safetensors_index(mutator: Mutator, folder: Path) -> str:
 
 
 def config(mutator: Mutator, folder: Path) -> str:
-    """config.json and generation_config.json of each family."""
+    """config.json and generation_config.json of each family, but for the one whose config is several towers'."""
     import attrs
 
     from iron_core.plugins.registry import registry
@@ -141,7 +141,8 @@ def config(mutator: Mutator, folder: Path) -> str:
     from iron_lm.run import Run
 
     models = [registry().load("models", name) for name in registry().names("models")]
-    family = mutator.rng.choice([model for model in models if issubclass(model, Architecture)])
+    families = [model for model in models if issubclass(model, Architecture) and model.name != "embedding_gemma2"]
+    family = mutator.rng.choice(families)
     entries = seeds.CONFIG | {"model_type": family.architectures[0]}
     if family.name == "gemma3":
         entries.pop("hidden_act")
@@ -157,9 +158,12 @@ def config(mutator: Mutator, folder: Path) -> str:
         entries |= {"sliding_window": 32, "original_max_position_embeddings": 32, "rope_scaling": factors}
     elif family.name == "gpt2":
         entries |= {"n_embd": 32, "n_head": 2, "n_layer": 1, "n_positions": 64, "n_inner": 32, "activation_function": "gelu_new"}
+    elif family.name == "bert":
+        entries |= {"hidden_act": "gelu"}
     sizes = dict(
         vocab_size=32, hidden_size=32, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=16, intermediate_size=32, max_positions=64,
     )  # fmt: skip
+    sizes |= {"num_kv_heads": 2} if family.name == "bert" else {}  # each head has keys of its own
     config = attrs.evolve(family.full_size(), **sizes, sliding=(), rotary=RotaryConfig(16), tied=False)
     names = family.names("safetensors", config)
     shapes = family.build(config, Run(64)).tensors()
