@@ -138,17 +138,19 @@ def test_an_expression_as_a_core_runs_it_is_what_it_evaluates_to(tree, x, y):
     number, which C++ would round the other way."""
     from types import SimpleNamespace
 
-    from iron_sim.core import _divided, _py
+    from iron_sim.core import _divided, _Source
     from iron_sim.errors import SimulationError
 
     numbers = {"x": x, "y": y}
     want = evaluate(tree, numbers)
-    names = {"min": min, "max": max, "divided": _divided, "core": SimpleNamespace(name="core0")}
+    core = SimpleNamespace(name="core0")
+    names = {"min": min, "max": max, "divided": _divided, "core": core}
+    written = _Source(core).number(tree)  # type: ignore[arg-type]
     if divides_negative(tree, numbers):
         with pytest.raises(SimulationError, match=r"core0 divides -\d+ by \d+; legal: numbers that are not negative"):
-            eval(_py(tree), names, numbers)
+            eval(written, names, numbers)
         return
-    assert int(eval(_py(tree), names, numbers)) == want
+    assert int(eval(written, names, numbers)) == want
 
     def folded(e):
         return binary(e.op, folded(e.left), folded(e.right)) if isinstance(e, Binary) else e

@@ -150,7 +150,7 @@ def test_caps_of_scores_and_of_logits_are_read() -> None:
     [
         (dict(sliding_window=1), "window=1 of layers that slide; legal: 2 or more"),
         (dict(attn_logit_softcapping=50.0), "attn_logit_softcapping is 50.0; this model runs without it"),
-        (dict(use_bidirectional_attention=True), "use_bidirectional_attention is True"),
+        (dict(use_bidirectional_attention="no"), "use_bidirectional_attention is 'no'; legal: true, false"),
         (dict(final_logit_softcapping=-1.0), "final_logit_softcapping is -1.0; legal: a positive number"),
         (dict(hidden_activation="gelu"), "hidden_activation is 'gelu'; this model runs"),
         (dict(hidden_activation="silu"), "hidden_activation is 'silu'; this model runs gelu_pytorch_tanh"),
@@ -208,7 +208,7 @@ def test_metadata_that_cannot_be_is_named(gemma3: Any, metadata: dict[str, Any],
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        (dict(activation="relu"), "activation='relu'; legal: gelu_tanh, silu"),
+        (dict(activation="relu"), "activation='relu'; legal: gelu, gelu_tanh, silu"),
         (dict(sliding=(True,)), "sliding speaks of 1 layers; legal: num_layers=2"),
         (dict(sliding=(True, False)), "window=None of layers that slide"),
         (dict(logit_cap=0.0), "logit_cap=0.0; legal: a positive number"),

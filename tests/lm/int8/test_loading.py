@@ -18,18 +18,17 @@ from iron_core.errors import CacheError, CheckpointError, UsageError
 from iron_core.plugins.registry import registry
 from iron_llama.model import Llama
 from iron_lm import loading, quantizing
-from iron_lm.architecture import Architecture
 from iron_lm.checkpoints import kept
 from iron_lm.checkpoints.identity import origin
+from iron_lm.encoding import EncoderModel
 from iron_lm.generation.session import Session
 from iron_lm.int8 import INT8
 from iron_lm.quantizing import quantized
+from tests.lm.arrays.test_families import FAMILIES
 from tests.lm.arrays.test_families import small as small_of
 from tests.lm.int8.qwen3 import small
 
 TINY = Path(__file__).parents[2] / "data" / "tiny_llama"
-MODELS = registry().select("models", load=True)
-FAMILIES = sorted(model.name for model in MODELS if isinstance(model.object, type) and issubclass(model.object, Architecture))
 
 
 @pytest.fixture
@@ -212,12 +211,15 @@ def test_a_trace_is_of_these_scales(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_runs_quantized(name: str) -> None:
-    """Its projections are integers, biases and all, without a line of its own; logits are within a fifth of the exact ones."""
+    """Its projections are integers, biases and all, without a line of its own; logits, or an encoder's vector, are within a fifth of
+    the exact ones."""
     family = registry().load("models", name)
     loaded = loading.random(family, small_of(family.full_size()), 1, quantize="int8", max_seq_len=64)
     assert not {path.rpartition(".")[2] for path in loaded.weights} & {"q", "k", "v", "gate", "up"} - _whole(loaded)
     ids = [int(i) for i in np.random.default_rng(4).integers(0, 512, 20)]
-    got, want = Session(loaded.model(), backend="reference").logits(ids), loaded.twin(ids)[-1]
+    encodes = loaded.config.encodes
+    got = EncoderModel(loaded, backend="reference").vector(ids) if encodes else Session(loaded.model(), backend="reference").logits(ids)
+    want = loaded.twin(ids)[-1]
     assert 0 < np.linalg.norm(got - want) <= 0.2 * np.linalg.norm(want)
 
 

@@ -41,6 +41,7 @@ WRONG: dict[str, tuple[tuple[Any, ...], str]] = {
     "bool": (("no", 1, 0.0, None), "legal: True or False."),
     "str": (("tanhh", 5, None, ["silu"]), "legal: "),
     "str | None": (("int4", 5, ["int8"]), "legal: int8, or None."),
+    "DecoderConfig.pooling": (("int4", 5, ["mean"]), "legal: cls, last, mean, or None."),
     "NormConfig | None": ((4, "rms", NormConfig), "legal: a NormConfig, or None."),
     "RotaryConfig | None": ((4, "llama3", RotaryConfig), "legal: a RotaryConfig, or None."),
     "tuple[float, ...] | None": ((5, "1234", (1.0, "1", 1.0, 1.0), (1.0, math.nan, 1.0, 1.0)), "legal: one for each of 4 pairs"),
@@ -59,7 +60,7 @@ def test_the_configs_of_parts_are_found() -> None:
 @pytest.mark.parametrize(("one", "field"), FIELDS, ids=[f"{type(one).__name__}.{field.name}" for one, field in FIELDS])
 def test_a_field_refuses_what_it_cannot_hold(one: Any, field: Any) -> None:
     """Fractions and words for whole numbers, words for numbers and for yes or no, and whatever is none of a part's configs."""
-    values, rule = WRONG[field.type]
+    values, rule = WRONG[f"{type(one).__name__}.{field.name}" if f"{type(one).__name__}.{field.name}" in WRONG else field.type]
     for value in values:
         with pytest.raises(ParamError) as error:
             attrs.evolve(one, **{field.name: value})

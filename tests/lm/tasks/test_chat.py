@@ -215,7 +215,8 @@ def test_a_command_lines_conversation_says_how_it_is_led_and_begins_with_the_pro
     task = ChatTask(
         {"json": False, "profile": None, "sampler": Sampler(), "num_tokens": 40, "stop": (), "system": None, "prompt": "hello"}
     )
-    task.prepare(SimpleNamespace(config=SimpleNamespace(vocab_size=256), tokenizer=Letters(), template=lambda: TEMPLATE, context=200))
+    config = SimpleNamespace(vocab_size=256, encodes=False)
+    task.prepare(SimpleNamespace(config=config, tokenizer=Letters(), template=lambda: TEMPLATE, context=200))
     session = Parrot(["one", "two"])
     monkeypatch.setattr(sys, "stdin", io.StringIO("again\n/quit\nnever\n"))
     assert task.run(SimpleNamespace(session=session), None) == 0
