@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -40,6 +41,9 @@ FLAGS = (
 #: many rows are summed beside it. Loops begin at 32 bytes: where GCC's own choice of 16 put those of attention, one edit
 #: elsewhere in its file made it 17 % slower or faster.
 GCC_FLAGS = ("--param=avoid-fma-max-bits=0", "-falign-loops=32")
+
+#: Seconds that a compiler has to end by itself, and to remove what it wrote meanwhile.
+_GRACE = 2.0
 
 #: Bytes that compiling a kernel takes at least: with less free, that is why it failed.
 _NEEDED = 1 << 18
@@ -124,10 +128,15 @@ class Running:
             _end(process)
 
     def end(self) -> None:
-        """End them, and those that are added later."""
+        """End them, and those that are added later; kill what does not end."""
         self._ended = True
         for process in list(self._processes):
             _end(process)
+        until = time.monotonic() + _GRACE
+        while any(process.returncode is None for process in self._processes) and time.monotonic() < until:
+            time.sleep(0.01)  # those who wait for them, on other threads, note that they ended
+        for process in list(self._processes):
+            _end(process, kill=True)
 
 
 def _run(line: list[str], environment: dict[str, str], running: Running) -> tuple[int, str]:
@@ -162,11 +171,11 @@ def _started(line: Sequence[str], **options: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(line, encoding="utf-8", errors="replace", **options)
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[str], kill: bool = False) -> None:
     if process.returncode is None:
         with contextlib.suppress(OSError):
             if os.name == "posix":
-                os.killpg(process.pid, signal.SIGTERM)
+                os.killpg(process.pid, signal.SIGKILL if kill else signal.SIGTERM)
             else:
                 process.terminate()
 
