@@ -52,6 +52,16 @@ static inline made make(float x) { return x; }
 LOG2_HIGH, LOG2_LOW = 0.693359375, -2.12194440e-4
 #: Of (e^r - 1 - r) / r^2, |r| up to log(2) / 2, from the lowest power up.
 EXP = (5.0000001201e-1, 1.6666665459e-1, 4.1665795894e-2, 8.3334519073e-3, 1.3981999507e-3, 1.9875691500e-4)
+#: `polynomial`, as below, in C++.
+POLYNOMIAL = """
+// Powers from the last down.
+static inline float polynomial(const float *powers, int many, float x) {
+  float sum = powers[many - 1];
+  for (int i = many - 2; i >= 0; i--)
+    sum = sum * x + powers[i];
+  return sum;
+}
+"""
 
 
 def array_of(name: str, numbers: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, Kernel, KernelContract, ObjectType, Out, Param, bfloat16
-from iron_core.array.numbers import BFLOAT16, EXP, LOG2_HIGH, LOG2_LOW, array_of, exp_over, float32, polynomial
+from iron_core.array.numbers import BFLOAT16, EXP, LOG2_HIGH, LOG2_LOW, POLYNOMIAL, array_of, exp_over, float32, polynomial
 
 #: Of p, through the Chebyshev nodes from -1 to 1; from the lowest power up.
 TAIL = (
@@ -28,15 +28,8 @@ _GELU = (
     + array_of("TAIL", TAIL)
     + array_of("EXP", EXP)
     + array_of("LOG2", (LOG2_HIGH, LOG2_LOW))
-    + """
-// Powers from the last down.
-static inline float polynomial(const float *powers, int many, float x) {
-  float sum = powers[many - 1];
-  for (int i = many - 2; i >= 0; i--)
-    sum = sum * x + powers[i];
-  return sum;
-}
-extern "C" void KERNEL(const uint16_t *x, uint16_t *y, int32_t n) {
+    + POLYNOMIAL
+    + """extern "C" void KERNEL(const uint16_t *x, uint16_t *y, int32_t n) {
   for (int32_t i = 0; i < n; i++) {
     float wide = widen(x[i]), t = wide < 0 ? -wide : wide;
     float u = 1 / (1 + 0.32f * t), half = t * t * 0.5f;

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, Kernel, KernelContract, ObjectType, Out, Param, bfloat16
-from iron_core.array.numbers import BFLOAT16, EXP, LOG2_HIGH, LOG2_LOW, array_of, exp_over, float32, polynomial
+from iron_core.array.numbers import BFLOAT16, EXP, LOG2_HIGH, LOG2_LOW, POLYNOMIAL, array_of, exp_over, float32, polynomial
 
 #: Of tanh u, where |u| is below 0.625: a polynomial in u^2, from the lowest power up.
 TANH = (-3.33332819422e-1, 1.33314422036e-1, -5.37397155531e-2, 2.06390887954e-2, -5.70498872745e-3)
@@ -19,15 +19,8 @@ _SOFT_CAP = (
     + array_of("TANH", TANH)
     + array_of("EXP", EXP)
     + array_of("LOG2", (LOG2_HIGH, LOG2_LOW))
-    + """
-// Powers from the last down.
-static inline float polynomial(const float *powers, int many, float x) {
-  float sum = powers[many - 1];
-  for (int i = many - 2; i >= 0; i--)
-    sum = sum * x + powers[i];
-  return sum;
-}
-static inline float tanh_of(float u) {
+    + POLYNOMIAL
+    + """static inline float tanh_of(float u) {
   float z = u * u;
   if (z < 0.390625f)
     return polynomial(TANH, 5, z) * z * u + u;

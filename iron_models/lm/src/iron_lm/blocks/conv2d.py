@@ -10,7 +10,8 @@ import numpy as np
 
 import iron_core as iron
 from iron_core.declare.formats import as_dtype
-from iron_core.errors import ParamError, ShapeError
+from iron_core.errors import ShapeError
+from iron_lm.blocks.windows import Windows
 from iron_lm.fields import counted, flag
 from iron_lm.parts.part import Part, Weights, widen
 from iron_lm.parts.projection import biased
@@ -22,35 +23,14 @@ DEEP, WORD = 8, 2
 
 
 @attrs.frozen(kw_only=True)
-class Conv2dConfig:
-    """height, width: of the plane that goes in. kernel, stride, padding: (down, across); padding is of zeros, on all sides. bias:
-    is a vector added?"""
+class Conv2dConfig(Windows):
+    """`Windows`; padding is of zeros. bias: is a vector added?"""
 
-    height: int = attrs.field(validator=counted)
-    width: int = attrs.field(validator=counted)
     in_channels: int = attrs.field(validator=counted)
     out_channels: int = attrs.field(validator=counted)
     kernel: tuple[int, int] = (3, 3)
     stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int] = (0, 0)
     bias: bool = attrs.field(default=False, validator=flag)
-
-    def __attrs_post_init__(self) -> None:
-        for name, least in (("kernel", 1), ("stride", 1), ("padding", 0)):
-            pair = getattr(self, name)
-            if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(n, int) and n >= least for n in pair)):
-                raise ParamError(f"Conv2dConfig: {name}={pair!r}; legal: (down, across), whole numbers, {least} or more.")
-        if min(self.out_height, self.out_width) < 1:
-            size = f"height={self.height}, width={self.width} with padding={self.padding}"
-            raise ParamError(f"Conv2dConfig: {size} has no room for kernel={self.kernel}; legal: as many places at least.")
-
-    @property
-    def out_height(self) -> int:
-        return (self.height + 2 * self.padding[0] - self.kernel[0]) // self.stride[0] + 1
-
-    @property
-    def out_width(self) -> int:
-        return (self.width + 2 * self.padding[1] - self.kernel[1]) // self.stride[1] + 1
 
     @property
     def lead(self) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 import iron_core as iron
 from iron_core.declare.formats import as_dtype
 from iron_core.errors import ParamError, ShapeError
+from iron_lm.blocks.windows import Windows
 from iron_lm.fields import counted
 from iron_lm.parts.part import Part, Weights
 from iron_lm.run import Run
@@ -19,36 +20,18 @@ from iron_ops_aie import Copy, ElementwiseMax
 
 
 @attrs.frozen(kw_only=True)
-class MaxPool2dConfig:
-    """height, width: of the plane that goes in. kernel, stride, padding: (down, across); padding counts for nothing, and is half of
-    the kernel at most. stride is the kernel by default."""
+class MaxPool2dConfig(Windows):
+    """`Windows`; padding counts for nothing, and is half of the kernel at most. stride is the kernel by default."""
 
-    height: int = attrs.field(validator=counted)
-    width: int = attrs.field(validator=counted)
     channels: int = attrs.field(validator=counted)
     kernel: tuple[int, int] = (2, 2)
     stride: tuple[int, int] = attrs.field(default=attrs.Factory(lambda self: self.kernel, takes_self=True))
-    padding: tuple[int, int] = (0, 0)
 
     def __attrs_post_init__(self) -> None:
-        for name, least in (("kernel", 1), ("stride", 1), ("padding", 0)):
-            pair = getattr(self, name)
-            if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(n, int) and n >= least for n in pair)):
-                raise ParamError(f"MaxPool2dConfig: {name}={pair!r}; legal: (down, across), whole numbers, {least} or more.")
+        super().__attrs_post_init__()
         if any(2 * p > k for p, k in zip(self.padding, self.kernel, strict=True)):
             half = tuple(k // 2 for k in self.kernel)
             raise ParamError(f"MaxPool2dConfig: padding={self.padding} of kernel={self.kernel}; legal: {half} at most.")
-        if min(self.out_height, self.out_width) < 1:
-            size = f"height={self.height}, width={self.width} with padding={self.padding}"
-            raise ParamError(f"MaxPool2dConfig: {size} has no room for kernel={self.kernel}; legal: as many places at least.")
-
-    @property
-    def out_height(self) -> int:
-        return (self.height + 2 * self.padding[0] - self.kernel[0]) // self.stride[0] + 1
-
-    @property
-    def out_width(self) -> int:
-        return (self.width + 2 * self.padding[1] - self.kernel[1]) // self.stride[1] + 1
 
 
 class MaxPool2d(Part):
