@@ -16,7 +16,7 @@ from iron_lm.checkpoints.sources import Names, sources_of
 from iron_lm.parts.part import Part
 from iron_lm.parts.rotary import RotaryConfig
 from iron_lm.run import Run
-from tests.embedding_gemma2.weights import numbers
+from tests.embedding_gemma2.weights import PICTURED, numbers
 
 
 @pytest.fixture(scope="session", params=["reference", "host"])
@@ -103,3 +103,49 @@ class _Drawing:
 @pytest.fixture(scope="session")
 def golden() -> Golden:
     return Golden()
+
+
+WORDS = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"w{i}" for i in range(4, 500))]
+
+
+def written(path: Path, golden: Golden, **vision: int) -> Path:
+    """A folder with every tensor that transformers saves, under its name, and a tokenizer of words that puts <bos> first and <eos>
+    last. vision: what of that tower's config is another."""
+    save = pytest.importorskip("safetensors.numpy", reason="safetensors, which makes the files, is not installed")
+    shapes = json.loads(str(golden["shapes"]))
+    tower = golden.json["vision_config"] | vision
+    shapes["vision_tower.patch_embedder.input_proj.weight"] = [32, 3 * tower["patch_size"] ** 2]
+    shapes["vision_tower.patch_embedder.position_embedding_table"] = [2, tower["position_embedding_size"], 32]
+    save.save_file({name: numbers(name, tuple(shape)) for name, shape in shapes.items()}, path / "model.safetensors")
+    (path / "config.json").write_text(json.dumps(golden.json | {"vision_config": tower}))
+    special = [
+        dict(id=i, content=WORDS[i], special=True, single_word=False, lstrip=False, rstrip=False, normalized=False) for i in range(4)
+    ]
+    ends = {word: {"id": word, "ids": [WORDS.index(word)], "tokens": [word]} for word in ("<bos>", "<eos>")}
+    sequence = {"Sequence": {"id": "A", "type_id": 0}}
+    single = [{"SpecialToken": {"id": "<bos>", "type_id": 0}}, sequence, {"SpecialToken": {"id": "<eos>", "type_id": 0}}]
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": special,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": {"type": "TemplateProcessing", "single": single, "pair": [*single, sequence], "special_tokens": ends},
+        "model": {"type": "WordLevel", "vocab": {word: i for i, word in enumerate(WORDS)}, "unk_token": "<unk>"},
+    }
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return path
+
+
+@pytest.fixture(scope="session")
+def folder(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint whose images are too small for files."""
+    return written(tmp_path_factory.mktemp("embedding_gemma2"), golden)
+
+
+@pytest.fixture(scope="session")
+def pictured(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint that takes pictures: patches of 16 x 16, three to a side."""
+    return written(tmp_path_factory.mktemp("pictured"), golden, **PICTURED)
+
+
+def unit(vector: np.ndarray) -> np.ndarray:
+    return np.asarray(vector / np.linalg.norm(vector))

@@ -81,7 +81,8 @@ def test_each_part_is_its_twin(name: str, golden: Any, run: Any, backend: str) -
 def test_bounds_hold_what_goes_in_and_what_comes_out(run: Any) -> None:
     """Of several matrices each is held between the same bounds; infinite ones hold nothing, and are no step."""
     part = ClippedLinear(ClippedLinearConfig(8, 4, parts=2), run)
-    weights = drawn(part) | {"input_min": np.float32(-0.5), "input_max": np.float32(0.25), "output_min": np.float32(-0.1)}
+    own = {"input_min": -0.5, "input_max": 0.25, "output_min": -0.1}
+    weights = drawn(part) | {f"bounds.{name}": np.float32(bound) for name, bound in own.items()}
     x = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)
     part.fill({path: np.asarray(array) for path, array in weights.items()})
     found = part.compile(x=(x.shape, np.float32), backend="host")(x)
@@ -89,6 +90,6 @@ def test_bounds_hold_what_goes_in_and_what_comes_out(run: Any) -> None:
     for y, name in zip(found, ("matrix0", "matrix1"), strict=True):
         assert np.allclose(y, np.clip(held @ weights[name].T, -0.1, 1.25), atol=1e-6) and y.min() == np.float32(-0.1)
     free = ClippedLinear(ClippedLinearConfig(8, 4), run)
-    bounds = {f"{side}_{end}": np.float32(sign * np.inf) for side in ("input", "output") for end, sign in (("min", -1), ("max", 1))}
+    bounds = {f"bounds.{side}_{end}": np.float32(sign * np.inf) for side in ("input", "output") for end, sign in (("min", -1), ("max", 1))}
     free.fill({path: np.asarray(array) for path, array in (drawn(free) | bounds).items()})
     assert [type(step.op).__name__ for step in free.trace(x=(x.shape, np.float32)).steps] == ["GEMM"]

@@ -18,35 +18,7 @@ from iron_core.errors import CheckpointError, UsageError
 from iron_embedding_gemma2 import clips, embedder, search_command
 from iron_embedding_gemma2.model import EmbeddingGemma2
 from iron_lm.checkpoints import config_json, huggingface
-from tests.embedding_gemma2.weights import clip, numbers
-from tests.resizes import image_of
-
-WORDS = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"w{i}" for i in range(4, 500))]
-
-
-@pytest.fixture(scope="module")
-def folder(golden: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every tensor that transformers saves, under its name; a tokenizer of words that puts <bos> first and <eos> last."""
-    save = pytest.importorskip("safetensors.numpy", reason="safetensors, which makes the files, is not installed")
-    path = tmp_path_factory.mktemp("embedding_gemma2")
-    shapes = json.loads(str(golden["shapes"]))
-    save.save_file({name: numbers(name, tuple(shape)) for name, shape in shapes.items()}, path / "model.safetensors")
-    (path / "config.json").write_text(json.dumps(golden.json))
-    special = [
-        dict(id=i, content=WORDS[i], special=True, single_word=False, lstrip=False, rstrip=False, normalized=False) for i in range(4)
-    ]
-    ends = {word: {"id": word, "ids": [WORDS.index(word)], "tokens": [word]} for word in ("<bos>", "<eos>")}
-    sequence = {"Sequence": {"id": "A", "type_id": 0}}
-    single = [{"SpecialToken": {"id": "<bos>", "type_id": 0}}, sequence, {"SpecialToken": {"id": "<eos>", "type_id": 0}}]
-    tokenizer = {
-        "version": "1.0",
-        "added_tokens": special,
-        "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "post_processor": {"type": "TemplateProcessing", "single": single, "pair": [*single, sequence], "special_tokens": ends},
-        "model": {"type": "WordLevel", "vocab": {word: i for i, word in enumerate(WORDS)}, "unk_token": "<unk>"},
-    }
-    (path / "tokenizer.json").write_text(json.dumps(tokenizer))
-    return path
+from tests.embedding_gemma2.weights import clip
 
 
 @pytest.fixture(scope="module")
@@ -91,27 +63,6 @@ def test_a_clip_is_what_transformers_says(model: Any, golden: Any) -> None:
     assert np.abs(got - want / np.linalg.norm(want)).max() < 1e-5
 
 
-def test_an_image_is_its_twin(folder: Path, golden: Any, tmp_path: Path) -> None:
-    """Its marks and soft tokens between <bos> and <eos>, a text behind; from a checkpoint of patches of 16 x 16, three to a side."""
-    save = pytest.importorskip("safetensors.numpy", reason="safetensors, which makes the files, is not installed")
-    shutil.copytree(folder, tmp_path / "seen")
-    shapes = json.loads(str(golden["shapes"])) | {"vision_tower.patch_embedder.input_proj.weight": [32, 768]}
-    vision = golden.json["vision_config"] | dict(patch_size=16, pooling_kernel_size=3, position_embedding_size=128)
-    (tmp_path / "seen/config.json").write_text(json.dumps(golden.json | {"vision_config": vision}))
-    shapes["vision_tower.patch_embedder.position_embedding_table"] = [2, 128, 32]
-    save.save_file({name: numbers(name, tuple(shape)) for name, shape in shapes.items()}, tmp_path / "seen/model.safetensors")
-    found = embedder.load(tmp_path / "seen", max_seq_len=320, backend="host")
-    image = image_of(40, 60)
-    got = found.embed_image(image, "w7")
-    ((part, _),) = found._seeing.values()
-    weights = {f"text.{path}": array for path, array in found.loaded.exact.items()} | found._towers["seeing"]
-    tokens = part.seeing.patches.config.tokens(40, 60)
-    want = part.twin(weights, [2, 503, *[500] * tokens, 504, 7, 1], image)[0]
-    assert 200 < tokens <= 280 and np.abs(got - want / np.linalg.norm(want)).max() < 1e-4
-    with pytest.raises(UsageError, match=r"embed_image: 3[0-9]+ tokens with the text; legal: 1 to max_seq_len=320"):
-        found.embed_image(image, "w7 " * 60)
-
-
 def test_what_fits_no_more_is_refused(model: Any) -> None:
     """One line says how many tokens there are, and how many there may be."""
     with pytest.raises(UsageError, match="66 tokens with the text; legal: 1 to max_seq_len=64"):
@@ -128,7 +79,6 @@ CHANGES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no kinds of layers": (lambda c: c["text_config"].pop("layer_types"), "lacks layer_types"),
     "chunks that see more than distances say": (lambda c: c["audio_config"].update(attention_chunk_size=5), "attention_chunk_size"),
     "sound that is heard ahead": (lambda c: c["audio_config"].update(attention_context_right=2), "attention_context_right"),
-    "standardised images": (lambda c: c["vision_config"].update(standardize=True), "standardize"),
 }
 
 

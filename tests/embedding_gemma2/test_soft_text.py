@@ -56,7 +56,7 @@ def picture() -> tuple[np.ndarray, np.ndarray]:
 def test_all_three_say_what_transformers_says(golden: Any, run: Any, backend: str) -> None:
     """A text, a clip and an image in one graph: the vector is the mean of transformers' states, within 1e-4."""
     part = Mixed(golden.config, run)
-    seeing = {f"seeing.{path}": source for path, source in vision.names().items()}
+    seeing = {f"seeing.{path}": source for path, source in vision.names(golden.config.vision).items()}
     golden.filled(part, heard_text.named(golden.config) | seeing)
     samples, (patches, places) = SOUND.laid(clip(7333, 1)), picture()
     ids = np.zeros(64, np.int32)

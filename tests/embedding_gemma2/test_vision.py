@@ -21,6 +21,12 @@ from tests.resizes import image_of
 
 GOLDEN = dict(np.load(Path(__file__).parents[1] / "data/vision_tower.npz"))
 CONFIG = VisionConfig(hidden_size=32, num_layers=2, num_heads=2, head_dim=16, intermediate_size=64, patch=4, pool=2, positions=32)
+#: What of a config changes the sums, by the name under which transformers' tokens are stored.
+CONFIGS = {
+    "plain": CONFIG,
+    "clipped": attrs.evolve(CONFIG, clipped=True),
+    "standardized": attrs.evolve(CONFIG, standardize=True),
+}
 #: (rows, columns) of patches of the largest image.
 GRID = (4, 6)
 
@@ -38,21 +44,28 @@ def padded(patches: np.ndarray, positions: np.ndarray, places: int, none: int) -
     return np.pad(patches, ((0, more), (0, 0))), np.pad(positions.T, ((0, 0), (0, more)), constant_values=none)
 
 
-@pytest.fixture(scope="module")
-def tower(run: Run) -> Any:
-    part = VisionTower(CONFIG, 40, run)
+def made(config: VisionConfig, run: Run) -> Any:
+    """A tower and its weights."""
+    part = VisionTower(config, 40, run)
     weights = drawn(part)
     part.fill(weights)
     return part, weights
 
 
-def test_stored_soft_tokens_are_those_of_transformers(tower: Any, backend: str) -> None:
-    """Gemma4VisionModel and the projector, with the same weights: within 1e-4, of the largest image and of a smaller one."""
-    part, weights = tower
+@pytest.fixture(scope="module")
+def tower(run: Run) -> Any:
+    return made(CONFIG, run)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_stored_soft_tokens_are_those_of_transformers(name: str, run: Run, backend: str) -> None:
+    """Gemma4VisionModel and the projector, with the same weights: within 1e-4, of the largest image and of a smaller one; with
+    products between bounds, and with standardised means, too."""
+    part, weights = made(CONFIGS[name], run)
     graph = part.compile(patches=((24, 48), np.float32), positions=((2, 24), np.int32), backend=backend)
     for rows, columns in (GRID, (2, 4)):
         patches, positions = image(rows, columns, 2, 48)
-        want = GOLDEN[f"{rows}x{columns}"]
+        want = GOLDEN[f"{name}/{rows}x{columns}"]
         got = graph(*padded(patches, positions, 24, 32), tokens=len(want))
         assert got.shape == want.shape and np.abs(got - want).max() < 1e-4
         assert np.abs(part.twin(weights, patches, positions) - want).max() < 1e-4
@@ -102,15 +115,14 @@ def test_arrays_compute_it(dev: str) -> None:
 
 
 def test_every_weight_has_a_name() -> None:
-    """In a checkpoint of all towers, each another."""
-    part = VisionTower(CONFIG, 40, Run(24, 24))
-    found = [source_of(names(), path).name for path in part.tensors()]
-    assert len(set(found)) == len(found) == 3 + 2 * 13
+    """In a checkpoint of all towers, each another; with bounds 4 more for each of the 7 products of a layer, and 2 to standardise by."""
+    for config, more in ((CONFIG, 0), (CONFIGS["clipped"], 2 * 7 * 4), (CONFIGS["standardized"], 2)):
+        part = VisionTower(config, 40, Run(24, 24))
+        found = [source_of(names(config), path).name for path in part.tensors()]
+        assert len(set(found)) == len(found) == 3 + 2 * 13 + more
 
 
 def test_what_cannot_be_is_refused(run: Run) -> None:
     """By field and what would be legal."""
-    with pytest.raises(ParamError, match=r"clipped=True.* Legal: clipped=False"):
-        VisionTower(attrs.evolve(CONFIG, clipped=True), 40, run)
     with pytest.raises(ParamError, match="patches of 16, 3 to a side, in a table of 10241; legal: 4, 2, 33"):
         ImageTower(ImagePatches(ImagePatchesConfig(), run), VisionTower(CONFIG, 40, run))

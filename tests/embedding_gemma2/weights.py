@@ -7,8 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from tests.resizes import image_of
+
 #: Bounds that hold some of what goes through them.
 BOUNDS = {"input_min": -2.0, "input_max": 1.75, "output_min": -1.5, "output_max": 2.25}
+
+
+#: What of the vision tower's config differs in the model that takes pictures, whose patches are of the size that images are cut into.
+PICTURED = {"patch_size": 16, "pooling_kernel_size": 3, "position_embedding_size": 128}
+
+
+def frames() -> list[np.ndarray]:
+    """Of a video: three images of one size."""
+    first = image_of(40, 60)
+    return [first, np.ascontiguousarray(first[::-1]), 255 - first]
 
 
 def numbers(name: str, shape: tuple[int, ...]) -> np.ndarray:

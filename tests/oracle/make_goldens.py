@@ -371,15 +371,18 @@ def blocks() -> None:
 
 
 def vision_tower() -> None:
-    """Soft tokens of transformers' Gemma 4 vision tower with drawn weights, of two images."""
+    """Soft tokens of transformers' Gemma 4 vision tower with drawn weights, of two images; plain, with bounds, and standardised."""
     from iron_embedding_gemma2.vision import VisionTower
     from iron_lm.run import Run
     from tests.embedding_gemma2.conftest import drawn
-    from tests.embedding_gemma2.test_vision import CONFIG, GRID, image
+    from tests.embedding_gemma2.test_vision import CONFIGS, GRID, image
     from tests.oracle.peers import soft_tokens
 
-    weights = drawn(VisionTower(CONFIG, 40, Run(24, 24)))
-    stored = {f"{rows}x{columns}": soft_tokens(CONFIG, weights, *image(rows, columns, 2, 48)) for rows, columns in (GRID, (2, 4))}
+    stored = {}
+    for name, config in CONFIGS.items():
+        weights = drawn(VisionTower(config, 40, Run(24, 24)))
+        for rows, columns in (GRID, (2, 4)):
+            stored[f"{name}/{rows}x{columns}"] = soft_tokens(config, weights, *image(rows, columns, 2, 48))
     np.savez_compressed(DATA / "vision_tower.npz", **stored)
 
 

@@ -50,12 +50,13 @@ def soft_tokens(config: Any, weights: dict[str, np.ndarray], patches: np.ndarray
         hidden_size=c.hidden_size, intermediate_size=c.intermediate_size, num_hidden_layers=c.num_layers,
         num_attention_heads=c.num_heads, num_key_value_heads=c.num_heads, head_dim=c.head_dim, patch_size=c.patch,
         pooling_kernel_size=c.pool, position_embedding_size=c.positions, attn_implementation="eager",
+        use_clipped_linears=c.clipped, standardize=c.standardize,
     )  # fmt: skip
     with torch.no_grad():
         model = Gemma4VisionModel(theirs).eval()
-        named = {source_of(names(), path).name.removeprefix("vision_tower."): torch.from_numpy(w) for path, w in weights.items()}
+        named = {source_of(names(c), path).name.removeprefix("vision_tower."): torch.from_numpy(w) for path, w in weights.items()}
         matrix = named.pop("embed_vision.embedding_projection.weight")
-        model.load_state_dict(named, strict=False)
+        model.load_state_dict(named)
         made = model(torch.from_numpy(patches)[None], torch.from_numpy(positions.astype(np.int64))[None]).last_hidden_state
         projector = Gemma4MultimodalEmbedder(theirs, transformers.Gemma4TextConfig(hidden_size=len(matrix)))
         projector.embedding_projection.weight.copy_(matrix)

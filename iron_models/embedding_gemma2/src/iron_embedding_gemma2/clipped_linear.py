@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import attrs
-import numpy as np
 
+from iron_embedding_gemma2.bounds import Bounds
 from iron_lm.fields import counted, flag
 from iron_lm.parts.part import Part, Weights, widen
 from iron_lm.parts.projection import Projection
 from iron_lm.run import Run
-from iron_ops_aie import Clamp
-
-#: What the bounds are called; an infinite one holds nothing.
-BOUNDS = ("input_min", "input_max", "output_min", "output_max")
 
 
 @attrs.frozen
@@ -36,27 +31,18 @@ class ClippedLinear(Part):
         self.config = config
         self.names = ("matrix",) if config.parts == 1 else tuple(f"matrix{i}" for i in range(config.parts))
         self.product = Projection(self, run, **dict.fromkeys(self.names, (config.outputs, config.inputs)))
-        if config.clipped:
-            self.needs(**dict.fromkeys(BOUNDS, ()))
-
-    def held(self, name: str, array: Any) -> Any:
-        """A bound is a number of the graph."""
-        return float(np.asarray(array).astype(np.float32)) if name in BOUNDS else super().held(name, array)
+        self.bounds = Bounds() if config.clipped else None
 
     def body(self, x: Any) -> Any:
-        found = self.product(self._held_between(x, "input"))
-        if self.config.parts == 1:
-            return self._held_between(found, "output")
-        return tuple(self._held_between(y, "output") for y in found)
-
-    def _held_between(self, x: Any, which: str) -> Any:
-        if not self.config.clipped:
-            return x
-        low, high = getattr(self, f"{which}_min"), getattr(self, f"{which}_max")
-        return x if math.isinf(low) and math.isinf(high) else Clamp(x, low=low, high=high)
+        if self.bounds is None:
+            return self.product(x)
+        found = self.product(self.bounds.input(x))
+        return self.bounds.output(found) if self.config.parts == 1 else tuple(self.bounds.output(y) for y in found)
 
     def twin(self, weights: Weights, x: Any) -> Any:
-        low, high, least, most = (float(widen(weights[name])) for name in BOUNDS) if self.config.clipped else (-math.inf, math.inf) * 2
-        x = np.clip(x, np.float32(low), np.float32(high))
-        found = tuple(np.clip(x @ widen(weights[name]).T, np.float32(least), np.float32(most)) for name in self.names)
+        bounds = {} if self.bounds is None else self.inside(weights, "bounds")
+        x = x if self.bounds is None else self.bounds.input_twin(bounds, x)
+        found = tuple(x @ widen(weights[name]).T for name in self.names)
+        if self.bounds is not None:
+            found = tuple(self.bounds.output_twin(bounds, y) for y in found)
         return found[0] if len(found) == 1 else found

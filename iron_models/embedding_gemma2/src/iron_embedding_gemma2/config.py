@@ -50,7 +50,8 @@ class AudioConfig:
 @attrs.frozen(kw_only=True)
 class VisionConfig:
     """Of the vision tower. patch: pixels on a side; pool: patches on a side of what becomes one token; positions: columns, and rows,
-    that a patch may stand in; rotary_base: of either; clipped: are the inputs and outputs of products held between bounds?"""
+    that a patch may stand in; rotary_base: of either; clipped: are the inputs and outputs of products held between bounds?
+    standardize: are the means of patches standardised, by a bias and a scale?"""
 
     hidden_size: int = attrs.field(default=768, validator=counted)
     num_layers: int = attrs.field(default=16, validator=counted)
@@ -63,6 +64,7 @@ class VisionConfig:
     rotary_base: float = attrs.field(default=100.0, validator=positive)
     norm_epsilon: float = attrs.field(default=1e-6, validator=positive)
     clipped: bool = attrs.field(default=False, validator=flag)
+    standardize: bool = attrs.field(default=False, validator=flag)
 
 
 @attrs.frozen(kw_only=True)

@@ -127,7 +127,6 @@ def _audio(entries: Entries) -> AudioConfig:
 def _vision(entries: Entries) -> VisionConfig:
     entries.refuse_unless("hidden_activation", _LEGAL)
     entries.refuse_unless("attention_bias", False)
-    entries.refuse_unless("standardize", False)
     heads = entries.whole("num_attention_heads")
     entries.refuse_unless("num_key_value_heads", heads)
     rope = entries.entries.get("rope_parameters")
@@ -147,6 +146,7 @@ def _vision(entries: Entries) -> VisionConfig:
         rotary_base=turns.number("rope_theta"),
         norm_epsilon=entries.number("rms_norm_eps"),
         clipped=entries.flag("use_clipped_linears"),
+        standardize=entries.flag("standardize"),
     )
 
 

@@ -1,7 +1,8 @@
-"""`MediaEncoder` and `load`: EmbeddingGemma 2 from Python, which makes vectors of texts, of clips and of images."""
+"""`MediaEncoder` and `load`: EmbeddingGemma 2 from Python, which makes vectors of texts, of clips, of images and of videos."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from iron_embedding_gemma2 import clips, heard_text, names, seen_text
 from iron_embedding_gemma2.config import TextConfig
 from iron_embedding_gemma2.heard_text import HeardText
 from iron_embedding_gemma2.seen_text import SeenText
+from iron_embedding_gemma2.shown_text import ShownText
+from iron_embedding_gemma2.videos import MOST_FRAMES
+from iron_embedding_gemma2.vision import ImageTower, image_tower
 from iron_lm.blocks.image_patches import ImagePatchesConfig
 from iron_lm.blocks.log_mel import LogMelConfig
 from iron_lm.checkpoints.reading import reading
@@ -29,12 +33,16 @@ from iron_lm.parts.part import widen
 PROMPTS = {"query": "task: search result | query: ", "document": "title: none | text: "}
 #: Soft tokens of a clip that graphs are built for; each is compiled when a clip first needs it. The last are 30 s.
 TOKENS = (256, 512, 750)
+#: What an image's means are standardised by, in float32.
+_WIDE = ("seeing.tower.bias", "seeing.tower.scale")
 #: Soft tokens of an image at most, and the pixels of whose multiples on a side graphs are built for pictures.
 BUDGET, PIXELS = 280, 1024
+#: Soft tokens of a video's frame at most.
+FRAME_BUDGET = 70
 
 
 class MediaEncoder(EncoderModel):
-    """As `EncoderModel`; and clips, and images, alone or with a text. `load()` makes it."""
+    """As `EncoderModel`; and clips, images and videos, alone or with a text. `load()` makes it."""
 
     def __init__(self, loaded: Loaded, **options: Any) -> None:
         """options: of `Graph.compile`."""
@@ -42,6 +50,8 @@ class MediaEncoder(EncoderModel):
         self._options = options
         self._hearing: dict[int, tuple[HeardText, Any]] = {}
         self._seeing: dict[tuple[int, int], tuple[SeenText, Any]] = {}
+        self._frames: dict[tuple[int, int], tuple[ImageTower, Any]] = {}
+        self._showing: tuple[ShownText, Any] | None = None
         self._towers: dict[str, dict[str, Any]] = {}
 
     def embed_clip(self, samples: Any, text: str = "", *, dims: int | None = None) -> np.ndarray:
@@ -62,17 +72,41 @@ class MediaEncoder(EncoderModel):
         """float32 (dims,), of length 1: the vector of an image, which a text may follow. image: uint8 (height, width, 3), RGB.
         ParamError for one that is too narrow; UsageError as `embed_clip` has it."""
         pooling_of(self.loaded, None, dims)
-        config = self._config
-        if config.vision is None:
-            raise UsageError("embed_image: this checkpoint has no vision tower (vision_config); legal: texts.")
-        patches = ImagePatchesConfig(budget=BUDGET, pool=config.vision.pool, positions=config.vision.positions + 1)
-        picture, (height, width) = patches.laid(image), image.shape[:2]
-        tokens, (down, across) = patches.tokens(height, width), patches.grid(height, width)
-        ids = self._around("embed_image", [config.marks.image_begins, *[config.marks.image] * tokens, config.marks.image_ends], text)
-        most = patches.laid(np.zeros((-(-height // PIXELS) * PIXELS, -(-width // PIXELS) * PIXELS, 3), np.uint8))
-        most[:height, : picture.shape[1]] = picture
-        _, compiled = self._sees(patches, most.shape)
-        return self._called(compiled, ids, most, dims, height=height, width=width, down=down, across=across, tokens=tokens)
+        marks, patches = self._config.marks, self._patches("embed_image", BUDGET)
+        picture, values = _pictured(patches, image)
+        ids = self._around("embed_image", [marks.image_begins, *[marks.image] * values["tokens"], marks.image_ends], text)
+        _, compiled = self._sees(patches, picture.shape)
+        down, across = values.pop("rows"), values.pop("columns")
+        return self._called(compiled, ids, picture, dims, down=down, across=across, **values)
+
+    def embed_video(self, frames: Sequence[Any], text: str = "", *, dims: int | None = None) -> np.ndarray:
+        """float32 (dims,), of length 1: the vector of a video, which a text may follow. frames: 1 to 32 images of one size, as
+        `embed_image` takes them, a second between each and the next; `videos.read_video` gives those of a file. Errors as there."""
+        pooling_of(self.loaded, None, dims)
+        marks, patches = self._config.marks, self._patches("embed_video", FRAME_BUDGET)
+        if not 1 <= len(frames) <= MOST_FRAMES:
+            raise UsageError(f"embed_video: {len(frames)} frames; legal: 1 to {MOST_FRAMES}. videos.evenly(frames) takes as many.")
+        shapes = [np.shape(frame) for frame in frames]
+        for number, shape in enumerate(shapes, 1):
+            if shape != shapes[0]:
+                raise UsageError(f"embed_video: frame {number} is {list(shape)}, the first {list(shapes[0])}; legal: all of one size.")
+        pictures = [_pictured(patches, frame) for frame in frames]
+        tokens = pictures[0][1]["tokens"]
+        block = [marks.image_begins, *[marks.video] * tokens, marks.image_ends]
+        ids = self._around("embed_video", block * len(frames), text)
+        tower, compiled = self._shows(patches, pictures[0][0].shape)
+        with self._turn:
+            made = [np.array(tower(picture, **values)) for picture, values in pictures]
+        soft = np.zeros((self.loaded.run.max_seq_len, self._config.hidden_size), made[0].dtype)
+        soft[: tokens * len(frames)] = np.concatenate(made)
+        return self._called(compiled, ids, soft, dims, tokens=tokens * len(frames))
+
+    def _patches(self, where: str, budget: int) -> ImagePatchesConfig:
+        """How an image is cut. UsageError for a checkpoint without a vision tower."""
+        vision = self._config.vision
+        if vision is None:
+            raise UsageError(f"{where}: this checkpoint has no vision tower (vision_config); legal: texts.")
+        return ImagePatchesConfig(budget=budget, pool=vision.pool, positions=vision.positions + 1)
 
     def _called(self, compiled: Any, ids: list[int], given: np.ndarray, dims: int | None, **values: int) -> np.ndarray:
         row = np.zeros(self.loaded.context, np.int32)
@@ -117,22 +151,40 @@ class MediaEncoder(EncoderModel):
             self._seeing[size] = part, self._compiled(part, "seeing", seen_text.named(self._config), shapes, *size)
         return self._seeing[size]
 
+    def _shows(self, patches: ImagePatchesConfig, size: tuple[int, int]) -> tuple[Any, Any]:
+        """Compiled: the tower for frames of so many rows and bytes of a row, and the graph of a text with a video."""
+        config, run = self._config, self.loaded.run
+        if size not in self._frames:
+            own = self._weights("seeing", SeenText(config, patches, run), seen_text.named(config))
+            tower = image_tower(config, patches, run)
+            tower.fill({path.removeprefix("seeing."): array for path, array in own.items()})
+            self._frames[size] = tower, self._ready(tower, "frame", size, own, picture=(size, np.uint8))
+        if self._showing is None:
+            part = ShownText(config, run)
+            part.fill({f"text.{path}": array for path, array in self.loaded.weights.items()})
+            soft = ((run.max_seq_len, config.hidden_size), as_dtype(run.dtype))
+            self._showing = part, self._ready(part, "showing", (), {}, ids=((run.max_seq_len,), np.int32), soft=soft)
+        return self._frames[size][1], self._showing[1]
+
     def _compiled(self, part: Any, tower: str, named: Names, shapes: dict[str, Any], *sizes: int) -> Any:
         """The part, filled, compiled and loaded. sizes: that tell it from others of the same tower."""
-        if tower not in self._towers:
-            self._towers[tower] = self._weights_of(part, tower, named)
-        own = self._towers[tower]
+        own = self._weights(tower, part, named)
         part.fill({f"text.{path}": array for path, array in self.loaded.weights.items()} | own)
-        bounds = [(path, float(array)) for path, array in own.items() if not array.shape]  # which the graph holds
+        return self._ready(part, tower, sizes, own, ids=((self.loaded.run.max_seq_len,), np.int32), **shapes)
+
+    def _ready(self, part: Any, what: str, sizes: tuple[int, ...], own: dict[str, Any], **shapes: Any) -> Any:
+        """A filled part, compiled and loaded. own: weights of a tower, whose bounds the graph holds."""
+        bounds = [(path, float(array)) for path, array in own.items() if not array.shape]
         key = self.loaded.cache_key
-        compiled = part.compile(
-            ids=((self.loaded.run.max_seq_len,), np.int32),
-            **shapes,
-            cache_key=None if key is None else digest(key, tower, sizes, bounds),
-            **self._options,
-        )
+        compiled = part.compile(**shapes, cache_key=None if key is None else digest(key, what, sizes, bounds), **self._options)
         compiled.load()
         return compiled
+
+    def _weights(self, tower: str, part: Any, named: Names) -> dict[str, Any]:
+        """Those of a tower, read once. part: one that has it."""
+        if tower not in self._towers:
+            self._towers[tower] = self._weights_of(part, tower, named)
+        return self._towers[tower]
 
     def _weights_of(self, part: Any, tower: str, named: Names) -> dict[str, Any]:
         """Those of a tower, by path, in the dtype of the run."""
@@ -145,8 +197,17 @@ class MediaEncoder(EncoderModel):
             taken = checkpoint.take(shapes, found, names.BESIDE[tower])
         dtype = as_dtype(self.loaded.run.dtype)
         # Bounds, and what is computed of weights or added to rows as it is stored, keep their own digits.
-        kept = {path: array for path, array in taken.items() if tower == "hearing" and len(array.shape) != 2}
+        kept = {path for path, a in taken.items() if not a.shape or (tower == "hearing" and len(a.shape) != 2) or path in _WIDE}
         return {path: np.asarray(array) if path in kept else widen(array).astype(dtype) for path, array in taken.items()}
+
+
+def _pictured(patches: ImagePatchesConfig, image: Any) -> tuple[np.ndarray, dict[str, int]]:
+    """An image in a picture of whole `PIXELS` on a side; the per-call values of the tower."""
+    picture = patches.laid(image)
+    height, width = np.shape(image)[:2]
+    most = patches.laid(np.zeros((-(-height // PIXELS) * PIXELS, -(-width // PIXELS) * PIXELS, 3), np.uint8))
+    most[:height, : picture.shape[1]] = picture
+    return most, patches.sizes(height, width) | {"tokens": patches.tokens(height, width)}
 
 
 def load(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,12 @@ def read_image(path: str | Path) -> np.ndarray:
 
     UsageError where Pillow is not installed, or what lies at `path` is no image or is too large.
     """
+    return read_frames(path, None)[0]
+
+
+def read_frames(path: str | Path, chosen: Callable[[list[int]], Sequence[int]] | None, help: str = "") -> list[np.ndarray]:
+    """As `read_image`, of several frames. chosen: given the milliseconds that each frame lasts, 0 where it does not say, names those to
+    read; None: the first alone. help: follows what is said of a file that is no image."""
     try:
         from PIL import Image, ImageOps
     except ImportError:
@@ -27,12 +34,27 @@ def read_image(path: str | Path) -> np.ndarray:
         with Image.open(path) as image:
             if image.width * image.height > MOST_PIXELS:
                 raise UsageError(f"{path}: {image.width} x {image.height} pixels; legal: {MOST_PIXELS} in all, at most.")
-            return _numbers(ImageOps.exif_transpose(image))
+            found = {}
+            frames = [0] if chosen is None else chosen(_lengths(image))
+            for frame in sorted({*frames}):
+                image.seek(frame)
+                found[frame] = _numbers(ImageOps.exif_transpose(image))
+            return [found[frame] for frame in frames]
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file.") from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         said = " ".join(str(error).split())
-        raise UsageError(f"{path}: not an image that Pillow reads: {said}") from None
+        raise UsageError(f"{path}: not an image that Pillow reads: {said}{help and f'. {help}'}") from None
+
+
+def _lengths(image: Any) -> list[int]:
+    """Milliseconds of each frame."""
+    found = []
+    for frame in range(getattr(image, "n_frames", 1)):
+        image.seek(frame)
+        image.load()  # of some formats it is known then
+        found.append(int(image.info.get("duration", 0)))
+    return found
 
 
 def _numbers(image: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""EmbeddingGemma 2: vectors of texts, clips and images."""
+"""EmbeddingGemma 2: vectors of texts, clips, images and videos."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EmbeddingGemma2(Family):
     """`iron-run embedding_gemma2`."""
 
     name = "embedding_gemma2"
-    summary = "EmbeddingGemma 2, an encoder of texts, clips and images."
+    summary = "EmbeddingGemma 2, an encoder of texts, clips, images and videos."
     architectures = ("embedding_gemma2", "embedding_gemma2_text")
     Config = TextConfig
     absent = {"rms_norm_eps": 1e-6}

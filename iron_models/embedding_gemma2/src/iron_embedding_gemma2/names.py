@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iron_embedding_gemma2.clipped_linear import BOUNDS
+from iron_embedding_gemma2.bounds import BOUNDS
 from iron_embedding_gemma2.config import AudioConfig, TextConfig
 from iron_lm.checkpoints.names import BUFFERS
 from iron_lm.checkpoints.sources import Either, Names, Source, Split
@@ -81,7 +81,7 @@ def audio(config: AudioConfig) -> Names:
     layer: dict[str, Source | str] = {path: f"audio_tower.layers.{{i}}.{name}" for path, name in _AUDIO_LAYER.items()}
     for path, name in _AUDIO_PRODUCTS.items():
         product = f"audio_tower.layers.{{i}}.{name}"
-        layer |= {f"{path}.matrix": f"{product}.linear.weight"} | {f"{path}.{bound}": f"{product}.{bound}" for bound in BOUNDS}
+        layer |= {f"{path}.matrix": f"{product}.linear.weight"} | {f"{path}.bounds.{bound}": f"{product}.{bound}" for bound in BOUNDS}
     start = layer.pop("convolution.starts.matrix")
     halves = (config.hidden_size, config.hidden_size)
     layer |= {f"convolution.starts.matrix{i}": Split(start, halves, i) for i in range(2)}

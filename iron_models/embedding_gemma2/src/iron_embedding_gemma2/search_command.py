@@ -11,11 +11,11 @@ from iron_core.cli import streams
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.errors import UsageError
-from iron_embedding_gemma2 import clips, images
+from iron_embedding_gemma2 import clips, images, videos
 from iron_embedding_gemma2.embedder import PROMPTS, load
 
 #: Options that take as many values as follow.
-SEVERAL = ("--document", "--audio", "--image")
+SEVERAL = ("--document", "--audio", "--image", "--video")
 #: Characters of a document that a table shows.
 _SHOWN = 60
 
@@ -55,6 +55,7 @@ def _command(name: str) -> click.Command:
         click.Option(["--document"], multiple=True, metavar="TEXT ...", help="Texts that are compared with it."),
         click.Option(["--audio"], multiple=True, metavar="FILE ...", help="Clips that are, of up to 30 s."),
         click.Option(["--image"], multiple=True, metavar="FILE ...", help="Images that are, of any kind that Pillow reads."),
+        click.Option(["--video"], multiple=True, metavar="PATH ...", help="Videos that are: images that move, or folders of frames."),
         click.Option(["--dims"], type=click.IntRange(min=1), metavar="N", help="Compare the first N numbers: 768, 512, 256 or 128."),
         click.Option(["--max-seq-len"], type=click.IntRange(min=1), metavar="N", help="Tokens of a text at most. Default: 2048."),
         click.Option(["--dtype"], metavar="T", help="Run the weights in float32 or bfloat16. Default: as they are stored."),
@@ -63,18 +64,20 @@ def _command(name: str) -> click.Command:
         click.Option(["--dev"], metavar="NAME", help="The device."),
         click.Option(["--json", "as_json"], is_flag=True, help="One JSON object."),
     ]
-    help = "How near texts, clips and images are to a query, the nearest first: the cosine of their vectors."
+    help = "How near texts, clips, images and videos are to a query, the nearest first: the cosine of their vectors."
     return click.Command(f"iron-run {name}", params=params, callback=_compared, help=help)
 
 
-def _compared(path: str, query: str, document: tuple[str, ...], audio: tuple[str, ...], image: tuple[str, ...], **given: Any) -> int:
-    if not document and not audio and not image:
-        raise UsageError("--query is compared with nothing; give --document TEXT, --audio FILE or --image FILE.")
+def _compared(path: str, query: str, document: tuple[str, ...], audio: tuple[str, ...], image: tuple[str, ...], video: tuple[str, ...],
+              **given: Any) -> int:  # fmt: skip
+    if not document and not audio and not image and not video:
+        raise UsageError("--query is compared with nothing; give --document TEXT, --audio FILE, --image FILE or --video PATH.")
     as_json, dims = given.pop("as_json"), given.pop("dims")
     if as_json:
         streams.reserve()
     heard = [(file, clips.read(file)) for file in audio]
     seen = [(file, images.read_image(file)) for file in image]
+    shown = [(where, videos.read_video(where)) for where in video]
     with working("loading and compiling"):
         model = load(path, **given)
     texts = [PROMPTS["query"] + query, *(PROMPTS["document"] + text for text in document)]
@@ -82,6 +85,7 @@ def _compared(path: str, query: str, document: tuple[str, ...], audio: tuple[str
     found = list(zip(document, vectors[1:], strict=True))
     found += [(file, model.embed_clip(samples, dims=dims)) for file, samples in heard]
     found += [(file, model.embed_image(pixels, dims=dims)) for file, pixels in seen]
+    found += [(where, model.embed_video(frames, dims=dims)) for where, frames in shown]
     scores = sorted(((float(vectors[0] @ vector), what) for what, vector in found), key=lambda pair: -pair[0])
     if as_json:
         ranked = [{"document": what, "score": round(score, 6)} for score, what in scores]

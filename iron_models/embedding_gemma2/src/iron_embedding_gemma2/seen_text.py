@@ -10,8 +10,8 @@ import iron_core as iron
 from iron_embedding_gemma2 import names, vision
 from iron_embedding_gemma2.config import TextConfig
 from iron_embedding_gemma2.soft_text import SoftText
-from iron_embedding_gemma2.vision import ImageTower, VisionTower
-from iron_lm.blocks.image_patches import ImagePatches, ImagePatchesConfig
+from iron_embedding_gemma2.vision import image_tower
+from iron_lm.blocks.image_patches import ImagePatchesConfig
 from iron_lm.checkpoints.sources import Names
 from iron_lm.parts.part import Weights
 from iron_lm.run import Run
@@ -22,9 +22,8 @@ class SeenText(SoftText):
     `down` x `across` patches and `tokens` soft tokens are made -> (1, output_size)."""
 
     def __init__(self, config: TextConfig, patches: ImagePatchesConfig, run: Run) -> None:
-        assert config.vision is not None
         super().__init__(config, run, seen=patches.room)
-        self.seeing = ImageTower(ImagePatches(patches, run), VisionTower(config.vision, config.hidden_size, run))
+        self.seeing = image_tower(config, patches, run)
 
     def body(
         self,
@@ -48,5 +47,6 @@ class SeenText(SoftText):
 
 def named(config: TextConfig) -> Names:
     """What its weights are called."""
+    assert config.vision is not None
     text = {f"text.{path}": source for path, source in names.text(config).items()}
-    return text | {f"seeing.tower.{path}": source for path, source in vision.names().items()}
+    return text | {f"seeing.tower.{path}": source for path, source in vision.names(config.vision).items()}

@@ -16,13 +16,15 @@ from iron_ops_aie import Copy, Merge
 
 
 class SoftText(Part):
-    """A subclass holds the towers, and gives `vector()` what they make. heard, seen: soft tokens at most of a clip and of an image.
+    """A subclass holds the towers, and gives `vector()` what they make. heard, seen: soft tokens at most of a clip, and of an image or
+    a video; seen_mark: which of the two, by the field of `Marks`.
 
     Soft tokens take, one after the other, the places of the ids that stand for them, of which there are as many.
     """
 
-    def __init__(self, config: TextConfig, run: Run, *, heard: int = 0, seen: int = 0) -> None:
+    def __init__(self, config: TextConfig, run: Run, *, heard: int = 0, seen: int = 0, seen_mark: str = "image") -> None:
         self.config, self.run = config, run
+        self.seen_token = getattr(config.marks, seen_mark)
         self.text = TextTower(config, run)
         self.heard_at, self.seen_at = run.max_seq_len, run.max_seq_len + heard
         #: The text's embeddings, by their place, and behind them the soft tokens.
@@ -34,8 +36,8 @@ class SoftText(Part):
         for soft, first, last in ((heard, self.heard_at, self.seen_at), (seen, self.seen_at, self.table.shape[0])):
             if soft is not None:
                 Copy(soft[0], self.table[first:last][: soft[1]])
-        marks = self.config.marks
-        places = Merge(ids, audio_token=marks.audio, image_token=marks.image, audio_at=self.heard_at, vision_at=self.seen_at)
+        audio = self.config.marks.audio
+        places = Merge(ids, audio_token=audio, image_token=self.seen_token, audio_at=self.heard_at, vision_at=self.seen_at)
         x = Copy(self.table[places])[:rows]
         return self.text.vector(self.text.encoded(x, rows), rows)
 

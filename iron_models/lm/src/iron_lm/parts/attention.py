@@ -157,7 +157,7 @@ class Attention(Part):
         c, n = self.config, len(x)
 
         def rows(name: str, heads: int, norm: Norm | None = None) -> np.ndarray:
-            y = x @ widen(weights[name]).T
+            y = self.times(weights, name, x)
             if c.bias:
                 y = y + widen(weights[f"{name}_bias"])
             if norm is not None:
@@ -171,8 +171,12 @@ class Attention(Part):
         o = self.attended(q, k, v)
         if c.gate:
             o = o / (1 + np.exp(-rows("gate", c.num_heads).reshape(n, -1)))
-        o = o @ widen(weights["o"]).T
+        o = self.times(weights, "o", o)
         return o + widen(weights["o_bias"]) if c.output_bias else o
+
+    def times(self, weights: Weights, name: str, x: np.ndarray) -> np.ndarray:
+        """The twin's product of x (rows, K) with one of this part's matrices, transposed."""
+        return np.asarray(x @ widen(weights[name]).T)
 
     def attended(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         """The twin's softmax and sums of values. q (n, heads, d), k and v (n, groups, d) -> (n, heads * d); a query sees the keys

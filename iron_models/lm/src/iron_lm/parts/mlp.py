@@ -79,8 +79,12 @@ class GatedMLP(Part):
         return self.narrows(ElementwiseMul(ACTIVATIONS[self.config.activation][0](gate), up))
 
     def twin(self, weights: Weights, x: Any) -> np.ndarray:
-        gate, up = (x @ widen(weights[name]).T for name in ("gate", "up"))
-        return np.asarray(ACTIVATIONS[self.config.activation][1](gate) * up @ widen(weights["down"]).T)
+        gate, up = (self.times(weights, name, x) for name in ("gate", "up"))
+        return self.times(weights, "down", ACTIVATIONS[self.config.activation][1](gate) * up)
+
+    def times(self, weights: Weights, name: str, x: np.ndarray) -> np.ndarray:
+        """The twin's product of x (rows, K) with one of this part's matrices, transposed."""
+        return np.asarray(x @ widen(weights[name]).T)
 
 
 class MLP(Part):

@@ -1,0 +1,71 @@
+"""Images and videos of a checkpoint in a folder, from their pixels to a vector."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from iron_core.errors import ShapeError, UsageError
+from iron_embedding_gemma2 import embedder
+from tests.embedding_gemma2.conftest import unit
+from tests.embedding_gemma2.weights import frames
+from tests.resizes import image_of
+
+
+@pytest.fixture(scope="module")
+def model(pictured: Path, backend: str) -> embedder.MediaEncoder:
+    return embedder.load(pictured, max_seq_len=320, backend=backend)
+
+
+def test_an_image_is_what_transformers_says(model: Any, golden: Any) -> None:
+    """Its marks and soft tokens between <bos> and <eos>: of the pixels that torchvision's resize makes, within 1e-4."""
+    assert np.abs(model.embed_image(frames()[0]) - unit(golden["image_vector"])).max() < 1e-4
+
+
+def test_a_video_is_what_transformers_says(model: Any, golden: Any) -> None:
+    """Three frames of up to 70 tokens, each between its own marks: within 1e-4."""
+    assert np.abs(model.embed_video(frames()) - unit(golden["video_vector"])).max() < 1e-4
+
+
+def test_a_text_stands_behind(model: Any) -> None:
+    """An image with a text is the numpy forward of both."""
+    image = image_of(31, 64)
+    got = model.embed_image(image, "w7")
+    ((part, _),) = model._seeing.values()
+    weights = {f"text.{path}": array for path, array in model.loaded.exact.items()} | model._towers["seeing"]
+    tokens = part.seeing.patches.config.tokens(31, 64)
+    want = part.twin(weights, [2, 503, *[500] * tokens, 504, 7, 1], image)[0]
+    assert 200 < tokens <= 280 and np.abs(got - unit(want)).max() < 1e-4
+
+
+def test_videos_of_any_length_share_their_graphs(model: Any) -> None:
+    """Of one frame and of two, with a text: within 1e-4 of the numpy forward of what the tower gives, and nothing is compiled again."""
+    model.embed_video(frames())
+    ((tower, _),) = model._frames.values()
+    part, compiled = model._showing
+    weights = {f"text.{path}": array for path, array in model.loaded.exact.items()}
+    seen = {path.removeprefix("seeing."): array for path, array in model._towers["seeing"].items()}
+    for n in (1, 2):
+        got = model.embed_video(frames()[:n], "w7 w8", dims=16)
+        soft = np.concatenate([tower.twin(seen, frame) for frame in frames()[:n]])
+        ids = [2, *[503, *[501] * (len(soft) // n), 504] * n, 7, 8, 1]
+        assert np.abs(got - unit(part.twin(weights, ids, soft)[0][:16])).max() < 1e-4
+    assert len(model._frames) == 1 and model._showing[1] is compiled
+
+
+def test_what_cannot_be_seen_is_refused(model: Any, folder: Path, golden: Any, tmp_path: Path) -> None:
+    """By what would be legal: too many tokens, no frame, too many, of several sizes, none of pixels."""
+    with pytest.raises(UsageError, match=r"embed_image: 3[0-9]+ tokens with the text; legal: 1 to max_seq_len=320"):
+        model.embed_image(image_of(40, 60), "w7 " * 70)
+    with pytest.raises(UsageError, match=r"embed_video: 3[0-9]+ tokens with the text; legal: 1 to max_seq_len=320"):
+        model.embed_video(frames() * 2)
+    for n in (0, 33):
+        with pytest.raises(UsageError, match=rf"embed_video: {n} frames; legal: 1 to 32"):
+            model.embed_video(frames()[:1] * n)
+    with pytest.raises(UsageError, match=r"frame 2 is \[8, 9, 3\], the first \[40, 60, 3\]; legal: all of one size"):
+        model.embed_video([frames()[0], image_of(8, 9)])
+    with pytest.raises(ShapeError, match=r"an image of float64 \[4, 4\]; legal: uint8 \(height, width, 3\)"):
+        model.embed_image(np.zeros((4, 4)))
