@@ -108,9 +108,25 @@ def golden() -> Golden:
 WORDS = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"w{i}" for i in range(4, 500))]
 
 
+def tokenizer() -> dict[str, Any]:
+    """A tokenizer.json of words, which puts <bos> first and <eos> last."""
+    special = [
+        dict(id=i, content=WORDS[i], special=True, single_word=False, lstrip=False, rstrip=False, normalized=False) for i in range(4)
+    ]
+    ends = {word: {"id": word, "ids": [WORDS.index(word)], "tokens": [word]} for word in ("<bos>", "<eos>")}
+    sequence = {"Sequence": {"id": "A", "type_id": 0}}
+    single = [{"SpecialToken": {"id": "<bos>", "type_id": 0}}, sequence, {"SpecialToken": {"id": "<eos>", "type_id": 0}}]
+    return {
+        "version": "1.0",
+        "added_tokens": special,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": {"type": "TemplateProcessing", "single": single, "pair": [*single, sequence], "special_tokens": ends},
+        "model": {"type": "WordLevel", "vocab": {word: i for i, word in enumerate(WORDS)}, "unk_token": "<unk>"},
+    }
+
+
 def written(path: Path, golden: Golden, **vision: int) -> Path:
-    """A folder with every tensor that transformers saves, under its name, and a tokenizer of words that puts <bos> first and <eos>
-    last. vision: what of that tower's config is another."""
+    """A folder with every tensor that transformers saves, under its name, and `tokenizer`. vision: what of that tower's config is another."""
     save = pytest.importorskip("safetensors.numpy", reason="safetensors, which makes the files, is not installed")
     shapes = json.loads(str(golden["shapes"]))
     tower = golden.json["vision_config"] | vision
@@ -118,20 +134,7 @@ def written(path: Path, golden: Golden, **vision: int) -> Path:
     shapes["vision_tower.patch_embedder.position_embedding_table"] = [2, tower["position_embedding_size"], 32]
     save.save_file({name: numbers(name, tuple(shape)) for name, shape in shapes.items()}, path / "model.safetensors")
     (path / "config.json").write_text(json.dumps(golden.json | {"vision_config": tower}))
-    special = [
-        dict(id=i, content=WORDS[i], special=True, single_word=False, lstrip=False, rstrip=False, normalized=False) for i in range(4)
-    ]
-    ends = {word: {"id": word, "ids": [WORDS.index(word)], "tokens": [word]} for word in ("<bos>", "<eos>")}
-    sequence = {"Sequence": {"id": "A", "type_id": 0}}
-    single = [{"SpecialToken": {"id": "<bos>", "type_id": 0}}, sequence, {"SpecialToken": {"id": "<eos>", "type_id": 0}}]
-    tokenizer = {
-        "version": "1.0",
-        "added_tokens": special,
-        "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "post_processor": {"type": "TemplateProcessing", "single": single, "pair": [*single, sequence], "special_tokens": ends},
-        "model": {"type": "WordLevel", "vocab": {word: i for i, word in enumerate(WORDS)}, "unk_token": "<unk>"},
-    }
-    (path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer()))
     return path
 
 

@@ -13,8 +13,15 @@ from tests.resizes import image_of
 BOUNDS = {"input_min": -2.0, "input_max": 1.75, "output_min": -1.5, "output_max": 2.25}
 
 
+#: Tokens of texts: few, about a multiple of 64, about 512, and as many as the model takes.
+LENGTHS = (1, 2, 63, 64, 65, 511, 513, 640)
 #: What of the vision tower's config differs in the model that takes pictures, whose patches are of the size that images are cut into.
 PICTURED = {"patch_size": 16, "pooling_kernel_size": 3, "position_embedding_size": 128}
+
+
+def text_of(tokens: int) -> np.ndarray:
+    """Ids that stand for themselves."""
+    return np.random.default_rng(3).integers(0, 500, LENGTHS[-1])[:tokens].astype(np.int32)
 
 
 def frames() -> list[np.ndarray]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.embedding_gemma2.weights import PICTURED, clip, frames, numbers
+from tests.embedding_gemma2.weights import LENGTHS, PICTURED, clip, frames, numbers, text_of
 
 FILE = Path(__file__).parents[1] / "data/embedding_gemma2.npz"
 #: Samples of the clips: one frame and more, about half a second, a whole one.
@@ -30,7 +30,7 @@ def config(**vision: Any) -> Any:
     text = dict(
         vocab_size=512, hidden_size=64, intermediate_size=128, num_hidden_layers=6, num_attention_heads=4, num_key_value_heads=2,
         head_dim=16, global_head_dim=32, num_global_key_value_heads=1, hidden_size_per_layer_input=16, sliding_window=2, embedding_dim=48,
-        max_position_embeddings=512, rope_parameters={"sliding_attention": rope(1e4), "full_attention": rope(1e6)},
+        max_position_embeddings=640, rope_parameters={"sliding_attention": rope(1e4), "full_attention": rope(1e6)},
     )  # fmt: skip
     vision = dict(patch_size=4, pooling_kernel_size=2, position_embedding_size=32) | vision
     tower = T.Gemma4VisionConfig(
@@ -64,6 +64,7 @@ def said(made: Any) -> dict[str, np.ndarray]:
 
     found: dict[str, Any] = {"ids": np.random.default_rng(7).integers(0, 500, 60).astype(np.int32)}
     found["states"] = states(made, found["ids"])
+    found["length_vectors"] = np.stack([states(made, text_of(n)).mean(0) for n in LENGTHS])
     extractor, heard = Gemma4AudioFeatureExtractor(), []
     for i, samples in enumerate(CLIPS):
         features = extractor([clip(samples, i)], sampling_rate=16000, return_tensors="pt")
