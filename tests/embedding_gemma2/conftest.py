@@ -126,7 +126,7 @@ def tokenizer() -> dict[str, Any]:
 
 
 def written(path: Path, golden: Golden, **vision: int) -> Path:
-    """A folder with every tensor that transformers saves, under its name, and `tokenizer`. vision: what of that tower's config is another."""
+    """A folder with every tensor that transformers saves, under its name, and `tokenizer`. vision: what of that tower's config differs."""
     save = pytest.importorskip("safetensors.numpy", reason="safetensors, which makes the files, is not installed")
     shapes = json.loads(str(golden["shapes"]))
     tower = golden.json["vision_config"] | vision

@@ -36,8 +36,8 @@ def inputs() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def theirs(folder: Path) -> dict[str, np.ndarray]:
     """Of each, the vector that transformers gives; the checkpoint is written into the folder."""
     import torch
-    from safetensors.torch import save_file
     import transformers as T
+    from safetensors.torch import save_file
 
     torch.set_grad_enabled(False)
     with torch.device("meta"):
