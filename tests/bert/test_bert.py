@@ -16,7 +16,7 @@ from iron_core.cli import main
 from iron_core.errors import BoundsError, CheckpointError, IronError, UsageError
 from iron_lm import loading
 from iron_lm.parts.encoder import Encoder
-from tests.bert.conftest import write_modules
+from tests.bert.conftest import PIECES, write_modules
 
 Made = Callable[..., Path]
 
@@ -137,3 +137,47 @@ def test_a_line_is_a_texts_vector(tiny_bert: Made, capsys: pytest.CaptureFixture
     out, err = capsys.readouterr()
     got = np.array([line.split() for line in out.splitlines()]).astype(np.float32)
     assert np.array_equal(got, iron_lm.load_encoder(folder, backend="reference").embed(["a", "word3"], dims=3)) and "cache" not in err
+
+
+def test_a_text_that_is_too_long_is_cut_where_that_is_asked_for(tiny_bert: Made, capsys: Any, tmp_path: Path) -> None:
+    """As sentence-transformers cuts it: to its first words between [CLS] and [SEP]; others stay as they are. By `iron embed`, too."""
+    folder, long = tiny_bert(), "a " * 50
+    model = iron_lm.load_encoder(folder, backend="reference")
+    want = model.vectors([[2, *[5] * 38, 3], [2, 5, 3]])
+    assert np.array_equal(model.embed([long, "a"], truncate=True), want)
+    assert main(["run", str(folder), "--embed", long, "--truncate", "--backend", "reference"]) == 0
+    assert np.array_equal(np.array(capsys.readouterr().out.split()).astype(np.float32), want[0])
+    (tmp_path / "texts.jsonl").write_text(json.dumps(long) + "\n")
+    line = ["embed", str(folder), str(tmp_path / "texts.jsonl"), "--out", str(tmp_path / "v.npy"), "--backend", "reference"]
+    assert main(line) == 2 and main([*line, "--truncate"]) == 0
+    assert np.array_equal(np.load(tmp_path / "v.npy"), want[:1])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_its_vectors_are_checked_against_the_oracle(tiny_bert: Made, capsys: pytest.CaptureFixture[str], dtype: str) -> None:
+    """Of sentences and of as much of a page as fits; a wrong weight fails."""
+    folder = tiny_bert()
+    argv = ["run", str(folder), "--check-accuracy", "--dtype", dtype, "--backend", "host", "--json"]
+    assert main(argv) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["passed"] and said["compared"] == 9 and said["unit"] == "texts"
+    assert [gate["name"] for gate in said["gates"]] == ["mean cosine", "smallest cosine", "largest relative error"]
+
+
+def test_q4nx_files_are_of_no_encoders(tiny_bert: Made, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """One line says so."""
+    assert main(["checkpoints", "convert", str(tiny_bert()), str(tmp_path / "out"), "--format", "q4nx"]) != 0
+    said = capsys.readouterr().err
+    assert "bert encodes texts, and FastFlowLM's layout has names for models that continue them" in said and said.count("\n") == 1
+
+
+def test_pieces_of_a_vocab_txt_alone(tiny_bert: Made) -> None:
+    """The same ids as its tokenizer.json gives."""
+    folder = tiny_bert()
+    whole = iron_lm.load_encoder(folder, backend="reference").tokenizer
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    alone = iron_lm.load_encoder(folder, backend="reference").tokenizer
+    assert whole is not None and alone is not None and alone.after == (3,)
+    for text in ("Ab c", "word3 word33, 7.", "caf\u00e9 \u4e2d", ""):
+        assert alone.encode_whole(text) == whole.encode_whole(text), text

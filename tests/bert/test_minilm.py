@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import iron_lm
+from iron_lm.text.tokenizer import open_tokenizer
 
 STORED = np.load(Path(__file__).parents[1] / "data" / "minilm.npz")
 
@@ -39,3 +40,12 @@ def test_every_length_is_its_twin_with_one_compile(model: iron_lm.EncoderModel, 
         want = twin.twin(model.loaded.exact, ids)[0]
         assert np.abs(model.vector(ids) - want).max() < 1e-4, n
     assert len(model.compiled.versions) == 1
+
+
+def test_its_vocab_txt_alone_gives_the_same_ids(model: iron_lm.EncoderModel, minilm: Path, tmp_path: Path) -> None:
+    """Of texts of several languages: those of its tokenizer.json."""
+    (tmp_path / "vocab.txt").write_bytes((minilm / "vocab.txt").read_bytes())
+    alone = open_tokenizer(tmp_path)
+    assert alone is not None and model.tokenizer is not None
+    for text in STORED["texts"]:
+        assert alone.encode_whole(str(text)) == model.tokenizer.encode_whole(str(text)), text

@@ -10,7 +10,8 @@ import pytest
 
 from iron_core.errors import CheckpointError, UsageError
 from iron_lm.generation.session import Session
-from iron_lm.tasks.gates import Gate, Report, check_accuracy, check_chat_turn, check_determinism, llama_cpp_figures
+from iron_lm.run import Run
+from iron_lm.tasks.gates import Gate, Report, check_accuracy, check_chat_turn, check_determinism, check_vectors, llama_cpp_figures
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +139,15 @@ def test_figures_belong_to_one_file(tiny: Any) -> None:
     """llama.cpp's figures are found by a file's content, so another file or a folder has none."""
     assert llama_cpp_figures(tiny.checkpoint.path) is None
     assert llama_cpp_figures(tiny.checkpoint.path / "config.json") is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "error", "passes"), [("float32", 5e-5, True), ("float32", 5e-4, False), ("bfloat16", 5e-2, True), ("bfloat16", 0.2, False)]
+)
+def test_vectors_are_judged_by_distance_or_by_cosine(dtype: str, error: float, passes: bool) -> None:
+    """In float32 by the largest distance as a part of the length, elsewhere by the mean cosine; of no texts none pass."""
+    rng, off = np.random.default_rng(0), np.array([0.0, 3.0])
+    run = Run(8, 8, dtype=dtype)
+    report = check_vectors(run, lambda ids: np.array([3.0, 0.0]) + error * off, lambda ids: np.array([3.0, 0.0]), [[1], [2, 3]])
+    assert report.passed is passes and report.compared == 2
+    assert not check_vectors(run, rng.random, rng.random, []).passed

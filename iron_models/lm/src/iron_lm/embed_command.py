@@ -35,6 +35,7 @@ _whole = click.IntRange(min=1)
 @click.option("--field", default="text", show_default=True, metavar="NAME", help="Where a line's object has its text.")
 @click.option("--pooling", type=click.Choice(sorted(POOLINGS)), help="The tokens a vector is made of. Default: the model's own.")
 @click.option("--dims", type=_whole, metavar="N", help="The first N numbers of a vector, for models that were trained for that.")
+@click.option("--truncate", is_flag=True, help="Cut texts that are too long, instead of refusing them.")
 @click.option("--max-seq-len", type=_whole, metavar="N", help="Tokens of the longest text. Default: the model's, at most 32768.")
 @click.option("--tokenizer", metavar="FILE", help="Another tokenizer than the one in DIR.")
 @click.option("--dtype", type=click.Choice(DTYPES), help="Widen the weights to, and compute in, this dtype.")
@@ -44,7 +45,7 @@ _whole = click.IntRange(min=1)
 @click.option("--force", is_flag=True, help="Replace FILE, and what is left of another one in the making.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
 @click.option("--verbose", is_flag=True, expose_value=False, help="Show the traceback of an error.")
-def _embed(path: str, texts: str, out: str, field: str, pooling: str | None, dims: int | None, max_seq_len: int | None,
+def _embed(path: str, texts: str, out: str, field: str, pooling: str | None, dims: int | None, truncate: bool, max_seq_len: int | None,
            tokenizer: str | None, dtype: str | None, backend: str | None, dev: str | None, threads: int | None, force: bool,
            as_json: bool) -> None:  # fmt: skip
     """Write the vectors of many texts.
@@ -58,7 +59,7 @@ def _embed(path: str, texts: str, out: str, field: str, pooling: str | None, dim
     engine = choose(backend, dev, threads=threads).backend if threads is not None else backend
     with working("loading"):
         loaded = opened(None, path, tokenizer=tokenizer, dtype=dtype, max_seq_len=max_seq_len, backend=backend, dev=dev)
-        embedding = Embedding(loaded, texts, out, field=field, pooling=pooling, dims=dims, replace=force)
+        embedding = Embedding(loaded, texts, out, field=field, pooling=pooling, dims=dims, truncate=truncate, replace=force)
     start = time.perf_counter()
     try:
         with working(lambda: f"embedding, {embedding.progress}"):

@@ -37,13 +37,16 @@ class Embedder(Running):
         compiled.load()
         self._turn = Turn("an embedder")
 
-    def embed(self, texts: str | Sequence[str], *, pooling: str | None = None, dims: int | None = None) -> np.ndarray:
+    def embed(
+        self, texts: str | Sequence[str], *, pooling: str | None = None, dims: int | None = None, truncate: bool = False
+    ) -> np.ndarray:
         """float32 (texts, dims): a vector of length 1 for each text.
 
         pooling: which tokens' hidden states it is made of: "last", "mean" or "cls", the first. dims: its first numbers alone,
-        for models that were trained for that (Matryoshka); all by default. UsageError for what cannot be.
+        for models that were trained for that (Matryoshka); all by default. truncate: cut a text that is too long, instead of
+        refusing it. UsageError for what cannot be.
         """
-        return self.vectors(tokens_of(self.loaded, (texts,) if isinstance(texts, str) else texts), dims, pooling)
+        return self.vectors(tokens_of(self.loaded, (texts,) if isinstance(texts, str) else texts, truncate), dims, pooling)
 
     def vectors(self, ids: Sequence[Sequence[int]], dims: int | None = None, pooling: str | None = None) -> np.ndarray:
         """As `embed`, of texts that are ids already."""
@@ -69,18 +72,30 @@ class Embedder(Running):
         return states
 
 
-def tokens_of(loaded: Loaded, texts: Sequence[str]) -> list[list[int]]:
-    """Ids of each text, as the model takes it. UsageError for none, for what is no text, and for one that is empty or too long."""
+def tokens_of(loaded: Loaded, texts: Sequence[str], truncate: bool = False) -> list[list[int]]:
+    """Ids of each text, as the model takes it. UsageError for none, for what is no text, and for one that is empty or, unless it is to
+    be cut, too long."""
     if loaded.tokenizer is None:
         raise UsageError("embed: this checkpoint has no tokenizer; legal: one that has, or a tokenizer given beside it.")
     if not isinstance(texts, Sequence) or not texts or not all(isinstance(text, str) for text in texts):
         raise UsageError(f"embed: texts={printable(repr(texts), 60)}; legal: a text, or a sequence of some.")
     encode = loaded.tokenizer.encode_whole if loaded.config.encodes else loaded.tokenizer.encode
     found = [encode(text) if text else [] for text in texts]
+    if truncate:
+        found = [shortened(loaded, ids) for ids in found]
     for number, ids in enumerate(found, 1):
         if not 1 <= len(ids) <= loaded.context:
             raise UsageError(f"embed: text {number} has {len(ids)} tokens; legal: 1 to max_seq_len={loaded.context}.")
     return found
+
+
+def shortened(loaded: Loaded, ids: list[int]) -> list[int]:
+    """Ids of a text, as many as the model takes: the first ones, and behind them what an encoder's text ends with."""
+    most = loaded.context
+    if len(ids) <= most:
+        return ids
+    after = loaded.tokenizer.after[:most] if loaded.tokenizer is not None and loaded.config.encodes else ()
+    return [*ids[: most - len(after)], *after]
 
 
 def pooling_of(loaded: Loaded, pooling: str | None, dims: int | None) -> str:

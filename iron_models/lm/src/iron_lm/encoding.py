@@ -33,13 +33,13 @@ class EncoderModel(Running):
         self.compiled.load()
         self._turn = Turn("an encoder")
 
-    def embed(self, texts: str | Sequence[str], *, dims: int | None = None) -> np.ndarray:
+    def embed(self, texts: str | Sequence[str], *, dims: int | None = None, truncate: bool = False) -> np.ndarray:
         """float32 (texts, dims): a vector of length 1 for each text.
 
-        dims: its first numbers alone, for models that were trained for that (Matryoshka); all by default. UsageError for what
-        cannot be, a text that is longer than `max_seq_len` among it.
+        dims: its first numbers alone, for models that were trained for that (Matryoshka); all by default. truncate: cut a text
+        that is longer than `max_seq_len`. UsageError for what cannot be, such a text among it without.
         """
-        return self.vectors(tokens_of(self.loaded, (texts,) if isinstance(texts, str) else texts), dims)
+        return self.vectors(tokens_of(self.loaded, (texts,) if isinstance(texts, str) else texts, truncate), dims)
 
     def vectors(self, ids: Sequence[Sequence[int]], dims: int | None = None) -> np.ndarray:
         """As `embed`, of texts that are ids already. BoundsError for an id that there is not."""

@@ -73,6 +73,9 @@ def output(checkpoint: Checkpoint) -> Output:
     whole chunks, and settings that no config.json says."""
     family = families.of(checkpoint)
     config = family.described(checkpoint)[0]
+    if config.encodes:
+        says = f"{family.name} encodes texts, and FastFlowLM's layout has names for models that continue them"
+        raise CheckpointError(f"{checkpoint.path}: {says}. An encoder runs from the folder it is in.")
     shapes = family.asked("build", Decoder, config, Run(1, 1)).tensors()
     arrays = checkpoint.take(shapes, family.asked("names", Mapping, checkpoint.kind, config), family.ignored.get(checkpoint.kind, ()))
     files = {CONFIG: _config(checkpoint, family, config), **tokenizer_files(checkpoint)}

@@ -13,12 +13,18 @@ from iron_core.cli.progress import working
 from iron_core.cli.table import print_json
 from iron_core.devices import device
 from iron_core.errors import UsageError
+from iron_lm.embedder import shortened
+from iron_lm.encoding import EncoderModel
 from iron_lm.figures import Figures
 from iron_lm.loading import Loaded
 from iron_lm.model import Model
+from iron_lm.running import Running
 from iron_lm.tasks import gates
 from iron_lm.tasks.prompt import prompt_ids
 from iron_lm.tasks.task import Task
+
+#: Sentences that an encoder's vectors are compared of.
+SENTENCES = 8
 
 
 class CheckTask(Task):
@@ -30,10 +36,10 @@ class CheckTask(Task):
             raise UsageError("--profile shows a run that generates; leave out --check-accuracy and --check-determinism.")
 
     @abstractmethod
-    def report(self, model: Model) -> gates.Report:
+    def report(self, model: Any) -> gates.Report:
         """What the check finds."""
 
-    def run(self, model: Model, figures: Figures) -> int:
+    def run(self, model: Any, figures: Figures) -> int:
         with working("checking"):
             report = self.report(model)
         if self.options["json"]:
@@ -44,10 +50,17 @@ class CheckTask(Task):
 
 
 class AccuracyTask(CheckTask):
-    """Logits against the float32 twin's, over a text of its own."""
+    """Logits against the float32 twin's, over a text of its own; an encoder's vectors, of its sentences and of the whole of it."""
 
-    def report(self, model: Model) -> gates.Report:
+    of_encoders = True
+
+    def compiled(self, **options: Any) -> Running:
+        return EncoderModel(self.loaded, **options) if self.loaded.config.encodes else super().compiled(**options)
+
+    def report(self, model: Model | EncoderModel) -> gates.Report:
         loaded = model.loaded
+        if isinstance(model, EncoderModel):
+            return gates.check_vectors(loaded.run, model.vector, loaded.twin, passages(loaded))
         if loaded.tokenizer is not None:
             ids = loaded.tokenizer.encode(gates.passage())
         else:
@@ -66,6 +79,17 @@ class AccuracyTask(CheckTask):
         blocks = loaded.in_blocks()
         beside = gates.check_accuracy(model.of(blocks).session, twin, ids)
         return attrs.evolve(report, notes=(*report.notes, f"the same in {blocks.stored}: {', '.join(map(str, beside.figures))}"))
+
+
+def passages(loaded: Loaded) -> list[list[int]]:
+    """Ids of the sentences of the passage, and of all of it, cut to what an encoder takes; without a tokenizer ids that are drawn."""
+    if loaded.tokenizer is None:
+        rng = np.random.default_rng(0)
+        lengths = {min(n, loaded.context) for n in (1, 7, 64, gates.POSITIONS)}
+        return [[int(i) for i in rng.integers(0, loaded.config.vocab_size, n)] for n in sorted(lengths)]
+    text = gates.passage()
+    texts = [text, *filter(None, (part.strip() for part in text.replace("\n", " ").split(". ")))]
+    return [shortened(loaded, loaded.tokenizer.encode_whole(each)) for each in texts[: 1 + SENTENCES]]
 
 
 class DeterminismTask(CheckTask):

@@ -32,7 +32,7 @@ class EmbedTask(Task):
         super().prepare(loaded)
         if loaded.tokenizer is None:
             raise UsageError("--embed needs a tokenizer; give --tokenizer FILE.")
-        self.ids = tokens_of(loaded, self.options["embed"])
+        self.ids = tokens_of(loaded, self.options["embed"], self.options["truncate"])
         self.pooling = pooling_of(loaded, self.options["pooling"], self.options["dims"])
 
     def compiled(self, **options: Any) -> Embedder | EncoderModel:

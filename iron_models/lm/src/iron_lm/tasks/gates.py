@@ -14,6 +14,7 @@ import numpy as np
 from iron_core.errors import UsageError
 from iron_lm.generation.sampler import kl_divergence
 from iron_lm.generation.session import Session, shared
+from iron_lm.run import Run
 
 DATA = Path(__file__).parents[1] / "data"
 #: Teacher-forced positions an accuracy check compares.
@@ -24,6 +25,8 @@ DIVERGENCE = {"kl": 0.02, "kl90": 0.04, "klmax": 0.2}
 #: The same where projections are integers of one scale: twice what SmolLM2-135M gives with a scale for each row of activations (0.092,
 #: 0.160), and its largest (1.56) by a third, for it is one position of 256. Models made small or drawn are within a tenth of it.
 INTEGER_DIVERGENCE = {"kl": 0.18, "kl90": 0.32, "klmax": 2.0}
+#: How far an encoder's vectors may be from the float32 oracle's: in float32 by their distance, else by the mean of their cosines.
+DISTANCE, COSINE = 1e-4, 0.997
 
 
 @attrs.frozen
@@ -133,6 +136,29 @@ def check_accuracy(session: Session, twin: Callable[[list[int]], np.ndarray], id
         Gate("largest KL", float(kl.max()), limits.get("klmax")),
     )
     return Report("accuracy against the float32 oracle", gates, len(ids), notes=notes)
+
+
+def check_vectors(
+    run: Run, vector: Callable[[list[int]], np.ndarray], twin: Callable[[list[int]], np.ndarray], texts: list[list[int]]
+) -> Report:
+    """An encoder's vector of each text (ids), before it is made of length 1, against the float32 oracle's.
+
+    Gates: float32, the largest distance as a part of the vector's length, 1e-4; otherwise the mean cosine, 0.997.
+    """
+    if not texts:
+        return Report("accuracy against the float32 oracle", (), 0, "texts")
+    cosines, distances = [], []
+    for ids in texts:
+        want, got = (np.asarray(one(ids), np.float64).reshape(-1) for one in (twin, vector))
+        cosines.append(float(want @ got / (np.linalg.norm(want) * np.linalg.norm(got))))
+        distances.append(float(np.linalg.norm(got - want) / np.linalg.norm(want)))
+    exact = run.dtype == "float32" and run.quantize is None and run.activations == "exact"
+    gates = (
+        Gate("mean cosine", float(np.mean(cosines)), None if exact else COSINE, at_most=False),
+        Gate("smallest cosine", min(cosines)),
+        Gate("largest relative error", max(distances), DISTANCE if exact else None),
+    )
+    return Report("accuracy against the float32 oracle", gates, len(texts), "texts")
 
 
 def check_determinism(session: Session, prompts: list[list[int]], rounds: int) -> Report:

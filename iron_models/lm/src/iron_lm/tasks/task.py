@@ -29,7 +29,7 @@ class Task(ABC):
     def prepare(self, loaded: Loaded) -> None:
         """See that the task is possible with what is loaded, and that its vocabulary has the tokens that rules of sampling name."""
         if loaded.config.encodes and not self.of_encoders:
-            raise UsageError(f"{loaded.family.name} encodes texts and continues none; legal: --embed TEXT.")
+            raise UsageError(f"{loaded.family.name} encodes texts and continues none; legal: --embed TEXT, --check-accuracy.")
         self.options["sampler"].check(loaded.config.vocab_size)
         self.loaded = loaded
 

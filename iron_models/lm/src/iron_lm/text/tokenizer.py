@@ -21,6 +21,7 @@ from iron_lm.text.special_tokens import Companions, known_ends, stops
 from iron_lm.text.spelling import Spelling, Stream, Undivided, library_spelling
 from iron_lm.text.tokenizer_json import check_added, read_tokenizer
 from iron_lm.text.vocabulary import BYTE, NORMAL, USER_DEFINED, flag, gguf_tokenizer, is_ranks, ranks_tokenizer
+from iron_lm.text.word_pieces import VOCAB_TXT, word_pieces
 
 #: Ids in a GGUF's metadata that end an answer; and what llama.cpp takes where a sentencepiece vocabulary names none.
 _STOPS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
@@ -111,7 +112,7 @@ class Tokenizer:
 def open_tokenizer(path: str | Path | None, checkpoint: Any = None) -> Tokenizer | None:
     """The tokenizer of a file (or of the folder it is in), else the checkpoint's own, else None.
 
-    A file may be a tokenizer.json, a GGUF, Llama 3's tokenizer.model (tiktoken's ranks) or a sentencepiece model.
+    A file may be a tokenizer.json, a GGUF, Llama 3's tokenizer.model (tiktoken's ranks), a sentencepiece model or BERT's vocab.txt.
     CheckpointError for a file that is no tokenizer, or a vocabulary of a kind that is not supported.
     """
     with reading(path if path is not None else checkpoint.path if checkpoint is not None else ""):
@@ -136,7 +137,7 @@ def _opened(path: str | Path | None, checkpoint: Any) -> Tokenizer | None:
 
 
 #: What a tokenizer's file is called, the one to prefer first.
-_FILES = ("tokenizer.json", "tokenizer.model")
+_FILES = ("tokenizer.json", "tokenizer.model", VOCAB_TXT)
 
 
 def _beside(folder: Path) -> Path | None:
@@ -164,6 +165,8 @@ def _of_kind(file: Path, checkpoint: Any) -> Tokenizer:
         if tokenizer is None:
             raise CheckpointError(f"{file}: this GGUF holds no vocabulary.")
         return tokenizer
+    if file.name == VOCAB_TXT:
+        return _from_json(file, checkpoint, word_pieces(file, Companions(file.parent)))
     if is_ranks(head):
         return _from_ranks(file, checkpoint)
     if not head.lstrip().startswith(b"{"):
@@ -171,12 +174,11 @@ def _of_kind(file: Path, checkpoint: Any) -> Tokenizer:
     return _from_json(file, checkpoint)
 
 
-def _load(file: Path) -> Any:
-    """The library's tokenizer of a tokenizer.json, which neither cuts a text short, fills it up nor leaves out merges, whatever
-    was saved."""
+def _load(file: Path, raw: bytes) -> Any:
+    """The library's tokenizer of a tokenizer.json, read or made, which neither cuts a text short, fills it up nor leaves out merges,
+    whatever was saved."""
     from tokenizers import Tokenizer as Library
 
-    raw = read_tokenizer(file)
     with quietly(file):
         try:
             library = Library.from_buffer(raw)
@@ -208,8 +210,9 @@ def _kept(path: Path, content: bytes, make: Callable[[], dict[str, Any]]) -> Any
     return library
 
 
-def _from_json(file: Path, checkpoint: Any) -> Tokenizer:
-    library = _load(file)
+def _from_json(file: Path, checkpoint: Any, made: bytes | None = None) -> Tokenizer:
+    """made: a tokenizer.json made of what the file holds, which is another."""
+    library = _load(file, read_tokenizer(file) if made is None else made)
     companions = Companions(file.parent)
     with quietly(file):
         _complete(library, companions, file)

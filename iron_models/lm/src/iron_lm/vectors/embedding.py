@@ -13,7 +13,7 @@ import numpy as np
 from iron_core.cache.keys import digest
 from iron_core.errors import UsageError, printable
 from iron_lm.checkpoints.identity import identity
-from iron_lm.embedder import Embedder, pooling_of
+from iron_lm.embedder import Embedder, pooling_of, shortened
 from iron_lm.encoding import EncoderModel, vectorising
 from iron_lm.loading import Loaded
 from iron_lm.vectors.layout import header
@@ -39,7 +39,7 @@ class Embedding:
     """The texts of a file of JSON lines as float32 vectors in `out`, row for line. Those of like length are made one after another.
 
     UsageError for an `out` that is there (replace: it goes when the new one is whole), for a pooling or dims that cannot be, and for
-    lines that are no text or are too long, by number.
+    lines that are no text or are too long, by number; truncate: those are cut.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Embedding:
         field: str = "text",
         pooling: str | None = None,
         dims: int | None = None,
+        truncate: bool = False,
         replace: bool = False,
     ) -> None:
         self.loaded, self.replace = loaded, replace
@@ -62,7 +63,7 @@ class Embedding:
             raise UsageError(f"--out {printable(self.out)}: {printable(self.out.parent)} is no folder; legal: a name in one that is there.")
         if os.path.lexists(self.out) and (not replace or self.out.is_dir()):
             raise UsageError(f"--out {printable(self.out)} is there already; legal: a new name, or --force, which replaces a file.")
-        self.ids = _ids(loaded, texts, read_texts(texts, field))
+        self.ids = _ids(loaded, texts, read_texts(texts, field), truncate)
         order = np.argsort([len(ids) for ids in self.ids], kind="stable")
         batches = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
         self.unfinished = UnfinishedVectors(self.out, header(self.out, len(self.ids), self.width), self.width, batches, "")
@@ -89,12 +90,13 @@ class Embedding:
         )
 
 
-def _ids(loaded: Loaded, path: str | Path, texts: list[str]) -> list[list[int]]:
-    """Ids of each text. UsageError for those that are too long, by the numbers of their lines."""
+def _ids(loaded: Loaded, path: str | Path, texts: list[str], truncate: bool) -> list[list[int]]:
+    """Ids of each text. UsageError for those that are too long and not to be cut, by the numbers of their lines."""
     if loaded.tokenizer is None:
         raise UsageError("embed: this checkpoint has no tokenizer; legal: one that has, or --tokenizer FILE.")
     encode = loaded.tokenizer.encode_whole if loaded.config.encodes else loaded.tokenizer.encode
     found, most = [encode(text) for text in texts], loaded.context
+    found = [shortened(loaded, ids) for ids in found] if truncate else found
     legal = f"legal: 1 to max_seq_len={most}"
     refuse(path, {n: f"has {len(ids)} tokens ({legal})" for n, ids in enumerate(found, 1) if not 1 <= len(ids) <= most})
     return found
