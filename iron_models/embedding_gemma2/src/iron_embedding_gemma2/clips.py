@@ -24,6 +24,8 @@ def read(path: str | Path) -> np.ndarray:
     except (ImportError, OSError) as error:  # the second where its own library is missing
         raise UsageError(f"sound is read by soundfile, which cannot be loaded ({printable(error, 60)}). `pip install soundfile`.") from None
     where = printable(path, 160)
+    if not Path(path).exists():
+        raise UsageError(f"{where}: there is no such file.")
     try:
         samples, rate = soundfile.read(str(path), dtype="float32", always_2d=True)
     except Exception as error:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import click
+import numpy as np
 
 from iron_core.aside import aside
 from iron_core.cli import streams
 from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
-from iron_core.errors import UsageError
+from iron_core.errors import ParamError, UsageError, printable
 from iron_embedding_gemma2 import clips, images, videos
 from iron_embedding_gemma2.embedder import PROMPTS, load
 
@@ -69,23 +70,22 @@ def _command(name: str) -> click.Command:
 
 
 def _compared(path: str, query: str, document: tuple[str, ...], audio: tuple[str, ...], image: tuple[str, ...], video: tuple[str, ...],
-              **given: Any) -> int:  # fmt: skip
+              **options: Any) -> int:  # fmt: skip
     if not document and not audio and not image and not video:
         raise UsageError("--query is compared with nothing; give --document TEXT, --audio FILE, --image FILE or --video PATH.")
-    as_json, dims = given.pop("as_json"), given.pop("dims")
+    as_json, dims = options.pop("as_json"), options.pop("dims")
     if as_json:
         streams.reserve()
     heard = [(file, clips.read(file)) for file in audio]
     seen = [(file, images.read_image(file)) for file in image]
     shown = [(where, videos.read_video(where)) for where in video]
     with working("loading and compiling"):
-        model = load(path, **given)
+        model = load(path, **options)
     texts = [PROMPTS["query"] + query, *(PROMPTS["document"] + text for text in document)]
     vectors = [*model.embed(texts, dims=dims)]
     found = list(zip(document, vectors[1:], strict=True))
-    found += [(file, model.embed_clip(samples, dims=dims)) for file, samples in heard]
-    found += [(file, model.embed_image(pixels, dims=dims)) for file, pixels in seen]
-    found += [(where, model.embed_video(frames, dims=dims)) for where, frames in shown]
+    for embed, given in ((model.embed_clip, heard), (model.embed_image, seen), (model.embed_video, shown)):
+        found += [(file, _vector(embed, file, media, dims)) for file, media in given]
     scores = sorted(((float(vectors[0] @ vector), what) for what, vector in found), key=lambda pair: -pair[0])
     if as_json:
         ranked = [{"document": what, "score": round(score, 6)} for score, what in scores]
@@ -96,3 +96,11 @@ def _compared(path: str, query: str, document: tuple[str, ...], audio: tuple[str
         ("cosine", "document"), [(f"{score:.4f}", what if len(what) <= _SHOWN else what[: _SHOWN - 1] + "…") for score, what in scores]
     )
     return 0
+
+
+def _vector(embed: Any, file: str, media: Any, dims: int | None) -> np.ndarray:
+    """Of what a file holds. UsageError names the file where the model does not take it."""
+    try:
+        return np.asarray(embed(media, dims=dims))
+    except (ParamError, UsageError) as error:
+        raise UsageError(f"{printable(file, 160)}: {error}") from None
