@@ -18,7 +18,7 @@ from tests.embedding_gemma2.weights import clip
 
 #: Samples of the clips whose numbers are stored.
 CLIPS = (400, 7333, 16000)
-SOUND = LogMelConfig(frames=100)
+SOUND = LogMelConfig(frames=104)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from iron_embedding_gemma2.heard_text import HeardText, named
 from iron_lm.blocks.log_mel import LogMelConfig
 from tests.embedding_gemma2.weights import clip
 
-SOUND = LogMelConfig(frames=60)
+SOUND = LogMelConfig(frames=64)
 SAMPLES = SOUND.laid(clip(7333, 1))
 COUNT = SOUND.frames_of(7333)
 

@@ -19,7 +19,7 @@ from tests.embedding_gemma2.conftest import drawn
 from tests.embedding_gemma2.weights import clip
 from tests.resizes import image_of
 
-SOUND = LogMelConfig(frames=60)
+SOUND = LogMelConfig(frames=64)
 
 
 class Mixed(SoftText):

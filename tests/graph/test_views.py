@@ -168,6 +168,30 @@ def test_a_view_across_rows_is_told_of_transpose(w):
         Across().trace()
 
 
+def test_as_strided_is_numpys():
+    """Rows that overlap are read, rows that stand askew are written, of a part of a state; and no element is taken that is not there."""
+
+    class Askew(iron.Graph):
+        def __init__(self):
+            self.kept = iron.state((5, 4), F32)
+
+        def body(self, x):
+            Copy(x, self.kept[1:].as_strided((3, 2), (5, 1), 1))
+            return Copy(self.kept.reshape(20).as_strided((4, 3), (2, 1)))
+
+    x, kept = np.arange(1, 7, dtype=F32).reshape(3, 2), np.zeros(20, F32)
+    np.lib.stride_tricks.as_strided(kept[5:], (3, 2), (20, 4))[...] = x
+    assert Askew().reference(x).tolist() == np.lib.stride_tricks.as_strided(kept, (4, 3), (8, 4)).tolist()
+    for view, error in (
+        (lambda a: a.as_strided((3, 64), (65, 1)), r"as_strided\(0\+3x64:65,1\) of w\[4, 6, 8\] takes elements 0 to 193; legal: 0 to 191"),
+        (lambda a: a.as_strided((2,), (-1,)), "takes elements -1 to 0"),
+        (lambda a: a.as_strided((2, 0), (1, 1)), "and some"),
+        (lambda a: a.T.as_strided((2,), (1,)), "as_strided.. takes all of a tensor of numbers"),
+    ):
+        with pytest.raises((BoundsError, TraceError), match=error):
+            View(np.zeros((4, 6, 8), F32), view).trace()
+
+
 def test_copy_writes_into_every_second_row_of_a_state():
     """The rows between stay as they were."""
 

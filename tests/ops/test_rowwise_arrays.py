@@ -48,6 +48,7 @@ def run(op, dev, **bounds):
         LayerNorm(rows=24, cols=96),
         LayerNorm(rows=24, cols=4096, weighted=True, biased=True),
         LayerNorm(rows=24, cols=32, biased=True, num_channels=2),
+        LayerNorm(rows=24, cols=64, epsilon=1e-12),
     ],
     ids=repr,
 )
@@ -119,6 +120,17 @@ def test_each_step_of_a_layer_norm_is_rounded(rng):
     op.array_check(got, op.reference(x, weight, bias), x, weight, bias)
     with pytest.raises(DeviationError):
         op.array_check((got.astype(np.float32) * 1.03).astype(bfloat16), op.reference(x, weight, bias), x, weight, bias)
+
+
+@pytest.mark.parametrize("dev", DEVICES)
+def test_the_epsilon_of_a_layer_norm_counts_where_a_row_hardly_spreads(dev):
+    """BERT's, of rows that spread by 1e-3: the numbers of the contract; a row too large to square is zeros, an even one too."""
+    op = LayerNorm(rows=3, cols=64, epsilon=1e-12).resolved(device(dev))
+    x = np.random.default_rng(0).standard_normal((3, 64)) * np.array([[1e-3], [2.0**70], [0.0]])
+    got, _, _ = simulate(op, dev, {"x": x.astype(bfloat16)})
+    want = LayerNorm(rows=3, cols=64, epsilon=1e-12, T=np.float32).reference(x.astype(bfloat16).astype(np.float32))
+    assert np.abs(got["y"][0].astype(float) - want[0]).max() < 0.02 and want[0].std() > 0.9
+    assert not got["y"][1:].any()
 
 
 # -- Softmax ----------------------------------------------------------------------------------------
@@ -306,7 +318,11 @@ def test_what_no_array_of_rope_takes_is_refused_with_what_one_takes(fields, word
     ("op", "words", "legal"),
     [
         (LayerNorm(rows=8, cols=48), "LayerNorm: cols=48 .* Nearest legal cols: 32 or 64", LayerNorm(rows=8, cols=32)),
-        (LayerNorm(rows=8, cols=64, epsilon=1e-6), "LayerNorm: epsilon=1e-06; .* Legal: epsilon=1e-05", LayerNorm(rows=8, cols=64)),
+        (
+            LayerNorm(rows=8, cols=64, epsilon=0.0),
+            "LayerNorm: epsilon=0.0; .* Legal: epsilon=1.17",
+            LayerNorm(rows=8, cols=64, epsilon=2.0**-126),
+        ),
         (Softmax(rows=20, cols=64), "Softmax: rows=20 .* Nearest legal rows: 16 or 32", Softmax(rows=32, cols=64)),
         (Softmax(rows=16, cols=80), "Softmax: cols=80 .* Nearest legal cols: 64 or 96", Softmax(rows=16, cols=96)),
         (RowwiseAdd(rows=8, cols=4112), "RowwiseAdd: cols=4112; .* Legal: cols=4096", RowwiseAdd(rows=8, cols=4096)),

@@ -701,8 +701,8 @@ class LayerNorm(Rowwise):
     epsilon is in the units of x squared; with epsilon 0 a row of equal numbers has no norm (NaN). `valid` bounds the rows.
 
     The array (bfloat16 throughout): per lane a core that norms, one that multiplies by `weight`, one that adds `bias`; what goes from
-    one to the next is rounded, and epsilon is the kernel's, 1e-5. The kernel sums squares in float32: a row in which they pass 2^128
-    comes out as zeros (before `bias`).
+    one to the next is rounded. mlir-aie's kernel norms where epsilon is 1e-5, elsewhere one of this pack, without vectors. Squares are
+    summed in float32: a row in which they pass 2^127 comes out as zeros (before `bias`).
 
     Errors: ParamError for a negative epsilon or integers. Unresolvable where no array takes it.
     """

@@ -150,6 +150,12 @@ class Affine:
         """The quotient by `k`, rounded up."""
         return (self + (k - 1)) // k
 
+    def stepped(self, start: int, step: int) -> Affine:
+        """How many of this number are left of every `step`-th from `start` on, which is less than `step`."""
+        left = (self + (step - 1 - start)) // step
+        assert isinstance(left, Affine)  # (the quotient of one by a number is one)
+        return left
+
     def _combine(self, other: Affine, sign: int) -> Affine | int:
         if self.value != other.value:
             raise TraceError(

@@ -122,6 +122,17 @@ class Handle:
     def T(self) -> Handle:
         return self.transpose()
 
+    def as_strided(self, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Handle:
+        """Of its elements, in order, those at offset + sum(i_k * strides[k]) for every index i under `sizes`, as torch's: rows may
+        overlap, or stand askew. Moves no data. BoundsError where it has no such element; TraceError for a view, or of blocks."""
+        if not self.plain or self.bounds or self.format.packed:
+            raise TraceError(f"{self} is bounded, a view or of blocks; as_strided() takes all of a tensor of numbers.")
+        pattern = Pattern(offset, tuple(sizes), tuple(strides))
+        low, high = pattern.span
+        if low < 0 or high > self.size or pattern.size == 0:
+            raise BoundsError(f"as_strided({pattern}) of {self} takes elements {low} to {high - 1}; legal: 0 to {self.size - 1}, and some.")
+        return attrs.evolve(self, pattern=pattern.shifted(self.pattern.offset))
+
     def __getitem__(self, key: Any) -> Handle:
         if self.ids is not None:
             raise TraceError("a gather is copied before it is indexed: Copy(table[ids])[...].")
@@ -168,10 +179,10 @@ class Handle:
                 bounds[len(sizes)] = k.stop
             else:
                 start, stop, _ = k.indices(n)
-                if held is not None and (start, stop, step) != (0, n, 1):
-                    raise TraceError(f"axis {axis} of {self} is bounded per call; take it whole or index it.")
+                if held is not None and (start >= step or stop != n):
+                    raise TraceError(f"axis {axis} of {self} is bounded per call; take it whole, index it, or step through it: x[1::2].")
                 if held is not None:
-                    bounds[len(sizes)] = held
+                    bounds[len(sizes)] = held if step == 1 else held.stepped(start, step)
                 offset += start * stride
                 n = len(range(start, stop, step))
                 if n == 0:

@@ -38,6 +38,10 @@ class _Resident:
         """As `Handle.transpose`."""
         return self._handle().transpose(*axes)
 
+    def as_strided(self, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Any:
+        """As `Handle.as_strided`."""
+        return self._handle().as_strided(sizes, strides, offset)
+
     @property
     def T(self) -> Any:
         return self.transpose()

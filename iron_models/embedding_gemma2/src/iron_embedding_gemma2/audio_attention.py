@@ -9,6 +9,7 @@ import numpy as np
 
 import iron_core as iron
 from iron_core.declare.formats import as_dtype
+from iron_core.errors import ParamError
 from iron_embedding_gemma2.clipped_linear import ClippedLinear, ClippedLinearConfig
 from iron_embedding_gemma2.config import AudioConfig
 from iron_lm.parts.part import Part, Weights, bounded, widen
@@ -21,24 +22,48 @@ LOG2 = math.log(2)
 KEYS = math.log1p(math.e) / LOG2
 #: The slowest of the sinusoids that say how far back a key lies.
 SLOWEST = 10000.0
+#: A transfer whose length a call gives counts so many numbers.
+WHOLE = 8
 
 
 class Band(Part):
     """Where scores by distance become those by key: (num_heads, tokens, tokens) numbers, of which a query's lie a place further on
-    in each row. Layers share it."""
+    in each row. Layers share it.
+
+    A transfer of an array begins at a whole word, of two numbers. So every query's numbers begin with a key of an even place: those
+    of even queries and of odd ones lie in columns of their own, and are moved apart.
+    """
 
     def __init__(self, config: AudioConfig, tokens: int, run: Run) -> None:
-        self.heads, self.tokens, self.distances = config.num_heads, tokens, config.reach + 1
-        # As many more in a head as a row is long: what a query has of keys before the first lies outside or is not seen.
-        self.scores = iron.state((self.heads, tokens * (tokens + 1)), as_dtype(run.dtype))
+        self.heads, self.tokens, self.reach = config.num_heads, tokens, config.reach
+        #: Numbers that a query has of a head: up to its own key, or one further.
+        self.columns = -(-(config.reach + 2) // WHOLE) * WHOLE
+        if tokens % 2 or tokens < self.columns:
+            raise ParamError(f"Band: tokens={tokens}; legal: an even number, at least {self.columns} with reach={config.reach}.")
+        # A row more in front: what a query has of keys before the first lies there, or behind all that the query before it sees.
+        self.scores = iron.state((self.heads * tokens + 1, tokens), as_dtype(run.dtype))
+
+    def furthest(self, odd: int) -> int:
+        """How far back the first of a query's columns lies, for even queries and for odd ones."""
+        return self.columns - 2 + odd
+
+    def by_column(self, keys: np.ndarray) -> np.ndarray:
+        """(num_heads, 2, columns, head_dim) of keys by distance (reach + 1, num_heads, head_dim), the furthest first."""
+        rows = np.zeros((self.heads, 2, self.columns, keys.shape[-1]), keys.dtype)
+        for odd in (0, 1):
+            own = self.furthest(odd) + 1
+            rows[:, odd, own - len(keys) : own] = keys.swapaxes(0, 1)
+        return rows
 
     def body(self, x: Any, *, rows: iron.Scratchpad[np.int32]) -> Any:
-        """x: (rows, num_heads, distances), the furthest first -> (num_heads, tokens, tokens)."""
-        n, far = self.tokens, self.distances - 1
-        diagonal = self.scores.reshape(self.heads, n, n + 1)
-        for head in range(self.heads):
-            Copy(bounded(x, rows)[:, head], diagonal[head, :rows, : self.distances])
-        return Copy(self.scores[:, far : far + n * n]).reshape(self.heads, n, n)
+        """x: (rows, num_heads, 2, columns) -> (num_heads, tokens, tokens)."""
+        n, x = self.tokens, bounded(x, rows)
+        # Even queries first: what the first of a head lays before its row, the last of the head before, an odd one, writes over.
+        for odd in (0, 1):
+            first = n + odd * (n + 1) - self.furthest(odd)
+            askew = self.scores.as_strided((self.heads, n // 2, self.columns), (n * n, 2 * (n + 1), 1), first)
+            Copy(x[odd::2][:, :, odd].transpose(1, 0, 2), askew)
+        return self.scores[1:].reshape(self.heads, n, n)
 
 
 class AudioAttention(Part):
@@ -63,10 +88,10 @@ class AudioAttention(Part):
         c, wide = self.config, widen(array)
         if name == "factors":
             return np.tile(_query_factors(c, wide), c.num_heads)
-        keys = _relative_keys(c, wide)
-        blocks = np.zeros((c.num_heads, c.reach + 1, c.num_heads, c.head_dim), np.float32)
+        keys = self.band.by_column(_relative_keys(c, wide))
+        blocks = np.zeros((*keys.shape[:3], c.num_heads, c.head_dim), np.float32)
         for head in range(c.num_heads):
-            blocks[head, :, head] = keys[:, head]
+            blocks[head, :, :, head] = keys[head]
         return blocks.reshape(-1, c.hidden_size)
 
     def held(self, name: str, array: Any) -> Any:
@@ -77,7 +102,7 @@ class AudioAttention(Part):
         c, n = self.config, x.shape[0]
         x = bounded(x, rows)
         q, k, v = RowwiseMul(self.q(x), self.factors), self.k(x), self.v(x)
-        terms = project(q, self.relative).reshape(n, c.num_heads, c.reach + 1)
+        terms = project(q, self.relative).reshape(n, c.num_heads, 2, -1)
         q, k, v = (y.reshape(n, c.num_heads, c.head_dim) for y in (q, k, v))
         o = MHA(
             q, k, v, bias=self.band(terms, rows=rows), heads_interleaved=True, kv_interleaved=True, window=c.reach, scale=KEYS,

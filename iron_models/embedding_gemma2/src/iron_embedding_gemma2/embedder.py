@@ -31,14 +31,16 @@ from iron_lm.parts.part import widen
 
 #: What stands before a text, by what it is for.
 PROMPTS = {"query": "task: search result | query: ", "document": "title: none | text: "}
-#: Soft tokens of a clip that graphs are built for; each is compiled when a clip first needs it. The last are 30 s.
-TOKENS = (256, 512, 750)
+#: Soft tokens of a clip that graphs are built for; each is compiled when a clip first needs it. 30 s are 750.
+TOKENS = (256, 512, 768)
 #: What an image's means are standardised by, in float32.
 _WIDE = ("seeing.tower.bias", "seeing.tower.scale")
 #: Soft tokens of an image at most, and the pixels of whose multiples on a side graphs are built for pictures.
 BUDGET, PIXELS = 280, 1024
 #: Soft tokens of a video's frame at most.
 FRAME_BUDGET = 70
+#: There is room for a multiple of so many soft tokens, as products on arrays take rows.
+ROOM = 64
 
 
 class MediaEncoder(EncoderModel):
@@ -106,7 +108,7 @@ class MediaEncoder(EncoderModel):
         vision = self._config.vision
         if vision is None:
             raise UsageError(f"{where}: this checkpoint has no vision tower (vision_config); legal: texts.")
-        return ImagePatchesConfig(budget=budget, pool=vision.pool, positions=vision.positions + 1)
+        return ImagePatchesConfig(budget=budget, room=-(-budget // ROOM) * ROOM, pool=vision.pool, positions=vision.positions + 1)
 
     def _called(self, compiled: Any, ids: list[int], given: np.ndarray, dims: int | None, **values: int) -> np.ndarray:
         row = np.zeros(self.loaded.context, np.int32)

@@ -148,6 +148,7 @@ class MHA(MHAArray, Operator):
         Case(num_heads=1, seq_len=16, kv_len=48, d=512, lower=True),
         Case(num_heads=2, num_KV_heads=1, seq_len=1, kv_len=48, d=512, lower=True),
         Case(num_heads=2, seq_len=32, pv_cores=2, state="bfloat16", lower=True),
+        Case(num_heads=2, seq_len=32, kv_len=48, d=32, causal=False, bounds=dict(valid=19, kv_valid=41), lower=True),
         draw=dict(normal=("Q", "K", "V", "bias")),
     )
 

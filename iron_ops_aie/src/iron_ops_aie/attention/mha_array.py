@@ -44,8 +44,8 @@ from iron_ops_aie.attention.mha_sequence import UnderWay, packed, prompt
 
 #: Sizes of a block of queries, and of a block of keys.
 BLOCKS = (64, 32, 16)
-#: The kernels take heads of a multiple of this many numbers.
-HEAD_STEP = 64
+#: The kernels take heads of a multiple of this many numbers, and of as many for each core that adds up values.
+HEAD_STEP = 16
 #: Pipelines there may be at most: one for each column of npu2.
 PIPELINES = 8
 #: Cores of a pipeline that add up values.
@@ -166,7 +166,8 @@ class MHAArray:
         if all(held.fits for held in fit.memory(self, dev)):
             return
         b, p, parts = self.B_q, self.num_pipelines, self.pv_cores
-        narrower = (self.evolve(d=d)._blocked(b, p, parts) for d in range(self.d - HEAD_STEP, 0, -HEAD_STEP))
+        step = HEAD_STEP * parts
+        narrower = (self.evolve(d=d)._blocked(b, p, parts) for d in range(self.d - step, 0, -step))
         most = next((op.d for op in narrower if all(held.fits for held in fit.memory(op, dev))), None)
         ways = [f"Nearest legal d: {most}"] * (most is not None) + ["give a smaller B_q="] * (b > BLOCKS[-1])
         ways += ["give pv_cores=2"] * (parts < PV_CORES[-1])
@@ -174,9 +175,9 @@ class MHAArray:
 
     def _whole(self: Any) -> None:
         b, p, packed, group = self.B_q, self.num_pipelines, self.packed, self._group
-        require_whole(self, "d", HEAD_STEP, "steps of its kernels")
-        require(b in BLOCKS, f"MHA: B_q={b}; legal: {', '.join(map(str, sorted(BLOCKS)))}.")
         require(self.pv_cores in PV_CORES, f"MHA: pv_cores={self.pv_cores}; legal: {', '.join(map(str, PV_CORES))}.")
+        require_whole(self, "d", HEAD_STEP * self.pv_cores, "steps of its kernels")
+        require(b in BLOCKS, f"MHA: B_q={b}; legal: {', '.join(map(str, sorted(BLOCKS)))}.")
         require_whole(self, "kv_len", b, f"blocks of B_q={b} keys")
         legal = 1 <= p <= PIPELINES and p % q_lanes(p) == 0
         require(legal, f"MHA: num_pipelines={p}; legal: 1 to {SERVED}, and {PIPELINES}.")

@@ -11,8 +11,6 @@ from iron_core.array.numbers import float32
 
 #: The smallest normal bfloat16: below it the devices give zero.
 SMALLEST = 2.0**-126
-#: The epsilon that the kernel of LayerNorm is compiled with, and how far off it is near zero.
-LAYER_NORM_EPSILON, LAYER_NORM_NEAR_ZERO = 1e-5, 1e-5
 #: log2 e, and the lowest number, as the kernels of Softmax have them: in bfloat16.
 LOG2E, LOWEST = 1.4453125, -(2 - 2.0**-7) * 2.0**127
 
@@ -36,33 +34,6 @@ def rms_norm(cols: int, epsilon: float) -> Kernel:
         loops=(Loop(times=-(-cols // 16), reads=32, chain=2), Loop(times=1, chain=8), Loop(times=-(-cols // 16), reads=32, writes=32)),
     )
     return Kernel.factory("norm.rms_norm_eps", (row, row, np.int32, np.float32), contract, tile_size=cols)
-
-
-def layer_norm(cols: int) -> Kernel:
-    """y = (x - mean(x)) / sqrt(var(x) + 1e-5) of a row of `cols` bfloat16, both in float32; AIE2 comes within 1 ulp (measured), or
-    1e-5 where that is more: what cancels near zero."""
-
-    def reference(x: Any, n: int) -> np.ndarray:
-        wide = float32(x)
-        centred = wide - wide.mean()
-        return centred / np.sqrt((centred * centred).mean() + np.float32(LAYER_NORM_EPSILON))
-
-    row = ObjectType.of(cols, bfloat16)
-    contract = KernelContract(
-        roles=(In, Out, Param),
-        bindings=((2, cols),),
-        reference=reference,
-        tolerance=Tolerance(terms=cols, ulps=1, absolute=LAYER_NORM_NEAR_ZERO),
-        ops=6 * cols,
-        # The mean, the squares of what is left, the root, and the row once more.
-        loops=(
-            Loop(times=-(-cols // 16), reads=32, chain=1),
-            Loop(times=-(-cols // 16), reads=32, chain=3),
-            Loop(times=1, chain=8),
-            Loop(times=-(-cols // 16), reads=32, writes=32, chain=2),
-        ),
-    )
-    return Kernel.factory("norm.layer_norm", (row, row, np.int32), contract, tile_size=cols)
 
 
 def softmax(cols: int) -> Kernel:
