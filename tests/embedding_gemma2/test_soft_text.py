@@ -39,10 +39,11 @@ class Mixed(SoftText):
         *,
         rows: iron.Scratchpad[np.int32],
         count: iron.Scratchpad[np.int32],
+        heard: iron.Scratchpad[np.int32],
         tokens: iron.Scratchpad[np.int32],
     ) -> Any:
-        heard = self.hearing(samples, count=count), (count + 3) // 4
-        return self.vector(ids, rows, heard=heard, seen=(self.seeing(patches, positions, tokens=tokens), tokens))
+        clip = self.hearing(samples, count=count, tokens=heard), heard
+        return self.vector(ids, rows, heard=clip, seen=(self.seeing(patches, positions, tokens=tokens), tokens))
 
 
 def picture() -> tuple[np.ndarray, np.ndarray]:
@@ -69,7 +70,8 @@ def test_all_three_say_what_transformers_says(golden: Any, run: Any, backend: st
         patches=((16, 48), np.float32),
         backend=backend,
     )
-    got = graph(ids, samples, patches, np.ascontiguousarray(places.T), rows=len(given), count=SOUND.frames_of(7333), tokens=4)
+    values = dict(rows=len(given), count=SOUND.frames_of(7333), heard=len(golden["soft1"]), tokens=4)
+    got = graph(ids, samples, patches, np.ascontiguousarray(places.T), **values)
     assert np.abs(got - golden["mixed_states"].mean(0)).max() < 1e-4
 
 

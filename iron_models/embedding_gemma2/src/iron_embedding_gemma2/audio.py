@@ -19,7 +19,7 @@ from iron_lm.run import Run
 
 
 class AudioTower(Part):
-    """features: (frames, mels) as `LogMel` makes them, of which a call has `count` -> (ceil(count / 4), text_size)."""
+    """features: (frames, mels) as `LogMel` makes them, of which a call has `count` -> (tokens, text_size), tokens ceil(count / 4)."""
 
     output: Any
     output_bias: Any
@@ -36,10 +36,10 @@ class AudioTower(Part):
         self.norm = Norm(NormConfig(c.output_size, c.norm_epsilon, weight=False))
         self.projected = Projection(self, run, embedded=(text_size, c.output_size))
 
-    def body(self, x: Any, *, count: iron.Scratchpad[np.int32]) -> Any:
-        x = self.subsampling(x, count=count)
+    def body(self, x: Any, *, count: iron.Scratchpad[np.int32], tokens: iron.Scratchpad[np.int32]) -> Any:
+        x = self.subsampling(x, count=count, tokens=tokens)
         for layer in self.layers:
-            x = layer(x, rows=(count + 3) // 4)
+            x = layer(x, rows=tokens)
         return self.projected(self.norm(biased(self.finished(x), self.output_bias)))
 
     def twin(self, weights: Weights, x: Any) -> np.ndarray:
@@ -51,14 +51,15 @@ class AudioTower(Part):
 
 
 class Hearing(Part):
-    """samples: of a clip, as `LogMelConfig.laid` lays them, of which `count` frames are the clip's -> (ceil(count / 4), text_size)."""
+    """samples: of a clip, as `LogMelConfig.laid` lays them, of which `count` frames are the clip's -> (tokens, text_size), as
+    `AudioTower`."""
 
     def __init__(self, config: AudioConfig, sound: LogMelConfig, text_size: int, run: Run) -> None:
         self.features = LogMel(sound, run)
         self.tower = AudioTower(config, sound.frames, sound.mels, text_size, run)
 
-    def body(self, samples: Any, *, count: iron.Scratchpad[np.int32]) -> Any:
-        return self.tower(self.features(samples, frames=count), count=count)
+    def body(self, samples: Any, *, count: iron.Scratchpad[np.int32], tokens: iron.Scratchpad[np.int32]) -> Any:
+        return self.tower(self.features(samples, frames=count), count=count, tokens=tokens)
 
     def twin(self, weights: Weights, samples: Any, count: int) -> np.ndarray:
         features = self.features.twin({}, samples)[:count]

@@ -65,7 +65,7 @@ class Halving(Part):
 
 
 class Subsampling(Part):
-    """features: (frames, mels), of which a call has `count` -> (ceil(count / 4), hidden_size)."""
+    """features: (frames, mels), of which a call has `count` -> (tokens, hidden_size), tokens ceil(count / 4)."""
 
     matrix: Any
 
@@ -77,9 +77,9 @@ class Subsampling(Part):
         wide = self.second.convolution.config.out_width * c.channels[1]
         self.projected = Projection(self, run, matrix=(c.hidden_size, wide))
 
-    def body(self, x: Any, *, count: iron.Scratchpad[np.int32]) -> Any:
+    def body(self, x: Any, *, count: iron.Scratchpad[np.int32], tokens: iron.Scratchpad[np.int32]) -> Any:
         y = self.second(self.first(x, count=count), count=(count + 1) // 2)
-        return self.projected(y[: (count + 3) // 4])
+        return self.projected(y[:tokens])
 
     def twin(self, weights: Weights, x: Any) -> np.ndarray:
         y = self.first.twin(self.inside(weights, "first"), x)

@@ -68,7 +68,7 @@ class MediaEncoder(EncoderModel):
         tokens = -(-frames // 4)
         ids = self._around("embed_clip", [config.marks.audio_begins, *[config.marks.audio] * tokens, config.marks.audio_ends], text)
         part, compiled = self._hears(next(size for size in TOKENS if size >= tokens))
-        return self._called(compiled, ids, part.hearing.features.config.laid(samples), dims, count=frames)
+        return self._called(compiled, ids, part.hearing.features.config.laid(samples), dims, count=frames, heard=tokens)
 
     def embed_image(self, image: Any, text: str = "", *, dims: int | None = None) -> np.ndarray:
         """float32 (dims,), of length 1: the vector of an image, which a text may follow. image: uint8 (height, width, 3), RGB.

@@ -18,7 +18,8 @@ from iron_lm.run import Run
 
 
 class HeardText(SoftText):
-    """ids: (max_seq_len,), of which a call has `rows`; samples: of a clip, of which it has `count` frames -> (1, output_size)."""
+    """ids: (max_seq_len,), of which a call has `rows`; samples: of a clip, of which it has `count` frames, and of which `heard`
+    soft tokens are made, ceil(count / 4) -> (1, output_size)."""
 
     def __init__(self, config: TextConfig, sound: LogMelConfig, run: Run) -> None:
         assert config.audio is not None
@@ -26,8 +27,16 @@ class HeardText(SoftText):
         super().__init__(config, run, heard=hearing.tower.tokens)
         self.hearing = hearing
 
-    def body(self, ids: Any, samples: Any, *, rows: iron.Scratchpad[np.int32], count: iron.Scratchpad[np.int32]) -> Any:
-        return self.vector(ids, rows, heard=(self.hearing(samples, count=count), (count + 3) // 4))
+    def body(
+        self,
+        ids: Any,
+        samples: Any,
+        *,
+        rows: iron.Scratchpad[np.int32],
+        count: iron.Scratchpad[np.int32],
+        heard: iron.Scratchpad[np.int32],
+    ) -> Any:
+        return self.vector(ids, rows, heard=(self.hearing(samples, count=count, tokens=heard), heard))
 
     def twin(self, weights: Weights, ids: Any, samples: Any, count: int) -> np.ndarray:
         return self.vector_twin(weights, ids, audio=self.hearing.twin(self.inside(weights, "hearing"), samples, count))
