@@ -16,8 +16,10 @@ BLOCK = 64
 # A core has no divider for numbers that are not known when this is compiled.
 _BLOCK = """
 #include <stdint.h>
-extern "C" void KERNEL(int32_t down, int32_t across, int32_t pad, int32_t no_source, int32_t no_position, int32_t first,
-                       int32_t *sources, int32_t *positions) {
+extern "C" void KERNEL(int32_t rows, int32_t columns, int32_t no_source, int32_t no_position, int32_t first, int32_t *sources,
+                       int32_t *positions) {
+  // Windows, and rows of `Resample`'s patches for one row of patches.
+  const int32_t down = rows / POOL, across = columns / POOL, pad = (columns / CORES + 1) * CORES;
   int32_t column = first / (POOL * POOL), row = 0, patch = first % (POOL * POOL);  // of windows, and in one
   while (column >= across && row < down) {
     column -= across;
@@ -43,19 +45,20 @@ class PatchPositionsArray:
     """How a `PatchPositions` is computed on an array."""
 
     def kernel(self: Any) -> Kernel:
-        """(down, across, pad, no_source, no_position, first, sources, positions): the block of places from `first` on."""
-        pool, block = self.pool, self.block
+        """(rows, columns, no_source, no_position, first, sources, positions): the block of places from `first` on."""
+        pool, cores, block = self.pool, self.cores, self.block
 
-        def reference(down: int, across: int, pad: int, no_source: int, no_position: int, first: int) -> tuple[np.ndarray, np.ndarray]:
+        def reference(rows: int, columns: int, no_source: int, no_position: int, first: int) -> tuple[np.ndarray, np.ndarray]:
+            down, across, pad = rows // pool, columns // pool, (columns // cores + 1) * cores
             window, patch = np.divmod(first + np.arange(block), pool * pool)
             row, column = np.divmod(window, max(1, across))
             real = window < down * across
             x, y = column * pool + patch % pool, row * pool + patch // pool
             return np.where(real, y * pad + x, no_source), np.where(real, (x, y), no_position)
 
-        contract = KernelContract(roles=(Param,) * 6 + (Out, Out), reference=reference, tolerance=Tolerance(exact=True))
-        types = (np.int32,) * 6 + (self.sources.tile, self.positions.tile)
-        return Kernel.inline("patch_positions", _BLOCK, types, contract, dict(POOL=pool, BLOCK=block))
+        contract = KernelContract(roles=(Param,) * 5 + (Out, Out), reference=reference, tolerance=Tolerance(exact=True))
+        types = (np.int32,) * 5 + (self.sources.tile, self.positions.tile)
+        return Kernel.inline("patch_positions", _BLOCK, types, contract, dict(POOL=pool, CORES=cores, BLOCK=block))
 
     def resolve(self: Any, dev: Any) -> Any:
         """The largest block of at most 64 places that divides them."""
@@ -80,7 +83,7 @@ class PatchPositionsArray:
             fifo = ObjectFifo(stream.tile, depth=stream.depth, name=stream.name)
             fifo.cons(tile=stream.lane(0))
             ends.append(fifo.prod())
-        values = [self.windows_down, self.windows_across, self.pad, self.no_source, self.no_position, self.blocks]
+        values = [self.patch_rows, self.patch_columns, self.no_source, self.no_position, self.blocks]
         Worker(core, [*ends, self.kernel()], values=values, name="core")
 
     def sequence(self: Any, rt: Any) -> None:
@@ -92,7 +95,7 @@ class PatchPositionsArray:
 
     def composed(self: Any) -> Any:
         """Block by block by the kernel's reference."""
-        sizes = (self.windows_down, self.windows_across, self.pad, self.no_source, self.no_position)
+        sizes = (self.patch_rows, self.patch_columns, self.no_source, self.no_position)
         made = [self.kernel().reference(*sizes, first) for first in range(0, self.places, self.block)]
         sources, positions = (np.concatenate(parts, axis=-1).astype(np.int32) for parts in zip(*made, strict=True))
         return sources, positions
