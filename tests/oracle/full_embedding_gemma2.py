@@ -2,7 +2,7 @@
 
     python -m tests.oracle.full_embedding_gemma2 [FOLDER]
 
-Needs torch and transformers 5.24 or later, at the root of the repository; 3 GB in FOLDER (a temporary one by default), 8 GB of memory
+Needs torch and transformers 5.24 or later, at the root of the repository; 3 GB in FOLDER (a temporary one by default), 6 GB of memory
 and some minutes. It is no test of a session: it prints what it finds, and fails where a vector is off by more than 1e-3 of its length.
 """
 
