@@ -12,6 +12,10 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+# One of the processes that share the machine's cores: numpy's products on threads of their own would only wait for one another,
+# spinning. Before numpy is imported, which reads it once; the processes that tests start have it too.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import hypothesis
 import numpy as np
 import pytest

@@ -49,6 +49,10 @@ def dev(request):
     return request.param
 
 
+#: What no device decides is walked on one; the other is in `nox -s slow`.
+ONE_FIRST = pytest.mark.parametrize("dev", ["npu2", pytest.param("npu1", marks=pytest.mark.slow)])
+
+
 @pytest.fixture(params=[HEADS[0], pytest.param(HEADS[1], marks=pytest.mark.slow)], ids="{0[0]}:{0[1]}".format)
 def heads(request):
     return request.param
@@ -93,11 +97,13 @@ def test_a_decode_step_feeds_the_next(heads, dev):
     assert images[True].program is None
 
 
+@ONE_FIRST
 def test_a_turn_reuses_chunks(heads, dev):
     """What a conversation has computed is not computed again, and every bit is as from its start."""
     assert check_chat_turn(session(heads, dev), PROMPT[:66], 2, PROMPT[66:]).passed
 
 
+@ONE_FIRST
 def test_the_same_again_is_the_same(heads, dev):
     assert check_determinism(session(heads, dev), [PROMPT[:5], PROMPT[:66]], 2).passed
 
