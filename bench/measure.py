@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import sys
 import tempfile
 import time
@@ -13,12 +14,14 @@ from typing import TextIO
 
 import attrs
 
-from bench.engines import ENGINES, UNTUNED, Engine, Unavailable, python_of
+from bench.engines import ENCODERS, ENGINES, UNTUNED, Engine, Unavailable, python_of
 from bench.processes import Ran, Worker, iron_run
 from bench.results import Result, Samples
-from bench.rows import Rate, Watched
-from bench.weights import Missing, Weights, cache_bytes, tensor_bytes
+from bench.rows import Rate, Row, Vectors, Watched
+from bench.weights import Missing, Weights, cache_bytes, encoder_operations, tensor_bytes
 
+#: Of workers that are watched.
+CONTEXT: dict[str, object] = {"context": 2048, "quantize": None}
 #: "The capital of France is", as SmolLM2 reads it.
 PROMPT = [504, 3575, 282, 4649, 314]
 
@@ -41,15 +44,15 @@ class Bench:
     limits: dict[str, list[float]] = attrs.Factory(dict)
     _pythons: dict[str, str | Unavailable] = attrs.Factory(dict)
 
-    def run(self, rows: list[Rate | Watched]) -> list[Result]:
+    def run(self, rows: list[Row]) -> list[Result]:
         """Every row's result, in the order given."""
         results = {row.key: Result(row) for row in rows}
-        groups: dict[tuple[str, int, str | None], list[Rate]] = {}
+        groups: dict[tuple[str, str], list[Rate | Vectors]] = {}
         for row in rows:
-            if isinstance(row, Rate):
-                groups.setdefault((row.weights, row.context, row.quantize), []).append(row)
-        for (name, context, quantize), members in groups.items():
-            self._group(name, context, quantize, [results[row.key] for row in members])
+            if not isinstance(row, Watched):
+                groups.setdefault((row.weights, repr(row.settings)), []).append(row)
+        for members in groups.values():
+            self._group([results[row.key] for row in members])
         for row in rows:
             if isinstance(row, Watched):
                 say(row.title)
@@ -72,15 +75,18 @@ class Bench:
 
     # -- rates ------------------------------------------------------------------------------------
 
-    def _group(self, name: str, context: int, quantize: str | None, results: list[Result]) -> None:
-        """Rows of the same weights, context and quantising."""
+    def _group(self, results: list[Result]) -> None:
+        """Rows of the same weights and settings."""
+        first = results[0].row
+        assert not isinstance(first, Watched)
+        engines = ENCODERS if isinstance(first, Vectors) else (*ENGINES, UNTUNED) if self.untuned else ENGINES
         with contextlib.ExitStack() as stack:
             workers: dict[str, Worker] = {}
-            for engine in (*ENGINES, UNTUNED) if self.untuned else ENGINES:
+            for engine in engines:
                 rows = [r for r in results if _runs(engine, r.row)]
                 try:
                     if rows:
-                        workers[engine.name] = stack.enter_context(self._worker(engine, name, context, quantize))
+                        workers[engine.name] = stack.enter_context(self._worker(engine, first.weights, first.settings))
                 except (Unavailable, Missing) as error:
                     for result in rows:
                         result.engines[engine.name] = Samples(skipped=str(error))
@@ -89,9 +95,9 @@ class Bench:
                 self._rate(result, {n: w for n, w in workers.items() if _runs(w.engine, result.row)})
 
     @contextlib.contextmanager
-    def _worker(self, engine: Engine, weights: str, context: int, quantize: str | None) -> Iterator[Worker]:
+    def _worker(self, engine: Engine, weights: str, settings: dict[str, object]) -> Iterator[Worker]:
         python = self.python(engine)
-        settings = {"threads": self.threads, "context": context, "quantize": quantize} | dict(engine.settings)
+        settings = {"threads": self.threads} | settings | dict(engine.settings)
         worker = Worker(engine, python, self.weights.path(engine.file(weights), python), settings, self.log)
         self.versions[engine.name] = worker.version
         try:
@@ -101,9 +107,14 @@ class Bench:
 
     def _rate(self, result: Result, workers: dict[str, Worker]) -> None:
         row = result.row
-        assert isinstance(row, Rate)
-        order: dict[str, object] = {"do": row.do, "ids": self._ids(row.prompt)}
-        if row.do == "decode":
+        assert not isinstance(row, Watched)
+        if isinstance(row, Vectors):
+            texts = max(row.batch, round(row.count * self.scale))
+            order: dict[str, object] = {"do": "vectors", "ids": drawn_ids(row.lengths), "batch": row.batch, "count": texts}
+            result.text_operations = encoder_operations(self.weights.path(row.weights), row.lengths) / len(row.lengths)
+        else:
+            order = {"do": row.do, "ids": self._ids(row.prompt)}
+        if isinstance(row, Rate) and row.do == "decode":
             order["count"] = count = max(4, round(row.count * self.scale))
             file = self.weights.path(row.weights)
             result.token_bytes = tensor_bytes(file, row.quantize is not None) + cache_bytes(file) * row.mean_context(count)
@@ -121,9 +132,10 @@ class Bench:
                 except Unavailable as error:
                     result.engines[name] = Samples(skipped=str(error))
                     continue
+                rate = found["tokens" if isinstance(row, Rate) else "texts"] / found["wall"]
                 if number:
-                    samples.add(found["tokens"] / found["wall"], found["wall"], found["cpu"], found["others"])
-                say(f"  {'round ' + str(number) if number else 'warm-up'} {name} {found['tokens'] / found['wall']:.1f}")
+                    samples.add(rate, found["wall"], found["cpu"], found["others"])
+                say(f"  {'round ' + str(number) if number else 'warm-up'} {name} {rate:.1f}")
             turns = turns[1:] + turns[:1]  # nobody always follows the same one
 
     def _limits(self, iron: Worker, result: Result, counted: bool) -> None:
@@ -134,6 +146,7 @@ class Bench:
         if counted:
             result.read_limits.append(found["read_bytes"])
             result.weights_read.append(found["weights_read"])
+            result.float_limits.append(found["float_operations"])
             for key in ("read_bytes", "float_operations", "int8_operations"):
                 self.limits.setdefault(key, []).append(found[key])
 
@@ -182,7 +195,7 @@ class Bench:
             samples.add(found["first_token_cpu_s"], found["first_token_s"], found["first_token_cpu_s"])
             return
         start = time.perf_counter()
-        with self._worker(engine, "q4_1", 2048) as worker:
+        with self._worker(engine, "q4_1", CONTEXT) as worker:
             found = worker.order(do="prompt", ids=PROMPT)
             samples.add(found["process_cpu"], time.perf_counter() - start, found["process_cpu"])
 
@@ -205,13 +218,19 @@ class Bench:
             ran = Ran(self._line("--max-seq-len", "2048", "--prompt-len", str(2048 - count), "--num-tokens", str(count)))
             samples.add((ran.memory - caches) / 1e6, ran.wall, ran.cpu)
             return
-        with self._worker(engine, "q4_1", 2048) as worker:
+        with self._worker(engine, "q4_1", CONTEXT) as worker:
             found = worker.order(do="decode", ids=self._ids(2048 - count), count=count - 1)
             samples.add((worker.order(do="memory")["own"] - caches) / 1e6, found["wall"], found["cpu"])
 
 
-def _runs(engine: Engine, row: Rate | Watched) -> bool:
-    assert isinstance(row, Rate)
+def drawn_ids(lengths: tuple[int, ...]) -> list[list[int]]:
+    """Ids of texts of so many tokens, drawn at a fixed seed among BERT's whole words."""
+    draws = random.Random(0)
+    return [[101, *(draws.randrange(1996, 29000) for _ in range(n - 2)), 102] for n in lengths]
+
+
+def _runs(engine: Engine, row: Row) -> bool:
+    assert not isinstance(row, Watched)
     return row.weights in engine.takes and (row.engines is None or engine.name in row.engines)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from bench.rows import Rate, Watched
+from bench.rows import Row, Watched
 
 #: A goal missed by this much is accepted where the profile accounts for it.
 LEEWAY = 0.15
@@ -49,13 +49,16 @@ class Samples:
 class Result:
     """A row with every engine's samples. read_limits: bytes a second, measured in each of its rounds; token_bytes:
     weights and caches that Iron reads for a token; weights_read: bytes a second at which the weights are read where they
-    lie, by a loop that does nothing else."""
+    lie, by a loop that does nothing else. text_operations: multiplications and additions of an average text; float_limits: of
+    float32 a second."""
 
-    row: Rate | Watched
+    row: Row
     engines: dict[str, Samples] = attrs.Factory(dict)
     read_limits: list[float] = attrs.Factory(list)
     token_bytes: float = 0.0
     weights_read: list[float] = attrs.Factory(list)
+    float_limits: list[float] = attrs.Factory(list)
+    text_operations: float = 0.0
 
     def ratio(self, peer: str) -> tuple[float, float, float] | None:
         """Iron's median over a peer's, and the least and most of their rounds; inverted where smaller is better."""
@@ -63,7 +66,7 @@ class Result:
         if ours is None or theirs is None or not ours.values or not theirs.values:
             return None
         pairs = [(ours.median, theirs.median), *zip(ours.values, theirs.values, strict=False)]
-        ratios = [a / b if isinstance(self.row, Rate) else b / a for a, b in pairs]
+        ratios = [b / a if isinstance(self.row, Watched) else a / b for a, b in pairs]
         return ratios[0], min(ratios[1:]), max(ratios[1:])
 
     @property
@@ -81,12 +84,23 @@ class Result:
         return rate / median(self.read_limits) if rate is not None and self.read_limits else None
 
     @property
+    def float_share(self) -> float | None:
+        """What Iron multiplies and adds a second, of the float32 limit; None where that is not what the row measures."""
+        ours = self.engines.get("iron")
+        if not self.text_operations or ours is None or not ours.values or not self.float_limits:
+            return None
+        return ours.median * self.text_operations / median(self.float_limits)
+
+    @property
     def reached(self) -> float | None:
         """The least of what was reached over what the goals ask: 1 or more is met. None: nothing to judge by."""
         goal, found = self.row.goal, []
         ours, ratio = self.engines.get("iron"), self.ratio(PEER)
         if goal.ratio is not None and ratio is not None:
             found.append(ratio[0] / goal.ratio)
+        peers = [r[0] for name in self.engines if name != "iron" and (r := self.ratio(name))]
+        if goal.best is not None and peers:
+            found.append(min(peers) / goal.best)
         if goal.read is not None and self.read_share is not None:
             found.append(self.read_share / goal.read)
         if goal.most is not None and ours is not None and ours.values:
@@ -119,6 +133,8 @@ class Result:
             "token_bytes": self.token_bytes,
             "read_rate": self.read_rate,
             "read_share": self.read_share,
+            "text_operations": self.text_operations,
+            "float_share": self.float_share,
             "reached": self.reached,
             "verdict": self.verdict,
         }

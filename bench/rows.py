@@ -7,15 +7,18 @@ import attrs
 
 @attrs.frozen
 class Goal:
-    """`ratio`: times llama.cpp's rate. `read`: share of the measured read bandwidth. `most`: of the row's own unit."""
+    """`ratio`: times llama.cpp's rate; `best`: times that of the fastest peer. `read`: share of the measured read bandwidth.
+    `most`: of the row's own unit."""
 
     ratio: float | None = None
     read: float | None = None
     most: float | None = None
+    best: float | None = None
 
     def text(self, unit: str) -> str:
         """For the table."""
         parts = [f"{self.ratio:g} x llama.cpp"] if self.ratio else []
+        parts += [f"{self.best:g} x the best"] if self.best else []
         parts += [f"{100 * self.read:.0f} % of read"] if self.read else []
         parts += [f"at most {self.most:g} {unit}"] if self.most else []
         return ", ".join(parts)
@@ -39,9 +42,36 @@ class Rate:
     quantize: str | None = None
     unit: str = "tok/s"
 
+    @property
+    def settings(self) -> dict[str, object]:
+        """Of its worker; rows of the same ones share it."""
+        return {"context": self.context, "quantize": self.quantize}
+
     def mean_context(self, count: int) -> float:
         """Tokens a decode step attends to, on average over `count` of them."""
         return self.prompt + (count + 1) / 2
+
+
+@attrs.frozen
+class Vectors:
+    """Texts a second that an encoder makes vectors of: as many as `lengths`, in tokens, `batch` at a time, over and over until they
+    are `count`. Ids are given, so that no tokenizer is timed. `dtype`: what the weights, which are float32, are computed in."""
+
+    key: str
+    title: str
+    weights: str
+    lengths: tuple[int, ...]
+    batch: int
+    count: int
+    goal: Goal
+    dtype: str = "float32"
+    engines: tuple[str, ...] | None = None
+    unit: str = "texts/s"
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Of its worker; rows of the same ones share it."""
+        return {"dtype": self.dtype}
 
 
 @attrs.frozen
@@ -55,9 +85,32 @@ class Watched:
     engines: tuple[str, ...] = ("iron",)
 
 
-_BOTH = ("iron", "llama.cpp")
+#: What a row may be.
+Row = Rate | Vectors | Watched
 
-ROWS: tuple[Rate | Watched, ...] = (
+_BOTH = ("iron", "llama.cpp")
+#: Lengths of 32 texts as they come, in tokens: short ones are many.
+MIXED = tuple(round(8 * 32 ** (i * 13 % 32 / 31)) for i in range(32))
+
+
+def _minilm(dtype: str = "float32") -> tuple[Vectors, ...]:
+    """Rows of MiniLM: one text at a time, 32 of one length, 32 of many."""
+    found = []
+    exact = dtype == "float32"
+    ends, engines = ("", None) if exact else ("-bf16", ("iron", "sentence-transformers", "openvino"))
+    for length, count in ((16, 128), (128, 32), (256, 16)):
+        for batch in (1, 32):
+            texts = "a text" if batch == 1 else f"{batch} texts"
+            title = f"vectors of {texts} of {length} tokens, MiniLM" + ("" if exact else ", bfloat16")
+            goal = Goal(best=1.5 if batch == 1 else 1.0) if exact else Goal()
+            key, lengths = f"minilm-{length}-{batch}{ends}", (length,) * batch
+            found.append(Vectors(key, title, "minilm", lengths, batch, max(count, batch), goal, dtype, engines))
+    title = "vectors of 32 texts of 8 to 256 tokens, MiniLM" + ("" if exact else ", bfloat16")
+    goal = Goal(best=1.2) if exact else Goal()
+    return (*found, Vectors(f"minilm-mixed-32{ends}", title, "minilm", MIXED, 32, 32, goal, dtype, engines))
+
+
+ROWS: tuple[Row, ...] = (
     Rate("decode", "decode, Q4_1, contexts 5 to 133", "q4_1", "decode", 5, Goal(2.2, 0.75), count=128),
     Rate("decode-512", "decode, Q4_1, context 512", "q4_1", "decode", 512, Goal(2.2, 0.75), count=64),
     Rate("prompt", "prompt of 512, Q4_1", "q4_1", "prompt", 512, Goal(2.5)),
@@ -67,13 +120,15 @@ ROWS: tuple[Rate | Watched, ...] = (
     Rate("decode-q4nx", "decode, Q4NX", "q4nx", "decode", 5, Goal(read=0.75), count=128),
     Rate("decode-1b", "decode, bfloat16, Llama 3.2 1B shape", "llama-1b-bf16", "decode", 5, Goal(read=0.85), count=24),
     Rate("decode-int8", "decode, int8, Qwen3 0.6B shape", "qwen3-0.6b-q8_0", "decode", 5, Goal(read=0.8), count=32, quantize="int8"),
+    *_minilm(),
+    *_minilm("bfloat16"),
     Watched("start", "start to first token, warm cache, CPU", "s", Goal(most=1.0), _BOTH),
     Watched("kernels", "kernels, cold cache", "s", Goal(most=20.0)),
     Watched("memory", "peak memory beyond the caches, cache of 2048 filled", "MB", Goal(most=150.0), _BOTH),
 )
 
 
-def chosen(keys: str | None) -> list[Rate | Watched]:
+def chosen(keys: str | None) -> list[Row]:
     """Rows whose keys are named, separated by commas; all without. ValueError for a name there is not."""
     if not keys:
         return list(ROWS)

@@ -49,6 +49,8 @@ def lines(results: list[Result]) -> list[str]:
 
 def _read(result: Result) -> str:
     rate, share = result.read_rate, result.read_share
+    if result.float_share is not None:
+        return f"{100 * result.float_share:.0f} % of float32"
     if rate is None:
         return ""
     text = f"{rate / 1e9:.1f} GB/s" + (f", {100 * share:.0f} %" if share is not None else "")

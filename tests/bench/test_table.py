@@ -8,7 +8,7 @@ import pytest
 
 from bench import table
 from bench.results import Result, Samples
-from bench.rows import ROWS, Goal, Rate, Watched, chosen
+from bench.rows import ROWS, Goal, Rate, Vectors, Watched, chosen
 
 DECODE = Rate("decode", "decode, Q4_1", "q4_1", "decode", 5, Goal(2.0, 0.75), count=8)
 START = Watched("start", "start", "s", Goal(most=1.0), ("iron", "llama.cpp"))
@@ -50,6 +50,16 @@ def test_the_worst_goal_decides(ours: float, limit: float, verdict: str, reached
     assert found.verdict == verdict and found.reached == pytest.approx(reached)
 
 
+def test_a_row_of_vectors_is_held_against_the_best_peer() -> None:
+    """Its ratio is of the fastest other; what is multiplied a second is shown as a share of the float32 limit."""
+    row = Vectors("v", "vectors", "minilm", (16,), 1, 4, Goal(best=1.5))
+    engines = {"iron": samples(30), "slow": samples(10), "fast": samples(25)}
+    found = Result(row, engines, text_operations=2.0, float_limits=[100.0, 120, 140])
+    assert found.reached == pytest.approx(30 / 25 / 1.5) and found.float_share == 60 / 120
+    text = "\n".join(table.lines([found]))
+    assert "1.5 x the best" in text and "50 % of float32" in text and "1.20 (1.20 to 1.20)" in text
+
+
 def test_where_less_is_better() -> None:
     """A second against two is a ratio of two; the goal is a most."""
     found = result((0.5,), (2.0,), row=START)
@@ -82,7 +92,7 @@ def test_json_holds_everything() -> None:
     found = json.loads(json.dumps(result((160, 150), (50, 75)).as_dict()))
     assert found["engines"]["iron"]["values"] == [160, 150] and found["engines"]["iron"]["median"] == 155
     assert found["ratios"]["llama.cpp"]["median"] == pytest.approx(155 / 62.5)
-    assert found["goal"] == {"ratio": 2.0, "read": 0.75, "most": None} and found["verdict"] == "met"
+    assert found["goal"] == {"ratio": 2.0, "read": 0.75, "most": None, "best": None} and found["verdict"] == "met"
     assert json.dumps(Result(START, {"iron": Samples(skipped="why")}).as_dict())
 
 

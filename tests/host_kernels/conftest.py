@@ -41,6 +41,8 @@ FLOATS = ("float", "bf16", "f16")
 #: Formats that blocks.h does not multiply, as packed.h reads them.
 VIEWS: dict[Format, View] = {format: view_of(format) for format in (*EVERY, Q5_0, Q5_1) if format not in BLOCKS}  # type: ignore[misc]
 PACKED_PRODUCTS = ((INT8_CHANNEL, "float"), (GPTQ, "float"), (INT8_TENSOR, "float"), (BFP16EBS8, "bf16"))
+#: Rows, weights in panels, and what comes out.
+PANELS = (("float", "float", "float"), ("bf16", "bf16", "bf16"), ("float", "bf16", "float"), ("bf16", "f16", "float"))
 #: What is normed, and its weight.
 NORMED = (("float", "float"), ("bf16", "bf16"), ("bf16", "float"))
 #: Elementwise operations.
@@ -54,6 +56,10 @@ KERNELS: dict[str, list[str]] = {
         f"{name}<{x}, {w}, {o}>"
         for name in ("matmul", "matmul_naive")
         for x, w, o in (("float", "float", "float"), ("bf16", "bf16", "bf16"), ("float", "bf16", "float"), ("float", "f16", "bf16"))
+    ],
+    "panels.h": [
+        *(f"panel_product<{x}, {w}, {o}>" for x, w, o in PANELS),
+        *(f"pack_panels<{w}>" for w in FLOATS),
     ],
     "flm.h": [
         "flm_gemm",

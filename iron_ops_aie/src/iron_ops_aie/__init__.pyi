@@ -451,8 +451,9 @@ class GEMM(GEMMArray, Operator):
     C: (M, N), or (N, M) with `c_col_maj`. A, B and C have dtypes of their own (`T`, `W`, `O`; by default all as A).
     `activations` names the arithmetic of a block product (see `iron_ops_aie.products.activations`). Where C is floats, sums of
     integers are multiplied by `scale`, and those of a row of A by its number of `row_scale`, float32 (M,), if it is given (see
-    `iron_ops_aie.products.scales`). Per call, `valid` bounds the rows M and `valid_k` the depth K. Reserved: B of `num_matrices`
-    matrices, picked per row by `ids` (experts).
+    `iron_ops_aie.products.scales`). `own_order`: sums over K may be added in another order than GEMV's, which follows K alone: faster
+    where no step of one row has to give the same bits. Per call, `valid` bounds the rows M and `valid_k` the depth K. Reserved: B of
+    `num_matrices` matrices, picked per row by `ids` (experts).
 
     On an array (bfloat16 to bfloat16 or float32, int8 to int32 or, by one scale, to either), cores keep C in its own dtype between K
     tiles, a bfloat16 one in float32 with `prio_accuracy`. `emulate_bf16_mmul_with_bfp16`: npu2's cores make blocks of eight
@@ -474,6 +475,7 @@ class GEMM(GEMMArray, Operator):
     num_matrices: int
     activations: str
     experts: bool
+    own_order: bool
     T: Any
     W: Any
     O: Any
@@ -506,6 +508,7 @@ class GEMM(GEMMArray, Operator):
         num_matrices: int = ...,
         activations: str = ...,
         experts: bool = ...,
+        own_order: bool = ...,
         T: Any = ...,
         W: Any = ...,
         O: Any = ...,
@@ -539,6 +542,7 @@ class GEMM(GEMMArray, Operator):
         num_matrices: int = ...,
         activations: str = ...,
         experts: bool = ...,
+        own_order: bool = ...,
         T: Any = ...,
         W: Any = ...,
         O: Any = ...,

@@ -41,7 +41,7 @@ class Pointer:
 
 @attrs.frozen
 class Blocks:
-    """A pointer slot at block-quantised weights: at their tiles where they are a weight of the graph, else at the blocks
+    """A pointer slot at weights that a kernel multiplies in tiles: at those where they are a weight of the graph, else at the weights
     themselves. The integer slot named `says` is which, 1 or 0. `size`: matrices' rows and depth, and how many."""
 
     operand: str

@@ -92,6 +92,14 @@ PRODUCT = Slots(
     ),
 )
 
+# panels.h
+PANEL_PRODUCT = Slots(
+    "iron::slots::PanelProduct",
+    ("X", "W", "O"),
+    {"x": "const X", "w": "const W", "c": "O"},
+    ("M", "N", "K", "in_tiles", "x_row", "c_row"),
+)
+
 # flm.h
 FLM_GEMM = Slots(
     "iron::slots::FlmGemm",

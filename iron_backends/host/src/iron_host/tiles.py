@@ -1,5 +1,5 @@
-"""`Tiles`: a block-quantised weight as csrc/blocks.h multiplies it fastest: what it stores in another order, without what fills up
-its blocks."""
+"""`Tiles`: a weight in the order in which a kernel multiplies it fastest: in blocks as csrc/blocks.h has it, without what fills up its
+blocks; dense as csrc/panels.h has it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import attrs
 
 from iron_core.declare.formats import Format
 from iron_host.build import Unit
+from iron_host.lowerings.units import cpp, unit
 from iron_host.view import View, view_of
 
-#: Rows of a tile, as blocks.h has it.
-ROWS = 16
+#: Rows of a tile, as blocks.h has it, and of a panel, as panels.h has it.
+ROWS, COLUMNS = 16, 32
 
 
 @attrs.frozen
@@ -33,8 +34,10 @@ class Tiles:
         return self.whole.nbytes
 
     @property
-    def view(self) -> View:
-        """The format, as blocks.h has it."""
+    def view(self) -> View | None:
+        """The format, as blocks.h has it; None of a dense one."""
+        if not self.format.packed:
+            return None
         found = view_of(self.format)
         assert found is not None and found.blocks
         return found
@@ -42,7 +45,21 @@ class Tiles:
     @property
     def unit(self) -> Unit:
         """The kernel that makes them."""
-        return self.view.unit("pack_blocks")
+        view = self.view
+        return unit("panels.h", "pack_panels", cpp(self.format)) if view is None else view.unit("pack_blocks")
+
+    @property
+    def height(self) -> int:
+        """Rows of a tile."""
+        return COLUMNS if self.view is None else ROWS
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of a tile. Bfloat16 lies there in pairs."""
+        if (view := self.view) is not None:
+            return view.row_bytes(self.depth)
+        size = self.format.dtype.itemsize
+        return int(size * (self.depth + (self.depth % 2 if self.format.name == "bfloat16" else 0)))
 
     @property
     def whole(self) -> Piece:
@@ -51,8 +68,8 @@ class Tiles:
 
     def pieces(self, nbytes: int) -> Iterator[Piece]:
         """All of it in order, in pieces of at most `nbytes` bytes of tiles, or of one tile, or one block's rows, where that is more."""
-        unit = math.lcm(ROWS, self.format.block[0])  # rows that tiles and blocks both have whole
-        most = max(unit, nbytes // self.view.row_bytes(self.depth) // unit * unit)
+        whole = math.lcm(self.height, self.format.block[0])  # rows that tiles and blocks both have whole
+        most = max(whole, nbytes // self.row_bytes // whole * whole)
         for matrix in range(self.matrices):
             at = self.offset + matrix * self.format.nbytes((self.rows, self.depth))
             for row in range(0, self.rows, most):
@@ -71,4 +88,5 @@ class Piece:
     @property
     def nbytes(self) -> int:
         """Bytes of its tiles."""
-        return self.matrices * -(-self.rows // ROWS) * ROWS * self.tiles.view.row_bytes(self.tiles.depth)
+        height = self.tiles.height
+        return self.matrices * -(-self.rows // height) * height * self.tiles.row_bytes

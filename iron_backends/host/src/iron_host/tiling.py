@@ -73,7 +73,7 @@ def _from_file(
 ) -> dict[Tiles, np.ndarray]:
     """Tiles of one file's tensors, mapped from the cache; none where the cache takes no file."""
     tiles = [one for _, one in parts]
-    key = digest("tiles", LAYOUT, file, [(at, t.view.source, t.rows, t.depth, t.matrices) for at, t in parts])
+    key = digest("tiles", LAYOUT, file, [(at, t.unit.source or t.unit.symbol, t.rows, t.depth, t.matrices) for at, t in parts])
 
     def write(folder: Path) -> None:
         with open(folder / _TILES, "wb", buffering=0) as out:

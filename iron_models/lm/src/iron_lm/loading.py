@@ -203,7 +203,7 @@ def _loaded(
 ) -> Loaded:
     config, assumed = _described(checkpoint, family)
     context, rows, chunk = sizes_of(config, max_seq_len, prefill_chunk)
-    probe = Run(rows, chunk)
+    probe = Run(rows, chunk, own_order=config.encodes)
     shapes = family.asked("build", Encoder if config.encodes else Decoder, config, probe).tensors()
     names = family.asked("names", Mapping, checkpoint.kind, config)
     _check_tied(family, config, shapes, names, checkpoint)
@@ -349,7 +349,7 @@ def random(
     kept, quantized = dtype or "bfloat16", quantizing.asked(quantize, activation_scale, None)
     context, rows, chunk = sizes_of(config, max_seq_len, prefill_chunk)
     block, asked = (Q8_0, dtype) if quantized else (None, kept)
-    run = Run(rows, chunk, **arithmetic_of(block, as_dtype(kept), asked, None), **quantized)
+    run = Run(rows, chunk, own_order=config.encodes, **arithmetic_of(block, as_dtype(kept), asked, None), **quantized)
     model = family.build(config, run)
     exact = drawn({path: (shape, Dense(as_dtype(kept))) for path, shape in model.tensors().items()}, seed)
     parts, rest = quantizing.parted(model, exact, dtype) if quantized else ({}, exact)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from iron_core.errors import ParamError
-from iron_lm.fields import among, counted, optional
+from iron_lm.fields import among, counted, flag, optional
 
 #: Dtypes of activations and caches.
 DTYPES = ("bfloat16", "float32", "float16")
@@ -21,8 +21,9 @@ class Run:
 
     dtype: of activations; cache_dtype: of keys and values; activations: the arithmetic with block-quantised weights, "exact"
     or "int8_block". quantize: "int8" where projections multiply integers by integers, of one scale for a matrix; activation_scale
-    says which scale what they multiply has, "fixed" or "dynamic". ParamError for a number below 1, a context that is not whole
-    chunks, and any other name.
+    says which scale what they multiply has, "fixed" or "dynamic". own_order: products of many rows add up in the order that is
+    fastest there, where no step of a single row has to give the same bits: an encoder has none. ParamError for a number below 1, a
+    context that is not whole chunks, and any other name.
     """
 
     max_seq_len: int = attrs.field(validator=counted)
@@ -32,6 +33,7 @@ class Run:
     activations: str = attrs.field(default="exact", validator=among(ARITHMETIC))
     quantize: str | None = attrs.field(default=None, validator=optional(among(QUANTIZED)))
     activation_scale: str = attrs.field(default="dynamic", validator=among(ACTIVATION_SCALES))
+    own_order: bool = attrs.field(default=False, validator=flag)
 
     @property
     def arithmetic(self) -> str:

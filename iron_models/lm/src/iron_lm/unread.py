@@ -24,7 +24,7 @@ def unread(
     What arrays take follows shapes alone. UsageError for a context or a chunk that the model does not have.
     """
     context, rows, chunk = sizes_of(config, max_seq_len, prefill_chunk)
-    run = Run(rows, chunk, dtype=dtype, cache_dtype=dtype)
+    run = Run(rows, chunk, dtype=dtype, cache_dtype=dtype, own_order=config.encodes)
     zero = np.zeros((), as_dtype(dtype))
     weights = {path: np.broadcast_to(zero, shape) for path, shape in family.build(config, run).tensors().items()}
     return Loaded(family, config, run, weights, weights, None, None, context, f"unread {dtype}")

@@ -46,8 +46,9 @@ class GEMM(GEMMArray, Operator):
     C: (M, N), or (N, M) with `c_col_maj`. A, B and C have dtypes of their own (`T`, `W`, `O`; by default all as A).
     `activations` names the arithmetic of a block product (see `iron_ops_aie.products.activations`). Where C is floats, sums of
     integers are multiplied by `scale`, and those of a row of A by its number of `row_scale`, float32 (M,), if it is given (see
-    `iron_ops_aie.products.scales`). Per call, `valid` bounds the rows M and `valid_k` the depth K. Reserved: B of `num_matrices`
-    matrices, picked per row by `ids` (experts).
+    `iron_ops_aie.products.scales`). `own_order`: sums over K may be added in another order than GEMV's, which follows K alone: faster
+    where no step of one row has to give the same bits. Per call, `valid` bounds the rows M and `valid_k` the depth K. Reserved: B of
+    `num_matrices` matrices, picked per row by `ids` (experts).
 
     On an array (bfloat16 to bfloat16 or float32, int8 to int32 or, by one scale, to either), cores keep C in its own dtype between K
     tiles, a bfloat16 one in float32 with `prio_accuracy`. `emulate_bf16_mmul_with_bfp16`: npu2's cores make blocks of eight
@@ -73,6 +74,7 @@ class GEMM(GEMMArray, Operator):
     num_matrices: int = Param(default=1)
     activations: str = Param(default="exact")
     experts: bool = Param(default=False)
+    own_order: bool = Param(default=False)
     T: Any = DType(default=bfloat16)
     W: Any = DType(default=lambda op: op.T, blocks=True)
     O: Any = DType(default=lambda op: op.T)  # noqa: E741
@@ -118,6 +120,14 @@ class GEMM(GEMMArray, Operator):
         Case(M=16, K=64, N=40, b_col_maj=True, c_col_maj=True),
         Case(M=9, K=64, N=40, c_col_maj=True, T=np.float32),
         Case(M=9, K=64, N=40, b_col_maj=True, W=bfloat16, T=np.float32),
+        *(
+            Case(M=m, K=k, N=n, b_col_maj=True, own_order=True, T=t, W=w)
+            for m, k, n, t, w in (
+                (31, 96, 70, np.float32, np.float32),
+                (13, 37, 24, bfloat16, bfloat16),
+                (9, 64, 40, np.float32, bfloat16),
+            )
+        ),
         Case(M=128, K=128, N=128, b_col_maj=True, lower=True),
         Case(M=64, K=64, N=64, c_col_maj=True, lower=True),
         Case(M=64, K=128, N=64, prio_accuracy=True, lower=True),

@@ -21,6 +21,9 @@
 #endif
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512VNNI__)
 #define IRON_AVX512 1
+#if defined(__AVX512BF16__)
+#define IRON_BF16 1
+#endif
 #endif
 
 namespace iron {
@@ -169,6 +172,8 @@ INLINE double product(double a, double b) {
 // The machine's widest float vectors, for products: WIDE lanes.
 #if defined(IRON_AVX512)
 typedef f32x16 f32xw;
+typedef i32x16 i32xw;
+typedef i32x16_at i32xw_at;
 enum { WIDE = 16 };
 INLINE f32xw loadw(const float* p) { return *(const f32x16_at*)p; }
 INLINE f32xw loadw(const bf16* p) { return (f32xw)(x86::extended(*(const u16x16_at*)p) << 16); }
@@ -177,6 +182,8 @@ INLINE void storew(float* p, f32xw v) { memcpy(p, &v, 64); }
 INLINE f32xw splatw(float v) { return f32xw{v, v, v, v, v, v, v, v, v, v, v, v, v, v, v, v}; }
 #else
 typedef f32x8 f32xw;
+typedef i32x8 i32xw;
+typedef i32x8_at i32xw_at;
 enum { WIDE = 8 };
 template <class T> INLINE f32xw loadw(const T* p) { return load8(p); }
 INLINE void storew(float* p, f32xw v) { store8(p, v); }

@@ -131,6 +131,18 @@ INLINE i32x16 add_dots(i32x16 sums, i32x16 a, i32x16 b) {
 }
 #endif
 
+// Two products of bfloat16 added to each float32.
+#if defined(__AVX512BF16__)
+#if __GNUC__ >= 13
+typedef __bf16 n32 __attribute__((vector_size(64)));
+#else
+typedef short n32 __attribute__((vector_size(64)));
+#endif
+INLINE f32x16 add_dots(f32x16 sums, i32x16 a, i32x16 b) {
+  return EITHER(__builtin_ia32_dpbf16ps_v16sf(sums, (n32)a, (n32)b), (f32x16)_mm512_dpbf16_ps((__m512)sums, (__m512bh)a, (__m512bh)b));
+}
+#endif
+
 #if defined(__AVX512F__)
 INLINE f32x8 low(f32x16 v) {
   return (f32x8)EITHER(__builtin_ia32_extractf64x4_mask((d8)v, 0, d4{}, (unsigned char)-1), _mm512_castps512_ps256((__m512)v));

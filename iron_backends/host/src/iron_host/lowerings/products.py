@@ -16,10 +16,11 @@ from iron_core.declare.field import Auto
 from iron_core.declare.formats import as_format
 from iron_core.lowering.answer import No, Yes
 from iron_host.kernel_call import Blocks, KernelCall, Member
-from iron_host.kernels import BLOCK_PRODUCT, INTEGER_PRODUCT, PACKED_PRODUCT, PRODUCT, QUANTIZE_ROWS
+from iron_host.kernels import BLOCK_PRODUCT, INTEGER_PRODUCT, PACKED_PRODUCT, PANEL_PRODUCT, PRODUCT, QUANTIZE_ROWS
 from iron_host.lowerings.sharing import Sharing
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
 from iron_host.slots import Filled
+from iron_host.tiles import COLUMNS
 from iron_host.tiles import ROWS as TILE_ROWS
 from iron_host.view import no_view, view_of
 
@@ -27,6 +28,8 @@ from iron_host.view import no_view, view_of
 INTEGERS = ("int8", "uint8")
 #: Of matmul.h: how many rows of X are widened, beside four of W, where there are so many.
 BESIDE, SEVERAL = 64, 8
+#: Of panels.h: rows of a task.
+TASK = 96
 #: Of rounded.h: the bytes of a group's scales.
 SCALE = 12
 
@@ -57,6 +60,13 @@ class Product:
     def dense(self) -> Filled:
         """The slots of a product with W as it is."""
         return PRODUCT(**self._dense)
+
+    @property
+    def in_panels(self) -> Filled:
+        """The slots of a product with a dense W, rows of K, in panels."""
+        assert isinstance(self.K, int) and self.by_rows and self.batches == 1 and self.c_strides[1] == 1
+        size = dict(M=self.M, N=self.N, K=self.K, x_row=self.x_stride, c_row=self.c_strides[0])
+        return PANEL_PRODUCT(x=self.X, w=Blocks(self.W, "in_tiles", (self.matrix_rows, self.K, 1)), c=self.C, in_tiles=0, **size)
 
     def integers(self, scale: float, row_scale: str | None) -> Filled:
         """The slots of a product of integers; row_scale: the operand with a scale for each row, if there is one."""
@@ -133,6 +143,10 @@ class ProductLowering(Sharing):
                 slots = product.integers(op.scale, "row_scale" if op.rows_scaled else None)
                 kernel = unit("integers.h", "matmul_integers", *types)
                 return [KernelCall(kernel, slots, scratch_bytes=4 * max(1, rows // product.batches), **shared_by, work=work)]
+            if getattr(op, "own_order", False) and op.b_col_maj and not op.c_col_maj and isinstance(product.K, int):
+                scratch = 4 * (COLUMNS * (op.K + 1) + min(rows, TASK) * op.K)
+                kernel = unit("panels.h", "panel_product", *types)
+                return [KernelCall(kernel, product.in_panels, scratch_bytes=scratch, **shared_by, work=work)]
             kernel = unit("matmul.h", "matmul", *types)
             widens = product.by_rows and rows >= SEVERAL * product.batches and {types[0], types[1]} != {"float"}
             scratch = 4 * (BESIDE + 4) * op.K if widens else 0

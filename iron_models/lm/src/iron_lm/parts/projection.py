@@ -18,15 +18,18 @@ from iron_lm.run import Run
 from iron_ops_aie import GEMM, GEMV, Copy, Quantize, QuantizeRows, RowwiseAdd
 
 
-def project(x: Any, weight: Any, activations: str = "exact", out: Any = None, bias: Any = None) -> Any:
+def project(x: Any, weight: Any, activations: str = "exact", out: Any = None, bias: Any = None, own_order: bool = False) -> Any:
     """x (rows, K) times weight (N, K) transposed, plus bias (N,) -> (rows, N): GEMV for one row, for more (or for rows a call
     bounds) GEMM, or on arrays `flm.GEMM` where it takes them (`fused_product`).
 
-    activations: the arithmetic where the weight is block-quantised. out: the dtype of the result (x's by default).
+    activations: the arithmetic where the weight is block-quantised. out: the dtype of the result (x's by default). own_order: as
+    `Run` has it.
     """
     extra: dict[str, Any] = {} if out is None else {"O": out}
     if format_of(weight).packed:
         extra["activations"] = activations
+    elif own_order and not (x.shape[0] == 1 and not x.bounds):
+        extra["own_order"] = True
     y = _product(x, weight, **extra)
     return y if bias is None else biased(y, bias)
 
@@ -109,7 +112,7 @@ class Projection:
         return found[0] if bias is None else biased(found[0], bias)
 
     def _each(self, x: Any) -> tuple[Any, ...]:
-        return tuple(project(x, getattr(self._part, name), self._run.activations) for name in self._shapes)
+        return tuple(project(x, getattr(self._part, name), self._run.activations, own_order=self._run.own_order) for name in self._shapes)
 
     def _multiplied(self, x: Any, matrix: Integers) -> Any:
         """All of them at once: x as integers, times integers, times what a unit of either stands for."""
