@@ -91,6 +91,11 @@ KERNELS: dict[str, list[str]] = {
         ),
         *(f"attention_join<{t}>" for t in ("float", "bf16")),
     ],
+    "whole.h": [
+        f"{name}<{t}, {c}>"
+        for name in ("whole_keys", "whole_attention")
+        for t, c in (("float", "f16"), ("float", "float"), ("bf16", "bf16"))
+    ],
     "rows.h": [
         *(f"{norm}<{t}, {w}>" for norm in ("rms_norm", "layer_norm") for t, w in NORMED),
         *(f"softmax<{t}>" for t in FLOATS),

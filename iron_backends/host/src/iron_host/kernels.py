@@ -158,6 +158,15 @@ ATTENTION = Slots(
     ("scale", "soft_cap"),
 )
 
+# whole.h
+WHOLE = Slots(
+    "iron::slots::Whole",
+    ("T", "C"),
+    {"q": "const T", "k": "const C", "v": "const C", "spans": "const int32_t", "o": "T"},
+    ("heads", "kv_heads", "queries", "keys", "d", "q_row", "q_head", "kv_row", "kv_head", "window", "keys_most"),
+    ("scale", "soft_cap"),
+)
+
 # checksum.h, limits.h
 CHECKSUM = Slots("iron::slots::Checksum", (), {"data": "const uint8_t", "sums": "uint64_t"}, ("bytes", "piece"))
 LIMITS = Slots("iron::slots::Limits", (), {"table": "const int64_t", "made": "double"}, ("entries", "rounds", "bytes"))

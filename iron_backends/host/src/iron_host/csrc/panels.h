@@ -50,8 +50,9 @@ template <class W> INLINE void pack(const W* w, int64_t K, int64_t rows, W* y) {
     for (int64_t k = 0; k < K; k++) y[Columns<W>::at(n, k)] = w[n * K + k];
 }
 
-// MT rows meet 2 * WIDE columns; `rows` of them are there, and the last of these stands for the others. Sums go through memory, so that what is done with them leaves the loop its registers.
-template <int MT, class W> INLINE void meet(const float* x, int64_t ldx, int64_t rows, const W* w, int64_t K, float (*y)[2 * WIDE]) {
+// MT rows meet 2 * WIDE columns; `rows` of them are there, and the last of these stands for the others. Sums go to
+// memory, so that what is done with them leaves the loop its registers.
+template <int MT, class W> INLINE void meet(const float* x, int64_t ldx, int64_t rows, const W* w, int64_t K, float* y, int64_t ldy) {
   enum { STEP = Columns<W>::STEP };
   f32xw sum[MT][2];
   int64_t at[MT];
@@ -74,7 +75,7 @@ template <int MT, class W> INLINE void meet(const float* x, int64_t ldx, int64_t
       for (int v = 0; v < 2; v++) sum[i][v] = maddw(splatw(x[at[i] + k]), b[0][v], sum[i][v]);
   }
   for (int i = 0; i < MT; i++)
-    for (int v = 0; v < 2; v++) storew(y[i] + v * WIDE, sum[i][v]);
+    for (int v = 0; v < 2; v++) storew(y + i * ldy + v * WIDE, sum[i][v]);
 }
 
 #if defined(IRON_BF16)
@@ -82,7 +83,7 @@ template <int MT, class W> INLINE void meet(const float* x, int64_t ldx, int64_t
 INLINE void add_pair(f32xw* sum, int32_t pair, const i32xw* b) {
   for (int v = 0; v < 2; v++) sum[v] = x86::add_dots(sum[v], i32xw{} + pair, b[v]);
 }
-template <int MT> INLINE void meet(const bf16* x, int64_t ldx, int64_t rows, const bf16* w, int64_t K, float (*y)[2 * WIDE]) {
+template <int MT> INLINE void meet(const bf16* x, int64_t ldx, int64_t rows, const bf16* w, int64_t K, float* y, int64_t ldy) {
   f32xw sum[MT][2];
   int64_t at[MT];
   for (int i = 0; i < MT; i++) at[i] = (i < rows ? i : rows - 1) * ldx;
@@ -101,15 +102,23 @@ template <int MT> INLINE void meet(const bf16* x, int64_t ldx, int64_t rows, con
     for (int i = 0; i < MT; i++) add_pair(sum[i], x[at[i] + k].bits, b);
   }
   for (int i = 0; i < MT; i++)
-    for (int v = 0; v < 2; v++) storew(y[i] + v * WIDE, sum[i][v]);
+    for (int v = 0; v < 2; v++) storew(y + i * ldy + v * WIDE, sum[i][v]);
 }
 #endif
+
+INLINE float* as_floats(float* c) { return c; }
+template <class O> INLINE float* as_floats(O*) { return nullptr; }
 
 template <int MT, class X, class W, class O>
 static __attribute__((noinline)) void tile(const X* x, int64_t ldx, const W* w, int64_t K, O* c, int64_t ldc, int64_t cols, int64_t rows) {
   for (int64_t j = 0; j < COLUMNS && j < cols; j += 2 * WIDE) {
+    const W* here = w + j * Columns<W>::STEP;
+    if (as_floats(c) && rows == MT && j + 2 * WIDE <= cols) {
+      meet<MT>(x, ldx, MT, here, K, as_floats(c) + j, ldc);
+      continue;
+    }
     float y[MT][2 * WIDE];
-    meet<MT>(x, ldx, MT > LOW ? MT : rows, w + j * Columns<W>::STEP, K, y);
+    meet<MT>(x, ldx, MT > LOW ? MT : rows, here, K, y[0], 2 * WIDE);
     for (int64_t i = 0; i < rows; i++)
       for (int64_t l = 0; l < 2 * WIDE && j + l < cols; l += 8) {
         int64_t n = cols - j - l;

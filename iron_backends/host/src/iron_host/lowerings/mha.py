@@ -12,12 +12,15 @@ from iron_core.graph.traced import Binding
 from iron_core.image.plan import BufferRef
 from iron_core.lowering.answer import No, Yes
 from iron_host.kernel_call import KernelCall
-from iron_host.kernels import ATTENTION
+from iron_host.kernels import ATTENTION, WHOLE
 from iron_host.lowerings.sharing import Sharing
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
+from iron_host.tiles import COLUMNS
 
 # Of attention.h: keys of a block and of a run, and what a head's numbers are padded to.
 KEYS, RUN, LANES = 32, 64, 16
+#: Of panels.h: rows that meet a panel at once, at most.
+TALL = 12
 
 
 class MHA(Sharing):
@@ -71,6 +74,8 @@ class MHA(Sharing):
             scale=op.scale,
             soft_cap=op.soft_cap or 0.0,
         )
+        if op.seq_len > 1 and not op.causal and not op.biased:
+            return self._whole(op, sizes, tunables)
         rows, shared = max(tunables["block"] * group, heads if runs else 0), 4 * runs * heads * (padded + 2)
         attend = KernelCall(
             unit("attention.h", "attention", cpp(op.T), cpp(op.C), *([str(tunables["together"])] if tunables["together"] else [])),
@@ -89,3 +94,25 @@ class MHA(Sharing):
             threads=threads(runs * heads * padded, 8 * GRAIN),
         )
         return [attend, join]
+
+    def _whole(self, op: Any, sizes: Mapping[str, Any], tunables: Mapping[str, Any]) -> list[KernelCall]:
+        """The calls of attention that needs nothing of GEMV's order: whole.h."""
+        most = -(-op.kv_len // COLUMNS) * COLUMNS
+        given = {name: number for name, number in sizes.items() if name in (*WHOLE.ints, *WHOLE.floats)}
+        slots = WHOLE(q="Q", k="K", v="V", o="O", **given, keys_most=most)
+        shared = 4 * op.num_KV_heads * most * (op.d + -(-op.d // COLUMNS) * COLUMNS)
+        types, work = (cpp(op.T), cpp(op.C)), op.num_heads * op.seq_len * op.kv_len * op.d
+        keys = KernelCall(
+            unit("whole.h", "whole_keys", *types),
+            slots,
+            shared_bytes=shared,
+            **self.shared_by(tunables, 2 * op.num_KV_heads * op.kv_len * op.d),
+        )
+        attend = KernelCall(
+            unit("whole.h", "whole_attention", *types),
+            slots,
+            scratch_bytes=4 * TALL * (op.d + most),
+            shared_bytes=shared,
+            **self.shared_by(tunables, 2 * work),
+        )
+        return [keys, attend]
