@@ -42,11 +42,13 @@ class Pointer:
 @attrs.frozen
 class Blocks:
     """A pointer slot at weights that a kernel multiplies in tiles: at those where they are a weight of the graph, else at the weights
-    themselves. The integer slot named `says` is which, 1 or 0. `size`: matrices' rows and depth, and how many."""
+    themselves. The integer slot named `says` is which, 1 or 0. `size`: matrices' rows and depth, and how many. `panels`: what makes
+    those of dense weights."""
 
     operand: str
     says: str
     size: tuple[int, int, int]
+    panels: Unit | None = None
 
 
 @attrs.frozen(eq=False)

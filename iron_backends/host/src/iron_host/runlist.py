@@ -171,7 +171,7 @@ class ImageBuilder:
                 tiled = ref.space == "resident" and ref.index in self.weights
                 given[call.slots.table.place(pointer.says)] = int(tiled)
                 if tiled:
-                    tiles = Tiles(ref.index, ref.offset, ref.format, *pointer.size)
+                    tiles = Tiles(ref.index, ref.offset, ref.format, *pointer.size, pointer.panels)
                     pointers.append(Location("tiles", self.tiles.setdefault(tiles, len(self.tiles)), 0))
                     continue
                 pointer = pointer.operand

@@ -10,7 +10,6 @@ import attrs
 
 from iron_core.declare.formats import Format
 from iron_host.build import Unit
-from iron_host.lowerings.units import cpp, unit
 from iron_host.view import View, view_of
 
 #: Rows of a tile, as blocks.h has it, and of a panel, as panels.h has it.
@@ -19,7 +18,8 @@ ROWS, COLUMNS = 16, 32
 
 @attrs.frozen
 class Tiles:
-    """`matrices` of `rows` x `depth` numbers, `offset` bytes into resident number `resident`, to be had in tiles."""
+    """`matrices` of `rows` x `depth` numbers, `offset` bytes into resident number `resident`, to be had in tiles. panels: the kernel
+    that makes those of dense ones; None: blocks."""
 
     resident: int
     offset: int
@@ -27,6 +27,7 @@ class Tiles:
     rows: int
     depth: int
     matrices: int = 1
+    panels: Unit | None = None
 
     @property
     def nbytes(self) -> int:
@@ -36,7 +37,7 @@ class Tiles:
     @property
     def view(self) -> View | None:
         """The format, as blocks.h has it; None of a dense one."""
-        if not self.format.packed:
+        if self.panels is not None:
             return None
         found = view_of(self.format)
         assert found is not None and found.blocks
@@ -46,7 +47,7 @@ class Tiles:
     def unit(self) -> Unit:
         """The kernel that makes them."""
         view = self.view
-        return unit("panels.h", "pack_panels", cpp(self.format)) if view is None else view.unit("pack_blocks")
+        return view.unit("pack_blocks") if view is not None else self.panels  # type: ignore[return-value]  # one or the other
 
     @property
     def height(self) -> int:

@@ -61,12 +61,12 @@ class Product:
         """The slots of a product with W as it is."""
         return PRODUCT(**self._dense)
 
-    @property
-    def in_panels(self) -> Filled:
-        """The slots of a product with a dense W, rows of K, in panels."""
+    def in_panels(self, storage: str) -> Filled:
+        """The slots of a product with a dense W, rows of K, in panels. storage: W's type."""
         assert isinstance(self.K, int) and self.by_rows and self.batches == 1 and self.c_strides[1] == 1
         size = dict(M=self.M, N=self.N, K=self.K, x_row=self.x_stride, c_row=self.c_strides[0])
-        return PANEL_PRODUCT(x=self.X, w=Blocks(self.W, "in_tiles", (self.matrix_rows, self.K, 1)), c=self.C, in_tiles=0, **size)
+        w = Blocks(self.W, "in_tiles", (self.matrix_rows, self.K, 1), unit("panels.h", "pack_panels", storage))
+        return PANEL_PRODUCT(x=self.X, w=w, c=self.C, in_tiles=0, **size)
 
     def integers(self, scale: float, row_scale: str | None) -> Filled:
         """The slots of a product of integers; row_scale: the operand with a scale for each row, if there is one."""
@@ -146,7 +146,7 @@ class ProductLowering(Sharing):
             if getattr(op, "own_order", False) and op.b_col_maj and not op.c_col_maj and isinstance(product.K, int):
                 scratch = 4 * (COLUMNS * (op.K + 1) + min(rows, TASK) * op.K)
                 kernel = unit("panels.h", "panel_product", *types)
-                return [KernelCall(kernel, product.in_panels, scratch_bytes=scratch, **shared_by, work=work)]
+                return [KernelCall(kernel, product.in_panels(types[1]), scratch_bytes=scratch, **shared_by, work=work)]
             kernel = unit("matmul.h", "matmul", *types)
             widens = product.by_rows and rows >= SEVERAL * product.batches and {types[0], types[1]} != {"float"}
             scratch = 4 * (BESIDE + 4) * op.K if widens else 0
