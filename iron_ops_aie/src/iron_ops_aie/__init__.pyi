@@ -874,7 +874,8 @@ class MHA(MHAArray, Operator):
     or (kv_len, num_KV_heads, d) with `kv_interleaved`. bias, with `biased`: (num_heads, seq_len, kv_len), finite numbers, of
     which those of keys that a query does not see count for nothing. Terms for each distance, as relative keys give them, make one:
     those of query r lie r places further on in its row. The queries are the last rows of the keys: query r of n stands at
-    position m - n + r of m keys. `causal` keeps keys at or before it; `window` w keeps |key - query| <= w. Per call,
+    position m - n + r of m keys. `causal` keeps keys at or before it; `window` w keeps |key - query| <= w, and spans, with
+    `spanned`, of each query the keys from its first number up to its second: rows of several texts behind one another. Per call,
     `valid` bounds the queries and `kv_valid` the keys. A row that sees no key is zero.
 
     K and V may be stored in another dtype (`C`) than the activations (`T`).
@@ -901,6 +902,7 @@ class MHA(MHAArray, Operator):
     scale: float
     soft_cap: Any
     biased: bool
+    spanned: bool
     exp2: str
     state: str
     T: Any
@@ -919,6 +921,7 @@ class MHA(MHAArray, Operator):
     K: BoundOperand
     V: BoundOperand
     bias: BoundOperand
+    spans: BoundOperand
     O: BoundOperand
     @overload
     def __new__(
@@ -936,6 +939,7 @@ class MHA(MHAArray, Operator):
         scale: float = ...,
         soft_cap: Any = ...,
         biased: bool = ...,
+        spanned: bool = ...,
         exp2: str = ...,
         state: str = ...,
         T: Any = ...,
@@ -955,6 +959,7 @@ class MHA(MHAArray, Operator):
         /,
         *,
         bias: _Tensor | None = ...,
+        spans: _Tensor | None = ...,
         valid: _PerCall = ...,
         kv_valid: _PerCall = ...,
         num_heads: int = ...,
@@ -969,6 +974,7 @@ class MHA(MHAArray, Operator):
         scale: float = ...,
         soft_cap: Any = ...,
         biased: bool = ...,
+        spanned: bool = ...,
         exp2: str = ...,
         state: str = ...,
         T: Any = ...,

@@ -18,7 +18,8 @@ from iron_ops_aie import Copy, ElementwiseAdd
 class Places(Part):
     """norm(x + the first type's row + the rows of the places). x: (rows, hidden_size), and the same shape comes out.
 
-    A text is one sequence, so all its tokens are of the first of `types`; it stands at the first of `max_positions` places.
+    A text is one sequence, so all its tokens are of the first of `types`; it stands at the first of `max_positions` places; of several
+    behind one another `places` (rows,) says where in its text each row stands.
     """
 
     table: Any
@@ -29,9 +30,11 @@ class Places(Part):
         self.norm = LayerNorm(norm)
         self.needs(table=(max_positions, norm.size), types=(types, norm.size))
 
-    def body(self, x: Any, *, rows: iron.Scratchpad[np.int32]) -> Any:
-        x = biased(bounded(x, rows), self.types[0])
-        return self.norm(ElementwiseAdd(x, Copy(self.table[: self.run.max_seq_len][:rows], Y=as_dtype(self.run.dtype))))
+    def body(self, x: Any, places: Any = None, *, rows: iron.Scratchpad[np.int32]) -> Any:
+        x, dtype = biased(bounded(x, rows), self.types[0]), as_dtype(self.run.dtype)
+        first = self.table[: self.run.max_seq_len]
+        at = Copy(first[:rows], Y=dtype) if places is None else bounded(Copy(first[places], Y=dtype), rows)
+        return self.norm(ElementwiseAdd(x, at))
 
     def twin(self, weights: Weights, x: Any) -> np.ndarray:
         x = x + widen(weights["types"][:1]) + widen(weights["table"][: len(x)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +10,37 @@ import attrs
 import numpy as np
 
 from iron_core import Backend
+from iron_core.backends.choose import choose
+from iron_core.cache.keys import digest
+from iron_core.devices import device
 from iron_core.errors import BoundsError, CheckpointError, UsageError
 from iron_core.turn import Turn
 from iron_lm.architecture import Architecture
 from iron_lm.embedder import Embedder, pooling_of, tokens_of, unit
 from iron_lm.loading import Loaded
 from iron_lm.model import opened
+from iron_lm.parts.texts import Texts, laid_out, takes_several
 from iron_lm.running import Running
 from iron_lm.tunables import tuned
+
+#: Ids, and texts, that share a call: more ids leave the caches, and few more are worth no more.
+ROOM, TEXTS = 1024, 64
 
 
 class EncoderModel(Running):
     """An encoder loaded, and compiled once for a backend, for texts of 1 to `max_seq_len` tokens. `load_encoder()` makes it.
 
-    Threads may share it: each text is whole, one after another.
+    Where the encoder takes several texts at once (`parts.texts`), and no array has to be made for that, texts share a call as they
+    fit; a vector is the same in any company. Threads may share it: each call is whole, one after another.
     """
 
     def __init__(self, loaded: Loaded, pooling: str | None = None, **options: Any) -> None:
         """pooling: another than the checkpoint's own. options: of `Graph.compile`."""
         loaded = pooled(loaded, pooling)
-        super().__init__(loaded, compiled(loaded, **options))
+        together = texts_of(loaded, **options)
+        super().__init__(loaded, compiled(loaded, **options) if together is None else together)
         self.compiled.load()
+        self._together = together is not None
         self._turn = Turn("an encoder")
 
     def embed(self, texts: str | Sequence[str], *, dims: int | None = None, truncate: bool = False) -> np.ndarray:
@@ -44,20 +54,42 @@ class EncoderModel(Running):
     def vectors(self, ids: Sequence[Sequence[int]], dims: int | None = None) -> np.ndarray:
         """As `embed`, of texts that are ids already. BoundsError for an id that there is not."""
         pooling_of(self.loaded, None, dims)
-        return np.stack([unit(self.vector(each), dims) for each in ids])
+        return np.stack([unit(made, dims) for group in self._groups(ids) for made in self._vectors(group)])
 
     def vector(self, ids: Sequence[int]) -> np.ndarray:
         """float32: what the model makes of a text's ids, of any length. CheckpointError where it is not finite."""
-        n, most, vocab = len(ids), self.loaded.context, self.config.vocab_size
-        if not 1 <= n <= most:
-            raise UsageError(f"embed: {n} tokens; legal: 1 to max_seq_len={most}.")
-        row = np.zeros(most, np.int32)
-        for place, id in enumerate(ids):
-            if not 0 <= id < vocab:
-                raise BoundsError(f"embed: id {id} at place {place}; legal: 0 to {vocab - 1}, of a vocabulary of {vocab}.")
-        row[:n] = ids
+        return np.asarray(self._vectors([ids])[0])
+
+    def _groups(self, texts: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
+        """Texts that share a call, in order."""
+        group: list[Sequence[int]] = []
+        for ids in texts:
+            if group and (not self._together or len(group) == TEXTS or sum(map(len, group)) + len(ids) > room_of(self.loaded)):
+                yield group
+                group = []
+            group.append(ids)
+        if group:
+            yield group
+
+    def _vectors(self, texts: Sequence[Sequence[int]]) -> np.ndarray:
+        """Those of one call, (texts, width)."""
+        most, vocab = self.loaded.context, self.config.vocab_size
+        for ids in texts:
+            if not 1 <= len(ids) <= most:
+                raise UsageError(f"embed: {len(ids)} tokens; legal: 1 to max_seq_len={most}.")
+            for place, id in enumerate(ids):
+                if not 0 <= id < vocab:
+                    raise BoundsError(f"embed: id {id} at place {place}; legal: 0 to {vocab - 1}, of a vocabulary of {vocab}.")
+        rows = sum(map(len, texts))
+        counts = {"rows": rows}
+        if self._together and self.config.pooling is not None:
+            given, counts["texts"] = laid_out(texts, room_of(self.loaded), TEXTS, self.config.pooling), len(texts)
+        else:
+            row = np.zeros(most, np.int32)
+            row[:rows] = texts[0]
+            given = (row,)
         with self._turn:
-            found = np.array(self.compiled(row, rows=n), np.float32).reshape(-1)
+            found = np.array(self.compiled(*given, **counts), np.float32).reshape(len(texts), -1)
         if not np.isfinite(found).all():
             raise CheckpointError("the vector is not finite: the weights hold NaN or infinity, or overflow the dtype they run in.")
         return found
@@ -74,6 +106,22 @@ def compiled(loaded: Loaded, **options: Any) -> Any:
     """The graph of a loaded encoder, compiled and not loaded. options: of `Graph.compile`."""
     with tuned(loaded.family, options.get("backend"), options.get("dev")):
         return loaded.encoder().compile(ids=((loaded.run.max_seq_len,), np.int32), cache_key=loaded.cache_key, **options)
+
+
+def room_of(loaded: Loaded) -> int:
+    """Ids of the texts that share a call, at most."""
+    return max(loaded.run.max_seq_len, ROOM)
+
+
+def texts_of(loaded: Loaded, **options: Any) -> Any:
+    """The graph of a loaded encoder over several texts, compiled and not loaded; None where it takes one at a time, or on an array."""
+    encoder, room = loaded.encoder(), room_of(loaded)
+    if not takes_several(encoder) or device(choose(options.get("backend"), options.get("dev")).dev).is_npu:
+        return None
+    shapes = dict(ids=(room,), places=(room,), spans=(room, 2), pooled=(TEXTS, 2))
+    key = None if loaded.cache_key is None else digest(loaded.cache_key, "texts", room, TEXTS)
+    with tuned(loaded.family, options.get("backend"), options.get("dev")):
+        return Texts(encoder).compile(**{name: (shape, np.int32) for name, shape in shapes.items()}, cache_key=key, **options)
 
 
 def vectorising(loaded: Loaded, pooling: str | None, **options: Any) -> Embedder | EncoderModel:

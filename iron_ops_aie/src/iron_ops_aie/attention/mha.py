@@ -44,7 +44,8 @@ class MHA(MHAArray, Operator):
     or (kv_len, num_KV_heads, d) with `kv_interleaved`. bias, with `biased`: (num_heads, seq_len, kv_len), finite numbers, of
     which those of keys that a query does not see count for nothing. Terms for each distance, as relative keys give them, make one:
     those of query r lie r places further on in its row. The queries are the last rows of the keys: query r of n stands at
-    position m - n + r of m keys. `causal` keeps keys at or before it; `window` w keeps |key - query| <= w. Per call,
+    position m - n + r of m keys. `causal` keeps keys at or before it; `window` w keeps |key - query| <= w, and spans, with
+    `spanned`, of each query the keys from its first number up to its second: rows of several texts behind one another. Per call,
     `valid` bounds the queries and `kv_valid` the keys. A row that sees no key is zero.
 
     K and V may be stored in another dtype (`C`) than the activations (`T`).
@@ -72,6 +73,7 @@ class MHA(MHAArray, Operator):
     scale: float = Param(default=lambda op: 1 / math.sqrt(max(1, op.d)), array=True)
     soft_cap: Any = Param(default=None, array=True)
     biased: bool = Param(default=False, array=True)
+    spanned: bool = Param(default=False, array=True)
     exp2: str = Param(default="accurate", array=True)
     state: str = Param(default="float32", array=True)
     T: Any = DType(default=bfloat16)
@@ -108,6 +110,7 @@ class MHA(MHAArray, Operator):
         per=(kv_lanes, pv_cores),
     )
     bias = In(num_heads, seq_len, kv_len, dtype=T, when=biased, tile=(o_rows, B_q), per=bias_lanes)
+    spans = In(seq_len, 2, dtype=np.int32, when=spanned)
     O = Out(  # noqa: E741
         Select(heads_interleaved, (seq_len, num_heads, d), (num_heads, seq_len, d)),
         dtype=T,
@@ -136,6 +139,7 @@ class MHA(MHAArray, Operator):
         Case(num_heads=6, num_KV_heads=2, seq_len=37, kv_len=101, window=50, soft_cap=0.5, T=np.float32, **_INTERLEAVED),
         Case(num_heads=9, num_KV_heads=3, seq_len=1, kv_len=200, soft_cap=0.5, **_INTERLEAVED),
         Case(num_heads=6, num_KV_heads=2, seq_len=37, kv_len=101, biased=True, T=np.float32, **_INTERLEAVED),
+        Case(num_heads=4, num_KV_heads=2, seq_len=20, kv_len=50, causal=False, spanned=True, T=np.float32, **_INTERLEAVED),
         Case(num_heads=4, num_KV_heads=2, seq_len=1, kv_len=90, biased=True, soft_cap=5.0, T=np.float32, C=np.float16),
         Case(num_heads=6, num_KV_heads=2, seq_len=64, kv_len=96, **_INTERLEAVED, lower=True),
         Case(num_heads=2, seq_len=32, kv_len=64, d=128, causal=False, lower=True),
@@ -160,6 +164,8 @@ class MHA(MHAArray, Operator):
             raise ParamError(f"MHA: seq_len={self.seq_len} queries are the last of kv_len={self.kv_len} keys; there are too few keys.")
         if self.window is not None and not (isinstance(self.window, int) and self.window > 0):
             raise ParamError(f"MHA: window={self.window!r}; legal: None or a positive number of keys.")
+        if self.spanned and (self.causal or self.biased):
+            raise ParamError(f"MHA: spans, and causal={self.causal}, biased={self.biased}; legal: spans alone, with causal=False.")
         if not (math.isfinite(self.scale) and self.scale >= 0):
             raise ParamError(f"MHA: scale={self.scale}; legal: a finite number that is not negative.")
         for field, legal in (("exp2", EXP2), ("state", tuple(STATES))):
@@ -177,7 +183,7 @@ class MHA(MHAArray, Operator):
         group = self.num_heads // self.num_KV_heads
         return q, np.repeat(k, group, 0), np.repeat(v, group, 0)
 
-    def _weights(self, q: np.ndarray, k: np.ndarray, bias: Any) -> np.ndarray:
+    def _weights(self, q: np.ndarray, k: np.ndarray, bias: Any, spans: Any) -> np.ndarray:
         """Softmax weights (heads, queries, keys); zero where masked, a whole row zero where nothing is seen."""
         scores = q @ k.swapaxes(1, 2) * self.scale
         if bias is not None:
@@ -186,24 +192,27 @@ class MHA(MHAArray, Operator):
             scores = self.soft_cap * np.tanh(scores / self.soft_cap)
         queries, keys = scores.shape[1:]
         seen = self._seen(np.arange(queries)[:, None] + (keys - queries), np.arange(keys)[None], keys)
+        if spans is not None:
+            first, last = np.asarray(spans, np.int64).T[..., None]
+            seen = seen & (np.arange(keys) >= first) & (np.arange(keys) < last)
         scores = np.where(seen, scores, -np.inf)
         top = scores.max(-1, keepdims=True, initial=-np.inf)
         weights = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
         total = weights.sum(-1, keepdims=True)
         return weights / np.where(total > 0, total, 1.0)
 
-    def reference(self, Q: Any, K: Any, V: Any, bias: Any = None) -> Any:
+    def reference(self, Q: Any, K: Any, V: Any, bias: Any = None, spans: Any = None) -> Any:
         q, k, v = self._operands(Q, K, V)
-        out = self._weights(q, k, bias) @ v
+        out = self._weights(q, k, bias, spans) @ v
         return out.swapaxes(0, 1) if self.heads_interleaved else out
 
-    def magnitude(self, Q: Any, K: Any, V: Any, bias: Any = None) -> Any:
+    def magnitude(self, Q: Any, K: Any, V: Any, bias: Any = None, spans: Any = None) -> Any:
         """Absolute terms of the weighted sum, widened by how much a score's own rounding moves its weight, and by weights
         below the smallest normal number, which may come out as zero."""
         q, k, v = self._operands(Q, K, V)
         parts = np.abs(q) @ np.abs(k).swapaxes(1, 2) * self.scale + (0.0 if bias is None else np.abs(widen(bias)))
         spread = parts.max(-1, keepdims=True, initial=0.0)
-        out = self._weights(q, k, bias) @ np.abs(v) * (1 + 2 * spread)
+        out = self._weights(q, k, bias, spans) @ np.abs(v) * (1 + 2 * spread)
         out += 2.0**-104 * np.abs(v).sum(1, keepdims=True)
         return out.swapaxes(0, 1) if self.heads_interleaved else out
 

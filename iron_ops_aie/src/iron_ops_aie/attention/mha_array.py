@@ -145,6 +145,7 @@ class MHAArray:
 
     def compatible(self: Any, dev: Any) -> None:
         require_dtype(self, bfloat16, "T", "C")
+        require(not self.spanned, "MHA: spans; its array sees the keys of one text. Legal: a call for each text.")
         scale, cap = self.scale, self.soft_cap
         low = exponent_scale(scale) < LEAST_SCALE
         require(not low, f"MHA: scale={scale}; its array hides keys by very low scores. Legal: at least {LEAST_SCALE}.")

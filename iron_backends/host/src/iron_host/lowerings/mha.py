@@ -74,7 +74,7 @@ class MHA(Sharing):
             scale=op.scale,
             soft_cap=op.soft_cap or 0.0,
         )
-        if op.seq_len > 1 and not op.causal and not op.biased:
+        if op.spanned or (op.seq_len > 1 and not op.causal and not op.biased):
             return self._whole(op, sizes, tunables)
         rows, shared = max(tunables["block"] * group, heads if runs else 0), 4 * runs * heads * (padded + 2)
         attend = KernelCall(
@@ -99,7 +99,7 @@ class MHA(Sharing):
         """The calls of attention that needs nothing of GEMV's order: whole.h."""
         most = -(-op.kv_len // COLUMNS) * COLUMNS
         given = {name: number for name, number in sizes.items() if name in (*WHOLE.ints, *WHOLE.floats)}
-        slots = WHOLE(q="Q", k="K", v="V", o="O", **given, keys_most=most)
+        slots = WHOLE(q="Q", k="K", v="V", o="O", **given, keys_most=most, **({"spans": "spans"} if op.spanned else {}))
         shared = 4 * op.num_KV_heads * most * (op.d + -(-op.d // COLUMNS) * COLUMNS)
         types, work = (cpp(op.T), cpp(op.C)), op.num_heads * op.seq_len * op.kv_len * op.d
         keys = KernelCall(

@@ -17,6 +17,7 @@ from iron_lm.run import Run
 class BidirectionalAttention(Attention):
     """Attention of each row over all rows of a call, before it and after. x: (rows, hidden_size), and the same shape comes out.
 
+    spans (rows, 2), of several texts behind one another: of each row the first one of its text and the one behind the last.
     `reach` of its config is a radius: a query sees the keys at most that many places away, on either side. There is no cache.
     """
 
@@ -24,11 +25,14 @@ class BidirectionalAttention(Attention):
         super().__init__(config, run, rotary)
         self.cache = None  # type: ignore[assignment]  # nothing is kept from one call to the next
 
-    def body(self, x: Any, angles: Any = None, *, rows: iron.Scratchpad[np.int32]) -> Any:  # type: ignore[override]  # no place
+    def body(  # type: ignore[override]  # no place
+        self, x: Any, angles: Any = None, spans: Any = None, *, rows: iron.Scratchpad[np.int32]
+    ) -> Any:
         c, n = self.config, x.shape[0]
         q, k, v, gate = self.projected(bounded(x, rows), bounded(angles, rows))
         k, v = (y.reshape(n, c.num_kv_heads, c.head_dim) for y in (k, v))
-        return self.mixed(q, k, v, gate, causal=False)
+        texts = {} if spans is None else {"spans": bounded(spans, rows)}
+        return self.mixed(q, k, v, gate, causal=False, **texts)
 
     def seen(self, n: int) -> np.ndarray:
         away = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))

@@ -16,6 +16,11 @@ from iron_lm.parts.pooling import POOLINGS, Pooling
 from iron_lm.run import Run
 
 
+def given(operand: Any) -> tuple[Any, ...]:
+    """It, where there is one."""
+    return () if operand is None else (operand,)
+
+
 class Encoder(Part):
     """Embedding, layers, a last norm, pooling, a head. ids: (max_seq_len,), of which the first `rows` are the text's.
 
@@ -56,22 +61,24 @@ class Encoder(Part):
     def body(self, ids: Any, *, rows: Scratchpad[np.int32]) -> Any:
         return self.vector(self.encoded(self.embedded(ids, rows), rows), rows)
 
-    def embedded(self, ids: Any, rows: Any) -> Any:
-        """What the first layer takes, (rows, hidden_size)."""
+    def embedded(self, ids: Any, rows: Any, places: Any = None) -> Any:
+        """What the first layer takes, (rows, hidden_size). places: as `Texts` has them, of several."""
         x = self.embedding(ids, token=None, rows=rows)
-        return x if self.positions is None else self.positions(x, rows=rows)
+        return x if self.positions is None else self.positions(x, *given(places), rows=rows)
 
-    def encoded(self, x: Any, rows: Any) -> Any:
-        """What the last norm gives for what the first layer takes; (rows, hidden_size)."""
+    def encoded(self, x: Any, rows: Any, places: Any = None, spans: Any = None) -> Any:
+        """What the last norm gives for what the first layer takes; (rows, hidden_size). places, spans: as `Texts` has them."""
         rotaries = {id(layer.rotary): layer.rotary for layer in self.layers if layer.rotary is not None}
-        angles = {key: rotary.first(rows) for key, rotary in rotaries.items()}
+        angles = {key: rotary.first(rows, *given(places)) for key, rotary in rotaries.items()}
         for layer in self.layers:
-            x = layer(x, *(() if layer.rotary is None else (angles[id(layer.rotary)],)), rows=rows)
+            turns = {} if layer.rotary is None else {"angles": angles[id(layer.rotary)]}
+            x = layer(x, **turns, **({} if spans is None else {"spans": spans}), rows=rows)
         return x if self.norm is None else self.norm(x)
 
-    def vector(self, x: Any, rows: Any) -> Any:
-        """x, hidden states (rows, hidden_size), pooled and through the head."""
-        x = x if self.pooling is None else self.pooling(x, rows=rows)
+    def vector(self, x: Any, rows: Any, pooled: Any = None, texts: Any = None) -> Any:
+        """x, hidden states (rows, hidden_size), pooled and through the head. pooled, texts: as `Texts` has them."""
+        if self.pooling is not None:
+            x = self.pooling(x, rows=rows) if pooled is None else self.pooling.each(x, rows, pooled, texts)
         return x if self.head is None else self.head(x)
 
     def twin(self, weights: Weights, ids: Any) -> np.ndarray:

@@ -15,22 +15,27 @@ from iron_ops_aie import ElementwiseAdd
 class EncoderLayer(Layer):
     """x + mixer(x), then x + ffn(x), with norms as `Layer` has them; its mixer takes `rows`, of which x has as many that count."""
 
-    def body(self, x: Any, angles: Any = None, *, rows: iron.Scratchpad[np.int32]) -> Any:  # type: ignore[override]  # no place
+    def body(  # type: ignore[override]  # no place
+        self, x: Any, angles: Any = None, spans: Any = None, *, rows: iron.Scratchpad[np.int32]
+    ) -> Any:
         x = bounded(x, rows)
-        x = ElementwiseAdd(x, normed(self.mixer_norm_after, self.mixing(normed(self.mixer_norm, x), angles, rows)))
+        x = ElementwiseAdd(x, normed(self.mixer_norm_after, self.mixing(normed(self.mixer_norm, x), angles, rows, spans)))
         return ElementwiseAdd(x, normed(self.ffn_norm_after, self.ffn(normed(self.ffn_norm, x))))
 
-    def mixing(self, x: Any, angles: Any, rows: Any) -> Any:
-        """What the mixer makes of x, with the angles where it turns."""
-        return self.mixer(*((x,) if self.rotary is None else (x, bounded(angles, rows))), rows=rows)
+    def mixing(self, x: Any, angles: Any, rows: Any, spans: Any = None) -> Any:
+        """What the mixer makes of x, with the angles where it turns; spans of several texts."""
+        turns = {} if self.rotary is None else {"angles": bounded(angles, rows)}
+        return self.mixer(x, **turns, **({} if spans is None else {"spans": spans}), rows=rows)
 
 
 class PostNormLayer(EncoderLayer):
     """norm(x + mixer(x)), then norm(x + ffn(x)): what the first transformers had. Its norms are `mixer_norm` and `ffn_norm`."""
 
-    def body(self, x: Any, angles: Any = None, *, rows: iron.Scratchpad[np.int32]) -> Any:  # type: ignore[override]  # as above
+    def body(  # type: ignore[override]  # as above
+        self, x: Any, angles: Any = None, spans: Any = None, *, rows: iron.Scratchpad[np.int32]
+    ) -> Any:
         x = bounded(x, rows)
-        x = normed(self.mixer_norm, ElementwiseAdd(x, self.mixing(x, angles, rows)))
+        x = normed(self.mixer_norm, ElementwiseAdd(x, self.mixing(x, angles, rows, spans)))
         return normed(self.ffn_norm, ElementwiseAdd(x, self.ffn(x)))
 
     def twin(self, weights: Weights, x: Any, positions: Any) -> np.ndarray:

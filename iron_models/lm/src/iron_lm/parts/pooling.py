@@ -41,5 +41,13 @@ class Pooling(Part):
         pooled = MHA(self.zeros, x, x, causal=False, heads_interleaved=True, kv_interleaved=True)
         return pooled.reshape(1, self.width)
 
+    def each(self, x: Any, rows: Any, pooled: Any, texts: Any) -> Any:
+        """Of several texts, (texts, width): x's rows from the first number of each of `pooled` up to the second weigh the same."""
+        n, head = pooled.shape[0], self.zeros.shape[2]
+        zeros = iron.weight(np.zeros((n, self.width // head, head), as_dtype(self.run.dtype)))
+        x = bounded(x, rows).reshape(x.shape[0], *self.zeros.shape[1:])
+        found = MHA(zeros[:texts], x, x, spans=bounded(pooled, texts), causal=False, heads_interleaved=True, kv_interleaved=True)
+        return found.reshape(n, self.width)
+
     def twin(self, weights: Weights, x: Any) -> np.ndarray:
         return POOLINGS[self.kind](x).astype(np.float32)[None]

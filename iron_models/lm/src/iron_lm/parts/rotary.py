@@ -215,9 +215,9 @@ class Rotary(Part):
             return Copy(self.table.reshape(self.run.max_seq_len // C, C, D)[chunk, :rows])
         return Copy(self.table[position]).reshape(1, D)
 
-    def first(self, rows: Any) -> Any:
-        """The angles of the first `rows` positions, for a text that is taken whole."""
-        return Copy(self.table[:rows])
+    def first(self, rows: Any, places: Any = None) -> Any:
+        """The angles of the first `rows` positions, for a text that is taken whole; or of those that `places` names."""
+        return Copy(self.table[:rows]) if places is None else bounded(Copy(self.table[places]), rows)
 
     def twin(self, weights: Weights, x: Any, positions: Any) -> np.ndarray:
         """x (n, heads, head_dim), each pair turned by its position's angle."""
