@@ -68,7 +68,7 @@ class TextTower(Encoder):
         embedding = Embedding(c.embedding(c.hidden_size**0.5), run)
         super().__init__(run, embedding, [layer(i) for i in range(c.num_layers)], Norm(c.norm()), pooling=c.pooling, head=head)
 
-    def encoded(self, x: Any, rows: Any) -> Any:
+    def encoded(self, x: Any, rows: Any) -> Any:  # type: ignore[override]  # of one text
         rotaries = {id(layer.rotary): layer.rotary for layer in self.layers}
         embedded, angles = x, {key: rotary.first(rows) for key, rotary in rotaries.items()}
         for layer in self.layers:
