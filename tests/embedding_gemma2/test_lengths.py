@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,22 @@ def longest(folder: Path, backend: str) -> embedder.MediaEncoder:
 def test_every_length_is_what_transformers_says(longest: Any, golden: Any) -> None:
     """From one token to all that the model takes, in any order, by one compiled graph: within 1e-4."""
     assert longest.loaded.context == LENGTHS[-1]
+    order = (513, 1, 640, 64, 2, 511, 65, 63)
+    check(longest, golden, [n for n in order if longest.backend.name == "host" or n < 511])
+
+
+@pytest.mark.slow
+def test_long_texts_are_too_by_the_reference(folder: Path, golden: Any) -> None:
+    """It takes them a sum at a time."""
+    check(embedder.load(folder, backend="reference"), golden, (513, 640, 511))
+
+
+def check(model: embedder.MediaEncoder, golden: Any, lengths: Sequence[int]) -> None:
     want = dict(zip(LENGTHS, golden["length_vectors"], strict=True))
-    for n in (513, 1, 640, 64, 2, 511, 65, 63):
-        (got,) = longest.vectors([[int(i) for i in text_of(n)]])
+    for n in lengths:
+        (got,) = model.vectors([[int(i) for i in text_of(n)]])
         assert np.abs(got - unit(want[n])).max() < 1e-4, n
-    assert len(longest.compiled.versions) == 1
+    assert len(model.compiled.versions) == 1
 
 
 def test_a_text_that_does_not_fit_is_refused(longest: Any) -> None:
