@@ -9,6 +9,7 @@ against the published gain. `--untuned` leaves out what has to be searched for, 
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,7 +25,12 @@ from iron_core.array.words import number
 from iron_core.cli.table import print_json, print_table
 from iron_core.devices import device
 from iron_core.image.array_image import ArrayImage, array_image
+from iron_embedding_gemma2.audio import Hearing
+from iron_embedding_gemma2.embedder import TOKENS
+from iron_embedding_gemma2.model import EmbeddingGemma2
 from iron_llama.model import Llama
+from iron_lm.blocks.log_mel import LogMelConfig
+from iron_lm.run import Run
 from iron_lm.tunables import profile_of
 from iron_lm.unread import unread
 from iron_ops_aie import GEMV, MHA, Copy, ElementwiseAdd
@@ -134,6 +140,26 @@ def _graph(graph: iron.Graph, fold: bool = False, **shapes: Any) -> float:
         return found.total_us - found.reset_us  # as `iron_sim.timing.rows` has full ELFs
 
 
+@functools.cache
+def _clip_image(tokens: int) -> ArrayImage:
+    """EmbeddingGemma 2's audio tower with room for so many tokens on npu2, from a clip's samples on, of weights that nobody reads."""
+    config, sound, zero = EmbeddingGemma2.full_size(), LogMelConfig(frames=4 * tokens), np.zeros((), bfloat16)
+    assert config.audio is not None
+    part = Hearing(config.audio, sound, config.hidden_size, Run(512, 512))
+    bound = {"min": np.array(-1, np.float32), "max": np.array(1, np.float32)}
+    part.fill({path: np.broadcast_to(zero, shape) if shape else bound[path[-3:]] for path, shape in part.tensors().items()})
+    compiled = part.compile(backend="null", dev="npu2", samples=((sound.samples,), np.float32))
+    (version,) = compiled.plan.versions
+    return array_image(compiled.plan, version.signature)
+
+
+def _clip(seconds: float) -> float:
+    """Milliseconds of that tower for a clip, in the graph that takes it."""
+    frames = LogMelConfig(frames=1).frames_of(round(16000 * seconds))
+    tokens = -(-frames // 4)
+    return price(_clip_image(next(n for n in TOKENS if n >= tokens)), dict(count=frames, tokens=tokens)).total_us / 1e3
+
+
 def _tokens(*rates: float) -> tuple[float, float]:
     """Milliseconds of tokens a second."""
     return 1e3 / max(rates), 1e3 / min(rates)
@@ -176,6 +202,8 @@ CHANGES: tuple[tuple[str, str, tuple[tuple[float, float], tuple[float, float]], 
         "GEMV 2048x2048 and a residual, folded", "us", _one(430.6, 367.3),
         lambda _: (_graph(Residual(), x=2048, residual=2048), _graph(Residual(), fold=True, x=2048, residual=2048)),
     ),
+    ("audio tower, a clip of 2 s, then 7.3 s", "ms", _one(129.3, 195.7), lambda _: (_clip(2), _clip(7.3))),
+    ("audio tower, a clip of 7.3 s, then 30 s", "ms", _one(195.7, 397.9), lambda _: (_clip(7.3), _clip(30))),
     (
         "gather of 5120 rows, 4 feeds", "us", _one(2002, 903),
         lambda _: (_graph(Gather(1), ids=((5120,), np.int32)), _graph(Gather(4), ids=((5120,), np.int32))),

@@ -82,10 +82,11 @@ class Golden:
     def __getitem__(self, name: str) -> np.ndarray:
         return self.stored[name]
 
-    def filled(self, part: Part, named: Names) -> dict[str, Any]:
-        """The weights of a part, drawn by their names in a checkpoint; the part has them."""
+    def filled(self, part: Part, named: Names, dtype: Any = np.float32) -> dict[str, Any]:
+        """The weights of a part, drawn by their names in a checkpoint; the part has them, matrices and vectors in a dtype."""
         shapes = part.tensors()
         weights = {path: source.read(_Drawing(), shapes[path]) for path, source in sources_of(named, shapes).items()}
+        weights = {path: array.astype(dtype) if array.shape else array for path, array in weights.items()}
         part.fill(weights)
         return weights
 
