@@ -91,6 +91,15 @@ def test_a_shape_is_whole_numbers(shape):
     assert First().compile(backend="null", x=(np.int64(4), 8)).versions
 
 
+@pytest.mark.parametrize("shape", [(10**20,), (1 << 29, 1 << 28), (2, 1 << 56)])
+def test_no_tensor_is_larger_than_memory_can_be(shape):
+    """What no address reaches is refused by the input's name, before a backend counts with it."""
+    with pytest.raises(ShapeError, match=r"x=.*: a tensor has at most 2\*\*56 elements\. A tensor is \(dims\)"):
+        First().compile(backend="null", x=shape)
+    with pytest.raises(ShapeError, match=r"state\(shape=.*: a tensor has at most 2\*\*56 elements"):
+        iron.state(shape)
+
+
 @pytest.mark.parametrize("shape", [-1, 1.5, "abc", (4, 0)])
 def test_so_is_a_states(shape):
     """And nothing is cut to a whole number."""

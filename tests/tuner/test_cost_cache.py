@@ -220,8 +220,8 @@ def test_two_tuners_on_one_cache_share_the_work(tmp_path):
     assert len(names) == len(set(names)) > 10
 
 
-def test_a_tuner_waits_for_one_that_is_measuring():
-    """In real time: what both would time at once would be slower for both."""
+def test_a_tuner_waits_for_one_that_is_measuring(capsys):
+    """In real time: what both would time at once would be slower for both. It says that it waits."""
     cache = CostCache(STRIX)
 
     def hold(taken, let_go):
@@ -239,3 +239,4 @@ def test_a_tuner_waits_for_one_that_is_measuring():
     with cache.turn():
         assert let_go.is_set() and time.monotonic() - began > 0
     child.join()
+    assert capsys.readouterr().err == f"another tuner measures {STRIX.name}; this one waits for its turn ...\n"

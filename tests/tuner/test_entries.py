@@ -90,6 +90,14 @@ def test_a_busy_machine_calibrates_nothing():
         calibrate(probe(fake(disturbed=lambda runs: "another process")), default("ElementwiseAdd"), default("ElementwiseMul"))
 
 
+def test_a_step_in_a_pack_takes_no_less_than_nothing():
+    """Noise is more than it; a table with such a step would drop the pack when it is read."""
+    members = [default("ElementwiseMul"), default("SiLU")]
+    lost = FakeBackend(lambda run: -3.0 if type(run.op).__name__ == "SiLU" else 5.0)
+    with pytest.raises(CostError, match=r"on one configuration: a step there is less than the noise, -3 us\. Raise --repeats \(9\)"):
+        packing(probe(lost), default("ElementwiseAdd"), members)
+
+
 def test_designs_of_one_array_say_nothing_of_entries():
     """They are never switched between."""
     small, large = (

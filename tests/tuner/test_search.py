@@ -112,6 +112,15 @@ def test_a_setting_that_was_disturbed_is_left_out_alone():
     assert result.said.endswith("gave no figure to trust and were left out")
 
 
+def test_less_than_no_time_is_no_figure():
+    """Where noise is more than a step, the setting is left out, or the operator at its default; what helps is said."""
+    result = found(FakeBackend(lambda run: -3.0 if run.op.num_channels == 2 else by_width(run)))
+    assert {one.variant.tunables.get("num_channels") for one in result.tried if one.measured is None} == {2}
+    assert all(one.measured.t_step_us >= 0 for one in result.tried if one.measured is not None)
+    lost = found(FakeBackend(lambda run: -3.0))
+    assert lost.default.measured is None and "raise --repeats" in lost.said
+
+
 def test_what_is_slow_is_timed_no_further():
     """After `settle` rounds of one that takes more than `cutoff` times the fastest it has beside it."""
     result = found(FakeBackend(by_width))

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from iron_core.aside import aside
 from iron_core.backends.measuring import Platform
 from iron_core.cache.home import distrust, home, make, refusal
 from iron_core.cache.keylock import locked
@@ -42,6 +43,7 @@ class CostCache:
         self._root = Path(root) if root is not None else home()
         self.folder = self._root / "iron" / "costs" / slug(platform.name) / slug(platform.mode)
         self._fresh: set[Path] = set()
+        self._waited = False
 
     def get(self, kind: type[R], *key: Any) -> R | None:
         """The record of this key. None where there is none, or one of other fields, as another version of Iron keeps it."""
@@ -67,11 +69,16 @@ class CostCache:
     @contextlib.contextmanager
     def turn(self, what: str = "measuring") -> Iterator[None]:
         """Held while something is measured in real time: another tuner of this platform waits, for each would disturb the other. what:
-        is done in turn, if it is something else."""
+        is done in turn, if it is something else. The first wait is said on standard error."""
         with contextlib.ExitStack() as held:
             with self._errors():
-                held.enter_context(locked(self.folder, what))
+                held.enter_context(locked(self.folder, what, self._waits))
             yield
+
+    def _waits(self) -> None:
+        if not self._waited:
+            aside(f"another tuner measures {self.platform.name}; this one waits for its turn ...")
+        self._waited = True
 
     def _path(self, kind: type, key: tuple[Any, ...]) -> Path:
         if kind.__name__ not in KINDS:

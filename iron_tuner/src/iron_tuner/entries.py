@@ -83,6 +83,9 @@ def packing(probe: Probe, reference: Variant, members: Sequence[Variant]) -> Pac
             lists.append(probe.listed(f"{label(one.op)} x {n} there", runs, (tuple(range(len(runs))),)))
         turn, grouped, once, *many = (one.us for one in _trusted(probe, lists))
         steps = tuple((each - once) / (n - 1) for each in many)
+        if min(steps) < 0:
+            less = f"a step there is less than the noise, {min(steps):.3g} us"
+            raise CostError(f"{names} on one configuration: {less}. Raise --repeats ({n}).")
         found = Packing(
             (turn - grouped) / (n - 1), steps, probe.timing.rounds, probe.timing.calls, probe.platform.mode, today()
         )

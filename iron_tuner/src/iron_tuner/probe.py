@@ -120,8 +120,9 @@ class Probe:
 
     def _known(self, found: dict[Variant, Measurement | str], default: Variant, one: Variant) -> Measurement | None:
         kept = self.cache.get(Measurement, self.entry(default), self.entry(one))
-        if kept is not None:
-            found[one] = kept
+        if kept is None or kept.t_step_us < 0:  # a negative one was kept once, and is no time
+            return None
+        found[one] = kept
         return kept
 
     def _batch(
@@ -139,6 +140,7 @@ class Probe:
         alone, many = measured[: len(both)], measured[len(both) :]
         whys = [once.disturbed or often.disturbed for once, often in zip(alone, many, strict=True)]
         rounds = [self._per_run(once, often) for once, often in zip(alone, many, strict=True)]
+        whys = [why or self._lost(taken) for why, taken in zip(whys, rounds, strict=True)]
         shown = [once if one.compared is None else self._elsewhere(one) for one, once in zip(both, alone, strict=True)]
         default_us, output = (known.round_us, known.output) if known else (rounds[0], shown[0].digest())
         for index, one in enumerate(both):
@@ -168,12 +170,18 @@ class Probe:
         """Per round, what one more run takes: what one run took in its own round taken off, so that the noise of both is in it."""
         return tuple((each - once) / (self.repeats - 1) for once, each in zip(alone.round_us, many.round_us, strict=False))
 
+    def _lost(self, rounds: Sequence[float]) -> str:
+        """Why these rounds are no time of a step: noise is more than the step; nothing where they are one."""
+        if statistics.median(rounds) >= 0:
+            return ""
+        return f"{self.repeats} runs took no longer than one, so a step is less than the noise; raise --repeats"
+
     def again(self, default: Variant, one: Variant) -> Measurement | str:
         """A setting measured once more beside the default. Of many settings the one that looks best is so by luck too."""
         key = (self.entry(default), self.entry(one), "again")
         with self.turn():
             kept = self.cache.get(Measurement, *key)
-            if kept is None:
+            if kept is None or kept.t_step_us < 0:
                 measured: dict[Variant, Measurement | str] = {}
                 self._batch(measured, default, [one], keep=False)
                 found = measured[one]

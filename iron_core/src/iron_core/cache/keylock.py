@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 try:
@@ -31,8 +31,8 @@ def temporary(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def locked(folder: Path, name: str) -> Iterator[None]:
-    """Hold the lock of one key; others wait."""
+def locked(folder: Path, name: str, waits: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold the lock of one key; others wait. waits: called where another has it, before the wait."""
     if fcntl is None:
         yield
         return
@@ -46,7 +46,7 @@ def locked(folder: Path, name: str) -> Iterator[None]:
             remove(file)  # a folder or a link, which is nobody's lock
             continue
         with contextlib.suppress(OSError):  # a file system without locks: go on as without fcntl
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _take(descriptor, waits)
         # Whoever held it before may have removed the file; a lock on a removed file guards nothing.
         with contextlib.suppress(OSError):
             if os.fstat(descriptor).st_ino == os.stat(file).st_ino:
@@ -62,6 +62,16 @@ def locked(folder: Path, name: str) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 os.unlink(file)
             release(descriptor)
+
+
+def _take(descriptor: int, waits: Callable[[], None] | None) -> None:
+    if waits is not None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            waits()
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def release(descriptor: int) -> None:

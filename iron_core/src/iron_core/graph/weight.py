@@ -111,11 +111,18 @@ def weight(array: Any, name: str | None = None) -> Weight:
     return Weight(array, name)
 
 
+#: Elements of the largest tensor: a processor's addresses end before it, and a count of its bytes is a number of 64 bits.
+LARGEST = 1 << 56
+
+
 def dimensions(shape: Any) -> tuple[int, ...]:
-    """A shape as a tuple of ints; ShapeError unless it is whole numbers of at least 1, or one such number."""
+    """A shape as a tuple of ints; ShapeError unless it is whole numbers of at least 1, or one such number, of `LARGEST` elements at
+    most."""
     dims = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n > 0 for n in dims):
         raise ShapeError("every dimension is a whole number of at least 1.")
+    if math.prod(map(int, dims)) > LARGEST:
+        raise ShapeError("a tensor has at most 2**56 elements.")
     return tuple(int(n) for n in dims)
 
 
