@@ -111,6 +111,17 @@ def test_a_runs_tunables_are_its_lowerings(monkeypatch):
         measured(RunList("c", (Run(op, tunables={"tile": 3}),)))
 
 
+@pytest.mark.parametrize("turn, times", [(1e9, 7), (0.0, 3)])
+def test_a_turn_of_slow_calls_has_fewer(monkeypatch, turn, times):
+    """As many calls as were asked for, of no more than fit into a turn, but three."""
+    monkeypatch.setattr(measuring_host, "TURN", turn)
+    loaded = measuring_host.Loaded(HostBackend(threads=1), RunList("add", (Run(ElementwiseAdd(size=64)),)))
+    looped, loop = [], loaded._executable.loop
+    monkeypatch.setattr(loaded._executable, "loop", lambda n, *rest: looped.append(n) or loop(n, *rest))
+    assert loaded.median_us(7) > 0 and loaded.median_us(7) > 0
+    assert looped == [1, times, times]
+
+
 def fake(times, busy=()):
     """Loaded run lists that take these microseconds, and others' CPU seconds at each look at the machine."""
     turns, woken = [], fake.woken
