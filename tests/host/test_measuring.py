@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from iron_core import OperatorImage
-from iron_core.backends.measuring import Keeping, Measuring, Run, RunList, Timing, measuring
+from iron_core.backends import measuring as measuring_core
+from iron_core.backends.measuring import Keeping, Measuring, Run, RunList, Timing, drawn, measuring
 from iron_core.declare.formats import as_format
 from iron_core.devices import device
 from iron_core.errors import BoundsError, CallError
@@ -120,6 +121,24 @@ def test_a_turn_of_slow_calls_has_fewer(monkeypatch, turn, times):
     monkeypatch.setattr(loaded._executable, "loop", lambda n, *rest: looped.append(n) or loop(n, *rest))
     assert loaded.median_us(7) > 0 and loaded.median_us(7) > 0
     assert looped == [1, times, times]
+
+
+def test_settings_of_an_operator_have_inputs_that_are_drawn_once(monkeypatch):
+    """Those of every run of a list, up to so many bytes; those of the first run in any case; another first run's put them aside."""
+    op, seen = ElementwiseAdd(size=64), []
+    draw = type(op.test).draw
+    monkeypatch.setattr(type(op.test), "draw", lambda self, op, rng: seen.append(op.size) or draw(self, op, rng))
+    two, other = RunList("two", (Run(op), Run(op)), seed=11), RunList("other", (Run(ElementwiseAdd(size=32)),), seed=11)
+
+    def inputs(runs, index):
+        return {name: np.array(tensor) for name, tensor in drawn(runs, index).items()}
+
+    first = [inputs(two, index) for index in (0, 1, 0, 1)]
+    assert seen == [64, 64] and (first[0]["a"] != first[1]["a"]).any()
+    np.testing.assert_equal(first[:2], first[2:])
+    monkeypatch.setattr(measuring_core, "KEPT", 0)
+    inputs(other, 0), inputs(two, 0), inputs(two, 1), inputs(two, 1), inputs(two, 0)
+    assert seen == [64, 64, 32, 64, 64, 64]
 
 
 def fake(times, busy=()):

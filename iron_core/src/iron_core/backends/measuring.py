@@ -65,23 +65,30 @@ def drawn(runs: RunList, index: int) -> dict[str, Any]:
     list's seed and the index. Runs of one index have equal inputs in every list of a seed, whatever their tunables."""
     run = runs.runs[index]
     op = run.op.bounded(**run.op.limits(run.members)) if run.members else run.op
-    found = _first(op, runs.seed) if index == 0 else op.test.draw(op, np.random.default_rng((runs.seed, index)))
-    return {name: runs.inputs.get((index, name), tensor) for name, tensor in found.items()}
+    return {name: runs.inputs.get((index, name), tensor) for name, tensor in _inputs(op, runs.seed, index).items()}
 
 
-#: What was drawn last for the first run of a list: settings of one operator are compared on equal inputs, one after the other.
+#: What was drawn since the last new first run of a list: settings of one operator are compared on equal inputs, one after the other.
 _drawn: dict[Any, dict[str, Any]] = {}
+#: Bytes of it that are kept at most, besides a first run's.
+KEPT = 1 << 30
 
 
-def _first(op: Any, seed: int) -> dict[str, Any]:
-    key = (type(op.base), contract_key(op), seed)
+def _inputs(op: Any, seed: int, index: int) -> dict[str, Any]:
+    key = (type(op.base), contract_key(op), seed, index)
     found = _drawn.get(key)
     if found is None:
-        found = {name: _fixed(tensor) for name, tensor in op.test.draw(op, np.random.default_rng((seed, 0))).items()}
-        _drawn.clear()
-        _drawn[key] = found
+        found = {name: _fixed(tensor) for name, tensor in op.test.draw(op, np.random.default_rng((seed, index))).items()}
+        if index == 0:
+            _drawn.clear()
+        if index == 0 or _bytes(found, *_drawn.values()) <= KEPT:
+            _drawn[key] = found
     written = {operand.name for operand in op.outputs}  # what a run reads and writes is its own
     return {name: copy.copy(tensor) if name in written else tensor for name, tensor in found.items()}
+
+
+def _bytes(*inputs: Mapping[str, Any]) -> int:
+    return sum(tensor.nbytes for one in inputs for tensor in one.values())
 
 
 def _fixed(tensor: Any) -> Any:
