@@ -15,7 +15,7 @@ from iron_core.devices import device
 from iron_core.errors import BoundsError, CallError
 from iron_host import measure as measuring_host
 from iron_host.backend import HostBackend
-from iron_ops_aie import GEMV, Copy, ElementwiseAdd, RMSNorm, Sample
+from iron_ops_aie import GEMV, Copy, ElementwiseAdd, RMSNorm, RoPE, Sample
 
 HOST = device("host")
 PRODUCT = GEMV(M=96, K=64, W=as_format("q4_1"), activations="int8_block")
@@ -110,6 +110,13 @@ def test_a_runs_tunables_are_its_lowerings(monkeypatch):
     assert [image.steps[0].threads for image in found] == [4, 1]
     with pytest.raises(CallError, match=r"sets tile, which this lowering does not have"):
         measured(RunList("c", (Run(op, tunables={"tile": 3}),)))
+
+
+def test_numbers_that_one_value_gives_follow_one_another(capfd):
+    """Rows that are so many times those of their angles: measured by the kernel that a graph's step has, not by the reference."""
+    op = RoPE(rows=36, cols=64, angle_rows=4)
+    (found,) = measured(RunList("turned", (Run(op, members={"valid": 27, "angles_valid": 3}),)))
+    assert found.outputs[0, "y"].shape == (27, 64) and "reference" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("turn, times", [(1e9, 7), (0.0, 3)])

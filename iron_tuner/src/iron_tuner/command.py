@@ -45,7 +45,8 @@ def _number(ctx: click.Context, param: click.Parameter, value: float) -> float:
 @click.option("--backend", metavar="NAME", help="Default: $IRON_BACKEND, else the first that measures on the device.")
 @click.option("--dispatch", type=click.Choice(["fused", "separate"]), help="Packaging. Default: fused where the device has full ELFs.")
 @click.option("--rounds", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Turns that every setting has.")
-@click.option("--calls", type=click.IntRange(1, 1_000_000), default=50, show_default=True, help="Calls of a turn at most; their median counts.")
+@click.option("--calls", type=click.IntRange(1, 1_000_000), default=50, show_default=True,
+    help="Calls of a turn at most; their median counts.")
 @click.option("--settle", type=click.IntRange(min=1), default=2, show_default=True, help="Turns before a slow setting is left.")
 @click.option("--cutoff", type=click.FloatRange(min=1), default=1.5, callback=_number, show_default=True,
     help="How many times the fastest is slow.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,8 +12,10 @@ from iron_core.cli.progress import working
 from iron_core.cli.table import print_json, print_table
 from iron_core.declare.identity import contract_key
 from iron_core.declare.profile import Profile
+from iron_core.image.plan import PlanStep
 from iron_tuner import profiles, report
 from iron_tuner.designs import short
+from iron_tuner.model_designs import scales
 from iron_tuner.points import points
 from iron_tuner.probe import Probe
 from iron_tuner.search import EXHAUSTIVE, Search
@@ -23,17 +26,18 @@ from iron_tuner.tune_operator import Progress
 def tune_lowerings(family: Any, line: list[str], probe: Probe, options: Mapping[str, Any], progress: Progress) -> int:
     """Measure, keep, say what. The exit status: 1 where an operator was left at its default for want of a figure."""
     graph = family.compiled(line)
-    steps: dict[Any, tuple[Any, frozenset[str], int]] = {}
+    steps: dict[Any, tuple[PlanStep, frozenset[str], int]] = {}
     for version in graph.versions.values():
         chunk = max((port.shape[0] for port in version.plan.inputs if port.shape), default=1)
         for step in version.plan.steps:
             members = frozenset(binding.member for binding in step.bindings)
-            steps.setdefault((contract_key(step.op), members), (step.op, members, chunk))
+            steps.setdefault((contract_key(step.op), members), (step, members, chunk))
     profile, rows, left = Profile(), [], {}
     with working(progress.words):
-        for number, (op, members, chunk) in enumerate(steps.values()):
+        for number, (step, members, chunk) in enumerate(steps.values()):
+            op = step.op
             progress.name = f"{short(op)}, {number + 1} of {len(steps)}"
-            at = points(op, sorted(members), chunk, options["context"])
+            at = points(op, sorted(members), chunk, options["context"], scales(step))
             settings = Settings(op, probe.dev, probe.backend, members=at[len(at) // 2].members)
             if not settings.axes:
                 continue
@@ -42,8 +46,9 @@ def tune_lowerings(family: Any, line: list[str], probe: Probe, options: Mapping[
                 left[short(op)] = found.said
                 continue
             best = found.best.measured or found.default.measured
-            rows.append([short(op), len(found.tried), report.figure(found.default.measured.t_step_us), report.figure(best.t_step_us),
-                found.best.variant.label if found.best is not found.default else ""])  # fmt: skip
+            beside = statistics.median(best.default_us or (best.t_step_us,))  # the default, in the rounds that the best had its turns in
+            label = found.best.variant.label if found.best is not found.default else ""
+            rows.append([short(op), len(found.tried), report.figure(beside), report.figure(best.t_step_us), label])
             if found.best is not found.default:
                 profiles.add(profile, found.best.variant, probe.backend.name)  # type: ignore[attr-defined]
     if options["as_json"]:

@@ -141,7 +141,11 @@ class Loaded:
     def __init__(self, backend: Any, runs: RunList) -> None:
         self._residents: list[Resident] = []
         self._starts: dict[str, Any] = {}  # what states hold before a call
-        self._values = {f"r{i}_{member}": n for i, run in enumerate(runs.runs) for member, n in run.members.items()}
+        self._members = [_expressions(run, f"r{number}") for number, run in enumerate(runs.runs)]
+        self._values = {
+            each.value: run.members[member] for run, held in zip(runs.runs, self._members, strict=True) for member, each in held.items()
+            if each.scale == 1
+        }  # fmt: skip
         held = sum(kept_bytes(run.op) for run in runs.runs)
         self.copies = min(MOST, -(-COLD // held)) if held else 1
         inputs = [self._inputs(runs, number) for number in range(len(runs.runs))]
@@ -160,15 +164,15 @@ class Loaded:
         """What a run reads, at its whole shapes."""
         op, found = runs.runs[number].op, {}
         for name, tensor in drawn(runs, number).items():
-            bounds = self._bounds(runs.runs[number], number, name)
+            bounds = self._bounds(op, number, name)
             port = Port(f"{runs.name}: {name}", op.shape(name), op.format(name), bounds)
             data = whole(port, InputPort(port).take(tensor, self._values), fill=0)
             found[name] = port.format.tensor(data.reshape(-1).view(np.uint8), port.shape)
         return found
 
-    def _bounds(self, run: Run, number: int, operand: str) -> tuple[tuple[int, Affine], ...]:
-        limits = run.op.limits({member: Affine(f"r{number}_{member}") for member in run.members})
-        return tuple((axis, limits[f]) for axis, f in enumerate(run.op.operands[operand].axes(run.op)) if f in limits)
+    def _bounds(self, op: Any, number: int, operand: str) -> tuple[tuple[int, Affine], ...]:
+        limits = op.limits(self._members[number])
+        return tuple((axis, limits[f]) for axis, f in enumerate(op.operands[operand].axes(op)) if f in limits)
 
     def _step(self, run: Run, number: int, copy: int, inputs: Mapping[str, Any]) -> PlanStep:
         """A run as a step, whose operands become residents."""
@@ -176,12 +180,12 @@ class Loaded:
         for operand in op.present:
             shape, format, start = op.shape(operand), op.format(operand), inputs.get(operand)
             weight = format.packed and not op.operands[operand].written
-            operands[operand] = BufferRef("resident", len(self._residents), 0, shape, format, self._bounds(run, number, operand))
+            operands[operand] = BufferRef("resident", len(self._residents), 0, shape, format, self._bounds(op, number, operand))
             held = f"{name}.{operand}"
             self._residents.append(Resident(held, "weight" if weight else "state", shape, format, start if weight else None))
             if not weight and start is not None:
                 self._starts[held] = start
-        return PlanStep(name, op, operands, tuple(Binding(member, Affine(f"r{number}_{member}")) for member in run.members))
+        return PlanStep(name, op, operands, tuple(Binding(*one) for one in self._members[number].items()))
 
     def outputs(self) -> dict[tuple[int, str], np.ndarray]:
         """What one call writes, as far as its bounds go."""
@@ -219,6 +223,17 @@ class Loaded:
     def _write(self, arrays: Mapping[str, Any]) -> None:
         for name, array in arrays.items():
             self._memory.write(name, array)
+
+
+def _expressions(run: Run, name: str) -> dict[str, Affine]:
+    """What gives a run's numbers. One that is so many times the least follows that, as in a graph, where one value gives a call's rows
+    and all that is counted in them."""
+    least = min((member for member, n in run.members.items() if n > 0), key=lambda member: run.members[member], default=None)
+    found = {member: Affine(f"{name}_{member}") for member in run.members}
+    for member, n in run.members.items():
+        if least is not None and n > 0 and n % run.members[least] == 0:
+            found[member] = Affine(f"{name}_{least}", scale=n // run.members[least])
+    return found
 
 
 def kept_bytes(op: Any) -> int:
