@@ -125,7 +125,7 @@ def test_what_finds_places_is_routed(dev, cores, biased, packed):
     ("fields", "rule", "legal"),
     [
         (dict(seq_len=16, d=1024), r"Nearest legal d: 608\.", dict(d=608)),
-        (dict(seq_len=16, d=512, pv_cores=1), "Nearest legal d: 320; or give pv_cores=2", dict(d=320)),
+        (dict(seq_len=16, d=512, pv_cores=1), "Nearest legal d: 368; or give pv_cores=2", dict(d=368)),
         (dict(seq_len=16, d=512, pv_cores=1), "or give pv_cores=2", dict(pv_cores=2)),
         (dict(seq_len=128, B_q=16, num_pipelines=8, biased=True, pv_cores=2), "Nearest legal num_pipelines: 4", dict(num_pipelines=4)),
         (dict(seq_len=16, soft_cap=2.0**99), "to 1.5474250491067253e\\+26", dict(soft_cap=1.5474250491067253e26)),
