@@ -55,12 +55,20 @@ def test_a_clip_is_what_transformers_says(model: Any, golden: Any) -> None:
     inner = " ".join(f"w{i}" for i in ids[-4:-1])
     got = model.embed_clip(clip(7333, 1), inner)
     # The stored text has two words before the clip, so it is this order's twin that is compared.
-    part, _ = model._hearing[256]
+    ((part, _),) = model._merged.values()
     weights = {f"text.{path}": array for path, array in model.loaded.exact.items()} | model._towers["hearing"]
     sound = part.hearing.features.config
     order = [2, *ids[3:-4], *ids[-4:]]
     want = part.twin(weights, order, sound.laid(clip(7333, 1)), sound.frames_of(7333))[0]
     assert np.abs(got - want / np.linalg.norm(want)).max() < 1e-5
+
+
+def test_a_clip_between_texts_is_what_transformers_says(model: Any, golden: Any) -> None:
+    """In the order of the content, as the stored text has it."""
+    ids = [int(i) for i in golden["heard_ids"]]
+    before, behind = (" ".join(f"w{i}" for i in part) for part in (ids[1:3], ids[-4:-1]))
+    got = model.embed_mixed([before, clip(7333, 1), behind])
+    assert np.abs(got - unit(golden["heard_states"])).max() < 1e-4
 
 
 def test_what_fits_no_more_is_refused(model: Any) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from iron_core.errors import ShapeError, UsageError
 from iron_embedding_gemma2 import embedder
+from iron_embedding_gemma2.mixed_text import MixedText
 from tests.embedding_gemma2.conftest import unit
-from tests.embedding_gemma2.weights import frames
+from tests.embedding_gemma2.weights import clip, frames
 from tests.resizes import image_of
 
 
@@ -34,11 +35,34 @@ def test_a_text_stands_behind(model: Any) -> None:
     """An image with a text is the numpy forward of both."""
     image = image_of(31, 64)
     got = model.embed_image(image, "w7")
-    ((part, _),) = model._seeing.values()
+    ((part, _),) = model._merged.values()
     weights = {f"text.{path}": array for path, array in model.loaded.exact.items()} | model._towers["seeing"]
     tokens = part.seeing.patches.config.tokens(31, 64)
     want = part.twin(weights, [2, 503, *[500] * tokens, 504, 7, 1], image)[0]
     assert 200 < tokens <= 280 and np.abs(got - unit(want)).max() < 1e-4
+
+
+def test_texts_a_clip_and_an_image_are_one_graph(model: Any) -> None:
+    """In the order of the content: the numpy forward of all, from samples and pixels."""
+    image, samples = image_of(31, 64), clip(1600, 2)
+    got = model.embed_mixed(["w7", image, "w8 w9", samples, "w10"])
+    part = next(part for part, _ in model._merged.values() if isinstance(part, MixedText))
+    weights = {f"text.{path}": array for path, array in model.loaded.exact.items()} | model._towers["hearing"] | model._towers["seeing"]
+    sound, marks = part.hearing.features.config, model.loaded.config.marks
+    seen, heard = part.seeing.patches.config.tokens(31, 64), -(-sound.frames_of(1600) // 4)
+    pictured = [marks.image_begins, *[marks.image] * seen, marks.image_ends]
+    ids = [2, 7, *pictured, 8, 9, marks.audio_begins, *[marks.audio] * heard, marks.audio_ends, 10, 1]
+    want = part.twin(weights, ids, sound.laid(samples), sound.frames_of(1600), image)[0]
+    assert np.abs(got - unit(want)).max() < 1e-4
+
+
+def test_a_second_of_a_kind_is_refused(model: Any) -> None:
+    """A graph has room for one clip and one image."""
+    image, samples = image_of(31, 64), clip(400, 0)
+    wrong = {"2 images": [image, "w7", image], "2 clips and 1 image": [samples, image, samples], "neither a clip nor an image": ["w7"]}
+    for has, content in wrong.items():
+        with pytest.raises(UsageError, match=rf"embed_mixed: {has}; legal: one clip, one image, or one of each, and texts"):
+            model.embed_mixed(content)
 
 
 def test_videos_of_any_length_share_their_graphs(model: Any) -> None:

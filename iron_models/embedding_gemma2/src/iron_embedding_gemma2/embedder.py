@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 
 from iron_core import Backend
 from iron_core.cache.keys import digest
 from iron_core.declare.formats import as_dtype
 from iron_core.errors import CheckpointError, UsageError
-from iron_embedding_gemma2 import clips, heard_text, names, seen_text
+from iron_embedding_gemma2 import clips, heard_text, mixed_text, names, seen_text
 from iron_embedding_gemma2.config import TextConfig
 from iron_embedding_gemma2.heard_text import HeardText
+from iron_embedding_gemma2.mixed_text import MixedText
 from iron_embedding_gemma2.seen_text import SeenText
 from iron_embedding_gemma2.shown_text import ShownText
 from iron_embedding_gemma2.videos import MOST_FRAMES
@@ -43,6 +46,22 @@ FRAME_BUDGET = 70
 ROOM = 64
 
 
+#: Of a clip and of an image: the part that holds its tower, and the operand that takes it.
+_TOWERS, _OPERANDS = {"clip": "hearing", "image": "seeing"}, {"clip": "samples", "image": "picture"}
+
+
+@attrs.frozen(eq=False)
+class _Soft:
+    """What stands among texts. kind: "clip" or "image"; ids: its marks and what stands for its soft tokens; array, values: as a graph
+    takes it, built with room for so many frames or patches."""
+
+    kind: str
+    ids: list[int]
+    array: np.ndarray
+    values: dict[str, int]
+    room: Any
+
+
 class MediaEncoder(EncoderModel):
     """As `EncoderModel`; and clips, images and videos, alone or with a text. `load()` makes it."""
 
@@ -50,8 +69,7 @@ class MediaEncoder(EncoderModel):
         """options: of `Graph.compile`."""
         super().__init__(loaded, **options)
         self._options = options
-        self._hearing: dict[int, tuple[HeardText, Any]] = {}
-        self._seeing: dict[tuple[int, int], tuple[SeenText, Any]] = {}
+        self._merged: dict[Any, tuple[Any, Any]] = {}
         self._frames: dict[tuple[int, int], tuple[ImageTower, Any]] = {}
         self._showing: tuple[ShownText, Any] | None = None
         self._towers: dict[str, dict[str, Any]] = {}
@@ -59,27 +77,29 @@ class MediaEncoder(EncoderModel):
     def embed_clip(self, samples: Any, text: str = "", *, dims: int | None = None) -> np.ndarray:
         """float32 (dims,), of length 1: the vector of a clip, which a text may follow. samples: (n,) at 16000 a second, from 161 to
         480000 of them. UsageError for others, for more tokens than `max_seq_len`, and for a checkpoint without an audio tower."""
-        samples = clips.checked(np.asarray(samples, np.float32).reshape(-1, 1), clips.RATE, "embed_clip")
-        pooling_of(self.loaded, None, dims)
-        config = self._config
-        if config.audio is None:
-            raise UsageError("embed_clip: this checkpoint has no audio tower (audio_config); legal: texts.")
-        frames = LogMelConfig(frames=1).frames_of(len(samples))
-        tokens = -(-frames // 4)
-        ids = self._around("embed_clip", [config.marks.audio_begins, *[config.marks.audio] * tokens, config.marks.audio_ends], text)
-        part, compiled = self._hears(next(size for size in TOKENS if size >= tokens))
-        return self._called(compiled, ids, part.hearing.features.config.laid(samples), dims, count=frames, heard=tokens)
+        return self._among("embed_clip", [self._clip("embed_clip", samples), text], dims)
 
     def embed_image(self, image: Any, text: str = "", *, dims: int | None = None) -> np.ndarray:
         """float32 (dims,), of length 1: the vector of an image, which a text may follow. image: uint8 (height, width, 3), RGB.
         ParamError for one that is too narrow; UsageError as `embed_clip` has it."""
-        pooling_of(self.loaded, None, dims)
-        marks, patches = self._config.marks, self._patches("embed_image", BUDGET)
-        picture, values = _pictured(patches, image)
-        ids = self._around("embed_image", [marks.image_begins, *[marks.image] * values["tokens"], marks.image_ends], text)
-        _, compiled = self._sees(patches, picture.shape)
-        down, across = values.pop("rows"), values.pop("columns")
-        return self._called(compiled, ids, picture, dims, down=down, across=across, **values)
+        return self._among("embed_image", [self._image("embed_image", image), text], dims)
+
+    def embed_mixed(self, content: Sequence[Any], *, dims: int | None = None) -> np.ndarray:
+        """float32 (dims,), of length 1: the vector of texts, a clip and an image in the order in which they stand, one graph. content:
+        strings; one clip at most, float (n,), as `embed_clip` takes it; one image at most, uint8 (height, width, 3). Errors as there."""
+        pieces: list[Any] = []
+        for piece in content:
+            if isinstance(piece, str):
+                pieces.append(piece)
+            elif np.ndim(piece) == 1:
+                pieces.append(self._clip("embed_mixed", piece))
+            else:
+                pieces.append(self._image("embed_mixed", piece))
+        kinds = [piece.kind for piece in pieces if isinstance(piece, _Soft)]
+        if len(kinds) != len(set(kinds)) or not kinds:
+            has = " and ".join(f"{n} {kind}{'s' * (n > 1)}" for kind, n in sorted(Counter(kinds).items())) or "neither a clip nor an image"
+            raise UsageError(f"embed_mixed: {has}; legal: one clip, one image, or one of each, and texts.")
+        return self._among("embed_mixed", pieces, dims)
 
     def embed_video(self, frames: Sequence[Any], text: str = "", *, dims: int | None = None) -> np.ndarray:
         """float32 (dims,), of length 1: the vector of a video, which a text may follow. frames: 1 to 32 images of one size, as
@@ -95,13 +115,39 @@ class MediaEncoder(EncoderModel):
         pictures = [_pictured(patches, frame) for frame in frames]
         tokens = pictures[0][1]["tokens"]
         block = [marks.image_begins, *[marks.video] * tokens, marks.image_ends]
-        ids = self._around("embed_video", block * len(frames), text)
+        ids = self._between("embed_video", [block * len(frames), text])
         tower, compiled = self._shows(patches, pictures[0][0].shape)
         with self._turn:
             made = [np.array(tower(picture, **values)) for picture, values in pictures]
         soft = np.zeros((self.loaded.run.max_seq_len, self._config.hidden_size), made[0].dtype)
         soft[: tokens * len(frames)] = np.concatenate(made)
-        return self._called(compiled, ids, soft, dims, tokens=tokens * len(frames))
+        return self._called(compiled, ids, [soft], dims, tokens=tokens * len(frames))
+
+    def _clip(self, where: str, samples: Any) -> _Soft:
+        """Checked, and what stands for it. UsageError."""
+        samples, marks = clips.checked(np.asarray(samples, np.float32).reshape(-1, 1), clips.RATE, where), self._config.marks
+        if self._config.audio is None:
+            raise UsageError(f"{where}: this checkpoint has no audio tower (audio_config); legal: texts.")
+        frames = LogMelConfig(frames=1).frames_of(len(samples))
+        tokens = -(-frames // 4)
+        room = LogMelConfig(frames=4 * next(size for size in TOKENS if size >= tokens))
+        ids = [marks.audio_begins, *[marks.audio] * tokens, marks.audio_ends]
+        return _Soft("clip", ids, room.laid(samples), dict(count=frames, heard=tokens), room)
+
+    def _image(self, where: str, image: Any) -> _Soft:
+        """As `_clip`."""
+        marks, patches = self._config.marks, self._patches(where, BUDGET)
+        picture, values = _pictured(patches, image)
+        values = {{"rows": "down", "columns": "across"}.get(name, name): number for name, number in values.items()}
+        return _Soft("image", [marks.image_begins, *[marks.image] * values["tokens"], marks.image_ends], picture, values, patches)
+
+    def _among(self, where: str, content: Sequence[str | _Soft], dims: int | None) -> np.ndarray:
+        """The vector of texts among which clips and images stand."""
+        pooling_of(self.loaded, None, dims)
+        ids = self._between(where, [piece if isinstance(piece, str) else piece.ids for piece in content])
+        soft = sorted((piece for piece in content if isinstance(piece, _Soft)), key=lambda one: one.kind)  # clips are taken first
+        values = {name: number for one in soft for name, number in one.values.items()}
+        return self._called(self._merging(soft), ids, [one.array for one in soft], dims, **values)
 
     def _patches(self, where: str, budget: int) -> ImagePatchesConfig:
         """How an image is cut. UsageError for a checkpoint without a vision tower."""
@@ -110,11 +156,11 @@ class MediaEncoder(EncoderModel):
             raise UsageError(f"{where}: this checkpoint has no vision tower (vision_config); legal: texts.")
         return ImagePatchesConfig(budget=budget, room=-(-budget // ROOM) * ROOM, pool=vision.pool, positions=vision.positions + 1)
 
-    def _called(self, compiled: Any, ids: list[int], given: np.ndarray, dims: int | None, **values: int) -> np.ndarray:
+    def _called(self, compiled: Any, ids: list[int], given: Sequence[np.ndarray], dims: int | None, **values: int) -> np.ndarray:
         row = np.zeros(self.loaded.context, np.int32)
         row[: len(ids)] = ids
         with self._turn:
-            found = np.array(compiled(row, given, rows=len(ids), **values), np.float32).reshape(-1)
+            found = np.array(compiled(row, *given, rows=len(ids), **values), np.float32).reshape(-1)
         if not np.isfinite(found).all():
             raise CheckpointError("the vector is not finite: the weights hold NaN or infinity, or overflow the dtype they run in.")
         return unit(found, dims)
@@ -125,33 +171,36 @@ class MediaEncoder(EncoderModel):
         assert isinstance(config, TextConfig)
         return config
 
-    def _around(self, where: str, marked: list[int], text: str) -> list[int]:
-        """The marks of a clip or an image, then a text, between what every text begins and ends with."""
+    def _between(self, where: str, content: Sequence[str | list[int]]) -> list[int]:
+        """Texts and the marks of what stands among them, between what every text begins and ends with."""
         if self.tokenizer is None:
             raise UsageError(f"{where}: this checkpoint has no tokenizer; legal: one that has, or load(tokenizer=FILE).")
-        inside = self.tokenizer.encode(text)
         first = [] if self.tokenizer.bos is None else [self.tokenizer.bos]
-        ids = [*first, *marked, *inside[len(first) :], *self.tokenizer.after]
+        ids = [*first]
+        for piece in content:
+            ids += self.tokenizer.encode(piece)[len(first) :] if isinstance(piece, str) else piece
+        ids += self.tokenizer.after
         if len(ids) > self.loaded.context:
             raise UsageError(f"{where}: {len(ids)} tokens with the text; legal: 1 to max_seq_len={self.loaded.context}.")
         return ids
 
-    def _hears(self, tokens: int) -> tuple[HeardText, Any]:
-        """The graph for clips of so many soft tokens, and the same compiled."""
-        if tokens not in self._hearing:
-            sound = LogMelConfig(frames=4 * tokens)
-            part = HeardText(self._config, sound, self.loaded.run)
-            shapes = {"samples": ((sound.samples,), np.float32)}
-            self._hearing[tokens] = part, self._compiled(part, "hearing", heard_text.named(self._config), shapes, tokens)
-        return self._hearing[tokens]
-
-    def _sees(self, patches: ImagePatchesConfig, size: tuple[int, int]) -> tuple[SeenText, Any]:
-        """The graph for pictures of so many rows and bytes of a row, and the same compiled."""
-        if size not in self._seeing:
-            part = SeenText(self._config, patches, self.loaded.run)
-            shapes = {"picture": (size, np.uint8)}
-            self._seeing[size] = part, self._compiled(part, "seeing", seen_text.named(self._config), shapes, *size)
-        return self._seeing[size]
+    def _merging(self, soft: Sequence[_Soft]) -> Any:
+        """Compiled: the graph of a text with a clip, an image, or both."""
+        kinds = tuple(one.kind for one in soft)
+        sizes = tuple(one.room.frames if one.kind == "clip" else one.array.shape for one in soft)
+        if (kinds, sizes) not in self._merged:
+            config, run, rooms = self._config, self.loaded.run, [one.room for one in soft]
+            make, module = {
+                ("clip",): (HeardText, heard_text), ("image",): (SeenText, seen_text), ("clip", "image"): (MixedText, mixed_text)
+            }[kinds]  # fmt: skip
+            part, named = make(config, *rooms, run), module.named(config)
+            own: dict[str, Any] = {}
+            for kind in kinds:
+                own |= self._weights(_TOWERS[kind], part, named)
+            part.fill({f"text.{path}": array for path, array in self.loaded.weights.items()} | own)
+            shapes = {_OPERANDS[one.kind]: (one.array.shape, one.array.dtype) for one in soft}
+            self._merged[kinds, sizes] = part, self._ready(part, kinds, sizes, own, ids=((run.max_seq_len,), np.int32), **shapes)
+        return self._merged[kinds, sizes][1]
 
     def _shows(self, patches: ImagePatchesConfig, size: tuple[int, int]) -> tuple[Any, Any]:
         """Compiled: the tower for frames of so many rows and bytes of a row, and the graph of a text with a video."""
@@ -168,13 +217,7 @@ class MediaEncoder(EncoderModel):
             self._showing = part, self._ready(part, "showing", (), {}, ids=((run.max_seq_len,), np.int32), soft=soft)
         return self._frames[size][1], self._showing[1]
 
-    def _compiled(self, part: Any, tower: str, named: Names, shapes: dict[str, Any], *sizes: int) -> Any:
-        """The part, filled, compiled and loaded. sizes: that tell it from others of the same tower."""
-        own = self._weights(tower, part, named)
-        part.fill({f"text.{path}": array for path, array in self.loaded.weights.items()} | own)
-        return self._ready(part, tower, sizes, own, ids=((self.loaded.run.max_seq_len,), np.int32), **shapes)
-
-    def _ready(self, part: Any, what: str, sizes: tuple[int, ...], own: dict[str, Any], **shapes: Any) -> Any:
+    def _ready(self, part: Any, what: Any, sizes: tuple[Any, ...], own: dict[str, Any], **shapes: Any) -> Any:
         """A filled part, compiled and loaded. own: weights of a tower, whose bounds the graph holds."""
         bounds = [(path, float(array)) for path, array in own.items() if not array.shape]
         key = self.loaded.cache_key
