@@ -320,7 +320,7 @@ def test_what_no_array_of_rope_takes_is_refused_with_what_one_takes(fields, word
         (LayerNorm(rows=8, cols=48), "LayerNorm: cols=48 .* Nearest legal cols: 32 or 64", LayerNorm(rows=8, cols=32)),
         (
             LayerNorm(rows=8, cols=64, epsilon=0.0),
-            "LayerNorm: epsilon=0.0; .* Legal: epsilon=1.17",
+            "LayerNorm: epsilon=0.0; .* Legal: at least 1.17",
             LayerNorm(rows=8, cols=64, epsilon=2.0**-126),
         ),
         (Softmax(rows=20, cols=64), "Softmax: rows=20 .* Nearest legal rows: 16 or 32", Softmax(rows=32, cols=64)),

@@ -32,8 +32,8 @@ class Places(Part):
 
     def body(self, x: Any, places: Any = None, *, rows: iron.Scratchpad[np.int32]) -> Any:
         x, dtype = biased(bounded(x, rows), self.types[0]), as_dtype(self.run.dtype)
-        first = self.table[: self.run.max_seq_len]
-        at = Copy(first[:rows], Y=dtype) if places is None else bounded(Copy(first[places], Y=dtype), rows)
+        own = self.table[: self.run.max_seq_len][:rows] if places is None else self.table[places]
+        at = bounded(Copy(own, Y=dtype), rows)
         return self.norm(ElementwiseAdd(x, at))
 
     def twin(self, weights: Weights, x: Any) -> np.ndarray:

@@ -85,7 +85,7 @@ class LayerNorm(Rowwise):
 
     def compatible(self, dev: Any) -> None:
         legal = self.epsilon >= kernels.SMALLEST
-        require(legal, f"LayerNorm: epsilon={self.epsilon}; its array adds it in float32. Legal: epsilon={kernels.SMALLEST} or more.")
+        require(legal, f"LayerNorm: epsilon={self.epsilon}; its array adds it in float32. Legal: at least {kernels.SMALLEST}.")
         super().compatible(dev)
 
     def array_error(self, x: Any, weight: Any = None, bias: Any = None) -> Any:

@@ -12,7 +12,7 @@
 #include "panels.h"
 
 namespace iron {
-namespace whole {
+namespace attend {
 
 using panels::COLUMNS;
 using panels::TALL;
@@ -99,57 +99,57 @@ INLINE float soften(float* s, int64_t low, int64_t high, Seen of, float scale, f
   return sumw(sums);
 }
 
-}  // namespace whole
+}  // namespace attend
 
 template <class T, class C> void whole_keys(const slots::Whole<T, C>& g, int32_t tid, int32_t nt) {
-  int64_t d = g.d, across = (g.keys + whole::COLUMNS - 1) / whole::COLUMNS;
+  int64_t d = g.d, across = (g.keys + attend::COLUMNS - 1) / attend::COLUMNS;
   Share s = share(g.kv_heads * across, tid, nt);
   for (int64_t at = s.begin; at < s.end; at++) {
-    int64_t head = at / across, j0 = at % across * whole::COLUMNS, n = g.keys - j0 < whole::COLUMNS ? g.keys - j0 : whole::COLUMNS;
-    float *k = whole::keys_at(g, head) + j0 * d, *v = whole::values_at(g, head) + j0 * whole::COLUMNS;
-    for (int64_t j = 0; j < whole::COLUMNS; j++) {
+    int64_t head = at / across, j0 = at % across * attend::COLUMNS, n = g.keys - j0 < attend::COLUMNS ? g.keys - j0 : attend::COLUMNS;
+    float *k = attend::keys_at(g, head) + j0 * d, *v = attend::values_at(g, head) + j0 * attend::COLUMNS;
+    for (int64_t j = 0; j < attend::COLUMNS; j++) {
       const C* x = g.k + (j0 + j) * g.kv_row + head * g.kv_head;
-      for (int64_t i = 0; i < d; i++) k[i * whole::COLUMNS + j] = j < n ? load(x + i) : 0.0f;
+      for (int64_t i = 0; i < d; i++) k[i * attend::COLUMNS + j] = j < n ? load(x + i) : 0.0f;
     }
     for (int64_t j = 0; j < n; j++) {
       const C* x = g.v + (j0 + j) * g.kv_row + head * g.kv_head;
-      for (int64_t i = 0; i < d; i += whole::COLUMNS) {
-        float* y = v + i * g.keys_most + j * whole::COLUMNS;
-        int64_t there = d - i < whole::COLUMNS ? d - i : whole::COLUMNS, l = 0;
+      for (int64_t i = 0; i < d; i += attend::COLUMNS) {
+        float* y = v + i * g.keys_most + j * attend::COLUMNS;
+        int64_t there = d - i < attend::COLUMNS ? d - i : attend::COLUMNS, l = 0;
         for (; l + 8 <= there; l += 8) store8(y + l, load8(x + i + l));
-        for (; l < whole::COLUMNS; l++) y[l] = l < there ? load(x + i + l) : 0.0f;
+        for (; l < attend::COLUMNS; l++) y[l] = l < there ? load(x + i + l) : 0.0f;
       }
     }
   }
 }
 
 template <class T, class C> void whole_attention(const slots::Whole<T, C>& g, int32_t tid, int32_t nt) {
-  enum { TALL = whole::TALL, COLUMNS = whole::COLUMNS };
+  enum { TALL = attend::TALL, COLUMNS = attend::COLUMNS };
   int64_t d = g.d, group = g.heads / g.kv_heads, rows = g.queries * group, tiles = (rows + TALL - 1) / TALL;
   float *q = (float*)g.scratch, *s = q + TALL * d;
   Share mine = share(g.kv_heads * tiles, tid, nt);
   for (int64_t at = mine.begin; at < mine.end; at++) {
     int64_t head = at / tiles, r0 = at % tiles * TALL, n = rows - r0 < TALL ? rows - r0 : TALL, low = g.keys, high = 0;
-    whole::Seen sees[TALL];
+    attend::Seen sees[TALL];
     for (int64_t r = 0; r < n; r++) {
       int64_t query = (r0 + r) / group;
       const T* x = g.q + query * g.q_row + (head * group + (r0 + r) % group) * g.q_head;
       int64_t i = 0;
       for (; i + 8 <= d; i += 8) store8(q + r * d + i, load8(x + i));
       for (; i < d; i++) q[r * d + i] = load(x + i);
-      sees[r] = whole::seen(g, query);
+      sees[r] = attend::seen(g, query);
       low = sees[r].first < low ? sees[r].first : low;
       high = sees[r].last > high ? sees[r].last : high;
     }
     low = low / COLUMNS * COLUMNS;
-    high = whole::padded(high);
+    high = attend::padded(high);
     if (high < low) high = low;
-    const float *k = whole::keys_at(g, head), *v = whole::values_at(g, head);
+    const float *k = attend::keys_at(g, head), *v = attend::values_at(g, head);
     int64_t wide = high - low;
     for (int64_t j = low; j < high; j += COLUMNS) panels::task(q, d, n, k + j * d, d, s + (j - low), wide, (int64_t)COLUMNS);
     float inverse[TALL];
     for (int64_t r = 0; r < n; r++) {
-      float sum = whole::soften(s + r * wide, low, high, sees[r], (float)g.scale, (float)g.soft_cap);
+      float sum = attend::soften(s + r * wide, low, high, sees[r], (float)g.scale, (float)g.soft_cap);
       inverse[r] = sum == 0.0f ? 0.0f : 1.0f / sum;
     }
     int64_t depth = (high < g.keys ? high : g.keys) - low;
