@@ -24,9 +24,10 @@ from iron_lm.checkpoints.reading import reading
 from iron_lm.checkpoints.recognise import architecture, describe, unknown_architecture, unnamed
 from iron_lm.checkpoints.row_blocks import row_blocks, row_format
 from iron_lm.checkpoints.sources import Names, source_of
-from iron_lm.checkpoints.widening import Merged, runnable, runs_as, stored_format
+from iron_lm.checkpoints.widening import runnable, runs_as, stored_format
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.int8 import scale_of
+from iron_lm.memory import in_words, kept_line, made_bytes, merged_bytes, most
 from iron_lm.parts.decoder import Decoder
 from iron_lm.parts.encoder import Encoder
 from iron_lm.parts.fused_product import fused_by
@@ -209,7 +210,7 @@ def _loaded(
     _check_tied(family, config, shapes, names, checkpoint)
     exact = checkpoint.take(shapes, names, family.ignored.get(checkpoint.kind, ()))
     formats = [(stored_format(array), array.shape) for array in exact.values()]
-    block = _most([run for run in (runs_as(format) for format, _ in formats) if run.packed])
+    block = most([run for run in (runs_as(format) for format, _ in formats) if run.packed])
     widened = block is None and any(format.packed for format, _ in formats)
     first = _first_matrix(exact)
     run = attrs.evolve(probe, **arithmetic_of(Q8_0 if quantized else block, first, dtype, activations, widened), **quantized)
@@ -217,11 +218,11 @@ def _loaded(
     table: Any = exact.get(_TABLE)
     rows_as = None if table is None else row_format(table)
     table_bytes = 0 if rows_as is None else rows_as.nbytes(table.shape)
-    new = _made(rest, dtype) + sum(one.nbytes for one in parts.values()) + table_bytes
+    new = made_bytes(rest, dtype) + sum(one.nbytes for one in parts.values()) + table_bytes
     free = process.available_bytes()
     if free is not None and new > free:
         narrower = "" if dtype in ("float16", "bfloat16") else "; --dtype float16 or bfloat16 may take half"
-        takes = f"its weights take {_bytes(new)} of memory as they run; {_bytes(free)} are free{narrower}"
+        takes = f"its weights take {in_words(new)} of memory as they run; {in_words(free)} are free{narrower}"
         raise CheckpointError(f"{checkpoint.path}: {takes}.")
     if rows_as is not None:
         exact[_TABLE] = row_blocks(table)
@@ -229,9 +230,9 @@ def _loaded(
     weights = _filling(parts, rest, run, dtype, checkpoint, family, config)
     kept = quantizing.kept_line(parts, exact, rest) if quantized else kept_line(formats, dtype)
     if merged_bytes(exact):
-        kept += f", put together from shards ({_bytes(merged_bytes(exact))} of memory)"
+        kept += f", put together from shards ({in_words(merged_bytes(exact))} of memory)"
     if rows_as is not None:
-        kept += f"; the embedding as {rows_as.name} ({_bytes(table_bytes)} of memory), for its rows are taken one by one"
+        kept += f"; the embedding as {rows_as.name} ({in_words(table_bytes)} of memory), for its rows are taken one by one"
     return Loaded(family, config, run, weights, exact, None, checkpoint, context, kept, describe(checkpoint), assumed)
 
 
@@ -287,50 +288,6 @@ def _first_matrix(weights: dict[str, Any]) -> np.dtype:
     matrix = next(array for path, array in weights.items() if path.startswith("layers.") and len(array.shape) > 1)
     stored = stored_format(matrix)
     return np.dtype(np.float32) if stored.packed else stored.dtype
-
-
-def merged_bytes(weights: dict[str, Any]) -> int:
-    """Bytes of the weights whose parts lie in several files."""
-    return sum(stored_format(array).nbytes(array.shape) for array in weights.values() if isinstance(array, Merged))
-
-
-def _most(values: list[Any]) -> Any:
-    """The value there is most of, or None."""
-    return max(values, key=values.count) if values else None
-
-
-def _made(weights: dict[str, Any], dtype: str | None) -> int:
-    """Bytes of the weights that do not run as they lie in the file: in another format, from several files, or turned."""
-    wide = None if dtype is None else Dense(as_dtype(dtype))
-
-    def nbytes(array: Any) -> int:
-        stored = stored_format(array)
-        target = wide or runs_as(stored)
-        as_it_lies = not isinstance(array, Merged) and (array.data if stored.packed else array).flags.c_contiguous
-        return 0 if target == stored and as_it_lies else target.nbytes(array.shape)
-
-    return sum(map(nbytes, weights.values()))
-
-
-def _bytes(n: int) -> str:
-    return f"{n / 1e9:.1f} GB" if n >= 1e9 else f"{n / 1e6:.1f} MB"
-
-
-def kept_line(formats: list[tuple[Any, tuple[int, ...]]], dtype: str | None) -> str:
-    """How weights of these formats and shapes are kept, for people; matrices decide, vectors are a trifle."""
-    matrices = [(format, shape) for format, shape in formats if len(shape) > 1]
-    main = _most([format for format, _ in matrices if format.packed] or [format for format, _ in matrices])
-    if dtype is not None:
-        names = sorted({format.name for format, _ in matrices if format.packed}) or [main.name]
-        return f"{dtype} as in the file" if names == [dtype] else f"{dtype} from {', '.join(names)}"
-    changed = {format.name: runs_as(format).name for format, _ in matrices if runs_as(format) != format}
-    kept = _most([format for format, _ in matrices if runs_as(format) == format])
-    words = [f"{(main if main.name not in changed else kept).name} as in the file"] if kept is not None else []
-    for target in sorted(set(changed.values())):
-        those = ", ".join(name for name, to in sorted(changed.items()) if to == target)
-        size = sum(runs_as(f).nbytes(shape) for f, shape in matrices if changed.get(f.name) == target)
-        words.append(f"{those} {'widened to' if target == 'float32' else 'as'} {target} ({_bytes(size)} of memory)")
-    return "; ".join(words)
 
 
 def random(

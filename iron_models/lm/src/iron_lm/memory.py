@@ -1,0 +1,54 @@
+"""What weights take of memory, and how that is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iron_core import Dense
+from iron_core.declare.formats import as_dtype
+from iron_lm.checkpoints.widening import Merged, runs_as, stored_format
+
+
+def merged_bytes(weights: dict[str, Any]) -> int:
+    """Bytes of the weights whose parts lie in several files."""
+    return sum(stored_format(array).nbytes(array.shape) for array in weights.values() if isinstance(array, Merged))
+
+
+def most(values: list[Any]) -> Any:
+    """The value there is most of, or None."""
+    return max(values, key=values.count) if values else None
+
+
+def made_bytes(weights: dict[str, Any], dtype: str | None) -> int:
+    """Bytes of the weights that do not run as they lie in the file: in another format, from several files, or turned."""
+    wide = None if dtype is None else Dense(as_dtype(dtype))
+
+    def nbytes(array: Any) -> int:
+        stored = stored_format(array)
+        target = wide or runs_as(stored)
+        as_it_lies = not isinstance(array, Merged) and (array.data if stored.packed else array).flags.c_contiguous
+        return 0 if target == stored and as_it_lies else target.nbytes(array.shape)
+
+    return sum(map(nbytes, weights.values()))
+
+
+def in_words(n: int) -> str:
+    """So many bytes, for people."""
+    return f"{n / 1e9:.1f} GB" if n >= 1e9 else f"{n / 1e6:.1f} MB"
+
+
+def kept_line(formats: list[tuple[Any, tuple[int, ...]]], dtype: str | None) -> str:
+    """How weights of these formats and shapes are kept, for people; matrices decide, vectors are a trifle."""
+    matrices = [(format, shape) for format, shape in formats if len(shape) > 1]
+    main = most([format for format, _ in matrices if format.packed] or [format for format, _ in matrices])
+    if dtype is not None:
+        names = sorted({format.name for format, _ in matrices if format.packed}) or [main.name]
+        return f"{dtype} as in the file" if names == [dtype] else f"{dtype} from {', '.join(names)}"
+    changed = {format.name: runs_as(format).name for format, _ in matrices if runs_as(format) != format}
+    kept = most([format for format, _ in matrices if runs_as(format) == format])
+    words = [f"{(main if main.name not in changed else kept).name} as in the file"] if kept is not None else []
+    for target in sorted(set(changed.values())):
+        those = ", ".join(name for name, to in sorted(changed.items()) if to == target)
+        size = sum(runs_as(f).nbytes(shape) for f, shape in matrices if changed.get(f.name) == target)
+        words.append(f"{those} {'widened to' if target == 'float32' else 'as'} {target} ({in_words(size)} of memory)")
+    return "; ".join(words)
