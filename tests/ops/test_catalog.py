@@ -53,7 +53,7 @@ def test_importing_one_operator_imports_no_other(imported, name):
 
 def test_an_unknown_name_lists_the_operators():
     """As for any module, and it says what there is."""
-    with pytest.raises(AttributeError, match=r"no operator 'Gemv'; it has AXPY, Clamp, Copy, DepthwiseConv1d, Dequant"):
+    with pytest.raises(AttributeError, match=r"no operator 'Gemv'; it has AXPY, Clamp, CombineExperts, Copy, DepthwiseConv1d"):
         iron_ops_aie.Gemv  # noqa: B018
 
 
@@ -185,7 +185,8 @@ def test_a_block_format_is_refused_where_numbers_are_meant():
         for field, declared in getattr(iron_ops_aie, name).fields.items()
         if getattr(declared, "blocks", False)
     }
-    assert takes == {("Copy", "X"), ("Copy", "Y"), ("Dequant", "F"), ("GEMM", "W"), ("GEMV", "W")}
+    products = {(name, "W") for name in ("CombineExperts", "GEMM", "GEMV", "GatedExperts")}
+    assert takes == {("Copy", "X"), ("Copy", "Y"), ("Dequant", "F"), *products}
     assert iron_ops_aie.GEMV(M=1, K=32, W="q4_1").W is Q4_1
 
 

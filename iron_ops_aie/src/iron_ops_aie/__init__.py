@@ -11,6 +11,7 @@ from iron_core.lazy_names import lazy_names  # noqa: E402 (the iron_core that wa
 _HOME = {
     "AXPY": "elementwise.axpy",
     "Clamp": "elementwise.clamp",
+    "CombineExperts": "experts.combine_experts",
     "Copy": "moving.copy",
     "DepthwiseConv1d": "products.depthwise_conv1d",
     "Dequant": "products.dequant",
@@ -21,6 +22,7 @@ _HOME = {
     "GELU": "elementwise.gelu",
     "GEMM": "products.gemm",
     "GEMV": "products.gemv",
+    "GatedExperts": "experts.gated_experts",
     "GatherWords": "moving.gather_words",
     "LayerNorm": "rowwise.layer_norm",
     "LeakyReLU": "elementwise.leaky_relu",
@@ -38,6 +40,7 @@ _HOME = {
     "Resample": "images.resample",
     "ResampleTaps": "images.resample_taps",
     "RoPE": "rowwise.rope",
+    "Route": "experts.route",
     "RowwiseAdd": "rowwise.rowwise_add",
     "RowwiseMul": "rowwise.rowwise_mul",
     "Sample": "tokens.sample",

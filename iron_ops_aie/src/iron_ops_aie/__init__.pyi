@@ -14,6 +14,7 @@ from iron_core.graph.weight import State
 from iron_core.graph.weight import Weight
 from iron_ops_aie.attention.mha_array import MHAArray
 from iron_ops_aie.elementwise.quantize_array import QuantizeArray
+from iron_ops_aie.experts.route_array import RouteArray
 from iron_ops_aie.images.patch_positions_array import PatchPositionsArray
 from iron_ops_aie.images.resample_array import ResampleArray
 from iron_ops_aie.images.resample_taps_array import ResampleTapsArray
@@ -31,7 +32,7 @@ from iron_ops_aie.tokens.sample_array import SampleArray
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["AXPY", "Clamp", "Copy", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatherWords", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "Merge", "PatchPositions", "Quantize", "QuantizeRows", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
+__all__ = ["AXPY", "Clamp", "CombineExperts", "Copy", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatedExperts", "GatherWords", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "Merge", "PatchPositions", "Quantize", "QuantizeRows", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "Route", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
 
 class AXPY(BinaryElementwise):
     """y = scalar_factor a + b, rounded once. Shapes as in `BinaryElementwise`.
@@ -107,6 +108,82 @@ class Clamp(UnaryElementwise):
         num_channels: int = ...,
         low: float = ...,
         high: float = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class CombineExperts(Operator):
+    """y[r] = weights[r, 0] * (down[e0] @ x[r, 0]) + weights[r, 1] * (down[e1] @ x[r, 1]) + ..., where es = ids[r, s].
+
+    x: (rows, k, inner), as `GatedExperts` gives it. down: (experts, hidden, inner), dense or block-quantised. ids: int32 (rows, k),
+    negative from the end and clipped, as `Copy` takes them. weights: float32 (rows, k). y: (rows, hidden). x, the matrices and y have
+    dtypes of their own (`T`, `W`, `O`; by default all as x). In float32 the terms are added in the order of their columns, and rounded
+    once to y's dtype. `shared` (rows, hidden), what an expert makes that every row goes to, is added last: as it is, or times the
+    logistic function of `shared_gate` (rows, 1). `activations` names the arithmetic of block products. `valid` bounds the rows.
+
+    On the CPU rows are taken expert by expert, so each matrix is read once however many rows go to it; a row's result does not
+    depend on the others. No array computes it yet.
+
+    Errors: ParamError for integers, arithmetic that does not exist for W, or a gate of nothing shared; FormatError where inner is not
+    whole blocks.
+    """
+    rows: int
+    experts: int
+    hidden: int
+    inner: int
+    k: int
+    activations: str
+    shares: bool
+    gates: bool
+    T: Any
+    W: Any
+    O: Any
+    x: BoundOperand
+    down: BoundOperand
+    ids: BoundOperand
+    weights: BoundOperand
+    shared: BoundOperand
+    shared_gate: BoundOperand
+    y: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        experts: int,
+        hidden: int,
+        inner: int,
+        k: int,
+        activations: str = ...,
+        shares: bool = ...,
+        gates: bool = ...,
+        T: Any = ...,
+        W: Any = ...,
+        O: Any = ...,
+    ) -> CombineExperts: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        down: _Tensor,
+        ids: _Tensor,
+        weights: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        shared: _Tensor | None = ...,
+        shared_gate: _Tensor | None = ...,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        experts: int = ...,
+        hidden: int = ...,
+        inner: int = ...,
+        k: int = ...,
+        activations: str = ...,
+        shares: bool = ...,
+        gates: bool = ...,
+        T: Any = ...,
+        W: Any = ...,
+        O: Any = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 
@@ -645,6 +722,69 @@ class GEMV(GEMVArray, Operator):
         kernel_vector_size: int = ...,
         num_aie_columns: int = ...,
         num_channels: int = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class GatedExperts(Operator):
+    """y[r, s] = silu(gate[e] @ x[r]) * (up[e] @ x[r]), where e = ids[r, s].
+
+    x: (rows, hidden). gate, up: (experts, inner, hidden), dense or block-quantised. ids: int32 (rows, k), negative from the end and
+    clipped, as `Copy` takes them. y: (rows, k, inner). x, the matrices and y have dtypes of their own (`T`, `W`, `O`; by default all as
+    x). `activations` names the arithmetic of block products (see `iron_ops_aie.products.activations`). `valid` bounds the rows.
+
+    On the CPU rows are taken expert by expert, so each matrix is read once however many rows go to it; a row's result does not
+    depend on the others. No array computes it yet.
+
+    Errors: ParamError for integers, or arithmetic that does not exist for W; FormatError where hidden is not whole blocks.
+    """
+    rows: int
+    experts: int
+    hidden: int
+    inner: int
+    k: int
+    activations: str
+    T: Any
+    W: Any
+    O: Any
+    x: BoundOperand
+    gate: BoundOperand
+    up: BoundOperand
+    ids: BoundOperand
+    y: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        experts: int,
+        hidden: int,
+        inner: int,
+        k: int,
+        activations: str = ...,
+        T: Any = ...,
+        W: Any = ...,
+        O: Any = ...,
+    ) -> GatedExperts: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        gate: _Tensor,
+        up: _Tensor,
+        ids: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        experts: int = ...,
+        hidden: int = ...,
+        inner: int = ...,
+        k: int = ...,
+        activations: str = ...,
+        T: Any = ...,
+        W: Any = ...,
+        O: Any = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 
@@ -1484,6 +1624,61 @@ class RoPE(RoPEArray, Operator):
         num_aie_columns: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
+
+class Route(RouteArray, Operator):
+    """The k experts of each row with the largest logits, and their shares of a softmax over all experts.
+
+    logits: (rows, experts). ids: int32 (rows, k), by falling weight, the lower id first among equal logits. weights: float32
+    (rows, k), exp(logit - max) over the sum of all experts' such, or with `renormalise` of the k chosen ones', times `scale`; in
+    float64, exponentials as `exp64` has them on every device and sums in order, rounded once. `valid` bounds the rows.
+
+    A row without a softmax, for a logit is NaN or infinite or all are -inf, has the ids 0 to k - 1 and weights NaN. A logit of -inf is
+    otherwise chosen last, with weight 0.
+
+    The array (bfloat16 or float32): a core per column takes a row at a time. It has two outputs, as many as a column's shim takes.
+
+    Errors: ParamError for integers, a k that is not 1 to experts, a scale that is no positive float32. Unresolvable where no array
+    takes it.
+    """
+    rows: int
+    experts: int
+    k: int
+    renormalise: bool
+    scale: float
+    T: Any
+    num_aie_columns: int
+    logits: BoundOperand
+    ids: BoundOperand
+    weights: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        experts: int,
+        k: int,
+        renormalise: bool = ...,
+        scale: float = ...,
+        T: Any = ...,
+        num_aie_columns: int = ...,
+    ) -> Route: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        logits: _Tensor,
+        ids: Handle | State = ...,
+        weights: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        experts: int = ...,
+        k: int = ...,
+        renormalise: bool = ...,
+        scale: float = ...,
+        T: Any = ...,
+        num_aie_columns: int = ...,
+    ) -> tuple[Handle, Handle]: ...
 
 class RowwiseAdd(Rowwise):
     """y[r] = x[r] + vector: a projection's bias. x, y: (rows, cols); vector: (cols,)."""

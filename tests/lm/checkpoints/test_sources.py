@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_lm.checkpoints.sources import Interleaved, Scaled
+from iron_core.declare.formats import format_of
+from iron_lm.checkpoints.sources import FirstOf, Interleaved, Name, Scaled, Split, Stack
 
 NUMBERS = np.random.default_rng(1).standard_normal((3, 32)).astype(np.float32)
 
@@ -50,3 +51,47 @@ def test_a_scaled_tensor_is_read_without_its_scale(kind: Any) -> None:
     assert source.names == ("layers.0.w",) and source.read(One(stored), (4, 32)) is None
     got = source.read(One(stored), (3, 32))
     assert got.dtype == np.float32 and np.array_equal(got, numbers / np.float32(24))
+
+
+class Several:
+    """A reading of several tensors, which notes what is missing."""
+
+    def __init__(self, **arrays: Any) -> None:
+        self.arrays, self.missing = arrays, []
+
+    def has(self, name: str) -> bool:
+        return name in self.arrays
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> Any:
+        if name not in self.arrays:
+            self.missing.append(name)
+            return None
+        return self.arrays[name] if tuple(self.arrays[name].shape) == shape else None
+
+
+@pytest.mark.parametrize("blocks", (False, True))
+def test_matrices_are_stacked_as_they_are_stored(blocks: bool) -> None:
+    """Along a new first axis: numbers, or blocks, which no one widens."""
+    dense = [NUMBERS + n for n in range(3)]
+    stored = [iron.Q8_0.quantize(matrix) for matrix in dense] if blocks else dense
+    source = Stack(tuple(f"e{n}.{{i}}" for n in range(3))).at(i="0")
+    reading = Several(**{f"e{n}.0": matrix for n, matrix in enumerate(stored)})
+    got: Any = source.read(reading, (3, 3, 32))
+    assert got.shape == (3, 3, 32) and format_of(got) == format_of(stored[0])
+    for matrix, want in zip(got, stored, strict=True):
+        assert np.array_equal(matrix.dequantize(), want.dequantize()) if blocks else np.array_equal(matrix, want)
+    del reading.arrays["e1.0"]
+    assert source.read(reading, (3, 3, 32)) is None and reading.missing == ["e1.0"]
+
+
+def test_the_first_source_that_is_there_is_read() -> None:
+    """All of its tensors are; of none the last one's faults are noted."""
+    both = np.stack([np.concatenate([NUMBERS + n, -NUMBERS - n]) for n in range(2)])
+    source = FirstOf(Split("both.{i}", (3, 3), 1, axis=1), Stack(("a.{i}", "b.{i}"))).at(i="4")
+    assert source.names == ("both.4", "a.4", "b.4") and source.known[0] == Split(Name("both.4"), (3, 3), 1, axis=1)
+    one_by_one = {"a.4": NUMBERS, "b.4": NUMBERS + 1}
+    assert np.array_equal(source.read(Several(**{"both.4": both}), (2, 3, 32)), both[:, 3:])
+    assert np.array_equal(source.read(Several(**one_by_one), (2, 3, 32)), np.stack(list(one_by_one.values())))
+    assert np.array_equal(source.read(Several(**one_by_one, **{"both.4": both}), (2, 3, 32)), both[:, 3:])
+    nothing = Several(**{"a.4": NUMBERS})
+    assert source.read(nothing, (2, 3, 32)) is None and nothing.missing == ["b.4"]

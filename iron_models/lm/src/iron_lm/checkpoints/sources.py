@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import attrs
 import numpy as np
 
+from iron_core import PackedArray
 from iron_core.errors import DeclarationError
 from iron_lm.checkpoints.widening import dense
 
@@ -79,6 +80,27 @@ class Either(Source):
     @property
     def names(self) -> tuple[str, ...]:
         return self.known
+
+
+@attrs.frozen(init=False)
+class FirstOf(Source):
+    """The first of several sources whose tensors there all are; the last where none's are: `FirstOf("whole", Stack(("a", "b")))`."""
+
+    known: tuple[Source, ...]
+
+    def __init__(self, *known: Source | str) -> None:
+        self.__attrs_init__(tuple(map(as_source, known)))
+
+    def read(self, reading: Reading, shape: Shape) -> Any:
+        there = (source for source in self.known if all(map(reading.has, source.names)))
+        return next(there, self.known[-1]).read(reading, shape)
+
+    def at(self, **numbers: str) -> Source:
+        return FirstOf(*(source.at(**numbers) for source in self.known))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for source in self.known for name in source.names)
 
 
 def as_source(given: Source | str) -> Source:
@@ -182,13 +204,17 @@ def _sources(given: Iterable[Source | str]) -> tuple[Source, ...]:
 
 @attrs.frozen
 class Stack(Source):
-    """Tensors of one shape along a new first axis; dense ones alone."""
+    """Tensors of one shape and format along a new first axis."""
 
     parts: tuple[Source, ...] = attrs.field(converter=_sources)
 
     def read(self, reading: Reading, shape: Shape) -> Any:
         found = [part.read(reading, shape[1:]) for part in self.parts]
-        return None if any(array is None for array in found) else np.stack([np.asarray(array) for array in found])
+        if any(array is None for array in found):
+            return None
+        if isinstance(found[0], PackedArray):  # matrices in blocks lie one after another
+            return PackedArray(np.stack([array.data for array in found]), shape, found[0].format)
+        return np.stack([np.asarray(array) for array in found])
 
     def at(self, **numbers: str) -> Source:
         return Stack(tuple(part.at(**numbers) for part in self.parts))

@@ -1,0 +1,74 @@
+"""`Experts` alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iron_core.errors import ParamError
+from iron_lm.parts.experts import Experts, ExpertsConfig, routed
+from iron_lm.run import Run
+from iron_lm.testing import check_part, drawn
+
+
+@st.composite
+def configs(draw):
+    """Sizes, one expert to seven, one chosen to all, with a shared expert or without, whose gate there may be."""
+    count = draw(st.integers(1, 7))
+    shared = draw(st.none() | st.integers(1, 30))
+    return ExpertsConfig(
+        draw(st.integers(1, 40)),
+        draw(st.integers(1, 30)),
+        count,
+        draw(st.integers(1, count)),
+        renormalise=draw(st.booleans()),
+        scale=draw(st.sampled_from((1.0, 2.5))),
+        shared_size=shared,
+        shared_gate=shared is not None and draw(st.booleans()),
+    )
+
+
+@settings(max_examples=12, deadline=None)
+@given(config=configs(), rows=st.integers(1, 9), seed=st.integers(0, 99))
+def test_it_is_its_twin(config: ExpertsConfig, rows: int, seed: int, backend: str, run: Run) -> None:
+    """Any mixture; rows together and one by one."""
+    x = np.random.default_rng(seed).standard_normal((rows, config.hidden_size)).astype(np.float32)
+    report = check_part(Experts(config, run), run, x, rows // 2, seed=seed, backend=backend)
+    assert report.passed, report.lines()
+
+
+def test_what_is_chosen_and_how_it_is_weighted(run: Run) -> None:
+    """By hand: the largest logits, the lower id first; raw shares of the softmax, or shares that add up to 1."""
+    logits = np.log(np.array([[1, 4, 1, 2, 2]], np.float32))
+    ids, shares = routed(logits, ExpertsConfig(1, 1, 5, 3))
+    assert ids.tolist() == [[1, 3, 4]] and np.allclose(shares, [[0.4, 0.2, 0.2]])
+    _, shares = routed(logits, ExpertsConfig(1, 1, 5, 3, renormalise=True, scale=2.0))
+    assert np.allclose(shares, [[1.0, 0.5, 0.5]])
+
+
+def test_every_matrix_counts(run: Run) -> None:
+    """Two that are exchanged give other numbers, the router's rows too: a router read the other way round is seen."""
+    config = ExpertsConfig(6, 6, 6, 2, shared_size=6, shared_gate=True)
+    part, x = Experts(config, run), np.random.default_rng(0).standard_normal((5, 6)).astype(np.float32)
+    weights = drawn(part)
+    first = part.twin(weights, x)
+    exchanged = [
+        weights | {"gate": weights["up"], "up": weights["gate"]},
+        weights | {"router": weights["router"].T},
+        weights | {"router": weights["router"][::-1]},
+        weights | {"down": weights["down"][::-1]},
+        weights | {"down": weights["down"].transpose(0, 2, 1)},
+        weights | {"opening": weights["opening"][:, ::-1]},
+        weights | {"shared.gate": weights["shared.up"], "shared.up": weights["shared.gate"]},
+    ]
+    assert all(np.abs(part.twin(given, x) - first).max() > 1e-3 for given in exchanged)
+
+
+def test_a_config_that_cannot_be_is_refused() -> None:
+    """By field and value."""
+    with pytest.raises(ParamError, match="chosen=5 of num_experts=4; legal: at most 4"):
+        ExpertsConfig(8, 8, 4, 5)
+    with pytest.raises(ParamError, match="shared_gate=True without a shared_size"):
+        ExpertsConfig(8, 8, 4, 2, shared_gate=True)
