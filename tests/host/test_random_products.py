@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import iron_core as iron
-from iron_core.declare.formats import Q4_0, Q4_1, Q4NX, Q4NX_Q8, Q4NX_SIGNED, Q8_0, PackedArray, as_format, bfloat16
+from iron_core.declare.formats import Q4_0, Q4_1, Q4NX, Q4NX_Q8, Q4NX_SIGNED, Q8_0, PackedArray, as_format, bfloat16, grouped
 from iron_core.declare.formats.bfp16 import ROUNDINGS
 from iron_host.backend import HostBackend
 from iron_ops_aie import GEMM, GEMV, MHA
@@ -18,7 +18,7 @@ from iron_ops_flm import GEMM as FlmGEMM
 from iron_ops_flm.epilogue import GELUS, Epilogue
 
 FLOATS = (np.dtype(np.float32), bfloat16, np.dtype(np.float16))
-BLOCKS = (Q4_0, Q4_1, Q8_0, Q4NX, Q4NX_SIGNED, Q4NX_Q8)
+BLOCKS = (Q4_0, Q4_1, Q8_0, Q4NX, Q4NX_SIGNED, Q4NX_Q8, grouped(4, 64), grouped(4, 128, np.float32, zeros=True))
 MANY = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -84,7 +84,8 @@ def formats(draw: Any) -> dict[str, Any]:
     if draw(st.booleans()):
         return dict(T=T, W=draw(st.sampled_from(FLOATS)), K=draw(st.integers(1, 70)))
     how = draw(st.sampled_from(("exact", "int8_block")))
-    return dict(T=T, W=draw(st.sampled_from(BLOCKS)), K=32 * draw(st.integers(1, 4)), activations=how)
+    W = draw(st.sampled_from(BLOCKS))
+    return dict(T=T, W=W, K=(W.padded or W.block[1]) * draw(st.integers(1, 4)), activations=how)
 
 
 def outputs(draw: Any, fields: dict[str, Any]) -> int:

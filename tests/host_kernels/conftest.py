@@ -26,15 +26,18 @@ from iron_core.declare.formats import (
     BlockQuant,
     Format,
     bfloat16,
+    grouped,
 )
 from iron_host import build, compiler
 from iron_host.slots import Filled, Slots
 from iron_host.view import View, view_of
 from tests.layouts import BFP16EBS8, EVERY, GPTQ, INT8_CHANNEL, INT8_TENSOR
 
-#: What blocks.h multiplies: GGUF's blocks, FastFlowLM's chunks, and blocks of another make.
+#: What blocks.h multiplies: GGUF's blocks, FastFlowLM's chunks, blocks of another make, and groups.
 PAIRS = BlockQuant("pairs", bits=4, group=32, scale=bfloat16, minimum=True, order="pairs")
-BLOCKS = (Q4_0, Q4_1, Q8_0, Q4NX, Q4NX_SIGNED, Q4NX_ZERO, Q4NX_Q8, PAIRS)
+#: Longer groups, and scales of other dtypes.
+GROUPED = (grouped(4, 64), grouped(4, 128, zeros=True), grouped(4, 32, np.float32, zeros=True), grouped(8, 64, bfloat16, zeros=True))
+BLOCKS = (Q4_0, Q4_1, Q8_0, Q4NX, Q4NX_SIGNED, Q4NX_ZERO, Q4NX_Q8, PAIRS, *GROUPED)
 #: Formats that blocks.h multiplies, by the name of their struct.
 FORMATS = {view_of(format).name: format for format in BLOCKS}  # type: ignore[union-attr]
 FLOATS = ("float", "bf16", "f16")

@@ -26,9 +26,15 @@ def whole(name, rows):
     return -(-rows // unit) * unit
 
 
+def across(name, columns):
+    """So many columns, or the next number of them that a row of the format may have."""
+    unit = FORMATS[name].padded or FORMATS[name].block[1]
+    return -(-columns // unit) * unit
+
+
 def shapes(name):
     """M, N, K for a format."""
-    return list(dict.fromkeys((M, whole(name, N), K) for M, N, K in SHAPES))
+    return list(dict.fromkeys((M, whole(name, N), across(name, K)) for M, N, K in SHAPES))
 
 
 def draw(rng, name, N, K, values=None):
@@ -38,8 +44,14 @@ def draw(rng, name, N, K, values=None):
     ints = rng.integers(-128, 128, (N, columns))
     if values is not None:
         ints[:, :K] = values
-    numbers = {plane.role: rng.standard_normal((N, columns // 32)) for plane in format.planes if plane.role != "values"}
+    numbers = {plane.role: rng.standard_normal((N, columns // format.group)) for plane in format.planes if plane.role != "values"}
     return PackedArray(format.assembled((N, columns), values=ints, **numbers).data, (N, K), format)
+
+
+def fields(w):
+    """Integers of a matrix, and the scale and minimum of each 32 of a row."""
+    ints, *shared = w.format.fields(w.data, w.shape)
+    return ints, *(None if each is None else np.repeat(each, w.format.group // 32, -1) for each in shared)
 
 
 def model_rounding(x):
@@ -139,7 +151,7 @@ def test_products_are_near_the_integer_model(kernels, rng, name):
     for M, N, K in shapes(name):
         w, x = draw(rng, name, N, K), rng.standard_normal((M, K)).astype(np.float32)
         q, d = model_rounding(x)
-        ints, scales, minima = w.format.fields(w.data, w.shape)
+        ints, scales, minima = fields(w)
         wide = ints.reshape(N, -1, 32).astype(np.float64) * scales[..., None]
         if minima is not None:
             wide = wide + minima.astype(np.float64)[..., None]
@@ -174,7 +186,7 @@ def test_a_row_alone_equals_the_row_among_others(kernels, rng, name, O):  # noqa
 @pytest.mark.parametrize("name", FORMATS)
 def test_batches_share_matrices(kernels, rng, name):
     """Batch b multiplies matrix b // repeat, bit equal to that product alone."""
-    batches, repeat, N, K = 6, 3, whole(name, 21), 96
+    batches, repeat, N, K = 6, 3, whole(name, 21), across(name, 96)
     w, x = draw(rng, name, batches // repeat * N, K), rng.standard_normal((batches, K)).astype(np.float32)
     c = np.zeros((batches, N), np.float32)
     shared, tiles = round_activations(kernels, x), tiles_of(kernels, name, w, batches // repeat, 2)
@@ -215,15 +227,18 @@ def test_exact_activations(kernels, rng, name, X):
 @pytest.mark.parametrize("T", ["float", "bf16", "f16"])
 @pytest.mark.parametrize("name", FORMATS)
 def test_dequantize_rounds_once(kernels, rng, name, T):
-    """Every number is scale * integer + minimum, within one rounding of the exact value."""
-    rows, cols = whole(name, 7), 96
+    """Every number is scale * integer + minimum, within one rounding of the exact value; less a zero point of 32 bits, within one of
+    the integer less it, too."""
+    rows, cols = whole(name, 7), across(name, 96)
     w, y = draw(rng, name, rows, cols), np.zeros((rows, cols), DTYPES[T])
-    ints, scales, minima = w.format.fields(w.data, w.shape)
+    ints, scales, minima = fields(w)
     exact = ints.reshape(rows, -1, 32) * scales.astype(np.float64)[..., None]
     exact = (exact if minima is None else exact + minima.astype(np.float64)[..., None]).reshape(rows, cols)
     kernels(f"dequantize<{name}, {T}>", DEQUANTIZE(x=w.data, y=y, valid=rows, cols=cols), threads=2)
     ulp = {"float": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10}[T]
-    assert (np.abs(y.astype(np.float64) - exact) <= ulp * np.abs(exact) + 1e-7).all()
+    wide = next(plane for plane in w.format.planes if plane.role == "scales").bits == 32
+    ahead = 2.0**-23 * np.abs(np.repeat(scales, 32, -1) * 16) if wide else 0
+    assert (np.abs(y.astype(np.float64) - exact) <= ulp * np.abs(exact) + ahead + 1e-7).all()
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -248,7 +263,7 @@ def test_tiles_hold_the_same_numbers(kernels, rng, name):
     format = FORMATS[name]
     stored = {plane.role: plane for plane in format.planes}
     for rows, K, matrices in ((16, 32, 1), (37, 96, 2), (5, 64, 3)):
-        rows = whole(name, rows)
+        rows, K = whole(name, rows), across(name, K)
         w = draw(rng, name, rows * matrices, K)
         tiles = tiles_of(kernels, name, w, matrices, threads=3)
         bits, high = stored["values"].bits, tiles.shape[1]
@@ -262,7 +277,8 @@ def test_tiles_hold_the_same_numbers(kernels, rng, name):
         parts = []
         for role in ("scales", "minima", "zeros"):
             if role in stored:
-                numbers = side_by_side(format.numbers(stored[role], w.data, w.shape))  # tile, row, block
+                numbers = np.repeat(format.numbers(stored[role], w.data, w.shape), format.group // 32, -1)
+                numbers = side_by_side(numbers)  # tile, row, block
                 parts.append(np.ascontiguousarray(numbers.swapaxes(1, 2)).view(np.uint8))
         ints = format.integers(w.data, w.shape)
         if bits == 4:

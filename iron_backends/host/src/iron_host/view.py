@@ -99,26 +99,31 @@ def _by_rows(format: Format) -> View:
 
 #: Numbers of a row that share a scale in blocks.h.
 GROUP = 32
+#: Storage types of common.h of what they share.
+_SCALES = {"float16": "f16", "bfloat16": "bf16", "float32": "float"}
 
 
 def _block_fields(format: Format) -> dict[str, int] | None:
     """The numbers that blocks.h has to know of a format; None where it is not of its kind.
 
-    32 numbers of a row share a scale, float16 or bfloat16, and perhaps a minimum, or a zero point, of the same; they are signed bytes
-    or nibbles. Where a block has them is its own affair.
+    Each 32 numbers of a row, or several times as many, share a scale, and perhaps a minimum, or a zero point, of the same dtype; they
+    are signed bytes or nibbles. Where a block has them is its own affair.
     """
     planes = {plane.role: plane for plane in format.planes}
     shared = [planes[role] for role in ("scales", "minima", "zeros") if role in planes]
     if len(planes) < len(format.planes) or "values" not in planes or len(shared) > 2:
         return None
-    if any(plane.apart for plane in format.planes) or {plane.number for plane in shared} not in ({"float16"}, {"bfloat16"}):
+    if any(plane.apart for plane in format.planes) or {plane.number for plane in shared} not in [{number} for number in _SCALES]:
         return None
-    if any(plane.group != (1, GROUP) or plane.power or plane.zero for plane in shared):
+    if len({plane.group for plane in shared}) > 1 or any(plane.power or plane.zero for plane in shared):
+        return None
+    high, wide = shared[0].group
+    if high != 1 or not wide or wide % GROUP:
         return None
     values = planes["values"]
     if values.number not in ("uint4", "int4", "int8") or (values.signed and values.zero):
         return None
-    head = 2 * len(shared)
+    head = shared[0].dtype.itemsize * len(shared)
     return {
         "bytes": head + GROUP * values.bits // 8,
         "head": head,
@@ -134,6 +139,8 @@ def _plain(format: Format) -> bool:
     *heads, values = format.planes
     if not format.by_rows or format.block != (1, GROUP) or [plane.role for plane in heads] not in (["scales"], ["scales", "minima"]):
         return False
+    if heads[0].bits != 16:
+        return False
     if values.number == "uint4":
         return values.columns == (GROUP // 2,) and values.order == (0, 2, 1) and not values.rows
     return values.number == "int8" and not (values.columns or values.rows)
@@ -143,7 +150,7 @@ def _block_struct(name: str, format: Format, fields: dict[str, int]) -> str:
     """Numbers of a block in a tile, and where a matrix has its own."""
     planes = {plane.role: plane for plane in format.planes}
     listed = ", ".join(f"{field} = {value}" for field, value in fields.items())
-    scale = {"float16": "f16", "bfloat16": "bf16"}[planes["scales"].number]
+    scale, size = _SCALES[planes["scales"].number], planes["scales"].dtype.itemsize
     lines = [
         f"struct {name} {{\n  typedef {scale} Scale;\n  enum {{ {listed} }};\n",
         f"  INLINE int64_t size(int64_t M, int64_t K) {{ return {_size(format)}; }}\n",
@@ -156,7 +163,7 @@ def _block_struct(name: str, format: Format, fields: dict[str, int]) -> str:
             lines.append(f"  INLINE int32_t integer({given}) {{ return {_stored(plane, block, index)}{less}; }}\n")
         else:
             called = "scale" if plane.role == "scales" else "lowest"
-            lines.append(f"  INLINE const uint8_t* {called}({given}) {{ return {block} + 2 * ({index}); }}\n")
+            lines.append(f"  INLINE const uint8_t* {called}({given}) {{ return {block} + {size} * ({index}); }}\n")
     if not fields["minimum"]:
         lines.append("  INLINE const uint8_t* lowest(const uint8_t*, uint64_t, uint64_t, uint64_t) { return 0; }\n")
     return "".join([*lines, "};\n"])

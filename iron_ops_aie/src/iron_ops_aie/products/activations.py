@@ -2,8 +2,9 @@
 
 "exact" multiplies the activations as they are by the dequantised weights. "int8_block" rounds each group of a row
 to int8 with one float32 scale: scale = max|x| / 127, q = rint(x * (1 / scale)), ties to even, all in float32; the
-product of a block is then an integer, scaled once. Where the scale is no normal number (a group of zeros, in effect)
-q is 0; where a row ends inside a group, zeros fill the group.
+product of a block is then an integer, scaled once. A group is what shares a scale of the weights, but of weights of which several
+times 32 share one it is 32. Where the scale is no normal number (a group of zeros, in effect) q is 0; where a row ends inside a
+group, zeros fill the group.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from iron_core.errors import ParamError
 from iron_ops_aie.rules import is_integer
 
 ARITHMETIC = ("exact", "int8_block")
+#: Activations that are rounded with one scale where several times as many weights share one.
+_MOST = 32
 
 
 def check(name: str, activations: str, T: Any, W: Any, O: Any) -> None:  # noqa: E741
@@ -37,6 +40,12 @@ def check(name: str, activations: str, T: Any, W: Any, O: Any) -> None:  # noqa:
         raise ParamError(f"{name}: activations {T}, weights {W}, output {O}; legal: all floats or all integers.")
 
 
+def group_of(weights: Any) -> int:
+    """Activations of a row that are rounded with one scale beside weights of this format."""
+    group = int(as_format(weights).group)
+    return group if group % _MOST else _MOST
+
+
 def quantize_rows(x: Any, group: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows x (..., K) as integers int32 (..., blocks * group) and float32 scales (..., blocks); blocks = ceil(K / group)."""
     x = np.asarray(x).astype(np.float32)
@@ -53,18 +62,22 @@ def quantize_rows(x: Any, group: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _blocks(weights: PackedArray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Integers int32 (M, blocks, group), scales and minima float64 (M, blocks) of the blocks that hold `depth` columns."""
-    group = weights.format.group
+    group = group_of(weights.format)
     ints, scales, minima = weights.format.fields(weights.data, weights.shape)
     blocks = -(-depth // group)
-    ints = ints.reshape(*scales.shape, group)[:, :blocks]
-    return ints, scales[:, :blocks].astype(np.float64), None if minima is None else minima[:, :blocks].astype(np.float64)
+
+    def each(shared: np.ndarray) -> np.ndarray:
+        return np.repeat(shared, weights.format.group // group, -1)[:, :blocks].astype(np.float64)
+
+    ints = ints.reshape(len(ints), -1, group)[:, :blocks]
+    return ints, each(scales), None if minima is None else each(minima)
 
 
 def block_integers(weights: PackedArray, x: Any) -> np.ndarray:
     """The integer product of every block: weights (M, K), activations (N, K) -> int64 (blocks, N, M)."""
     ints, _, _ = _blocks(weights, x.shape[-1])
-    q, d = quantize_rows(x, weights.format.group)
-    acts = q.reshape(*d.shape, weights.format.group).transpose(1, 0, 2).astype(np.int64)
+    q, d = quantize_rows(x, group_of(weights.format))
+    acts = q.reshape(*d.shape, group_of(weights.format)).transpose(1, 0, 2).astype(np.int64)
     return np.matmul(acts, ints.transpose(1, 2, 0).astype(np.int64))
 
 
@@ -74,8 +87,8 @@ def block_product(weights: PackedArray, x: Any) -> np.ndarray:
     Block integers are exact; blocks are combined in float64 from float32 scales and minima.
     """
     ints, scales, minima = _blocks(weights, x.shape[-1])
-    q, d = quantize_rows(x, weights.format.group)
-    acts = q.reshape(*d.shape, weights.format.group).transpose(1, 0, 2).astype(np.float64)
+    q, d = quantize_rows(x, group_of(weights.format))
+    acts = q.reshape(*d.shape, group_of(weights.format)).transpose(1, 0, 2).astype(np.float64)
     # float64 holds these sums exactly (they stay far below 2^53) and has a fast product where int64 has none.
     products = np.matmul(acts, ints.transpose(1, 2, 0).astype(np.float64))
     right = d.astype(np.float64).T
@@ -88,11 +101,11 @@ def block_product(weights: PackedArray, x: Any) -> np.ndarray:
 def block_magnitude(weights: PackedArray, x: Any) -> np.ndarray:
     """Sum of the absolute terms of `block_product`, float64 (N, M)."""
     ints, scales, minima = _blocks(weights, x.shape[-1])
-    q, d = quantize_rows(x, weights.format.group)
+    q, d = quantize_rows(x, group_of(weights.format))
     parts = np.abs(ints * scales[..., None])
     if minima is not None:
         parts = parts + np.abs(minima)[..., None]
-    acts = np.abs(q * np.repeat(d.astype(np.float64), weights.format.group, -1))
+    acts = np.abs(q * np.repeat(d.astype(np.float64), group_of(weights.format), -1))
     return acts @ parts.reshape(len(ints), acts.shape[-1]).T
 
 

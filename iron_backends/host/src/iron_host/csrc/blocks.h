@@ -6,7 +6,7 @@
 //
 // A tile is 16 rows of W side by side: for every block of 32 columns, the 16 scales, the 16 minima, and then the rows' bytes
 // four at a time, so that a vector holds the same four columns of all rows and a lane is an output. As many bytes as
-// before; rows of zeros fill the last tile of a matrix.
+// before, where no more than 32 numbers share a scale; rows of zeros fill the last tile of a matrix.
 //
 // One output: blocks in order; a block's integer product is exact, and sum = fma(product, scale of W * scale of X, sum);
 // minima in a sum of their own, low = fma(minimum, scale of X * sum of X, low); sum + low at the end. Every path keeps
@@ -27,7 +27,7 @@ namespace iron {
 enum { TILE = 16, CHUNK = 4 * TILE };
 
 template <class F> INLINE const typename F::Scale* scales_at(const uint8_t* p) { return (const typename F::Scale*)p; }
-template <class F> INLINE float scale_at(const uint8_t* p) { return at<typename F::Scale>(p, 0); }
+template <class F> INLINE float scale_at(const uint8_t* p, int64_t i = 0) { return at<typename F::Scale>(p, i); }
 
 // The minimum of a block with scale d and this behind it.
 template <class F, class V> INLINE V minimum_of(V d, V behind) { return F::minimum == 2 ? -(d * behind) : behind; }
@@ -43,9 +43,10 @@ template <class F> INLINE void pack_block(const uint8_t* w, int64_t K, int64_t m
     }
     return;
   }
+  enum { WIDE = sizeof(typename F::Scale) };
   for (int64_t r = 0; r < rows; r++) {
-    memcpy(tile + 2 * r, F::scale(w, K, m + r, k), 2);
-    if (F::minimum != 0) memcpy(tile + 2 * TILE + 2 * r, F::lowest(w, K, m + r, k), 2);
+    memcpy(tile + WIDE * r, F::scale(w, K, m + r, k), WIDE);
+    if (F::minimum != 0) memcpy(tile + WIDE * (TILE + r), F::lowest(w, K, m + r, k), WIDE);
   }
   m = m / TILE * TILE, k = k / 32 * 32;  // which they are: with the rows unrolled, most of a place is then known beforehand
   for (int64_t i = 0; i < 4 * F::bits; i++) {
@@ -180,7 +181,7 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
       sum[i] = maddw(__builtin_convertvector(p[i], f32xw), d * splatw(s->d), sum[i]);
     }
     if (F::minimum != 0) {
-      f32xw minimum = minimum_of<F>(d, loadw(scales_at<F>(tile + 2 * TILE)));
+      f32xw minimum = minimum_of<F>(d, loadw(scales_at<F>(tile) + TILE));
       for (int i = 0; i < MT; i++) low[i] = maddw(minimum, splatw(scales[i * groups + b].s), low[i]);
     }
   }
@@ -204,13 +205,13 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
       for (int h = 0; h < HALVES; h++) {
         i32x8 p[MT];
         half_products<F, MT>(at + TILE * F::head + 32 * (h0 + h), q + 32 * b, x.K, scales + b, groups, p);
-        f32x8 d = load8(scales_at<F>(at + 16 * (h0 + h)));
+        f32x8 d = load8(scales_at<F>(at) + 8 * (h0 + h));
         for (int i = 0; i < MT; i++) {
           f32x8 scale = d * splat(scales[i * groups + b].d);
           sum[h][i] = x86::madd(__builtin_convertvector(p[i], f32x8), scale, sum[h][i]);
         }
         if (F::minimum != 0) {
-          f32x8 minimum = minimum_of<F>(d, load8(scales_at<F>(at + 2 * TILE + 16 * (h0 + h))));
+          f32x8 minimum = minimum_of<F>(d, load8(scales_at<F>(at) + TILE + 8 * (h0 + h)));
           for (int i = 0; i < MT; i++) low[h][i] = x86::madd(minimum, splat(scales[i * groups + b].s), low[h][i]);
         }
       }
@@ -228,9 +229,9 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
       Ints p[1];
       products<F, 1>(at + TILE * F::head, q + i * x.K + 32 * b, x.K, s, groups, p);
       for (int r = 0; r < TILE; r++) {
-        float d = scale_at<F>(at + 2 * r);
+        float d = scale_at<F>(at, r);
         sum[r] = madd((float)p[0].lane[r], d * s->d, sum[r]);
-        if (F::minimum != 0) low[r] = madd(minimum_of<F>(d, scale_at<F>(at + 2 * TILE + 2 * r)), s->s, low[r]);
+        if (F::minimum != 0) low[r] = madd(minimum_of<F>(d, scale_at<F>(at, TILE + r)), s->s, low[r]);
       }
     }
     for (int r = 0; r < n; r++) store(c + i * cm + r * cn, F::minimum != 0 ? sum[r] + low[r] : sum[r]);

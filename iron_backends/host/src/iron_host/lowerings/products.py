@@ -22,7 +22,7 @@ from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
 from iron_host.slots import Filled
 from iron_host.tiles import COLUMNS
 from iron_host.tiles import ROWS as TILE_ROWS
-from iron_host.view import no_view, view_of
+from iron_host.view import GROUP, no_view, view_of
 
 #: What multiplies to int32.
 INTEGERS = ("int8", "uint8")
@@ -119,8 +119,8 @@ class ProductLowering(Sharing):
                 return no_view("W", op.W)
             if op.activations == "int8_block" and not view.blocks:
                 return No(
-                    f"W={op.W.name}: int8_block kernels read nibbles and signed bytes of which 32 of a row share a scale, and perhaps a "
-                    "minimum, of 16 bits",
+                    f"W={op.W.name}: int8_block kernels read nibbles and signed bytes of which 32 of a row, or several times as many, "
+                    "share a scale, and perhaps a minimum, in blocks",
                     "activations='exact'",
                 )
             return takes(op, f"{view.name} {op.activations}", T=FLOATS, O=FLOATS)
@@ -161,7 +161,7 @@ class ProductLowering(Sharing):
             name, slots = ("block_exact", product.dense) if view.blocks else ("packed_product", product.packed)
             kernel = view.unit(name, cpp(op.T), cpp(op.O))
             return [KernelCall(kernel, slots, scratch_bytes=4 * product.K, **shared_by, work=work)]
-        groups = product.K // op.W.group
+        groups = product.K // GROUP
         shared = _aligned(rows * product.K) + SCALE * rows * groups
         quantize = KernelCall(
             unit("rounded.h", "quantize_rows", cpp(op.T)),
