@@ -13,12 +13,13 @@ import iron_core as iron
 from iron_core.declare.formats import bfloat16
 from iron_core.declare.rounding import round_to
 from iron_host.backend import HostBackend
-from iron_ops_aie import LayerNorm, Limbs, Magnitude, QuantizeRows, RMSNorm, RoPE, RowwiseAdd, RowwiseMul, Softmax
+from iron_ops_aie import L2Norm, LayerNorm, Limbs, Magnitude, QuantizeRows, RMSNorm, RoPE, RowwiseAdd, RowwiseMul, Softmax
 
 F32 = np.dtype(np.float32)
 FLOATS = (F32, bfloat16, np.dtype(np.float16))
 #: Per operator: dtypes of x, what cols are a multiple of, the vectors it may take and those it needs, its fields.
 OPERATORS: dict[Any, dict[str, Any]] = {
+    L2Norm: dict(fields=dict(epsilon=st.sampled_from((1e-6, 0.25)))),
     LayerNorm: dict(vectors=("weight", "bias"), fields=dict(epsilon=st.sampled_from((1e-5, 0.25)))),
     Limbs: dict(dtypes=(F32,)),
     Magnitude: dict(dtypes=(F32,), unit=2),

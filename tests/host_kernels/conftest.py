@@ -49,7 +49,7 @@ PANELS = (("float", "float", "float"), ("bf16", "bf16", "bf16"), ("float", "bf16
 #: What is normed, and its weight.
 NORMED = (("float", "float"), ("bf16", "bf16"), ("bf16", "float"))
 #: Elementwise operations.
-UNARIES = ("GELU", "GELUExact", "LeakyReLU", "ReLU", "Scale", "SiLU", "Sigmoid", "SoftCap", "Tanh")
+UNARIES = ("GELU", "GELUExact", "LeakyReLU", "ReLU", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softplus", "Tanh")
 BINARIES = ("AXPY", "Add", "Max", "Mul")
 DTYPES = {"float": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
 DTYPES |= {f"{name}_t": np.dtype(name) for name in ("int8", "uint8", "int32")}
@@ -101,11 +101,12 @@ KERNELS: dict[str, list[str]] = {
     ],
     "rows.h": [
         *(f"{norm}<{t}, {w}>" for norm in ("rms_norm", "layer_norm") for t, w in NORMED),
-        *(f"softmax<{t}>" for t in FLOATS),
+        *(f"{name}<{t}>" for name in ("softmax", "l2_norm") for t in FLOATS),
         *(f"rope<{t}, float>" for t in FLOATS),
         *("limbs<float, bf16>", "magnitude<float>"),
     ],
-    "conv.h": [f"depthwise_conv1d<{t}, {w}>" for t, w in NORMED],
+    "conv.h": [f"{name}<{t}, {w}>" for name in ("depthwise_conv1d", "causal_conv1d") for t, w in NORMED],
+    "delta.h": [f"gated_delta_{name}<{t}>" for name in ("step", "step_naive", "chunk") for t in FLOATS],
     "elementwise.h": [
         *(f"binary<op::{op}, {t}>" for op in BINARIES for t in FLOATS),
         *(f"unary<op::{op}, {t}>" for op in UNARIES for t in FLOATS),

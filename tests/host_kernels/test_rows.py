@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iron_host.kernels import BINARY, CLAMP, LAYER_NORM, LIMBS, LOG_SUM, MAGNITUDE, RMS_NORM, ROPE, ROWWISE, SOFTMAX, UNARY
+from iron_host.kernels import BINARY, CLAMP, L2_NORM, LAYER_NORM, LIMBS, LOG_SUM, MAGNITUDE, RMS_NORM, ROPE, ROWWISE, SOFTMAX, UNARY
 
 from .conftest import DTYPES, FLOATS, NORMED
 
@@ -38,6 +38,19 @@ def test_rms_norm(kernels, rng, T, W):
             for r in range(rows):
                 kernels(f"rms_norm<{T}, {W}>", RMS_NORM(x=x[r], weight=weight, y=alone[r], valid=1, cols=cols, epsilon=1e-5))
             assert np.array_equal(alone, y)
+
+
+@pytest.mark.parametrize("T", FLOATS)
+def test_l2_norm(kernels, rng, T):
+    """x / sqrt(sum(x^2) + epsilon), rounded once."""
+    for rows, cols in ((1, 1), (3, 7), (5, 128), (4, 577)):
+        x = draw(rng, (rows, cols), T)
+        wide, y, alone = x.astype(np.float64), np.zeros_like(x), np.zeros_like(x)
+        kernels(f"l2_norm<{T}>", L2_NORM(x=x, y=y, valid=rows, cols=cols, epsilon=1e-3), threads=2)
+        assert near(y, wide / np.sqrt((wide**2).sum(-1, keepdims=True) + 1e-3), T)
+        for r in range(rows):
+            kernels(f"l2_norm<{T}>", L2_NORM(x=x[r], y=alone[r], valid=1, cols=cols, epsilon=1e-3))
+        assert np.array_equal(alone, y)
 
 
 @pytest.mark.parametrize("T, W", NORMED)
@@ -171,7 +184,7 @@ def test_elementwise(kernels, rng, T):
 
 @pytest.mark.parametrize("T", FLOATS)
 def test_elementwise_with_numbers(kernels, rng, T):
-    """factor a + b, max(a, b), x or alpha x, tanh x, x between bounds and log(x + offset): the same bits however the run is cut."""
+    """factor a + b, max(a, b), x or alpha x, tanh x, log(1 + exp(x)), x between bounds, log(x + offset): the same bits however cut."""
     for size in SIZES:
         a, b = draw(rng, size, T, 3), draw(rng, size, T)
         x = np.exp(draw(rng, size, "float", 8))
@@ -181,6 +194,7 @@ def test_elementwise_with_numbers(kernels, rng, T):
             f"binary<op::Max, {T}>": (BINARY, dict(a=a, b=b, number=0), np.maximum(wide, other)),
             f"unary<op::LeakyReLU, {T}>": (UNARY, dict(x=a, number=0.25), np.where(wide > 0, wide, wide / 4)),
             f"unary<op::Tanh, {T}>": (UNARY, dict(x=a, number=0), np.tanh(wide)),
+            f"unary<op::Softplus, {T}>": (UNARY, dict(x=a, number=0), np.logaddexp(0, wide)),
             f"clamp<{T}>": (CLAMP, dict(x=a, low=-0.5, high=2), np.clip(wide, -0.5, 2)),
             f"log_sum<{T}>": (LOG_SUM, dict(x=x, offset=0.5), np.log((x + np.float32(0.5)).astype(np.float64))),
         }

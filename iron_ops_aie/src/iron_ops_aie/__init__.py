@@ -10,6 +10,7 @@ from iron_core.lazy_names import lazy_names  # noqa: E402 (the iron_core that wa
 
 _HOME = {
     "AXPY": "elementwise.axpy",
+    "CausalConv1d": "recurrent.causal_conv1d",
     "Clamp": "elementwise.clamp",
     "CombineExperts": "experts.combine_experts",
     "Copy": "moving.copy",
@@ -22,8 +23,11 @@ _HOME = {
     "GELU": "elementwise.gelu",
     "GEMM": "products.gemm",
     "GEMV": "products.gemv",
+    "GatedDeltaChunk": "recurrent.gated_delta_chunk",
+    "GatedDeltaStep": "recurrent.gated_delta_step",
     "GatedExperts": "experts.gated_experts",
     "GatherWords": "moving.gather_words",
+    "L2Norm": "rowwise.l2_norm",
     "LayerNorm": "rowwise.layer_norm",
     "LeakyReLU": "elementwise.leaky_relu",
     "Limbs": "rowwise.limbs",
@@ -49,6 +53,7 @@ _HOME = {
     "Sigmoid": "elementwise.sigmoid",
     "SoftCap": "elementwise.soft_cap",
     "Softmax": "rowwise.softmax",
+    "Softplus": "elementwise.softplus",
     "Tanh": "elementwise.tanh",
     "Transpose": "moving.transpose",
 }

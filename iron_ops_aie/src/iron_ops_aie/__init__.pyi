@@ -25,6 +25,7 @@ from iron_ops_aie.products.depthwise_conv1d_array import DepthwiseConv1dArray
 from iron_ops_aie.products.dequant_array import DequantArray
 from iron_ops_aie.products.gemm_array import GEMMArray
 from iron_ops_aie.products.gemv_array import GEMVArray
+from iron_ops_aie.recurrent.delta_rule import DeltaRule
 from iron_ops_aie.rowwise.rope_array import RoPEArray
 from iron_ops_aie.rowwise.softmax_array import SoftmaxArray
 from iron_ops_aie.tokens.sample_array import SampleArray
@@ -32,7 +33,7 @@ from iron_ops_aie.tokens.sample_array import SampleArray
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["AXPY", "Clamp", "CombineExperts", "Copy", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatedExperts", "GatherWords", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "Merge", "PatchPositions", "Quantize", "QuantizeRows", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "Route", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Tanh", "Transpose"]
+__all__ = ["AXPY", "CausalConv1d", "Clamp", "CombineExperts", "Copy", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatedDeltaChunk", "GatedDeltaStep", "GatedExperts", "GatherWords", "L2Norm", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "Merge", "PatchPositions", "Quantize", "QuantizeRows", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "Route", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Softplus", "Tanh", "Transpose"]
 
 class AXPY(BinaryElementwise):
     """y = scalar_factor a + b, rounded once. Shapes as in `BinaryElementwise`.
@@ -70,6 +71,57 @@ class AXPY(BinaryElementwise):
         scalar_factor: float = ...,
         dtype: Any = ...,
     ) -> Handle: ...
+
+class CausalConv1d(Operator):
+    """y[t, c] = weight[0, c] x[t - taps + 1, c] + ... + weight[taps - 1, c] x[t, c]; rows before the call's first are in `state`.
+
+    x, y: (rows, channels), a row for every point in time. weight: (taps, channels), of a dtype of its own (`W`). state: (taps - 1,
+    channels), the rows of x before the call's first, the oldest first; the call leaves its own last ones there. `valid` bounds the
+    rows; a call of none changes nothing. `past`: a per-call number, how many rows came before; where it is 0, or not given, a
+    sequence begins, and the state counts as zeros.
+
+    Errors: ParamError for integers, for fewer than two taps.
+    """
+    rows: int
+    channels: int
+    taps: int
+    kept: int
+    T: Any
+    W: Any
+    x: BoundOperand
+    weight: BoundOperand
+    state: BoundOperand
+    y: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        channels: int,
+        taps: int = ...,
+        kept: int = ...,
+        T: Any = ...,
+        W: Any = ...,
+    ) -> CausalConv1d: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        weight: _Tensor,
+        state: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        past: _PerCall = ...,
+        rows: int = ...,
+        channels: int = ...,
+        taps: int = ...,
+        kept: int = ...,
+        T: Any = ...,
+        W: Any = ...,
+        dtype: Any = ...,
+    ) -> tuple[Handle, Handle]: ...
 
 class Clamp(UnaryElementwise):
     """y = min(max(x, low), high); a NaN stays one. Shapes as in `UnaryElementwise`.
@@ -725,6 +777,100 @@ class GEMV(GEMVArray, Operator):
         dtype: Any = ...,
     ) -> Handle: ...
 
+class GatedDeltaChunk(DeltaRule):
+    """The gated delta rule of `DeltaRule`, `chunk` tokens at a time: products of matrices, between which a unit lower triangular system
+    is solved for what the tokens of a chunk correct. With b the sums of g from the chunk's first token on, and S what was before it:
+
+        (I + tril(beta K K^T e^(b_t - b_s), -1)) U = beta (V - e^(b_t) K S)
+        O = e^(b_t) Q S + tril(Q K^T e^(b_t - b_s)) U
+        S = e^(b_n) S + (e^(b_n - b_s) K)^T U
+
+    It is GatedDeltaStep's result, rounded otherwise. A token's numbers follow from the tokens before it in its chunk, not from those
+    behind it; chunks are counted from the call's first row. Errors: ParamError also for a chunk of more than 64 tokens.
+    """
+    chunk: int
+    @overload
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        key_heads: int,
+        value_heads: int,
+        key_dim: int,
+        value_dim: int,
+        scale: float = ...,
+        tiled: bool = ...,
+        T: Any = ...,
+        chunk: int = ...,
+    ) -> GatedDeltaChunk: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        q: _Tensor,
+        k: _Tensor,
+        v: _Tensor,
+        g: _Tensor,
+        beta: _Tensor,
+        state: _Tensor,
+        o: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        past: _PerCall = ...,
+        rows: int = ...,
+        key_heads: int = ...,
+        value_heads: int = ...,
+        key_dim: int = ...,
+        value_dim: int = ...,
+        scale: float = ...,
+        tiled: bool = ...,
+        T: Any = ...,
+        chunk: int = ...,
+        dtype: Any = ...,
+    ) -> tuple[Handle, Handle]: ...
+
+class GatedDeltaStep(DeltaRule):
+    """The gated delta rule of `DeltaRule`, one token after another: a token's numbers are the same in any company. The state is read
+    and written once a call, whatever its rows.
+    """
+    @overload
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        key_heads: int,
+        value_heads: int,
+        key_dim: int,
+        value_dim: int,
+        scale: float = ...,
+        tiled: bool = ...,
+        T: Any = ...,
+    ) -> GatedDeltaStep: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        q: _Tensor,
+        k: _Tensor,
+        v: _Tensor,
+        g: _Tensor,
+        beta: _Tensor,
+        state: _Tensor,
+        o: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        past: _PerCall = ...,
+        rows: int = ...,
+        key_heads: int = ...,
+        value_heads: int = ...,
+        key_dim: int = ...,
+        value_dim: int = ...,
+        scale: float = ...,
+        tiled: bool = ...,
+        T: Any = ...,
+        dtype: Any = ...,
+    ) -> tuple[Handle, Handle]: ...
+
 class GatedExperts(Operator):
     """y[r, s] = silu(gate[e] @ x[r]) * (up[e] @ x[r]), where e = ids[r, s].
 
@@ -836,6 +982,44 @@ class GatherWords(Operator):
         feeds: int = ...,
         size: int = ...,
         block: int = ...,
+    ) -> Handle: ...
+
+class L2Norm(Rowwise):
+    """y = x / sqrt(sum(x^2) + epsilon), row by row. x, y: (rows, cols). epsilon is in the units of x squared; with epsilon 0 a row of
+    zeros has no norm (NaN). `valid` bounds the rows.
+
+    The array (bfloat16): two cores per lane, one of which divides by the root mean square, the next by the root of cols; its kernel
+    sums squares in float32, and a row in which they pass 2^128 comes out as zeros.
+
+    Errors: ParamError for a negative epsilon or integers.
+    """
+    epsilon: float
+    @overload
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        cols: int,
+        T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        epsilon: float = ...,
+    ) -> L2Norm: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        cols: int = ...,
+        T: Any = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+        epsilon: float = ...,
+        dtype: Any = ...,
     ) -> Handle: ...
 
 class LayerNorm(Rowwise):
@@ -1964,6 +2148,39 @@ class Softmax(SoftmaxArray, Rowwise):
         num_aie_columns: int = ...,
         num_channels: int = ...,
         vector_size: int = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
+class Softplus(UnaryElementwise):
+    """y = log(1 + exp(x)), which is x where x is large and exp(x) where it is far below zero. Shapes as in `UnaryElementwise`.
+
+    No array has it.
+
+    Errors: ParamError for integers.
+    """
+    @overload
+    def __new__(
+        cls,
+        *,
+        size: int,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
+    ) -> Softplus: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        y: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        size: int = ...,
+        T: Any = ...,
+        tile_size: int = ...,
+        num_aie_columns: int = ...,
+        num_channels: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 

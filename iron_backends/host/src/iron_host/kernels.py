@@ -27,6 +27,7 @@ LAYER_NORM = Slots(
     ("valid", "cols"),
     ("epsilon",),
 )
+L2_NORM = Slots("iron::slots::L2Norm", ("T",), {"x": "const T", "y": "T"}, ("valid", "cols"), ("epsilon",))
 SOFTMAX = Slots("iron::slots::Softmax", ("T",), {"x": "const T", "y": "T"}, ("valid", "cols", "valid_cols"))
 ROPE = Slots(
     "iron::slots::RoPE",
@@ -41,6 +42,24 @@ MAGNITUDE = Slots("iron::slots::Magnitude", ("T",), {"x": "const T", "y": "T"}, 
 DEPTHWISE_CONV1D = Slots(
     "iron::slots::DepthwiseConv1d", ("T", "W"), {"x": "const T", "weight": "const W", "y": "T"}, ("valid", "channels", "taps")
 )
+
+CAUSAL_CONV1D = Slots(
+    "iron::slots::CausalConv1d",
+    ("T", "W"),
+    {"x": "const T", "weight": "const W", "state": "T", "y": "T"},
+    ("valid", "past", "channels", "taps"),
+)
+
+# delta.h
+_DELTA: dict[str, str] = {
+    **{name: "const T" for name in "qkv"},
+    **dict.fromkeys(("g", "beta"), "const float"),
+    "state": "float",
+    "o": "T",
+}
+_DELTA_SIZES = ("valid", "past", "key_heads", "value_heads", "key_dim", "value_dim", "repeat", "tiled")
+GATED_DELTA = Slots("iron::slots::GatedDelta", ("T",), _DELTA, _DELTA_SIZES, ("scale",))
+GATED_DELTA_CHUNK = Slots("iron::slots::GatedDeltaChunk", ("T",), _DELTA, (*_DELTA_SIZES, "chunk"), ("scale",))
 
 # move.h
 COPY = Slots("iron::slots::Copy", ("S", "D"), {"x": "const S", "y": "D"}, ("loops", "trips[5]", "x_steps[5]", "y_steps[5]"))

@@ -15,6 +15,15 @@ struct Max { INLINE f32x8 of(f32x8 a, f32x8 b) { return (a > b) | (a != a) ? a :
 struct ReLU { INLINE f32x8 of(f32x8 x) { return x < splat(0.0f) ? splat(0.0f) : x; } };
 struct LeakyReLU { INLINE f32x8 of(f32x8 x, f32x8 alpha) { return x > splat(0.0f) ? x : x * alpha; } };
 struct SiLU { INLINE f32x8 of(f32x8 x) { return x / (splat(1.0f) + exp8(-x)); } };
+// log(1 + t) of t = exp(-|x|), the sum's own rounding made good; added to what is over zero. A NaN stays one.
+struct Softplus {
+  INLINE f32x8 of(f32x8 x) {
+    const f32x8 one = splat(1.0f), zero = splat(0.0f);
+    f32x8 t = exp8(x < zero ? x : -x), sum = one + t;
+    f32x8 y = log8(sum) + (t - (sum - one)) / sum;
+    return y + (x < zero ? zero : x);
+  }
+};
 struct Sigmoid { INLINE f32x8 of(f32x8 x) { return splat(1.0f) / (splat(1.0f) + exp8(-x)); } };
 // -2 sqrt(2 / pi) (x + 0.044715 x^3) is what the exponential takes.
 struct GELU {

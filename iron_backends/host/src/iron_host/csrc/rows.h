@@ -29,6 +29,17 @@ template <class T, class W> void rms_norm(const slots::RMSNorm<T, W>& g, int32_t
   }
 }
 
+template <class T> void l2_norm(const slots::L2Norm<T>& g, int32_t tid, int32_t nt) {
+  int64_t cols = g.cols;
+  Share s = share(g.valid, tid, nt);
+  for (int64_t r = s.begin; r < s.end; r++) {
+    const T* x = g.x + r * cols;
+    T* y = g.y + r * cols;
+    float scale = (float)(1.0 / sqrt(row_sum(x, cols, [](double v) { return v * v; }) + g.epsilon));
+    for (int64_t i = 0; i < cols; i++) store(y + i, load(x + i) * scale);
+  }
+}
+
 template <class T, class W> void layer_norm(const slots::LayerNorm<T, W>& g, int32_t tid, int32_t nt) {
   int64_t cols = g.cols;
   const W *w = g.weight, *b = g.bias;

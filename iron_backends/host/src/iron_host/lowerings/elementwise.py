@@ -158,6 +158,10 @@ class Sigmoid(Exponential):
     operator, operation = "iron_ops_aie.Sigmoid", "op::Sigmoid"
 
 
+class Softplus(Exponential):
+    operator, operation = "iron_ops_aie.Softplus", "op::Softplus"
+
+
 class SoftCap(Exponential):
     operator, operation = "iron_ops_aie.SoftCap", "op::SoftCap"
 

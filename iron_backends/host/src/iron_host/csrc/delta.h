@@ -1,0 +1,212 @@
+// The gated delta rule. Each of value_heads has a state S of key_dim rows of value_dim float32; a token makes of it
+//   S = exp(g) S;  u = beta (v - S^T k);  S = S + k u^T;  o = scale S^T q
+// with the key head that this value head reads: its number over `repeat`, or, `tiled`, what is left of it over key_heads. Where
+// `past` is 0, what the states hold counts as zeros.
+#pragma once
+#include "common.h"
+
+namespace iron {
+
+namespace delta {
+// Columns of a state that one part takes: 128 rows of them lie in the nearest cache.
+enum { COLUMNS = 32, VECTORS = COLUMNS / WIDE };
+
+INLINE int64_t key_head(int64_t h, int64_t key_heads, int64_t repeat, int64_t tiled) { return tiled ? h % key_heads : h / repeat; }
+
+template <class T> INLINE void widened(const T* x, float* y, int64_t n, float scale) {
+  for (int64_t i = 0; i < n; i++) y[i] = load(x + i) * scale;
+}
+
+// What a vector of numbers, one for each row, makes of `rows` rows of COLUMNS numbers: sums over even rows and over odd ones, added.
+struct Sums {
+  f32xw even[VECTORS], odd[VECTORS];
+};
+INLINE void cleared(Sums& sums) { memset(&sums, 0, sizeof sums); }
+}  // namespace delta
+
+// Heads, and of each COLUMNS numbers of its values, are shared. A state is read once and written once, whatever the tokens: between
+// them its columns lie in scratch.
+template <class T> void gated_delta_step(const slots::GatedDelta<T>& g, int32_t tid, int32_t nt) {
+  using namespace delta;
+  int64_t rows = g.valid, keys = g.key_dim, values = g.value_dim, blocks = (values + COLUMNS - 1) / COLUMNS;
+  if (rows < 1) return;
+  float *held = (float*)g.scratch, *key = held + keys * COLUMNS, *query = key + keys;
+  Share s = share(g.value_heads * blocks, tid, nt);
+  for (int64_t unit = s.begin; unit < s.end; unit++) {
+    int64_t head = unit / blocks, first = unit % blocks * COLUMNS, n = values - first < COLUMNS ? values - first : COLUMNS;
+    int64_t read = key_head(head, g.key_heads, g.repeat, g.tiled);
+    float* state = g.state + head * keys * values + first;
+    const float* from = state;
+    int64_t from_row = values;
+    if (!g.past || n < COLUMNS) {
+      memset(held, 0, (size_t)(keys * COLUMNS) * sizeof(float));
+      if (g.past) for (int64_t i = 0; i < keys; i++) memcpy(held + i * COLUMNS, state + i * values, (size_t)n * sizeof(float));
+      from = held, from_row = COLUMNS;
+    }
+    for (int64_t t = 0; t < rows; t++) {
+      widened(g.k + (t * g.key_heads + read) * keys, key, keys, 1.0f);
+      widened(g.q + (t * g.key_heads + read) * keys, query, keys, (float)g.scale);
+      float fade = exp1(g.g[t * g.value_heads + head]), beta = g.beta[t * g.value_heads + head];
+      Sums met;
+      cleared(met);
+      for (int64_t i = 0; i < keys; i++) {
+        f32xw* sums = i & 1 ? met.odd : met.even;
+        for (int j = 0; j < VECTORS; j++) {
+          f32xw x = loadw(from + i * from_row + j * WIDE) * splatw(fade);
+          storew(held + i * COLUMNS + j * WIDE, x);
+          sums[j] = maddw(splatw(key[i]), x, sums[j]);
+        }
+      }
+      from = held, from_row = COLUMNS;
+      float value[COLUMNS] = {0};
+      widened(g.v + (t * g.value_heads + head) * values + first, value, n, 1.0f);
+      f32xw wrong[VECTORS];
+      for (int j = 0; j < VECTORS; j++) wrong[j] = splatw(beta) * (loadw(value + j * WIDE) - (met.even[j] + met.odd[j]));
+      bool last = t + 1 == rows && n == COLUMNS;
+      float* to = last ? state : held;
+      int64_t to_row = last ? values : COLUMNS;
+      Sums out;
+      cleared(out);
+      for (int64_t i = 0; i < keys; i++) {
+        f32xw* sums = i & 1 ? out.odd : out.even;
+        for (int j = 0; j < VECTORS; j++) {
+          f32xw x = maddw(splatw(key[i]), wrong[j], loadw(held + i * COLUMNS + j * WIDE));
+          storew(to + i * to_row + j * WIDE, x);
+          sums[j] = maddw(splatw(query[i]), x, sums[j]);
+        }
+      }
+      float made[COLUMNS];
+      for (int j = 0; j < VECTORS; j++) storew(made + j * WIDE, out.even[j] + out.odd[j]);
+      T* o = g.o + (t * g.value_heads + head) * values + first;
+      for (int64_t c = 0; c < n; c++) store(o + c, made[c]);
+    }
+    if (n < COLUMNS) for (int64_t i = 0; i < keys; i++) memcpy(state + i * values, held + i * COLUMNS, (size_t)n * sizeof(float));
+  }
+}
+
+// The same bits, a number at a time.
+template <class T> void gated_delta_step_naive(const slots::GatedDelta<T>& g, int32_t tid, int32_t nt) {
+  int64_t keys = g.key_dim, values = g.value_dim;
+  Share s = share(g.value_heads, tid, nt);
+  for (int64_t head = s.begin; head < s.end; head++)
+    for (int64_t c = 0; c < values; c++)
+      for (int64_t t = 0; t < g.valid; t++) {
+        int64_t read = delta::key_head(head, g.key_heads, g.repeat, g.tiled);
+        const T *key = g.k + (t * g.key_heads + read) * keys, *query = g.q + (t * g.key_heads + read) * keys;
+        float* state = g.state + head * keys * values + c;
+        float fade = exp1(g.g[t * g.value_heads + head]), met[2] = {0, 0}, out[2] = {0, 0};
+        for (int64_t i = 0; i < keys; i++) {
+          float& x = state[i * values];
+          x = (t == 0 && !g.past ? 0.0f : x) * fade;
+          met[i & 1] = madd(load(key + i), x, met[i & 1]);
+        }
+        int64_t at = (t * g.value_heads + head) * values + c;
+        float wrong = g.beta[t * g.value_heads + head] * (load(g.v + at) - (met[0] + met[1]));
+        for (int64_t i = 0; i < keys; i++) {
+          float& x = state[i * values];
+          x = madd(load(key + i), wrong, x);
+          out[i & 1] = madd(load(query + i) * (float)g.scale, x, out[i & 1]);
+        }
+        store(g.o + at, out[0] + out[1]);
+      }
+}
+
+namespace delta {
+// c (rows, cols) = a (rows, depth) b (depth, cols), each number's sum over depth in order: added to what c holds times `held`, or
+// written `over` it. a's numbers are a_row and a_deep apart. cols are whole vectors.
+INLINE void times(const float* a, int64_t a_row, int64_t a_deep, const float* b, float* c, int64_t rows, int64_t depth, int64_t cols,
+                  bool over, float held = 0) {
+  for (int64_t j = 0; j < cols; j += WIDE)
+    for (int64_t i = 0; i < rows; i += 4) {
+      int64_t n = rows - i < 4 ? rows - i : 4;
+      f32xw sums[4];
+      const float* row[4];
+      for (int64_t r = 0; r < 4; r++) {
+        int64_t at = i + (r < n ? r : 0);
+        row[r] = a + at * a_row;
+        sums[r] = over ? splatw(0.0f) : loadw(c + at * cols + j) * splatw(held);
+      }
+      for (int64_t d = 0; d < depth; d++) {
+        f32xw x = loadw(b + d * cols + j);
+        for (int r = 0; r < 4; r++) sums[r] = maddw(splatw(row[r][d * a_deep]), x, sums[r]);
+      }
+      for (int64_t r = 0; r < n; r++) storew(c + (i + r) * cols + j, sums[r]);
+    }
+}
+
+// The product of two rows of n numbers, whole vectors.
+INLINE float dot(const float* a, const float* b, int64_t n) {
+  f32xw sum = splatw(0.0f);
+  for (int64_t i = 0; i < n; i += WIDE) sum = maddw(loadw(a + i), loadw(b + i), sum);
+  return sumw(sum);
+}
+}  // namespace delta
+
+// Heads are shared. Of a chunk of tokens, b being the sums of their g, scratch holds keys and queries, what the tokens correct (U),
+// what is read (O), and the two triangles of keys by keys and queries by keys, each times e^(b_t - b_s).
+template <class T> void gated_delta_chunk(const slots::GatedDeltaChunk<T>& g, int32_t tid, int32_t nt) {
+  using namespace delta;
+  int64_t keys = g.key_dim, values = g.value_dim, chunk = g.chunk;
+  int64_t deep = (keys + WIDE - 1) / WIDE * WIDE, wide = (values + WIDE - 1) / WIDE * WIDE;  // whole vectors, zeros behind
+  float *key = (float*)g.scratch, *query = key + chunk * deep, *wrong = query + chunk * deep, *out = wrong + chunk * wide;
+  float *by_keys = out + chunk * wide, *by_queries = by_keys + chunk * chunk, *state = by_queries + chunk * chunk;
+  float *sum = state + keys * wide, *left = sum + chunk;
+  Share s = share(g.value_heads, tid, nt);
+  for (int64_t head = s.begin; head < s.end; head++) {
+    int64_t read = key_head(head, g.key_heads, g.repeat, g.tiled);
+    float* kept = g.state + head * keys * values;
+    if (g.valid < 1) continue;
+    memset(state, 0, (size_t)(keys * wide) * sizeof(float));
+    if (g.past) for (int64_t i = 0; i < keys; i++) memcpy(state + i * wide, kept + i * values, (size_t)values * sizeof(float));
+    for (int64_t start = 0; start < g.valid; start += chunk) {
+      int64_t n = g.valid - start < chunk ? g.valid - start : chunk;
+      memset(key, 0, (size_t)(2 * chunk * deep + chunk * wide) * sizeof(float));
+      double total = 0;
+      for (int64_t t = 0; t < n; t++) {
+        int64_t at = start + t;
+        widened(g.k + (at * g.key_heads + read) * keys, key + t * deep, keys, 1.0f);
+        widened(g.q + (at * g.key_heads + read) * keys, query + t * deep, keys, (float)g.scale);
+        total += g.g[at * g.value_heads + head];
+        sum[t] = (float)total;
+      }
+      for (int64_t t = 0; t < n; t++) {
+        float beta = g.beta[(start + t) * g.value_heads + head];
+        for (int64_t r = 0; r <= t; r++) left[r] = sum[t] - sum[r];
+        for (int64_t r = 0; r <= t; r += 8) {
+          int64_t m = t + 1 - r < 8 ? t + 1 - r : 8;
+          store_part(left + r, exp8(load_part(left + r, m)), m);
+        }
+        for (int64_t r = 0; r <= t; r++) {
+          by_keys[t * chunk + r] = beta * left[r] * dot(key + t * deep, key + r * deep, deep);
+          by_queries[t * chunk + r] = left[r] * dot(query + t * deep, key + r * deep, deep);
+        }
+      }
+      times(key, deep, 1, state, wrong, n, keys, wide, true);
+      times(query, deep, 1, state, out, n, keys, wide, true);
+      for (int64_t t = 0; t < n; t++) {  // the triangular system, a row after those it needs
+        float grown = exp1(sum[t]), beta = g.beta[(start + t) * g.value_heads + head];
+        const T* value = g.v + ((start + t) * g.value_heads + head) * values;
+        float *u = wrong + t * wide, *o = out + t * wide;
+        for (int64_t j = 0; j < wide; j += WIDE) {
+          int64_t m = values - j < WIDE ? values - j : WIDE;
+          f32xw v = m == WIDE ? loadw(value + j) : loadw_part(value + j, m);
+          f32xw x = splatw(beta) * (v - splatw(grown) * loadw(u + j)), y = loadw(o + j) * splatw(grown);
+          for (int64_t r = 0; r < t; r++) x = maddw(splatw(-by_keys[t * chunk + r]), loadw(wrong + r * wide + j), x);
+          storew(u + j, x);
+          for (int64_t r = 0; r <= t; r++) y = maddw(splatw(by_queries[t * chunk + r]), loadw(wrong + r * wide + j), y);
+          storew(o + j, y);
+        }
+        T* made = g.o + ((start + t) * g.value_heads + head) * values;
+        for (int64_t c = 0; c < values; c++) store(made + c, o[c]);
+      }
+      for (int64_t t = 0; t < n; t++) {
+        float fade = exp1(sum[n - 1] - sum[t]);
+        for (int64_t i = 0; i < keys; i++) key[t * deep + i] *= fade;
+      }
+      times(key, 1, deep, wrong, state, keys, n, wide, false, exp1(sum[n - 1]));
+    }
+    for (int64_t i = 0; i < keys; i++) memcpy(kept + i * values, state + i * wide, (size_t)values * sizeof(float));
+  }
+}
+
+}  // namespace iron
