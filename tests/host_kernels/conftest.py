@@ -125,8 +125,8 @@ KERNELS: dict[str, list[str]] = {
     "images.h": ["patch_positions", "resample_taps", *(f"resample<{t}>" for t in FLOATS)],
 }
 
-#: exp() as the kernels have it: numbers through a whole vector, and one at a time.
-EXPONENTIALS = Slots("Exponentials", (), {"x": "const float", "vectors": "float", "alone": "float"}, ("size",))
+#: exp() as the kernels have it: numbers through a whole vector, one at a time, and as exp_below() has those that are not above 0.
+EXPONENTIALS = Slots("Exponentials", (), {"x": "const float", **dict.fromkeys(("vectors", "alone", "below"), "float")}, ("size",))
 EXTRA = {
     "packed.h": "".join(view.source for view in VIEWS.values()),
     "blocks.h": "".join(view_of(format).source for format in BLOCKS),  # type: ignore[union-attr]
@@ -134,7 +134,8 @@ EXTRA = {
     + """
 static void exponentials(const Exponentials& g, int32_t tid, int32_t nt) {
   for (int64_t i = 0; i < g.size; i += 8) iron::store8(g.vectors + i, iron::exp8(iron::load8(g.x + i)));
-  for (int64_t i = 0; i < g.size; i++) g.alone[i] = iron::exp1(g.x[i]);
+  for (int64_t i = 0; i < g.size; i++) g.alone[i] = iron::exp8(iron::splat(g.x[i]))[0];
+  for (int64_t i = 0; i < g.size; i += iron::WIDE) iron::storew(g.below + i, iron::exp_below(iron::loadw(g.x + i)));
 }
 """
 }

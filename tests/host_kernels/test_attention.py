@@ -154,6 +154,25 @@ def test_a_bias_is_added_to_scaled_scores(kernels, rng, types):
             assert np.array_equal(chunk, got[part])
 
 
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
+def test_the_cut_of_one_query_follows_its_keys_alone(kernels, rng, types):
+    """Runs of 64 keys from the first one on: the same bits by any threads and as a row among others, about every border, near the twin."""
+    for heads, kv_heads, d, window, cap in ((9, 3, 64, -1, 0.0), (4, 1, 32, 100, 0.0), (2, 2, 80, -1, 1.5), (12, 2, 128, 1000, 0.0)):
+        q, k, v, *_ = draw(rng, types, (heads, kv_heads, 2, 4100, d, 1, window))
+        for keys in (1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 4095, 4096, 4097):
+            given = q[-1:].copy(), k[:keys].copy(), v[:keys].copy(), 1, window, cap
+            one = attend_in_runs(kernels, types, *given)
+            for threads in (2, 3, 5):
+                assert np.array_equal(attend_in_runs(kernels, types, *given, threads=threads), one)
+            assert np.array_equal(attend(kernels, types, *given), one)
+            if keys > 1:
+                assert np.array_equal(attend(kernels, types, q, *given[1:])[-1:], one)
+            if keys < 200:
+                exact = attend(kernels, types, *given, name="attention_naive").astype(np.float64)
+                ulp = {"float": 0.0, "bf16": 2.0**-7}[types[0]]
+                assert (np.abs(one.astype(np.float64) - exact) <= 2 * ulp * np.abs(exact) + 2e-6 * np.abs(v.astype(np.float64)).max()).all()
+
+
 def test_a_query_that_sees_nothing_is_zero(kernels, rng):
     """More queries than keys under a mask: the first ones have no key."""
     q, k = rng.standard_normal((5, 2, 16)).astype(np.float32), rng.standard_normal((3, 2, 16)).astype(np.float32)

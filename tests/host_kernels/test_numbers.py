@@ -72,17 +72,17 @@ def test_between_narrow_types(kernels, source, target):
 
 
 def exponentials(kernels, x):
-    """exp of each number, in vectors and alone."""
-    x = np.concatenate([x, np.zeros(-len(x) % 8)]).astype(np.float32)
-    vectors, alone = np.zeros_like(x), np.zeros_like(x)
-    kernels("exponentials", EXPONENTIALS(x=x, vectors=vectors, alone=alone, size=len(x)))
-    return x, vectors, alone
+    """Of each number, exp in vectors, exp alone, and exp of what is not above 0."""
+    x = np.concatenate([x, np.zeros(-len(x) % 16)]).astype(np.float32)
+    vectors, alone, below = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
+    kernels("exponentials", EXPONENTIALS(x=x, vectors=vectors, alone=alone, below=below, size=len(x)))
+    return x, vectors, alone, below
 
 
 def test_exp_is_within_two_units(kernels, rng):
     """Over all of float32's range, to 2 units in the last place of the exact result."""
     dense = np.concatenate([np.linspace(-87.2, 88.7228, 200_001), rng.uniform(-1, 1, 50_000), rng.standard_normal(50_000) * 1e-3])
-    x, vectors, _ = exponentials(kernels, dense)
+    x, vectors, *_ = exponentials(kernels, dense)
     exact = np.exp(x.astype(np.float64))
     error = np.abs(vectors.astype(np.float64) - exact) / np.spacing(exact.astype(np.float32)).astype(np.float64)
     assert error.max() <= 2
@@ -90,13 +90,22 @@ def test_exp_is_within_two_units(kernels, rng):
 
 def test_exp_has_the_same_bits_in_a_vector_and_alone(kernels, rng):
     """A number's exponential does not depend on its neighbours."""
-    _, vectors, alone = exponentials(kernels, rng.uniform(-100, 100, 40_000))
+    _, vectors, alone, _ = exponentials(kernels, rng.uniform(-100, 100, 40_000))
     assert np.array_equal(vectors.view(np.uint32), alone.view(np.uint32))
+
+
+def test_exp_of_what_is_not_above_zero_has_the_same_bits(kernels, rng):
+    """The shorter way there: down to where the result is 0, at both ends, and of NaN."""
+    ends = [-np.inf, -1e30, -88, np.nextafter(np.float32(-87.3), np.float32(-88)), np.float32(-87.3), -87.2, -1e-30, -0.0, 0]
+    x = np.concatenate([ends, -rng.uniform(0, 100, 40_000), -(10.0 ** rng.uniform(-40, 3, 10_000)), [np.nan]])
+    _, vectors, _, below = exponentials(kernels, x)
+    assert np.isnan(below[len(x) - 1])
+    assert np.array_equal(below[: len(x) - 1].view(np.uint32), vectors[: len(x) - 1].view(np.uint32))
 
 
 def test_exp_at_its_ends(kernels):
     """0 for what is too small, inf for what is too large, 1 at 0, NaN stays NaN."""
-    _, y, _ = exponentials(kernels, np.array([-np.inf, -1e30, -104, -88, 0, -0.0, 88.73, 1e30, np.inf, np.nan]))
+    _, y, *_ = exponentials(kernels, np.array([-np.inf, -1e30, -104, -88, 0, -0.0, 88.73, 1e30, np.inf, np.nan]))
     assert np.array_equal(y[:10], np.array([0, 0, 0, 0, 1, 1, np.inf, np.inf, np.inf, np.nan], np.float32), equal_nan=True)
-    _, y, _ = exponentials(kernels, np.array([88.72283, -87.2]))
+    _, y, *_ = exponentials(kernels, np.array([88.72283, -87.2]))
     assert np.isfinite(y[0]) and y[1] > 0  # the last numbers before those ends

@@ -13,179 +13,11 @@
 // a run depends on nothing but that run's keys, so its result is the same whatever other queries run with it, whoever
 // passes the runs, and however long the cache is.
 #pragma once
-#include "common.h"
+#include "keys.h"
 
 namespace iron {
 
-enum { KEYS = 32, RUN = 64, QUERIES = 64, TOGETHER = WIDE / 4 };
-
-INLINE int64_t padded(int64_t d) { return (d + 15) & ~15LL; }
-
-template <class C> INLINE void widen_keys(const C* x, int64_t row, int64_t n, int64_t d, float* y) {
-  for (int64_t j = 0; j < n; j++, y += padded(d)) {
-    int64_t i = 0;
-    for (; i + WIDE <= d; i += WIDE) storew(y + i, loadw(x + j * row + i));
-    if (i < d) storew(y + i, loadw_part(x + j * row + i, d - i));
-  }
-}
-
-// The lanes of four vectors added up, each in the one order.
-INLINE void sum4(const f32xw* v, float* s) {
-  f32x8 a[4];
-  for (int i = 0; i < 4; i++) {
-#if defined(IRON_AVX512)
-    f32x8 half[2];
-    memcpy(half, v + i, 64);
-    a[i] = half[0] + half[1];
-#else
-    a[i] = v[i];
-#endif
-  }
-#if defined(__AVX__)
-  f32x8 t = x86::add_neighbours(x86::add_neighbours(a[0], a[1]), x86::add_neighbours(a[2], a[3]));
-  *(f32x4_at*)s = x86::low(t) + x86::high(t);
-#else
-  for (int i = 0; i < 4; i++) s[i] = sum8(a[i]);
-#endif
-}
-
-// What is read next, asked for in order, a few lines at every step of a block: all heads' numbers of a key lie together,
-// which the heads' own order hides from the processor.
-struct Stream {
-  const char *at, *end;
-  int64_t lines;
-
-  void ask() {
-    const char* stop = at + 64 * lines < end ? at + 64 * lines : end;
-    for (; at < stop; at += 64) __builtin_prefetch(at, 0, 2);
-  }
-};
-
-// Products of R queries with the n keys of a block.
-template <int R, class C>
-INLINE void scores(Stream* streams, const float* q, const C* k, int64_t row, int64_t n, int64_t d, float (*s)[KEYS]) {
-  int64_t pad = padded(d);
-  for (int64_t j = 0; j < n; j += 4) {
-    const C* key[4];
-    for (int t = 0; t < 4; t++) key[t] = k + (j + t < n ? j + t : n - 1) * row;
-    streams[0].ask();
-    streams[1].ask();
-    f32xw acc[R][4];
-    for (int r = 0; r < R; r++)
-      for (int t = 0; t < 4; t++) acc[r][t] = splatw(0.0f);
-    for (int64_t i = 0; i < d; i += WIDE) {
-      f32xw b[4];
-      for (int t = 0; t < 4; t++) b[t] = i + WIDE <= d ? loadw(key[t] + i) : loadw_part(key[t] + i, d - i);
-      for (int r = 0; r < R; r++) {
-        f32xw a = loadw(q + r * pad + i);
-        for (int t = 0; t < 4; t++) acc[r][t] = maddw(a, b[t], acc[r][t]);
-      }
-    }
-    for (int r = 0; r < R; r++) sum4(acc[r], s[r] + j);
-  }
-}
-
-// acc = acc * shrink + the n values of a block weighted by p, for R queries.
-template <int R, class C>
-INLINE void add_values(const float (*p)[KEYS], const float* shrink, const C* v, int64_t row, int64_t n, int64_t d, float* acc) {
-  enum { V = 2 };
-  int64_t pad = padded(d), i = 0;
-  for (; i + V * WIDE <= d; i += V * WIDE) {
-    f32xw sum[R][V];
-    for (int r = 0; r < R; r++)
-      for (int u = 0; u < V; u++) sum[r][u] = loadw(acc + r * pad + i + u * WIDE) * splatw(shrink[r]);
-    for (int64_t j = 0; j < n; j++) {
-      f32xw b[V];
-      for (int u = 0; u < V; u++) b[u] = loadw(v + j * row + i + u * WIDE);
-      for (int r = 0; r < R; r++)
-        for (int u = 0; u < V; u++) sum[r][u] = maddw(splatw(p[r][j]), b[u], sum[r][u]);
-    }
-    for (int r = 0; r < R; r++)
-      for (int u = 0; u < V; u++) storew(acc + r * pad + i + u * WIDE, sum[r][u]);
-  }
-  for (; i < d; i += WIDE)
-    for (int r = 0; r < R; r++) {
-      f32xw sum = loadw(acc + r * pad + i) * splatw(shrink[r]);
-      for (int64_t j = 0; j < n; j++)
-        sum = maddw(splatw(p[r][j]), i + WIDE <= d ? loadw(v + j * row + i) : loadw_part(v + j * row + i, d - i), sum);
-      storew(acc + r * pad + i, sum);
-    }
-}
-
-// The rows of one task: `per` heads of a query, then those of the next.
-struct Rows {
-  float *q, *acc, *top, *total;
-  float *whole, *peak, *sum;  // of the runs that are over
-  int64_t count, per;
-  Stream* streams;  // keys and values of the next block
-  int64_t first[QUERIES], last[QUERIES];  // the keys each query sees
-};
-
-// What products of queries and keys become before they are masked.
-template <class T> struct Bend {
-  float scale, cap;  // no cap: 0
-  const T* bias;     // of the task's first query and head, or NULL
-  int64_t row, head;
-};
-template <class T> INLINE f32x8 bent(f32x8 x, const Bend<T>& b, const T* bias, int64_t n) {
-  x = x * splat(b.scale);
-  if (bias && n > 0) x += n < 8 ? load_part(bias, n) : load8(bias);
-  return b.cap == 0.0f ? x : splat(b.cap) * tanh8(x / splat(b.cap));
-}
-template <class T, class C> INLINE Bend<T> bend_of(const slots::Attention<T, C>& g, int64_t query, int64_t head) {
-  const T* bias = g.bias ? g.bias + query * g.bias_row + head * g.bias_head : nullptr;
-  return {(float)g.scale, (float)g.soft_cap, bias, g.bias_row, g.bias_head};
-}
-
-// R rows from r0 on meet the block of n keys from k0 on.
-template <int R, class T, class C>
-static __attribute__((noinline)) void meet(const Rows& rows, int64_t r0, const C* k, const C* v, int64_t row, int64_t k0, int64_t n,
-                                           int64_t d, const Bend<T>& bend) {
-  float s[R][KEYS], shrink[R];
-  scores<R>(rows.streams, rows.q + r0 * padded(d), k, row, n, d, s);
-  for (int r = 0; r < R; r++) {
-    int64_t query = (r0 + r) / rows.per, first = rows.first[query] - k0, last = rows.last[query] - k0;
-    if (last > n) last = n;
-    if (first < 0) first = 0;
-    if (last <= 0 || first >= last) {  // it sees none of them
-      memset(s[r], 0, sizeof s[r]);
-      shrink[r] = 1.0f;
-      continue;
-    }
-    const T* bias = bend.bias ? bend.bias + query * bend.row + (r0 + r) % rows.per * bend.head + k0 : nullptr;
-    float *top = rows.top + r0 + r, *total = rows.total + r0 + r;
-    f32x8 most = splat(*top);
-    for (int64_t j = 0; j < KEYS; j += 8) {
-      i32x8 at = i32x8{0, 1, 2, 3, 4, 5, 6, 7} + (int32_t)j, seen = (at >= (int32_t)first) & (at < (int32_t)last);
-      f32x8 v = bent(load8(s[r] + j), bend, bias ? bias + j : nullptr, n - j);
-      v = (f32x8)(((i32x8)v & seen) | ((i32x8)splat(-INFINITY) & ~seen));
-      i32x8 up = v > most;
-      most = (f32x8)(((i32x8)v & up) | ((i32x8)most & ~up));
-      store8(s[r] + j, v);
-    }
-    float peak = max8(most);
-    shrink[r] = exp1(*top - peak);
-    f32x8 sums = splat(0.0f);
-    for (int64_t j = 0; j < KEYS; j += 8) {
-      f32x8 p = exp8(load8(s[r] + j) - splat(peak));
-      store8(s[r] + j, p);
-      sums += p;
-    }
-    *total = madd(*total, shrink[r], sum8(sums));
-    *top = peak;
-  }
-  add_values<R>(s, shrink, v, row, n, d, rows.acc + r0 * padded(d));
-}
-
-// rows.count rows from r on meet a block, MANY at a time. Where few do, what is left after fours goes together too.
-template <bool FEW, int MANY, class T, class C>
-INLINE void meet_all(const Rows& rows, int64_t r, const C* k, const C* v, int64_t row, int64_t k0, int64_t n, int64_t d,
-                     const Bend<T>& bend) {
-  int64_t end = r + rows.count;
-  for (; r + MANY <= end; r += MANY) meet<MANY>(rows, r, k, v, row, k0, n, d, bend);
-  if (FEW && MANY > 2 && end - r == 3) return meet<FEW ? 3 : 1>(rows, r, k, v, row, k0, n, d, bend);
-  for (; r < end; r++) meet<1>(rows, r, k, v, row, k0, n, d, bend);
-}
+enum { RUN = 64, TOGETHER = WIDE / 4 };
 
 INLINE void begin_run(const Rows& rows, int64_t pad) {
   memset(rows.acc, 0, rows.count * pad * sizeof(float));
@@ -195,14 +27,33 @@ INLINE void begin_run(const Rows& rows, int64_t pad) {
   }
 }
 
-// A run's sums join those of the runs before it.
-INLINE void join(float* whole, float* peak, float* sum, const float* acc, float top, float total, int64_t pad) {
-  if (total == 0.0f) return;  // it holds no key that the query sees
-  float now = top > *peak ? top : *peak, before = exp1(*peak - now), here = exp1(top - now);
-  for (int64_t i = 0; i < pad; i += WIDE)
-    storew(whole + i, maddw(loadw(whole + i), splatw(before), loadw(acc + i) * splatw(here)));
-  *sum = madd(*sum, before, total * here);
-  *peak = now;
+// What runs that are over, and the run behind each, weigh in a sum of both: of their maxima, WIDE of either, the exponentials.
+INLINE void weigh(float* before, float* here) {
+  f32xw a = loadw(before), b = loadw(here), now = a > b ? a : b;
+  storew(before, exp_below(a - now));
+  storew(here, exp_below(b - now));
+}
+
+// The rows' runs join those before them.
+INLINE void join(const Rows& rows, int64_t pad) {
+  for (int64_t r0 = 0; r0 < rows.count; r0 += WIDE) {
+    int64_t end = r0 + WIDE < rows.count ? r0 + WIDE : rows.count;
+    float before[WIDE] = {}, here[WIDE] = {};
+    for (int64_t r = r0; r < end; r++) {
+      before[r - r0] = rows.peak[r];
+      here[r - r0] = rows.top[r];
+    }
+    weigh(before, here);
+    for (int64_t r = r0; r < end; r++) {
+      if (rows.total[r] == 0.0f) continue;  // it holds no key that the query sees
+      const float *acc = rows.acc + r * pad, old = before[r - r0], fresh = here[r - r0];
+      float* whole = rows.whole + r * pad;
+      for (int64_t i = 0; i < pad; i += WIDE)
+        storew(whole + i, maddw(loadw(whole + i), splatw(old), loadw(acc + i) * splatw(fresh)));
+      rows.sum[r] = madd(rows.sum[r], old, rows.total[r] * fresh);
+      if (rows.top[r] > rows.peak[r]) rows.peak[r] = rows.top[r];
+    }
+  }
 }
 
 template <class T> INLINE void finish(T* y, const float* whole, float sum, int64_t d) {
@@ -243,8 +94,6 @@ INLINE Rows rows_at(float* at, int64_t most, int64_t pad, int64_t per) {
   rows.peak = rows.total + most;
   rows.sum = rows.peak + most;
   rows.per = per;
-  static Stream none[2];
-  rows.streams = none;
   return rows;
 }
 
@@ -309,6 +158,8 @@ template <class T, class C, int MANY = TOGETHER> void attention(const slots::Att
   float *kb = (float*)g.scratch, *vb = kb + KEYS * pad;
   int64_t block = g.block, tiles = (queries + block - 1) / block;
   Rows rows = rows_at(vb + KEYS * pad, block * group, pad, group);
+  Stream none[2] = {};
+  rows.streams = none;
   Share s = share(kv_heads * tiles, tid, nt);
   for (int64_t task = s.begin; task < s.end; task++) {
     // The last queries see most keys: they go first.
@@ -335,8 +186,7 @@ template <class T, class C, int MANY = TOGETHER> void attention(const slots::Att
         meet_all<false, MANY>(rows, 0, (const float*)kb, (const float*)vb, pad, k0, here, d, bend);
       }
       if (k0 + KEYS < seen.high && (k0 + KEYS) % RUN) continue;
-      for (int64_t r = 0; r < rows.count; r++)
-        join(rows.whole + r * pad, rows.peak + r, rows.sum + r, rows.acc + r * pad, rows.top[r], rows.total[r], pad);
+      join(rows, pad);
       begin_run(rows, pad);
     }
     for (int64_t r = 0; r < rows.count; r++)
@@ -353,9 +203,25 @@ template <class T> void attention_join(const slots::Attention<T, T>& g, int32_t 
   for (int64_t h = s.begin; h < s.end; h++) {
     float peak = -INFINITY, sum = 0.0f;
     memset(whole, 0, pad * sizeof(float));
-    for (int64_t r = 0; r < runs; r++) {
-      const float* run = run_at(g, runs, r, h);
-      join(whole, &peak, &sum, run, run[pad], run[pad + 1], pad);
+    for (int64_t r = 0; r < runs;) {
+      const float* held[WIDE];
+      float before[WIDE] = {}, here[WIDE] = {};
+      int64_t n = 0;
+      for (; r < runs && n < WIDE; r++) {
+        const float* run = run_at(g, runs, r, h);
+        if (run[pad + 1] == 0.0f) continue;  // it holds no key that the query sees
+        before[n] = peak;
+        here[n] = run[pad];
+        peak = here[n] > peak ? here[n] : peak;
+        held[n++] = run;
+      }
+      weigh(before, here);
+      for (int64_t i = 0; i < pad; i += WIDE) {
+        f32xw all = loadw(whole + i);
+        for (int64_t j = 0; j < n; j++) all = maddw(all, splatw(before[j]), loadw(held[j] + i) * splatw(here[j]));
+        storew(whole + i, all);
+      }
+      for (int64_t j = 0; j < n; j++) sum = madd(sum, before[j], held[j][pad + 1] * here[j]);
     }
     finish(g.o + h * g.q_head, whole, sum, d);
   }

@@ -242,9 +242,25 @@ INLINE void sums4w(const f32xw* v, float* y) {
 #endif
 }
 INLINE float max8(f32x8 v) {
+#if defined(__AVX__)
+  f32x4 a = x86::low(v), b = x86::high(v);
+  a = a > b ? a : b;
+  b = x86::lasts(a, a);
+  a = a > b ? a : b;
+  return a[0] > a[1] ? a[0] : a[1];
+#else
   float m = v[0];
   for (int i = 1; i < 8; i++) m = v[i] > m ? v[i] : m;
   return m;
+#endif
+}
+INLINE float maxw(f32xw v) {
+#if defined(IRON_AVX512)
+  f32x8 a = x86::low(v), b = x86::high(v);
+  return max8(a > b ? a : b);
+#else
+  return max8(v);
+#endif
 }
 
 // exp to about one unit in the last place; the same bits in a vector and alone.
@@ -309,7 +325,26 @@ INLINE f32x8 log8(f32x8 x) {
   y = x == zero ? -inf : x < zero ? splat(NAN) : y;
   return (x == inf) | (x != x) ? x : y;
 }
-INLINE float exp1(float x) { return exp8(splat(x))[0]; }
+
+// exp of what is at most 0, or NaN, with the bits of exp8: where it is not 0, a power of two is added to the exponent.
+INLINE f32xw exp_below(f32xw x) {
+  const f32xw magic = splatw(12582912.0f);
+  f32xw n = maddw(x, splatw(1.44269504088896341f), magic);
+  i32xw k = (i32xw)n << 23;  // nothing of magic is left
+  n = n - magic;
+  f32xw r = maddw(n, splatw(-0.693359375f), x);
+  r = maddw(n, splatw(2.12194440e-4f), r);
+  f32xw p = splatw(1.9875691500e-4f);
+  p = maddw(p, r, splatw(1.3981999507e-3f));
+  p = maddw(p, r, splatw(8.3334519073e-3f));
+  p = maddw(p, r, splatw(4.1665795894e-2f));
+  p = maddw(p, r, splatw(1.6666665459e-1f));
+  p = maddw(p, r, splatw(5.0000001201e-1f));
+  p = maddw(p, r * r, r) + splatw(1.0f);
+  f32xw y = (f32xw)((i32xw)p + k);
+  y = x < splatw(-87.3f) ? splatw(0.0f) : y;
+  return x != x ? x : y;
+}
 
 // This part's share of n items, in runs of `unit`; parts without any are spread among the others.
 struct Share { int64_t begin, end; };

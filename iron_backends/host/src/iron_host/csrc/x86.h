@@ -159,6 +159,29 @@ INLINE i32x8 high(i32x16 v) {
 INLINE f32x16 madd(f32x16 a, f32x16 b, f32x16 c) {
   return EITHER(__builtin_ia32_vfmaddps512_mask(a, b, c, (unsigned short)-1, 4), (f32x16)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c));
 }
+// In a register from here on: GCC would read it anew at every use.
+INLINE f32x16 held(f32x16 v) {
+  asm("" : "+v"(v));
+  return v;
+}
+// The second half of a and the first one of b. Of quarters of 128 bits, numbers 0 and 2 of a and of b; 1 and 3. In each quarter, the last
+// two numbers of a and the first two of b; neighbours, each in the other's place. Numbers by their places.
+#define IRON_SHUFFLE(name, builtin, intrinsic, order) \
+  INLINE f32x16 name(f32x16 a, f32x16 b) { \
+    return EITHER(builtin(a, b, order, f32x16{}, (unsigned short)-1), (f32x16)intrinsic((__m512)a, (__m512)b, order)); \
+  }
+IRON_SHUFFLE(crossed, __builtin_ia32_shuf_f32x4_mask, _mm512_shuffle_f32x4, 0x4e)
+IRON_SHUFFLE(quarters_even, __builtin_ia32_shuf_f32x4_mask, _mm512_shuffle_f32x4, 0x88)
+IRON_SHUFFLE(quarters_odd, __builtin_ia32_shuf_f32x4_mask, _mm512_shuffle_f32x4, 0xdd)
+IRON_SHUFFLE(pairs_crossed, __builtin_ia32_shufps512_mask, _mm512_shuffle_ps, 0x4e)
+#undef IRON_SHUFFLE
+INLINE f32x16 swapped(f32x16 v) {
+  return EITHER(__builtin_ia32_vpermilps512_mask(v, 0xb1, f32x16{}, (unsigned short)-1), (f32x16)_mm512_permute_ps((__m512)v, 0xb1));
+}
+INLINE f32x16 picked(f32x16 v, i32x16 at) {
+  return EITHER(__builtin_ia32_permvarsf512_mask(v, at, f32x16{}, (unsigned short)-1),
+                (f32x16)_mm512_permutexvar_ps((__m512i)at, (__m512)v));
+}
 // Integers as wider ones (of __builtin_convertvector GCC makes two halves); float16 as float32.
 INLINE u32x16 extended(u16x16 v) {
   return (u32x16)EITHER(__builtin_ia32_pmovzxwd512_mask((h16)v, i32x16{}, (unsigned short)-1), _mm512_cvtepu16_epi32((__m256i)v));

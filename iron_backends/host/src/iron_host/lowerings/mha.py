@@ -17,7 +17,7 @@ from iron_host.lowerings.sharing import Sharing
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
 from iron_host.tiles import COLUMNS
 
-# Of attention.h: keys of a block and of a run, and what a head's numbers are padded to.
+# Of keys.h and attention.h: keys of a block and of a run, and what a head's numbers are padded to.
 KEYS, RUN, LANES = 32, 64, 16
 #: Of panels.h: rows that meet a panel at once, at most.
 TALL = 12
