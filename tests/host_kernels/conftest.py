@@ -44,6 +44,12 @@ FLOATS = ("float", "bf16", "f16")
 #: Formats that blocks.h does not multiply, as packed.h reads them.
 VIEWS: dict[Format, View] = {format: view_of(format) for format in (*EVERY, Q5_0, Q5_1) if format not in BLOCKS}  # type: ignore[misc]
 PACKED_PRODUCTS = ((INT8_CHANNEL, "float"), (GPTQ, "float"), (INT8_TENSOR, "float"), (BFP16EBS8, "bf16"))
+#: Matrices that ids pick: how their rows are read and what they multiply; and formats whose tiles are.
+PICKED_BLOCKS = ("Q4_0", "Q4_1", "Q8_0")
+PICKED_ROWS = (
+    *(("DenseRow<float>", "float"), ("DenseRow<bf16>", "float"), ("DenseRow<bf16>", "bf16")),
+    *(("BlockRow<Q4_1>", "float"), (f"PackedRow<{VIEWS[INT8_CHANNEL].name}>", "float")),
+)
 #: Rows, weights in panels, and what comes out.
 PANELS = (("float", "float", "float"), ("bf16", "bf16", "bf16"), ("float", "bf16", "float"), ("bf16", "f16", "float"))
 #: What is normed, and its weight.
@@ -122,6 +128,13 @@ KERNELS: dict[str, list[str]] = {
         *(f"gather<{s}, {d}>" for s, d in (("uint8_t", "uint8_t"), ("uint32_t", "uint32_t"), ("float", "f16"))),
     ],
     "sample.h": ["sample<float>", "sample<bf16>"],
+    "route.h": [f"route<{t}>" for t in FLOATS],
+    "experts.h": [
+        *(f"picked_rows{twin}<{p}, {x}, {x}, {g}>" for p, x in PICKED_ROWS for twin in ("", "_naive") for g in ("false", "true")),
+        *(f"combined_rows{twin}<{p}, {x}, {x}>" for p, x in PICKED_ROWS for twin in ("", "_naive")),
+        *(f"picked_blocks{twin}<{f}, float, {g}>" for f in PICKED_BLOCKS for twin in ("", "_naive") for g in ("false", "true")),
+        *(f"combined_blocks{twin}<{f}, float, float>" for f in PICKED_BLOCKS for twin in ("", "_naive")),
+    ],
     "images.h": ["patch_positions", "resample_taps", *(f"resample<{t}>" for t in FLOATS)],
 }
 
@@ -130,6 +143,7 @@ EXPONENTIALS = Slots("Exponentials", (), {"x": "const float", **dict.fromkeys(("
 EXTRA = {
     "packed.h": "".join(view.source for view in VIEWS.values()),
     "blocks.h": "".join(view_of(format).source for format in BLOCKS),  # type: ignore[union-attr]
+    "experts.h": "".join(view_of(format).source for format in (Q4_0, Q4_1, Q8_0, INT8_CHANNEL)),  # type: ignore[union-attr]
     "elementwise.h": EXPONENTIALS.cpp
     + """
 static void exponentials(const Exponentials& g, int32_t tid, int32_t nt) {

@@ -83,6 +83,15 @@ SAMPLE = Slots(
     ("vocab", "k_max"),
 )
 
+# route.h
+ROUTE = Slots(
+    "iron::slots::Route",
+    ("T",),
+    {"logits": "const T", "ids": "int32_t", "weights": "float"},
+    ("valid", "experts", "k", "renormalise"),
+    ("scale",),
+)
+
 # images.h
 PATCH_POSITIONS = Slots(
     "iron::slots::PatchPositions",
@@ -151,6 +160,23 @@ DEQUANTIZE = Slots("iron::slots::Dequantize", ("T",), {"x": "const uint8_t", "y"
 PACK_BLOCKS = Slots("iron::slots::PackBlocks", (), {"w": "const uint8_t", "tiles": "uint8_t"}, ("N", "K", "matrices"))
 BLOCK_INTEGERS = Slots(
     "iron::slots::BlockIntegers", (), {"w": "const uint8_t", "q": "const int8_t", "products": "int32_t"}, ("N", "K")
+)
+
+# experts.h
+PICKED = Slots(
+    "iron::slots::Picked",
+    ("X", "O"),
+    {"x": "const X", "w": "const uint8_t", "up": "const uint8_t", "ids": "const int32_t", "y": "O"},
+    ("rows", "k", "experts", "M", "N", "K", "w_in_tiles", "up_in_tiles", "y_row", "y_column", "ahead"),
+)
+COMBINED = Slots(
+    "iron::slots::Combined",
+    ("X", "O"),
+    {
+        **{"x": "const X", "w": "const uint8_t", "ids": "const int32_t", "weights": "const float"},
+        **{"common": "const X", "common_gate": "const X", "y": "O"},
+    },
+    ("rows", "k", "experts", "N", "K", "w_in_tiles", "ahead"),
 )
 
 # packed.h

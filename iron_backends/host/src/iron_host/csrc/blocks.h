@@ -75,11 +75,28 @@ template <class F> void pack_blocks(const slots::PackBlocks& g, int32_t tid, int
   }
 }
 
-// Integer products of one block of a tile with MT rows of X, `ld` bytes apart; the integers of a Q4_0 less 8.
+// Rows of X that meet a tile: an object of which at(b) has, for row i, the integers of block b and their scale.
+struct InOrder {  // one behind another, from row m on
+  const int8_t* integers;
+  const GroupScale* scales;
+  int64_t K;
+  MEMBER InOrder at(int64_t b) const { return InOrder{integers + 32 * b, scales + b, K}; }
+  MEMBER const int8_t* q(int i) const { return integers + i * K; }
+  MEMBER const GroupScale& scale(int i) const { return scales[i * (K / 32)]; }
+};
+struct One {  // one block of one row
+  const int8_t* integers;
+  const GroupScale* s;
+  MEMBER const int8_t* q(int) const { return integers; }
+  MEMBER const GroupScale& scale(int) const { return *s; }
+};
+INLINE InOrder in_order(Rounded x, int64_t m) { return InOrder{x.q + m * x.K, x.scales + m * (x.K / 32), x.K}; }
+
+// Integer products of one block of a tile with MT rows of X; the integers of a Q4_0 less 8.
 #if defined(IRON_AVX512)
 typedef i32x16 Ints;  // 16 int32, a lane for each row of the tile
 
-template <class F, int MT> INLINE void products(const uint8_t* body, const int8_t* q, int64_t ld, const GroupScale* scales, int64_t lds, Ints* p) {
+template <class F, int MT, class R> INLINE void products(const uint8_t* body, R rows, Ints* p) {
   enum { BIAS = F::bits == 8 ? 128 : F::zero };  // makes the integers unsigned bytes
   Ints w[8];
   for (int c = 0; c < F::bits; c++) {
@@ -92,10 +109,10 @@ template <class F, int MT> INLINE void products(const uint8_t* body, const int8_
     }
   }
   for (int i = 0; i < MT; i++) {
-    Ints none = {}, sum = BIAS != 0 ? none - BIAS * scales[i * lds].sum : none, other = none;
+    Ints none = {}, sum = BIAS != 0 ? none - BIAS * rows.scale(i).sum : none, other = none;
     for (int c = 0; c < 8; c += 2) {
       int32_t x[2];
-      memcpy(x, q + i * ld + 4 * c, 8);
+      memcpy(x, rows.q(i) + 4 * c, 8);
       sum = x86::add_dots(sum, w[c], none + x[0]);
       other = x86::add_dots(other, w[c + 1], none + x[1]);
     }
@@ -105,36 +122,36 @@ template <class F, int MT> INLINE void products(const uint8_t* body, const int8_
 #elif defined(__AVX2__)
 INLINE i32x8 four_of(const int8_t* q) { int32_t x; memcpy(&x, q, 4); return i32x8{} + x; }
 
-template <class F, int MT> INLINE void half_products(const uint8_t* body, const int8_t* q, int64_t ld, const GroupScale* scales, int64_t lds, i32x8* p) {
+template <class F, int MT, class R> INLINE void half_products(const uint8_t* body, R rows, i32x8* p) {
   for (int i = 0; i < MT; i++) p[i] = i32x8{};
   for (int c = 0; c < F::bits; c++) {
     i32x8 v = *(const i32x8_at*)(body + CHUNK * c);
     if (F::bits == 8) {
       i32x8 size = x86::sizes(v);
       for (int i = 0; i < MT; i++)
-        p[i] += x86::halves_added(x86::bytes_by(size, x86::signed_as(four_of(q + i * ld + 4 * c), v)));
+        p[i] += x86::halves_added(x86::bytes_by(size, x86::signed_as(four_of(rows.q(i) + 4 * c), v)));
     } else {  // 32 products of at most 15 * 127 in two int16: they fit
       i32x8 low = v & 0x0f0f0f0f, high = (i32x8)((u16x16)v >> 4) & 0x0f0f0f0f;
       for (int i = 0; i < MT; i++) {
-        p[i] = (i32x8)((u16x16)p[i] + (u16x16)x86::bytes_by(low, four_of(q + i * ld + 4 * c)));
-        p[i] = (i32x8)((u16x16)p[i] + (u16x16)x86::bytes_by(high, four_of(q + i * ld + 16 + 4 * c)));
+        p[i] = (i32x8)((u16x16)p[i] + (u16x16)x86::bytes_by(low, four_of(rows.q(i) + 4 * c)));
+        p[i] = (i32x8)((u16x16)p[i] + (u16x16)x86::bytes_by(high, four_of(rows.q(i) + 16 + 4 * c)));
       }
     }
   }
   if (F::bits == 4)
     for (int i = 0; i < MT; i++) {
       p[i] = x86::halves_added(p[i]);
-      if (F::zero != 0) p[i] = p[i] - F::zero * scales[i * lds].sum;
+      if (F::zero != 0) p[i] = p[i] - F::zero * rows.scale(i).sum;
     }
 }
 #else
 struct Ints { int32_t lane[TILE]; };
 
-template <class F, int MT> INLINE void products(const uint8_t* body, const int8_t* q, int64_t ld, const GroupScale* scales, int64_t lds, Ints* p) {
+template <class F, int MT, class R> INLINE void products(const uint8_t* body, R rows, Ints* p) {
   for (int i = 0; i < MT; i++) {
-    for (int r = 0; r < TILE; r++) p[i].lane[r] = -F::zero * scales[i * lds].sum;
+    for (int r = 0; r < TILE; r++) p[i].lane[r] = -F::zero * rows.scale(i).sum;
     for (int c = 0; c < F::bits; c++) {
-      const int8_t *low = q + i * ld + 4 * c, *high = low + 16;
+      const int8_t *low = rows.q(i) + 4 * c, *high = low + 16;
       for (int r = 0; r < TILE; r++)
         for (int e = 0; e < 4; e++) {
           uint8_t v = body[CHUNK * c + 4 * r + e];
@@ -155,7 +172,14 @@ template <class O> INLINE void put(O* c, int64_t cn, int64_t n, f32x8 first, f32
   for (int64_t j = 0; j < n; j++) store(c + j * cn, j < 8 ? first[j] : second[j - 8]);
 }
 
-// One tile against MT rows of X from row m on: `n` outputs each.
+// Where the outputs of a tile go: `n` of them for each row of X, `cm` from one row's to the next's.
+template <class O> struct Outputs {
+  O* c;
+  int64_t cm, cn, n;
+  MEMBER void put(int i, f32x8 first, f32x8 second) const { iron::put(c + i * cm, cn, n, first, second); }
+};
+
+// One tile against MT rows of X: out.put(i, first, second) takes what row i gives.
 // `ahead`: how many bytes from here on are asked for while one row of X is multiplied, 0 for none: more rows pass over tiles that
 // are in the caches.
 template <class F> INLINE void ask(const uint8_t* tile, int64_t ahead) {
@@ -163,33 +187,28 @@ template <class F> INLINE void ask(const uint8_t* tile, int64_t ahead) {
     for (int64_t i = 0; i < TILE * F::bytes; i += 64) __builtin_prefetch(tile + ahead + i, 0, 2);
 }
 
-template <class F, int MT, class O>
-INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c, int64_t cm, int64_t cn, int64_t ahead) {
-  const int64_t groups = x.K / 32;
-  const int8_t* q = x.q + m * x.K;
-  const GroupScale* scales = x.scales + m * groups;
+template <class F, int MT, class R, class Out> INLINE void tile_rows(const uint8_t* tile, R rows, int64_t groups, Out out, int64_t ahead) {
 #if defined(IRON_AVX512)
   f32xw sum[MT], low[MT];
   for (int i = 0; i < MT; i++) sum[i] = low[i] = f32xw{};
   for (int64_t b = 0; b < groups; b++, tile += TILE * F::bytes) {
     Ints p[MT];
     if (MT == 1) ask<F>(tile, ahead);
-    products<F, MT>(tile + TILE * F::head, q + 32 * b, x.K, scales + b, groups, p);
+    products<F, MT>(tile + TILE * F::head, rows.at(b), p);
     f32xw d = loadw(scales_at<F>(tile));
     for (int i = 0; i < MT; i++) {
-      const GroupScale* s = scales + i * groups + b;
-      sum[i] = maddw(__builtin_convertvector(p[i], f32xw), d * splatw(s->d), sum[i]);
+      sum[i] = maddw(__builtin_convertvector(p[i], f32xw), d * splatw(rows.at(b).scale(i).d), sum[i]);
     }
     if (F::minimum != 0) {
       f32xw minimum = minimum_of<F>(d, loadw(scales_at<F>(tile) + TILE));
-      for (int i = 0; i < MT; i++) low[i] = maddw(minimum, splatw(scales[i * groups + b].s), low[i]);
+      for (int i = 0; i < MT; i++) low[i] = maddw(minimum, splatw(rows.at(b).scale(i).s), low[i]);
     }
   }
   for (int i = 0; i < MT; i++) {
     f32x8 half[2];
     f32xw all = F::minimum != 0 ? sum[i] + low[i] : sum[i];
     memcpy(half, &all, 64);
-    put(c + i * cm, cn, n, half[0], half[1]);
+    out.put(i, half[0], half[1]);
   }
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
   // A row of X passes both halves of the tile at once, so that memory is read in order; more rows leave no registers for it.
@@ -204,37 +223,40 @@ INLINE void tile_rows(const uint8_t* tile, Rounded x, int64_t m, int64_t n, O* c
       if (MT == 1) ask<F>(at, ahead);
       for (int h = 0; h < HALVES; h++) {
         i32x8 p[MT];
-        half_products<F, MT>(at + TILE * F::head + 32 * (h0 + h), q + 32 * b, x.K, scales + b, groups, p);
+        half_products<F, MT>(at + TILE * F::head + 32 * (h0 + h), rows.at(b), p);
         f32x8 d = load8(scales_at<F>(at) + 8 * (h0 + h));
         for (int i = 0; i < MT; i++) {
-          f32x8 scale = d * splat(scales[i * groups + b].d);
+          f32x8 scale = d * splat(rows.at(b).scale(i).d);
           sum[h][i] = x86::madd(__builtin_convertvector(p[i], f32x8), scale, sum[h][i]);
         }
         if (F::minimum != 0) {
           f32x8 minimum = minimum_of<F>(d, load8(scales_at<F>(at) + TILE + 8 * (h0 + h)));
-          for (int i = 0; i < MT; i++) low[h][i] = x86::madd(minimum, splat(scales[i * groups + b].s), low[h][i]);
+          for (int i = 0; i < MT; i++) low[h][i] = x86::madd(minimum, splat(rows.at(b).scale(i).s), low[h][i]);
         }
       }
     }
     for (int h = 0; h < HALVES; h++)
       for (int i = 0; i < MT; i++) all[i][h0 + h] = F::minimum != 0 ? sum[h][i] + low[h][i] : sum[h][i];
   }
-  for (int i = 0; i < MT; i++) put(c + i * cm, cn, n, all[i][0], all[i][1]);
+  for (int i = 0; i < MT; i++) out.put(i, all[i][0], all[i][1]);
 #else
   for (int i = 0; i < MT; i++) {
     float sum[TILE] = {0}, low[TILE] = {0};
     const uint8_t* at = tile;
     for (int64_t b = 0; b < groups; b++, at += TILE * F::bytes) {
-      const GroupScale* s = scales + i * groups + b;
+      One row = {rows.at(b).q(i), &rows.at(b).scale(i)};
+      const GroupScale* s = row.s;
       Ints p[1];
-      products<F, 1>(at + TILE * F::head, q + i * x.K + 32 * b, x.K, s, groups, p);
+      products<F, 1>(at + TILE * F::head, row, p);
       for (int r = 0; r < TILE; r++) {
         float d = scale_at<F>(at, r);
         sum[r] = madd((float)p[0].lane[r], d * s->d, sum[r]);
         if (F::minimum != 0) low[r] = madd(minimum_of<F>(d, scale_at<F>(at, TILE + r)), s->s, low[r]);
       }
     }
-    for (int r = 0; r < n; r++) store(c + i * cm + r * cn, F::minimum != 0 ? sum[r] + low[r] : sum[r]);
+    f32x8 half[2];
+    for (int r = 0; r < TILE; r++) half[r / 8][r % 8] = F::minimum != 0 ? sum[r] + low[r] : sum[r];
+    out.put(i, half[0], half[1]);
   }
 #endif
 }
@@ -312,36 +334,42 @@ template <class F, class O, int ROWS = MOST> void block_matmul(const slots::Bloc
         pack_tile<F>(w + matrix * F::size(N, K), K, j, outputs, (uint8_t*)g.scratch);
         w = (const uint8_t*)g.scratch;
       }
-      for (; m + ROWS <= end; m += ROWS) tile_rows<F, ROWS>(w, x, b * M + m, outputs, c + m * cm, cm, cn, 0);
+      auto out = [&] { return Outputs<O>{c + m * cm, cm, cn, outputs}; };
+      for (; m + ROWS <= end; m += ROWS) tile_rows<F, ROWS>(w, in_order(x, b * M + m), K / 32, out(), 0);
       if (ROWS > 4)
-        for (; m + 4 <= end; m += 4) tile_rows<F, 4>(w, x, b * M + m, outputs, c + m * cm, cm, cn, 0);
-      for (; m < end; m++) tile_rows<F, 1>(w, x, b * M + m, outputs, c + m * cm, cm, cn, g.ahead);
+        for (; m + 4 <= end; m += 4) tile_rows<F, 4>(w, in_order(x, b * M + m), K / 32, out(), 0);
+      for (; m < end; m++) tile_rows<F, 1>(w, in_order(x, b * M + m), K / 32, out(), g.ahead);
     }
   }
 }
 
-// The twin: one output at a time, W as the file has it, in the order all keep.
+// Row j of W, as the file has it, times a row of X, in the order all keep.
+template <class F> INLINE float block_dot_naive(const uint8_t* w, int64_t K, int64_t j, const int8_t* q, const GroupScale* scales) {
+  float sum = 0, low = 0;
+  for (int64_t b = 0; b < K / 32; b++) {
+    int32_t product = 0;
+    for (int e = 0; e < 32; e++) {
+      int32_t v = F::integer(w, K, j, b * 32 + e);
+      __asm__("" : "+r"(v));  // GCC 12 would make unsigned bytes of negative integers here (vpdpbusd)
+      product += v * q[b * 32 + e];
+    }
+    float d = scale_at<F>(F::scale(w, K, j, b * 32));
+    sum = madd((float)product, d * scales[b].d, sum);
+    if (F::minimum != 0) low = madd(minimum_of<F>(d, scale_at<F>(F::lowest(w, K, j, b * 32))), scales[b].s, low);
+  }
+  return F::minimum != 0 ? sum + low : sum;
+}
+
+// The twin: one output at a time.
 template <class F, class O> void block_matmul_naive(const slots::BlockProduct<O>& g, int32_t tid, int32_t) {
-  int64_t M = g.M, N = g.N, K = g.K, groups = K / 32;
+  int64_t M = g.M, N = g.N, K = g.K;
   if (tid) return;
   Rounded x = rounded_at(g.shared, M * g.batches, K);
   for (int64_t t = 0; t < g.batches * M; t++)
     for (int64_t j = 0; j < N; j++) {
       const uint8_t* w = g.w + t / M / g.repeat * F::size(N, K);
-      float sum = 0, low = 0;
-      for (int64_t b = 0; b < groups; b++) {
-        GroupScale s = x.scales[t * groups + b];
-        int32_t product = 0;
-        for (int e = 0; e < 32; e++) {
-          int32_t v = F::integer(w, K, j, b * 32 + e);
-          __asm__("" : "+r"(v));  // GCC 12 would make unsigned bytes of negative integers here (vpdpbusd)
-          product += v * x.q[t * K + b * 32 + e];
-        }
-        float d = scale_at<F>(F::scale(w, K, j, b * 32));
-        sum = madd((float)product, d * s.d, sum);
-        if (F::minimum != 0) low = madd(minimum_of<F>(d, scale_at<F>(F::lowest(w, K, j, b * 32))), s.s, low);
-      }
-      store(g.c + t / M * g.c_batch + t % M * g.c_row + j * g.c_column, F::minimum != 0 ? sum + low : sum);
+      float sum = block_dot_naive<F>(w, K, j, x.q + t * K, x.scales + t * (K / 32));
+      store(g.c + t / M * g.c_batch + t % M * g.c_row + j * g.c_column, sum);
     }
 }
 
@@ -404,11 +432,11 @@ template <class F> void block_integers(const slots::BlockIntegers& g, int32_t ti
       int32_t lanes[TILE];
 #if defined(__AVX2__) && !defined(IRON_AVX512)
       i32x8 half[2];
-      for (int h = 0; h < 2; h++) half_products<F, 1>(tile + TILE * F::head + 32 * h, q + 32 * b, K, &s, 0, half + h);
+      for (int h = 0; h < 2; h++) half_products<F, 1>(tile + TILE * F::head + 32 * h, One{q + 32 * b, &s}, half + h);
       memcpy(lanes, half, sizeof lanes);
 #else
       Ints p[1];
-      products<F, 1>(tile + TILE * F::head, q + 32 * b, K, &s, 0, p);
+      products<F, 1>(tile + TILE * F::head, One{q + 32 * b, &s}, p);
       memcpy(lanes, p, sizeof lanes);
 #endif
       for (int64_t r = 0; r < rows; r++) g.products[(j + r) * groups + b] = lanes[r];

@@ -3,6 +3,8 @@
 #include <stdint.h>
 
 #define INLINE static inline __attribute__((always_inline))
+// The same of what belongs to an object.
+#define MEMBER inline __attribute__((always_inline))
 
 namespace iron {
 

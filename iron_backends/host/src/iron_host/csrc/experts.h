@@ -1,0 +1,292 @@
+// Products of rows of X with matrices that ids pick, for GEMV, GEMM, GatedExperts and CombineExperts of iron_ops_aie.
+//
+// `rows` rows have `k` ids each; an id is one of `experts` matrices of M rows, of which N are multiplied, by K numbers. A pair is a
+// row and one of its ids, number row * k + column. Pairs are taken expert by expert, so each matrix is read once, and a row of X is
+// read where it lies. An element has the additions of matmul.h, packed.h or blocks.h, whatever the other rows are.
+//
+// picked_*: y of pair p, y_row apart, is W of its expert times its row of X, or, GATED, silu of that times the same of `up`.
+// combined_*: X has a row for each pair; y of a row is the sum of its pairs' products times their weights, in order, and then what
+// is shared, times the logistic function of its gate where there is one.
+// *_rows read weights as P says, with numbers of their own (DenseRow), blocks (BlockRow) or any packed format (PackedRow);
+// *_blocks multiply tiles with X as quantize_rows left it in `shared`. Scratch: picks_bytes(), then what a kernel says.
+#pragma once
+#include "blocks.h"
+#include "elementwise.h"
+#include "packed.h"
+
+namespace iron {
+
+struct Picks {
+  const int32_t* begin;   // of each expert its first pair among `pairs`, and behind the last one's the end
+  const int32_t* active;  // experts that have any
+  const int32_t* pairs;
+  int64_t count;  // of active ones
+};
+
+INLINE int64_t picks_bytes(int64_t pairs, int64_t experts) { return (4 * (2 * experts + 2 + pairs) + 63) & ~63LL; }
+
+// The matrix that an id picks: negative ones from the end, and clipped.
+INLINE int64_t expert_of(int64_t id, int64_t experts) {
+  id = id < -experts ? -experts : id >= experts ? experts - 1 : id;
+  return id < 0 ? id + experts : id;
+}
+
+// Pairs by expert, in order.
+INLINE Picks picks(const int32_t* ids, int64_t n, int64_t experts, void* scratch) {
+  int32_t *begin = (int32_t*)scratch, *active = begin + experts + 2, *pairs = active + experts;
+  auto expert = [&](int64_t p) { return expert_of(ids[p], experts); };
+  memset(begin, 0, (experts + 2) * 4);
+  for (int64_t p = 0; p < n; p++) begin[expert(p) + 2]++;
+  for (int64_t e = 2; e < experts + 2; e++) begin[e] += begin[e - 1];
+  for (int64_t p = 0; p < n; p++) pairs[begin[expert(p) + 1]++] = (int32_t)p;
+  int64_t count = 0;
+  for (int64_t e = 0; e < experts; e++)
+    if (begin[e + 1] > begin[e]) active[count++] = (int32_t)e;
+  return Picks{begin, active, pairs, count};
+}
+
+INLINE void silu_times(const float* gate, const float* up, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; i += 8) {
+    int64_t few = n - i < 8 ? n - i : 8;
+    store_part(y + i, op::SiLU::of(load_part(gate + i, few)) * load_part(up + i, few), few);
+  }
+}
+
+// Where weights are rows of K numbers: n of them from row j of matrix e on, as they lie or widened into `y`.
+template <class W> struct DenseRow {
+  typedef W Number;
+  INLINE const W* rows(const uint8_t* w, int64_t M, int64_t K, int64_t e, int64_t j, int64_t, float*) { return (const W*)w + (e * M + j) * K; }
+};
+template <class F> struct BlockRow {
+  typedef float Number;
+  INLINE const float* rows(const uint8_t* w, int64_t M, int64_t K, int64_t e, int64_t j, int64_t n, float* y) {
+    for (int64_t i = 0; i < n; i++)
+      for (int64_t k = 0; k < K; k += 32) widen_block<F>(w + e * F::size(M, K), K, j + i, k, y + i * K + k);
+    return y;
+  }
+};
+template <class F> struct PackedRow {
+  typedef float Number;
+  INLINE const float* rows(const uint8_t* w, int64_t M, int64_t K, int64_t e, int64_t j, int64_t n, float* y) {
+    for (int64_t i = 0; i < n; i++) F::row(w + e * F::bytes(M, K), M, K, j + i, y + i * K);
+    return y;
+  }
+};
+
+enum { BESIDE_ROWS = 4 };  // rows of W that meet a row of X at once
+
+template <class X, class W> INLINE void few_dots(const X* x, const W* w, int64_t K, int64_t n, float* y) {
+  if (n == BESIDE_ROWS) dots<1, BESIDE_ROWS>(x, 0, w, K, K, y, 0, 1, BESIDE_ROWS * K * (int64_t)sizeof(W));
+  else for (int64_t j = 0; j < n; j++) dots<1, 1>(x, 0, w + j * K, K, K, y + j, 0, 1, 0);
+}
+
+// 2 * BESIDE_ROWS rows of K floats of scratch.
+template <class P, class X, class O, bool GATED> void picked_rows(const slots::Picked<X, O>& g, int32_t tid, int32_t nt) {
+  int64_t N = g.N, K = g.K, k = g.k, pairs = g.rows * k;
+  Picks p = picks(g.ids, pairs, g.experts, g.scratch);
+  float* wide = (float*)((char*)g.scratch + picks_bytes(pairs, g.experts));
+  Share s = share(p.count * N, tid, nt, BESIDE_ROWS);
+  for (int64_t at = s.begin; at < s.end;) {
+    int64_t e = p.active[at / N], j = at % N, n = N - j < BESIDE_ROWS ? N - j : BESIDE_ROWS;
+    if (s.end - at < n) n = s.end - at;
+    at += n;
+    const typename P::Number* w = P::rows(g.w, g.M, K, e, j, n, wide);
+    const typename P::Number* up = GATED ? P::rows(g.up, g.M, K, e, j, n, wide + BESIDE_ROWS * K) : w;
+    for (int64_t i = p.begin[e]; i < p.begin[e + 1]; i++) {
+      int64_t pair = p.pairs[i];
+      const X* x = g.x + pair / k * K;
+      float y[BESIDE_ROWS], more[BESIDE_ROWS];
+      few_dots(x, w, K, n, y);
+      if (GATED) few_dots(x, up, K, n, more), silu_times(y, more, y, n);
+      for (int64_t c = 0; c < n; c++) store(g.y + pair * g.y_row + (j + c) * g.y_column, y[c]);
+    }
+  }
+}
+
+// Rows of X that pairs pick, and where what a tile makes of them goes.
+template <int MT> struct AtPairs {
+  const int8_t* integers[MT];
+  const GroupScale* scales[MT];
+  struct Block {
+    const AtPairs& of;
+    int64_t b;
+    MEMBER const int8_t* q(int i) const { return of.integers[i] + 32 * b; }
+    MEMBER const GroupScale& scale(int i) const { return of.scales[i][b]; }
+  };
+  MEMBER Block at(int64_t b) const { return Block{*this, b}; }
+};
+template <int MT> INLINE AtPairs<MT> at_pairs(Rounded x, const int32_t* pairs, int64_t k) {
+  AtPairs<MT> found;
+  for (int i = 0; i < MT; i++) {
+    int64_t row = pairs[i] / k;
+    found.integers[i] = x.q + row * x.K;
+    found.scales[i] = x.scales + row * (x.K / 32);
+  }
+  return found;
+}
+struct Kept {  // TILE floats for each row
+  float* y;
+  MEMBER void put(int i, f32x8 first, f32x8 second) const { store8(y + TILE * i, first), store8(y + TILE * i + 8, second); }
+};
+struct KeptAtPairs {  // the same at the pairs' places
+  float* y;
+  const int32_t* pairs;
+  MEMBER void put(int i, f32x8 first, f32x8 second) const {
+    store8(y + TILE * (int64_t)pairs[i], first), store8(y + TILE * (int64_t)pairs[i] + 8, second);
+  }
+};
+
+// The tile of matrix e from row j on: where it lies, or made in `tile`.
+template <class F> INLINE const uint8_t* tile_of(const uint8_t* w, bool in_tiles, int64_t M, int64_t K, int64_t e, int64_t j, uint8_t* tile) {
+  if (in_tiles) return w + (e * ((M + TILE - 1) / TILE * TILE) + j) * (K / 32 * F::bytes);
+  pack_tile<F>(w + e * F::size(M, K), K, j, M - j < TILE ? M - j : TILE, tile);
+  return tile;
+}
+
+template <class F, int MT, class O, bool GATED>
+INLINE void picked_tile(const slots::Picked<float, O>& g, Rounded x, const uint8_t* w, const uint8_t* up, const int32_t* pairs, int64_t j, int64_t n) {
+  float y[MT * TILE], more[MT * TILE];
+  AtPairs<MT> rows = at_pairs<MT>(x, pairs, g.k);
+  tile_rows<F, MT>(w, rows, g.K / 32, Kept{y}, g.ahead);
+  if (GATED) {
+    tile_rows<F, MT>(up, rows, g.K / 32, Kept{more}, g.ahead);
+    silu_times(y, more, y, MT * TILE);
+  }
+  for (int i = 0; i < MT; i++) put(g.y + pairs[i] * g.y_row + j * g.y_column, g.y_column, n, load8(y + TILE * i), load8(y + TILE * i + 8));
+}
+
+// Two tiles of scratch, where weights are not in tiles.
+template <class F, class O, bool GATED> void picked_blocks(const slots::Picked<float, O>& g, int32_t tid, int32_t nt) {
+  int64_t N = g.N, K = g.K, pairs = g.rows * g.k, tiles = (N + TILE - 1) / TILE;
+  Picks p = picks(g.ids, pairs, g.experts, g.scratch);
+  uint8_t* made = (uint8_t*)g.scratch + picks_bytes(pairs, g.experts);
+  Rounded x = rounded_at(g.shared, g.rows, K);
+  Share s = share(p.count * tiles, tid, nt);
+  for (int64_t at = s.begin; at < s.end; at++) {
+    int64_t e = p.active[at / tiles], j = at % tiles * TILE, n = N - j < TILE ? N - j : TILE;
+    const uint8_t* w = tile_of<F>(g.w, g.w_in_tiles, g.M, K, e, j, made);
+    const uint8_t* up = GATED ? tile_of<F>(g.up, g.up_in_tiles, g.M, K, e, j, made + TILE * (K / 32 * F::bytes)) : w;
+    int64_t i = p.begin[e], end = p.begin[e + 1];
+    for (; i + MOST <= end; i += MOST) picked_tile<F, MOST, O, GATED>(g, x, w, up, p.pairs + i, j, n);
+    if (MOST > 4)
+      for (; i + 4 <= end; i += 4) picked_tile<F, 4, O, GATED>(g, x, w, up, p.pairs + i, j, n);
+    for (; i < end; i++) picked_tile<F, 1, O, GATED>(g, x, w, up, p.pairs + i, j, n);
+  }
+}
+
+// Row r of the result from column j on, n of them: sums have `width` numbers for each pair.
+template <class X, class O> INLINE void combine(const slots::Combined<X, O>& g, int64_t r, int64_t j, int64_t n, const float* sums, int64_t width) {
+  float gate = g.common_gate ? op::Sigmoid::of(splat(load(g.common_gate + r)))[0] : 1.0f;
+  for (int64_t c = 0; c < n; c++) {
+    float y = 0;
+    for (int64_t i = 0; i < g.k; i++) y = madd(g.weights[r * g.k + i], sums[(r * g.k + i) * width + c], y);
+    if (g.common) y = madd(gate, load(g.common + r * g.N + j + c), y);
+    store(g.y + r * g.N + j + c, y);
+  }
+}
+
+// BESIDE_ROWS rows of K floats of scratch, and as many floats for each pair.
+template <class P, class X, class O> void combined_rows(const slots::Combined<X, O>& g, int32_t tid, int32_t nt) {
+  int64_t N = g.N, K = g.K, pairs = g.rows * g.k;
+  Picks p = picks(g.ids, pairs, g.experts, g.scratch);
+  float* wide = (float*)((char*)g.scratch + picks_bytes(pairs, g.experts));
+  float* sums = wide + BESIDE_ROWS * K;
+  Share s = share(N, tid, nt, BESIDE_ROWS);
+  for (int64_t j = s.begin; j < s.end; j += BESIDE_ROWS) {
+    int64_t n = s.end - j < BESIDE_ROWS ? s.end - j : BESIDE_ROWS;
+    for (int64_t a = 0; a < p.count; a++) {
+      int64_t e = p.active[a];
+      const typename P::Number* w = P::rows(g.w, N, K, e, j, n, wide);
+      for (int64_t i = p.begin[e]; i < p.begin[e + 1]; i++) few_dots(g.x + p.pairs[i] * K, w, K, n, sums + p.pairs[i] * BESIDE_ROWS);
+    }
+    for (int64_t r = 0; r < g.rows; r++) combine(g, r, j, n, sums, BESIDE_ROWS);
+  }
+}
+
+// Tiles that are computed before their rows are combined: their sums are at most so many floats, unless those of one are more.
+enum { SUMS = 1 << 15 };
+INLINE int64_t tiles_together(int64_t pairs) { return SUMS / (TILE * pairs) > 1 ? SUMS / (TILE * pairs) : 1; }
+
+// A tile of scratch, and TILE floats for each pair of tiles_together().
+template <class F, class X, class O> void combined_blocks(const slots::Combined<X, O>& g, int32_t tid, int32_t nt) {
+  int64_t N = g.N, K = g.K, pairs = g.rows * g.k, tiles = (N + TILE - 1) / TILE, most = tiles_together(pairs);
+  Picks p = picks(g.ids, pairs, g.experts, g.scratch);
+  uint8_t* made = (uint8_t*)g.scratch + picks_bytes(pairs, g.experts);
+  float* sums = (float*)(made + TILE * (K / 32 * F::bytes));
+  Rounded x = rounded_at(g.shared, pairs, K);
+  Share s = share(tiles, tid, nt);
+  for (int64_t first = s.begin; first < s.end; first += most) {
+    int64_t end = first + most < s.end ? first + most : s.end;
+    for (int64_t a = 0; a < p.count; a++)
+      for (int64_t t = first; t < end; t++) {
+        int64_t e = p.active[a], i = p.begin[e], last = p.begin[e + 1];
+        const uint8_t* w = tile_of<F>(g.w, g.w_in_tiles, N, K, e, t * TILE, made);
+        float* to = sums + (t - first) * pairs * TILE;
+        for (; i + MOST <= last; i += MOST) tile_rows<F, MOST>(w, at_pairs<MOST>(x, p.pairs + i, 1), K / 32, KeptAtPairs{to, p.pairs + i}, 0);
+        if (MOST > 4)
+          for (; i + 4 <= last; i += 4) tile_rows<F, 4>(w, at_pairs<4>(x, p.pairs + i, 1), K / 32, KeptAtPairs{to, p.pairs + i}, 0);
+        for (; i < last; i++) tile_rows<F, 1>(w, at_pairs<1>(x, p.pairs + i, 1), K / 32, KeptAtPairs{to, p.pairs + i}, g.ahead);
+      }
+    for (int64_t t = first; t < end; t++)
+      for (int64_t r = 0; r < g.rows; r++) combine(g, r, t * TILE, N - t * TILE < TILE ? N - t * TILE : TILE, sums + (t - first) * pairs * TILE, TILE);
+  }
+}
+
+// The twins: one number at a time, pair by pair.
+template <class P, class X> INLINE float row_dot_naive(const uint8_t* w, int64_t M, int64_t K, int64_t e, int64_t j, const X* x, float* wide) {
+  const typename P::Number* row = P::rows(w, M, K, e, j, 1, wide);
+  double sum = 0;
+  for (int64_t i = 0; i < K; i++) sum += (double)load(x + i) * load(row + i);
+  return (float)sum;
+}
+
+// K floats of scratch.
+template <class P, class X, class O, bool GATED> void picked_rows_naive(const slots::Picked<X, O>& g, int32_t tid, int32_t) {
+  if (tid) return;
+  for (int64_t p = 0; p < g.rows * g.k; p++)
+    for (int64_t j = 0; j < g.N; j++) {
+      int64_t e = expert_of(g.ids[p], g.experts);
+      const X* x = g.x + p / g.k * g.K;
+      float y = row_dot_naive<P>(g.w, g.M, g.K, e, j, x, (float*)g.scratch), up = 0;
+      if (GATED) up = row_dot_naive<P>(g.up, g.M, g.K, e, j, x, (float*)g.scratch), silu_times(&y, &up, &y, 1);
+      store(g.y + p * g.y_row + j * g.y_column, y);
+    }
+}
+template <class F, class O, bool GATED> void picked_blocks_naive(const slots::Picked<float, O>& g, int32_t tid, int32_t) {
+  if (tid) return;
+  Rounded x = rounded_at(g.shared, g.rows, g.K);
+  for (int64_t p = 0; p < g.rows * g.k; p++)
+    for (int64_t j = 0; j < g.N; j++) {
+      int64_t at = expert_of(g.ids[p], g.experts) * F::size(g.M, g.K), r = p / g.k;
+      float y = block_dot_naive<F>(g.w + at, g.K, j, x.q + r * g.K, x.scales + r * (g.K / 32)), up = 0;
+      if (GATED) up = block_dot_naive<F>(g.up + at, g.K, j, x.q + r * g.K, x.scales + r * (g.K / 32)), silu_times(&y, &up, &y, 1);
+      store(g.y + p * g.y_row + j * g.y_column, y);
+    }
+}
+// K + k floats of scratch.
+template <class P, class X, class O> void combined_rows_naive(const slots::Combined<X, O>& g, int32_t tid, int32_t) {
+  if (tid) return;
+  float* sums = (float*)g.scratch + g.K;
+  for (int64_t r = 0; r < g.rows; r++)
+    for (int64_t j = 0; j < g.N; j++) {
+      for (int64_t i = r * g.k; i < (r + 1) * g.k; i++)
+        sums[i - r * g.k] = row_dot_naive<P>(g.w, g.N, g.K, expert_of(g.ids[i], g.experts), j, g.x + i * g.K, (float*)g.scratch);
+      combine(g, r, j, 1, sums - r * g.k, 1);
+    }
+}
+// k floats of scratch.
+template <class F, class X, class O> void combined_blocks_naive(const slots::Combined<X, O>& g, int32_t tid, int32_t) {
+  if (tid) return;
+  float* sums = (float*)g.scratch;
+  Rounded x = rounded_at(g.shared, g.rows * g.k, g.K);
+  for (int64_t r = 0; r < g.rows; r++)
+    for (int64_t j = 0; j < g.N; j++) {
+      for (int64_t i = r * g.k; i < (r + 1) * g.k; i++) {
+        const uint8_t* w = g.w + expert_of(g.ids[i], g.experts) * F::size(g.N, g.K);
+        sums[i - r * g.k] = block_dot_naive<F>(w, g.K, j, x.q + i * g.K, x.scales + i * (g.K / 32));
+      }
+      combine(g, r, j, 1, sums - r * g.k, 1);
+    }
+}
+
+}  // namespace iron
