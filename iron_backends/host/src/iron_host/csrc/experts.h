@@ -205,7 +205,10 @@ template <class P, class X, class O> void combined_rows(const slots::Combined<X,
 
 // Tiles that are computed before their rows are combined: their sums are at most so many floats, unless those of one are more.
 enum { SUMS = 1 << 15 };
-INLINE int64_t tiles_together(int64_t pairs) { return SUMS / (TILE * pairs) > 1 ? SUMS / (TILE * pairs) : 1; }
+INLINE int64_t tiles_together(int64_t pairs) {
+  int64_t each = TILE * (pairs ? pairs : 1);
+  return SUMS > each ? SUMS / each : 1;
+}
 
 // A tile of scratch, and TILE floats for each pair of tiles_together().
 template <class F, class X, class O> void combined_blocks(const slots::Combined<X, O>& g, int32_t tid, int32_t nt) {
