@@ -167,6 +167,29 @@ def safetensors_bytes(model: dict[str, Any]) -> bytes:
     return struct.pack("<Q", (len(raw) + more) % (1 << 64)) + raw + bytes(min(max(size, 0), 1 << 16))
 
 
+# -- GPTQ, AWQ ------------------------------------------------------------------------------------
+
+
+def packed_model(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A safetensors header of some packed matrices and a vector, with the bytes that follow it, whose scales are small numbers; and what
+    their packer says of them."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    data = b""
+    method = rng.choice(("gptq", "gptq", "awq"))
+    for name, (n, k) in {"self_attn.q_proj": (32, 64), "self_attn.k_proj": (16, 64), "mlp.down_proj": (32, 32)}.items():
+        shapes = {"qweight": [k // 8, n] if method == "gptq" else [k, n // 8], "qzeros": [k // 32, n // 8], "scales": [k // 32, n]}
+        for part, shape in shapes.items():
+            size = math.prod(shape) * (2 if part == "scales" else 4)
+            dtype = "F16" if part == "scales" else "I32"
+            header[f"model.layers.0.{name}.{part}"] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + size]}
+            byte = 0x77 if part == "qzeros" else rng.randrange(0x20, 0x3F)
+            data += bytes([byte]) * size
+    header["model.norm.weight"] = {"dtype": "F32", "shape": [32], "data_offsets": [len(data), len(data) + 128]}
+    said: dict[str, Any] = {"quant_method": method, "bits": 4, "group_size": 32}
+    said |= {"sym": True, "desc_act": False, "checkpoint_format": "gptq"} if method == "gptq" else {"zero_point": True, "version": "gemm"}
+    return {"header": header, "length": 0, "data": data + bytes(128)}, said
+
+
 # -- Q4NX -----------------------------------------------------------------------------------------
 
 #: Matrices, each of one chunk whose kind is drawn, or of as many as it takes at 32 columns a chunk of MXFP4.

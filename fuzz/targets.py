@@ -120,6 +120,18 @@ def q4nx(mutator: Mutator, folder: Path) -> str:
     return _attempt(mutator, folder, lambda: matrices(Q4NXFolder.open(folder, "Q4_1").tensors), whole=True)
 
 
+def packed(mutator: Mutator, folder: Path) -> str:
+    """A safetensors file of GPTQ's or AWQ's matrices with a config.json that says so, and either of them damaged."""
+    from iron_lm.checkpoints.checkpoint import Checkpoint
+
+    rng = mutator.rng
+    model, said = seeds.packed_model(rng)
+    config, damages = seeds.CONFIG | {"quantization_config": said}, rng.random() < 0.5
+    (folder / "model.safetensors").write_bytes(damaged(mutator, model, seeds.q4nx_bytes, 1.0 if damages else 0.05))
+    (folder / "config.json").write_bytes(damaged(mutator, config, seeds.dumped, 0.05 if damages else 1.0))
+    return _attempt(mutator, folder, lambda: matrices(Checkpoint.open(folder).tensors), whole=True)
+
+
 def safetensors_index(mutator: Mutator, folder: Path) -> str:
     """An index of two files."""
     (folder / "a.safetensors").write_bytes(seeds.safetensors_bytes(seeds.safetensors_model()))
@@ -401,7 +413,7 @@ def cache(mutator: Mutator, folder: Path) -> str:
 TARGETS: dict[str, Callable[[Mutator, Path], str]] = {
     target.__name__: target
     for target in (
-        gguf, gguf_vocabulary, safetensors, safetensors_in_memory, safetensors_index, q4nx, q4nx_in_memory, config, meta, pytorch,
+        gguf, gguf_vocabulary, safetensors, safetensors_in_memory, safetensors_index, packed, q4nx, q4nx_in_memory, config, meta, pytorch,
         tokenizer_json, sentencepiece, ranks, companions, template, entry_points, profile, cache, xclbin,
     )
 }  # fmt: skip

@@ -36,6 +36,7 @@ def _reserving(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
 
 _json = click.option("--json", "as_json", is_flag=True, callback=_reserving, help="JSON instead of text.")
 _quantized_from = click.option("--quantized-from", metavar="KIND", help="What a Q4NX file was made from: Q4_1, Q4_0, minima.")
+_gptq_zeros = click.option("--gptq-zeros", metavar="KIND", help="How a file of GPTQ's stores zero points: v1 (less one), v2.")
 _verbose = click.option("--verbose", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 
 
@@ -51,14 +52,15 @@ def _checkpoints(ctx: click.Context) -> None:
 @_checkpoints.command("show")
 @click.argument("path", metavar="FILE")
 @_quantized_from
+@_gptq_zeros
 @_json
 @_verbose
-def _show(path: str, quantized_from: str | None, as_json: bool) -> None:
+def _show(path: str, quantized_from: str | None, gptq_zeros: str | None, as_json: bool) -> None:
     """A checkpoint's metadata and tensors: shapes, formats, bytes; and what of it is not read.
 
     FILE is a file or folder of any kind that a reader recognises, as `--checkpoint` of `iron-run` takes it.
     """
-    checkpoint = Checkpoint.open(path, quantized_from=quantized_from)
+    checkpoint = Checkpoint.open(path, quantized_from=quantized_from, gptq_zeros=gptq_zeros)
     facts = contents(checkpoint)
     if as_json:
         print_json(facts)
@@ -85,15 +87,16 @@ def _show(path: str, quantized_from: str | None, as_json: bool) -> None:
 @click.option("--format", required=True, metavar="NAME", help="What to write: q4nx, or another that an installed reader writes.")
 @click.option("--force", is_flag=True, help="Replace OUT, if it is a folder that a conversion wrote.")
 @_quantized_from
+@_gptq_zeros
 @_json
 @_verbose
-def _convert(path: str, out: str, format: str, force: bool, quantized_from: str | None, as_json: bool) -> None:
+def _convert(path: str, out: str, format: str, force: bool, quantized_from: str | None, gptq_zeros: str | None, as_json: bool) -> None:
     """Write a checkpoint as a new folder in another format.
 
     IN is a file or folder of any kind that a reader recognises; OUT is a folder that is not there yet. Until it is whole it is
     OUT.partial, and the same command goes on where one that was cut short ended.
     """
-    conversion = Conversion(path, out, format, replace=force, quantized_from=quantized_from)
+    conversion = Conversion(path, out, format, replace=force, quantized_from=quantized_from, gptq_zeros=gptq_zeros)
     try:
         with working(lambda: f"converting, {conversion.progress}"):
             found = conversion.run()

@@ -21,13 +21,14 @@ from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint, convert, drawn
 from iron_lm.checkpoints.kept import Made, made
 from iron_lm.checkpoints.reading import reading
+from iron_lm.checkpoints.rearranged import Rearranged
 from iron_lm.checkpoints.recognise import architecture, describe, unknown_architecture, unnamed
 from iron_lm.checkpoints.row_blocks import row_blocks, row_format
 from iron_lm.checkpoints.sources import Names, source_of
 from iron_lm.checkpoints.widening import runnable, runs_as, stored_format
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.int8 import scale_of
-from iron_lm.memory import in_words, kept_line, made_bytes, merged_bytes, most
+from iron_lm.memory import in_words, kept_line, made_bytes, merged_bytes, most, rearranged_bytes
 from iron_lm.parts.decoder import Decoder
 from iron_lm.parts.encoder import Encoder
 from iron_lm.parts.fused_product import fused_by
@@ -227,13 +228,25 @@ def _loaded(
     if rows_as is not None:
         exact[_TABLE] = row_blocks(table)
         rest |= {_TABLE: exact[_TABLE]} if _TABLE in rest else {}
+    in_rows = rearranged_bytes(exact)
+    ordered = _in_order(exact, checkpoint)
+    exact |= ordered
+    rest |= {path: array for path, array in ordered.items() if path in rest}
     weights = _filling(parts, rest, run, dtype, checkpoint, family, config)
     kept = quantizing.kept_line(parts, exact, rest) if quantized else kept_line(formats, dtype)
+    if in_rows:
+        kept += f", put in rows ({in_words(in_rows)})"
     if merged_bytes(exact):
         kept += f", put together from shards ({in_words(merged_bytes(exact))} of memory)"
     if rows_as is not None:
         kept += f"; the embedding as {rows_as.name} ({in_words(table_bytes)} of memory), for its rows are taken one by one"
     return Loaded(family, config, run, weights, exact, None, checkpoint, context, kept, describe(checkpoint), assumed)
+
+
+def _in_order(exact: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
+    """Those of a checkpoint's weights that it has in another order than their format's, in that: made once, then kept."""
+    wanted = {path: Made(array.format, array.shape, array.packed) for path, array in exact.items() if isinstance(array, Rearranged)}
+    return made(wanted, "packed weights in rows", None, checkpoint, "iron_lm")
 
 
 def _filling(

@@ -6,12 +6,18 @@ from typing import Any
 
 from iron_core import Dense
 from iron_core.declare.formats import as_dtype
+from iron_lm.checkpoints.rearranged import Rearranged
 from iron_lm.checkpoints.widening import Merged, runs_as, stored_format
 
 
 def merged_bytes(weights: dict[str, Any]) -> int:
     """Bytes of the weights whose parts lie in several files."""
     return sum(stored_format(array).nbytes(array.shape) for array in weights.values() if isinstance(array, Merged))
+
+
+def rearranged_bytes(weights: dict[str, Any]) -> int:
+    """Bytes of the weights that are packed in another order than they run in."""
+    return sum(array.nbytes for array in weights.values() if isinstance(array, Rearranged))
 
 
 def most(values: list[Any]) -> Any:
@@ -26,7 +32,7 @@ def made_bytes(weights: dict[str, Any], dtype: str | None) -> int:
     def nbytes(array: Any) -> int:
         stored = stored_format(array)
         target = wide or runs_as(stored)
-        as_it_lies = not isinstance(array, Merged) and (array.data if stored.packed else array).flags.c_contiguous
+        as_it_lies = not isinstance(array, Merged | Rearranged) and (array.data if stored.packed else array).flags.c_contiguous
         return 0 if target == stored and as_it_lies else target.nbytes(array.shape)
 
     return sum(map(nbytes, weights.values()))

@@ -164,19 +164,21 @@ def load(
     max_seq_len: int | None = None,
     prefill_chunk: int | None = None,
     quantized_from: str | None = None,
+    gptq_zeros: str | None = None,
     backend: str | Backend | None = None,
     dev: str | None = None,
 ) -> Model:
     """`load(path)` or `load(family, path)`: open a checkpoint and compile its model.
 
     family: its name, as `iron models list` has it, or its class; found from the file without one. tokenizer: a file or folder
-    of its own. dtype, activations, quantize, activation_scale, max_seq_len, prefill_chunk, quantized_from: as `iron-run` has them.
-    backend: a name or an object (`HostBackend(threads=2)`).
+    of its own. dtype, activations, quantize, activation_scale, max_seq_len, prefill_chunk, quantized_from, gptq_zeros: as
+    `iron-run` has them. backend: a name or an object (`HostBackend(threads=2)`).
     UnknownName lists the families there are; CheckpointError says what is wrong with the files, UsageError with what is asked.
     """
     loaded = opened(
         family, path, tokenizer=tokenizer, dtype=dtype, activations=activations, quantize=quantize, activation_scale=activation_scale,
-        max_seq_len=max_seq_len, prefill_chunk=prefill_chunk, quantized_from=quantized_from, backend=backend, dev=dev,
+        max_seq_len=max_seq_len, prefill_chunk=prefill_chunk, quantized_from=quantized_from, gptq_zeros=gptq_zeros, backend=backend,
+        dev=dev,
     )  # fmt: skip
     return Model(loaded, backend=backend, dev=dev)
 
@@ -192,6 +194,7 @@ def opened(
     activation_scale: str | None = None,
     activations: str | None = None,
     quantized_from: str | None = None,
+    gptq_zeros: str | None = None,
     **asked: Any,
 ) -> Loaded:
     """What `load` loads, before anything is compiled; asked: more of `loading.load`'s keywords."""
@@ -201,7 +204,7 @@ def opened(
     if isinstance(family, type) and not issubclass(family, Architecture):
         raise UsageError(f"load({family!r}, ...) names no family; legal: its name, its class, or load(path), which finds it.")
     quantizing.asked(quantize, activation_scale, activations)
-    checkpoint = Checkpoint.open(place, quantized_from=quantized_from)
+    checkpoint = Checkpoint.open(place, quantized_from=quantized_from, gptq_zeros=gptq_zeros)
     if not isinstance(family, type):
         family = families.of(checkpoint) if family is None else families.named(str(family))
     dtype = dtype or loading.dtype_on(backend, dev)

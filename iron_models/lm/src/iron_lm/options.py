@@ -33,6 +33,8 @@ def command(name: str, summary: str, run: Callable[..., Any]) -> click.Command:
         option(["--quantized-from"], metavar="KIND",
             help="What the 4-bit weights of a Q4NX file were made from, which it does not say: Q4_1, Q4_0, or minima (Q4_0 where a "
             "matrix has none)."),
+        option(["--gptq-zeros"], metavar="KIND",
+            help="How a file of GPTQ's stores zero points, where nothing tells: v1 (less one) or v2 (as they are)."),
         option(["--prompt"], help="The text to continue."),
         option(["--prompt-len"], type=whole, metavar="N", help="Cut the prompt to N tokens; without --prompt, make one of N."),
         option(["--num-tokens"], type=whole, metavar="N", help="Tokens to generate. Default: 40; with --chat, 512 at most an answer."),

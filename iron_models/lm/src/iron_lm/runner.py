@@ -142,7 +142,7 @@ class Runner:
             raise UsageError("--checkpoint FILE is needed (or --random-weights SEED for a run without weights).")
         checkpoint = o["checkpoint"]
         if not isinstance(checkpoint, Checkpoint):
-            checkpoint = Checkpoint.open(checkpoint, quantized_from=o["quantized_from"])
+            checkpoint = Checkpoint.open(checkpoint, quantized_from=o["quantized_from"], gptq_zeros=o["gptq_zeros"])
         return loading.load(self.family, checkpoint, activations=o["activations"], **common)
 
     def _backend(self) -> str | Backend | None:

@@ -11,7 +11,7 @@ import numpy as np
 from iron_core import Q4NX, Format, PackedArray, bfloat16, round_to
 from iron_core.errors import CheckpointError
 from iron_core.side_by_side import side_by_side
-from iron_lm.checkpoints.widening import Merged, ScaleCheck
+from iron_lm.checkpoints.widening import ScaleCheck, whole
 
 #: Numbers made at once by one thread: what that takes stays below some tens of MB.
 _PIECE = 1 << 20
@@ -55,8 +55,7 @@ def narrow(rows: Any, scale: float = 1.0) -> np.ndarray:
 def made(array: Any, order: np.ndarray | None, turn: Callable[[Any], np.ndarray]) -> Iterator[np.ndarray]:
     """What `turn` makes of a tensor's rows, those of `order` or all, on a thread for each CPU; of a vector, and of a matrix that is
     stored as a whole, at once."""
-    if isinstance(array, Merged):
-        array = np.asarray(array)
+    array = whole(array)
     if isinstance(array, PackedArray) and order is not None and not array.format.by_rows:
         array = array.dequantize()
     for some in _parts(array):

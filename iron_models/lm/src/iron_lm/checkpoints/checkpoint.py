@@ -33,13 +33,15 @@ class Checkpoint:
         self.tensors: Any = file.tensors
 
     @classmethod
-    def open(cls, path: str | Path, *, quantized_from: str | None = None) -> Checkpoint:
+    def open(cls, path: str | Path, *, quantized_from: str | None = None, gptq_zeros: str | None = None) -> Checkpoint:
         """Open a file or folder with the `iron.checkpoints.v1` reader that recognises it; CheckpointError names it.
 
-        quantized_from: what its weights were made from, of a file that does not say it; UsageError for one that does.
+        quantized_from: what its weights were made from, of a file that does not say it; gptq_zeros: how a file of GPTQ's stores zero
+        points, "v1" (less one) or "v2". UsageError for a file of another kind.
         """
+        said = {"quantized_from": quantized_from, "gptq_zeros": gptq_zeros}
         with reading(path):
-            return cls._open(Path(path), {} if quantized_from is None else {"quantized_from": quantized_from})
+            return cls._open(Path(path), {name: value for name, value in said.items() if value is not None})
 
     @classmethod
     def _open(cls, path: Path, said: dict[str, Any]) -> Checkpoint:
@@ -103,6 +105,7 @@ class _Pass(Reading):
     def __init__(self, tensors: Any, ignored: tuple[str, ...]) -> None:
         self.tensors, self.ignored = tensors, ignored
         self.refused: dict[str, str] = getattr(tensors, "refused", {})
+        self.spare: set[str] = getattr(tensors, "spare", set())
         self.faults: list[str] = []
         self._finite = ScaleCheck()
 
@@ -112,7 +115,7 @@ class _Pass(Reading):
         return [
             name
             for name in (*self.tensors, *self.refused)
-            if name not in self.known and not name.startswith(self.ignored) and not name.endswith(self.ignored)
+            if name not in self.known and name not in self.spare and not name.startswith(self.ignored) and not name.endswith(self.ignored)
         ]
 
     def has(self, name: str) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 
 from iron_core import PackedArray
 from iron_core.cache.keys import FileIdentity, digest
+from iron_lm.checkpoints.rearranged import Rearranged
 from iron_lm.checkpoints.widening import Merged
 
 
@@ -35,7 +36,10 @@ def identity(checkpoint: Any) -> Identity:
                 loose.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
             else:
                 files.add(file)
-    tensors = [(name, str(format), format.planes, tuple(shape)) for name, (shape, format, _) in checkpoint.tensors.items()]
+    tensors = [
+        (name, str(format), format.planes, tuple(shape), array.how if isinstance(array, Rearranged) else "")
+        for name, (shape, format, array) in checkpoint.tensors.items()
+    ]
     authors = [checkpoint.file, *(format for _, format, _ in checkpoint.tensors.values())]
     packages = {type(author).__module__.partition(".")[0] for author in authors}
     found = tuple(sorted(files, key=repr))
@@ -52,7 +56,7 @@ def origin(array: np.ndarray) -> FileIdentity | None:
 
 def _parts(array: Any) -> Iterator[np.ndarray]:
     """The arrays that hold a stored tensor's bytes."""
-    if isinstance(array, Merged):
+    if isinstance(array, Merged | Rearranged):
         yield from array.parts
     else:
         yield array.data if isinstance(array, PackedArray) else np.asarray(array)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,13 @@ from iron_core import Dense, bfloat16
 from iron_core.errors import CheckpointError
 from iron_lm.checkpoints.hub_files import HubFiles
 from iron_lm.checkpoints.mapped import MappedFile
+from iron_lm.checkpoints.packed_linears import unpack
 from iron_lm.checkpoints.safetensors_header import Entry, read_header
 from iron_lm.checkpoints.tensors import Tensors
 
 DTYPES = {"F32": np.dtype(np.float32), "F16": np.dtype(np.float16), "BF16": bfloat16}
+#: What packers store integers and indices as.
+INTEGERS: dict[str, np.dtype] = {"I32": np.dtype(np.int32), "I64": np.dtype(np.int64)}
 
 
 class SafetensorsFile(HubFiles):
@@ -34,6 +38,18 @@ class SafetensorsFile(HubFiles):
             return False
         return path.name.endswith((".safetensors", ".safetensors.index.json")) or head[8:10] == b'{"'
 
+    def __init__(self, path: str | Path, gptq_zeros: str | None = None) -> None:
+        super().__init__(path)
+        packing = unpack(self.tensors, self.metadata.get("config", {}), self.path, gptq_zeros)
+        if packing:
+            self.described += f", {packing}"
+
+    @classmethod
+    def open(cls, path: str | Path, gptq_zeros: str | None = None) -> SafetensorsFile:
+        """Map its files and read where their tensors are; CheckpointError if one is damaged. gptq_zeros: how zero points are stored in
+        a file of GPTQ's that does not say it, one of `gptq.CONVENTIONS`."""
+        return cls(path, gptq_zeros)
+
     @staticmethod
     def read(path: Path) -> Tensors:
         """The tensors of one file; CheckpointError if it is damaged."""
@@ -46,6 +62,8 @@ def tensors_of(file: MappedFile) -> Tensors:
     for entry in read_header(file).entries:
         if entry.dtype not in DTYPES:
             file.view(entry.begin, entry.end - entry.begin, f"tensor {entry.name}")
+            if entry.dtype in INTEGERS:
+                tensors.integers[entry.name] = _array(file, entry, INTEGERS[entry.dtype])
             tensors.refused[entry.name] = f"{file.path}: tensor {entry.name} is {entry.dtype[:40]!r}. Legal: {', '.join(DTYPES)}."
         else:
             tensors[entry.name] = dense_tensor(file, entry)
@@ -54,14 +72,18 @@ def tensors_of(file: MappedFile) -> Tensors:
 
 def dense_tensor(file: MappedFile, entry: Entry) -> tuple[tuple[int, ...], Dense, np.ndarray]:
     """Shape, format and array of a tensor of one of `DTYPES`; CheckpointError where its place is of another size."""
-    name, shape, format = entry.name, entry.shape, Dense(DTYPES[entry.dtype])
+    dtype = DTYPES[entry.dtype]
+    return entry.shape, Dense(dtype), _array(file, entry, dtype)
+
+
+def _array(file: MappedFile, entry: Entry, dtype: np.dtype) -> np.ndarray:
+    name, shape, size = entry.name, entry.shape, math.prod(entry.shape) * dtype.itemsize
     data = file.view(entry.begin, entry.end - entry.begin, f"tensor {name}")
-    size = format.nbytes(shape)
     if len(data) != size:
         raise CheckpointError(f"{file.path}: tensor {name}, {entry.dtype} {shape}, is {size} bytes; its place has {len(data)}.")
-    if entry.begin % format.dtype.itemsize:
+    if entry.begin % dtype.itemsize:
         data = data.copy()  # the format does not promise alignment; a view needs it
     try:
-        return shape, format, data.view(format.dtype).reshape(shape)
+        return data.view(dtype).reshape(shape)
     except ValueError:  # no numbers, and more of them along the other axes, or more axes, than an array may have
         raise CheckpointError(f"{file.path}: tensor {name} has shape {str(shape)[:60]}, which no tensor has.") from None

@@ -12,6 +12,7 @@ import numpy as np
 
 from iron_core import PackedArray
 from iron_core.errors import DeclarationError
+from iron_lm.checkpoints.rearranged import Rearranged, stacked
 from iron_lm.checkpoints.widening import dense
 
 Shape = tuple[int, ...]
@@ -212,6 +213,8 @@ class Stack(Source):
         found = [part.read(reading, shape[1:]) for part in self.parts]
         if any(array is None for array in found):
             return None
+        if any(isinstance(array, Rearranged) for array in found):
+            return stacked(found, shape)
         if isinstance(found[0], PackedArray):  # matrices in blocks lie one after another
             return PackedArray(np.stack([array.data for array in found]), shape, found[0].format)
         return np.stack([np.asarray(array) for array in found])

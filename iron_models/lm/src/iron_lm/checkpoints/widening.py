@@ -11,6 +11,7 @@ import numpy as np
 from iron_core import Dense, Format, PackedArray, bfloat16, round_to
 from iron_core.declare.formats import Quantized, as_format, format_of
 from iron_core.side_by_side import side_by_side
+from iron_lm.checkpoints.rearranged import Rearranged
 
 #: Numbers turned at once by one thread: temporaries stay below a few MB.
 _PIECE = 1 << 18
@@ -35,6 +36,11 @@ class Merged:
         return np.asarray(self)[rows] if self.axis == 0 else np.concatenate([part[rows] for part in self.parts], self.axis)
 
 
+def whole(array: Any) -> Any:
+    """A tensor that is put together, or in order, where its numbers are asked for, as it is then; any other as it is."""
+    return np.asarray(array) if isinstance(array, Merged) else array.packed() if isinstance(array, Rearranged) else array
+
+
 def stored_format(array: Any) -> Format:
     """The format a tensor is stored in."""
     return Dense(array.dtype) if isinstance(array, Merged) else format_of(array)
@@ -47,8 +53,7 @@ def runs_as(format: Format) -> Format:
 
 def dense(array: Any, dtype: Any) -> np.ndarray:
     """A weight as dense numbers of `dtype`, rounded once; the array itself where it is that already."""
-    if isinstance(array, Merged):
-        array = np.asarray(array)
+    array = whole(array)
     packed = isinstance(array, PackedArray)
     if not packed and array.dtype == dtype:
         return array  # type: ignore[no-any-return]
@@ -94,8 +99,7 @@ def repacked(array: PackedArray, format: Quantized) -> PackedArray:
 
 def runnable(array: Any) -> Any:
     """A stored tensor in the format it runs as; the array itself where it is that already."""
-    if isinstance(array, Merged):
-        return np.asarray(array)
+    array = whole(array)
     stored = format_of(array)
     wanted: Any = runs_as(stored)
     if wanted == stored:
@@ -105,6 +109,7 @@ def runnable(array: Any) -> Any:
 
 def as_blocks(array: Any, format: Format) -> PackedArray:
     """A matrix in any format as blocks of a row, rounded."""
+    array = whole(array)
     out = np.empty(format.stored(array.shape), np.uint8)
 
     def turn(part: slice) -> None:

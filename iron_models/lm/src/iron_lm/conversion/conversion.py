@@ -37,16 +37,24 @@ class Conversion:
     """`source` (a path) as a new folder `out` in a format (the entry point's name). CheckpointError for what cannot be read or
     written; UnknownName and UsageError for a format that there is not, or that is only read, and for an `out` that is there.
 
-    replace: an `out` that a conversion has written goes when the new one is whole. quantized_from: as `Checkpoint.open` has it.
+    replace: an `out` that a conversion has written goes when the new one is whole. quantized_from, gptq_zeros: as `Checkpoint.open`
+    has them.
     """
 
     def __init__(
-        self, source: str | Path, out: str | Path, format: str, *, replace: bool = False, quantized_from: str | None = None
+        self,
+        source: str | Path,
+        out: str | Path,
+        format: str,
+        *,
+        replace: bool = False,
+        quantized_from: str | None = None,
+        gptq_zeros: str | None = None,
     ) -> None:
         self.out, self.format, self.replace = Path(os.path.abspath(out)), format, replace
         writer = _writer(format)
         self._check_place()
-        checkpoint = Checkpoint.open(source, quantized_from=quantized_from)
+        checkpoint = Checkpoint.open(source, quantized_from=quantized_from, gptq_zeros=gptq_zeros)
         self.output = _converted(writer, checkpoint)
         self._check_replaced(checkpoint.path)
         self._unfinished = Unfinished(self.out, self.output, _key(checkpoint, writer.object, self.output))

@@ -1,0 +1,49 @@
+"""`Linear`: what a packer stores of a matrix."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+
+from iron_core.errors import CheckpointError
+
+#: What stands beside a `qweight`.
+SUFFIXES = ("qweight", "qzeros", "scales", "g_idx")
+_SCALES = ("float16", "bfloat16", "float32")
+
+
+@attrs.frozen(eq=False)
+class Linear:
+    """A matrix by its name, and the arrays that it is stored as by theirs. unread: why one of them could not be read, if so."""
+
+    name: str
+    parts: dict[str, np.ndarray]
+    unread: str = ""
+
+    def part(self, suffix: str, axes: tuple[int, ...], integers: bool = True) -> np.ndarray:
+        """An array of so many axes. CheckpointError where it is missing, or of other numbers."""
+        if suffix not in self.parts:
+            raise CheckpointError(f"has no {suffix} beside it.")
+        found = self.parts[suffix]
+        if (found.dtype != np.int32) if integers else (found.dtype.name not in _SCALES):
+            raise CheckpointError(f"has {suffix} of {found.dtype}. Legal: {'int32' if integers else ', '.join(_SCALES)}.")
+        if found.ndim not in axes or 0 in found.shape:
+            raise CheckpointError(f"has {suffix} of shape {list(found.shape)}. Legal: {' or '.join(map(str, axes))} axes, none empty.")
+        return found
+
+    def shaped(self, suffix: str, shape: tuple[int, ...], integers: bool = True) -> np.ndarray:
+        """An array of this shape; CheckpointError where it has another."""
+        found = self.part(suffix, (len(shape),), integers)
+        if found.shape != shape:
+            raise CheckpointError(f"has {suffix} of shape {list(found.shape)}. Legal: {list(shape)}.")
+        return found
+
+
+def groups_of(columns: int, size: int) -> tuple[int, int]:
+    """Numbers of a group, and groups of a row of so many columns, -1 being one of all. CheckpointError for what is not run."""
+    group = columns if size == -1 else size
+    if columns % group:
+        raise CheckpointError(f"has rows of {columns}, which are not whole groups of {group}. Legal: multiples of it.")
+    if group % 32:
+        raise CheckpointError(f"has groups of {group}. Legal: a multiple of 32.")
+    return group, columns // group
