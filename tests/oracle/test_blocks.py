@@ -60,16 +60,16 @@ def test_frames_are_the_feature_extractors(name: str) -> None:
     assert config.frames_of(len(sound)) == len(want) and np.abs(got - want).max(initial=0) < 2e-5
 
 
-@pytest.mark.parametrize(("loudness", "hertz"), [(1.0, 440.0), (0.9, 437.3), (0.3, 3000.0)])
-def test_of_a_clean_tone_sums_in_float32_leave_a_trace(loudness: float, hertz: float) -> None:
-    """In bands that it does not lie in: the twin is within 2e-5 of transformers there too, what is computed in float32 within 2e-3."""
+@pytest.mark.parametrize(("loudness", "hertz"), [(1.0, 440.0), (0.9, 437.3), (0.3, 3000.0), (1.0, 50.0), (1.0, 7000.0)])
+def test_of_a_clean_tone_other_bands_are_the_feature_extractors(loudness: float, hertz: float) -> None:
+    """Which are a million times fainter: the twin and the graph are within 2e-5 of transformers there too."""
     sound = (loudness * np.sin(2 * np.pi * hertz * np.arange(16000) / 16000)).astype(np.float32)
     config = LogMelConfig(frames=320)
     part = LogMel(config, RUN)
     part.fill({})
     theirs = spectrogram(sound)
-    assert np.abs(part.twin({}, config.laid(sound))[: len(theirs)] - theirs).max() < 2e-5
-    assert np.abs(np.asarray(called(part, config.laid(sound), frames=len(theirs), backend="host")) - theirs).max() < 2e-3
+    for found in (part.twin({}, config.laid(sound))[: len(theirs)], called(part, config.laid(sound), frames=len(theirs), backend="host")):
+        assert np.abs(np.asarray(found) - theirs).max() < 2e-5
 
 
 @settings(max_examples=25)
