@@ -24,16 +24,16 @@ def near(got, exact, T, floor=1e-6, units=2):
 
 @pytest.mark.parametrize("T, W", NORMED)
 def test_rms_norm(kernels, rng, T, W):
-    """x / sqrt(mean(x^2) + epsilon), rounded to T, then times the weight if there is one."""
+    """x / sqrt(mean(x^2) + epsilon), times the weight if there is one, rounded once."""
     for rows, cols in ((1, 1), (3, 7), (5, 96), (4, 577)):
         x, w = draw(rng, (rows, cols), T), draw(rng, cols, W)
         wide = x.astype(np.float64)
         exact = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-5)
         for weight in (None, w):
-            want = exact if weight is None else exact.astype(DTYPES[T]).astype(np.float64) * w.astype(np.float64)
+            want = exact if weight is None else exact * w.astype(np.float64)
             y = np.zeros_like(x)
             kernels(f"rms_norm<{T}, {W}>", RMS_NORM(x=x, weight=weight, y=y, valid=rows, cols=cols, epsilon=1e-5), threads=2)
-            assert near(y, want, T, units=4)
+            assert near(y, want, T, units=0.51 if T != "float" else 4)
             alone = np.zeros_like(x)
             for r in range(rows):
                 kernels(f"rms_norm<{T}, {W}>", RMS_NORM(x=x[r], weight=weight, y=alone[r], valid=1, cols=cols, epsilon=1e-5))

@@ -15,7 +15,8 @@ from iron_ops_aie.rules import floats_only
 
 
 class RMSNorm(Rowwise):
-    """y = x / sqrt(mean(x^2) + epsilon), row by row; with `weight`, the row rounded to x's dtype, times the weight.
+    """y = x / sqrt(mean(x^2) + epsilon), row by row; with `weight`, the row rounded to x's dtype, times the weight. (The CPU rounds the
+    product alone, which is nearer to the exact one.)
 
     x, y: (rows, cols). weight: (cols,), of its own dtype. epsilon is in the units of x squared; with epsilon 0 a row of
     zeros has no norm (NaN). `valid` bounds the rows.

@@ -24,7 +24,7 @@ template <class T, class W> void rms_norm(const slots::RMSNorm<T, W>& g, int32_t
     T* y = g.y + r * cols;
     double total = row_sum(x, cols, [](double v) { return v * v; });
     float scale = (float)(1.0 / sqrt(total / (double)cols + g.epsilon));
-    if (w) for (int64_t i = 0; i < cols; i++) store(y + i, rounded<T>(load(x + i) * scale) * load(w + i));
+    if (w) for (int64_t i = 0; i < cols; i++) store(y + i, load(x + i) * scale * load(w + i));
     else for (int64_t i = 0; i < cols; i++) store(y + i, load(x + i) * scale);
   }
 }

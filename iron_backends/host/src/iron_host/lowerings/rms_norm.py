@@ -1,4 +1,4 @@
-"""RMSNorm on the host: kernel `rms_norm<T, W>` of rows.h."""
+"""RMSNorm on the host: kernel `rms_norm<T, W>` of rows.h, which rounds once, behind the weight."""
 
 from __future__ import annotations
 
