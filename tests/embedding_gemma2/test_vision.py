@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 import pytest
 
+import iron_core as iron
 from iron_core import bfloat16
 from iron_core.errors import ParamError
 from iron_embedding_gemma2.config import VisionConfig
@@ -69,6 +70,25 @@ def test_stored_soft_tokens_are_those_of_transformers(name: str, run: Run, backe
         got = graph(*padded(patches, positions, 24, 32), tokens=len(want))
         assert got.shape == want.shape and np.abs(got - want).max() < 1e-4
         assert np.abs(part.twin(weights, patches, positions) - want).max() < 1e-4
+
+
+class _Centred(iron.Graph):
+    def __init__(self, tower: Any) -> None:
+        self.tower = tower
+
+    def body(self, patches: Any) -> Any:
+        return self.tower.centred(patches)
+
+
+@pytest.mark.parametrize(("on", "dev"), [("host", None), ("sim", "npu1"), ("sim", "npu2")])
+def test_what_is_made_of_a_pixel_is_rounded_once(on: str, dev: str | None) -> None:
+    """In bfloat16 each of 256 levels becomes the number next to 2 p - 1, though pixels / 255 were rounded before."""
+    levels = np.arange(256)
+    patches = np.tile(levels, 3).reshape(4, 192)
+    tower = VisionTower(attrs.evolve(CONFIG, patch=8), 40, Run(24, 24))
+    graph = _Centred(tower).compile(patches=(patches.shape, bfloat16), backend=on, dev=dev)
+    got = np.asarray(graph((patches / 255).astype(np.float32).astype(bfloat16)))
+    assert np.array_equal(got.astype(np.float32), (2 * patches / 255 - 1).astype(np.float32).astype(bfloat16).astype(np.float32))
 
 
 def test_a_patch_is_where_its_position_says(tower: Any) -> None:

@@ -43,6 +43,16 @@ def numbers(name: str, shape: tuple[int, ...]) -> np.ndarray:
     return (drawn / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
 
 
+def mild(name: str, array: Any) -> Any:
+    """Norms of queries and keys so small that scores, which nothing scales, are about 1; other weights as they are.
+
+    With norms about 1 scores are about the root of a head's size: each token hears one other alone, and layers of that make noise of
+    what a dtype rounds, whoever computes them.
+    """
+    factor = len(array) ** -0.25 if name.endswith(("q_norm.weight", "k_norm.weight")) else 1
+    return array * np.asarray(factor, array.dtype)
+
+
 def clip(samples: int, seed: int) -> Any:
     """float32 (samples,): tones that rise, and noise."""
     rng = np.random.default_rng(seed)

@@ -129,7 +129,7 @@ def states(made: Any, ids: np.ndarray, **given: Any) -> np.ndarray:
     import torch
 
     row = torch.from_numpy(ids.astype(np.int64))[None]
-    found: np.ndarray = made(input_ids=row, attention_mask=torch.ones_like(row), **given).last_hidden_state[0].numpy()
+    found: np.ndarray = made(input_ids=row, attention_mask=torch.ones_like(row), **given).last_hidden_state[0].float().numpy()
     return found
 
 

@@ -21,7 +21,7 @@ from iron_lm.blocks.log_mel import LogMelConfig
 from iron_lm.parts.rotary import RotaryConfig
 from iron_lm.run import Run
 from tests.embedding_gemma2.conftest import drawn
-from tests.embedding_gemma2.weights import clip
+from tests.embedding_gemma2.weights import clip, mild
 
 RUN = Run(64, 64)
 #: A layer that slides and one that sees all; the towers have a layer each.
@@ -107,24 +107,24 @@ MADE: dict[Any, tuple[tuple[str, ...], Any]] = {
 }
 
 
-def cosine(a: Any, b: Any) -> float:
-    """The mean cosine of rows."""
+def off(a: Any, b: Any) -> float:
+    """The norm of the difference over that of b."""
     a, b = (np.asarray(x, np.float64) for x in (a, b))
-    return float(np.mean((a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)))
+    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dev", ["npu1", "npu2"])
 @pytest.mark.parametrize("made", MADE, ids=lambda made: made.__name__)
 def test_rows_are_those_of_the_references(made: Any, dev: str) -> None:
-    """Each a cosine of 0.997 at least with every step's numpy, in the mean, and with float32's that knows no operator."""
+    """Within 2 % of the norm of every step's numpy, and of float32's that knows no operator."""
     part, inputs, values = made()
-    weights = {path: array.astype(bfloat16) if array.shape else array for path, array in drawn(part).items()}
+    weights = {path: mild(path, array).astype(bfloat16) if array.shape else array for path, array in drawn(part).items()}
     part.fill(weights)
     given, of_twin = MADE[made]
     shapes = {name: (array.shape, array.dtype) for name, array in zip(given, inputs, strict=True)}
     # Of so small a model more widths are no whole blocks than of the full one, and more numbers are a word of their own.
     got = part.compile(backend="sim", dev=dev, boundaries=iron.each_step, **shapes)(*inputs, **values)
     want = part.reference(*inputs, **values)
-    assert got.shape == want.shape and cosine(got, want) >= 0.997
-    assert cosine(got, part.twin(weights, *of_twin(inputs, values))) >= 0.997
+    assert got.shape == want.shape and off(got, want) <= 0.02
+    assert off(got, part.twin(weights, *of_twin(inputs, values))) <= 0.02

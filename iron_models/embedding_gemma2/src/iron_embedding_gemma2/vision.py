@@ -22,6 +22,9 @@ from iron_lm.parts.projection import Projection
 from iron_lm.run import Run
 from iron_ops_aie import Copy, ElementwiseAdd, RowwiseAdd, RowwiseMul, Scale
 
+#: Half of the largest number of a pixel.
+_MIDDLE = 127.5
+
 
 @attrs.frozen(eq=False)
 class Places:
@@ -52,7 +55,7 @@ class VisionTower(Part):
         numbers = 3 * c.patch**2
         self.entry = Projection(self, run, patch=(c.hidden_size, numbers))
         self.needs(positions=(2, c.positions, c.hidden_size))
-        self.minus_one = iron.weight(np.full(numbers, -1, as_dtype(run.dtype)))
+        self.minus_middle = iron.weight(np.full(numbers, -_MIDDLE, as_dtype(run.dtype)))
         self.rotary = AxialRotary(AxialRotaryConfig(c.head_dim, c.positions + 1, c.rotary_base), run)
         self.layers = [vision_layer(c, self.rotary, run) for _ in range(c.num_layers)]
         # What is normed is the sum of a token's patches, which the model divides by their number and multiplies by the root of a row's
@@ -75,7 +78,7 @@ class VisionTower(Part):
     def body(self, patches: Any, positions: Any, *, tokens: iron.Scratchpad[np.int32]) -> Any:
         window, dtype = self.config.pool**2, as_dtype(self.run.dtype)
         rows = tokens * window
-        x = self.entry(RowwiseAdd(Scale(patches[:rows], factor=2.0), self.minus_one))
+        x = self.entry(self.centred(patches[:rows]))
         across, down = (
             Copy(table[positions[axis]], Y=dtype)[:rows] for axis, table in enumerate((self.positions.columns, self.positions.rows))
         )
@@ -84,6 +87,12 @@ class VisionTower(Part):
         for layer in self.layers:
             x = layer(x, angles, rows=rows)
         return self.projected(self.norm(self._pooled(x)))
+
+    def centred(self, patches: Any) -> Any:
+        """2 p - 1 of numbers that are pixels / 255, rounded once: bfloat16 keeps apart 256 levels, and is exact to their middle; 2 p - 1 of
+        what is rounded is off by as much where it is small as where it is large."""
+        levels = Scale(patches, factor=2 * _MIDDLE)
+        return Scale(RowwiseAdd(levels, self.minus_middle), factor=1 / _MIDDLE)
 
     def _pooled(self, x: Any) -> Any:
         """The sum of each token's patches, (tokens, hidden_size), or what is standardised of them."""
