@@ -67,7 +67,7 @@ KERNELS: dict[str, list[str]] = {
         for x, w, o in (("float", "float", "float"), ("bf16", "bf16", "bf16"), ("float", "bf16", "float"), ("float", "f16", "bf16"))
     ],
     "panels.h": [
-        *(f"panel_product<{x}, {w}, {o}>" for x, w, o in PANELS),
+        *(f"{name}<{x}, {w}, {o}>" for name in ("panel_product", "panel_product_naive") for x, w, o in PANELS),
         *(f"pack_panels<{w}>" for w in FLOATS),
     ],
     "flm.h": [
@@ -102,7 +102,7 @@ KERNELS: dict[str, list[str]] = {
     ],
     "whole.h": [
         f"{name}<{t}, {c}>"
-        for name in ("whole_keys", "whole_attention")
+        for name in ("whole_keys", "whole_attention", "whole_attention_naive")
         for t, c in (("float", "f16"), ("float", "float"), ("bf16", "bf16"))
     ],
     "rows.h": [

@@ -25,12 +25,12 @@ def panels_of(kernels, w, name, threads=1):
     return made
 
 
-def product(kernels, types, x, w, threads=1, in_tiles=1):
+def product(kernels, types, x, w, threads=1, in_tiles=1, name="panel_product"):
     (M, K), N = x.shape, w.shape[0]
     c = np.full((M, N), -1, DTYPES[types[2]])
     given = panels_of(kernels, w, types[1]) if in_tiles else w
     slots = PANEL_PRODUCT(x=x, w=given, c=c, M=M, N=N, K=K, in_tiles=in_tiles, x_row=K, c_row=N)
-    kernels(f"panel_product<{', '.join(types)}>", slots, threads=threads, scratch=4 * (32 * (K + 1) + min(M, 96) * K))
+    kernels(f"{name}<{', '.join(types)}>", slots, threads=threads, scratch=4 * (32 * (K + 1) + min(M, 96) * K))
     return c
 
 
@@ -56,6 +56,15 @@ def test_near_the_exact_product(kernels, rng, types):
         got = product(kernels, types, x, w).astype(np.float64)
         ulp = {"float": 2.0**-23, "bf16": 2.0**-7}[types[2]]
         assert (np.abs(got - exact) <= 2 * ulp * np.abs(exact) + (K + 8) * 2.0**-24 * size).all()
+
+
+@pytest.mark.parametrize("types", PANELS, ids="-".join)
+def test_the_bits_of_one_sum_after_another(kernels, rng, types):
+    """Whatever rows meet a panel together, as many as tiles have and more, and whatever is asked for from memory meanwhile."""
+    for M, N, K in [*SHAPES, (1, 96, 64), (8, 70, 33), (12, 64, 16), (99, 65, 48)]:
+        x, w = draw(rng, (M, K), types[0]), draw(rng, (N, K), types[1])
+        assert np.array_equal(product(kernels, types, x, w), product(kernels, types, x, w, name="panel_product_naive"))
+        assert np.array_equal(product(kernels, types, x, w), product(kernels, types, x, w, in_tiles=0, name="panel_product_naive"))
 
 
 @pytest.mark.parametrize("types", PANELS, ids="-".join)

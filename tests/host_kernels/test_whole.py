@@ -14,8 +14,8 @@ TYPES = [("float", "f16"), ("float", "float"), ("bf16", "bf16")]
 CASES = [(1, 1, 2, 1, 8, -1, 0.0), (4, 2, 13, 13, 16, -1, 0.0), (3, 1, 70, 90, 40, 7, 0.0), (2, 2, 33, 33, 80, -1, 1.5)]
 
 
-def attend(kernels, types, q, k, v, window=-1, cap=0.0, spans=None, threads=1):
-    """q (queries, heads, d), k and v (keys, kv_heads, d); spans int32 (queries, 2)."""
+def attend(kernels, types, q, k, v, window=-1, cap=0.0, spans=None, threads=1, name="whole_attention"):
+    """q (queries, heads, d), k and v (keys, kv_heads, d); spans int32 (queries, 2); name: of the kernel."""
     (queries, heads, d), (keys, kv_heads, _) = q.shape, k.shape
     most, out = -(-keys // 32) * 32, np.full_like(q, np.nan)
     sizes = dict(heads=heads, kv_heads=kv_heads, queries=queries, keys=keys, d=d, keys_most=most, window=window)
@@ -25,7 +25,7 @@ def attend(kernels, types, q, k, v, window=-1, cap=0.0, spans=None, threads=1):
     shared = aligned(4 * kv_heads * most * (d + -(-d // 32) * 32))
     shared.view(np.float32)[:] = np.nan
     kernels(f"whole_keys<{', '.join(types)}>", slots, shared=shared, threads=threads)
-    kernels(f"whole_attention<{', '.join(types)}>", slots, shared=shared, scratch=4 * 12 * (d + most), threads=threads)
+    kernels(f"{name}<{', '.join(types)}>", slots, shared=shared, scratch=4 * 12 * (d + most + 16), threads=threads)
     return out
 
 
@@ -58,6 +58,18 @@ def test_near_the_exact_result(kernels, rng, types):
         most = {"float": 3e-6, "bf16": 2e-2}[types[0]]
         assert np.abs(found.astype(np.float64) - exact(*given, window, cap)).max() < most
         assert np.array_equal(attend(kernels, types, *given, window, cap, threads=3), found)
+
+
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
+def test_the_bits_of_one_key_after_another(kernels, rng, types):
+    """Of each query and head by itself, whatever queries meet keys together; under windows, soft caps and spans."""
+    for *sizes, window, cap in [*CASES, (2, 1, 29, 75, 32, 20, 0.0)]:
+        given, queries, keys = draw(rng, types, *sizes), sizes[2], sizes[3]
+        for spans in (None, np.sort(rng.integers(0, keys + 1, (queries, 2)), 1)):
+            fast, naive = (
+                attend(kernels, types, *given, window, cap, spans, name=name) for name in ("whole_attention", "whole_attention_naive")
+            )
+            assert np.array_equal(fast, naive)
 
 
 @pytest.mark.parametrize("types", TYPES, ids="-".join)

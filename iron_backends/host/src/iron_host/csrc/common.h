@@ -196,6 +196,22 @@ template <class T> INLINE f32xw loadw_part(const T* p, int64_t n) {
   return loadw(part);
 }
 
+// Of a storage type as many lanes as a loop over numbers takes at once.
+#if defined(IRON_AVX512)
+template <class T> struct Loop { typedef f32x8 Vector; };
+template <> struct Loop<float> { typedef f32x16 Vector; };
+INLINE f32x16 load_like(f32x16, const float* p) { return loadw(p); }
+INLINE f32x16 load_like(f32x16, const float* p, int64_t n) { return loadw_part(p, n); }
+INLINE void store_like(float* p, f32x16 v) { storew(p, v); }
+INLINE void store_like(float* p, f32x16 v, int64_t n) { memcpy(p, &v, n * sizeof(float)); }
+#else
+template <class T> struct Loop { typedef f32x8 Vector; };
+#endif
+template <class T> INLINE f32x8 load_like(f32x8, const T* p) { return load8(p); }
+template <class T> INLINE f32x8 load_like(f32x8, const T* p, int64_t n) { return load_part(p, n); }
+template <class T> INLINE void store_like(T* p, f32x8 v) { store8(p, v); }
+template <class T> INLINE void store_like(T* p, f32x8 v, int64_t n) { store_part(p, v, n); }
+
 // a * b + c in every lane, as madd() rounds it.
 INLINE f32xw maddw(f32xw a, f32xw b, f32xw c) {
 #if defined(__AVX__) && defined(__FMA__)
@@ -205,6 +221,10 @@ INLINE f32xw maddw(f32xw a, f32xw b, f32xw c) {
   return c;
 #endif
 }
+
+#if defined(IRON_AVX512)
+INLINE f32x8 maddw(f32x8 a, f32x8 b, f32x8 c) { return x86::madd(a, b, c); }
+#endif
 
 // The one order in which eight lanes become a number.
 INLINE float sum8(f32x8 v) {
@@ -263,86 +283,99 @@ INLINE float maxw(f32xw v) {
 #endif
 }
 
-// exp to about one unit in the last place; the same bits in a vector and alone.
-INLINE f32x8 exp8(f32x8 x) {
-  const f32x8 low = splat(-87.3f), high = splat(88.722839f);
-  i32x8 under = x < low, over = x > high;
-  f32x8 c = (f32x8)(((i32x8)low & under) | ((i32x8)x & ~under));
-  c = (f32x8)(((i32x8)high & over) | ((i32x8)c & ~over));
-  const f32x8 magic = splat(12582912.0f);
-  f32x8 n = c * splat(1.44269504088896341f) + magic;
-  i32x8 k = (i32x8)n - (i32x8)magic;
+// A number in every lane of what is like x.
+INLINE f32x8 like(f32x8, float v) { return splat(v); }
+#if defined(IRON_AVX512)
+INLINE f32x16 like(f32x16, float v) { return splatw(v); }
+#endif
+
+// exp to about one unit in the last place; the same bits in a vector of any width and alone.
+template <class V> INLINE V exp_each(V x) {
+  typedef decltype(x < x) I;
+  const V low = like(x, -87.3f), high = like(x, 88.722839f), magic = like(x, 12582912.0f);
+  I under = x < low, over = x > high;
+  V c = (V)(((I)low & under) | ((I)x & ~under));
+  c = (V)(((I)high & over) | ((I)c & ~over));
+  V n = c * like(x, 1.44269504088896341f) + magic;
+  I k = (I)n - (I)magic;
   n = n - magic;
-  f32x8 r = c - n * splat(0.693359375f);
-  r = r - n * splat(-2.12194440e-4f);
-  f32x8 p = splat(1.9875691500e-4f);
-  p = p * r + splat(1.3981999507e-3f);
-  p = p * r + splat(8.3334519073e-3f);
-  p = p * r + splat(4.1665795894e-2f);
-  p = p * r + splat(1.6666665459e-1f);
-  p = p * r + splat(5.0000001201e-1f);
-  p = p * (r * r) + r + splat(1.0f);
-  i32x8 half = k >> 1;  // in two steps: 2^k itself may leave the range where the product does not
-  f32x8 y = p * (f32x8)((half + 127) << 23) * (f32x8)((k - half + 127) << 23);
-  y = (f32x8)((i32x8)y & ~under);
-  i32x8 inf = (i32x8)splat(INFINITY), nan = x != x;
-  y = (f32x8)((inf & over) | ((i32x8)y & ~over));
-  return (f32x8)(((i32x8)x & nan) | ((i32x8)y & ~nan));
+  V r = c - n * like(x, 0.693359375f);
+  r = r - n * like(x, -2.12194440e-4f);
+  V p = like(x, 1.9875691500e-4f);
+  p = p * r + like(x, 1.3981999507e-3f);
+  p = p * r + like(x, 8.3334519073e-3f);
+  p = p * r + like(x, 4.1665795894e-2f);
+  p = p * r + like(x, 1.6666665459e-1f);
+  p = p * r + like(x, 5.0000001201e-1f);
+  p = p * (r * r) + r + like(x, 1.0f);
+  I half = k >> 1;  // in two steps: 2^k itself may leave the range where the product does not
+  V y = p * (V)((half + 127) << 23) * (V)((k - half + 127) << 23);
+  y = (V)((I)y & ~under);
+  I inf = (I)like(x, INFINITY), nan = x != x;
+  y = (V)((inf & over) | ((I)y & ~over));
+  return (V)(((I)x & nan) | ((I)y & ~nan));
 }
 // tanh to a few units in the last place: a polynomial near zero, where the exponential would cancel.
-INLINE f32x8 tanh8(f32x8 x) {
-  f32x8 z = x * x, p = splat(-5.70498872745e-3f);
-  p = p * z + splat(2.06390887954e-2f);
-  p = p * z + splat(-5.37397155531e-2f);
-  p = p * z + splat(1.33314422036e-1f);
-  p = p * z + splat(-3.33332819422e-1f);
+template <class V> INLINE V tanh_each(V x) {
+  typedef decltype(x < x) I;
+  V z = x * x, p = like(x, -5.70498872745e-3f);
+  p = p * z + like(x, 2.06390887954e-2f);
+  p = p * z + like(x, -5.37397155531e-2f);
+  p = p * z + like(x, 1.33314422036e-1f);
+  p = p * z + like(x, -3.33332819422e-1f);
   p = p * z * x + x;
-  f32x8 y = splat(1.0f) - splat(2.0f) / (exp8(x + x) + splat(1.0f));
-  i32x8 near = z < splat(0.390625f);
-  return (f32x8)(((i32x8)p & near) | ((i32x8)y & ~near));
+  V y = like(x, 1.0f) - like(x, 2.0f) / (exp_each(x + x) + like(x, 1.0f));
+  I near = z < like(x, 0.390625f);
+  return (V)(((I)p & near) | ((I)y & ~near));
 }
+INLINE f32x8 exp8(f32x8 x) { return exp_each(x); }
+INLINE f32x8 tanh8(f32x8 x) { return tanh_each(x); }
+INLINE float exp1(float x) { return exp8(splat(x))[0]; }
 // The natural logarithm to about one unit in the last place: x is 2^e m, m from sqrt(1/2) to sqrt(2), and log m is f q(f)
 // with f = m - 1, so what is near one keeps its digits.
-INLINE f32x8 log8(f32x8 x) {
-  i32x8 tiny = x < splat(1.17549435e-38f);  // below the normal numbers
-  i32x8 held = (i32x8)(tiny ? x * splat(8388608.0f) : x);
-  i32x8 e = (held - 0x3f3504f3) >> 23;
-  f32x8 f = (f32x8)(held - (e << 23)) - splat(1.0f);
-  const f32x8 magic = splat(12582912.0f);
-  f32x8 whole = (f32x8)(e - (tiny & 23) + (i32x8)magic) - magic;
-  f32x8 q = splat(-0.07451186329126358f);
-  q = q * f + splat(0.12806610763072968f);
-  q = q * f + splat(-0.13266031444072723f);
-  q = q * f + splat(0.14199650287628174f);
-  q = q * f + splat(-0.1660836935043335f);
-  q = q * f + splat(0.20000939071178436f);
-  q = q * f + splat(-0.2500157952308655f);
-  q = q * f + splat(0.33333346247673035f);
-  q = q * f + splat(-0.49999988079071045f);
-  q = q * f + splat(1.0f);
-  f32x8 y = q * f + whole * splat(-2.12194440e-4f) + whole * splat(0.693359375f);
-  const f32x8 inf = splat(INFINITY), zero = splat(0.0f);
-  y = x == zero ? -inf : x < zero ? splat(NAN) : y;
+template <class V> INLINE V log_each(V x) {
+  typedef decltype(x < x) I;
+  I tiny = x < like(x, 1.17549435e-38f);  // below the normal numbers
+  I held = (I)(tiny ? x * like(x, 8388608.0f) : x);
+  I e = (held - 0x3f3504f3) >> 23;
+  V f = (V)(held - (e << 23)) - like(x, 1.0f);
+  const V magic = like(x, 12582912.0f);
+  V whole = (V)(e - (tiny & 23) + (I)magic) - magic;
+  V q = like(x, -0.07451186329126358f);
+  q = q * f + like(x, 0.12806610763072968f);
+  q = q * f + like(x, -0.13266031444072723f);
+  q = q * f + like(x, 0.14199650287628174f);
+  q = q * f + like(x, -0.1660836935043335f);
+  q = q * f + like(x, 0.20000939071178436f);
+  q = q * f + like(x, -0.2500157952308655f);
+  q = q * f + like(x, 0.33333346247673035f);
+  q = q * f + like(x, -0.49999988079071045f);
+  q = q * f + like(x, 1.0f);
+  V y = q * f + whole * like(x, -2.12194440e-4f) + whole * like(x, 0.693359375f);
+  const V inf = like(x, INFINITY), zero = like(x, 0.0f);
+  y = x == zero ? -inf : x < zero ? like(x, NAN) : y;
   return (x == inf) | (x != x) ? x : y;
 }
+INLINE f32x8 log8(f32x8 x) { return log_each(x); }
 
 // exp of what is at most 0, or NaN, with the bits of exp8: where it is not 0, a power of two is added to the exponent.
-INLINE f32xw exp_below(f32xw x) {
-  const f32xw magic = splatw(12582912.0f);
-  f32xw n = maddw(x, splatw(1.44269504088896341f), magic);
-  i32xw k = (i32xw)n << 23;  // nothing of magic is left
+template <class V> INLINE V exp_below(V x) {
+  typedef decltype(x < x) I;
+  const V magic = like(x, 12582912.0f);
+  V n = maddw(x, like(x, 1.44269504088896341f), magic);
+  I k = (I)n << 23;  // nothing of magic is left
   n = n - magic;
-  f32xw r = maddw(n, splatw(-0.693359375f), x);
-  r = maddw(n, splatw(2.12194440e-4f), r);
-  f32xw p = splatw(1.9875691500e-4f);
-  p = maddw(p, r, splatw(1.3981999507e-3f));
-  p = maddw(p, r, splatw(8.3334519073e-3f));
-  p = maddw(p, r, splatw(4.1665795894e-2f));
-  p = maddw(p, r, splatw(1.6666665459e-1f));
-  p = maddw(p, r, splatw(5.0000001201e-1f));
-  p = maddw(p, r * r, r) + splatw(1.0f);
-  f32xw y = (f32xw)((i32xw)p + k);
-  y = x < splatw(-87.3f) ? splatw(0.0f) : y;
+  V r = maddw(n, like(x, -0.693359375f), x);
+  r = maddw(n, like(x, 2.12194440e-4f), r);
+  V p = like(x, 1.9875691500e-4f);
+  p = maddw(p, r, like(x, 1.3981999507e-3f));
+  p = maddw(p, r, like(x, 8.3334519073e-3f));
+  p = maddw(p, r, like(x, 4.1665795894e-2f));
+  p = maddw(p, r, like(x, 1.6666665459e-1f));
+  p = maddw(p, r, like(x, 5.0000001201e-1f));
+  p = maddw(p, r * r, r) + like(x, 1.0f);
+  V y = (V)((I)p + k);
+  y = x < like(x, -87.3f) ? like(x, 0.0f) : y;
   return x != x ? x : y;
 }
 

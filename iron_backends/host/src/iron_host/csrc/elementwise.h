@@ -6,53 +6,53 @@
 namespace iron {
 
 namespace op {
-struct Add { INLINE f32x8 of(f32x8 a, f32x8 b) { return a + b; } };
-struct Mul { INLINE f32x8 of(f32x8 a, f32x8 b) { return a * b; } };
-struct AXPY { INLINE f32x8 of(f32x8 a, f32x8 b, f32x8 factor) { return factor * a + b; } };
+struct Add { template <class V> INLINE V of(V a, V b) { return a + b; } };
+struct Mul { template <class V> INLINE V of(V a, V b) { return a * b; } };
+struct AXPY { template <class V> INLINE V of(V a, V b, V factor) { return factor * a + b; } };
 // Where either is a NaN, so is what comes out.
-struct Max { INLINE f32x8 of(f32x8 a, f32x8 b) { return (a > b) | (a != a) ? a : b; } };
+struct Max { template <class V> INLINE V of(V a, V b) { return (a > b) | (a != a) ? a : b; } };
 // A NaN stays one: it is not less than zero.
-struct ReLU { INLINE f32x8 of(f32x8 x) { return x < splat(0.0f) ? splat(0.0f) : x; } };
-struct LeakyReLU { INLINE f32x8 of(f32x8 x, f32x8 alpha) { return x > splat(0.0f) ? x : x * alpha; } };
-struct SiLU { INLINE f32x8 of(f32x8 x) { return x / (splat(1.0f) + exp8(-x)); } };
+struct ReLU { template <class V> INLINE V of(V x) { return x < like(x, 0.0f) ? like(x, 0.0f) : x; } };
+struct LeakyReLU { template <class V> INLINE V of(V x, V alpha) { return x > like(x, 0.0f) ? x : x * alpha; } };
+struct SiLU { template <class V> INLINE V of(V x) { return x / (like(x, 1.0f) + exp_each(-x)); } };
 // log(1 + t) of t = exp(-|x|), the sum's own rounding made good; added to what is over zero. A NaN stays one.
 struct Softplus {
-  INLINE f32x8 of(f32x8 x) {
-    const f32x8 one = splat(1.0f), zero = splat(0.0f);
-    f32x8 t = exp8(x < zero ? x : -x), sum = one + t;
-    f32x8 y = log8(sum) + (t - (sum - one)) / sum;
+  template <class V> INLINE V of(V x) {
+    const V one = like(x, 1.0f), zero = like(x, 0.0f);
+    V t = exp_each(x < zero ? x : -x), sum = one + t;
+    V y = log_each(sum) + (t - (sum - one)) / sum;
     return y + (x < zero ? zero : x);
   }
 };
-struct Sigmoid { INLINE f32x8 of(f32x8 x) { return splat(1.0f) / (splat(1.0f) + exp8(-x)); } };
+struct Sigmoid { template <class V> INLINE V of(V x) { return like(x, 1.0f) / (like(x, 1.0f) + exp_each(-x)); } };
 // -2 sqrt(2 / pi) (x + 0.044715 x^3) is what the exponential takes.
 struct GELU {
-  INLINE f32x8 of(f32x8 x) {
-    f32x8 u = x * (splat(-1.5957691216f) + splat(-0.0713548163f) * (x * x));
-    return x / (splat(1.0f) + exp8(u));
+  template <class V> INLINE V of(V x) {
+    V u = x * (like(x, -1.5957691216f) + like(x, -0.0713548163f) * (x * x));
+    return x / (like(x, 1.0f) + exp_each(u));
   }
 };
 // The normal distribution's tail beyond |x| is e^(-x^2 / 2) / 2 times u p(2 u - 1), p a polynomial that leaves 3.3e-8 of it.
 struct GELUExact {
-  INLINE f32x8 of(f32x8 x) {
-    f32x8 t = x < splat(0.0f) ? -x : x, u = splat(1.0f) / (splat(1.0f) + splat(0.32f) * t), v = u + u - splat(1.0f);
-    f32x8 p = splat(-8.26371178845875e-05f);
-    p = p * v + splat(4.46693866251735e-06f);
-    p = p * v + splat(0.0007071596919558942f);
-    p = p * v + splat(-5.079199399915524e-05f);
-    p = p * v + splat(-0.00510964822024107f);
-    p = p * v + splat(-0.0034053160343319178f);
-    p = p * v + splat(0.040847159922122955f);
-    p = p * v + splat(0.16170282661914825f);
-    p = p * v + splat(0.33597642183303833f);
-    p = p * v + splat(0.46941033005714417f);
-    f32x8 tail = p * u * exp8(t * t * splat(-0.5f)) * splat(0.5f);
-    return x * (x < splat(0.0f) ? tail : splat(1.0f) - tail);
+  template <class V> INLINE V of(V x) {
+    V t = (V)((decltype(x < x))x & 0x7fffffff), u = like(x, 1.0f) / (like(x, 1.0f) + like(x, 0.32f) * t), v = u + u - like(x, 1.0f);
+    V p = like(x, -8.26371178845875e-05f);
+    p = p * v + like(x, 4.46693866251735e-06f);
+    p = p * v + like(x, 0.0007071596919558942f);
+    p = p * v + like(x, -5.079199399915524e-05f);
+    p = p * v + like(x, -0.00510964822024107f);
+    p = p * v + like(x, -0.0034053160343319178f);
+    p = p * v + like(x, 0.040847159922122955f);
+    p = p * v + like(x, 0.16170282661914825f);
+    p = p * v + like(x, 0.33597642183303833f);
+    p = p * v + like(x, 0.46941033005714417f);
+    V tail = p * u * exp_below(t * t * like(x, -0.5f)) * like(x, 0.5f);
+    return x * (x < like(x, 0.0f) ? tail : like(x, 1.0f) - tail);
   }
 };
-struct Scale { INLINE f32x8 of(f32x8 x, f32x8 factor) { return x * factor; } };
-struct Tanh { INLINE f32x8 of(f32x8 x) { return tanh8(x); } };
-struct SoftCap { INLINE f32x8 of(f32x8 x, f32x8 cap) { return cap * tanh8(x / cap); } };
+struct Scale { template <class V> INLINE V of(V x, V factor) { return x * factor; } };
+struct Tanh { template <class V> INLINE V of(V x) { return tanh_each(x); } };
+struct SoftCap { template <class V> INLINE V of(V x, V cap) { return cap * tanh_each(x / cap); } };
 }  // namespace op
 
 // An operation of x alone, or of x and a number; of a and b, or of a, b and a number.
@@ -62,13 +62,34 @@ template <class Op> INLINE auto meet(f32x8 a, f32x8 b, f32x8) -> decltype(Op::of
 template <class Op> INLINE auto meet(f32x8 a, f32x8 b, f32x8 number) -> decltype(Op::of(a, b, number)) {
   return Op::of(a, b, number);
 }
+#if defined(IRON_AVX512)
+// The same of sixteen; an operation that takes eight does so twice.
+template <class Op> INLINE auto whole(f32x16 x, f32x16, int) -> decltype(Op::of(x)) { return Op::of(x); }
+template <class Op> INLINE auto whole(f32x16 x, f32x16 number, int) -> decltype(Op::of(x, number)) { return Op::of(x, number); }
+template <class Op> INLINE f32x16 whole(f32x16 x, f32x16 number, long) {
+  f32x8 half[2] = {apply<Op>(x86::low(x), x86::low(number)), apply<Op>(x86::high(x), x86::high(number))};
+  return loadw((const float*)half);
+}
+template <class Op> INLINE auto both(f32x16 a, f32x16 b, f32x16, int) -> decltype(Op::of(a, b)) { return Op::of(a, b); }
+template <class Op> INLINE auto both(f32x16 a, f32x16 b, f32x16 number, int) -> decltype(Op::of(a, b, number)) {
+  return Op::of(a, b, number);
+}
+template <class Op> INLINE f32x16 both(f32x16 a, f32x16 b, f32x16 number, long) {
+  f32x8 half[2] = {meet<Op>(x86::low(a), x86::low(b), x86::low(number)), meet<Op>(x86::high(a), x86::high(b), x86::high(number))};
+  return loadw((const float*)half);
+}
+template <class Op> INLINE f32x16 apply(f32x16 x, f32x16 number) { return whole<Op>(x, number, 0); }
+template <class Op> INLINE f32x16 meet(f32x16 a, f32x16 b, f32x16 number) { return both<Op>(a, b, number, 0); }
+#endif
 
 // The last few numbers go through a full vector, so they get the same bits wherever a run ends.
 template <class Op, class T> INLINE void binary_run(const T* a, const T* b, T* y, int64_t n, double given = 0) {
+  typedef typename Loop<T>::Vector V;
+  enum { LANES = sizeof(V) / 4 };
   int64_t i = 0;
-  f32x8 number = splat((float)given);
-  for (; i + 8 <= n; i += 8) store8(y + i, meet<Op>(load8(a + i), load8(b + i), number));
-  if (i < n) store_part(y + i, meet<Op>(load_part(a + i, n - i), load_part(b + i, n - i), number), n - i);
+  V number = like(V{}, (float)given);
+  for (; i + LANES <= n; i += LANES) store_like(y + i, meet<Op>(load_like(V{}, a + i), load_like(V{}, b + i), number));
+  if (i < n) store_like(y + i, meet<Op>(load_like(V{}, a + i, n - i), load_like(V{}, b + i, n - i), number), n - i);
 }
 
 template <class Op, class T> void binary(const slots::Binary<T>& g, int32_t tid, int32_t nt) {
@@ -77,13 +98,15 @@ template <class Op, class T> void binary(const slots::Binary<T>& g, int32_t tid,
 }
 
 template <class Op, class T> void unary(const slots::Unary<T>& g, int32_t tid, int32_t nt) {
+  typedef typename Loop<T>::Vector V;
+  enum { LANES = sizeof(V) / 4 };
   Share s = share(g.valid, tid, nt, 64);
   const T* x = g.x + s.begin;
   T* y = g.y + s.begin;
   int64_t n = s.end - s.begin, i = 0;
-  f32x8 number = splat((float)g.number);
-  for (; i + 8 <= n; i += 8) store8(y + i, apply<Op>(load8(x + i), number));
-  if (i < n) store_part(y + i, apply<Op>(load_part(x + i, n - i), number), n - i);
+  V number = like(V{}, (float)g.number);
+  for (; i + LANES <= n; i += LANES) store_like(y + i, apply<Op>(load_like(V{}, x + i), number));
+  if (i < n) store_like(y + i, apply<Op>(load_like(V{}, x + i, n - i), number), n - i);
 }
 
 // A NaN stays one: it is neither below nor above.

@@ -12,7 +12,7 @@
 namespace iron {
 namespace panels {
 
-// TALL rows of X meet 2 * WIDE columns at once; a task is TASK rows and a panel.
+// TALL rows of X meet 2 * WIDE columns at once; a task is at most TASK rows and a panel.
 #if defined(IRON_AVX512)
 enum { TALL = 12, MIDDLE = 8 };
 #elif defined(__AVX2__) || defined(__aarch64__)
@@ -50,9 +50,16 @@ template <class W> INLINE void pack(const W* w, int64_t K, int64_t rows, W* y) {
     for (int64_t k = 0; k < K; k++) y[Columns<W>::at(n, k)] = w[n * K + k];
 }
 
+// What is asked for from memory meanwhile: of the next panel, some bytes for each k.
+struct Ahead {
+  const char* at;
+  int64_t each;
+  __attribute__((always_inline)) void fetch(int64_t k) const { __builtin_prefetch(at + k * each, 0, 2); }
+};
+
 // MT rows meet 2 * WIDE columns; `rows` of them are there, and the last of these stands for the others. Sums go to
 // memory, so that what is done with them leaves the loop its registers.
-template <int MT, class W> INLINE void meet(const float* x, int64_t ldx, int64_t rows, const W* w, int64_t K, float* y, int64_t ldy) {
+template <int MT, class W> INLINE void meet(const float* x, int64_t ldx, int64_t rows, const W* w, int64_t K, Ahead ahead, float* y, int64_t ldy) {
   enum { STEP = Columns<W>::STEP };
   f32xw sum[MT][2];
   int64_t at[MT];
@@ -61,6 +68,7 @@ template <int MT, class W> INLINE void meet(const float* x, int64_t ldx, int64_t
   int64_t k = 0;
   for (; k + STEP <= K; k += STEP) {
     f32xw b[STEP][2];
+    ahead.fetch(k);
     Columns<W>::read(w + k * COLUMNS, b);
     for (int s = 0; s < STEP; s++)
       for (int i = 0; i < MT; i++) {
@@ -83,13 +91,14 @@ template <int MT, class W> INLINE void meet(const float* x, int64_t ldx, int64_t
 INLINE void add_pair(f32xw* sum, int32_t pair, const i32xw* b) {
   for (int v = 0; v < 2; v++) sum[v] = x86::add_dots(sum[v], i32xw{} + pair, b[v]);
 }
-template <int MT> INLINE void meet(const bf16* x, int64_t ldx, int64_t rows, const bf16* w, int64_t K, float* y, int64_t ldy) {
+template <int MT> INLINE void meet(const bf16* x, int64_t ldx, int64_t rows, const bf16* w, int64_t K, Ahead ahead, float* y, int64_t ldy) {
   f32xw sum[MT][2];
   int64_t at[MT];
   for (int i = 0; i < MT; i++) at[i] = (i < rows ? i : rows - 1) * ldx;
   for (int i = 0; i < MT; i++) sum[i][0] = sum[i][1] = splatw(0.0f);
   int64_t k = 0;
   for (; k + 2 <= K; k += 2) {
+    ahead.fetch(k);
     i32xw b[2] = {*(const i32xw_at*)(w + k * COLUMNS), *(const i32xw_at*)(w + k * COLUMNS + 2 * WIDE)};
     for (int i = 0; i < MT; i++) {
       int32_t pair;
@@ -110,15 +119,15 @@ INLINE float* as_floats(float* c) { return c; }
 template <class O> INLINE float* as_floats(O*) { return nullptr; }
 
 template <int MT, class X, class W, class O>
-static __attribute__((noinline)) void tile(const X* x, int64_t ldx, const W* w, int64_t K, O* c, int64_t ldc, int64_t cols, int64_t rows) {
+static __attribute__((noinline)) void tile(const X* x, int64_t ldx, const W* w, int64_t K, Ahead ahead, O* c, int64_t ldc, int64_t cols, int64_t rows) {
   for (int64_t j = 0; j < COLUMNS && j < cols; j += 2 * WIDE) {
     const W* here = w + j * Columns<W>::STEP;
     if (as_floats(c) && rows == MT && j + 2 * WIDE <= cols) {
-      meet<MT>(x, ldx, MT, here, K, as_floats(c) + j, ldc);
+      meet<MT>(x, ldx, MT, here, K, ahead, as_floats(c) + j, ldc);
       continue;
     }
-    float y[MT][2 * WIDE];
-    meet<MT>(x, ldx, MT > LOW ? MT : rows, here, K, y[0], 2 * WIDE);
+    alignas(64) float y[MT][2 * WIDE];
+    meet<MT>(x, ldx, MT > LOW ? MT : rows, here, K, ahead, y[0], 2 * WIDE);
     for (int64_t i = 0; i < rows; i++)
       for (int64_t l = 0; l < 2 * WIDE && j + l < cols; l += 8) {
         int64_t n = cols - j - l;
@@ -128,16 +137,20 @@ static __attribute__((noinline)) void tile(const X* x, int64_t ldx, const W* w, 
   }
 }
 
-// A task: as many rows at once as there are.
+// A task: as many rows at once as there are. next: the panel behind this one, or NULL.
 template <class X, class W, class O>
-INLINE void task(const X* x, int64_t ldx, int64_t M, const W* w, int64_t K, O* c, int64_t ldc, int64_t cols) {
-  for (int64_t m = 0, took = 0; m < M; m += took) {
+INLINE void task(const X* x, int64_t ldx, int64_t M, const W* w, int64_t K, const W* next, O* c, int64_t ldc, int64_t cols) {
+  // Each of the first two tiles asks for half of it; the others ask for what is there, which costs next to nothing.
+  int64_t each = COLUMNS * sizeof(W) / 2;
+  for (int64_t m = 0, took = 0, tiles = 0; m < M; m += took, tiles++) {
     int64_t left = M - m;
     const X* a = x + m * ldx;
     O* y = c + m * ldc;
-    if (left >= TALL && left != 2 * MIDDLE) tile<TALL>(a, ldx, w, K, y, ldc, cols, took = TALL);
-    else if (left >= MIDDLE) tile<MIDDLE>(a, ldx, w, K, y, ldc, cols, took = MIDDLE);
-    else tile<LOW>(a, ldx, w, K, y, ldc, cols, took = left < LOW ? left : LOW);
+    Ahead ahead = {(const char*)w, 0};
+    if (next && tiles < 2) ahead = {(const char*)next + tiles * K * each, each};
+    if (left >= TALL && left != 2 * MIDDLE) tile<TALL>(a, ldx, w, K, ahead, y, ldc, cols, took = TALL);
+    else if (left >= MIDDLE) tile<MIDDLE>(a, ldx, w, K, ahead, y, ldc, cols, took = MIDDLE);
+    else tile<LOW>(a, ldx, w, K, ahead, y, ldc, cols, took = left < LOW ? left : LOW);
   }
 }
 
@@ -153,17 +166,19 @@ template <class X, class W, class O> void panel_product(const slots::PanelProduc
   using namespace panels;
   typedef typename As<X, W>::Type A;
   int64_t K = g.K, across = (g.N + COLUMNS - 1) / COLUMNS, down = (g.M + TASK - 1) / TASK, have = -1;
+  int64_t most = down ? ((g.M + down - 1) / down + LOW - 1) / LOW * LOW : 0;  // rows of a task: about the same for all
   Share s = share(across * down, tid, nt);
   W* made = (W*)g.scratch;
   A* wide = (A*)(made + COLUMNS * depth<W>(K));
   const A* x = nullptr;
   int64_t ldx = 0;
   for (int64_t at = s.begin; at < s.end; at++) {
-    int64_t m = at / across * TASK, n = at % across * COLUMNS, rows = g.M - m < TASK ? g.M - m : TASK, cols = g.N - n < COLUMNS ? g.N - n : COLUMNS;
+    int64_t m = at / across * most, n = at % across * COLUMNS, rows = g.M - m < most ? g.M - m : most, cols = g.N - n < COLUMNS ? g.N - n : COLUMNS;
     if (m != have) ldx = g.x_row, x = widened(g.x + m * g.x_row, ldx, rows, K, wide, K), have = m;
-    const W* w = g.w + n * depth<W>(K);
+    const W *w = g.w + n * depth<W>(K), *next = nullptr;
     if (!g.in_tiles) pack(g.w + n * K, K, cols, made), w = made;
-    task(x, ldx, rows, w, K, g.c + m * g.c_row + n, g.c_row, cols);
+    else if (at + 1 < across * down) next = g.w + (at + 1) % across * COLUMNS * depth<W>(K);
+    task(x, ldx, rows, w, K, next, g.c + m * g.c_row + n, g.c_row, cols);
   }
 }
 
@@ -175,6 +190,23 @@ template <class W> void pack_panels(const slots::PackBlocks& g, int32_t tid, int
     int64_t b = at / across, n = at % across * COLUMNS;
     pack((const W*)g.w + (b * g.N + n) * g.K, g.K, g.N - n < COLUMNS ? g.N - n : COLUMNS, (W*)g.tiles + (b * across * COLUMNS + n) * deep);
   }
+}
+
+// The sum of one element after another; what fast kernels are compared with, bit for bit.
+template <class X, class W> INLINE float add_products(const X* x, const W* w, bool in_tiles, int64_t n, int64_t K) {
+  using namespace panels;
+  enum { STEP = sizeof(typename As<X, W>::Type) == 2 ? 2 : 1 };
+  const W* panel = w + n / COLUMNS * COLUMNS * depth<W>(K);
+  float sum = 0.0f;
+  for (int64_t k = 0; k < K; k += STEP)
+    for (int64_t s = STEP - 1; s >= 0; s--)  // of two at a time the second is added first
+      if (k + s < K) sum = madd(load(x + k + s), load(in_tiles ? panel + Columns<W>::at(n % COLUMNS, k + s) : w + n * K + k + s), sum);
+  return sum;
+}
+template <class X, class W, class O> void panel_product_naive(const slots::PanelProduct<X, W, O>& g, int32_t tid, int32_t) {
+  if (tid) return;
+  for (int64_t m = 0; m < g.M; m++)
+    for (int64_t n = 0; n < g.N; n++) store(g.c + m * g.c_row + n, add_products(g.x + m * g.x_row, g.w, g.in_tiles != 0, n, (int64_t)g.K));
 }
 
 }  // namespace iron

@@ -40,23 +40,55 @@ template <class T> void l2_norm(const slots::L2Norm<T>& g, int32_t tid, int32_t 
   }
 }
 
-template <class T, class W> void layer_norm(const slots::LayerNorm<T, W>& g, int32_t tid, int32_t nt) {
-  int64_t cols = g.cols;
-  const W *w = g.weight, *b = g.bias;
-  Share s = share(g.valid, tid, nt);
-  for (int64_t r = s.begin; r < s.end; r++) {
-    const T* x = g.x + r * cols;
-    T* y = g.y + r * cols;
-    double mean = row_sum(x, cols, [](double v) { return v; }) / (double)cols;
-    double total = row_sum(x, cols, [mean](double v) { return (v - mean) * (v - mean); });
-    double scale = 1.0 / sqrt(total / (double)cols + g.epsilon);
-    for (int64_t i = 0; i < cols; i++) {
-      float v = (float)((load(x + i) - mean) * scale);  // in double: what is large cancels
-      if (w) v *= load(w + i);
-      if (b) v += load(b + i);
-      store(y + i, v);
+// What row_sum adds, of vectors: eight numbers as doubles, and their sum in its order.
+typedef double f64x8 __attribute__((vector_size(64)));
+INLINE f64x8 doubles(f32x8 v) { return __builtin_convertvector(v, f64x8); }
+INLINE double sum_doubles(f64x8 v) { return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])); }
+
+// Rows two at a time, so that sums of one do not wait for those of the other; each is computed as alone.
+template <int ROWS, class T, class W> INLINE void norm_rows(const T* x, T* y, const W* w, const W* b, int64_t cols, double epsilon) {
+  f64x8 sums[ROWS], mean[ROWS], scale[ROWS];
+  double zeros[8] = {0};
+  for (int r = 0; r < ROWS; r++) memcpy(&sums[r], zeros, 64);
+  int64_t rest = cols % 8, whole = cols - rest;
+  for (int64_t i = 0; i < whole; i += 8)
+    for (int r = 0; r < ROWS; r++) sums[r] += doubles(load8(x + r * cols + i));
+  for (int r = 0; r < ROWS; r++) {
+    if (rest) sums[r] += doubles(load_part(x + r * cols + whole, rest));
+    mean[r] = f64x8{} + sum_doubles(sums[r]) / (double)cols;
+    memcpy(&sums[r], zeros, 64);
+  }
+  for (int64_t i = 0; i < whole; i += 8)
+    for (int r = 0; r < ROWS; r++) {
+      f64x8 v = doubles(load8(x + r * cols + i)) - mean[r];
+      sums[r] += v * v;
+    }
+  for (int r = 0; r < ROWS; r++) {
+    for (int64_t l = 0; l < rest; l++) {
+      double v = load(x + r * cols + whole + l) - mean[r][0];
+      sums[r][l] += v * v;
+    }
+    scale[r] = f64x8{} + 1.0 / sqrt(sum_doubles(sums[r]) / (double)cols + epsilon);
+  }
+  for (int64_t i = 0; i < cols; i += 8) {
+    int64_t n = cols - i < 8 ? cols - i : 8;
+    f32x8 weight = !w ? splat(1.0f) : n == 8 ? load8(w + i) : load_part(w + i, n);
+    f32x8 bias = !b ? splat(0.0f) : n == 8 ? load8(b + i) : load_part(b + i, n);
+    for (int r = 0; r < ROWS; r++) {
+      f64x8 wide = doubles(n == 8 ? load8(x + r * cols + i) : load_part(x + r * cols + i, n));
+      f32x8 v = __builtin_convertvector((wide - mean[r]) * scale[r], f32x8) * weight;  // in double: what is large cancels
+      if (b) v = v + bias;  // -0 stays without
+      if (n == 8) store8(y + r * cols + i, v);
+      else store_part(y + r * cols + i, v, n);
     }
   }
+}
+
+template <class T, class W> void layer_norm(const slots::LayerNorm<T, W>& g, int32_t tid, int32_t nt) {
+  Share s = share(g.valid, tid, nt);
+  int64_t r = s.begin;
+  for (; r + 2 <= s.end; r += 2) norm_rows<2>(g.x + r * g.cols, g.y + r * g.cols, g.weight, g.bias, g.cols, g.epsilon);
+  if (r < s.end) norm_rows<1>(g.x + r * g.cols, g.y + r * g.cols, g.weight, g.bias, g.cols, g.epsilon);
 }
 
 template <class T> void softmax(const slots::Softmax<T>& g, int32_t tid, int32_t nt) {

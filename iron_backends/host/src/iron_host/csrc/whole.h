@@ -5,7 +5,7 @@
 // some of them sees, the largest of each row, exponentials of the differences, their sum, and the values weighted.
 // window, on either side, scale, soft_cap and strides are as in attention.h. keys_most: what a head has room for, a multiple of 32.
 // spans, of each query the first key and the one behind the last that it sees, besides; or NULL. Scratch: TALL rows of d, then of
-// keys_most floats.
+// keys_most and sixteen floats: what a query sees ends within a vector.
 //
 // A query's sums run over its keys in order, so they depend on nothing but these. What it does not see weighs zero.
 #pragma once
@@ -20,32 +20,6 @@ using panels::TALL;
 INLINE int64_t padded(int64_t n) { return (n + COLUMNS - 1) / COLUMNS * COLUMNS; }
 template <class G> INLINE float* keys_at(const G& g, int64_t head) { return (float*)g.shared + head * g.keys_most * (g.d + padded(g.d)); }
 template <class G> INLINE float* values_at(const G& g, int64_t head) { return keys_at(g, head) + g.keys_most * g.d; }
-
-// exp of what is at most 0, or NaN, as exp8 has it.
-INLINE f32xw exp_below(f32xw x) {
-  const f32xw low = splatw(-87.3f), magic = splatw(12582912.0f);
-  i32xw under = x < low;
-  f32xw c = (f32xw)(((i32xw)low & under) | ((i32xw)x & ~under));
-  f32xw n = maddw(c, splatw(1.44269504088896341f), magic);
-  i32xw k = (i32xw)n - (i32xw)magic;
-  n = n - magic;
-  f32xw r = maddw(n, splatw(-0.693359375f), c);
-  r = maddw(n, splatw(2.12194440e-4f), r);
-  f32xw p = splatw(1.9875691500e-4f);
-  p = maddw(p, r, splatw(1.3981999507e-3f));
-  p = maddw(p, r, splatw(8.3334519073e-3f));
-  p = maddw(p, r, splatw(4.1665795894e-2f));
-  p = maddw(p, r, splatw(1.6666665459e-1f));
-  p = maddw(p, r, splatw(5.0000001201e-1f));
-  p = maddw(p, r * r, r) + splatw(1.0f);
-  return (f32xw)((i32xw)(p * (f32xw)((k + 127) << 23)) & ~under);
-}
-
-INLINE float largest(f32xw v) {
-  float m = v[0];
-  for (int i = 1; i < WIDE; i++) m = v[i] > m ? v[i] : m;
-  return m;
-}
 
 // What a row sees of keys low to high, whose scores are at s: first to last.
 struct Seen { int64_t first, last; };
@@ -68,7 +42,6 @@ INLINE float soften(float* s, int64_t low, int64_t high, Seen of, float scale, f
   for (int64_t j = low; j < of.first; j++) s[j - low] = 0.0f;
   float *from = s + (of.first - low), top = -INFINITY;
   int64_t n = of.last - of.first, whole = n / WIDE * WIDE;
-  for (int64_t j = of.last; j < high; j++) s[j - low] = -INFINITY;  // a whole vector's worth is read behind the last
   f32xw most = splatw(-INFINITY);
   for (int64_t j = 0; j < n; j += WIDE) {
     f32xw v = loadw(from + j) * splatw(scale);
@@ -88,7 +61,7 @@ INLINE float soften(float* s, int64_t low, int64_t high, Seen of, float scale, f
     i32xw up = v > most;
     most = (f32xw)(((i32xw)v & up) | ((i32xw)most & ~up));
   }
-  top = largest(most);
+  top = maxw(most);
   f32xw sums = splatw(0.0f);
   for (int64_t j = 0; j < n; j += WIDE) {
     f32xw p = exp_below(loadw(from + j) - splatw(top));
@@ -107,9 +80,10 @@ template <class T, class C> void whole_keys(const slots::Whole<T, C>& g, int32_t
   for (int64_t at = s.begin; at < s.end; at++) {
     int64_t head = at / across, j0 = at % across * attend::COLUMNS, n = g.keys - j0 < attend::COLUMNS ? g.keys - j0 : attend::COLUMNS;
     float *k = attend::keys_at(g, head) + j0 * d, *v = attend::values_at(g, head) + j0 * attend::COLUMNS;
-    for (int64_t j = 0; j < attend::COLUMNS; j++) {
+    if (n < attend::COLUMNS) memset(k, 0, attend::COLUMNS * d * sizeof(float));
+    for (int64_t j = 0; j < n; j++) {
       const C* x = g.k + (j0 + j) * g.kv_row + head * g.kv_head;
-      for (int64_t i = 0; i < d; i++) k[i * attend::COLUMNS + j] = j < n ? load(x + i) : 0.0f;
+      for (int64_t i = 0; i < d; i++) k[i * attend::COLUMNS + j] = load(x + i);
     }
     for (int64_t j = 0; j < n; j++) {
       const C* x = g.v + (j0 + j) * g.kv_row + head * g.kv_head;
@@ -145,8 +119,8 @@ template <class T, class C> void whole_attention(const slots::Whole<T, C>& g, in
     high = attend::padded(high);
     if (high < low) high = low;
     const float *k = attend::keys_at(g, head), *v = attend::values_at(g, head);
-    int64_t wide = high - low;
-    for (int64_t j = low; j < high; j += COLUMNS) panels::task(q, d, n, k + j * d, d, s + (j - low), wide, (int64_t)COLUMNS);
+    int64_t wide = high - low + WIDE;
+    for (int64_t j = low; j < high; j += COLUMNS) panels::task(q, d, n, k + j * d, d, (const float*)nullptr, s + (j - low), wide, (int64_t)COLUMNS);
     float inverse[TALL];
     for (int64_t r = 0; r < n; r++) {
       float sum = attend::soften(s + r * wide, low, high, sees[r], (float)g.scale, (float)g.soft_cap);
@@ -155,7 +129,7 @@ template <class T, class C> void whole_attention(const slots::Whole<T, C>& g, in
     int64_t depth = (high < g.keys ? high : g.keys) - low;
     for (int64_t i = 0; i < d; i += COLUMNS) {
       float o[TALL][COLUMNS];
-      panels::task(s, wide, n, v + i * g.keys_most + low * COLUMNS, depth, o[0], (int64_t)COLUMNS, (int64_t)COLUMNS);
+      panels::task(s, wide, n, v + i * g.keys_most + low * COLUMNS, depth, (const float*)nullptr, o[0], (int64_t)COLUMNS, (int64_t)COLUMNS);
       int64_t there = d - i < COLUMNS ? d - i : COLUMNS;
       for (int64_t r = 0; r < n; r++) {
         T* y = g.o + (r0 + r) / group * g.q_row + (head * group + (r0 + r) % group) * g.q_head + i;
@@ -163,6 +137,35 @@ template <class T, class C> void whole_attention(const slots::Whole<T, C>& g, in
         for (; l + 8 <= there; l += 8) store8(y + l, load8(o[r] + l) * splat(inverse[r]));
         for (; l < there; l++) store(y + l, o[r][l] * inverse[r]);
       }
+    }
+  }
+}
+
+// A query and a head at a time, key after key, of what whole_keys is made from. Scratch: a float for each key, and eight.
+template <class T, class C> void whole_attention_naive(const slots::Whole<T, C>& g, int32_t tid, int32_t) {
+  float* p = (float*)g.scratch;
+  for (int64_t at = 0; at < g.queries * g.heads && !tid; at++) {
+    int64_t query = at / g.heads, head = at % g.heads, kv = head / (g.heads / g.kv_heads) * g.kv_head;
+    attend::Seen of = attend::seen(g, query);
+    const T* q = g.q + query * g.q_row + head * g.q_head;
+    float top = -INFINITY, sums[WIDE] = {0};
+    for (int64_t j = of.first; j < of.last; j++) {
+      float s = 0.0f;
+      for (int64_t i = 0; i < g.d; i++) s = madd(load(q + i), load(g.k + j * g.kv_row + kv + i), s);
+      p[j] = s * (float)g.scale;
+    }
+    f32x8 cap = splat((float)g.soft_cap);
+    for (int64_t j = of.first; j < of.last && g.soft_cap != 0.0; j += 8) store8(p + j, cap * tanh8(load8(p + j) / cap));
+    for (int64_t j = of.first; j < of.last; j++) top = p[j] > top ? p[j] : top;
+    for (int64_t j = of.first; j < of.last; j++) {
+      p[j] = exp_below(splat(p[j] - top))[0];
+      sums[(j - of.first) % WIDE] += p[j];
+    }
+    float sum = sumw(loadw(sums)), inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+    for (int64_t i = 0; i < g.d; i++) {
+      float o = 0.0f;
+      for (int64_t j = of.first; j < of.last; j++) o = madd(p[j], load(g.v + j * g.kv_row + kv + i), o);
+      store(g.o + query * g.q_row + head * g.q_head + i, o * inverse);
     }
   }
 }

@@ -111,7 +111,7 @@ class MHA(Sharing):
         attend = KernelCall(
             unit("whole.h", "whole_attention", *types),
             slots,
-            scratch_bytes=4 * TALL * (op.d + most),
+            scratch_bytes=4 * TALL * (op.d + most + LANES),
             shared_bytes=shared,
             **self.shared_by(tunables, 2 * work),
         )
