@@ -14,7 +14,8 @@ WORKERS = Path(__file__).parent / "workers"
 @attrs.frozen
 class Engine:
     """One program that runs models. `packages` install it; none: this environment has it. `takes`: the rows' weights it
-    runs; `weights` names, for some of them, the file it takes instead. `settings`: further ones of its worker."""
+    runs; `weights` names, for some of them, the file it takes instead. `settings`: further ones of its worker. `made_by`: the
+    engine whose packages make its weights, if it is another."""
 
     name: str
     worker: str
@@ -22,6 +23,7 @@ class Engine:
     weights: tuple[tuple[str, str], ...] = ()
     takes: tuple[str, ...] = ()
     settings: tuple[tuple[str, object], ...] = ()
+    made_by: Engine | None = None
 
     def file(self, weights: str) -> str:
         """The name of the file it runs for a row's weights."""
@@ -63,9 +65,16 @@ OPENVINO_ENCODER = Engine(
     "openvino", "openvino_encoder.py", ("openvino==2026.4.1", "onnx", *_TORCH), weights=(("minilm", "minilm-onnx"),), takes=("minilm",)
 )
 
+TRANSFORMERS = Engine(
+    "transformers", "transformers_media.py", ("torch==2.13.0", "transformers==5.24.0", "safetensors"), takes=("embedding-gemma2",)
+)
+IRON_MEDIA = Engine("iron", "iron_media.py", takes=("embedding-gemma2",), made_by=TRANSFORMERS)
+
 ENGINES = (IRON, LLAMA_CPP, ONNXRUNTIME, OPENVINO)
 #: Of rows of vectors.
 ENCODERS = (IRON_ENCODER, SENTENCE_TRANSFORMERS, ONNXRUNTIME_ENCODER, OPENVINO_ENCODER)
+#: Of rows of media.
+MEDIA = (IRON_MEDIA, TRANSFORMERS)
 
 
 class Unavailable(Exception):

@@ -14,10 +14,10 @@ from typing import TextIO
 
 import attrs
 
-from bench.engines import ENCODERS, ENGINES, UNTUNED, Engine, Unavailable, python_of
+from bench.engines import ENCODERS, ENGINES, MEDIA, UNTUNED, Engine, Unavailable, python_of
 from bench.processes import Ran, Worker, iron_run
 from bench.results import Result, Samples
-from bench.rows import Rate, Row, Vectors, Watched
+from bench.rows import Media, Rate, Row, Vectors, Watched
 from bench.weights import Missing, Weights, cache_bytes, encoder_operations, tensor_bytes
 
 #: Of workers that are watched.
@@ -47,7 +47,7 @@ class Bench:
     def run(self, rows: list[Row]) -> list[Result]:
         """Every row's result, in the order given."""
         results = {row.key: Result(row) for row in rows}
-        groups: dict[tuple[str, str], list[Rate | Vectors]] = {}
+        groups: dict[tuple[str, str], list[Rate | Vectors | Media]] = {}
         for row in rows:
             if not isinstance(row, Watched):
                 groups.setdefault((row.weights, repr(row.settings)), []).append(row)
@@ -79,7 +79,9 @@ class Bench:
         """Rows of the same weights and settings."""
         first = results[0].row
         assert not isinstance(first, Watched)
-        engines = ENCODERS if isinstance(first, Vectors) else (*ENGINES, UNTUNED) if self.untuned else ENGINES
+        engines = (*ENGINES, UNTUNED) if self.untuned else ENGINES
+        if isinstance(first, Vectors | Media):
+            engines = ENCODERS if isinstance(first, Vectors) else MEDIA
         with contextlib.ExitStack() as stack:
             workers: dict[str, Worker] = {}
             for engine in engines:
@@ -98,7 +100,8 @@ class Bench:
     def _worker(self, engine: Engine, weights: str, settings: dict[str, object]) -> Iterator[Worker]:
         python = self.python(engine)
         settings = {"threads": self.threads} | settings | dict(engine.settings)
-        worker = Worker(engine, python, self.weights.path(engine.file(weights), python), settings, self.log)
+        path = self.weights.path(engine.file(weights), self.python(engine.made_by) if engine.made_by else python)
+        worker = Worker(engine, python, path, settings, self.log)
         self.versions[engine.name] = worker.version
         try:
             yield worker
@@ -112,6 +115,8 @@ class Bench:
             texts = max(row.batch, round(row.count * self.scale))
             order: dict[str, object] = {"do": "vectors", "ids": drawn_ids(row.lengths), "batch": row.batch, "count": texts}
             result.text_operations = encoder_operations(self.weights.path(row.weights), row.lengths) / len(row.lengths)
+        elif isinstance(row, Media):
+            order = {"do": "vectors", "what": row.what, "count": max(1, round(row.count * self.scale))}
         else:
             order = {"do": row.do, "ids": self._ids(row.prompt)}
         if isinstance(row, Rate) and row.do == "decode":
@@ -132,6 +137,7 @@ class Bench:
                 except Unavailable as error:
                     result.engines[name] = Samples(skipped=str(error))
                     continue
+                result.text_operations = found.get("operations", result.text_operations)
                 rate = found["tokens" if isinstance(row, Rate) else "texts"] / found["wall"]
                 if number:
                     samples.add(rate, found["wall"], found["cpu"], found["others"])

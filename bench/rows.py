@@ -75,6 +75,27 @@ class Vectors:
 
 
 @attrs.frozen
+class Media:
+    """Vectors a second that EmbeddingGemma 2 makes of `what`, "text", "clip" or "image", one at a time, `count` of them in a turn: a
+    text of 512 tokens from its ids, ten seconds from samples, 480 x 640 pixels. Peers are given the features that they make of these."""
+
+    key: str
+    title: str
+    weights: str
+    what: str
+    count: int
+    goal: Goal
+    dtype: str = "float32"
+    engines: tuple[str, ...] | None = None
+    unit: str = "vectors/s"
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Of its worker; rows of the same ones share it."""
+        return {"dtype": self.dtype}
+
+
+@attrs.frozen
 class Watched:
     """A whole run seen from outside: "start", "kernels" or "memory". Smaller is better."""
 
@@ -86,7 +107,7 @@ class Watched:
 
 
 #: What a row may be.
-Row = Rate | Vectors | Watched
+Row = Rate | Vectors | Media | Watched
 
 _BOTH = ("iron", "llama.cpp")
 #: Lengths of 32 texts as they come, in tokens: short ones are many.
@@ -110,6 +131,20 @@ def _minilm(dtype: str = "float32") -> tuple[Vectors, ...]:
     return (*found, Vectors(f"minilm-mixed-32{ends}", title, "minilm", MIXED, 32, 32, goal, dtype, engines))
 
 
+def _media(dtype: str = "float32") -> tuple[Media, ...]:
+    """Rows of EmbeddingGemma 2's full shape, drawn weights."""
+    exact = dtype == "float32"
+    whats = (("text", "a text of 512 tokens", 3), ("clip", "a clip of 10 s", 2), ("image", "an image of 480 x 640", 1))
+    return tuple(
+        Media(
+            f"gemma2-{what}" + ("" if exact else "-bf16"),
+            f"vectors of {said}, EmbeddingGemma 2 shape" + ("" if exact else ", bfloat16"),
+            *("embedding-gemma2", what, count, Goal(best=2.0) if exact else Goal(), dtype),
+        )
+        for what, said, count in whats
+    )
+
+
 ROWS: tuple[Row, ...] = (
     Rate("decode", "decode, Q4_1, contexts 5 to 133", "q4_1", "decode", 5, Goal(2.2, 0.75), count=128),
     Rate("decode-512", "decode, Q4_1, context 512", "q4_1", "decode", 512, Goal(2.2, 0.75), count=64),
@@ -128,11 +163,15 @@ ROWS: tuple[Row, ...] = (
 )
 
 
-def chosen(keys: str | None) -> list[Row]:
-    """Rows whose keys are named, separated by commas; all without. ValueError for a name there is not."""
+#: What takes gigabytes and minutes: only where it is asked for.
+LARGE: tuple[Row, ...] = (*_media(), *_media("bfloat16"))
+
+
+def chosen(keys: str | None, large: bool = False) -> list[Row]:
+    """Rows whose keys are named, separated by commas; all without, the large ones too if `large`. ValueError for a name there is not."""
     if not keys:
-        return list(ROWS)
-    known = {row.key: row for row in ROWS}
+        return [*ROWS, *(LARGE if large else ())]
+    known = {row.key: row for row in (*ROWS, *LARGE)}
     wanted = keys.split(",")
     wrong = [key for key in wanted if key not in known]
     if wrong:

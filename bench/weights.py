@@ -34,12 +34,15 @@ class Weights:
 
     def path(self, name: str, python: str | None = None) -> Path:
         """The file "q4_1", "q4_0", "q8_0" or one of `DRAWN`, the folders "q4nx" and "minilm", or, made with an environment's `python`,
-        the folder "onnx-int4" and the file "minilm-onnx"."""
+        the folders "onnx-int4" and "embedding-gemma2" and the file "minilm-onnx"."""
         if name == "minilm":
             return minilm()
         if name == "minilm-onnx":
             assert python is not None
             return self._made("minilm.onnx", lambda to: encoder_onnx(python, minilm(), to))
+        if name == "embedding-gemma2":
+            assert python is not None
+            return self._made(name, lambda to: media(python, to))
         if name == "q4_1":
             return Path(self._given) if self._given else smollm2()
         if name == "onnx-int4":
@@ -302,3 +305,12 @@ def encoder_onnx(python: str, source: Path, target: Path) -> None:
     if done.returncode or not target.is_file():
         last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
         raise Missing(f"it does not export to ONNX: {last}")
+
+
+def media(python: str, target: Path) -> None:
+    """EmbeddingGemma 2's full shape with drawn weights, and what its rows are of: `workers/gemma2_folder.py`."""
+    script = Path(__file__).parent / "workers" / "gemma2_folder.py"
+    done = subprocess.run([python, str(script), str(target)], capture_output=True, text=True)
+    if done.returncode or not (target / "inputs.npz").is_file():
+        last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
+        raise Missing(f"the folder is not made: {last}")

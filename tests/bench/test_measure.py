@@ -12,7 +12,7 @@ import pytest
 from bench import __main__ as program
 from bench import engines, measure, processes, weights
 from bench.engines import WORKERS, Engine
-from bench.rows import Goal, Rate, Vectors
+from bench.rows import Goal, Media, Rate, Vectors
 
 FAKE = f"""
 import sys
@@ -36,8 +36,9 @@ class Fake:
         watch = serve.Stopwatch()
         watch.start()
         return watch.stop() | {{"tokens": count, "wall": count / SPEED, "turn": self.turns}}
-    def vectors(self, ids, batch, count):
-        return dict(texts=count, wall=count / SPEED, cpu=0.0, ids=ids, batch=batch)
+    def vectors(self, count, **order):
+        more = {{"operations": 3.0}} if "what" in order else {{}}
+        return dict(texts=count, wall=count / SPEED, cpu=0.0, **order, **more)
     def limits(self):
         return dict(read_bytes=1e9, weights_read=5e8, float_operations=1e9, int8_operations=1e9)
 
@@ -55,9 +56,11 @@ def pretend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         for i, name in enumerate(names):
             script = tmp_path / f"{name}.py"
             script.write_text(f"NAME, SPEED = {name!r}, {100 / 2**i}\n" + FAKE)
-            made.append(Engine(name, str(script), takes=("q4_1", "minilm"), weights=(("q4_1", "broken"),) if name == "broken" else ()))
+            own = (("q4_1", "broken"),) if name == "broken" else ()
+            made.append(Engine(name, str(script), takes=("q4_1", "minilm", "embedding-gemma2"), weights=own))
         monkeypatch.setattr(measure, "ENGINES", made)
         monkeypatch.setattr(measure, "ENCODERS", made)
+        monkeypatch.setattr(measure, "MEDIA", made)
         monkeypatch.setattr(measure, "encoder_operations", lambda path, lengths: 3.0 * sum(lengths))
         order = processes.Worker.order
 
@@ -100,6 +103,14 @@ def test_rows_of_vectors(pretend: Any) -> None:
     assert {name: s.values for name, s in result.engines.items()} == {"iron": [pytest.approx(100)] * 2, "other": [pytest.approx(50)] * 2}
     assert result.text_operations == 36 and result.verdict == "met"
     assert [len(ids) for ids in measure.drawn_ids((8, 16))] == [8, 16] == [len({*ids}) for ids in measure.drawn_ids((8, 16))]
+
+
+def test_rows_of_media(pretend: Any) -> None:
+    """Vectors a second of what the row names; Iron says how much it multiplies for one."""
+    bench, _ = pretend("iron", "other")
+    (result,) = bench.run([Media("m", "vectors", "embedding-gemma2", "clip", 2, Goal(best=2.0))])
+    assert {name: s.values for name, s in result.engines.items()} == {"iron": [pytest.approx(100)] * 2, "other": [pytest.approx(50)] * 2}
+    assert result.text_operations == 3 and result.verdict == "met"
 
 
 def test_an_engine_that_fails_is_left_out_with_its_reason(pretend: Any) -> None:

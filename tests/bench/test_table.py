@@ -8,7 +8,7 @@ import pytest
 
 from bench import table
 from bench.results import Result, Samples
-from bench.rows import ROWS, Goal, Rate, Vectors, Watched, chosen
+from bench.rows import LARGE, ROWS, Goal, Rate, Vectors, Watched, chosen
 
 DECODE = Rate("decode", "decode, Q4_1", "q4_1", "decode", 5, Goal(2.0, 0.75), count=8)
 START = Watched("start", "start", "s", Goal(most=1.0), ("iron", "llama.cpp"))
@@ -98,7 +98,8 @@ def test_json_holds_everything() -> None:
 
 def test_rows_are_chosen_by_key() -> None:
     """In the order named; a name there is not is an error that lists those there are."""
-    assert len({row.key for row in ROWS}) == len(ROWS)
+    assert len({row.key for row in (*ROWS, *LARGE)}) == len(ROWS) + len(LARGE)
     assert [row.key for row in chosen("start,decode")] == ["start", "decode"] and chosen(None) == list(ROWS)
+    assert chosen(None, large=True) == [*ROWS, *LARGE] and chosen("gemma2-clip") == [row for row in LARGE if row.key == "gemma2-clip"]
     with pytest.raises(ValueError, match=r"no row nope; rows: decode, "):
         chosen("decode,nope")

@@ -166,6 +166,11 @@ class MediaEncoder(EncoderModel):
         return unit(found, dims)
 
     @property
+    def graphs(self) -> tuple[Any, ...]:
+        """What is compiled by now: of texts, and of texts with clips and images."""
+        return (self.compiled, *(compiled for _, compiled in self._merged.values()))
+
+    @property
     def _config(self) -> TextConfig:
         config = self.loaded.config
         assert isinstance(config, TextConfig)
