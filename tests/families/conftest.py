@@ -19,13 +19,20 @@ from iron_olmo2.model import Olmo2
 from iron_phi3.model import Phi3
 from iron_qwen2.model import Qwen2
 from iron_qwen3.model import Qwen3
+from iron_qwen3_5.model import Qwen35
+from tests.families import qwen35_gguf
 
 DATA = Path(__file__).parents[1] / "data"
 FAMILIES: dict[str, Any] = {
     "qwen2": Qwen2, "qwen3": Qwen3, "mistral": Mistral, "gemma3": Gemma3, "olmo2": Olmo2, "phi3": Phi3, "gpt2": GPT2,
+    "qwen3_5": Qwen35, "qwen3_5_moe": Qwen35, "qwen3_next": Qwen35,
 }  # fmt: skip
 #: What a GGUF calls a family, where that is another name.
-ARCHITECTURES = {"mistral": "llama"}
+ARCHITECTURES = {"mistral": "llama", "qwen3_5": "qwen35", "qwen3_5_moe": "qwen35moe", "qwen3_next": "qwen35moe"}
+
+
+#: Matrices that the converter leaves in float32.
+UNQUANTIZED = ("position_embd.weight", "ssm_conv1d.weight", "ffn_gate_inp.weight")
 
 
 class Family:
@@ -101,15 +108,34 @@ def write_gguf(path: Path, name: str, c: DecoderConfig, weights: Any, kind: str,
             vectors = {"rope_factors_short.weight": factors[0], "rope_factors_long.weight": factors[1]}
         else:
             entries |= {"rope.scaling.type": scaling, "rope.scaling.factor": first}
+    if FAMILIES[name] is Qwen35:
+        entries |= qwen35_gguf.metadata(c)
     architecture = ARCHITECTURES.get(name, name)
     writer = gguf.GGUFWriter(str(path), architecture)
     for key, value in (entries | metadata).items():
-        if isinstance(value, int):
+        if isinstance(value, int):  # None is left out
             writer.add_uint32(f"{architecture}.{key}", value)
         elif isinstance(value, float):
             writer.add_float32(f"{architecture}.{key}", value)
         elif isinstance(value, str):
             writer.add_string(f"{architecture}.{key}", value)
+    if FAMILIES[name] is Qwen35:
+        tensors = {stored: [values] for stored, values in qwen35_gguf.tensors(c, weights).items()}
+    else:
+        tensors = _renamed(gguf, name, architecture, c, weights, vectors)
+    for stored, parts in tensors.items():
+        values = np.concatenate(parts)
+        quant = gguf.GGMLQuantizationType["F32" if values.ndim == 1 or stored.endswith(UNQUANTIZED) else kind]
+        writer.add_tensor(stored, gguf.quantize(values, quant), raw_dtype=quant)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _renamed(gguf: Any, name: str, architecture: str, c: DecoderConfig, weights: Any, vectors: dict[str, Any]) -> dict[str, Any]:
+    """Tensors under llama.cpp's names, each with the weights that it is made of."""
     names = FAMILIES[name].names("safetensors", c)
     known = {text: arch for arch, text in gguf.MODEL_ARCH_NAMES.items()}[architecture]
     converted = gguf.get_tensor_name_map(known, c.num_layers)
@@ -120,15 +146,7 @@ def write_gguf(path: Path, name: str, c: DecoderConfig, weights: Any, kind: str,
             values = neighbouring(values, c.head_dim)
         stored = converted.get_name(source_of(names, path_within).names[0], (".weight", ".bias"))
         tensors.setdefault(stored, []).append(values)  # what is one tensor there is one here
-    for stored, parts in tensors.items():
-        values = np.concatenate(parts)
-        quant = gguf.GGMLQuantizationType["F32" if values.ndim == 1 or stored == "position_embd.weight" else kind]
-        writer.add_tensor(stored, gguf.quantize(values, quant), raw_dtype=quant)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return tensors
 
 
 def neighbouring(rows: np.ndarray, head_dim: int) -> np.ndarray:
@@ -150,4 +168,4 @@ def _one(name: str) -> Any:
     return one
 
 
-qwen2, qwen3, mistral, gemma3, olmo2, phi3, gpt2 = map(_one, FAMILIES)
+qwen2, qwen3, mistral, gemma3, olmo2, phi3, gpt2, qwen3_5, qwen3_5_moe, qwen3_next = map(_one, FAMILIES)

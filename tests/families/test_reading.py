@@ -224,7 +224,7 @@ def test_a_config_that_cannot_be_is_refused(changes: dict[str, Any], says: str) 
 
 def test_the_command_line_runs_it(family: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """`iron-run FAMILY` continues ids on either kind of file, and passes its own accuracy gate."""
-    name = family.name
+    name = family.family.name
     answers = []
     for path in (family.write(), family.gguf()):
         line = ["--checkpoint", str(path), "--backend", "host", "--dtype", "float32", "--max-seq-len", "64", "--json"]

@@ -253,10 +253,48 @@ def tiny_gpt2():
     return transformers.GPT2Config(vocab_size=96, n_embd=48, n_inner=80, n_layer=2, n_head=4, n_positions=130, eos_token_id=0)
 
 
+#: Of layers that mix by the gated delta rule: two value heads for a key head.
+LINEAR = dict(
+    linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=32, num_attention_heads=4,
+    num_key_value_heads=2, head_dim=32, vocab_size=96, hidden_size=48, max_position_embeddings=4096,
+)  # fmt: skip
+#: A quarter of each head turns.
+QUARTER = {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25}
+
+
+def tiny_qwen3_5():
+    """Three layers of the gated delta rule and one that attends, a dense feed-forward, a head of its own."""
+    import transformers
+
+    return transformers.Qwen3_5TextConfig(**LINEAR, intermediate_size=80, num_hidden_layers=4, rope_parameters=QUARTER)
+
+
+def tiny_qwen3_5_moe():
+    """Five experts of which two are chosen, and one for all; every second layer attends."""
+    import transformers
+
+    kinds = ["linear_attention", "full_attention"]
+    return transformers.Qwen3_5MoeTextConfig(
+        **LINEAR, num_hidden_layers=2, layer_types=kinds, rope_parameters=QUARTER, num_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=32, shared_expert_intermediate_size=64,
+    )  # fmt: skip
+
+
+def tiny_qwen3_next():
+    """The same with projections that lie by key head."""
+    import transformers
+
+    kinds = ["linear_attention", "full_attention"]
+    return transformers.Qwen3NextConfig(
+        **LINEAR, num_hidden_layers=2, layer_types=kinds, rope_parameters=QUARTER, num_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=32, shared_expert_intermediate_size=64,
+    )  # fmt: skip
+
+
 #: tests/data/tiny_NAME.npz: transformers' config of it.
 FAMILIES = {
     "qwen2": tiny_qwen2, "qwen3": tiny_qwen3, "mistral": tiny_mistral, "gemma3": tiny_gemma3, "olmo2": tiny_olmo2,
-    "phi3": tiny_phi3, "gpt2": tiny_gpt2,
+    "phi3": tiny_phi3, "gpt2": tiny_gpt2, "qwen3_5": tiny_qwen3_5, "qwen3_5_moe": tiny_qwen3_5_moe, "qwen3_next": tiny_qwen3_next,
 }  # fmt: skip
 
 

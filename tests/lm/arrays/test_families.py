@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from iron_core.devices import device
+from iron_core.errors import UnsupportedError
 from iron_core.plugins.registry import registry
 from iron_lm import loading
 from iron_lm.architecture import Architecture
@@ -18,7 +19,9 @@ from iron_lm.tunables import profile_of
 
 MODELS = registry().select("models", load=True)
 FAMILIES = sorted(model.name for model in MODELS if isinstance(model.object, type) and issubclass(model.object, Architecture))
-DECODERS = [name for name in FAMILIES if not registry().load("models", name).full_size().encodes]
+#: Families with operators that run on the CPU alone: the first of them.
+ON_CPU = {"qwen3_5": "CausalConv1d"}
+DECODERS = [name for name in FAMILIES if name not in ON_CPU and not registry().load("models", name).full_size().encodes]
 PROMPT = [int(i) for i in np.random.default_rng(4).integers(0, 512, 70)]
 SMALL = dict(vocab_size=512, hidden_size=128, num_layers=2, num_heads=4, head_dim=64, intermediate_size=256, max_positions=100)
 
@@ -47,3 +50,13 @@ def test_logits_are_those_of_the_references(name):
             got, want = session.logits(ids), reference.logits(ids)
             assert np.linalg.norm(got - want) <= 0.03 * np.linalg.norm(want)
             assert got.argmax() == want.argmax()
+
+
+@pytest.mark.parametrize("name", ON_CPU)
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
+def test_what_no_array_computes_is_named(name, dev):
+    """With where it runs."""
+    family = registry().load("models", name)
+    loaded = loading.random(family, small(family.full_size()), 1, dtype="bfloat16", max_seq_len=SMALL["max_positions"])
+    with pytest.raises(UnsupportedError, match=f"{ON_CPU[name]} .* on {dev}: .* declares no array. It runs on the CPU: backend='host'"):
+        Session(loaded.model(), backend="sim", dev=dev)

@@ -9,7 +9,7 @@ import pytest
 
 import iron_core as iron
 from iron_core.declare.formats import format_of
-from iron_lm.checkpoints.sources import FirstOf, Interleaved, Name, Scaled, Split, Stack
+from iron_lm.checkpoints.sources import Below, Exponential, FirstOf, Interleaved, Name, Reshaped, Scaled, Split, Stack
 
 NUMBERS = np.random.default_rng(1).standard_normal((3, 32)).astype(np.float32)
 
@@ -95,3 +95,30 @@ def test_the_first_source_that_is_there_is_read() -> None:
     assert np.array_equal(source.read(Several(**one_by_one, **{"both.4": both}), (2, 3, 32)), both[:, 3:])
     nothing = Several(**{"a.4": NUMBERS})
     assert source.read(nothing, (2, 3, 32)) is None and nothing.missing == ["b.4"]
+
+
+@pytest.mark.parametrize("blocks", (False, True))
+def test_matrices_are_put_one_below_another(blocks: bool) -> None:
+    """Each with its own rows, dense or in blocks; None where one is missing."""
+    dense = [NUMBERS[:1], NUMBERS[1:]]
+    stored: Any = [iron.Q8_0.quantize(array) for array in dense] if blocks else dense
+    source = Below(((Name("l.{i}.a"), 1), (Name("l.{i}.b"), 2))).at(i="0")
+    assert source.names == ("l.0.a", "l.0.b")
+    got = source.read(Several(**{"l.0.a": stored[0], "l.0.b": stored[1]}), (3, 32))
+    want = np.concatenate([array.dequantize() if blocks else array for array in stored])
+    np.testing.assert_array_equal(got.dequantize() if blocks else got, want)
+    assert source.read(Several(**{"l.0.a": stored[0]}), (3, 32)) is None
+
+
+def test_axes_of_one_number_come_and_go() -> None:
+    """A vector that is a row here, and a kernel that has an axis more there."""
+    assert Reshaped("w", (-1,)).read(One(NUMBERS[0]), (1, 32)).shape == (1, 32)
+    np.testing.assert_array_equal(Reshaped("w", (-2, 1, -1)).read(One(NUMBERS[:, None]), (3, 32)), NUMBERS)
+    assert Reshaped("w", (-2, 1, -1)).read(One(NUMBERS), (3, 32)) is None
+
+
+def test_a_logarithm_is_read_as_its_number() -> None:
+    """In float32."""
+    got = Exponential("w").read(One(NUMBERS[0].astype(np.float16)), (32,))
+    assert got.dtype == np.float32 and np.allclose(got, np.exp(NUMBERS[0]), rtol=2e-3)
+    assert Exponential("w").read(One(NUMBERS[0]), (31,)) is None

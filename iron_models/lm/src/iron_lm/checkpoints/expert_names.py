@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iron_lm.checkpoints.sources import FirstOf, Names, Source, Split, Stack
+from iron_lm.checkpoints.sources import FirstOf, Names, Reshaped, Source, Split, Stack
 
 _HUGGINGFACE = "model.layers.{i}.mlp."
 _GGUF = "blk.{i}.ffn_"
@@ -32,5 +32,5 @@ def gguf() -> Names:
         "layers.{i}.ffn.router": f"{_GGUF}gate_inp.weight",
         **{f"layers.{{i}}.ffn.{x}": f"{_GGUF}{x}_exps.weight" for x in ("gate", "up", "down")},
         **{f"layers.{{i}}.ffn.shared.{x}": f"{_GGUF}{x}_shexp.weight" for x in ("gate", "up", "down")},
-        "layers.{i}.ffn.opening": f"{_GGUF}gate_inp_shexp.weight",
+        "layers.{i}.ffn.opening": Reshaped(f"{_GGUF}gate_inp_shexp.weight", (-1,)),
     }

@@ -159,6 +159,27 @@ class Interleaved(_Of):
 
 
 @attrs.frozen
+class Reshaped(_Of):
+    """A dense tensor stored with more axes of one number, or fewer: each of `stored` is a number, or says which axis of the weight's
+    shape it is (-1: the last)."""
+
+    stored: tuple[int, ...]
+
+    def read(self, reading: Reading, shape: Shape) -> Any:
+        whole = self.of.read(reading, tuple(shape[n] if n < 0 else n for n in self.stored))
+        return None if whole is None else np.asarray(whole).reshape(shape)
+
+
+@attrs.frozen
+class Exponential(_Of):
+    """A vector stored as its logarithm: read in float32."""
+
+    def read(self, reading: Reading, shape: Shape) -> Any:
+        stored = self.of.read(reading, shape)
+        return None if stored is None else np.exp(np.asarray(stored).astype(np.float32))
+
+
+@attrs.frozen
 class Transpose(_Of):
     """A matrix stored the other way round; dense ones alone have one."""
 
@@ -225,6 +246,28 @@ class Stack(Source):
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(name for part in self.parts for name in part.names)
+
+
+@attrs.frozen
+class Below(Source):
+    """Tensors of one format, one below another: each source with its rows."""
+
+    parts: tuple[tuple[Source, int], ...]
+
+    def read(self, reading: Reading, shape: Shape) -> Any:
+        found = [source.read(reading, (rows, *shape[1:])) for source, rows in self.parts]
+        if any(array is None for array in found):
+            return None
+        if isinstance(found[0], PackedArray):
+            return PackedArray(np.concatenate([array.data for array in found]), shape, found[0].format)
+        return np.concatenate([np.asarray(array) for array in found])
+
+    def at(self, **numbers: str) -> Source:
+        return Below(tuple((source.at(**numbers), rows) for source, rows in self.parts))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for source, _ in self.parts for name in source.names)
 
 
 #: A family's names for one kind of checkpoint: path of a weight, `{i}` for each layer, -> source.

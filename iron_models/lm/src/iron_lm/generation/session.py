@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from iron_core.errors import BoundsError, CallError, CheckpointError, NotFinite, UsageError, printable
 from iron_core.turn import Turn
 from iron_lm.generation.sampler import Sampler
+from iron_lm.generation.snapshots import Snapshots
 from iron_lm.parts.decoder import Decoder
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -42,7 +44,8 @@ class Session:
     Threads may share it: each answer is whole, one after the other. A prompt runs in chunks on a fixed grid. What a new prompt
     shares with `held` is kept, from the start up to the first
     chunk that differs; a prompt of one token more is one decode step. Where caches slide, that is so within what they still
-    hold; a prompt that differs before it runs from its start.
+    hold; a prompt that differs before it runs from its start. Of states that cannot go back there are copies where chunks
+    begin (`snapshots`): what lies behind the one that is put back runs again.
     """
 
     def __init__(self, model: Decoder, **options: Any) -> None:
@@ -50,6 +53,7 @@ class Session:
         self.compiled = model.compile(**options)
         self.compiled.add(ids=((model.run.prefill_chunk,), np.int32))
         self.held: list[int] = []
+        self.snapshots = Snapshots(self.compiled, model.recurrent) if model.recurrent else None
         self._base = 0  # the first token in the caches that slide
         self._turn = Turn(f"a session of {type(model).__name__}")
         self._sampler: Sampler | None = None
@@ -129,7 +133,9 @@ class Session:
                 steps = self._steps(position, left)
                 self._slide_to(position)
                 now = self.model.where(position)
-                carried = self.compiled.loop(steps, on_step, token=carried["token"], chunk=0, rows=0, **now)
+                with self._moving(position) as moved:
+                    carried = self.compiled.loop(steps, on_step, token=carried["token"], chunk=0, rows=0, **now)
+                    moved(carried["position"])
                 left -= steps
         except NotFinite:
             raise _not_finite() from None
@@ -177,11 +183,17 @@ class Session:
         same = min((cache.rewind(shared(self.held, ids)) for cache in self.model.caches), default=0)
         if self.model.base(min(same, len(ids) - 1)) < self._base:
             same = 0  # what it sees is no longer held
-        if same == len(self.held) == len(ids) - 1 and same:
-            self._slide_to(len(ids) - 1)
-            logits, carried = self.compiled(token=ids[-1], chunk=0, rows=0, **self.model.where(len(ids) - 1))
+        if self.snapshots is not None:
+            self.snapshots.forget(same)
+        if same == len(self.held) == len(ids) - 1 and same and (self.snapshots is None or self.snapshots.at == same):
+            self._slide_to(same)
+            with self._moving(same) as moved:
+                logits, carried = self.compiled(token=ids[-1], chunk=0, rows=0, **self.model.where(same))
+                moved(len(ids))
         else:
             first = min(same, len(ids) - 1) // run.prefill_chunk
+            if self.snapshots is not None:
+                first = self.snapshots.back(first * run.prefill_chunk) // run.prefill_chunk
             for chunk in range(first, -(-len(ids) // run.prefill_chunk)):
                 start = chunk * run.prefill_chunk
                 self.held = ids[:start]  # what stands whatever becomes of this chunk, Ctrl-C within it too
@@ -189,16 +201,35 @@ class Session:
                 row = np.zeros(run.prefill_chunk, np.int32)
                 row[: len(part)] = part
                 self._slide_to(start)
-                logits, carried = self.compiled(row, token=0, chunk=chunk, rows=len(part), **self.model.where(start + len(part) - 1))
+                with self._moving(start) as moved:
+                    logits, carried = self.compiled(row, token=0, chunk=chunk, rows=len(part), **self.model.where(start + len(part) - 1))
+                    moved(start + len(part))
         if not np.isfinite(logits).all():
             self.held = []
             raise _not_finite()
         self.held = list(ids)
         return logits, vars(carried)
 
+    @contextmanager
+    def _moving(self, position: int) -> Iterator[Callable[[int], None]]:
+        """While the states of `position` tokens become those of more: of how many, is said at the end. Copied before, where a chunk
+        begins; whatever ends it without a word leaves none that are known."""
+        kept = self.snapshots
+        if kept is None:
+            yield lambda _: None
+            return
+        if position % self.model.run.prefill_chunk == 0:
+            kept.keep(position)
+        kept.at = None
+
+        def moved(to: int) -> None:
+            kept.at = to
+
+        yield moved
+
     def _steps(self, position: int, most: int) -> int:
-        """Of `most` decode steps from `position` on, how many run before caches slide."""
-        if self.model.base(position + most - 1) == self.model.base(position):
+        """Of `most` decode steps from `position` on, how many run before caches slide, or states are copied."""
+        if self.snapshots is None and self.model.base(position + most - 1) == self.model.base(position):
             return most
         chunk = self.model.run.prefill_chunk
         return min(most, chunk - position % chunk)

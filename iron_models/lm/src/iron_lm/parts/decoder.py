@@ -14,6 +14,7 @@ from iron_lm.parts.head import Head
 from iron_lm.parts.layer import Layer
 from iron_lm.parts.part import Part, Weights, check_held
 from iron_lm.parts.positions import Positions
+from iron_lm.parts.recurrent_state import RecurrentState
 from iron_lm.parts.sliding_cache import SlidingKVCache
 from iron_lm.run import Run
 from iron_ops_aie import Copy, Sample
@@ -54,6 +55,11 @@ class Decoder(Part):
         """What the layers keep of the tokens so far, each once."""
         found = {id(cache): cache for layer in self.layers if (cache := getattr(layer.mixer, "cache", None)) is not None}
         return list(found.values())
+
+    @property
+    def recurrent(self) -> list[Any]:
+        """The states among those that cannot go back to an earlier token."""
+        return [state for cache in self.caches if isinstance(cache, RecurrentState) for state in cache.states.values()]
 
     def body(
         self,

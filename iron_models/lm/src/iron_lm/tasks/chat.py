@@ -116,6 +116,8 @@ class Chat:
         elif name == "stats":
             seen = f", the last {len(self.messages) - self.first} of which the model sees" if self.first else ""
             self.say(f"{len(self.session.held)} of {self.context} tokens held, {len(self.messages)} messages{seen}")
+            if (snapshots := getattr(self.session, "snapshots", None)) is not None:
+                self.say(snapshots.line())
             if self.last.answer_tokens:
                 self.say(self.last.line())
         else:

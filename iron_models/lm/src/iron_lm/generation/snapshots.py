@@ -1,0 +1,62 @@
+"""`Snapshots`: copies of states that cannot go back, as they were where chunks begin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+#: Bytes of copies that a session keeps at most; one is kept however large it is.
+MOST = 256_000_000
+
+
+class Snapshots:
+    """Of the states of a compiled graph: `at` is how many tokens they hold, None where that is not known.
+
+    Copies of more than `most` bytes are thinned out: the one goes whose neighbours lie closest to one another, so that what has to
+    run again stays short however far back a prompt goes.
+    """
+
+    def __init__(self, compiled: Any, states: Sequence[Any], most: int = MOST) -> None:
+        self.compiled, self.states = compiled, list(states)
+        self.each = sum(state.format.nbytes(state.shape) for state in self.states)
+        self._room = max(1, most // max(1, self.each))
+        self._copies: dict[int, list[np.ndarray]] = {}
+        self.at: int | None = 0
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Numbers of tokens of which there is a copy, rising."""
+        return tuple(sorted(self._copies))
+
+    def keep(self, position: int) -> None:
+        """Copy the states, where they hold `position` tokens."""
+        if self.at != position or not position or position in self._copies:
+            return
+        self._copies[position] = [np.array(self.compiled.read(state)) for state in self.states]
+        if len(self._copies) > self._room:
+            ends = [0, *self.kept, self.kept[-1]]
+            del self._copies[min(self.kept[:-1] or self.kept, key=lambda p: ends[ends.index(p) + 1] - ends[ends.index(p) - 1])]
+
+    def forget(self, position: int) -> None:
+        """Drop copies of more tokens than these, of another history from here on."""
+        for kept in self.kept:
+            if kept > position:
+                del self._copies[kept]
+
+    def back(self, position: int) -> int:
+        """Put the states back to the most tokens, up to `position`, that there is a copy of; how many these are. 0: a sequence begins
+        anew, whatever the states hold. They stay as they are where they hold `position` tokens."""
+        if self.at == position:
+            return position
+        to, self.at = max((kept for kept in self.kept if kept <= position), default=0), None
+        for state, copy in zip(self.states, self._copies.get(to, ()), strict=False):
+            self.compiled.write(state, copy)
+        self.at = to
+        return to
+
+    def line(self) -> str:
+        """For people."""
+        kept = f"copies at {', '.join(map(str, self.kept))} tokens" if self.kept else "no copies yet"
+        return f"states that cannot go back: {kept}, {self.each / 1e6:.1f} MB each; what lies behind the copy that is put back runs again"
