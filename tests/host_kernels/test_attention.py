@@ -157,7 +157,7 @@ def test_a_bias_is_added_to_scaled_scores(kernels, rng, types):
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
 def test_the_cut_of_one_query_follows_its_keys_alone(kernels, rng, types):
     """Runs of 64 keys from the first one on: the same bits by any threads and as a row among others, about every border, near the twin."""
-    for heads, kv_heads, d, window, cap in ((9, 3, 64, -1, 0.0), (4, 1, 32, 100, 0.0), (2, 2, 80, -1, 1.5), (12, 2, 128, 1000, 0.0)):
+    for heads, kv_heads, d, window, cap in ((9, 3, 64, -1, 0.0), (8, 4, 32, 100, 0.0), (7, 1, 80, -1, 1.5), (12, 2, 128, 1000, 0.0)):
         q, k, v, *_ = draw(rng, types, (heads, kv_heads, 2, 4100, d, 1, window))
         for keys in (1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 4095, 4096, 4097):
             given = q[-1:].copy(), k[:keys].copy(), v[:keys].copy(), 1, window, cap

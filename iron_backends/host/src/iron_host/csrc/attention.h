@@ -116,7 +116,9 @@ template <class T, class C, int MANY> static void attention_runs(const slots::At
   for (int64_t h = 0; h < heads; h++) load_query(g.q + h * g.q_head, rows.q + h * pad, d);
   Stream streams[2];
   rows.streams = streams;
-  int64_t lines = (KEYS * row * (int64_t)sizeof(C) / 64 + KEYS / 4 * kv_heads - 1) / (KEYS / 4 * kv_heads);
+  int64_t steps = KEYS / 4 * kv_heads * ((group + MANY - 1) / MANY), lines = KEYS * row * (int64_t)sizeof(C) / 64;
+  // Of keys and of values, lines that are asked for at a step: as many at each.
+  int64_t few[] = {(lines + steps - 1) / steps, (lines + steps * columns(d) - 1) / (steps * columns(d))};
   for (int64_t run = s.begin; run < s.end; run++) {
     int64_t begin = (first_run + run) * RUN, end = begin + RUN < seen.high ? begin + RUN : seen.high;
     rows.count = heads;
@@ -129,17 +131,17 @@ template <class T, class C, int MANY> static void attention_runs(const slots::At
       const C* read[] = {g.k, g.v};
       for (int i = 0; i < 2; i++) {
         const char* at = (const char*)(read[i] + next * row);
-        streams[i] = Stream{at, at + rest * row * (int64_t)sizeof(C), lines};
+        streams[i] = Stream{at, at + rest * row * (int64_t)sizeof(C), few[i]};
       }
       for (int64_t kv = 0; kv < kv_heads; kv++) {
         const C *k = g.k + k0 * row + kv * g.kv_head, *v = g.v + k0 * row + kv * g.kv_head;
         rows.count = group;
-        if (group <= 4) {
-          meet_all<true, MANY>(rows, kv * group, k, v, row, k0, here, d, bend);
+        if (group <= 2 * MANY) {
+          meet_all<MANY>(rows, kv * group, k, v, row, k0, here, d, bend);
         } else {
           widen_keys(k, row, here, d, kb);
           widen_keys(v, row, here, d, vb);
-          meet_all<false, MANY>(rows, kv * group, (const float*)kb, (const float*)vb, pad, k0, here, d, bend);
+          meet_all<MANY>(rows, kv * group, (const float*)kb, (const float*)vb, pad, k0, here, d, bend);
         }
       }
     }
@@ -179,11 +181,11 @@ template <class T, class C, int MANY = TOGETHER> void attention(const slots::Att
       const C *k = g.k + k0 * row + kv * g.kv_head, *v = g.v + k0 * row + kv * g.kv_head;
       int64_t here = seen.high - k0 < KEYS ? seen.high - k0 : KEYS;
       if (rows.count <= 4) {
-        meet_all<true, MANY>(rows, 0, k, v, row, k0, here, d, bend);
+        meet_all<MANY>(rows, 0, k, v, row, k0, here, d, bend);
       } else {
         widen_keys(k, row, here, d, kb);
         widen_keys(v, row, here, d, vb);
-        meet_all<false, MANY>(rows, 0, (const float*)kb, (const float*)vb, pad, k0, here, d, bend);
+        meet_all<MANY>(rows, 0, (const float*)kb, (const float*)vb, pad, k0, here, d, bend);
       }
       if (k0 + KEYS < seen.high && (k0 + KEYS) % RUN) continue;
       join(rows, pad);

@@ -55,7 +55,7 @@ struct Stream {
 
   void ask() {
     const char* stop = at + 64 * lines < end ? at + 64 * lines : end;
-    for (; at < stop; at += 64) __builtin_prefetch(at, 0, 2);
+    for (; at < stop; at += 64) __builtin_prefetch(at, 0, 3);
   }
 };
 
@@ -120,6 +120,9 @@ INLINE void add_columns(Stream& stream, const float (*p)[KEYS], const float* shr
   for (int r = 0; r < R; r++)
     for (int u = 0; u < V; u++) storew(acc + r * pad + u * WIDE, sum[r][u]);
 }
+
+// How often the values of a block are passed, which is once for so many of their numbers.
+INLINE int64_t columns(int64_t d) { return (d + 4 * WIDE - 1) / (4 * WIDE); }
 
 // The n values of a block weighted by p, for R queries: as many numbers at once as registers hold.
 template <int R, class C>
@@ -210,13 +213,14 @@ static __attribute__((noinline)) void meet(const Rows& rows, int64_t r0, const C
   add_values<R>(rows.streams + 1, s, shrink, v, row, n, d, rows.acc + r0 * padded(d));
 }
 
-// rows.count rows from r on meet a block, MANY at a time. Where few do, what is left after fours goes together too.
-template <bool FEW, int MANY, class T, class C>
+// rows.count rows from r on meet a block, MANY at a time, and what is left after these together too.
+template <int MANY, class T, class C>
 INLINE void meet_all(const Rows& rows, int64_t r, const C* k, const C* v, int64_t row, int64_t k0, int64_t n, int64_t d,
                      const Bend<T>& bend) {
   int64_t end = r + rows.count;
   for (; r + MANY <= end; r += MANY) meet<MANY>(rows, r, k, v, row, k0, n, d, bend);
-  if (FEW && MANY > 2 && end - r == 3) return meet<FEW ? 3 : 1>(rows, r, k, v, row, k0, n, d, bend);
+  if (MANY > 3 && end - r == 3) return meet<(MANY > 3 ? 3 : 1)>(rows, r, k, v, row, k0, n, d, bend);
+  if (MANY > 2 && end - r == 2) return meet<(MANY > 2 ? 2 : 1)>(rows, r, k, v, row, k0, n, d, bend);
   for (; r < end; r++) meet<1>(rows, r, k, v, row, k0, n, d, bend);
 }
 
