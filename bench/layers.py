@@ -18,6 +18,7 @@ import attrs
 import numpy as np
 
 from iron_core import BFP16EBS8, Q4NX, bfloat16
+from iron_core.declare.formats import grouped
 from iron_core.declare.rounding import floored
 from iron_lm.int8 import FIXED
 from iron_ops_aie.elementwise.kernels_quantize import inverse, measured, rounded
@@ -28,6 +29,9 @@ LAYERS, TOKENS, SEED = 28, 32, 0
 FREEDOM, ROWS, COLUMNS, GAINS = 10, 0.2, 0.12, 0.3
 #: Outliers among channels: how much larger, and how far apart.
 OUTLYING, SPACING = 10, 37
+#: Four bits with a scale and a zero point for 128 numbers of a row, as GPTQ and AWQ have it by default, here rounded to the nearest.
+INT4 = grouped(4, 128, zeros=True)
+ATTENTION, MLP = ("q", "k", "v", "o"), ("gate", "up", "down")
 #: Rows of the random head by which next tokens are compared.
 VOCABULARY = 8192
 
@@ -105,7 +109,7 @@ def per_tensor(w: np.ndarray) -> tuple[np.ndarray, np.float32]:
 
 @attrs.frozen
 class Way:
-    """An arithmetic: weights as stored, "exact" or "q4nx"; what is made of them; what multiplies."""
+    """An arithmetic: weights as stored, "exact", "q4nx", or in `INT4` for some of them; what is made of them; what multiplies."""
 
     stored: str
     prepare: Callable[[np.ndarray], Any]
@@ -132,6 +136,9 @@ WAYS = {
     "bfp16": Way("exact", _even, of_blocks),
     "int8, by row": Way("exact", per_tensor, by_row),
     "int8, 5/127": Way("exact", per_tensor, fixed),
+    "int4, attention": Way("attention", _same, dense),
+    "int4, mlp": Way("mlp", _same, dense),
+    "int4, both": Way("both", _same, dense),
     "q4nx": Way("q4nx", _same, dense),
     "q4nx, bfp16 even": Way("q4nx", _even, of_blocks),
     "q4nx, bfp16 down": Way("q4nx", _down, of_blocks),
@@ -161,6 +168,15 @@ def weights(
     for name in ("mixer", "mlp"):
         gains[name][: outliers * SPACING : SPACING] *= OUTLYING
     return matrices, gains
+
+
+def stored_as(kind: str, matrices: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The numbers that a layer's matrices have as they are stored."""
+    if kind == "exact":
+        return matrices
+    parts = {"attention": ATTENTION, "mlp": MLP}.get(kind, ATTENTION + MLP)
+    format = Q4NX if kind == "q4nx" else INT4
+    return {name: format.quantize(w).dequantize() if name in parts else w for name, w in matrices.items()}
 
 
 def normed(x: np.ndarray, gain: np.ndarray) -> np.ndarray:
@@ -208,7 +224,7 @@ def run(
         matrices, gains = weights(shape, rng, outliers)
         wide = {name: w.astype(np.float64) for name, w in matrices.items()}
         states["exact"] = block(shape, states["exact"], wide, gains, dense)
-        stored = {"exact": matrices, "q4nx": {name: Q4NX.quantize(w).dequantize() for name, w in matrices.items()}}
+        stored = {kind: stored_as(kind, matrices) for kind in dict.fromkeys(way.stored for way in ways.values())}
         for kind in dict.fromkeys((way.stored, way.prepare) for way in ways.values()):
             prepared = {part: kind[1](w) for part, w in stored[kind[0]].items()}
             for name, way in ways.items():

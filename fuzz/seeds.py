@@ -413,6 +413,34 @@ def proto_bytes(fields: Any, depth: int = 0) -> bytes:
     return out
 
 
+# -- ONNX -----------------------------------------------------------------------------------------
+
+
+def onnx_model(rng: random.Random) -> tuple[list[Any], bytes]:
+    """A ModelProto as fields [number, value], of two products whose matrices are integers in blocks, and the bytes that its tensors
+    lie in."""
+    data, initializers = b"", []
+    for name, kind, dims, size in (
+        ("a.weight_Q4", 2, (32, 1, 16), 512), ("a.weight_scales", 1, (32, 1), 128), ("b.weight_DQ_Q4", 21, (32, 32), 512),
+        ("b.weight_DQ_scales", 10, (1, 32), 64), ("b.weight_DQ_zero_points", 21, (1, 32), 16), ("n.weight", 1, (32,), 128),
+    ):  # fmt: skip
+        places = {"location": "model.onnx.data", "offset": str(len(data)), "length": str(size)}
+        where = [[13, [[1, key], [2, value]]] for key, value in places.items()]
+        initializers.append([5, [*([1, n] for n in dims), [2, kind], [8, name], *where, [14, 1]]])
+        data += bytes([rng.randrange(0x20, 0x3F)]) * size
+
+    def node(kind: str, inputs: list[str], output: str, domain: str = "", **said: int) -> list[Any]:
+        entries = [[5, [[1, name], [3, value], [20, 2]]] for name, value in said.items()]
+        return [1, [*([1, name] for name in inputs), [2, output], [3, f"/m/{kind}"], [4, kind], *entries, [7, domain]]]
+
+    nodes = [
+        node("MatMulNBits", ["x", "a.weight_Q4", "a.weight_scales"], "y", "com.microsoft", K=32, N=32, bits=4, block_size=32),
+        node("DequantizeLinear", ["b.weight_DQ_Q4", "b.weight_DQ_scales", "b.weight_DQ_zero_points"], "b", axis=0, block_size=32),
+        node("MatMul", ["x", "b"], "z"),
+    ]
+    return [[1, 10], [2, "tests"], [7, [*nodes, [2, "g"], *initializers]], [8, [[1, ""], [2, 21]]]], data
+
+
 # -- Iron's own -----------------------------------------------------------------------------------
 
 ENTRY_POINTS = """[console_scripts]

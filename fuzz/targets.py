@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -129,6 +130,16 @@ def packed(mutator: Mutator, folder: Path) -> str:
     config, damages = seeds.CONFIG | {"quantization_config": said}, rng.random() < 0.5
     (folder / "model.safetensors").write_bytes(damaged(mutator, model, seeds.q4nx_bytes, 1.0 if damages else 0.05))
     (folder / "config.json").write_bytes(damaged(mutator, config, seeds.dumped, 0.05 if damages else 1.0))
+    return _attempt(mutator, folder, lambda: matrices(Checkpoint.open(folder).tensors), whole=True)
+
+
+def onnx(mutator: Mutator, folder: Path) -> str:
+    """model.onnx of a dequantised matrix, of a product of n bits and of a vector, whose tensors lie in a file beside it."""
+    from iron_lm.checkpoints.checkpoint import Checkpoint
+
+    graph, data = seeds.onnx_model(mutator.rng)
+    (folder / "model.onnx").write_bytes(damaged(mutator, graph, seeds.proto_bytes))
+    (folder / "model.onnx.data").write_bytes(mutator.raw(data) if mutator.rng.random() < 0.2 else data)
     return _attempt(mutator, folder, lambda: matrices(Checkpoint.open(folder).tensors), whole=True)
 
 
@@ -415,6 +426,10 @@ def cache(mutator: Mutator, folder: Path) -> str:
     return "refused" if said else "taken"
 
 
+def _installed(*modules: str) -> bool:
+    return all(importlib.util.find_spec(module) is not None for module in modules)
+
+
 TARGETS: dict[str, Callable[[Mutator, Path], str]] = {
     target.__name__: target
     for target in (
@@ -422,3 +437,5 @@ TARGETS: dict[str, Callable[[Mutator, Path], str]] = {
         tokenizer_json, sentencepiece, ranks, companions, template, entry_points, profile, cache, xclbin,
     )
 }  # fmt: skip
+if _installed("onnx", "iron_onnx"):
+    TARGETS["onnx"] = onnx

@@ -109,7 +109,7 @@ def test_a_reader_that_does_not_load_keeps_none_from_reading(shelf: Path, monkey
     assert Checkpoint.open(shelf / "hub").kind == "safetensors"
     (shelf / "notes.txt").write_text("nothing of the kind")
     with pytest.raises(
-        CheckpointError, match=r"Readers: gguf, meta, pytorch, q4nx, safetensors\. checkpoint `acme` is provided by iron-acme 1\.0"
+        CheckpointError, match=r"Readers: gguf, meta, (onnx, )?pytorch, q4nx, safetensors\. checkpoint `acme` is provided by iron-acme 1\.0"
     ) as caught:
         Checkpoint.open(shelf / "notes.txt")
     assert "\n" not in str(caught.value)
@@ -217,7 +217,7 @@ def test_a_folder_that_is_none_says_what_it_holds(shelf: Path, capsys: pytest.Ca
     """Empty, of other files, of several checkpoints."""
     (shelf / "empty").mkdir()
     nothing = "not a kind of checkpoint any reader recognises"
-    refused(capsys, rf"{nothing} \(it is empty\). Readers: gguf, meta, pytorch, q4nx, safetensors", str(shelf / "empty"))
+    refused(capsys, rf"{nothing} \(it is empty\). Readers: gguf, meta, (onnx, )?pytorch, q4nx, safetensors", str(shelf / "empty"))
     (shelf / "empty" / "training_args.bin").write_bytes(b"PK")
     refused(capsys, rf"{nothing} \(it holds training_args\.bin\)", str(shelf / "empty"))
     shutil.copy(shelf / "gguf" / "tiny.gguf", shelf / "hub")

@@ -19,7 +19,7 @@ from iron_core.plugins.record import Record
 from iron_core.plugins.registry import registry
 
 #: Readers that have a distribution of their own: what names of their files end in, the reader, the distribution.
-_APART = {".q4nx": ("q4nx", "iron-q4nx")}
+_APART = {".q4nx": ("q4nx", "iron-q4nx"), ".onnx": ("onnx", "iron-onnx")}
 
 
 def recognised(path: Path, head: bytes) -> tuple[Record | None, str]:
