@@ -42,7 +42,7 @@ class OnnxFile:
         if (folder / "config.json").exists():
             self.metadata["config"] = read_json(folder / "config.json")
         model = _loaded(file)
-        self.tensors = Graph(model.graph, Files(folder), file).tensors
+        self.tensors = GraphWeights(model.graph, Files(folder), file).tensors
         made = str(model.producer_name)[:40]
         self.described = "ONNX" + (f" of {made}" if made.isprintable() and made else "")
 
@@ -82,7 +82,7 @@ def _loaded(file: Path) -> Any:
     return onnx.load(str(file), load_external_data=False)
 
 
-class Graph:
+class GraphWeights:
     """The tensors of a graph: what it holds, and who multiplies by it."""
 
     def __init__(self, graph: Any, files: Files, path: Path) -> None:
