@@ -1,0 +1,89 @@
+"""What checkpoints of Qwen3.5 and Qwen3-Next say beside what those of any family do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+
+from iron_core.errors import CheckpointError, ParamError
+from iron_lm.checkpoints import huggingface
+from iron_lm.generation.session import Session
+from iron_qwen3_5.config import Qwen35Config
+from iron_qwen3_5.model import Qwen35
+from tests.families.conftest import Family
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", "qwen3_5_moe"])
+def test_the_text_model_of_one_that_sees(name: str, request: pytest.FixtureRequest) -> None:
+    """Its config lies inside, its names begin with language_model; the tower and layers that guess ahead are not read."""
+    family: Family = request.getfixturevalue(name)
+    path = family.write()
+    save, load = (pytest.importorskip("safetensors.numpy").__dict__[f"{verb}_file"] for verb in ("save", "load"))
+    tensors = {key.replace("model.", "model.language_model.", 1): array for key, array in load(path / "model.safetensors").items()}
+    tensors |= {"mtp.fc.weight": np.ones((2, 2), np.float32), "model.visual.blocks.0.norm1.weight": np.ones(2, np.float32)}
+    save(tensors, path / "model.safetensors")
+    inside = {key: value for key, value in family.json.items() if key != "tie_word_embeddings"}
+    outside = {"model_type": name, "text_config": inside, "vision_config": {"depth": 1}, "tie_word_embeddings": False}
+    (path / "config.json").write_text(json.dumps(outside))
+    loaded = family.load(path)
+    assert loaded.config.nested and np.abs(Session(loaded.model(), backend="host").logits(family.ids) - family.logits[-1]).max() < 1e-4
+
+
+def read(**entries: Any) -> Qwen35Config:
+    return Qwen35.from_huggingface(huggingface.entries_of(entries, Qwen35.absent))
+
+
+SMALL = dict(
+    vocab_size=96, hidden_size=48, intermediate_size=80, num_hidden_layers=5, num_attention_heads=4, num_key_value_heads=2,
+    rope_parameters={"rope_theta": 1e7}, model_type="qwen3_5_text",
+)  # fmt: skip
+
+
+def test_what_a_config_leaves_out() -> None:
+    """Every fourth layer attends, a quarter of a head of 256 turns, 16 key and 32 value heads of 128, an untied head, no experts."""
+    config = read(**SMALL)
+    assert config.attends == (False, False, False, True, False) and config.experts is None and not config.tied
+    assert (config.head_dim, config.rotary and config.rotary.turning) == (256, 64)
+    assert (config.key_heads, config.value_heads, config.key_dim, config.value_dim, config.taps) == (16, 32, 128, 128, 4)
+    assert read(**SMALL, full_attention_interval=2).attends == (False, True, False, True, False)
+    mixture = read(**SMALL | dict(model_type="qwen3_5_moe_text", intermediate_size=None))
+    assert (mixture.experts, mixture.chosen, mixture.intermediate_size, mixture.shared_size) == (256, 8, 512, 512) and mixture.renormalise
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        (dict(layer_types=["linear_attention"] * 4 + ["sliding_attention"]), "layer_types is .*; legal: linear_attention or full"),
+        (dict(layer_types=["linear_attention"]), "layer_types is .* for each of 5 layers"),
+        (dict(attention_bias=True), "attention_bias is .*True; this model runs False|attention_bias is a bool; this model runs False"),
+        (dict(linear_num_value_heads=0), "linear_num_value_heads is 0; legal: a whole number from 1"),
+        (dict(text_config=[1]), "text_config is a list; legal: an object"),
+        (dict(model_type="qwen3_next", mlp_only_layers=[1]), "mlp_only_layers is a list; this model runs"),
+    ],
+)
+def test_what_is_no_such_model_is_refused(entries: dict[str, Any], words: str) -> None:
+    """By the entry and what would be legal."""
+    with pytest.raises(CheckpointError, match=words):
+        read(**SMALL | entries)
+
+
+def test_a_config_holds_together() -> None:
+    """Layers, experts and heads."""
+    config = read(**SMALL)
+    for changes, words in (
+        (dict(attends=(True,)), r"attends=\(True,\); legal: num_layers=5 of True and False"),
+        (dict(experts=4), "experts=4 and chosen=None; legal: both, or neither"),
+        (dict(key_heads=5), "key_heads=5 does not divide value_heads=32"),
+    ):
+        with pytest.raises(ParamError, match=words):
+            attrs.evolve(config, **changes)
+
+
+def test_a_gguf_with_layers_that_guess_ahead_is_refused(qwen3_5: Family) -> None:
+    """They are counted among its blocks."""
+    with pytest.raises(CheckpointError, match=r"qwen35\.nextn_predict_layers is 1; this model runs 0"):
+        qwen3_5.load(qwen3_5.gguf(nextn_predict_layers=1))
