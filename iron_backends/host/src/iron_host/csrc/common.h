@@ -179,6 +179,12 @@ INLINE f32xw loadw(const float* p) { return *(const f32x16_at*)p; }
 INLINE f32xw loadw(const bf16* p) { return (f32xw)(x86::extended(*(const u16x16_at*)p) << 16); }
 INLINE f32xw loadw(const f16* p) { return x86::widened(*(const u16x16_at*)p); }
 INLINE void storew(float* p, f32xw v) { memcpy(p, &v, 64); }
+INLINE void storew(bf16* p, f32xw v) {
+  u32x16 u = (u32x16)v, nan = (u32x16)(v != v);
+  u = ((u >> 16 | 64) & nan) | ((u + 0x7fff + (u >> 16 & 1)) >> 16 & ~nan);
+  *(u16x16_at*)p = x86::narrowed(u);
+}
+INLINE void storew(f16* p, f32xw v) { *(u16x16_at*)p = x86::narrowed(v); }
 INLINE f32xw splatw(float v) { return f32xw{v, v, v, v, v, v, v, v, v, v, v, v, v, v, v, v}; }
 #else
 typedef f32x8 f32xw;
@@ -186,7 +192,7 @@ typedef i32x8 i32xw;
 typedef i32x8_at i32xw_at;
 enum { WIDE = 8 };
 template <class T> INLINE f32xw loadw(const T* p) { return load8(p); }
-INLINE void storew(float* p, f32xw v) { store8(p, v); }
+template <class T> INLINE void storew(T* p, f32xw v) { store8(p, v); }
 INLINE f32xw splatw(float v) { return splat(v); }
 #endif
 template <class T> INLINE f32xw loadw_part(const T* p, int64_t n) {
@@ -196,21 +202,11 @@ template <class T> INLINE f32xw loadw_part(const T* p, int64_t n) {
   return loadw(part);
 }
 
-// Of a storage type as many lanes as a loop over numbers takes at once.
-#if defined(IRON_AVX512)
-template <class T> struct Loop { typedef f32x8 Vector; };
-template <> struct Loop<float> { typedef f32x16 Vector; };
-INLINE f32x16 load_like(f32x16, const float* p) { return loadw(p); }
-INLINE f32x16 load_like(f32x16, const float* p, int64_t n) { return loadw_part(p, n); }
-INLINE void store_like(float* p, f32x16 v) { storew(p, v); }
-INLINE void store_like(float* p, f32x16 v, int64_t n) { memcpy(p, &v, n * sizeof(float)); }
-#else
-template <class T> struct Loop { typedef f32x8 Vector; };
-#endif
-template <class T> INLINE f32x8 load_like(f32x8, const T* p) { return load8(p); }
-template <class T> INLINE f32x8 load_like(f32x8, const T* p, int64_t n) { return load_part(p, n); }
-template <class T> INLINE void store_like(T* p, f32x8 v) { store8(p, v); }
-template <class T> INLINE void store_like(T* p, f32x8 v, int64_t n) { store_part(p, v, n); }
+template <class T> INLINE void storew_part(T* p, f32xw v, int64_t n) {
+  T part[WIDE];
+  storew(part, v);
+  memcpy(p, part, n * sizeof(T));
+}
 
 // a * b + c in every lane, as madd() rounds it.
 INLINE f32xw maddw(f32xw a, f32xw b, f32xw c) {

@@ -84,12 +84,10 @@ template <class Op> INLINE f32x16 meet(f32x16 a, f32x16 b, f32x16 number) { retu
 
 // The last few numbers go through a full vector, so they get the same bits wherever a run ends.
 template <class Op, class T> INLINE void binary_run(const T* a, const T* b, T* y, int64_t n, double given = 0) {
-  typedef typename Loop<T>::Vector V;
-  enum { LANES = sizeof(V) / 4 };
   int64_t i = 0;
-  V number = like(V{}, (float)given);
-  for (; i + LANES <= n; i += LANES) store_like(y + i, meet<Op>(load_like(V{}, a + i), load_like(V{}, b + i), number));
-  if (i < n) store_like(y + i, meet<Op>(load_like(V{}, a + i, n - i), load_like(V{}, b + i, n - i), number), n - i);
+  f32xw number = splatw((float)given);
+  for (; i + WIDE <= n; i += WIDE) storew(y + i, meet<Op>(loadw(a + i), loadw(b + i), number));
+  if (i < n) storew_part(y + i, meet<Op>(loadw_part(a + i, n - i), loadw_part(b + i, n - i), number), n - i);
 }
 
 template <class Op, class T> void binary(const slots::Binary<T>& g, int32_t tid, int32_t nt) {
@@ -98,15 +96,13 @@ template <class Op, class T> void binary(const slots::Binary<T>& g, int32_t tid,
 }
 
 template <class Op, class T> void unary(const slots::Unary<T>& g, int32_t tid, int32_t nt) {
-  typedef typename Loop<T>::Vector V;
-  enum { LANES = sizeof(V) / 4 };
   Share s = share(g.valid, tid, nt, 64);
   const T* x = g.x + s.begin;
   T* y = g.y + s.begin;
   int64_t n = s.end - s.begin, i = 0;
-  V number = like(V{}, (float)g.number);
-  for (; i + LANES <= n; i += LANES) store_like(y + i, apply<Op>(load_like(V{}, x + i), number));
-  if (i < n) store_like(y + i, apply<Op>(load_like(V{}, x + i, n - i), number), n - i);
+  f32xw number = splatw((float)g.number);
+  for (; i + WIDE <= n; i += WIDE) storew(y + i, apply<Op>(loadw(x + i), number));
+  if (i < n) storew_part(y + i, apply<Op>(loadw_part(x + i, n - i), number), n - i);
 }
 
 // A NaN stays one: it is neither below nor above.

@@ -50,11 +50,11 @@ template <class W> INLINE void pack(const W* w, int64_t K, int64_t rows, W* y) {
     for (int64_t k = 0; k < K; k++) y[Columns<W>::at(n, k)] = w[n * K + k];
 }
 
-// What is asked for from memory meanwhile: of the next panel, some bytes for each k.
+// What is asked for from memory meanwhile: of the next panel, some bytes for each k; 0 for nothing.
 struct Ahead {
   const char* at;
   int64_t each;
-  __attribute__((always_inline)) void fetch(int64_t k) const { __builtin_prefetch(at + k * each, 0, 2); }
+  __attribute__((always_inline)) void fetch(int64_t k) const { if (each) __builtin_prefetch(at + k * each, 0, 2); }
 };
 
 // MT rows meet 2 * WIDE columns; `rows` of them are there, and the last of these stands for the others. Sums go to
@@ -129,10 +129,10 @@ static __attribute__((noinline)) void tile(const X* x, int64_t ldx, const W* w, 
     alignas(64) float y[MT][2 * WIDE];
     meet<MT>(x, ldx, MT > LOW ? MT : rows, here, K, ahead, y[0], 2 * WIDE);
     for (int64_t i = 0; i < rows; i++)
-      for (int64_t l = 0; l < 2 * WIDE && j + l < cols; l += 8) {
+      for (int64_t l = 0; l < 2 * WIDE && j + l < cols; l += WIDE) {
         int64_t n = cols - j - l;
-        if (n >= 8) store8(c + i * ldc + j + l, load8(y[i] + l));
-        else store_part(c + i * ldc + j + l, load8(y[i] + l), n);
+        if (n >= WIDE) storew(c + i * ldc + j + l, loadw(y[i] + l));
+        else storew_part(c + i * ldc + j + l, loadw(y[i] + l), n);
       }
   }
 }
@@ -140,13 +140,13 @@ static __attribute__((noinline)) void tile(const X* x, int64_t ldx, const W* w, 
 // A task: as many rows at once as there are. next: the panel behind this one, or NULL.
 template <class X, class W, class O>
 INLINE void task(const X* x, int64_t ldx, int64_t M, const W* w, int64_t K, const W* next, O* c, int64_t ldc, int64_t cols) {
-  // Each of the first two tiles asks for half of it; the others ask for what is there, which costs next to nothing.
+  // Each of the first two tiles asks for half of it.
   int64_t each = COLUMNS * sizeof(W) / 2;
   for (int64_t m = 0, took = 0, tiles = 0; m < M; m += took, tiles++) {
     int64_t left = M - m;
     const X* a = x + m * ldx;
     O* y = c + m * ldc;
-    Ahead ahead = {(const char*)w, 0};
+    Ahead ahead = {nullptr, 0};
     if (next && tiles < 2) ahead = {(const char*)next + tiles * K * each, each};
     if (left >= TALL && left != 2 * MIDDLE) tile<TALL>(a, ldx, w, K, ahead, y, ldc, cols, took = TALL);
     else if (left >= MIDDLE) tile<MIDDLE>(a, ldx, w, K, ahead, y, ldc, cols, took = MIDDLE);

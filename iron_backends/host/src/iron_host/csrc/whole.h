@@ -90,7 +90,7 @@ template <class T, class C> void whole_keys(const slots::Whole<T, C>& g, int32_t
       for (int64_t i = 0; i < d; i += attend::COLUMNS) {
         float* y = v + i * g.keys_most + j * attend::COLUMNS;
         int64_t there = d - i < attend::COLUMNS ? d - i : attend::COLUMNS, l = 0;
-        for (; l + 8 <= there; l += 8) store8(y + l, load8(x + i + l));
+        for (; l + WIDE <= there; l += WIDE) storew(y + l, loadw(x + i + l));
         for (; l < attend::COLUMNS; l++) y[l] = l < there ? load(x + i + l) : 0.0f;
       }
     }
@@ -109,7 +109,7 @@ template <class T, class C> void whole_attention(const slots::Whole<T, C>& g, in
       int64_t query = (r0 + r) / group;
       const T* x = g.q + query * g.q_row + (head * group + (r0 + r) % group) * g.q_head;
       int64_t i = 0;
-      for (; i + 8 <= d; i += 8) store8(q + r * d + i, load8(x + i));
+      for (; i + WIDE <= d; i += WIDE) storew(q + r * d + i, loadw(x + i));
       for (; i < d; i++) q[r * d + i] = load(x + i);
       sees[r] = attend::seen(g, query);
       low = sees[r].first < low ? sees[r].first : low;
@@ -134,7 +134,7 @@ template <class T, class C> void whole_attention(const slots::Whole<T, C>& g, in
       for (int64_t r = 0; r < n; r++) {
         T* y = g.o + (r0 + r) / group * g.q_row + (head * group + (r0 + r) % group) * g.q_head + i;
         int64_t l = 0;
-        for (; l + 8 <= there; l += 8) store8(y + l, load8(o[r] + l) * splat(inverse[r]));
+        for (; l + WIDE <= there; l += WIDE) storew(y + l, loadw(o[r] + l) * splatw(inverse[r]));
         for (; l < there; l++) store(y + l, o[r][l] * inverse[r]);
       }
     }

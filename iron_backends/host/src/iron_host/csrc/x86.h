@@ -186,6 +186,13 @@ INLINE f32x16 picked(f32x16 v, i32x16 at) {
 INLINE u32x16 extended(u16x16 v) {
   return (u32x16)EITHER(__builtin_ia32_pmovzxwd512_mask((h16)v, i32x16{}, (unsigned short)-1), _mm512_cvtepu16_epi32((__m256i)v));
 }
+// The lower half of each integer; float32 as float16, to even.
+INLINE u16x16 narrowed(u32x16 v) {
+  return (u16x16)EITHER(__builtin_ia32_pmovdw512_mask((i32x16)v, h16{}, (unsigned short)-1), _mm512_cvtepi32_epi16((__m512i)v));
+}
+INLINE u16x16 narrowed(f32x16 v) {
+  return (u16x16)EITHER(__builtin_ia32_vcvtps2ph512_mask(v, 0, h16{}, (unsigned short)-1), _mm512_cvtps_ph((__m512)v, 0));
+}
 INLINE f32x16 widened(u16x16 v) {
   return EITHER(__builtin_ia32_vcvtph2ps512_mask((h16)v, f32x16{}, (unsigned short)-1, 4), (f32x16)_mm512_cvtph_ps((__m256i)v));
 }

@@ -10,7 +10,7 @@ import numpy as np
 
 import iron_core as iron
 from iron_lm.parts.encoder import Encoder
-from iron_lm.parts.part import Part, Weights
+from iron_lm.parts.part import Part, Weights, bounded
 
 
 class Texts(Part):
@@ -27,6 +27,7 @@ class Texts(Part):
         self, ids: Any, places: Any, spans: Any, pooled: Any, *, rows: iron.Scratchpad[np.int32], texts: iron.Scratchpad[np.int32]
     ) -> Any:
         encoder = self.encoder
+        ids, places = bounded(ids, rows), bounded(places, rows)
         x = encoder.encoded(encoder.embedded(ids, rows, places), rows, places, spans)
         return encoder.vector(x, rows, pooled, texts)
 
