@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,27 @@ from iron_gpt2.model import GPT2
 from iron_lm import loading
 from iron_lm.checkpoints.sources import source_of
 from iron_lm.decoder_config import DecoderConfig
+from iron_lm.mixture_config import MixtureConfig
 from iron_mistral.model import Mistral
 from iron_olmo2.model import Olmo2
 from iron_phi3.model import Phi3
 from iron_qwen2.model import Qwen2
+from iron_qwen2_moe.model import Qwen2Moe
 from iron_qwen3.model import Qwen3
 from iron_qwen3_5.model import Qwen35
+from iron_qwen3_moe.model import Qwen3Moe
 from tests.families import qwen35_gguf
 
 DATA = Path(__file__).parents[1] / "data"
 FAMILIES: dict[str, Any] = {
     "qwen2": Qwen2, "qwen3": Qwen3, "mistral": Mistral, "gemma3": Gemma3, "olmo2": Olmo2, "phi3": Phi3, "gpt2": GPT2,
-    "qwen3_5": Qwen35, "qwen3_5_moe": Qwen35, "qwen3_next": Qwen35,
+    "qwen3_5": Qwen35, "qwen3_5_moe": Qwen35, "qwen3_next": Qwen35, "qwen2_moe": Qwen2Moe, "qwen3_moe": Qwen3Moe,
 }  # fmt: skip
 #: What a GGUF calls a family, where that is another name.
-ARCHITECTURES = {"mistral": "llama", "qwen3_5": "qwen35", "qwen3_5_moe": "qwen35moe", "qwen3_next": "qwen35moe"}
+ARCHITECTURES = {
+    "mistral": "llama", "qwen3_5": "qwen35", "qwen3_5_moe": "qwen35moe", "qwen3_next": "qwen35moe", "qwen2_moe": "qwen2moe",
+    "qwen3_moe": "qwen3moe",
+}  # fmt: skip
 
 
 #: Matrices that the converter leaves in float32.
@@ -100,6 +107,9 @@ def write_gguf(path: Path, name: str, c: DecoderConfig, weights: Any, kind: str,
             "attention.scale": float(c.score_scale or 0),
             "final_logit_softcapping": c.logit_cap,
         }
+    if isinstance(c, MixtureConfig):
+        entries |= {"expert_count": c.num_experts, "expert_used_count": c.chosen, "expert_feed_forward_length": c.expert_size}
+        entries |= {"expert_shared_feed_forward_length": c.shared_size} if c.shared_size else {}
     if c.rotary is not None and c.rotary.scaling is not None:
         scaling, (first, *others) = c.rotary.scaling
         if scaling == "longrope":
@@ -144,7 +154,10 @@ def _renamed(gguf: Any, name: str, architecture: str, c: DecoderConfig, weights:
         values = np.asarray(array).astype(np.float32)
         if architecture == "llama" and path_within.endswith((".q", ".k")):
             values = neighbouring(values, c.head_dim)
-        stored = converted.get_name(source_of(names, path_within).names[0], (".weight", ".bias"))
+        theirs = source_of(names, path_within).names
+        last = re.sub(r"experts\.\d+\.", "experts.", theirs[-1])  # the converter stacks what is stored one by one
+        values = values[0] if path_within.endswith(".opening") else values
+        stored = converted.get_name(last if ".experts." in last else theirs[0], (".weight", ".bias"))
         tensors.setdefault(stored, []).append(values)  # what is one tensor there is one here
     return tensors
 
@@ -168,4 +181,4 @@ def _one(name: str) -> Any:
     return one
 
 
-qwen2, qwen3, mistral, gemma3, olmo2, phi3, gpt2, qwen3_5, qwen3_5_moe, qwen3_next = map(_one, FAMILIES)
+qwen2, qwen3, mistral, gemma3, olmo2, phi3, gpt2, qwen3_5, qwen3_5_moe, qwen3_next, qwen2_moe, qwen3_moe = map(_one, FAMILIES)

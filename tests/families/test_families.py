@@ -102,7 +102,8 @@ def test_block_weights_equal_the_oracle(family: Any) -> None:
     c = family.load().config
     rotaries = {name: getattr(c, name, None) for name in ("rotary", "local_rotary")}
     heads = {name: attrs.evolve(rotary, head_dim=32) for name, rotary in rotaries.items() if rotary is not None}
-    c = attrs.evolve(c, hidden_size=64, intermediate_size=96, head_dim=32, num_heads=4, **heads)
+    experts = {name: 64 for name in ("expert_size", "shared_size") if getattr(c, name, None)}
+    c = attrs.evolve(c, hidden_size=64, intermediate_size=96, head_dim=32, num_heads=4, **heads, **experts)
     drawn = loading.random(family.family, c, 3, dtype="float32")
     loaded = family.load(family.gguf("Q8_0", drawn), dtype=None, activations="exact")
     want = loaded.twin(family.ids[:30])[-1]
@@ -170,11 +171,12 @@ def test_a_second_start_traces_nothing(family: Any, tmp_path: Path, monkeypatch:
 
 
 def test_the_full_size_is_the_published_models(family: Any) -> None:
-    """As many numbers as Qwen2.5 0.5B, Qwen3 0.6B, Mistral 7B, Gemma 3 270M, OLMo 2 1B, Phi-3 mini and GPT-2 have; and
-    transformers' own default of a Qwen3.5."""
+    """As many numbers as Qwen2.5 0.5B, Qwen3 0.6B, Mistral 7B, Gemma 3 270M, OLMo 2 1B, Phi-3 mini, GPT-2,
+    Qwen1.5-MoE-A2.7B and Qwen3-30B-A3B have; and transformers' own default of a Qwen3.5."""
     shapes = family.family.build(family.family.full_size(), Run(64)).tensors()
     count = {
         "qwen2": 494_032_768, "qwen3": 596_049_920, "mistral": 7_241_732_096, "gemma3": 268_098_176, "olmo2": 1_484_916_736,
         "phi3": 3_821_079_552, "gpt2": 124_439_808, **dict.fromkeys(("qwen3_5", "qwen3_5_moe", "qwen3_next"), 8_953_803_264),
+        "qwen2_moe": 14_315_784_192, "qwen3_moe": 30_532_122_624,
     }[family.name]  # fmt: skip
     assert sum(int(np.prod(shape)) for shape in shapes.values()) == count

@@ -291,10 +291,53 @@ def tiny_qwen3_next():
     )  # fmt: skip
 
 
+def tiny_qwen2_moe():
+    """Raw shares of six experts, two chosen, beside a shared one; every head has keys of its own."""
+    import transformers
+
+    return transformers.Qwen2MoeConfig(
+        vocab_size=96,
+        hidden_size=64,
+        intermediate_size=80,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        moe_intermediate_size=32,
+        shared_expert_intermediate_size=48,
+        num_experts=6,
+        num_experts_per_tok=2,
+        norm_topk_prob=False,
+        max_position_embeddings=4096,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+    )
+
+
+def tiny_qwen3_moe():
+    """Shares that add up to 1 of eight experts, three chosen; heads wider than hidden / heads."""
+    import transformers
+
+    return transformers.Qwen3MoeConfig(
+        vocab_size=96,
+        hidden_size=48,
+        intermediate_size=80,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        moe_intermediate_size=40,
+        num_experts=8,
+        num_experts_per_tok=3,
+        norm_topk_prob=True,
+        max_position_embeddings=4096,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+    )
+
+
 #: tests/data/tiny_NAME.npz: transformers' config of it.
 FAMILIES = {
     "qwen2": tiny_qwen2, "qwen3": tiny_qwen3, "mistral": tiny_mistral, "gemma3": tiny_gemma3, "olmo2": tiny_olmo2,
     "phi3": tiny_phi3, "gpt2": tiny_gpt2, "qwen3_5": tiny_qwen3_5, "qwen3_5_moe": tiny_qwen3_5_moe, "qwen3_next": tiny_qwen3_next,
+    "qwen2_moe": tiny_qwen2_moe, "qwen3_moe": tiny_qwen3_moe,
 }  # fmt: skip
 
 
@@ -308,7 +351,7 @@ def tiny_family(name: str) -> None:
     config = FAMILIES[name]()
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     for p in model.parameters():
-        drawn = p + 0.2 * torch.randn_like(p) if p.ndim == 1 else torch.randn_like(p) / p.shape[1] ** 0.5
+        drawn = p + 0.2 * torch.randn_like(p) if p.ndim == 1 else torch.randn_like(p) / p.shape[-1] ** 0.5
         p.copy_(drawn.half().float())
     ids = torch.randint(0, config.vocab_size, (1, 80))
     stored = {key: value for key, value in model.state_dict().items() if key != "lm_head.weight" or not config.tie_word_embeddings}

@@ -18,8 +18,10 @@ from iron_mistral.model import Mistral
 from iron_olmo2.model import Olmo2
 from iron_phi3.model import Phi3
 from iron_qwen2.model import Qwen2
+from iron_qwen2_moe.model import Qwen2Moe
 from iron_qwen3.model import Qwen3
 from iron_qwen3_5.model import Qwen35
+from iron_qwen3_moe.model import Qwen3Moe
 
 pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="torch is not installed; `nox -s oracle` installs it")
@@ -65,6 +67,22 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "qwen3, untied, later layers sliding": (Qwen3, lambda: transformers.Qwen3Config(
         **COMMON, intermediate_size=96, num_hidden_layers=3, num_key_value_heads=4, tie_word_embeddings=False, rope_parameters=THETA,
         use_sliding_window=True, sliding_window=9, max_window_layers=1,
+    )),
+    "qwen2_moe": (Qwen2Moe, lambda: transformers.Qwen2MoeConfig(
+        **SIZES, num_hidden_layers=2, num_key_value_heads=4, moe_intermediate_size=32, shared_expert_intermediate_size=64,
+        num_experts=6, num_experts_per_tok=2, norm_topk_prob=False, rope_parameters=THETA,
+    )),
+    "qwen2_moe, tied, renormalised, all experts": (Qwen2Moe, lambda: transformers.Qwen2MoeConfig(
+        **SIZES, num_hidden_layers=2, num_key_value_heads=2, moe_intermediate_size=24, shared_expert_intermediate_size=40,
+        num_experts=5, num_experts_per_tok=5, norm_topk_prob=True, tie_word_embeddings=True, rope_parameters=THETA,
+    )),
+    "qwen3_moe": (Qwen3Moe, lambda: transformers.Qwen3MoeConfig(
+        **COMMON, intermediate_size=128, num_hidden_layers=2, num_key_value_heads=2, moe_intermediate_size=32, num_experts=8,
+        num_experts_per_tok=2, norm_topk_prob=True, rope_parameters=THETA,
+    )),
+    "qwen3_moe, one expert of many, raw": (Qwen3Moe, lambda: transformers.Qwen3MoeConfig(
+        **COMMON, intermediate_size=128, num_hidden_layers=3, num_key_value_heads=1, moe_intermediate_size=16, num_experts=16,
+        num_experts_per_tok=1, norm_topk_prob=False, tie_word_embeddings=True, rope_parameters=THETA,
     )),
     "gemma3": (Gemma3, lambda: transformers.Gemma3TextConfig(
         **COMMON, intermediate_size=128, num_hidden_layers=7, num_key_value_heads=1, query_pre_attn_scalar=32, sliding_window=8,
@@ -113,7 +131,7 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with torch.no_grad():
         model = transformers.AutoModelForCausalLM.from_config(config(), dtype=torch.float32).eval()
         for p in model.parameters():
-            p.copy_(p + 0.1 * torch.randn_like(p) if p.ndim == 1 else torch.randn_like(p) / p.shape[1] ** 0.5)
+            p.copy_(p + 0.1 * torch.randn_like(p) if p.ndim == 1 else torch.randn_like(p) / p.shape[-1] ** 0.5)
     folder = tmp_path_factory.mktemp("saved")
     model.save_pretrained(folder)
     return family, model, folder

@@ -1,0 +1,79 @@
+"""`MixtureConfig`: a decoder whose feed-forwards are mixtures of experts, and what its files say of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from iron_lm.checkpoints.entries import Entries
+from iron_lm.decoder_config import DecoderConfig
+from iron_lm.fields import counted, flag, optional
+from iron_lm.parts.experts import ExpertsConfig
+
+
+@attrs.frozen(kw_only=True)
+class MixtureConfig(DecoderConfig):
+    """Every layer has `num_experts` experts of `expert_size`, of which `chosen` are asked for each token; `renormalise`: do their
+    weights add up to 1? shared_size: of the expert that every token goes to, behind a gate; None: there is none. `intermediate_size` is
+    what files say of a dense feed-forward, which no layer has.
+    """
+
+    expert_size: int = attrs.field(validator=counted)
+    num_experts: int = attrs.field(validator=counted)
+    chosen: int = attrs.field(validator=counted)
+    renormalise: bool = attrs.field(default=False, validator=flag)
+    shared_size: int | None = attrs.field(default=None, validator=optional(counted))
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        self.experts()  # ParamError for more chosen than there are
+
+    def experts(self) -> ExpertsConfig:
+        """Of the feed-forward of each layer."""
+        return ExpertsConfig(
+            self.hidden_size,
+            self.expert_size,
+            self.num_experts,
+            self.chosen,
+            renormalise=self.renormalise,
+            shared_size=self.shared_size,
+            shared_gate=self.shared_size is not None,
+        )
+
+
+def from_huggingface(entries: Entries, *, shares: bool) -> dict[str, Any]:
+    """The keywords that a config.json gives `MixtureConfig` besides a decoder's. CheckpointError where some layers are dense. shares: has
+    this architecture a shared expert?"""
+    entries.refuse_unless("hidden_act", "silu", "swish")
+    entries.refuse_unless("decoder_sparse_step", 1)
+    entries.refuse_unless("mlp_only_layers", [])
+    return dict(
+        expert_size=entries.whole("moe_intermediate_size"),
+        num_experts=entries.whole(entries.first("num_experts", "num_local_experts")),
+        chosen=entries.whole("num_experts_per_tok"),
+        renormalise=entries.flag("norm_topk_prob"),
+        shared_size=entries.whole("shared_expert_intermediate_size") if shares else None,
+    )
+
+
+def from_gguf(entries: Entries, *, shares: bool, renormalises: bool) -> dict[str, Any]:
+    """The same of a GGUF, which does not say whether weights are renormalised: the architecture does."""
+    return dict(
+        expert_size=entries.whole("expert_feed_forward_length"),
+        num_experts=entries.whole("expert_count"),
+        chosen=entries.whole("expert_used_count"),
+        renormalise=renormalises,
+        shared_size=entries.whole("expert_shared_feed_forward_length") if shares else None,
+    )
+
+
+def to_huggingface(config: MixtureConfig) -> dict[str, Any]:
+    """The entries of a config.json that `from_huggingface` reads."""
+    shared = {} if config.shared_size is None else {"shared_expert_intermediate_size": config.shared_size}
+    return shared | {
+        "moe_intermediate_size": config.expert_size,
+        "num_experts": config.num_experts,
+        "num_experts_per_tok": config.chosen,
+        "norm_topk_prob": config.renormalise,
+    }

@@ -1,0 +1,5 @@
+"""Qwen2-MoE models."""
+
+import _iron_start
+
+_iron_start.check()
