@@ -186,12 +186,17 @@ def config(mutator: Mutator, folder: Path) -> str:
     elif family.name == "qwen3_5":
         entries |= {"layer_types": ["linear_attention"], "linear_num_key_heads": 1, "linear_num_value_heads": 2}
         entries |= {"linear_key_head_dim": 8, "linear_value_head_dim": 16}
+    elif family.name in ("qwen2_moe", "qwen3_moe"):
+        entries |= {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 32}
     sizes = dict(
         vocab_size=32, hidden_size=32, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=16, intermediate_size=32, max_positions=64,
     )  # fmt: skip
     sizes |= {"num_kv_heads": 2} if family.name == "bert" else {}  # each head has keys of its own
     if family.name == "qwen3_5":
         sizes |= dict(attends=(False,), key_heads=1, value_heads=2, key_dim=8, value_dim=16)
+    if family.name in ("qwen2_moe", "qwen3_moe"):
+        shared = {"shared_size": 32} if family.name == "qwen2_moe" else {}
+        sizes |= dict(num_experts=2, chosen=1, expert_size=16, renormalise=False, **shared)
     config = attrs.evolve(family.full_size(), **sizes, sliding=(), rotary=RotaryConfig(16), tied=False)
     names = family.names("safetensors", config)
     shapes = family.build(config, Run(64)).tensors()

@@ -248,3 +248,51 @@ def test_buffers_that_were_saved_with_the_weights_are_ignored(qwen3: Any, monkey
         loaded = qwen3.load(qwen3.write())
         assert all(np.array_equal(loaded.weights[path], array) for path, array in plain.weights.items())
         monkeypatch.delitem(qwen3.weights, name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (dict(decoder_sparse_step=2), "decoder_sparse_step is 2; this model runs 1"),
+        (dict(mlp_only_layers=[1]), "mlp_only_layers is a list; this model runs"),
+        (dict(hidden_act="gelu_pytorch_tanh"), "hidden_act is 'gelu_pytorch_tanh'; this model runs silu, swish"),
+        (dict(qkv_bias=False), "qkv_bias is False; this model runs True"),
+        (dict(num_experts_per_tok=7), "chosen=7 of num_experts=6; legal: at most 6"),
+        (dict(num_experts=5), r"mlp.gate.weight is \[6, 64\], not \[5, 64\]"),
+        (dict(norm_topk_prob="no"), "norm_topk_prob is 'no'; legal: true, false"),
+    ],
+)
+def test_a_mixture_that_cannot_be_is_named(qwen2_moe: Any, changes: dict[str, Any], says: str) -> None:
+    """Layers without experts, other gates, and what its tensors are not."""
+    with pytest.raises((CheckpointError, ParamError), match=says):
+        qwen2_moe.load(qwen2_moe.write(**changes))
+
+
+def test_experts_one_by_one_are_those_that_are_stacked(qwen2_moe: Any, qwen3_moe: Any) -> None:
+    """A folder as it is published has each expert's matrices as tensors of their own."""
+    for family in (qwen2_moe, qwen3_moe):
+        want = family.load()
+        stacked = {key: value for key, value in family.weights.items() if ".experts." in key}
+        alone = {key: value for key, value in family.weights.items() if key not in stacked}
+        for key, value in stacked.items():
+            layer = key.partition(".experts.")[0]
+            for n, matrix in enumerate(value):
+                parts = zip(("gate", "up"), np.split(matrix, 2), strict=True) if "gate_up" in key else [("down", matrix)]
+                alone |= {f"{layer}.experts.{n}.{name}_proj.weight": part for name, part in parts}
+        other = object.__new__(type(family))
+        vars(other).update(vars(family), weights=alone)
+        found = other.load()
+        for path, array in want.weights.items():
+            np.testing.assert_array_equal(found.weights[path], array)
+        with pytest.raises(CheckpointError, match=r"layers.1.mlp.experts.2.up_proj.weight \[.*\] is missing"):
+            alone.pop("model.layers.1.mlp.experts.2.up_proj.weight")
+            other.load()
+
+
+def test_what_says_how_experts_are_weighted_matters(qwen2_moe: Any, qwen3_moe: Any) -> None:
+    """Raw shares and those that add up to 1 give other logits."""
+    for family in (qwen2_moe, qwen3_moe):
+        loaded = family.load()
+        for change in (dict(renormalise=not loaded.config.renormalise), dict(chosen=1)):
+            other = attrs.evolve(loaded, config=attrs.evolve(loaded.config, **change)).twin(family.ids[:20])[-1]
+            assert np.abs(other - family.logits[19]).max() > 1e-3

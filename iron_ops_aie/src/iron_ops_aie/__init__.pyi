@@ -581,8 +581,9 @@ class GEMM(GEMMArray, Operator):
     `activations` names the arithmetic of a block product (see `iron_ops_aie.products.activations`). Where C is floats, sums of
     integers are multiplied by `scale`, and those of a row of A by its number of `row_scale`, float32 (M,), if it is given (see
     `iron_ops_aie.products.scales`). `own_order`: sums over K may be added in another order than GEMV's, which follows K alone: faster
-    where no step of one row has to give the same bits. Per call, `valid` bounds the rows M and `valid_k` the depth K. Reserved: B of
-    `num_matrices` matrices, picked per row by `ids` (experts).
+    where no step of one row has to give the same bits. Per call, `valid` bounds the rows M and `valid_k` the depth K. With `ids`, int32
+    (M,), each row is multiplied by the matrix that its id picks of B, (num_matrices, N, K), of floats, on the CPU: ids are negative from
+    the end and clipped, as `Copy` takes them. Rows are taken matrix by matrix, each read once.
 
     On an array (bfloat16 to bfloat16 or float32, int8 to int32 or, by one scale, to either), cores keep C in its own dtype between K
     tiles, a bfloat16 one in float32 with `prio_accuracy`. `emulate_bf16_mmul_with_bfp16`: npu2's cores make blocks of eight
@@ -691,7 +692,8 @@ class GEMV(GEMVArray, Operator):
     have dtypes of their own (`W`, `T`, `O`; by default all as B). `activations` names the arithmetic of a block product
     (see `iron_ops_aie.products.activations`). Where C is floats, sums of integers are multiplied by `scale`, and those of a batch by
     its number of `row_scale`, float32 (num_batches,), if it is given (see `iron_ops_aie.products.scales`). `valid` bounds M per
-    call. Reserved: `ids`, matrices picked per batch by indices the graph computed (experts).
+    call. With `ids`, int32 (num_batches,), C[b] = A[ids[b]] @ B[b], of floats, on the CPU: negative from the end and clipped, as `Copy`
+    takes ids.
 
     The array (bfloat16 to bfloat16 or float32, int8 to int32 or, by one scale, to either): the rows of A are split over
     num_aie_columns x num_channels lanes, one core and one stream each. B has no stream of its own: per batch a tile that holds it
@@ -1517,7 +1519,8 @@ class QuantizeRows(Rowwise):
     ) -> tuple[Handle, Handle]: ...
 
 class RMSNorm(Rowwise):
-    """y = x / sqrt(mean(x^2) + epsilon), row by row; with `weight`, the row rounded to x's dtype, times the weight.
+    """y = x / sqrt(mean(x^2) + epsilon), row by row; with `weight`, the row rounded to x's dtype, times the weight. (The CPU rounds the
+    product alone, which is nearer to the exact one.)
 
     x, y: (rows, cols). weight: (cols,), of its own dtype. epsilon is in the units of x squared; with epsilon 0 a row of
     zeros has no norm (NaN). `valid` bounds the rows.

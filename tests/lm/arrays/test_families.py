@@ -14,16 +14,19 @@ from iron_core.plugins.registry import registry
 from iron_lm import loading
 from iron_lm.architecture import Architecture
 from iron_lm.generation.session import Session
+from iron_lm.mixture_config import MixtureConfig
 from iron_lm.parts.rotary import RotaryConfig
 from iron_lm.tunables import profile_of
 
 MODELS = registry().select("models", load=True)
 FAMILIES = sorted(model.name for model in MODELS if isinstance(model.object, type) and issubclass(model.object, Architecture))
 #: Families with operators that run on the CPU alone: the first of them.
-ON_CPU = {"qwen3_5": "CausalConv1d"}
+ON_CPU = {"qwen2_moe": "GatedExperts", "qwen3_5": "CausalConv1d", "qwen3_moe": "GatedExperts"}
 DECODERS = [name for name in FAMILIES if name not in ON_CPU and not registry().load("models", name).full_size().encodes]
 PROMPT = [int(i) for i in np.random.default_rng(4).integers(0, 512, 70)]
 SMALL = dict(vocab_size=512, hidden_size=128, num_layers=2, num_heads=4, head_dim=64, intermediate_size=256, max_positions=100)
+#: Of families that are mixtures of experts.
+EXPERTS = dict(num_experts=4, chosen=2, expert_size=64, shared_size=128)
 
 
 def small(full: Any) -> Any:
@@ -33,7 +36,8 @@ def small(full: Any) -> Any:
     layers = {name: (v[0], v[-1]) for name, v in named.items() if isinstance(v, tuple) and len(v) == full.num_layers}
     heads = {name: 64 for name in named if name.endswith("head_dim")}
     heads |= {name: 4 if value == full.num_heads else 2 for name, value in named.items() if name.endswith("kv_heads")}
-    return attrs.evolve(full, **{k: v for k, v in (SMALL | turns | layers | heads).items() if k in named})
+    experts = {name: value for name, value in EXPERTS.items() if isinstance(full, MixtureConfig) and named[name] is not None}
+    return attrs.evolve(full, **{k: v for k, v in (SMALL | turns | layers | heads | experts).items() if k in named})
 
 
 @pytest.mark.slow

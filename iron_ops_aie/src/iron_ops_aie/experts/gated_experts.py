@@ -8,8 +8,8 @@ import numpy as np
 
 from iron_core import Q4_0, Q4_1, Q8_0, Case, DType, Extent, In, Operator, Out, Param, Testing, Tolerance, bfloat16
 from iron_core.declare.formats import as_format
-from iron_ops_aie.experts.picked import magnitudes, picked
 from iron_ops_aie.products import activations as arithmetic
+from iron_ops_aie.products.picked import magnitudes, picked
 from iron_ops_aie.rules import floats_only
 
 

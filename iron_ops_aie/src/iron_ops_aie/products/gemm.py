@@ -37,6 +37,7 @@ from iron_ops_aie.products import activations as arithmetic
 from iron_ops_aie.products import scales
 from iron_ops_aie.products.gemm_array import ROWS, GEMMArray
 from iron_ops_aie.products.kernels_mm import multiples
+from iron_ops_aie.products.picked import check_picked, magnitudes, picked
 
 
 class GEMM(GEMMArray, Operator):
@@ -47,8 +48,9 @@ class GEMM(GEMMArray, Operator):
     `activations` names the arithmetic of a block product (see `iron_ops_aie.products.activations`). Where C is floats, sums of
     integers are multiplied by `scale`, and those of a row of A by its number of `row_scale`, float32 (M,), if it is given (see
     `iron_ops_aie.products.scales`). `own_order`: sums over K may be added in another order than GEMV's, which follows K alone: faster
-    where no step of one row has to give the same bits. Per call, `valid` bounds the rows M and `valid_k` the depth K. Reserved: B of
-    `num_matrices` matrices, picked per row by `ids` (experts).
+    where no step of one row has to give the same bits. Per call, `valid` bounds the rows M and `valid_k` the depth K. With `ids`, int32
+    (M,), each row is multiplied by the matrix that its id picks of B, (num_matrices, N, K), of floats, on the CPU: ids are negative from
+    the end and clipped, as `Copy` takes them. Rows are taken matrix by matrix, each read once.
 
     On an array (bfloat16 to bfloat16 or float32, int8 to int32 or, by one scale, to either), cores keep C in its own dtype between K
     tiles, a bfloat16 one in float32 with `prio_accuracy`. `emulate_bf16_mmul_with_bfp16`: npu2's cores make blocks of eight
@@ -145,13 +147,24 @@ class GEMM(GEMMArray, Operator):
             for t in (np.dtype(np.float32), bfloat16)
             for a in arithmetic.ARITHMETIC
         ),
+        Case(M=9, K=40, N=24, num_matrices=3, experts=True, b_col_maj=True, T=np.float32, bounds=dict(valid=6)),
+        Case(M=5, K=40, N=24, num_matrices=2, experts=True, b_col_maj=True, c_col_maj=True),
+        *(
+            Case(M=13, K=96, N=40, num_matrices=3, experts=True, b_col_maj=True, W=w, T=np.float32, activations=a)
+            for w in (Q4_0, Q4_1, Q8_0)
+            for a in arithmetic.ARITHMETIC
+        ),
         Case(M=128, K=576, N=1536, b_col_maj=True, W=Q4_1, T=np.float32, activations="int8_block", bench=True),
         draw=dict(normal=("A", "B")),
     )
 
     def validate(self) -> None:
-        if self.experts or self.num_matrices != 1:
-            raise ParamError("GEMM: matrices picked by ids= (experts=True) are reserved for a later version. Legal: one B, no ids.")
+        if self.experts:
+            check_picked(self)
+            if not self.b_col_maj:
+                raise ParamError("GEMM: matrices that ids= pick are rows of K. Legal: b_col_maj=True.")
+        elif self.num_matrices != 1:
+            raise ParamError(f"GEMM: num_matrices={self.num_matrices} and no ids= that pick one for each row. Legal: num_matrices=1.")
         scales.check(self)
         if as_format(self.W).packed:
             if not self.b_col_maj:
@@ -167,8 +180,14 @@ class GEMM(GEMMArray, Operator):
         """B as (K, N); under a bound on K, rows of blocks come whole and are cut here."""
         return B[:, : self.K].T if self.b_col_maj else B
 
+    def _stacked(self, B: Any) -> Any:
+        """The matrices that ids pick, along a first axis; under a bound on K cut to it."""
+        return B.reshape(self.num_matrices, self.N, -1)[..., : self.K] if isinstance(B, np.ndarray) else B.reshape(-1, *B.shape[-2:])
+
     def reference(self, A: Any, B: Any, ids: Any = None, row_scale: Any = None) -> Any:
-        if self.activations == "int8_block":
+        if self.experts:
+            product = picked(self._stacked(B), A, ids, self.activations)
+        elif self.activations == "int8_block":
             product = arithmetic.block_product(B, A)
         else:
             product = widen(A) @ self._right(arithmetic.numbers(B))
@@ -176,7 +195,9 @@ class GEMM(GEMMArray, Operator):
         return product.T if self.c_col_maj else product
 
     def magnitude(self, A: Any, B: Any, ids: Any = None, row_scale: Any = None) -> Any:
-        if self.activations == "int8_block":
+        if self.experts:
+            sums = magnitudes(self._stacked(B), A, ids, self.activations)
+        elif self.activations == "int8_block":
             sums = arithmetic.block_magnitude(B, A)
         else:
             sums = np.abs(widen(A)) @ self._right(arithmetic.absolute(B))

@@ -34,6 +34,7 @@ from iron_core.array.fit import memory, require_memory
 from iron_core.array.micro_tiles import product
 from iron_core.errors import Unresolvable
 from iron_ops_aie.products.kernels_mm import MatrixKernels, bfp16_error, convert_copy, multiples, scale_copy
+from iron_ops_aie.products.picked import require_none_picked
 from iron_ops_aie.products.scales import rounded
 
 #: Rows of cores.
@@ -107,6 +108,7 @@ class GEMMArray:
 
     def resolve(self: Any, dev: Any) -> Any:
         require_npu(self, dev)
+        require_none_picked(self)
         self._take_dtypes(dev)
         rows, deep, wide = multiples(dev.arch, self.mode)
         tile_m = self.tile_m or next((t for t in (64, 32, 16, 8) if t % rows == 0 and self.M % (ROWS * t) == 0), None)

@@ -33,6 +33,7 @@ from iron_core.errors import ParamError
 from iron_ops_aie.products import activations as arithmetic
 from iron_ops_aie.products import scales
 from iron_ops_aie.products.gemv_array import GEMVArray, vectors
+from iron_ops_aie.products.picked import check_picked, magnitudes, picked
 
 
 class GEMV(GEMVArray, Operator):
@@ -43,7 +44,8 @@ class GEMV(GEMVArray, Operator):
     have dtypes of their own (`W`, `T`, `O`; by default all as B). `activations` names the arithmetic of a block product
     (see `iron_ops_aie.products.activations`). Where C is floats, sums of integers are multiplied by `scale`, and those of a batch by
     its number of `row_scale`, float32 (num_batches,), if it is given (see `iron_ops_aie.products.scales`). `valid` bounds M per
-    call. Reserved: `ids`, matrices picked per batch by indices the graph computed (experts).
+    call. With `ids`, int32 (num_batches,), C[b] = A[ids[b]] @ B[b], of floats, on the CPU: negative from the end and clipped, as `Copy`
+    takes ids.
 
     The array (bfloat16 to bfloat16 or float32, int8 to int32 or, by one scale, to either): the rows of A are split over
     num_aie_columns x num_channels lanes, one core and one stream each. B has no stream of its own: per batch a tile that holds it
@@ -62,7 +64,7 @@ class GEMV(GEMVArray, Operator):
     K: int = Param()
     num_batches: int = Param(default=1)
     repeat: int = Param(default=1)
-    num_matrices: int = Param(default=lambda op: op.num_batches // max(1, op.repeat))
+    num_matrices: int = Param(default=lambda op: op.num_batches // max(1, op.repeat) if not op.experts else 1)
     scale: float = Param(default=1.0)
     rows_scaled: bool = Param(default=False, array=True)
     activations: str = Param(default="exact")
@@ -117,6 +119,13 @@ class GEMV(GEMVArray, Operator):
             for t in (np.dtype(np.float32), bfloat16)
             for a in arithmetic.ARITHMETIC
         ),
+        Case(M=24, K=40, num_batches=5, num_matrices=3, experts=True, T=np.float32),
+        Case(M=24, K=96, num_matrices=7, experts=True, bounds=dict(valid=9)),
+        *(
+            Case(M=40, K=96, num_batches=4, num_matrices=3, experts=True, W=w, T=np.float32, activations=a)
+            for w in (Q4_0, Q4_1, Q8_0)
+            for a in arithmetic.ARITHMETIC
+        ),
         Case(M=1536, K=576, W=Q4_1, T=np.float32, activations="int8_block", bench=True),
         Case(M=2048, K=2048, bench=True, lower=True),
         draw=dict(normal=("A", "B")),
@@ -124,10 +133,12 @@ class GEMV(GEMVArray, Operator):
 
     def validate(self) -> None:
         if self.experts:
-            raise ParamError("GEMV: matrices picked by ids= (experts=True) are reserved for a later version. Legal: no ids.")
+            check_picked(self)
         if self.repeat < 1:
             raise ParamError(f"GEMV: repeat={self.repeat}; legal: 1 or more.")
-        if self.num_matrices * self.repeat != self.num_batches:
+        if self.experts and self.repeat > 1:
+            raise ParamError(f"GEMV: repeat={self.repeat} with ids=, which say which batches share a matrix. Legal: repeat=1.")
+        if not self.experts and self.num_matrices * self.repeat != self.num_batches:
             whole, rest = divmod(self.num_batches, self.num_matrices)
             legal = f" Legal: repeat={whole}." if not rest else ""
             raise ParamError(
@@ -141,12 +152,17 @@ class GEMV(GEMVArray, Operator):
         """Are sums of integers made floats?"""
         return scales.is_scaled(self)
 
+    def _stacked(self, A: Any, B: Any) -> tuple[Any, Any]:
+        """A's matrices, and B's rows, along a first axis."""
+        return A.reshape(self.num_matrices, self.M, self.K), B.reshape(self.num_batches, self.K)
+
     def _pairs(self, A: Any, B: Any) -> Any:
-        matrices = A.reshape(self.num_matrices, self.M, self.K)
-        rows = B.reshape(self.num_batches, self.K)
+        matrices, rows = self._stacked(A, B)
         return ((matrices[b // self.repeat], rows[b : b + 1]) for b in range(self.num_batches))
 
     def reference(self, A: Any, B: Any, ids: Any = None, row_scale: Any = None) -> Any:
+        if self.experts:
+            return picked(*self._stacked(A, B), ids, self.activations).reshape(self.shape("C"))
         if self.activations == "int8_block":
             product = [arithmetic.block_product(m, x)[0] for m, x in self._pairs(A, B)]
         else:
@@ -154,6 +170,8 @@ class GEMV(GEMVArray, Operator):
         return scales.applied(self, np.stack(product), row_scale).reshape(self.shape("C"))
 
     def magnitude(self, A: Any, B: Any, ids: Any = None, row_scale: Any = None) -> Any:
+        if self.experts:
+            return magnitudes(*self._stacked(A, B), ids, self.activations).reshape(self.shape("C"))
         if self.activations == "int8_block":
             sums = [arithmetic.block_magnitude(m, x)[0] for m, x in self._pairs(A, B)]
         else:

@@ -32,6 +32,7 @@ from iron_core.declare.link import riding
 from iron_core.devices import ITERATIONS
 from iron_ops_aie.products import kernels_mv
 from iron_ops_aie.products.kernels_mm import zero
+from iron_ops_aie.products.picked import require_none_picked
 from iron_ops_aie.products.scales import rounded
 
 #: Banks of a core's memory: a tile of A is to fit one.
@@ -82,6 +83,7 @@ class GEMVArray:
 
     def resolve(self: Any, dev: Any) -> Any:
         require_npu(self, dev)
+        require_none_picked(self)
         self._take_dtypes()
         # A column of npu1 has little else to do; npu2's is left a channel for what runs beside.
         several = (self.num_channels,) if self.num_channels else (2, 1) if dev.arch == "AIE2" else (1,)

@@ -11,7 +11,11 @@ from iron_core.graph.traced import Binding
 from iron_core.image.plan import BufferRef
 from iron_core.lowering.answer import No
 from iron_host.kernel_call import KernelCall
+from iron_host.lowerings.picked import PickedLowering
 from iron_host.lowerings.products import Product, ProductLowering, in_blocks
+
+#: Of matrices that ids pick.
+PICKED = PickedLowering()
 
 
 class GEMM(ProductLowering):
@@ -24,6 +28,11 @@ class GEMM(ProductLowering):
     def step(
         self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
     ) -> list[KernelCall] | No:
+        if op.experts:
+            if "valid_k" in bindings:
+                return No("a bound on K of matrices that ids pick has no kernel")
+            size, strides = (op.N, op.K, op.num_matrices), (1, op.M) if op.c_col_maj else (op.N, 1)
+            return PICKED.product(op, "A", "B", self.count(op, bindings, "valid"), op.N, size, strides, tunables)
         product = Product(
             *("A", "B", "C"),
             M=self.count(op, bindings, "valid"),

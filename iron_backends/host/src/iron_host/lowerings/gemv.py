@@ -11,7 +11,11 @@ from iron_core.graph.traced import Binding
 from iron_core.image.plan import BufferRef
 from iron_core.lowering.answer import No
 from iron_host.kernel_call import KernelCall
+from iron_host.lowerings.picked import PickedLowering
 from iron_host.lowerings.products import Product, ProductLowering, in_blocks
+
+#: Of matrices that ids pick.
+PICKED = PickedLowering()
 
 
 class GEMV(ProductLowering):
@@ -23,6 +27,9 @@ class GEMV(ProductLowering):
     def step(
         self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
     ) -> list[KernelCall] | No:
+        if op.experts:
+            size = (op.M, op.K, op.num_matrices)
+            return PICKED.product(op, "B", "A", op.num_batches, self.count(op, bindings, "valid"), size, (op.M, 1), tunables)
         product = Product(
             *("B", "A", "C"),
             M=1,

@@ -11,7 +11,7 @@ from iron_core.declare.formats import as_format
 from iron_core.lowering.answer import No, Yes
 from iron_host.build import Unit
 from iron_host.kernel_call import Blocks, KernelCall, Member
-from iron_host.kernels import QUANTIZE_ROWS
+from iron_host.kernels import PICKED, QUANTIZE_ROWS
 from iron_host.lowerings.products import SCALE
 from iron_host.lowerings.sharing import Sharing
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
@@ -61,6 +61,21 @@ class PickedLowering(Sharing):
     def matrices(self, op: Any) -> int:
         """How many there are to pick from."""
         return int(op.experts)
+
+    def product(
+        self, op: Any, x: str, w: str, count: int | Member, N: int | Member, size: tuple[int, int, int], strides: tuple[int, int],
+        tunables: Mapping[str, Any],
+    ) -> list[KernelCall]:  # fmt: skip
+        """GEMV's or GEMM's with ids: `count` rows of x, at most those of ids, by matrices of w, `size` (rows, depth, how many) of which N
+        rows are multiplied. strides: numbers between rows of C, and outputs of one."""
+        (M, K, many), rows = size, op.shape("ids")[0]
+        before, shared = self.rounding(op, x, rows, count, K)
+        slots = PICKED(
+            x=x, w=self.weights(op, w, size), ids="ids", y="C", rows=count, k=1, experts=many, M=M, N=N, K=K, w_in_tiles=0, up_in_tiles=0,
+            y_row=strides[0], y_column=strides[1], ahead=tunables["ahead"],
+        )  # fmt: skip
+        kernel = self.kernel(op, "picked", cpp(op.O), "false")
+        return [*before, self.call(kernel, slots, 2 * self.widened(op, K), rows, many, rows * M * K, tunables, **shared)]
 
     def in_blocks(self, op: Any) -> bool:
         """Are weights multiplied in the tiles of blocks.h?"""

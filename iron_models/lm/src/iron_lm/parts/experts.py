@@ -69,12 +69,12 @@ class Experts(Part):
         c, activations = self.config, self.run.activations
         logits = project(x, self.router, activations, out=np.float32)
         ids, weights = Route(logits, k=c.chosen, renormalise=c.renormalise, scale=c.scale)
+        made = GatedExperts(x, self.gate, self.up, ids, **_arithmetic(self.gate, activations))
         added: dict[str, Any] = {}
         if self.shared is not None:
             added["shared"] = self.shared(x)
         if c.shared_gate:
             added["shared_gate"] = project(x, self.opening, activations)
-        made = GatedExperts(x, self.gate, self.up, ids, **_arithmetic(self.gate, activations))
         return CombineExperts(made, self.down, ids, weights, **added, **_arithmetic(self.down, activations))
 
     def twin(self, weights: Weights, x: Any) -> np.ndarray:

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import widen
+from iron_core import require, widen
 from iron_ops_aie.products import activations as arithmetic
+from iron_ops_aie.rules import floats_only
 
 
 def places(ids: Any, count: int) -> np.ndarray:
@@ -27,6 +28,17 @@ def magnitudes(matrices: Any, x: Any, ids: Any, activations: str) -> np.ndarray:
     if activations == "int8_block":
         return _each(matrices, x, ids, arithmetic.block_magnitude)
     return _each(matrices, x, ids, lambda matrix, rows: np.abs(widen(rows)) @ arithmetic.absolute(matrix).T)
+
+
+def check_picked(op: Any) -> None:
+    """ParamError where a product's matrices are picked by ids and its numbers are integers."""
+    floats_only(op, "T", "W", "O")
+
+
+def require_none_picked(op: Any) -> None:
+    """Unresolvable where a product's matrices are picked by ids."""
+    what = "matrices that ids= pick have no array, and run on the CPU"
+    require(not op.experts, f"{type(op).__name__}: experts=True; {what}. Legal: a product for each matrix, without ids.")
 
 
 def _each(matrices: Any, x: Any, ids: Any, product: Any) -> np.ndarray:
