@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ OUTLYING, SPACING = 10, 37
 #: Four bits with a scale and a zero point for 128 numbers of a row, as GPTQ and AWQ have it by default, here rounded to the nearest.
 INT4 = grouped(4, 128, zeros=True)
 ATTENTION, MLP = ("q", "k", "v", "o"), ("gate", "up", "down")
+INT4_PARTS = {"attention": ATTENTION, "mlp": MLP, "both": ATTENTION + MLP}
 #: Rows of the random head by which next tokens are compared.
 VOCABULARY = 8192
 
@@ -109,7 +110,7 @@ def per_tensor(w: np.ndarray) -> tuple[np.ndarray, np.float32]:
 
 @attrs.frozen
 class Way:
-    """An arithmetic: weights as stored, "exact", "q4nx", or in `INT4` for some of them; what is made of them; what multiplies."""
+    """An arithmetic: weights as stored, "exact", "q4nx", or those of `INT4_PARTS` in `INT4`; what is made of them; what multiplies."""
 
     stored: str
     prepare: Callable[[np.ndarray], Any]
@@ -170,13 +171,16 @@ def weights(
     return matrices, gains
 
 
-def stored_as(kind: str, matrices: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The numbers that a layer's matrices have as they are stored."""
-    if kind == "exact":
-        return matrices
-    parts = {"attention": ATTENTION, "mlp": MLP}.get(kind, ATTENTION + MLP)
-    format = Q4NX if kind == "q4nx" else INT4
-    return {name: format.quantize(w).dequantize() if name in parts else w for name, w in matrices.items()}
+def stored_as(kinds: Iterable[str], matrices: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    """By kind the numbers that a layer's matrices have as they are stored."""
+    kinds = tuple(dict.fromkeys(kinds))
+    found = {"exact": matrices}
+    if "q4nx" in kinds:
+        found["q4nx"] = {name: Q4NX.quantize(w).dequantize() for name, w in matrices.items()}
+    if INT4_PARTS.keys() & set(kinds):
+        rounded = {name: INT4.quantize(w).dequantize() for name, w in matrices.items()}
+        found |= {kind: matrices | {name: rounded[name] for name in parts} for kind, parts in INT4_PARTS.items()}
+    return found
 
 
 def normed(x: np.ndarray, gain: np.ndarray) -> np.ndarray:
@@ -224,7 +228,7 @@ def run(
         matrices, gains = weights(shape, rng, outliers)
         wide = {name: w.astype(np.float64) for name, w in matrices.items()}
         states["exact"] = block(shape, states["exact"], wide, gains, dense)
-        stored = {kind: stored_as(kind, matrices) for kind in dict.fromkeys(way.stored for way in ways.values())}
+        stored = stored_as((way.stored for way in ways.values()), matrices)
         for kind in dict.fromkeys((way.stored, way.prepare) for way in ways.values()):
             prepared = {part: kind[1](w) for part, w in stored[kind[0]].items()}
             for name, way in ways.items():
@@ -286,8 +290,8 @@ def table(found: dict[str, Any], layers: int) -> str:
         if name != "exact":
             lines.append(line(name, figures["errors"], f"{100 * figures['agreed']:>8.0f}%{figures['likeness']:>10.3f}"))
     lines.append(f"{'float64':<32}{'':>{len(head) + 9}}{found['exact']['likeness']:>10.3f}")
-    lines += ["", f"{'against q4nx in float32, %':<32}{head}"]
-    return "\n".join([*lines, *(line(name, figures["added"]) for name, figures in found.items() if "added" in figures)])
+    added = [line(name, figures["added"]) for name, figures in found.items() if "added" in figures]
+    return "\n".join(lines + (["", f"{'against q4nx in float32, %':<32}{head}", *added] if added else []))
 
 
 def chart(found: dict[str, Any], height: int = 20) -> str:
@@ -314,13 +318,15 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--tokens", type=int, default=TOKENS, metavar="N", help=f"tokens, two or more ({TOKENS})")
     parser.add_argument("--seed", type=int, default=SEED, metavar="N", help=f"of the weights ({SEED})")
     parser.add_argument("--outliers", type=int, default=0, metavar="N", help=f"channels behind the norms {OUTLYING} times as large (0)")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), metavar="NAME", help=f"of {'; '.join(WAYS)} (all)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
     options = parser.parse_args(argv)
     shape = Shape()
     most = shape.hidden // SPACING
     if options.layers < 1 or options.tokens < 2 or not 0 <= options.outliers <= most:
         parser.error(f"--layers is 1 or more, --tokens 2 or more, --outliers 0 to {most}")
-    found = study(shape, options.layers, options.tokens, options.seed, options.outliers)
+    ways = {name: WAYS[name] for name in options.ways}
+    found = study(shape, options.layers, options.tokens, options.seed, options.outliers, ways)
     print(f"{options.layers} layers of Qwen3 0.6B's shape, {options.tokens} tokens, seed {options.seed}, {options.outliers} outliers\n")
     print(table(found, options.layers) + "\n\n" + chart(found))
     if options.json:

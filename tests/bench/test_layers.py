@@ -11,7 +11,7 @@ import iron_core as iron
 from bench import layers
 from iron_ops_flm import DequantBFP
 
-SMALL = layers.Shape(hidden=64, heads=4, kv_heads=2, head_dim=32, inner=96)
+SMALL = layers.Shape(hidden=128, heads=4, kv_heads=2, head_dim=32, inner=256)
 
 
 def naive(shape, h, w, gains):
@@ -48,7 +48,7 @@ def test_a_block_is_qwen3s(rng):
     """Norms of heads, rotary embedding by halves, shared keys, a gated feed-forward, two residuals."""
     w, gains = layers.weights(SMALL, rng)
     w = {name: one.astype(np.float64) for name, one in w.items()}
-    h = rng.standard_normal((5, 64))
+    h = rng.standard_normal((5, 128))
     assert np.allclose(layers.block(SMALL, h, w, gains, layers.dense), naive(SMALL, h, w, gains), rtol=1e-9)
 
 
@@ -115,6 +115,30 @@ def test_every_way_has_an_error_behind_every_layer(found):
     assert found["float32"]["agreed"] == 1
 
 
+def test_four_bits_in_groups_are_of_some_matrices(rng, found):
+    """Attention's, the others, or both, rounded to the nearest; both have more of an error than either."""
+    matrices, _ = layers.weights(SMALL, rng)
+    stored = layers.stored_as(("attention", "mlp", "both"), matrices)
+    for kind, parts in layers.INT4_PARTS.items():
+        for name, w in matrices.items():
+            same = np.array_equal(stored[kind][name], w)
+            assert same == (name not in parts)
+            if not same:
+                assert np.array_equal(stored[kind][name], layers.INT4.quantize(w).dequantize())
+    errors = {name: found[f"int4, {name}"]["errors"] for name in layers.INT4_PARTS}
+    assert all(both > max(one, other) > 0.01 for one, other, both in zip(*errors.values(), strict=True))
+
+
+def test_some_ways_alone(monkeypatch, capsys):
+    """`--ways` with their names."""
+    monkeypatch.setattr(layers, "Shape", lambda: SMALL)
+    assert layers.main(["--layers", "2", "--tokens", "3", "--ways", "float32", "int4, attention", "q4nx"]) == 0
+    out = capsys.readouterr().out
+    assert "int4, attention" in out and "int4, mlp" not in out and "bfp16" not in out
+    with pytest.raises(SystemExit):
+        layers.main(["--ways", "int3"])
+
+
 def test_the_same_seed_gives_the_same_figures(found):
     """And another does not."""
     ways = {"float32": layers.WAYS["float32"], "q4nx": layers.WAYS["q4nx"]}
@@ -136,7 +160,7 @@ def test_figures_are_printed_and_written(monkeypatch, capsys, tmp_path):
     assert all(name in out for name in layers.WAYS) and "likeness" in out and "against q4nx in float32" in out
     assert set(json.loads((tmp_path / "f.json").read_text())) == {*layers.WAYS, "exact"}
     picture = out[out.index(" % |") : out.index("a: bfp16")]
-    assert {letter for letter in "abcdefgh" if letter in picture.replace("layer", "")} >= {"a", "b", "c", "h"}
-    for wrong in (["--tokens", "1"], ["--layers", "0"], ["--outliers", "2"]):
+    assert {letter for letter in "abcdefghijkl" if letter in picture.replace("layer", "")} >= {"a", "b", "c", "k"}
+    for wrong in (["--tokens", "1"], ["--layers", "0"], ["--outliers", "4"]):
         with pytest.raises(SystemExit):
             layers.main(wrong)

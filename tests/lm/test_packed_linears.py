@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -13,9 +16,11 @@ from iron_lm import loading
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.generation.session import Session
 from iron_qwen2.model import Qwen2
+from iron_qwen3_5.model import Qwen35
 from tests.lm.checkpoints.packers import awq, config, drawn, folder, gptq, numbers
 from tests.q4nx.folders import CONFIG, matrices
 
+DATA = Path(__file__).parents[1] / "data"
 IDS = np.random.default_rng(0).integers(0, 96, 24).tolist()
 PACKED = {
     "gptq v1": (lambda *parts: gptq(*parts, "v1"), config("gptq", 32, checkpoint_format="gptq"), False),
@@ -96,3 +101,32 @@ def test_the_command_line_says_what_is_read(tmp_path, capsys):
     assert "zero points stored as they are (v2: as asked for)" in capsys.readouterr().out
     assert main(["checkpoints", "show", str(path), "--gptq-zeros", "7"]) == 2
     assert "gptq_zeros='7'; legal: v1, v2." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "in one tensor"])
+def test_experts_that_are_packed(tmp_path, together):
+    """Each by itself, which are put one behind another, or all of a layer in one tensor; dense ones beside them."""
+    stored = np.load(DATA / "tiny_qwen3_5_moe.npz")
+    entries = json.loads(str(stored["config"]))
+    tensors, plain = {}, {}
+    for at, key in enumerate(key for key in stored if key.startswith("w/")):
+        name, values = key[2:], stored[key].astype(np.float32)
+        expert = name.endswith("experts.down_proj")
+        down = expert or name.endswith(("_expert.down_proj.weight", "out_proj.weight"))
+        count = (len(values) if expert else 1) if down else 0
+        made = [drawn(*values.shape[-2:], 32, seed=100 * at + n) for n in range(count)]
+        plain[name] = values if not down else np.stack([numbers(*one) for one in made]).reshape(values.shape)
+        if not down:
+            tensors[name] = values
+        elif expert and together:
+            tensors |= {f"{name}.{part}": np.stack([gptq(*one)[part] for one in made]) for part in gptq(*made[0])}
+        else:
+            ats = [name.replace("down_proj", f"{n}.down_proj") for n in range(len(made))] if expert else [name.removesuffix(".weight")]
+            tensors |= {f"{where}.{part}": array for where, one in zip(ats, made, strict=True) for part, array in gptq(*one).items()}
+    path = folder(tmp_path / "m", tensors, config("gptq", 32, checkpoint_format="gptq"), entries)
+    found = loading.load(Qwen35, path, activations="exact", max_seq_len=32)
+    ids = [int(i) for i in stored["ids"]][:16]
+    want = loading.load(Qwen35, folder(tmp_path / "plain", plain, None, entries), max_seq_len=32).twin(ids)
+    assert str(format_of(found.weights["layers.0.ffn.down"])) == "uint4_group32"
+    assert np.array_equal(found.twin(ids), want)
+    assert np.abs(Session(found.model(), backend=HostBackend()).logits(ids) - want[-1]).max() < 1e-3

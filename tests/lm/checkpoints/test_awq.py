@@ -16,7 +16,7 @@ WHOLE = drawn(N, K, 64)
 def matrix(path, parts, packed, **options):
     """The one matrix of a folder, and the checkpoint."""
     checkpoint = Checkpoint.open(folder(path, {f"a.{name}": part for name, part in parts.items()}, packed, **options))
-    return checkpoint.tensors.get("a.weight"), checkpoint
+    return checkpoint.tensors.get("a.weight", checkpoint.tensors.get("a")), checkpoint
 
 
 @pytest.mark.parametrize("scale", [np.float16, BF16, np.float32])

@@ -18,7 +18,7 @@ def matrix(path, parts, packed, **options):
     """The one matrix of a folder, and the checkpoint; said: keywords of `Checkpoint.open`."""
     said = {key: options.pop(key) for key in ("gptq_zeros",) if key in options}
     checkpoint = Checkpoint.open(folder(path, {f"a.{name}": part for name, part in parts.items()}, packed, **options), **said)
-    return checkpoint.tensors.get("a.weight"), checkpoint
+    return checkpoint.tensors.get("a.weight", checkpoint.tensors.get("a")), checkpoint
 
 
 @pytest.mark.parametrize("convention", ["v1", "v2"])

@@ -20,6 +20,12 @@ class Linear:
     parts: dict[str, np.ndarray]
     unread: str = ""
 
+    @property
+    def weight(self) -> str:
+        """What the matrix is called: a module's weight, or, of several in one tensor, as that is."""
+        words = self.parts.get("qweight")
+        return self.name if words is not None and words.ndim == 3 else f"{self.name}.weight"
+
     def part(self, suffix: str, axes: tuple[int, ...], integers: bool = True) -> np.ndarray:
         """An array of so many axes. CheckpointError where it is missing, or of other numbers."""
         if suffix not in self.parts:

@@ -33,7 +33,7 @@ def unpack(tensors: Tensors, config: dict[str, Any], path: Path, zeros: str | No
     if zeros is not None and zeros not in gptq.CONVENTIONS:
         raise UsageError(f"gptq_zeros={zeros!r}; legal: {', '.join(gptq.CONVENTIONS)}.")
     linears = list(_linears(tensors))
-    mixed = [linear for linear in linears if linear.unread or f"{linear.name}.weight" in tensors.names]
+    mixed = [linear for linear in linears if linear.unread or linear.weight in tensors.names]
     said, where = _said(config, path if path.is_dir() else path.parent)
     method = None if said is None else _method(said)
     if zeros is not None and (method != "gptq" or not linears):
@@ -55,10 +55,10 @@ def unpack(tensors: Tensors, config: dict[str, Any], path: Path, zeros: str | No
                 raise CheckpointError(linear.unread or f"stands beside {linear.name}.weight. Legal: one of them.")
             shape, format, array = reader.tensor(linear)
             array.packed = partial(_named, path, array.packed)
-            tensors[f"{linear.name}.weight"] = shape, format, array
+            tensors[linear.weight] = shape, format, array
         except CheckpointError as error:
-            tensors.pop(f"{linear.name}.weight", None)
-            tensors.refused[f"{linear.name}.weight"] = f"{path}: {linear.name}{_MARK} {error}"
+            tensors.pop(linear.weight, None)
+            tensors.refused[linear.weight] = f"{path}: {linear.name}{_MARK} {error}"
         _drop(tensors, linear)
     return reader.described
 
@@ -105,7 +105,7 @@ def _method(said: dict[str, Any]) -> Any:
 
 def _refused(tensors: Tensors, linears: list[Linear], path: Path, reason: str) -> str:
     for linear in linears:
-        tensors.refused[f"{linear.name}.weight"] = f"{path}: {linear.name}{_MARK} is not read: {reason}."
+        tensors.refused[linear.weight] = f"{path}: {linear.name}{_MARK} is not read: {reason}."
         _drop(tensors, linear)
     return ""
 
