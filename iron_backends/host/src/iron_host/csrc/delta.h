@@ -13,8 +13,6 @@ enum { COLUMNS = 32, VECTORS = COLUMNS / WIDE };
 
 INLINE int64_t key_head(int64_t h, int64_t key_heads, int64_t repeat, int64_t tiled) { return tiled ? h % key_heads : h / repeat; }
 
-INLINE float exp_one(float x) { return exp8(splat(x))[0]; }
-
 template <class T> INLINE void widened(const T* x, float* y, int64_t n, float scale) {
   for (int64_t i = 0; i < n; i++) y[i] = load(x + i) * scale;
 }
@@ -48,7 +46,7 @@ template <class T> void gated_delta_step(const slots::GatedDelta<T>& g, int32_t 
     for (int64_t t = 0; t < rows; t++) {
       widened(g.k + (t * g.key_heads + read) * keys, key, keys, 1.0f);
       widened(g.q + (t * g.key_heads + read) * keys, query, keys, (float)g.scale);
-      float fade = exp_one(g.g[t * g.value_heads + head]), beta = g.beta[t * g.value_heads + head];
+      float fade = exp1(g.g[t * g.value_heads + head]), beta = g.beta[t * g.value_heads + head];
       Sums met;
       cleared(met);
       for (int64_t i = 0; i < keys; i++) {
@@ -96,7 +94,7 @@ template <class T> void gated_delta_step_naive(const slots::GatedDelta<T>& g, in
         int64_t read = delta::key_head(head, g.key_heads, g.repeat, g.tiled);
         const T *key = g.k + (t * g.key_heads + read) * keys, *query = g.q + (t * g.key_heads + read) * keys;
         float* state = g.state + head * keys * values + c;
-        float fade = delta::exp_one(g.g[t * g.value_heads + head]), met[2] = {0, 0}, out[2] = {0, 0};
+        float fade = exp1(g.g[t * g.value_heads + head]), met[2] = {0, 0}, out[2] = {0, 0};
         for (int64_t i = 0; i < keys; i++) {
           float& x = state[i * values];
           x = (t == 0 && !g.past ? 0.0f : x) * fade;
@@ -186,7 +184,7 @@ template <class T> void gated_delta_chunk(const slots::GatedDeltaChunk<T>& g, in
       times(key, deep, 1, state, wrong, n, keys, wide, true);
       times(query, deep, 1, state, out, n, keys, wide, true);
       for (int64_t t = 0; t < n; t++) {  // the triangular system, a row after those it needs
-        float grown = exp_one(sum[t]), beta = g.beta[(start + t) * g.value_heads + head];
+        float grown = exp1(sum[t]), beta = g.beta[(start + t) * g.value_heads + head];
         const T* value = g.v + ((start + t) * g.value_heads + head) * values;
         float *u = wrong + t * wide, *o = out + t * wide;
         for (int64_t j = 0; j < wide; j += WIDE) {
@@ -202,10 +200,10 @@ template <class T> void gated_delta_chunk(const slots::GatedDeltaChunk<T>& g, in
         for (int64_t c = 0; c < values; c++) store(made + c, o[c]);
       }
       for (int64_t t = 0; t < n; t++) {
-        float fade = exp_one(sum[n - 1] - sum[t]);
+        float fade = exp1(sum[n - 1] - sum[t]);
         for (int64_t i = 0; i < keys; i++) key[t * deep + i] *= fade;
       }
-      times(key, 1, deep, wrong, state, keys, n, wide, false, exp_one(sum[n - 1]));
+      times(key, 1, deep, wrong, state, keys, n, wide, false, exp1(sum[n - 1]));
     }
     for (int64_t i = 0; i < keys; i++) memcpy(kept + i * values, state + i * wide, (size_t)values * sizeof(float));
   }
