@@ -76,7 +76,7 @@ def test_an_operator_with_a_state_is_within_its_contract(cls, data):
     for count, past in ((op.rows, 1), (data.draw(st.integers(0, op.rows)), data.draw(st.integers(0, 1)))):
         compiled.write("state", drawn["state"])
         y = compiled(*given_.values(), count=count, past=past)
-        short = op.bounded(rows=count)
+        short = op.bounded(rows=count, history=past)
         read = {o.name: drawn[o.name][:count] if "rows" in o.axes(op) else drawn[o.name] for o in op.inputs}
         got = (compiled.read("state"), y)
-        assert short.check(got, short.reference(*read.values(), past=past), *read.values()).compared == got[0].size + y.size
+        assert short.check(got, short.reference(*read.values()), *read.values()).compared == got[0].size + y.size

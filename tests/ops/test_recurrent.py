@@ -65,9 +65,9 @@ def test_a_chunk_is_its_tokens_one_after_another(rng):
     tokens, state = sequence(rng, 37), rng.standard_normal((HEADS, D, W))
     for tiled in (False, True):
         fields = dict(rows=37, key_heads=KEYS, value_heads=HEADS, key_dim=D, value_dim=W, T=F32, tiled=tiled)
-        S, o = GatedDeltaStep(**fields).reference(*tokens, state, past=1)
+        S, o = GatedDeltaStep(**fields).reference(*tokens, state)
         for chunk in (1, 5, 37, 64):
-            again, out = GatedDeltaChunk(**fields, chunk=chunk).reference(*tokens, state, past=1)
+            again, out = GatedDeltaChunk(**fields, chunk=chunk).reference(*tokens, state)
             assert np.allclose(out, o, rtol=1e-9, atol=1e-12) and np.allclose(again, S, rtol=1e-9, atol=1e-12)
 
 

@@ -77,8 +77,8 @@ class CausalConv1d(Operator):
 
     x, y: (rows, channels), a row for every point in time. weight: (taps, channels), of a dtype of its own (`W`). state: (taps - 1,
     channels), the rows of x before the call's first, the oldest first; the call leaves its own last ones there. `valid` bounds the
-    rows; a call of none changes nothing. `past`: a per-call number, how many rows came before; where it is 0, or not given, a
-    sequence begins, and the state counts as zeros.
+    rows; a call of none changes nothing. `past`: a per-call number, how many rows came before, `history` at most;
+    where it is 0 a sequence begins, and the state counts as zeros. Where calls do not give it the state counts.
 
     Errors: ParamError for integers, for fewer than two taps.
     """
@@ -86,6 +86,7 @@ class CausalConv1d(Operator):
     channels: int
     taps: int
     kept: int
+    history: int
     T: Any
     W: Any
     x: BoundOperand
@@ -100,6 +101,7 @@ class CausalConv1d(Operator):
         channels: int,
         taps: int = ...,
         kept: int = ...,
+        history: int = ...,
         T: Any = ...,
         W: Any = ...,
     ) -> CausalConv1d: ...
@@ -118,6 +120,7 @@ class CausalConv1d(Operator):
         channels: int = ...,
         taps: int = ...,
         kept: int = ...,
+        history: int = ...,
         T: Any = ...,
         W: Any = ...,
         dtype: Any = ...,
@@ -802,6 +805,7 @@ class GatedDeltaChunk(DeltaRule):
         value_dim: int,
         scale: float = ...,
         tiled: bool = ...,
+        history: int = ...,
         T: Any = ...,
         chunk: int = ...,
     ) -> GatedDeltaChunk: ...
@@ -826,6 +830,7 @@ class GatedDeltaChunk(DeltaRule):
         value_dim: int = ...,
         scale: float = ...,
         tiled: bool = ...,
+        history: int = ...,
         T: Any = ...,
         chunk: int = ...,
         dtype: Any = ...,
@@ -846,6 +851,7 @@ class GatedDeltaStep(DeltaRule):
         value_dim: int,
         scale: float = ...,
         tiled: bool = ...,
+        history: int = ...,
         T: Any = ...,
     ) -> GatedDeltaStep: ...
     @overload
@@ -869,6 +875,7 @@ class GatedDeltaStep(DeltaRule):
         value_dim: int = ...,
         scale: float = ...,
         tiled: bool = ...,
+        history: int = ...,
         T: Any = ...,
         dtype: Any = ...,
     ) -> tuple[Handle, Handle]: ...

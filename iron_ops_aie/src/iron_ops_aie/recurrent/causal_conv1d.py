@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Case, DType, Extent, In, InOut, Operator, Out, Param, Scratchpad, Testing, Tolerance, bfloat16, widen
+from iron_core import Case, DType, Extent, In, InOut, Operator, Out, Param, Testing, Tolerance, bfloat16, widen
 from iron_ops_aie.rules import floats_only
 
 
@@ -15,8 +15,8 @@ class CausalConv1d(Operator):
 
     x, y: (rows, channels), a row for every point in time. weight: (taps, channels), of a dtype of its own (`W`). state: (taps - 1,
     channels), the rows of x before the call's first, the oldest first; the call leaves its own last ones there. `valid` bounds the
-    rows; a call of none changes nothing. `past`: a per-call number, how many rows came before; where it is 0, or not given, a
-    sequence begins, and the state counts as zeros.
+    rows; a call of none changes nothing. `past`: a per-call number, how many rows came before, `history` at most;
+    where it is 0 a sequence begins, and the state counts as zeros. Where calls do not give it the state counts.
 
     Errors: ParamError for integers, for fewer than two taps.
     """
@@ -25,6 +25,7 @@ class CausalConv1d(Operator):
     channels: int = Param()
     taps: int = Param(default=4)
     kept: int = Param(default=lambda op: op.taps - 1)
+    history: int = Param(default=1 << 24)
     T: Any = DType(default=bfloat16)
     W: Any = DType(default=lambda op: op.T)
     x = In(rows, channels, dtype=T)
@@ -32,12 +33,13 @@ class CausalConv1d(Operator):
     state = InOut(kept, channels, dtype=T)
     y = Out(rows, channels, dtype=T)
     valid = Extent(rows)
-    past = Scratchpad(np.int32)
+    past = Extent(history)
 
     test = Testing(
         Case(rows=1, channels=64),
         Case(rows=20, channels=96, T=np.float32),
-        Case(rows=33, channels=100, bounds=dict(valid=2), T=np.float32),
+        Case(rows=33, channels=100, bounds=dict(valid=2, past=5), T=np.float32),
+        Case(rows=5, channels=64, bounds=dict(past=0), T=np.float32),
         Case(rows=9, channels=7, taps=2, T=bfloat16, W=np.float32),
         Case(rows=3, channels=64, taps=6, T=np.float16),
         Case(rows=64, channels=8192, bench=True),
@@ -49,21 +51,21 @@ class CausalConv1d(Operator):
         floats_only(self, "T", "W")
         self.check_derived("kept")
 
-    def _padded(self, x: Any, state: Any, past: int) -> np.ndarray:
+    def _padded(self, x: Any, state: Any) -> np.ndarray:
         """float64: the rows before, then the call's."""
-        before = widen(state) if past or not len(x) else np.zeros((self.kept, self.channels))
+        before = widen(state) if self.past or not len(x) else np.zeros((self.kept, self.channels))
         return np.concatenate([before, widen(x)])
 
-    def _terms(self, x: Any, weight: Any, state: Any, past: int) -> Any:
+    def _terms(self, x: Any, weight: Any, state: Any) -> Any:
         """Per tap its products, the oldest first; float64."""
-        padded = self._padded(x, state, past)
+        padded = self._padded(x, state)
         return (w * padded[j : j + len(x)] for j, w in enumerate(widen(weight)))
 
-    def reference(self, x: Any, weight: Any, state: Any, *, past: int = 0) -> Any:
-        return self._padded(x, state, past)[len(x) :], sum(self._terms(x, weight, state, past))
+    def reference(self, x: Any, weight: Any, state: Any) -> Any:
+        return self._padded(x, state)[len(x) :], sum(self._terms(x, weight, state))
 
-    def magnitude(self, x: Any, weight: Any, state: Any, *, past: int = 1) -> Any:
-        return None, sum(np.abs(term) for term in self._terms(x, weight, state, past))
+    def magnitude(self, x: Any, weight: Any, state: Any) -> Any:
+        return None, sum(np.abs(term) for term in self._terms(x, weight, state))
 
     def tolerance(self) -> Tolerance:
         return Tolerance(terms=self.taps)

@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import DType, Extent, In, InOut, Operator, Out, Param, Scratchpad, Tolerance, bfloat16, round_to, widen
+from iron_core import DType, Extent, In, InOut, Operator, Out, Param, Tolerance, bfloat16, round_to, widen
 from iron_core.errors import ParamError
 from iron_ops_aie.rules import floats_only
+
+#: Tokens of the longest sequence.
+HISTORY = 1 << 24
 
 
 class DeltaRule(Operator):
@@ -19,8 +22,8 @@ class DeltaRule(Operator):
     q, k: (rows, key_heads, key_dim). v, o: (rows, value_heads, value_dim). g, beta: (rows, value_heads), float32; g is not positive
     and beta is from 0 to 1. state: (value_heads, key_dim, value_dim), float32: S before the call's first token, and then behind its
     last. scale: key_dim^-0.5 by default. tiled: value head h reads key head h % key_heads; else every value_heads / key_heads of
-    them, one behind another, read one. `valid` bounds the rows. `past`: a per-call number, how many tokens came before; where it is
-    0, or not given, a sequence begins, and the state counts as zeros.
+    them, one behind another, read one. `valid` bounds the rows. `past`: a per-call number, how many tokens came before, `history` at
+    most; where it is 0 a sequence begins, and the state counts as zeros. Where calls do not give it the state counts.
 
     Keys are of length 1 or less, else what is corrected grows.
 
@@ -34,6 +37,7 @@ class DeltaRule(Operator):
     value_dim: int = Param()
     scale: float = Param(default=lambda op: op.key_dim**-0.5)
     tiled: bool = Param(default=False)
+    history: int = Param(default=HISTORY)
     T: Any = DType(default=bfloat16)
     q = In(rows, key_heads, key_dim, dtype=T)
     k = In(rows, key_heads, key_dim, dtype=T)
@@ -43,7 +47,7 @@ class DeltaRule(Operator):
     state = InOut(value_heads, key_dim, value_dim, dtype=np.float32)
     o = Out(rows, value_heads, value_dim, dtype=T)
     valid = Extent(rows)
-    past = Scratchpad(np.int32)
+    past = Extent(history)
 
     def validate(self) -> None:
         floats_only(self, "T")
@@ -52,17 +56,17 @@ class DeltaRule(Operator):
                 f"{type(self).__name__}: key_heads={self.key_heads} does not divide value_heads={self.value_heads}. Legal: a divisor of it."
             )
 
-    def widened(self, q: Any, k: Any, v: Any, g: Any, beta: Any, state: Any, past: int) -> tuple[np.ndarray, ...]:
+    def widened(self, q: Any, k: Any, v: Any, g: Any, beta: Any, state: Any) -> tuple[np.ndarray, ...]:
         """All in float64: q scaled, q and k a row for each value head, and the state, zeros where a sequence begins."""
         n, heads = self.value_heads // self.key_heads, np.arange(self.value_heads)
         read = heads % self.key_heads if self.tiled else heads // n
-        S = widen(state).copy() if past or not len(v) else np.zeros((self.value_heads, self.key_dim, self.value_dim))
+        S = widen(state).copy() if self.past or not len(v) else np.zeros((self.value_heads, self.key_dim, self.value_dim))
         return widen(q)[:, read] * self.scale, widen(k)[:, read], widen(v), widen(g), widen(beta), S
 
-    def magnitude(self, q: Any, k: Any, v: Any, g: Any, beta: Any, state: Any, *, past: int = 1) -> Any:
+    def magnitude(self, q: Any, k: Any, v: Any, g: Any, beta: Any, state: Any) -> Any:
         """Absolute terms of the state and of what is read of it. What an error does to later corrections is not among them: a key of
         length 1 does not make it larger."""
-        q, k, v, g, beta, S = self.widened(q, k, v, g, beta, state, past)
+        q, k, v, g, beta, S = self.widened(q, k, v, g, beta, state)
         sizes, out = np.abs(S), np.empty(v.shape)
         for t in range(len(v)):
             S *= np.exp(g[t])[:, None, None]

@@ -31,7 +31,7 @@ class GatedDeltaChunk(DeltaRule):
     test = Testing(
         Case(rows=1, key_heads=2, value_heads=4, key_dim=16, value_dim=16),
         Case(rows=9, key_heads=3, value_heads=6, key_dim=7, value_dim=33, tiled=True, chunk=4, T=np.float32),
-        Case(rows=70, key_heads=1, value_heads=2, key_dim=32, value_dim=16, T=np.float32, bounds=dict(valid=67)),
+        Case(rows=70, key_heads=1, value_heads=2, key_dim=32, value_dim=16, T=np.float32, bounds=dict(valid=67, past=0)),
         Case(rows=130, key_heads=1, value_heads=1, key_dim=64, value_dim=32, scale=1.0, T=np.float16),
         Case(rows=64, key_heads=16, value_heads=32, key_dim=128, value_dim=128, T=np.float32, bench=True),
         draw=drawn,
@@ -42,8 +42,8 @@ class GatedDeltaChunk(DeltaRule):
         if not 1 <= self.chunk <= MOST:
             raise ParamError(f"GatedDeltaChunk: chunk={self.chunk}; legal: 1 to {MOST}.")
 
-    def reference(self, q: Any, k: Any, v: Any, g: Any, beta: Any, state: Any, *, past: int = 0) -> Any:
-        q, k, v, g, beta, S = self.widened(q, k, v, g, beta, state, past)
+    def reference(self, q: Any, k: Any, v: Any, g: Any, beta: Any, state: Any) -> Any:
+        q, k, v, g, beta, S = self.widened(q, k, v, g, beta, state)
         out = np.empty(v.shape)
         for start in range(0, len(v), self.chunk):
             part = slice(start, start + self.chunk)

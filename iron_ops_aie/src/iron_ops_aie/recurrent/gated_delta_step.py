@@ -17,15 +17,15 @@ class GatedDeltaStep(DeltaRule):
     test = Testing(
         Case(rows=1, key_heads=2, value_heads=4, key_dim=16, value_dim=16),
         Case(rows=5, key_heads=2, value_heads=4, key_dim=16, value_dim=40, T=np.float32),
-        Case(rows=9, key_heads=3, value_heads=6, key_dim=7, value_dim=33, tiled=True, T=np.float32, bounds=dict(valid=4)),
-        Case(rows=3, key_heads=1, value_heads=1, key_dim=64, value_dim=32, scale=1.0, T=np.float16),
+        Case(rows=9, key_heads=3, value_heads=6, key_dim=7, value_dim=33, tiled=True, T=np.float32, bounds=dict(valid=4, past=3)),
+        Case(rows=3, key_heads=1, value_heads=1, key_dim=64, value_dim=32, scale=1.0, T=np.float16, bounds=dict(past=0)),
         Case(rows=1, key_heads=16, value_heads=32, key_dim=128, value_dim=128, bench=True),
         Case(rows=64, key_heads=16, value_heads=32, key_dim=128, value_dim=128, T=np.float32, bench=True),
         draw=drawn,
     )
 
-    def reference(self, q: Any, k: Any, v: Any, g: Any, beta: Any, state: Any, *, past: int = 0) -> Any:
-        q, k, v, g, beta, S = self.widened(q, k, v, g, beta, state, past)
+    def reference(self, q: Any, k: Any, v: Any, g: Any, beta: Any, state: Any) -> Any:
+        q, k, v, g, beta, S = self.widened(q, k, v, g, beta, state)
         out = np.empty(v.shape)
         for t in range(len(v)):
             S *= np.exp(g[t])[:, None, None]

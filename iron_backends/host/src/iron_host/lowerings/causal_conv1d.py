@@ -10,7 +10,6 @@ from iron_core.graph.traced import Binding
 from iron_core.image.plan import BufferRef
 from iron_host.kernel_call import KernelCall
 from iron_host.kernels import CAUSAL_CONV1D
-from iron_host.lowerings.recurrent import past
 from iron_host.lowerings.template import TemplateLowering
 from iron_host.lowerings.units import unit
 
@@ -26,7 +25,7 @@ class CausalConv1d(TemplateLowering):
     def step(
         self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
     ) -> KernelCall:
-        numbers = dict(valid=self.count(op, bindings, "valid"), past=past(bindings), channels=op.channels, taps=op.taps)
+        numbers = dict(valid=self.count(op, bindings, "valid"), past=self.count(op, bindings, "past"), channels=op.channels, taps=op.taps)
         kernel = unit(self.header, self.template, *self.arguments(op))
         slots = self.slots(x="x", weight="weight", state="state", y="y", **numbers)
         return KernelCall(kernel, slots, **self.shared_by(tunables, self.work(op)))

@@ -10,7 +10,6 @@ from iron_core.image.plan import BufferRef
 from iron_core.lowering.answer import No, Yes
 from iron_host.kernel_call import KernelCall
 from iron_host.kernels import GATED_DELTA, GATED_DELTA_CHUNK
-from iron_host.lowerings.recurrent import past
 from iron_host.lowerings.sharing import Sharing
 from iron_host.lowerings.units import FLOATS, cpp, takes, unit
 from iron_host.slots import Slots
@@ -49,7 +48,7 @@ class _GatedDelta(Sharing):
         slots = self.slots(
             **{name: name for name, _ in self.slots.pointers},
             valid=self.count(op, bindings, "valid"),
-            past=past(bindings),
+            past=self.count(op, bindings, "past"),
             key_heads=op.key_heads,
             value_heads=op.value_heads,
             key_dim=op.key_dim,
