@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import iron_core as iron
+from iron_core import bfloat16
 from iron_core.errors import ParamError
 from iron_ops_aie import CausalConv1d, DepthwiseConv1d, GatedDeltaChunk, GatedDeltaStep, L2Norm, Softplus
 
@@ -131,6 +132,32 @@ def test_a_convolution_goes_on_where_a_call_ended(rng, backend):
                 made.append(graph(np.concatenate([x[at : at + n], np.ones((rows - n, 40), F32)]), n=n, past=at).copy())
         assert np.allclose(np.concatenate(made), want, atol=1e-5)
         assert np.array_equal(graph.read("before"), x[16:])
+
+
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
+def test_a_convolution_goes_on_on_arrays(rng, dev):
+    """Calls of fewer rows than it has taps, of many, and a second sequence: the bits of one call's array."""
+    x, weight = (rng.uniform(-4, 4, shape).astype(bfloat16) for shape in ((11, 48), (4, 48)))
+    op = CausalConv1d(rows=11, channels=48)
+    left, want = op.bounded(history=0).composed(x, weight, np.ones((3, 48), bfloat16))
+
+    class Conv(iron.Graph):
+        def __init__(self):
+            self.weight, self.before = weight, iron.state((3, 48), bfloat16)
+
+        def body(self, x, *, n: iron.Scratchpad[np.int32], past: iron.Scratchpad[np.int32]):
+            return CausalConv1d(x[:n], self.weight, self.before, past=past)[1]
+
+    graph = Conv().compile(backend="sim", dev=dev, x=(8, 48))
+    for cuts in ((1, 2, 8), (8, 1, 1, 1), (2, 2, 7)):
+        made, at = [], 0
+        for n in cuts:
+            rows = np.full((8, 48), np.nan, bfloat16)
+            rows[:n] = x[at : at + n]
+            made.append(graph(rows, n=n, past=at).copy())
+            at += n
+        assert np.array_equal(np.concatenate(made).view(np.uint16), want.view(np.uint16))
+        assert np.array_equal(graph.read("before").view(np.uint16), left.view(np.uint16))
 
 
 def test_a_length_has_its_epsilon_under_the_root(rng):

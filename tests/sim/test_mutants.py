@@ -24,6 +24,7 @@ from iron_ops_aie import (
     GEMM,
     GEMV,
     MHA,
+    CausalConv1d,
     Clamp,
     Copy,
     DepthwiseConv1d,
@@ -195,6 +196,10 @@ SUBJECTS = {
     "resample": (
         Resample(height=30, width=1520, out_height=32, out_width=160, cores=2, chunks_h=8),
         [{"rows": 20, "out_rows": 16, "out_columns": 48}, {"rows": 30, "out_rows": 32, "out_columns": 160}],
+    ),
+    "a convolution that goes on": (
+        CausalConv1d(rows=6, channels=32, num_aie_columns=2),
+        [{"valid": 4, "past": 0}, {"valid": 6, "past": 9}],
     ),
     "convolution": (DepthwiseConv1d(rows=18, channels=32, num_aie_columns=3), [{}, {}]),
     "patch positions": (

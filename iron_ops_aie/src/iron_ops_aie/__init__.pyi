@@ -25,6 +25,7 @@ from iron_ops_aie.products.depthwise_conv1d_array import DepthwiseConv1dArray
 from iron_ops_aie.products.dequant_array import DequantArray
 from iron_ops_aie.products.gemm_array import GEMMArray
 from iron_ops_aie.products.gemv_array import GEMVArray
+from iron_ops_aie.recurrent.causal_conv1d_array import CausalConv1dArray
 from iron_ops_aie.recurrent.delta_rule import DeltaRule
 from iron_ops_aie.rowwise.rope_array import RoPEArray
 from iron_ops_aie.rowwise.softmax_array import SoftmaxArray
@@ -72,7 +73,7 @@ class AXPY(BinaryElementwise):
         dtype: Any = ...,
     ) -> Handle: ...
 
-class CausalConv1d(Operator):
+class CausalConv1d(CausalConv1dArray, Operator):
     """y[t, c] = weight[0, c] x[t - taps + 1, c] + ... + weight[taps - 1, c] x[t, c]; rows before the call's first are in `state`.
 
     x, y: (rows, channels), a row for every point in time. weight: (taps, channels), of a dtype of its own (`W`). state: (taps - 1,
@@ -80,7 +81,9 @@ class CausalConv1d(Operator):
     rows; a call of none changes nothing. `past`: a per-call number, how many rows came before, `history` at most;
     where it is 0 a sequence begins, and the state counts as zeros. Where calls do not give it the state counts.
 
-    Errors: ParamError for integers, for fewer than two taps.
+    The array (bfloat16, 4 taps): a core per column convolves channels of its own.
+
+    Errors: ParamError for integers, for fewer than two taps. Unresolvable where no array takes it.
     """
     rows: int
     channels: int
@@ -89,6 +92,8 @@ class CausalConv1d(Operator):
     history: int
     T: Any
     W: Any
+    num_aie_columns: int
+    width: int
     x: BoundOperand
     weight: BoundOperand
     state: BoundOperand
@@ -104,6 +109,7 @@ class CausalConv1d(Operator):
         history: int = ...,
         T: Any = ...,
         W: Any = ...,
+        num_aie_columns: int = ...,
     ) -> CausalConv1d: ...
     @overload
     def __new__(  # type: ignore[misc]
@@ -123,6 +129,7 @@ class CausalConv1d(Operator):
         history: int = ...,
         T: Any = ...,
         W: Any = ...,
+        num_aie_columns: int = ...,
         dtype: Any = ...,
     ) -> tuple[Handle, Handle]: ...
 
