@@ -49,16 +49,16 @@ def n_bits(name: str, ints: Any, scales: Any, zeros: Any, bits: int = 4, node: s
 
 
 def linear(
-    name: str, ints: Any, scales: Any, zeros: Any, kind: str = "uint4", axis: int = 0, node: str = "", **said: Any
+    name: str, ints: Any, scales: Any, zeros: Any, kind: str = "uint4", axis: int = 0, node: str = "", dims: Any = None, **said: Any
 ) -> list[Any]:
     """Nodes and initialisers of a DequantizeLinear of numbers (n, k), blocks along k, and the MatMul behind it. axis 1: the matrix is
-    stored (n, k), and turned before it multiplies."""
+    stored (n, k), and turned before it multiplies. dims: what is said of the shape of the integers."""
     size = ints.shape[1] // scales.shape[1]
-    if axis % 2 == 0:
+    if axis % 2 == 0:  # also of an axis that there is not
         ints, scales, zeros = ints.T, scales.T, None if zeros is None else zeros.T
     raw = nibbles(ints) if kind.endswith("4") else ints.astype(kind)
     inputs = [f"{name}_DQ_Q4", f"{name}_DQ_scales"]
-    found = [tensor(inputs[0], raw, kind, ints.shape), tensor(inputs[1], scales)]
+    found = [tensor(inputs[0], raw, kind, dims or ints.shape), tensor(inputs[1], scales)]
     if zeros is not None:
         inputs.append(f"{name}_DQ_zero_points")
         found.append(tensor(inputs[-1], nibbles(zeros) if kind.endswith("4") else zeros.astype(kind), kind, zeros.shape))

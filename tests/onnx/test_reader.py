@@ -165,6 +165,8 @@ def test_onnxruntimes_own_files(tmp_path):
         (n_bits(NAME, *WHOLE[:2], np.zeros((N, 6), int)), r"has zero_points \[40, 3\]\. Legal: \[40, 2\]\."),
         (n_bits(NAME, *drawn(N, K, 64, 8, scale=np.float32)[:2], WHOLE[1], 8), r"has zero_points of FLOAT\. Legal: UINT8\."),
         (linear(NAME, *WHOLE, block_size=0), r"has one scale for itself or for each row\. Legal: scales for blocks \(block_size\)\."),
+        (linear(NAME, *WHOLE, axis=2), r"has shape \[256, 40\] in blocks along axis 2\. Legal: a matrix, along one of its axes\."),
+        (linear(NAME, *WHOLE, dims=(2, 128, 40)), r"has shape \[2, 128, 40\] in blocks along axis 0\. Legal: a matrix"),
         (linear(NAME, *WHOLE, block_size=128), r"has scales \[4, 40\]\. Legal: \[2, 40\]\."),
     ],
 )

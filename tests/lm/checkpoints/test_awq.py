@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from iron_core.errors import CheckpointError
+from iron_lm.checkpoints.awq import nibbles
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from tests.lm.checkpoints.packers import BF16, awq, config, drawn, folder, numbers
 
@@ -38,6 +39,12 @@ def test_matrices_in_one_tensor_and_parts_in_several_files(tmp_path):
     (shape, _, array), _ = matrix(tmp_path / "m", parts, config("awq", 64), shards=2)
     assert shape == (3, N, K)
     assert np.array_equal(array.dequantize(), np.stack([numbers(*drawn(N, K, 64, seed=seed)) for seed in range(3)]))
+
+
+def test_nibbles_stay_in_their_row():
+    """Eight of each word, the lowest first."""
+    words = np.array([[0x76543210, 0x0FEDCBA9], [-1, 0]], np.int32)
+    assert nibbles(words).tolist() == [[*range(8), *range(9, 16), 0], [15] * 8 + [0] * 8]
 
 
 def test_older_files_have_names_of_their_own(tmp_path):

@@ -12,6 +12,7 @@ from iron_lm.checkpoints.checkpoint import Checkpoint
 from tests.lm.checkpoints.packers import BF16, config, drawn, folder, gptq, numbers
 
 N, K = 48, 256
+WHOLE = drawn(N, K, 64)
 
 
 def matrix(path, parts, packed, **options):
@@ -144,6 +145,14 @@ def test_a_file_beside_says_how_weights_are_packed(tmp_path, name):
     assert np.array_equal(Checkpoint.open(path).tensors["a.weight"][2].dequantize(), numbers(ints, scales, zeros))
 
 
+def test_matrices_that_the_packer_left_alone(tmp_path):
+    """`dynamic` may name those that are not packed; they are as they are."""
+    tensors = {f"a.{name}": part for name, part in gptq(*WHOLE).items()} | {"b.weight": np.ones((N, K), np.float16)}
+    packed = config("gptq", 64, checkpoint_format="gptq", dynamic={"-:b.*": {}})
+    found = Checkpoint.open(folder(tmp_path / "m", tensors, packed)).tensors
+    assert np.array_equal(found["a.weight"][2].dequantize(), numbers(*WHOLE)) and found["b.weight"][2].dtype == np.float16
+
+
 def test_biases_of_zeros_may_stay_over(tmp_path):
     """Some packers write one for every matrix, of models that have none; one of other numbers is the model's."""
     parts = gptq(*drawn(N, K, 128, symmetric=True))
@@ -154,9 +163,6 @@ def test_biases_of_zeros_may_stay_over(tmp_path):
     with pytest.raises(CheckpointError, match=r": b\.bias is none this model has\.$"):
         checkpoint.take(shapes, {"x": "a.weight", "y": "b.weight"})
     assert set(checkpoint.take({"z": (N,), **shapes}, {"x": "a.weight", "y": "b.weight", "z": "b.bias"})) == {"x", "y", "z"}
-
-
-WHOLE = drawn(N, K, 64)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +180,7 @@ WHOLE = drawn(N, K, 64)
         (dict(checkpoint_format="marlin"), r"checkpoint_format is 'marlin'\. Legal: gptq, gptq_v2\."),
         (dict(checkpoint_format=7), r"checkpoint_format is 7\. Legal"),
         (dict(pack_dtype="int16"), r"pack_dtype is 'int16'\. Legal: int32\."),
-        (dict(dynamic={"-:.*down.*": {}}), r"dynamic gives matrices bits and groups of their own\. Legal: one for all\."),
+        (dict(dynamic={"-:.*down.*": {}, "+:.*up.*": {"bits": 8}}), r"dynamic gives matrices bits and groups of their own\."),
     ],
 )
 def test_what_is_not_read_is_refused_by_name(tmp_path, packed, says):

@@ -84,7 +84,8 @@ def reader(entries: Entries, linears: list[Linear], said: str | None) -> Reader:
     named = entries.entries.get("checkpoint_format")
     if named is not None and (not isinstance(named, str) or named not in _FORMATS):
         raise CheckpointError(f"{entries.where}: checkpoint_format is {shown(named)}. Legal: {', '.join(_FORMATS)}.")
-    if entries.entries.get("dynamic"):
+    dynamic = entries.entries.get("dynamic") or {}
+    if not isinstance(dynamic, dict) or not all(key.startswith("-:") for key in dynamic):  # "-:" names those that are not packed
         raise CheckpointError(f"{entries.where}: dynamic gives matrices bits and groups of their own. Legal: one for all.")
     size = group_size_of(entries, "group_size")
     whole = [linear for linear in linears if all(_is_table(linear.parts.get(name)) for name in ("qweight", "qzeros"))]
