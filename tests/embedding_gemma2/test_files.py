@@ -80,6 +80,35 @@ def test_sounds_are_what_the_model_says_of_their_samples(
         assert abs(got[str(tmp_path / name)] - query @ model.embed_clip(heard.astype(np.float32))) < 2e-4, name
 
 
+def test_a_mixed_document_is_what_the_model_says_of_its_pieces(
+    pillow: Any, pictured: Path, model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In their order: texts, what an image file holds and what a sound file does; a text may look like a file."""
+    soundfile = pytest.importorskip("soundfile", reason="soundfile is not installed")
+    image, samples = image_of(24, 40), clip(1600, 3)
+    pillow.fromarray(image).save(tmp_path / "a.png")
+    soundfile.write(tmp_path / "a.wav", samples, 16000, subtype="FLOAT")
+    first = ["w5", f"image={tmp_path / 'a.png'}", "w6 w7", f"audio={tmp_path / 'a.wav'}"]
+    got = scores(capsys, pictured, "--mixed", *first, "--mixed", f"audio={tmp_path / 'a.wav'}", "text=image=w8", "--dims", "16")
+    query = model.embed(embedder.PROMPTS["query"] + "w4", dims=16)[0]
+    for pieces, named in (
+        (["w5", image, "w6 w7", samples], " ".join(first)), ([samples, "image=w8"], f"audio={tmp_path / 'a.wav'} text=image=w8")
+    ):  # fmt: skip
+        assert abs(got[named] - query @ model.embed_mixed(pieces, dims=16)) < 1e-5, named
+
+
+@pytest.mark.parametrize(("pieces", "said"), [
+    (["w5", "w6"], "w5 w6: embed_mixed: neither a clip nor an image; legal: one clip, one image, or one of each"),
+    (["image=none.png"], "none.png: there is no such file"),
+])  # fmt: skip
+def test_what_is_no_mixed_document_is_one_line(
+    pieces: list[str], said: str, pillow: Any, pictured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "embedding_gemma2", str(pictured), "--query", "w4", "--mixed", *pieces, *RUN]) == 2
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1
+
+
 def _sound(seconds: float, rate: int = 16000) -> Callable[[Path], Any]:
     def made(path: Path) -> None:
         with wave.open(str(path), "wb") as file:
@@ -103,8 +132,8 @@ BROKEN: dict[str, tuple[str, str, Callable[[Path], Any], str]] = {
     "an image without bytes": ("--image", "a.png", lambda path: path.write_bytes(b""), "not an image that Pillow reads"),
     "no such image": ("--image", "a.png", lambda path: None, "there is no such file"),
     "a folder as an image": ("--image", "a", lambda path: path.mkdir(), "not an image that Pillow reads"),
-    "an image of 1 x 10000": ("--image", "a.png", _narrow, "1 x 10000 pixels becomes 3 x 840 patches; legal: columns=96 x rows=96"),
-    "an image of 1 x 10000 as a video": ("--video", "a.png", _narrow, "legal: columns=48 x rows=48 at most"),
+    "an image of 1 x 10000": ("--image", "a.png", _narrow, "1 x 10000 pixels becomes 3 x 840 patches; legal: columns=24 x rows=126"),
+    "an image of 1 x 10000 as a video": ("--video", "a.png", _narrow, "legal: columns=12 x rows=126 at most"),
     "no such video": ("--video", "a.gif", lambda path: None, "there is no such file"),
     "a folder without frames": ("--video", "a", lambda path: path.mkdir(), "a folder without files"),
 }

@@ -123,6 +123,11 @@ def test_values_that_follow_an_option_are_its() -> None:
     assert search_command.spread(line) == ["DIR", "--document", "a", "--document", "b", "--json", "--audio", "x", "--document", "c"]
 
 
+def test_pieces_of_a_mixed_document_are_one_value() -> None:
+    line = ["DIR", "--mixed", "a b", "image=x", "c", "--mixed", "audio=y", "--dims", "16"]
+    assert search_command.spread(line) == ["DIR", "--mixed", "a b\0image=x\0c", "--mixed", "audio=y", "--dims", "16"]
+
+
 def test_a_query_alone_is_refused(folder: Path) -> None:
     with pytest.raises(UsageError, match="compared with nothing"):
         EmbeddingGemma2.main([str(folder), "--query", "w4"])

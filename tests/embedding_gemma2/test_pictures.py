@@ -11,8 +11,8 @@ import pytest
 from iron_core.errors import ShapeError, UsageError
 from iron_embedding_gemma2 import embedder
 from iron_embedding_gemma2.mixed_text import MixedText
-from tests.embedding_gemma2.conftest import unit
-from tests.embedding_gemma2.weights import clip, frames
+from tests.embedding_gemma2.conftest import unit, written
+from tests.embedding_gemma2.weights import PICTURED, clip, frames
 from tests.resizes import image_of
 
 
@@ -40,6 +40,19 @@ def test_a_text_stands_behind(model: Any) -> None:
     tokens = part.seeing.patches.config.tokens(31, 64)
     want = part.twin(weights, [2, 503, *[500] * tokens, 504, 7, 1], image)[0]
     assert 200 < tokens <= 280 and np.abs(got - unit(want)).max() < 1e-4
+
+
+def test_an_image_of_1_x_10000_is_280_tokens(golden: Any, tmp_path: Path) -> None:
+    """As transformers has it, lying and standing: the numpy forward, of a model whose tables have as many places."""
+    model = embedder.load(written(tmp_path, golden, **PICTURED | {"position_embedding_size": 1024}), max_seq_len=320, backend="host")
+    model.embed_image(image_of(31, 64))
+    for image in (image_of(1, 10000), image_of(10000, 1)):
+        got = model.embed_image(image)
+        part = list(model._merged.values())[-1][0]
+        weights = {f"text.{path}": array for path, array in model.loaded.exact.items()} | model._towers["seeing"]
+        want = part.twin(weights, [2, 503, *[500] * 280, 504, 1], image)[0]
+        assert np.abs(got - unit(want)).max() < 1e-4
+    assert len(model._merged) == 3
 
 
 def test_texts_a_clip_and_an_image_are_one_graph(model: Any) -> None:

@@ -70,7 +70,7 @@ class MediaEncoder(EncoderModel):
         super().__init__(loaded, **options)
         self._options = options
         self._merged: dict[Any, tuple[Any, Any]] = {}
-        self._frames: dict[tuple[int, int], tuple[ImageTower, Any]] = {}
+        self._frames: dict[tuple[int, ...], tuple[ImageTower, Any]] = {}
         self._showing: tuple[ShownText, Any] | None = None
         self._towers: dict[str, dict[str, Any]] = {}
 
@@ -112,11 +112,12 @@ class MediaEncoder(EncoderModel):
         for number, shape in enumerate(shapes, 1):
             if shape != shapes[0]:
                 raise UsageError(f"embed_video: frame {number} is {list(shape)}, the first {list(shapes[0])}; legal: all of one size.")
+        patches = _fitting(patches, frames[0])
         pictures = [_pictured(patches, frame) for frame in frames]
         tokens = pictures[0][1]["tokens"]
         block = [marks.image_begins, *[marks.video] * tokens, marks.image_ends]
         ids = self._between("embed_video", [block * len(frames), text])
-        tower, compiled = self._shows(patches, pictures[0][0].shape)
+        tower, compiled = self._shows(patches, pictures[0][0])
         with self._turn:
             made = [np.array(tower(picture, **values)) for picture, values in pictures]
         soft = np.zeros((self.loaded.run.max_seq_len, self._config.hidden_size), made[0].dtype)
@@ -136,7 +137,7 @@ class MediaEncoder(EncoderModel):
 
     def _image(self, where: str, image: Any) -> _Soft:
         """As `_clip`."""
-        marks, patches = self._config.marks, self._patches(where, BUDGET)
+        marks, patches = self._config.marks, _fitting(self._patches(where, BUDGET), image)
         picture, values = _pictured(patches, image)
         values = {{"rows": "down", "columns": "across"}.get(name, name): number for name, number in values.items()}
         return _Soft("image", [marks.image_begins, *[marks.image] * values["tokens"], marks.image_ends], picture, values, patches)
@@ -192,7 +193,7 @@ class MediaEncoder(EncoderModel):
     def _merging(self, soft: Sequence[_Soft]) -> Any:
         """Compiled: the graph of a text with a clip, an image, or both."""
         kinds = tuple(one.kind for one in soft)
-        sizes = tuple(one.room.frames if one.kind == "clip" else one.array.shape for one in soft)
+        sizes = tuple(one.room.frames if one.kind == "clip" else _size(one.room, one.array) for one in soft)
         if (kinds, sizes) not in self._merged:
             config, run, rooms = self._config, self.loaded.run, [one.room for one in soft]
             make, module = {
@@ -207,14 +208,14 @@ class MediaEncoder(EncoderModel):
             self._merged[kinds, sizes] = part, self._ready(part, kinds, sizes, own, ids=((run.max_seq_len,), np.int32), **shapes)
         return self._merged[kinds, sizes][1]
 
-    def _shows(self, patches: ImagePatchesConfig, size: tuple[int, int]) -> tuple[Any, Any]:
-        """Compiled: the tower for frames of so many rows and bytes of a row, and the graph of a text with a video."""
-        config, run = self._config, self.loaded.run
+    def _shows(self, patches: ImagePatchesConfig, picture: np.ndarray) -> tuple[Any, Any]:
+        """Compiled: the tower for frames of a picture's size, and the graph of a text with a video."""
+        config, run, size = self._config, self.loaded.run, _size(patches, picture)
         if size not in self._frames:
             own = self._weights("seeing", SeenText(config, patches, run), seen_text.named(config))
             tower = image_tower(config, patches, run)
             tower.fill({path.removeprefix("seeing."): array for path, array in own.items()})
-            self._frames[size] = tower, self._ready(tower, "frame", size, own, picture=(size, np.uint8))
+            self._frames[size] = tower, self._ready(tower, "frame", size, own, picture=(picture.shape, np.uint8))
         if self._showing is None:
             part = ShownText(config, run)
             part.fill({f"text.{path}": array for path, array in self.loaded.weights.items()})
@@ -249,6 +250,17 @@ class MediaEncoder(EncoderModel):
         # Bounds, and what is computed of weights or added to rows as it is stored, keep their own digits.
         kept = {path for path, a in taken.items() if not a.shape or (tower == "hearing" and len(a.shape) != 2) or path in _WIDE}
         return {path: np.asarray(array) if path in kept else widen(array).astype(dtype) for path, array in taken.items()}
+
+
+def _fitting(patches: ImagePatchesConfig, image: Any) -> ImagePatchesConfig:
+    """Of an image's shape. What is no image is refused where it is laid out."""
+    shape = np.shape(image)
+    return patches.fitting(*shape[:2]) if len(shape) == 3 and shape[0] and shape[1] else patches
+
+
+def _size(patches: ImagePatchesConfig, picture: np.ndarray) -> tuple[int, ...]:
+    """What a tower is built for: rows and bytes of a picture, rows and columns of patches."""
+    return (*picture.shape, patches.rows, patches.columns)
 
 
 def _pictured(patches: ImagePatchesConfig, image: Any) -> tuple[np.ndarray, dict[str, int]]:

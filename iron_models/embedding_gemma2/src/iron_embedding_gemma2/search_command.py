@@ -15,8 +15,12 @@ from iron_core.errors import ParamError, UsageError, printable
 from iron_embedding_gemma2 import clips, images, videos
 from iron_embedding_gemma2.embedder import PROMPTS, load
 
-#: Options that take as many values as follow.
-SEVERAL = ("--document", "--audio", "--image", "--video")
+#: Options that take as many values as follow. Those of the last are one document.
+SEVERAL = ("--document", "--audio", "--image", "--video", "--mixed")
+#: Between the pieces of a mixed document, once spread: no word of a command line has it.
+_BETWEEN = "\0"
+#: What reads a piece that is no text, by what stands before its path.
+_READ: dict[str, Any] = {"image": lambda path: images.read_image(path), "audio": lambda path: clips.read(path)}
 #: Characters of a document that a table shows.
 _SHOWN = 60
 
@@ -35,14 +39,18 @@ def asked(argv: list[str]) -> bool:
 
 
 def spread(argv: list[str]) -> list[str]:
-    """The line with an option before each of the values that follow one of `SEVERAL`."""
+    """The line with an option before each of the values that follow one of `SEVERAL`; those of one --mixed are one value."""
     found: list[str] = []
     option: str | None = None
+    first = True
     for word in argv:
         if word.startswith("-"):
-            option = word if word in SEVERAL else None
+            option, first = word if word in SEVERAL else None, True
             found += [] if option else [word]
+        elif option == "--mixed" and not first:
+            found[-1] += _BETWEEN + word
         elif option is not None:
+            first = False
             found += [option, word]
         else:
             found.append(word)
@@ -57,6 +65,11 @@ def _command(name: str) -> click.Command:
         click.Option(["--audio"], multiple=True, metavar="FILE ...", help="Clips that are, of up to 30 s."),
         click.Option(["--image"], multiple=True, metavar="FILE ...", help="Images that are, of any kind that Pillow reads."),
         click.Option(["--video"], multiple=True, metavar="PATH ...", help="Videos that are: images that move, or folders of frames."),
+        click.Option(
+            ["--mixed"], multiple=True, metavar="PIECE ...",
+            help="One document of pieces in their order: texts, and of each at most one, image=FILE and audio=FILE. Another --mixed begins "
+            "another. A text of which nothing is to be read: text=TEXT.",
+        ),
         click.Option(["--dims"], type=click.IntRange(min=1), metavar="N", help="Compare the first N numbers: 768, 512, 256 or 128."),
         click.Option(["--max-seq-len"], type=click.IntRange(min=1), metavar="N", help="Tokens of a text at most. Default: 2048."),
         click.Option(["--dtype"], metavar="T", help="Run the weights in float32 or bfloat16. Default: as they are stored."),
@@ -70,21 +83,23 @@ def _command(name: str) -> click.Command:
 
 
 def _compared(path: str, query: str, document: tuple[str, ...], audio: tuple[str, ...], image: tuple[str, ...], video: tuple[str, ...],
-              **options: Any) -> int:  # fmt: skip
-    if not document and not audio and not image and not video:
-        raise UsageError("--query is compared with nothing; give --document TEXT, --audio FILE, --image FILE or --video PATH.")
+              mixed: tuple[str, ...], **options: Any) -> int:  # fmt: skip
+    if not document and not audio and not image and not video and not mixed:
+        legal = "--document TEXT, --audio FILE, --image FILE, --video PATH or --mixed PIECE ..."
+        raise UsageError(f"--query is compared with nothing; give {legal}.")
     as_json, dims = options.pop("as_json"), options.pop("dims")
     if as_json:
         streams.reserve()
     heard = [(file, clips.read(file)) for file in audio]
     seen = [(file, images.read_image(file)) for file in image]
     shown = [(where, videos.read_video(where)) for where in video]
+    among = [(line.replace(_BETWEEN, " "), [_piece(piece) for piece in line.split(_BETWEEN)]) for line in mixed]
     with working("loading and compiling"):
         model = load(path, **options)
     texts = [PROMPTS["query"] + query, *(PROMPTS["document"] + text for text in document)]
     vectors = [*model.embed(texts, dims=dims)]
     found = list(zip(document, vectors[1:], strict=True))
-    for embed, given in ((model.embed_clip, heard), (model.embed_image, seen), (model.embed_video, shown)):
+    for embed, given in ((model.embed_clip, heard), (model.embed_image, seen), (model.embed_video, shown), (model.embed_mixed, among)):
         found += [(file, _vector(embed, file, media, dims)) for file, media in given]
     scores = sorted(((float(vectors[0] @ vector), what) for what, vector in found), key=lambda pair: -pair[0])
     if as_json:
@@ -96,6 +111,14 @@ def _compared(path: str, query: str, document: tuple[str, ...], audio: tuple[str
         ("cosine", "document"), [(f"{score:.4f}", what if len(what) <= _SHOWN else what[: _SHOWN - 1] + "…") for score, what in scores]
     )
     return 0
+
+
+def _piece(piece: str) -> Any:
+    """A text, or what the file holds that a piece names."""
+    kind, equals, path = piece.partition("=")
+    if equals and kind in _READ:
+        return _READ[kind](path)
+    return path if equals and kind == "text" else piece
 
 
 def _vector(embed: Any, file: str, media: Any, dims: int | None) -> np.ndarray:

@@ -82,6 +82,17 @@ class ImagePatchesConfig:
             raise ParamError(f"ImagePatches: {size}; legal: columns={self.columns} x rows={self.rows} at most, as it was built for.")
         return rows, columns
 
+    def fitting(self, height: int, width: int) -> ImagePatchesConfig:
+        """This one, or for an image too narrow for it one for such: as many rows, or columns, as the budget and the tables allow."""
+        try:
+            self.grid(height, width)
+        except ParamError:
+            most = min(self.budget, (self.positions - 1) // self.pool) * self.pool
+            across = lambda have: max(1, self.budget // (have // self.pool + 1)) * self.pool  # noqa: E731  # of what is longer than that
+            wide = dict(rows=across(self.columns), columns=most)
+            return attrs.evolve(self, **(wide if width > height else dict(rows=most, columns=across(self.rows))))
+        return self
+
     def tokens(self, height: int, width: int) -> int:
         """Those that an image of so many pixels becomes."""
         rows, columns = self.grid(height, width)
