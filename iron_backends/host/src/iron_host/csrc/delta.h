@@ -18,10 +18,10 @@ template <class T> INLINE void widened(const T* x, float* y, int64_t n, float sc
 }
 
 // What a vector of numbers, one for each row, makes of `rows` rows of COLUMNS numbers: sums over even rows and over odd ones, added.
-struct Sums {
+struct RowSums {
   f32xw even[VECTORS], odd[VECTORS];
 };
-INLINE void cleared(Sums& sums) { memset(&sums, 0, sizeof sums); }
+INLINE void cleared(RowSums& sums) { memset(&sums, 0, sizeof sums); }
 }  // namespace delta
 
 // Heads, and of each COLUMNS numbers of its values, are shared. A state is read once and written once, whatever the tokens: between
@@ -47,7 +47,7 @@ template <class T> void gated_delta_step(const slots::GatedDelta<T>& g, int32_t 
       widened(g.k + (t * g.key_heads + read) * keys, key, keys, 1.0f);
       widened(g.q + (t * g.key_heads + read) * keys, query, keys, (float)g.scale);
       float fade = exp1(g.g[t * g.value_heads + head]), beta = g.beta[t * g.value_heads + head];
-      Sums met;
+      RowSums met;
       cleared(met);
       for (int64_t i = 0; i < keys; i++) {
         f32xw* sums = i & 1 ? met.odd : met.even;
@@ -65,7 +65,7 @@ template <class T> void gated_delta_step(const slots::GatedDelta<T>& g, int32_t 
       bool last = t + 1 == rows && n == COLUMNS;
       float* to = last ? state : held;
       int64_t to_row = last ? values : COLUMNS;
-      Sums out;
+      RowSums out;
       cleared(out);
       for (int64_t i = 0; i < keys; i++) {
         f32xw* sums = i & 1 ? out.odd : out.even;
