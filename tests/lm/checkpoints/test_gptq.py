@@ -34,6 +34,7 @@ def test_four_bits_are_read_to_the_exact_numbers(tmp_path, convention, group, sy
     assert shape == (N, K) and str(format) == f"{'int4' if symmetric else 'uint4'}_group{K if group == -1 else group}"
     assert np.array_equal(array.dequantize(), numbers(ints, scales, zeros))
     assert set(checkpoint.tensors.names) == {"a.weight"} and f"({convention}: " in checkpoint.file.described
+    assert f"GPTQ, 4 bits, {'rows for groups' if group == -1 else f'groups of {group}'}, zero points" in checkpoint.file.described
 
 
 @pytest.mark.parametrize("convention", ["v1", "v2"])
