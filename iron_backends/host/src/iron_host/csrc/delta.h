@@ -8,8 +8,8 @@
 namespace iron {
 
 namespace delta {
-// Columns of a state that one part takes: 128 rows of them lie in the nearest cache.
-enum { COLUMNS = 32, VECTORS = COLUMNS / WIDE };
+// Columns of a state that one part takes: 128 rows of them lie in the nearest cache. Two vectors of them are computed at once.
+enum { COLUMNS = 32, TWO = 2 * WIDE };
 
 INLINE int64_t key_head(int64_t h, int64_t key_heads, int64_t repeat, int64_t tiled) { return tiled ? h % key_heads : h / repeat; }
 
@@ -17,25 +17,36 @@ template <class T> INLINE void widened(const T* x, float* y, int64_t n, float sc
   for (int64_t i = 0; i < n; i++) y[i] = load(x + i) * scale;
 }
 
-// What a vector of numbers, one for each row, makes of `rows` rows of COLUMNS numbers: sums over even rows and over odd ones, added.
+// RowSums over the rows of a state, of two vectors of its columns: over even rows and over odd ones.
 struct RowSums {
-  f32xw even[VECTORS], odd[VECTORS];
+  f32xw even[2], odd[2];
 };
-INLINE void cleared(RowSums& sums) { memset(&sums, 0, sizeof sums); }
+INLINE void sum_row(RowSums& sums, int64_t row, f32xw factor, const f32xw* x) {
+  f32xw* to = row & 1 ? sums.odd : sums.even;
+  for (int j = 0; j < 2; j++) to[j] = maddw(factor, x[j], to[j]);
+}
+INLINE void put_sums(const RowSums& sums, float* y) {
+  for (int j = 0; j < 2; j++) storew(y + j * WIDE, sums.even[j] + sums.odd[j]);
+}
+INLINE RowSums no_sums() {
+  RowSums sums;
+  memset(&sums, 0, sizeof sums);
+  return sums;
+}
 }  // namespace delta
 
 // Heads, and of each COLUMNS numbers of its values, are shared. A state is read once and written once, whatever the tokens: between
-// them its columns lie in scratch.
+// them its columns lie in scratch, faded for the next token already, for which the same pass sums what its key meets.
 template <class T> void gated_delta_step(const slots::GatedDelta<T>& g, int32_t tid, int32_t nt) {
   using namespace delta;
   int64_t rows = g.valid, keys = g.key_dim, values = g.value_dim, blocks = (values + COLUMNS - 1) / COLUMNS;
   if (rows < 1) return;
-  float *held = (float*)g.scratch, *key = held + keys * COLUMNS, *query = key + keys;
+  float *held = (float*)g.scratch, *key = held + keys * COLUMNS, *next = key + keys, *query = next + keys;
   Share s = share(g.value_heads * blocks, tid, nt);
   for (int64_t unit = s.begin; unit < s.end; unit++) {
     int64_t head = unit / blocks, first = unit % blocks * COLUMNS, n = values - first < COLUMNS ? values - first : COLUMNS;
     int64_t read = key_head(head, g.key_heads, g.repeat, g.tiled);
-    float* state = g.state + head * keys * values + first;
+    float *state = g.state + head * keys * values + first, met[COLUMNS], wrong[COLUMNS], made[COLUMNS];
     const float* from = state;
     int64_t from_row = values;
     if (!g.past || n < COLUMNS) {
@@ -43,42 +54,51 @@ template <class T> void gated_delta_step(const slots::GatedDelta<T>& g, int32_t 
       if (g.past) for (int64_t i = 0; i < keys; i++) memcpy(held + i * COLUMNS, state + i * values, (size_t)n * sizeof(float));
       from = held, from_row = COLUMNS;
     }
+    widened(g.k + read * keys, key, keys, 1.0f);
+    f32xw fade = splatw(exp1(g.g[head]));
+    for (int64_t c = 0; c < COLUMNS; c += TWO) {
+      RowSums meets = no_sums();
+      for (int64_t i = 0; i < keys; i++) {
+        f32xw x[2];
+        for (int j = 0; j < 2; j++) {
+          x[j] = loadw(from + i * from_row + c + j * WIDE) * fade;
+          storew(held + i * COLUMNS + c + j * WIDE, x[j]);
+        }
+        sum_row(meets, i, splatw(key[i]), x);
+      }
+      put_sums(meets, met + c);
+    }
     for (int64_t t = 0; t < rows; t++) {
-      widened(g.k + (t * g.key_heads + read) * keys, key, keys, 1.0f);
+      int64_t at = t * g.value_heads + head;
+      bool last = t + 1 == rows;
       widened(g.q + (t * g.key_heads + read) * keys, query, keys, (float)g.scale);
-      float fade = exp1(g.g[t * g.value_heads + head]), beta = g.beta[t * g.value_heads + head];
-      RowSums met;
-      cleared(met);
-      for (int64_t i = 0; i < keys; i++) {
-        f32xw* sums = i & 1 ? met.odd : met.even;
-        for (int j = 0; j < VECTORS; j++) {
-          f32xw x = loadw(from + i * from_row + j * WIDE) * splatw(fade);
-          storew(held + i * COLUMNS + j * WIDE, x);
-          sums[j] = maddw(splatw(key[i]), x, sums[j]);
-        }
+      memset(wrong, 0, sizeof wrong);
+      for (int64_t i = 0; i < n; i++) wrong[i] = g.beta[at] * (load(g.v + at * values + first + i) - met[i]);
+      if (!last) {
+        widened(g.k + ((t + 1) * g.key_heads + read) * keys, next, keys, 1.0f);
+        fade = splatw(exp1(g.g[at + g.value_heads]));
       }
-      from = held, from_row = COLUMNS;
-      float value[COLUMNS] = {0};
-      widened(g.v + (t * g.value_heads + head) * values + first, value, n, 1.0f);
-      f32xw wrong[VECTORS];
-      for (int j = 0; j < VECTORS; j++) wrong[j] = splatw(beta) * (loadw(value + j * WIDE) - (met.even[j] + met.odd[j]));
-      bool last = t + 1 == rows && n == COLUMNS;
-      float* to = last ? state : held;
-      int64_t to_row = last ? values : COLUMNS;
-      RowSums out;
-      cleared(out);
-      for (int64_t i = 0; i < keys; i++) {
-        f32xw* sums = i & 1 ? out.odd : out.even;
-        for (int j = 0; j < VECTORS; j++) {
-          f32xw x = maddw(splatw(key[i]), wrong[j], loadw(held + i * COLUMNS + j * WIDE));
-          storew(to + i * to_row + j * WIDE, x);
-          sums[j] = maddw(splatw(query[i]), x, sums[j]);
+      float* to = last && n == COLUMNS ? state : held;
+      int64_t to_row = last && n == COLUMNS ? values : COLUMNS;
+      for (int64_t c = 0; c < COLUMNS; c += TWO) {
+        RowSums reads = no_sums(), meets = no_sums();
+        f32xw u[2] = {loadw(wrong + c), loadw(wrong + c + WIDE)};
+        for (int64_t i = 0; i < keys; i++) {
+          f32xw x[2];
+          for (int j = 0; j < 2; j++) x[j] = maddw(splatw(key[i]), u[j], loadw(held + i * COLUMNS + c + j * WIDE));
+          sum_row(reads, i, splatw(query[i]), x);
+          if (!last) {
+            for (int j = 0; j < 2; j++) x[j] = x[j] * fade;
+            sum_row(meets, i, splatw(next[i]), x);
+          }
+          for (int j = 0; j < 2; j++) storew(to + i * to_row + c + j * WIDE, x[j]);
         }
+        put_sums(reads, made + c);
+        put_sums(meets, met + c);
       }
-      float made[COLUMNS];
-      for (int j = 0; j < VECTORS; j++) storew(made + j * WIDE, out.even[j] + out.odd[j]);
-      T* o = g.o + (t * g.value_heads + head) * values + first;
-      for (int64_t c = 0; c < n; c++) store(o + c, made[c]);
+      for (int64_t i = 0; i < n; i++) store(g.o + at * values + first + i, made[i]);
+      float* behind = key;
+      key = next, next = behind;
     }
     if (n < COLUMNS) for (int64_t i = 0; i < keys; i++) memcpy(state + i * values, held + i * COLUMNS, (size_t)n * sizeof(float));
   }

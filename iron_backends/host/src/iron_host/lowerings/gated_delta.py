@@ -70,7 +70,7 @@ class GatedDeltaStep(_GatedDelta):
     template, slots = "gated_delta_step", GATED_DELTA
 
     def scratch(self, op: Any) -> int:
-        return op.key_dim * (COLUMNS + 2)  # type: ignore[no-any-return]
+        return op.key_dim * (COLUMNS + 3)  # type: ignore[no-any-return]
 
 
 class GatedDeltaChunk(_GatedDelta):
