@@ -93,6 +93,7 @@ class HostExecutable:
         if self._looping:
             with self._aside():
                 return self.loop(steps, outputs, values, on_step)
+        self.memory.settle()
         self._begin(values)
         self._place_ports("output", outputs)
         after = None if on_step is None else self._between(on_step)

@@ -6,14 +6,17 @@ memory, zero until touched; the arena's banks likewise. Versions of a graph shar
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 
 import numpy as np
 
 from iron_core.backends.memory import Memory
+from iron_core.image.arena import guard_bytes
 from iron_core.image.plan import Plan, Resident
 from iron_host.anonymous import anonymous
 from iron_host.guard import fence
+from iron_host.large_pages import LARGE, Filling
 from iron_host.runtime import Runtime
 from iron_host.tiles import Tiles
 from iron_host.tiling import made
@@ -28,13 +31,36 @@ class HostMemory(Memory):
     def __init__(self, plan: Plan) -> None:
         self.epoch = 0
         self._tiles: dict[Tiles, np.ndarray] = {}
+        self._filling: list[Filling] = []
+        #: Where small states go, one behind another: a large page may hold parts of several.
+        self._room = np.empty(0, np.uint8)
         super().__init__(plan)
+
+    def grow(self, plan: Plan) -> None:
+        """As `Memory.grow`; room for small states is made at once."""
+        small = [one.nbytes for one in plan.residents[len(self.places) :] if one.data is None and one.nbytes < LARGE]
+        if small and not guard_bytes():
+            self._room = self._filled(sum(map(_paged, small)), "small states")
+        super().grow(plan)
 
     def place(self, resident: Resident) -> np.ndarray:
         """A weight is a pointer into the array it was given; a state is anonymous memory."""
         if resident.data is None:
-            return anonymous(resident.nbytes, f"{self.name}: state {resident.name}")
+            if (size := _paged(resident.nbytes)) <= self._room.size and resident.nbytes < LARGE:
+                state, self._room = self._room[: resident.nbytes], self._room[size:]
+                return state
+            return self._filled(resident.nbytes, f"state {resident.name}")
         return super().place(resident)  # type: ignore[no-any-return]
+
+    def _filled(self, nbytes: int, what: str) -> np.ndarray:
+        found = anonymous(nbytes, f"{self.name}: {what}")
+        self._filling.append(Filling(found))
+        return found
+
+    def settle(self) -> None:
+        """What states were filled with since moves to large pages, where the system has them. It stays where it is."""
+        for one in self._filling:
+            one.settle()
 
     def bank(self, nbytes: int, before: np.ndarray | None) -> np.ndarray:
         """A bank of zeros; one that must be larger moves with its content."""
@@ -74,3 +100,7 @@ class HostMemory(Memory):
         tiled = {one.resident for one in self._tiles}
         own = [raw for i, raw in enumerate(self.places) if self.residents[i].kind == "weight" and i not in tiled]
         return [*self._tiles.values(), *own]
+
+
+def _paged(nbytes: int) -> int:
+    return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
