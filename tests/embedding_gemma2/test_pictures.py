@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import iron_core as iron
 from iron_core.errors import ShapeError, UsageError
 from iron_embedding_gemma2 import embedder
 from iron_embedding_gemma2.mixed_text import MixedText
@@ -67,6 +68,27 @@ def test_texts_a_clip_and_an_image_are_one_graph(model: Any) -> None:
     ids = [2, 7, *pictured, 8, 9, marks.audio_begins, *[marks.audio] * heard, marks.audio_ends, 10, 1]
     want = part.twin(weights, ids, sound.laid(samples), sound.frames_of(1600), image)[0]
     assert np.abs(got - unit(want)).max() < 1e-4
+
+
+class _Compiled(Exception):
+    pass
+
+
+@pytest.mark.parametrize(("on", "stepwise"), [(dict(backend="sim", dev="npu2"), True), (dict(backend="host"), False)])
+def test_on_arrays_a_text_with_both_towers_is_a_dispatch_each_step(
+    on: dict[str, str], stepwise: bool, pictured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full ELF has no room for its per-call words; elsewhere the graph is one."""
+
+    def compiled(part: Any, **options: Any) -> None:
+        raise _Compiled(options)
+
+    model = embedder.load(pictured, max_seq_len=320, backend="host")
+    monkeypatch.setattr(model, "_options", on)
+    monkeypatch.setattr(MixedText, "compile", compiled)
+    with pytest.raises(_Compiled) as told:
+        model.embed_mixed([image_of(31, 64), clip(1600, 2)])
+    assert (told.value.args[0].get("boundaries") is iron.each_step) == stepwise
 
 
 def test_a_second_of_a_kind_is_refused(model: Any) -> None:

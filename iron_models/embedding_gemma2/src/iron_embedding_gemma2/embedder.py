@@ -10,9 +10,12 @@ from typing import Any
 import attrs
 import numpy as np
 
+import iron_core as iron
 from iron_core import Backend
+from iron_core.backends.choose import choose
 from iron_core.cache.keys import digest
 from iron_core.declare.formats import as_dtype
+from iron_core.devices import device
 from iron_core.errors import CheckpointError, UsageError
 from iron_embedding_gemma2 import clips, heard_text, mixed_text, names, seen_text
 from iron_embedding_gemma2.config import TextConfig
@@ -227,7 +230,10 @@ class MediaEncoder(EncoderModel):
         """A filled part, compiled and loaded. own: weights of a tower, whose bounds the graph holds."""
         bounds = [(path, float(array)) for path, array in own.items() if not array.shape]
         key = self.loaded.cache_key
-        compiled = part.compile(**shapes, cache_key=None if key is None else digest(key, what, sizes, bounds), **self._options)
+        options = dict(self._options)
+        if isinstance(part, MixedText) and device(choose(options.get("backend"), options.get("dev")).dev).is_npu:
+            options["boundaries"] = iron.each_step  # it has more per-call words than a full ELF holds
+        compiled = part.compile(**shapes, cache_key=None if key is None else digest(key, what, sizes, bounds), **options)
         compiled.load()
         return compiled
 
