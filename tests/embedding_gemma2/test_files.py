@@ -100,6 +100,7 @@ def test_a_mixed_document_is_what_the_model_says_of_its_pieces(
 @pytest.mark.parametrize(("pieces", "said"), [
     (["w5", "w6"], "w5 w6: embed_mixed: neither a clip nor an image; legal: one clip, one image, or one of each"),
     (["image=none.png"], "none.png: there is no such file"),
+    (["w5", "audio="], "--mixed audio=: no file is named; legal: audio=FILE."),
 ])  # fmt: skip
 def test_what_is_no_mixed_document_is_one_line(
     pieces: list[str], said: str, pillow: Any, pictured: Path, capsys: pytest.CaptureFixture[str]

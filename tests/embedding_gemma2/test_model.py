@@ -42,6 +42,12 @@ def test_vectors_of_texts_are_transformers(model: Any, golden: Any) -> None:
         assert np.abs(got[0] - unit(golden["states"], dims)).max() < 1e-5
 
 
+def test_weights_of_float16_say_nearly_the_same(folder: Path, model: Any) -> None:
+    """Of which layers' scalars are numbers too."""
+    found = embedder.load(folder, max_seq_len=64, dtype="float16", backend="host")
+    assert found.embed("w4 w5")[0] @ model.embed("w4 w5")[0] > 0.999
+
+
 def test_it_is_found_from_the_file(folder: Path, model: Any) -> None:
     """`iron_lm.load_encoder(path)` runs the same encoder."""
     found = iron_lm.load_encoder(folder, max_seq_len=64, backend="host")

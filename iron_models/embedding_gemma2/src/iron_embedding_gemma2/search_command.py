@@ -116,6 +116,8 @@ def _compared(path: str, query: str, document: tuple[str, ...], audio: tuple[str
 def _piece(piece: str) -> Any:
     """A text, or what the file holds that a piece names."""
     kind, equals, path = piece.partition("=")
+    if equals and kind in _READ and not path:
+        raise UsageError(f"--mixed {piece}: no file is named; legal: {kind}=FILE.")
     if equals and kind in _READ:
         return _READ[kind](path)
     return path if equals and kind == "text" else piece

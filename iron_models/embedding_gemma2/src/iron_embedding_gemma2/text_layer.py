@@ -8,6 +8,7 @@ import attrs
 import numpy as np
 
 import iron_core as iron
+from iron_core.declare.formats import as_dtype
 from iron_lm.fields import counted
 from iron_lm.parts.bidirectional import BidirectionalAttention
 from iron_lm.parts.encoder_layer import EncoderLayer
@@ -79,12 +80,16 @@ class TextLayer(EncoderLayer):
     def __init__(self, mixer: BidirectionalAttention, ffn: GatedMLP, signal: Signal, block: SignalBlock, norm: NormConfig) -> None:
         norms = ("mixer_norm", "mixer_norm_after", "ffn_norm", "ffn_norm_after")
         super().__init__(mixer, ffn, **{name: Norm(norm) for name in norms})
-        self.signal, self.block = signal, block
+        self.signal, self.block, self.run = signal, block, mixer.run
         self.needs(scalar=(1,))
 
     def arranged(self, name: str, array: Any) -> Any:
         """The scalar as a row of it."""
         return np.repeat(np.asarray(array), self.signal.config.hidden_size)
+
+    def held(self, name: str, array: Any) -> Any:
+        """In the dtype that rows have, whatever the file's is."""
+        return iron.weight(self.arranged(name, array).astype(as_dtype(self.run.dtype)))
 
     def body(self, x: Any, angles: Any, embedded: Any, *, rows: iron.Scratchpad[np.int32]) -> Any:  # type: ignore[override]
         x = super().body(x, angles, rows=rows)
