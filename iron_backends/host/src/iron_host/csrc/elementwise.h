@@ -106,15 +106,16 @@ template <class Op, class T> void unary(const slots::Unary<T>& g, int32_t tid, i
 }
 
 // A NaN stays one: it is neither below nor above.
+INLINE f32xw clamped(f32xw x, f32xw low, f32xw high) {
+  x = x < low ? low : x;
+  return x > high ? high : x;
+}
 template <class T> void clamp(const slots::Clamp<T>& g, int32_t tid, int32_t nt) {
   Share s = share(g.valid, tid, nt, 64);
-  f32x8 low = splat((float)g.low), high = splat((float)g.high);
-  for (int64_t i = s.begin; i < s.end; i += 8) {
-    int64_t n = s.end - i < 8 ? s.end - i : 8;
-    f32x8 x = load_part(g.x + i, n);
-    x = x < low ? low : x;
-    store_part(g.y + i, x > high ? high : x, n);
-  }
+  f32xw low = splatw((float)g.low), high = splatw((float)g.high);
+  int64_t i = s.begin;
+  for (; i + WIDE <= s.end; i += WIDE) storew(g.y + i, clamped(loadw(g.x + i), low, high));
+  if (i < s.end) storew_part(g.y + i, clamped(loadw_part(g.x + i, s.end - i), low, high), s.end - i);
 }
 
 template <class T> void log_sum(const slots::LogSum<T>& g, int32_t tid, int32_t nt) {
