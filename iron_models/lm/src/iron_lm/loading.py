@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core import Q8_0, Backend, Dense, Format
+from iron_core import Q4_0, Q4_1, Q8_0, Backend, Dense, Format
 from iron_core.backends.choose import choose
 from iron_core.cache.keys import digest, known_sources
 from iron_core.declare.formats import as_dtype, format_of
@@ -40,6 +40,8 @@ from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
 CHUNK = 64
 #: The paths of a head's own matrix, and of the table whose rows are tokens.
 _HEAD, _TABLE = "head.matrix", "embedding.table"
+#: Blocks that random weights may be drawn in, by name.
+RANDOM_BLOCKS: dict[str, Format] = {format.name: format for format in (Q4_0, Q4_1, Q8_0)}
 #: A context nobody asked for is at most this long.
 DEFAULT_CONTEXT = 32768
 
@@ -315,7 +317,10 @@ def random(
     max_seq_len: int | None = None,
     prefill_chunk: int | None = None,
 ) -> Loaded:
-    """A model of this config with weights drawn at `seed`."""
+    """A model of this config with weights drawn at `seed`. dtype: may also be "q4_0", "q4_1" or "q8_0", blocks that matrices are drawn
+    in, never as numbers, where their rows fill them; the rest is float32, and it runs as a file of such blocks does."""
+    if dtype in RANDOM_BLOCKS and quantize is None:
+        return _random_blocks(family, config, seed, RANDOM_BLOCKS[dtype], tokenizer, max_seq_len, prefill_chunk)
     kept, quantized = dtype or "bfloat16", quantizing.asked(quantize, activation_scale, None)
     context, rows, chunk = sizes_of(config, max_seq_len, prefill_chunk)
     block, asked = (Q8_0, dtype) if quantized else (None, kept)
@@ -328,3 +333,22 @@ def random(
     opened = open_tokenizer(tokenizer) if tokenizer else None
     beside = None if tokenizer is None else Path(tokenizer)
     return Loaded(family, config, run, weights, exact, opened, None, context, stored, beside=beside)
+
+
+def _random_blocks(
+    family: type[Architecture],
+    config: DecoderConfig,
+    seed: int,
+    format: Format,
+    tokenizer: str | None,
+    max_seq_len: int | None,
+    prefill_chunk: int | None,
+) -> Loaded:
+    context, rows, chunk = sizes_of(config, max_seq_len, prefill_chunk)
+    run = Run(rows, chunk, own_order=config.encodes, **arithmetic_of(format, np.dtype(np.float32), None, None))
+    shapes = family.build(config, run).tensors()
+    dense = Dense(np.dtype(np.float32))
+    fills = {path: len(shape) > 1 and shape[-1] % format.block[1] == 0 for path, shape in shapes.items()}
+    weights = drawn({path: (shape, format if fills[path] else dense) for path, shape in shapes.items()}, seed)
+    opened, beside = (open_tokenizer(tokenizer), Path(tokenizer)) if tokenizer else (None, None)
+    return Loaded(family, config, run, weights, weights, opened, None, context, f"random {format.name}", beside=beside)

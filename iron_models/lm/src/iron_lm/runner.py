@@ -135,7 +135,7 @@ class Runner:
         if o["random_weights"] is not None:
             if o["checkpoint"]:
                 raise UsageError("--random-weights takes no --checkpoint; leave one out.")
-            if o["activations"] == "int8_block":
+            if o["activations"] == "int8_block" and o["dtype"] not in loading.RANDOM_BLOCKS:
                 raise UsageError("--activations int8_block needs block-quantised weights; random ones are dense. Legal: exact.")
             return loading.random(self.family, self.family.full_size(), o["random_weights"], **common)
         if not o["checkpoint"]:
