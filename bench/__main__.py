@@ -29,6 +29,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="threads of every engine (all CPUs)")
     parser.add_argument("--rows", metavar="KEY,...", help="only these rows")
     parser.add_argument("--large", action="store_true", help="the rows of large models too: 6 GB of memory, 3 of disk, minutes")
+    parser.add_argument("--moe", action="store_true", help="the rows of mixtures of experts instead: 4 GB of disk")
     parser.add_argument("--without", action="append", default=[], metavar="ENGINE", help=f"leave an engine out: {names}")
     parser.add_argument("--untuned", action="store_true", help="also Iron without what was tuned on this machine")
     parser.add_argument("--no-install", dest="install", action="store_false", help="use only peers that are installed already")
@@ -61,7 +62,7 @@ def main(argv: list[str]) -> int:
     """0; 1 where Iron itself failed in a row; 2 for a wrong command line or weights that cannot be had."""
     options = arguments(argv)
     try:
-        rows = chosen(options.rows, options.large)
+        rows = chosen(options.rows, options.large, options.moe)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

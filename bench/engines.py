@@ -30,7 +30,7 @@ class Engine:
         return dict(self.weights).get(weights, weights)
 
 
-_GGUF = ("q4_1", "q4_0", "q8_0", "llama-1b-bf16", "qwen3-0.6b-q8_0")
+_GGUF = ("q4_1", "q4_0", "q8_0", "llama-1b-bf16", "qwen3-0.6b-q8_0", "qwen1.5-moe-q4_0", "qwen3-moe-q4_0")
 IRON = Engine("iron", "iron.py", takes=(*_GGUF, "q4nx"))
 #: Iron as if nothing had been tuned on this machine, where it is asked for.
 UNTUNED = Engine("iron-untuned", "iron.py", takes=IRON.takes, settings=(("tuned", False),))

@@ -28,7 +28,7 @@ class Goal:
 class Rate:
     """Tokens a second. `do` "decode": `count` tokens after a prompt of `prompt`; "prompt": the prompt itself. `context`:
     tokens the caches hold. `engines`: names, None for all that take the weights. `quantize`: what Iron makes of projections
-    when it loads them; others run the file as it is."""
+    when it loads them; others run the file as it is. `chunk`: tokens of a prompt that Iron takes at once, None for the usual number."""
 
     key: str
     title: str
@@ -40,12 +40,13 @@ class Rate:
     context: int = 1024
     engines: tuple[str, ...] | None = None
     quantize: str | None = None
+    chunk: int | None = None
     unit: str = "tok/s"
 
     @property
     def settings(self) -> dict[str, object]:
         """Of its worker; rows of the same ones share it."""
-        return {"context": self.context, "quantize": self.quantize}
+        return {"context": self.context, "quantize": self.quantize, "chunk": self.chunk}
 
     def mean_context(self, count: int) -> float:
         """Tokens a decode step attends to, on average over `count` of them."""
@@ -167,11 +168,26 @@ ROWS: tuple[Row, ...] = (
 LARGE: tuple[Row, ...] = (*_media(), *_media("bfloat16"))
 
 
-def chosen(keys: str | None, large: bool = False) -> list[Row]:
-    """Rows whose keys are named, separated by commas; all without, the large ones too if `large`. ValueError for a name there is not."""
+#: Mixtures of experts at their full widths, four layers of them; a chunk of a prompt is all of it, for each reads most experts.
+MIXTURES: tuple[Row, ...] = tuple(
+    row
+    for key, title, weights in (
+        ("moe", "Q4_0, Qwen1.5-MoE-A2.7B shape, 4 of 24 layers", "qwen1.5-moe-q4_0"),
+        ("moe3", "Q4_0, Qwen3-30B-A3B shape, 4 of 48 layers", "qwen3-moe-q4_0"),
+    )
+    for row in (
+        Rate(f"decode-{key}", f"decode, {title}", weights, "decode", 5, Goal(1.5, 0.7), count=48, engines=_BOTH, chunk=512),
+        Rate(f"prompt-{key}", f"prompt of 512, {title}", weights, "prompt", 512, Goal(2.0), engines=_BOTH, chunk=512),
+    )
+)
+
+
+def chosen(keys: str | None, large: bool = False, mixtures: bool = False) -> list[Row]:
+    """Rows whose keys are named, separated by commas; without, those of mixtures of experts if `mixtures`, else all, the large ones
+    too if `large`. ValueError for a name there is not."""
     if not keys:
-        return [*ROWS, *(LARGE if large else ())]
-    known = {row.key: row for row in (*ROWS, *LARGE)}
+        return [*MIXTURES] if mixtures else [*ROWS, *(LARGE if large else ())]
+    known = {row.key: row for row in (*ROWS, *LARGE, *MIXTURES)}
     wanted = keys.split(",")
     wrong = [key for key in wanted if key not in known]
     if wrong:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 #: Kept as it is in the requantised files: the embedding, which is also the head.
-EMBEDDING = "token_embd.weight"
+EMBEDDING, HEAD = "token_embd.weight", "output.weight"
 #: Of a Q4NX folder, in which the head is a matrix of its own.
 TABLE = "model.embed_tokens.weight"
 
@@ -95,16 +95,25 @@ def encoder_operations(folder: Path, lengths: tuple[int, ...]) -> float:
 
 
 def tensor_bytes(path: Path, quantized: bool = False) -> int:
-    """Bytes that a decode step reads: of every tensor of a GGUF file, whose head is its embedding; of a Q4NX folder's without the
+    """Bytes that a decode step reads: of every tensor of a GGUF file, whose head is its embedding unless it has one, and of experts
+    those that are chosen; of a Q4NX folder's without the
     embedding and without what fills chunks up. quantized: a GGUF's as int8, one for a number of each matrix but the embedding."""
     if path.is_dir():
         return _chunk_bytes(path)
     from gguf import GGUFReader
 
-    def nbytes(tensor: Any) -> int:
-        return int(tensor.n_elements if quantized and len(tensor.shape) > 1 and tensor.name != EMBEDDING else tensor.n_bytes)
+    reader = GGUFReader(path)
+    fields, kind = reader.fields, reader.fields["general.architecture"].contents()
+    apart = any(tensor.name == HEAD for tensor in reader.tensors)
+    count, used = (fields.get(f"{kind}.expert_{what}") for what in ("count", "used_count"))
 
-    return sum(map(nbytes, GGUFReader(path).tensors))
+    def nbytes(tensor: Any) -> float:
+        if tensor.name == EMBEDDING and apart:
+            return 0
+        share = used.contents() / count.contents() if count and used and "_exps." in tensor.name else 1
+        return share * int(tensor.n_elements if quantized and len(tensor.shape) > 1 and tensor.name != EMBEDDING else tensor.n_bytes)
+
+    return int(sum(map(nbytes, reader.tensors)))
 
 
 def cache_bytes(path: Path) -> int:
@@ -191,9 +200,22 @@ _QWEN3 = {
 }  # fmt: skip
 
 
+#: Qwen1.5-MoE-A2.7B, and Qwen3-30B-A3B, of fewer layers.
+_QWEN2_MOE = {
+    "context_length": 8192, "embedding_length": 2048, "block_count": 4, "feed_forward_length": 5632, "attention.head_count": 16,
+    "attention.head_count_kv": 16, "rope.dimension_count": 128, "vocab_size": 151936, "expert_count": 60, "expert_used_count": 4,
+    "expert_feed_forward_length": 1408, "expert_shared_feed_forward_length": 5632,
+}  # fmt: skip
+_QWEN3_MOE = {
+    "context_length": 40960, "embedding_length": 2048, "block_count": 4, "feed_forward_length": 6144, "attention.head_count": 32,
+    "attention.head_count_kv": 4, "attention.key_length": 128, "attention.value_length": 128, "rope.dimension_count": 128,
+    "vocab_size": 151936, "expert_count": 128, "expert_used_count": 8, "expert_feed_forward_length": 768,
+}  # fmt: skip
+
+
 def drawn(kind: str, shape: dict[str, int], base: float, stored: str, target: Path) -> None:
-    """A GGUF of a model's shape, "llama" or "qwen3", with matrices drawn at a fixed seed, without a vocabulary. base: of its
-    rotary embedding; stored: its matrices' type, "BF16" or "Q8_0"."""
+    """A GGUF of a model's shape, "llama", "qwen3", "qwen2moe" or "qwen3moe", with matrices drawn at a fixed seed, without a vocabulary.
+    base: of its rotary embedding; stored: its matrices' type, "BF16", "Q4_0" or "Q8_0"."""
     import gguf
 
     writer = gguf.GGUFWriter(target, kind)
@@ -210,10 +232,11 @@ def drawn(kind: str, shape: dict[str, int], base: float, stored: str, target: Pa
     matrices, f32 = gguf.GGMLQuantizationType[stored], gguf.GGMLQuantizationType.F32
     block = gguf.quantize(draws, matrices).view(np.uint8)
 
-    def matrix(name: str, rows: int, columns: int) -> None:
+    def matrix(name: str, *sizes: int) -> None:
         numbers, nbytes = gguf.GGML_QUANT_SIZES[matrices]
+        *rows, columns = sizes
         across = columns // numbers * nbytes
-        writer.add_tensor(name, np.resize(block, rows * across).reshape(rows, across), raw_dtype=matrices)
+        writer.add_tensor(name, np.resize(block, math.prod(rows) * across).reshape(*rows, across), raw_dtype=matrices)
 
     def norm(name: str, size: int = width) -> None:
         writer.add_tensor(name, np.ones(size, np.float32), raw_dtype=f32)
@@ -223,24 +246,47 @@ def drawn(kind: str, shape: dict[str, int], base: float, stored: str, target: Pa
     for i in range(shape["block_count"]):
         norm(f"blk.{i}.attn_norm.weight")
         norm(f"blk.{i}.ffn_norm.weight")
-        if kind == "qwen3":
+        if kind in ("qwen3", "qwen3moe"):
             norm(f"blk.{i}.attn_q_norm.weight", head)
             norm(f"blk.{i}.attn_k_norm.weight", head)
         for name, rows, columns in (
             ("attn_q", queries, width), ("attn_k", keys, width), ("attn_v", keys, width), ("attn_output", width, queries),
-            ("ffn_gate", hidden, width), ("ffn_up", hidden, width), ("ffn_down", width, hidden),
         ):  # fmt: skip
             matrix(f"blk.{i}.{name}.weight", rows, columns)
+        if kind == "qwen2moe":
+            for name, size in (("q", queries), ("k", keys), ("v", keys)):
+                writer.add_tensor(f"blk.{i}.attn_{name}.bias", np.zeros(size, np.float32), raw_dtype=f32)
+        experts = shape.get("expert_count")
+        if experts is None:
+            _feed_forward(f"blk.{i}.ffn_", "", hidden, width, matrix)
+            continue
+        router = np.random.default_rng(i).standard_normal((experts, width), np.float32)
+        writer.add_tensor(f"blk.{i}.ffn_gate_inp.weight", router, raw_dtype=f32)
+        size = shape["expert_feed_forward_length"]
+        _feed_forward(f"blk.{i}.ffn_", "_exps", size, width, lambda name, *sizes: matrix(name, experts, *sizes))
+        if "expert_shared_feed_forward_length" in shape:
+            writer.add_tensor(f"blk.{i}.ffn_gate_inp_shexp.weight", router[0], raw_dtype=f32)
+            _feed_forward(f"blk.{i}.ffn_", "_shexp", shape["expert_shared_feed_forward_length"], width, matrix)
+    if shape.get("expert_count"):
+        matrix(HEAD, shape["vocab_size"], width)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
+def _feed_forward(before: str, after: str, hidden: int, width: int, matrix: Callable[..., None]) -> None:
+    """Its three matrices, under names that begin and end so."""
+    for name, rows, columns in (("gate", hidden, width), ("up", hidden, width), ("down", width, hidden)):
+        matrix(f"{before}{name}{after}.weight", rows, columns)
+
+
 #: Files of drawn weights by name: what `drawn` takes.
 DRAWN = {
     "llama-1b-bf16": ("llama", _LLAMA_1B, 500000.0, "BF16"),
     "qwen3-0.6b-q8_0": ("qwen3", _QWEN3, 1000000.0, "Q8_0"),
+    "qwen1.5-moe-q4_0": ("qwen2moe", _QWEN2_MOE, 1000000.0, "Q4_0"),
+    "qwen3-moe-q4_0": ("qwen3moe", _QWEN3_MOE, 1000000.0, "Q4_0"),
 }
 
 

@@ -16,13 +16,14 @@ from iron_lm.generation.session import Session
 
 
 class Iron:
-    """settings: checkpoint, threads, context (tokens its caches hold), quantize; tuned: take up what was tuned here."""
+    """settings: checkpoint, threads, context (tokens its caches hold), quantize, chunk; tuned: take up what was tuned here."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.version = iron_core.__version__ if hasattr(iron_core, "__version__") else "2"
         self.threads = settings["threads"]
         checkpoint = Checkpoint.open(settings["checkpoint"])
-        loaded = loading.load(families.of(checkpoint), checkpoint, max_seq_len=settings["context"], quantize=settings["quantize"])
+        sizes = dict(max_seq_len=settings["context"], prefill_chunk=settings["chunk"])
+        loaded = loading.load(families.of(checkpoint), checkpoint, quantize=settings["quantize"], **sizes)
         backend = HostBackend(threads=self.threads, tuned=settings.get("tuned", True))
         self.session = Session(loaded.model(), backend=backend, cache_key=loaded.cache_key)
         compiled: CompiledGraph = self.session.compiled
