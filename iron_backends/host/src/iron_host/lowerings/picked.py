@@ -32,7 +32,7 @@ class PickedLowering(Sharing):
     multiplied with the next ones are asked for; 0: the processor guesses by itself."""
 
     grain = Auto(32768)
-    ahead = Auto(0)
+    ahead = Auto(4096)
     #: Operands that are stacks of matrices.
     stacks: ClassVar[tuple[str, ...]] = ()
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Format, PackedArray
-from iron_core.declare.formats import BlockQuant
+from iron_core import BlockQuant, Format, PackedArray
 from iron_core.errors import CheckpointError, DeclarationError
 from iron_core.side_by_side import side_by_side
 from iron_lm.checkpoints import names as tables
