@@ -37,8 +37,9 @@ def check_picked(op: Any) -> None:
 
 def require_none_picked(op: Any) -> None:
     """Unresolvable where a product's matrices are picked by ids."""
-    what = "matrices that ids= pick have no array, and run on the CPU"
-    require(not op.experts, f"{type(op).__name__}: experts=True; {what}. Legal: a product for each matrix, without ids.")
+    name = type(op).__name__
+    what = "matrices that ids= pick have no array and run on the CPU, each by itself has one"
+    require(not op.experts, f"{name}: experts=True; {what}. Legal: {name}.")
 
 
 def _each(matrices: Any, x: Any, ids: Any, product: Any) -> np.ndarray:
