@@ -75,6 +75,14 @@ def test_one_compile_takes_texts_of_every_length(tiny_bert: Made) -> None:
         (UsageError, "dims=33; legal: 1 to 32", lambda m: m.embed("a", dims=33)),
         (BoundsError, "id 96 at place 1; legal: 0 to 95, of a vocabulary of 96", lambda m: m.vectors([[2, 96]])),
         (BoundsError, "id -1 at place 0; legal: 0 to 95", lambda m: m.vectors([[-1]])),
+        (UsageError, r"ids=\[\]; legal: one text or more, each a sequence of ids", lambda m: m.vectors([])),
+        (UsageError, "ids=None; legal", lambda m: m.vectors(None)),
+        (UsageError, "ids='ab'; legal", lambda m: m.vectors("ab")),
+        (UsageError, "ids=1; legal", lambda m: m.vectors([1, 2])),
+        (UsageError, r"ids=\[1.5\]; legal", lambda m: m.vectors([[1.5]])),
+        (UsageError, r"ids=\[True\]; legal", lambda m: m.vectors([[True]])),
+        (UsageError, r"ids=\[\[1\], \[2, 3\]\]; legal", lambda m: m.vector([[1], [2, 3]])),
+        (UsageError, "dims=True; legal: 1 to 32", lambda m: m.embed("a", dims=True)),
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_would(tiny_bert: Made, kind: type, says: str, call: Any) -> None:

@@ -106,7 +106,7 @@ def golden() -> Golden:
     return Golden()
 
 
-WORDS = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"w{i}" for i in range(4, 500))]
+WORDS = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"w{i}" for i in range(4, 512))]
 
 
 def tokenizer() -> dict[str, Any]:

@@ -74,7 +74,7 @@ def test_a_clip_that_does_not_fit_is_refused(longest: Any, samples: int, said: s
 
 
 @pytest.mark.parametrize(("size", "said"), [
-    ((1, 10000), r"10000 x 1 pixels becomes 840 x 3 patches; legal: columns=96 x rows=96 at most"),
+    ((1, 10000), r"10000 x 1 pixels becomes 840 x 3 patches; legal: columns=126 x rows=24 at most"),
     ((10000, 1), r"1 x 10000 pixels becomes 3 x 840 patches; legal"),
 ])  # fmt: skip
 def test_an_image_that_does_not_fit_is_refused(longest: Any, pictured: Path, size: tuple[int, int], said: str) -> None:

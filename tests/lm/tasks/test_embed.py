@@ -70,6 +70,15 @@ def test_backends_agree(talking: Path, model: iron_lm.Model) -> None:
     assert np.abs(other.embed(TEXTS) - model.embed(TEXTS)).max() < 1e-4
 
 
+def test_a_text_that_is_too_long_is_cut_where_asked(model: iron_lm.Model) -> None:
+    """Its first ids are the whole of it."""
+    most = model.loaded.context
+    ids = model.tokenizer.encode("x" * 300)
+    assert len(ids) > most
+    want = Embedder(model.loaded, backend="host").vectors([ids[:most]])
+    assert np.array_equal(model.embed("x" * 300, truncate=True), want)
+
+
 def test_no_direction_is_no_vector() -> None:
     """Numbers that are all zero stay so; those of float64's range keep their directions."""
     assert unit(np.zeros(3, np.float32)).tolist() == [0, 0, 0]
@@ -89,6 +98,11 @@ def test_no_direction_is_no_vector() -> None:
         ("dims=0; legal: 1 to 64, the model's own", lambda m: m.embed("x", dims=0)),
         ("dims=65; legal", lambda m: m.embed("x", dims=65)),
         ("dims=2.5; legal", lambda m: m.embed("x", dims=2.5)),
+        ("dims=True; legal", lambda m: m.embed("x", dims=True)),
+        (r"ids=\[\]; legal: one text or more, each a sequence of ids", lambda m: Embedder(m.loaded, backend="reference").vectors([])),
+        ("ids=1; legal", lambda m: Embedder(m.loaded, backend="reference").vectors([1, 2])),
+        ("id -1 at place 1; legal: 0 to ", lambda m: Embedder(m.loaded, backend="reference").vectors([[1, -1]])),
+        ("257 tokens; legal: 1 to max_seq_len=256", lambda m: Embedder(m.loaded, backend="reference").vectors([[1] * 257])),
     ],
 )
 def test_a_mistake_is_one_error_at_the_call(model: iron_lm.Model, says: str, call: Any) -> None:

@@ -131,10 +131,12 @@ def test_bad_lines_are_refused_by_number(tmp_path: Path, lines: list[str], says:
 
 
 def test_a_line_is_a_string_or_has_a_text(tmp_path: Path) -> None:
-    """Under `text`, or another field; the last line need not end."""
+    """Under `text`, or another field; the last line need not end, and a byte order mark may come first."""
     file = tmp_path / "t.jsonl"
     file.write_bytes('"猫"\r\n{"text": "b", "title": "c"}'.encode())
     assert read_texts(file) == ["猫", "b"]
+    file.write_bytes(b"\xef\xbb\xbf" + b'"a"\n')  # a mark that editors put before UTF-8
+    assert read_texts(file) == ["a"]
     file.write_text('{"text": "b", "title": "c"}')
     assert read_texts(file, "title") == ["c"]
     with pytest.raises(UsageError, match="No such file"):

@@ -24,13 +24,30 @@ def read(path: str | Path) -> np.ndarray:
     except (ImportError, OSError) as error:  # the second where its own library is missing
         raise UsageError(f"sound is read by soundfile, which cannot be loaded ({printable(error, 60)}). `pip install soundfile`.") from None
     where = printable(path, 160)
-    if not Path(path).exists():
+    try:
+        there = Path(path).exists()
+    except OSError as error:  # a name that is too long
+        raise UsageError(f"{where}: {error.strerror}.") from None
+    if not there:
         raise UsageError(f"{where}: there is no such file.")
     try:
         samples, rate = soundfile.read(str(path), dtype="float32", always_2d=True)
     except Exception as error:
         raise UsageError(f"{where}: no sound that soundfile reads ({printable(error, 80)}).") from None
     return checked(samples, rate, where)
+
+
+def of_python(samples: Any, where: str) -> np.ndarray:
+    """float32 (n,) at `RATE`, from -1 to 1, as given. UsageError for what is none, and as `checked` has it."""
+    legal = f"legal: floats (n,) from -1 to 1, of one channel, {RATE} a second"
+    try:
+        found = np.asarray(samples)
+    except ValueError:  # lists of several lengths
+        raise UsageError(f"{where}: no samples; {legal}.") from None
+    if found.ndim != 1 or found.dtype.kind != "f":
+        raise UsageError(f"{where}: samples of {found.dtype} {list(found.shape)}; {legal}.")
+    with np.errstate(over="ignore"):
+        return checked(found.astype(np.float32)[:, None], RATE, where)
 
 
 def checked(samples: Any, rate: int, where: str) -> np.ndarray:

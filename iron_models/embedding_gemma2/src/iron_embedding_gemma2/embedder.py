@@ -16,7 +16,7 @@ from iron_core.backends.choose import choose
 from iron_core.cache.keys import digest
 from iron_core.declare.formats import as_dtype
 from iron_core.devices import device
-from iron_core.errors import CheckpointError, UsageError
+from iron_core.errors import CheckpointError, UsageError, printable
 from iron_embedding_gemma2 import clips, heard_text, mixed_text, names, seen_text
 from iron_embedding_gemma2.config import TextConfig
 from iron_embedding_gemma2.heard_text import HeardText
@@ -25,7 +25,7 @@ from iron_embedding_gemma2.seen_text import SeenText
 from iron_embedding_gemma2.shown_text import ShownText
 from iron_embedding_gemma2.videos import MOST_FRAMES
 from iron_embedding_gemma2.vision import ImageTower, image_tower
-from iron_lm.blocks.image_patches import ImagePatchesConfig
+from iron_lm.blocks.image_patches import ImagePatchesConfig, checked
 from iron_lm.blocks.log_mel import LogMelConfig
 from iron_lm.checkpoints.reading import reading
 from iron_lm.checkpoints.sources import Names
@@ -53,13 +53,17 @@ ROOM = 64
 _TOWERS, _OPERANDS = {"clip": "hearing", "image": "seeing"}, {"clip": "samples", "image": "picture"}
 
 
+class _Marks(tuple[int, ...]):
+    """Ids of what stands among texts."""
+
+
 @attrs.frozen(eq=False)
 class _Soft:
     """What stands among texts. kind: "clip" or "image"; ids: its marks and what stands for its soft tokens; array, values: as a graph
     takes it, built with room for so many frames or patches."""
 
     kind: str
-    ids: list[int]
+    ids: _Marks
     array: np.ndarray
     values: dict[str, int]
     room: Any
@@ -90,11 +94,14 @@ class MediaEncoder(EncoderModel):
     def embed_mixed(self, content: Sequence[Any], *, dims: int | None = None) -> np.ndarray:
         """float32 (dims,), of length 1: the vector of texts, a clip and an image in the order in which they stand, one graph. content:
         strings; one clip at most, float (n,), as `embed_clip` takes it; one image at most, uint8 (height, width, 3). Errors as there."""
+        if not isinstance(content, Sequence) or isinstance(content, str | bytes):
+            legal = "legal: a sequence of texts, a clip and an image"
+            raise UsageError(f"embed_mixed: content={printable(repr(content), 60)}; {legal}.")
         pieces: list[Any] = []
         for piece in content:
             if isinstance(piece, str):
                 pieces.append(piece)
-            elif np.ndim(piece) == 1:
+            elif len(np.shape(_numbers("embed_mixed", piece))) == 1:
                 pieces.append(self._clip("embed_mixed", piece))
             else:
                 pieces.append(self._image("embed_mixed", piece))
@@ -109,9 +116,11 @@ class MediaEncoder(EncoderModel):
         `embed_image` takes them, a second between each and the next; `videos.read_video` gives those of a file. Errors as there."""
         pooling_of(self.loaded, None, dims)
         marks, patches = self._config.marks, self._patches("embed_video", FRAME_BUDGET)
+        if not isinstance(frames, Sequence | np.ndarray) or isinstance(frames, str | bytes):
+            raise UsageError(f"embed_video: frames={printable(repr(frames), 60)}; legal: a sequence of 1 to {MOST_FRAMES} images.")
         if not 1 <= len(frames) <= MOST_FRAMES:
             raise UsageError(f"embed_video: {len(frames)} frames; legal: 1 to {MOST_FRAMES}. videos.evenly(frames) takes as many.")
-        shapes = [np.shape(frame) for frame in frames]
+        shapes = [np.shape(checked(frame)) for frame in frames]
         for number, shape in enumerate(shapes, 1):
             if shape != shapes[0]:
                 raise UsageError(f"embed_video: frame {number} is {list(shape)}, the first {list(shapes[0])}; legal: all of one size.")
@@ -119,7 +128,7 @@ class MediaEncoder(EncoderModel):
         pictures = [_pictured(patches, frame) for frame in frames]
         tokens = pictures[0][1]["tokens"]
         block = [marks.image_begins, *[marks.video] * tokens, marks.image_ends]
-        ids = self._between("embed_video", [block * len(frames), text])
+        ids = self._between("embed_video", [_Marks(block * len(frames)), text])
         tower, compiled = self._shows(patches, pictures[0][0])
         with self._turn:
             made = [np.array(tower(picture, **values)) for picture, values in pictures]
@@ -129,13 +138,13 @@ class MediaEncoder(EncoderModel):
 
     def _clip(self, where: str, samples: Any) -> _Soft:
         """Checked, and what stands for it. UsageError."""
-        samples, marks = clips.checked(np.asarray(samples, np.float32).reshape(-1, 1), clips.RATE, where), self._config.marks
+        samples, marks = clips.of_python(samples, where), self._config.marks
         if self._config.audio is None:
             raise UsageError(f"{where}: this checkpoint has no audio tower (audio_config); legal: texts.")
         frames = LogMelConfig(frames=1).frames_of(len(samples))
         tokens = -(-frames // 4)
         room = LogMelConfig(frames=4 * next(size for size in TOKENS if size >= tokens))
-        ids = [marks.audio_begins, *[marks.audio] * tokens, marks.audio_ends]
+        ids = _Marks([marks.audio_begins, *[marks.audio] * tokens, marks.audio_ends])
         return _Soft("clip", ids, room.laid(samples), dict(count=frames, heard=tokens), room)
 
     def _image(self, where: str, image: Any) -> _Soft:
@@ -143,12 +152,13 @@ class MediaEncoder(EncoderModel):
         marks, patches = self._config.marks, _fitting(self._patches(where, BUDGET), image)
         picture, values = _pictured(patches, image)
         values = {{"rows": "down", "columns": "across"}.get(name, name): number for name, number in values.items()}
-        return _Soft("image", [marks.image_begins, *[marks.image] * values["tokens"], marks.image_ends], picture, values, patches)
+        ids = _Marks([marks.image_begins, *[marks.image] * values["tokens"], marks.image_ends])
+        return _Soft("image", ids, picture, values, patches)
 
     def _among(self, where: str, content: Sequence[str | _Soft], dims: int | None) -> np.ndarray:
         """The vector of texts among which clips and images stand."""
         pooling_of(self.loaded, None, dims)
-        ids = self._between(where, [piece if isinstance(piece, str) else piece.ids for piece in content])
+        ids = self._between(where, [piece.ids if isinstance(piece, _Soft) else piece for piece in content])
         soft = sorted((piece for piece in content if isinstance(piece, _Soft)), key=lambda one: one.kind)  # clips are taken first
         values = {name: number for one in soft for name, number in one.values.items()}
         return self._called(self._merging(soft), ids, [one.array for one in soft], dims, **values)
@@ -180,14 +190,24 @@ class MediaEncoder(EncoderModel):
         assert isinstance(config, TextConfig)
         return config
 
-    def _between(self, where: str, content: Sequence[str | list[int]]) -> list[int]:
+    def _between(self, where: str, content: Sequence[str | _Marks]) -> list[int]:
         """Texts and the marks of what stands among them, between what every text begins and ends with."""
         if self.tokenizer is None:
             raise UsageError(f"{where}: this checkpoint has no tokenizer; legal: one that has, or load(tokenizer=FILE).")
         first = [] if self.tokenizer.bos is None else [self.tokenizer.bos]
+        marks = self._config.marks
         ids = [*first]
         for piece in content:
-            ids += self.tokenizer.encode(piece)[len(first) :] if isinstance(piece, str) else piece
+            if isinstance(piece, _Marks):
+                ids += piece
+                continue
+            if not isinstance(piece, str):
+                raise UsageError(f"{where}: text={printable(repr(piece), 60)}; legal: a text.")
+            text = self.tokenizer.encode(piece)[len(first) :]
+            if taken := {marks.image, marks.audio, marks.video}.intersection(text):  # it would take a soft token from its place
+                id = min(taken)
+                raise UsageError(f"{where}: id {id} in a text, which stands for a soft token; legal: a text without such a mark.")
+            ids += text
         ids += self.tokenizer.after
         if len(ids) > self.loaded.context:
             raise UsageError(f"{where}: {len(ids)} tokens with the text; legal: 1 to max_seq_len={self.loaded.context}.")
@@ -259,9 +279,18 @@ class MediaEncoder(EncoderModel):
 
 
 def _fitting(patches: ImagePatchesConfig, image: Any) -> ImagePatchesConfig:
-    """Of an image's shape. What is no image is refused where it is laid out."""
-    shape = np.shape(image)
-    return patches.fitting(*shape[:2]) if len(shape) == 3 and shape[0] and shape[1] else patches
+    """Of an image's shape. ShapeError for what is no image; one without pixels is refused where it is laid out."""
+    height, width, _ = checked(image).shape
+    return patches.fitting(height, width) if height and width else patches
+
+
+def _numbers(where: str, piece: Any) -> np.ndarray:
+    """A piece that is no text. UsageError for lists of several lengths."""
+    try:
+        return np.asarray(piece)
+    except ValueError:
+        legal = "legal: a text, floats (n,), uint8 (height, width, 3)"
+        raise UsageError(f"{where}: lists of several lengths; {legal}.") from None
 
 
 def _size(patches: ImagePatchesConfig, picture: np.ndarray) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from iron_core.errors import UsageError
+from iron_core.errors import UsageError, printable
 
 #: Of a picture at most.
 MOST_PIXELS = 180_000_000
@@ -30,10 +30,11 @@ def read_frames(path: str | Path, chosen: Callable[[list[int]], Sequence[int]] |
         from PIL import Image, ImageOps
     except ImportError:
         raise UsageError("images are read by Pillow, which is not installed: pip install pillow") from None
+    where = printable(path, 160)
     try:
         with Image.open(path) as image:
             if image.width * image.height > MOST_PIXELS:
-                raise UsageError(f"{path}: {image.width} x {image.height} pixels; legal: {MOST_PIXELS} in all, at most.")
+                raise UsageError(f"{where}: {image.width} x {image.height} pixels; legal: {MOST_PIXELS} in all, at most.")
             found = {}
             frames = [0] if chosen is None else chosen(_lengths(image))
             for frame in sorted({*frames}):
@@ -41,10 +42,10 @@ def read_frames(path: str | Path, chosen: Callable[[list[int]], Sequence[int]] |
                 found[frame] = _numbers(ImageOps.exif_transpose(image))
             return [found[frame] for frame in frames]
     except FileNotFoundError:
-        raise UsageError(f"{path}: there is no such file.") from None
+        raise UsageError(f"{where}: there is no such file.") from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        said = " ".join(str(error).split())
-        raise UsageError(f"{path}: not an image that Pillow reads: {said}{help and f'. {help}'}") from None
+        said = printable(getattr(error, "strerror", None) or " ".join(str(error).split()), 160)
+        raise UsageError(f"{where}: not an image that Pillow reads: {said}{help and f'. {help}'}") from None
 
 
 def _lengths(image: Any) -> list[int]:

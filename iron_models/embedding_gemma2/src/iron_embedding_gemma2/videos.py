@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from iron_core.errors import UsageError
+from iron_core.errors import UsageError, printable
 from iron_embedding_gemma2.images import read_frames, read_image
 
 #: Of a video at most; of more, so many that lie evenly.
@@ -25,12 +25,16 @@ def read_video(path: str | Path) -> list[np.ndarray]:
 
     UsageError as `read_image` has it, and for a folder without files.
     """
+    where, named = printable(path, 160), str(path)  # Path takes no name for the folder it stands in
     path = Path(path)
-    if not path.is_dir():
-        return read_frames(path, lambda lengths: evenly(at_seconds(lengths)), _HELP)
-    files = sorted((file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")), key=_numbered)
+    try:
+        if not named or not path.is_dir():
+            return read_frames(named, lambda lengths: evenly(at_seconds(lengths)), _HELP)
+        files = sorted((file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")), key=_numbered)
+    except OSError as error:  # a name that is too long, a folder that is not to be read
+        raise UsageError(f"{where}: {error.strerror}.") from None
     if not files:
-        raise UsageError(f"{path}: a folder without files; legal: one of a video's frames, as images. {_HELP}")
+        raise UsageError(f"{where}: a folder without files; legal: one of a video's frames, as images. {_HELP}")
     return [read_image(file) for file in evenly(files)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from iron_core.cache.keys import digest
-from iron_core.errors import CheckpointError, UsageError, printable
+from iron_core.errors import BoundsError, CheckpointError, UsageError, printable
 from iron_core.turn import Turn
 from iron_lm.loading import Loaded
 from iron_lm.parts.hidden import hidden_of
@@ -51,7 +51,7 @@ class Embedder(Running):
     def vectors(self, ids: Sequence[Sequence[int]], dims: int | None = None, pooling: str | None = None) -> np.ndarray:
         """As `embed`, of texts that are ids already."""
         pooling = pooling_of(self.loaded, self.pooling if pooling is None else pooling, dims)
-        return np.stack([unit(POOLINGS[pooling](self.states(each)), dims) for each in ids])
+        return np.stack([unit(POOLINGS[pooling](self.states(each)), dims) for each in ids_of(self.loaded, ids)])
 
     def states(self, ids: Sequence[int]) -> np.ndarray:
         """float32 (n, hidden_size): what the last norm gives for each of n tokens. CheckpointError where it is not finite."""
@@ -89,6 +89,30 @@ def tokens_of(loaded: Loaded, texts: Sequence[str], truncate: bool = False) -> l
     return found
 
 
+def ids_of(loaded: Loaded, texts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Texts given as their ids, checked. UsageError for none, for what is no text, and for one that is empty or too long; BoundsError
+    for an id that there is not."""
+    legal = "legal: one text or more, each a sequence of ids"
+    if not isinstance(texts, Sequence | np.ndarray) or isinstance(texts, str | bytes) or not len(texts):
+        raise UsageError(f"embed: ids={printable(repr(texts), 60)}; {legal}.")
+    most, vocab = loaded.context, loaded.config.vocab_size
+    found = []
+    for text in texts:
+        try:
+            ids = np.asarray(text)
+        except ValueError:  # lists of several lengths
+            raise UsageError(f"embed: ids={printable(repr(text), 60)}; {legal}.") from None
+        if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
+            raise UsageError(f"embed: ids={printable(repr(text), 60)}; {legal}.")
+        if not 1 <= len(ids) <= most:
+            raise UsageError(f"embed: {len(ids)} tokens; legal: 1 to max_seq_len={most}.")
+        if not (0 <= ids.min() and ids.max() < vocab):
+            place = int(np.argmax((ids < 0) | (ids >= vocab)))
+            raise BoundsError(f"embed: id {ids[place]} at place {place}; legal: 0 to {vocab - 1}, of a vocabulary of {vocab}.")
+        found.append(ids.tolist())
+    return found
+
+
 def shortened(loaded: Loaded, ids: list[int]) -> list[int]:
     """Ids of a text, as many as the model takes: the first ones, and behind them what an encoder's text ends with."""
     most = loaded.context
@@ -104,7 +128,7 @@ def pooling_of(loaded: Loaded, pooling: str | None, dims: int | None) -> str:
     if pooling not in POOLINGS:
         raise UsageError(f"embed: pooling={pooling!r}; legal: {', '.join(POOLINGS)}.")
     most = loaded.config.vector_size
-    if dims is not None and not (isinstance(dims, Integral) and 1 <= dims <= most):
+    if dims is not None and not (isinstance(dims, Integral) and not isinstance(dims, bool) and 1 <= dims <= most):
         raise UsageError(f"embed: dims={dims!r}; legal: 1 to {most}, the model's own.")
     return pooling
 

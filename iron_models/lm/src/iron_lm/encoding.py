@@ -13,10 +13,10 @@ from iron_core import Backend
 from iron_core.backends.choose import choose
 from iron_core.cache.keys import digest
 from iron_core.devices import device
-from iron_core.errors import BoundsError, CheckpointError, UsageError
+from iron_core.errors import CheckpointError
 from iron_core.turn import Turn
 from iron_lm.architecture import Architecture
-from iron_lm.embedder import Embedder, pooling_of, tokens_of, unit
+from iron_lm.embedder import Embedder, ids_of, pooling_of, tokens_of, unit
 from iron_lm.loading import Loaded
 from iron_lm.model import opened
 from iron_lm.parts.texts import Texts, laid_out, takes_several
@@ -54,11 +54,11 @@ class EncoderModel(Running):
     def vectors(self, ids: Sequence[Sequence[int]], dims: int | None = None) -> np.ndarray:
         """As `embed`, of texts that are ids already. BoundsError for an id that there is not."""
         pooling_of(self.loaded, None, dims)
-        return np.stack([unit(made, dims) for group in self._groups(ids) for made in self._vectors(group)])
+        return np.stack([unit(made, dims) for group in self._groups(ids_of(self.loaded, ids)) for made in self._vectors(group)])
 
     def vector(self, ids: Sequence[int]) -> np.ndarray:
         """float32: what the model makes of a text's ids, of any length. CheckpointError where it is not finite."""
-        return np.asarray(self._vectors([ids])[0])
+        return np.asarray(self._vectors(ids_of(self.loaded, [ids]))[0])
 
     def _groups(self, texts: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
         """Texts that share a call, in order."""
@@ -73,19 +73,12 @@ class EncoderModel(Running):
 
     def _vectors(self, texts: Sequence[Sequence[int]]) -> np.ndarray:
         """Those of one call, (texts, width)."""
-        most, vocab = self.loaded.context, self.config.vocab_size
-        for ids in texts:
-            if not 1 <= len(ids) <= most:
-                raise UsageError(f"embed: {len(ids)} tokens; legal: 1 to max_seq_len={most}.")
-            for place, id in enumerate(ids):
-                if not 0 <= id < vocab:
-                    raise BoundsError(f"embed: id {id} at place {place}; legal: 0 to {vocab - 1}, of a vocabulary of {vocab}.")
         rows = sum(map(len, texts))
         counts = {"rows": rows}
         if self._together and self.config.pooling is not None:
             given, counts["texts"] = laid_out(texts, room_of(self.loaded), TEXTS, self.config.pooling), len(texts)
         else:
-            row = np.zeros(most, np.int32)
+            row = np.zeros(self.loaded.context, np.int32)
             row[:rows] = texts[0]
             given = (row,)
         with self._turn:

@@ -105,11 +105,13 @@ class Model(Running):
             raise UsageError(f"logits of {len(ids)} tokens; legal: 1 to max_seq_len={self.loaded.context}.")
         return self.session.logits(ids).copy()
 
-    def embed(self, texts: str | Sequence[str], *, pooling: str | None = None, dims: int | None = None) -> np.ndarray:
+    def embed(
+        self, texts: str | Sequence[str], *, pooling: str | None = None, dims: int | None = None, truncate: bool = False
+    ) -> np.ndarray:
         """float32 (texts, dims): a vector of length 1 for each text, as `Embedder.embed` has them. What gives them is compiled at
         the first call."""
         self._embedder = self._embedder or Embedder(self.loaded, **self._options)
-        return self._embedder.embed(texts, pooling=pooling, dims=dims)
+        return self._embedder.embed(texts, pooling=pooling, dims=dims, truncate=truncate)
 
     # -- how -------------------------------------------------------------------------------------
 

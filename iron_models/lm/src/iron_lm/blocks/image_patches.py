@@ -107,12 +107,10 @@ class ImagePatchesConfig:
 
     def laid(self, image: Any) -> np.ndarray:
         """An image, uint8 (height, width, 3), as the block takes it: rows of whole runs of bytes."""
-        image = np.asarray(image)
-        if image.ndim != 3 or image.shape[2] != CHANNELS or image.dtype != np.uint8:
-            raise ShapeError(f"ImagePatches: an image of {image.dtype} {list(image.shape)}; legal: uint8 (height, width, {CHANNELS}).")
+        image = checked(image)
         height, width, _ = image.shape
         out = np.zeros((height, -(-width * CHANNELS // SLICE) * SLICE), np.uint8)
-        out[:, : width * CHANNELS] = image.reshape(height, -1)
+        out[:, : width * CHANNELS] = image.reshape(height, width * CHANNELS)
         return out
 
     def sizes(self, height: int, width: int) -> dict[str, int]:
@@ -172,6 +170,18 @@ class ImagePatches(Part):
         at = np.indices((rows, columns)).reshape(2, down, c.pool, across, c.pool)
         patches = split.transpose(0, 3, 1, 4, 2, 5, 6).reshape(rows * columns, -1)
         return patches, at.transpose(1, 3, 2, 4, 0).reshape(-1, 2)[:, ::-1]
+
+
+def checked(image: Any) -> np.ndarray:
+    """uint8 (height, width, 3), as given. ShapeError for what is none."""
+    legal = f"legal: uint8 (height, width, {CHANNELS})"
+    try:
+        image = np.asarray(image)
+    except ValueError:  # lists of several lengths
+        raise ShapeError(f"ImagePatches: no image; {legal}.") from None
+    if image.ndim != 3 or image.shape[2] != CHANNELS or image.dtype != np.uint8:
+        raise ShapeError(f"ImagePatches: an image of {image.dtype} {list(image.shape)}; {legal}.")
+    return image
 
 
 def _shrunk(numbers: np.ndarray, outputs: int) -> np.ndarray:

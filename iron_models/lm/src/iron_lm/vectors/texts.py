@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def read_texts(path: str | Path, field: str = "text") -> list[str]:
     read or has no lines, and for lines that are neither, by their numbers."""
     shown = printable(path)
     try:
-        lines = Path(path).read_bytes().split(b"\n")
+        lines = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
     except OSError as error:
         raise UsageError(f"{shown}: {error.strerror or error}.") from None
     lines = lines[:-1] if lines[-1] == b"" else lines
