@@ -62,6 +62,7 @@ def test_what_a_config_leaves_out() -> None:
         (dict(attention_bias=True), "attention_bias is .*True; this model runs False|attention_bias is a bool; this model runs False"),
         (dict(linear_num_value_heads=0), "linear_num_value_heads is 0; legal: a whole number from 1"),
         (dict(text_config=[1]), "text_config is a list; legal: an object"),
+        (dict(model_type="qwen3_5_moe_text", hidden_act="gelu_pytorch_tanh"), "hidden_act is 'gelu_pytorch_tanh'; this model runs silu, swish"),
         (dict(model_type="qwen3_next", mlp_only_layers=[1]), "mlp_only_layers is a list; this model runs"),
     ],
 )
@@ -77,6 +78,7 @@ def test_a_config_holds_together() -> None:
     for changes, words in (
         (dict(attends=(True,)), r"attends=\(True,\); legal: num_layers=5 of True and False"),
         (dict(experts=4), "experts=4 and chosen=None; legal: both, or neither"),
+        (dict(experts=4, chosen=5), "chosen=5 of num_experts=4; legal: at most 4"),
         (dict(key_heads=5), "key_heads=5 does not divide value_heads=32"),
     ):
         with pytest.raises(ParamError, match=words):

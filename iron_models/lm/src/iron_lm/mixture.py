@@ -40,7 +40,7 @@ class Mixture(Family):
 
     @classmethod
     def from_huggingface(cls, entries: Entries) -> DecoderConfig:
-        return cls._config(huggingface.decoder(entries) | mixture_config.from_huggingface(entries, shares=cls.shares))
+        return cls._config(mixture_config.from_huggingface(entries, shares=cls.shares) | huggingface.decoder(entries))
 
     @classmethod
     def from_gguf(cls, entries: Entries, tensors: Any) -> DecoderConfig:

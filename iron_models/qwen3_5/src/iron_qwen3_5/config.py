@@ -46,7 +46,7 @@ class Qwen35Config(DecoderConfig):
             raise ParamError(f"Qwen35Config: attends={self.attends!r}; legal: num_layers={self.num_layers} of True and False, a tuple.")
         if (self.experts is None) != (self.chosen is None):
             raise ParamError(f"Qwen35Config: experts={self.experts} and chosen={self.chosen}; legal: both, or neither.")
-        self.delta()
+        self.delta(), self.mixture()  # ParamError for what these refuse
 
     def delta(self) -> GatedDeltaConfig:
         """Of the layers that do not attend."""
@@ -91,6 +91,7 @@ def from_huggingface(entries: Entries) -> dict[str, Any]:
     mixture = raw.get("num_experts") is not None or "moe" in str(raw.get("model_type")) or raw.get("model_type") == "qwen3_next"
     defaults = dict(entries.defaults) if mixture else {k: v for k, v in entries.defaults.items() if k not in _OF_MIXTURES}
     if mixture:
+        Entries(raw, "config.json").refuse_unless("hidden_act", "silu", "swish")  # experts have no other
         raw["intermediate_size"] = Entries(raw, "config.json", defaults=defaults).whole("moe_intermediate_size")
     own = Entries({key: value for key, value in raw.items() if value is not None}, "config.json", defaults=defaults)
     own.refuse_unless("attention_bias", False)
