@@ -73,6 +73,10 @@ def test_blocks_of_its_kind_are_blocks_h():
         "Q4NX_ZERO": "bytes = 20, head = 4, bits = 4, zero = 0, minimum = 2, plain = 0",
         "Q4NX_Q8": "bytes = 34, head = 2, bits = 8, zero = 0, minimum = 0, plain = 0",
         "PAIRS": "bytes = 20, head = 4, bits = 4, zero = 0, minimum = 1, plain = 0",
+        "INT4_GROUP64": "bytes = 18, head = 2, bits = 4, zero = 8, minimum = 0, plain = 0",
+        "UINT4_GROUP128": "bytes = 20, head = 4, bits = 4, zero = 0, minimum = 2, plain = 0",
+        "UINT4_GROUP32_FLOAT32": "bytes = 24, head = 8, bits = 4, zero = 0, minimum = 2, plain = 0",
+        "INT8_ZEROS_GROUP64_BFLOAT16": "bytes = 36, head = 4, bits = 8, zero = 0, minimum = 2, plain = 0",
     }
     mine = view_of(BlockQuant("acme.q4_7", bits=4, group=32, scale=np.float16, zero=7))
     assert mine.blocks and mine.name == "ACME_Q4_7" and "zero = 7" in mine.source
@@ -80,13 +84,13 @@ def test_blocks_of_its_kind_are_blocks_h():
     elsewhere = (
         BlockQuant("pairs", bits=4, group=32, scale=np.float16, zero=8, order="pairs"),
         BlockQuant("brain", bits=4, group=32, scale=iron.bfloat16, zero=8),
+        BlockQuant("wide", bits=4, group=64, scale=np.float16, zero=8),
+        BlockQuant("long", bits=4, group=32, scale=np.float32, zero=8),
         PlaneQuant("behind", (1, 32), (Plane("values", "int8"), shared)),
     )
     assert all(view_of(format).blocks for format in elsewhere)
     others = (
         *VIEWS,
-        BlockQuant("wide", bits=4, group=64, scale=np.float16, zero=8),
-        BlockQuant("long", bits=4, group=32, scale=np.float32, zero=8),
         PlaneQuant("apart", (1, 32), (Plane("values", "int8", apart=True), shared)),
         PlaneQuant("moved", (1, 32), (shared, Plane("values", "uint8", zero=128))),
         PlaneQuant("pointed", (1, 32), (shared, Plane("zeros", "int8", (1, 32)), Plane("values", "uint4"))),

@@ -122,27 +122,12 @@ def test_wrong_products_are_refused(cls):
         cls(M=2, K=32, T=np.int8, W=Q4_1, **n | ({} if cls is GEMV else dict(b_col_maj=True)))
     with pytest.raises(FormatError, match=r"a row of 48 is not whole blocks of 32. Nearest: 32, 64"):
         cls(M=2, K=48, W=Q8_0, **n | ({} if cls is GEMV else dict(b_col_maj=True)))
-    with pytest.raises(ParamError, match=rf"{name}: .*ids.* reserved"):
-        cls(M=2, K=32, experts=True, **n)
 
 
 def test_block_weights_of_gemm_are_rows_of_k():
     """Blocks run along K, so B is (N, K)."""
     with pytest.raises(ParamError, match=r"q4_0 weights are rows of K; give B as \(N, K\) with b_col_maj=True"):
         GEMM(M=2, K=32, N=4, W=Q4_0)
-
-
-def test_matrices_picked_by_ids_are_reserved():
-    """The operands exist, so that a model can be written against them; a call is refused with a clear message."""
-    dense = GEMV(M=1, K=1, T=F32).A.format
-    int32 = GEMV.ids.dtype
-    shapes = {"A": ((8, 3, 5), dense), "B": ((2, 5), dense), "ids": ((2,), GEMV(M=1, K=1, T=np.int32).A.format)}
-    assert int32 == np.int32
-    with pytest.raises(ParamError, match="reserved for a later version"):
-        GEMV(**infer(GEMV, shapes, {}))
-    shapes = {"A": ((2, 5), dense), "B": ((8, 5, 3), dense)}
-    with pytest.raises(ParamError, match="reserved for a later version"):
-        GEMM(**infer(GEMM, shapes, {}))
 
 
 def test_operands_that_disagree_name_both():

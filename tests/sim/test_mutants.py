@@ -296,6 +296,7 @@ SAME = {
     ("gemv of int8, scaled", "call_twice", "-> Call(kernel='mv_"): _AGAIN,
     ("gemv of int8, scaled", "word_off_by_one", "value: 1052602532 ->"): "the next float32 beside the scale: bfloat16 is coarser",
     ("softmax", "call_twice", ""): _AGAIN,
+    ("route", "rounding_not_set", ""): "float32 from float32: nothing is rounded to bfloat16",
     ("magnitude", "rounding_not_set", ""): "float32 from float32: nothing is rounded to bfloat16",
     ("gemv", "call_twice", "-> Call(kernel='mv_"): _AGAIN,
     ("gemv folded", "call_twice", "-> Call(kernel='mv_"): _AGAIN,

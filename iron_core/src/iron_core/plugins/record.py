@@ -29,7 +29,8 @@ OWN = frozenset(
     f"iron-{name}"
     for name in (
         *("core", "ops-aie", "ops-flm", "host", "sim", "npu", "tuner"),
-        *("lm", "llama", "mistral", "qwen2", "qwen3", "gemma3", "olmo2", "phi3", "gpt2", "bert", "embedding-gemma2", "q4nx", "onnx"),
+        *("lm", "llama", "mistral", "qwen2", "qwen2-moe", "qwen3", "qwen3-moe", "qwen3-5", "gemma3", "olmo2", "phi3", "gpt2"),
+        *("bert", "embedding-gemma2", "q4nx", "onnx"),
     )
 )
 #: Those of them whose operators' names begin with a word of their own, by that word.
