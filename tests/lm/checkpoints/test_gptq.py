@@ -219,6 +219,18 @@ def test_arrays_that_do_not_fit_together_are_refused(tmp_path, change, says):
         checkpoint.tensors["a.weight"]
 
 
+def test_activation_order_needs_a_g_idx(tmp_path):
+    """Without one nothing says the group of an input; where a row is one group there is no need, nor where desc_act is false."""
+    for group, desc_act, read in ((64, True, False), (64, False, True), (-1, True, True)):
+        parts = gptq(*drawn(N, K, K if group == -1 else group))
+        del parts["g_idx"]
+        found, checkpoint = matrix(tmp_path / f"{group}-{desc_act}", parts, config("gptq", group, desc_act=desc_act), gptq_zeros="v1")
+        assert (found is not None) == read
+        if not read:
+            with pytest.raises(CheckpointError, match=r"a\.qweight has no g_idx beside it\."):
+                checkpoint.tensors["a.weight"]
+
+
 def test_scales_that_are_no_numbers_are_found_when_they_are_asked_for(tmp_path):
     """NaN and infinities."""
     ints, scales, zeros = drawn(N, K, 64)

@@ -35,13 +35,14 @@ _CENTRED = 0.35
 
 @attrs.frozen
 class Reader:
-    """Reads matrices of one checkpoint. `symmetric`: are all zero points in the middle?"""
+    """Reads matrices of one checkpoint. symmetric: are all zero points in the middle? reordered: may inputs be in activation order?"""
 
     bits: int
     group_size: int
     convention: str
     why: str
     symmetric: bool
+    reordered: bool
 
     @property
     def described(self) -> str:
@@ -61,7 +62,7 @@ class Reader:
             raise CheckpointError(f"has {high} outputs. Legal: a multiple of {per}.")
         scales = linear.shaped("scales", (*lead, groups, high), integers=False)
         zeros = linear.shaped("qzeros", (*lead, groups, high // per))
-        if "g_idx" in linear.parts:
+        if "g_idx" in linear.parts or (self.reordered and groups > 1):
             _check_order(linear.shaped("g_idx", (*lead, depth)), group)
         format = grouped(self.bits, group, scales.dtype, zeros=not self.symmetric)
         made = partial(_packed, self, linear.name, format, shape, words, zeros, scales)
@@ -98,7 +99,7 @@ def reader(entries: Entries, linears: list[Linear], said: str | None) -> Reader:
     convention, why = _convention(_FORMATS.get(named or ""), said, constant if symmetric else None, bits, some, found)
     # Of a file that is symmetric in one convention, the other makes the zero points others.
     in_middle = symmetric and (convention == "v2") == (constant == {middle})
-    return Reader(bits, size, convention, why, in_middle)
+    return Reader(bits, size, convention, why, in_middle, entries.flag("desc_act"))
 
 
 def _convention(
