@@ -107,7 +107,7 @@ def write_gguf(path: Path, name: str, c: DecoderConfig, weights: Any, kind: str,
             "attention.scale": float(c.score_scale or 0),
             "final_logit_softcapping": c.logit_cap,
         }
-    if isinstance(c, MixtureConfig):
+    if isinstance(c, MixtureConfig) and c.num_experts is not None:
         entries |= {"expert_count": c.num_experts, "expert_used_count": c.chosen, "expert_feed_forward_length": c.expert_size}
         entries |= {"expert_shared_feed_forward_length": c.shared_size} if c.shared_size else {}
     if c.rotary is not None and c.rotary.scaling is not None:

@@ -18,13 +18,13 @@ def metadata(c: Any) -> dict[str, Any]:
         "full_attention_interval": c.attends.index(True) + 1,
         "rope.dimension_count": c.rotary.turning,
     }
-    if c.experts is None:
+    if c.num_experts is None:
         return entries
     return entries | {
         "feed_forward_length": None,
-        "expert_count": c.experts,
+        "expert_count": c.num_experts,
         "expert_used_count": c.chosen,
-        "expert_feed_forward_length": c.intermediate_size,
+        "expert_feed_forward_length": c.expert_size,
         "expert_shared_feed_forward_length": c.shared_size,
     }
 
@@ -57,7 +57,7 @@ def tensors(c: Any, weights: Any) -> dict[str, np.ndarray]:
     for i, attends in enumerate(c.attends):
         own = {path.removeprefix(f"layers.{i}."): array for path, array in wide.items() if path.startswith(f"layers.{i}.")}
         found = {name: own[path] for path, name in _LAYER.items() if path in own}
-        if c.experts is not None:
+        if c.num_experts is not None:
             found |= {f"ffn_{x}_exps.weight": found.pop(f"ffn_{x}.weight") for x in ("gate", "up", "down")}
             found["ffn_gate_inp_shexp.weight"] = found["ffn_gate_inp_shexp.weight"].ravel()
         if attends:

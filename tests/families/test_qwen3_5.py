@@ -46,12 +46,12 @@ SMALL = dict(
 def test_what_a_config_leaves_out() -> None:
     """Every fourth layer attends, a quarter of a head of 256 turns, 16 key and 32 value heads of 128, an untied head, no experts."""
     config = read(**SMALL)
-    assert config.attends == (False, False, False, True, False) and config.experts is None and not config.tied
+    assert config.attends == (False, False, False, True, False) and config.experts() is None and not config.tied
     assert (config.head_dim, config.rotary and config.rotary.turning) == (256, 64)
     assert (config.key_heads, config.value_heads, config.key_dim, config.value_dim, config.taps) == (16, 32, 128, 128, 4)
     assert read(**SMALL, full_attention_interval=2).attends == (False, True, False, True, False)
     mixture = read(**SMALL | dict(model_type="qwen3_5_moe_text", intermediate_size=None))
-    assert (mixture.experts, mixture.chosen, mixture.intermediate_size, mixture.shared_size) == (256, 8, 512, 512) and mixture.renormalise
+    assert (mixture.num_experts, mixture.chosen, mixture.expert_size, mixture.shared_size) == (256, 8, 512, 512) and mixture.renormalise
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_a_config_holds_together() -> None:
     config = read(**SMALL)
     for changes, words in (
         (dict(attends=(True,)), r"attends=\(True,\); legal: num_layers=5 of True and False"),
-        (dict(experts=4), "experts=4 and chosen=None; legal: both, or neither"),
-        (dict(experts=4, chosen=5), "chosen=5 of num_experts=4; legal: at most 4"),
+        (dict(num_experts=4), "expert_size=None, num_experts=4, chosen=None, shared_size=None; legal: the first three, or none"),
+        (dict(num_experts=4, chosen=5, expert_size=8), "chosen=5 of num_experts=4; legal: at most 4"),
         (dict(key_heads=5), "key_heads=5 does not divide value_heads=32"),
     ):
         with pytest.raises(ParamError, match=words):

@@ -268,6 +268,13 @@ def test_a_mixture_that_cannot_be_is_named(qwen2_moe: Any, changes: dict[str, An
         qwen2_moe.load(qwen2_moe.write(**changes))
 
 
+def test_a_mixture_does_without_the_size_of_a_dense_layer(qwen2_moe: Any, qwen3_moe: Any) -> None:
+    """Its experts have sizes of their own."""
+    for family in (qwen2_moe, qwen3_moe):
+        want, loaded = family.load(), family.load(family.write(intermediate_size=None))
+        assert loaded.config == attrs.evolve(want.config, intermediate_size=want.config.expert_size)
+
+
 def test_experts_one_by_one_are_those_that_are_stacked(qwen2_moe: Any, qwen3_moe: Any) -> None:
     """A folder as it is published has each expert's matrices as tensors of their own."""
     for family in (qwen2_moe, qwen3_moe):

@@ -19,7 +19,7 @@ from iron_lm.run import Run
 
 
 class Mixture(Family):
-    """A `Family` with an `Experts` in every layer, by a `MixtureConfig`."""
+    """A `Family` with an `Experts` in every layer, by a `MixtureConfig` that has experts."""
 
     Config: ClassVar[type[DecoderConfig]] = MixtureConfig
     #: Is there an expert that every token goes to?

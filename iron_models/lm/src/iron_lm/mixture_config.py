@@ -1,4 +1,4 @@
-"""`MixtureConfig`: a decoder whose feed-forwards are mixtures of experts, and what its files say of them."""
+"""`MixtureConfig`: a decoder whose feed-forwards may be mixtures of experts, and what its files say of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from iron_core.errors import ParamError
 from iron_lm.checkpoints.entries import Entries
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.fields import counted, flag, optional
@@ -14,14 +15,14 @@ from iron_lm.parts.experts import ExpertsConfig
 
 @attrs.frozen(kw_only=True)
 class MixtureConfig(DecoderConfig):
-    """Every layer has `num_experts` experts of `expert_size`, of which `chosen` are asked for each token; `renormalise`: do their
-    weights add up to 1? shared_size: of the expert that every token goes to, behind a gate; None: there is none. `intermediate_size` is
-    what files say of a dense feed-forward, which no layer has.
+    """Every layer has `num_experts` experts of `expert_size`, of which `chosen` are asked for each token, or, where these three are None,
+    a dense feed-forward; `renormalise`: do the chosen experts' weights add up to 1? shared_size: of the expert that every token goes
+    to, behind a gate; None: there is none. `intermediate_size` of a mixture is what its files say of a dense feed-forward.
     """
 
-    expert_size: int = attrs.field(validator=counted)
-    num_experts: int = attrs.field(validator=counted)
-    chosen: int = attrs.field(validator=counted)
+    expert_size: int | None = attrs.field(default=None, validator=optional(counted))
+    num_experts: int | None = attrs.field(default=None, validator=optional(counted))
+    chosen: int | None = attrs.field(default=None, validator=optional(counted))
     renormalise: bool = attrs.field(default=False, validator=flag)
     shared_size: int | None = attrs.field(default=None, validator=optional(counted))
 
@@ -29,8 +30,14 @@ class MixtureConfig(DecoderConfig):
         super().__attrs_post_init__()
         self.experts()  # ParamError for more chosen than there are
 
-    def experts(self) -> ExpertsConfig:
-        """Of the feed-forward of each layer."""
+    def experts(self) -> ExpertsConfig | None:
+        """Of the feed-forward of each layer; None: it is dense."""
+        if self.expert_size is None or self.num_experts is None or self.chosen is None:
+            given = {name: getattr(self, name) for name in ("expert_size", "num_experts", "chosen", "shared_size")}
+            if any(value is not None for value in given.values()):
+                said = ", ".join(f"{name}={value}" for name, value in given.items())
+                raise ParamError(f"{type(self).__name__}: {said}; legal: the first three, or none of them.")
+            return None
         return ExpertsConfig(
             self.hidden_size,
             self.expert_size,
@@ -43,13 +50,15 @@ class MixtureConfig(DecoderConfig):
 
 
 def from_huggingface(entries: Entries, *, shares: bool) -> dict[str, Any]:
-    """The keywords that a config.json gives `MixtureConfig` besides a decoder's. CheckpointError where some layers are dense. shares: has
-    this architecture a shared expert?"""
-    entries.refuse_unless("hidden_act", "silu", "swish")
+    """The keywords that the config.json of a mixture gives `MixtureConfig` besides a decoder's. CheckpointError where some layers are
+    dense. shares: has this architecture a shared expert? What a dense feed-forward would have, which no layer is, may be absent."""
+    entries.refuse_unless("hidden_act", "silu", "swish")  # experts have no other
     entries.refuse_unless("decoder_sparse_step", 1)
     entries.refuse_unless("mlp_only_layers", [])
+    size = entries.whole("moe_intermediate_size")
+    entries.defaults = {"intermediate_size": size, **entries.defaults}
     return dict(
-        expert_size=entries.whole("moe_intermediate_size"),
+        expert_size=size,
         num_experts=entries.whole(entries.first("num_experts", "num_local_experts")),
         chosen=entries.whole("num_experts_per_tok"),
         renormalise=entries.flag("norm_topk_prob"),
@@ -59,8 +68,10 @@ def from_huggingface(entries: Entries, *, shares: bool) -> dict[str, Any]:
 
 def from_gguf(entries: Entries, *, shares: bool, renormalises: bool) -> dict[str, Any]:
     """The same of a GGUF, which does not say whether weights are renormalised: the architecture does."""
+    size = entries.whole("expert_feed_forward_length")
+    entries.defaults = {"feed_forward_length": size, **entries.defaults}
     return dict(
-        expert_size=entries.whole("expert_feed_forward_length"),
+        expert_size=size,
         num_experts=entries.whole("expert_count"),
         chosen=entries.whole("expert_used_count"),
         renormalise=renormalises,
@@ -69,7 +80,9 @@ def from_gguf(entries: Entries, *, shares: bool, renormalises: bool) -> dict[str
 
 
 def to_huggingface(config: MixtureConfig) -> dict[str, Any]:
-    """The entries of a config.json that `from_huggingface` reads."""
+    """The entries of a config.json that `from_huggingface` reads; none of a dense model."""
+    if config.num_experts is None:
+        return {}
     shared = {} if config.shared_size is None else {"shared_expert_intermediate_size": config.shared_size}
     return shared | {
         "moe_intermediate_size": config.expert_size,

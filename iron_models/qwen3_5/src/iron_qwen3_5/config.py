@@ -7,11 +7,11 @@ from typing import Any
 import attrs
 
 from iron_core.errors import CheckpointError, ParamError
+from iron_lm import mixture_config
 from iron_lm.checkpoints import gguf_metadata, huggingface
 from iron_lm.checkpoints.entries import Entries, shown
-from iron_lm.decoder_config import DecoderConfig
-from iron_lm.fields import counted, flag, is_flag, optional
-from iron_lm.parts.experts import ExpertsConfig
+from iron_lm.fields import counted, flag, is_flag
+from iron_lm.mixture_config import MixtureConfig
 from iron_lm.parts.gated_delta import GatedDeltaConfig
 
 #: Every fourth layer attends, where a file does not say which do; the others mix by the gated delta rule.
@@ -20,12 +20,9 @@ _KINDS = ("linear_attention", "full_attention")
 
 
 @attrs.frozen(kw_only=True)
-class Qwen35Config(DecoderConfig):
+class Qwen35Config(MixtureConfig):
     """attends: layer by layer, which attend; the others mix by the gated delta rule, whose sizes are those of `GatedDeltaConfig`.
-
-    experts: how many there are, of `intermediate_size` each, `chosen` for a row, and one of `shared_size` for all; None: the
-    feed-forwards are dense. renormalise: as in `ExpertsConfig`. nested: is the model one of several parts of its checkpoint?
-    """
+    nested: is the model one of several parts of its checkpoint?"""
 
     attends: tuple[bool, ...]
     key_heads: int = attrs.field(validator=counted)
@@ -34,19 +31,13 @@ class Qwen35Config(DecoderConfig):
     value_dim: int = attrs.field(validator=counted)
     taps: int = attrs.field(default=4, validator=counted)
     tiled: bool = attrs.field(default=False, validator=flag)
-    experts: int | None = attrs.field(default=None, validator=optional(counted))
-    chosen: int | None = attrs.field(default=None, validator=optional(counted))
-    shared_size: int | None = attrs.field(default=None, validator=optional(counted))
-    renormalise: bool = attrs.field(default=True, validator=flag)
     nested: bool = attrs.field(default=False, validator=flag)
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
         if not isinstance(self.attends, tuple) or len(self.attends) != self.num_layers or not all(map(is_flag, self.attends)):
             raise ParamError(f"Qwen35Config: attends={self.attends!r}; legal: num_layers={self.num_layers} of True and False, a tuple.")
-        if (self.experts is None) != (self.chosen is None):
-            raise ParamError(f"Qwen35Config: experts={self.experts} and chosen={self.chosen}; legal: both, or neither.")
-        self.delta(), self.mixture()  # ParamError for what these refuse
+        self.delta()  # ParamError for what it refuses
 
     def delta(self) -> GatedDeltaConfig:
         """Of the layers that do not attend."""
@@ -59,20 +50,6 @@ class Qwen35Config(DecoderConfig):
             self.taps,
             self.norm_epsilon,
             self.tiled,
-        )
-
-    def mixture(self) -> ExpertsConfig | None:
-        """Of the feed-forwards, where they are mixtures."""
-        if self.experts is None or self.chosen is None:
-            return None
-        return ExpertsConfig(
-            self.hidden_size,
-            self.intermediate_size,
-            self.experts,
-            self.chosen,
-            renormalise=self.renormalise,
-            shared_size=self.shared_size,
-            shared_gate=self.shared_size is not None,
         )
 
 
@@ -90,14 +67,10 @@ def from_huggingface(entries: Entries) -> dict[str, Any]:
     kinds = raw.pop("layer_types", None)
     mixture = raw.get("num_experts") is not None or "moe" in str(raw.get("model_type")) or raw.get("model_type") == "qwen3_next"
     defaults = dict(entries.defaults) if mixture else {k: v for k, v in entries.defaults.items() if k not in _OF_MIXTURES}
-    if mixture:
-        Entries(raw, "config.json").refuse_unless("hidden_act", "silu", "swish")  # experts have no other
-        raw["intermediate_size"] = Entries(raw, "config.json", defaults=defaults).whole("moe_intermediate_size")
     own = Entries({key: value for key, value in raw.items() if value is not None}, "config.json", defaults=defaults)
     own.refuse_unless("attention_bias", False)
-    own.refuse_unless("mlp_only_layers", [])
-    own.refuse_unless("decoder_sparse_step", 1)
-    found = huggingface.decoder(own)
+    experts = mixture_config.from_huggingface(own, shares=True) if mixture else {}
+    found = huggingface.decoder(own) | experts
     found |= dict(
         attends=_attends(own, kinds, found["num_layers"]),
         key_heads=own.whole("linear_num_key_heads"),
@@ -107,20 +80,13 @@ def from_huggingface(entries: Entries) -> dict[str, Any]:
         taps=own.whole("linear_conv_kernel_dim"),
         nested=nested is not None,
     )
-    if mixture:
-        found |= dict(
-            experts=own.whole("num_experts"),
-            chosen=own.whole("num_experts_per_tok"),
-            shared_size=own.whole("shared_expert_intermediate_size"),
-            renormalise=own.flag("norm_topk_prob", True),
-        )
     entries.assumed |= own.assumed
     entries.asked |= own.asked
     return found
 
 
 #: Entries of mixtures alone.
-_OF_MIXTURES = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size")
+_OF_MIXTURES = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size", "norm_topk_prob")
 
 
 def _attends(own: Entries, kinds: Any, layers: int) -> tuple[bool, ...]:
@@ -133,8 +99,8 @@ def _attends(own: Entries, kinds: Any, layers: int) -> tuple[bool, ...]:
 
 def to_huggingface(config: Qwen35Config) -> dict[str, Any]:
     """Entries of a config.json beside those of any decoder."""
-    entries = {
-        "model_type": "qwen3_5_text" if config.experts is None else "qwen3_5_moe_text",
+    return mixture_config.to_huggingface(config) | {
+        "model_type": "qwen3_5_text" if config.num_experts is None else "qwen3_5_moe_text",
         "layer_types": [_KINDS[attends] for attends in config.attends],
         "linear_num_key_heads": config.key_heads,
         "linear_num_value_heads": config.value_heads,
@@ -142,42 +108,21 @@ def to_huggingface(config: Qwen35Config) -> dict[str, Any]:
         "linear_value_head_dim": config.value_dim,
         "linear_conv_kernel_dim": config.taps,
     }
-    if config.experts is None:
-        return entries
-    return entries | {
-        "num_experts": config.experts,
-        "num_experts_per_tok": config.chosen,
-        "moe_intermediate_size": config.intermediate_size,
-        "shared_expert_intermediate_size": config.shared_size,
-        "norm_topk_prob": config.renormalise,
-    }
 
 
 def from_gguf(entries: Entries, tensors: Any) -> dict[str, Any]:
     """`Qwen35Config`'s keywords of a GGUF's metadata."""
     entries.refuse_unless("nextn_predict_layers", 0)
-    mixture = entries.has("expert_count")
-    raw = dict(entries.entries)
-    if mixture:
-        raw[f"{entries.prefix}feed_forward_length"] = entries.whole("expert_feed_forward_length")
-    own = Entries(raw, entries.where, entries.prefix, entries.defaults)
-    found = gguf_metadata.decoder(own, tensors)
-    heads = own.whole("ssm.time_step_rank")
+    experts = mixture_config.from_gguf(entries, shares=True, renormalises=True) if entries.has("expert_count") else {}
+    found = gguf_metadata.decoder(entries, tensors) | experts
+    heads = entries.whole("ssm.time_step_rank")
     found |= dict(
-        attends=_every_nth(found["num_layers"], own.whole("full_attention_interval", PERIOD)),
-        key_heads=own.whole("ssm.group_count"),
+        attends=_every_nth(found["num_layers"], entries.whole("full_attention_interval", PERIOD)),
+        key_heads=entries.whole("ssm.group_count"),
         value_heads=heads,
-        key_dim=own.whole("ssm.state_size"),
-        value_dim=own.whole("ssm.inner_size") // heads,
-        taps=own.whole("ssm.conv_kernel"),
+        key_dim=entries.whole("ssm.state_size"),
+        value_dim=entries.whole("ssm.inner_size") // heads,
+        taps=entries.whole("ssm.conv_kernel"),
         tiled=True,
     )
-    if mixture:
-        found |= dict(
-            experts=own.whole("expert_count"),
-            chosen=own.whole("expert_used_count"),
-            shared_size=own.whole("expert_shared_feed_forward_length", found["intermediate_size"]),
-        )
-    entries.assumed |= own.assumed
-    entries.asked |= own.asked
     return found

@@ -41,6 +41,7 @@ class Qwen35(Family):
         "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
         "linear_num_key_heads": 16, "linear_num_value_heads": 32,
         "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+        "norm_topk_prob": True,
     }  # fmt: skip
     ignored = IGNORED | {"safetensors": _BESIDE, "pytorch": _BESIDE}
 
@@ -56,8 +57,8 @@ class Qwen35(Family):
 
     @classmethod
     def layer(cls, config: Qwen35Config, run: Run, i: int, rotary: Rotary | None) -> Layer:
-        mixture = config.mixture()
-        ffn: Part = GatedMLP(config.mlp(), run) if mixture is None else Experts(mixture, run)
+        experts = config.experts()
+        ffn: Part = GatedMLP(config.mlp(), run) if experts is None else Experts(experts, run)
         norms = {name: Norm(config.norm()) for name in ("mixer_norm", "ffn_norm")}
         return Layer(cls.mixer(config, run, i, rotary), ffn, **norms)
 

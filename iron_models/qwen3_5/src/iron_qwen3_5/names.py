@@ -37,8 +37,8 @@ def huggingface(config: Qwen35Config) -> Names:
     attention, linear = (f"{model}layers.{{i}}.{kind}." for kind in ("self_attn", "linear_attn"))
     found = _any_decoder({path: name.replace("model.", model, 1) for path, name in names.HUGGINGFACE.items()})
     found = {path: PlusOne(name) if "norm" in path else name for path, name in found.items()}
-    if (mixture := c.mixture()) is not None:
-        found |= expert_names.huggingface(mixture.num_experts, mixture.intermediate_size, f"{model}layers.{{i}}.mlp.")
+    if (experts := c.experts()) is not None:
+        found |= expert_names.huggingface(experts.num_experts, experts.intermediate_size, f"{model}layers.{{i}}.mlp.")
     per = c.value_heads // c.key_heads
     four, two = (c.key_dim, c.key_dim, per * c.value_dim, per * c.value_dim), (per, per)
     keys = c.key_heads * c.key_dim
@@ -67,7 +67,7 @@ def huggingface(config: Qwen35Config) -> Names:
 def gguf(config: Qwen35Config) -> Names:
     """As llama.cpp's converter leaves them: norms whole, minus the rate, value heads that read one key head key_heads apart."""
     layer = "blk.{i}."
-    found = _any_decoder(names.GGUF) | (dict(expert_names.gguf()) if config.experts is not None else {})
+    found = _any_decoder(names.GGUF) | (dict(expert_names.gguf()) if config.experts() is not None else {})
     own: dict[str, Source | str] = {
         **_queries(f"{layer}attn_q.weight", config.head_dim),
         "o": Either(f"{layer}attn_output.weight", f"{layer}ssm_out.weight"),
