@@ -329,7 +329,7 @@ def test_too_little_memory_for_the_caches_says_how_much(line: Line, monkeypatch:
         return real(fileno, length, **options)
 
     monkeypatch.setattr("iron_host.anonymous.mmap.mmap", short)
-    says = r"not enough memory for .*state .* \((\d+) bytes\)\. The caches of --max-seq-len 4096 take (\d+) bytes; "
+    says = r"not enough memory for .*states?.* \((\d+) bytes\)\. The caches of --max-seq-len 4096 take (\d+) bytes; "
     says += r"a smaller --max-seq-len takes less\."
     line.refused(says, "--num-tokens", 2, "--backend", "host")
     status, _, err = line("--num-tokens", 2, "--max-seq-len", 64, "--backend", "host")
