@@ -321,14 +321,13 @@ def test_too_little_memory_for_the_caches_says_how_much(line: Line, monkeypatch:
     """What it was for, its bytes, what all the caches take, and the option that makes them smaller."""
     import mmap
 
-    real = mmap.mmap
+    class Short(mmap.mmap):
+        def __new__(cls, fileno: int, length: int, **options: Any) -> Short:
+            if fileno == -1 and length > 300_000:  # a state of 4096 rows, and nothing of 64
+                raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+            return super().__new__(cls, fileno, length, **options)
 
-    def short(fileno: int, length: int, **options: Any) -> mmap.mmap:
-        if fileno == -1 and length > 300_000:  # a state of 4096 rows, and nothing of 64
-            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-        return real(fileno, length, **options)
-
-    monkeypatch.setattr("iron_host.anonymous.mmap.mmap", short)
+    monkeypatch.setattr("iron_host.anonymous.mmap.mmap", Short)
     says = r"not enough memory for .*states?.* \((\d+) bytes\)\. The caches of --max-seq-len 4096 take (\d+) bytes; "
     says += r"a smaller --max-seq-len takes less\."
     line.refused(says, "--num-tokens", 2, "--backend", "host")
