@@ -21,7 +21,7 @@ def metadata(c: Any) -> dict[str, Any]:
     if c.num_experts is None:
         return entries
     return entries | {
-        "feed_forward_length": None,
+        "feed_forward_length": None if c.intermediate_size == c.expert_size else c.intermediate_size,
         "expert_count": c.num_experts,
         "expert_used_count": c.chosen,
         "expert_feed_forward_length": c.expert_size,
