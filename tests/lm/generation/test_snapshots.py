@@ -108,17 +108,102 @@ def test_a_sampler_that_chooses_here_takes_steps(session: Session, monkeypatch: 
     assert [call["rows"] for call in calls] == [16, 4, 0, 0, 0, 0, 0]
 
 
+class Held:
+    """A compiled graph with one state of 16 bytes, and the copies that there are of it when another is made."""
+
+    def __init__(self, most: int = 64) -> None:
+        self.value, self.beside = np.zeros(4, np.float32), list[int]()
+        self.state = SimpleNamespace(shape=(4,), format=SimpleNamespace(nbytes=lambda shape: 4 * shape[0]))
+        self.kept = Snapshots(self, [self.state], most)
+
+    def read(self, state: Any) -> np.ndarray:
+        self.beside.append(len(self.kept.kept))
+        return self.value.copy()
+
+    def write(self, state: Any, value: np.ndarray) -> None:
+        self.value = value.copy()
+
+    def to(self, *positions: int) -> tuple[int, ...]:
+        """Hold that many tokens, and be copied, one after the other."""
+        for position in positions:
+            self.kept.at, self.value = position, np.full(4, position, np.float32)
+            self.kept.keep(position)
+        return self.kept.kept
+
+
 def test_copies_are_thinned_out_where_they_lie_closest() -> None:
-    """Of four that have room, over any number of chunks: the newest, and others all along the way."""
-    state = SimpleNamespace(shape=(4,), format=SimpleNamespace(nbytes=lambda shape: 16))
-    kept = Snapshots(SimpleNamespace(read=lambda _: np.zeros(4), write=lambda *_: None), [state], most=64)
-    for position in range(16, 16 * 33, 16):
-        kept.at = position
-        kept.keep(position)
-    assert len(kept.kept) == 4 and kept.kept[-1] == 512 and max(np.diff([0, *kept.kept])) <= 320
-    kept.forget(500)
-    assert len(kept.kept) == 3 and kept.back(10) == 0 and kept.back(500) == kept.kept[-1]
-    assert f"copies at {kept.kept[0]}" in kept.line()
+    """Of four that have room the newest stays, and others all along the way; one goes before another is made."""
+    held = Held()
+    assert held.to(16, 32, 48, 64) == (16, 32, 48, 64) and held.to(80) == (32, 48, 64, 80) and held.to(96) == (32, 64, 80, 96)
+    assert held.to(112) == (32, 64, 96, 112) and held.to(128) == (32, 64, 96, 128)
+    assert held.beside == [0, 1, 2, 3, 3, 3, 3, 3]
+    assert held.to(72) == (32, 72, 96, 128)  # of more tokens than the states have there may be some already
+    held.to(*range(144, 16 * 33, 16))
+    assert len(held.kept.kept) == 4 and held.kept.kept[-1] == 512 and max(np.diff([0, *held.kept.kept])) <= 320
+
+
+@pytest.mark.parametrize("most", [0, 15, 16, 31])
+def test_one_copy_is_kept_however_large_it_is(most: int) -> None:
+    """The newest, alone in memory."""
+    held = Held(most)
+    assert held.to(16, 32) == (32,) and held.to(48) == (48,) and held.beside == [0, 0, 0]
+
+
+def test_the_memory_of_copies_is_bounded() -> None:
+    """By 256 million bytes, which the line for people tells as a number of copies."""
+    one = SimpleNamespace(shape=(1,), format=SimpleNamespace(nbytes=lambda shape: 1))
+    for states, room in (([one], 256_000_000), ([one] * 3, 85_333_333)):
+        kept = Snapshots(None, states)
+        assert kept.each == len(states) and f": 0 of at most {room} checkpoints, 0.0 MB each" in kept.line()
+
+
+def test_only_states_that_are_known_are_copied() -> None:
+    """Once, and none of no tokens."""
+    held = Held()
+    assert held.kept.at == 0 and held.to(0) == ()
+    held.kept.at = None
+    held.kept.keep(16)
+    held.kept.at = 16
+    held.kept.keep(32)
+    assert held.kept.kept == () and held.to(16, 16) == (16,) and held.beside == [0]
+    held.value[:] = 7
+    assert held.kept.back(16) == 16 and (held.value == 7).all()  # they are there already
+
+
+def test_what_is_put_back_is_counted() -> None:
+    """A copy of no more tokens than are wanted is put back, else a sequence begins anew; what is kept and runs again for it is counted."""
+    held = Held()
+    assert held.kept.back(0) == 0 and held.to(16, 32, 48) == (16, 32, 48)
+    held.kept.at = 60
+    held.kept.forget(48)
+    assert held.kept.back(48, 59) == 48 and held.kept.at == 48 and (held.value == 48).all()
+    assert (held.kept.restored, held.kept.reruns, held.kept.again) == (1, 0, 11)
+    held.kept.forget(47)
+    assert held.kept.kept == (16, 32) and held.kept.back(31, 40) == 16 and (held.value == 16).all()
+    assert held.kept.back(15, 10) == 0 and held.kept.at == 0
+    held.kept.at = 5
+    assert held.kept.back(0) == 0  # another conversation goes back to nothing
+    assert (held.kept.restored, held.kept.reruns, held.kept.again) == (2, 1, 45)
+    assert held.kept.line() == (
+        "states that cannot go back: 2 of at most 4 checkpoints (at 16, 32 tokens), 0.0 MB each; prompts that went on from a checkpoint: "
+        "2, by a rerun from the start: 1; tokens kept that ran again: 45"
+    )
+
+
+def test_a_session_counts_how_it_went_back() -> None:
+    """Chunks of 16: to token 40 from a copy of 32, to 10 by a rerun; what goes on, a step and a new conversation do neither."""
+    session = Session(testing.tiny(Qwen35, CONFIG, max_seq_len=208).model(), backend="host")
+    kept = session.snapshots
+    assert kept is not None
+    session.logits(IDS[:60])
+    session.logits(IDS[:61])
+    session.reset()
+    session.logits(IDS[:60])
+    assert (kept.restored, kept.reruns, kept.again) == (0, 0, 0)
+    session.logits([*IDS[:40], 1, 2])
+    assert (kept.restored, kept.reruns, kept.again) == (1, 0, 8)
+    session.logits([*IDS[:10], 1, 2])
+    assert (kept.restored, kept.reruns, kept.again) == (1, 1, 18)
 
 
 def test_a_model_without_such_states_keeps_no_copies() -> None:

@@ -104,6 +104,14 @@ def test_commands():
     assert talk.session.prompts[-1] == "<user>/stats<assistant>"
 
 
+def test_stats_say_how_states_went_back():
+    """Of models that have such: the counts stand behind the tokens held."""
+    talk = Talk("yes")
+    talk.session.snapshots = SimpleNamespace(line=lambda: "2 checkpoints")
+    talk.type("hi", "/stats")
+    assert talk.said[0].endswith("2 messages") and talk.said[1] == "2 checkpoints" and talk.said[2].startswith("3 tokens")
+
+
 def test_a_system_message_comes_first_and_starts_over():
     talk = Talk("yes", "no", system="be brief")
     talk.type("hi", "/system be long", "ho")

@@ -193,7 +193,7 @@ class Session:
         else:
             first = min(same, len(ids) - 1) // run.prefill_chunk
             if self.snapshots is not None:
-                first = self.snapshots.back(first * run.prefill_chunk) // run.prefill_chunk
+                first = self.snapshots.back(first * run.prefill_chunk, same) // run.prefill_chunk
             for chunk in range(first, -(-len(ids) // run.prefill_chunk)):
                 start = chunk * run.prefill_chunk
                 self.held = ids[:start]  # what stands whatever becomes of this chunk, Ctrl-C within it too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,9 @@ class Snapshots:
     """Of the states of a compiled graph: `at` is how many tokens they hold, None where that is not known.
 
     Copies of more than `most` bytes are thinned out: the one goes whose neighbours lie closest to one another, so that what has to
-    run again stays short however far back a prompt goes.
+    run again stays short however far back a prompt goes. It goes before the new one is made: no more are ever held.
+    Counted are the prompts that went on from a copy (`restored`), those that kept tokens and found no copy (`reruns`), and the tokens
+    kept that ran again for either (`again`).
     """
 
     def __init__(self, compiled: Any, states: Sequence[Any], most: int = MOST) -> None:
@@ -24,6 +27,7 @@ class Snapshots:
         self._room = max(1, most // max(1, self.each))
         self._copies: dict[int, list[np.ndarray]] = {}
         self.at: int | None = 0
+        self.restored = self.reruns = self.again = 0
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -34,10 +38,10 @@ class Snapshots:
         """Copy the states, where they hold `position` tokens."""
         if self.at != position or not position or position in self._copies:
             return
-        self._copies[position] = [np.array(self.compiled.read(state)) for state in self.states]
-        if len(self._copies) > self._room:
-            ends = [0, *self.kept, self.kept[-1]]
-            del self._copies[min(self.kept[:-1] or self.kept, key=lambda p: ends[ends.index(p) + 1] - ends[ends.index(p) - 1])]
+        if len(self._copies) == self._room:
+            ends = [0, *sorted([*self.kept, position]), math.inf]
+            del self._copies[min(self.kept, key=lambda p: ends[ends.index(p) + 1] - ends[ends.index(p) - 1])]
+        self._copies[position] = [self.compiled.read(state) for state in self.states]
 
     def forget(self, position: int) -> None:
         """Drop copies of more tokens than these, of another history from here on."""
@@ -45,18 +49,25 @@ class Snapshots:
             if kept > position:
                 del self._copies[kept]
 
-    def back(self, position: int) -> int:
+    def back(self, position: int, kept: int = 0) -> int:
         """Put the states back to the most tokens, up to `position`, that there is a copy of; how many these are. 0: a sequence begins
-        anew, whatever the states hold. They stay as they are where they hold `position` tokens."""
+        anew, whatever the states hold. They stay as they are where they hold `position` tokens. kept: of the tokens that they held, how
+        many the next ones begin with."""
         if self.at == position:
             return position
-        to, self.at = max((kept for kept in self.kept if kept <= position), default=0), None
+        to, self.at = max((copied for copied in self.kept if copied <= position), default=0), None
         for state, copy in zip(self.states, self._copies.get(to, ()), strict=False):
             self.compiled.write(state, copy)
         self.at = to
+        if kept:
+            self.restored, self.reruns, self.again = self.restored + (to > 0), self.reruns + (to == 0), self.again + kept - to
         return to
 
     def line(self) -> str:
         """For people."""
-        kept = f"copies at {', '.join(map(str, self.kept))} tokens" if self.kept else "no copies yet"
-        return f"states that cannot go back: {kept}, {self.each / 1e6:.1f} MB each; what lies behind the copy that is put back runs again"
+        at = f" (at {', '.join(map(str, self.kept))} tokens)" if self.kept else ""
+        return (
+            f"states that cannot go back: {len(self.kept)} of at most {self._room} checkpoints{at}, {self.each / 1e6:.1f} MB each; prompts "
+            f"that went on from a checkpoint: {self.restored}, by a rerun from the start: {self.reruns}; tokens kept that ran again: "
+            f"{self.again}"
+        )
