@@ -9,6 +9,7 @@ import iron_core as iron
 from iron_core import bfloat16
 from iron_core.errors import ParamError
 from iron_ops_aie import CausalConv1d, DepthwiseConv1d, GatedDeltaChunk, GatedDeltaStep, L2Norm, Softplus
+from iron_sim.run import simulate
 
 F32 = np.float32
 BACKENDS = ("reference", "host")
@@ -158,6 +159,34 @@ def test_a_convolution_goes_on_on_arrays(rng, dev):
             at += n
         assert np.array_equal(np.concatenate(made).view(np.uint16), want.view(np.uint16))
         assert np.array_equal(graph.read("before").view(np.uint16), left.view(np.uint16))
+
+
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
+@pytest.mark.parametrize("operator", [GatedDeltaStep, GatedDeltaChunk])
+def test_a_memory_goes_on_on_arrays(rng, operator, dev):
+    """In calls of other cuts, NaN behind their rows, and sequences that begin anew: the bits of one call's array."""
+    tokens = [x if x.dtype == F32 and i > 2 else x.astype(bfloat16) for i, x in enumerate(sequence(rng, 11))]
+    op = operator(rows=11, key_heads=KEYS, value_heads=HEADS, key_dim=D, value_dim=W)
+    left, want = op.bounded(history=0).composed(*tokens, np.ones((HEADS, D, W), F32))
+    shapes = dict(q=(8, KEYS, D), k=(8, KEYS, D), v=(8, HEADS, W), g=((8, HEADS), F32), beta=((8, HEADS), F32))
+    graph = Mixed(operator).compile(backend="sim", dev=dev, **shapes)
+    for cuts in ((1, 2, 8), (8, 3), (2, 2, 7)):
+        made, at = [], 0
+        for n in cuts:
+            part = [np.concatenate([x[at : at + n], np.full((8 - n, *x.shape[1:]), np.nan, x.dtype)]) for x in tokens]
+            made.append(graph(*part, n=n, before=at)[:n].copy())
+            at += n
+        assert np.array_equal(np.concatenate(made).view(np.uint16), want.view(np.uint16))
+        assert np.array_equal(graph.read("memory"), left)
+
+
+@pytest.mark.parametrize("rows", [1, 16, 64])
+def test_an_array_moves_a_memory_once_each_way(rng, rows):
+    """Whatever the rows; queries and keys once for each part of a state that reads them."""
+    op = GatedDeltaStep(rows=rows, key_heads=1, value_heads=2, key_dim=64, value_dim=128).resolved("npu2")
+    stats = simulate(op, "npu2", op.test.draw(op, rng))[2]
+    assert stats.elements("state") == 2 * op.state.size and stats.elements("o") == stats.elements("v") == op.v.size
+    assert op.width == 64 and stats.elements("q") == stats.elements("k") == 4 * op.q.size
 
 
 def test_a_length_has_its_epsilon_under_the_root(rng):

@@ -31,8 +31,8 @@ COMPILER = next((c for c in (os.environ.get("CXX"), "c++", "g++", "clang++") if 
 VARIANTS = 3
 
 
-#: Operators whose kernels take tables, which are no random numbers: what their own cases call them with is recorded.
-TABLES = ("Emit", "Resample", "Sample")
+#: Operators whose kernels take tables, or places in a buffer, which are no random numbers: what their own cases call them with is recorded.
+TABLES = ("Emit", "GatedDeltaChunk", "GatedDeltaStep", "Resample", "Sample")
 #: Calls of a kernel that are recorded: the first, and then every so many.
 RECORDED, EVERY = 8, 37
 
@@ -154,3 +154,15 @@ def test_an_inline_kernel_of_tables_equals_its_tile_reference(library):
         assert calls, symbol
         for given in calls:
             check(library, kernels[symbol], given)
+
+
+def test_a_token_that_does_not_count_leaves_the_state(library):
+    """Zeros are read, and a buffer that is to begin with zeros does."""
+    kernels, of_tables = inline_kernels()
+    delta = [symbol for symbol in sorted(kernels.keys() & of_tables.keys()) if symbol.startswith(("delta_step", "delta_put"))]
+    assert {symbol.rpartition("_")[0] for symbol in delta} == {"delta_step", "delta_put"}
+    for symbol in delta:
+        for given in recorded_arguments(symbol)[:2]:
+            for value in (0, 1):
+                position = max(i for i, a in enumerate(given) if isinstance(getattr(a, "value", a), int))
+                check(library, kernels[symbol], [value if i == position else a for i, a in enumerate(given)])

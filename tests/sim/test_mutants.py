@@ -33,6 +33,8 @@ from iron_ops_aie import (
     ElementwiseMax,
     ElementwiseMul,
     Emit,
+    GatedDeltaChunk,
+    GatedDeltaStep,
     GatherWords,
     L2Norm,
     LayerNorm,
@@ -205,6 +207,14 @@ SUBJECTS = {
         CausalConv1d(rows=6, channels=32, num_aie_columns=2),
         [{"valid": 4, "past": 0}, {"valid": 6, "past": 9}],
     ),
+    "a memory that is corrected": (
+        GatedDeltaStep(rows=6, key_heads=1, value_heads=4, key_dim=8, value_dim=8, num_aie_columns=2),
+        [{"valid": 4, "past": 0}, {"valid": 6, "past": 9}],
+    ),
+    "a memory of chunks": (
+        GatedDeltaChunk(rows=4, key_heads=2, value_heads=2, key_dim=8, value_dim=16, num_aie_columns=1),
+        [{"valid": 3, "past": 2}, {"valid": 4, "past": 0}],
+    ),
     "convolution": (DepthwiseConv1d(rows=18, channels=32, num_aie_columns=3), [{}, {}]),
     "patch positions": (
         PatchPositions(rows=6, columns=9, places=60, block=20),
@@ -339,6 +349,8 @@ SAME = {
     ("resample", "call_twice", "Call(kernel='resample_down_"): _AGAIN,
     ("resample", "freed_instead_of_awaited", "task=3"): "behind the picture there are patches to give",
     ("flm gemm", "trips_one_fewer", ".array.cores[0].program[9].body[1].stop"): "no column has more tiles than the first",
+    ("a memory that is corrected", "call_twice", "-> Call(kernel='delta_put_"): _AGAIN,
+    ("a memory of chunks", "call_twice", "-> Call(kernel='delta_put_"): _AGAIN,
     ("convolution", "acquire_more", "program[5].count"): "it waits for rows that the next acquire would wait for, and there is room",
     ("convolution", "arguments_swapped", "cores[0].program[7].args[0]"): "either weight meets a row of zeros",
     ("convolution", "arguments_swapped", "cores[0].program[11].args[0]"): "either weight meets a row of zeros",
@@ -346,6 +358,8 @@ SAME = {
     ("gemv folded", "freed_instead_of_awaited", ""): _THROUGH,
     ("gemv placed behind a norm", "freed_instead_of_awaited", ""): _THROUGH,
     ("mha one query", "freed_instead_of_awaited", ""): _THROUGH,
+    ("a memory that is corrected", "freed_instead_of_awaited", ""): _THROUGH,
+    ("a memory of chunks", "freed_instead_of_awaited", ""): _THROUGH,
 }
 
 

@@ -814,6 +814,7 @@ class GatedDeltaChunk(DeltaRule):
         tiled: bool = ...,
         history: int = ...,
         T: Any = ...,
+        num_aie_columns: int = ...,
         chunk: int = ...,
     ) -> GatedDeltaChunk: ...
     @overload
@@ -839,6 +840,7 @@ class GatedDeltaChunk(DeltaRule):
         tiled: bool = ...,
         history: int = ...,
         T: Any = ...,
+        num_aie_columns: int = ...,
         chunk: int = ...,
         dtype: Any = ...,
     ) -> tuple[Handle, Handle]: ...
@@ -860,6 +862,7 @@ class GatedDeltaStep(DeltaRule):
         tiled: bool = ...,
         history: int = ...,
         T: Any = ...,
+        num_aie_columns: int = ...,
     ) -> GatedDeltaStep: ...
     @overload
     def __new__(  # type: ignore[misc]
@@ -884,6 +887,7 @@ class GatedDeltaStep(DeltaRule):
         tiled: bool = ...,
         history: int = ...,
         T: Any = ...,
+        num_aie_columns: int = ...,
         dtype: Any = ...,
     ) -> tuple[Handle, Handle]: ...
 

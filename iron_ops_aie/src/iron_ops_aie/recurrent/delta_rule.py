@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import DType, Extent, In, InOut, Operator, Out, Param, Tolerance, bfloat16, round_to, widen
+from iron_core import Auto, DType, Extent, In, InOut, Operator, Out, Param, Tolerance, Value, Width, bfloat16, round_to, widen
 from iron_core.errors import ParamError
+from iron_ops_aie.recurrent.delta_rule_array import DeltaRuleArray
 from iron_ops_aie.rules import floats_only
 
 #: Tokens of the longest sequence.
 HISTORY = 1 << 24
 
 
-class DeltaRule(Operator):
+class DeltaRule(DeltaRuleArray, Operator):
     """Token by token, and for each value head with the key head that it reads:
 
         S = exp(g) S;  u = beta (v - S^T k);  S = S + k u^T;  o = scale S^T q
@@ -27,27 +28,40 @@ class DeltaRule(Operator):
 
     Keys are of length 1 or less, else what is corrected grows.
 
-    Errors: ParamError for integers, for key_heads that do not divide value_heads.
+    The array (bfloat16): a core per column goes through the tokens one by one, a few columns of one head's state at a time, in float32;
+    the state is read and written once a call.
+
+    Errors: ParamError for integers, for key_heads that do not divide value_heads. Unresolvable where no array takes it.
     """
 
     rows: int = Param()
     key_heads: int = Param()
-    value_heads: int = Param()
-    key_dim: int = Param()
-    value_dim: int = Param()
-    scale: float = Param(default=lambda op: op.key_dim**-0.5)
+    value_heads: int = Param(array=True)
+    key_dim: int = Param(array=True)
+    value_dim: int = Param(array=True)
+    scale: float = Param(default=lambda op: op.key_dim**-0.5, array=True)
     tiled: bool = Param(default=False)
     history: int = Param(default=HISTORY)
     T: Any = DType(default=bfloat16)
-    q = In(rows, key_heads, key_dim, dtype=T)
+    num_aie_columns: int = Auto(domain=Width())
+    #: Of a core: columns of a state, tokens of a block, numbers of an object of these, and of one of the state and of gates.
+    width: int = Auto(1, array=True, derived=True)
+    block: int = Auto(1, array=True, derived=True)
+    row: int = Auto(1, array=True, derived=True)
+    fed: int = Auto(1, array=True, derived=True)
+    q = In(rows, key_heads, key_dim, dtype=T, tile=row, per=num_aie_columns)
     k = In(rows, key_heads, key_dim, dtype=T)
     v = In(rows, value_heads, value_dim, dtype=T)
-    g = In(rows, value_heads, dtype=np.float32)
+    g = In(rows, value_heads, dtype=np.float32, tile=fed, per=num_aie_columns)
     beta = In(rows, value_heads, dtype=np.float32)
-    state = InOut(value_heads, key_dim, value_dim, dtype=np.float32)
-    o = Out(rows, value_heads, value_dim, dtype=T)
+    state = InOut(value_heads, key_dim, value_dim, dtype=np.float32, tile=width, per=num_aie_columns)
+    o = Out(rows, value_heads, value_dim, dtype=T, tile=width, per=num_aie_columns)
     valid = Extent(rows)
     past = Extent(history)
+    #: Blocks of a call, the rows that are made, and how many came before.
+    blocks = Value(derive=lambda op: -(-op.rows // op.block))
+    steps = Value(derive=lambda op: op.valid)
+    begun = Value(derive=lambda op: op.past)
 
     def validate(self) -> None:
         floats_only(self, "T")

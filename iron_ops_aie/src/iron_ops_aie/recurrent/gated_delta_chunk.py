@@ -29,7 +29,11 @@ class GatedDeltaChunk(DeltaRule):
     chunk: int = Param(default=MOST)
 
     test = Testing(
-        Case(rows=1, key_heads=2, value_heads=4, key_dim=16, value_dim=16),
+        Case(rows=1, key_heads=2, value_heads=4, key_dim=16, value_dim=16, lower=True),
+        Case(rows=6, key_heads=3, value_heads=6, key_dim=8, value_dim=40, tiled=True, bounds=dict(valid=4, past=3), chunk=4, lower=True),
+        Case(rows=20, key_heads=1, value_heads=2, key_dim=32, value_dim=32, bounds=dict(past=0), chunk=4, lower=True),
+        Case(rows=2, key_heads=1, value_heads=2, key_dim=128, value_dim=128, lower=True),
+        Case(rows=3, key_heads=1, value_heads=3, key_dim=64, value_dim=64, num_aie_columns=3, lower=True),
         Case(rows=9, key_heads=3, value_heads=6, key_dim=7, value_dim=33, tiled=True, chunk=4, T=np.float32),
         Case(rows=70, key_heads=1, value_heads=2, key_dim=32, value_dim=16, T=np.float32, bounds=dict(valid=67, past=0)),
         Case(rows=130, key_heads=1, value_heads=1, key_dim=64, value_dim=32, scale=1.0, T=np.float16),
