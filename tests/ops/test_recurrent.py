@@ -90,12 +90,38 @@ def test_key_heads_are_read_in_turn_or_one_by_several(rng):
     fields = dict(rows=6, key_dim=D, value_dim=W, T=F32)
     nothing = np.zeros((HEADS, D, W))
     for tiled, read in ((False, [0, 0, 1, 1]), (True, [0, 1, 0, 1])):
-        whole = GatedDeltaStep(key_heads=KEYS, value_heads=HEADS, tiled=tiled, **fields).reference(q, k, v, g, beta, nothing)[1]
+        order = dict(tiled=True) if tiled else {}
+        whole = GatedDeltaStep(key_heads=KEYS, value_heads=HEADS, **order, **fields).reference(q, k, v, g, beta, nothing)[1]
         for h, r in enumerate(read):
             one = GatedDeltaStep(key_heads=1, value_heads=1, **fields)
             own = slice(h, h + 1)
             alone = one.reference(q[:, [r]], k[:, [r]], v[:, own], g[:, own], beta[:, own], nothing[own])[1]
             assert np.array_equal(alone, whole[:, own])
+
+
+@pytest.mark.parametrize("operator", [GatedDeltaStep, GatedDeltaChunk])
+def test_errors_are_judged_by_the_sizes_of_all_terms(rng, operator):
+    """Number by number: what fades, what is written with its correction, and what is read, each without its sign."""
+    q, k, v, g, beta = sequence(rng, 4)
+    first = rng.standard_normal((HEADS, D, W))
+    op = operator(rows=4, key_heads=KEYS, value_heads=HEADS, key_dim=D, value_dim=W, T=F32, scale=0.5)
+    if operator is GatedDeltaStep:  # chunks have more of both
+        assert op.tolerance().terms == D + 4  # of a number that is read, and of the tokens before it
+        assert op.ops() == 4 * HEADS * D * W * (1 + 2 + 2 + 2)  # a token's: to fade, to meet, to be corrected, to be read
+    sizes, out = op.magnitude(q, k, v, g, beta, first)
+    S, o = op.reference(q, k, v, g, beta, first)
+    assert (np.abs(S) <= sizes).all() and (np.abs(o) <= out).all()
+    for h, column in ((0, 0), (1, 5), (3, W - 1)):
+        state, size = [float(s) for s in first[h, :, column]], [abs(float(s)) for s in first[h, :, column]]
+        for t in range(4):
+            key, value, fades, opened = k[t, h // 2].astype(float), float(v[t, h, column]), np.exp(float(g[t, h])), float(beta[t, h])
+            state, size = [s * fades for s in state], [s * fades for s in size]
+            met = sum(s * x for s, x in zip(state, key, strict=True))
+            corrected = opened * (abs(value) + sum(abs(s * x) for s, x in zip(state, key, strict=True)))
+            state = [s + x * opened * (value - met) for s, x in zip(state, key, strict=True)]
+            size = [s + abs(x) * corrected for s, x in zip(size, key, strict=True)]
+            assert np.isclose(out[t, h, column], sum(s * abs(0.5 * float(x)) for s, x in zip(size, q[t, h // 2], strict=True)))
+        assert np.allclose(sizes[h, :, column], size) and np.allclose(S[h, :, column], state, atol=1e-6)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -137,6 +137,7 @@ def test_copies_are_thinned_out_where_they_lie_closest() -> None:
     assert held.to(16, 32, 48, 64) == (16, 32, 48, 64) and held.to(80) == (32, 48, 64, 80) and held.to(96) == (32, 64, 80, 96)
     assert held.to(112) == (32, 64, 96, 112) and held.to(128) == (32, 64, 96, 128)
     assert held.beside == [0, 1, 2, 3, 3, 3, 3, 3]
+    assert Held().to(10, 21, 30, 41, 52) == (10, 30, 41, 52)
     assert held.to(72) == (32, 72, 96, 128)  # of more tokens than the states have there may be some already
     held.to(*range(144, 16 * 33, 16))
     assert len(held.kept.kept) == 4 and held.kept.kept[-1] == 512 and max(np.diff([0, *held.kept.kept])) <= 320
@@ -188,6 +189,14 @@ def test_what_is_put_back_is_counted() -> None:
         "states that cannot go back: 2 of at most 4 checkpoints (at 16, 32 tokens), 0.0 MB each; prompts that went on from a checkpoint: "
         "2, by a rerun from the start: 1; tokens kept that ran again: 45"
     )
+
+
+def test_a_copy_of_one_token_is_one() -> None:
+    """Chunks may be of one token."""
+    held = Held()
+    held.to(1, 2, 3)
+    held.kept.at = 4
+    assert held.kept.back(1, 3) == 1 and (held.kept.restored, held.kept.reruns, held.kept.again) == (1, 0, 2)
 
 
 def test_a_session_counts_how_it_went_back() -> None:
