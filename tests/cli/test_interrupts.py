@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
+from queue import SimpleQueue
 
 import pytest
+
+from iron_core.side_by_side import side_by_side
 
 #: `iron` in a process that sends itself SIGINT when a module is first looked for, or as Python ends.
 AT = """
@@ -93,3 +98,23 @@ def test_shared_work_ends_wherever_it_is_interrupted():
     """No thread waits for ever for what the interrupted one had taken, and none is at work any more."""
     done = subprocess.run([sys.executable, "-c", SHARED], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and int(done.stdout) > 100, done
+
+
+def test_shared_work_begins_nothing_once_it_was_stopped():
+    """`end` lets threads go on at once; they take no other item, or a compiler would start that nobody ends."""
+    began, ended = [], SimpleQueue()
+
+    def item(number: int) -> None:
+        began.append(number)
+        if number == 0:
+            raise KeyboardInterrupt
+        ended.get()
+
+    def end() -> None:
+        for _ in range(100):
+            ended.put(None)
+        time.sleep(0.2)
+
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side(item, range(100), end)
+    assert len(began) <= (os.cpu_count() or 1) + 1

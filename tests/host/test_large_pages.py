@@ -73,13 +73,14 @@ def test_small_states_lie_behind_one_another():
         states = tuple(Resident(f"s{i}", "state", (400_000,), Dense(bfloat16)) for i in range(count))
         return Plan("g", "host", "host", Packaging("host", "run list", ()), (), states, ())
 
-    memory = HostMemory(plan(8))
-    memory.grow(plan(12))
-    for i in range(12):
+    memory = HostMemory(plan(20))
+    memory.grow(plan(32))
+    for i in range(32):
         assert not memory.read(f"s{i}").any()
         memory.write(f"s{i}", np.full(400_000, i).astype(bfloat16))
-    first = [address(memory.view("resident", i)) for i in range(12)]
+    first = [address(memory.view("resident", i)) for i in range(32)]
     memory.settle()
-    assert sum(int(one.large.sum()) for one in memory._filling) >= 3
-    assert first == [address(memory.view("resident", i)) for i in range(12)]
-    assert all((memory.read(f"s{i}") == i).all() for i in range(12))
+    # 16 MB and 9.6 MB in two maps, wherever they begin
+    assert sum(int(one.large.sum()) for one in memory._filling) >= 6 + 3
+    assert first == [address(memory.view("resident", i)) for i in range(32)]
+    assert all((memory.read(f"s{i}") == i).all() for i in range(32))

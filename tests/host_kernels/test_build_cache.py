@@ -254,6 +254,20 @@ def test_killed_while_compiling(stand):
     assert not stand.left[0].startswith(".")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="signals that a process may ignore")
+def test_a_compiler_that_starts_once_all_were_ended():
+    """Is killed, whatever it hears: nobody comes back to it."""
+    running = compiler.Running()
+    running.end()
+    deaf = subprocess.Popen(
+        ["sh", "-c", "trap '' TERM; echo; sleep 600"], stdout=subprocess.PIPE, encoding="utf-8", process_group=0
+    )
+    with deaf:
+        assert deaf.stdout.readline() == "\n"
+        running.add(deaf)
+        assert deaf.wait(60) == -signal.SIGKILL
+
+
 def test_two_processes_compile_at_once(stand):
     """Both go on with one entry, compiled by one of them."""
     stand.mode("sleep 0.5")

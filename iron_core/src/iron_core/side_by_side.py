@@ -19,8 +19,8 @@ _LOOK = 0.1
 def side_by_side(function: Callable[[_T], _R], items: Iterable[_T], end: Callable[[], None] | None = None) -> list[_R]:
     """`function` of every item, in order, on a thread for each CPU; raises what the first that fails raised.
 
-    What interrupts this, or fails, waits for the items that are under way, not for those that are not; `end` is called first and
-    may end those too.
+    What interrupts this, or fails, waits for the items that are under way, not for those that are not; `end` is called before the
+    wait and may end those too.
     """
     # Ctrl-C may come between any two steps of this thread. A lock of Python code (of a pool, an Event, a Thread that starts)
     # would be left taken, and the other threads would wait for it for ever: here are only lists and queues that C code changes.
@@ -59,14 +59,14 @@ def side_by_side(function: Callable[[_T], _R], items: Iterable[_T], end: Callabl
             raise errors.pop(0)  # not held here as well: its traceback holds this frame
         return [results[at] for at in range(count)]
     finally:
-        if end is not None:
-            end()
-        left = 0
+        left = 0  # before `end`: a thread whose item it ends would take the next one
         while todo:
             try:
                 todo.popleft()
                 left += 1
             except IndexError:  # a thread had the last one
                 pass
+        if end is not None:
+            end()
         while len(ended) + left < count:
             look()

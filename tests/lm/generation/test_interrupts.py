@@ -147,6 +147,7 @@ def test_ctrl_c_ends_compiling(iron_run: Any, chatting: str, tmp_path: Path, hea
     except subprocess.TimeoutExpired:
         program.send_signal(signal.SIGABRT)  # says where every thread is
         _, err = program.communicate(timeout=60)
+        pytest.fail(err.decode())
     assert program.returncode == 130 and b"Traceback" not in err, err
     for process in (tmp_path / "started").read_text().split():
         assert not alive(int(process))

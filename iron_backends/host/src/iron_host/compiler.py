@@ -124,8 +124,8 @@ class Running:
 
     def add(self, process: subprocess.Popen[str]) -> None:
         self._processes.append(process)
-        if self._ended:
-            _end(process)
+        if self._ended:  # it has done nothing yet, and nobody comes back to see whether it heard
+            _end(process, kill=True)
 
     def end(self) -> None:
         """End them, and those that are added later; kill what does not end."""

@@ -112,7 +112,7 @@ class _Header:
         self.spend(_ENTRY, 0, what)
         if kind == _STRING:
             return self.strings(n, what)
-        self.spend(_ENTRY, 0, what)
+        self.spend(_ENTRY if depth == 1 else 4 * _ENTRY, 0, what)  # arrays of arrays, which no model has, are read one by one
         if kind == _ARRAY:
             return [self.array(what, depth + 1) for _ in range(n)]
         if kind not in _SCALARS:
