@@ -32,7 +32,7 @@ VARIANTS = 3
 
 
 #: Operators whose kernels take tables, or places in a buffer, which are no random numbers: what their own cases call them with is recorded.
-TABLES = ("Emit", "GatedDeltaChunk", "GatedDeltaStep", "Resample", "Sample")
+TABLES = ("CombineExperts", "Emit", "GatedDeltaChunk", "GatedDeltaStep", "GatedExperts", "Resample", "Sample")
 #: Calls of a kernel that are recorded: the first, and then every so many.
 RECORDED, EVERY = 8, 37
 

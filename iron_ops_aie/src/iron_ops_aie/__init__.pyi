@@ -14,6 +14,8 @@ from iron_core.graph.weight import State
 from iron_core.graph.weight import Weight
 from iron_ops_aie.attention.mha_array import MHAArray
 from iron_ops_aie.elementwise.quantize_array import QuantizeArray
+from iron_ops_aie.experts.experts_array import CombineExpertsArray
+from iron_ops_aie.experts.experts_array import GatedExpertsArray
 from iron_ops_aie.experts.route_array import RouteArray
 from iron_ops_aie.images.patch_positions_array import PatchPositionsArray
 from iron_ops_aie.images.resample_array import ResampleArray
@@ -173,7 +175,7 @@ class Clamp(UnaryElementwise):
         dtype: Any = ...,
     ) -> Handle: ...
 
-class CombineExperts(Operator):
+class CombineExperts(CombineExpertsArray, Operator):
     """y[r] = weights[r, 0] * (down[e0] @ x[r, 0]) + weights[r, 1] * (down[e1] @ x[r, 1]) + ..., where es = ids[r, s].
 
     x: (rows, k, inner), as `GatedExperts` gives it. down: (experts, hidden, inner), dense or block-quantised. ids: int32 (rows, k),
@@ -183,10 +185,13 @@ class CombineExperts(Operator):
     logistic function of `shared_gate` (rows, 1). `activations` names the arithmetic of block products. `valid` bounds the rows.
 
     On the CPU rows are taken expert by expert, so each matrix is read once however many rows go to it; a row's result does not
-    depend on the others. No array computes it yet.
+    depend on the others.
+
+    The array (bfloat16, nothing shared): the matrices of all experts go by, E / k times what is needed; cores share out
+    their rows, and multiply by those chosen.
 
     Errors: ParamError for integers, arithmetic that does not exist for W, or a gate of nothing shared; FormatError where inner is not
-    whole blocks.
+    whole blocks. Unresolvable where no array takes it.
     """
     rows: int
     experts: int
@@ -199,6 +204,9 @@ class CombineExperts(Operator):
     T: Any
     W: Any
     O: Any
+    num_aie_columns: int
+    width: int
+    block: int
     x: BoundOperand
     down: BoundOperand
     ids: BoundOperand
@@ -221,6 +229,7 @@ class CombineExperts(Operator):
         T: Any = ...,
         W: Any = ...,
         O: Any = ...,
+        num_aie_columns: int = ...,
     ) -> CombineExperts: ...
     @overload
     def __new__(  # type: ignore[misc]
@@ -246,6 +255,7 @@ class CombineExperts(Operator):
         T: Any = ...,
         W: Any = ...,
         O: Any = ...,
+        num_aie_columns: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 
@@ -891,7 +901,7 @@ class GatedDeltaStep(DeltaRule):
         dtype: Any = ...,
     ) -> tuple[Handle, Handle]: ...
 
-class GatedExperts(Operator):
+class GatedExperts(GatedExpertsArray, Operator):
     """y[r, s] = silu(gate[e] @ x[r]) * (up[e] @ x[r]), where e = ids[r, s].
 
     x: (rows, hidden). gate, up: (experts, inner, hidden), dense or block-quantised. ids: int32 (rows, k), negative from the end and
@@ -899,9 +909,13 @@ class GatedExperts(Operator):
     x). `activations` names the arithmetic of block products (see `iron_ops_aie.products.activations`). `valid` bounds the rows.
 
     On the CPU rows are taken expert by expert, so each matrix is read once however many rows go to it; a row's result does not
-    depend on the others. No array computes it yet.
+    depend on the others.
+
+    The array (bfloat16): the matrices of all experts go by, E / k times what is needed; cores share out
+    their rows, and multiply by those chosen.
 
     Errors: ParamError for integers, or arithmetic that does not exist for W; FormatError where hidden is not whole blocks.
+    Unresolvable where no array takes it.
     """
     rows: int
     experts: int
@@ -912,6 +926,9 @@ class GatedExperts(Operator):
     T: Any
     W: Any
     O: Any
+    num_aie_columns: int
+    width: int
+    block: int
     x: BoundOperand
     gate: BoundOperand
     up: BoundOperand
@@ -930,6 +947,7 @@ class GatedExperts(Operator):
         T: Any = ...,
         W: Any = ...,
         O: Any = ...,
+        num_aie_columns: int = ...,
     ) -> GatedExperts: ...
     @overload
     def __new__(  # type: ignore[misc]
@@ -951,6 +969,7 @@ class GatedExperts(Operator):
         T: Any = ...,
         W: Any = ...,
         O: Any = ...,
+        num_aie_columns: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
 

@@ -81,9 +81,7 @@ def add_bias(b: int, rows: int, scale: float) -> Kernel:
             out[:rows] += np.asarray(bias, np.float32).reshape(rows, b) * np.float32(factor)
         return out
 
-    contract = KernelContract(
-        roles=(InOut, In, Param, Param), bindings=((2, rows * b), (3, factor)), reference=reference, ops=2 * rows * b
-    )
+    contract = KernelContract(roles=(InOut, In, Param, Param), bindings=((2, rows * b), (3, factor)), reference=reference, ops=2 * rows * b)
     types = (ObjectType.of((b, b), bfloat16), ObjectType.of((rows, b), bfloat16), np.int32, np.float32)
     return Kernel.inline("add_bias", _ADD_BIAS, types, contract)
 

@@ -97,12 +97,8 @@ class MHA(MHAArray, Operator):
     bias_lanes: int = Auto(derived=True, repr=False)
     o_rows: int = Auto(derived=True, repr=False)
     pv_width: int = Auto(derived=True, repr=False)
-    Q = In(
-        Select(heads_interleaved, (seq_len, num_heads, d), (num_heads, seq_len, d)), dtype=T, tile=(B_q, d), per=q_lanes
-    )
-    K = In(
-        Select(kv_interleaved, (kv_len, num_KV_heads, d), (num_KV_heads, kv_len, d)), dtype=C, tile=(B_q, d), per=kv_lanes
-    )
+    Q = In(Select(heads_interleaved, (seq_len, num_heads, d), (num_heads, seq_len, d)), dtype=T, tile=(B_q, d), per=q_lanes)
+    K = In(Select(kv_interleaved, (kv_len, num_KV_heads, d), (num_KV_heads, kv_len, d)), dtype=C, tile=(B_q, d), per=kv_lanes)
     V = In(
         Select(kv_interleaved, (kv_len, num_KV_heads, d), (num_KV_heads, kv_len, d)),
         dtype=C,

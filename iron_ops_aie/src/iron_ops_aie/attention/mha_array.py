@@ -273,9 +273,7 @@ class MHAArray:
 
     # -- the same in numpy -------------------------------------------------------------------------
 
-    def composed(
-        self: Any, Q: Any, K: Any, V: Any, bias: Any = None, valid: int | None = None, kv_valid: int | None = None
-    ) -> Any:
+    def composed(self: Any, Q: Any, K: Any, V: Any, bias: Any = None, valid: int | None = None, kv_valid: int | None = None) -> Any:
         """The output as the array rounds it, of the valid queries alone. Operands may be whole or cut to the bounds."""
         # How tiles are held does not show in the numbers, so any architecture's kernels do.
         k, scored, b, group = self._kernels("AIE2P"), self._scores(), self.B_q, self._group

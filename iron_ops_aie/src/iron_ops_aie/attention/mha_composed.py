@@ -28,9 +28,7 @@ def blocks(x: np.ndarray, b: int) -> np.ndarray:
     return whole
 
 
-def attend(
-    k: AttentionKernels, scored: Scores, q: Any, keys: Any, values: Any, bias: Any, seen: np.ndarray, at: int, m: int
-) -> np.ndarray:
+def attend(k: AttentionKernels, scored: Scores, q: Any, keys: Any, values: Any, bias: Any, seen: np.ndarray, at: int, m: int) -> np.ndarray:
     """A block of queries, the first at key `at`, over the first m keys: every block of keys that one of them sees.
 
     bias: (rows, keys) of the rows that have one, or None. seen: (rows, keys), who sees what.

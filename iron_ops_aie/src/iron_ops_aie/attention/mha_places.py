@@ -31,9 +31,7 @@ def places_of(p: int, packed: bool, columns: int, parts: int = 1, biased: bool =
     leaving, fills, drains = dict(arriving), dict.fromkeys(range(columns), 2), dict.fromkeys(range(columns), 2)
 
     def take(into: int, out: int, shim: dict[int, int], at: int | None = None) -> int | None:
-        fit = [
-            c for c in range(columns) if at in (None, c) and arriving[c] >= into and leaving[c] >= out and shim[c] > 0
-        ]
+        fit = [c for c in range(columns) if at in (None, c) and arriving[c] >= into and leaving[c] >= out and shim[c] > 0]
         if not fit:
             return None
         best = max(fit, key=lambda c: (arriving[c] + leaving[c], -c))

@@ -138,6 +138,7 @@ def largest(tile: int) -> Kernel:
 
 def settle() -> Kernel:
     """The scale, and what numbers are multiplied by."""
+
     def reference(state: Any) -> tuple[np.ndarray, np.ndarray]:
         scale = np.float32(state[0]) / np.float32(LARGEST)
         return np.array([state[0], inverse(scale)], np.float32), np.array([scale], np.float32)
@@ -149,6 +150,7 @@ def settle() -> Kernel:
 
 def row(cols: int) -> Kernel:
     """A row by the scale that fits it, and that scale."""
+
     def reference(x: Any) -> tuple[np.ndarray, np.ndarray]:
         scale = measured(x)
         return rounded(x, inverse(scale)), np.array([scale], np.float32)

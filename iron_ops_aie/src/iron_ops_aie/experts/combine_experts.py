@@ -6,15 +6,34 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Q4_0, Q4_1, Q8_0, Case, DType, Extent, In, Operator, Out, Param, Testing, Tolerance, bfloat16, widen
+from iron_core import (
+    Q4_0,
+    Q4_1,
+    Q8_0,
+    Auto,
+    Case,
+    DType,
+    Extent,
+    In,
+    Operator,
+    Out,
+    Param,
+    Testing,
+    Tolerance,
+    Value,
+    Width,
+    bfloat16,
+    widen,
+)
 from iron_core.declare.formats import as_format
 from iron_core.errors import ParamError
+from iron_ops_aie.experts.experts_array import CombineExpertsArray
 from iron_ops_aie.products import activations as arithmetic
 from iron_ops_aie.products.picked import magnitudes, picked
 from iron_ops_aie.rules import floats_only
 
 
-class CombineExperts(Operator):
+class CombineExperts(CombineExpertsArray, Operator):
     """y[r] = weights[r, 0] * (down[e0] @ x[r, 0]) + weights[r, 1] * (down[e1] @ x[r, 1]) + ..., where es = ids[r, s].
 
     x: (rows, k, inner), as `GatedExperts` gives it. down: (experts, hidden, inner), dense or block-quantised. ids: int32 (rows, k),
@@ -24,34 +43,45 @@ class CombineExperts(Operator):
     logistic function of `shared_gate` (rows, 1). `activations` names the arithmetic of block products. `valid` bounds the rows.
 
     On the CPU rows are taken expert by expert, so each matrix is read once however many rows go to it; a row's result does not
-    depend on the others. No array computes it yet.
+    depend on the others.
+
+    The array (bfloat16, nothing shared): the matrices of all experts go by, E / k times what is needed; cores share out
+    their rows, and multiply by those chosen.
 
     Errors: ParamError for integers, arithmetic that does not exist for W, or a gate of nothing shared; FormatError where inner is not
-    whole blocks.
+    whole blocks. Unresolvable where no array takes it.
     """
 
     rows: int = Param()
-    experts: int = Param()
+    experts: int = Param(array=True)
     hidden: int = Param()
-    inner: int = Param()
-    k: int = Param()
+    inner: int = Param(array=True)
+    k: int = Param(array=True)
     activations: str = Param(default="exact")
     shares: bool = Param(default=False)
     gates: bool = Param(default=False)
     T: Any = DType(default=bfloat16)
     W: Any = DType(default=lambda op: op.T, blocks=True)
     O: Any = DType(default=lambda op: op.T)  # noqa: E741
-    x = In(rows, k, inner, dtype=T)
+    num_aie_columns: int = Auto(domain=Width())
+    #: Of a core: rows of every matrix, and rows of a block of x.
+    width: int = Auto(1, array=True, derived=True)
+    block: int = Auto(1, array=True, derived=True)
+    x = In(rows, k, inner, dtype=T, tile=inner, per=num_aie_columns)
     down = In(experts, hidden, inner, dtype=W)
-    ids = In(rows, k, dtype=np.int32)
+    ids = In(rows, k, dtype=np.int32, tile=(block, k), per=num_aie_columns)
     weights = In(rows, k, dtype=np.float32)
     shared = In(rows, hidden, dtype=T, when=shares)
     shared_gate = In(rows, 1, dtype=T, when=gates)
-    y = Out(rows, hidden, dtype=O)
+    y = Out(rows, hidden, dtype=O, tile=(block, width), per=num_aie_columns)
     valid = Extent(rows)
+    blocks = Value(derive=lambda op: op.rows // op.block)
+    count = Value(derive=lambda op: op.valid)
 
     test = Testing(
-        Case(rows=1, experts=8, hidden=96, inner=40, k=2),
+        Case(rows=1, experts=8, hidden=96, inner=40, k=2, lower=True),
+        Case(rows=9, experts=4, hidden=64, inner=48, k=3, bounds=dict(valid=5), lower=True),
+        Case(rows=32, experts=2, hidden=32, inner=128, k=1, num_aie_columns=2, lower=True),
         Case(rows=9, experts=4, hidden=33, inner=64, k=3, T=np.float32, bounds=dict(valid=5)),
         Case(rows=5, experts=3, hidden=24, inner=37, k=3, T=np.float32, W=bfloat16, shares=True),
         *(

@@ -80,16 +80,12 @@ class GEMM(GEMMArray, Operator):
     T: Any = DType(default=bfloat16)
     W: Any = DType(default=lambda op: op.T, blocks=True)
     O: Any = DType(default=lambda op: op.T)  # noqa: E741
-    tile_m: int = Auto(
-        domain=Divisors(of=lambda op: op.M // ROWS, step=lambda op, dev: multiples(dev.arch, op.mode)[0], cap=128)
-    )
+    tile_m: int = Auto(domain=Divisors(of=lambda op: op.M // ROWS, step=lambda op, dev: multiples(dev.arch, op.mode)[0], cap=128))
     # Another tile_k rounds C elsewhere, unless it is kept in float32.
     tile_k: int = Auto(domain=Divisors(of=lambda op: op.K, step=lambda op, dev: multiples(dev.arch, op.mode)[1], when="prio_accuracy"))
     tile_n: int = Auto(domain=Divisors(of=lambda op: op.N, step=lambda op, dev: multiples(dev.arch, op.mode)[2]))
     num_aie_columns: int = Auto(domain=Width())
-    placement: str = Auto(
-        array=True, domain=Placement({"shims": Pins(cores=Level.FREE, memtiles=Level.FREE), "tiles": Pins()})
-    )
+    placement: str = Auto(array=True, domain=Placement({"shims": Pins(cores=Level.FREE, memtiles=Level.FREE), "tiles": Pins()}))
     n_shim_mem_a: int = Auto(derived=True, repr=False)
     rows_per_shim: int = Auto(derived=True, repr=False)
     c_tile: int = Auto(derived=True, repr=False)
@@ -103,9 +99,7 @@ class GEMM(GEMMArray, Operator):
     )
     ids = In(M, dtype=np.int32, when=experts)
     row_scale = In(M, dtype=np.float32, when=rows_scaled)
-    C = Out(
-        Select(c_col_maj, (N, M), (M, N)), dtype=O, tile=c_tile, per=num_aie_columns, finish=(tile_m, tile_n)
-    )
+    C = Out(Select(c_col_maj, (N, M), (M, N)), dtype=O, tile=c_tile, per=num_aie_columns, finish=(tile_m, tile_n))
     valid = Extent(M)
     valid_k = Extent(K)
     scale_bits = Value(derive=lambda op: int(np.float32(op.scale).view(np.int32)), optional=True)

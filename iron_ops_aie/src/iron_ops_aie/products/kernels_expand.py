@@ -22,6 +22,4 @@ def expand(tile: int, group: int) -> Kernel:
 
     contract = KernelContract(roles=(In, Out), reference=reference, ops=2 * tile)
     types = (ObjectType.of(format.block_bytes, np.uint8), ObjectType.of(tile, bfloat16))
-    return Kernel.factory(
-        "datamovement.expand", types, contract, symbol="expand_uint4_to_bfloat16", tile_size=tile, group_size=group
-    )
+    return Kernel.factory("datamovement.expand", types, contract, symbol="expand_uint4_to_bfloat16", tile_size=tile, group_size=group)

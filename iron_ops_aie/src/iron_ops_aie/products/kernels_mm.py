@@ -191,12 +191,9 @@ class MatrixKernels:
         return Kernel.inline(name, _K_TAIL, (ObjectType.of(elements, self.dtype), np.int32), contract, defines)
 
 
-
 def zero(elements: int, dtype: Any) -> Kernel:
     """That many numbers, all 0."""
-    contract = KernelContract(
-        roles=(Out,), reference=lambda: np.zeros(elements, np.float32), tolerance=Tolerance(exact=True)
-    )
+    contract = KernelContract(roles=(Out,), reference=lambda: np.zeros(elements, np.float32), tolerance=Tolerance(exact=True))
     return Kernel.factory("zero", (ObjectType.of(elements, dtype),), contract, tile_size=elements, dtype=dtype)
 
 

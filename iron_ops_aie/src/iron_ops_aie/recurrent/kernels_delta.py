@@ -41,7 +41,8 @@ extern "C" void KERNEL(const float *x, float *y, int32_t at) {
 }
 """
 
-_STEP = (
+#: C++: those, and `power`, e^x.
+POWER = (
     BFLOAT16
     + array_of("EXP", EXP)
     + array_of("LOG2", (LOG2_HIGH, LOG2_LOW))
@@ -60,6 +61,12 @@ static inline float power(float x) {
   r = r - (float)k * LOG2[1];
   return (polynomial(EXP, 6, r) * (r * r) + r + 1) * number((uint32_t)(k + 127) << 23);
 }
+"""
+)
+
+_STEP = (
+    POWER
+    + """
 extern "C" void KERNEL(const float *tokens, const float *gates, float *state, uint16_t *o, int32_t t, int32_t head, int32_t live,
                        float scale) {
   if (!live) {

@@ -79,4 +79,3 @@ class RoPEArray:
         kernel = self.kernel()
         rows = [rounded_tile(kernel, self.T, self.cols, row, angles[i // self.rows_per_angle]) for i, row in enumerate(x)]
         return np.array(rows, self.T).reshape(x.shape)
-

@@ -241,9 +241,7 @@ def combine(cores: int, k: int) -> Kernel:
         return token, token
 
     word = ObjectType.of(1, np.int32)
-    contract = KernelContract(
-        roles=(In, In, Out, Out), reference=reference, tolerance=Tolerance(exact=True), stack=STACK + 12 * k
-    )
+    contract = KernelContract(roles=(In, In, Out, Out), reference=reference, tolerance=Tolerance(exact=True), stack=STACK + 12 * k)
     kinds = (ObjectType.of(cores * summary_words(k), np.int32), ObjectType.of(ROW_WORDS, np.int32), word, word)
     return Kernel.inline("sample_combine", exp64.SOURCE + _COMBINE, kinds, contract, dict(CORES=cores, K=k))
 
