@@ -282,8 +282,14 @@ class Runtime:
         """The sequence as data, finished: every task of it is awaited or freed."""
         self.finish()
         arguments = []
+        # Bits are moved as what the stream carries: an operand that rides another's is an argument of that one's numbers.
+        moved = [step for step in self.steps if isinstance(step, Transfer) and step.operand not in self._controls]
+        rides = {step.operand: self.array.fifo(step.fifo).type.dtype for step in moved}
         for name in self.op.present:
             dtype, size = self._argument(name)
+            carried = rides.get(name, dtype)
+            if carried.itemsize == dtype.itemsize:
+                dtype = carried
             arguments.append(SequenceArgument(name, dtype.name, size, self._controls.get(name)))
         awaited = {step.task for step in self.steps if isinstance(step, Await)}
         steps = tuple(
