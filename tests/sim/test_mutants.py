@@ -365,6 +365,8 @@ SAME = {
     ("experts gated", "call_twice", "-> Call(kernel='experts_pick_"): _AGAIN,
     ("experts added", "call_twice", "-> Call(kernel='experts_keep_"): _AGAIN,
     ("experts added", "call_twice", "-> Call(kernel='experts_pick_"): _AGAIN,
+    ("experts gated", "lanes_crossed", "'ids0' -> 'ids1'"): "all cores get the same ids",
+    ("experts added", "lanes_crossed", "'ids0' -> 'ids1'"): "all cores get the same ids",
     ("convolution", "acquire_more", "program[5].count"): "it waits for rows that the next acquire would wait for, and there is room",
     ("convolution", "arguments_swapped", "cores[0].program[7].args[0]"): "either weight meets a row of zeros",
     ("convolution", "arguments_swapped", "cores[0].program[11].args[0]"): "either weight meets a row of zeros",
