@@ -55,6 +55,7 @@ PANELS = (("float", "float", "float"), ("bf16", "bf16", "bf16"), ("float", "bf16
 #: What is normed, and its weight.
 NORMED = (("float", "float"), ("bf16", "bf16"), ("bf16", "float"))
 #: Elementwise operations.
+DELTAS = ("gated_delta_step", "gated_delta_step_naive", "gated_delta_chunk")
 UNARIES = ("GELU", "GELUExact", "LeakyReLU", "ReLU", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softplus", "Tanh")
 BINARIES = ("AXPY", "Add", "Max", "Mul")
 DTYPES = {"float": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
@@ -112,7 +113,7 @@ KERNELS: dict[str, list[str]] = {
         *("limbs<float, bf16>", "magnitude<float>"),
     ],
     "conv.h": [f"{name}<{t}, {w}>" for name in ("depthwise_conv1d", "causal_conv1d") for t, w in NORMED],
-    "delta.h": [f"gated_delta_{name}<{t}>" for name in ("step", "step_naive", "chunk") for t in FLOATS],
+    "delta.h": [f"{name}<{t}>" for name in (*DELTAS, "delta_gates") for t in FLOATS],
     "elementwise.h": [
         *(f"binary<op::{op}, {t}>" for op in BINARIES for t in FLOATS),
         *(f"unary<op::{op}, {t}>" for op in UNARIES for t in FLOATS),

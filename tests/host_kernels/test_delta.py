@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iron_host.kernels import GATED_DELTA, GATED_DELTA_CHUNK
+from iron_host.kernels import DELTA_GATES, GATED_DELTA, GATED_DELTA_CHUNK, ROWWISE, UNARY
 
 from .conftest import DTYPES, FLOATS
+from .test_rows import draw
 
 #: rows, key heads, value heads, key dim, value dim, tiled.
 SHAPES = [(1, 1, 1, 8, 32, 0), (5, 2, 4, 16, 40, 0), (9, 2, 6, 7, 33, 1), (3, 4, 4, 128, 128, 0)]
@@ -106,3 +107,23 @@ def test_no_rows_leave_a_state_alone(kernels, rng, kernel, chunk):
     drawn = Drawn(kernels, rng, "float", 1, 1, 1, 8, 32, 0)
     _, state = drawn.run(kernel, [0], chunk=chunk)
     assert np.array_equal(state, drawn.state)
+
+
+@pytest.mark.parametrize("T", FLOATS)
+def test_gates_are_those_of_their_parts(kernels, rng, T):
+    """The bits of a sum, a softplus, a product and a sigmoid in float32, of any number of heads; a row's depend on no other row."""
+    for rows, heads in ((1, 1), (3, 7), (5, 16), (2, 33), (9, 48)):
+        a, b = (draw(rng, (rows, heads), T, 4) for _ in range(2))
+        bias, rate = rng.standard_normal(heads).astype(np.float32), -rng.random(heads).astype(np.float32)
+        wide, other = a.astype(np.float32), b.astype(np.float32)
+        total, soft, g, beta = (np.zeros((rows, heads), np.float32) for _ in range(4))
+        kernels("rowwise<op::Add, float>", ROWWISE(x=wide, vector=bias, y=total, valid=rows, cols=heads))
+        kernels("unary<op::Softplus, float>", UNARY(x=total, y=soft, valid=total.size, number=0))
+        kernels("rowwise<op::Mul, float>", ROWWISE(x=soft, vector=rate, y=g, valid=rows, cols=heads))
+        kernels("unary<op::Sigmoid, float>", UNARY(x=other, y=beta, valid=other.size, number=0))
+        for count, threads in ((rows, 3), (1, 1)):
+            made, corrects = (np.zeros((rows, heads), np.float32) for _ in range(2))
+            given = dict(a=a, b=b, bias=bias, rate=rate, g=made, beta=corrects)
+            kernels(f"delta_gates<{T}>", DELTA_GATES(**given, valid=count, heads=heads), threads=threads)
+            assert np.array_equal(made[:count], g[:count]) and np.array_equal(corrects[:count], beta[:count])
+            assert not made[count:].any() and not corrects[count:].any()

@@ -1,4 +1,4 @@
-"""`CausalConv1d`, `GatedDeltaStep`, `GatedDeltaChunk`, `L2Norm`, `Softplus`: what they compute, and what calls hand on to calls."""
+"""Operators with a state, their gates and norms, and `Softplus`: what they compute, and what calls hand on to calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import iron_core as iron
 from iron_core import bfloat16
 from iron_core.errors import ParamError
-from iron_ops_aie import CausalConv1d, DepthwiseConv1d, GatedDeltaChunk, GatedDeltaStep, L2Norm, Softplus
+from iron_ops_aie import CausalConv1d, DeltaGates, DepthwiseConv1d, GatedDeltaChunk, GatedDeltaStep, L2Norm, Softplus
 from iron_sim.run import simulate
 
 F32 = np.float32
@@ -223,6 +223,19 @@ def test_a_length_has_its_epsilon_under_the_root(rng):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_gates_are_a_softplus_and_a_sigmoid(rng, backend):
+    """g = rate softplus(a + bias) and beta = sigmoid(b), float32 whatever a and b are; far out a head forgets all, or nothing."""
+    a, b = rng.standard_normal((2, 5, 6)).astype(bfloat16)
+    bias, rate = rng.standard_normal(6).astype(F32), -rng.random(6).astype(F32) - F32(0.1)
+    a[0, :2], b[0, :2] = (-300, 300), (-300, 300)
+    g, beta = iron.OperatorImage(DeltaGates(rows=5, heads=6), backend=backend)(a, b, bias, rate)
+    assert g.dtype == beta.dtype == F32
+    assert np.allclose(g, rate * np.logaddexp(0, a.astype(float) + bias), rtol=1e-6)
+    assert np.allclose(beta, 1 / (1 + np.exp(-b.astype(float))), rtol=1e-6)
+    assert np.array_equal(np.exp(g[0, :2]), [1, np.exp(rate[1] * F32(300 + bias[1]))]) and beta[0, :2].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_softplus_keeps_its_ends(backend):
     """x where that is large, nothing far below zero, and a NaN stays one; near zero no digit is lost."""
     x = np.array([0.0, 1e30, np.inf, -np.inf, -1e30, np.nan, -20.0, 20.0, 1e-3], F32)
@@ -246,6 +259,7 @@ def test_softplus_keeps_its_ends(backend):
         ),
         (lambda: GatedDeltaStep(rows=1, key_heads=1, value_heads=1, key_dim=8, value_dim=8, T=np.int8), "T=int8; legal: float32"),
         (lambda: L2Norm(rows=1, cols=8, epsilon=-1.0), "L2Norm: epsilon=-1.0; legal: a finite number that is not negative"),
+        (lambda: DeltaGates(rows=1, heads=4, T=np.int8), "T=int8; legal: float32"),
         (lambda: Softplus(size=8, T=np.int32), "T=int32; legal: float32"),
     ],
 )

@@ -28,6 +28,7 @@ from iron_ops_aie import (
     Clamp,
     CombineExperts,
     Copy,
+    DeltaGates,
     DepthwiseConv1d,
     Dequant,
     ElementwiseAdd,
@@ -63,6 +64,7 @@ from iron_ops_aie import (
     SiLU,
     SoftCap,
     Softmax,
+    Softplus,
     Tanh,
     Transpose,
 )
@@ -213,6 +215,8 @@ SUBJECTS = {
         GatedDeltaStep(rows=6, key_heads=1, value_heads=4, key_dim=8, value_dim=8, num_aie_columns=2),
         [{"valid": 4, "past": 0}, {"valid": 6, "past": 9}],
     ),
+    "gates of a memory": (DeltaGates(rows=513, heads=4), [{}, {}]),
+    "softplus": (Softplus(size=512, tile_size=64, num_aie_columns=2), [{}, {}]),
     "a memory of chunks": (
         GatedDeltaChunk(rows=4, key_heads=2, value_heads=2, key_dim=8, value_dim=16, num_aie_columns=1),
         [{"valid": 3, "past": 2}, {"valid": 4, "past": 0}],

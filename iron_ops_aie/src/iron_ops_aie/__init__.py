@@ -14,6 +14,7 @@ _HOME = {
     "Clamp": "elementwise.clamp",
     "CombineExperts": "experts.combine_experts",
     "Copy": "moving.copy",
+    "DeltaGates": "recurrent.delta_gates",
     "DepthwiseConv1d": "products.depthwise_conv1d",
     "Dequant": "products.dequant",
     "ElementwiseAdd": "elementwise.elementwise_add",

@@ -36,7 +36,7 @@ from iron_ops_aie.tokens.sample_array import SampleArray
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["AXPY", "CausalConv1d", "Clamp", "CombineExperts", "Copy", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatedDeltaChunk", "GatedDeltaStep", "GatedExperts", "GatherWords", "L2Norm", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "Merge", "PatchPositions", "Quantize", "QuantizeRows", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "Route", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Softplus", "Tanh", "Transpose"]
+__all__ = ["AXPY", "CausalConv1d", "Clamp", "CombineExperts", "Copy", "DeltaGates", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatedDeltaChunk", "GatedDeltaStep", "GatedExperts", "GatherWords", "L2Norm", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "Merge", "PatchPositions", "Quantize", "QuantizeRows", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "Route", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Softplus", "Tanh", "Transpose"]
 
 class AXPY(BinaryElementwise):
     """y = scalar_factor a + b, rounded once. Shapes as in `BinaryElementwise`.
@@ -335,6 +335,45 @@ class Copy(CopyArray, Operator):
         tile_size: int = ...,
         dtype: Any = ...,
     ) -> Handle: ...
+
+class DeltaGates(Operator):
+    """g = rate softplus(a + bias);  beta = sigmoid(b): what `GatedDeltaStep` takes, in float32.
+
+    a, b: (rows, heads). bias, rate: (heads,), float32; of a rate that is not positive g is not. g, beta: (rows, heads), float32.
+    `valid` bounds the rows.
+
+    The array (bfloat16): one core, a block of rows at a time.
+
+    Errors: ParamError for integers. Unresolvable where no array takes it.
+    """
+    rows: int
+    heads: int
+    T: Any
+    line: int
+    a: BoundOperand
+    b: BoundOperand
+    bias: BoundOperand
+    rate: BoundOperand
+    g: BoundOperand
+    beta: BoundOperand
+    @overload
+    def __new__(cls, *, rows: int, heads: int, T: Any = ...) -> DeltaGates: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        a: _Tensor,
+        b: _Tensor,
+        bias: _Tensor,
+        rate: _Tensor,
+        g: Handle | State = ...,
+        beta: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        heads: int = ...,
+        T: Any = ...,
+    ) -> tuple[Handle, Handle]: ...
 
 class DepthwiseConv1d(DepthwiseConv1dArray, Operator):
     """y[t, c] = weight[0, c] x[t - taps + 1, c] + ... + weight[taps - 1, c] x[t, c]; rows before the first are zeros.
@@ -2193,8 +2232,6 @@ class Softmax(SoftmaxArray, Rowwise):
 
 class Softplus(UnaryElementwise):
     """y = log(1 + exp(x)), which is x where x is large and exp(x) where it is far below zero. Shapes as in `UnaryElementwise`.
-
-    No array has it.
 
     Errors: ParamError for integers.
     """

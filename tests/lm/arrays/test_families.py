@@ -23,7 +23,6 @@ FAMILIES = sorted(model.name for model in MODELS if isinstance(model.object, typ
 #: Families with steps that run on the CPU alone: what is said of the first of them.
 ON_CPU = {
     "qwen2_moe": "GEMV: M=1 is not whole tiles.*egal",
-    "qwen3_5": "Copy: an array moves bytes as they are.* CPU",
 }
 DECODERS = [name for name in FAMILIES if name not in ON_CPU and not registry().load("models", name).full_size().encodes]
 PROMPT = [int(i) for i in np.random.default_rng(4).integers(0, 512, 70)]

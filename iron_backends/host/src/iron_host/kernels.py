@@ -60,6 +60,12 @@ _DELTA: dict[str, str] = {
 _DELTA_SIZES = ("valid", "past", "key_heads", "value_heads", "key_dim", "value_dim", "repeat", "tiled")
 GATED_DELTA = Slots("iron::slots::GatedDelta", ("T",), _DELTA, _DELTA_SIZES, ("scale",))
 GATED_DELTA_CHUNK = Slots("iron::slots::GatedDeltaChunk", ("T",), _DELTA, (*_DELTA_SIZES, "chunk"), ("scale",))
+DELTA_GATES = Slots(
+    "iron::slots::DeltaGates",
+    ("T",),
+    {"a": "const T", "b": "const T", "bias": "const float", "rate": "const float", "g": "float", "beta": "float"},
+    ("valid", "heads"),
+)
 
 # move.h
 COPY = Slots("iron::slots::Copy", ("S", "D"), {"x": "const S", "y": "D"}, ("loops", "trips[5]", "x_steps[5]", "y_steps[5]"))

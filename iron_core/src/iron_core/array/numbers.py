@@ -69,6 +69,30 @@ def array_of(name: str, numbers: Any) -> str:
     return f"static const float {name}[] = {{{', '.join(f'{float(np.float32(n))!r}f' for n in numbers)}}};\n"
 
 
+#: C++: `power`, as below. Behind BITS.
+POWER = (
+    array_of("EXP", EXP)
+    + array_of("LOG2", (LOG2_HIGH, LOG2_LOW))
+    + POLYNOMIAL
+    + """
+// e^x: 0 below -87, and no more than e^88. A NaN stays one.
+static inline float power(float x) {
+  if (x != x)
+    return x;
+  if (x < -87)
+    return 0;
+  if (x > 88)
+    x = 88;
+  float n = x * 1.44269504f;
+  int32_t k = (int32_t)(x < 0 ? n - 0.5f : n + 0.5f);
+  float r = x - (float)k * LOG2[0];
+  r = r - (float)k * LOG2[1];
+  return (polynomial(EXP, 6, r) * (r * r) + r + 1) * number((uint32_t)(k + 127) << 23);
+}
+"""
+)
+
+
 def float32(tile: Any) -> np.ndarray:
     """A tile's numbers, widened."""
     return np.asarray(tile).astype(np.float32)
@@ -87,3 +111,13 @@ def exp_over(x: np.ndarray, k: np.ndarray) -> np.ndarray:
     r = x - k.astype(np.float32) * np.float32(LOG2_HIGH)
     r = r - k.astype(np.float32) * np.float32(LOG2_LOW)
     return polynomial(EXP, r) * (r * r) + r + np.float32(1)
+
+
+def power(x: Any) -> np.ndarray:
+    """e^x of float32, 0 below -87 and no more than e^88: what the C++ does."""
+    x = np.asarray(x, np.float32)
+    under, lost = x < -87, np.isnan(x)
+    held = np.where(under | lost, np.float32(0), np.minimum(x, np.float32(88)))
+    k = (held * np.float32(1.44269504) + np.where(held < 0, np.float32(-0.5), np.float32(0.5))).astype(np.int32)
+    made = exp_over(held, k) * np.exp2(k.astype(np.float32))
+    return np.where(lost, x, np.where(under, np.float32(0), made))

@@ -27,39 +27,44 @@ Q = (
     -0.07451186329126358,
 )
 
+#: C++: `logarithm` of a positive finite float32, as below. Behind BITS.
+LOGARITHM = (
+    array_of("Q", Q)
+    + array_of("LOG2_PARTS", (LOG2_HIGH, LOG2_LOW))
+    + """
+static inline float logarithm(float x) {
+  int32_t tiny = bits(x) < 0x00800000 ? 23 : 0;  // below the normal numbers
+  if (tiny)
+    x = x * 8388608.0f;
+  int32_t e = ((int32_t)bits(x) - 0x3F3504F3) >> 23;
+  float f = number(bits(x) - ((uint32_t)e << 23)) - 1;
+  float q = Q[9];
+  for (int k = 8; k >= 0; k--)
+    q = q * f + Q[k];
+  float whole = (float)(e - tiny);
+  return (q * f + whole * LOG2_PARTS[1]) + whole * LOG2_PARTS[0];
+}
+"""
+)
+
 _LOG = (
     BFLOAT16
-    + array_of("Q", Q)
-    + array_of("LOG2", (LOG2_HIGH, LOG2_LOW))
+    + LOGARITHM
     + """
 extern "C" void KERNEL(const float *x, uint16_t *y, int32_t n, float offset) {
   for (int32_t i = 0; i < n; i++) {
     float sum = x[i] + offset;
-    if (!(sum > 0)) {
+    if (!(sum > 0))
       y[i] = sum == 0 ? 0xFF80 : 0x7FC0;
-      continue;
-    }
-    if (bits(sum) == 0x7F800000) {
-      y[i] = 0x7F80;
-      continue;
-    }
-    int32_t tiny = bits(sum) < 0x00800000 ? 23 : 0;  // below the normal numbers
-    if (tiny)
-      sum = sum * 8388608.0f;
-    int32_t e = ((int32_t)bits(sum) - 0x3F3504F3) >> 23;
-    float f = number(bits(sum) - ((uint32_t)e << 23)) - 1;
-    float q = Q[9];
-    for (int k = 8; k >= 0; k--)
-      q = q * f + Q[k];
-    float whole = (float)(e - tiny);
-    y[i] = narrow((q * f + whole * LOG2[1]) + whole * LOG2[0]);
+    else
+      y[i] = bits(sum) == 0x7F800000 ? 0x7F80 : narrow(logarithm(sum));
   }
 }
 """
 )
 
 
-def _log(total: np.ndarray) -> np.ndarray:
+def logarithm(total: np.ndarray) -> np.ndarray:
     """Of positive finite float32, as the C++ has it."""
     tiny = total < np.float32(2.0**-126)
     held = (total * np.where(tiny, np.float32(2.0**23), np.float32(1))).view(np.int32)
@@ -75,7 +80,7 @@ def log(tile: int, offset: float) -> Kernel:
     def reference(x: Any, n: int, offset: float) -> np.ndarray:
         total = np.asarray(x, np.float32) + np.float32(offset)
         inside = (total > 0) & (total < np.inf)
-        made = _log(np.where(inside, total, np.float32(1)))
+        made = logarithm(np.where(inside, total, np.float32(1)))
         edges = np.where(total == 0, -np.inf, np.where(total > 0, np.inf, np.nan)).astype(np.float32)
         return np.where(inside, made, edges)
 

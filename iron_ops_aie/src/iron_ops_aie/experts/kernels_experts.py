@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, Loop, ObjectType, Out, Param, Tolerance, bfloat16
-from iron_core.array.numbers import BFLOAT16
+from iron_core.array.numbers import BFLOAT16, POWER, power
 from iron_ops_aie.products.kernels_mv import lane_products
-from iron_ops_aie.recurrent.kernels_delta import FLOAT, POWER, power
+from iron_ops_aie.recurrent.kernels_delta import FLOAT
 
 _KEEP = """
 #include <stdint.h>
@@ -45,7 +45,8 @@ extern "C" void KERNEL(const uint16_t *kept, const int32_t *ids, const uint16_t 
 )
 
 _OPEN = (
-    POWER
+    BFLOAT16
+    + POWER
     + """
 extern "C" void KERNEL(const float *gate, const float *up, uint16_t *y, int32_t live) {
   for (int32_t i = 0; i < MANY; i++)
@@ -141,7 +142,7 @@ def opened(block: int, k: int, width: int) -> Kernel:
         result = np.zeros(many, np.float32)
         g, u = np.asarray(gate, np.float32)[:count], np.asarray(up, np.float32)[:count]
         with np.errstate(over="ignore", invalid="ignore"):
-            result[:count] = g / (np.float32(1) + np.array([power(-x) for x in g], np.float32)) * u
+            result[:count] = g / (np.float32(1) + power(-g)) * u
         return result
 
     contract = KernelContract(

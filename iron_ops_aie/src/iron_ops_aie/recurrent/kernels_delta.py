@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import In, InOut, Kernel, KernelContract, Loop, ObjectType, Out, Param, Tolerance, bfloat16
-from iron_core.array.numbers import BFLOAT16, EXP, LOG2_HIGH, LOG2_LOW, POLYNOMIAL, array_of, exp_over, float32
+from iron_core.array.numbers import BFLOAT16, POWER, float32, power
 
 #: Instructions of a product or a sum of two float32 by functions, about.
 FLOAT = 25
@@ -41,31 +41,9 @@ extern "C" void KERNEL(const float *x, float *y, int32_t at) {
 }
 """
 
-#: C++: those, and `power`, e^x.
-POWER = (
-    BFLOAT16
-    + array_of("EXP", EXP)
-    + array_of("LOG2", (LOG2_HIGH, LOG2_LOW))
-    + POLYNOMIAL
-    + """
-static inline float power(float x) {
-  if (x < -87)
-    return 0;
-  if (!(x < 88))
-    x = x != x ? x : 88;
-  if (x != x)
-    return x;
-  float n = x * 1.44269504f;
-  int32_t k = (int32_t)(x < 0 ? n - 0.5f : n + 0.5f);
-  float r = x - (float)k * LOG2[0];
-  r = r - (float)k * LOG2[1];
-  return (polynomial(EXP, 6, r) * (r * r) + r + 1) * number((uint32_t)(k + 127) << 23);
-}
-"""
-)
-
 _STEP = (
-    POWER
+    BFLOAT16
+    + POWER
     + """
 extern "C" void KERNEL(const float *tokens, const float *gates, float *state, uint16_t *o, int32_t t, int32_t head, int32_t live,
                        float scale) {
@@ -128,19 +106,6 @@ def take(many: int, out_of: int) -> Kernel:
     )
     types = (ObjectType.of(out_of, np.float32), ObjectType.of(many, np.float32), np.int32)
     return Kernel.inline("delta_take", _TAKE, types, contract, dict(MANY=many))
-
-
-def power(x: Any) -> np.float32:
-    """e^x of one number, as the C++ has it."""
-    x = np.float32(x)
-    if x < -87:
-        return np.float32(0)
-    if np.isnan(x):
-        return x
-    x = min(x, np.float32(88))
-    n = x * np.float32(1.44269504)
-    k = np.array([n + np.float32(-0.5 if x < 0 else 0.5)]).astype(np.int32)
-    return np.float32((exp_over(np.array([x]), k) * np.exp2(k.astype(np.float32)))[0])
 
 
 def step(block: int, deep: int, width: int, heads: int, scale: float) -> Kernel:

@@ -370,7 +370,8 @@ template <class V> INLINE V exp_below(V x) {
   p = maddw(p, r, like(x, 1.6666665459e-1f));
   p = maddw(p, r, like(x, 5.0000001201e-1f));
   p = maddw(p, r * r, r) + like(x, 1.0f);
-  V y = (V)((I)p + k);
+  typedef uint32_t U __attribute__((vector_size(sizeof(V))));
+  V y = (V)((U)p + (U)k);  // far below, where it is 0, the sum wraps
   y = x < like(x, -87.3f) ? like(x, 0.0f) : y;
   return x != x ? x : y;
 }

@@ -3,7 +3,7 @@
 // with the key head that this value head reads: its number over `repeat`, or, `tiled`, what is left of it over key_heads. Where
 // `past` is 0, what the states hold counts as zeros.
 #pragma once
-#include "common.h"
+#include "elementwise.h"
 
 namespace iron {
 
@@ -226,6 +226,21 @@ template <class T> void gated_delta_chunk(const slots::GatedDeltaChunk<T>& g, in
       times(key, 1, deep, wrong, state, keys, n, wide, false, exp1(sum[n - 1]));
     }
     for (int64_t i = 0; i < keys; i++) memcpy(kept + i * values, state + i * wide, (size_t)values * sizeof(float));
+  }
+}
+
+// g = rate softplus(a + bias), beta = sigmoid(b): rows of as many numbers as there are heads.
+template <class T> void delta_gates(const slots::DeltaGates<T>& g, int32_t tid, int32_t nt) {
+  Share s = share(g.valid, tid, nt);
+  for (int64_t r = s.begin; r < s.end; r++) {
+    const T *a = g.a + r * g.heads, *b = g.b + r * g.heads;
+    float *decay = g.g + r * g.heads, *beta = g.beta + r * g.heads;
+    for (int64_t i = 0; i < g.heads; i += WIDE) {
+      int64_t n = g.heads - i < WIDE ? g.heads - i : WIDE;
+      f32xw x = loadw_part(a + i, n) + loadw_part(g.bias + i, n);
+      storew_part(decay + i, op::Softplus::of(x) * loadw_part(g.rate + i, n), n);
+      storew_part(beta + i, op::Sigmoid::of(loadw_part(b + i, n)), n);
+    }
   }
 }
 

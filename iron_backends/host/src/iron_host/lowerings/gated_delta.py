@@ -1,16 +1,18 @@
-"""GatedDeltaStep and GatedDeltaChunk on the host: kernels `gated_delta_step<T>` and `gated_delta_chunk<T>` of delta.h."""
+"""GatedDeltaStep, GatedDeltaChunk and DeltaGates on the host: kernels `gated_delta_step<T>` and so on of delta.h."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from iron_core.declare.field import Auto
 from iron_core.graph.traced import Binding
 from iron_core.image.plan import BufferRef
 from iron_core.lowering.answer import No, Yes
 from iron_host.kernel_call import KernelCall
-from iron_host.kernels import GATED_DELTA, GATED_DELTA_CHUNK
+from iron_host.kernels import DELTA_GATES, GATED_DELTA, GATED_DELTA_CHUNK
 from iron_host.lowerings.sharing import Sharing
+from iron_host.lowerings.template import TemplateLowering
 from iron_host.lowerings.units import FLOATS, cpp, takes, unit
 from iron_host.slots import Slots
 
@@ -42,9 +44,7 @@ class _GatedDelta(Sharing):
     def moved(self, op: Any, sizes: Mapping[str, int]) -> int:
         return sum(sizes.values()) + sizes["state"]  # which is read and written
 
-    def step(
-        self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]
-    ) -> KernelCall:
+    def step(self, op: Any, operands: Mapping[str, BufferRef], bindings: Mapping[str, Binding], tunables: Mapping[str, Any]) -> KernelCall:
         slots = self.slots(
             **{name: name for name, _ in self.slots.pointers},
             valid=self.count(op, bindings, "valid"),
@@ -85,3 +85,11 @@ class GatedDeltaChunk(_GatedDelta):
     def scratch(self, op: Any) -> int:
         deep, wide = (-(-n // WIDEST) * WIDEST for n in (op.key_dim, op.value_dim))
         return op.chunk * (2 * deep + 2 * wide + 2 * op.chunk + 2) + op.key_dim * wide  # type: ignore[no-any-return]
+
+
+class DeltaGates(TemplateLowering):
+    """Rows are shared among threads."""
+
+    operator = "iron_ops_aie.DeltaGates"
+    header, template, slots = "delta.h", "delta_gates", DELTA_GATES
+    grain = Auto(4096)  # of exponentials and logarithms

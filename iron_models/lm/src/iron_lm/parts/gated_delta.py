@@ -13,10 +13,10 @@ from iron_core.errors import ParamError
 from iron_lm.fields import counted, flag, positive
 from iron_lm.parts.norm import Norm, NormConfig
 from iron_lm.parts.part import Part, Weights, bounded, is_prompt, widen
-from iron_lm.parts.projection import Projection, biased
+from iron_lm.parts.projection import Projection
 from iron_lm.parts.recurrent_state import RecurrentState
 from iron_lm.run import Run
-from iron_ops_aie import CausalConv1d, Copy, ElementwiseMul, GatedDeltaStep, L2Norm, RowwiseMul, Sigmoid, SiLU, Softplus
+from iron_ops_aie import CausalConv1d, Copy, DeltaGates, ElementwiseMul, GatedDeltaStep, L2Norm, SiLU
 
 #: What is added to the sum of a key's squares, and a query's, under the root.
 EPSILON = 1e-6
@@ -95,7 +95,7 @@ class GatedDelta(Part):
         )
 
     def arranged(self, name: str, array: Any) -> Any:
-        return -widen(array) if name == "rate" else array
+        return -widen(array) if name == "rate" else widen(array) if name == "bias" else array
 
     def body(
         self,
@@ -112,7 +112,7 @@ class GatedDelta(Part):
         q, k, v = self._cut(SiLU(mixed))
         n = x.shape[0]
         q, k = (L2Norm(y.reshape(n * c.key_heads, c.key_dim), epsilon=EPSILON).reshape(n, c.key_heads, c.key_dim) for y in (q, k))
-        beta, g = Sigmoid(_wide(b)), RowwiseMul(Softplus(biased(_wide(a), self.bias)), self.rate)
+        g, beta = DeltaGates(a, b, self.bias, self.rate)
         v = v.reshape(n, c.value_heads, c.value_dim)
         _, o = GatedDeltaStep(q, k, v, g, beta, self.cache.memory, past=past, tiled=c.tiled)
         o = self.norm(o.reshape(n * c.value_heads, c.value_dim)).reshape(n, c.values)
@@ -148,11 +148,6 @@ class GatedDelta(Part):
             out[t] = np.einsum("hkv,hk->hv", memory, q[t]) * np.float32(c.key_dim**-0.5)
         normed = np.asarray(self.norm.twin(self.inside(weights, "norm"), out)).reshape(n, c.values)
         return np.asarray((normed * _silu(z)) @ widen(weights["o"]).T)
-
-
-def _wide(x: Any) -> Any:
-    """In float32, as gates are computed."""
-    return x if x.dtype == np.float32 else Copy(x, Y=np.float32)
 
 
 def _silu(x: np.ndarray) -> np.ndarray:
