@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from iron_core.errors import CheckpointError
-from iron_lm.checkpoints.awq import nibbles
 from iron_lm.checkpoints.checkpoint import Checkpoint
+from iron_lm.checkpoints.linear import nibbles
 from tests.lm.checkpoints.packers import BF16, awq, config, drawn, folder, numbers
 
 N, K = 48, 256

@@ -207,6 +207,8 @@ def test_what_is_not_read_is_refused_by_name(tmp_path, packed, says):
         (dict(g_idx=np.zeros(K, np.int64)), r"has g_idx of int64\. Legal: int32"),
         (dict(g_idx=np.zeros(K + 1, np.int32)), r"has g_idx of shape \[257\]\. Legal: \[256\]"),
         (dict(weight=np.zeros((N, K), np.float16)), r"stands beside a\.weight\. Legal: one of them"),
+        (dict(g_idx=np.full(K, 4, np.int32)), r"has 4 in its g_idx\. Legal: 0 to 3, its groups"),
+        (dict(g_idx=np.arange(K, dtype=np.int32) // 64 - 1), r"has -1 in its g_idx\. Legal: 0 to 3, its groups"),
         (dict(g_idx=np.random.default_rng(0).permutation(K).astype(np.int32) // 64), r"is in activation order .* Legal: desc_act false"),
     ],
 )

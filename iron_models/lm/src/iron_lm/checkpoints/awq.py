@@ -16,7 +16,7 @@ from iron_core import PackedArray
 from iron_core.declare.formats import grouped
 from iron_core.errors import CheckpointError
 from iron_lm.checkpoints.entries import Entries, shown
-from iron_lm.checkpoints.linear import Linear, groups_of
+from iron_lm.checkpoints.linear import Linear, group_size_of, group_words, groups_of, nibbles
 from iron_lm.checkpoints.rearranged import Rearranged, in_groups
 
 #: The output of each nibble of a word.
@@ -60,22 +60,6 @@ def reader(entries: Entries, linears: list[Linear], zeros: str | None) -> Reader
     if not entries.flag("zero_point", True):
         raise CheckpointError(f"{entries.where}: zero_point is false. Legal: true.")
     return Reader(group_size_of(entries, "group_size" if entries.has("group_size") else "q_group_size"))
-
-
-def group_size_of(entries: Entries, key: str) -> int:
-    """Numbers that share a scale; -1: all of a row."""
-    return -1 if entries.entries.get(key) == -1 else entries.whole(key)
-
-
-def group_words(size: int) -> str:
-    """Groups, for people."""
-    return "rows for groups" if size == -1 else f"groups of {size}"
-
-
-def nibbles(words: np.ndarray) -> np.ndarray:
-    """uint8 (..., 8 n) of int32 (..., n), each word's eight from the lowest bits on."""
-    raw = np.ascontiguousarray(words).view(np.uint8)
-    return np.stack([raw & 15, raw >> 4], -1).reshape(*words.shape[:-1], -1)
 
 
 def _ordered(words: np.ndarray) -> np.ndarray:

@@ -18,9 +18,8 @@ import numpy as np
 from iron_core import PackedArray
 from iron_core.declare.formats import grouped
 from iron_core.errors import CheckpointError
-from iron_lm.checkpoints.awq import group_size_of, group_words, nibbles
 from iron_lm.checkpoints.entries import Entries, shown
-from iron_lm.checkpoints.linear import Linear, groups_of
+from iron_lm.checkpoints.linear import Linear, group_size_of, group_words, groups_of, nibbles
 from iron_lm.checkpoints.rearranged import Rearranged, in_groups
 
 #: How zero points are stored: less one, or as they are.
@@ -63,7 +62,7 @@ class Reader:
         scales = linear.shaped("scales", (*lead, groups, high), integers=False)
         zeros = linear.shaped("qzeros", (*lead, groups, high // per))
         if "g_idx" in linear.parts or (self.reordered and groups > 1):
-            _check_order(linear.shaped("g_idx", (*lead, depth)), group)
+            _check_order(linear.shaped("g_idx", (*lead, depth)), group, groups)
         format = grouped(self.bits, group, scales.dtype, zeros=not self.symmetric)
         made = partial(_packed, self, linear.name, format, shape, words, zeros, scales)
         return shape, format, Rearranged(shape, format, (words, zeros, scales), f"gptq {self.convention}", made)
@@ -150,8 +149,11 @@ def _mean(linear: Linear, zeros: np.ndarray, version: str, bits: int) -> float:
     return float(integers.mean() - points.mean()) / scale
 
 
-def _check_order(order: np.ndarray, group: int) -> None:
-    """CheckpointError for inputs whose groups are not one behind the other."""
+def _check_order(order: np.ndarray, group: int, groups: int) -> None:
+    """CheckpointError for inputs of groups that there are not, and for inputs whose groups are not one behind the other."""
+    beyond = order[(order < 0) | (order >= groups)]
+    if beyond.size:
+        raise CheckpointError(f"has {beyond[0]} in its g_idx. Legal: 0 to {groups - 1}, its groups.")
     if not np.array_equal(order, np.broadcast_to(np.arange(order.shape[-1], dtype=np.int32) // group, order.shape)):
         raise CheckpointError("is in activation order (its g_idx is not by groups), which no product takes. Legal: desc_act false.")
 

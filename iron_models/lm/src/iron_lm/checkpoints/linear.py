@@ -1,4 +1,4 @@
-"""`Linear`: what a packer stores of a matrix."""
+"""`Linear`: what a packer stores of a matrix; and its groups and words, as all packers have them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import attrs
 import numpy as np
 
 from iron_core.errors import CheckpointError
+from iron_lm.checkpoints.entries import Entries
 
 #: What stands beside a `qweight`.
 SUFFIXES = ("qweight", "qzeros", "scales", "g_idx")
@@ -53,3 +54,19 @@ def groups_of(columns: int, size: int) -> tuple[int, int]:
     if group % 32:
         raise CheckpointError(f"has groups of {group}. Legal: a multiple of 32.")
     return group, columns // group
+
+
+def group_size_of(entries: Entries, key: str) -> int:
+    """Numbers that share a scale; -1: all of a row."""
+    return -1 if entries.entries.get(key) == -1 else entries.whole(key)
+
+
+def group_words(size: int) -> str:
+    """Groups, for people."""
+    return "rows for groups" if size == -1 else f"groups of {size}"
+
+
+def nibbles(words: np.ndarray) -> np.ndarray:
+    """uint8 (..., 8 n) of int32 (..., n), each word's eight from the lowest bits on."""
+    raw = np.ascontiguousarray(words).view(np.uint8)
+    return np.stack([raw & 15, raw >> 4], -1).reshape(*words.shape[:-1], -1)

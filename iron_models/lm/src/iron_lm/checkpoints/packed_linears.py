@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,8 @@ from iron_lm.checkpoints.tensors import Tensors
 #: Files beside the weights that say how these are packed, where config.json does not.
 _BESIDE = ("quantize_config.json", "quant_config.json")
 _MARK = ".qweight"
+#: What stands beside a weight, or in its place, of compressed-tensors, fp8, bitsandbytes and others: its name with an ending.
+_SCALED = re.compile(r"(.*weight)(?:_(?:packed|scale\w*|shape|zero_point|g_idx|global_scale)|\.(?:absmax|nested_\w+|quant_\w+).*)")
 
 
 def unpack(tensors: Tensors, config: dict[str, Any], path: Path, zeros: str | None) -> str:
@@ -38,6 +41,8 @@ def unpack(tensors: Tensors, config: dict[str, Any], path: Path, zeros: str | No
     method = None if said is None else _method(said)
     if zeros is not None and (method != "gptq" or not linears):
         raise UsageError(f"{path}: no weights of GPTQ's are in it; gptq_zeros is for those.")
+    if said is not None and method not in ("gptq", "awq"):
+        _refuse_scaled(tensors, f"{path}: {where}: quant_method is {shown(said.get('quant_method'))}, which is not read. Legal: gptq, awq.")
     if not linears:
         return ""
     if said is None:
@@ -61,6 +66,18 @@ def unpack(tensors: Tensors, config: dict[str, Any], path: Path, zeros: str | No
             tensors.refused[linear.weight] = f"{path}: {linear.name}{_MARK} {error}"
         _drop(tensors, linear)
     return reader.described
+
+
+def _refuse_scaled(tensors: Tensors, reason: str) -> None:
+    """Give the matrices that other packers make one reason: those of floats of 8 bits or of integers, with scales and more beside them.
+    Without it their names would be missing, and what stands beside them none of the model's."""
+    beside = {name: found[1] for name in sorted(tensors.names) if (found := _SCALED.fullmatch(name))}
+    for name, weight in beside.items():
+        tensors.pop(name, None)
+        tensors.refused.pop(name, None)
+        tensors.integers.pop(name, None)
+        tensors.pop(weight, None)
+        tensors.refused[weight] = reason
 
 
 def _named(path: Path, make: Callable[[], PackedArray]) -> PackedArray:
