@@ -33,7 +33,7 @@ FAMILIES: dict[str, Any] = {
 }  # fmt: skip
 #: What a GGUF calls a family, where that is another name.
 ARCHITECTURES = {
-    "mistral": "llama", "qwen3_5": "qwen35", "qwen3_5_moe": "qwen35moe", "qwen3_next": "qwen35moe", "qwen2_moe": "qwen2moe",
+    "mistral": "llama", "qwen3_5": "qwen35", "qwen3_5_moe": "qwen35moe", "qwen3_next": "qwen3next", "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
 }  # fmt: skip
 
@@ -130,7 +130,7 @@ def write_gguf(path: Path, name: str, c: DecoderConfig, weights: Any, kind: str,
         elif isinstance(value, str):
             writer.add_string(f"{architecture}.{key}", value)
     if FAMILIES[name] is Qwen35:
-        tensors = {stored: [values] for stored, values in qwen35_gguf.tensors(c, weights).items()}
+        tensors = {stored: [values] for stored, values in qwen35_gguf.tensors(c, weights, name == "qwen3_next").items()}
     else:
         tensors = _renamed(gguf, name, architecture, c, weights, vectors)
     for stored, parts in tensors.items():

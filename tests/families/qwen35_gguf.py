@@ -1,4 +1,4 @@
-"""What llama.cpp's converter makes of a Qwen3.5: its names, metadata, and the order of value heads."""
+"""What llama.cpp's converter makes of a Qwen3.5 or a Qwen3-Next: its names, metadata, and the order of value heads."""
 
 from __future__ import annotations
 
@@ -43,15 +43,16 @@ _LAYER = {
 }
 
 
-def tensors(c: Any, weights: Any) -> dict[str, np.ndarray]:
-    """Name -> float32, of weights by path whose value heads lie one behind another: here those of one key head are key_heads apart."""
+def tensors(c: Any, weights: Any, keeps_heads: bool) -> dict[str, np.ndarray]:
+    """Name -> float32, of weights by path whose value heads lie one behind another. keeps_heads: do they here too, as Qwen3-Next's, whose
+    beta and alpha lie by key head in one matrix? Else those of one key head are key_heads apart."""
     wide = {path: np.asarray(array).astype(np.float32) for path, array in weights.items()}
     each = c.value_heads // c.key_heads
     order = [t % c.key_heads * each + t // c.key_heads for t in range(c.value_heads)]
     keys = 2 * c.key_heads * c.key_dim
 
     def heads(rows: np.ndarray) -> np.ndarray:
-        return rows if c.tiled else rows.reshape(c.value_heads, -1, *rows.shape[1:])[order].reshape(rows.shape)
+        return rows if c.tiled or keeps_heads else rows.reshape(c.value_heads, -1, *rows.shape[1:])[order].reshape(rows.shape)
 
     made = {name: wide[path] for path, name in _TOP.items() if path in wide}
     for i, attends in enumerate(c.attends):
@@ -76,5 +77,8 @@ def tensors(c: Any, weights: Any) -> dict[str, np.ndarray]:
                 "ssm_dt.bias": heads(own["mixer.bias"]),
                 "ssm_out.weight": heads(own["mixer.o"].T).T,
             }
+            if keeps_heads:
+                two = [found.pop(f"ssm_{x}.weight").reshape(c.key_heads, each, -1) for x in ("beta", "alpha")]
+                found["ssm_ba.weight"] = np.concatenate(two, 1).reshape(2 * c.value_heads, -1)
         made |= {f"blk.{i}.{name}": array for name, array in found.items()}
     return made

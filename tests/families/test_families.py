@@ -91,7 +91,7 @@ def test_a_gguf_says_what_config_json_says(family: Any) -> None:
     one, other = (attrs.evolve(c, name="", rotary=c.rotary and attrs.evolve(c.rotary, neighbours=False)) for c in configs)
     for field in attrs.fields(type(one)):
         if field.name == "tiled":
-            assert (one.tiled, other.tiled) == (False, True)
+            assert (one.tiled, other.tiled) == (False, family.name != "qwen3_next")
             continue
         a, b = getattr(one, field.name), getattr(other, field.name)
         assert a == pytest.approx(b) if isinstance(a, float) and b is not None else (a == b or not (a or b)), field.name

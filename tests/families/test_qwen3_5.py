@@ -85,7 +85,20 @@ def test_a_config_holds_together() -> None:
             attrs.evolve(config, **changes)
 
 
-def test_a_gguf_with_layers_that_guess_ahead_is_refused(qwen3_5: Family) -> None:
-    """They are counted among its blocks."""
-    with pytest.raises(CheckpointError, match=r"qwen35\.nextn_predict_layers is 1; this model runs 0"):
-        qwen3_5.load(qwen3_5.gguf(nextn_predict_layers=1))
+def test_layers_of_a_gguf_that_guess_ahead_are_left_out(qwen3_5: Family) -> None:
+    """They are counted among its blocks, the last of them; one that says more than there are is refused."""
+    whole = qwen3_5.load()
+    layers = whole.config.num_layers
+    loaded = qwen3_5.load(qwen3_5.gguf("F32", nextn_predict_layers=1))
+    assert loaded.config.num_layers == layers - 1 and loaded.config.attends == whole.config.attends[:-1]
+    assert set(loaded.exact) == {path for path in whole.exact if not path.startswith(f"layers.{layers - 1}.")}
+    logits = Session(loaded.model(), backend="host").logits(qwen3_5.ids)
+    assert np.isfinite(logits).all() and np.abs(logits - qwen3_5.logits[-1]).max() > 1e-3
+    with pytest.raises(CheckpointError, match=rf"qwen35\.nextn_predict_layers is {layers}; legal: a whole number from 1 to {layers - 1}\."):
+        qwen3_5.load(qwen3_5.gguf(nextn_predict_layers=layers))
+
+
+def test_value_heads_of_a_gguf_are_as_its_architecture_has_them(qwen3_5_moe: Family, qwen3_next: Family) -> None:
+    """Qwen3.5's are reordered by the converter, Qwen3-Next's are not."""
+    tiled = [family.load(family.gguf()).config.tiled for family in (qwen3_5_moe, qwen3_next)]
+    assert tiled == [True, False] and qwen3_next.load().config.value_heads > qwen3_next.load().config.key_heads

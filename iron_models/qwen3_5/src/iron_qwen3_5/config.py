@@ -111,10 +111,11 @@ def to_huggingface(config: Qwen35Config) -> dict[str, Any]:
 
 
 def from_gguf(entries: Entries, tensors: Any) -> dict[str, Any]:
-    """`Qwen35Config`'s keywords of a GGUF's metadata."""
-    entries.refuse_unless("nextn_predict_layers", 0)
+    """`Qwen35Config`'s keywords of a GGUF's metadata. Its last layers may be those that guess further tokens, which the model does
+    without. llama.cpp's converter reorders value heads of Qwen3.5, and leaves Qwen3-Next's."""
     experts = mixture_config.from_gguf(entries, shares=True, renormalises=True) if entries.has("expert_count") else {}
     found = gguf_metadata.decoder(entries, tensors) | experts
+    found["num_layers"] -= _guessing(entries, tensors, found["num_layers"])
     heads = entries.whole("ssm.time_step_rank")
     found |= dict(
         attends=_every_nth(found["num_layers"], entries.whole("full_attention_interval", PERIOD)),
@@ -123,6 +124,16 @@ def from_gguf(entries: Entries, tensors: Any) -> dict[str, Any]:
         key_dim=entries.whole("ssm.state_size"),
         value_dim=entries.whole("ssm.inner_size") // heads,
         taps=entries.whole("ssm.conv_kernel"),
-        tiled=True,
+        tiled=entries.prefix != "qwen3next.",
     )
     return found
+
+
+def _guessing(entries: Entries, tensors: Any, blocks: int) -> int:
+    """How many of a GGUF's last layers guess further tokens; their tensors may stay over."""
+    said = "nextn_predict_layers"
+    if not entries.has(said) or entries.entries[entries.prefix + said] == 0:
+        return 0
+    count = entries.whole(said, most=blocks - 1)
+    tensors.spare.update(name for i in range(blocks - count, blocks) for name in tensors.names if name.startswith(f"blk.{i}."))
+    return count

@@ -33,7 +33,7 @@ class Qwen35(Family):
     name = "qwen3_5"
     summary = "Qwen3.5's text models, dense and mixtures of experts, and Qwen3-Next."
     architectures = (
-        "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next", "qwen35", "qwen35moe",
+        "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next", "qwen35", "qwen35moe", "qwen3next",
     )  # fmt: skip
     Config = Qwen35Config
     absent = {

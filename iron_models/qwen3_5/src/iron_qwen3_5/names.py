@@ -65,16 +65,19 @@ def huggingface(config: Qwen35Config) -> Names:
 
 
 def gguf(config: Qwen35Config) -> Names:
-    """As llama.cpp's converter leaves them: norms whole, minus the rate, value heads that read one key head key_heads apart."""
+    """As llama.cpp's converter leaves them: norms whole, minus the rate; of Qwen3.5 value heads that read one key head key_heads apart,
+    of Qwen3-Next what opens and decays in one matrix by key head."""
     layer = "blk.{i}."
+    per = config.value_heads // config.key_heads
+    beta, alpha = (Interleaved(f"{layer}ssm_ba.weight", (per, per), part) for part in range(2))
     found = _any_decoder(names.GGUF) | (dict(expert_names.gguf()) if config.experts() is not None else {})
     own: dict[str, Source | str] = {
         **_queries(f"{layer}attn_q.weight", config.head_dim),
         "o": Either(f"{layer}attn_output.weight", f"{layer}ssm_out.weight"),
         "qkv": f"{layer}attn_qkv.weight",
         "z": f"{layer}attn_gate.weight",
-        "b": f"{layer}ssm_beta.weight",
-        "a": f"{layer}ssm_alpha.weight",
+        "b": FirstOf(f"{layer}ssm_beta.weight", beta),
+        "a": FirstOf(f"{layer}ssm_alpha.weight", alpha),
         "conv": Transpose(f"{layer}ssm_conv1d.weight"),
         "rate": Scaled(f"{layer}ssm_a", -1.0),
         "bias": f"{layer}ssm_dt.bias",
