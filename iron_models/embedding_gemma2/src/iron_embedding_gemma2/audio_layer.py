@@ -14,6 +14,7 @@ from iron_lm.parts.norm import Norm, NormConfig
 from iron_lm.parts.part import Part, Weights, bounded, widen
 from iron_lm.run import Run
 from iron_ops_aie import AXPY, DepthwiseConv1d, ElementwiseAdd, ElementwiseMul, Sigmoid, SiLU
+from iron_ops_aie.logistic import logistic, silu
 
 #: A feed-forward is so many times as wide as what goes through.
 WIDER = 4
@@ -34,7 +35,7 @@ class HalfFeedForward(Part):
 
     def twin(self, weights: Weights, x: Any) -> np.ndarray:
         y = _of(self, weights, "widens", _of(self, weights, "norm_before", x))
-        y = _of(self, weights, "norm_after", _of(self, weights, "narrows", y / (1 + np.exp(-y))))
+        y = _of(self, weights, "norm_after", _of(self, weights, "narrows", silu(y)))
         return np.asarray(x + np.float32(self.config.residual) * y)
 
 
@@ -65,11 +66,11 @@ class LightConvolution(Part):
 
     def twin(self, weights: Weights, x: Any) -> np.ndarray:
         a, b = _of(self, weights, "starts", _of(self, weights, "norm_before", x))
-        y, taps = a / (1 + np.exp(-b)), widen(weights["kernel"])[:, 0].T
+        y, taps = a * logistic(b), widen(weights["kernel"])[:, 0].T
         padded = np.concatenate([np.zeros((len(taps) - 1, y.shape[1]), np.float32), y])
         y = sum(tap * padded[i : i + len(x)] for i, tap in enumerate(taps))
         y = _of(self, weights, "norm_after", y)
-        return np.asarray(x + _of(self, weights, "ends", y / (1 + np.exp(-y))))
+        return np.asarray(x + _of(self, weights, "ends", silu(y)))
 
 
 class AudioLayer(Part):

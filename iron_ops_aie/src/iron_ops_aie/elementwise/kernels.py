@@ -14,6 +14,7 @@ import numpy as np
 
 from iron_core import In, Kernel, KernelContract, ObjectType, Out, Param, Tolerance, bfloat16, widen
 from iron_core.array.numbers import BFLOAT16, float32
+from iron_ops_aie import logistic
 
 _MAX = (
     BFLOAT16
@@ -84,22 +85,12 @@ def relu(tile: int) -> Kernel:
 
 def silu(tile: int) -> Kernel:
     """y = x / (1 + exp(-x)). A multiple of 32."""
-
-    def function(x: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore"):
-            return x / (1 + np.exp(-x))
-
-    return _unary("activation.silu_sized", tile, function, ops=4 * tile)
+    return _unary("activation.silu_sized", tile, logistic.silu, ops=4 * tile)
 
 
 def sigmoid(tile: int) -> Kernel:
     """y = 1 / (1 + exp(-x)). A multiple of 32."""
-
-    def function(x: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore"):
-            return 1 / (1 + np.exp(-x))
-
-    return _unary("activation.sigmoid", tile, function, ops=4 * tile)
+    return _unary("activation.sigmoid", tile, logistic.logistic, ops=4 * tile)
 
 
 def gelu(tile: int) -> Kernel:

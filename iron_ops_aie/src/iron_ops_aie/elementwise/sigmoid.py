@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from iron_core import Tolerance, UnaryElementwise, widen
 from iron_ops_aie.elementwise import kernels
+from iron_ops_aie.logistic import logistic
 from iron_ops_aie.rules import floats_only
 
 
@@ -20,8 +19,7 @@ class Sigmoid(UnaryElementwise):
         floats_only(self, "T")
 
     def reference(self, x: Any) -> Any:
-        with np.errstate(over="ignore"):
-            return 1 / (1 + np.exp(-widen(x)))
+        return logistic(widen(x))
 
     def kernel(self) -> Any:
         return kernels.sigmoid(self.tile_size)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from iron_core import Tolerance, UnaryElementwise, widen
 from iron_ops_aie.elementwise import kernels
+from iron_ops_aie.logistic import silu
 from iron_ops_aie.rules import floats_only
 
 
@@ -20,9 +19,7 @@ class SiLU(UnaryElementwise):
         floats_only(self, "T")
 
     def reference(self, x: Any) -> Any:
-        wide = widen(x)
-        with np.errstate(over="ignore"):
-            return wide / (1 + np.exp(-wide))
+        return silu(widen(x))
 
     def kernel(self) -> Any:
         return kernels.silu(self.tile_size)

@@ -28,6 +28,7 @@ from iron_core import (
 from iron_core.declare.formats import as_format
 from iron_core.errors import ParamError
 from iron_ops_aie.experts.experts_array import CombineExpertsArray
+from iron_ops_aie.logistic import logistic
 from iron_ops_aie.products import activations as arithmetic
 from iron_ops_aie.products.picked import magnitudes, picked
 from iron_ops_aie.rules import floats_only
@@ -110,7 +111,7 @@ class CombineExperts(CombineExpertsArray, Operator):
         total = (products.reshape(len(weights), self.k, self.hidden) * weights[..., None]).sum(1)
         if shared is None:
             return total
-        return total + (shared if shared_gate is None else _logistic(shared_gate) * shared)
+        return total + (shared if shared_gate is None else logistic(shared_gate) * shared)
 
     def reference(self, x: Any, down: Any, ids: Any, weights: Any, shared: Any = None, shared_gate: Any = None) -> Any:
         products = picked(down, *self._flat(x, ids), self.activations)
@@ -127,8 +128,3 @@ class CombineExperts(CombineExpertsArray, Operator):
 
     def ops(self) -> int:
         return 2 * self.rows * self.k * self.inner * self.hidden
-
-
-def _logistic(x: Any) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        return np.asarray(1 / (1 + np.exp(-x)))

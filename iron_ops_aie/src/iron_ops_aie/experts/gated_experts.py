@@ -26,15 +26,10 @@ from iron_core import (
 )
 from iron_core.declare.formats import as_format
 from iron_ops_aie.experts.experts_array import GatedExpertsArray
+from iron_ops_aie.logistic import silu
 from iron_ops_aie.products import activations as arithmetic
 from iron_ops_aie.products.picked import magnitudes, picked
 from iron_ops_aie.rules import floats_only
-
-
-def silu(x: Any) -> np.ndarray:
-    """x / (1 + e^-x), float64."""
-    with np.errstate(over="ignore"):
-        return np.asarray(x / (1 + np.exp(-x)))
 
 
 class GatedExperts(GatedExpertsArray, Operator):

@@ -18,6 +18,7 @@ from iron_lm.parts.projection import Projection, biased
 from iron_lm.parts.rotary import Rotary
 from iron_lm.run import Run
 from iron_ops_aie import MHA, ElementwiseMul, RoPE, Sigmoid
+from iron_ops_aie.logistic import logistic
 
 
 @attrs.frozen
@@ -170,7 +171,7 @@ class Attention(Part):
             q, k = self.rotary.twin({}, q, positions), self.rotary.twin({}, k, positions)
         o = self.attended(q, k, v)
         if c.gate:
-            o = o / (1 + np.exp(-rows("gate", c.num_heads).reshape(n, -1)))
+            o = o * logistic(rows("gate", c.num_heads).reshape(n, -1))
         o = self.times(weights, "o", o)
         return o + widen(weights["o_bias"]) if c.output_bias else o
 

@@ -15,6 +15,7 @@ from iron_lm.parts.part import Part, Weights, widen
 from iron_lm.parts.projection import project
 from iron_lm.run import Run
 from iron_ops_aie import CombineExperts, GatedExperts, Route
+from iron_ops_aie.logistic import logistic, silu
 
 
 @attrs.frozen
@@ -84,16 +85,13 @@ class Experts(Part):
         for e in np.unique(ids):
             rows, slots = np.nonzero(ids == e)
             gate, up, down = (widen(weights[name][int(e)]) for name in ("gate", "up", "down"))
-            wide = x[rows] @ gate.T
-            with np.errstate(over="ignore"):
-                wide = wide / (1 + np.exp(-wide)) * (x[rows] @ up.T)
+            wide = silu(x[rows] @ gate.T) * (x[rows] @ up.T)
             out[rows] += shares[rows, slots, None] * (wide @ down.T)
         if self.shared is None:
             return out
         shared = self.shared.twin(self.inside(weights, "shared"), x)
         if c.shared_gate:
-            with np.errstate(over="ignore"):
-                shared = shared / (1 + np.exp(-(x @ widen(weights["opening"]).T)))
+            shared = logistic(x @ widen(weights["opening"]).T) * shared
         return np.asarray(out + shared)
 
 

@@ -17,6 +17,7 @@ from iron_lm.parts.projection import Projection
 from iron_lm.parts.recurrent_state import RecurrentState
 from iron_lm.run import Run
 from iron_ops_aie import CausalConv1d, Copy, DeltaGates, ElementwiseMul, GatedDeltaStep, L2Norm, SiLU
+from iron_ops_aie.logistic import logistic, silu
 
 #: What is added to the sum of a key's squares, and a query's, under the root.
 EPSILON = 1e-6
@@ -133,13 +134,13 @@ class GatedDelta(Part):
         qkv, z, b, a = (np.asarray(x @ widen(weights[name]).T) for name in ("qkv", "z", "b", "a"))
         padded = np.concatenate([np.zeros((c.taps - 1, c.channels), np.float32), qkv])
         conv = widen(weights["conv"])
-        y = _silu(np.sum([conv[j] * padded[j : j + n] for j in range(c.taps)], 0))
+        y = silu(np.sum([conv[j] * padded[j : j + n] for j in range(c.taps)], 0))
         q, k, v = np.split(y, [c.keys, 2 * c.keys], 1)
         read = np.arange(c.value_heads) % c.key_heads if c.tiled else np.arange(c.value_heads) // (c.value_heads // c.key_heads)
         q, k = (_unit(part.reshape(n, c.key_heads, c.key_dim))[:, read] for part in (q, k))
         v = v.reshape(n, c.value_heads, c.value_dim)
         fade = np.exp(-widen(weights["rate"]) * np.logaddexp(0, a + widen(weights["bias"])))
-        beta = 1 / (1 + np.exp(-b))
+        beta = logistic(b)
         memory, out = np.zeros((c.value_heads, c.key_dim, c.value_dim), np.float32), np.empty_like(v)
         for t in range(n):
             memory = memory * fade[t][:, None, None]
@@ -147,12 +148,7 @@ class GatedDelta(Part):
             memory = memory + k[t][:, :, None] * wrong[:, None, :]
             out[t] = np.einsum("hkv,hk->hv", memory, q[t]) * np.float32(c.key_dim**-0.5)
         normed = np.asarray(self.norm.twin(self.inside(weights, "norm"), out)).reshape(n, c.values)
-        return np.asarray((normed * _silu(z)) @ widen(weights["o"]).T)
-
-
-def _silu(x: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        return np.asarray(x / (1 + np.exp(-x)))
+        return np.asarray((normed * silu(z)) @ widen(weights["o"]).T)
 
 
 def _unit(x: np.ndarray) -> np.ndarray:

@@ -14,11 +14,7 @@ from iron_lm.parts.part import Part, Weights, widen
 from iron_lm.parts.projection import Projection
 from iron_lm.run import Run
 from iron_ops_aie import GELU, ElementwiseMul, SiLU
-
-
-def _silu(x: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        return np.asarray(x / (1 + np.exp(-x)))
+from iron_ops_aie.logistic import silu
 
 
 def _gelu_tanh(x: np.ndarray) -> np.ndarray:
@@ -34,7 +30,7 @@ def _gelu(x: np.ndarray) -> np.ndarray:
 
 #: What lies between the matrices, by name: the operator, and the same in numpy.
 ACTIVATIONS: dict[str, tuple[Any, Any]] = {
-    "silu": (SiLU, _silu),
+    "silu": (SiLU, silu),
     "gelu": (partial(GELU, approximate="none"), _gelu),
     "gelu_tanh": (GELU, _gelu_tanh),
 }
