@@ -41,6 +41,7 @@ _HOME = {
     "graph.graph": ("Graph",),
     "graph.weight": ("state", "weight"),
     "graph.carry": ("carry",),
+    "graph.current": ("category",),
     "graph.fold": ("Fold",),
     "image.packaging": ("CONTEXTS", "ELF", "XCLBIN", "each_step"),
     "image.plan": ("Plan",),

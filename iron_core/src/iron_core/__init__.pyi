@@ -92,6 +92,7 @@ from iron_core.devices import current_device as current_device
 from iron_core.devices import set_current_device as set_current_device
 from iron_core.devices import using_device as using_device
 from iron_core.graph.carry import carry as carry
+from iron_core.graph.current import category as category
 from iron_core.graph.fold import Fold as Fold
 from iron_core.graph.graph import Graph as Graph
 from iron_core.graph.weight import state as state

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core.backends.run_profile import Limits, Phase, StepTimes, kind
+from iron_core.backends.run_profile import UNNAMED, Limits, Phase, StepTimes, kind
 from iron_core.declare.affine import bounded_shape
 from iron_core.image.plan import PlanStep
 from iron_core.lowering import lowering_for
@@ -123,6 +123,7 @@ def phase(name: str, passes: list[Pass]) -> Phase:
     kinds = {id(plan): kind(type(plan.op).__name__, plan.operands) for plan in plans}
     fixed = {id(s.plan): run_cost(s, {}) for s in image.steps if not any(r.bounds for p in s.plans for r in p.operands.values())}
     rows: dict[str, np.ndarray] = {}  # steps, seconds, busy, bytes, operations
+    parts: dict[str, np.ndarray] = {}  # the same by category
     kernels: dict[str, float] = {}
     integer = {kinds[id(p)]: _lowering(p).integers(p.op) for p in plans}
     resident = 0.0
@@ -130,19 +131,19 @@ def phase(name: str, passes: list[Pass]) -> Phase:
         before = None
         for index, begin, end, busy in one.steps.tolist():
             step = image.steps[int(index)]
-            row = rows.setdefault(kinds[id(step.plan)], np.zeros(5))
-            row[1:3] += end - begin, busy
+            sums = (rows.setdefault(kinds[id(step.plan)], np.zeros(5)), parts.setdefault(step.plan.category or UNNAMED, np.zeros(5)))
+            for row in sums:
+                row[1:3] += end - begin, busy
             kernel = step.unit.template if step.unit is not None else "numpy reference"
             kernels[kernel] = kernels.get(kernel, 0.0) + end - begin
             if step.plan is not before:
                 before = step.plan
                 what = fixed.get(id(before)) or run_cost(step, one.values)
-                row[0] += 1
-                row[3:] += what.nbytes, what.operations
+                for row in sums:
+                    row[0] += 1
+                    row[3:] += what.nbytes, what.operations
                 resident += what.resident
-    found = []
-    for label, sums in rows.items():
-        steps, seconds, busy, nbytes, operations = (sums / n).tolist()
-        found.append(StepTimes(label, steps, seconds, busy, nbytes, operations, integer[label]))
+    found = [attrs.evolve(StepTimes(label, *(row / n).tolist()), integer=integer[label]) for label, row in rows.items()]
     spans = [(p.begin, p.end) for p in passes]
-    return Phase.of(name, spans, found, resident / n, ((k, s / n) for k, s in kernels.items()))
+    by_category = [StepTimes(label, *(row / n).tolist()) for label, row in parts.items()]
+    return Phase.of(name, spans, found, resident / n, ((k, s / n) for k, s in kernels.items()), by_category)

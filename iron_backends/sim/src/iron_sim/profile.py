@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from iron_core.backends.run_profile import Phase, StepTimes, kind
+from iron_core.backends.run_profile import UNNAMED, Phase, StepTimes, kind
 from iron_core.files import write_whole
 from iron_core.image.array_step import ArrayStep
 
@@ -73,11 +73,17 @@ class SimProfile:
 def _phase(name: str, passes: list[TimedPass]) -> Phase:
     n = len(passes)
     sums: dict[str, list[float]] = {}
+    parts: dict[str, list[float]] = {}
     for one in passes:
         for step in one.steps:
             row = sums.setdefault(kind(step.step.operator, step.step.operands), [0.0, 0.0, 0.0])
+            part = parts.setdefault(step.step.category or UNNAMED, [0.0, 0.0, 0.0])
             for i, more in enumerate((1, step.end - step.begin, step.nbytes)):
                 row[i] += more
-    rows = [StepTimes(label, steps / n, seconds / n, seconds / n, nbytes / n) for label, (steps, seconds, nbytes) in sums.items()]
+                part[i] += more
+
+    def times(table: dict[str, list[float]]) -> list[StepTimes]:
+        return [StepTimes(label, steps / n, seconds / n, seconds / n, nbytes / n) for label, (steps, seconds, nbytes) in table.items()]
+
     resident = sum(step.resident for one in passes for step in one.steps) / n
-    return Phase.of(name, [(one.begin, one.end) for one in passes], rows, resident)
+    return Phase.of(name, [(one.begin, one.end) for one in passes], times(sums), resident, categories=times(parts))

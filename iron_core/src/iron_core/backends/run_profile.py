@@ -53,7 +53,8 @@ class Phase:
     """The passes of one version. `fastest`, `median` and `mean` are seconds of a pass; `between_steps` and
     `between_passes` what passed, a pass on average, outside its steps and before the next pass.
 
-    resident: bytes of weights and caches a pass reads. rows: the slowest first. kernels: seconds a pass by kernel, likewise.
+    resident: bytes of weights and caches a pass reads. rows: the slowest first. kernels: seconds a pass by kernel, likewise;
+    categories: the rows' steps once more, added up by the part of the model that made them (`Graph.category`), likewise.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Phase:
     resident: float
     rows: tuple[StepTimes, ...]
     kernels: tuple[tuple[str, float], ...] = ()
+    categories: tuple[StepTimes, ...] = ()
 
     @classmethod
     def of(
@@ -75,11 +77,12 @@ class Phase:
         rows: Iterable[StepTimes],
         resident: float,
         kernels: Iterable[tuple[str, float]] = (),
+        categories: Iterable[StepTimes] = (),
     ) -> Phase:
         """Passes that began and ended at these seconds of one clock, in order."""
         times = [end - begin for begin, end in spans]
         gaps = [after[0] - before[1] for before, after in itertools.pairwise(spans)]
-        rows = tuple(sorted(rows, key=lambda row: -row.seconds))
+        rows, categories = (tuple(sorted(some, key=lambda row: -row.seconds)) for some in (rows, categories))
         mean = math.fsum(times) / len(times)
         return cls(
             name,
@@ -92,6 +95,7 @@ class Phase:
             resident,
             rows,
             tuple(sorted(kernels, key=lambda pair: -pair[1])),
+            categories,
         )
 
 
@@ -137,6 +141,10 @@ def profiled(backend: Any, executables: Mapping[str, Any]) -> Iterator[RunProfil
         yield found
     for step, seconds in found.step_times():
         announce("iron_step_timed", step=step, seconds=seconds)
+
+
+#: Steps of graphs that say nothing.
+UNNAMED = "other"
 
 
 def kind(operator: str, operands: Mapping[str, BufferRef]) -> str:

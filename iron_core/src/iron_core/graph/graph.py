@@ -118,6 +118,8 @@ class Graph:
     is_iron_graph: ClassVar[bool] = True
     #: Tunables for what its calls leave open, where it is compiled by itself: a Profile, or the path of a file or a folder of profiles.
     profile: Any = None
+    #: What its steps are counted under in a profile of a run; "": what those of the graph that calls it are.
+    category: str = ""
     _body: ClassVar[Body]
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -188,7 +190,7 @@ class Graph:
             )
         tracer.adopt(self)
         handles = {key: tracer.handle(item) for key, item in given.items()}
-        with tracer.inside(self):
+        with tracer.inside(self), tracer.labelled(self.category):
             with authored(self, "body()"):
                 result = self.body(*(handles.get(key) for key in body.inputs), **values)
         if isinstance(result, Carry) or (isinstance(result, tuple) and any(isinstance(r, Carry) for r in result)):
@@ -205,7 +207,7 @@ class Graph:
         with tracer.active():
             given = {name: tracer.input(name, *tensor_spec(shapes[name])) for name, _, _ in signature if name not in fixed}
             values = {v.name: fixed.get(v.name, Affine(v.name)) for v in body.values}
-            with authored(self, "body()"):
+            with authored(self, "body()"), tracer.labelled(self.category):
                 result = self.body(*[given.get(name) for name in body.inputs], **values)
         return _finish(type(self).__name__, signature, tracer, result)
 

@@ -121,7 +121,7 @@ class _Recording:
         self._bind_once(op)
         bindings = tuple(Binding(m, e) for m, e in self.bindings.items())
         ordered = {name: regions[name] for name in op.operands if name in regions}
-        self.tracer.steps.append(TracedStep(self.tracer.fresh(self.cls.__name__.lower()), op, ordered, bindings))
+        self.tracer.steps.append(TracedStep(self.tracer.fresh(self.cls.__name__.lower()), op, ordered, bindings, self.tracer.category))
         return outputs[0] if len(outputs) == 1 else tuple(outputs) or None
 
     def _made_for(self, op: Operator) -> None:

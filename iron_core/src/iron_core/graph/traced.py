@@ -189,12 +189,13 @@ class CarryOut:
 
 @attrs.frozen(eq=False)
 class TracedStep:
-    """One operator at one place: `operands` maps each present operand's name to its region."""
+    """One operator at one place: `operands` maps each present operand's name to its region. category: of the graph that made it."""
 
     name: str
     op: Any
     operands: dict[str, Region]
     bindings: tuple[Binding, ...] = ()
+    category: str = ""
 
     def written(self) -> tuple[Region, ...]:
         """The regions it writes."""

@@ -29,6 +29,8 @@ class Tracer:
         self.intermediates: list[Tensor] = []
         self.checks: dict[tuple[Any, ...], IndexCheck] = {}
         self.id_checks: dict[tuple[Any, ...], IdCheck] = {}
+        #: What steps that are traced now are counted under in a profile.
+        self.category = ""
         #: Per operator that was made by keyword, by identity: its bound members, and the key of what they are bound to.
         self.bound_members: dict[int, dict[str, Any]] = {}
         self._taken = set(names.values())
@@ -56,6 +58,15 @@ class Tracer:
             yield
         finally:
             self._open.discard(id(graph))
+
+    @contextmanager
+    def labelled(self, category: str) -> Iterator[None]:
+        """Steps that are traced inside have this category, unless it is empty."""
+        before, self.category = self.category, category or self.category
+        try:
+            yield
+        finally:
+            self.category = before
 
     def adopt(self, graph: Any) -> None:
         """Name what a graph called in this body holds, under its class's name, unless the tracing graph names it."""

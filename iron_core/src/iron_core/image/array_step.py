@@ -23,7 +23,7 @@ class ArrayStep:
 
     `written`: names of the operands it writes. `array_key`: says which kernels its cores call (see
     `iron_core.array.build.array_of`). `operator`: what messages call it. `pack`: where its array shares a configuration with others, the
-    array keys of all; the design is then one of the array of all of them.
+    array keys of all; the design is then one of the array of all of them. `category`: what a profile counts it under.
     """
 
     name: str
@@ -35,6 +35,7 @@ class ArrayStep:
     written: frozenset[str]
     bindings: tuple[Binding, ...]
     pack: tuple[tuple[Any, ...], ...] = ()
+    category: str = ""
 
     @property
     def configured(self) -> tuple[tuple[Any, ...], ...]:
@@ -52,4 +53,4 @@ def array_step(step: PlanStep, dev: Device) -> ArrayStep:
     except Unresolvable as error:
         raise UnsupportedError(f"{name} (step {step.name}) on {dev}: {error}") from error
     written = frozenset(name for name in step.operands if op.operands[name].written)
-    return ArrayStep(step.name, name, array_key(op), design, placement, step.operands, written, step.bindings)
+    return ArrayStep(step.name, name, array_key(op), design, placement, step.operands, written, step.bindings, category=step.category)

@@ -61,7 +61,7 @@ def with_control_words(steps: Iterable[ArrayStep], dev: Device) -> tuple[tuple[A
             controls.append(Control(gather, table))
             operands = {"ids": ids, "address": _tensor("address", len(addresses), ADDRESS_WORDS), "words": words}
             addresses.append(table)
-            made.append(array_step(PlanStep(f"{step.name}_words", _operator(gather), operands), dev))
+            made.append(array_step(PlanStep(f"{step.name}_words", _operator(gather), operands, category=step.category), dev))
         made.append(step)
     return tuple(made), ControlTensors(tuple(controls), tuple(addresses))
 

@@ -48,13 +48,14 @@ class BufferRef:
 class PlanStep:
     """One operator at one place of the run.
 
-    `operands` maps each present operand's name to where it is, in declaration order.
+    `operands` maps each present operand's name to where it is, in declaration order. category: what a profile counts it under.
     """
 
     name: str
     op: Any
     operands: dict[str, BufferRef]
     bindings: tuple[Binding, ...] = ()
+    category: str = ""
 
 
 @attrs.frozen

@@ -92,7 +92,7 @@ def draft(traced: TracedGraph, folds: Sequence[Fold] = (), refused: Sequence[tup
     version = VersionPlan(
         signature=traced.signature,
         steps=tuple(
-            PlanStep(step.name, step.op, {name: ref(r) for name, r in step.operands.items()}, step.bindings)
+            PlanStep(step.name, step.op, {name: ref(r) for name, r in step.operands.items()}, step.bindings, step.category)
             for step in traced.steps
         ),
         inputs=tuple(Port(tensor.name, tensor.shape, tensor.format, traced.bounds_of(tensor)) for tensor in traced.inputs),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 
 from iron_core.backends import run_profile
@@ -64,9 +64,9 @@ def _phase(phase: Phase, limits: Limits) -> Iterator[str]:
         )
     rest = phase.between_steps
     table.append(("between steps", "", f"{rest * 1e3:.3f}", _share(rest, phase.mean), *[""] * 6))
-    widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
-    for line in table:
-        yield "  " + "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))]).rstrip()
+    yield from _aligned(table)
+    yield "  by part of the model:"
+    yield from _aligned(_categories(phase, limits))
     rate = phase.resident / phase.mean
     share = _share(rate, limits.read_bytes)
     of = f", {share} of the read limit" if share else ""
@@ -74,6 +74,32 @@ def _phase(phase: Phase, limits: Limits) -> Iterator[str]:
     named = [f"{name} {seconds * 1e3:.3f}" for name, seconds in phase.kernels[:_KERNELS]]
     if named:
         yield "  kernels, ms a pass: " + " · ".join(named)
+
+
+def _categories(phase: Phase, limits: Limits) -> list[tuple[str, ...]]:
+    """The same time by category. Operations are left out: a part has integers and floats."""
+    table: list[tuple[str, ...]] = [("", "steps", "ms", "share", "MB", "GB/s", "of read", "threads busy")]
+    for row in phase.categories:
+        rate = row.nbytes / row.seconds
+        table.append(
+            (
+                row.kind,
+                f"{row.steps:.0f}",
+                f"{row.seconds * 1e3:.3f}",
+                _share(row.seconds, phase.mean),
+                f"{row.nbytes / 1e6:.2f}",
+                f"{rate / 1e9:.2f}",
+                _share(rate, limits.read_bytes),
+                _share(row.busy, row.seconds * limits.threads),
+            )
+        )
+    return table
+
+
+def _aligned(table: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
+    for line in table:
+        yield "  " + "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))]).rstrip()
 
 
 def _share(part: float, whole: float) -> str:

@@ -60,6 +60,8 @@ class Attention(Part):
     is given that other layers write too.
     """
 
+    category = "attention"
+
     q: Any
     k: Any
     v: Any

@@ -47,6 +47,8 @@ class AxialRotaryConfig:
 class AxialRotary(Part):
     """The angles of patches at `positions`, (patches, 2) whole numbers from 0: columns and rows -> (patches, head_dim)."""
 
+    category = "rotary"
+
     table: Any = None
 
     def __init__(self, config: AxialRotaryConfig, run: Run) -> None:

@@ -34,6 +34,8 @@ class Decoder(Part):
     learned where tokens stand. DeclarationError for what is no part of the kind that is asked for.
     """
 
+    category = "decoder"
+
     def __init__(
         self, run: Run, embedding: Embedding, layers: Sequence[Layer], norm: Part, head: Head, positions: Positions | None = None
     ) -> None:
@@ -79,9 +81,10 @@ class Decoder(Part):
         if ids is not None:
             x = Copy(x[rows - 1]).reshape(1, x.shape[1])  # the last row's logits alone
         logits = self.head(self.norm(x)).reshape(self.vocab_size)
-        _, drawn = Sample(
-            logits, self.draws, self.drawn, row=position * ROW_WORDS, at=position, k_max=min(K_MAX, self.vocab_size)
-        )
+        with iron.category("sampling"):
+            _, drawn = Sample(
+                logits, self.draws, self.drawn, row=position * ROW_WORDS, at=position, k_max=min(K_MAX, self.vocab_size)
+            )
         return logits, drawn
 
     def states(self, ids: Any, token: Any, chunk: Any, rows: Any, position: Any, place: Any) -> Any:

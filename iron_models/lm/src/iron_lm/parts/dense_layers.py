@@ -16,6 +16,8 @@ from iron_lm.run import Run
 class DenseLayers(Part):
     """x (rows, widths[0]) times a matrix for each step from one of `widths` to the next, (N, K), `w0` and so on -> (rows, widths[-1])."""
 
+    category = "dense layers"
+
     def __init__(self, widths: Sequence[int], run: Run) -> None:
         self.widths, self.run = tuple(widths), run
         self.needs(**{f"w{n}": (wide, narrow) for n, (narrow, wide) in enumerate(pairwise(self.widths))})

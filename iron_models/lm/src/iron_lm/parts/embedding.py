@@ -27,6 +27,8 @@ class EmbeddingConfig:
 class Embedding(Part):
     """Rows of `table`, (vocab_size, hidden_size): those of `ids`, the first `rows` of them, or of `token` where no ids are given."""
 
+    category = "embedding"
+
     table: Any
 
     def __init__(self, config: EmbeddingConfig, run: Run) -> None:

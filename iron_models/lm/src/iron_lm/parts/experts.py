@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+import iron_core as iron
 from iron_core.declare.formats import format_of
 from iron_core.errors import ParamError
 from iron_lm.fields import counted, flag, optional, positive
@@ -16,6 +17,9 @@ from iron_lm.parts.projection import project
 from iron_lm.run import Run
 from iron_ops_aie import CombineExperts, GatedExperts, Route
 from iron_ops_aie.logistic import logistic, silu
+
+#: What a profile counts the shared expert under.
+SHARED = "shared expert"
 
 
 @attrs.frozen
@@ -51,6 +55,8 @@ class Experts(Part):
     and its gate `opening` (1, hidden_size).
     """
 
+    category = "experts"
+
     router: Any
     gate: Any
     up: Any
@@ -63,19 +69,23 @@ class Experts(Part):
         wide = (c.num_experts, c.intermediate_size, c.hidden_size)
         self.needs(router=(c.num_experts, c.hidden_size), gate=wide, up=wide, down=(wide[0], wide[2], wide[1]))
         self.shared = None if c.shared_size is None else GatedMLP(GatedMLPConfig(c.hidden_size, c.shared_size), run)
+        if self.shared is not None:
+            self.shared.category = SHARED
         if c.shared_gate:
             self.needs(opening=(1, c.hidden_size))
 
     def body(self, x: Any) -> Any:
         c, activations = self.config, self.run.activations
-        logits = project(x, self.router, activations, out=np.float32)
-        ids, weights = Route(logits, k=c.chosen, renormalise=c.renormalise, scale=c.scale)
+        with iron.category("router"):
+            logits = project(x, self.router, activations, out=np.float32)
+            ids, weights = Route(logits, k=c.chosen, renormalise=c.renormalise, scale=c.scale)
         made = GatedExperts(x, self.gate, self.up, ids, **_arithmetic(self.gate, activations))
         added: dict[str, Any] = {}
         if self.shared is not None:
             added["shared"] = self.shared(x)
         if c.shared_gate:
-            added["shared_gate"] = project(x, self.opening, activations)
+            with iron.category(SHARED):
+                added["shared_gate"] = project(x, self.opening, activations)
         return CombineExperts(made, self.down, ids, weights, **added, **_arithmetic(self.down, activations))
 
     def twin(self, weights: Weights, x: Any) -> np.ndarray:

@@ -74,6 +74,8 @@ class GatedDelta(Part):
     prompt and by itself.
     """
 
+    category = "delta rule"
+
     qkv: Any
     z: Any
     b: Any
@@ -109,8 +111,9 @@ class GatedDelta(Part):
         c, x = self.config, bounded(x, rows)
         past = chunk if is_prompt(x, self.run) else position  # 0 where a sequence begins, which is all that is asked of it
         qkv, z, b, a = self.ins(x)
-        _, mixed = CausalConv1d(qkv, self.conv, self.cache.before, past=past)
-        q, k, v = self._cut(SiLU(mixed))
+        with iron.category("convolution"):
+            _, mixed = CausalConv1d(qkv, self.conv, self.cache.before, past=past)
+            q, k, v = self._cut(SiLU(mixed))
         n = x.shape[0]
         q, k = (L2Norm(y.reshape(n * c.key_heads, c.key_dim), epsilon=EPSILON).reshape(n, c.key_heads, c.key_dim) for y in (q, k))
         g, beta = DeltaGates(a, b, self.bias, self.rate)

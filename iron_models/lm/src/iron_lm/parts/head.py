@@ -30,6 +30,8 @@ class Head(Part):
     """x (1, hidden_size) times the matrix, (vocab_size, hidden_size) -> float32 (1, vocab_size). tied: the embedding whose table
     is the matrix."""
 
+    category = "head"
+
     matrix: Any
 
     def __init__(self, config: HeadConfig, run: Run, tied: Embedding | None = None) -> None:

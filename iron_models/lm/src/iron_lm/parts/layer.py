@@ -19,6 +19,8 @@ class Layer(Part):
     that puts them together otherwise has a body and a twin of its own, which take the same. DeclarationError for what is no part.
     """
 
+    category = "residuals"
+
     def __init__(
         self,
         mixer: Part,

@@ -23,6 +23,8 @@ class LayerNormConfig:
 class LayerNorm(Part):
     """(x - mean(x)) / sqrt(var(x) + epsilon), times the weight, plus the bias. x: (rows, size)."""
 
+    category = "norms"
+
     weight: Any
     bias: Any
 

@@ -60,6 +60,8 @@ class MLPConfig(_Config):
 class GatedMLP(Part):
     """down(f(gate x) * up x). x: (rows, hidden_size), and the same shape comes out."""
 
+    category = "feed-forward"
+
     gate: Any
     up: Any
     down: Any
@@ -85,6 +87,8 @@ class GatedMLP(Part):
 
 class MLP(Part):
     """down(f(up x)). x: (rows, hidden_size), and the same shape comes out."""
+
+    category = "feed-forward"
 
     up: Any
     down: Any

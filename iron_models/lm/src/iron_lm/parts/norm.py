@@ -28,6 +28,8 @@ class Norm(Part):
     order: which number of the weight belongs to each place of a row, where a row is not in the weight's own order.
     """
 
+    category = "norms"
+
     def __init__(self, config: NormConfig, order: np.ndarray | None = None) -> None:
         self.config, self._order = config, order
         self.weight: Any = None

@@ -29,6 +29,8 @@ class Pooling(Part):
     The mean is attention by a query of zeros: each row weighs the same.
     """
 
+    category = "pooling"
+
     def __init__(self, kind: str, width: int, run: Run) -> None:
         self.kind, self.width, self.run = kind, width, run
         head = math.gcd(width, _HEAD)

@@ -16,6 +16,8 @@ from iron_ops_aie import Copy, ElementwiseAdd
 class Positions(Part):
     """x plus the rows of `max_positions` that its own stand at. x: (rows, hidden_size), and the same shape comes out."""
 
+    category = "embedding"
+
     def __init__(self, max_positions: int, hidden_size: int, run: Run) -> None:
         self.run = run
         self.embedding = Embedding(EmbeddingConfig(max_positions, hidden_size), run)

@@ -187,6 +187,8 @@ def angles(config: RotaryConfig, positions: Any, context: int = 0) -> np.ndarray
 class Rotary(Part):
     """The angles of a call's rows, (rows, head_dim), from a table of every position. Layers that share one share its angles."""
 
+    category = "rotary"
+
     table: Any = None
 
     def __init__(self, config: RotaryConfig, run: Run) -> None:
