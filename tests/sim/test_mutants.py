@@ -379,6 +379,8 @@ SAME = {
     ("gemv placed behind a norm", "freed_instead_of_awaited", ""): _THROUGH,
     ("mha one query", "freed_instead_of_awaited", ""): _THROUGH,
     ("a memory that is corrected", "freed_instead_of_awaited", ""): _THROUGH,
+    ("gates of a memory", "freed_instead_of_awaited", ""): _THROUGH,
+    ("gates of a memory", "rounding_not_set", ""): "its kernel stores float32: nothing is rounded to bfloat16",
     ("a memory of chunks", "freed_instead_of_awaited", ""): _THROUGH,
 }
 
