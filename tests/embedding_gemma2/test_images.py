@@ -81,7 +81,8 @@ def test_an_image_that_is_none_is_one_line(pillow: Any, tmp_path: Path) -> None:
     (tmp_path / "b.png").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "c.png").write_bytes(b"")
     pillow.fromarray(np.ones((3, 3), np.float32)).save(tmp_path / "d.tiff")
-    for name in ("a.png", "b.png", "c.png", "d.tiff", "", "none.png"):
+    pillow.fromarray(np.full((3, 3), 1 << 20, np.int32)).save(tmp_path / "e.tiff")
+    for name in ("a.png", "b.png", "c.png", "d.tiff", "e.tiff", "", "none.png"):
         with pytest.raises(UsageError, match=r"^[^\n]*$") as said:
             read_image(tmp_path / name)
         assert str(tmp_path / name) in str(said.value)

@@ -66,6 +66,15 @@ def test_a_path_is_told_as_a_terminal_may_show_it(read: Any, path: str, said: st
     assert len(str(told.value)) < 400 and str(told.value).isprintable()
 
 
+@pytest.mark.parametrize("read", [images.read_image, videos.read_video, clips.read])
+@pytest.mark.parametrize("path", [None, 5, b"a.png", ["a.png"]])
+def test_what_is_no_path_is_named(read: Any, path: Any) -> None:
+    """With what would be legal."""
+    pytest.importorskip("soundfile" if read is clips.read else "PIL.Image", reason="a library of media is not installed")
+    with pytest.raises(UsageError, match=r"^read\w*: path=.*; legal: the path of a file\.$"):
+        read(path)
+
+
 def test_no_name_is_no_folder() -> None:
     """Though to the system it is the one that the program stands in."""
     pytest.importorskip("PIL.Image", reason="Pillow is not installed")

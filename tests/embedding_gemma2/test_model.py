@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import click
 import numpy as np
 import pytest
 
@@ -127,6 +128,37 @@ def test_documents_are_ranked(folder: Path, capsys: Any, monkeypatch: Any) -> No
 def test_values_that_follow_an_option_are_its() -> None:
     line = ["DIR", "--document", "a", "b", "--json", "--audio", "x", "--document", "c"]
     assert search_command.spread(line) == ["DIR", "--document", "a", "--document", "b", "--json", "--audio", "x", "--document", "c"]
+
+
+@pytest.mark.parametrize("word", ["-5", "- milk", "-.5", "-", "-- so"])
+def test_a_value_may_begin_with_a_minus(word: str) -> None:
+    """Where no letter follows, which an option has; the first value, and one behind others."""
+    line = ["DIR", "--document", word, "a", word, "--dims", "16"]
+    assert search_command.spread(line) == ["DIR", *["--document", word, "--document", "a", "--document", word], "--dims", "16"]
+
+
+def test_an_option_there_is_not_is_no_value() -> None:
+    """It ends what follows one, and is refused."""
+    with pytest.raises(click.NoSuchOption, match="--dim"):
+        search_command.main("embedding_gemma2", ["DIR", "--query", "w4", "--document", "a", "--dim", "16"])
+
+
+def test_a_folder_alone_has_the_line_of_its_model(folder: Path, capsys: Any) -> None:
+    """`iron-run DIR --query ...` is `iron-run embedding_gemma2 DIR --query ...`."""
+    line = ["--query", "w4", "--document", "w4", "-5", "--max-seq-len", "64", "--json"]
+    said = []
+    for named in ([str(folder)], ["embedding_gemma2", str(folder)]):
+        assert main(["run", *named, *line]) == 0
+        said.append(json.loads(capsys.readouterr().out)["documents"])
+    assert said[0] == said[1] and {one["document"] for one in said[0]} == {"w4", "-5"}
+
+
+def test_an_option_that_no_line_has_is_refused_by_name(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    """Of a folder alone too, of a model with a line of its own or not known, and of none."""
+    (tmp_path / "config.json").write_text("{}")
+    for path in (folder, tmp_path):
+        assert main(["run", str(path), "--no-such"]) == 2
+        assert "--no-such" in capsys.readouterr().err
 
 
 def test_pieces_of_a_mixed_document_are_one_value() -> None:

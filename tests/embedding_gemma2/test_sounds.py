@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 import wave
 from pathlib import Path
@@ -72,6 +73,35 @@ def test_a_sound_that_is_none_is_one_line(content: bytes, tmp_path: Path, soundf
     with pytest.raises(UsageError, match="no sound that soundfile reads") as said:
         clips.read(tmp_path / "a.wav")
     assert "a.wav" in str(said.value) and "\n" not in str(said.value)
+
+
+def of_chunks(*chunks: tuple[bytes, bytes], size: int | None = None) -> bytes:
+    """A WAV of these; size: what its last one says its is."""
+    body = b"WAVE"
+    for name, content in chunks:
+        says = len(content) if size is None or name != chunks[-1][0] else size
+        body += name + says.to_bytes(4, "little") + content + bytes(len(content) % 2)
+    return b"RIFF" + len(body).to_bytes(4, "little") + body
+
+
+FORMAT = (b"fmt ", struct.pack("<HHIIHH", 1, 1, 16000, 32000, 2, 16))
+
+
+@pytest.mark.parametrize("between", [(), ((b"LIST", b"odd"),)])
+def test_a_sound_that_is_cut_off_is_refused(between: Any, tmp_path: Path, soundfile: Any) -> None:
+    """Which soundfile reads as a shorter one; with another chunk, of an odd size, before its samples too."""
+    whole = of_chunks(FORMAT, *between, (b"data", bytes(2000)))
+    (tmp_path / "a.wav").write_bytes(whole)
+    assert len(clips.read(tmp_path / "a.wav")) == 1000
+    (tmp_path / "a.wav").write_bytes(whole[:-2])
+    with pytest.raises(UsageError, match=r"a\.wav: 1998 of 2000 bytes of samples; it is cut off"):
+        clips.read(tmp_path / "a.wav")
+
+
+def test_a_sound_whose_writer_did_not_know_its_length_is_read(tmp_path: Path, soundfile: Any) -> None:
+    """As programs write into a pipe: it says 4 GB, and ends where the file does."""
+    (tmp_path / "a.wav").write_bytes(of_chunks(FORMAT, (b"data", bytes(2000)), size=0xFFFFFFFF))
+    assert len(clips.read(tmp_path / "a.wav")) == 1000
 
 
 def test_without_soundfile_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

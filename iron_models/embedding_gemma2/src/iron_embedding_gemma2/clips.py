@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from iron_core.errors import UsageError, printable
+from iron_embedding_gemma2.paths import named
 from iron_embedding_gemma2.resampling import resampled
 
 #: Samples a second, of one channel; and those that a file may have.
 RATE, RATES = 16000, (4000, 192000)
+#: Bytes of samples, or more, that a WAV says it has whose writer could not know.
+UNKNOWN = 0x7FFFF000
 #: Seconds of a clip at most.
 LONGEST = 30
 
@@ -23,7 +26,7 @@ def read(path: str | Path) -> np.ndarray:
         import soundfile
     except (ImportError, OSError) as error:  # the second where its own library is missing
         raise UsageError(f"sound is read by soundfile, which cannot be loaded ({printable(error, 60)}). `pip install soundfile`.") from None
-    where = printable(path, 160)
+    where = named("read", path)
     try:
         there = Path(path).exists()
     except OSError as error:  # a name that is too long
@@ -34,7 +37,24 @@ def read(path: str | Path) -> np.ndarray:
         samples, rate = soundfile.read(str(path), dtype="float32", always_2d=True)
     except Exception as error:
         raise UsageError(f"{where}: no sound that soundfile reads ({printable(error, 80)}).") from None
+    if cut := _cut(Path(path)):
+        raise UsageError(f"{where}: {cut[0]} of {cut[1]} bytes of samples; it is cut off. Legal: a whole file.")
     return checked(samples, rate, where)
+
+
+def _cut(path: Path) -> tuple[int, int] | None:
+    """Of a WAV that ends within its samples: bytes of samples there are, and that it says there are. Of other files None: soundfile
+    refuses them."""
+    with path.open("rb") as file:
+        if file.read(4) != b"RIFF" or file.seek(4, 1) != 8 or file.read(4) != b"WAVE":
+            return None
+        while len(head := file.read(8)) == 8:
+            name, size = head[:4], int.from_bytes(head[4:], "little")
+            if name == b"data":
+                there = path.stat().st_size - file.tell()
+                return (there, size) if there < size < UNKNOWN else None
+            file.seek(size + size % 2, 1)
+    return None
 
 
 def of_python(samples: Any, where: str) -> np.ndarray:

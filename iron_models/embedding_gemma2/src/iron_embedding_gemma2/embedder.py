@@ -16,7 +16,7 @@ from iron_core.backends.choose import choose
 from iron_core.cache.keys import digest
 from iron_core.declare.formats import as_dtype
 from iron_core.devices import device
-from iron_core.errors import CheckpointError, UsageError, printable
+from iron_core.errors import UsageError, printable
 from iron_embedding_gemma2 import clips, heard_text, mixed_text, names, seen_text
 from iron_embedding_gemma2.config import TextConfig
 from iron_embedding_gemma2.heard_text import HeardText
@@ -31,6 +31,7 @@ from iron_lm.checkpoints.reading import reading
 from iron_lm.checkpoints.sources import Names
 from iron_lm.embedder import pooling_of, unit
 from iron_lm.encoding import EncoderModel
+from iron_lm.finite import not_finite
 from iron_lm.loading import Loaded
 from iron_lm.model import opened
 from iron_lm.parts.part import widen
@@ -176,7 +177,7 @@ class MediaEncoder(EncoderModel):
         with self._turn:
             found = np.array(compiled(row, *given, rows=len(ids), **values), np.float32).reshape(-1)
         if not np.isfinite(found).all():
-            raise CheckpointError("the vector is not finite: the weights hold NaN or infinity, or overflow the dtype they run in.")
+            raise not_finite("the vector is")
         return unit(found, dims)
 
     @property

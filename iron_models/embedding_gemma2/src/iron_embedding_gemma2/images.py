@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from iron_core.errors import UsageError, printable
+from iron_embedding_gemma2.paths import named
 
 #: Of a picture at most.
 MOST_PIXELS = 180_000_000
@@ -16,7 +17,7 @@ MOST_PIXELS = 180_000_000
 
 def read_image(path: str | Path) -> np.ndarray:
     """uint8 (height, width, 3), RGB, of anything that Pillow reads: turned as its EXIF says, the first of several frames, what is
-    see-through as its own colour, 16 bits of grey as 8.
+    see-through as its own colour, 16 bits of grey as 8; floats and grey of more bits are refused.
 
     UsageError where Pillow is not installed, or what lies at `path` is no image or is too large.
     """
@@ -30,7 +31,7 @@ def read_frames(path: str | Path, chosen: Callable[[list[int]], Sequence[int]] |
         from PIL import Image, ImageOps
     except ImportError:
         raise UsageError("images are read by Pillow, which is not installed: pip install pillow") from None
-    where = printable(path, 160)
+    where = named("read_image", path)
     try:
         with Image.open(path) as image:
             if image.width * image.height > MOST_PIXELS:
@@ -61,8 +62,10 @@ def _lengths(image: Any) -> list[int]:
 def _numbers(image: Any) -> np.ndarray:
     """uint8 RGB of an image of any mode."""
     if image.mode.startswith("I;16") or image.mode == "I":  # converted by Pillow alone, all above 255 is white
-        grey = (np.asarray(image).astype(np.int64).clip(0, 65535) >> 8).astype(np.uint8)
-        return np.repeat(grey[..., None], 3, 2)
+        levels = np.asarray(image).astype(np.int64)
+        if levels.min() < 0 or levels.max() > 65535:
+            raise ValueError("its pixels are of 32 bits, and it does not say what white is")
+        return np.repeat((levels >> 8).astype(np.uint8)[..., None], 3, 2)
     if image.mode == "F":
         raise ValueError("its pixels are floats, and it does not say what white is")
     return np.array(image.convert("RGB"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
@@ -17,6 +18,8 @@ from iron_embedding_gemma2.embedder import PROMPTS, load
 
 #: Options that take as many values as follow. Those of the last are one document.
 SEVERAL = ("--document", "--audio", "--image", "--video", "--mixed")
+#: What a value that follows one of those is not: "-5" and "- milk" are texts.
+_OPTION = re.compile(r"--?[a-zA-Z]|--$")
 #: Between the pieces of a mixed document, once spread: no word of a command line has it.
 _BETWEEN = "\0"
 #: What reads a piece that is no text, by what stands before its path.
@@ -44,7 +47,7 @@ def spread(argv: list[str]) -> list[str]:
     option: str | None = None
     first = True
     for word in argv:
-        if word.startswith("-"):
+        if _OPTION.match(word) or (option is None and word.startswith("-")):
             option, first = word if word in SEVERAL else None, True
             found += [] if option else [word]
         elif option == "--mixed" and not first:

@@ -10,8 +10,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from iron_core.errors import UsageError, printable
+from iron_core.errors import UsageError
 from iron_embedding_gemma2.images import read_frames, read_image
+from iron_embedding_gemma2.paths import named
 
 #: Of a video at most; of more, so many that lie evenly.
 MOST_FRAMES = 32
@@ -25,11 +26,11 @@ def read_video(path: str | Path) -> list[np.ndarray]:
 
     UsageError as `read_image` has it, and for a folder without files.
     """
-    where, named = printable(path, 160), str(path)  # Path takes no name for the folder it stands in
+    where, given = named("read_video", path), str(path)  # Path takes no name for the folder it stands in
     path = Path(path)
     try:
-        if not named or not path.is_dir():
-            return read_frames(named, lambda lengths: evenly(at_seconds(lengths)), _HELP)
+        if not given or not path.is_dir():
+            return read_frames(given, lambda lengths: evenly(at_seconds(lengths)), _HELP)
         files = sorted((file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")), key=_numbered)
     except OSError as error:  # a name that is too long, a folder that is not to be read
         raise UsageError(f"{where}: {error.strerror}.") from None

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from iron_core.cache.keys import digest
-from iron_core.errors import BoundsError, CheckpointError, UsageError, printable
+from iron_core.errors import BoundsError, UsageError, printable
 from iron_core.turn import Turn
+from iron_lm.finite import not_finite
 from iron_lm.loading import Loaded
 from iron_lm.parts.hidden import hidden_of
 from iron_lm.parts.pooling import POOLINGS
@@ -68,7 +69,7 @@ class Embedder(Running):
                 found.append(np.array(self.compiled(row, chunk=start // chunk, rows=len(part), **where), np.float32))
         states = np.concatenate(found)
         if not np.isfinite(states).all():
-            raise CheckpointError("the hidden states are not finite: the weights hold NaN or infinity, or overflow the dtype they run in.")
+            raise not_finite("the hidden states are")
         return states
 
 

@@ -13,10 +13,10 @@ from iron_core import Backend
 from iron_core.backends.choose import choose
 from iron_core.cache.keys import digest
 from iron_core.devices import device
-from iron_core.errors import CheckpointError
 from iron_core.turn import Turn
 from iron_lm.architecture import Architecture
 from iron_lm.embedder import Embedder, ids_of, pooling_of, tokens_of, unit
+from iron_lm.finite import not_finite
 from iron_lm.loading import Loaded
 from iron_lm.model import opened
 from iron_lm.parts.texts import Texts, laid_out, takes_several
@@ -84,7 +84,7 @@ class EncoderModel(Running):
         with self._turn:
             found = np.array(self.compiled(*given, **counts), np.float32).reshape(len(texts), -1)
         if not np.isfinite(found).all():
-            raise CheckpointError("the vector is not finite: the weights hold NaN or infinity, or overflow the dtype they run in.")
+            raise not_finite("the vector is")
         return found
 
 

@@ -10,8 +10,9 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from iron_core.errors import BoundsError, CallError, CheckpointError, NotFinite, UsageError, printable
+from iron_core.errors import BoundsError, CallError, NotFinite, UsageError, printable
 from iron_core.turn import Turn
+from iron_lm.finite import not_finite
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.snapshots import Snapshots
 from iron_lm.parts.decoder import Decoder
@@ -138,7 +139,7 @@ class Session:
                     moved(carried["position"])
                 left -= steps
         except NotFinite:
-            raise _not_finite() from None
+            raise not_finite("the logits are") from None
         finally:
             # A token is in the caches once a step has taken it in; the last of the answer is not.
             self.held = [*ids, *answer[:-1]]
@@ -206,7 +207,7 @@ class Session:
                     moved(start + len(part))
         if not np.isfinite(logits).all():
             self.held = []
-            raise _not_finite()
+            raise not_finite("the logits are")
         self.held = list(ids)
         return logits, vars(carried)
 
@@ -241,10 +242,6 @@ class Session:
             self._base = self.model.run.max_seq_len  # whatever becomes of the move: until it is done they hold nothing
             self.model.slide(self.compiled, rows)
         self._base = base
-
-
-def _not_finite() -> CheckpointError:
-    return CheckpointError("the logits are not finite: the weights hold NaN or infinity, or overflow the dtype they run in.")
 
 
 def shared(a: Sequence[int], b: Sequence[int]) -> int:
