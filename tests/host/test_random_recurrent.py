@@ -1,4 +1,4 @@
-"""Operators with a state, on the host: each against its reference at random shapes, dtypes and bounds."""
+"""Operators with a state, and what they take of a token, on the host: against their references at random shapes, dtypes and bounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import iron_core as iron
 from iron_core.declare.formats import bfloat16
 from iron_host.backend import HostBackend
-from iron_ops_aie import CausalConv1d, GatedDeltaChunk, GatedDeltaStep
+from iron_ops_aie import CausalConv1d, DeltaGates, GatedDeltaChunk, GatedDeltaStep
 
 FLOATS = (np.dtype(np.float32), bfloat16, np.dtype(np.float16))
 few = st.integers(1, 3)
@@ -80,3 +80,27 @@ def test_an_operator_with_a_state_is_within_its_contract(cls, data):
         read = {o.name: drawn[o.name][:count] if "rows" in o.axes(op) else drawn[o.name] for o in op.inputs}
         got = (compiled.read("state"), y)
         assert short.check(got, short.reference(*read.values()), *read.values()).compared == got[0].size + y.size
+
+
+class Gated(iron.Graph):
+    def __init__(self, op: Any) -> None:
+        self.op = op
+
+    def body(self, a: Any, b: Any, bias: Any, rate: Any, *, count: iron.Scratchpad[np.int32]) -> Any:
+        return self.op(a[:count], b[:count], bias, rate)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_the_gates_of_a_state_are_within_their_contract(data):
+    """As many rows as a call says, none too."""
+    op = DeltaGates(rows=data.draw(st.integers(1, 20)), heads=data.draw(st.integers(1, 70)), T=data.draw(st.sampled_from(FLOATS)))
+    drawn = DeltaGates.test.draw(op, np.random.default_rng(data.draw(st.integers(0, 99))))
+    backend = HostBackend(threads=2, strict=True)
+    compiled = Gated(op).compile(backend=backend, **{name: (array.shape, array.dtype) for name, array in drawn.items()})
+    for count in (op.rows, data.draw(st.integers(0, op.rows))):
+        got = compiled(*drawn.values(), count=count)
+        read = [array[:count] if name in ("a", "b") else array for name, array in drawn.items()]
+        short = op.bounded(rows=count)
+        assert short.check(got, short.reference(*read), *read).compared == 2 * count * op.heads
