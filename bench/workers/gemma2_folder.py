@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,6 +54,19 @@ def patches(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.pad(cut, ((0, more), (0, 0))), at
 
 
+def ends() -> dict[str, Any]:
+    """What puts <bos> first and <eos> last, as the released tokenizer does and `inputs.npz` has it."""
+    special = {word: {"id": word, "ids": [WORDS.index(word)], "tokens": [word]} for word in ("<bos>", "<eos>")}
+    first, last = ({"SpecialToken": {"id": word, "type_id": 0}} for word in special)
+    single = [first, {"Sequence": {"id": "A", "type_id": 0}}, last]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, {"Sequence": {"id": "B", "type_id": 1}}, last],
+        "special_tokens": special,
+    }
+
+
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with torch.device("meta"):
@@ -65,8 +79,8 @@ def main(folder: Path) -> None:
         for i, word in enumerate(WORDS)
     ]
     words = {"type": "WordLevel", "vocab": {word: i for i, word in enumerate(WORDS)}, "unk_token": "<unk>"}
-    said = {"version": "1.0", "added_tokens": special, "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": words}
-    (folder / "tokenizer.json").write_text(json.dumps(said))
+    split = {"version": "1.0", "added_tokens": special, "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": words}
+    (folder / "tokenizer.json").write_text(json.dumps(split | {"post_processor": ends()}))
     rng, c = np.random.default_rng(5), model.config
     ids = rng.integers(4, 250000, 512)
     t = np.arange(160000) / 16000
