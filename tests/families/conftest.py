@@ -123,7 +123,9 @@ def write_gguf(path: Path, name: str, c: DecoderConfig, weights: Any, kind: str,
     architecture = ARCHITECTURES.get(name, name)
     writer = gguf.GGUFWriter(str(path), architecture)
     for key, value in (entries | metadata).items():
-        if isinstance(value, int):  # None is left out
+        if isinstance(value, bool):  # None is left out
+            writer.add_bool(f"{architecture}.{key}", value)
+        elif isinstance(value, int):
             writer.add_uint32(f"{architecture}.{key}", value)
         elif isinstance(value, float):
             writer.add_float32(f"{architecture}.{key}", value)

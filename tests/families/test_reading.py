@@ -303,3 +303,20 @@ def test_what_says_how_experts_are_weighted_matters(qwen2_moe: Any, qwen3_moe: A
         for change in (dict(renormalise=not loaded.config.renormalise), dict(chosen=1)):
             other = attrs.evolve(loaded, config=attrs.evolve(loaded.config, **change)).twin(family.ids[:20])[-1]
             assert np.abs(other - family.logits[19]).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["qwen2_moe", "qwen3_moe", "qwen3_next"])
+def test_a_gguf_may_say_how_experts_are_weighted(name: str, request: pytest.FixtureRequest) -> None:
+    """It goes before what its architecture has; gates that are no softmax, and factors, are refused."""
+    family = request.getfixturevalue(name)
+    usual = family.load(family.gguf()).config.renormalise
+    assert usual == (name != "qwen2_moe")
+    for said in (True, False):
+        assert family.load(family.gguf(expert_weights_norm=said, expert_gating_func=1)).config.renormalise == said
+    for entries, says in (
+        (dict(expert_gating_func=2), r"expert_gating_func is 2; this model runs 1\."),
+        (dict(expert_weights_scale=2.5), r"expert_weights_scale is 2\.5; this model runs 1\.0\."),
+        (dict(expert_weights_norm=1), r"expert_weights_norm is 1; legal: true, false\."),
+    ):
+        with pytest.raises(CheckpointError, match=says):
+            family.load(family.gguf(**entries))

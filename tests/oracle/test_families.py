@@ -23,6 +23,7 @@ from iron_qwen2_moe.model import Qwen2Moe
 from iron_qwen3.model import Qwen3
 from iron_qwen3_5.model import Qwen35
 from iron_qwen3_moe.model import Qwen3Moe
+from tests.families.conftest import write_gguf
 
 pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="torch is not installed; `nox -s oracle` installs it")
@@ -124,33 +125,74 @@ def _no_gradients() -> Any:
         yield
 
 
-@pytest.fixture(scope="module", params=list(MODELS))
-def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
-    """(family, transformers' model, the folder it was saved to); norm weights away from their start, which hides mistakes."""
+#: The mixtures, each with what `write_gguf` calls it.
+GGUFS = {name: name.split(",")[0] for name in MODELS if "moe" in name or "next" in name}
+
+
+def drawn(name: str) -> tuple[Any, Any]:
+    """(family, transformers' model), every number drawn anew; norm weights away from their start, which hides mistakes."""
     torch.manual_seed(7)
-    family, config = MODELS[request.param]
+    family, config = MODELS[name]
     with torch.no_grad():
         model = transformers.AutoModelForCausalLM.from_config(config(), dtype=torch.float32).eval()
         for p in model.parameters():
             p.copy_(p + 0.1 * torch.randn_like(p) if p.ndim == 1 else torch.randn_like(p) / p.shape[-1] ** 0.5)
+    return family, model
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
+    """(family, transformers' model, the folder it was saved to)."""
+    family, model = drawn(request.param)
     folder = tmp_path_factory.mktemp("saved")
     model.save_pretrained(folder)
     return family, model, folder
 
 
-def ours(family: Any, path: Path, **options: Any) -> Session:
-    options = dict(dtype="float32", max_seq_len=256) | options
+def ours(family: Any, path: Path, backend: str = "host", **options: Any) -> Session:
+    options = dict(dtype="float32", max_seq_len=256, prefill_chunk=64) | options
     loaded = loading.load(family, str(path), **options)
-    return Session(loaded.model(), backend="host")
+    return Session(loaded.model(), backend=backend)
 
 
 def test_a_prompt(saved: tuple[Any, Any, Path]) -> None:
-    """Prompts inside the window and far past it, over several chunks, are within 1e-4 of transformers' logits."""
+    """Prompts inside the window and far past it, over one border of chunks, two and three, are within 1e-4 of transformers' logits."""
     family, model, folder = saved
     ids = torch.randint(0, 256, (1, 200))
     want = model(ids).logits[0].numpy()
     session = ours(family, folder)
-    for n in (1, 7, 8, 9, 10, 63, 64, 65, 200):
+    for n in (1, 7, 8, 9, 10, 63, 64, 65, 128, 129, 192, 200):
+        assert np.abs(session.logits(ids[0, :n].tolist()) - want[n - 1]).max() < 1e-4, n
+
+
+@pytest.mark.parametrize("backend", ["host", "reference"])
+def test_a_turn_that_goes_back(saved: tuple[Any, Any, Path], backend: str) -> None:
+    """After an answer to another text, one that differs from within the second chunk, the third, or the first token on is within 1e-4,
+    and so is the step behind it."""
+    family, model, folder = saved
+    ids, other = torch.randint(0, 256, (2, 1, 200))
+    want = model(ids).logits[0].numpy()
+    session = ours(family, folder, backend)
+    for said, stands, asked in ((150, 100, 140), (160, 130, 199), (90, 0, 70)):
+        session.generate([*ids[0, :stands].tolist(), *other[0, stands:said].tolist()], 9)
+        for n in (asked, asked + 1):
+            assert np.abs(session.logits(ids[0, :n].tolist()) - want[n - 1]).max() < 1e-4, (said, n)
+
+
+@pytest.mark.parametrize("name", GGUFS)
+@pytest.mark.parametrize("backend", ["host", "reference"])
+def test_a_gguf_of_a_mixture(name: str, backend: str, tmp_path: Path) -> None:
+    """Made by the gguf package of what transformers drew: a prompt over two borders of chunks, and a step, are within 1e-4."""
+    family, model = drawn(name)
+    model.save_pretrained(tmp_path / "saved")
+    loaded = loading.load(family, str(tmp_path / "saved"), dtype="float32")
+    weights = {path: np.asarray(array).astype(np.float32) for path, array in loaded.exact.items()}
+    said = {"expert_weights_norm": loaded.config.renormalise} if "raw" in name else {}  # not as the architecture has it
+    file = write_gguf(tmp_path / "model.gguf", GGUFS[name], loaded.config, weights, "F32", said)
+    ids = torch.randint(0, 256, (1, 140))
+    want = model(ids).logits[0].numpy()
+    session = ours(family, file, backend)
+    for n in (139, 140):
         assert np.abs(session.logits(ids[0, :n].tolist()) - want[n - 1]).max() < 1e-4, n
 
 

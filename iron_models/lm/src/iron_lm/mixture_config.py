@@ -67,14 +67,16 @@ def from_huggingface(entries: Entries, *, shares: bool) -> dict[str, Any]:
 
 
 def from_gguf(entries: Entries, *, shares: bool, renormalises: bool) -> dict[str, Any]:
-    """The same of a GGUF, which does not say whether weights are renormalised: the architecture does."""
+    """The same of a GGUF. Where it does not say whether weights are renormalised, the architecture does."""
+    entries.refuse_unless("expert_gating_func", 1)  # a softmax
+    entries.refuse_unless("expert_weights_scale", 1.0)
     size = entries.whole("expert_feed_forward_length")
     entries.defaults = {"feed_forward_length": size, **entries.defaults}
     return dict(
         expert_size=size,
         num_experts=entries.whole("expert_count"),
         chosen=entries.whole("expert_used_count"),
-        renormalise=renormalises,
+        renormalise=entries.flag("expert_weights_norm", renormalises),
         shared_size=entries.whole("expert_shared_feed_forward_length") if shares else None,
     )
 
