@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
+import weakref
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 import numpy as np
@@ -10,7 +14,9 @@ import pytest
 
 from iron_core.declare.formats import PackedArray
 from iron_core.errors import UsageError
+from iron_host import tiling
 from iron_lm import loading
+from iron_lm.checkpoints import checkpoint
 from iron_lm.generation.session import Session
 from iron_lm.parts.rotary import RotaryConfig
 from iron_qwen2_moe.model import Qwen2Moe
@@ -43,17 +49,54 @@ def _bytes(array: np.ndarray | PackedArray) -> np.ndarray:
     return array.data if isinstance(array, PackedArray) else array
 
 
-def test_blocks_are_never_numbers() -> None:
-    """Drawing them takes little more memory than they have."""
-    wide = attrs.evolve(CONFIG, vocab_size=1 << 15)
+def _most(run: Callable[[], Any]) -> tuple[Any, int, int]:
+    """What it gives, and the bytes of arrays that stayed and that there were at most."""
+    gc.collect()
     tracemalloc.start()
     try:
-        loaded = loading.random(Qwen2Moe, wide, 0, dtype="q4_0")
-        _, most = tracemalloc.get_traced_memory()
+        found = run()
+        gc.collect()
+        return found, *tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    held = sum(_bytes(array).nbytes for array in loaded.weights.values())
-    assert most < held + (8 << 20)
+
+
+def test_blocks_are_drawn_where_they_are_asked_for() -> None:
+    """A model that nobody runs takes next to no memory, and one of its matrices its own bytes, as long as somebody holds them."""
+    wide = attrs.evolve(CONFIG, vocab_size=1 << 16)
+    loaded, _, most = _most(lambda: loading.random(Qwen2Moe, wide, 0, dtype="q4_0"))
+    table = loaded.weights["embedding.table"]
+    assert most < table.nbytes // 2
+    data, _, most = _most(lambda: table.data)
+    assert table.nbytes == data.nbytes <= most < table.nbytes + (4 << 20), "drawn as they are stored, not from numbers"
+    again, _, most = _most(lambda: table.data)
+    assert np.shares_memory(again, data) and most < 1 << 16
+
+
+def test_rows_do_not_stay_beside_their_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a running model's matrices memory holds one copy: a group of them is drawn, put in tiles and forgotten. What is looked up by
+    rows stays."""
+    real, held, most = checkpoint._drawn_blocks, [0], [0]
+
+    def drawing(*given: Any) -> np.ndarray:
+        made = real(*given)
+        held[0] += made.nbytes
+        most[0] = max(most[0], held[0])
+        weakref.finalize(made, lambda nbytes: held.__setitem__(0, held[0] - nbytes), made.nbytes)
+        return made
+
+    monkeypatch.setattr(checkpoint, "_drawn_blocks", drawing)
+    monkeypatch.setattr(tiling, "MADE", 1 << 17)
+    loaded = loading.random(Qwen2Moe, attrs.evolve(CONFIG, num_layers=4, num_experts=16), 0, dtype="q4_0")
+    session = Session(loaded.model(), backend="host")
+    assert held == most == [0]
+    got = session.logits([1, 2, 3])
+    sizes = {path: array.nbytes for path, array in loaded.weights.items() if array.ndim > 1}
+    table = sizes.pop("embedding.table")
+    gc.collect()
+    assert 4 * (tiling.MADE + max(sizes.values()) + table) < sum(sizes.values())
+    assert held == [table] and most[0] <= tiling.MADE + max(sizes.values()) + table
+    assert np.abs(got - loaded.twin([1, 2, 3])[-1]).max() < 0.2 * got.std()
 
 
 def test_a_files_weights_are_no_random_blocks() -> None:

@@ -1,17 +1,20 @@
 """Residents and arena of one compiled graph on the host.
 
-A weight is a pointer into the array it was given (a mapped file stays mapped); a state is anonymous
-memory, zero until touched; the arena's banks likewise. Versions of a graph share one `HostMemory`.
+A weight is a pointer into the array it was given (a mapped file stays mapped), or, where that one's bytes are made when they are asked
+for, the array itself until a kernel reads it in its own order; a state is anonymous memory, zero until touched; the arena's banks
+likewise. Versions of a graph share one `HostMemory`.
 """
 
 from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from iron_core.backends.memory import Memory
+from iron_core.declare.formats import LazyPackedArray
 from iron_core.image.arena import guard_bytes
 from iron_core.image.plan import Plan, Resident
 from iron_host.anonymous import anonymous
@@ -19,7 +22,7 @@ from iron_host.guard import fence
 from iron_host.large_pages import LARGE, Filling
 from iron_host.runtime import Runtime
 from iron_host.tiles import Tiles
-from iron_host.tiling import made
+from iron_host.tiling import bytes_of, made
 
 
 class HostMemory(Memory):
@@ -43,14 +46,25 @@ class HostMemory(Memory):
             self._room = self._filled(sum(map(_paged, small)), "small states")
         super().grow(plan)
 
-    def place(self, resident: Resident) -> np.ndarray:
-        """A weight is a pointer into the array it was given; a state is anonymous memory."""
+    def place(self, resident: Resident) -> Any:
+        """A weight is a pointer into the array it was given, or that array; a state is anonymous memory."""
         if resident.data is None:
             if (size := _paged(resident.nbytes)) <= self._room.size and resident.nbytes < LARGE:
                 state, self._room = self._room[: resident.nbytes], self._room[size:]
                 return state
             return self._filled(resident.nbytes, f"state {resident.name}")
-        return super().place(resident)  # type: ignore[no-any-return]
+        return resident.data if isinstance(resident.data, LazyPackedArray) else super().place(resident)
+
+    def view(self, space: str, number: int) -> Any:
+        """As `Memory.view`, of what is there from now on."""
+        place = super().view(space, number)
+        if isinstance(place, LazyPackedArray):
+            place = self.places[number] = bytes_of(place)
+        return place
+
+    def fetch(self, place: Any, offset: int, nbytes: int) -> np.ndarray:
+        """As `Memory.fetch`."""
+        return bytes_of(place)[offset : offset + nbytes]
 
     def _filled(self, nbytes: int, what: str) -> np.ndarray:
         found = anonymous(nbytes, f"{self.name}: {what}")
@@ -98,8 +112,8 @@ class HostMemory(Memory):
     def weights(self) -> list[np.ndarray]:
         """The bytes (uint8) weights are read from: their tiles where some were made, else their own."""
         tiled = {one.resident for one in self._tiles}
-        own = [raw for i, raw in enumerate(self.places) if self.residents[i].kind == "weight" and i not in tiled]
-        return [*self._tiles.values(), *own]
+        own = [place for i, place in enumerate(self.places) if self.residents[i].kind == "weight" and i not in tiled]
+        return [*self._tiles.values(), *(place for place in own if not isinstance(place, LazyPackedArray))]
 
 
 def _paged(nbytes: int) -> int:

@@ -1,7 +1,7 @@
 """Making tiles: once for a weight, from then on mapped from the cache.
 
 The tiles of a mapped file's weights are one cache entry, keyed by the identity of the file; those of an array in memory are
-made anew in every process.
+made anew in every process, from one whose bytes are made when they are asked for a few at a time: only its tiles stay.
 
 Beside the tiles are sums of their pieces. All of them are checked each time tiles are mapped, before anything is computed
 from one: that reads the tiles once, as fast as memory or the disk gives them, which is what a single step of a decoder does,
@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,8 +22,10 @@ import numpy as np
 from iron_core.cache.entry import About
 from iron_core.cache.keys import FileIdentity, digest
 from iron_core.cache.store import Cache, optional, warn
+from iron_core.declare.formats import LazyPackedArray
 from iron_core.errors import CacheError, printable
 from iron_core.image.arena import guard_bytes
+from iron_core.side_by_side import side_by_side
 from iron_host import build
 from iron_host.anonymous import address, anonymous
 from iron_host.kernels import CHECKSUM, PACK_BLOCKS
@@ -38,12 +40,20 @@ ALIGN, WORTH_A_FILE, WRITTEN, SUMMED = 64, 4 << 20, 16 << 20, 1 << 20
 LAYOUT = 3
 _TILES, _SUMS = "tiles.bin", "tiles.sums"
 
-#: The bytes of a resident, by number.
-Residents = Callable[[int], np.ndarray]
+#: Bytes of arrays that are made at once, to be put in tiles.
+MADE = 256 << 20
+
+#: Where a resident is, by number: its bytes (uint8), or an array that makes them.
+Residents = Callable[[int], np.ndarray | LazyPackedArray]
+
+
+def bytes_of(place: np.ndarray | LazyPackedArray) -> np.ndarray:
+    """The bytes (uint8) of a resident."""
+    return place.data.reshape(-1) if isinstance(place, LazyPackedArray) else place
 
 
 def made(wanted: Sequence[Tiles], residents: Residents, engine: Runtime) -> list[np.ndarray]:
-    """The bytes (uint8) of each of `wanted`; residents(i) are the bytes of resident i."""
+    """The bytes (uint8) of each of `wanted`."""
     found: dict[Tiles, np.ndarray] = {}
     files: dict[FileIdentity, list[tuple[int, Tiles]]] = {}
     for one in wanted:
@@ -60,8 +70,22 @@ def made(wanted: Sequence[Tiles], residents: Residents, engine: Runtime) -> list
         else _placed(rest, anonymous(_size(rest), "the weights' tiles"))
     )
     found.update(zip(rest, own, strict=True))
-    _fill([(one.whole, found[one]) for one in rest], residents, engine)
+    for group in _grouped(rest, residents):
+        _fill([(one.whole, found[one]) for one in group], residents, engine)
     return [found[one] for one in wanted]
+
+
+def _grouped(tiles: Sequence[Tiles], residents: Residents) -> Iterator[list[Tiles]]:
+    """Those whose bytes are there already, then the others, `MADE` bytes at a time, or one that has more."""
+    lazy = [one for one in tiles if isinstance(residents(one.resident), LazyPackedArray)]
+    yield [one for one in tiles if one not in lazy]
+    group: list[Tiles] = []
+    for one in lazy:
+        if group and sum(other.nbytes for other in group) + one.nbytes > MADE:
+            yield group
+            group = []
+        group.append(one)
+    yield group
 
 
 class _Unkept(Exception):
@@ -174,17 +198,23 @@ def _fill(work: Sequence[tuple[Piece, np.ndarray]], residents: Residents, engine
         return
     kernels = build.load([piece.tiles.unit for piece, _ in work])
     steps = np.zeros(len(work), STEP)
+    wanted = list(dict.fromkeys(piece.tiles.resident for piece, _ in work))
+    lazy = [number for number in wanted if isinstance(residents(number), LazyPackedArray)]
+    made = dict(zip(lazy, side_by_side(lambda number: bytes_of(residents(number)), lazy), strict=True))
+    there = {number: made[number] if number in made else bytes_of(residents(number)) for number in wanted}
     for row, (piece, target) in zip(steps, work, strict=True):
         row["kernel"] = kernels[piece.tiles.unit]
-        source = address(residents(piece.tiles.resident)) + piece.offset
+        source = address(there[piece.tiles.resident]) + piece.offset
         size = {"N": piece.rows, "K": piece.tiles.depth, "matrices": piece.matrices}
         PACK_BLOCKS.write(row, w=source, tiles=address(target), **size)
     arrays = StepArrays(steps)
     engine.run(engine.prepare(arrays, len(work), 0, 0), None)
 
 
-def _origin(array: np.ndarray) -> tuple[FileIdentity, int] | None:
+def _origin(array: np.ndarray | LazyPackedArray) -> tuple[FileIdentity, int] | None:
     """Which file an array is a part of, and at which byte: the `origin` of the map below it."""
+    if isinstance(array, LazyPackedArray):
+        return None
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -9,6 +9,7 @@ from iron_core.declare.formats.dense import Dense
 from iron_core.declare.formats.format import Format, PackedArray
 from iron_core.declare.formats.gguf import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0
 from iron_core.declare.formats.grouped import grouped
+from iron_core.declare.formats.lazy import LazyPackedArray
 from iron_core.declare.formats.naming import as_format, format_of
 from iron_core.declare.formats.plane import Plane
 from iron_core.declare.formats.plane_quant import PlaneQuant
@@ -17,6 +18,6 @@ from iron_core.declare.formats.quantized import Quantized
 
 __all__ = [
     "BFP16EBS8", "DTYPES", "Q4NX", "Q4NX_K", "Q4NX_MXFP4", "Q4NX_Q8", "Q4NX_SIGNED", "Q4NX_ZERO", "Q4_0", "Q4_1", "Q5_0", "Q5_1",
-    "Q8_0", "BlockQuant", "Dense", "Format", "PackedArray", "Plane", "PlaneQuant", "Quantized", "as_dtype", "as_format", "bfloat16",
-    "format_of", "grouped",
+    "Q8_0", "BlockQuant", "Dense", "Format", "LazyPackedArray", "PackedArray", "Plane", "PlaneQuant", "Quantized", "as_dtype", "as_format",
+    "bfloat16", "format_of", "grouped",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import BlockQuant, Format, PackedArray
+from iron_core import BlockQuant, Format
+from iron_core.declare.formats import LazyPackedArray
 from iron_core.errors import CheckpointError, DeclarationError
 from iron_core.side_by_side import side_by_side
 from iron_lm.checkpoints import names as tables
@@ -153,7 +155,7 @@ _PIECE = 1 << 20
 
 def drawn(wanted: dict[str, tuple[tuple[int, ...], Format]], seed: int) -> dict[str, Any]:
     """Weights by path: matrices N(0, 1 / columns), vectors ones, which is what a random model has. Those in blocks are drawn as they
-    are stored, their integers uniform, with the same variance.
+    are stored, their integers uniform, with the same variance, each time their bytes are asked for.
 
     Every matrix has a stream of its own, so the numbers depend on `seed` and the order of `wanted` alone. They are the
     65536 quantiles of the normal distribution: a table read at 16 random bits is ten times as fast as drawing.
@@ -168,7 +170,7 @@ def drawn(wanted: dict[str, tuple[tuple[int, ...], Format]], seed: int) -> dict[
     def draw(one: tuple[tuple[tuple[int, ...], Format], np.random.SeedSequence]) -> Any:
         (shape, format), stream = one
         if isinstance(format, BlockQuant):
-            return _drawn_blocks(shape, format, np.random.Generator(np.random.SFC64(stream)))
+            return LazyPackedArray(functools.partial(_drawn_blocks, shape, format, stream), shape, format)
         dtype = np.dtype(np.float32) if format.packed else format.dtype
         if len(shape) == 1:
             values = np.ones(shape, dtype)
@@ -186,10 +188,9 @@ def drawn(wanted: dict[str, tuple[tuple[int, ...], Format]], seed: int) -> dict[
     return dict(zip(wanted, side_by_side(draw, zip(wanted.values(), streams, strict=True)), strict=True))
 
 
-def _drawn_blocks(shape: tuple[int, ...], format: BlockQuant, rng: np.random.Generator) -> PackedArray:
-    """Blocks of any integers, all of one scale, and minima that make their mean 0."""
-    data = np.empty(format.stored(shape), np.uint8)
-    flat = data.reshape(-1)
+def _drawn_blocks(shape: tuple[int, ...], format: BlockQuant, stream: np.random.SeedSequence) -> np.ndarray:
+    """The bytes of blocks of any integers, all of one scale, and minima that make their mean 0."""
+    flat, rng = np.empty(format.nbytes(shape), np.uint8), np.random.Generator(np.random.SFC64(stream))
     for start in range(0, flat.size, _PIECE):
         part = flat[start : start + _PIECE]
         part[:] = rng.integers(0, 256, part.size, np.uint8)
@@ -199,7 +200,7 @@ def _drawn_blocks(shape: tuple[int, ...], format: BlockQuant, rng: np.random.Gen
     blocks, roles = flat.reshape(-1, format.block_bytes), [plane.role for plane in format.planes if plane.role in shared]
     for (byte, dtype), role in zip(format.scale_offsets, roles, strict=True):
         blocks[:, byte : byte + dtype.itemsize] = np.array([shared[role]], dtype).view(np.uint8)
-    return PackedArray(data, shape, format)
+    return flat
 
 
 def convert(array: Any, dtype: np.dtype) -> np.ndarray:
