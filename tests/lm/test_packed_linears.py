@@ -17,7 +17,7 @@ from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.generation.session import Session
 from iron_qwen2.model import Qwen2
 from iron_qwen3_5.model import Qwen35
-from tests.lm.checkpoints.packers import awq, config, drawn, folder, gptq, numbers
+from tests.lm.checkpoints.packers import awq, by_activations, config, drawn, folder, gptq, numbers
 from tests.q4nx.folders import CONFIG, matrices
 
 DATA = Path(__file__).parents[1] / "data"
@@ -65,6 +65,32 @@ def test_a_model_is_that_of_the_numbers_it_holds(tmp_path, name, family):
     rounded = loading.load(family, path, max_seq_len=32)
     assert rounded.run.activations == "int8_block"
     assert np.abs(Session(rounded.model(), backend=HostBackend(strict=True)).logits(IDS) - want[-1]).max() < 0.2
+
+
+def test_a_model_in_activation_order_runs_as_its_numbers(tmp_path, monkeypatch):
+    """As float32, made once and then mapped; how much memory it takes is said."""
+    monkeypatch.setenv("NPU_CACHE_HOME", str(tmp_path / "cache"))
+    stored, plain = {}, {}
+    for at, (key, values) in enumerate(matrices(CONFIG).items()):
+        stored[key] = plain[key] = values.astype(np.float32)
+        if key.endswith("_proj.weight"):
+            sorted_, scales, zeros = drawn(*values.shape, 32, seed=at)
+            ints, g_idx = by_activations(sorted_, 32, at)
+            plain[key] = numbers(ints, scales, zeros, g_idx)
+            del stored[key]
+            made = gptq(ints, scales, zeros, g_idx=g_idx)
+            stored |= {f"{key.removesuffix('weight')}{part}": array for part, array in made.items()}
+    settings = CONFIG | {"model_type": "llama", "tie_word_embeddings": False}
+    path = folder(tmp_path / "m", stored, config("gptq", 32, desc_act=True, checkpoint_format="gptq"), settings)
+    want = loading.load(Llama, folder(tmp_path / "plain", plain, None, settings), max_seq_len=32).twin(IDS)
+    for _ in range(2):
+        loaded = loading.load(Llama, path, max_seq_len=32)
+        q = loaded.weights["layers.0.mixer.q"]
+        assert q.dtype == np.float32 and not q.flags.owndata and "matrices in activation order, as float32" in loaded.recognised
+        assert loaded.stored.startswith("float32 as in the file; matrices in activation order widened to float32 (0.")
+        assert len(list((tmp_path / "cache" / "iron" / "weights").glob("[0-9a-f]*"))) == 1
+    assert np.array_equal(loaded.twin(IDS), want)
+    assert np.abs(Session(loaded.model(), backend=HostBackend(strict=True)).logits(IDS) - want[-1]).max() < 1e-4
 
 
 def test_rows_are_made_once_and_then_mapped(tmp_path, monkeypatch):

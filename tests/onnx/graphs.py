@@ -12,7 +12,7 @@ import pytest
 onnx = pytest.importorskip("onnx", reason="onnx, which reads the files, is not installed")
 pytest.importorskip("iron_onnx", reason="iron-onnx is not installed")
 
-TYPES = {"float32": 1, "uint8": 2, "int8": 3, "float16": 10, "bfloat16": 16, "uint4": 21, "int4": 22}
+TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "float16": 10, "bfloat16": 16, "uint4": 21, "int4": 22}
 
 
 def tensor(name: str, array: np.ndarray, kind: str = "", shape: Any = None) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from iron_core.errors import CheckpointError
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.recognise import describe
-from tests.lm.checkpoints.packers import drawn, numbers
+from tests.lm.checkpoints.packers import by_activations, drawn, numbers
 from tests.onnx.graphs import dense, linear, n_bits, onnx, saved, tensor
 
 N, K = 40, 256
@@ -72,6 +72,30 @@ def test_integers_that_are_dequantized_in_blocks(tmp_path, kind, axis, external)
     assert (format == "int4_group32") == (kind == "int4") and (format == "int8_group32") == (kind == "int8")
 
 
+def ordered(ints, scales, zeros, order, bits=4):
+    """A MatMulNBits whose columns are of these groups."""
+    parts = n_bits(NAME, ints, scales, zeros, bits)
+    parts[0].input.extend([*[""] * (zeros is None), f"{NAME}_g_idx"])
+    return [*parts, tensor(f"{NAME}_g_idx", order.astype(np.int32), "int32")]
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_groups_in_activation_order(tmp_path, bits):
+    """As float32; with zero points and without, which then are in the middle. Groups one behind another run as they are stored."""
+    sorted_, scales, zeros = drawn(N, K, 64, bits, scale=np.float16)
+    ints, order = by_activations(sorted_, 64)
+    _, format, got = read(tmp_path / "m", ordered(ints, scales, zeros, order, bits))
+    assert format == "float32" and np.array_equal(got, numbers(ints, scales, zeros, order))
+    _, format, got = read(tmp_path / "none", ordered(ints, scales, None, order, bits))
+    assert format == "float32" and np.array_equal(got, numbers(ints, scales, np.full(scales.shape, 1 << bits - 1), order))
+    _, format, got = read(tmp_path / "usual", ordered(sorted_, scales, zeros, np.arange(K) // 64, bits))
+    assert format.endswith("_group64") and np.array_equal(got, numbers(sorted_, scales, zeros))
+    for at, wrong in enumerate((4, -1)):
+        order[7] = wrong
+        with pytest.raises(CheckpointError, match=rf"a\.weight has {wrong} in its g_idx\. Legal: 0 to 3, its groups\."):
+            read(tmp_path / f"beyond{at}", ordered(ints, scales, zeros, order, bits))
+
+
 def test_numbers_in_the_fields_of_their_type(tmp_path):
     """A tensor's numbers may stand in int32_data and float_data instead of raw bytes."""
     ints, scales, zeros = WHOLE
@@ -110,6 +134,18 @@ def multiplied(model):
     return session.run(None, {"x": np.eye(K, dtype=np.float32)})[0].T
 
 
+def runnable(path):
+    """The bytes of a folder's graph with one product, as onnxruntime takes them."""
+    model = onnx.load(str(path / "model.onnx"))
+    given, made = (onnx.helper.make_tensor_value_info(name, 1, [None, n]) for name, n in (("x", K), (f"{NAME}_y", N)))
+    model.graph.input.append(given)
+    model.graph.output.append(made)
+    del model.opset_import[:]
+    model.opset_import.extend([onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("com.microsoft", 1)])
+    model.ir_version = 10
+    return model.SerializeToString()
+
+
 def test_onnxruntime_multiplies_by_the_numbers_that_are_read(tmp_path):
     """In both forms and each of their kinds."""
     lifted = {"uint4": 0, "int4": 8}
@@ -119,15 +155,12 @@ def test_onnxruntime_multiplies_by_the_numbers_that_are_read(tmp_path):
     ]
     for i, parts in enumerate(cases):
         path = saved(tmp_path / str(i), parts)
-        model = onnx.load(str(path / "model.onnx"))
-        given, made = (onnx.helper.make_tensor_value_info(name, 1, [None, n]) for name, n in (("x", K), (f"{NAME}_y", N)))
-        model.graph.input.append(given)
-        model.graph.output.append(made)
-        del model.opset_import[:]
-        model.opset_import.extend([onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("com.microsoft", 1)])
-        model.ir_version = 10
-        array = Checkpoint.open(path).tensors[NAME][2]
-        assert np.array_equal(array.dequantize(), multiplied(model.SerializeToString())), i
+        assert np.array_equal(Checkpoint.open(path).tensors[NAME][2].dequantize(), multiplied(runnable(path))), i
+    # in activation order it rounds once more, and takes every zero point in bytes for the middle
+    ints, order = by_activations(WHOLE[0], 64)
+    for zeros in (None, WHOLE[2].astype(np.float32)):
+        path = saved(tmp_path / f"ordered{zeros is None}", ordered(ints, WHOLE[1], zeros, order))
+        assert np.allclose(Checkpoint.open(path).tensors[NAME][2].dequantize(), multiplied(runnable(path)), rtol=0, atol=1e-7)
 
 
 def test_onnxruntimes_own_files(tmp_path):
@@ -179,7 +212,7 @@ def test_what_is_not_read_is_refused_by_name(tmp_path, parts, says):
 
 
 def test_other_operators_and_computed_weights_are_refused(tmp_path):
-    """Two bits, blocks along outputs, orders of activations, gathers of packed rows, scales that a graph computes."""
+    """Two bits, blocks along outputs, groups that are no inputs', gathers of packed rows, scales that a graph computes."""
     make = onnx.helper.make_node
     bits, columns = n_bits("b.weight", *WHOLE), linear("c.weight", WHOLE[0].T, np.ones((K, 1), np.float32), None, axis=1)
     next(one for one in bits[0].attribute if one.name == "bits").i = 2
@@ -194,7 +227,7 @@ def test_other_operators_and_computed_weights_are_refused(tmp_path):
     refused = Checkpoint.open(saved(tmp_path / "m", parts)).tensors.refused
     for name, says in (
         ("b.weight", "has 2 bits. Legal: 4, 8."), ("c.weight", "is in blocks along its outputs, which no product takes."),
-        ("d.weight", "is in activation order (g_idx), which no product takes. Legal: none."),
+        ("d.weight", "has g_idx INT8 [4]. Legal: INT32 [256]."),
         ("e.weight", "has an input 2 that is computed, or missing."), ("f.weight", "is of GatherBlockQuantized, which is not read."),
     ):  # fmt: skip
         assert says in refused[name], name

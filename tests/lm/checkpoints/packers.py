@@ -31,6 +31,14 @@ def drawn(
     return ints.reshape(n, k), scales, zeros
 
 
+def by_activations(ints: np.ndarray, group: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """What a packer that took inputs by the size of their activations (desc_act) makes of integers (n, k) in the order in which it took
+    them: the integers in the inputs' own order, and the group of each."""
+    taken = np.argsort(-np.random.default_rng(seed).random(ints.shape[1]))
+    back = np.argsort(taken)
+    return ints[:, back], (back // group).astype(np.int32)
+
+
 def numbers(ints: np.ndarray, scales: np.ndarray, zeros: np.ndarray, g_idx: np.ndarray | None = None) -> np.ndarray:
     """float32 (n, k): scale * (q - zero), of the group of each column."""
     k = ints.shape[1]

@@ -9,7 +9,7 @@ import pytest
 
 from iron_core.errors import CheckpointError, UsageError
 from iron_lm.checkpoints.checkpoint import Checkpoint
-from tests.lm.checkpoints.packers import BF16, config, drawn, folder, gptq, numbers
+from tests.lm.checkpoints.packers import BF16, by_activations, config, drawn, folder, gptq, numbers
 
 N, K = 48, 256
 WHOLE = drawn(N, K, 64)
@@ -209,7 +209,7 @@ def test_what_is_not_read_is_refused_by_name(tmp_path, packed, says):
         (dict(weight=np.zeros((N, K), np.float16)), r"stands beside a\.weight\. Legal: one of them"),
         (dict(g_idx=np.full(K, 4, np.int32)), r"has 4 in its g_idx\. Legal: 0 to 3, its groups"),
         (dict(g_idx=np.arange(K, dtype=np.int32) // 64 - 1), r"has -1 in its g_idx\. Legal: 0 to 3, its groups"),
-        (dict(g_idx=np.random.default_rng(0).permutation(K).astype(np.int32) // 64), r"is in activation order .* Legal: desc_act false"),
+        (dict(g_idx=np.arange(K, dtype=np.float32) // 64), r"has g_idx of float32\. Legal: int32"),
     ],
 )
 def test_arrays_that_do_not_fit_together_are_refused(tmp_path, change, says):
@@ -219,6 +219,51 @@ def test_arrays_that_do_not_fit_together_are_refused(tmp_path, change, says):
     assert found is None
     with pytest.raises(CheckpointError, match=f"/m: a.qweight .*{says}"):
         checkpoint.tensors["a.weight"]
+
+
+@pytest.mark.parametrize("convention", ["v1", "v2"])
+@pytest.mark.parametrize(("bits", "group", "symmetric"), [(4, 32, False), (4, 128, True), (8, 64, False), (8, 128, True)])
+def test_groups_scattered_by_activation_order_are_read_to_the_exact_numbers(tmp_path, convention, bits, group, symmetric):
+    """As float32, for no product takes such groups, which is said; whole groups in another order, and a few inputs of another's."""
+    sorted_, scales, zeros = drawn(N, K, group, bits, symmetric)
+    whole = (np.arange(K) // group + 1) % (K // group)
+    odd = np.arange(K) // group
+    odd[:3] = K // group - 1
+    for at, (ints, g_idx) in enumerate((by_activations(sorted_, group), (sorted_, whole), (sorted_, odd))):
+        packed = config("gptq", group, bits=bits, desc_act=True, sym=symmetric)
+        parts = gptq(ints, scales, zeros, convention, bits, g_idx)
+        (shape, format, array), checkpoint = matrix(tmp_path / f"m{at}", parts, packed, gptq_zeros=convention)
+        want = numbers(ints, scales, zeros, g_idx)
+        assert shape == (N, K) and str(format) == "float32" and np.array_equal(array.dequantize(), want)
+        assert np.array_equal(array[5:9], want[5:9]) and array.nbytes == want.nbytes
+        assert "1 matrices in activation order, as float32" in checkpoint.file.described
+    (_, format, array), _ = matrix(tmp_path / "usual", gptq(sorted_, scales, zeros, convention, bits), packed, gptq_zeros=convention)
+    assert format.packed and np.array_equal(array.dequantize(), numbers(sorted_, scales, zeros))
+
+
+def test_numbers_around_zero_tell_in_activation_order_too(tmp_path):
+    """Each integer is measured from its own group's zero point, here far apart."""
+    zeros = np.arange(128)[:, None] % 3 + np.array([[1, 11, 5, 8]])
+    sorted_ = np.clip(np.repeat(zeros, 128, 1) + np.rint(np.random.default_rng(0).standard_normal((128, 512))).astype(int), 0, 15)
+    ints, g_idx = by_activations(sorted_, 128)
+    for convention in ("v1", "v2"):
+        parts = gptq(ints, np.full((128, 4), 0.01, np.float16), zeros, convention, g_idx=g_idx)
+        (_, _, array), checkpoint = matrix(tmp_path / convention, parts, config("gptq", 128, desc_act=True))
+        assert f"({convention}: by the numbers" in checkpoint.file.described
+        assert np.array_equal(array.dequantize(), numbers(ints, np.full((128, 4), 0.01, np.float16), zeros, g_idx))
+
+
+def test_experts_in_one_tensor_have_an_order_each(tmp_path):
+    """g_idx then has a row for each."""
+    made = []
+    for seed in range(3):
+        sorted_, scales, zeros = drawn(N, K, 64, seed=seed)
+        made.append((*by_activations(sorted_, 64, seed), scales, zeros))
+    each = [gptq(ints, scales, zeros, g_idx=g_idx) for ints, g_idx, scales, zeros in made]
+    parts = {name: np.stack([one[name] for one in each]) for name in each[0]}
+    (shape, _, array), _ = matrix(tmp_path / "m", parts, config("gptq", 64, desc_act=True, checkpoint_format="gptq"))
+    want = np.stack([numbers(ints, scales, zeros, g_idx) for ints, g_idx, scales, zeros in made])
+    assert shape == (3, N, K) and np.array_equal(array.dequantize(), want) and np.array_equal(array[1], want[1])
 
 
 def test_activation_order_needs_a_g_idx(tmp_path):

@@ -28,7 +28,7 @@ from iron_lm.checkpoints.sources import Names, source_of
 from iron_lm.checkpoints.widening import runnable, runs_as, stored_format
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.int8 import scale_of
-from iron_lm.memory import in_words, kept_line, made_bytes, merged_bytes, most, rearranged_bytes
+from iron_lm.memory import in_words, is_scattered, kept_line, made_bytes, merged_bytes, most, rearranged_bytes, scattered_bytes
 from iron_lm.parts.decoder import Decoder
 from iron_lm.parts.encoder import Encoder
 from iron_lm.parts.fused_product import fused_by
@@ -212,7 +212,7 @@ def _loaded(
     names = family.asked("names", Mapping, checkpoint.kind, config)
     _check_tied(family, config, shapes, names, checkpoint)
     exact = checkpoint.take(shapes, names, family.ignored.get(checkpoint.kind, ()))
-    formats = [(stored_format(array), array.shape) for array in exact.values()]
+    formats = [(stored_format(array), array.shape) for array in exact.values() if not is_scattered(array)]
     block = most([run for run in (runs_as(format) for format, _ in formats) if run.packed])
     widened = block is None and any(format.packed for format, _ in formats)
     first = _first_matrix(exact)
@@ -230,7 +230,7 @@ def _loaded(
     if rows_as is not None:
         exact[_TABLE] = row_blocks(table)
         rest |= {_TABLE: exact[_TABLE]} if _TABLE in rest else {}
-    in_rows = rearranged_bytes(exact)
+    in_rows, in_no_order = rearranged_bytes(exact), scattered_bytes(exact)
     ordered = _in_order(exact, checkpoint)
     exact |= ordered
     rest |= {path: array for path, array in ordered.items() if path in rest}
@@ -238,6 +238,8 @@ def _loaded(
     kept = quantizing.kept_line(parts, exact, rest) if quantized else kept_line(formats, dtype)
     if in_rows:
         kept += f", put in rows ({in_words(in_rows)})"
+    if in_no_order:
+        kept += f"; matrices in activation order widened to float32 ({in_words(in_no_order)})"
     if merged_bytes(exact):
         kept += f", put together from shards ({in_words(merged_bytes(exact))} of memory)"
     if rows_as is not None:

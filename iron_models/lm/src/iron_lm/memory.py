@@ -17,7 +17,17 @@ def merged_bytes(weights: dict[str, Any]) -> int:
 
 def rearranged_bytes(weights: dict[str, Any]) -> int:
     """Bytes of the weights that are packed in another order than they run in."""
-    return sum(array.nbytes for array in weights.values() if isinstance(array, Rearranged))
+    return sum(array.nbytes for array in weights.values() if isinstance(array, Rearranged) and array.format.packed)
+
+
+def scattered_bytes(weights: dict[str, Any]) -> int:
+    """Bytes, as they run, of the weights that are packed in groups which are scattered over their rows."""
+    return sum(array.nbytes for array in weights.values() if is_scattered(array))
+
+
+def is_scattered(array: Any) -> bool:
+    """Is it of groups that are scattered over its rows, and so read as its numbers?"""
+    return isinstance(array, Rearranged) and not array.format.packed
 
 
 def most(values: list[Any]) -> Any:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
 import numpy as np
 
+from iron_core import Dense
 from iron_core.declare.formats import grouped
 from iron_core.errors import CheckpointError
-from iron_lm.checkpoints.linear import groups_of
-from iron_lm.checkpoints.rearranged import Rearranged, in_groups
+from iron_lm.checkpoints.linear import groups_of, scattering
+from iron_lm.checkpoints.rearranged import Rearranged, in_groups, scattered
 from iron_onnx.initializers import Initializer
 
 #: Bits, and what is added to a stored integer to have it unsigned.
@@ -20,7 +22,8 @@ _KINDS = {"UINT4": (4, 0), "INT4": (4, 8), "UINT8": (8, 0), "INT8": (8, 128)}
 
 @attrs.frozen
 class Quantized:
-    """A matrix of integers by its parts: integers (unsigned when `lifted` is added), scales and zero points of each group of a row."""
+    """A matrix of integers by its parts: integers (unsigned when `lifted` is added), scales and zero points of each group of a row.
+    order: the group of each column, where these are scattered over a row."""
 
     name: str
     shape: tuple[int, int]
@@ -30,6 +33,7 @@ class Quantized:
     zeros: np.ndarray
     rows: Callable[[slice], np.ndarray]
     unit: int = 1
+    order: np.ndarray | None = None
 
     def tensor(self) -> tuple[tuple[int, int], Any, Rearranged]:
         """Shape, format and array. zeros: of unsigned integers; of those all in the middle nothing is kept."""
@@ -41,10 +45,11 @@ class Quantized:
         if zeros is not None and flip:
             zeros = zeros.astype(np.float32) - 128
 
-        def make() -> Any:
-            return in_groups(self.name, format, self.shape, self.scales, zeros, lambda _, part: self.rows(part) ^ flip, self.unit)
-
-        return self.shape, format, Rearranged(self.shape, format, self.parts, "onnx", make)
+        given = self.name, format, self.shape, self.scales, zeros, lambda _, part: self.rows(part) ^ flip
+        if self.order is None:
+            return self.shape, format, Rearranged(self.shape, format, self.parts, "onnx", lambda: in_groups(*given, self.unit))
+        wide, made = Dense(np.float32), partial(scattered, *given, self.order, self.unit)
+        return self.shape, wide, Rearranged(self.shape, wide, (*self.parts, self.order), f"onnx {format}", made)
 
 
 def dequantize_linear(
@@ -89,7 +94,7 @@ def dequantize_linear(
 
 
 def matmul_n_bits(
-    name: str, said: Mapping[str, int], b: Initializer, scale: Initializer, zero: Initializer | None
+    name: str, said: Mapping[str, int], b: Initializer, scale: Initializer, zero: Initializer | None, g_idx: Initializer | None
 ) -> Quantized:
     """The matrix (N, K) of a `MatMulNBits` that says this of itself. CheckpointError for what is not run."""
     bits, high, depth, size = said.get("bits", 4), said["N"], said["K"], said["block_size"]
@@ -116,8 +121,13 @@ def matmul_n_bits(
         if bits == 8 or zero.kind != scale.kind:
             raise CheckpointError(f"has zero_points of {zero.kind}. Legal: UINT8{'' if bits == 8 else f', {scale.kind}'}.")
         zeros = _scales(zero, (high, groups))
+    order = None
+    if g_idx is not None:
+        if g_idx.kind != "INT32" or g_idx.shape != (depth,):
+            raise CheckpointError(f"has g_idx {g_idx.kind} {list(g_idx.shape)[:4]}. Legal: INT32 {[depth]}.")
+        order = scattering(g_idx.array(), size, groups)
     stored = b.array().reshape(high, groups * blob)
-    return Quantized(name, (high, depth), bits, (stored, scales, zeros), scales, zeros, lambda part: stored[part])
+    return Quantized(name, (high, depth), bits, (stored, scales, zeros), scales, zeros, lambda part: stored[part], order=order)
 
 
 def _scales(scale: Initializer, shape: tuple[int, int]) -> np.ndarray:

@@ -18,6 +18,7 @@ _TYPES: dict[int, tuple[str, int, Any]] = {
     1: ("FLOAT", 32, np.dtype(np.float32)),
     2: ("UINT8", 8, np.dtype(np.uint8)),
     3: ("INT8", 8, np.dtype(np.uint8)),
+    6: ("INT32", 32, np.dtype(np.int32)),
     10: ("FLOAT16", 16, np.dtype(np.float16)),
     16: ("BFLOAT16", 16, bfloat16),
     21: ("UINT4", 4, np.dtype(np.uint8)),
@@ -78,6 +79,8 @@ class Files:
             return np.frombuffer(proto.raw_data, np.uint8)
         if dtype == np.float32:
             return np.array(proto.float_data, np.float32).view(np.uint8)
+        if dtype == np.int32:
+            return np.array(proto.int32_data, np.int32).view(np.uint8)
         # Numbers of 16 bits and less stand in int32 each; of 4 bits two.
         narrow = np.uint16 if dtype.itemsize == 2 else np.uint8
         return np.array(proto.int32_data, np.int32).astype(narrow).view(np.uint8)

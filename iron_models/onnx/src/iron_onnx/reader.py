@@ -140,14 +140,12 @@ class GraphWeights:
         said = _said(node)
         if not {"K", "N", "block_size"} <= said.keys():
             raise CheckpointError("is of a MatMulNBits without K, N and block_size.")
-        if self._input(node, 4, needed=False) is not None:
-            raise CheckpointError("is in activation order (g_idx), which no product takes. Legal: none.")
         bias = self._input(node, 5, needed=False)
         if bias is not None:
             self.tensors[f"{name.removesuffix('.weight')}.bias"] = (bias.shape, Dense(bias.array().dtype), bias.array())
         b, scale = self._input(node, 1), self._input(node, 2)
         assert b is not None and scale is not None
-        return blocks.matmul_n_bits(name, said, b, scale, self._input(node, 3, needed=False))
+        return blocks.matmul_n_bits(name, said, b, scale, self._input(node, 3, needed=False), self._input(node, 4, needed=False))
 
     def _dequantized(self, node: Any, name: str) -> blocks.Quantized:
         said = _said(node)

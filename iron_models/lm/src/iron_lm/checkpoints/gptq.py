@@ -5,6 +5,9 @@ a word zero points of several outputs; `scales` (groups, N); `g_idx` (K,), the g
 
 What is stored of a zero point is one less than it, with 0 stored as the largest ("v1"), or the zero point ("v2", gptq_v2). Files do not
 always say which, and some say what they do not do: those of a symmetric packer, whose zero points are all in the middle, show it.
+
+With activation order (`desc_act`) the inputs of a group are scattered over a row. No product takes such groups, so the matrix is read as
+its numbers, in float32.
 """
 
 from __future__ import annotations
@@ -15,12 +18,12 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core import PackedArray
+from iron_core import Dense
 from iron_core.declare.formats import grouped
 from iron_core.errors import CheckpointError
 from iron_lm.checkpoints.entries import Entries, shown
-from iron_lm.checkpoints.linear import Linear, group_size_of, group_words, groups_of, nibbles
-from iron_lm.checkpoints.rearranged import Rearranged, in_groups
+from iron_lm.checkpoints.linear import Linear, group_size_of, group_words, groups_of, nibbles, scattering
+from iron_lm.checkpoints.rearranged import Rearranged, in_groups, scattered
 
 #: How zero points are stored: less one, or as they are.
 CONVENTIONS = ("v1", "v2")
@@ -50,8 +53,7 @@ class Reader:
         return f"GPTQ, {self.bits} bits, {group_words(self.group_size)}, zero points {how} ({self.convention}: {self.why})"
 
     def tensor(self, linear: Linear) -> tuple[tuple[int, ...], Any, Rearranged]:
-        """Shape, format and array of a matrix. CheckpointError for arrays that do not fit together, and for inputs in an order that no
-        product takes."""
+        """Shape, format and array of a matrix. CheckpointError for arrays that do not fit together."""
         words, per = linear.part("qweight", (2, 3)), 32 // self.bits
         *lead, deep, high = words.shape
         depth = per * deep
@@ -61,11 +63,16 @@ class Reader:
             raise CheckpointError(f"has {high} outputs. Legal: a multiple of {per}.")
         scales = linear.shaped("scales", (*lead, groups, high), integers=False)
         zeros = linear.shaped("qzeros", (*lead, groups, high // per))
+        order = None
         if "g_idx" in linear.parts or (self.reordered and groups > 1):
-            _check_order(linear.shaped("g_idx", (*lead, depth)), group, groups)
+            order = scattering(linear.shaped("g_idx", (*lead, depth)), group, groups)
         format = grouped(self.bits, group, scales.dtype, zeros=not self.symmetric)
-        made = partial(_packed, self, linear.name, format, shape, words, zeros, scales)
-        return shape, format, Rearranged(shape, format, (words, zeros, scales), f"gptq {self.convention}", made)
+        made = partial(_made, self, linear.name, format, shape, words, zeros, scales, order)
+        parts, how = (words, zeros, scales), f"gptq {self.convention}"
+        if order is None:
+            return shape, format, Rearranged(shape, format, parts, how, made)
+        wide = Dense(np.float32)
+        return shape, wide, Rearranged(shape, wide, (*parts, order), f"{how} {format}", made)
 
     def zeros(self, stored: np.ndarray) -> np.ndarray:
         """Zero points, uint8, of what is stored of them."""
@@ -144,23 +151,24 @@ def _mean(linear: Linear, zeros: np.ndarray, version: str, bits: int) -> float:
     most = min(groups, max(1, _NUMBERS // max(1, deep * 32 // bits * high // groups)))
     some = words[: max(1, deep * most // groups)]
     integers = nibbles(some) if bits == 4 else np.ascontiguousarray(some).view(np.uint8)
-    points = zeros[:most] if version == "v2" else (zeros[:most] + np.uint8(1)) & np.uint8((1 << bits) - 1)
+    order = linear.parts.get("g_idx", np.zeros(0)).reshape(-1)[: len(some) * 32 // bits]
+    fits = order.dtype == np.int32 and len(order) == len(some) * 32 // bits and order.min() >= 0 and order.max() < groups
+    found = zeros[order] if fits else zeros[:most]
+    points = found if version == "v2" else (found + np.uint8(1)) & np.uint8((1 << bits) - 1)
     scale = 1 << (bits - 4)  # of 8 bits a difference of one is not seen, and 1/16 of it never told
     return float(integers.mean() - points.mean()) / scale
 
 
-def _check_order(order: np.ndarray, group: int, groups: int) -> None:
-    """CheckpointError for inputs of groups that there are not, and for inputs whose groups are not one behind the other."""
-    beyond = order[(order < 0) | (order >= groups)]
-    if beyond.size:
-        raise CheckpointError(f"has {beyond[0]} in its g_idx. Legal: 0 to {groups - 1}, its groups.")
-    if not np.array_equal(order, np.broadcast_to(np.arange(order.shape[-1], dtype=np.int32) // group, order.shape)):
-        raise CheckpointError("is in activation order (its g_idx is not by groups), which no product takes. Legal: desc_act false.")
-
-
-def _packed(
-    reader: Reader, name: str, format: Any, shape: tuple[int, ...], words: np.ndarray, stored: np.ndarray, scales: np.ndarray
-) -> PackedArray:
+def _made(
+    reader: Reader,
+    name: str,
+    format: Any,
+    shape: tuple[int, ...],
+    words: np.ndarray,
+    stored: np.ndarray,
+    scales: np.ndarray,
+    order: np.ndarray | None,
+) -> Any:
     matrices = words.reshape(-1, *words.shape[-2:])
     flip = np.uint8(0x80 if reader.bits == 8 else 0)  # bytes less 128 are signed ones
     wide = nibbles(stored) if reader.bits == 4 else np.ascontiguousarray(stored).view(np.uint8)
@@ -176,4 +184,7 @@ def _packed(
         """A word's inputs are an output's next ones: words turned are rows."""
         return np.ascontiguousarray(matrices[m, :, part].T).view(np.uint8) ^ flip
 
-    return in_groups(name, format, shape, scales.swapaxes(-1, -2), zeros, rows)
+    across = scales.swapaxes(-1, -2)
+    if order is None:
+        return in_groups(name, format, shape, across, zeros, rows)
+    return scattered(name, format, shape, across, zeros, rows, order)

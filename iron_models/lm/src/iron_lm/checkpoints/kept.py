@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import numpy as np
 
-from iron_core import Format, PackedArray
+from iron_core import Format
 from iron_core.cache.entry import About
 from iron_core.cache.keys import digest, known_sources
 from iron_core.cache.store import Cache, optional
@@ -28,7 +29,7 @@ class Made:
 
     format: Format
     shape: tuple[int, ...]
-    make: Callable[[], PackedArray]
+    make: Callable[[], Any]
 
     @property
     def nbytes(self) -> int:
@@ -38,7 +39,7 @@ class Made:
 
 def made(
     wanted: Mapping[str, Made], what: str, model: Any, checkpoint: Checkpoint | None, package: str
-) -> dict[str, PackedArray]:
+) -> dict[str, Any]:
     """Each of `wanted`, by path. They are kept where there is a checkpoint and the sources of who makes them are known, `package`,
     this one and those that read the checkpoint; then they lie in a mapped file.
 
@@ -58,9 +59,10 @@ def made(
     def write(folder: Path) -> None:
         with open(folder / _FILE, "wb") as out:
             for one in wanted.values():
-                array = one.make().data
-                out.write(array.tobytes())
-                out.write(bytes(-array.size % ALIGN))
+                tensor = one.make()
+                array = np.ascontiguousarray(tensor.data if one.format.packed else tensor)
+                out.write(array.reshape(-1).view(np.uint8).data)
+                out.write(bytes(-array.nbytes % ALIGN))
         if any(file.written_to() for file in known.files):
             raise CheckpointError(f"{checkpoint.path}: it was written to while it was read.")
 
@@ -70,7 +72,7 @@ def made(
     return {path: one.make() for path, one in wanted.items()}
 
 
-def _mapped(path: Path, wanted: Mapping[str, Made]) -> dict[str, PackedArray]:
+def _mapped(path: Path, wanted: Mapping[str, Made]) -> dict[str, Any]:
     file, at, found = MappedFile(path), 0, {}
     for name, one in wanted.items():
         found[name] = one.format.tensor(file.view(at, one.nbytes, name), one.shape)

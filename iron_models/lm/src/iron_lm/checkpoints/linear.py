@@ -46,6 +46,16 @@ class Linear:
         return found
 
 
+def scattering(order: np.ndarray, group: int, groups: int) -> np.ndarray | None:
+    """The group of each column (..., K), int32, where some lie otherwise than one group behind another; None where none does.
+    CheckpointError for groups that there are not."""
+    beyond = order[(order < 0) | (order >= groups)]
+    if beyond.size:
+        raise CheckpointError(f"has {beyond[0]} in its g_idx. Legal: 0 to {groups - 1}, its groups.")
+    usual = np.arange(order.shape[-1], dtype=np.int32) // group
+    return None if np.array_equal(order, np.broadcast_to(usual, order.shape)) else order
+
+
 def groups_of(columns: int, size: int) -> tuple[int, int]:
     """Numbers of a group, and groups of a row of so many columns, -1 being one of all. CheckpointError for what is not run."""
     group = columns if size == -1 else size

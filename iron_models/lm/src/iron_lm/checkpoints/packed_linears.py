@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import PackedArray
 from iron_core.errors import CheckpointError, UsageError
 from iron_lm.checkpoints import awq, gptq
 from iron_lm.checkpoints.bounded_json import read_json
@@ -54,18 +53,20 @@ def unpack(tensors: Tensors, config: dict[str, Any], path: Path, zeros: str | No
         reader = (gptq.reader if method == "gptq" else awq.reader)(Entries(said, where), linears, zeros)
     except CheckpointError as error:
         return _refused(tensors, linears, path, str(error).removesuffix("."))
+    scattered = 0
     for linear in linears:
         try:
             if linear in mixed:
                 raise CheckpointError(linear.unread or f"stands beside {linear.name}.weight. Legal: one of them.")
             shape, format, array = reader.tensor(linear)
             array.packed = partial(_named, path, array.packed)
+            scattered += not format.packed
             tensors[linear.weight] = shape, format, array
         except CheckpointError as error:
             tensors.pop(linear.weight, None)
             tensors.refused[linear.weight] = f"{path}: {linear.name}{_MARK} {error}"
         _drop(tensors, linear)
-    return reader.described
+    return f"{reader.described}{f', {scattered} matrices in activation order, as float32' if scattered else ''}"
 
 
 def _refuse_scaled(tensors: Tensors, reason: str) -> None:
@@ -80,7 +81,7 @@ def _refuse_scaled(tensors: Tensors, reason: str) -> None:
         tensors.refused[weight] = reason
 
 
-def _named(path: Path, make: Callable[[], PackedArray]) -> PackedArray:
+def _named(path: Path, make: Callable[[], Any]) -> Any:
     with reading(path):
         return make()
 

@@ -126,7 +126,7 @@ class _Of(Source):
 @attrs.frozen
 class Split(_Of):
     """Rows of a tensor in which several stand one below another: part number `part` of parts with `rows` rows each. axis 1: columns
-    of one in which they stand side by side; dense ones alone have those."""
+    of one in which they stand side by side, or rows of each of several."""
 
     rows: tuple[int, ...]
     part: int
@@ -138,7 +138,9 @@ class Split(_Of):
             return None
         first = sum(self.rows[: self.part])
         wanted = slice(first, first + self.rows[self.part])
-        return whole[wanted] if self.axis == 0 else np.asarray(whole)[:, wanted]
+        if self.axis == 0:
+            return whole[wanted]
+        return whole[:, wanted] if isinstance(whole, Rearranged | PackedArray) else np.asarray(whole)[:, wanted]
 
 
 @attrs.frozen
