@@ -63,7 +63,7 @@ def test_a_mixture_is_within_its_contracts(data):
     graph = Mixture(part, k, data.draw(st.booleans()), stacks, {"activations": activations} if packed else {})
     inputs = dict(x=drawn(T, parts, rows, hidden), logits=drawn(F32, parts, rows, experts))
     inputs |= data.draw(st.sampled_from(({}, dict(shared=drawn(T, rows, hidden)))))
-    inputs |= dict(shared_gate=drawn(T, rows, 1)) if "shared" in inputs and data.draw(st.booleans()) else {}
+    inputs |= dict(shared_gate=drawn(np.float32, rows, 1)) if "shared" in inputs and data.draw(st.booleans()) else {}
     compiled = graph.compile(backend=HOST, **{name: (a.shape, a.dtype) for name, a in inputs.items()})
     steps = {type(step.op): step.op for step in graph.trace(**{name: (a.shape, a.dtype) for name, a in inputs.items()}).steps}
     for n in {rows, data.draw(st.integers(0, rows))}:

@@ -135,7 +135,8 @@ def test_rows_that_ids_pick_are_near_the_twins(kernels, rng, storage, X, kind):
             assert np.array_equal(alone[0], got[-1])
         wide = rng.standard_normal((rows, k, K)).astype(np.float32).astype(DTYPES[X])
         weights, kernel = rng.standard_normal((rows, k)).astype(np.float32), f"<{storage}, {X}, {X}>"
-        common, opened = (rng.standard_normal(s).astype(np.float32).astype(DTYPES[X]) for s in ((rows, N), (rows, 1)))
+        common, opened = (rng.standard_normal(s).astype(np.float32) for s in ((rows, N), (rows, 1)))
+        common = common.astype(DTYPES[X])
         given, more = (down, ids, weights, experts, N), dict(common=common, gate=opened, X=X)
         want = combined(kernels, f"combined_rows_naive{kernel}", wide, *given, **more)
         got = combined(kernels, f"combined_rows{kernel}", wide, *given, **more)

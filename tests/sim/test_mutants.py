@@ -229,6 +229,10 @@ SUBJECTS = {
         CombineExperts(rows=4, experts=2, hidden=8, inner=16, k=2, num_aie_columns=2),
         [{"valid": 3}, {"valid": 4}],
     ),
+    "experts and a shared one": (
+        CombineExperts(rows=4, experts=2, hidden=24, inner=8, k=2, num_aie_columns=2, shares=True, gates=True),
+        [{"valid": 3}, {"valid": 4}],
+    ),
     "convolution": (DepthwiseConv1d(rows=18, channels=32, num_aie_columns=3), [{}, {}]),
     "patch positions": (
         PatchPositions(rows=6, columns=9, places=60, block=20),
@@ -369,6 +373,9 @@ SAME = {
     ("experts gated", "call_twice", "-> Call(kernel='experts_pick_"): _AGAIN,
     ("experts added", "call_twice", "-> Call(kernel='experts_keep_"): _AGAIN,
     ("experts added", "call_twice", "-> Call(kernel='experts_pick_"): _AGAIN,
+    ("experts and a shared one", "call_twice", "-> Call(kernel='experts_keep_"): _AGAIN,
+    ("experts and a shared one", "call_twice", "-> Call(kernel='experts_pick_"): _AGAIN,
+    ("experts and a shared one", "lanes_crossed", "'ids0' -> 'ids1'"): "all cores get the same ids",
     ("experts gated", "lanes_crossed", "'ids0' -> 'ids1'"): "all cores get the same ids",
     ("experts added", "lanes_crossed", "'ids0' -> 'ids1'"): "all cores get the same ids",
     ("convolution", "acquire_more", "program[5].count"): "it waits for rows that the next acquire would wait for, and there is room",

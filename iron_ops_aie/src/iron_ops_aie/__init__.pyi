@@ -182,12 +182,12 @@ class CombineExperts(CombineExpertsArray, Operator):
     negative from the end and clipped, as `Copy` takes them. weights: float32 (rows, k). y: (rows, hidden). x, the matrices and y have
     dtypes of their own (`T`, `W`, `O`; by default all as x). In float32 the terms are added in the order of their columns, and rounded
     once to y's dtype. `shared` (rows, hidden), what an expert makes that every row goes to, is added last: as it is, or times the
-    logistic function of `shared_gate` (rows, 1). `activations` names the arithmetic of block products. `valid` bounds the rows.
+    logistic function of `shared_gate`, float32 (rows, 1). `activations` names the arithmetic of block products. `valid` bounds the rows.
 
     On the CPU rows are taken expert by expert, so each matrix is read once however many rows go to it; a row's result does not
     depend on the others.
 
-    The array (bfloat16, nothing shared): the matrices of all experts go by, E / k times what is needed; cores share out
+    The array (bfloat16): the matrices of all experts go by, E / k times what is needed; cores share out
     their rows, and multiply by those chosen.
 
     Errors: ParamError for integers, arithmetic that does not exist for W, or a gate of nothing shared; FormatError where inner is not
@@ -223,9 +223,9 @@ class CombineExperts(CombineExpertsArray, Operator):
         hidden: int,
         inner: int,
         k: int,
-        activations: str = ...,
         shares: bool = ...,
         gates: bool = ...,
+        activations: str = ...,
         T: Any = ...,
         W: Any = ...,
         O: Any = ...,
@@ -244,14 +244,14 @@ class CombineExperts(CombineExpertsArray, Operator):
         shared: _Tensor | None = ...,
         shared_gate: _Tensor | None = ...,
         valid: _PerCall = ...,
+        shares: bool = ...,
+        gates: bool = ...,
         rows: int = ...,
         experts: int = ...,
         hidden: int = ...,
         inner: int = ...,
         k: int = ...,
         activations: str = ...,
-        shares: bool = ...,
-        gates: bool = ...,
         T: Any = ...,
         W: Any = ...,
         O: Any = ...,

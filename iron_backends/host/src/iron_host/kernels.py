@@ -180,7 +180,7 @@ COMBINED = Slots(
     ("X", "O"),
     {
         **{"x": "const X", "w": "const uint8_t", "ids": "const int32_t", "weights": "const float"},
-        **{"common": "const X", "common_gate": "const X", "y": "O"},
+        **{"common": "const X", "common_gate": "const float", "y": "O"},
     },
     ("rows", "k", "experts", "N", "K", "w_in_tiles", "ahead"),
 )

@@ -41,12 +41,12 @@ class CombineExperts(CombineExpertsArray, Operator):
     negative from the end and clipped, as `Copy` takes them. weights: float32 (rows, k). y: (rows, hidden). x, the matrices and y have
     dtypes of their own (`T`, `W`, `O`; by default all as x). In float32 the terms are added in the order of their columns, and rounded
     once to y's dtype. `shared` (rows, hidden), what an expert makes that every row goes to, is added last: as it is, or times the
-    logistic function of `shared_gate` (rows, 1). `activations` names the arithmetic of block products. `valid` bounds the rows.
+    logistic function of `shared_gate`, float32 (rows, 1). `activations` names the arithmetic of block products. `valid` bounds the rows.
 
     On the CPU rows are taken expert by expert, so each matrix is read once however many rows go to it; a row's result does not
     depend on the others.
 
-    The array (bfloat16, nothing shared): the matrices of all experts go by, E / k times what is needed; cores share out
+    The array (bfloat16): the matrices of all experts go by, E / k times what is needed; cores share out
     their rows, and multiply by those chosen.
 
     Errors: ParamError for integers, arithmetic that does not exist for W, or a gate of nothing shared; FormatError where inner is not
@@ -59,8 +59,8 @@ class CombineExperts(CombineExpertsArray, Operator):
     inner: int = Param(array=True)
     k: int = Param(array=True)
     activations: str = Param(default="exact")
-    shares: bool = Param(default=False)
-    gates: bool = Param(default=False)
+    shares: bool = Param(default=False, array=True)
+    gates: bool = Param(default=False, array=True)
     T: Any = DType(default=bfloat16)
     W: Any = DType(default=lambda op: op.T, blocks=True)
     O: Any = DType(default=lambda op: op.T)  # noqa: E741
@@ -73,7 +73,7 @@ class CombineExperts(CombineExpertsArray, Operator):
     ids = In(rows, k, dtype=np.int32, tile=(block, k), per=num_aie_columns)
     weights = In(rows, k, dtype=np.float32)
     shared = In(rows, hidden, dtype=T, when=shares)
-    shared_gate = In(rows, 1, dtype=T, when=gates)
+    shared_gate = In(rows, 1, dtype=np.float32, when=gates)
     y = Out(rows, hidden, dtype=O, tile=(block, width), per=num_aie_columns)
     valid = Extent(rows)
     blocks = Value(derive=lambda op: op.rows // op.block)
@@ -83,6 +83,8 @@ class CombineExperts(CombineExpertsArray, Operator):
         Case(rows=1, experts=8, hidden=96, inner=40, k=2, lower=True),
         Case(rows=9, experts=4, hidden=64, inner=48, k=3, bounds=dict(valid=5), lower=True),
         Case(rows=32, experts=2, hidden=32, inner=128, k=1, num_aie_columns=2, lower=True),
+        Case(rows=6, experts=3, hidden=48, inner=36, k=3, shares=True, lower=True),
+        Case(rows=9, experts=4, hidden=64, inner=16, k=2, num_aie_columns=2, shares=True, gates=True, bounds=dict(valid=5), lower=True),
         Case(rows=9, experts=4, hidden=33, inner=64, k=3, T=np.float32, bounds=dict(valid=5)),
         Case(rows=5, experts=3, hidden=24, inner=37, k=3, T=np.float32, W=bfloat16, shares=True),
         *(

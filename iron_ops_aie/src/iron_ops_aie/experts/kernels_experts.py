@@ -17,8 +17,8 @@ from iron_ops_aie.recurrent.kernels_delta import FLOAT
 _KEEP = """
 #include <stdint.h>
 extern "C" void KERNEL(const uint16_t *line, uint16_t *kept, int32_t at) {
-  for (int32_t i = 0; i < LEN; i++)
-    kept[at * LEN + i] = line[i];
+  for (int32_t i = 0; i < COUNT; i++)
+    kept[at + i] = line[i];
 }
 """
 
@@ -55,10 +55,22 @@ extern "C" void KERNEL(const float *gate, const float *up, uint16_t *y, int32_t 
 """
 )
 
+_GATE = (
+    BFLOAT16
+    + POWER
+    + """
+extern "C" void KERNEL(const int32_t *gates, float *opened) {
+  for (int32_t r = 0; r < BLOCK; r++)
+    opened[r] = 1 / (1 + power(-number((uint32_t)gates[r])));
+}
+"""
+)
+
+# With what is shared and with its gate it is another source, not another macro: each is compiled by itself where kernels are tested.
 _ADD = (
     BFLOAT16
     + """
-extern "C" void KERNEL(const float *made, const int32_t *weights, uint16_t *y, int32_t live) {
+extern "C" void KERNEL(const float *made, const int32_t *weights, BESIDES uint16_t *y, int32_t live) {
   for (int32_t r = 0; r < BLOCK; r++)
     for (int32_t i = 0; i < WIDTH; i++) {
       float sum = 0;
@@ -66,10 +78,18 @@ extern "C" void KERNEL(const float *made, const int32_t *weights, uint16_t *y, i
         float term = number((uint32_t)weights[r * K + s]) * made[(r * K + s) * WIDTH + i];
         sum = s ? sum + term : term;
       }
+      LAST
       y[r * WIDTH + i] = narrow(sum);
     }
 }
 """
+)
+_ADDED = _ADD.replace("BESIDES ", "").replace("      LAST\n", "")
+_ADDED_SHARED = _ADD.replace("BESIDES", "const uint16_t *shared,").replace(
+    "LAST", "sum = r < live ? sum + widen(shared[r * WIDTH + i]) : 0;"
+)
+_ADDED_GATED = _ADD.replace("BESIDES", "const uint16_t *shared, const float *opened,").replace(
+    "LAST", "float term = opened[r] * widen(shared[r * WIDTH + i]);\n      sum = r < live ? sum + term : 0;"
 )
 
 
@@ -78,22 +98,22 @@ def vector(length: int) -> int:
     return next((v for v in (32, 16, 8, 4) if length % v == 0), 2)
 
 
-def keep(length: int, rows: int) -> Kernel:
-    """A line becomes row `at` of `rows` that are kept."""
+def keep(length: int, count: int, kept: int) -> Kernel:
+    """The first `count` numbers of a line are those of `kept` from `at` on."""
 
-    def reference(line: Any, kept: Any, at: int) -> np.ndarray:
-        made = np.array(kept)
-        made[int(at) * length : (int(at) + 1) * length] = line
+    def reference(line: Any, held: Any, at: int) -> np.ndarray:
+        made = np.array(held)
+        made[int(at) : int(at) + count] = line[:count]
         return made
 
     contract = KernelContract(
         roles=(In, InOut, Param),
         reference=reference,
         tolerance=Tolerance(exact=True),
-        loops=(Loop(times=length, reads=1, writes=1, chain=0, scalar=2),),
+        loops=(Loop(times=count, reads=1, writes=1, chain=0, scalar=2),),
     )
-    types = (ObjectType.of(length, bfloat16), ObjectType.of(rows * length, bfloat16), np.int32)
-    return Kernel.inline("experts_keep", _KEEP, types, contract, dict(LEN=length))
+    types = (ObjectType.of(length, bfloat16), ObjectType.of(kept, bfloat16), np.int32)
+    return Kernel.inline("experts_keep", _KEEP, types, contract, dict(COUNT=count))
 
 
 def pick(length: int, block: int, k: int, width: int, experts: int, share: int) -> Kernel:
@@ -156,29 +176,58 @@ def opened(block: int, k: int, width: int) -> Kernel:
     return Kernel.inline("experts_open", _OPEN, types, contract, dict(MANY=many, EACH=each))
 
 
-def added(block: int, k: int, width: int) -> Kernel:
-    """Sums over the places of each of `live` rows, times their float32 weights, whose bits `weights` are; zeros of the others."""
+def opening(block: int, k: int) -> Kernel:
+    """The logistic function of a float32 per row, whose bits the first `block` words are."""
 
-    def reference(made: Any, weights: Any, live: int) -> np.ndarray:
-        count = max(0, min(block, int(live)))
-        result = np.zeros((block, width), np.float32)
-        shares = np.ascontiguousarray(weights, np.int32).view(np.float32).reshape(block, k)[:count]
+    def reference(gates: Any) -> np.ndarray:
+        numbers = np.ascontiguousarray(gates, np.int32).reshape(-1)[:block].view(np.float32)
         with np.errstate(over="ignore", invalid="ignore"):
-            terms = shares[..., None] * np.asarray(made, np.float32).reshape(block, k, width)[:count]
-            result[:count] = np.add.accumulate(terms, axis=1)[:, -1]  # in order
-        return result
+            return np.asarray(np.float32(1) / (np.float32(1) + power(-numbers)))
 
     contract = KernelContract(
-        roles=(In, In, Out, Param),
+        roles=(In, Out),
         reference=reference,
-        tolerance=Tolerance(terms=k),
+        tolerance=Tolerance(terms=8),
         stack=1024,
-        loops=(Loop(times=block * k * width, reads=2, chain=0, scalar=2 * FLOAT),),
+        loops=(Loop(times=block, reads=1, writes=1, chain=0, scalar=20 * FLOAT),),
+    )
+    types = (ObjectType.of((block, k), np.int32), ObjectType.of(block, np.float32))
+    return Kernel.inline("experts_gate", _GATE, types, contract, dict(BLOCK=block))
+
+
+def added(block: int, k: int, width: int, shares: bool = False, gates: bool = False) -> Kernel:
+    """Sums over the places of each of `live` rows, times their float32 weights, whose bits `weights` are; zeros of the others.
+
+    `shares`: then what is shared of the rows, (block, width), is added; `gates`: times a number of each row.
+    """
+
+    def reference(made: Any, weights: Any, *rest: Any) -> np.ndarray:
+        *besides, live = rest
+        count = max(0, min(block, int(live)))
+        result = np.zeros((block, width), np.float32)
+        parts = np.ascontiguousarray(weights, np.int32).view(np.float32).reshape(block, k)[:count]
+        with np.errstate(over="ignore", invalid="ignore"):
+            terms = parts[..., None] * np.asarray(made, np.float32).reshape(block, k, width)[:count]
+            result[:count] = np.add.accumulate(terms, axis=1)[:, -1]  # in order
+            if shares:
+                shared = np.asarray(besides[0]).astype(np.float32).reshape(block, width)[:count]
+                result[:count] += shared * np.asarray(besides[1], np.float32)[:count, None] if gates else shared
+        return result
+
+    besides = [ObjectType.of(block * width, bfloat16)] * shares + [ObjectType.of(block, np.float32)] * gates
+    contract = KernelContract(
+        roles=(In, In, *[In for _ in besides], Out, Param),
+        reference=reference,
+        tolerance=Tolerance(terms=k + shares),
+        stack=1024,
+        loops=(Loop(times=block * (k + shares) * width, reads=2, chain=0, scalar=2 * FLOAT),),
     )
     types = (
         ObjectType.of(block * k * width, np.float32),
         ObjectType.of((block, k), np.int32),
+        *besides,
         ObjectType.of((block, width), bfloat16),
         np.int32,
     )
-    return Kernel.inline("experts_add", _ADD, types, contract, dict(BLOCK=block, K=k, WIDTH=width))
+    source = _ADDED_GATED if gates else _ADDED_SHARED if shares else _ADDED
+    return Kernel.inline("experts_add", source, types, contract, dict(BLOCK=block, K=k, WIDTH=width))

@@ -103,6 +103,7 @@ class GEMV(GEMVArray, Operator):
         Case(M=64, K=48, num_batches=2, num_channels=2, num_aie_columns=2, lower=True),
         Case(M=576, K=576, lower=True),
         Case(M=96, K=160, O=np.float32, lower=True),
+        Case(M=1, K=64, O=np.float32, lower=True),
         Case(M=96, K=160, T=np.int8, O=np.int32, lower=True),
         Case(M=256, K=64, T=np.int8, O=bfloat16, scale=0.002, bounds=dict(valid=77), lower=True),
         Case(M=64, K=96, T=np.int8, O=np.float32, scale=0.01, num_batches=4, repeat=2, lower=True),

@@ -29,7 +29,7 @@ from iron_core import (
 )
 from iron_core.array.fit import memory, require_memory
 from iron_core.declare.link import riding
-from iron_core.devices import ITERATIONS
+from iron_core.devices import ITERATIONS, WORD
 from iron_ops_aie.products import kernels_mv
 from iron_ops_aie.products.kernels_mm import zero
 from iron_ops_aie.products.picked import require_none_picked
@@ -96,7 +96,7 @@ class GEMVArray:
         else:
             # Nothing divides: compatible() says what would.
             columns, channels = widths[-1], several[-1]
-            tiles = (self.tile_size_input or 1, self.tile_size_output or self.tile_size_input or 2)
+            tiles = (self.tile_size_input or 1, self.tile_size_output or max(self.tile_size_input or 1, self._unit))
         return self.evolve(
             num_aie_columns=columns,
             num_channels=channels,
@@ -124,7 +124,7 @@ class GEMVArray:
     @property
     def _unit(self: Any) -> int:
         """C's tile is a whole number of these: words, or vectors that every step of the finish takes."""
-        return max((link.op.line_unit for link in self.finish), default=2)
+        return max((link.op.line_unit for link in self.finish), default=max(1, WORD // self.O.itemsize))
 
     def _carries(self: Any, n: int, out: int) -> bool:
         """Is C's tile whole words, a line that its finish's kernels take, and what a tile of A holds a few times?"""
@@ -154,10 +154,12 @@ class GEMVArray:
         split = " or ".join(map(str, legal))
         require(vector in legal, f"GEMV: kernel_vector_size={vector}; rows of K={self.K} split into other vectors. Legal: {split}.")
         require_channels(self)
+        unit = max(1, WORD // self.O.itemsize)
         require(
-            1 <= tile <= ITERATIONS and out % tile == 0 and out % 2 == 0,
+            1 <= tile <= ITERATIONS and out % tile == 0 and out % unit == 0,
             f"GEMV: tile_size_input={tile}, tile_size_output={out}; rows of A are 1 to {ITERATIONS} a tile, and those of C a multiple "
-            f"of these, and even. Legal: tile_size_input={min(tile, ITERATIONS)} with tile_size_output={2 * min(tile, ITERATIONS)}.",
+            f"of these, whole {WORD}-byte words. Legal: tile_size_input={min(tile, ITERATIONS)} with "
+            f"tile_size_output={unit * min(tile, ITERATIONS)}.",
         )
         self._chains_fit(dev)
         lanes = f"num_aie_columns={columns} x num_channels={self.num_channels} lanes"

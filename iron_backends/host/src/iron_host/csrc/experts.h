@@ -176,7 +176,7 @@ template <class F, class O, bool GATED> void picked_blocks(const slots::Picked<f
 
 // Row r of the result from column j on, n of them: sums have `width` numbers for each pair.
 template <class X, class O> INLINE void combine(const slots::Combined<X, O>& g, int64_t r, int64_t j, int64_t n, const float* sums, int64_t width) {
-  float gate = g.common_gate ? op::Sigmoid::of(splat(load(g.common_gate + r)))[0] : 1.0f;
+  float gate = g.common_gate ? op::Sigmoid::of(splat(g.common_gate[r]))[0] : 1.0f;
   for (int64_t c = 0; c < n; c++) {
     float y = 0;
     for (int64_t i = 0; i < g.k; i++) y = madd(g.weights[r * g.k + i], sums[(r * g.k + i) * width + c], y);

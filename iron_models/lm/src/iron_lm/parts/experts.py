@@ -85,7 +85,7 @@ class Experts(Part):
             added["shared"] = self.shared(x)
         if c.shared_gate:
             with iron.category(SHARED):
-                added["shared_gate"] = project(x, self.opening, activations)
+                added["shared_gate"] = project(x, self.opening, activations, out=np.float32)
         return CombineExperts(made, self.down, ids, weights, **added, **_arithmetic(self.down, activations))
 
     def twin(self, weights: Weights, x: Any) -> np.ndarray:

@@ -19,8 +19,9 @@ from iron_ops_aie import GEMM, GEMV, Copy, Quantize, QuantizeRows, RowwiseAdd
 
 
 def project(x: Any, weight: Any, activations: str = "exact", out: Any = None, bias: Any = None, own_order: bool = False) -> Any:
-    """x (rows, K) times weight (N, K) transposed, plus bias (N,) -> (rows, N): GEMV for one row, for more (or for rows a call
-    bounds) GEMM, or on arrays `flm.GEMM` where it takes them (`fused_product`).
+    """x (rows, K) times weight (N, K) transposed, plus bias (N,) -> (rows, N): GEMV for one row, or for a weight of one row (whose
+    vector it is, stored as x is); for more (or for rows a call bounds) GEMM, or on arrays `flm.GEMM` where it takes them
+    (`fused_product`).
 
     activations: the arithmetic where the weight is block-quantised. out: the dtype of the result (x's by default). own_order: as
     `Run` has it.
@@ -28,7 +29,10 @@ def project(x: Any, weight: Any, activations: str = "exact", out: Any = None, bi
     extra: dict[str, Any] = {} if out is None else {"O": out}
     if format_of(weight).packed:
         extra["activations"] = activations
-    elif own_order and not (x.shape[0] == 1 and not x.bounds):
+    elif weight.shape[0] == 1 and weight.dtype == x.dtype and not _single(x):
+        y = GEMV(x, weight.reshape(weight.shape[1]), **extra).reshape(-1, 1)
+        return y if bias is None else biased(y, bias)
+    elif own_order and not _single(x):
         extra["own_order"] = True
     y = _product(x, weight, **extra)
     return y if bias is None else biased(y, bias)
@@ -39,8 +43,13 @@ def biased(y: Any, bias: Any) -> Any:
     return RowwiseAdd(y, bias if bias.dtype == y.dtype else Copy(bias, Y=y.dtype))
 
 
+def _single(x: Any) -> bool:
+    """One row, whatever a call is given?"""
+    return bool(x.shape[0] == 1 and not x.bounds)
+
+
 def _product(x: Any, weight: Any, **extra: Any) -> Any:
-    if x.shape[0] == 1 and not x.bounds:
+    if _single(x):
         return GEMV(weight, x.reshape(x.shape[1]), **extra).reshape(1, -1)
     fused, _ = fused_product(*x.shape, weight.shape[0], x.dtype, format_of(weight).spec, extra.get("O", x.dtype))
     return GEMM(x, weight, b_col_maj=True, **extra) if fused is None else fused(x, weight, b_col_maj=True)
