@@ -87,7 +87,7 @@ def product(kernels, name, w, x, O="float", kernel="block_matmul", threads=1, sh
     shared = round_activations(kernels, x) if shared is None else shared
     c = np.full((M, N), np.nan, DTYPES[O])
     weights = tiles_of(kernels, name, w) if tiles else w.data
-    scratch = 16 * view_of(w.format).row_bytes(K)
+    scratch = 32 * view_of(w.format).row_bytes(K)
     lies = dict(in_tiles=int(tiles), c_row=N, c_column=1)
     slots = BLOCK_PRODUCT(w=weights, c=c, M=M, N=N, K=K, **lies, batches=1, c_batch=0, repeat=1, **PLAIN)
     kernels(f"{kernel}<{name}, {O}>", slots, shared=shared, threads=threads, scratch=scratch)
@@ -194,7 +194,7 @@ def test_batches_share_matrices(kernels, rng, name):
         c[:] = np.nan
         lies = dict(in_tiles=int(weights is tiles), c_row=N, c_column=1, c_batch=N)
         slots = BLOCK_PRODUCT(w=weights, c=c, M=1, N=N, K=K, **lies, batches=batches, repeat=repeat, **PLAIN)
-        kernels(f"block_matmul<{name}, float>", slots, shared=shared, threads=threads, scratch=16 * view_of(w.format).row_bytes(K))
+        kernels(f"block_matmul<{name}, float>", slots, shared=shared, threads=threads, scratch=32 * view_of(w.format).row_bytes(K))
         for b in range(batches):
             part = w[b // repeat * N : (b // repeat + 1) * N]
             assert np.array_equal(product(kernels, name, part, x[b : b + 1])[0], c[b])

@@ -42,7 +42,7 @@ def bytes_of(w):
 
 def scratch_for(pairs, experts, N, K):
     """As much as any of the kernels asks for."""
-    return 64 + 4 * (2 * experts + 2 + pairs) + 4 * 8 * K + 4 * max(1 << 15, 16 * pairs) + 2 * 16 * 40 * (K // 32 + 1)
+    return 64 + 4 * (2 * experts + 2 + pairs) + 4 * 8 * K + 4 * max(1 << 15, 32 * pairs) + 2 * 16 * 40 * (K // 32 + 1)
 
 
 def picked(kernels, kernel, x, w, up, ids, experts, N, threads=1, tiles=False, shared=None, X="float"):

@@ -1,4 +1,4 @@
-"""`Tiles`: a weight in the order in which a kernel multiplies it fastest: in blocks as csrc/blocks.h has it, without what fills up its
+"""`Tiles`: a weight in the order in which a kernel multiplies it fastest: in blocks as csrc/tile.h has it, without what fills up its
 blocks; dense as csrc/panels.h has it."""
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from iron_core.declare.formats import Format
 from iron_host.build import Unit
 from iron_host.view import View, view_of
 
-#: Rows of a tile, as blocks.h has it, and of a panel, as panels.h has it.
+#: Rows of a tile, as tile.h has it, and of a panel, as panels.h has it.
 ROWS, COLUMNS = 16, 32
+#: Tiles that rows of activations meet at once, at most: of tile.h.
+TILES = 2
 
 
 @attrs.frozen

@@ -124,53 +124,57 @@ template <int MT> INLINE AtPairs<MT> at_pairs(Rounded x, const int32_t* pairs, i
   }
   return found;
 }
-struct Kept {  // TILE floats for each row
+// TILE floats for each pair, of tiles `apart` behind one another; of pair `pairs[i]`, or of pair i.
+struct Kept {
   float* y;
-  MEMBER void put(int i, f32x8 first, f32x8 second) const { store8(y + TILE * i, first), store8(y + TILE * i + 8, second); }
-};
-struct KeptAtPairs {  // the same at the pairs' places
-  float* y;
+  int64_t apart;
   const int32_t* pairs;
+  MEMBER Kept tile(int t) const { return Kept{y + t * apart, apart, pairs}; }
   MEMBER void put(int i, f32x8 first, f32x8 second) const {
-    store8(y + TILE * (int64_t)pairs[i], first), store8(y + TILE * (int64_t)pairs[i] + 8, second);
+    float* to = y + TILE * (int64_t)(pairs ? pairs[i] : i);
+    store8(to, first), store8(to + 8, second);
   }
 };
 
 // The tile of matrix e from row j on: where it lies, or made in `tile`.
 template <class F> INLINE const uint8_t* tile_of(const uint8_t* w, bool in_tiles, int64_t M, int64_t K, int64_t e, int64_t j, uint8_t* tile) {
   if (in_tiles) return w + (e * ((M + TILE - 1) / TILE * TILE) + j) * (K / 32 * F::bytes);
-  pack_tile<F>(w + e * F::size(M, K), K, j, M - j < TILE ? M - j : TILE, tile);
-  return tile;
+  return made<F>(w + e * F::size(M, K), M, K, j, tile);
 }
 
+// What MT pairs get of a tile of w and, GATED, one of up, of `n` rows from row j on.
 template <class F, int MT, class O, bool GATED>
 INLINE void picked_tile(const slots::Picked<float, O>& g, Rounded x, const uint8_t* w, const uint8_t* up, const int32_t* pairs, int64_t j, int64_t n) {
-  float y[MT * TILE], more[MT * TILE];
+  enum { SIZE = MT * TILE };
+  float y[2 * SIZE];
   AtPairs<MT> rows = at_pairs<MT>(x, pairs, g.k);
-  tile_rows<F, MT>(w, rows, g.K / 32, Kept{y}, g.ahead);
-  if (GATED) {
-    tile_rows<F, MT>(up, rows, g.K / 32, Kept{more}, g.ahead);
-    silu_times(y, more, y, MT * TILE);
+  const uint8_t* both[2] = {w, up};
+  tiles_rows<F, MT>(both, rows, g.K / 32, Kept{y, GATED || up != w ? SIZE : 0, 0}, g.ahead);
+  if (GATED) silu_times(y, y + SIZE, y, SIZE);
+  for (int i = 0; i < MT; i++) {
+    O* to = g.y + pairs[i] * g.y_row + j * g.y_column;
+    put(to, g.y_column, n, load8(y + TILE * i), load8(y + TILE * i + 8));
+    if (!GATED && up != w) put(to + TILE * g.y_column, g.y_column, n - TILE, load8(y + SIZE + TILE * i), load8(y + SIZE + TILE * i + 8));
   }
-  for (int i = 0; i < MT; i++) put(g.y + pairs[i] * g.y_row + j * g.y_column, g.y_column, n, load8(y + TILE * i), load8(y + TILE * i + 8));
 }
 
 // Two tiles of scratch, where weights are not in tiles.
 template <class F, class O, bool GATED> void picked_blocks(const slots::Picked<float, O>& g, int32_t tid, int32_t nt) {
   int64_t N = g.N, K = g.K, pairs = g.rows * g.k, tiles = (N + TILE - 1) / TILE;
   Picks p = picks(g.ids, pairs, g.experts, g.scratch);
-  uint8_t* made = (uint8_t*)g.scratch + picks_bytes(pairs, g.experts);
+  uint8_t *first = (uint8_t*)g.scratch + picks_bytes(pairs, g.experts), *second = first + TILE * (K / 32 * F::bytes);
   Rounded x = rounded_at(g.shared, g.rows, K);
-  Share s = share(p.count * tiles, tid, nt);
-  for (int64_t at = s.begin; at < s.end; at++) {
-    int64_t e = p.active[at / tiles], j = at % tiles * TILE, n = N - j < TILE ? N - j : TILE;
-    const uint8_t* w = tile_of<F>(g.w, g.w_in_tiles, g.M, K, e, j, made);
-    const uint8_t* up = GATED ? tile_of<F>(g.up, g.up_in_tiles, g.M, K, e, j, made + TILE * (K / 32 * F::bytes)) : w;
-    int64_t i = p.begin[e], end = p.begin[e + 1];
-    for (; i + MOST <= end; i += MOST) picked_tile<F, MOST, O, GATED>(g, x, w, up, p.pairs + i, j, n);
-    if (MOST > 4)
-      for (; i + 4 <= end; i += 4) picked_tile<F, 4, O, GATED>(g, x, w, up, p.pairs + i, j, n);
-    for (; i < end; i++) picked_tile<F, 1, O, GATED>(g, x, w, up, p.pairs + i, j, n);
+  enum { STEP = GATED ? 1 : TILES };
+  Share s = share(p.count * tiles, tid, nt, STEP);
+  for (int64_t at = s.begin, many; at < s.end; at += many) {
+    int64_t e = p.active[at / tiles], j = at % tiles * TILE, n = N - j;
+    many = at + 1 < s.end && n > TILE ? STEP : 1;
+    const uint8_t *w = tile_of<F>(g.w, g.w_in_tiles, g.M, K, e, j, first), *up = w;
+    if (GATED) up = tile_of<F>(g.up, g.up_in_tiles, g.M, K, e, j, second);
+    else if (many > 1) up = tile_of<F>(g.w, g.w_in_tiles, g.M, K, e, j + TILE, second);
+    by_rows<MOST>(p.begin[e], p.begin[e + 1], [&](auto count, int64_t i) {
+      picked_tile<F, decltype(count)::rows, O, GATED>(g, x, w, up, p.pairs + i, j, n);
+    });
   }
 }
 
@@ -203,32 +207,34 @@ template <class P, class X, class O> void combined_rows(const slots::Combined<X,
   }
 }
 
-// Tiles that are computed before their rows are combined: their sums are at most so many floats, unless those of one are more.
+// Tiles that are computed before their rows are combined: their sums are at most so many floats, unless those of TILES are more.
 enum { SUMS = 1 << 15 };
 INLINE int64_t tiles_together(int64_t pairs) {
-  int64_t each = TILE * (pairs ? pairs : 1);
-  return SUMS > each ? SUMS / each : 1;
+  int64_t each = TILES * TILE * (pairs ? pairs : 1);
+  return TILES * (SUMS > each ? SUMS / each : 1);
 }
 
-// A tile of scratch, and TILE floats for each pair of tiles_together().
+// TILES tiles of scratch, and TILE floats for each pair of tiles_together().
 template <class F, class X, class O> void combined_blocks(const slots::Combined<X, O>& g, int32_t tid, int32_t nt) {
-  int64_t N = g.N, K = g.K, pairs = g.rows * g.k, tiles = (N + TILE - 1) / TILE, most = tiles_together(pairs);
+  int64_t N = g.N, K = g.K, pairs = g.rows * g.k, tiles = (N + TILE - 1) / TILE, most = tiles_together(pairs), size = TILE * (K / 32 * F::bytes);
   Picks p = picks(g.ids, pairs, g.experts, g.scratch);
-  uint8_t* made = (uint8_t*)g.scratch + picks_bytes(pairs, g.experts);
-  float* sums = (float*)(made + TILE * (K / 32 * F::bytes));
+  uint8_t* scratch = (uint8_t*)g.scratch + picks_bytes(pairs, g.experts);
+  float* sums = (float*)(scratch + TILES * size);
   Rounded x = rounded_at(g.shared, pairs, K);
-  Share s = share(tiles, tid, nt);
+  Share s = share(tiles, tid, nt, TILES);
   for (int64_t first = s.begin; first < s.end; first += most) {
     int64_t end = first + most < s.end ? first + most : s.end;
     for (int64_t a = 0; a < p.count; a++)
-      for (int64_t t = first; t < end; t++) {
-        int64_t e = p.active[a], i = p.begin[e], last = p.begin[e + 1];
-        const uint8_t* w = tile_of<F>(g.w, g.w_in_tiles, N, K, e, t * TILE, made);
+      for (int64_t t = first, e = p.active[a]; t < end; t += TILES) {
+        const uint8_t* w[TILES];
+        int64_t many = end - t < TILES ? end - t : TILES;
+        for (int64_t i = 0; i < TILES; i++)
+          w[i] = i < many ? tile_of<F>(g.w, g.w_in_tiles, N, K, e, (t + i) * TILE, scratch + i * size) : w[0];
         float* to = sums + (t - first) * pairs * TILE;
-        for (; i + MOST <= last; i += MOST) tile_rows<F, MOST>(w, at_pairs<MOST>(x, p.pairs + i, 1), K / 32, KeptAtPairs{to, p.pairs + i}, 0);
-        if (MOST > 4)
-          for (; i + 4 <= last; i += 4) tile_rows<F, 4>(w, at_pairs<4>(x, p.pairs + i, 1), K / 32, KeptAtPairs{to, p.pairs + i}, 0);
-        for (; i < last; i++) tile_rows<F, 1>(w, at_pairs<1>(x, p.pairs + i, 1), K / 32, KeptAtPairs{to, p.pairs + i}, g.ahead);
+        by_rows<MOST>(p.begin[e], p.begin[e + 1], [&](auto count, int64_t i) {
+          Kept kept{to, many > 1 ? pairs * TILE : 0, p.pairs + i};
+          tiles_rows<F, decltype(count)::rows>(w, at_pairs<decltype(count)::rows>(x, p.pairs + i, 1), K / 32, kept, g.ahead);
+        });
       }
     for (int64_t t = first; t < end; t++)
       for (int64_t r = 0; r < g.rows; r++) combine(g, r, t * TILE, N - t * TILE < TILE ? N - t * TILE : TILE, sums + (t - first) * pairs * TILE, TILE);

@@ -13,8 +13,9 @@ from iron_host.kernels import COMBINED
 from iron_host.lowerings.picked import BESIDE_ROWS, PickedLowering
 from iron_host.lowerings.units import cpp
 from iron_host.tiles import ROWS as TILE_ROWS
+from iron_host.tiles import TILES
 
-#: Of experts.h: floats in which the sums of tiles that are combined together are kept, unless those of one are more.
+#: Of experts.h: floats in which the sums of tiles that are combined together are kept, unless those of two are more.
 SUMS = 1 << 15
 
 
@@ -38,8 +39,8 @@ class CombineExperts(PickedLowering):
             rows=self.count(op, bindings, "valid"), k=op.k, experts=op.experts, N=op.hidden, K=op.inner, w_in_tiles=0,
             ahead=tunables["ahead"],
         )  # fmt: skip
-        sums = max(SUMS, TILE_ROWS * pairs) if self.in_blocks(op) else BESIDE_ROWS * pairs
+        sums = max(SUMS, TILES * TILE_ROWS * pairs) if self.in_blocks(op) else BESIDE_ROWS * pairs
         work = pairs * op.inner * op.hidden
-        scratch = max(self.widened(op, op.inner), 4 * BESIDE_ROWS * op.inner) + 4 * sums
+        scratch = max(TILES * self.widened(op, op.inner), 4 * BESIDE_ROWS * op.inner) + 4 * sums
         kernel = self.kernel(op, "combined", cpp(op.O))
         return [*before, self.call(kernel, slots, scratch, pairs, op.experts, work, tunables, **shared)]

@@ -22,7 +22,7 @@ class GEMM(ProductLowering):
     """B is the weights; its columns of the result are shared among threads."""
 
     operator = "iron_ops_aie.GEMM"
-    rows = Auto(0, domain=Choices(lambda op: tuple(n for n in (0, 2, 4, 6, 8) if n <= op.M) if in_blocks(op) else (0,)))
+    rows = Auto(0, domain=Choices(lambda op: tuple(n for n in (0, 2, 3, 4, 6) if n <= op.M) if in_blocks(op) else (0,)))
     x_rows = Auto(0, domain=Choices(lambda op: tuple(n for n in (0, 32, 64, 128, 256) if n < op.M) if in_blocks(op) else (0,)))
 
     def step(

@@ -20,7 +20,7 @@ from iron_host.kernels import BLOCK_PRODUCT, INTEGER_PRODUCT, PACKED_PRODUCT, PA
 from iron_host.lowerings.sharing import Sharing
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
 from iron_host.slots import Filled
-from iron_host.tiles import COLUMNS
+from iron_host.tiles import COLUMNS, TILES
 from iron_host.tiles import ROWS as TILE_ROWS
 from iron_host.view import GROUP, no_view, view_of
 
@@ -175,7 +175,7 @@ class ProductLowering(Sharing):
         multiply = KernelCall(
             view.unit("block_matmul", cpp(op.O), *([str(tunables["rows"])] if tunables["rows"] else [])),
             product.from_blocks(tunables["ahead"], tunables["x_rows"]),
-            scratch_bytes=TILE_ROWS * view.row_bytes(product.K),  # for blocks that are not in tiles
+            scratch_bytes=TILES * TILE_ROWS * view.row_bytes(product.K),  # for blocks that are not in tiles
             shared_bytes=shared,
             **shared_by,
             shares="reads",
