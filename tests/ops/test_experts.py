@@ -73,6 +73,21 @@ def test_what_experts_make_is_added_in_the_order_of_its_columns():
         assert np.allclose(opened, want + shared / (1 + np.exp(-gate)), atol=1e-4)
 
 
+def test_arrays_say_that_all_experts_go_by():
+    """In `explain()` of a graph on a simulator and of the operator; on the CPU, which reads what ids pick, nothing."""
+
+    class Chosen(iron.Graph):
+        def body(self, x, gate, up, ids):
+            return GatedExperts(x, gate, up, ids)
+
+    shapes = dict(x=(4, 32), gate=(8, 16, 32), up=(8, 16, 32), ids=((4, 2), np.int32))
+    dense = "dense: all 8 experts go by for every 4 rows, 8 at most multiply"
+    assert dense in Chosen().compile(backend="sim", dev="npu1", **shapes).explain()
+    assert "dense" not in Chosen().compile(backend=HOST, **shapes).explain()
+    alone = CombineExperts(rows=1, experts=8, hidden=32, inner=16, k=2).explain("npu2")
+    assert "remark     dense: all 8 experts go by for every row, 2 at most multiply" in alone
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [

@@ -7,7 +7,7 @@ import pytest
 
 import iron_core as iron
 from iron_core import bfloat16
-from iron_core.errors import ParamError
+from iron_core.errors import BoundsError, ParamError
 from iron_ops_aie import CausalConv1d, DeltaGates, DepthwiseConv1d, GatedDeltaChunk, GatedDeltaStep, L2Norm, Softplus
 from iron_sim.run import simulate
 
@@ -185,6 +185,15 @@ def test_a_convolution_goes_on_on_arrays(rng, dev):
             at += n
         assert np.array_equal(np.concatenate(made).view(np.uint16), want.view(np.uint16))
         assert np.array_equal(graph.read("before").view(np.uint16), left.view(np.uint16))
+
+
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
+def test_an_array_of_a_convolution_takes_a_row_at_least(rng, dev):
+    """So no array has to keep a state that no row changes, as the CPU does; with what would be legal."""
+    op = CausalConv1d(rows=4, channels=48)
+    given = {name: rng.standard_normal(getattr(op, name).shape).astype(bfloat16) for name in ("x", "weight", "state")}
+    with pytest.raises(BoundsError, match=r"CausalConv1d: valid_y is 0 \(valid=0, past=0\); .* Legal: 1 or more"):
+        simulate(op, dev, given, {"valid": 0, "past": 0})
 
 
 @pytest.mark.parametrize("dev", ["npu1", "npu2"])

@@ -67,7 +67,8 @@ class SimBackend(Backend):
         except IronError as error:
             return No(str(error))
         array = design.array
-        return Yes(f"array of {len(array.cores)} cores and {len(array.fifos)} fifos")
+        remark = op.resolved(dev).base.array_remark()
+        return Yes(f"array of {len(array.cores)} cores and {len(array.fifos)} fifos{remark and f', {remark}'}")
 
     def accepts(self, fold: Any, dev: str) -> bool | No:
         rule = array_refusal(fold, device(dev))

@@ -33,6 +33,7 @@ def explain(op: Any, dev: Device | str | None = None, bound: Iterable[str] = ())
         fields = [f"{n}={_shown(getattr(op, n))}{_origin(op, n)}" for n in op.fields if (n in op.array_tier) is chosen]
         lines.append(f"  {title:<9}  {', '.join(fields) or 'no field'}")
     lines += _array(design, places)
+    lines += [f"  remark     {remark}"] if (remark := op.base.array_remark()) else []
     lines += _sequence(design)
     return "\n".join(lines)
 

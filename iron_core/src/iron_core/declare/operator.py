@@ -176,6 +176,11 @@ class Operator(metaclass=OperatorMeta):
         what a simulated array equals bit for bit. Inputs as for `reference()`; outputs rounded. By default `tilewise`."""
         return tilewise(self, inputs)
 
+    def array_remark(self) -> str:
+        """What `explain()` says besides of the array of a resolved operator, such as that it reads more than a call needs; by default
+        nothing."""
+        return ""
+
     def chain_line(self, chain: str) -> int:
         """How many elements a step of "finish" or "prepare" is given at a time, on a resolved operator."""
         raise DeclarationError(f"{type(self).__name__} declares no chain_line().")

@@ -83,6 +83,10 @@ class ExpertsArray:
             wide = self.num_aie_columns * ((free - lines * long) // self._held(1) // 2 * 2)
             require_memory(self, dev, f"Legal: {self.long}={most}." if most > 1 else f"Legal: {self.made}={wide}.")
 
+    def array_remark(self: Any) -> str:
+        rows = "row" if self.block == 1 else f"{self.block} rows"
+        return f"dense: all {self.experts} experts go by for every {rows}, {min(self.experts, self.block * self.k)} at most multiply"
+
     def _pick(self: Any, block: int, width: int) -> Any:
         return kernels.pick(getattr(self, self.long), block, self.k, width, self.experts, self.share)
 

@@ -48,6 +48,7 @@ class CausalConv1d(CausalConv1dArray, Operator):
         Case(rows=1, channels=64, lower=True),
         Case(rows=20, channels=96, bounds=dict(valid=7, past=3), lower=True),
         Case(rows=5, channels=64, bounds=dict(past=0), num_aie_columns=1, lower=True),
+        Case(rows=5, channels=64, bounds=dict(valid=0, past=0), T=np.float32),
         Case(rows=33, channels=1024, lower=True),
         Case(rows=20, channels=96, T=np.float32),
         Case(rows=33, channels=100, bounds=dict(valid=2, past=5), T=np.float32),

@@ -35,6 +35,7 @@ from iron_core import (
 )
 from iron_core.array.numbers import BFLOAT16, float32, power
 from iron_ops_aie.elementwise.kernels_softplus import SOFTPLUS, softplus
+from iron_ops_aie.logistic import logistic
 from iron_ops_aie.rules import divisors, floats_only
 
 #: Numbers of an object at most.
@@ -93,8 +94,7 @@ class DeltaGates(Operator):
         floats_only(self, "T")
 
     def reference(self, a: Any, b: Any, bias: Any, rate: Any) -> Any:
-        with np.errstate(over="ignore"):
-            return widen(rate) * np.logaddexp(0, widen(a) + widen(bias)), 1 / (1 + np.exp(-widen(b)))
+        return widen(rate) * np.logaddexp(0, widen(a) + widen(bias)), logistic(widen(b))
 
     def tolerance(self) -> Tolerance:
         # Each of Softplus's and Sigmoid's roundings, and those of the sum before and the product behind.
