@@ -24,6 +24,7 @@ class Route(RouteArray, Operator):
     otherwise chosen last, with weight 0.
 
     The array (bfloat16 or float32): a core per column takes a row at a time. It has two outputs, as many as a column's shim takes.
+    A bound spares it rows where k and a row of logits are whole 16 bytes; else all rows go by.
 
     Errors: ParamError for integers, a k that is not 1 to experts, a scale that is no positive float32. Unresolvable where no array
     takes it.
@@ -40,13 +41,14 @@ class Route(RouteArray, Operator):
     ids = Out(rows, k, dtype=np.int32, tile=k, per=num_aie_columns)
     weights = Out(rows, k, dtype=np.float32, tile=k, per=num_aie_columns)
     valid = Extent(rows)
-    count = Value(derive=lambda op: -(-op.valid // op.num_aie_columns))
+    count = Value(derive=lambda op: -(-(op.valid if op.counted else op.rows) // op.num_aie_columns))
 
     test = Testing(
         Case(rows=1, experts=60, k=4, lower=True),
         Case(rows=8, experts=128, k=8, renormalise=True, lower=True),
         Case(rows=12, experts=8, k=4, num_aie_columns=3, bounds=dict(valid=7), lower=True),
         Case(rows=6, experts=64, k=1, scale=2.5, lower=True),
+        Case(rows=6, experts=18, k=10, renormalise=True, bounds=dict(valid=4), lower=True),
         Case(rows=3, experts=6, k=6, renormalise=True, scale=0.5, T=np.float16),
         Case(rows=7, experts=60, k=4, T="bfloat16", lower=True),
         Case(rows=130, experts=7, k=3),

@@ -14,6 +14,7 @@ from iron_core import (
     ObjectFifo,
     Out,
     Param,
+    Pattern,
     Tolerance,
     Worker,
     bfloat16,
@@ -23,7 +24,8 @@ from iron_core import (
     require_npu,
     require_whole,
 )
-from iron_core.devices import WORD
+from iron_core.array.derive import derive
+from iron_core.devices import LENGTH_UNIT, WORD
 from iron_ops_aie.experts.routes import route
 from iron_ops_aie.tokens import exp64
 
@@ -103,6 +105,22 @@ class RouteArray:
         if dev is not None and dev.is_npu:
             require(columns <= dev.columns, f"Route: num_aie_columns={columns}; {dev} has {dev.columns}. Legal: {dev.columns}.")
         require_whole(self, "rows", columns, f"rows of num_aie_columns={columns}", "give num_aie_columns=1" if columns > 1 else "")
+
+    @property
+    def counted(self: Any) -> bool:
+        """Can transfers be cut to a call's rows: are those of all operands whole units of what a length counts in?"""
+        return bool(4 * self.k % LENGTH_UNIT == 0 and self.experts * np.dtype(self.T).itemsize % LENGTH_UNIT == 0)
+
+    def sequence(self: Any, rt: Any) -> None:
+        """The derived one; or, where no length can be given per call, all rows, whatever bounds them."""
+        if self.counted:
+            derive(self, rt)
+            return
+        rt.preamble()
+        for way, name, each in (("drain", "ids", self.k), ("drain", "weights", self.k), ("fill", "logits", self.experts)):
+            share = self.rows // self.num_aie_columns * each
+            for lane in range(self.num_aie_columns):
+                rt.transfer(way, name, lane, Pattern(lane * share, (share,), (1,)), wait=way == "drain")
 
     def kernel(self: Any) -> Kernel:
         """The `Kernel` of one row."""
