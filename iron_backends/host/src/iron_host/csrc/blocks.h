@@ -104,7 +104,7 @@ template <class F, class O, int ROWS = MOST> void block_matmul(const slots::Bloc
   int64_t M = g.M, N = g.N, K = g.K, cm = g.c_row, cn = g.c_column, ldw = K / 32 * F::bytes, batches = g.batches;
   int64_t tiles = (N + TILE - 1) / TILE, pass = g.x_rows && g.in_tiles ? g.x_rows : M;
   Rounded x = rounded_at(g.shared, M * batches, K);
-  Share s = share(tiles * batches, tid, nt, TILES);
+  Share s = share(tiles * batches, tid, nt, M > 1 ? TILES : 1);
   for (int64_t first = 0; first < M; first += pass) {
     int64_t end = first + pass < M ? first + pass : M;
     for (int64_t t = s.begin, many; t < s.end; t += many) {

@@ -165,7 +165,7 @@ template <class F, class O, bool GATED> void picked_blocks(const slots::Picked<f
   uint8_t *first = (uint8_t*)g.scratch + picks_bytes(pairs, g.experts), *second = first + TILE * (K / 32 * F::bytes);
   Rounded x = rounded_at(g.shared, g.rows, K);
   enum { STEP = GATED ? 1 : TILES };
-  Share s = share(p.count * tiles, tid, nt, STEP);
+  Share s = share(p.count * tiles, tid, nt, pairs > 1 ? STEP : 1);
   for (int64_t at = s.begin, many; at < s.end; at += many) {
     int64_t e = p.active[at / tiles], j = at % tiles * TILE, n = N - j;
     many = at + 1 < s.end && n > TILE ? STEP : 1;
@@ -221,7 +221,7 @@ template <class F, class X, class O> void combined_blocks(const slots::Combined<
   uint8_t* scratch = (uint8_t*)g.scratch + picks_bytes(pairs, g.experts);
   float* sums = (float*)(scratch + TILES * size);
   Rounded x = rounded_at(g.shared, pairs, K);
-  Share s = share(tiles, tid, nt, TILES);
+  Share s = share(tiles, tid, nt, g.rows > 1 ? TILES : 1);
   for (int64_t first = s.begin; first < s.end; first += most) {
     int64_t end = first + most < s.end ? first + most : s.end;
     for (int64_t a = 0; a < p.count; a++)
