@@ -15,6 +15,8 @@ from .test_blocks import round_activations, tiles_of
 
 #: Rows, columns of ids, experts, rows and depth of a matrix.
 SHAPES = [(1, 1, 1, 5, 32), (1, 2, 6, 40, 64), (3, 3, 3, 33, 96), (9, 2, 4, 16, 160), (37, 4, 5, 21, 32), (130, 1, 3, 8, 64)]
+#: And of so many pairs that their sums are made and combined in several parts.
+MANY = (600, 8, 3, 96, 32)
 #: How far two orders of additions of K numbers may be apart.
 NEAR = {"float": 1e-4, "bf16": 2e-2}
 
@@ -42,7 +44,7 @@ def bytes_of(w):
 
 def scratch_for(pairs, experts, N, K):
     """As much as any of the kernels asks for."""
-    return 64 + 4 * (2 * experts + 2 + pairs) + 4 * 8 * K + 4 * max(1 << 15, 32 * pairs) + 2 * 16 * 40 * (K // 32 + 1)
+    return 64 + 4 * (2 * experts + 2 + pairs) + 4 * 8 * K + 4 * max(1 << 18, 32 * pairs) + 2 * 16 * 40 * (K // 32 + 1)
 
 
 def picked(kernels, kernel, x, w, up, ids, experts, N, threads=1, tiles=False, shared=None, X="float"):
@@ -94,7 +96,7 @@ def test_tiles_that_ids_pick_are_the_twins(kernels, rng, name, gated, kind):
 @pytest.mark.parametrize("name", PICKED_BLOCKS)
 def test_tiles_that_are_combined_are_the_twins(kernels, rng, name, kind):
     """The same of what is weighted and added up, with what is shared, and with its gate."""
-    for rows, k, experts, N, K in SHAPES:
+    for rows, k, experts, N, K in (*SHAPES, MANY):
         down = FORMATS[name].quantize(rng.standard_normal((experts, N, K)).astype(np.float32))
         x, ids = rng.standard_normal((rows, k, K)).astype(np.float32), ids_for(rng, rows, k, experts, kind)
         weights, common, gate = (rng.standard_normal(s).astype(np.float32) for s in ((rows, k), (rows, N), (rows, 1)))

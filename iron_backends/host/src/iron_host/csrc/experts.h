@@ -181,9 +181,18 @@ template <class F, class O, bool GATED> void picked_blocks(const slots::Picked<f
 // Row r of the result from column j on, n of them: sums have `width` numbers for each pair.
 template <class X, class O> INLINE void combine(const slots::Combined<X, O>& g, int64_t r, int64_t j, int64_t n, const float* sums, int64_t width) {
   float gate = g.common_gate ? op::Sigmoid::of(splat(g.common_gate[r]))[0] : 1.0f;
-  for (int64_t c = 0; c < n; c++) {
+  const float* weights = g.weights + r * g.k;
+  sums += r * g.k * width;
+  int64_t c = 0;
+  for (; c + WIDE <= n; c += WIDE) {
+    f32xw y = splatw(0.0f);
+    for (int64_t i = 0; i < g.k; i++) y = maddw(splatw(weights[i]), loadw(sums + i * width + c), y);
+    if (g.common) y = maddw(splatw(gate), loadw(g.common + r * g.N + j + c), y);
+    storew(g.y + r * g.N + j + c, y);
+  }
+  for (; c < n; c++) {
     float y = 0;
-    for (int64_t i = 0; i < g.k; i++) y = madd(g.weights[r * g.k + i], sums[(r * g.k + i) * width + c], y);
+    for (int64_t i = 0; i < g.k; i++) y = madd(weights[i], sums[i * width + c], y);
     if (g.common) y = madd(gate, load(g.common + r * g.N + j + c), y);
     store(g.y + r * g.N + j + c, y);
   }
@@ -207,8 +216,8 @@ template <class P, class X, class O> void combined_rows(const slots::Combined<X,
   }
 }
 
-// Tiles that are computed before their rows are combined: their sums are at most so many floats, unless those of TILES are more.
-enum { SUMS = 1 << 15 };
+// Tiles that are computed before their rows are combined, so that an expert's rows of X meet many while they are in a cache: their sums are at most so many floats, unless those of TILES are more.
+enum { SUMS = 1 << 18 };
 INLINE int64_t tiles_together(int64_t pairs) {
   int64_t each = TILES * TILE * (pairs ? pairs : 1);
   return TILES * (SUMS > each ? SUMS / each : 1);

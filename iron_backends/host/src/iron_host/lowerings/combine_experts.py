@@ -16,7 +16,7 @@ from iron_host.tiles import ROWS as TILE_ROWS
 from iron_host.tiles import TILES
 
 #: Of experts.h: floats in which the sums of tiles that are combined together are kept, unless those of two are more.
-SUMS = 1 << 15
+SUMS = 1 << 18
 
 
 class CombineExperts(PickedLowering):
@@ -39,7 +39,8 @@ class CombineExperts(PickedLowering):
             rows=self.count(op, bindings, "valid"), k=op.k, experts=op.experts, N=op.hidden, K=op.inner, w_in_tiles=0,
             ahead=tunables["ahead"],
         )  # fmt: skip
-        sums = max(SUMS, TILES * TILE_ROWS * pairs) if self.in_blocks(op) else BESIDE_ROWS * pairs
+        every = -(-op.hidden // TILE_ROWS) * TILE_ROWS * pairs
+        sums = max(min(SUMS, every), TILES * TILE_ROWS * pairs) if self.in_blocks(op) else BESIDE_ROWS * pairs
         work = pairs * op.inner * op.hidden
         scratch = max(TILES * self.widened(op, op.inner), 4 * BESIDE_ROWS * op.inner) + 4 * sums
         kernel = self.kernel(op, "combined", cpp(op.O))
