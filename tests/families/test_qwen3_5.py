@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -94,8 +95,70 @@ def test_layers_of_a_gguf_that_guess_ahead_are_left_out(qwen3_5: Family) -> None
     assert set(loaded.exact) == {path for path in whole.exact if not path.startswith(f"layers.{layers - 1}.")}
     logits = Session(loaded.model(), backend="host").logits(qwen3_5.ids)
     assert np.isfinite(logits).all() and np.abs(logits - qwen3_5.logits[-1]).max() > 1e-3
-    with pytest.raises(CheckpointError, match=rf"qwen35\.nextn_predict_layers is {layers}; legal: a whole number from 1 to {layers - 1}\."):
+    assert f", without its last 1 of {layers} blocks, which guess further tokens ·" in loaded.recognised
+    says = rf"qwen35\.nextn_predict_layers is {layers} of {layers} blocks, which leaves none\. Legal: 0 to {layers - 1}\."
+    with pytest.raises(CheckpointError, match=says):
         qwen3_5.load(qwen3_5.gguf(nextn_predict_layers=layers))
+    with pytest.raises(CheckpointError, match=r"nextn_predict_layers is 1 of 1 blocks, which leaves none\. Legal: 0\."):
+        qwen3_5.load(qwen3_5.gguf(nextn_predict_layers=1, block_count=1))
+
+
+def with_entries(path: Path, entries: dict[str, Any], tensors: Any = dict) -> Path:
+    """A GGUF as it is, with these lists of bool more, and what `tensors` makes of its tensors, float32 by name."""
+    gguf = pytest.importorskip("gguf")
+    found = gguf.GGUFReader(str(path))
+    writer = gguf.GGUFWriter(str(path.with_suffix(".more.gguf")), found.fields["general.architecture"].contents())
+    for key, field in found.fields.items():
+        if not key.startswith(("GGUF.", "general.architecture")):
+            writer.add_key_value(key, field.contents(), field.types[0])
+    for key, values in entries.items():
+        writer.add_array(key, values)
+    for name, array in tensors({one.name: one.data.reshape(one.shape[::-1]) for one in found.tensors}).items():
+        writer.add_tensor(name, np.ascontiguousarray(array))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path.with_suffix(".more.gguf")
+
+
+def test_a_gguf_may_list_the_layers_that_are_recurrent(qwen3_5: Family) -> None:
+    """As llama.cpp's converter does; the list goes before every n-th, and is one of true and false for every block."""
+    attends, key = qwen3_5.load().config.attends, "qwen35.attention.recurrent_layers"
+    path = qwen3_5.gguf("F32", full_attention_interval=1)
+    loaded = qwen3_5.load(with_entries(path, {key: [not one for one in attends]}))
+    assert loaded.config.attends == attends
+    assert np.abs(loaded.twin(qwen3_5.ids)[-1] - qwen3_5.logits[-1]).max() < 1e-4
+    for wrong, says in (([True], "a list of 1"), ([1] * len(attends), f"a list of {len(attends)}")):
+        with pytest.raises(CheckpointError, match=rf"recurrent_layers is {says}; legal: true or false for each of {len(attends)} blocks\."):
+            qwen3_5.load(with_entries(path, {key: wrong}))
+
+
+def test_an_older_gguf_of_qwen3_next_has_projections_in_one_matrix(qwen3_next: Family) -> None:
+    """Queries, keys, values and gates by key head, as in ssm_in.weight; its numbers are those of the newer file."""
+    c = qwen3_next.load().config
+    per = c.value_heads // c.key_heads
+
+    def older(tensors: dict[str, Any]) -> dict[str, Any]:
+        made = dict(tensors)
+        for name in [name for name in tensors if name.endswith("attn_gate.weight")]:
+            block = name.removesuffix("attn_gate.weight")
+            qkv, z = made.pop(f"{block}attn_qkv.weight"), made.pop(name)
+            keys = c.key_heads * c.key_dim
+            parts = (qkv[:keys], qkv[keys : 2 * keys], qkv[2 * keys :], z)
+            made[f"{block}ssm_in.weight"] = np.concatenate([part.reshape(c.key_heads, -1, c.hidden_size) for part in parts], 1).reshape(
+                2 * (c.key_dim + per * c.value_dim) * c.key_heads, c.hidden_size
+            )
+        assert len(made) < len(tensors)
+        return made
+
+    path = qwen3_next.gguf("F32")
+    found, want = (qwen3_next.load(one) for one in (with_entries(path, {}, older), path))
+    assert set(found.exact) == set(want.exact)
+    for name, array in want.exact.items():
+        assert np.array_equal(np.asarray(found.exact[name]), np.asarray(array)), name
+    with pytest.raises(CheckpointError, match=r"blk\.0\.attn_qkv\.weight .* is missing"):
+        qwen3_next.load(with_entries(path, {}, lambda all: {name: one for name, one in all.items() if "attn_qkv" not in name}))
 
 
 def test_value_heads_of_a_gguf_are_as_its_architecture_has_them(qwen3_5_moe: Family, qwen3_next: Family) -> None:

@@ -10,6 +10,7 @@ from iron_core.errors import CheckpointError, ParamError
 from iron_lm import mixture_config
 from iron_lm.checkpoints import gguf_metadata, huggingface
 from iron_lm.checkpoints.entries import Entries, shown
+from iron_lm.checkpoints.gguf import Numbers
 from iron_lm.fields import counted, flag, is_flag
 from iron_lm.mixture_config import MixtureConfig
 from iron_lm.parts.gated_delta import GatedDeltaConfig
@@ -115,10 +116,11 @@ def from_gguf(entries: Entries, tensors: Any) -> dict[str, Any]:
     without. llama.cpp's converter reorders value heads of Qwen3.5, and leaves Qwen3-Next's."""
     experts = mixture_config.from_gguf(entries, shares=True, renormalises=True) if entries.has("expert_count") else {}
     found = gguf_metadata.decoder(entries, tensors) | experts
-    found["num_layers"] -= _guessing(entries, tensors, found["num_layers"])
+    blocks = found["num_layers"]
+    found["num_layers"] -= _guessing(entries, tensors, blocks)
     heads = entries.whole("ssm.time_step_rank")
     found |= dict(
-        attends=_every_nth(found["num_layers"], entries.whole("full_attention_interval", PERIOD)),
+        attends=_not_recurrent(entries, blocks)[: found["num_layers"]],
         key_heads=entries.whole("ssm.group_count"),
         value_heads=heads,
         key_dim=entries.whole("ssm.state_size"),
@@ -129,11 +131,28 @@ def from_gguf(entries: Entries, tensors: Any) -> dict[str, Any]:
     return found
 
 
+def _not_recurrent(entries: Entries, blocks: int) -> tuple[bool, ...]:
+    """Which of a GGUF's blocks attend: by its list of those that do not, else each n-th."""
+    said = "attention.recurrent_layers"
+    if not entries.has(said):
+        return _every_nth(blocks, entries.whole("full_attention_interval", PERIOD))
+    found = entries.entries[entries.prefix + said]
+    flags = list(found) if isinstance(found, Numbers) else []
+    if len(flags) != blocks or not all(isinstance(flag, bool) for flag in flags):
+        has = f"a list of {len(flags)}" if isinstance(found, Numbers) else shown(found)
+        raise CheckpointError(f"{entries.where}: {entries.prefix}{said} is {has}; legal: true or false for each of {blocks} blocks.")
+    return tuple(not flag for flag in flags)
+
+
 def _guessing(entries: Entries, tensors: Any, blocks: int) -> int:
-    """How many of a GGUF's last layers guess further tokens; their tensors may stay over."""
+    """How many of a GGUF's last layers guess further tokens; their tensors may stay over, which is said."""
     said = "nextn_predict_layers"
     if not entries.has(said) or entries.entries[entries.prefix + said] == 0:
         return 0
-    count = entries.whole(said, most=blocks - 1)
+    count = entries.whole(said)
+    if count >= blocks:
+        legal = f"0 to {blocks - 1}" if blocks > 1 else "0"
+        raise CheckpointError(f"{entries.where}: {entries.prefix}{said} is {count} of {blocks} blocks, which leaves none. Legal: {legal}.")
+    tensors.notes[f"without its last {count} of {blocks} blocks, which guess further tokens"] = None
     tensors.spare.update(name for i in range(blocks - count, blocks) for name in tensors.names if name.startswith(f"blk.{i}."))
     return count

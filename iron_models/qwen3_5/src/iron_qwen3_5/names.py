@@ -66,16 +66,19 @@ def huggingface(config: Qwen35Config) -> Names:
 
 def gguf(config: Qwen35Config) -> Names:
     """As llama.cpp's converter leaves them: norms whole, minus the rate; of Qwen3.5 value heads that read one key head key_heads apart,
-    of Qwen3-Next what opens and decays in one matrix by key head."""
+    of Qwen3-Next what opens and decays in one matrix by key head, and in older files the other projections in another."""
     layer = "blk.{i}."
     per = config.value_heads // config.key_heads
+    keys, values = config.key_heads * config.key_dim, config.value_heads * config.value_dim
+    rows = (config.key_dim, config.key_dim, per * config.value_dim, per * config.value_dim)
+    q, k, v, z = (Interleaved(f"{layer}ssm_in.weight", rows, part) for part in range(4))
     beta, alpha = (Interleaved(f"{layer}ssm_ba.weight", (per, per), part) for part in range(2))
     found = _any_decoder(names.GGUF) | (dict(expert_names.gguf()) if config.experts() is not None else {})
     own: dict[str, Source | str] = {
         **_queries(f"{layer}attn_q.weight", config.head_dim),
         "o": Either(f"{layer}attn_output.weight", f"{layer}ssm_out.weight"),
-        "qkv": f"{layer}attn_qkv.weight",
-        "z": f"{layer}attn_gate.weight",
+        "qkv": FirstOf(f"{layer}attn_qkv.weight", Below(((q, keys), (k, keys), (v, values))), f"{layer}attn_qkv.weight"),
+        "z": FirstOf(f"{layer}attn_gate.weight", z, f"{layer}attn_gate.weight"),
         "b": FirstOf(f"{layer}ssm_beta.weight", beta),
         "a": FirstOf(f"{layer}ssm_alpha.weight", alpha),
         "conv": Transpose(f"{layer}ssm_conv1d.weight"),

@@ -36,6 +36,7 @@ def describe(checkpoint: Any) -> str:
     unread = f", and {refused} not read" if refused else ""
     shown = f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
     named = architecture(checkpoint) or "no architecture named"
+    unread += "".join(f", {note}" for note in getattr(checkpoint.tensors, "notes", ()))
     return f"{kind} · {named} · {sum(counts.values())} tensors ({formats}){unread} · {shown} · {checkpoint.path}"
 
 

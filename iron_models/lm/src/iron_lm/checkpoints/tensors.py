@@ -16,7 +16,7 @@ class Tensors(dict[str, tuple[tuple[int, ...], Format, Any]]):
 
     `refused`: name -> why, for tensors that Iron does not take. They keep no others from being read; CheckpointError says why
     when one is asked for. `integers`: those of 32 or 64 bits, which are no weights by themselves, and are refused as such.
-    `spare`: names of tensors that a model may do without.
+    `spare`: names of tensors that a model may do without. `notes`: what a family leaves out of it, for people, in their order.
     """
 
     def __init__(self) -> None:
@@ -24,6 +24,7 @@ class Tensors(dict[str, tuple[tuple[int, ...], Format, Any]]):
         self.refused: dict[str, str] = {}
         self.integers: dict[str, np.ndarray] = {}
         self.spare: set[str] = set()
+        self.notes: dict[str, None] = {}
 
     def __missing__(self, name: str) -> Any:
         if name in self.refused:
