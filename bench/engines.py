@@ -66,7 +66,7 @@ OPENVINO_ENCODER = Engine(
 )
 
 TRANSFORMERS = Engine(
-    "transformers", "transformers_media.py", ("torch==2.13.0", "transformers==5.24.0", "safetensors"), takes=("embedding-gemma2",)
+    "transformers", "transformers_media.py", ("torch==2.13.0", "transformers==5.24.0", "safetensors", "pillow"), takes=("embedding-gemma2",)
 )
 IRON_MEDIA = Engine("iron", "iron_media.py", takes=("embedding-gemma2",), made_by=TRANSFORMERS)
 

@@ -15,7 +15,7 @@ import pytest
 from iron_core.declare.formats import PackedArray
 from iron_core.errors import UsageError
 from iron_host import tiling
-from iron_lm import loading
+from iron_lm import arithmetic, loading
 from iron_lm.checkpoints import checkpoint
 from iron_lm.generation.session import Session
 from iron_lm.parts.rotary import RotaryConfig
@@ -102,4 +102,4 @@ def test_rows_do_not_stay_beside_their_tiles(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_files_weights_are_no_random_blocks() -> None:
     """What a file stores is widened to floats, or runs as it is."""
     with pytest.raises(UsageError, match="dtype=q4_0; legal: bfloat16, float32, float16"):
-        loading.arithmetic_of(None, np.dtype(np.float32), "q4_0", None)
+        arithmetic.arithmetic_of(None, np.dtype(np.float32), "q4_0", None)

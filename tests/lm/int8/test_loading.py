@@ -17,7 +17,7 @@ from iron_core.cli import main
 from iron_core.errors import CacheError, CheckpointError, UsageError
 from iron_core.plugins.registry import registry
 from iron_llama.model import Llama
-from iron_lm import loading, quantizing
+from iron_lm import arithmetic, loading, quantizing
 from iron_lm.checkpoints import kept
 from iron_lm.checkpoints.identity import origin
 from iron_lm.encoding import EncoderModel
@@ -234,6 +234,6 @@ def test_the_usual_scale_is_one_that_the_device_takes(folder: Path) -> None:
     options = dict(quantize="int8", max_seq_len=64, backend="reference")
     assert iron_lm.load("llama", folder, **options).loaded.run.activation_scale == "dynamic"
     assert iron_lm.load("llama", folder, **options, activation_scale="fixed").loaded.run.activation_scale == "fixed"
-    assert [loading.scale_on("sim", dev) for dev in ("npu1", "npu2")] == ["fixed", "fixed"]
+    assert [arithmetic.scale_on("sim", dev) for dev in ("npu1", "npu2")] == ["fixed", "fixed"]
     with pytest.raises(UsageError, match=r"activation_scale=dynamic on npu2, whose arrays multiply sums by one number\. Legal: fixed"):
         iron_lm.load("llama", folder, **options | dict(backend="sim", dev="npu2"), activation_scale="dynamic")

@@ -10,14 +10,13 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core import Q4_0, Q4_1, Q8_0, Backend, Dense, Format
-from iron_core.backends.choose import choose
+from iron_core import Q4_0, Q4_1, Q8_0, Dense, Format
 from iron_core.cache.keys import digest, known_sources
 from iron_core.declare.formats import as_dtype, format_of
-from iron_core.devices import device
 from iron_core.errors import CheckpointError, DeclarationError, UsageError, printable
 from iron_lm import process, quantizing
 from iron_lm.architecture import Architecture
+from iron_lm.arithmetic import arithmetic_of
 from iron_lm.checkpoints.checkpoint import Checkpoint, convert, drawn
 from iron_lm.checkpoints.kept import Made, made
 from iron_lm.checkpoints.reading import reading
@@ -32,7 +31,7 @@ from iron_lm.memory import in_words, is_scattered, kept_line, made_bytes, merged
 from iron_lm.parts.decoder import Decoder
 from iron_lm.parts.encoder import Encoder
 from iron_lm.parts.fused_product import fused_by
-from iron_lm.run import ARITHMETIC, DTYPES, Run
+from iron_lm.run import Run
 from iron_lm.text.template import ChatTemplate, find_template
 from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
 
@@ -133,43 +132,6 @@ def sizes_of(config: DecoderConfig, asked: int | None, chunk: int | None) -> tup
         raise UsageError(f"prefill_chunk={chunk} of an encoder, which takes texts whole; leave it out.")
     context, rows, chunk = context_of(config.max_positions, asked, chunk, config.usual_context or DEFAULT_CONTEXT)
     return (context, context, context) if config.encodes else (context, rows, chunk)
-
-
-def dtype_on(backend: str | Backend | None, dev: str | None) -> str | None:
-    """The dtype that a model has there where nobody asks for another: NPUs' arrays compute in bfloat16; None elsewhere, the
-    weights' own."""
-    return "bfloat16" if device(choose(backend, dev).dev).is_npu else None
-
-
-def scale_on(backend: str | Backend | None, dev: str | None, asked: str | None = None) -> str:
-    """How a quantised model scales activations there: as asked, else a fixed scale on an NPU and each row's own elsewhere.
-    UsageError for each row's own on an NPU, whose arrays multiply sums by one number."""
-    found = device(choose(backend, dev).dev)
-    if found.is_npu and asked == "dynamic":
-        raise UsageError(f"activation_scale=dynamic on {found.name}, whose arrays multiply sums by one number. Legal: fixed.")
-    return asked or ("fixed" if found.is_npu else "dynamic")
-
-
-def arithmetic_of(
-    block: Format | None, stored: np.dtype, dtype: str | None, activations: str | None, widened: bool = False
-) -> dict[str, Any]:
-    """`Run`'s dtype, cache_dtype and activations, from the weights' format and what was asked for.
-
-    widened: quantised weights that run as float32.
-    """
-    if dtype is not None and dtype not in DTYPES:
-        raise UsageError(f"dtype={dtype}; legal: {', '.join(DTYPES)}.")
-    if activations is not None and activations not in ARITHMETIC:
-        raise UsageError(f"activations={activations}; legal: {', '.join(ARITHMETIC)}.")
-    if block is not None and dtype is None:
-        return dict(dtype="float32", cache_dtype="float16", activations=activations or "int8_block")
-    if activations == "int8_block":
-        raise UsageError("activations=int8_block needs block-quantised weights; these are widened or dense. Legal: exact.")
-    if widened and dtype is None:
-        return dict(dtype="float32", cache_dtype="float16", activations="exact")
-    kept = dtype or Dense(stored).name
-    # float16 is stored, never computed with.
-    return dict(dtype="float32" if kept == "float16" else kept, cache_dtype=kept, activations="exact")
 
 
 def load(

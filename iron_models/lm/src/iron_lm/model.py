@@ -13,7 +13,7 @@ import numpy as np
 
 from iron_core import Backend
 from iron_core.errors import UsageError, printable
-from iron_lm import families, loading, quantizing
+from iron_lm import arithmetic, families, loading, quantizing
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.embedder import Embedder
@@ -209,9 +209,9 @@ def opened(
     checkpoint = Checkpoint.open(place, quantized_from=quantized_from, gptq_zeros=gptq_zeros)
     if not isinstance(family, type):
         family = families.of(checkpoint) if family is None else families.named(str(family))
-    dtype = dtype or loading.dtype_on(backend, dev)
+    dtype = dtype or arithmetic.dtype_on(backend, dev)
     if quantize is not None:
-        activation_scale = loading.scale_on(backend, dev, activation_scale)
+        activation_scale = arithmetic.scale_on(backend, dev, activation_scale)
     return loading.load(
         family, checkpoint, dtype=dtype, activations=activations, quantize=quantize, activation_scale=activation_scale, **asked
     )

@@ -17,7 +17,7 @@ from iron_core.compiled.graph import CompiledGraph
 from iron_core.devices import device
 from iron_core.errors import OutOfMemory, UsageError, printable
 from iron_core.plugins.registry import registry
-from iron_lm import encoding, loading, quantizing
+from iron_lm import arithmetic, encoding, loading, quantizing
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.figures import Figures
@@ -121,7 +121,7 @@ class Runner:
             return Session(loaded.model(), cache_key=loaded.cache_key, **given).compiled
 
     def _unread(self) -> Loaded:
-        o, dtype = self.options, self.options["dtype"] or loading.dtype_on(self.options["backend"], self.options["dev"])
+        o, dtype = self.options, self.options["dtype"] or arithmetic.dtype_on(self.options["backend"], self.options["dev"])
         sizes = dict(max_seq_len=o["max_seq_len"], prefill_chunk=o["prefill_chunk"])
         return unread_model(self.family, self.family.full_size(), dtype=dtype or "bfloat16", **sizes)
 
@@ -129,9 +129,9 @@ class Runner:
         o = self.options
         quantizing.asked(o["quantize"], o["activation_scale"], o["activations"])
         common = {k: o[k] for k in ("tokenizer", "max_seq_len", "prefill_chunk", "quantize", "activation_scale")}
-        common["dtype"] = o["dtype"] or loading.dtype_on(o["backend"], o["dev"])
+        common["dtype"] = o["dtype"] or arithmetic.dtype_on(o["backend"], o["dev"])
         if o["quantize"]:
-            common["activation_scale"] = loading.scale_on(o["backend"], o["dev"], o["activation_scale"])
+            common["activation_scale"] = arithmetic.scale_on(o["backend"], o["dev"], o["activation_scale"])
         if o["random_weights"] is not None:
             if o["checkpoint"]:
                 raise UsageError("--random-weights takes no --checkpoint; leave one out.")
