@@ -61,6 +61,8 @@ def test_every_sampling_rule_is_reproducible(line: Line) -> None:
     assert one["ids"] == two["ids"] != line.json(*rules, "--seed", 4)["ids"]
     greedy = line.json("--num-tokens", 6)["ids"]
     assert line.json("--num-tokens", 6, "--repetition-penalty", 1.0001, "--repeat-last-n", 0)["ids"] == greedy
+    once = line.json("--num-tokens", 6, "--presence-penalty", 1e5)["ids"]
+    assert len(set(once)) == 6 and once == line.json("--num-tokens", 6, "--frequency-penalty", 1e5)["ids"]
     banned = line.json("--num-tokens", 6, "--logit-bias", f"{greedy[0]}=-inf")["ids"]
     assert greedy[0] not in banned
 
@@ -231,6 +233,8 @@ def test_verbose_explains(line: Line) -> None:
         ("'--top-p': 0", ["--top-p", 0]),
         ("'--min-p': 2", ["--min-p", 2]),
         ("'--repetition-penalty': 0", ["--repetition-penalty", 0]),
+        ("'--typical-p': 0", ["--typical-p", 0]),
+        ("presence_penalty=nan; legal: -1e+06 to", ["--presence-penalty", "nan"]),
         ("--logit-bias tea: give ID=B", ["--logit-bias", "tea"]),
         ("logit_bias of token 99999", ["--logit-bias", "99999=1"]),
         ("logit_bias of token 99999; legal: 0 to", ["--bench", "--logit-bias", "99999=1"]),

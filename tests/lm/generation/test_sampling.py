@@ -41,6 +41,10 @@ def test_draws_follow_the_softmax():
         (dict(min_p=0.5), {1, 4}),
         (dict(min_p=0.3), {1, 4, 2}),
         (dict(min_p=1.0), {1}),
+        (dict(typical_p=0.2), {4}),
+        (dict(typical_p=0.6), {1, 4}),
+        (dict(typical_p=0.9), {1, 2, 4}),
+        (dict(typical_p=1e-9, top_k=1), {1}),
         (dict(logit_bias=((1, -np.inf), (4, -np.inf)), top_k=1), {2}),
     ],
 )
@@ -57,6 +61,19 @@ def test_a_repeated_token_is_less_likely():
     assert sampler.choose(LOGITS, 9, [1, 0, 0]) == 1
     low = np.array([-1.0, -1.5], np.float32)
     assert sampler.choose(low, 9, [0]) == 1
+
+
+def test_penalties_are_taken_off_once_and_for_each_time():
+    """Of the last tokens alone: presence once, frequency for each time; negative ones make a token likelier."""
+    assert Sampler(presence_penalty=0.6, repeat_last_n=2).choose(LOGITS, 9, [1, 1]) == 4
+    assert Sampler(presence_penalty=0.4).choose(LOGITS, 9, [1] * 9) == 1
+    assert Sampler(frequency_penalty=0.2).choose(LOGITS, 9, [1, 1]) == 1
+    assert Sampler(frequency_penalty=0.2).choose(LOGITS, 9, [1, 1, 1]) == 4
+    assert Sampler(frequency_penalty=0.2, repeat_last_n=2).choose(LOGITS, 9, [1, 1, 1]) == 1
+    assert Sampler(presence_penalty=-4.5, repeat_last_n=1).choose(LOGITS, 9, [1, 5]) == 5
+    both = Sampler(repetition_penalty=2.0, presence_penalty=0.5, frequency_penalty=0.25, repeat_last_n=8)
+    assert both.choose(np.array([4.0, 1.01], np.float32), 9, [0, 0]) == 1  # 4 / 2 - 0.5 - 2 * 0.25 = 1
+    assert both.choose(np.array([4.0, 0.99], np.float32), 9, [0, 0]) == 0
 
 
 def test_a_draw_depends_on_seed_and_position_alone():
@@ -76,6 +93,9 @@ def test_a_draw_depends_on_seed_and_position_alone():
         (dict(top_p=1.5), "top_p=1.5"),
         (dict(min_p=-0.1), "min_p=-0.1; legal: 0 to 1"),
         (dict(repetition_penalty=0.0), "repetition_penalty=0.0; legal: over 0"),
+        (dict(typical_p=0.0), "typical_p=0.0; legal: over 0"),
+        (dict(presence_penalty=float("nan")), "presence_penalty=nan; legal: -1e+06 to 1e+06"),
+        (dict(frequency_penalty="2"), "frequency_penalty='2'; legal: -1e+06 to 1e+06"),
         (dict(repeat_last_n=-1), "repeat_last_n=-1; legal: a whole number, 0 or more"),
         (dict(logit_bias=((3, float("nan")),)), "logit_bias 3=nan; legal: a token id and a number"),
         (dict(seed=-1), "seed=-1"),
@@ -101,5 +121,6 @@ def test_a_bias_of_no_token_is_refused():
 def test_the_graph_chooses_where_it_can():
     """Temperature and up to 64 candidates are the Sample step's; everything else comes back to the host."""
     assert Sampler().on_device and Sampler(0.8, top_k=64).on_device
-    for rules in (dict(top_p=0.9), dict(min_p=0.1), dict(repetition_penalty=1.1), dict(logit_bias=((0, 1.0),)), dict(top_k=65)):
+    others = dict(top_p=0.9, min_p=0.1, typical_p=0.9, repetition_penalty=1.1, presence_penalty=0.1, frequency_penalty=-0.1, top_k=65)
+    for rules in (*({name: value} for name, value in others.items()), dict(logit_bias=((0, 1.0),))):
         assert not Sampler(0.8, **rules).on_device

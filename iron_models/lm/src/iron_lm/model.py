@@ -60,7 +60,8 @@ class Model(Running):
         """The text that follows a prompt (text, or token ids), piece by piece as it is made: an iterator.
 
         max_tokens: the most there are; prompt and answer fit max_seq_len. stop: texts that end the answer and are no part of
-        it. sampling: temperature, top_k, top_p, min_p, repetition_penalty, repeat_last_n, logit_bias, seed; greedy without.
+        it. sampling: temperature, top_k, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty,
+        repeat_last_n, logit_bias, seed; greedy without.
         UsageError, before anything runs, for what cannot be, CallError or BoundsError for ids that are none. An iterator that is
         left early leaves nothing undone.
         """

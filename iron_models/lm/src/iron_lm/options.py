@@ -12,7 +12,8 @@ from iron_core.errors import UsageError
 from iron_lm.generation.sampler import Sampler
 
 #: Options of `Sampler`, by their names there.
-_SAMPLING = ("temperature", "top_k", "seed", "top_p", "min_p", "repetition_penalty", "repeat_last_n")
+_SAMPLING = ("temperature", "top_k", "seed", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+             "repeat_last_n")  # fmt: skip
 
 
 def command(name: str, summary: str, run: Callable[..., Any]) -> click.Command:
@@ -55,9 +56,15 @@ def command(name: str, summary: str, run: Callable[..., Any]) -> click.Command:
             help="... from the fewest that have probability P together."),
         option(["--min-p"], type=click.FloatRange(0, 1), default=0.0, show_default=True, metavar="P",
             help="... from those at least P times as likely as the most likely."),
+        option(["--typical-p"], type=click.FloatRange(0, 1, min_open=True), default=1.0, show_default=True, metavar="P",
+            help="... from those nearest to the usual surprise that have probability P together."),
         option(["--repetition-penalty"], type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, metavar="R",
             help="Make tokens seen lately less likely (over 1)."),
-        option(["--repeat-last-n"], type=seed, default=64, show_default=True, metavar="N", help="How many tokens back that looks."),
+        option(["--presence-penalty"], type=float, default=0.0, show_default=True, metavar="B",
+            help="Take B off the logit of a token seen lately."),
+        option(["--frequency-penalty"], type=float, default=0.0, show_default=True, metavar="B",
+            help="Take B off for each time it was seen."),
+        option(["--repeat-last-n"], type=seed, default=64, show_default=True, metavar="N", help="How many tokens back these look."),
         option(["--logit-bias"], multiple=True, metavar="ID=B", help="Add B to a token's logit (-inf forbids it); may be repeated."),
         option(["--stop"], multiple=True, metavar="TEXT", help="End the answer before this text; may be repeated."),
         option(["--seed"], type=seed, default=0, show_default=True, metavar="S", help="Fixes every draw."),

@@ -15,6 +15,8 @@ from iron_ops_aie.tokens.draw import ROW_WORDS, draw_words
 DEFAULT_TOP_K = 50
 #: From here on every candidate is as likely as any other.
 MOST_TEMPERATURE = 1e6
+#: No logit outlives more of a penalty.
+MOST_PENALTY = 1e6
 
 
 def _pairs(biases: Mapping[int, float] | Iterable[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
@@ -29,9 +31,11 @@ class Sampler:
     """How the next token is chosen from the logits, in this order, as transformers does it:
 
     logit_bias: added to its logit, by id (or in pairs). repetition_penalty: tokens among the last `repeat_last_n` have a positive logit
-    divided by it, a negative one multiplied. temperature: 0 is greedy; else logits are divided by it. top_k: only the k most
+    divided by it, a negative one multiplied; frequency_penalty is taken off for each time that one is among them, presence_penalty
+    once (negative ones are added). temperature: 0 is greedy; else logits are divided by it. top_k: only the k most
     likely are left; top_p: only the fewest that together have at least that probability; min_p: only those at least that fraction
-    as likely as the most likely. One of those left is drawn; `seed` fixes every draw.
+    as likely as the most likely; typical_p: of these, only those whose information is nearest to the mean (Meister et al., 2022), the
+    fewest that together have at least that probability. One of those left is drawn; `seed` fixes every draw.
 
     The draw at a position depends on the seed and the position alone, so a run repeated, or resumed, draws the same.
     """
@@ -41,7 +45,10 @@ class Sampler:
     seed: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    typical_p: float = 1.0
     repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
     repeat_last_n: int = 64
     logit_bias: tuple[tuple[int, float], ...] = attrs.field(default=(), converter=_pairs)
 
@@ -52,7 +59,10 @@ class Sampler:
             "seed": (Integral, lambda s: s >= 0, "a whole number, 0 or more"),
             "top_p": (Real, lambda p: 0 < p <= 1, "over 0, up to 1"),
             "min_p": (Real, lambda p: 0 <= p <= 1, "0 to 1"),
+            "typical_p": (Real, lambda p: 0 < p <= 1, "over 0, up to 1"),
             "repetition_penalty": (Real, lambda r: 0 < r <= MOST_TEMPERATURE, f"over 0, up to {MOST_TEMPERATURE:g}"),
+            "presence_penalty": (Real, lambda r: abs(r) <= MOST_PENALTY, f"{-MOST_PENALTY:g} to {MOST_PENALTY:g}"),
+            "frequency_penalty": (Real, lambda r: abs(r) <= MOST_PENALTY, f"{-MOST_PENALTY:g} to {MOST_PENALTY:g}"),
             "repeat_last_n": (Integral, lambda n: n >= 0, "a whole number, 0 or more"),
         }
         for name, (kind, holds, legal) in rules.items():
@@ -72,8 +82,12 @@ class Sampler:
     @property
     def on_device(self) -> bool:
         """Can the graph's own Sample step choose? It knows temperature and up to K_MAX candidates."""
-        plain = self.top_p == 1 and self.min_p == 0 and self.repetition_penalty == 1 and not self.logit_bias
+        plain = self.top_p == self.typical_p == 1 and self.min_p == 0 and not self._penalises and not self.logit_bias
         return plain and (self.temperature == 0 or self.top_k <= K_MAX)
+
+    @property
+    def _penalises(self) -> bool:
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
     def choose(self, logits: np.ndarray, position: int, history: Sequence[int]) -> int:
         """The next token after `position`. logits: float32 (vocab,). history: the tokens so far, this one's last."""
@@ -81,9 +95,10 @@ class Sampler:
         self.check(scores.size)
         for token, bias in self.logit_bias:
             scores[token] += bias
-        if self.repetition_penalty != 1 and self.repeat_last_n:
-            seen = np.unique(np.asarray(history[-self.repeat_last_n :], np.int64))
+        if self._penalises and self.repeat_last_n:
+            seen, times = np.unique(np.asarray(history[-self.repeat_last_n :], np.int64), return_counts=True)
             scores[seen] = np.where(scores[seen] > 0, scores[seen] / self.repetition_penalty, scores[seen] * self.repetition_penalty)
+            scores[seen] -= times * self.frequency_penalty + self.presence_penalty
         if self.temperature == 0:
             return int(np.argmax(scores))
         count = min(self.top_k, scores.size)
@@ -93,7 +108,11 @@ class Sampler:
         weights /= weights.sum()
         kept = np.searchsorted(np.cumsum(weights), self.top_p - 1e-12) + 1 if self.top_p < 1 else weights.size
         kept = min(int(kept), int(np.count_nonzero(weights >= self.min_p * weights[0])))
-        weights = np.cumsum(weights[: max(1, kept)])
+        weights = weights[: max(1, kept)]
+        if self.typical_p < 1:
+            left = _typical(weights / weights.sum(), self.typical_p)
+            best, weights = best[left], weights[left]
+        weights = np.cumsum(weights)
         at = np.searchsorted(weights, self._uniform(position) * weights[-1], side="right")
         return int(best[min(int(at), weights.size - 1)])
 
@@ -110,6 +129,15 @@ class Sampler:
             rows[:, 2] = (uniforms & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
             rows[:, 3] = (uniforms >> 32).astype(np.int32)
         return rows
+
+
+def _typical(weights: np.ndarray, share: float) -> np.ndarray:
+    """Which of these probabilities are nearest to the entropy of all in what they tell, the fewest with `share` together; rising."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        told = -np.log(weights)
+        far = np.where(weights > 0, np.abs(told - np.nansum(weights * told)), np.inf)
+    order = np.argsort(far, kind="stable")
+    return np.sort(order[: int(np.searchsorted(np.cumsum(weights[order]), share - 1e-12)) + 1])
 
 
 def kl_divergence(reference: np.ndarray, logits: np.ndarray) -> np.ndarray:
