@@ -165,7 +165,7 @@ def test_merges_are_never_left_out_at_random(bytewise: Tokenizer, tmp_path: Path
     assert found is not None and len({tuple(found.encode("the the the the")) for _ in range(20)}) == 1
 
 
-@pytest.mark.parametrize("metadata", ({}, {"tokenizer.ggml.model": "no_vocab"}))
+@pytest.mark.parametrize("metadata", ({}, {"tokenizer.ggml.model": "no_vocab"}, {"tokenizer.ggml.model": "none"}))
 def test_a_gguf_without_a_vocabulary_has_no_tokenizer(tiny_gguf: Any, metadata: dict[str, Any]) -> None:
     """Such a model runs on ids."""
     assert open_tokenizer(None, Checkpoint.open(tiny_gguf(metadata=metadata))) is None

@@ -262,7 +262,7 @@ def _complete(library: Any, companions: Companions, file: Path) -> None:
 def _from_gguf(checkpoint: Any) -> Tokenizer | None:
     metadata = checkpoint.metadata
     kind = metadata.get("tokenizer.ggml.model")
-    if kind in (None, "no_vocab"):
+    if kind in (None, "no_vocab", "none"):
         return None
     library = _kept(checkpoint.path, bytes(checkpoint.file.header), lambda: gguf_tokenizer(metadata, str(checkpoint.path)))
     adds = flag(
