@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import iron_core as iron
 from iron_core.errors import ParamError
 from iron_lm.parts.experts import Experts, ExpertsConfig, routed
 from iron_lm.run import Run
 from iron_lm.testing import check_part, drawn
+from iron_ops_aie import GatedExperts
 
 
 @st.composite
@@ -64,6 +66,26 @@ def test_every_matrix_counts(run: Run) -> None:
         weights | {"shared.gate": weights["shared.up"], "shared.up": weights["shared.gate"]},
     ]
     assert all(np.abs(part.twin(given, x) - first).max() > 1e-3 for given in exchanged)
+
+
+@pytest.mark.parametrize("dev", ["npu1", "npu2"])
+def test_an_array_copies_the_few_of_many_that_one_row_chooses(dev: str) -> None:
+    """Of 16 experts a row asks 2: three steps copy these by the ids that Route made, and no step reads a whole stack; on npu2 the device
+    makes the addresses. Of 6, all go by; so they do for more rows, and the CPU reads where they lie."""
+    for count, backend, copies in ((16, "sim", 3), (6, "sim", 0), (16, "host", 0)):
+        part = Experts(ExpertsConfig(64, 32, count, 2, renormalise=True, shared_size=32, shared_gate=True), Run(24, 8))
+        weights = {name: iron.round_to(array, iron.bfloat16) for name, array in drawn(part).items()}
+        one, several = (dict(x=((rows, 64), iron.bfloat16)) for rows in (1, 2))
+        compiled = part.fill(weights).compile(backend=backend, **one, **({"dev": dev} if backend == "sim" else {}))
+        steps = next(iter(compiled.versions.values())).plan.steps
+        assert [type(step.op).__name__ for step in steps].count("Copy") == copies
+        assert next(step.op.experts for step in steps if isinstance(step.op, GatedExperts)) == (2 if copies else count)
+        assert compiled.explain().count("GatherWords") == (3 if copies and dev == "npu2" else 0)
+        with iron.using_device(dev):
+            assert "Copy" not in [type(step.op).__name__ for step in part.trace(**several).steps]
+        x = np.random.default_rng(count).standard_normal((1, 64)).astype(iron.bfloat16)
+        want = part.twin({name: array.astype(np.float32) for name, array in weights.items()}, x.astype(np.float32))
+        assert np.abs(compiled(x).astype(np.float32) - want).max() < 0.03 * np.abs(want).max()
 
 
 def test_a_config_that_cannot_be_is_refused() -> None:

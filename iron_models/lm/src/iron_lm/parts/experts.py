@@ -9,15 +9,17 @@ import numpy as np
 
 import iron_core as iron
 from iron_core.declare.formats import format_of
-from iron_core.errors import ParamError
+from iron_core.errors import IronError, ParamError
 from iron_lm.fields import counted, flag, optional, positive
 from iron_lm.parts.mlp import GatedMLP, GatedMLPConfig
 from iron_lm.parts.part import Part, Weights, widen
 from iron_lm.parts.projection import project
 from iron_lm.run import Run
-from iron_ops_aie import CombineExperts, GatedExperts, Route
+from iron_ops_aie import CombineExperts, Copy, GatedExperts, Route
 from iron_ops_aie.logistic import logistic, silu
 
+#: How often bytes of a matrix are moved that is copied before it is read.
+COPIED = 3
 #: What a profile counts the shared expert under.
 SHARED = "shared expert"
 
@@ -79,14 +81,26 @@ class Experts(Part):
         with iron.category("router"):
             logits = project(x, self.router, activations, out=np.float32)
             ids, weights = Route(logits, k=c.chosen, renormalise=c.renormalise, scale=c.scale)
-        made = GatedExperts(x, self.gate, self.up, ids, **_arithmetic(self.gate, activations))
+        gate, up, down, ids = self._asked(x, ids)
+        made = GatedExperts(x, gate, up, ids, **_arithmetic(gate, activations))
         added: dict[str, Any] = {}
         if self.shared is not None:
             added["shared"] = self.shared(x)
         if c.shared_gate:
             with iron.category(SHARED):
                 added["shared_gate"] = project(x, self.opening, activations, out=np.float32)
-        return CombineExperts(made, self.down, ids, weights, **added, **_arithmetic(self.down, activations))
+        return CombineExperts(made, down, ids, weights, **added, **_arithmetic(down, activations))
+
+    def _asked(self, x: Any, ids: Any) -> tuple[Any, Any, Any, Any]:
+        """The stacks and ids that experts are computed by. Their arrays read all of a stack; so where one row chooses few of many,
+        copies of these are stacked: they are read twice and written once."""
+        c, stacks = self.config, (self.gate, self.up, self.down)
+        if x.shape[0] > 1 or x.bounds or COPIED * c.chosen >= c.num_experts or not all(map(gathered, stacks, [c.chosen] * 3)):
+            return (*stacks, ids)
+        chosen = ids.reshape(c.chosen)
+        places = iron.weight(np.arange(c.chosen, dtype=np.int32).reshape(1, c.chosen))
+        gate, up, down = (Copy(stack[chosen]) for stack in stacks)
+        return gate, up, down, places
 
     def twin(self, weights: Weights, x: Any) -> np.ndarray:
         c = self.config
@@ -114,6 +128,20 @@ def routed(logits: np.ndarray, config: ExpertsConfig) -> tuple[np.ndarray, np.nd
     if config.renormalise:
         shares = shares / shares.sum(-1, keepdims=True)
     return ids, (shares * np.float32(config.scale)).astype(np.float32)
+
+
+def gathered(stack: Any, count: int) -> bool:
+    """Does an array of the current device copy so many of a stack's matrices by ids?"""
+    dev = iron.current_device()
+    if dev is None or not dev.is_npu or stack.dtype != iron.bfloat16:
+        return False
+    try:
+        many, *each = stack.shape
+        size = int(np.prod(each))
+        Copy(input_size=many * size, output_size=count * size, gather=True, table_rows=many, rows=count, X=stack.dtype).resolved(dev)
+    except IronError:
+        return False
+    return True
 
 
 def _arithmetic(matrices: Any, activations: str) -> dict[str, Any]:
