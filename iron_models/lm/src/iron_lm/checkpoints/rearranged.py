@@ -44,11 +44,11 @@ class Rearranged:
         return self.packed()[rows]
 
 
-def stacked(arrays: list[Any], shape: tuple[int, ...]) -> Rearranged:
-    """Several along a new first axis. CheckpointError where they are of several formats."""
+def stacked(name: str, arrays: list[Any], shape: tuple[int, ...]) -> Rearranged:
+    """Several along a new first axis, the first of them called so. CheckpointError where they are of several formats."""
     formats = sorted({str(format_of(array)) for array in arrays})
     if len(formats) > 1 or not all(isinstance(array, Rearranged) for array in arrays):
-        raise CheckpointError(f"experts are packed in several formats ({', '.join(formats)}). Legal: one for all of a layer.")
+        raise CheckpointError(f"{name} and other experts' are in several formats ({', '.join(formats)}). Legal: one for all of a layer.")
 
     def make() -> Any:
         each, format = [array.packed() for array in arrays], arrays[0].format

@@ -237,7 +237,7 @@ class Stack(Source):
         if any(array is None for array in found):
             return None
         if any(isinstance(array, Rearranged) for array in found):
-            return stacked(found, shape)
+            return stacked(self.names[0], found, shape)
         if isinstance(found[0], PackedArray):  # matrices in blocks lie one after another
             return PackedArray(np.stack([array.data for array in found]), shape, found[0].format)
         return np.stack([np.asarray(array) for array in found])
