@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import numpy as np
 import pytest
 
+from iron_core.errors import UsageError
 from iron_lm import testing
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
 from iron_lm.generation.snapshots import Snapshots
 from iron_lm.parts.rotary import RotaryConfig
+from iron_lm.tasks.chat import Chat
+from iron_lm.text.template import ChatTemplate
 from iron_qwen3_5.config import Qwen35Config
 from iron_qwen3_5.model import Qwen35
 
@@ -98,6 +102,114 @@ def test_an_answer_that_is_stopped(session: Session) -> None:
     with pytest.raises(RuntimeError, match="enough"):
         session.generate(IDS[:30], 20, on_token=fails)
     assert np.array_equal(session.generate(IDS[:30], 20), said)
+
+
+@pytest.mark.parametrize(("chunk", "copies"), [(1, 3), (4, 1), (16, 2), (64, 9)])
+def test_any_acts_leave_what_a_new_session_has(chunk: int, copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts that go on, or differ from any token on; answers that are whole, drawn, stopped, broken off at a token or within a chunk;
+    a prompt of nothing, one that fills the context: the same bits and tokens as where nothing was before, few copies or many."""
+    model = testing.tiny(Qwen35, CONFIG, max_seq_len=128)
+    one, other = (Session(model.model(prefill_chunk=chunk), backend="host") for _ in range(2))
+    assert one.snapshots is not None
+    one.snapshots._room = copies
+    rng, held, acts = np.random.default_rng(chunk), IDS[:3], ("logits", "answer", "stop", "break", "chunk", "here", "nothing", "full")
+    for act in (act for _ in range(10) for act in rng.permutation(acts)):
+        new = rng.integers(0, 96, rng.choice([0, 1, 2, chunk, chunk + 1, 19])).tolist()
+        ids = [*held[: rng.integers(len(held) + 1)], *new][:100] or [5]
+        count = 128 - len(ids) if act == "full" else int(rng.integers(1, 28))
+        drawn: dict[str, Any] = dict(temperature=float(rng.integers(2)), seed=int(rng.integers(9)))
+        sampler = Sampler(repetition_penalty=1.2) if act == "here" else Sampler(**drawn)
+        other.reset()
+        if act == "logits":
+            assert np.array_equal(one.logits(ids), other.logits(ids))
+        elif act == "nothing":
+            with pytest.raises(UsageError, match="a prompt of 0 tokens"):
+                one.logits([])
+            continue
+        elif act == "chunk":  # Ctrl-C while one runs: what it made of the states is not known
+            with monkeypatch.context() as patch:
+                patch.setattr(one, "compiled", _BreaksOff(one.compiled, int(rng.integers(1, 4))))
+                try:
+                    one.logits(ids)
+                except KeyboardInterrupt:
+                    pass
+        else:
+            want = other.generate(ids, count, sampler)
+            if act == "stop":
+                stop = want[rng.integers(count)]
+                want = want[: want.index(stop)]
+                assert one.generate(ids, count, sampler, stop=(stop,)) == want
+            elif act == "break":
+                said: list[int] = []
+                most = int(rng.integers(count))
+
+                def breaks(token: int, said: list[int] = said, most: int = most) -> bool:
+                    said.append(token)
+                    if len(said) > most:
+                        raise KeyboardInterrupt
+                    return False
+
+                with pytest.raises(KeyboardInterrupt):
+                    one.generate(ids, count, sampler, breaks)
+                assert said == want[: most + 1]
+            else:
+                assert one.generate(ids, count, sampler) == want
+            ids = [*ids, *want]
+        held = ids[:100]
+        assert len(one.snapshots.kept) <= copies
+
+
+class _BreaksOff(_Calls):
+    """Ctrl-C within one of the calls that follow: it has run, and nothing comes back of it."""
+
+    def __init__(self, run: Any, at: int) -> None:
+        super().__init__(run, [])
+        self.at = at
+
+    def __call__(self, *given: Any, **values: int) -> Any:
+        found = super().__call__(*given, **values)
+        if len(self.calls) == self.at:
+            raise KeyboardInterrupt
+        return found
+
+
+class Characters:
+    """A tokenizer of printable characters."""
+
+    stop = ()
+
+    def encode_marked(self, text: str) -> list[int]:
+        return [ord(c) - 32 for c in text]
+
+    def stream(self) -> Any:
+        class Characterwise:
+            def __call__(self, token: int) -> str:
+                return chr(token + 32)
+
+            def rest(self) -> str:
+                return ""
+
+        return Characterwise()
+
+
+def test_a_conversation_that_was_saved_goes_on_with_the_same_answers(session: Session, tmp_path: Path) -> None:
+    """What another program loads runs again from the start: no state is in the file. One message of it fills more than a chunk."""
+    template = ChatTemplate("{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}{% endfor %}<a>")
+    other = Session(session.model, backend="host")
+    talks, said, letters = [], list[str](), cast(Any, Characters())
+    for run in (session, other):
+        talks.append(Chat(run, letters, template, Sampler(), answer=15, context=208, write=lambda _: None, say=said.append))
+    session.reset()
+    for line in ("hello, this is longer than one chunk", "why?", f"/save {tmp_path}/talk.json", "and then?", "so"):
+        talks[0].take(line)
+    assert other.snapshots is not None
+    other.logits(IDS[:70])  # another conversation
+    for line in (f"/load {tmp_path}/talk.json", "and then?"):
+        talks[1].take(line)
+    assert talks[1].messages == talks[0].messages[:-2] and len({m["content"] for m in talks[1].messages}) == 6
+    assert (other.snapshots.restored, other.snapshots.reruns) == (0, 0)
+    talks[1].take("so")
+    assert talks[1].messages == talks[0].messages and len(said) > 2
 
 
 def test_a_sampler_that_chooses_here_takes_steps(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,6 +128,73 @@ def test_save_writes_the_conversation(tmp_path):
     assert talk.said[-1] == f"2 messages in {tmp_path}/tälk.json" and os.listdir(tmp_path) == ["tälk.json"]
 
 
+def test_a_conversation_that_was_saved_goes_on(tmp_path):
+    """With its system message or without one, in the place of what was said; the model sees what it would have seen."""
+    for system in (None, "be brief"):
+        first = Talk("yes", "no", "so", system=system)
+        first.type("one", "two", f"/save {tmp_path}/grüße.json", "three")
+        other = Talk("oh", "so", system="another")
+        other.type("else", f"/load {tmp_path}/grüße.json", "three")
+        assert other.session.prompts[-1] == first.session.prompts[-1] and other.session.resets == 1
+        assert other.chat.messages == first.chat.messages and other.chat.system == system
+        count = 4 + (system is not None)
+        assert other.said == [f"{count} messages of {tmp_path}/grüße.json; the model reads them with the next one"]
+
+
+def test_a_long_conversation_that_was_saved_loses_its_oldest_exchanges_again(tmp_path):
+    """The model sees as much of it as it did."""
+    first = Talk(*["x" * 20] * 5, context=150, answer=30)
+    first.type("a" * 20, "b" * 20, "c" * 20, f"/save {tmp_path}/t.json", "d" * 20)
+    other = Talk("x" * 20, context=150, answer=30)
+    other.type(f"/load {tmp_path}/t.json", "d" * 20)
+    assert other.session.prompts[-1] == first.session.prompts[-1] and other.chat.first == first.chat.first > 2
+    assert other.chat.messages == first.chat.messages and "the oldest 2 exchanges are dropped" in other.said[-1]
+
+
+def messages(*roles):
+    return [{"role": role, "content": "x"} for role in roles]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "No such file"),
+        ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        (b"\xff\xfe\x00\xd8", "not JSON"),
+        ({"role": "user", "content": "x"}, "not a conversation; legal: a list of objects with a role and a content"),
+        ([["user", "x"]], "not a conversation"),
+        ([{"role": "user"}], "not a conversation"),
+        ([{"role": "user", "content": "x", "tool": 1}], "not a conversation"),
+        ([{"role": "user", "content": ["x"]}], "message 1 is not a text of role user"),
+        (messages("assistant", "user"), "message 1 is not a text of role user"),
+        (messages("system", "system"), "message 2 is not a text of role user"),
+        (messages("system", "user", "user"), "message 3 is not a text of role assistant"),
+        (messages("user", "assistant", "user"), "the last message has no answer"),
+        ([{"role": "user", "content": "\ud800"}, *messages("assistant")], "surrogates not allowed"),
+        (messages("user", "assistant") * 70_000, "more than 4194304 bytes"),
+    ],
+)
+def test_what_is_no_saved_conversation_is_said_and_the_talk_goes_on(tmp_path, content, says):
+    """In one line; nothing of the talk is lost."""
+    talk = Talk("yes", "no", system="s")
+    if content is not None:
+        raw = content if isinstance(content, bytes) else (content if isinstance(content, str) else json.dumps(content)).encode()
+        (tmp_path / "t.json").write_bytes(raw)
+    talk.type("hi", f"/load {tmp_path}/t.json", "ho")
+    (said,) = talk.said
+    assert says in said and said.endswith("the conversation is as it was") and said.isprintable() and len(said) < 400
+    assert talk.session.prompts[-1] == "<system>s<user>hi<assistant>yes<user>ho<assistant>" and talk.session.resets == 0
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    """A folder, a pipe, a name that cannot be."""
+    talk = Talk()
+    os.mkfifo(tmp_path / "pipe")
+    talk.type("/load", f"/load {tmp_path}", f"/load {tmp_path}/pipe", f"/load {tmp_path}/\0", "/load ~nosuch/x")
+    assert [any(part in said for part in ("needs a file", "not a file", "null ", "No such")) for said in talk.said] == [True] * 5
+
+
 def test_a_message_that_the_template_fails_at_is_taken_back(monkeypatch):
     """What the file is to blame for is told in its words; the talk before it stays, and goes on."""
     fails = "{% for m in messages %}{% if m.content == 'odd' %}{{ 1 / 0 }}{% endif %}<{{ m.role }}>{{ m.content }}{% endfor %}"

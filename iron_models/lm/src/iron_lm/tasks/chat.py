@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -29,10 +30,13 @@ HELP = """\
 /system TEXT    tell the model who it is, and start over; without TEXT, show what it was told
 /reset          start over
 /save FILE      write the conversation as JSON
+/load FILE      go on with one that was written so
 /stats          tokens held, and how fast the last answer was
 /quit           leave (so does Ctrl-D)
 Ctrl-C stops an answer and keeps the talk."""
 
+#: Bytes of a conversation that are read.
+MOST_BYTES = 4 << 20
 #: Characters of what was typed that are shown again.
 _SHOWN = 200
 NOT_BEGUN = "stopped before there was an answer; the message is taken back"
@@ -113,6 +117,8 @@ class Chat:
             self._system(rest)
         elif name == "save":
             self._save(rest)
+        elif name == "load":
+            self._load(rest)
         elif name == "stats":
             seen = f", the last {len(self.messages) - self.first} of which the model sees" if self.first else ""
             self.say(f"{len(self.session.held)} of {self.context} tokens held, {len(self.messages)} messages{seen}")
@@ -150,6 +156,23 @@ class Chat:
             self.say(f"{shown}: {getattr(error, 'strerror', None) or error}; the conversation is still here")
         else:
             self.say(f"{len(talk)} message{'' if len(talk) == 1 else 's'} in {shown}")
+
+    def _load(self, name: str) -> None:
+        """Go on with what `_save` wrote, in the place of what is said here. The model reads it with the next message."""
+        if not name:
+            self.say("/load needs a file: /load talk.json")
+            return
+        shown = printable(name, _SHOWN)
+        try:
+            found = _saved(os.path.expanduser(name.encode("utf-8", "surrogateescape")))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or printable(error, _SHOWN)
+            self.say(f"{shown}: {reason}; the conversation is as it was")
+            return
+        self._start_over()
+        self.system = found.pop(0)["content"] if found and found[0]["role"] == "system" else None
+        self.messages = found
+        self.say(f"{len(self._conversation())} messages of {shown}; the model reads them with the next one")
 
     # -- a turn ----------------------------------------------------------------------------------------
 
@@ -224,6 +247,31 @@ class Chat:
             exchanges = f"{dropped} exchange{'s are' if dropped > 1 else ' is'}"
             self.say(f"the context is full: the oldest {exchanges} dropped from what the model sees; /save still writes all")
         return ids
+
+
+def _saved(place: bytes) -> list[dict[str, str]]:
+    """The messages of a file that /save wrote. OSError for one that is none, ValueError for what is no conversation."""
+    if not stat.S_ISREG(os.stat(place).st_mode):  # opening a pipe would wait for a writer
+        raise ValueError("not a file")
+    with open(place, "rb") as file:
+        raw = file.read(MOST_BYTES + 1)
+    if len(raw) > MOST_BYTES:
+        raise ValueError(f"more than {MOST_BYTES} bytes")
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON ({error})") from None
+    if not isinstance(found, list) or not all(isinstance(m, dict) and m.keys() == {"role", "content"} for m in found):
+        raise ValueError("not a conversation; legal: a list of objects with a role and a content")
+    first = bool(found) and found[0]["role"] == "system"
+    for n, message in enumerate(found):
+        role = "system" if n < first else ("user", "assistant")[(n - first) % 2]
+        if message["role"] != role or not isinstance(message["content"], str):
+            raise ValueError(f"message {n + 1} is not a text of role {role}")
+        message["content"].encode("utf-8")  # ValueError for half a character
+    if (len(found) - first) % 2:
+        raise ValueError("the last message has no answer")
+    return found
 
 
 def lines(prompt: str = "> ") -> Iterator[str]:
