@@ -66,7 +66,7 @@ class Embedder(Running):
                     self.model.slide(self.compiled, needed - base)
                     base = needed
                 where = self.model.where(start + len(part) - 1)
-                found.append(np.array(self.compiled(row, chunk=start // chunk, rows=len(part), **where), np.float32))
+                found.append(np.array(self.compiled(row, chunk=start // self.model.run.prefill_step, rows=len(part), **where), np.float32))
         states = np.concatenate(found)
         if not np.isfinite(states).all():
             raise not_finite("the hidden states are")

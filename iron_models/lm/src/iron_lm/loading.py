@@ -35,7 +35,7 @@ from iron_lm.run import Run
 from iron_lm.text.template import ChatTemplate, find_template
 from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
 
-#: Tokens a prompt chunk has, unless the context is shorter.
+#: Tokens a prompt chunk has, unless the context is shorter or a part gains by more, and of which multiples chunks begin at.
 CHUNK = 64
 #: The paths of a head's own matrix, and of the table whose rows are tokens.
 _HEAD, _TABLE = "head.matrix", "embedding.table"
@@ -83,6 +83,8 @@ class Loaded:
 
     def build(self, **changes: Any) -> Any:
         """The graph without its weights: a `Decoder`, or an `Encoder` where the config encodes."""
+        if "prefill_chunk" in changes:
+            changes = {"prefill_step": changes["prefill_chunk"]} | changes
         return self.family.build(self.config, attrs.evolve(self.run, **changes))
 
     def in_blocks(self) -> Loaded:
@@ -112,7 +114,9 @@ class Loaded:
         return digest(sources, fused_by(), attrs.astuple(self.config), attrs.astuple(self.run), shapes)
 
 
-def context_of(longest: int, asked: int | None, chunk: int | None, usual: int = DEFAULT_CONTEXT) -> tuple[int, int, int]:
+def context_of(
+    longest: int, asked: int | None, chunk: int | None, usual: int = DEFAULT_CONTEXT, usual_chunk: int = CHUNK
+) -> tuple[int, int, int]:
     """(tokens asked for, cache rows, chunk): the context in whole chunks, `usual` or the longest where none is asked for.
 
     UsageError for a context outside 1 to the model's longest, a chunk outside 1 to the context.
@@ -120,18 +124,29 @@ def context_of(longest: int, asked: int | None, chunk: int | None, usual: int = 
     context = min(longest, usual) if asked is None else asked
     if not isinstance(context, Integral) or not 1 <= context <= longest:
         raise UsageError(f"max_seq_len={context!r}; legal: 1 to {longest}, the model's own.")
-    chunk = min(CHUNK, context) if chunk is None else chunk
+    chunk = min(usual_chunk, context) if chunk is None else chunk
     if not isinstance(chunk, Integral) or not 1 <= chunk <= context:
         raise UsageError(f"prefill_chunk={chunk!r}; legal: 1 to max_seq_len={context}.")
     return context, -(-context // chunk) * chunk, chunk
 
 
-def sizes_of(config: DecoderConfig, asked: int | None, chunk: int | None) -> tuple[int, int, int]:
-    """`context_of` a model of this config, of which an encoder takes its context in one chunk. UsageError for another chunk of one."""
+def sized(family: type[Architecture], config: DecoderConfig, asked: int | None, chunk: int | None) -> tuple[int, Run]:
+    """The tokens asked for, and a `Run` of a context and a chunk as `context_of` has them, for a model of this config. An encoder takes
+    its context in one chunk: UsageError for another. A chunk that nobody asked for is as large as some part gains by, where chunks
+    begin within one another; else a turn of a chat would run much of the last chunk again."""
     if config.encodes and chunk is not None:
         raise UsageError(f"prefill_chunk={chunk} of an encoder, which takes texts whole; leave it out.")
-    context, rows, chunk = context_of(config.max_positions, asked, chunk, config.usual_context or DEFAULT_CONTEXT)
-    return (context, context, context) if config.encodes else (context, rows, chunk)
+    usual = config.usual_context or DEFAULT_CONTEXT
+    context, rows, length = context_of(config.max_positions, asked, chunk, usual)
+    if config.encodes:
+        return context, Run(context, context, own_order=True)
+    if chunk is None:
+        probe = Run(-(-context // (2 * CHUNK)) * 2 * CHUNK, 2 * CHUNK, prefill_step=CHUNK)
+        model = family.asked("build", Decoder, config, probe)
+        if model.grid == CHUNK:
+            gains = max(part.prompt_chunk for _, part in model.walk())
+            context, rows, length = context_of(config.max_positions, asked, chunk, usual, max(CHUNK, gains))
+    return context, Run(rows, length, prefill_step=length if length % CHUNK else CHUNK)
 
 
 def load(
@@ -168,8 +183,7 @@ def _loaded(
     prefill_chunk: int | None,
 ) -> Loaded:
     config, assumed = _described(checkpoint, family)
-    context, rows, chunk = sizes_of(config, max_seq_len, prefill_chunk)
-    probe = Run(rows, chunk, own_order=config.encodes)
+    context, probe = sized(family, config, max_seq_len, prefill_chunk)
     shapes = family.asked("build", Encoder if config.encodes else Decoder, config, probe).tensors()
     names = family.asked("names", Mapping, checkpoint.kind, config)
     _check_tied(family, config, shapes, names, checkpoint)
@@ -286,9 +300,9 @@ def random(
     if dtype in RANDOM_BLOCKS and quantize is None:
         return _random_blocks(family, config, seed, RANDOM_BLOCKS[dtype], tokenizer, max_seq_len, prefill_chunk)
     kept, quantized = dtype or "bfloat16", quantizing.asked(quantize, activation_scale, None)
-    context, rows, chunk = sizes_of(config, max_seq_len, prefill_chunk)
+    context, probe = sized(family, config, max_seq_len, prefill_chunk)
     block, asked = (Q8_0, dtype) if quantized else (None, kept)
-    run = Run(rows, chunk, own_order=config.encodes, **arithmetic_of(block, as_dtype(kept), asked, None), **quantized)
+    run = attrs.evolve(probe, **arithmetic_of(block, as_dtype(kept), asked, None), **quantized)
     model = family.build(config, run)
     exact = drawn({path: (shape, Dense(as_dtype(kept))) for path, shape in model.tensors().items()}, seed)
     parts, rest = quantizing.parted(model, exact, dtype) if quantized else ({}, exact)
@@ -308,8 +322,8 @@ def _random_blocks(
     max_seq_len: int | None,
     prefill_chunk: int | None,
 ) -> Loaded:
-    context, rows, chunk = sizes_of(config, max_seq_len, prefill_chunk)
-    run = Run(rows, chunk, own_order=config.encodes, **arithmetic_of(format, np.dtype(np.float32), None, None))
+    context, probe = sized(family, config, max_seq_len, prefill_chunk)
+    run = attrs.evolve(probe, **arithmetic_of(format, np.dtype(np.float32), None, None))
     shapes = family.build(config, run).tensors()
     dense = Dense(np.dtype(np.float32))
     fills = {path: len(shape) > 1 and shape[-1] % format.block[1] == 0 for path, shape in shapes.items()}

@@ -17,13 +17,15 @@ ACTIVATION_SCALES = ("fixed", "dynamic")
 
 @attrs.frozen
 class Run:
-    """What a model is built for: `max_seq_len` tokens that its caches hold, prompts taken in chunks of `prefill_chunk`.
+    """What a model is built for: `max_seq_len` tokens that its caches hold, prompts taken in chunks of `prefill_chunk`, each of which
+    begins at a multiple of `prefill_step`, by default of as many. Where that is less, a prompt that goes on from tokens that are held
+    runs fewer of these again.
 
     dtype: of activations; cache_dtype: of keys and values; activations: the arithmetic with block-quantised weights, "exact"
     or "int8_block". quantize: "int8" where projections multiply integers by integers, of one scale for a matrix; activation_scale
     says which scale what they multiply has, "fixed" or "dynamic". own_order: products of many rows add up in the order that is
     fastest there, where no step of a single row has to give the same bits: an encoder has none. ParamError for a number below 1, a
-    context that is not whole chunks, and any other name.
+    context that is not whole chunks, chunks that are not whole steps, and any other name.
     """
 
     max_seq_len: int = attrs.field(validator=counted)
@@ -34,6 +36,7 @@ class Run:
     quantize: str | None = attrs.field(default=None, validator=optional(among(QUANTIZED)))
     activation_scale: str = attrs.field(default="dynamic", validator=among(ACTIVATION_SCALES))
     own_order: bool = attrs.field(default=False, validator=flag)
+    prefill_step: int = attrs.field(default=attrs.Factory(lambda self: self.prefill_chunk, takes_self=True), validator=counted)
 
     @property
     def arithmetic(self) -> str:
@@ -46,3 +49,6 @@ class Run:
             raise ParamError(
                 f"Run: max_seq_len={self.max_seq_len} is not a multiple of prefill_chunk={self.prefill_chunk}. Nearest: {nearest}."
             )
+        if self.prefill_chunk % self.prefill_step:
+            what = f"prefill_step={self.prefill_step} does not divide prefill_chunk={self.prefill_chunk}"
+            raise ParamError(f"Run: {what}. Legal: a divisor of it.")

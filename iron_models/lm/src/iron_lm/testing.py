@@ -74,7 +74,7 @@ def alone(part: Part, run: Run, x: Any, prompt: int | None = None, **options: An
         # A part that is told how many rows there are is compiled for whole chunks; of another each number is a version.
         built = run.prefill_chunk if "rows" in values and start < prompt else rows
         shapes = {name: ((built, *a.shape[1:]), a.dtype) for name, a in zip(body.inputs, given, strict=False)}
-        call = dict(chunk=start // run.prefill_chunk, rows=rows, position=end - 1, token=int(x[start]) if np.ndim(x) == 1 else 0)
+        call = dict(chunk=start // run.prefill_step, rows=rows, position=end - 1, token=int(x[start]) if np.ndim(x) == 1 else 0)
         compiled = part.compile(**options, **shapes)
         out.append(compiled(*given, **{name: value for name, value in call.items() if name in values}))
     return np.concatenate(out).astype(np.float32)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 
 from iron_core.declare.formats import as_dtype
 from iron_lm.architecture import Architecture
 from iron_lm.decoder_config import DecoderConfig
-from iron_lm.loading import Loaded, sizes_of
-from iron_lm.run import Run
+from iron_lm.loading import Loaded, sized
 
 
 def unread(
@@ -23,8 +23,8 @@ def unread(
 
     What arrays take follows shapes alone. UsageError for a context or a chunk that the model does not have.
     """
-    context, rows, chunk = sizes_of(config, max_seq_len, prefill_chunk)
-    run = Run(rows, chunk, dtype=dtype, cache_dtype=dtype, own_order=config.encodes)
+    context, probe = sized(family, config, max_seq_len, prefill_chunk)
+    run = attrs.evolve(probe, dtype=dtype, cache_dtype=dtype)
     zero = np.zeros((), as_dtype(dtype))
     weights = {path: np.broadcast_to(zero, shape) for path, shape in family.build(config, run).tensors().items()}
     return Loaded(family, config, run, weights, weights, None, None, context, f"unread {dtype}")

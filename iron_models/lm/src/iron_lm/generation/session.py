@@ -42,11 +42,10 @@ def _alone(method: _Method) -> _Method:
 class Session:
     """A decoder on a backend. `held` are the tokens whose keys and values are in the caches.
 
-    Threads may share it: each answer is whole, one after the other. A prompt runs in chunks on a fixed grid. What a new prompt
-    shares with `held` is kept, from the start up to the first
-    chunk that differs; a prompt of one token more is one decode step. Where caches slide, that is so within what they still
-    hold; a prompt that differs before it runs from its start. Of states that cannot go back there are copies where chunks
-    begin (`snapshots`): what lies behind the one that is put back runs again.
+    Threads may share it: each answer is whole, one after the other. A prompt runs in chunks that begin on the model's `grid`. What a
+    new prompt shares with `held` is kept, up to the last place there where a chunk may begin; a prompt of one token more is one decode
+    step. Where caches slide, that is so within what they still hold; a prompt that differs before it runs from its start. Of states that
+    cannot go back there are copies where chunks begin (`snapshots`): what lies behind the one that is put back runs again.
     """
 
     def __init__(self, model: Decoder, **options: Any) -> None:
@@ -192,18 +191,19 @@ class Session:
                 logits, carried = self.compiled(token=ids[-1], chunk=0, rows=0, **self.model.where(same))
                 moved(len(ids))
         else:
-            first = min(same, len(ids) - 1) // run.prefill_chunk
+            first = min(same, len(ids) - 1) // self.model.grid * self.model.grid
             if self.snapshots is not None:
-                first = self.snapshots.back(first * run.prefill_chunk, same) // run.prefill_chunk
-            for chunk in range(first, -(-len(ids) // run.prefill_chunk)):
-                start = chunk * run.prefill_chunk
+                first = self.snapshots.back(first, same)
+            last = run.max_seq_len - run.prefill_chunk  # where a chunk may begin
+            for start in (min(start, last) for start in range(first, len(ids), run.prefill_chunk)):
                 self.held = ids[:start]  # what stands whatever becomes of this chunk, Ctrl-C within it too
                 part = ids[start : start + run.prefill_chunk]
                 row = np.zeros(run.prefill_chunk, np.int32)
                 row[: len(part)] = part
                 self._slide_to(start)
                 with self._moving(start) as moved:
-                    logits, carried = self.compiled(row, token=0, chunk=chunk, rows=len(part), **self.model.where(start + len(part) - 1))
+                    values = dict(token=0, chunk=start // run.prefill_step, rows=len(part))
+                    logits, carried = self.compiled(row, **values, **self.model.where(start + len(part) - 1))
                     moved(start + len(part))
         if not np.isfinite(logits).all():
             self.held = []

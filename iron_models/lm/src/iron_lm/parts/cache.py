@@ -6,6 +6,7 @@ from typing import Any
 
 import iron_core as iron
 from iron_core.declare.formats import as_dtype
+from iron_lm.parts.part import of_chunk
 from iron_lm.run import Run
 from iron_ops_aie import Copy
 
@@ -29,11 +30,10 @@ class KVCache:
 
     def write(self, k: Any, v: Any, prompt: bool, chunk: Any, rows: Any, position: Any) -> None:
         """The call's own keys and values, (rows, num_kv_heads * head_dim), into their places."""
-        L, G, D = self.keys.shape
-        C = self.run.prefill_chunk
+        _, G, D = self.keys.shape
         for new, state in ((k, self.keys), (v, self.values)):
             if prompt:
-                Copy(new.reshape(C, G, D), state.reshape(L // C, C, G, D)[chunk, :rows])
+                Copy(new.reshape(self.run.prefill_chunk, G, D), of_chunk(state, self.run, chunk)[:rows])
             else:
                 Copy(new.reshape(G, D), state[position])
 

@@ -28,7 +28,7 @@ class Decoder(Part):
     """Embedding, layers, a last norm, a head.
 
     Without `ids` the body is a decode step: it embeds `token` at `position`. With `ids` (prefill_chunk of them) it is a
-    prompt chunk: rows `:rows` of chunk `chunk`, the last of them at `position`. Either way it returns the last row's
+    prompt chunk: `rows` rows behind `chunk` steps of `run.prefill_step`, the last at `position`. Either way it returns the last row's
     logits, float32 (vocab,), and carries the token drawn from them and the next position. `max_seq_len` sizes the caches,
     the rotary tables and the draws; no activation follows it. positions: what is added to the embedding, of models that
     learned where tokens stand. DeclarationError for what is no part of the kind that is asked for.
@@ -100,6 +100,11 @@ class Decoder(Part):
         return x
 
     # -- what a session asks ---------------------------------------------------------------------
+
+    @property
+    def grid(self) -> int:
+        """A prompt's chunk begins at a multiple of so many tokens, or so early that it ends with the caches."""
+        return self.run.prefill_chunk if self.recurrent else self.run.prefill_step
 
     def base(self, position: int) -> int:
         """The first token in caches that slide, while `position` is computed; 0 where none does."""

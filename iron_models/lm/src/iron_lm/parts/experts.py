@@ -58,6 +58,8 @@ class Experts(Part):
     """
 
     category = "experts"
+    #: Each chunk reads most experts: the more rows it has, the more each of them meets.
+    prompt_chunk = 256
 
     router: Any
     gate: Any

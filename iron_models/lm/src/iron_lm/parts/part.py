@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +26,9 @@ class Part(iron.Graph):
 
     A part holds others as attributes, or in lists and dicts of them. One that several hold is one part: its first place names it.
     """
+
+    #: Tokens of a prompt's chunk by which this part gains much over fewer; 0: it does not care.
+    prompt_chunk: ClassVar[int] = 0
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -202,6 +206,15 @@ def bounded(x: Any, rows: Any) -> Any:
     """x (rows of a call, ...) as the parts take it: a prompt's chunk bounded to the rows that a call has, a decode step's one row
     as it is. None is None."""
     return x if x is None or x.bounds or x.shape[0] == 1 else x[:rows]
+
+
+def of_chunk(x: Any, run: Run, chunk: Any) -> Any:
+    """The rows of x (max_seq_len, ...), a state or a weight, that a prompt's chunk has: (prefill_chunk, ...), of which a call's are the
+    first. chunk: how many steps of `run.prefill_step` rows lie before them."""
+    L, C, U = x.shape[0], run.prefill_chunk, run.prefill_step
+    size = x.size // L
+    inner = [x.size // L // math.prod(x.shape[1 : i + 1]) for i in range(1, x.ndim)]
+    return x.as_strided(((L - C) // U + 1, C, *x.shape[1:]), (U * size, size, *inner))[chunk]
 
 
 def is_prompt(x: Any, run: Run) -> bool:

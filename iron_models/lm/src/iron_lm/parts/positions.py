@@ -8,7 +8,7 @@ import numpy as np
 
 import iron_core as iron
 from iron_lm.parts.embedding import Embedding, EmbeddingConfig
-from iron_lm.parts.part import Part, Weights, bounded, is_prompt
+from iron_lm.parts.part import Part, Weights, bounded, is_prompt, of_chunk
 from iron_lm.run import Run
 from iron_ops_aie import Copy, ElementwiseAdd
 
@@ -32,10 +32,9 @@ class Positions(Part):
         rows: iron.Scratchpad[np.int32],
         position: iron.Scratchpad[np.int32],
     ) -> Any:
-        C = self.run.prefill_chunk
         x = bounded(x, rows)
         _ = self.embedding.table[position]  # which is checked before each call: there is a row for the last of x
-        ids = (Copy(self.numbers.reshape(self.run.max_seq_len // C, C)[chunk]),) if is_prompt(x, self.run) else ()
+        ids = (Copy(of_chunk(self.numbers, self.run, chunk)),) if is_prompt(x, self.run) else ()
         return ElementwiseAdd(x, self.embedding(*ids, token=position, rows=rows))
 
     def twin(self, weights: Weights, x: Any, positions: Any) -> np.ndarray:

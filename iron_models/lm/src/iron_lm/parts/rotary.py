@@ -15,7 +15,7 @@ import iron_core as iron
 from iron_core.declare.formats import as_dtype
 from iron_core.errors import ParamError, printable
 from iron_lm.fields import counted, flag, is_positive, optional, positive
-from iron_lm.parts.part import Part, Weights, bounded, is_prompt
+from iron_lm.parts.part import Part, Weights, bounded, is_prompt, of_chunk
 from iron_lm.run import Run
 from iron_ops_aie import Copy
 
@@ -212,10 +212,9 @@ class Rotary(Part):
         position: iron.Scratchpad[np.int32],
     ) -> Any:
         """x: the rows themselves, looked at for how many there are."""
-        C, D = self.run.prefill_chunk, self.config.head_dim
         if is_prompt(bounded(x, rows), self.run):
-            return Copy(self.table.reshape(self.run.max_seq_len // C, C, D)[chunk, :rows])
-        return Copy(self.table[position]).reshape(1, D)
+            return Copy(of_chunk(self.table, self.run, chunk)[:rows])
+        return Copy(self.table[position]).reshape(1, self.config.head_dim)
 
     def first(self, rows: Any, places: Any = None) -> Any:
         """The angles of the first `rows` positions, for a text that is taken whole; or of those that `places` names."""

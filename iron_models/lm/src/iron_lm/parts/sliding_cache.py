@@ -30,7 +30,8 @@ class SlidingKVCache(KVCache):
         return window if small and run.prefill_chunk % KEYS_OF_A_RUN == 0 else None
 
     def write(self, k: Any, v: Any, prompt: bool, chunk: Any, rows: Any, position: Any) -> None:
-        super().write(k, v, prompt, position // self.run.prefill_chunk, rows, position)
+        C, U = self.run.prefill_chunk, self.run.prefill_step
+        super().write(k, v, prompt, position // C * (C // U), rows, position)
 
     def slide(self, compiled: Any, rows: int) -> None:
         """Move all down by `rows`, over the first ones, in the memory of a compiled graph."""

@@ -57,6 +57,10 @@ class SlidingDecoder(Decoder):
         logits, drawn = self.computed(ids, token, chunk, rows, position, place)
         return logits, iron.carry(token=drawn, position=position + 1, place=place + 1)
 
+    @property
+    def grid(self) -> int:
+        return super().grid if self.window is None else self.run.prefill_chunk
+
     def base(self, position: int) -> int:
         if self.window is None:
             return 0
