@@ -303,6 +303,14 @@ def test_what_is_put_back_is_counted() -> None:
     )
 
 
+def test_of_many_copies_the_first_and_the_last_are_shown() -> None:
+    """However long a talk is, what is said of it is short."""
+    held = Held(16 * 99)
+    for most, shown in ((6, "16, 32, 48, 64, 80, 96"), (7, "16, 32, ..., 96, 112"), (99, "16, 32, ..., 1568, 1584")):
+        held.to(*range(16, 16 * most + 1, 16))
+        assert f": {most} of at most 99 checkpoints (at {shown} tokens)" in held.kept.line()
+
+
 def test_a_copy_of_one_token_is_one() -> None:
     """Chunks may be of one token."""
     held = Held()

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import iron_core as iron
+from iron_core import Q4_0
 from iron_core.errors import ParamError
-from iron_lm.parts.experts import Experts, ExpertsConfig, routed
+from iron_lm.parts.experts import Experts, ExpertsConfig, _arithmetic, routed
 from iron_lm.run import Run
 from iron_lm.testing import check_part, drawn
 from iron_ops_aie import GatedExperts
@@ -48,6 +49,24 @@ def test_what_is_chosen_and_how_it_is_weighted(run: Run) -> None:
     assert ids.tolist() == [[1, 3, 4]] and np.allclose(shares, [[0.4, 0.2, 0.2]])
     _, shares = routed(logits, ExpertsConfig(1, 1, 5, 3, renormalise=True, scale=2.0))
     assert np.allclose(shares, [[1.0, 0.5, 0.5]])
+
+
+def test_large_logits_have_shares_too() -> None:
+    """The largest is taken off before exponentials, which would be infinite."""
+    ids, shares = routed(np.array([[200, 202, -300]], np.float32), ExpertsConfig(1, 1, 3, 2))
+    assert ids.tolist() == [[1, 0]] and np.allclose(shares, np.array([[1, np.exp(-2)]]) / (1 + np.exp(-2)))
+
+
+def test_how_blocks_are_multiplied_is_said_of_blocks_alone() -> None:
+    """Dense matrices have one arithmetic."""
+    dense = np.ones((2, 4, 32), np.float32)
+    assert _arithmetic(dense, "exact") == {} and _arithmetic(Q4_0.quantize(dense), "int8_block") == {"activations": "int8_block"}
+
+
+def test_a_profile_tells_the_shared_expert_from_the_others(run: Run) -> None:
+    """By what each part is counted under."""
+    part = Experts(ExpertsConfig(6, 6, 6, 2, shared_size=6), run)
+    assert (part.category, part.shared and part.shared.category) == ("experts", "shared expert")
 
 
 def test_every_matrix_counts(run: Run) -> None:

@@ -64,6 +64,14 @@ def test_in_bfloat16(run: Run) -> None:
     assert np.abs(alone(part, narrow, x, 9, backend="host") - want).max() < 0.05 * np.abs(want).max()
 
 
+def test_only_what_gates_are_made_of_is_widened(run: Run) -> None:
+    """The rate, with its sign turned, and the bias; matrices and taps run as they are stored."""
+    part, stored = GatedDelta(SIZES, run), np.ones(4, np.float16)
+    kept = {name: part.arranged(name, stored) for name in ("rate", "bias", "conv", "qkv", "o")}
+    assert [array.dtype for array in kept.values()] == [np.float32] * 2 + [np.float16] * 3
+    assert (kept["rate"] == -1).all() and (kept["bias"] == 1).all()
+
+
 def test_every_weight_counts(run: Run) -> None:
     """Any that is changed gives other numbers; so does the order of heads."""
     part, x = GatedDelta(SIZES, run), np.random.default_rng(0).standard_normal((9, 24)).astype(np.float32)

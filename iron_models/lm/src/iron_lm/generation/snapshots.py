@@ -65,7 +65,10 @@ class Snapshots:
 
     def line(self) -> str:
         """For people."""
-        at = f" (at {', '.join(map(str, self.kept))} tokens)" if self.kept else ""
+        places = [*map(str, self.kept)]
+        if len(places) > 6:
+            places[2:-2] = ["..."]
+        at = f" (at {', '.join(places)} tokens)" if places else ""
         return (
             f"states that cannot go back: {len(self.kept)} of at most {self._room} checkpoints{at}, {self.each / 1e6:.1f} MB each; prompts "
             f"that went on from a checkpoint: {self.restored}, by a rerun from the start: {self.reruns}; tokens kept that ran again: "
