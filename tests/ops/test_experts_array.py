@@ -118,13 +118,15 @@ def test_an_array_reads_every_expert_once_for_a_block(rng):
         (CombineExperts, dict(O=F32), "CombineExperts: O=float32; an array takes bfloat16, the CPU others. Legal: O=bfloat16."),
         (CombineExperts, dict(hidden=1 << 16), r"needs \d+ bytes of its 65536 .* Legal: hidden=\d+\."),
         (GatedExperts, dict(hidden=1 << 16), r"needs \d+ bytes of its 65536 .* Legal: hidden=\d+\."),
+        (Route, dict(experts=128, k=65), "Route: k=65; a core keeps at most 64. Nearest legal: k=64."),
+        (Route, dict(experts=1025), "Route: experts=1025; a core takes at most 1024. Nearest legal: experts=1024."),
         (GatedExperts, dict(inner=31), "GatedExperts: inner=31 of bfloat16 are no whole 4-byte words. Nearest legal: inner=30."),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("dev", DEVICES)
 def test_what_no_array_takes_is_refused(cls, fields, words, dev):
     """With the nearest that one takes, which it does."""
-    sizes = dict(rows=2, experts=4, hidden=32, inner=32, k=2)
+    sizes = dict(rows=2, experts=4, k=2) | ({} if cls is Route else dict(hidden=32, inner=32))
     with pytest.raises(Unresolvable, match=words) as error:
         build(cls(**sizes | fields), dev)
     said = re.search(r"egal: (\w+)=(\w+)", str(error.value))
