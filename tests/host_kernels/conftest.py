@@ -14,14 +14,22 @@ import numpy as np
 import pytest
 
 from iron_core.declare.formats import (
+    IQ4_NL,
+    IQ4_XS,
+    MXFP4,
+    Q2_K,
+    Q3_K,
     Q4_0,
     Q4_1,
+    Q4_K,
     Q4NX,
     Q4NX_Q8,
     Q4NX_SIGNED,
     Q4NX_ZERO,
     Q5_0,
     Q5_1,
+    Q5_K,
+    Q6_K,
     Q8_0,
     BlockQuant,
     Format,
@@ -41,8 +49,10 @@ BLOCKS = (Q4_0, Q4_1, Q8_0, Q4NX, Q4NX_SIGNED, Q4NX_ZERO, Q4NX_Q8, PAIRS, *GROUP
 #: Formats that blocks.h multiplies, by the name of their struct.
 FORMATS = {view_of(format).name: format for format in BLOCKS}  # type: ignore[union-attr]
 FLOATS = ("float", "bf16", "f16")
-#: Formats that blocks.h does not multiply, as packed.h reads them.
-VIEWS: dict[Format, View] = {format: view_of(format) for format in (*EVERY, Q5_0, Q5_1) if format not in BLOCKS}  # type: ignore[misc]
+#: What superblocks.h reads, by the name of its struct.
+SUPER = {format.name.upper(): format for format in (Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4)}
+#: Formats that neither multiplies, as packed.h reads them.
+VIEWS: dict[Format, View] = {format: view_of(format) for format in EVERY if format not in (*BLOCKS, *SUPER.values())}  # type: ignore[misc]
 PACKED_PRODUCTS = ((INT8_CHANNEL, "float"), (GPTQ, "float"), (INT8_TENSOR, "float"), (BFP16EBS8, "bf16"))
 #: Matrices that ids pick: how their rows are read and what they multiply; and formats whose tiles are.
 PICKED_BLOCKS = ("Q4_0", "Q4_1", "Q8_0")
@@ -88,6 +98,14 @@ KERNELS: dict[str, list[str]] = {
         *(f"block_exact<{f}, {x}, {x}>" for f in FORMATS for x in ("float", "bf16")),
         *(f"{kernel}<{f}>" for f in FORMATS for kernel in ("block_integers", "pack_blocks")),
         *(f"dequantize<{f}, {t}>" for f in FORMATS for t in FLOATS),
+    ],
+    "superblocks.h": [
+        *(f"block_matmul{twin}<{f}, float>" for f in SUPER for twin in ("", "_naive")),
+        *(f"block_exact<{f}, float, float>" for f in SUPER),
+        *(f"dequantize<{f}, float>" for f in SUPER),
+        *(f"pack_blocks<{f}>" for f in SUPER),
+        *(f"picked_blocks{twin}<{f}, float, true>" for f in SUPER for twin in ("", "_naive")),
+        *(f"combined_blocks{twin}<{f}, float, float>" for f in SUPER for twin in ("", "_naive")),
     ],
     "packed.h": [
         *(f"packed_product<{VIEWS[format].name}, {x}, {x}>" for format, x in PACKED_PRODUCTS),
@@ -142,6 +160,7 @@ KERNELS: dict[str, list[str]] = {
 #: exp() as the kernels have it: numbers through a whole vector, one at a time, and as exp_below() has those that are not above 0.
 EXPONENTIALS = Slots("Exponentials", (), {"x": "const float", **dict.fromkeys(("vectors", "alone", "below"), "float")}, ("size",))
 EXTRA = {
+    "superblocks.h": '#include "experts.h"\n',
     "packed.h": "".join(view.source for view in VIEWS.values()),
     "blocks.h": "".join(view_of(format).source for format in BLOCKS),  # type: ignore[union-attr]
     "experts.h": "".join(view_of(format).source for format in (Q4_0, Q4_1, Q8_0, INT8_CHANNEL)),  # type: ignore[union-attr]

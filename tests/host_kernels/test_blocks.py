@@ -16,8 +16,8 @@ SHAPES = [(1, 1, 32), (1, 37, 576), (2, 5, 64), (3, 19, 96), (4, 16, 160), (5, 3
 
 #: Tunables as they are unless chosen.
 PLAIN = dict(ahead=0, x_rows=0)
-#: What a group of rounded activations leaves: its scale, scale times sum, and sum.
-SCALE = np.dtype([("d", np.float32), ("s", np.float32), ("sum", np.int32)])
+#: What a group of rounded activations leaves: its scale, scale times sum, sum, and the sum of its first half.
+SCALE = np.dtype([("d", np.float32), ("s", np.float32), ("sum", np.int32), ("first", np.int32)])
 
 
 def whole(name, rows):
@@ -138,10 +138,11 @@ def test_activations_are_rounded_as_the_contract_says(kernels, rng, X):
     for threads in (1, 3):
         shared = round_activations(kernels, x, X, threads)
         assert np.array_equal(shared[: x.size].view(np.int8).reshape(want_q.shape), want_q)
-        scales = shared[-(-x.size // 64) * 64 :][: x.size // 32 * 12].view(SCALE).reshape(6, -1)
+        scales = shared[-(-x.size // 64) * 64 :][: x.size // 32 * SCALE.itemsize].view(SCALE).reshape(6, -1)
         sums = want_q.astype(np.int32).sum(-1)
         assert np.array_equal(scales["d"], want_d)
         assert np.array_equal(scales["sum"], sums)
+        assert np.array_equal(scales["first"], want_q[..., :16].astype(np.int32).sum(-1))
         assert np.array_equal(scales["s"], want_d * sums.astype(np.float32))
 
 

@@ -122,7 +122,8 @@ def write_gguf(
             values = gguf_permutation(values, c.num_heads if ".q_proj" in name else c.num_kv_heads)
         own = head if head is not None and there == "output.weight" else kind
         quant = gguf.GGMLQuantizationType["F32" if values.ndim == 1 else own]
-        writer.add_tensor(there, gguf.quantize(values, quant), raw_dtype=quant)
+        stored = values.astype(np.int8) if own == "I8" else gguf.quantize(values, quant)
+        writer.add_tensor(there, stored, raw_dtype=quant)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

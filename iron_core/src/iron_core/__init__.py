@@ -22,7 +22,8 @@ _HOME = {
     "declare.domain": ("Choices", "Divisors", "Level", "Pins", "Placement", "Width", "domains"),
     "declare.formats": (
         *("BlockQuant", "Dense", "Format", "PackedArray", "Plane", "PlaneQuant"),
-        *("BFP16EBS8", "Q4NX", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "bfloat16"),
+        *("BFP16EBS8", "IQ4_NL", "IQ4_XS", "MXFP4", "Q2_K", "Q3_K", "Q4NX", "Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0"),
+        "bfloat16",
     ),
     "declare.objects": ("ObjectType",),
     "declare.pattern": ("Pattern",),

@@ -145,13 +145,13 @@ def test_a_type_iron_does_not_take_is_named(tmp_path: Path) -> None:
     """Asking for a tensor of another type says which type it is and which are legal."""
     path = tmp_path / "k.gguf"
     writer = gguf.GGUFWriter(str(path), "llama")
-    quant = gguf.GGMLQuantizationType.MXFP4
-    writer.add_tensor("w", gguf.quantize(np.ones((2, 64), np.float32), quant), raw_dtype=quant)
+    quant = gguf.GGMLQuantizationType.TQ2_0
+    writer.add_tensor("w", gguf.quantize(np.ones((2, 256), np.float32), quant), raw_dtype=quant)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(CheckpointError, match=r"w is MXFP4.*Q4_0"):
+    with pytest.raises(CheckpointError, match=r"w is TQ2_0.*Q4_0"):
         GGUFFile.open(path).tensors["w"]
 
 

@@ -8,20 +8,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from iron_core.declare.formats import Q8_0, PackedArray, bfloat16
+from iron_core.declare.formats import (
+    IQ4_NL,
+    IQ4_XS,
+    MXFP4,
+    Q2_K,
+    Q3_K,
+    Q4_K,
+    Q5_K,
+    Q6_K,
+    Q8_0,
+    PackedArray,
+    SuperBlock,
+    bfloat16,
+)
 from iron_core.errors import CheckpointError, UsageError
 from iron_llama.model import Llama
 from iron_lm import loading
 from iron_lm.checkpoints import widening
 from iron_lm.checkpoints.gguf import FORMATS, GGUFFile
-from iron_lm.checkpoints.superblocks import IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, SuperBlock
 from iron_lm.checkpoints.widening import runnable, runs_as
 from iron_lm.generation.session import Session
 from iron_lm.parts.part import widen
 
 gguf = pytest.importorskip("gguf", reason="the gguf package is the oracle of its quantisations")
 
-MADE = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")  # kinds the package can make
+MADE = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4")  # kinds the package can make
 SUPER = (Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS)
 #: About how large the integers of each are, times their quantised scales.
 SIZES = {"q2_k": 2 * 8, "q3_k": 3 * 16, "q4_k": 8 * 32, "q5_k": 16 * 32, "q6_k": 16 * 60, "iq4_nl": 60, "iq4_xs": 60 * 16}
@@ -94,7 +106,7 @@ def test_numbers_equal_the_gguf_packages(every: Path, kind: str) -> None:
         assert widening.stored_format(runs) == runs_as(format)
 
 
-@pytest.mark.parametrize("format", SUPER, ids=str)
+@pytest.mark.parametrize("format", (*SUPER, MXFP4), ids=str)
 def test_any_bits_are_a_superblock(format: SuperBlock) -> None:
     """Scales of every size, zeros, denormals and infinities included: whatever 10 000 random blocks hold, the numbers agree."""
     rng = np.random.default_rng(1)
@@ -108,11 +120,8 @@ def test_any_bits_are_a_superblock(format: SuperBlock) -> None:
 
 
 def test_what_runs_as_what() -> None:
-    """Formats with kernels stay as they are, Q5_0 becomes Q8_0, the rest float32; every type has an answer."""
-    names = {str(format): str(runs_as(format)) for format in FORMATS.values()}
-    same = ("float32", "float16", "bfloat16", "q4_0", "q4_1", "q8_0")
-    changed = {"q5_0": "q8_0"} | dict.fromkeys(("q5_1", *(format.name for format in SUPER)), "float32")
-    assert names == {name: name for name in same} | changed
+    """Every type stays as it is."""
+    assert all(runs_as(format) == format for format in FORMATS.values())
 
 
 def test_widening_goes_by_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +192,7 @@ IDS = [int(i) for i in np.random.default_rng(4).integers(0, VOCAB, 24)]
 Q4_K_M = {"token_embd": "Q6_K", "output": "Q6_K", "attn_v": "Q5_0", "ffn_down": "Q8_0", "ffn_up": "Q5_1", "": "Q4_K"}
 
 
-@pytest.mark.parametrize("kind", ("F16", "BF16", "Q5_0", "Q5_1", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"))
+@pytest.mark.parametrize("kind", ("F16", "BF16", "Q5_0", "Q5_1", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "MXFP4"))
 def test_a_model_of_one_kind_equals_the_oracle(tmp_path: Path, kind: str) -> None:
     """The weights that run are the package's numbers, and host's logits are the float32 oracle's on them."""
     loaded = load(model(tmp_path / "m.gguf", {"": kind}), activations="exact")
@@ -197,14 +206,15 @@ def test_a_model_of_one_kind_equals_the_oracle(tmp_path: Path, kind: str) -> Non
 
 
 def test_a_mixed_file_runs_each_tensor_as_it_is(tmp_path: Path) -> None:
-    """As in a Q4_K_M: six kinds in a file, blocks where there are kernels, float32 elsewhere, and the line says which."""
+    """As in a Q4_K_M: five kinds in a file, each as it is stored and where it lies, and the line says which."""
     loaded = load(model(tmp_path / "mixed.gguf", Q4_K_M))
     weights = loaded.weights
-    assert all(weights[path].format is Q8_0 for path in ("layers.0.mixer.v", "layers.0.ffn.down"))
-    assert all(weights[path].dtype == np.float32 for path in ("layers.0.mixer.q", "layers.0.ffn.up", "embedding.table", "head.matrix"))
+    kinds = {"mixer.q": "q4_k", "mixer.v": "q5_0", "ffn.up": "q5_1", "ffn.down": "q8_0"}
+    kinds = {f"layers.0.{name}": kind for name, kind in kinds.items()} | {"embedding.table": "q6_k", "head.matrix": "q6_k"}
+    assert {path: weights[path].format.name for path in kinds} == kinds
+    assert all(np.shares_memory(weights[path].data, loaded.checkpoint.file._file.bytes) for path in kinds)  # type: ignore[union-attr]
     assert loaded.run.activations == "int8_block" and loaded.run.cache_dtype == "float16"
-    for said in ("q8_0 as in the file", "q4_k, q5_1, q6_k widened to float32 (", "q5_0 as q8_0 ("):
-        assert said in loaded.stored
+    assert loaded.stored == "q4_k, q5_0, q5_1, q6_k, q8_0 as in the file"
     for said in ("GGUF 3", "llama", "q4_k", "q6_k", "mixed.gguf"):
         assert said in loaded.recognised and "\n" not in loaded.recognised
     exact = load(tmp_path / "mixed.gguf", activations="exact")
@@ -218,12 +228,12 @@ def test_a_widened_file_takes_a_dtype(tmp_path: Path) -> None:
     """--dtype rounds each number once; the caches of quantised weights stay float16 unless told otherwise."""
     path = model(tmp_path / "k.gguf", {"": "Q4_K"})
     plain, half = load(path), load(path, dtype="float16")
-    assert (plain.run.dtype, plain.run.cache_dtype, plain.run.activations) == ("float32", "float16", "exact")
+    assert (plain.run.dtype, plain.run.cache_dtype, plain.run.activations) == ("float32", "float16", "int8_block")
     want = widen(plain.exact["layers.0.mixer.q"]).astype(np.float16)
     assert half.weights["layers.0.mixer.q"].dtype == np.float16 and half.stored == "float16 from q4_k"
     np.testing.assert_array_equal(half.weights["layers.0.mixer.q"], want)
     with pytest.raises(UsageError, match="int8_block needs block-quantised weights"):
-        load(path, activations="int8_block")
+        load(path, dtype="float16", activations="int8_block")
 
 
 def test_weights_that_do_not_fit_are_refused_before_any_is_widened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,12 +242,12 @@ def test_weights_that_do_not_fit_are_refused_before_any_is_widened(tmp_path: Pat
     monkeypatch.setattr("iron_lm.process.available_bytes", lambda: 1000)
     monkeypatch.setattr("iron_lm.loading.runnable", lambda array: pytest.fail("widened"))
     with pytest.raises(CheckpointError, match=r"weights take [\d.]+ MB of memory as they run; 0\.0 MB are free; --dtype float16"):
-        load(path)
+        load(path, dtype="float32")
 
 
 def test_dense_and_kept_blocks_take_no_memory(tmp_path: Path) -> None:
     """F16 and BF16 matrices, and blocks with kernels, are views of the file."""
-    for kind in ("F16", "BF16", "Q4_0", "Q8_0"):
+    for kind in ("F16", "BF16", "Q4_0", "Q8_0", "Q6_K"):
         loaded = load(model(tmp_path / f"{kind}.gguf", {"": kind}))
         array = loaded.weights["layers.0.ffn.gate"]
         held = array.data if isinstance(array, PackedArray) else array

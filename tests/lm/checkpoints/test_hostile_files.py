@@ -16,12 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iron_core.cli import main
-from iron_core.declare.formats import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, PackedArray
+from iron_core.declare.formats import IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, PackedArray
 from iron_core.errors import CheckpointError, IronError
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.gguf import GGUFFile
 from iron_lm.checkpoints.safetensors import SafetensorsFile
-from iron_lm.checkpoints.superblocks import IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K
 from iron_lm.checkpoints.widening import ScaleCheck
 from tests.lm.hostile import ANY, Runs, meta, refused, sparse
 

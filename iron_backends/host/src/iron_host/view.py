@@ -10,7 +10,20 @@ from typing import Any
 
 import attrs
 
-from iron_core.declare.formats import Format, Plane
+from iron_core.declare.formats import (
+    IQ4_NL,
+    IQ4_XS,
+    MXFP4,
+    Q2_K,
+    Q3_K,
+    Q4_K,
+    Q5_0,
+    Q5_1,
+    Q5_K,
+    Q6_K,
+    Format,
+    Plane,
+)
 from iron_core.errors import PluginError
 from iron_core.lowering import Lowering
 from iron_core.lowering.answer import No
@@ -24,13 +37,14 @@ class View:
 
     name: the struct's, in namespace iron or with its own. header: what kernels that take it stand in: "blocks.h" for the
     numbers that it multiplies fastest, "packed.h" for any other, or a pack's own header, which includes packed.h and has the
-    struct. source: the struct's text where no header has it. block_bytes: of 32 numbers of a row in the tiles of blocks.h.
+    struct. source: the struct's text where no header has it. block_bytes: of `columns` numbers of a row in the tiles of blocks.h.
     """
 
     name: str
     header: str | Header = "packed.h"
     source: str = ""
     block_bytes: int = 0
+    columns: int = 32
 
     @property
     def blocks(self) -> bool:
@@ -39,12 +53,19 @@ class View:
 
     def row_bytes(self, columns: int) -> int:
         """Bytes of a row of so many numbers in the tiles of blocks.h."""
-        return columns // GROUP * self.block_bytes
+        return columns // self.columns * self.block_bytes
 
     def unit(self, kernel: str, *arguments: str) -> Unit:
         """The kernel template of blocks.h or packed.h for this format and further arguments."""
         symbol = "iron_" + re.sub(r"\W+", "_", "_".join((kernel, self.name, *arguments)))
         return Unit(self.header, f"{kernel}<{', '.join((self.name, *arguments))}>", symbol, self.source)
+
+
+#: What superblocks.h reads, and the bytes of a block in its tiles.
+_SUPER: dict[Format, int] = {
+    **{Q5_0: 22, Q5_1: 24, Q2_K: 84, Q3_K: 114, Q4_K: 148, Q5_K: 180, Q6_K: 210},
+    **{IQ4_NL: 18, IQ4_XS: 138, MXFP4: 17},
+}
 
 
 class FormatLowering(Lowering):
@@ -59,6 +80,8 @@ class FormatLowering(Lowering):
 
 def view_of(format: Format) -> View | None:
     """The view of a packed format: by its planes, or as the lowering registered for it says; None where there is neither."""
+    if format in _SUPER:
+        return View(format.name.upper(), "blocks.h", '#include "superblocks.h"\n', _SUPER[format], format.block[1])
     if format.planes:
         return _generated(format)
     found: Any = registry().find("iron.lowerings.v1", f"host.{format.name}")

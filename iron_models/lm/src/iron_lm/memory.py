@@ -56,13 +56,13 @@ def in_words(n: int) -> str:
 def kept_line(formats: list[tuple[Any, tuple[int, ...]]], dtype: str | None) -> str:
     """How weights of these formats and shapes are kept, for people; matrices decide, vectors are a trifle."""
     matrices = [(format, shape) for format, shape in formats if len(shape) > 1]
-    main = most([format for format, _ in matrices if format.packed] or [format for format, _ in matrices])
     if dtype is not None:
-        names = sorted({format.name for format, _ in matrices if format.packed}) or [main.name]
+        names = sorted({format.name for format, _ in matrices if format.packed}) or [most([format for format, _ in matrices]).name]
         return f"{dtype} as in the file" if names == [dtype] else f"{dtype} from {', '.join(names)}"
     changed = {format.name: runs_as(format).name for format, _ in matrices if runs_as(format) != format}
-    kept = most([format for format, _ in matrices if runs_as(format) == format])
-    words = [f"{(main if main.name not in changed else kept).name} as in the file"] if kept is not None else []
+    kept = [format for format, _ in matrices if runs_as(format) == format]
+    names = sorted({format.name for format in kept if format.packed}) or [most(kept).name] if kept else []
+    words = [f"{', '.join(names)} as in the file"] if names else []
     for target in sorted(set(changed.values())):
         those = ", ".join(name for name, to in sorted(changed.items()) if to == target)
         size = sum(runs_as(f).nbytes(shape) for f, shape in matrices if changed.get(f.name) == target)

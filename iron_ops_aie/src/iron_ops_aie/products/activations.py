@@ -2,9 +2,9 @@
 
 "exact" multiplies the activations as they are by the dequantised weights. "int8_block" rounds each group of a row
 to int8 with one float32 scale: scale = max|x| / 127, q = rint(x * (1 / scale)), ties to even, all in float32; the
-product of a block is then an integer, scaled once. A group is what shares a scale of the weights, but of weights of which several
-times 32 share one it is 32. Where the scale is no normal number (a group of zeros, in effect) q is 0; where a row ends inside a
-group, zeros fill the group.
+product of a block is then an integer, scaled once. A group is what shares a scale of the weights, but 32 beside weights of which
+several times 32 share one, or fewer in blocks of whole 32. Where the scale is no normal number (a group of zeros, in effect) q is 0;
+where a row ends inside a group, zeros fill the group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from iron_core.errors import ParamError
 from iron_ops_aie.rules import is_integer
 
 ARITHMETIC = ("exact", "int8_block")
-#: Activations that are rounded with one scale where several times as many weights share one.
+#: Activations that are rounded with one scale where several times as many weights share one, or parts of them in blocks of as many.
 _MOST = 32
 
 
@@ -42,8 +42,9 @@ def check(name: str, activations: str, T: Any, W: Any, O: Any) -> None:  # noqa:
 
 def group_of(weights: Any) -> int:
     """Activations of a row that are rounded with one scale beside weights of this format."""
-    group = int(as_format(weights).group)
-    return group if group % _MOST else _MOST
+    format = as_format(weights)
+    whole = format.group % _MOST == 0 or (_MOST % format.group == 0 and format.block[1] % _MOST == 0)
+    return _MOST if whole else int(format.group)
 
 
 def quantize_rows(x: Any, group: int) -> tuple[np.ndarray, np.ndarray]:
@@ -61,24 +62,32 @@ def quantize_rows(x: Any, group: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _blocks(weights: PackedArray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Integers int32 (M, blocks, group), scales and minima float64 (M, blocks) of the blocks that hold `depth` columns."""
-    group = group_of(weights.format)
+    """Integers int32 (M, blocks, group), scales and minima float64 (M, blocks) of the blocks that hold `depth` columns: of as many
+    numbers as share a scale, of the weights and of the activations."""
+    group, own = group_of(weights.format), int(weights.format.group)
     ints, scales, minima = weights.format.fields(weights.data, weights.shape)
-    blocks = -(-depth // group)
+    each = min(group, own)
+    blocks = -(-depth // group) * (group // each)
 
-    def each(shared: np.ndarray) -> np.ndarray:
-        return np.repeat(shared, weights.format.group // group, -1)[:, :blocks].astype(np.float64)
+    def repeated(shared: np.ndarray) -> np.ndarray:
+        return np.repeat(shared, own // each, -1)[:, :blocks].astype(np.float64)
 
-    ints = ints.reshape(len(ints), -1, group)[:, :blocks]
-    return ints, each(scales), None if minima is None else each(minima)
+    ints = ints.reshape(len(ints), -1, each)[:, :blocks]
+    return ints, repeated(scales), None if minima is None else repeated(minima)
+
+
+def _activations(weights: PackedArray, x: Any, each: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows x (N, K) rounded beside these weights: integers int32 (blocks, N, each), scales float64 (blocks, N)."""
+    q, d = quantize_rows(x, group_of(weights.format))
+    d = np.repeat(d, group_of(weights.format) // each, -1)
+    return q.reshape(*d.shape, each).transpose(1, 0, 2), d.astype(np.float64).T
 
 
 def block_integers(weights: PackedArray, x: Any) -> np.ndarray:
     """The integer product of every block: weights (M, K), activations (N, K) -> int64 (blocks, N, M)."""
     ints, _, _ = _blocks(weights, x.shape[-1])
-    q, d = quantize_rows(x, group_of(weights.format))
-    acts = q.reshape(*d.shape, group_of(weights.format)).transpose(1, 0, 2).astype(np.int64)
-    return np.matmul(acts, ints.transpose(1, 2, 0).astype(np.int64))
+    acts, _ = _activations(weights, x, ints.shape[-1])
+    return np.matmul(acts.astype(np.int64), ints.transpose(1, 2, 0).astype(np.int64))
 
 
 def block_product(weights: PackedArray, x: Any) -> np.ndarray:
@@ -87,11 +96,10 @@ def block_product(weights: PackedArray, x: Any) -> np.ndarray:
     Block integers are exact; blocks are combined in float64 from float32 scales and minima.
     """
     ints, scales, minima = _blocks(weights, x.shape[-1])
-    q, d = quantize_rows(x, group_of(weights.format))
-    acts = q.reshape(*d.shape, group_of(weights.format)).transpose(1, 0, 2).astype(np.float64)
+    q, right = _activations(weights, x, ints.shape[-1])
+    acts = q.astype(np.float64)
     # float64 holds these sums exactly (they stay far below 2^53) and has a fast product where int64 has none.
     products = np.matmul(acts, ints.transpose(1, 2, 0).astype(np.float64))
-    right = d.astype(np.float64).T
     total = (products * right[:, :, None] * scales.T[:, None, :]).sum(0)
     if minima is not None:
         total += (acts.sum(-1) * right).T @ minima.T
@@ -101,11 +109,11 @@ def block_product(weights: PackedArray, x: Any) -> np.ndarray:
 def block_magnitude(weights: PackedArray, x: Any) -> np.ndarray:
     """Sum of the absolute terms of `block_product`, float64 (N, M)."""
     ints, scales, minima = _blocks(weights, x.shape[-1])
-    q, d = quantize_rows(x, group_of(weights.format))
+    q, d = _activations(weights, x, ints.shape[-1])
     parts = np.abs(ints * scales[..., None])
     if minima is not None:
         parts = parts + np.abs(minima)[..., None]
-    acts = np.abs(q * np.repeat(d.astype(np.float64), group_of(weights.format), -1))
+    acts = np.abs(q * d[..., None]).transpose(1, 0, 2).reshape(q.shape[1], q.shape[0] * q.shape[2])
     return acts @ parts.reshape(len(ints), acts.shape[-1]).T
 
 

@@ -40,8 +40,12 @@ template <class F> INLINE void pack_block(const uint8_t* w, int64_t K, int64_t m
 
 // Rows of a matrix from row m on as one tile; `rows` of them, zeros for the others.
 template <class F> INLINE void pack_tile(const uint8_t* w, int64_t K, int64_t m, int64_t rows, uint8_t* tile) {
-  if (rows < TILE) memset(tile, 0, TILE * (K / 32) * F::bytes);
-  for (int64_t k = 0; k < K; k += 32, tile += TILE * F::bytes) pack_block<F>(w, K, m, k, rows, tile);
+  if constexpr (is_super<F>(0)) {
+    Super<F>::pack_tile(w, K, m, rows, tile);
+  } else {
+    if (rows < TILE) memset(tile, 0, TILE * row_bytes<F>(K));
+    for (int64_t k = 0; k < K; k += 32, tile += TILE * F::bytes) pack_block<F>(w, K, m, k, rows, tile);
+  }
 }
 
 // The tile from row m on of a matrix of M rows, made in `tile`.
@@ -55,7 +59,7 @@ template <class F> void pack_blocks(const slots::PackBlocks& g, int32_t tid, int
   Share s = share(tiles * g.matrices, tid, nt);
   for (int64_t t = s.begin; t < s.end; t++) {
     int64_t m = t % tiles * TILE, rows = N - m < TILE ? N - m : TILE;
-    pack_tile<F>(g.w + t / tiles * F::size(N, K), K, m, rows, g.tiles + t * TILE * (K / 32) * F::bytes);
+    pack_tile<F>(g.w + t / tiles * F::size(N, K), K, m, rows, g.tiles + t * TILE * row_bytes<F>(K));
   }
 }
 
@@ -101,7 +105,7 @@ enum { FEW = 2 };  // rows of X
 
 // ROWS of X meet tiles at once; `x_rows`: so many meet all tiles of a part before the next ones do, 0 for all.
 template <class F, class O, int ROWS = MOST> void block_matmul(const slots::BlockProduct<O>& g, int32_t tid, int32_t nt) {
-  int64_t M = g.M, N = g.N, K = g.K, cm = g.c_row, cn = g.c_column, ldw = K / 32 * F::bytes, batches = g.batches;
+  int64_t M = g.M, N = g.N, K = g.K, cm = g.c_row, cn = g.c_column, ldw = row_bytes<F>(K), batches = g.batches;
   int64_t tiles = (N + TILE - 1) / TILE, pass = g.x_rows && g.in_tiles ? g.x_rows : M;
   Rounded x = rounded_at(g.shared, M * batches, K);
   Share s = share(tiles * batches, tid, nt, M > 1 ? TILES : 1);
@@ -113,12 +117,13 @@ template <class F, class O, int ROWS = MOST> void block_matmul(const slots::Bloc
       many = t + 1 < s.end && outputs > TILE ? TILES : 1;
       const uint8_t* w[TILES];
 #if defined(IRON_FOUR_ROWS)
-      if (!g.in_tiles && F::plain && M <= FEW && outputs >= TILE) {
+      if (!g.in_tiles && is_plain<F>() && M <= FEW && outputs >= TILE) {
         many = 1;
         for (int64_t r = 0; r < TILE; r += 4)
           for (int64_t m = 0; m < M; m++) {
             int64_t at = b * M + m;
-            four_rows<F>(g.w + (matrix * N + j + r) * ldw, ldw, x.q + at * K, x.scales + at * (K / 32), K / 32, c + m * cm + r * cn, cn);
+            if constexpr (is_plain<F>())
+              four_rows<F>(g.w + (matrix * N + j + r) * ldw, ldw, x.q + at * K, x.scales + at * (K / 32), K / 32, c + m * cm + r * cn, cn);
           }
         continue;
       }
@@ -138,7 +143,7 @@ template <class F, class O, int ROWS = MOST> void block_matmul(const slots::Bloc
 }
 
 // Row j of W, as the file has it, times a row of X, in the order all keep.
-template <class F> INLINE float block_dot_naive(const uint8_t* w, int64_t K, int64_t j, const int8_t* q, const GroupScale* scales) {
+template <class F> INLINE float plain_dot_naive(const uint8_t* w, int64_t K, int64_t j, const int8_t* q, const GroupScale* scales) {
   float sum = 0, low = 0;
   for (int64_t b = 0; b < K / 32; b++) {
     int32_t product = 0;
@@ -152,6 +157,11 @@ template <class F> INLINE float block_dot_naive(const uint8_t* w, int64_t K, int
     if (F::minimum != 0) low = madd(minimum_of<F>(d, scale_at<F>(F::lowest(w, K, j, b * 32))), scales[b].s, low);
   }
   return F::minimum != 0 ? sum + low : sum;
+}
+
+template <class F> INLINE float block_dot_naive(const uint8_t* w, int64_t K, int64_t j, const int8_t* q, const GroupScale* scales) {
+  if constexpr (is_super<F>(0)) return Super<F>::dot_naive(w, K, j, q, scales);
+  else return plain_dot_naive<F>(w, K, j, q, scales);
 }
 
 // The twin: one output at a time.
@@ -174,7 +184,7 @@ template <class F> INLINE float number(float d, int32_t v, float lowest) {
 }
 
 // The 32 numbers of row m from column k on, as floats.
-template <class F> INLINE void widen_block(const uint8_t* w, int64_t K, int64_t m, int64_t k, float* y) {
+template <class F> INLINE void widen_plain(const uint8_t* w, int64_t K, int64_t m, int64_t k, float* y) {
   float d = scale_at<F>(F::scale(w, K, m, k)), lowest = F::minimum != 0 ? scale_at<F>(F::lowest(w, K, m, k)) : 0.0f;
   if (F::plain && F::bits == 4) {
     const uint8_t* body = w + (m * K + k) / 32 * F::bytes + F::head;
@@ -185,6 +195,11 @@ template <class F> INLINE void widen_block(const uint8_t* w, int64_t K, int64_t 
   } else {
     for (int i = 0; i < 32; i++) y[i] = number<F>(d, F::integer(w, K, m, k + i), lowest);
   }
+}
+
+template <class F> INLINE void widen_block(const uint8_t* w, int64_t K, int64_t m, int64_t k, float* y) {
+  if constexpr (is_super<F>(0)) Super<F>::widen(w, K, m, k, y);
+  else widen_plain<F>(w, K, m, k, y);
 }
 
 template <class F, class X, class O> void block_exact(const slots::Product<X, uint8_t, O>& g, int32_t tid, int32_t nt) {

@@ -138,7 +138,7 @@ struct Kept {
 
 // The tile of matrix e from row j on: where it lies, or made in `tile`.
 template <class F> INLINE const uint8_t* tile_of(const uint8_t* w, bool in_tiles, int64_t M, int64_t K, int64_t e, int64_t j, uint8_t* tile) {
-  if (in_tiles) return w + (e * ((M + TILE - 1) / TILE * TILE) + j) * (K / 32 * F::bytes);
+  if (in_tiles) return w + (e * ((M + TILE - 1) / TILE * TILE) + j) * row_bytes<F>(K);
   return made<F>(w + e * F::size(M, K), M, K, j, tile);
 }
 
@@ -162,7 +162,7 @@ INLINE void picked_tile(const slots::Picked<float, O>& g, Rounded x, const uint8
 template <class F, class O, bool GATED> void picked_blocks(const slots::Picked<float, O>& g, int32_t tid, int32_t nt) {
   int64_t N = g.N, K = g.K, pairs = g.rows * g.k, tiles = (N + TILE - 1) / TILE;
   Picks p = picks(g.ids, pairs, g.experts, g.scratch);
-  uint8_t *first = (uint8_t*)g.scratch + picks_bytes(pairs, g.experts), *second = first + TILE * (K / 32 * F::bytes);
+  uint8_t *first = (uint8_t*)g.scratch + picks_bytes(pairs, g.experts), *second = first + TILE * row_bytes<F>(K);
   Rounded x = rounded_at(g.shared, g.rows, K);
   enum { STEP = GATED ? 1 : TILES };
   Share s = share(p.count * tiles, tid, nt, pairs > 1 ? STEP : 1);
@@ -225,7 +225,7 @@ INLINE int64_t tiles_together(int64_t pairs) {
 
 // TILES tiles of scratch, and TILE floats for each pair of tiles_together().
 template <class F, class X, class O> void combined_blocks(const slots::Combined<X, O>& g, int32_t tid, int32_t nt) {
-  int64_t N = g.N, K = g.K, pairs = g.rows * g.k, tiles = (N + TILE - 1) / TILE, most = tiles_together(pairs), size = TILE * (K / 32 * F::bytes);
+  int64_t N = g.N, K = g.K, pairs = g.rows * g.k, tiles = (N + TILE - 1) / TILE, most = tiles_together(pairs), size = TILE * row_bytes<F>(K);
   Picks p = picks(g.ids, pairs, g.experts, g.scratch);
   uint8_t* scratch = (uint8_t*)g.scratch + picks_bytes(pairs, g.experts);
   float* sums = (float*)(scratch + TILES * size);

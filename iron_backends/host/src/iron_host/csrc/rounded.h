@@ -4,8 +4,8 @@
 
 namespace iron {
 
-// q [rows][K], then [rows][K/32] of the scale, scale * sum(q), sum(q).
-struct GroupScale { float d, s; int32_t sum; };
+// q [rows][K], then [rows][K/32] of the scale, scale * sum(q), sum(q), the sum of the first 16.
+struct GroupScale { float d, s; int32_t sum, first; };
 struct Rounded {
   int8_t* q;
   GroupScale* scales;
@@ -31,14 +31,15 @@ INLINE GroupScale quantize_group(const f32x8* v, int8_t* q) {
   float d = largest / 127.0f, inverse = d >= 0x1p-126f ? 1.0f / d : 0.0f;
   if (inverse == 0) {  // next to nothing, or not finite: NaN times zero is no integer
     memset(q, 0, 32);
-    return GroupScale{d, d * 0, 0};
+    return GroupScale{d, d * 0, 0, 0};
   }
-  int32_t sum = 0;
+  int32_t half[2] = {0, 0};
 #if defined(__AVX2__)
   i32x8 n[4];
   for (int i = 0; i < 4; i++) n[i] = x86::whole(v[i] * splat(inverse));
-  i32x8 sums = (n[0] + n[1]) + (n[2] + n[3]);
-  for (int i = 0; i < 8; i++) sum += sums[i];
+  i32x8 sums = x86::add_neighbours(n[0] + n[1], n[2] + n[3]);
+  half[0] = (sums[0] + sums[1]) + (sums[4] + sums[5]);
+  half[1] = (sums[2] + sums[3]) + (sums[6] + sums[7]);
   *(i32x8_at*)q = x86::as_bytes(n);
 #else
   for (int i = 0; i < 4; i++) {
@@ -46,11 +47,12 @@ INLINE GroupScale quantize_group(const f32x8* v, int8_t* q) {
     for (int l = 0; l < 8; l++) {
       int32_t n = (int32_t)__builtin_rintf(scaled[l]);
       q[8 * i + l] = (int8_t)n;
-      sum += n;
+      half[i / 2] += n;
     }
   }
 #endif
-  return GroupScale{d, d * (float)sum, sum};
+  int32_t sum = half[0] + half[1];
+  return GroupScale{d, d * (float)sum, sum, half[0]};
 }
 
 template <class X> void quantize_rows(const slots::QuantizeRows<X>& g, int32_t tid, int32_t nt) {

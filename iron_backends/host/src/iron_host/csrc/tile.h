@@ -19,6 +19,22 @@ namespace iron {
 // F::lowest(w, K, m, k) are for the 32 numbers of row m from column k on, and F::integer(w, K, m, k) is one less its zero. `plain`: the
 // rows lie block after block, in each the head and then the integers; of nibbles byte i has number i in its low half, i + 16 in its high.
 
+// One with `columns` reads blocks otherwise: Super<F> of superblocks.h has its tiles and what is done with them.
+template <class F> struct Super;
+template <class> constexpr bool is_super(...) { return false; }
+template <class F, int = F::columns> constexpr bool is_super(int) { return true; }
+
+template <class F> constexpr bool is_plain() {
+  if constexpr (is_super<F>(0)) return false;
+  else return F::plain != 0;
+}
+
+// Bytes of a row of K numbers in a tile.
+template <class F> INLINE int64_t row_bytes(int64_t K) {
+  if constexpr (is_super<F>(0)) return K / F::columns * Super<F>::BYTES;
+  else return K / 32 * F::bytes;
+}
+
 // Rows of a tile, and bytes of one column of four times the rows.
 enum { TILE = 16, CHUNK = 4 * TILE };
 
@@ -244,7 +260,9 @@ INLINE void tile_rows(const uint8_t* const* tiles, R rows, int64_t groups, Out o
 // Tiles against MT rows of X, as many together as rows meet at once. Outputs that are not `apart`: of the first tile, whatever the others.
 template <class F, int MT, int NT, class R, class Out>
 INLINE void tiles_rows(const uint8_t* const (&tiles)[NT], R rows, int64_t groups, Out out, int64_t ahead) {
-  if constexpr (MT > 1 && NT == TILES) {
+  if constexpr (is_super<F>(0)) {
+    for (int t = 0; t < NT && (t == 0 || out.apart != 0); t++) Super<F>::template rows<MT>(tiles[t], rows, groups, out.tile(t), ahead);
+  } else if constexpr (MT > 1 && NT == TILES) {
     tile_rows<F, MT, NT>(tiles, rows, groups, out, ahead);
   } else {
     for (int t = 0; t < NT && (t == 0 || out.apart != 0); t++) tile_rows<F, MT, 1>(tiles + t, rows, groups, out.tile(t), ahead);

@@ -27,6 +27,7 @@ namespace x86 {
 // As the builtins have their operands.
 typedef char b16 __attribute__((vector_size(16)));
 typedef char b32 __attribute__((vector_size(32)));
+typedef char b64 __attribute__((vector_size(64)));
 typedef short h8 __attribute__((vector_size(16)));
 typedef short h16 __attribute__((vector_size(32)));
 typedef long long q2 __attribute__((vector_size(16)));
@@ -116,6 +117,11 @@ INLINE i32x8 as_bytes(const i32x8* n) {
   return (i32x8)_mm256_permutevar8x32_epi32(_mm256_packs_epi16(first, second), (__m256i)order);
 #endif
 }
+// Signed bytes as int32. Of bytes 0 to 15 at `at`, in each quarter of 128 bits by itself, those of a table.
+INLINE i32x8 signed_bytes(int64_t eight) { return EITHER(__builtin_ia32_pmovsxbd256((b16)q2{eight, 0}), (i32x8)_mm256_cvtepi8_epi32((__m128i)q2{eight, 0})); }
+INLINE i32x8 looked_up(i32x8 table, i32x8 at) {
+  return (i32x8)EITHER(__builtin_ia32_pshufb256((b32)table, (b32)at), _mm256_shuffle_epi8((__m256i)table, (__m256i)at));
+}
 INLINE i32x8 widened(i32x4 v) { return (i32x8)EITHER(__builtin_ia32_pmovsxbw256((b16)v), _mm256_cvtepi8_epi16((__m128i)v)); }
 #endif
 
@@ -182,6 +188,14 @@ INLINE f32x16 picked(f32x16 v, i32x16 at) {
   return EITHER(__builtin_ia32_permvarsf512_mask(v, at, f32x16{}, (unsigned short)-1),
                 (f32x16)_mm512_permutexvar_ps((__m512i)at, (__m512)v));
 }
+INLINE i32x16 signed_bytes(i32x4 v) {
+  return EITHER(__builtin_ia32_pmovsxbd512_mask((b16)v, i32x16{}, (unsigned short)-1), (i32x16)_mm512_cvtepi8_epi32((__m128i)v));
+}
+#if defined(__AVX512BW__)
+INLINE i32x16 looked_up(i32x16 table, i32x16 at) {
+  return (i32x16)EITHER(__builtin_ia32_pshufb512_mask((b64)table, (b64)at, b64{}, (unsigned long long)-1), _mm512_shuffle_epi8((__m512i)table, (__m512i)at));
+}
+#endif
 // Integers as wider ones (of __builtin_convertvector GCC makes two halves); float16 as float32.
 INLINE u32x16 extended(u16x16 v) {
   return (u32x16)EITHER(__builtin_ia32_pmovzxwd512_mask((h16)v, i32x16{}, (unsigned short)-1), _mm512_cvtepu16_epi32((__m256i)v));

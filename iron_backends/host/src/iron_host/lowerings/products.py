@@ -31,7 +31,7 @@ BESIDE, SEVERAL = 64, 8
 #: Of panels.h: rows of a task.
 TASK = 96
 #: Of rounded.h: the bytes of a group's scales.
-SCALE = 12
+SCALE = 16
 
 
 @attrs.frozen

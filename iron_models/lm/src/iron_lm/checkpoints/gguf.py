@@ -10,10 +10,26 @@ from typing import Any
 
 import numpy as np
 
-from iron_core import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Dense, Format, bfloat16
+from iron_core import (
+    IQ4_NL,
+    IQ4_XS,
+    MXFP4,
+    Q2_K,
+    Q3_K,
+    Q4_0,
+    Q4_1,
+    Q4_K,
+    Q5_0,
+    Q5_1,
+    Q5_K,
+    Q6_K,
+    Q8_0,
+    Dense,
+    Format,
+    bfloat16,
+)
 from iron_core.errors import CheckpointError, FormatError
 from iron_lm.checkpoints.mapped import MappedFile
-from iron_lm.checkpoints.superblocks import IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K
 from iron_lm.checkpoints.tensors import Tensors
 
 MAGIC = b"GGUF"
@@ -37,10 +53,11 @@ FORMATS: dict[int, Format] = {
     20: IQ4_NL,
     23: IQ4_XS,
     30: Dense(bfloat16),
+    39: MXFP4,
 }
 _TYPE_NAMES = {
     9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S",
-    24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
+    24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 40: "NVFP4",
 }  # fmt: skip
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9

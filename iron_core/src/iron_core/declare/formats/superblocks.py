@@ -1,25 +1,28 @@
-"""GGUF's formats that are only stored: K-quants, superblocks of 256 numbers whose scales are themselves quantised, and
-the two of 4 bits whose integers are places in a table.
-
-No kernel reads these; a tensor of one is widened when it is loaded (see `iron_lm.checkpoints.widening`).
-"""
+"""GGUF's blocks that planes do not describe: K-quants, superblocks of 256 numbers whose scales are themselves integers with a scale, and
+those whose integers are places in a table. They are only read."""
 
 from __future__ import annotations
 
 import attrs
 import numpy as np
 
-from iron_core import Format, PackedArray
+from iron_core.declare.formats.format import Format, PackedArray
 
 
 @attrs.frozen
 class SuperBlock(Format):
-    """Rows cut into (super)blocks of `columns` numbers in `block_bytes` bytes. `halves` are the byte offsets of their float16 scales."""
+    """Rows cut into (super)blocks of `columns` numbers in `block_bytes` bytes, `group` of which share a scale (and a minimum). `halves` are
+    the byte offsets of their float16 scales."""
 
     name: str
     block_bytes: int
     halves: tuple[int, ...]
+    group: int = 32
     columns: int = 256
+
+    @property
+    def runs_as(self) -> str:  # type: ignore[override]
+        return self.name
 
     @property
     def block(self) -> tuple[int, int]:
@@ -29,13 +32,27 @@ class SuperBlock(Format):
     def scale_offsets(self) -> tuple[tuple[int, np.dtype], ...]:
         return tuple((at, np.dtype(np.float16)) for at in self.halves)
 
-    def dequantize(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """float32 of the logical shape."""
+    def _parts(self, data: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """float32: integers (groups, group), and the scale and what is subtracted, if anything is, of each group (groups, 1)."""
         given = PackedArray(data, shape, self)  # FormatError for what stores no tensor
         blocks = np.ascontiguousarray(given.data).reshape(-1, self.block_bytes)
         with np.errstate(invalid="ignore", over="ignore"):  # scales that are no numbers are found elsewhere
-            values = _READ[self.name](blocks)
-        return values.reshape(given.shape)
+            q, scales, *less = _READ[self.name](blocks)
+        return q.reshape(-1, self.group), scales.reshape(-1, 1), less[0].reshape(-1, 1) if less else None
+
+    def dequantize(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """float32 of the logical shape: integers times scale, less the minimum, each rounded to float32 as the `gguf` package does."""
+        values, scales, less = self._parts(data, shape)
+        with np.errstate(invalid="ignore", over="ignore"):
+            values *= scales
+            if less is not None:
+                values -= less
+        return values.reshape(shape)
+
+    def fields(self, data: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        q, scales, less = self._parts(data, shape)
+        by_row = (*shape[:-1], shape[-1] // self.group)
+        return q.astype(np.int32).reshape(shape), scales.reshape(by_row), None if less is None else -less.reshape(by_row)
 
     def __str__(self) -> str:
         return self.name
@@ -58,15 +75,17 @@ def _six_bits(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return scales.astype(np.float32), minima.astype(np.float32)
 
 
-def _scaled(blocks: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """q (n, 8, 32) times each group's scale less its minimum; in place."""
+#: Integers of all groups, a scale of each, and perhaps what is subtracted.
+_Parts = tuple[np.ndarray, ...]
+
+
+def _scaled(blocks: np.ndarray, q: np.ndarray) -> _Parts:
+    """q (n, 8, 32), and each group's scale and minimum."""
     scales, minima = _six_bits(blocks[:, 4:16])
-    q *= (_half(blocks, 0) * scales)[..., None]
-    q -= (_half(blocks, 2) * minima)[..., None]
-    return q
+    return q, _half(blocks, 0) * scales, _half(blocks, 2) * minima
 
 
-def _q4_k(blocks: np.ndarray) -> np.ndarray:
+def _q4_k(blocks: np.ndarray) -> _Parts:
     """Two groups of 32 share 32 bytes: the first in their low nibbles, the second in the high ones."""
     nibbles = blocks[:, 16:].reshape(-1, 4, 32)
     q = np.empty((len(blocks), 8, 32), np.float32)
@@ -75,7 +94,7 @@ def _q4_k(blocks: np.ndarray) -> np.ndarray:
     return _scaled(blocks, q)
 
 
-def _q5_k(blocks: np.ndarray) -> np.ndarray:
+def _q5_k(blocks: np.ndarray) -> _Parts:
     """As Q4_K, the fifth bit of number i of group g in bit g of byte i of 32 bytes before the nibbles."""
     nibbles, high = blocks[:, 48:].reshape(-1, 4, 32), blocks[:, 16:48]
     q = np.empty((len(blocks), 8, 32), np.float32)
@@ -85,7 +104,7 @@ def _q5_k(blocks: np.ndarray) -> np.ndarray:
     return _scaled(blocks, q)
 
 
-def _q6_k(blocks: np.ndarray) -> np.ndarray:
+def _q6_k(blocks: np.ndarray) -> _Parts:
     """Halves of 128 numbers: 64 bytes of low nibbles (numbers 0 to 63, then 64 to 127), 32 bytes with two more bits of
     four numbers each, 32 apart; int8 scales of 16 numbers; the float16 scale last. 32 is zero."""
     low, high = blocks[:, :128].reshape(-1, 2, 2, 32), blocks[:, 128:192].reshape(-1, 2, 32)
@@ -95,9 +114,7 @@ def _q6_k(blocks: np.ndarray) -> np.ndarray:
         q[:, :, part] = nibble | (high >> 2 * part & 3) << 4
     q -= 32
     scales = _half(blocks, 208) * np.ascontiguousarray(blocks[:, 192:208]).view(np.int8).astype(np.float32)
-    groups = q.reshape(-1, 16, 16)
-    groups *= scales[..., None]
-    return groups
+    return q, scales
 
 
 def _two_bits(packed: np.ndarray) -> np.ndarray:
@@ -108,15 +125,13 @@ def _two_bits(packed: np.ndarray) -> np.ndarray:
     return q.reshape(-1, 8, 32)
 
 
-def _q2_k(blocks: np.ndarray) -> np.ndarray:
+def _q2_k(blocks: np.ndarray) -> _Parts:
     """Sixteen bytes of a 4-bit scale (low) and minimum (high) for 16 numbers each, the numbers, both float16 scales."""
-    q, both = _two_bits(blocks[:, 16:80]).reshape(-1, 16, 16), blocks[:, :16]
-    q *= (_half(blocks, 80) * (both & 15).astype(np.float32))[..., None]
-    q -= (_half(blocks, 82) * (both >> 4).astype(np.float32))[..., None]
-    return q
+    q, both = _two_bits(blocks[:, 16:80]), blocks[:, :16]
+    return q, _half(blocks, 80) * (both & 15).astype(np.float32), _half(blocks, 82) * (both >> 4).astype(np.float32)
 
 
-def _q3_k(blocks: np.ndarray) -> np.ndarray:
+def _q3_k(blocks: np.ndarray) -> _Parts:
     """32 bytes of third bits (group g's in bit g; where it is not set, 4 is subtracted), the lower two bits, sixteen 6-bit
     scales less 32 in 12 bytes (nibbles of the first eight, then two bits each of the last four), the float16 scale."""
     q, third, packed = _two_bits(blocks[:, 32:96]), blocks[:, :32], blocks[:, 96:108]
@@ -125,39 +140,47 @@ def _q3_k(blocks: np.ndarray) -> np.ndarray:
     low = np.concatenate([packed[:, :8] & 15, packed[:, :8] >> 4], 1)
     high = np.concatenate([packed[:, 8:] >> 2 * k & 3 for k in range(4)], 1)
     scales = (low | high << 4).astype(np.float32) - 32
-    groups = q.reshape(-1, 16, 16)
-    groups *= (_half(blocks, 108) * scales)[..., None]
-    return groups
+    return q, _half(blocks, 108) * scales
 
 
-#: The numbers of the two formats whose 4 bits are a place in a table.
+#: The numbers of the formats whose 4 bits are a place in a table; MXFP4's, which are floats of 4 bits, twice each.
+_FLOATS = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)
 _TABLE = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
 
 
-def _table(packed: np.ndarray) -> np.ndarray:
+def _table(packed: np.ndarray, table: np.ndarray = _TABLE) -> np.ndarray:
     """float32 (n, groups, 32) of bytes (n, groups, 16): the first 16 numbers in low nibbles, the others in high ones."""
-    return _TABLE[np.concatenate([packed & 15, packed >> 4], -1)]
+    return table[np.concatenate([packed & 15, packed >> 4], -1)]
 
 
-def _iq4_nl(blocks: np.ndarray) -> np.ndarray:
+def _iq4_nl(blocks: np.ndarray) -> _Parts:
     """A float16 scale and 32 places in the table."""
-    return _table(blocks[:, None, 2:]) * _half(blocks, 0)[..., None]
+    return _table(blocks[:, None, 2:]), _half(blocks, 0)
 
 
-def _iq4_xs(blocks: np.ndarray) -> np.ndarray:
+def _mxfp4(blocks: np.ndarray) -> _Parts:
+    """An exponent e, and 32 floats of 4 bits: 2^(e - 128) times twice each."""
+    return _table(blocks[:, None, 1:], _FLOATS), np.ldexp(np.float32(1), blocks[:, :1].astype(np.int32) - 128)
+
+
+def _iq4_xs(blocks: np.ndarray) -> _Parts:
     """The float16 scale, eight 6-bit scales less 32 (two upper bits each in 2 bytes, nibbles in 4), 256 places in the table."""
     upper = np.ascontiguousarray(blocks[:, 2:4]).view("<u2")
     high = np.concatenate([upper >> 2 * g & 3 for g in range(8)], 1)
     low = np.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], -1).reshape(-1, 8)
     scales = (low | high << 4).astype(np.float32) - 32
-    return _table(blocks[:, 8:].reshape(-1, 8, 16)) * (_half(blocks, 0) * scales)[..., None]
+    return _table(blocks[:, 8:].reshape(-1, 8, 16)), _half(blocks, 0) * scales
 
 
-Q2_K = SuperBlock("q2_k", 84, (80, 82))
-Q3_K = SuperBlock("q3_k", 110, (108,))
+Q2_K = SuperBlock("q2_k", 84, (80, 82), 16)
+Q3_K = SuperBlock("q3_k", 110, (108,), 16)
 Q4_K = SuperBlock("q4_k", 144, (0, 2))
 Q5_K = SuperBlock("q5_k", 176, (0, 2))
-Q6_K = SuperBlock("q6_k", 210, (208,))
-IQ4_NL = SuperBlock("iq4_nl", 18, (0,), 32)
+Q6_K = SuperBlock("q6_k", 210, (208,), 16)
+IQ4_NL = SuperBlock("iq4_nl", 18, (0,), columns=32)
 IQ4_XS = SuperBlock("iq4_xs", 136, (0,))
-_READ = {"q2_k": _q2_k, "q3_k": _q3_k, "q4_k": _q4_k, "q5_k": _q5_k, "q6_k": _q6_k, "iq4_nl": _iq4_nl, "iq4_xs": _iq4_xs}
+MXFP4 = SuperBlock("mxfp4", 17, (), columns=32)
+_READ = {
+    **{"q2_k": _q2_k, "q3_k": _q3_k, "q4_k": _q4_k, "q5_k": _q5_k, "q6_k": _q6_k},
+    **{"iq4_nl": _iq4_nl, "iq4_xs": _iq4_xs, "mxfp4": _mxfp4},
+}
