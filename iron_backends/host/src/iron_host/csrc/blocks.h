@@ -136,7 +136,8 @@ template <class F, class O, int ROWS = MOST> void block_matmul(const slots::Bloc
       }
       by_rows<ROWS>(first, end, [&](auto count, int64_t m) {
         Outputs<O> out{c + m * cm, cm, cn, outputs, many > 1 ? TILE : 0};
-        tiles_rows<F, decltype(count)::rows>(w, in_order(x, b * M + m), K / 32, out, g.ahead);
+        enum { MT = decltype(count)::rows };
+        tiles_rows<F, MT>(w, in_order(x, b * M + m), K / 32, out, ahead_of(MT == 1 ? g.ahead : 0, K / 32));
       });
     }
   }

@@ -144,12 +144,12 @@ template <class F> INLINE const uint8_t* tile_of(const uint8_t* w, bool in_tiles
 
 // What MT pairs get of a tile of w and, GATED, one of up, of `n` rows from row j on.
 template <class F, int MT, class O, bool GATED>
-INLINE void picked_tile(const slots::Picked<float, O>& g, Rounded x, const uint8_t* w, const uint8_t* up, const int32_t* pairs, int64_t j, int64_t n) {
+INLINE void picked_tile(const slots::Picked<float, O>& g, Rounded x, const uint8_t* w, const uint8_t* up, const int32_t* pairs, int64_t j, int64_t n, Ahead ahead) {
   enum { SIZE = MT * TILE };
   float y[2 * SIZE];
   AtPairs<MT> rows = at_pairs<MT>(x, pairs, g.k);
   const uint8_t* both[2] = {w, up};
-  tiles_rows<F, MT>(both, rows, g.K / 32, Kept{y, GATED || up != w ? SIZE : 0, 0}, g.ahead);
+  tiles_rows<F, MT>(both, rows, g.K / 32, Kept{y, GATED || up != w ? SIZE : 0, 0}, ahead);
   if (GATED) silu_times(y, y + SIZE, y, SIZE);
   for (int i = 0; i < MT; i++) {
     O* to = g.y + pairs[i] * g.y_row + j * g.y_column;
@@ -162,7 +162,8 @@ INLINE void picked_tile(const slots::Picked<float, O>& g, Rounded x, const uint8
 template <class F, class O, bool GATED> void picked_blocks(const slots::Picked<float, O>& g, int32_t tid, int32_t nt) {
   int64_t N = g.N, K = g.K, pairs = g.rows * g.k, tiles = (N + TILE - 1) / TILE;
   Picks p = picks(g.ids, pairs, g.experts, g.scratch);
-  uint8_t *first = (uint8_t*)g.scratch + picks_bytes(pairs, g.experts), *second = first + TILE * row_bytes<F>(K);
+  int64_t size = TILE * row_bytes<F>(K);
+  uint8_t *first = (uint8_t*)g.scratch + picks_bytes(pairs, g.experts), *second = first + size;
   Rounded x = rounded_at(g.shared, g.rows, K);
   enum { STEP = GATED ? 1 : TILES };
   Share s = share(p.count * tiles, tid, nt, pairs > 1 ? STEP : 1);
@@ -172,8 +173,11 @@ template <class F, class O, bool GATED> void picked_blocks(const slots::Picked<f
     const uint8_t *w = tile_of<F>(g.w, g.w_in_tiles, g.M, K, e, j, first), *up = w;
     if (GATED) up = tile_of<F>(g.up, g.up_in_tiles, g.M, K, e, j, second);
     else if (many > 1) up = tile_of<F>(g.w, g.w_in_tiles, g.M, K, e, j + TILE, second);
-    by_rows<MOST>(p.begin[e], p.begin[e + 1], [&](auto count, int64_t i) {
-      picked_tile<F, decltype(count)::rows, O, GATED>(g, x, w, up, p.pairs + i, j, n);
+    int64_t begin = p.begin[e], end = p.begin[e + 1];
+    by_rows<MOST>(begin, end, [&](auto count, int64_t i) {
+      enum { MT = decltype(count)::rows };
+      Ahead ahead = end - begin == 1 ? ahead_of(g.ahead, K / 32) : ahead_of(many * size, K / 32, begin, end, i, MT);
+      picked_tile<F, MT, O, GATED>(g, x, w, up, p.pairs + i, j, n, ahead);
     });
   }
 }
@@ -240,9 +244,12 @@ template <class F, class X, class O> void combined_blocks(const slots::Combined<
         for (int64_t i = 0; i < TILES; i++)
           w[i] = i < many ? tile_of<F>(g.w, g.w_in_tiles, N, K, e, (t + i) * TILE, scratch + i * size) : w[0];
         float* to = sums + (t - first) * pairs * TILE;
-        by_rows<MOST>(p.begin[e], p.begin[e + 1], [&](auto count, int64_t i) {
+        int64_t begin = p.begin[e], last = p.begin[e + 1];
+        by_rows<MOST>(begin, last, [&](auto count, int64_t i) {
+          enum { MT = decltype(count)::rows };
+          Ahead ahead = last - begin == 1 ? ahead_of(g.ahead, K / 32) : ahead_of(many * size, K / 32, begin, last, i, MT);
           Kept kept{to, many > 1 ? pairs * TILE : 0, p.pairs + i};
-          tiles_rows<F, decltype(count)::rows>(w, at_pairs<decltype(count)::rows>(x, p.pairs + i, 1), K / 32, kept, g.ahead);
+          tiles_rows<F, MT>(w, at_pairs<MT>(x, p.pairs + i, 1), K / 32, kept, ahead);
         });
       }
     for (int64_t t = first; t < end; t++)

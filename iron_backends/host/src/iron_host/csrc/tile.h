@@ -156,16 +156,18 @@ template <class O> struct Outputs {
   MEMBER void put(int i, f32x8 first, f32x8 second) const { iron::put(c + i * cm, cn, n, first, second); }
 };
 
-// NT tiles, one where there is no AVX-512, against MT rows of X: out.tile(t).put(i, first, second) takes what row i gives.
-// `ahead`: how many bytes from here on are asked for while one row of X is multiplied, 0 for none: more rows pass over tiles that
-// are in the caches.
-template <class F> INLINE void ask(const uint8_t* tile, int64_t ahead) {
-  if (ahead)
-    for (int64_t i = 0; i < TILE * F::bytes; i += 64) __builtin_prefetch(tile + ahead + i, 0, 2);
+// What is asked for meanwhile: as much as a block of a tile, `bytes` from it on, at blocks `begin` to `end`.
+struct Ahead {
+  int64_t bytes, begin, end;
+};
+template <class F> INLINE void ask(const uint8_t* tile, int64_t b, Ahead ahead) {
+  if (b >= ahead.begin && b < ahead.end)
+    for (int64_t i = 0; i < TILE * F::bytes; i += 64) __builtin_prefetch(tile + ahead.bytes + i, 0, 2);
 }
 
+// NT tiles, one where there is no AVX-512, against MT rows of X: out.tile(t).put(i, first, second) takes what row i gives.
 template <class F, int MT, int NT, class R, class Out>
-INLINE void tile_rows(const uint8_t* const* tiles, R rows, int64_t groups, Out out, int64_t ahead) {
+INLINE void tile_rows(const uint8_t* const* tiles, R rows, int64_t groups, Out out, Ahead ahead) {
 #if defined(IRON_AVX512)
   enum { SIZE = TILE * F::bytes, AFTER = MT * NT > 4 };  // so many sums leave no registers for minima: they pass after the integers
   f32xw sum[NT][MT], low[NT][MT];
@@ -185,7 +187,7 @@ INLINE void tile_rows(const uint8_t* const* tiles, R rows, int64_t groups, Out o
     f32xw d[NT];
     for (int t = 0; t < NT; t++) {
       const uint8_t* tile = tiles[t] + b * SIZE;
-      if (MT == 1) ask<F>(tile, ahead);
+      ask<F>(tile, b, ahead);
       unpack<F>(tile + TILE * F::head, w[t]);
       d[t] = loadw(scales_at<F>(tile));
     }
@@ -216,7 +218,7 @@ INLINE void tile_rows(const uint8_t* const* tiles, R rows, int64_t groups, Out o
     for (int h = 0; h < HALVES; h++)
       for (int i = 0; i < MT; i++) sum[h][i] = low[h][i] = f32x8{};
     for (int64_t b = 0; b < groups; b++, at += TILE * F::bytes) {
-      if (MT == 1) ask<F>(at, ahead);
+      ask<F>(at, b, ahead);
       for (int h = 0; h < HALVES; h++) {
         i32x8 p[MT];
         half_products<F, MT>(at + TILE * F::head + 32 * (h0 + h), rows.at(b), p);
@@ -259,9 +261,9 @@ INLINE void tile_rows(const uint8_t* const* tiles, R rows, int64_t groups, Out o
 
 // Tiles against MT rows of X, as many together as rows meet at once. Outputs that are not `apart`: of the first tile, whatever the others.
 template <class F, int MT, int NT, class R, class Out>
-INLINE void tiles_rows(const uint8_t* const (&tiles)[NT], R rows, int64_t groups, Out out, int64_t ahead) {
+INLINE void tiles_rows(const uint8_t* const (&tiles)[NT], R rows, int64_t groups, Out out, Ahead ahead) {
   if constexpr (is_super<F>(0)) {
-    for (int t = 0; t < NT && (t == 0 || out.apart != 0); t++) Super<F>::template rows<MT>(tiles[t], rows, groups, out.tile(t), ahead);
+    for (int t = 0; t < NT && (t == 0 || out.apart != 0); t++) Super<F>::template rows<MT>(tiles[t], rows, groups, out.tile(t), MT == 1 && ahead.end ? ahead.bytes : 0);
   } else if constexpr (MT > 1 && NT == TILES) {
     tile_rows<F, MT, NT>(tiles, rows, groups, out, ahead);
   } else {
@@ -271,6 +273,13 @@ INLINE void tiles_rows(const uint8_t* const (&tiles)[NT], R rows, int64_t groups
 
 // So many rows meet a tile at once.
 enum { MOST = 4 };
+
+// One row of X passes a tile of so many `groups` as memory gives it, `bytes` ahead, 0 for none.
+INLINE Ahead ahead_of(int64_t bytes, int64_t groups) { return Ahead{bytes, 0, bytes ? groups : 0}; }
+// Of rows from `first` to `end`, MT from row m on have their part of a tile asked for that is `next` bytes from theirs.
+INLINE Ahead ahead_of(int64_t next, int64_t groups, int64_t first, int64_t end, int64_t m, int MT) {
+  return Ahead{next, groups * (m - first) / (end - first), groups * (m - first + MT) / (end - first)};
+}
 
 // call(Count<n>, m) for rows m to `end`: ROWS at once, of what is left four, and then few or one by one.
 template <int N> struct Count { enum { rows = N }; };
