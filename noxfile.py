@@ -41,7 +41,10 @@ NEEDS_NOTHING = "not oracle and not toolchain and not vocab and not stress and n
 #: What reads images and sounds.
 MEDIA = ("pillow>=10.1", "soundfile>=0.12")
 #: What the tests without a device need, beside our distributions.
-TESTING = ("pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "onnx>=1.17", "hatchling", *MEDIA)
+TESTING = (
+    "pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", "onnx>=1.17", "llguidance>=1.9", "hatchling",
+    *MEDIA,
+)  # fmt: skip
 #: Files of tests run side by side, as many as there are processors up to four: each process collects all of them first. Behind
 #: `--`, `-n 0` runs them in one, as `--pdb` needs.
 SIDE_BY_SIDE = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile")

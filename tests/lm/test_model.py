@@ -192,7 +192,7 @@ def test_logits_are_those_of_a_prompt(model: iron_lm.Model, tiny: Any) -> None:
         ("chat: messages=5; legal: a sequence of", lambda m: m.chat(5)),
         ("chat: messages=<generator.*; legal: a sequence of", lambda m: m.chat({"role": "user", "content": x} for x in "ab")),
         (r"messages\[0\]: content is a number; legal: a text", lambda m: m.chat([{"role": "user", "content": 5}])),
-        ("generate: no keyword temprature; legal: max_tokens, stop, temperature, .*seed", lambda m: m.generate("x", temprature=1)),
+        ("generate: no keyword temprature; legal: max_tokens, stop, schema, grammar, .*seed", lambda m: m.generate("x", temprature=1)),
         ("temperature=-1; legal", lambda m: m.generate("x", temperature=-1)),
         ("logit_bias of token 99999", lambda m: m.generate("x", logit_bias={99999: 1.0})),
         ("chat: max_tokens=0", lambda m: m.chat([{"role": "user", "content": "x"}], 0)),

@@ -17,6 +17,7 @@ from iron_lm import arithmetic, families, loading, quantizing
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.embedder import Embedder
+from iron_lm.generation.grammar import Constraint, Grammar, Vocabulary
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
 from iron_lm.loading import Loaded
@@ -47,6 +48,7 @@ class Model(Running):
         self._options = options
         self._template: ChatTemplate | None = None
         self._embedder: Embedder | None = None
+        self._vocabulary: Vocabulary | None = None
 
     def of(self, loaded: Loaded) -> Model:
         """Another model, compiled as this one is."""
@@ -55,13 +57,23 @@ class Model(Running):
     # -- what it does ----------------------------------------------------------------------------
 
     def generate(
-        self, prompt: str | Sequence[int], max_tokens: int = TOKENS, *, stop: str | Sequence[str] = (), **sampling: Any
+        self,
+        prompt: str | Sequence[int],
+        max_tokens: int = TOKENS,
+        *,
+        stop: str | Sequence[str] = (),
+        schema: Mapping[str, Any] | bool | str | None = None,
+        grammar: str | None = None,
+        regex: str | None = None,
+        **sampling: Any,
     ) -> Iterator[str]:
         """The text that follows a prompt (text, or token ids), piece by piece as it is made: an iterator.
 
         max_tokens: the most there are; prompt and answer fit max_seq_len. stop: texts that end the answer and are no part of
-        it. sampling: temperature, top_k, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty,
-        repeat_last_n, logit_bias, seed; greedy without.
+        it. schema, grammar, regex: one of these says what the answer may be: JSON of a schema (a mapping, or its text), a text of a
+        grammar (GBNF or Lark), or one that a regular expression matches whole; where max_tokens cuts it, it is the beginning of
+        one. They need the package llguidance. sampling: temperature, top_k, top_p, min_p, typical_p, repetition_penalty,
+        presence_penalty, frequency_penalty, repeat_last_n, logit_bias, seed; greedy without.
         UsageError, before anything runs, for what cannot be, CallError or BoundsError for ids that are none. An iterator that is
         left early leaves nothing undone.
         """
@@ -73,10 +85,19 @@ class Model(Running):
         if not isinstance(max_tokens, Integral) or max_tokens < 1 or len(ids) + max_tokens > context:
             most = f"1 to {context - len(ids)}" if len(ids) < context else "none with this prompt; a larger max_seq_len"
             raise UsageError(f"generate: max_tokens={max_tokens!r} after a prompt of {len(ids)} tokens; legal: {most}.")
-        return self._answer(ids, max_tokens, _texts("generate", stop), self._sampler("generate", sampling))
+        constraint = self._constraint("generate", schema=schema, grammar=grammar, regex=regex)
+        return self._answer(ids, max_tokens, _texts("generate", stop), self._sampler("generate", sampling), constraint)
 
     def chat(
-        self, messages: Sequence[Mapping[str, Any]], max_tokens: int = TURN, *, stop: str | Sequence[str] = (), **sampling: Any
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        max_tokens: int = TURN,
+        *,
+        stop: str | Sequence[str] = (),
+        schema: Mapping[str, Any] | bool | str | None = None,
+        grammar: str | None = None,
+        regex: str | None = None,
+        **sampling: Any,
     ) -> Iterator[str]:
         """The answer to a conversation, through the checkpoint's chat template: an iterator of pieces of text.
 
@@ -96,7 +117,9 @@ class Model(Running):
             raise UsageError(
                 f"chat: max_tokens={max_tokens!r} after a conversation of {len(ids)} tokens; legal: 1 or more, with max_seq_len over that."
             )
-        return self._answer(ids, min(max_tokens, room), _texts("chat", stop), self._sampler("chat", sampling), after_prompt=False)
+        constraint = self._constraint("chat", schema=schema, grammar=grammar, regex=regex)
+        sampler = self._sampler("chat", sampling)
+        return self._answer(ids, min(max_tokens, room), _texts("chat", stop), sampler, constraint, after_prompt=False)
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """float32 (vocab_size,): the logits after these token ids. UsageError for none, or more than max_seq_len, CallError or
@@ -126,18 +149,38 @@ class Model(Running):
     def _sampler(self, name: str, sampling: Mapping[str, Any]) -> Sampler:
         unknown = [rule for rule in sampling if rule not in _RULES]
         if unknown:
-            raise UsageError(f"{name}: no keyword {unknown[0]}; legal: max_tokens, stop, {', '.join(_RULES)}.")
+            raise UsageError(f"{name}: no keyword {unknown[0]}; legal: max_tokens, stop, schema, grammar, regex, {', '.join(_RULES)}.")
         sampler = Sampler(**sampling)
         sampler.check(self.config.vocab_size)
         return sampler
 
-    def _answer(self, ids: list[int], count: int, stop: tuple[str, ...], sampler: Sampler, *, after_prompt: bool = True) -> Iterator[str]:
+    def _constraint(self, name: str, **asked: Any) -> Constraint | None:
+        """What the answer may be. UsageError for two rules, or one that cannot be."""
+        given = {kind: value for kind, value in asked.items() if value is not None}
+        if not given:
+            return None
+        if len(given) > 1:
+            raise UsageError(f"{name}: {' and '.join(given)} exclude each other; leave one out.")
+        self._vocabulary = self._vocabulary or Vocabulary(self._spelling(name), self.config.vocab_size)
+        ((kind, value),) = given.items()
+        return Grammar(self._vocabulary, kind, value, f"{name}: {kind}").start()
+
+    def _answer(
+        self,
+        ids: list[int],
+        count: int,
+        stop: tuple[str, ...],
+        sampler: Sampler,
+        constraint: Constraint | None = None,
+        *,
+        after_prompt: bool = True,
+    ) -> Iterator[str]:
         """after_prompt: does the text go on where the prompt's ends, or start anew?"""
         assert self.tokenizer is not None
         answer = Answer(self.tokenizer.stream(), stop)
         if after_prompt:
             answer.stream.take(ids)
-        for token in self.session.tokens(ids, count, sampler, self.tokenizer.stop):
+        for token in self.session.tokens(ids, count, sampler, self.tokenizer.stop, constraint):
             if piece := answer(token):
                 yield piece
             if answer.ended:

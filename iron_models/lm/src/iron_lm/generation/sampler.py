@@ -89,20 +89,27 @@ class Sampler:
     def _penalises(self) -> bool:
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
-    def choose(self, logits: np.ndarray, position: int, history: Sequence[int]) -> int:
-        """The next token after `position`. logits: float32 (vocab,). history: the tokens so far, this one's last."""
+    def choose(self, logits: np.ndarray, position: int, history: Sequence[int], allowed: np.ndarray | None = None) -> int:
+        """The next token after `position`. logits: float32 (vocab,). history: the tokens so far, this one's last. allowed: bool
+        (vocab,), the tokens that it may be. UsageError where logit_bias forbids all of them."""
         scores = logits.astype(np.float64)
         self.check(scores.size)
         for token, bias in self.logit_bias:
             scores[token] += bias
+        if allowed is not None:
+            scores[~allowed] = -np.inf
         if self._penalises and self.repeat_last_n:
             seen, times = np.unique(np.asarray(history[-self.repeat_last_n :], np.int64), return_counts=True)
             scores[seen] = np.where(scores[seen] > 0, scores[seen] / self.repetition_penalty, scores[seen] * self.repetition_penalty)
             scores[seen] -= times * self.frequency_penalty + self.presence_penalty
+        most = int(np.argmax(scores))
+        if scores[most] == -np.inf:
+            raise UsageError("logit_bias forbids every token that may come next; legal: one that leaves some.")
         if self.temperature == 0:
-            return int(np.argmax(scores))
+            return most
         count = min(self.top_k, scores.size)
         best = np.argpartition(-scores, count - 1)[:count] if count < scores.size else np.arange(scores.size)
+        best = best[scores[best] > -np.inf]
         best = best[np.lexsort((best, -scores[best]))]  # equal logits in the order of their ids
         weights = np.exp((scores[best] - scores[best[0]]) / self.temperature)
         weights /= weights.sum()

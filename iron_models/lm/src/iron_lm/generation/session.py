@@ -13,6 +13,7 @@ import numpy as np
 from iron_core.errors import BoundsError, CallError, NotFinite, UsageError, printable
 from iron_core.turn import Turn
 from iron_lm.finite import not_finite
+from iron_lm.generation.grammar import Constraint
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.snapshots import Snapshots
 from iron_lm.parts.decoder import Decoder
@@ -92,8 +93,10 @@ class Session:
         sampler: Sampler | None = None,
         on_token: Callable[[int], bool] | None = None,
         stop: Sequence[int] = (),
+        constraint: Constraint | None = None,
     ) -> list[int]:
-        """Up to `count` tokens after `ids`. Ends early at a token of `stop` (not returned) or where `on_token` says True.
+        """Up to `count` tokens after `ids`. Ends early at a token of `stop` (not returned), where `on_token` says True, or where
+        `constraint`, which says what may come next and goes on with what comes, lets nothing follow.
 
         UsageError if prompt and answer do not fit the caches. CheckpointError where a step's logits are not finite, after
         `on_token` had the tokens before it. Tokens after the last one returned are not kept.
@@ -104,7 +107,7 @@ class Session:
                 f"the prompt has {len(ids)} tokens and num_tokens={count}: together over max_seq_len={self.model.run.max_seq_len}. "
                 f"Legal: num_tokens up to {max(0, self.model.run.max_seq_len - len(ids))}, or a larger --max-seq-len."
             )
-        if count < 1:
+        if count < 1 or (constraint is not None and constraint.ended):
             return []
         sampler = sampler or Sampler()
         answer: list[int] = []
@@ -115,8 +118,8 @@ class Session:
             answer.append(token)
             return bool(on_token(token)) if on_token is not None else False
 
-        if not sampler.on_device:
-            return self._choose_here(ids, count, sampler, take, answer)
+        if constraint is not None or not sampler.on_device:
+            return self._choose_here(ids, count, sampler, take, answer, constraint)
         self.sample(sampler)
         _, carried = self._run(ids)
         stopped = take(carried["token"])
@@ -144,26 +147,45 @@ class Session:
             self.held = [*ids, *answer[:-1]]
         return answer
 
-    def tokens(self, ids: Sequence[int], count: int, sampler: Sampler | None = None, stop: Sequence[int] = ()) -> Iterator[int]:
+    def tokens(
+        self,
+        ids: Sequence[int],
+        count: int,
+        sampler: Sampler | None = None,
+        stop: Sequence[int] = (),
+        constraint: Constraint | None = None,
+    ) -> Iterator[int]:
         """What `generate` returns, one by one as they are asked for. Between two of them the session is free for anything else."""
         history = list(ids)
         for _ in range(count):
-            said = self.generate(history, 1, sampler, stop=stop)
+            said = self.generate(history, 1, sampler, stop=stop, constraint=constraint)
             if not said:
                 return
             history += said
             yield said[0]
 
-    def _choose_here(self, ids: list[int], count: int, sampler: Sampler, take: Callable[[int], bool], answer: list[int]) -> list[int]:
+    def _choose_here(
+        self,
+        ids: list[int],
+        count: int,
+        sampler: Sampler,
+        take: Callable[[int], bool],
+        answer: list[int],
+        constraint: Constraint | None = None,
+    ) -> list[int]:
         """`generate` where the graph cannot choose: each step's logits come back, and the sampler chooses."""
-        logits, _ = self._run(ids)
         history = list(ids)
         while True:
-            token = sampler.choose(logits, len(history) - 1, history)
-            if take(token) or len(answer) == count:
+            if constraint is not None:
+                constraint.look()  # beside the graph
+            logits, _ = self._run(history)
+            allowed = None if constraint is None else constraint.allowed()
+            token = sampler.choose(logits, len(history) - 1, history, allowed)
+            if constraint is not None:
+                constraint.take(token)
+            if take(token) or len(answer) == count or (constraint is not None and constraint.ended):
                 return answer
             history.append(token)
-            logits, _ = self._run(history)
 
     def sample(self, sampler: Sampler) -> None:
         """Choose tokens as this sampler says from now on."""

@@ -16,6 +16,7 @@ from iron_core.aside import aside
 from iron_core.errors import CheckpointError, UsageError, printable
 from iron_core.files import write_whole
 from iron_lm.figures import Figures
+from iron_lm.generation.grammar import Grammar
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
 from iron_lm.loading import Loaded
@@ -61,7 +62,7 @@ class Chat:
     """A conversation with a model.
 
     write: shows text of the model. say: tells the user something. answer: most tokens of an answer. context: most of the
-    conversation, as the user knows it; the session's caches may have more rows.
+    conversation, as the user knows it; the session's caches may have more rows. grammar: what each answer may be.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Chat:
         context: int,
         stop: tuple[str, ...] = (),
         system: str | None = None,
+        grammar: Grammar | None = None,
         write: Callable[[str], None],
         say: Callable[[str], None],
     ) -> None:
@@ -86,6 +88,7 @@ class Chat:
         self.context = context
         self.stop = stop
         self.system = system
+        self.grammar = grammar
         self.write = write
         self.say = say
         self.messages: list[dict[str, str]] = []
@@ -204,7 +207,8 @@ class Chat:
         room = min(self.answer, self.context - len(ids))
         stopped = False
         try:
-            self.session.generate(ids, room, self.sampler, show, self.tokenizer.stop)
+            held = {} if self.grammar is None else {"constraint": self.grammar.start()}
+            self.session.generate(ids, room, self.sampler, show, self.tokenizer.stop, **held)
         except KeyboardInterrupt:
             stopped = True
         finally:  # what was said is shown whatever ended it
@@ -296,6 +300,8 @@ def lines(prompt: str = "> ") -> Iterator[str]:
 class ChatTask(Task):
     """The conversation of a command line, over standard input and output."""
 
+    answers = True
+
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
         if options["json"] or options["profile"]:
@@ -320,7 +326,8 @@ class ChatTask(Task):
         model.session.sample(o["sampler"])
         chat = Chat(
             model.session, self.tokenizer, self.template, o["sampler"],
-            answer=o["num_tokens"] or TURN, context=self.loaded.context, stop=o["stop"], system=o["system"], write=write, say=aside,
+            answer=o["num_tokens"] or TURN, context=self.loaded.context, stop=o["stop"], system=o["system"],
+            grammar=self.grammar, write=write, say=aside,
         )  # fmt: skip
         aside("/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves")
         if o["prompt"]:

@@ -23,6 +23,8 @@ from iron_lm.text.answer import Answer, Numbers
 class GenerateTask(Task):
     """Prints the prompt and what follows it, as it comes; with `--profile` also where the time went."""
 
+    answers = True
+
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
         self.count = options["num_tokens"] or TOKENS
@@ -62,7 +64,7 @@ class GenerateTask(Task):
         try:
             with recording as measured:
                 start = time.perf_counter()  # the limits are measured on the way in
-                said = session.generate(ids, self.count, sampler, show, tokenizer.stop if tokenizer else ())
+                said = session.generate(ids, self.count, sampler, show, tokenizer.stop if tokenizer else (), self.constraint())
         finally:
             text.append(answer.rest())
             write(text[-1] + "\n")

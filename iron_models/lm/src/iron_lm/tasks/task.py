@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
-from iron_core.errors import UsageError
+from iron_core.errors import UsageError, printable
 from iron_lm.figures import Figures
+from iron_lm.generation.grammar import Constraint, Grammar, Vocabulary
 from iron_lm.loading import Loaded
 from iron_lm.model import Model
 from iron_lm.running import Running
+
+#: What may hold an answer, by the option's name: as it is typed, what it is, and whether a file has it.
+GRAMMARS = {
+    "json_schema": ("--json-schema", "schema", True),
+    "grammar": ("--grammar", "grammar", True),
+    "regex": ("--regex", "regex", False),
+}
 
 
 class Task(ABC):
@@ -21,10 +30,18 @@ class Task(ABC):
 
     #: Can an encoder do it?
     of_encoders: ClassVar[bool] = False
+    #: Has it answers that a grammar may hold?
+    answers: ClassVar[bool] = False
     loaded: Loaded
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = options
+        self.grammar: Grammar | None = None
+        self._rules = [option for option in GRAMMARS if options.get(option) is not None]
+        if len(self._rules) > 1:
+            raise UsageError(f"{' and '.join(GRAMMARS[option][0] for option in self._rules)} exclude each other; leave one out.")
+        if self._rules and not self.answers:
+            raise UsageError(f"{GRAMMARS[self._rules[0]][0]} is for answers: of --prompt, or of --chat.")
 
     def prepare(self, loaded: Loaded) -> None:
         """See that the task is possible with what is loaded, and that its vocabulary has the tokens that rules of sampling name."""
@@ -32,6 +49,22 @@ class Task(ABC):
             raise UsageError(f"{loaded.family.name} encodes texts and continues none; legal: --embed TEXT, --check-accuracy.")
         self.options["sampler"].check(loaded.config.vocab_size)
         self.loaded = loaded
+        for option in self._rules:
+            name, kind, of_file = GRAMMARS[option]
+            given, said = self.options[option], name
+            if loaded.tokenizer is None:
+                raise UsageError(f"{name} needs a tokenizer; give --tokenizer FILE.")
+            if of_file:
+                said = f"{name} {printable(given)}"
+                try:
+                    given = Path(given).read_text(encoding="utf-8")
+                except (OSError, ValueError) as error:
+                    raise UsageError(f"{said}: {getattr(error, 'strerror', None) or 'no UTF-8'}.") from None
+            self.grammar = Grammar(Vocabulary(loaded.tokenizer, loaded.config.vocab_size), kind, given, said)
+
+    def constraint(self) -> Constraint | None:
+        """What holds a new answer."""
+        return None if self.grammar is None else self.grammar.start()
 
     def compiled(self, **options: Any) -> Running:
         """What is loaded, compiled as this task runs it. options: of `Graph.compile`."""

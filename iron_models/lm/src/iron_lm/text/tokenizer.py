@@ -87,6 +87,10 @@ class Tokenizer:
             )
         return ids
 
+    def encode_plain(self, text: str) -> list[int]:
+        """Ids of a text within another: nothing is put before it."""
+        return self._ids(text)
+
     def _ids(self, text: str) -> list[int]:
         try:
             text.encode()
