@@ -97,7 +97,7 @@ class Sampler:
         for token, bias in self.logit_bias:
             scores[token] += bias
         if allowed is not None:
-            scores[~allowed] = -np.inf
+            np.copyto(scores, -np.inf, where=~allowed)
         if self._penalises and self.repeat_last_n:
             seen, times = np.unique(np.asarray(history[-self.repeat_last_n :], np.int64), return_counts=True)
             scores[seen] = np.where(scores[seen] > 0, scores[seen] / self.repetition_penalty, scores[seen] * self.repetition_penalty)

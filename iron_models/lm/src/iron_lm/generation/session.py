@@ -202,7 +202,8 @@ class Session:
         if self._sampler is None:
             self.sample(Sampler())
         # Where nothing says what stands of a history, every prompt runs from its start.
-        same = min((cache.rewind(shared(self.held, ids)) for cache in self.model.caches), default=0)
+        common = shared(self.held, ids)
+        same = min((cache.rewind(common) for cache in self.model.caches), default=0)
         if self.model.base(min(same, len(ids) - 1)) < self._base:
             same = 0  # what it sees is no longer held
         if self.snapshots is not None:
