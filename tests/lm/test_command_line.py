@@ -234,7 +234,7 @@ def test_verbose_explains(line: Line) -> None:
         ("'--min-p': 2", ["--min-p", 2]),
         ("'--repetition-penalty': 0", ["--repetition-penalty", 0]),
         ("'--typical-p': 0", ["--typical-p", 0]),
-        ("presence_penalty=nan; legal: -1e+06 to", ["--presence-penalty", "nan"]),
+        ("presence_penalty=nan; legal: -1e[+]06 to", ["--presence-penalty", "nan"]),
         ("--logit-bias tea: give ID=B", ["--logit-bias", "tea"]),
         ("logit_bias of token 99999", ["--logit-bias", "99999=1"]),
         ("logit_bias of token 99999; legal: 0 to", ["--bench", "--logit-bias", "99999=1"]),

@@ -1899,6 +1899,7 @@ class Route(RouteArray, Operator):
     otherwise chosen last, with weight 0.
 
     The array (bfloat16 or float32): a core per column takes a row at a time. It has two outputs, as many as a column's shim takes.
+    A bound spares it rows where k and a row of logits are whole 16 bytes; else all rows go by.
 
     Errors: ParamError for integers, a k that is not 1 to experts, a scale that is no positive float32. Unresolvable where no array
     takes it.
