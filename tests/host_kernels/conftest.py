@@ -70,6 +70,8 @@ UNARIES = ("GELU", "GELUExact", "LeakyReLU", "ReLU", "Scale", "SiLU", "Sigmoid",
 BINARIES = ("AXPY", "Add", "Max", "Mul")
 DTYPES = {"float": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
 DTYPES |= {f"{name}_t": np.dtype(name) for name in ("int8", "uint8", "int32")}
+#: What a group of rounded activations leaves: its scale, scale times sum, sum, and the sum of its first half.
+SCALE = np.dtype([("d", np.float32), ("s", np.float32), ("sum", np.int32), ("first", np.int32)])
 
 KERNELS: dict[str, list[str]] = {
     "matmul.h": [

@@ -9,15 +9,13 @@ from iron_core.declare.formats import PackedArray
 from iron_host.kernels import BLOCK_INTEGERS, BLOCK_PRODUCT, DEQUANTIZE, PACK_BLOCKS, PRODUCT, QUANTIZE_ROWS
 from iron_host.view import view_of
 
-from .conftest import DTYPES, FORMATS, aligned
+from .conftest import DTYPES, FORMATS, SCALE, aligned
 
 SHAPES = [(1, 1, 32), (1, 37, 576), (2, 5, 64), (3, 19, 96), (4, 16, 160), (5, 33, 288), (8, 20, 64), (9, 18, 32), (23, 41, 96)]
 
 
 #: Tunables as they are unless chosen.
 PLAIN = dict(ahead=0, x_rows=0)
-#: What a group of rounded activations leaves: its scale, scale times sum, sum, and the sum of its first half.
-SCALE = np.dtype([("d", np.float32), ("s", np.float32), ("sum", np.int32), ("first", np.int32)])
 
 
 def whole(name, rows):

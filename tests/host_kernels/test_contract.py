@@ -11,16 +11,16 @@ from iron_host.kernels import BLOCK_INTEGERS, QUANTIZE_ROWS
 from iron_lm.checkpoints.gguf import GGUFFile
 from iron_ops_aie.products import activations
 
-from .conftest import DTYPES, aligned
+from .conftest import DTYPES, SCALE, aligned
 
 
 def rounded(kernels, x, X, threads=1):
     """(integers, scales, scale * sum of integers) of a row of numbers, as the kernel leaves them."""
     (M, K), ints = x.shape, -(-x.size // 64) * 64
-    shared = aligned(ints + x.size // 32 * 12)
+    shared = aligned(ints + x.size // 32 * SCALE.itemsize)
     kernels(f"quantize_rows<{X}>", QUANTIZE_ROWS(x=x, M=M, K=K, x_row=K), shared=shared, threads=threads)
-    scales = shared[ints:][: x.size // 32 * 12].view(np.float32).reshape(M, K // 32, 3)
-    return shared[: x.size].view(np.int8).reshape(M, K), scales[..., 0], scales[..., 1]
+    scales = shared[ints:][: x.size // 32 * SCALE.itemsize].view(SCALE).reshape(M, K // 32)
+    return shared[: x.size].view(np.int8).reshape(M, K), scales["d"], scales["s"]
 
 
 @pytest.mark.parametrize("X", ["float", "bf16"])
