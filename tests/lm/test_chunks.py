@@ -26,7 +26,9 @@ SMALL = dict(
     [
         (Llama, None, None, (64, 64)),
         (Qwen2Moe, None, None, (256, 64)),  # each chunk reads most experts
-        (Qwen2Moe, 100, None, (100, 100)),  # the context is shorter
+        (Qwen2Moe, 200, None, (192, 64)),  # the context is shorter: whole steps, as arrays take rows
+        (Qwen2Moe, 100, None, (64, 64)),
+        (Qwen2Moe, 40, None, (40, 40)),
         (Qwen2Moe, 1000, 10, (10, 10)),
         (Llama, 1024, 512, (512, 64)),
         (Qwen35, None, None, (64, 64)),

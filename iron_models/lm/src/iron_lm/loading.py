@@ -145,6 +145,7 @@ def sized(family: type[Architecture], config: DecoderConfig, asked: int | None, 
         model = family.asked("build", Decoder, config, probe)
         if model.grid == CHUNK:
             gains = max(part.prompt_chunk for _, part in model.walk())
+            gains = min(gains, context // CHUNK * CHUNK)  # whole steps, as arrays take rows
             context, rows, length = context_of(config.max_positions, asked, chunk, usual, max(CHUNK, gains))
     return context, Run(rows, length, prefill_step=length if length % CHUNK else CHUNK)
 
