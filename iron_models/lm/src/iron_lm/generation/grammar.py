@@ -40,7 +40,7 @@ class Vocabulary:
         self.size = size
         pieces = [spelling.spell(id, False) for id in range(size)]
         spelled = _Spelled(tokenizer, pieces)
-        self.library = LLTokenizer(TokenizerWrapper(spelled), n_vocab=size, eos_token=[id for id in tokenizer.stop if id < size])
+        self.ids = LLTokenizer(TokenizerWrapper(spelled), n_vocab=size, eos_token=[id for id in tokenizer.stop if id < size])
 
 
 class _Spelled:
@@ -96,7 +96,7 @@ class Grammar:
                 self._grammar = grammar_from("regex" if kind == "regex" else "gbnf", given)
         except (TypeError, ValueError, RecursionError) as error:
             raise UsageError(f"{name}: {_one_line(error)}.") from None
-        wrong, said = LLMatcher.validate_grammar_with_warnings(self._grammar, vocabulary.library)
+        wrong, said = LLMatcher.validate_grammar_with_warnings(self._grammar, vocabulary.ids)
         if wrong:
             raise UsageError(f"{name}: {_one_line(' '.join(said))}.")
 
@@ -104,7 +104,7 @@ class Grammar:
         """For a new answer."""
         from llguidance import LLMatcher
 
-        return Constraint(LLMatcher(self._vocabulary.library, self._grammar, log_level=0), self._vocabulary.size)
+        return Constraint(LLMatcher(self._vocabulary.ids, self._grammar, log_level=0), self._vocabulary.size)
 
 
 class Constraint:
