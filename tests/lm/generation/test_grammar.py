@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,25 @@ def test_a_text_of_a_grammar(vocabulary: Vocabulary) -> None:
     for seed in range(20):
         for grammar in (gbnf, lark, regex):
             assert re.fullmatch(r"(ab|é)+\.", answer(grammar, seed).decode())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_fork_has_masks_of_its_own(vocabulary: Vocabulary) -> None:
+    """A child goes on with an answer whose mask its parent had begun, and begins others; the parent's is as it was."""
+    grammar = Grammar(vocabulary, "regex", "[abc]+")
+    begun = grammar.start()
+    begun.look()
+    wanted = grammar.start().allowed()
+    child = os.fork()
+    if not child:
+        signal.alarm(60)  # instead of waiting for ever
+        fine = False
+        try:
+            fine = (begun.allowed() == wanted).all() and (grammar.start().allowed() == wanted).all()
+        finally:
+            os._exit(0 if fine else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (begun.allowed() == wanted).all()
 
 
 def test_the_mask_is_what_may_come(vocabulary: Vocabulary) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -16,8 +18,32 @@ from iron_lm.text.tokenizer import Tokenizer
 #: Between the parts of JSON, where a schema says nothing else: what llama.cpp lets through. Small models go on with spaces for ever.
 _SPACE = r" |\n{1,2}[ \t]{0,20}"
 _INSTALL = "answers by a schema or grammar take the package llguidance; install it with: pip install 'iron-lm[grammar]'."
-#: Computes masks while the graph runs; each takes some microseconds.
-_BESIDE = ThreadPoolExecutor(1, "iron-grammar")
+
+
+class _Beside:
+    """A thread that computes masks while the graph runs; each takes some microseconds. A forked child has one of its own."""
+
+    def __init__(self) -> None:
+        self.thread = ThreadPoolExecutor(1, "iron-grammar")
+        self._idle = threading.Lock()
+        if hasattr(os, "register_at_fork"):
+            # No matcher is in the middle of something in a child, whose copy nobody would bring to its end.
+            os.register_at_fork(before=self._idle.acquire, after_in_parent=self._idle.release, after_in_child=self._in_child)
+
+    def submit(self, matcher: Any) -> Future[bytes]:
+        return self.thread.submit(self._mask, matcher)
+
+    def _mask(self, matcher: Any) -> bytes:
+        with self._idle:
+            mask: bytes = matcher.compute_bitmask()
+            return mask
+
+    def _in_child(self) -> None:
+        self.thread = ThreadPoolExecutor(1, "iron-grammar")
+        self._idle.release()
+
+
+_BESIDE = _Beside()
 
 
 class Vocabulary:
@@ -113,11 +139,13 @@ class Constraint:
     def __init__(self, matcher: Any, size: int) -> None:
         self._matcher, self._size = matcher, size
         self._mask: Future[bytes] | None = None
+        self._by: ThreadPoolExecutor | None = None
 
     def look(self) -> None:
         """Begin to find out what may come next, beside whatever is done until `allowed()`."""
-        if self._mask is None:
-            self._mask = _BESIDE.submit(self._matcher.compute_bitmask)
+        if self._mask is None or self._by is not _BESIDE.thread:  # a parent's thread, which a fork left behind
+            self._by = _BESIDE.thread
+            self._mask = _BESIDE.submit(self._matcher)
 
     def allowed(self) -> np.ndarray:
         """bool (size,): the ids that may come next; those that end an answer where it may end. UsageError where the grammar is
