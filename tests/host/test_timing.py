@@ -56,6 +56,34 @@ def test_every_pass_and_step_is_there(net: Any) -> None:
             assert (lane[:, 1] >= begin[rows]).all() and (lane[:, 2] <= end[rows]).all()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_steps_that_go_together_are_told_apart(rng: np.random.Generator, threads: int) -> None:
+    """Three products of one vector are one wait for all threads; each has what threads were busy with it, of a time in proportion."""
+
+    class Products(iron.Graph):
+        def __init__(self) -> None:
+            sizes = ((1024, np.float32), (512, np.float16), (2048, np.float32))
+            self.weights = [iron.weight(rng.standard_normal((rows, 256)).astype(dtype)) for rows, dtype in sizes]
+
+        def body(self, x: Any) -> Any:
+            return tuple(GEMV(w, x, O=np.float32) for w in self.weights)
+
+    net = Products().compile(backend=HostBackend(threads=threads), x=(256,))
+    executable = next(iter(net.versions.values())).load()
+    assert [step.together for step in executable.image.steps] == [3, 1, 1]
+    with record([executable]) as found:
+        for _ in range(20):
+            net(np.ones(256, np.float32))
+    for one in found.passes:
+        index, begin, end, busy = one.steps.T
+        assert index.tolist() == [0, 1, 2] and (busy > 0).all()
+        assert (begin[1:] == end[:-1]).all()
+        shares = np.concatenate(one.lanes)
+        assert busy == pytest.approx(np.bincount(shares[:, 0].astype(int), shares[:, 3]))
+        assert busy / (end - begin) == pytest.approx(busy.sum() / (end[-1] - begin[0]), rel=0.01)
+        assert busy.sum() <= threads * (end[-1] - begin[0])
+
+
 def test_one_recording_at_a_time(net: Any) -> None:
     """A second over runs of as many threads is refused, and the first goes on."""
     executable = next(iter(net.versions.values())).load()

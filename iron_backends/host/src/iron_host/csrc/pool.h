@@ -132,7 +132,8 @@ struct Pool {
   Worker* workers;
   Timing* timing;  // NULL: nothing is recorded
 
-  void work(const iron_step* s, int32_t tid, int32_t part, int32_t parts) {
+  // A part of step `which` of those that go together.
+  void work(const iron_step* s, int32_t which, int32_t tid, int32_t part, int32_t parts) {
     iron_args args = s->args;
     args.scratch = scratch + tid * scratch_bytes;
     args.shared = shared;
@@ -143,7 +144,7 @@ struct Pool {
     }
     int64_t begin = now();
     s->kernel(&args, part, parts);
-    timing->part(tid, begin, now());
+    timing->part(tid, which, begin, now());
   }
 
   // Parts of this turn until none is left; how many it were. A part once taken keeps the turn in place: the next one's
@@ -155,7 +156,7 @@ struct Pool {
       for (int32_t part; (part = lane->take(i == 0)) >= 0; made++) {
         int32_t step = 0, begin = 0;
         while (part >= lane->ends[step]) begin = lane->ends[step++];
-        work(lane->steps + step, tid, part - begin, lane->ends[step] - begin);
+        work(lane->steps + step, step, tid, part - begin, lane->ends[step] - begin);
       }
     }
     return made;

@@ -39,14 +39,16 @@ void note(Timing* timing, int64_t pass, int64_t index, int64_t begin, int64_t en
   row[3] = end;
 }
 
-// Steps that went together share their time by their work.
-void note_all(Timing* timing, int64_t pass, int64_t index, const iron_step* s, int32_t together, int64_t begin) {
-  int64_t end = now(), work = 0, so_far = 0;
-  for (int32_t t = 0; t < together; t++) work += s[t].work > 0 ? s[t].work : 1;
+// Steps that went together share their time as threads were busy with each.
+void note_all(Timing* timing, int64_t pass, int64_t index, int32_t together, int64_t begin) {
+  int64_t end = now(), from = begin, each[IRON_TOGETHER], so_far = 0;
+  int64_t sum = timing->busy(together, each);
+  double took = (double)(end - begin);
   for (int32_t t = 0; t < together; t++) {
-    int64_t from = begin + (int64_t)((double)(end - begin) * so_far / work);
-    so_far += s[t].work > 0 ? s[t].work : 1;
-    note(timing, pass, index + t, from, begin + (int64_t)((double)(end - begin) * so_far / work));
+    so_far += each[t];
+    int64_t until = so_far < sum ? begin + (int64_t)(took * so_far / sum) : end;
+    note(timing, pass, index + t, from, until);
+    from = until;
   }
 }
 
@@ -92,8 +94,8 @@ template <bool recording> int32_t pass(Pool* pool, iron_run* run, int64_t until)
     allow(pool->shared, pool->shared_bytes, asked);
     int32_t active = s->threads > 0 && s->threads < pool->threads ? (int32_t)s->threads : pool->threads;
     if (active > 1) publish(pool, s, together, active);
-    else for (int32_t t = 0; t < together; t++) pool->work(s + t, 0, 0, 1);
-    if (noted) note_all(timing, run->row / IRON_PASS_WORDS, i, s, together, begin);
+    else for (int32_t t = 0; t < together; t++) pool->work(s + t, t, 0, 0, 1);
+    if (noted) note_all(timing, run->row / IRON_PASS_WORDS, i, together, begin);
     i += together;
     if (until && s->threads != 1 && i < run->n_steps) {
       int64_t t = about_now();

@@ -38,11 +38,12 @@ struct Timing {
   int32_t threads;
   TimeRows* lanes;
 
-  // One part of the step last begun, by its thread; parts of the same step are one row.
-  void part(int32_t tid, int64_t begin, int64_t end) {
+  // One part, by its thread, of step `which` of those last begun together; parts of the same step are one row, unless another's
+  // were between.
+  void part(int32_t tid, int32_t which, int64_t begin, int64_t end) {
     if (tid >= threads) return;
     TimeRows* lane = lanes + tid;
-    int64_t serial = steps.n / IRON_STEP_WORDS;
+    int64_t serial = steps.n / IRON_STEP_WORDS + which;
     int64_t* last = lane->n ? lane->data + lane->n - IRON_LANE_WORDS : NULL;
     if (!last || last[0] != serial) {
       last = lane->add(IRON_LANE_WORDS);
@@ -53,6 +54,22 @@ struct Timing {
     }
     last[2] = end;
     last[3] += end - begin;
+  }
+
+  // How long threads were busy, all together, with each of the `count` steps last begun together; their sum.
+  int64_t busy(int32_t count, int64_t* each) const {
+    int64_t first = steps.n / IRON_STEP_WORDS, sum = 0;
+    for (int32_t i = 0; i < count; i++) each[i] = 0;
+    for (int32_t t = 0; t < threads; t++) {
+      const TimeRows* lane = lanes + t;
+      for (int64_t at = lane->n - IRON_LANE_WORDS; at >= 0 && lane->data[at] >= first; at -= IRON_LANE_WORDS) {
+        int64_t which = lane->data[at] - first;
+        if (which >= count) continue;
+        each[which] += lane->data[at + 3];
+        sum += lane->data[at + 3];
+      }
+    }
+    return sum;
   }
 };
 
