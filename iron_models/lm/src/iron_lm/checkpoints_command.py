@@ -84,19 +84,38 @@ def _show(path: str, quantized_from: str | None, gptq_zeros: str | None, as_json
 @_checkpoints.command("convert")
 @click.argument("path", metavar="IN")
 @click.argument("out", metavar="OUT")
-@click.option("--format", required=True, metavar="NAME", help="What to write: q4nx, or another that an installed reader writes.")
+@click.option("--format", metavar="NAME", help="What to write: q4nx, or another that an installed reader writes.")
+@click.option(
+    "--int4",
+    multiple=True,
+    metavar="ROLES",
+    help="Instead: the format that IN has, with the matrices of these parts in 4 bits, as --profile names them, by commas or repeated: "
+    "attention, experts, shared-expert, feed-forward, delta-rule.",
+)
+@click.option("--int4-block", type=int, metavar="N", help="Numbers of a row that share a scale: 32, 64, 128 (the most that fit).")
 @click.option("--force", is_flag=True, help="Replace OUT, if it is a folder that a conversion wrote.")
 @_quantized_from
 @_gptq_zeros
 @_json
 @_verbose
-def _convert(path: str, out: str, format: str, force: bool, quantized_from: str | None, gptq_zeros: str | None, as_json: bool) -> None:
-    """Write a checkpoint as a new folder in another format.
+def _convert(
+    path: str,
+    out: str,
+    format: str | None,
+    int4: tuple[str, ...],
+    int4_block: int | None,
+    force: bool,
+    quantized_from: str | None,
+    gptq_zeros: str | None,
+    as_json: bool,
+) -> None:
+    """Write a checkpoint as a new folder in another format, or with some of its matrices in 4 bits.
 
     IN is a file or folder of any kind that a reader recognises; OUT is a folder that is not there yet. Until it is whole it is
     OUT.partial, and the same command goes on where one that was cut short ended.
     """
-    conversion = Conversion(path, out, format, replace=force, quantized_from=quantized_from, gptq_zeros=gptq_zeros)
+    said: dict[str, Any] = dict(quantized_from=quantized_from, gptq_zeros=gptq_zeros)
+    conversion = Conversion(path, out, format, int4=int4, int4_block=int4_block, replace=force, **said)
     try:
         with working(lambda: f"converting, {conversion.progress}"):
             found = conversion.run()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from iron_core.errors import CheckpointError, FormatError
 from iron_lm import families
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.config_json import config_json
+from iron_lm.checkpoints.safetensors_header import written
 from iron_lm.checkpoints.sources import Name, Scaled, sources_of
 from iron_lm.conversion.output import Output, Piece
 from iron_lm.parts.decoder import Decoder
@@ -28,8 +28,6 @@ from iron_q4nx.layout import CONFIG, QUANTIZED_FROM, WEIGHTS
 _EMBEDDING, _HEAD = "embedding.table", "head.matrix"
 #: Weights whose rows are a head's numbers, in the order in which their pairs turn.
 _TURNING = re.compile(r"\.mixer\.(q|k|q_bias|k_bias|q_norm\.weight|k_norm\.weight)$")
-#: What a file begins its tensors at a multiple of.
-_ALIGNMENT = 64
 _BF16, _CHUNKS = "BF16", "I8"
 
 
@@ -122,13 +120,5 @@ def _config(checkpoint: Checkpoint, family: Any, config: Any) -> bytes:
 
 
 def _header(tensors: list[_Tensor]) -> bytes:
-    """A safetensors header of these tensors, one behind the other; what FastFlowLM does not say, how 4 bits are meant, is in its
-    `__metadata__`."""
-    entries: dict[str, Any] = {"__metadata__": {QUANTIZED_FROM: "Q4_1"}}
-    at = 0
-    for tensor in tensors:
-        entries[tensor.name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [at, at + tensor.nbytes]}
-        at += tensor.nbytes
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
-    return struct.pack("<Q", len(text)) + text
+    """A safetensors header of these tensors; what FastFlowLM does not say, how 4 bits are meant, is in its `__metadata__`."""
+    return written(((tensor.name, tensor.dtype, tensor.shape, tensor.nbytes) for tensor in tensors), {QUANTIZED_FROM: "Q4_1"})

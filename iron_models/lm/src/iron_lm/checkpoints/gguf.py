@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 
 from iron_core import (
@@ -201,8 +202,42 @@ class Strings:
         return found
 
 
+@attrs.frozen
+class Place:
+    """A tensor's name, shape and ggml type (`kind`) as the header has them; it lies at bytes `begin` to `end` of the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    begin: int
+    end: int
+
+
+@attrs.frozen(eq=False)
+class Layout:
+    """Where everything is in a file: metadata up to the byte `pairs_end`, then the tensors' `places`, in the header's order; what lies
+    behind that begins at multiples of `alignment`."""
+
+    file: MappedFile
+    pairs_end: int
+    alignment: int
+    places: tuple[Place, ...]
+
+
+def _layout(file: MappedFile, pairs_end: int, alignment: int, data: int, infos: list[tuple[str, tuple[int, ...], int, int]]) -> Layout:
+    """Of a file whose tensors were checked. One of an unknown type ends where the next begins."""
+    begins = sorted({data + offset for _, _, _, offset in infos} | {file.size})
+    places = []
+    for name, shape, kind, offset in infos:
+        begin, format = data + offset, FORMATS.get(kind)
+        end = next((at for at in begins if at > begin), begin) if format is None else begin + format.nbytes(shape)
+        places.append(Place(name, shape, kind, begin, end))
+    return Layout(file, pairs_end, alignment, tuple(places))
+
+
 class GGUFFile:
-    """An open GGUF file: `metadata` (name -> value), `tensors` (name -> (shape, Format, array)) and the bytes of its `header`.
+    """An open GGUF file: `metadata` (name -> value), `tensors` (name -> (shape, Format, array)) and the bytes of its `header`;
+    `layouts`: where they lie, a file each.
 
     Shapes are numpy's (outermost first). Arrays are views of the map: numpy arrays for dense types, PackedArray for
     block types and K-quants. A tensor of a type Iron does not take is refused when it is asked for, naming the type.
@@ -228,6 +263,7 @@ class GGUFFile:
         for i in range(pairs):
             key = header.name(f"metadata key {i}")
             self.metadata[key] = header.value(header.scalar("<I", f"the type of {key}"), key)
+        pairs_end = header.at
         infos = [self._info(header, i) for i in range(tensors)]
         alignment = self.metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
@@ -236,6 +272,7 @@ class GGUFFile:
         self._file = file
         self.header = file.bytes[: header.at]
         self.tensors = _tensors(file, data, infos)
+        self.layouts = [_layout(file, pairs_end, alignment, data, infos)]
         count = self.metadata.get("split.count", 1)
         if whole and (not isinstance(count, int) or count > 1):
             self._join(count)
@@ -255,7 +292,7 @@ class GGUFFile:
         for part in parts[1:]:
             first.tensors.join(part.tensors, part.path)
         self.path, self.metadata, self.tensors, self._file = first.path, first.metadata, first.tensors, first._file
-        self.header = first.header
+        self.header, self.layouts = first.header, [part.layouts[0] for part in parts]
         self.described = f"{first.described}, {count} files"
 
     @staticmethod

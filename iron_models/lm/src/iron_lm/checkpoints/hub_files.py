@@ -19,7 +19,7 @@ class HubFiles(ABC):
     """An open checkpoint: a file, one of several parts, an index, or the folder with any of these.
 
     `tensors`: name -> (shape, Format, array over the map), of all its files. `metadata`: config.json, if there is one, under
-    "config". `described`: what was read. A subclass reads one kind of file.
+    "config". `described`: what was read; `files`: from where. A subclass reads one kind of file.
     """
 
     kind: ClassVar[str]
@@ -70,10 +70,11 @@ class HubFiles(ABC):
                 files[file] = tensors.names
             if name not in files[file]:
                 raise CheckpointError(f"{index}: tensor {name} is not in {file}, where the index says it is.")
+        self.files = [index.parent / file for file in files]
         self.described = f"{self.label} index, {len(files)} file{'s' if len(files) != 1 else ''}"
 
     def _unindexed(self) -> None:
-        files = self._files()
+        self.files = files = self._files()
         for file in files:
             self.tensors.join(self.read(file), file)
         form = "folder" if self.path.is_dir() else "file"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +16,8 @@ from iron_lm.checkpoints.bounded_json import MOST_BYTES, parse
 from iron_lm.checkpoints.mapped import MappedFile
 
 _MOST_AXES = 16
+#: What a file that is written begins its tensors at a multiple of.
+_ALIGNMENT = 64
 
 
 @attrs.frozen
@@ -68,3 +72,15 @@ def read_header(file: MappedFile, lenient: bool = False) -> Header:
         if entry.begin < before.end:
             raise CheckpointError(f"{path}: tensor {entry.name} overlaps the one before it.")
     return Header(tuple(entries), metadata if isinstance(metadata, dict) else {}, hashlib.sha256(raw).hexdigest())
+
+
+def written(tensors: Iterable[tuple[str, str, Sequence[int], int]], metadata: dict[str, Any]) -> bytes:
+    """The header of a file of these tensors (name, dtype, shape, bytes), one behind the other; `__metadata__` where there is any."""
+    entries: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
+    at = 0
+    for name, dtype, shape, nbytes in tensors:
+        entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + nbytes]}
+        at += nbytes
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    return struct.pack("<Q", len(text)) + text

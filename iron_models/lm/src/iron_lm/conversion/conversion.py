@@ -1,8 +1,9 @@
-"""`convert`: a checkpoint of any kind that is read, written as one of those that are."""
+"""`convert`: a checkpoint of any kind that is read, written as one of those that are; or as it is, with some matrices in 4 bits."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -10,16 +11,20 @@ from uuid import uuid4
 import attrs
 
 from iron_core.cache.keys import digest, known_sources
-from iron_core.errors import IronError, PluginError, UnknownName, UsageError, printable
+from iron_core.errors import CheckpointError, IronError, PluginError, UnknownName, UsageError, printable
 from iron_core.plugins import foreign
 from iron_core.plugins.record import Record
 from iron_core.plugins.registry import registry
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.identity import identity
 from iron_lm.checkpoints.reading import reading
+from iron_lm.conversion import gguf_folder, gptq_folder
 from iron_lm.conversion.output import Output
 from iron_lm.conversion.unfinished import JOURNAL, Unfinished
 from iron_lm.text.tokenizer_files import TOKENIZER_FILES
+
+#: By kind of checkpoint, what writes one of that kind again, with some of its matrices in 4 bits.
+_ROUNDED = {"safetensors": gptq_folder, "gguf": gguf_folder}
 
 
 @attrs.frozen
@@ -34,36 +39,46 @@ class Converted:
 
 
 class Conversion:
-    """`source` (a path) as a new folder `out` in a format (the entry point's name). CheckpointError for what cannot be read or
-    written; UnknownName and UsageError for a format that there is not, or that is only read, and for an `out` that is there.
+    """`source` (a path) as a new folder `out` in a format (the entry point's name); or in the one that it has, with the matrices of some
+    roles in 4 bits. CheckpointError for what cannot be read or written; UnknownName and UsageError for a format that there is not, or
+    that is only read, for an `out` that is there, and for a role or a block that the model does not have.
 
-    replace: an `out` that a conversion has written goes when the new one is whole. quantized_from, gptq_zeros: as `Checkpoint.open`
-    has them.
+    int4: roles, as `--profile` names parts of the model; several in one text by commas. int4_block: numbers of a row that share a scale,
+    32, 64 or 128; None: as many as all rows are whole blocks of. replace: an `out` that a conversion has written goes when the new one
+    is whole. quantized_from, gptq_zeros: as `Checkpoint.open` has them.
     """
 
     def __init__(
         self,
         source: str | Path,
         out: str | Path,
-        format: str,
+        format: str | None = None,
         *,
+        int4: Iterable[str] = (),
+        int4_block: int | None = None,
         replace: bool = False,
         quantized_from: str | None = None,
         gptq_zeros: str | None = None,
     ) -> None:
-        self.out, self.format, self.replace = Path(os.path.abspath(out)), format, replace
-        writer = _writer(format)
+        self.out, self.replace, roles = Path(os.path.abspath(out)), replace, tuple(int4)
+        if (format is None) == (not roles):
+            raise UsageError(f"--format {'is missing' if format is None else 'with --int4'}. Legal: --format, or --int4, one of them.")
+        if int4_block is not None and not roles:
+            raise UsageError("--int4-block says how --int4 rounds, which is not asked for. Legal: both.")
+        writer = None if format is None else _writer(format)
         self._check_place()
         checkpoint = Checkpoint.open(source, quantized_from=quantized_from, gptq_zeros=gptq_zeros)
-        self.output = _converted(writer, checkpoint)
+        self.format = format or checkpoint.kind
+        self.output = _rounded(checkpoint, roles, int4_block) if writer is None else _converted(writer, checkpoint)
         self._check_replaced(checkpoint.path)
-        self._unfinished = Unfinished(self.out, self.output, _key(checkpoint, writer.object, self.output))
+        maker = _ROUNDED[checkpoint.kind].output if writer is None else writer.object
+        self._unfinished = Unfinished(self.out, self.output, _key(checkpoint, maker, self.output))
         self._nbytes = 0
 
     def run(self) -> Converted:
         """Write it. What an attempt that was cut short has left is gone on with."""
         self._unfinished.write(self.replace, self._tell)
-        return Converted(str(self.out), self.format, len(self.output.pieces), self._unfinished.kept, self.output.nbytes)
+        return Converted(str(self.out), self.format, self._unfinished.count, self._unfinished.kept, self.output.nbytes)
 
     def _tell(self, nbytes: int) -> None:
         self._nbytes = nbytes
@@ -71,7 +86,7 @@ class Conversion:
     @property
     def progress(self) -> str:
         """How far it is, for people."""
-        done, count = self._unfinished.done, len(self.output.pieces)
+        done, count = self._unfinished.done, self._unfinished.count
         return f"{done} of {count} tensors, {100 * self._nbytes // max(self.output.nbytes, 1)} %"
 
     @property
@@ -99,7 +114,7 @@ class Conversion:
         if Path(os.path.realpath(source)).is_relative_to(os.path.realpath(self.out)):
             raise UsageError(f"OUT={shown} holds what is converted; legal: a new name.")
         # The journal is of one that was killed when all the rest was there.
-        written = {*self.output.files, self.output.weights, *TOKENIZER_FILES, JOURNAL}
+        written = {*self.output.files, *self.output.names, *TOKENIZER_FILES, JOURNAL}
         others = sorted(path.name for path in self.out.iterdir() if path.name not in written or not path.is_file())
         if others:
             other = printable(others[0], 60)
@@ -114,6 +129,14 @@ def _writer(format: str) -> Record:
     if not _writes(found.object):
         raise UsageError(f"--format {format} is only read. {_legal()}")
     return found
+
+
+def _rounded(checkpoint: Checkpoint, roles: Iterable[str], block: int | None) -> Output:
+    """A checkpoint again, the matrices of these roles in 4 bits; CheckpointError for a kind that is not written so."""
+    if checkpoint.kind not in _ROUNDED:
+        raise CheckpointError(f"{checkpoint.path}: --int4 of {checkpoint.kind} is not written. Legal: {', '.join(_ROUNDED)}.")
+    with reading(checkpoint.path):
+        return _ROUNDED[checkpoint.kind].output(checkpoint, roles, block)  # type: ignore[attr-defined, no-any-return]
 
 
 def _converted(writer: Record, checkpoint: Checkpoint) -> Output:
@@ -153,6 +176,6 @@ def _key(checkpoint: Checkpoint, writer: Any, output: Output) -> str:
     of this attempt alone."""
     read = identity(checkpoint)
     packages = dict.fromkeys(["iron_core", "iron_lm", str(writer.__module__).partition(".")[0], *read.packages])
-    pieces = [(piece.name, piece.nbytes) for piece in output.pieces]
-    written = output.header, pieces, sorted(output.files.items())
+    pieces = [(one.name, one.header, [(piece.name, piece.nbytes) for piece in one.pieces]) for one in output.containers]
+    written = pieces, sorted(output.files.items())
     return digest(known_sources(*packages) or uuid4().hex, read.digest, written)

@@ -16,7 +16,7 @@ import numpy as np
 from iron_core.cache.keylock import temporary
 from iron_core.errors import CheckpointError, PluginError, UsageError
 from iron_core.plugins.foreign import kind_of
-from iron_lm.conversion.output import Output, Piece
+from iron_lm.conversion.output import Output, Piece, Weights
 
 try:
     import fcntl
@@ -39,6 +39,7 @@ class Unfinished:
     def __init__(self, out: Path, output: Output, key: str) -> None:
         self.out, self.output, self.key = out, output, key
         self.folder = out.with_name(f"{out.name}.partial")
+        self.count = len(output.every)  # pieces there are
         self.done = 0  # pieces that are whole
         self.kept = 0  # of these, those of an earlier attempt
 
@@ -61,7 +62,7 @@ class Unfinished:
         """What an attempt that ended left for the next, for people; nothing where it left nothing."""
         if not self.done or not self.folder.is_dir():
             return ""
-        return f" {self.folder} has {self.done} of {len(self.output.pieces)} tensors; the same command goes on from there."
+        return f" {self.folder} has {self.done} of {self.count} tensors; the same command goes on from there."
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -90,19 +91,22 @@ class Unfinished:
 
     def _fill(self, told: Callable[[int], None]) -> None:
         lines = self._lines()
-        with open(self.folder / self.output.weights, "a+b") as file:
-            self.kept = self.done = self._same(file, lines)
-            nbytes = sum(piece.nbytes for piece in self.output.pieces[: self.done])
-            try:
-                with open(self.folder / JOURNAL, "w", encoding="utf-8") as journal:
-                    _note(journal, {"key": self.key}, *lines[: self.done])
-                    self._check_room(nbytes)
-                    told(nbytes)
-                    self._go_on(file, journal, nbytes, told)
-            except BaseException:
-                if not self.done:  # nothing that anybody could go on with
-                    shutil.rmtree(self.folder, ignore_errors=True)
-                raise
+        self.kept = self.done = self._same(lines)
+        nbytes = sum(piece.nbytes for piece in self.output.every[: self.done])
+        try:
+            with open(self.folder / JOURNAL, "w", encoding="utf-8") as journal:
+                _note(journal, {"key": self.key}, *lines[: self.done])
+                self._check_room(nbytes)
+                told(nbytes)
+                left = self.kept
+                for one in self.output.containers:
+                    there = min(left, len(one.pieces))
+                    left -= there
+                    nbytes = self._go_on(one, there, journal, nbytes, told)
+        except BaseException:
+            if not self.done:  # nothing that anybody could go on with
+                shutil.rmtree(self.folder, ignore_errors=True)
+            raise
         for name, data in self.output.files.items():
             with open(self.folder / name, "wb") as small:
                 small.write(data)
@@ -118,7 +122,7 @@ class Unfinished:
             raise self._not_ours()
         (self.folder / JOURNAL).touch()
         for path in there:
-            if path.name not in (JOURNAL, self.output.weights):
+            if path.name not in (JOURNAL, *self.output.names):
                 path.unlink()
         try:
             lines = [json.loads(line) for line in (self.folder / JOURNAL).read_text(encoding="utf-8").splitlines()]
@@ -126,30 +130,41 @@ class Unfinished:
             return []
         return lines[1:] if lines[:1] == [{"key": self.key}] else []
 
-    def _same(self, file: IO[bytes], lines: list[Any]) -> int:
-        """How many pieces the file begins with that are as noted."""
+    def _same(self, lines: list[Any]) -> int:
+        """How many pieces the files of weights begin with that are as noted."""
         count = 0
-        file.seek(0)
-        if file.read(len(self.output.header)) == self.output.header:
-            for piece, line in zip(self.output.pieces, lines, strict=False):
-                if line != _line(piece, _digest(file, piece.nbytes)):
-                    break
-                count += 1
+        for one in self.output.containers:
+            found = self._same_of(one, lines[count:])
+            count += found
+            if found < len(one.pieces):
+                break
         return count
 
-    def _go_on(self, file: IO[bytes], journal: IO[str], nbytes: int, told: Callable[[int], None]) -> None:
-        """Write the pieces that are missing, behind those that are there."""
-        header = self.output.header
-        file.truncate(len(header) + nbytes if self.done else 0)
-        if not self.done:
-            file.write(header)
-        for piece in self.output.pieces[self.done :]:
-            _note(journal, _line(piece, self._append(piece, file, nbytes, told)))
-            self.done += 1
-            nbytes += piece.nbytes
-            told(nbytes)
-        file.flush()
-        os.fsync(file.fileno())
+    def _same_of(self, one: Weights, lines: list[Any]) -> int:
+        count = 0
+        with open(self.folder / one.name, "a+b") as file:
+            file.seek(0)
+            if file.read(len(one.header)) == one.header:
+                for piece, line in zip(one.pieces, lines, strict=False):
+                    if line != _line(piece, _digest(file, piece.nbytes)):
+                        break
+                    count += 1
+        return count
+
+    def _go_on(self, one: Weights, there: int, journal: IO[str], nbytes: int, told: Callable[[int], None]) -> int:
+        """Write the pieces of a file that are missing, behind those that are `there`; the bytes of all that are then."""
+        with open(self.folder / one.name, "a+b") as file:
+            file.truncate(len(one.header) + sum(piece.nbytes for piece in one.pieces[:there]) if there else 0)
+            if not there:
+                file.write(one.header)
+            for piece in one.pieces[there:]:
+                _note(journal, _line(piece, self._append(piece, file, nbytes, told)))
+                self.done += 1
+                nbytes += piece.nbytes
+                told(nbytes)
+            file.flush()
+            os.fsync(file.fileno())
+        return nbytes
 
     def _append(self, piece: Piece, file: IO[bytes], before: int, told: Callable[[int], None]) -> str:
         """Write a piece behind the `before` bytes of those that are there; the digest of its bytes."""

@@ -78,6 +78,10 @@ class Experts(Part):
         if c.shared_gate:
             self.needs(opening=(1, c.hidden_size))
 
+    def multiplied(self) -> tuple[str, ...]:
+        """The experts': not the router, nor the shared expert's gate, a number of whose rows decides all."""
+        return ("gate", "up", "down")
+
     def body(self, x: Any) -> Any:
         c, activations = self.config, self.run.activations
         with iron.category("router"):

@@ -97,6 +97,10 @@ class GatedDelta(Part):
             before=((c.taps - 1, c.channels), as_dtype(run.dtype)), memory=((c.value_heads, c.key_dim, c.value_dim), np.float32)
         )
 
+    def multiplied(self) -> tuple[str, ...]:
+        """Without `b` and `a`, whose few rows open and fade the memory."""
+        return ("qkv", "z", "o")
+
     def arranged(self, name: str, array: Any) -> Any:
         return -widen(array) if name == "rate" else widen(array) if name == "bias" else array
 

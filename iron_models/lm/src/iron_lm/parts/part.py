@@ -64,6 +64,11 @@ class Part(iron.Graph):
             for projection in vars(part).get("_projections", ()):
                 yield _join(path, projection.name), part, projection
 
+    def multiplied(self) -> tuple[str, ...]:
+        """Names of this part's own matrices that make up most of it, and that a conversion may store in few bits: those of its
+        projections."""
+        return tuple(name for projection in vars(self).get("_projections", ()) for name in projection.names)
+
     def _needed(self) -> Iterator[tuple[str, Part, str, tuple[int, ...]]]:
         """(path, the part that needs it, its name there, shape) of every tensor."""
         for path, part in self.walk():

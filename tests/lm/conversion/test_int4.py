@@ -1,0 +1,367 @@
+"""`iron checkpoints convert --int4`: matrices of some parts of a model in 4 bits, and everything else as it was."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from iron_core import Q4_1
+from iron_core.cli import main
+from iron_core.declare.formats import format_of, grouped
+from iron_core.errors import CheckpointError, UsageError
+from iron_host.backend import HostBackend
+from iron_llama.model import Llama
+from iron_lm import families, loading
+from iron_lm.checkpoints.checkpoint import Checkpoint
+from iron_lm.checkpoints.mapped import MappedFile
+from iron_lm.checkpoints.safetensors_header import read_header
+from iron_lm.conversion import gptq_folder, unfinished
+from iron_lm.conversion.conversion import Conversion
+from iron_lm.conversion.roles import by_role
+from iron_lm.generation.session import Session
+from iron_lm.run import Run
+from tests.families.conftest import FAMILIES, Family
+from tests.lm.checkpoints.packers import folder as packed_folder
+from tests.lm.checkpoints.packers import words
+
+SAFETENSORS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe", "qwen3_next", "llama")
+#: What of a path's last name belongs to a role, of those that are converted here.
+ROLES = {
+    "attention": {"q", "k", "v", "o", "gate"},
+    "shared expert": {"gate", "up", "down"},
+    "experts": {"gate", "up", "down"},
+    "feed-forward": {"gate", "up", "down"},
+    "delta rule": {"qkv", "z", "o"},
+}
+
+
+#: Sizes of tiny models that are no whole blocks, and those that are taken instead.
+SIZES = {48: 64, 40: 64, 80: 128}
+
+
+def tiny_of(name: str, folder: Path) -> Family:
+    """A tiny model all of whose rows are whole blocks of 32: what is added to a tensor is drawn as wide as the rest."""
+    family, rng = Family(name, folder), np.random.default_rng(0)
+    for key, array in family.weights.items():
+        shape = tuple(SIZES.get(n, n) for n in array.shape)
+        if shape != array.shape:
+            drawn = (rng.standard_normal(shape) * array.std()).astype(np.float32)
+            drawn[tuple(map(slice, array.shape))] = array
+            family.weights[key] = drawn
+    family.json |= {key: SIZES.get(value, value) for key, value in family.json.items() if key.endswith("_size") and type(value) is int}
+    return family
+
+
+class Source:
+    """A tiny model's folder and its family."""
+
+    def __init__(self, path: Path, family: Any) -> None:
+        self.path, self.family = path, family
+
+    def load(self, path: Path | None = None, **options: Any) -> loading.Loaded:
+        return loading.load(self.family, path or self.path, **dict(max_seq_len=64) | options)
+
+    @property
+    def roles(self) -> dict[str, Any]:
+        return by_role(self.family.build(self.load().config, Run(1, 1)))
+
+
+@pytest.fixture(params=SAFETENSORS)
+def source(request: pytest.FixtureRequest, tiny: Any, tmp_path: Path) -> Source:
+    if request.param == "llama":
+        return Source(tiny.checkpoint.path, Llama)
+    return Source(tiny_of(request.param, tmp_path).write(), FAMILIES[request.param])
+
+
+@pytest.fixture
+def moe(tmp_path: Path) -> Source:
+    return Source(tiny_of("qwen2_moe", tmp_path).write(ml_dtypes.bfloat16), FAMILIES["qwen2_moe"])
+
+
+def raw(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    """dtype, shape and bytes of every tensor of a folder, by name."""
+    found = {}
+    for one in sorted(path.glob("*.safetensors")):
+        file = MappedFile(one)
+        for e in read_header(file).entries:
+            found[e.name] = e.dtype, e.shape, file.read(e.begin, e.end - e.begin, e.name)
+    return found
+
+
+def rounded(path: str, array: Any, paths: Any, format: Any) -> np.ndarray:
+    """What a weight is after a conversion that rounds `paths`."""
+    wide = np.asarray(array).astype(np.float32)
+    return format.quantize(wide).dequantize() if path in paths else wide
+
+
+def check_numbers(source: Source, out: Path, paths: Any, format: Any) -> loading.Loaded:
+    """Every number of what was written is that of the format, or as it was."""
+    before, after = source.load(), source.load(out, activations="exact")
+    assert set(before.exact) == set(after.exact)
+    for path, array in before.exact.items():
+        got = after.exact[path]
+        assert (str(format_of(got)) == str(format)) == (path in paths), path
+        wide = got.dequantize() if format_of(got).packed else np.asarray(got).astype(np.float32)
+        np.testing.assert_array_equal(wide, rounded(path, array, paths, format), err_msg=path)
+    return after
+
+
+def check_run(source: Source, out: Path, after: loading.Loaded) -> None:
+    """Kernels on what is stored give what the twin makes of the same numbers; with activations rounded, nearly."""
+    ids = np.random.default_rng(1).integers(0, after.config.vocab_size, 20).tolist()
+    want = after.twin(ids)[-1]
+    scale = np.abs(want).max()
+    exact = after.model(cache_dtype="float32")  # a cache of float16 may choose another expert
+    assert np.abs(Session(exact, backend=HostBackend(strict=True)).logits(ids) - want).max() < 1e-4 * max(scale, 1)
+    usual = source.load(out)
+    assert usual.run.activations == "int8_block"
+    assert np.isfinite(Session(usual.model(), backend=HostBackend(strict=True)).logits(ids)).all()
+
+
+@pytest.mark.parametrize("which", ["one", "all"])
+def test_a_role_is_rounded_and_nothing_else(source: Source, tmp_path: Path, which: str) -> None:
+    """Of each role, and of all at once: the numbers of its matrices are the format's, others bit for bit; and it runs so."""
+    roles = source.roles
+    for role in roles if which == "one" else [",".join(roles)]:
+        out = tmp_path / f"out {role}"
+        Conversion(source.path, out, int4=[role], int4_block=32).run()
+        paths = {path for one in role.split(",") for path in roles[one]}
+        after = check_numbers(source, out, paths, grouped(4, 32, zeros=True))
+        if which == "all":
+            check_run(source, out, after)
+
+
+def test_roles_are_those_that_a_profile_prints(source: Source) -> None:
+    """And of each the matrices that make it up: no router, no norm, no gate of few rows, no head."""
+    found = source.roles
+    assert {"attention"} <= set(found) <= set(ROLES)
+    for role, paths in found.items():
+        assert {path.rpartition(".")[2] for path in paths} <= ROLES[role]
+    names = {path.rpartition(".")[2] for paths in found.values() for path in paths}
+    assert not names & {"router", "opening", "matrix", "table", "weight", "a", "b", "conv"}
+
+
+def test_what_is_not_rounded_stays_as_it_lies(moe: Source, tmp_path: Path) -> None:
+    """dtype, shape and bytes of every other tensor; the rounded ones are replaced by GPTQ's four, and no name is left over."""
+    Conversion(moe.path, tmp_path / "out", int4=["attention", "shared-expert"]).run()
+    before, after = raw(moe.path), raw(tmp_path / "out")
+    of_role = re.compile(r"(.*\.(?:self_attn\.[qkvo]_proj|shared_expert\.\w+_proj))\.weight")
+    gone = {name for name in before if of_role.fullmatch(name)}
+    modules = {name.removesuffix(".weight") for name in gone}
+    assert len(modules) == 2 * 7
+    assert set(after) == (set(before) - gone) | {f"{m}.{x}" for m in modules for x in ("qweight", "qzeros", "scales", "g_idx")}
+    assert all(after[name] == before[name] for name in set(before) - gone)
+
+
+def test_a_matrix_is_packed_as_the_public_packers_do(moe: Source, tmp_path: Path) -> None:
+    """Word by word: integers down the inputs, zero points as they are across the outputs, scales in float16, groups in order."""
+    Conversion(moe.path, tmp_path / "out", int4=["attention"], int4_block=32).run()
+    name, format = "model.layers.1.self_attn.o_proj", grouped(4, 32, zeros=True)
+    stored = Checkpoint.open(moe.path).tensors[f"{name}.weight"][2].astype(np.float32)
+    want = format.quantize(stored)
+    planes = {plane.role: format.numbers(plane, want.data, want.shape) for plane in format.planes}
+    found = raw(tmp_path / "out")
+    (n, k), got = stored.shape, {x: found[f"{name}.{x}"] for x in ("qweight", "qzeros", "scales", "g_idx")}
+    assert [(got[x][0], got[x][1]) for x in got] == [("I32", (k // 8, n)), ("I32", (k // 32, n // 8)), ("F16", (k // 32, n)), ("I32", (k,))]
+    assert got["qweight"][2] == np.ascontiguousarray(words(format.integers(want.data, want.shape), 4).T).tobytes()
+    assert got["qzeros"][2] == words(np.ascontiguousarray(planes["zeros"].T).astype(int), 4).tobytes()
+    assert got["scales"][2] == np.ascontiguousarray(planes["scales"].T).tobytes()
+    assert got["g_idx"][2] == (np.arange(k) // 32).astype(np.int32).tobytes()
+
+
+def test_config_json_says_which_modules_are_packed(moe: Source, tmp_path: Path) -> None:
+    """What was there is as it was; modules that are packed, and patterns of those that are not, which match no others."""
+    Conversion(moe.path, tmp_path / "out", int4=["shared expert", "experts"]).run()
+    before, after = (json.loads((path / "config.json").read_text()) for path in (moe.path, tmp_path / "out"))
+    said = after.pop("quantization_config")
+    assert after == before
+    assert {key: said[key] for key in ("quant_method", "bits", "desc_act", "sym", "lm_head", "checkpoint_format", "pack_dtype")} == {
+        "quant_method": "gptq", "bits": 4, "desc_act": False, "sym": False, "lm_head": False, "checkpoint_format": "gptq_v2",
+        "pack_dtype": "int32",
+    }  # fmt: skip
+    names = raw(tmp_path / "out")
+    packed = {name.removesuffix(".qweight") for name in names if name.endswith(".qweight")}
+    ((*inside,),) = said["modules_in_block_to_quantize"]
+    assert {module.partition("layers.")[2].partition(".")[2] for module in packed} == set(inside)
+    patterns = [pattern.removeprefix("-:") for pattern in said["dynamic"]]
+    assert not any(re.match(pattern, module) for pattern in patterns for module in packed)
+    left = [name.removesuffix(".weight") for name, (_, shape, _) in names.items() if len(shape) == 2 and name.endswith(".weight")]
+    assert left and all(any(re.match(pattern, module) for pattern in patterns) for module in left)
+
+
+def test_experts_that_lie_together_are_written_one_by_one(tmp_path: Path) -> None:
+    """Gates and others of one tensor apart, as public packers name them; the numbers are the same."""
+    family = tiny_of("qwen3_moe", tmp_path)
+    together = Source(family.write(), FAMILIES["qwen3_moe"])
+    for layer in range(family.json["num_hidden_layers"]):
+        at = f"model.layers.{layer}.mlp.experts"
+        gates, ups = np.split(family.weights.pop(f"{at}.gate_up_proj"), 2, 1)
+        for name, stack in (("gate", gates), ("up", ups), ("down", family.weights.pop(f"{at}.down_proj"))):
+            family.weights |= {f"{at}.{n}.{name}_proj.weight": one for n, one in enumerate(stack)}
+    apart = Source(family.write(), FAMILIES["qwen3_moe"])
+    for one, name in ((apart, "a"), (together, "b")):
+        Conversion(one.path, tmp_path / name, int4=["experts"]).run()
+    assert raw(tmp_path / "a") == raw(tmp_path / "b")
+
+
+def test_shards_stay_as_they_are(moe: Source, tmp_path: Path) -> None:
+    """A tensor stays in its file, what a matrix becomes too; the index says where everything is, and how much."""
+    tensors = {name: array for name, (_, _, array) in Checkpoint.open(moe.path).tensors.items()}
+    source = packed_folder(tmp_path / "sharded", tensors, None, json.loads((moe.path / "config.json").read_text()), shards=3)
+    done = Conversion(source, tmp_path / "out", int4=["attention"]).run()
+    files = sorted(path.name for path in source.iterdir())
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == files and len(files) == 5
+    before, after = (json.loads((path / "model.safetensors.index.json").read_text()) for path in (source, tmp_path / "out"))
+    stored = raw(tmp_path / "out")
+    assert after["weight_map"].keys() == stored.keys() and done.tensors == len(stored)
+    assert after["metadata"]["total_size"] == sum(len(data) for _, _, data in stored.values())
+    for name, file in before["weight_map"].items():
+        now = name if name in stored else name.replace(".weight", ".qweight")
+        assert after["weight_map"][now] == file
+    Conversion(moe.path, tmp_path / "whole", int4=["attention"]).run()
+    assert raw(tmp_path / "whole") == stored
+
+
+def test_it_goes_on_within_the_shard_where_it_was_cut_short(moe: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are whole are kept, and what comes out is what an undisturbed conversion writes."""
+    tensors = {name: array for name, (_, _, array) in Checkpoint.open(moe.path).tensors.items()}
+    source = packed_folder(tmp_path / "sharded", tensors, None, json.loads((moe.path / "config.json").read_text()), shards=3)
+    append, made = unfinished.Unfinished._append, []
+
+    def interrupted(self: Any, piece: Any, *rest: Any) -> str:
+        if len(made) == 50:
+            raise KeyboardInterrupt
+        made.append(piece.name)
+        return append(self, piece, *rest)
+
+    one = Conversion(source, tmp_path / "out", int4=["attention"])
+    assert len(one.output.containers[0].pieces) < 50 < len(one.output.every)
+    monkeypatch.setattr(unfinished.Unfinished, "_append", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        one.run()
+    assert not (tmp_path / "out").exists() and "has 50 of" in one.left_over
+    monkeypatch.setattr(unfinished.Unfinished, "_append", append)
+    assert Conversion(source, tmp_path / "out", int4=["attention"]).run().kept == 50
+    Conversion(source, tmp_path / "other", int4=["attention"]).run()
+    both = [{path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("out", "other")]
+    assert both[0] == both[1]
+
+
+def test_one_matrix_at_a_time_is_in_memory(moe: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is rounded once, when its first array is written, and let go with its last."""
+    rounding, pack = [], gptq_folder.Matrix.packed
+    monkeypatch.setattr(gptq_folder.Matrix, "packed", lambda self, block: (rounding.append(self.module), pack(self, block))[1])
+    one = Conversion(moe.path, tmp_path / "out", int4=["attention"])
+    assert not rounding
+    one.run()
+    assert len(rounding) == len(set(rounding)) == 8
+
+
+@pytest.mark.parametrize("name", ["qwen2_moe", "qwen3_moe", "qwen3_5_moe", "qwen3"])
+def test_a_gguf_stays_one(name: str, tmp_path: Path) -> None:
+    """Matrices of the roles become Q4_1 as GGUF's rule has it; metadata byte for byte, other tensors bit for bit; and it runs so."""
+    family = tiny_of(name, tmp_path)
+    source = Source(family.gguf("F16"), FAMILIES[name])
+    roles = source.roles
+    for asked in (*([[role] for role in roles]), list(roles)):
+        out = tmp_path / "-".join(["out", *asked])
+        Conversion(source.path, out, int4=asked).run()
+        assert [path.name for path in out.iterdir()] == [source.path.name]
+        before, after = (Checkpoint.open(path).file for path in (source.path, out))
+        (old,), (new,) = before.layouts, after.layouts
+        assert old.file.read(0, old.pairs_end, "") == new.file.read(0, new.pairs_end, "")
+        assert [(one.name, one.shape) for one in old.places] == [(one.name, one.shape) for one in new.places]
+        paths = {path for role in asked for path in roles[role]}
+        stayed = 0
+        for was, now in zip(old.places, new.places, strict=True):
+            if was.kind == now.kind:
+                stayed += 1
+                assert np.array_equal(old.file.bytes[was.begin : was.end], new.file.bytes[now.begin : now.end])
+        assert 0 < stayed < len(old.places)
+        loaded = check_numbers(source, out, paths, Q4_1)
+    check_run(source, out, loaded)
+
+
+def test_a_gguf_is_what_llama_cpps_reader_takes(tmp_path: Path) -> None:
+    """The public package's reader finds the same tensors, with the same numbers."""
+    gguf = pytest.importorskip("gguf", reason="the gguf package, a reader of another's, is not installed")
+    family = tiny_of("qwen2_moe", tmp_path)
+    path = family.gguf("F16")
+    Conversion(path, tmp_path / "out", int4=["experts"]).run()
+    theirs = {one.name: one for one in gguf.GGUFReader(tmp_path / "out" / path.name).tensors}
+    ours = Checkpoint.open(tmp_path / "out").tensors
+    assert set(theirs) == set(ours)
+    for name, (shape, format, array) in ours.items():
+        numbers = gguf.dequantize(theirs[name].data, theirs[name].tensor_type).reshape(shape)
+        np.testing.assert_array_equal(numbers, array.dequantize() if format.packed else np.asarray(array).astype(np.float32))
+
+
+def test_mistakes_are_one_line_each(moe: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A role that the model lacks, with those it has; a block that rows are not whole of; options that do not go together."""
+    gguf = tiny_of("qwen2_moe", tmp_path).gguf("F16")
+    there = "Legal: attention, experts, shared expert."
+    for says, path, options in (
+        (rf"--int4 'delta rule': this model has no such matrices. {there}", moe.path, ["--int4", "delta rule"]),
+        (rf"--int4 'router': this model has no such matrices. {there}", gguf, ["--int4", "attention,router"]),
+        (r"--int4-block 48. Legal: 32, 64, 128.", moe.path, ["--int4", "attention", "--int4-block", "48"]),
+        (r"--int4-block 128: \S+proj.weight has rows of \d+, which are no whole blocks. Legal: 32", moe.path,
+         ["--int4", "attention", "--int4-block", "128"]),
+        (r"--int4-block 64. Legal: 32.", gguf, ["--int4", "attention", "--int4-block", "64"]),
+        (r"--format is missing. Legal: --format, or --int4, one of them.", moe.path, []),
+        (r"--format with --int4. Legal: --format, or --int4, one of them.", moe.path, ["--int4", "experts", "--format", "q4nx"]),
+        (r"--int4-block says how --int4 rounds", moe.path, ["--format", "q4nx", "--int4-block", "32"]),
+    ):  # fmt: skip
+        assert main(["checkpoints", "convert", str(path), str(tmp_path / "out"), *options]) == 2
+        told = capsys.readouterr()
+        assert told.out == "" and re.fullmatch(rf"error: [^\n]*{says}[^\n]*\n", told.err), told.err
+        assert not (tmp_path / "out").exists()
+
+
+def test_weights_that_are_packed_are_not_packed_again(moe: Source, tmp_path: Path) -> None:
+    """Not what this wrote, nor blocks of a GGUF; other tensors of a GGUF may be blocks."""
+    Conversion(moe.path, tmp_path / "out", int4=["attention"]).run()
+    with pytest.raises(CheckpointError, match=r"its weights are packed already\. Legal: a checkpoint of floats\."):
+        Conversion(tmp_path / "out", tmp_path / "again", int4=["experts"])
+    family = tiny_of("qwen2_moe", tmp_path)
+    path = family.gguf("F16")
+    Conversion(path, tmp_path / "q", int4=["attention"]).run()
+    with pytest.raises(CheckpointError, match=r"attn_q\.weight is q4_1 already\. Legal: floats\."):
+        Conversion(tmp_path / "q", tmp_path / "again", int4=["attention"])
+    Conversion(tmp_path / "q", tmp_path / "both", int4=["experts"]).run()
+    Conversion(path, tmp_path / "at once", int4=["attention,experts"]).run()
+    assert (tmp_path / "both" / path.name).read_bytes() == (tmp_path / "at once" / path.name).read_bytes()
+
+
+def test_matrices_that_lie_otherwise_are_refused_by_name(tmp_path: Path, tiny_gguf: Any) -> None:
+    """GPT-2's are stored the other way round; an encoder, and kinds that are not written, are told."""
+    with pytest.raises(CheckpointError, match=r"is \S+ turned or scaled, which has no blocks of a row"):
+        Conversion(Family("gpt2", tmp_path).write(), tmp_path / "out", int4=["attention"])
+    with pytest.raises(UsageError, match=r"--int4 'experts': this model has no such matrices\. Legal: feed-forward, attention|attention"):
+        Conversion(tiny_gguf(), tmp_path / "out", int4=["experts"])
+
+
+def test_numbers_that_no_scale_holds_are_refused(moe: Source, tmp_path: Path) -> None:
+    """NaN, and more than float16 has; the matrix is named, and nothing is there."""
+    family = tiny_of("qwen2_moe", tmp_path)
+    for value, says in ((np.nan, "numbers that are NaN or infinite"), (3e6, "numbers too large for scales of float16")):
+        family.weights["model.layers.1.self_attn.k_proj.weight"][3, 5] = value
+        with pytest.raises(CheckpointError, match=rf"model\.layers\.1\.self_attn\.k_proj has {says}"):
+            Conversion(family.write(), tmp_path / "out", int4=["attention"]).run()
+        assert not (tmp_path / "out").exists()
+
+
+def test_progress_and_the_answer_are_told(moe: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of any conversion; repeated options and commas are alike."""
+    line = ["checkpoints", "convert", str(moe.path)]
+    assert main([*line, str(tmp_path / "a"), "--int4", "attention", "--int4", "shared_expert", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["format"] == "safetensors" and facts["tensors"] == len(raw(tmp_path / "a"))
+    assert main([*line, str(tmp_path / "b"), "--int4", "Shared Expert,attention"]) == 0
+    assert raw(tmp_path / "a") == raw(tmp_path / "b")
+    assert families.of(Checkpoint.open(tmp_path / "a")) is FAMILIES["qwen2_moe"]
