@@ -149,6 +149,34 @@ def test_states_are_shared_by_versions_and_read_by_name_or_object():
     assert compiled.read("total").tolist() == [1, 1, 1, 1]
 
 
+@pytest.mark.parametrize("backend", ["reference", "host", "sim"])
+def test_first_rows_are_read_and_written_by_themselves(backend):
+    """The others keep what they hold; a number of rows that there is not, and packed rows, are refused by name."""
+
+    class Held(iron.Graph):
+        def __init__(self):
+            self.rows, self.w = iron.state((6, 32), F32), iron.weight(np.ones((4, 64), F32))
+
+        def body(self, x):
+            Copy(x, self.rows[0])
+            return Copy(self.w)
+
+    dev = "npu2" if backend == "sim" else None
+    compiled = Held().compile(x=((32,), F32), backend=backend, dev=dev)
+    whole = np.arange(192, dtype=F32).reshape(6, 32)
+    compiled.write("rows", whole)
+    compiled.write("rows", -whole[:2], rows=2)
+    assert np.array_equal(compiled.read("rows"), np.concatenate([-whole[:2], whole[2:]]))
+    assert np.array_equal(compiled.read("rows", 3), compiled.read("rows")[:3]) and compiled.read("rows", rows=0).shape == (0, 32)
+    compiled.write("w", np.zeros((1, 64)), rows=1)
+    assert compiled.read("w").sum() == 192
+    for rows in (-1, 7, 2.0):
+        with pytest.raises(CallError, match=re.escape(f"rows={rows} of rows; legal: 0 to 6.")):
+            compiled.read("rows", rows)
+    with pytest.raises(ShapeError, match=r"rows is \[2, 32\]; got \[3, 32\]"):
+        compiled.write("rows", whole[:3], rows=2)
+
+
 def test_another_four_have_states_of_their_own():
     """Two compiled graphs of one graph do not see each other's states."""
     graph = Walk([1, 0])

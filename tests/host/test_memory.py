@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 
 import numpy as np
@@ -11,6 +12,7 @@ import iron_core as iron
 from iron_core.declare.formats import Q4_1, Dense, PackedArray, bfloat16
 from iron_core.errors import OutOfMemory, ShapeError, UnknownName
 from iron_core.image.plan import Packaging, Plan, Resident
+from iron_host import large_pages
 from iron_host.anonymous import address, anonymous
 from iron_host.memory import HostMemory
 from iron_ops_aie import Copy
@@ -63,6 +65,18 @@ def test_a_state_starts_as_zeros_and_can_be_written_and_read():
     copy[:] = 0
     assert (memory.read("s") == 5).all()
     assert address(memory.view("resident", 0)) == where
+
+
+def test_first_rows_take_no_pages_of_the_others():
+    """Of a state of 64 MB one page is there once 4 kB were written."""
+    memory = HostMemory(plan_of(state("s", 1 << 14, 1 << 11)))
+    memory.write("s", np.ones((1, 1 << 11), bfloat16), rows=1)
+    there = np.zeros(memory.places[0].size // mmap.PAGESIZE, np.uint8)
+    mincore = large_pages._mincore()
+    if mincore is None:
+        pytest.skip("the system does not say which pages are there")
+    assert mincore(address(memory.places[0]), memory.places[0].size, address(there)) == 0
+    assert (there & 1).sum() == 1 and (memory.read("s", 1) == 1).all()
 
 
 def test_writing_a_weight_leaves_the_array_it_was_given_alone():

@@ -6,25 +6,37 @@ import errno
 import os
 import secrets
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 _NAME = 64
 
 
 def write_whole(path: str | bytes | Path, text: str) -> None:
-    """Put a text in a file: all of it, or what the file held before stays, and nothing is left beside it.
+    """Put a text in a file, as `whole_file` does. What UTF-8 cannot spell, lone surrogates, is written as `\\udc80`."""
+    data = text.encode("utf-8", "backslashreplace")
+    with whole_file(path) as file:
+        file.write(data)
 
-    A link is followed; a file keeps its mode; a device or a pipe is written to. What UTF-8 cannot spell, lone surrogates, is
-    written as `\\udc80`. OSError says why it was not written, also for a name that can be none.
+
+@contextmanager
+def whole_file(path: str | bytes | Path) -> Iterator[BinaryIO]:
+    """A file that has what is written within the block: all of it, or, where the block raises, what the file held before stays, and
+    nothing is left beside it.
+
+    A link is followed; a file keeps its mode; a device or a pipe is written to. OSError says why it was not written, also for a name
+    that can be none.
     """
-    name, data = os.fsencode(path), text.encode("utf-8", "backslashreplace")
+    name = os.fsencode(path)
     if not name or b"\0" in name:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), os.fsdecode(name))
     name = os.path.realpath(name)
     mode = _mode(name)
     if mode is not None and not stat.S_ISREG(mode):
         with open(name, "wb") as file:
-            file.write(data)
+            yield file
         return
     if mode is not None and not os.access(name, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fsdecode(name))
@@ -35,7 +47,7 @@ def write_whole(path: str | bytes | Path, text: str) -> None:
         with open(opened, "wb") as file:
             if mode is not None:
                 os.chmod(beside, stat.S_IMODE(mode))
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(opened)  # a full disk may say so no earlier
         os.replace(beside, name)

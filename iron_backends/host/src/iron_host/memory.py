@@ -95,6 +95,13 @@ class HostMemory(Memory):
         self.places[number] = own
         self._tiles = {key: tiles for key, tiles in self._tiles.items() if key.resident != number}
 
+    def begin(self, number: int, raw: np.ndarray) -> None:
+        """As `Memory.begin`: the pages of a state that stay are not touched."""
+        if self.residents[number].data is None:
+            self.places[number][: raw.size] = raw
+        else:
+            super().begin(number, raw)
+
     def keep(self, spots: Sequence[tuple[int, int, int]]) -> None:
         """Let kernels touch of the arena only these places, where the process is guarded (see `iron_host.guard`)."""
         for index, bank in enumerate(self.banks):

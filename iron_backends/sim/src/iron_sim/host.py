@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from iron_core.backends.memory import Memory
+from iron_core.backends.memory import Memory, beginning
 from iron_core.devices import WORD
 from iron_core.image.array_image import ArrayImage
 from iron_core.image.plan import BufferRef, Plan, Resident
@@ -73,12 +73,13 @@ class SimMemory(Memory):
     def replace(self, number: int, raw: np.ndarray) -> None:
         self.places[number] = Space(raw.copy(), np.zeros(raw.size, bool), self.places[number].base)
 
-    def read(self, name: str) -> Any:
-        """A copy of a resident. PoisonError where part of it came from data nobody wrote."""
-        marks = self.places[self._find(name)].marks
-        if marks is not None and marks.any():
+    def read(self, name: str, rows: int | None = None) -> Any:
+        """A copy of a resident, or of its first `rows`. PoisonError where part of it came from data nobody wrote."""
+        number = self._find(name)
+        marks = self.places[number].marks
+        if marks is not None and marks[: beginning(self.residents[number], rows).nbytes].any():
             raise PoisonError(f"{name} holds data nobody wrote, first at byte {int(marks.argmax())}.")
-        return super().read(name)
+        return super().read(name, rows)
 
 
 def host_tensors(image: ArrayImage, memory: SimMemory) -> dict[str, list[Space]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import numpy as np
 
 from iron_core.backends.traffic import Traffic
@@ -29,6 +30,11 @@ def as_bytes(tensor: Any, resident: Resident) -> np.ndarray:
             f"`{resident.name}` is {resident.format} of shape {tuple(resident.shape)}; got {got} of shape {tuple(tensor.shape)}."
         )
     return flat(np.ascontiguousarray(tensor.data if packed else tensor))
+
+
+def beginning(resident: Resident, rows: int | None) -> Resident:
+    """Its first `rows`, along its leading axis; all of it where that is None."""
+    return resident if rows is None else attrs.evolve(resident, shape=(rows, *resident.shape[1:]))
 
 
 class Memory:
@@ -71,17 +77,21 @@ class Memory:
                 self.banks[number] = self.bank(nbytes, self.banks[number])
                 self._sizes[number] = nbytes
 
-    def read(self, name: str) -> Any:
-        """A copy of a resident: a numpy array, or a PackedArray. UnknownName lists what there is."""
+    def read(self, name: str, rows: int | None = None) -> Any:
+        """A copy of a resident, or of its first `rows`: a numpy array, or a PackedArray. UnknownName lists what there is."""
         number = self._find(name)
-        resident = self.residents[number]
-        return resident.format.tensor(self.fetch(self.places[number], 0, resident.nbytes).copy(), resident.shape)
+        part = beginning(self.residents[number], rows)
+        return part.format.tensor(self.fetch(self.places[number], 0, part.nbytes).copy(), part.shape)
 
-    def write(self, name: str, tensor: Any) -> None:
-        """Replace a resident's content; the array that a weight came from stays as it is. ShapeError for another shape or format."""
+    def write(self, name: str, tensor: Any, rows: int | None = None) -> None:
+        """Replace a resident's content, or its first `rows`; the array that a weight came from stays as it is. ShapeError for another
+        shape or format."""
         number = self._find(name)
-        raw = as_bytes(tensor, self.residents[number])
-        self.replace(number, raw)
+        raw = as_bytes(tensor, beginning(self.residents[number], rows))
+        if raw.size == self.residents[number].nbytes:
+            self.replace(number, raw)
+        else:
+            self.begin(number, raw)
         self.traffic.residents += raw.size
 
     def at(self, ref: BufferRef) -> np.ndarray:
@@ -118,3 +128,9 @@ class Memory:
     def replace(self, number: int, raw: np.ndarray) -> None:
         """Give the resident of this number new content; the bytes given are copied."""
         self.places[number] = raw.copy()
+
+    def begin(self, number: int, raw: np.ndarray) -> None:
+        """Give its first bytes new content. A backend that can leaves the others untouched, so that no page of them is taken."""
+        whole = self.fetch(self.places[number], 0, self.residents[number].nbytes).copy()
+        whole[: raw.size] = raw
+        self.replace(number, whole)

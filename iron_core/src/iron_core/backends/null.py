@@ -24,10 +24,10 @@ class NullMemory:
     def grow(self, plan: Plan) -> None:
         """Nothing to make room for."""
 
-    def read(self, name: str) -> Any:
+    def read(self, name: str, rows: int | None = None) -> Any:
         raise UnsupportedError(_REFUSAL.format(what=f"content of `{name}`"))
 
-    def write(self, name: str, array: Any) -> None:
+    def write(self, name: str, array: Any, rows: int | None = None) -> None:
         raise UnsupportedError(_REFUSAL.format(what=f"place for `{name}`"))
 
 

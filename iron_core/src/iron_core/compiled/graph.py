@@ -11,6 +11,7 @@ import numpy as np
 
 from iron_core.aside import aside
 from iron_core.backends.choose import Choice
+from iron_core.backends.memory import beginning
 from iron_core.cache.entry import About
 from iron_core.cache.keys import digest
 from iron_core.cache.store import Cache
@@ -33,7 +34,7 @@ from iron_core.graph.reference import pack
 from iron_core.graph.signature import NUMBER, Signature, describe_signature, numbers_of
 from iron_core.graph.traced import TracedGraph
 from iron_core.image.packaging import decide
-from iron_core.image.plan import VersionPlan
+from iron_core.image.plan import Resident, VersionPlan
 from iron_core.image.planner import Draft, draft
 from iron_core.lowering.answer import No
 from iron_core.plugins.registry import labelled, wrong_answer
@@ -211,20 +212,34 @@ class CompiledGraph(Planned, Pictured):
 
     # -- weights and states ---------------------------------------------------------------------
 
-    def read(self, item: Any) -> Any:
-        """A copy of a weight's or state's content. `item`: its name, or the object the graph holds."""
-        return self._program.read(self._name(item))
+    def read(self, item: Any, rows: int | None = None) -> Any:
+        """A copy of a weight's or state's content. `item`: its name, or the object the graph holds. rows: so many along its leading
+        axis, from the first on; CallError for more than it has, or of one whose rows are packed."""
+        name = self._name(item)
+        self._begins(name, rows)
+        return self._program.read(name, rows)
 
-    def write(self, item: Any, tensor: Any) -> None:
+    def write(self, item: Any, tensor: Any, rows: int | None = None) -> None:
         """Replace a weight's or state's content for all versions, whole or not at all. Floats are rounded once to its dtype.
 
+        rows: as in `read`; the others keep what they hold, and on the host the pages that they would take are not touched.
         ShapeError for another shape; CallError for what are no real numbers, and where an integer dtype has none near.
         """
         name = self._name(item)
-        resident = next((r for r in self.plan.residents if r.name == name), None)
+        resident = self._begins(name, rows)
         if resident is not None and not resident.format.packed:
             tensor = converted(tensor, name, resident.shape, resident.format.dtype)
-        self._program.write(name, tensor)
+        self._program.write(name, tensor, rows)
+
+    def _begins(self, name: str, rows: int | None) -> Resident | None:
+        """The resident of this name, or its first `rows`."""
+        resident = next((r for r in self.plan.residents if r.name == name), None)
+        if resident is None or rows is None:
+            return resident
+        if resident.format.packed or not resident.shape or not isinstance(rows, int) or not 0 <= rows <= resident.shape[0]:
+            legal = "leave rows out" if resident.format.packed or not resident.shape else f"0 to {resident.shape[0]}"
+            raise CallError(f"rows={rows!r} of {name}; legal: {legal}.")
+        return beginning(resident, rows)
 
     def _name(self, item: Any) -> str:
         if isinstance(item, str):

@@ -317,24 +317,25 @@ class Program:
                 raise UnsupportedError(f"backend {self.backend.name} does not count what it copies.")
             return attrs.evolve(counted)
 
-    def read(self, name: str) -> Any:
-        """A copy of a weight's or state's content. UnknownName lists what there is."""
+    def read(self, name: str, rows: int | None = None) -> Any:
+        """A copy of a weight's or state's content, or of its first `rows`. UnknownName lists what there is."""
         self._known(name)
+        part = () if rows is None else (rows,)
         with self.turn:
             if not self.turn.busy:
-                return self.memory().read(name)
+                return self.memory().read(name, *part)
             assert self._memory is not None and self._placed is not None
             if not any(resident.name == name for resident in self._placed.residents):
                 self.refuse_inside(f"reading {name}, which a version added meanwhile brings,")
-            return self._memory.read(name)
+            return self._memory.read(name, *part)
 
-    def write(self, name: str, array: Any) -> None:
-        """Replace a weight's or state's content; shape and dtype as declared."""
+    def write(self, name: str, array: Any, rows: int | None = None) -> None:
+        """Replace a weight's or state's content, or its first `rows`; shape and dtype as declared."""
         self._known(name)
         with self.turn:
             if self.turn.busy:
                 self.refuse_inside("write()")
-            self.memory().write(name, array)
+            self.memory().write(name, array, *(() if rows is None else (rows,)))
 
     def refuse_inside(self, what: str) -> NoReturn:
         """Refuse what a running step would be hurt by: inside one, its memory may only be read.
