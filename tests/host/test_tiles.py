@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import iron_core as iron
+from iron_core.backends.protocol import Unavailable
 from iron_core.cache.store import Cache, CacheWarning
-from iron_core.declare.formats import Q4_1, Q4NX, Q4NX_Q8, Q4NX_SIGNED, Q8_0, BlockQuant, PackedArray, bfloat16
+from iron_core.declare.formats import (
+    IQ4_NL,
+    MXFP4,
+    Q4_0,
+    Q4_1,
+    Q4_K,
+    Q4NX,
+    Q4NX_Q8,
+    Q4NX_SIGNED,
+    Q5_0,
+    Q6_K,
+    Q8_0,
+    BlockQuant,
+    PackedArray,
+    SuperBlock,
+    bfloat16,
+)
+from iron_core.errors import BackendUnavailable, CallError
 from iron_host import tiling
 from iron_host.backend import HostBackend
 from iron_host.runtime import runtime
 from iron_host.tiles import Tiles
 from iron_lm.checkpoints.mapped import MappedFile
 from iron_ops_aie import GEMM, GEMV, Dequant
+from tests.superblocks import drawn
 
 ROWS, DEPTH = 40, 64
 
@@ -385,3 +406,69 @@ def test_equal_numbers_have_equal_products(activations):
         assert np.array_equal(one, other)
     several, again, *alone = made[0]
     assert np.array_equal(several, again) and all(np.array_equal(several[0], row) for row in alone)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 9, 40])
+@pytest.mark.parametrize("format", [Q4_0, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K, IQ4_NL, MXFP4, Q4NX], ids=lambda format: format.name)
+def test_without_tiles_products_have_the_same_bits(format: Any, rows: int) -> None:
+    """Of one row, of few and of many, of whole tiles and of rows that are left over."""
+    depth = math.lcm(256, format.block[1])
+    a, b = (_weight(format, -(-(48 + n) // format.block[0]) * format.block[0], depth) for n in (0, 1))
+    x = np.random.default_rng(rows).standard_normal((rows, depth)).astype(np.float32)
+    shape = {"x": (x.shape, np.float32)}
+    hosts = [Beside(a, b).compile(backend=HostBackend(strict=True, tiles=tiles), **shape) for tiles in (True, False)]
+    for got, want in zip(hosts[0](x), hosts[1](x), strict=True):
+        np.testing.assert_array_equal(got.view(np.uint32), want.view(np.uint32))
+    assert [len(next(iter(host.versions.values())).image.tiles) for host in hosts] == [2, 0]
+
+
+def _weight(format: Any, rows: int, depth: int) -> PackedArray:
+    if isinstance(format, SuperBlock) or format is Q5_0:
+        return drawn(np.random.default_rng(rows), format, (rows, depth))
+    return format.quantize(np.random.default_rng(rows).standard_normal((rows, depth)).astype(np.float32))
+
+
+class Beside(iron.Graph):
+    """A product with each of two weights, whatever their shapes."""
+
+    def __init__(self, a: Any, b: Any) -> None:
+        self.a, self.b = iron.weight(a), iron.weight(b)
+
+    def body(self, x: Any) -> Any:
+        return tuple(GEMM(x, w, b_col_maj=True, activations="int8_block") for w in (self.a, self.b))
+
+
+def test_without_tiles_nothing_is_kept(in_a_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the option, or by IRON_TILES, which it overrides: weights are read where the file is mapped."""
+    opened, _ = in_a_file
+    for option, variable in ((False, "1"), (None, "0")):
+        monkeypatch.setenv("IRON_TILES", variable)
+        host = Two(*opened()).compile(backend=HostBackend(strict=True, tiles=option), x=((1, DEPTH), np.float32))
+        assert agrees(host) and not entries(tmp_path)
+        read = host._program.memory().weights()
+        assert len(read) == 2 and not any(part.flags.owndata or part.flags.writeable for part in read)
+    assert agrees(Two(*opened()).compile(backend=HostBackend(tiles=True), x=((1, DEPTH), np.float32))) and entries(tmp_path)
+    monkeypatch.setenv("IRON_TILES", "no")
+    with pytest.raises(BackendUnavailable, match="IRON_TILES='no'; legal: 0 or 1"):
+        compiled(*opened())
+    reason = HostBackend().probe()
+    assert isinstance(reason, Unavailable) and reason.fix == "Correct or unset IRON_TILES."
+    with pytest.raises(CallError, match=r"tiles=1; legal: True or False"):
+        HostBackend(tiles=1)  # type: ignore[arg-type]
+
+
+def test_dense_panels_are_not_made_either() -> None:
+    """A product in an order of its own has the same bits from rows as from panels."""
+
+    class Own(iron.Graph):
+        def __init__(self, w: Any) -> None:
+            self.w = iron.weight(w)
+
+        def body(self, x: Any) -> Any:
+            return GEMM(x, self.w, b_col_maj=True, own_order=True)
+
+    rng = np.random.default_rng(2)
+    w, x = (rng.standard_normal(shape).astype(np.float32) for shape in ((70, 48), (33, 48)))
+    hosts = [Own(w).compile(backend=HostBackend(tiles=tiles), x=(x.shape, np.float32)) for tiles in (True, False)]
+    np.testing.assert_array_equal(*(host(x).view(np.uint32) for host in hosts))
+    assert [len(next(iter(host.versions.values())).image.tiles) for host in hosts] == [1, 0]

@@ -68,6 +68,16 @@ def _counted(where: str, count: Any, read: Callable[[Any], int]) -> int:
     return number
 
 
+def in_tiles(given: bool | None = None) -> bool:
+    """Are block weights put in tiles: `given` (the `tiles=` option), else `IRON_TILES`, "0" or "1", else yes. CallError for another."""
+    if given is not None:
+        return given
+    text = os.environ.get("IRON_TILES") or "1"
+    if text not in ("0", "1"):
+        raise CallError(f"IRON_TILES={text!r}; legal: 0 or 1.")
+    return text == "1"
+
+
 def _flag(backend: Any, field: Any, given: Any) -> None:
     if not isinstance(given, bool):
         raise CallError(f"{field.name}={given!r}; legal: True or False.")
@@ -78,11 +88,14 @@ class HostBackend(Backend):
     """Runs a plan as one native run list over C++ kernels; see `iron_core.backends.protocol.Backend`.
 
     threads: the most that work on a call, 1 to 1024 (default `IRON_THREADS`, else every CPU of this process); a step that
-    gains nothing by as many takes fewer. strict: refuse, with UnsupportedError, a step that has no kernel instead of running
-    its reference. tuned: take up what was tuned on this machine. CallError for a value that is none of these.
+    gains nothing by as many takes fewer. tiles: put weights in the order in which they are multiplied fastest, once, and keep that in
+    the cache; else they are multiplied as they lie in their file, to the same bits (default `IRON_TILES`, else True). strict: refuse,
+    with UnsupportedError, a step that has no kernel instead of running its reference. tuned: take up what was tuned on this machine.
+    CallError for a value that is none of these.
     """
 
     threads: int | None = attrs.field(default=None, converter=attrs.converters.optional(thread_count), kw_only=True)
+    tiles: bool | None = attrs.field(default=None, validator=attrs.validators.optional(_flag), kw_only=True)
     strict: bool = attrs.field(default=False, validator=_flag, kw_only=True)
     tuned: bool = attrs.field(default=True, validator=_flag, kw_only=True)
     name = "host"
@@ -93,9 +106,9 @@ class HostBackend(Backend):
         from iron_host import compiler
 
         try:
-            threads = thread_count(self.threads)
+            threads, _ = thread_count(self.threads), in_tiles(self.tiles)
         except CallError as error:
-            return Unavailable(str(error), "Correct or unset IRON_THREADS.")
+            return Unavailable(str(error), f"Correct or unset {str(error).partition('=')[0]}.")
         found = compiler.probe()
         if isinstance(found, Unavailable):
             return found
@@ -127,7 +140,8 @@ class HostBackend(Backend):
     ) -> HostImage:
         """`compile()` with the tunables that `given` gives each step's lowering. apart: no step goes together with the next one."""
         version = plan.version(signature)
-        builder = ImageBuilder({i for i, resident in enumerate(plan.residents) if resident.kind == "weight"})
+        weights = {i for i, resident in enumerate(plan.residents) if resident.kind == "weight"}
+        builder = ImageBuilder(weights if in_tiles(self.tiles) else ())
         without: dict[str, tuple[str, list[str]]] = {}
         chosen: dict[int, HostLowering | No] = {}  # steps of the same contract share one operator
         tuned: dict[Any, dict[str, Any]] = {}

@@ -109,7 +109,7 @@ class HostImage:
 
 
 class ImageBuilder:
-    """Collects a version's run steps and constants. `weights`: the residents that are weights, by number."""
+    """Collects a version's run steps and constants. `weights`: the residents that may be put in tiles, by number."""
 
     def __init__(self, weights: Container[int] = ()) -> None:
         self.steps: list[RunStep] = []
