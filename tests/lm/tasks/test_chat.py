@@ -10,7 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from iron_core.errors import CheckpointError, UsageError
 from iron_lm.generation.sampler import Sampler
+from iron_lm.generation.states import Saved
 from iron_lm.tasks.chat import Chat, ChatTask
 from iron_lm.text.stopping import StopStrings
 from iron_lm.text.template import ChatTemplate
@@ -250,6 +252,107 @@ def test_what_no_longer_fits_is_dropped_from_the_models_view_and_said(tmp_path):
     assert talk.session.prompts[-1] == "<system>s<user>e<assistant>"
 
 
+def test_a_shift_drops_half_of_the_context_at_once():
+    """So that the turns behind it go on from what is held; the message that is asked always stays."""
+    talk = Talk(*["x" * 20] * 8, context=240, answer=30, system="s", shift=True)
+    talk.type(*(letter * 20 for letter in "abcde"))
+    dropped = [said for said in talk.said if "dropped from what the model sees" in said]
+    assert len(dropped) == 1 and "the oldest 2 exchanges are dropped" in dropped[0]
+    first = next(n for n, prompt in enumerate(talk.session.prompts) if "aaa" not in prompt)
+    assert len(talk.session.prompts[first]) <= 120 and talk.session.prompts[first].startswith("<system>s<user>")
+    for before, after in zip(talk.session.prompts[first:], talk.session.prompts[first + 1 :], strict=False):
+        assert after.startswith(before)
+
+
+def test_an_answer_goes_on_past_the_context(tmp_path):
+    """With a shift: the oldest exchanges go, then the older half of the answer; all of it is shown, and saved."""
+    story = "".join(chr(97 + n % 26) for n in range(150))
+    talk = Talk("yes", "no", context=100, answer=200, shift=True)
+    talk.type("one", "two")
+    left = story
+
+    class Storyteller(Parrot):
+        def generate(self, ids, count, sampler, on_token, stop):
+            nonlocal left
+            self.prompts.append("".join(map(chr, ids)))
+            assert len(ids) + count <= 100
+            said, left = left[:count], left[count:]
+            for token in said.encode():
+                if on_token(token):
+                    break
+
+    talk.chat.session = teller = Storyteller([])
+    talk.said.clear()
+    talk.type("go", f"/save {tmp_path}/t.json")
+    assert "".join(talk.shown).endswith(story + "\n") and talk.chat.messages[-1]["content"] == story
+    begins = "<user>one<assistant>yes<user>two<assistant>no<user>go<assistant>"
+    assert teller.prompts[0] == begins
+    said = 100 - len(begins)
+    assert teller.prompts[1] == "<user>go<assistant>" + story[:said]  # both exchanges are gone, no token of the answer
+    assert teller.prompts[2].startswith("<user>go<assistant>") and story[: len(story)].find(teller.prompts[2][19:]) > 0
+    assert "the oldest 2 exchanges are dropped" in talk.said[0] and "tokens of the answer are dropped" in talk.said[1]
+    saved = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
+    assert [m["content"] for m in saved] == ["one", "yes", "two", "no", "go", story]
+
+
+def test_without_a_shift_an_answer_ends_with_the_context():
+    """As it did."""
+    talk = Talk("x" * 300, context=100, answer=200)
+    talk.type("one")
+    assert len(talk.shown) == 100 - len("<user>one<assistant>") + 1 and "cut after 80 tokens" in talk.said[-1]
+
+
+class Kept:
+    """What writes states, remembered by name."""
+
+    def __init__(self):
+        self.files = {}
+
+    def save(self, place, talk):
+        self.files[place] = talk
+        return 33
+
+    def load(self, place, accepts):
+        if place not in self.files:
+            raise CheckpointError("x.safetensors: the state of another model, whose family is another.")
+        accepts(self.files[place])
+        return Saved(list(range(33)), self.files[place])
+
+
+def test_a_conversation_goes_on_with_its_states(tmp_path):
+    """Saved and loaded by a name that ends so; what the model does not see any more it does not see then."""
+    kept, long = Kept(), dict(context=150, answer=30, system="s")
+    first = Talk(*["x" * 20] * 5, states=kept, **long)
+    first.type("a" * 20, "b" * 20, "c" * 20, f"/save {tmp_path}/t.safetensors", "d" * 20)
+    assert f"7 messages, and the states of 33 tokens in {tmp_path}/t.safetensors" in first.said
+    other = Talk("x" * 20, states=kept, **long | {"system": "another"})
+    other.type(f"/load {tmp_path}/t.safetensors", "d" * 20)
+    assert other.said[0] == f"7 messages of {tmp_path}/t.safetensors; the model holds 33 tokens of them"
+    assert other.session.prompts[-1] == first.session.prompts[-1] and other.chat.messages == first.chat.messages
+    assert other.session.resets == 0 and other.chat.first == first.chat.first > 0
+
+
+def test_states_that_cannot_be_loaded_leave_the_talk_as_it_was():
+    """Another model's, or without a conversation."""
+    kept = Kept()
+    talk = Talk("yes", "no", states=kept)
+    kept.files[b"u.safetensors"] = ""
+    talk.type("hi", "/load x.safetensors", "/load u.safetensors", "ho")
+    assert talk.said == [
+        "x.safetensors: the state of another model, whose family is another; the conversation is as it was",
+        "u.safetensors: it has no conversation; the conversation is as it was",
+    ]
+    assert talk.session.prompts[-1] == "<user>hi<assistant>yes<user>ho<assistant>"
+
+
+@pytest.mark.parametrize("given", [dict(keep=3), dict(state="x")])
+def test_what_is_for_a_prompt_alone_is_refused(given):
+    """By what does it in a conversation."""
+    options = dict(json=False, profile=None, shift=True, keep=None, state=None) | given
+    with pytest.raises(UsageError, match=r"--chat is a conversation; leave out --(keep: its system|state: /save FILE\.safetensors)"):
+        ChatTask(options)
+
+
 def test_a_message_too_long_for_the_context_is_refused_and_the_talk_is_as_it_was():
     """What was said before is still there, and the model still sees it."""
     talk = Talk("yes", "no", context=100, answer=20)
@@ -288,13 +391,16 @@ def test_of_several_stop_strings_the_first_in_the_text_ends_it():
 def test_a_command_lines_conversation_says_how_it_is_led_and_begins_with_the_prompt(monkeypatch, capsys):
     """On standard error; on standard output are the answers alone. Lines of standard input follow, until one that leaves."""
     task = ChatTask(
-        {"json": False, "profile": None, "sampler": Sampler(), "num_tokens": 40, "stop": (), "system": None, "prompt": "hello"}
+        dict(
+            json=False, profile=None, sampler=Sampler(), num_tokens=40, stop=(), system=None, prompt="hello", shift=False, keep=None,
+            state=None,
+        )
     )
     config = SimpleNamespace(vocab_size=256, encodes=False)
     task.prepare(SimpleNamespace(config=config, tokenizer=Letters(), template=lambda: TEMPLATE, context=200))
     session = Parrot(["one", "two"])
     monkeypatch.setattr(sys, "stdin", io.StringIO("again\n/quit\nnever\n"))
-    assert task.run(SimpleNamespace(session=session), None) == 0
+    assert task.run(SimpleNamespace(session=session, states=None), None) == 0
     out, err = capsys.readouterr()
     assert err == "/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves\n> hello\n" and out == "one\ntwo\n"
     assert session.sampler is task.options["sampler"]

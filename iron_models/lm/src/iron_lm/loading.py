@@ -18,6 +18,7 @@ from iron_lm import process, quantizing
 from iron_lm.architecture import Architecture
 from iron_lm.arithmetic import arithmetic_of
 from iron_lm.checkpoints.checkpoint import Checkpoint, convert, drawn
+from iron_lm.checkpoints.fingerprint import fingerprint
 from iron_lm.checkpoints.kept import Made, made
 from iron_lm.checkpoints.reading import reading
 from iron_lm.checkpoints.rearranged import Rearranged
@@ -100,6 +101,13 @@ class Loaded:
     def template(self) -> ChatTemplate | None:
         """The chat template, of the checkpoint or beside the tokenizer; None where there is none. CheckpointError for a bad one."""
         return find_template(self.checkpoint, self.tokenizer, self.beside)
+
+    @property
+    def whose(self) -> dict[str, str]:
+        """What the keys and values of tokens follow from, but for backend and machine, by name: as text, or a digest of it."""
+        run = {f"{name} of the run": str(value) for name, value in attrs.asdict(self.run).items()}
+        told = {"family": self.family.name, "config": digest(attrs.astuple(self.config)), "weights": fingerprint(self.weights)}
+        return told | run | {"version of Iron": self.cache_key or ""}
 
     @property
     def cache_key(self) -> str | None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
@@ -17,15 +17,20 @@ from iron_lm import arithmetic, families, loading, quantizing
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.embedder import Embedder
+from iron_lm.generation import shifting
 from iron_lm.generation.grammar import Constraint, Grammar, Vocabulary
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
+from iron_lm.generation.shifting import Shift
 from iron_lm.loading import Loaded
 from iron_lm.running import Running
 from iron_lm.text.answer import Answer
 from iron_lm.text.template import ChatTemplate
 from iron_lm.text.tokenizer import Tokenizer
 from iron_lm.tunables import tuned
+
+if TYPE_CHECKING:
+    from iron_lm.generation.states import States
 
 #: Tokens of an answer, where nobody says how many: what a text goes on with, and most in a conversation.
 TOKENS, TURN = 40, 512
@@ -49,6 +54,7 @@ class Model(Running):
         self._template: ChatTemplate | None = None
         self._embedder: Embedder | None = None
         self._vocabulary: Vocabulary | None = None
+        self._states: States | None = None
 
     def of(self, loaded: Loaded) -> Model:
         """Another model, compiled as this one is."""
@@ -65,15 +71,18 @@ class Model(Running):
         schema: Mapping[str, Any] | bool | str | None = None,
         grammar: str | None = None,
         regex: str | None = None,
+        shift: bool = False,
+        keep: int | None = None,
         **sampling: Any,
     ) -> Iterator[str]:
         """The text that follows a prompt (text, or token ids), piece by piece as it is made: an iterator.
 
-        max_tokens: the most there are; prompt and answer fit max_seq_len. stop: texts that end the answer and are no part of
-        it. schema, grammar, regex: one of these says what the answer may be: JSON of a schema (a mapping, or its text), a text of a
-        grammar (GBNF or Lark), or one that a regular expression matches whole; where max_tokens cuts it, it is the beginning of
-        one. They need the package llguidance. sampling: temperature, top_k, top_p, min_p, typical_p, repetition_penalty,
-        presence_penalty, frequency_penalty, repeat_last_n, logit_bias, seed; greedy without.
+        max_tokens: the most there are; prompt and answer fit max_seq_len, unless shift: where they fill it, the first `keep` tokens stay,
+        the older half of the others is left out, and it goes on (-1: the whole prompt stays; None: what begins every text). stop: texts
+        that end the answer and are no part of it. schema, grammar, regex: one of these says what the answer may be: JSON of a schema (a
+        mapping, or its text), a text of a grammar (GBNF or Lark), or one that a regular expression matches whole; where max_tokens cuts
+        it, it is the beginning of one. They need the package llguidance. sampling: temperature, top_k, top_p, min_p, typical_p,
+        repetition_penalty, presence_penalty, frequency_penalty, repeat_last_n, logit_bias, seed; greedy without.
         UsageError, before anything runs, for what cannot be, CallError or BoundsError for ids that are none. An iterator that is
         left early leaves nothing undone.
         """
@@ -82,11 +91,15 @@ class Model(Running):
         context = self.loaded.context
         if not ids:
             raise UsageError("generate: the prompt is empty; legal: some text, or ids.")
-        if not isinstance(max_tokens, Integral) or max_tokens < 1 or len(ids) + max_tokens > context:
+        shifted = self._shift(ids, keep) if shift else None
+        if keep is not None and not shift:
+            raise UsageError("generate: keep is for an answer that outgrows max_seq_len; legal: with shift=True.")
+        if not isinstance(max_tokens, Integral) or max_tokens < 1 or (len(ids) + max_tokens > context and not shift):
             most = f"1 to {context - len(ids)}" if len(ids) < context else "none with this prompt; a larger max_seq_len"
             raise UsageError(f"generate: max_tokens={max_tokens!r} after a prompt of {len(ids)} tokens; legal: {most}.")
         constraint = self._constraint("generate", schema=schema, grammar=grammar, regex=regex)
-        return self._answer(ids, max_tokens, _texts("generate", stop), self._sampler("generate", sampling), constraint)
+        sampler = self._sampler("generate", sampling)
+        return self._answer(ids, max_tokens, _texts("generate", stop), sampler, constraint, shift=shifted)
 
     def chat(
         self,
@@ -137,6 +150,25 @@ class Model(Running):
         self._embedder = self._embedder or Embedder(self.loaded, **self._options)
         return self._embedder.embed(texts, pooling=pooling, dims=dims, truncate=truncate)
 
+    def save_state(self, path: str | Path) -> int:
+        """Write what the caches hold into a file, whole or not at all; of how many tokens. OSError where it cannot be written."""
+        return self.states.save(path)
+
+    def load_state(self, path: str | Path) -> list[int]:
+        """Have the caches hold what a file of `save_state` does; the ids of its tokens. What begins with them goes on from there, bit for
+        bit as where they were saved. CheckpointError, in one line, for a file that is damaged, or of another model, of other options
+        or of another version of Iron; then they hold what they held."""
+        return self.states.load(path).ids
+
+    @property
+    def states(self) -> States:
+        """What writes and reads such files, whose identity is found once."""
+        if self._states is None:
+            from iron_lm.generation.states import States
+
+            self._states = States(self.session, self.loaded.whose)
+        return self._states
+
     # -- how -------------------------------------------------------------------------------------
 
     def _spelling(self, name: str) -> Tokenizer:
@@ -149,10 +181,18 @@ class Model(Running):
     def _sampler(self, name: str, sampling: Mapping[str, Any]) -> Sampler:
         unknown = [rule for rule in sampling if rule not in _RULES]
         if unknown:
-            raise UsageError(f"{name}: no keyword {unknown[0]}; legal: max_tokens, stop, schema, grammar, regex, {', '.join(_RULES)}.")
+            legal = ", ".join(("max_tokens", "stop", "schema", "grammar", "regex", *_RULES))
+            raise UsageError(f"{name}: no keyword {unknown[0]}; legal: {legal}.")
         sampler = Sampler(**sampling)
         sampler.check(self.config.vocab_size)
         return sampler
+
+    def _shift(self, ids: list[int], keep: int | None) -> Shift:
+        if keep is not None and (not isinstance(keep, Integral) or keep < -1):
+            raise UsageError(f"generate: keep={keep!r}. Legal: -1 (the prompt) to {self.loaded.context - 2}.")
+        shift = Shift(self.loaded.context, shifting.kept_of(ids, keep, None if self.tokenizer is None else self.tokenizer.bos))
+        shift.check(ids)
+        return shift
 
     def _constraint(self, name: str, **asked: Any) -> Constraint | None:
         """What the answer may be. UsageError for two rules, or one that cannot be."""
@@ -174,13 +214,19 @@ class Model(Running):
         constraint: Constraint | None = None,
         *,
         after_prompt: bool = True,
+        shift: Shift | None = None,
     ) -> Iterator[str]:
         """after_prompt: does the text go on where the prompt's ends, or start anew?"""
         assert self.tokenizer is not None
         answer = Answer(self.tokenizer.stream(), stop)
         if after_prompt:
             answer.stream.take(ids)
-        for token in self.session.tokens(ids, count, sampler, self.tokenizer.stop, constraint):
+        ends = self.tokenizer.stop
+        if shift is None:
+            said = self.session.tokens(ids, count, sampler, ends, constraint)
+        else:
+            said = shifting.tokens(self.session, ids, count, sampler, ends, constraint, shift=shift)
+        for token in said:
             if piece := answer(token):
                 yield piece
             if answer.ended:

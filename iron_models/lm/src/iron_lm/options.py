@@ -71,6 +71,12 @@ def command(name: str, summary: str, run: Callable[..., Any]) -> click.Command:
         option(["--regex"], metavar="TEXT", help="Answer with a text that this regular expression matches whole."),
         option(["--stop"], multiple=True, metavar="TEXT", help="End the answer before this text; may be repeated."),
         option(["--seed"], type=seed, default=0, show_default=True, metavar="S", help="Fixes every draw."),
+        option(["--shift"], is_flag=True,
+            help="Where prompt and answer fill the context, leave out the older half of what is not kept, and go on."),
+        option(["--keep"], type=click.IntRange(min=-1), metavar="N",
+            help="With --shift: tokens of the prompt that stay; -1: all. Default: the one that begins every text, if any."),
+        option(["--state"], metavar="FILE",
+            help="Go on from what FILE holds of the prompt, and write there what is held at the end."),
         option(["--chat"], is_flag=True, help="A conversation; /help lists its commands."),
         option(["--system"], metavar="TEXT", help="With --chat: what the model is told first."),
         option(["--random-weights"], type=seed, metavar="SEED",
@@ -90,6 +96,8 @@ def command(name: str, summary: str, run: Callable[..., Any]) -> click.Command:
         option(["--dev"], metavar="NAME", help="The backend's device."),
         option(["--cost-table"], metavar="FILE", help="What `iron tune` measured: settings, folds and packs are chosen by it."),
         option(["--threads"], type=whole, metavar="N", help="Default: $IRON_THREADS, else every CPU."),
+        option(["--no-tiles"], is_flag=True,
+            help="Multiply weights as the file has them, and keep no other copy. Default: $IRON_TILES=0."),
         option(["--profile"], is_flag=True, help="Print where the time goes, by kind of step, beside the machine's limits."),
         option(["--profile-trace"], metavar="FILE", help="Write every step as JSON for ui.perfetto.dev; implies --profile."),
         option(["--json"], is_flag=True, help="One JSON object on standard output instead of text."),
@@ -114,6 +122,8 @@ def _named(options: dict[str, Any]) -> dict[str, Any]:
     sampler = Sampler(logit_bias=tuple(map(_bias, options["logit_bias"])), **{name: options[name] for name in _SAMPLING})
     if options["system"] and not options["chat"]:
         raise UsageError("--system is for --chat.")
+    if options["keep"] is not None and not options["shift"]:
+        raise UsageError("--keep is for --shift.")
     for name in ("pooling", "dims"):
         if options[name] and not options["embed"]:
             raise UsageError(f"--{name} is for --embed.")

@@ -148,7 +148,8 @@ class Runner:
     def _backend(self) -> str | Backend | None:
         """The backend by name, or with the options given on the line; CallError for one it does not have."""
         o = self.options
-        return choose(o["backend"], o["dev"], threads=o["threads"]).backend if o["threads"] is not None else o["backend"]
+        given = ({} if o["threads"] is None else {"threads": o["threads"]}) | ({"tiles": False} if o["no_tiles"] else {})
+        return choose(o["backend"], o["dev"], **given).backend if given else o["backend"]
 
     def _tuner(self) -> dict[str, Any]:
         """What a cost table says is decided by the tuner that is installed. UsageError for a file that cannot be read."""

@@ -19,6 +19,7 @@ from iron_lm.generation.snapshots import Snapshots
 from iron_lm.parts.decoder import Decoder
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+_Made = TypeVar("_Made")
 
 
 def _alone(method: _Method) -> _Method:
@@ -55,7 +56,7 @@ class Session:
         self.compiled.add(ids=((model.run.prefill_chunk,), np.int32))
         self.held: list[int] = []
         self.snapshots = Snapshots(self.compiled, model.recurrent) if model.recurrent else None
-        self._base = 0  # the first token in the caches that slide
+        self.base = 0  # the first token in the caches that slide
         self._turn = Turn(f"a session of {type(model).__name__}")
         self._sampler: Sampler | None = None
 
@@ -68,6 +69,17 @@ class Session:
     def reset(self) -> None:
         """Forget the history. The caches' old content is overwritten before it is read."""
         self.held = []
+
+    def forget(self) -> None:
+        """Have the caches hold nothing, those that slide and states that cannot go back too."""
+        self.held, self.base = [], self.model.run.max_seq_len
+        if self.snapshots is not None:
+            self.snapshots.become(None, {})
+
+    @_alone
+    def alone(self, work: Callable[[Session], _Made]) -> _Made:
+        """What `work` makes of the session, which nobody else runs meanwhile."""
+        return work(self)
 
     def checked(self, ids: Sequence[int]) -> list[int]:
         """Token ids as a list. CallError for what is no whole number, BoundsError for one outside the vocabulary."""
@@ -204,7 +216,7 @@ class Session:
         # Where nothing says what stands of a history, every prompt runs from its start.
         common = shared(self.held, ids)
         same = min((cache.rewind(common) for cache in self.model.caches), default=0)
-        if self.model.base(min(same, len(ids) - 1)) < self._base:
+        if self.model.base(min(same, len(ids) - 1)) < self.base:
             same = 0  # what it sees is no longer held
         if self.snapshots is not None:
             self.snapshots.forget(same)
@@ -260,11 +272,11 @@ class Session:
 
     def _slide_to(self, position: int) -> None:
         """Have caches that slide where computing `position` needs them."""
-        base, rows = self.model.base(position), self.model.base(position) - self._base
+        base, rows = self.model.base(position), self.model.base(position) - self.base
         if rows > 0:
-            self._base = self.model.run.max_seq_len  # whatever becomes of the move: until it is done they hold nothing
+            self.base = self.model.run.max_seq_len  # whatever becomes of the move: until it is done they hold nothing
             self.model.slide(self.compiled, rows)
-        self._base = base
+        self.base = base
 
 
 def shared(a: Sequence[int], b: Sequence[int]) -> int:

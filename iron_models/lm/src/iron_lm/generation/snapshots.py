@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,15 @@ class Snapshots:
         for kept in self.kept:
             if kept > position:
                 del self._copies[kept]
+
+    @property
+    def copies(self) -> dict[int, list[np.ndarray]]:
+        """Every copy, one for each of the states, by how many tokens it is of."""
+        return dict(self._copies)
+
+    def become(self, at: int | None, copies: Mapping[int, list[np.ndarray]]) -> None:
+        """Know of these states and copies from now on: those of another session of the same graph."""
+        self.at, self._copies = at, dict(copies)
 
     def back(self, position: int, kept: int = 0) -> int:
         """Put the states back to the most tokens, up to `position`, that there is a copy of; how many these are. 0: a sequence begins

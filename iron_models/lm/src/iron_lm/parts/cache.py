@@ -28,6 +28,11 @@ class KVCache:
         """Of `position` tokens that a session wants to keep, how many stand: all, for every row is kept."""
         return position
 
+    def in_use(self, tokens: int, base: int) -> dict[str, tuple[Any, int | None]]:
+        """The states that hold so many tokens, by name, each with how many of its first rows do; None: it
+        is of all tokens in one. base: the first token in caches that slide."""
+        return {"keys": (self.keys, tokens), "values": (self.values, tokens)}
+
     def write(self, k: Any, v: Any, prompt: bool, chunk: Any, rows: Any, position: Any) -> None:
         """The call's own keys and values, (rows, num_kv_heads * head_dim), into their places."""
         _, G, D = self.keys.shape

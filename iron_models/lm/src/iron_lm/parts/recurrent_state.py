@@ -27,6 +27,10 @@ class RecurrentState:
         """Bytes of all."""
         return sum(state.format.nbytes(state.shape) for state in self.states.values())
 
+    def in_use(self, tokens: int, base: int) -> dict[str, tuple[Any, int | None]]:
+        """All states, by name, each whole."""
+        return {name: (state, None) for name, state in self.states.items()}
+
     def rewind(self, position: int) -> int:
         """Of `position` tokens that a session wants to keep, how many stand: those that it has a copy of."""
         return position

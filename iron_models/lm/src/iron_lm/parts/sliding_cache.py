@@ -33,6 +33,9 @@ class SlidingKVCache(KVCache):
         C, U = self.run.prefill_chunk, self.run.prefill_step
         super().write(k, v, prompt, position // C * (C // U), rows, position)
 
+    def in_use(self, tokens: int, base: int) -> dict[str, tuple[Any, int | None]]:
+        return super().in_use(max(0, tokens - base), base)
+
     def slide(self, compiled: Any, rows: int) -> None:
         """Move all down by `rows`, over the first ones, in the memory of a compiled graph."""
         for state in (self.keys, self.values):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import os
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -19,25 +18,30 @@ from iron_lm.figures import Figures
 from iron_lm.generation.grammar import Grammar
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
+from iron_lm.generation.shifting import Shift, after
 from iron_lm.loading import Loaded
 from iron_lm.model import TURN, Model
+from iron_lm.tasks import talk
 from iron_lm.tasks.task import Task
 from iron_lm.text.answer import Answer
 from iron_lm.text.template import ChatTemplate
 from iron_lm.text.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from iron_lm.generation.states import States
+
 HELP = """\
 /help           this
 /system TEXT    tell the model who it is, and start over; without TEXT, show what it was told
 /reset          start over
-/save FILE      write the conversation as JSON
+/save FILE      write the conversation as JSON; FILE.safetensors has what the model holds of it, too
 /load FILE      go on with one that was written so
 /stats          tokens held, and how fast the last answer was
 /quit           leave (so does Ctrl-D)
 Ctrl-C stops an answer and keeps the talk."""
 
-#: Bytes of a conversation that are read.
-MOST_BYTES = 4 << 20
+#: What the name of a file ends with that has states beside the talk.
+STATE = ".safetensors"
 #: Characters of what was typed that are shown again.
 _SHOWN = 200
 NOT_BEGUN = "stopped before there was an answer; the message is taken back"
@@ -62,7 +66,8 @@ class Chat:
     """A conversation with a model.
 
     write: shows text of the model. say: tells the user something. answer: most tokens of an answer. context: most of the
-    conversation, as the user knows it; the session's caches may have more rows. grammar: what each answer may be.
+    conversation, as the user knows it; the session's caches may have more rows. grammar: what each answer may be. shift: an answer goes
+    on where the context is full, half of which is then left out. states: what writes a session's states into files, where there is one.
     """
 
     def __init__(
@@ -77,6 +82,8 @@ class Chat:
         stop: tuple[str, ...] = (),
         system: str | None = None,
         grammar: Grammar | None = None,
+        shift: bool = False,
+        states: States | None = None,
         write: Callable[[str], None],
         say: Callable[[str], None],
     ) -> None:
@@ -89,6 +96,8 @@ class Chat:
         self.stop = stop
         self.system = system
         self.grammar = grammar
+        self.shift = shift
+        self.states = states
         self.write = write
         self.say = say
         self.messages: list[dict[str, str]] = []
@@ -151,31 +160,44 @@ class Chat:
         if not name:
             self.say("/save needs a file: /save talk.json")
             return
-        talk, shown = self._conversation(), printable(name, _SHOWN)
+        messages, shown, held = self._conversation(), printable(name, _SHOWN), ""
         try:
-            place = os.path.expanduser(name.encode("utf-8", "surrogateescape"))
-            write_whole(place, json.dumps(talk, ensure_ascii=False, indent=1) + "\n")
-        except (OSError, UnicodeError) as error:
+            place, text = os.path.expanduser(name.encode("utf-8", "surrogateescape")), talk.written(messages)
+            if self.states is not None and name.endswith(STATE):
+                # Of those that were said, how many the model does not see any more stands before them.
+                held = f", and the states of {self.states.save(place, f'{self.first} {text}')} tokens"
+            else:
+                write_whole(place, text)
+        except (OSError, UnicodeError, UsageError) as error:
             self.say(f"{shown}: {getattr(error, 'strerror', None) or error}; the conversation is still here")
         else:
-            self.say(f"{len(talk)} message{'' if len(talk) == 1 else 's'} in {shown}")
+            self.say(f"{len(messages)} message{'' if len(messages) == 1 else 's'}{held} in {shown}")
 
     def _load(self, name: str) -> None:
-        """Go on with what `_save` wrote, in the place of what is said here. The model reads it with the next message."""
+        """Go on with what `_save` wrote, in the place of what is said here. Without states the model reads it with the next message."""
         if not name:
             self.say("/load needs a file: /load talk.json")
             return
         shown = printable(name, _SHOWN)
         try:
-            found = _saved(os.path.expanduser(name.encode("utf-8", "surrogateescape")))
+            place = os.path.expanduser(name.encode("utf-8", "surrogateescape"))
+            if self.states is not None and name.endswith(STATE):
+                saved = self.states.load(place, _with_talk)
+                first, found = _with_talk(saved.talk)
+                reads = f"the model holds {len(saved.ids)} tokens of them"
+            else:
+                first, found, reads = 0, talk.in_file(place), "the model reads them with the next one"
+                self._start_over()
+        except CheckpointError as error:  # which names the file
+            self.say(f"{str(error).rstrip('.')}; the conversation is as it was")
+            return
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or printable(error, _SHOWN)
             self.say(f"{shown}: {reason}; the conversation is as it was")
             return
-        self._start_over()
         self.system = found.pop(0)["content"] if found and found[0]["role"] == "system" else None
-        self.messages = found
-        self.say(f"{len(self._conversation())} messages of {shown}; the model reads them with the next one")
+        self.messages, self.first = found, first
+        self.say(f"{len(self._conversation())} messages of {shown}; {reads}")
 
     # -- a turn ----------------------------------------------------------------------------------------
 
@@ -191,7 +213,7 @@ class Chat:
             self.first = seen
             self.say(str(error) or NOT_BEGUN)
             return
-        shown, spoken = [], Answer(self.tokenizer.stream(), self.stop)
+        shown, spoken, said = [], Answer(self.tokenizer.stream(), self.stop), list[int]()
         turn = self.last = Turn(prompt_tokens=len(ids))
         start = time.perf_counter()
 
@@ -199,16 +221,24 @@ class Chat:
             if not turn.answer_tokens:
                 turn.first_token_s = time.perf_counter() - start
             turn.answer_tokens += 1
+            said.append(token)
             piece = spoken(token)
             shown.append(piece)
             self.write(piece)
             return spoken.ended
 
-        room = min(self.answer, self.context - len(ids))
-        stopped = False
+        room = self.answer if self.shift else min(self.answer, self.context - len(ids))
+        stopped, left_out = False, list[str]()
         try:
             held = {} if self.grammar is None else {"constraint": self.grammar.start()}
-            self.session.generate(ids, room, self.sampler, show, self.tokenizer.stop, **held)
+            behind = list[int]()  # of the answer what the model sees
+            for shifts in itertools.count():
+                before, wanted = len(said), min(room - len(said), self.context - len(ids) - len(behind))
+                sampler = after(self.sampler, shifts)
+                self.session.generate([*ids, *behind], wanted, sampler, show, self.tokenizer.stop, **held)
+                if len(said) == room or len(said) < before + wanted or spoken.ended or (held and held["constraint"].ended):
+                    break
+                ids, behind = self._shifted([*behind, *said[before:]], left_out)
         except KeyboardInterrupt:
             stopped = True
         finally:  # what was said is shown whatever ended it
@@ -221,6 +251,8 @@ class Chat:
             self.say(NOT_BEGUN)
             return
         self.messages.append({"role": "assistant", "content": "".join(shown) + rest})
+        for what in left_out:
+            self.say(what)
         if stopped:
             self.say("stopped; the talk goes on")
         elif turn.answer_tokens == room and not spoken.ended:
@@ -234,11 +266,13 @@ class Chat:
         """The ids of what the model sees of the conversation; the oldest exchanges are dropped from that, which is said, until
         an answer fits behind them. UsageError where the last message is too long by itself; nothing is dropped then."""
         context = self.context
-        need = min(self.answer, max(1, context // 4))
+        need = min(self.answer, max(2 if self.shift else 1, context // 4))
         first = self.first
         while True:
-            ids = self.tokenizer.encode_marked(self.template.render(self._conversation(first)))
-            if len(ids) + need <= context:
+            ids = self._ids(first)
+            # A shift leaves room for a while, as what is left runs from its start.
+            full = context // 2 if self.shift and first > self.first and len(self.messages) - first >= 3 else context - need
+            if len(ids) <= full:
                 break
             if len(self.messages) - first < 3:
                 raise UsageError(
@@ -246,36 +280,41 @@ class Chat:
                     "Say less, or start with a larger --max-seq-len; the talk is as it was."
                 )
             first += 2
-        dropped, self.first = (first - self.first) // 2, first
-        if dropped:
-            exchanges = f"{dropped} exchange{'s are' if dropped > 1 else ' is'}"
-            self.say(f"the context is full: the oldest {exchanges} dropped from what the model sees; /save still writes all")
+        if first > self.first:
+            self.say(self._dropped(first))
         return ids
 
+    def _shifted(self, answer: list[int], left_out: list[str]) -> tuple[list[int], list[int]]:
+        """The ids of the conversation and of its answer so far that the model sees from now on, where these fill the context: without
+        the oldest exchanges, or, where there are none, without the older half of the answer. left_out: is told which."""
+        first = self.first
+        while len(ids := self._ids(first)) + len(answer) > self.context // 2 and len(self.messages) - first >= 3:
+            first += 2
+        if first > self.first:
+            left_out.append(self._dropped(first))
+        seen = Shift(self.context, len(ids))([*ids, *answer])[len(ids) :]
+        if len(seen) < len(answer):
+            gone = f"{len(answer) - len(seen)} tokens of the answer are"
+            left_out.append(f"the context is full: {gone} dropped from what the model sees; /save still writes all")
+        return ids, seen
 
-def _saved(place: bytes) -> list[dict[str, str]]:
-    """The messages of a file that /save wrote. OSError for one that is none, ValueError for what is no conversation."""
-    if not stat.S_ISREG(os.stat(place).st_mode):  # opening a pipe would wait for a writer
-        raise ValueError("not a file")
-    with open(place, "rb") as file:
-        raw = file.read(MOST_BYTES + 1)
-    if len(raw) > MOST_BYTES:
-        raise ValueError(f"more than {MOST_BYTES} bytes")
-    try:
-        found = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON ({error})") from None
-    if not isinstance(found, list) or not all(isinstance(m, dict) and m.keys() == {"role", "content"} for m in found):
-        raise ValueError("not a conversation; legal: a list of objects with a role and a content")
-    first = bool(found) and found[0]["role"] == "system"
-    for n, message in enumerate(found):
-        role = "system" if n < first else ("user", "assistant")[(n - first) % 2]
-        if message["role"] != role or not isinstance(message["content"], str):
-            raise ValueError(f"message {n + 1} is not a text of role {role}")
-        message["content"].encode("utf-8")  # ValueError for half a character
-    if (len(found) - first) % 2:
-        raise ValueError("the last message has no answer")
-    return found
+    def _dropped(self, first: int) -> str:
+        """See no message before this one from now on; the line that says so."""
+        dropped, self.first = (first - self.first) // 2, first
+        exchanges = f"{dropped} exchange{'s are' if dropped > 1 else ' is'}"
+        return f"the context is full: the oldest {exchanges} dropped from what the model sees; /save still writes all"
+
+    def _ids(self, first: int) -> list[int]:
+        """Of the messages from this one on, and the system's, as the model sees them."""
+        return self.tokenizer.encode_marked(self.template.render(self._conversation(first)))
+
+
+def _with_talk(text: str) -> tuple[int, list[dict[str, str]]]:
+    """What stands beside states: how many messages the model does not see any more, and all of them. ValueError for another text."""
+    first, _, rest = text.partition(" ")
+    if not first.isdecimal():
+        raise ValueError("it has no conversation")
+    return int(first), talk.parsed(rest)
 
 
 def lines(prompt: str = "> ") -> Iterator[str]:
@@ -306,6 +345,9 @@ class ChatTask(Task):
         super().__init__(options)
         if options["json"] or options["profile"]:
             raise UsageError("--chat is a conversation; leave out --json and --profile.")
+        if options["keep"] is not None or options["state"]:
+            other = "--state: /save FILE.safetensors and /load do that" if options["state"] else "--keep: its system message stays"
+            raise UsageError(f"--chat is a conversation; leave out {other}.")
 
     def prepare(self, loaded: Loaded) -> None:
         super().prepare(loaded)
@@ -327,7 +369,7 @@ class ChatTask(Task):
         chat = Chat(
             model.session, self.tokenizer, self.template, o["sampler"],
             answer=o["num_tokens"] or TURN, context=self.loaded.context, stop=o["stop"], system=o["system"],
-            grammar=self.grammar, write=write, say=aside,
+            grammar=self.grammar, shift=bool(o["shift"]), states=model.states, write=write, say=aside,
         )  # fmt: skip
         aside("/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves")
         if o["prompt"]:

@@ -13,8 +13,10 @@ from iron_core.cli.table import print_json
 from iron_core.errors import UsageError
 from iron_lm import process, profile
 from iron_lm.figures import Figures
+from iron_lm.generation.shifting import Shift, generate, kept_of
 from iron_lm.loading import Loaded
 from iron_lm.model import TOKENS, Model
+from iron_lm.tasks.kept_state import KeptState
 from iron_lm.tasks.prompt import prompt_ids, shown
 from iron_lm.tasks.task import Task
 from iron_lm.text.answer import Answer, Numbers
@@ -28,16 +30,24 @@ class GenerateTask(Task):
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
         self.count = options["num_tokens"] or TOKENS
+        self.state = KeptState(options["state"]) if options["state"] else None
         self.profiling = bool(options["profile"] or options["profile_trace"])
 
     def prepare(self, loaded: Loaded) -> None:
         super().prepare(loaded)
-        self.ids = prompt_ids(self.options, loaded, self.count)
+        o = self.options
+        self.ids = prompt_ids(o, loaded, 1 if o["shift"] else self.count)
+        self.shift = None
+        if o["shift"]:
+            bos = None if loaded.tokenizer is None else loaded.tokenizer.bos
+            self.shift = Shift(loaded.context, kept_of(self.ids, o["keep"], bos))
 
     def run(self, model: Model, figures: Figures) -> int:
         o, ids, tokenizer, session, sampler = self.options, self.ids, model.tokenizer, model.session, self.options["sampler"]
         recording = profile.profiled(session) if self.profiling else nullcontext()
         stream = tokenizer.stream() if tokenizer else None
+        if self.state is not None:
+            self.state.read(model, ids)
         before = stream.take(ids) if stream else ""  # the answer goes on where the prompt ends, not at a text's start
         answer = Answer(stream or Numbers(), o["stop"])
         text: list[str] = []
@@ -64,7 +74,8 @@ class GenerateTask(Task):
         try:
             with recording as measured:
                 start = time.perf_counter()  # the limits are measured on the way in
-                said = session.generate(ids, self.count, sampler, show, tokenizer.stop if tokenizer else (), self.constraint())
+                given = (ids, self.count, sampler, show, tokenizer.stop if tokenizer else (), self.constraint())
+                said = session.generate(*given) if self.shift is None else generate(session, *given, shift=self.shift)
         finally:
             text.append(answer.rest())
             write(text[-1] + "\n")
@@ -73,6 +84,8 @@ class GenerateTask(Task):
         if len(stamps) > 1:
             figures.decode_tokens, figures.decode_s = len(stamps) - 1, stamps[-1] - stamps[0]
         figures.sample_memory()
+        if self.state is not None:
+            self.state.write()
         if o["json"]:
             found = {"model": model.family.name, "prompt_ids": ids, "ids": said, "text": "".join(text)} | model.facts() | figures.as_dict()
             print_json(found | ({"profile": measured.as_dict()} if measured is not None else {}), indent=None)

@@ -40,6 +40,10 @@ class Task(ABC):
         self._rules = [option for option in GRAMMARS if options.get(option) is not None]
         if len(self._rules) > 1:
             raise UsageError(f"{' and '.join(GRAMMARS[option][0] for option in self._rules)} exclude each other; leave one out.")
+        if not self.answers:
+            for option, given in (("--shift", options.get("shift")), ("--state", options.get("state"))):
+                if given:
+                    raise UsageError(f"{option} is for answers: of --prompt{', or of --chat' if option == '--shift' else ''}.")
         if self._rules and not self.answers:
             raise UsageError(f"{GRAMMARS[self._rules[0]][0]} is for answers: of --prompt, or of --chat.")
 
