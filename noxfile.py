@@ -250,17 +250,20 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def precision(session: nox.Session) -> None:
-    """What the arithmetic of arrays costs: attention's, beside what was measured on an NPU, and products' over 28 layers.
+    """What the arithmetic of arrays costs: attention's, beside what was measured on an NPU, and products' over 28 layers; and what four
+    bits for parts of a mixture of experts cost over 48.
 
-    What follows `--` are the options of the first, which then runs alone; behind `-- layers` those of the second.
+    What follows `--` are the options of the first, which then runs alone; behind `-- layers` and `-- mixtures` those of the others.
     """
     install(session, "gguf>=0.10")
-    which, *options = session.posargs or ["both"]
-    if which != "layers":
-        given = [] if which == "both" else session.posargs
+    programs = {"layers": "bench.layers", "mixtures": "bench.mixture_layers"}
+    which, *options = session.posargs or ["all"]
+    if which not in programs:
+        given = [] if which == "all" else session.posargs
         session.run("python", "-m", "bench.precision", "--checkpoint", weights(session), *given)
-    if which in ("both", "layers"):
-        session.run("python", "-m", "bench.layers", *options)
+    for name, program in programs.items():
+        if which in ("all", name):
+            session.run("python", "-m", program, *options)
 
 
 @nox.session

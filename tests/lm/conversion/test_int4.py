@@ -27,10 +27,13 @@ from iron_lm.conversion.roles import by_role
 from iron_lm.generation.session import Session
 from iron_lm.run import Run
 from tests.families.conftest import FAMILIES, Family
+from tests.lm import pth
 from tests.lm.checkpoints.packers import folder as packed_folder
 from tests.lm.checkpoints.packers import words
 
-SAFETENSORS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe", "qwen3_next", "llama")
+SAFETENSORS = (
+    "qwen2_moe", "qwen3_moe", "qwen3_5_moe", "qwen3_next", "qwen2", "qwen3", "gemma3", "mistral", "olmo2", "phi3", "qwen3_5", "llama",
+)  # fmt: skip
 #: What of a path's last name belongs to a role, of those that are converted here.
 ROLES = {
     "attention": {"q", "k", "v", "o", "gate"},
@@ -42,7 +45,7 @@ ROLES = {
 
 
 #: Sizes of tiny models that are no whole blocks, and those that are taken instead.
-SIZES = {48: 64, 40: 64, 80: 128}
+SIZES = {40: 64, 48: 64, 56: 64, 80: 128, 112: 128}
 
 
 def tiny_of(name: str, folder: Path) -> Family:
@@ -339,11 +342,62 @@ def test_weights_that_are_packed_are_not_packed_again(moe: Source, tmp_path: Pat
 
 
 def test_matrices_that_lie_otherwise_are_refused_by_name(tmp_path: Path, tiny_gguf: Any) -> None:
-    """GPT-2's are stored the other way round; an encoder, and kinds that are not written, are told."""
+    """GPT-2's are stored the other way round; kinds of files that are not written are told, and a role of mixtures of a dense model."""
     with pytest.raises(CheckpointError, match=r"is \S+ turned or scaled, which has no blocks of a row"):
         Conversion(Family("gpt2", tmp_path).write(), tmp_path / "out", int4=["attention"])
-    with pytest.raises(UsageError, match=r"--int4 'experts': this model has no such matrices\. Legal: feed-forward, attention|attention"):
+    with pytest.raises(UsageError, match=r"--int4 'experts': this model has no such matrices\. Legal: attention, feed-forward\."):
         Conversion(tiny_gguf(), tmp_path / "out", int4=["experts"])
+    family = Family("qwen3", tmp_path)
+    (tmp_path / "torch").mkdir()
+    pth.save(tmp_path / "torch" / "pytorch_model.bin", family.weights)
+    (tmp_path / "torch" / "config.json").write_text(json.dumps(family.json))
+    with pytest.raises(CheckpointError, match=r"--int4 of pytorch is not written\. Legal: safetensors, gguf\."):
+        Conversion(tmp_path / "torch", tmp_path / "out", int4=["attention"])
+
+
+def test_a_tensor_of_two_parts_is_rounded_with_both(moe: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one of them alone is asked for the tensor and the other part are named."""
+    names = moe.family.names
+
+    def joined(kind: str, config: Any) -> Any:
+        return {**names(kind, config), "layers.{i}.mixer.o": "model.layers.{i}.mlp.shared_expert.down_proj.weight"}
+
+    monkeypatch.setattr(moe.family, "names", joined)
+    with pytest.raises(CheckpointError, match=r"layers\.0\.mlp\.shared_expert\.down_proj\.weight holds layers\.\d\.mixer\.o too"):
+        Conversion(moe.path, tmp_path / "out", int4=["shared expert"])
+
+
+def test_gguf_in_several_files_stays_in_them(tmp_path: Path) -> None:
+    """Each has its own header; together they are what one file becomes."""
+    gguf = pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
+    whole = tiny_of("qwen2_moe", tmp_path).gguf("F16")
+    reader = gguf.GGUFReader(whole)
+    source = tmp_path / "split"
+    source.mkdir()
+    for part in range(2):
+        writer = gguf.GGUFWriter(str(source / f"m-{part + 1:05d}-of-00002.gguf"), "qwen2moe")
+        if part == 0:
+            for key, field in reader.fields.items():
+                if key.startswith("qwen2moe."):
+                    value = field.contents()
+                    (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(key, value)
+        writer.add_uint16("split.count", 2)
+        writer.add_uint16("split.no", part)
+        for one in reader.tensors[part::2]:
+            writer.add_tensor(one.name, np.array(one.data), raw_dtype=one.tensor_type)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    for path, out in ((whole, "one"), (source, "two")):
+        Conversion(path, tmp_path / out, int4=["experts", "attention"]).run()
+    assert sorted(path.name for path in (tmp_path / "two").iterdir()) == sorted(path.name for path in source.iterdir())
+    one, two = (Checkpoint.open(tmp_path / name).tensors for name in ("one", "two"))
+    assert set(one) == set(two) and {str(format) for _, format, _ in two.values()} == {"float16", "float32", "q4_1"}
+    for name, (shape, format, array) in one.items():
+        assert two[name][:2] == (shape, format)
+        stored = [found.data if format.packed else found for found in (array, two[name][2])]
+        assert stored[0].tobytes() == stored[1].tobytes()
 
 
 def test_numbers_that_no_scale_holds_are_refused(moe: Source, tmp_path: Path) -> None:

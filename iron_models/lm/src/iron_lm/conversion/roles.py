@@ -62,8 +62,8 @@ def chosen(checkpoint: Checkpoint, asked: Iterable[str]) -> dict[str, list[Use]]
             for name in _rows(sources[path], there.__contains__, f"{checkpoint.path}: {path}"):
                 _check_floats(checkpoint, name)
                 found.setdefault(name, []).append((path, sources[path], shapes[path]))
-    for path in shapes.keys() - paths:
-        if both := sorted(found.keys() & set(sources[path].names)):
+    for path in shapes:
+        if path not in paths and (both := sorted(found.keys() & set(sources[path].names))):
             raise CheckpointError(f"{checkpoint.path}: {both[0]} holds {path} too, which is of another part. Legal: --int4 of both.")
     return found
 
