@@ -30,6 +30,7 @@ from tests.families.conftest import FAMILIES, Family
 from tests.lm import pth
 from tests.lm.checkpoints.packers import folder as packed_folder
 from tests.lm.checkpoints.packers import words
+from tests.q4nx.folders import container
 
 SAFETENSORS = (
     "qwen2_moe", "qwen3_moe", "qwen3_5_moe", "qwen3_next", "qwen2", "qwen3", "gemma3", "mistral", "olmo2", "phi3", "qwen3_5", "llama",
@@ -196,6 +197,12 @@ def test_config_json_says_which_modules_are_packed(moe: Source, tmp_path: Path) 
     assert not any(re.match(pattern, module) for pattern in patterns for module in packed)
     left = [name.removesuffix(".weight") for name, (_, shape, _) in names.items() if len(shape) == 2 and name.endswith(".weight")]
     assert left and all(any(re.match(pattern, module) for pattern in patterns) for module in left)
+    assert r"^model\.layers\.\d+\.self_attn\.q_proj$" in patterns and "^lm_head$" in patterns and r"^model\.norm$" not in patterns
+    Conversion(moe.path, tmp_path / "attention", int4=["attention"]).run()
+    patterns = list(json.loads((tmp_path / "attention" / "config.json").read_text())["quantization_config"]["dynamic"])
+    experts = r"-:^model\.layers\.\d+\.mlp\.experts(\..*)?$"
+    assert experts in patterns and re.match(experts.removeprefix("-:"), "model.layers.1.mlp.experts.3.up_proj")
+    assert not any(re.match(pattern.removeprefix("-:"), "model.layers.0.self_attn.q_proj") for pattern in patterns)
 
 
 def test_experts_that_lie_together_are_written_one_by_one(tmp_path: Path) -> None:
@@ -398,6 +405,23 @@ def test_gguf_in_several_files_stays_in_them(tmp_path: Path) -> None:
         assert two[name][:2] == (shape, format)
         stored = [found.data if format.packed else found for found in (array, two[name][2])]
         assert stored[0].tobytes() == stored[1].tobytes()
+
+
+def test_a_matrix_that_is_not_read_is_not_rounded(moe: Source, tmp_path: Path) -> None:
+    """Of a dtype that Iron does not take, or missing; one of another part is taken over as it lies."""
+    name, stored = "model.layers.0.self_attn.k_proj.weight", raw(moe.path)
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "config.json").write_text((moe.path / "config.json").read_text())
+    _, shape, data = stored[name]
+    odd = ("F8_E4M3", shape, data[: len(data) // 2])
+    container(tmp_path / "odd" / "model.safetensors", stored | {name: odd})
+    with pytest.raises(CheckpointError, match=r"k_proj\.weight is 'F8_E4M3'\. Legal: F32, F16, BF16"):
+        Conversion(tmp_path / "odd", tmp_path / "out", int4=["attention"])
+    Conversion(tmp_path / "odd", tmp_path / "out", int4=["experts"]).run()
+    assert raw(tmp_path / "out")[name] == odd
+    container(tmp_path / "odd" / "model.safetensors", {key: value for key, value in stored.items() if key != name})
+    with pytest.raises(CheckpointError, match=r"k_proj\.weight is missing"):
+        Conversion(tmp_path / "odd", tmp_path / "gone", int4=["attention"])
 
 
 def test_numbers_that_no_scale_holds_are_refused(moe: Source, tmp_path: Path) -> None:

@@ -79,12 +79,15 @@ class _Rounding:
         if suffix == "scales":
             self._last = (None, {})
 
+    def order(self, columns: int) -> Iterator[np.ndarray]:
+        """The group of each input."""
+        yield _raw((np.arange(columns) // self.block).astype(np.int32))
+
     def pieces(self, matrix: Matrix) -> Iterator[tuple[Piece, str, tuple[int, ...]]]:
         """Each array of a matrix with its dtype and shape, as headers have them."""
         rows, columns = matrix.array.shape
         groups = columns // self.block
-        order = _raw((np.arange(columns) // self.block).astype(np.int32))
-        yield Piece(f"{matrix.module}.g_idx", order.nbytes, lambda: [order]), "I32", (columns,)
+        yield Piece(f"{matrix.module}.g_idx", 4 * columns, partial(self.order, columns)), "I32", (columns,)
         for suffix, dtype, shape in (
             ("qweight", "I32", (columns // _WORD, rows)),
             ("qzeros", "I32", (groups, rows // _WORD)),
@@ -106,19 +109,18 @@ def output(checkpoint: Checkpoint, roles: Iterable[str], block: int | None) -> O
     rounding = _Rounding(block)
     weights = [_file(Path(path), matrices, rounding) for path in checkpoint.file.files]
     modules = [matrix.module for some in matrices.values() for matrix in some]
-    others = [name.removesuffix(".weight") for name, (shape, _, _) in checkpoint.tensors.items() if len(shape) == 2 and name not in found]
-    said = config | {"quantization_config": described(block, modules, others)}
+    names = [name for name, (shape, _, _) in checkpoint.tensors.items() if len(shape) > 1]
+    said = config | {"quantization_config": described(block, modules, names)}
     files = {_CONFIG: json.dumps(said, indent=2).encode()} | _index(checkpoint, weights) | tokenizer_files(checkpoint)
     first, *more = weights
     return Output(files, first.name, first.header, first.pieces, more)
 
 
-def described(block: int, modules: list[str], others: list[str]) -> dict[str, Any]:
-    """`quantization_config`, which names the modules that are packed (as transformers and optimum read it) and those that are not (as
-    GPTQModel and vLLM do: patterns that begin with "-:")."""
+def described(block: int, modules: list[str], names: list[str]) -> dict[str, Any]:
+    """`quantization_config`, which names the modules that are packed (as transformers and optimum read it) and, of the matrices of these
+    `names`, those that are not (as GPTQModel and vLLM do: patterns that begin with "-:")."""
     inside = dict.fromkeys(re.sub(r"^.*?\.\d+\.", "", module) for module in modules)
-    packed, left = set(modules), dict.fromkeys(_pattern(module) for module in others)
-    patterns = [pattern for pattern in left if not any(re.match(pattern, module) for module in packed)]
+    patterns = [one for one in dict.fromkeys(map(_pattern, names)) if not any(re.match(one, module) for module in modules)]
     return {
         "quant_method": "gptq", "bits": 4, "group_size": block, "desc_act": False, "sym": False, "lm_head": False,
         "checkpoint_format": "gptq_v2", "pack_dtype": "int32", "modules_in_block_to_quantize": [list(inside)],
@@ -126,9 +128,10 @@ def described(block: int, modules: list[str], others: list[str]) -> dict[str, An
     }  # fmt: skip
 
 
-def _pattern(module: str) -> str:
-    """Modules of this name in any layer, of any expert."""
-    return "^" + re.sub(r"(?<=\.)\d+(?=\\?\.)", r"\\d+", re.escape(module)) + "$"
+def _pattern(name: str) -> str:
+    """The module of a weight in any layer, of any expert; of a tensor in which experts lie together, any module of theirs."""
+    module, end = (name.removesuffix(".weight"), "$") if name.endswith(".weight") else (name.rpartition(".")[0], r"(\..*)?$")
+    return "^" + re.sub(r"(?<=\.)\d+(?=\\\.)", r"\\d+", re.escape(module)) + end
 
 
 class _Stored(Reading):

@@ -78,8 +78,6 @@ def _named(asked: Iterable[str], roles: Mapping[str, Any]) -> list[str]:
         if role is None:
             raise UsageError(f"--int4 {printable(one.strip(), 40)!r}: this model has no such matrices. {legal}")
         found.append(role)
-    if not found:
-        raise UsageError(f"--int4 names no part of the model. {legal}")
     return found
 
 
