@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MARKER = "_this_is_iron.txt"
 #: What a shell gives a program that ended by SIGINT.
 INTERRUPTED = 130
+#: Objects that are made before garbage is looked for. A start makes nearly as many, of modules, plans and run lists, which all stay.
+_GARBAGE = 250_000
 
 
 def found() -> Path | None:
@@ -68,7 +70,10 @@ def iron_run() -> None:
 
 def _run(argv: list[str]) -> None:
     try:
+        import gc
         import signal
+
+        gc.set_threshold(_GARBAGE, 10, 10)
 
         ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # ignored, say, in a shell's background: it stays so
         if ours:

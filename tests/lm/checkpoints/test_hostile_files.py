@@ -21,7 +21,7 @@ from iron_core.errors import CheckpointError, IronError
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.gguf import GGUFFile
 from iron_lm.checkpoints.safetensors import SafetensorsFile
-from iron_lm.checkpoints.widening import ScaleCheck
+from iron_lm.checkpoints.scale_check import ScaleCheck
 from tests.lm.hostile import ANY, Runs, meta, refused, sparse
 
 # -- GGUF -----------------------------------------------------------------------------------------

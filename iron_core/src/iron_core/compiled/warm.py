@@ -38,7 +38,8 @@ class WarmStart:
     def __init__(self, graph: Graph, backend: Backend, dev: str, signature: Signature, cache_key: str, fold: bool) -> None:
         self.graph = graph
         self.backend = backend
-        residents = sorted((name, kind, shape, str(format)) for name, (kind, shape, format) in described(held(graph)).items())
+        self._held = held(graph)
+        residents = sorted((name, kind, shape, str(format)) for name, (kind, shape, format) in described(self._held).items())
         options = attrs.asdict(backend, recurse=False) if attrs.has(type(backend)) else vars(backend)  # type: ignore[arg-type]
         who = (backend.name, type(backend).__module__, type(backend).__qualname__, sorted(options.items()))
         profile = active_profile()
@@ -51,7 +52,7 @@ class WarmStart:
         with optional():
             content = Cache(self.backend.name).read(self.key, _FILE)
             facts, _, skeleton = (content or b"").partition(b"\n")
-            return thaw(skeleton, held(self.graph)) if _hold(facts) else None
+            return thaw(skeleton, self._held) if _hold(facts) else None
         return None
 
     def keep(self, version: Draft) -> None:

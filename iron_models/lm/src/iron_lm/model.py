@@ -16,7 +16,6 @@ from iron_core.errors import UsageError, printable
 from iron_lm import arithmetic, families, loading, quantizing
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
-from iron_lm.embedder import Embedder
 from iron_lm.generation import shifting
 from iron_lm.generation.grammar import Constraint, Grammar, Vocabulary
 from iron_lm.generation.sampler import Sampler
@@ -30,6 +29,7 @@ from iron_lm.text.tokenizer import Tokenizer
 from iron_lm.tunables import tuned
 
 if TYPE_CHECKING:
+    from iron_lm.embedder import Embedder
     from iron_lm.generation.states import States
 
 #: Tokens of an answer, where nobody says how many: what a text goes on with, and most in a conversation.
@@ -147,7 +147,10 @@ class Model(Running):
     ) -> np.ndarray:
         """float32 (texts, dims): a vector of length 1 for each text, as `Embedder.embed` has them. What gives them is compiled at
         the first call."""
-        self._embedder = self._embedder or Embedder(self.loaded, **self._options)
+        if self._embedder is None:
+            from iron_lm.embedder import Embedder
+
+            self._embedder = Embedder(self.loaded, **self._options)
         return self._embedder.embed(texts, pooling=pooling, dims=dims, truncate=truncate)
 
     def save_state(self, path: str | Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import iron_core as iron
@@ -17,7 +18,7 @@ from iron_core.compiled.graph import CompiledGraph
 from iron_core.devices import device
 from iron_core.errors import OutOfMemory, UsageError, printable
 from iron_core.plugins.registry import registry
-from iron_lm import arithmetic, encoding, loading, quantizing
+from iron_lm import arithmetic, loading, quantizing
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.figures import Figures
@@ -26,23 +27,18 @@ from iron_lm.loading import Loaded
 from iron_lm.options import command, invoke
 from iron_lm.parts.fused_product import products_of
 from iron_lm.running import Running
-from iron_lm.tasks.bench import BenchTask
-from iron_lm.tasks.chat import ChatTask
-from iron_lm.tasks.check import AccuracyTask, DeterminismTask
-from iron_lm.tasks.embed import EmbedTask
-from iron_lm.tasks.generate import GenerateTask
 from iron_lm.tasks.task import Task
 from iron_lm.tunables import tuned
-from iron_lm.unread import unread as unread_model
 
-#: By the option that asks for it; without one of these a model continues a text.
-TASKS: dict[str, type[Task]] = {
-    "check_accuracy": AccuracyTask,
-    "check_determinism": DeterminismTask,
-    "chat": ChatTask,
-    "bench": BenchTask,
-    "embed": EmbedTask,
+#: Where each is, by the option that asks for it; without one of these a model continues a text. A start imports its own alone.
+TASKS = {
+    "check_accuracy": "check:AccuracyTask",
+    "check_determinism": "check:DeterminismTask",
+    "chat": "chat:ChatTask",
+    "bench": "bench:BenchTask",
+    "embed": "embed:EmbedTask",
 }
+_CONTINUES = "generate:GenerateTask"
 
 
 def main(family: type[Architecture], argv: list[str]) -> int:
@@ -65,7 +61,9 @@ def task_of(options: Mapping[str, Any]) -> Task:
     if len(asked) > 1:
         doing = " and ".join(f"--{option.replace('_', '-')}" for option in asked)
         raise UsageError(f"{doing} exclude each other; run one after the other.")
-    return (TASKS[asked[0]] if asked else GenerateTask)(options)
+    module, _, name = (TASKS[asked[0]] if asked else _CONTINUES).partition(":")
+    found: type[Task] = getattr(import_module(f"iron_lm.tasks.{module}"), name)
+    return found(options)
 
 
 class Runner:
@@ -115,12 +113,16 @@ class Runner:
         boundaries = iron.each_step if o["each_step"] else None
         given = dict(backend=self._backend(), dev=self.options["dev"], boundaries=boundaries) | self._tuner() | options
         if loaded.config.encodes:
+            from iron_lm import encoding
+
             encoder: CompiledGraph = encoding.compiled(loaded, **given)
             return encoder
         with tuned(loaded.family, given["backend"], given["dev"]):
             return Session(loaded.model(), cache_key=loaded.cache_key, **given).compiled
 
     def _unread(self) -> Loaded:
+        from iron_lm.unread import unread as unread_model
+
         o, dtype = self.options, self.options["dtype"] or arithmetic.dtype_on(self.options["backend"], self.options["dev"])
         sizes = dict(max_seq_len=o["max_seq_len"], prefill_chunk=o["prefill_chunk"])
         return unread_model(self.family, self.family.full_size(), dtype=dtype or "bfloat16", **sizes)

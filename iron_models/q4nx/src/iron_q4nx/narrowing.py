@@ -11,7 +11,8 @@ import numpy as np
 from iron_core import Q4NX, Format, PackedArray, bfloat16, round_to
 from iron_core.errors import CheckpointError
 from iron_core.side_by_side import side_by_side
-from iron_lm.checkpoints.widening import ScaleCheck, whole
+from iron_lm.checkpoints.scale_check import ScaleCheck
+from iron_lm.checkpoints.widening import whole
 
 #: Numbers made at once by one thread: what that takes stays below some tens of MB.
 _PIECE = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from iron_lm.checkpoints import names as tables
 from iron_lm.checkpoints import widening
 from iron_lm.checkpoints.readers import opened, recognised
 from iron_lm.checkpoints.reading import reading
+from iron_lm.checkpoints.scale_check import LookedAt, ScaleCheck
 from iron_lm.checkpoints.sources import Names, Reading, Shape, Source, sources_of, unneeded
-from iron_lm.checkpoints.widening import ScaleCheck
 
 #: Faults that a message lists, and tensors of another name that a missing one is compared with.
 _SHOWN, _MOST_COMPARED = 3, 1 << 10
@@ -71,12 +71,16 @@ class Checkpoint:
         sources = sources_of(names, shapes)
         _check_unneeded(names, sources)
         reading.known = {name for source in sources.values() for name in source.names}
+        looked_at = LookedAt(self.tensors, reading.known)
+        if looked_at.before:
+            reading.finite = lambda _: True
         taken = {path: source.read(reading, shapes[path]) for path, source in sources.items()}
         found = [*reading.faults, *(f"{name} is none this model has" for name in reading.unknown)]
         faults = list(dict.fromkeys(self._within(said) for said in found))
         if faults:
             shown = "; ".join(faults[:_SHOWN]) + (f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else "")
             raise CheckpointError(f"{self.path}: {shown}.")
+        looked_at.keep()
         return taken
 
     def _within(self, said: str) -> str:
@@ -109,7 +113,7 @@ class _Pass(Reading):
         self.refused: dict[str, str] = getattr(tensors, "refused", {})
         self.spare: set[str] = getattr(tensors, "spare", set())
         self.faults: list[str] = []
-        self._finite = ScaleCheck()
+        self.finite: Callable[[Any], bool] = ScaleCheck()
 
     @property
     def unknown(self) -> list[str]:
@@ -132,7 +136,7 @@ class _Pass(Reading):
         found, _, array = self.tensors[name]
         if tuple(found) != shape:
             return self._fault(f"{name} is {list(found)}, not {list(shape)}")
-        if not self._finite(array):
+        if not self.finite(array):
             return self._fault(f"{name} has scales that are NaN or infinite")
         return array
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from iron_core import Dense, Format, PackedArray, bfloat16, round_to
+from iron_core import Dense, Format, PackedArray, round_to
 from iron_core.declare.formats import Quantized, as_format, format_of
 from iron_core.side_by_side import side_by_side
 from iron_lm.checkpoints.rearranged import Rearranged
 
 #: Numbers turned at once by one thread: temporaries stay below a few MB.
 _PIECE = 1 << 18
-#: Bytes of scales looked at before the rest is taken on trust: a start has a second, and logits are looked at too.
-_MOST_LOOKED_AT = 2 << 30
 
 
 class Merged:
@@ -129,40 +126,3 @@ def in_pieces(turn: Callable[[slice], None], rows: int, columns: int, unit: int 
             turn(part)
         return
     side_by_side(turn, parts)  # numpy computes without the interpreter's lock
-
-
-#: The bits of a float's exponent, all of which are 1 where it is NaN or infinite.
-_EXPONENTS = {np.dtype(np.float16): np.uint16(0x7C00), bfloat16: np.uint16(0x7F80)}
-
-
-class ScaleCheck:
-    """Looks for block scales (and minima) that are NaN or infinite, up to so many bytes of blocks."""
-
-    def __init__(self, most: int = _MOST_LOOKED_AT) -> None:
-        self.left = most
-
-    def __call__(self, array: Any) -> bool:
-        """Is every scale looked at a finite number?"""
-        if not isinstance(array, PackedArray) or array.nbytes > self.left:
-            return True
-        self.left -= array.nbytes
-        blocks = array.data.reshape(-1, array.format.block_bytes)
-        for first, count, dtype in _runs(array.format):
-            step, ones = _PIECE // count + 1, _EXPONENTS[dtype]
-            for start in range(0, len(blocks), step):
-                bits = blocks[start : start + step, first : first + 2 * count].view("<u2")
-                if ((bits & ones) == ones).any():
-                    return False
-        return True
-
-
-@cache
-def _runs(format: Format) -> tuple[tuple[int, int, np.dtype], ...]:
-    """First byte of a block, count and dtype of the floats of 16 bits in it, those behind one another together."""
-    found: list[tuple[int, int, np.dtype]] = []
-    for byte, dtype in format.scale_offsets:
-        if found and found[-1][0] + 2 * found[-1][1] == byte and found[-1][2] == dtype:
-            found[-1] = (found[-1][0], found[-1][1] + 1, dtype)
-        elif dtype in _EXPONENTS:
-            found.append((byte, 1, dtype))
-    return tuple(found)
