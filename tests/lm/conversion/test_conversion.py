@@ -26,7 +26,7 @@ from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.safetensors import SafetensorsFile
 from iron_lm.conversion import conversion, unfinished
 from iron_lm.conversion.conversion import Conversion
-from iron_lm.conversion.output import Output, Piece
+from iron_lm.conversion.output import Output, Piece, Weights
 
 #: Pieces of the toy format, and the bytes of each.
 PIECES, NBYTES = 5, 1 << 12
@@ -166,6 +166,22 @@ toy.at = lambda i: i == 3 and (print("at 3", flush=True), time.sleep(60))
 t.SafetensorsFile.converted = classmethod(lambda cls, checkpoint: toy.output(checkpoint))
 sys.exit(t.main(["checkpoints", "convert", {source!r}, {out!r}, "--format", "safetensors"]))
 """
+
+
+def test_of_several_files_none_is_kept_behind_one_that_differs(convert: Any, toy: Toy, tmp_path: Path, monkeypatch: Any) -> None:
+    """Though the next one has a piece of the same name and bytes as the one that was damaged."""
+    same, last = (Piece(name, NBYTES, lambda i=i: toy.parts(i)) for i, name in enumerate(("same", "last")))  # type: ignore[misc]
+    both = Output({}, "a.toy", b"HEAD", [same], [Weights("b.toy", b"HEAD", [same, last])])
+    monkeypatch.setattr(toy, "output", lambda checkpoint: both)
+    toy.at = raising(KeyboardInterrupt(), 1)
+    assert convert()[0] == 130
+    file = tmp_path / "out.partial" / "a.toy"
+    file.write_bytes(file.read_bytes()[:-1] + bytes([file.read_bytes()[-1] ^ 1]))
+    toy.at = lambda i: None
+    assert json.loads(convert("--json")[1])["kept"] == 0
+    first, second = (made(i).tobytes() for i in range(2))
+    held = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert held == {"a.toy": b"HEAD" + first, "b.toy": b"HEAD" + first + second}
 
 
 def test_a_killed_process_loses_one_piece(convert: Any, toy: Toy, tiny: Any, tmp_path: Path) -> None:
@@ -342,6 +358,11 @@ def test_an_output_is_files_of_one_folder() -> None:
         "header is 'HEAD' .*; legal: bytes": ({}, "a", "HEAD", [piece]),
         r"files\['b'\] is None; legal: bytes": ({"b": None}, "a", b"", [piece]),
         r"pieces\[1\] is 7 .*; legal: Piece": ({}, "a", b"", [piece, 7]),
+        r"pieces\[1\] is 8 .*; legal: Piece": ({}, "a", b"", [piece], [Weights("b", b"", [8])]),  # type: ignore[list-item]
+        r"more\[1\] is 'b' .*; legal: Weights": ({}, "a", b"", [piece], [Weights("b", b"", []), "b"]),
+        r"more\[1\] is called 'b', as another file is": ({}, "a", b"", [], [Weights("b", b"", []), Weights("b", b"", [])]),
+        r"more\[0\] is called 'c', as another file is": ({"c": b""}, "a", b"", [], [Weights("c", b"", [])]),
+        r"a file called '\.b'": ({}, "a", b"", [], [Weights(".b", b"", [])]),
     }
     for says, parts in wrong.items():
         with pytest.raises(DeclarationError, match=says):

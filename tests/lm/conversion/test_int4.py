@@ -424,14 +424,18 @@ def test_a_matrix_that_is_not_read_is_not_rounded(moe: Source, tmp_path: Path) -
         Conversion(tmp_path / "odd", tmp_path / "gone", int4=["attention"])
 
 
-def test_numbers_that_no_scale_holds_are_refused(moe: Source, tmp_path: Path) -> None:
-    """NaN, and more than float16 has; the matrix is named, and nothing is there."""
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3e6])
+@pytest.mark.parametrize("kind", ["safetensors", "gguf"])
+def test_numbers_that_no_scale_holds_are_refused(kind: str, value: float, tmp_path: Path) -> None:
+    """NaN, infinite ones, and more than float16 has; the matrix is named, and nothing is there."""
     family = tiny_of("qwen2_moe", tmp_path)
-    for value, says in ((np.nan, "numbers that are NaN or infinite"), (3e6, "numbers too large for scales of float16")):
-        family.weights["model.layers.1.self_attn.k_proj.weight"][3, 5] = value
-        with pytest.raises(CheckpointError, match=rf"model\.layers\.1\.self_attn\.k_proj has {says}"):
-            Conversion(family.write(), tmp_path / "out", int4=["attention"]).run()
-        assert not (tmp_path / "out").exists()
+    family.weights["model.layers.1.self_attn.k_proj.weight"][3, 5] = value
+    path = family.write() if kind == "safetensors" else family.gguf("F32")
+    named = r"model\.layers\.1\.self_attn\.k_proj" if kind == "safetensors" else r"blk\.1\.attn_k\.weight"
+    says = "numbers too large for scales of float16" if value == 3e6 else "numbers that are NaN or infinite"
+    with pytest.raises(CheckpointError, match=rf"{path.name}: {named} has {says}\."):
+        Conversion(path, tmp_path / "out", int4=["attention"]).run()
+    assert not (tmp_path / "out").exists()
 
 
 def test_progress_and_the_answer_are_told(moe: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
