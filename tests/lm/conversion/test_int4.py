@@ -11,25 +11,19 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from iron_core import Q4_1
 from iron_core.cli import main
-from iron_core.declare.formats import format_of, grouped
+from iron_core.declare.formats import grouped
 from iron_core.errors import CheckpointError, UsageError
-from iron_host.backend import HostBackend
 from iron_llama.model import Llama
-from iron_lm import families, loading
+from iron_lm import families
 from iron_lm.checkpoints.checkpoint import Checkpoint
-from iron_lm.checkpoints.mapped import MappedFile
-from iron_lm.checkpoints.safetensors_header import read_header
 from iron_lm.conversion import gptq_folder, unfinished
 from iron_lm.conversion.conversion import Conversion
-from iron_lm.conversion.roles import by_role
-from iron_lm.generation.session import Session
-from iron_lm.run import Run
 from tests.families.conftest import FAMILIES, Family
 from tests.lm import pth
 from tests.lm.checkpoints.packers import folder as packed_folder
 from tests.lm.checkpoints.packers import words
+from tests.lm.conversion.rounded_models import Source, check_numbers, check_run, raw, tiny_of
 from tests.q4nx.folders import container
 
 SAFETENSORS = (
@@ -45,37 +39,6 @@ ROLES = {
 }
 
 
-#: Sizes of tiny models that are no whole blocks, and those that are taken instead.
-SIZES = {40: 64, 48: 64, 56: 64, 80: 128, 112: 128}
-
-
-def tiny_of(name: str, folder: Path) -> Family:
-    """A tiny model all of whose rows are whole blocks of 32: what is added to a tensor is drawn as wide as the rest."""
-    family, rng = Family(name, folder), np.random.default_rng(0)
-    for key, array in family.weights.items():
-        shape = tuple(SIZES.get(n, n) for n in array.shape)
-        if shape != array.shape:
-            drawn = (rng.standard_normal(shape) * array.std()).astype(np.float32)
-            drawn[tuple(map(slice, array.shape))] = array
-            family.weights[key] = drawn
-    family.json |= {key: SIZES.get(value, value) for key, value in family.json.items() if key.endswith("_size") and type(value) is int}
-    return family
-
-
-class Source:
-    """A tiny model's folder and its family."""
-
-    def __init__(self, path: Path, family: Any) -> None:
-        self.path, self.family = path, family
-
-    def load(self, path: Path | None = None, **options: Any) -> loading.Loaded:
-        return loading.load(self.family, path or self.path, **dict(max_seq_len=64) | options)
-
-    @property
-    def roles(self) -> dict[str, Any]:
-        return by_role(self.family.build(self.load().config, Run(1, 1)))
-
-
 @pytest.fixture(params=SAFETENSORS)
 def source(request: pytest.FixtureRequest, tiny: Any, tmp_path: Path) -> Source:
     if request.param == "llama":
@@ -86,46 +49,6 @@ def source(request: pytest.FixtureRequest, tiny: Any, tmp_path: Path) -> Source:
 @pytest.fixture
 def moe(tmp_path: Path) -> Source:
     return Source(tiny_of("qwen2_moe", tmp_path).write(ml_dtypes.bfloat16), FAMILIES["qwen2_moe"])
-
-
-def raw(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
-    """dtype, shape and bytes of every tensor of a folder, by name."""
-    found = {}
-    for one in sorted(path.glob("*.safetensors")):
-        file = MappedFile(one)
-        for e in read_header(file).entries:
-            found[e.name] = e.dtype, e.shape, file.read(e.begin, e.end - e.begin, e.name)
-    return found
-
-
-def rounded(path: str, array: Any, paths: Any, format: Any) -> np.ndarray:
-    """What a weight is after a conversion that rounds `paths`."""
-    wide = np.asarray(array).astype(np.float32)
-    return format.quantize(wide).dequantize() if path in paths else wide
-
-
-def check_numbers(source: Source, out: Path, paths: Any, format: Any) -> loading.Loaded:
-    """Every number of what was written is that of the format, or as it was."""
-    before, after = source.load(), source.load(out, activations="exact")
-    assert set(before.exact) == set(after.exact)
-    for path, array in before.exact.items():
-        got = after.exact[path]
-        assert (str(format_of(got)) == str(format)) == (path in paths), path
-        wide = got.dequantize() if format_of(got).packed else np.asarray(got).astype(np.float32)
-        np.testing.assert_array_equal(wide, rounded(path, array, paths, format), err_msg=path)
-    return after
-
-
-def check_run(source: Source, out: Path, after: loading.Loaded) -> None:
-    """Kernels on what is stored give what the twin makes of the same numbers; with activations rounded, nearly."""
-    ids = np.random.default_rng(1).integers(0, after.config.vocab_size, 20).tolist()
-    want = after.twin(ids)[-1]
-    scale = np.abs(want).max()
-    exact = after.model(cache_dtype="float32")  # a cache of float16 may choose another expert
-    assert np.abs(Session(exact, backend=HostBackend(strict=True)).logits(ids) - want).max() < 1e-4 * max(scale, 1)
-    usual = source.load(out)
-    assert usual.run.activations == "int8_block"
-    assert np.isfinite(Session(usual.model(), backend=HostBackend(strict=True)).logits(ids)).all()
 
 
 @pytest.mark.parametrize("which", ["one", "all"])
@@ -273,45 +196,6 @@ def test_one_matrix_at_a_time_is_in_memory(moe: Source, tmp_path: Path, monkeypa
     assert len(rounding) == len(set(rounding)) == 8
 
 
-@pytest.mark.parametrize("name", ["qwen2_moe", "qwen3_moe", "qwen3_5_moe", "qwen3"])
-def test_a_gguf_stays_one(name: str, tmp_path: Path) -> None:
-    """Matrices of the roles become Q4_1 as GGUF's rule has it; metadata byte for byte, other tensors bit for bit; and it runs so."""
-    family = tiny_of(name, tmp_path)
-    source = Source(family.gguf("F16"), FAMILIES[name])
-    roles = source.roles
-    for asked in (*([[role] for role in roles]), list(roles)):
-        out = tmp_path / "-".join(["out", *asked])
-        Conversion(source.path, out, int4=asked).run()
-        assert [path.name for path in out.iterdir()] == [source.path.name]
-        before, after = (Checkpoint.open(path).file for path in (source.path, out))
-        (old,), (new,) = before.layouts, after.layouts
-        assert old.file.read(0, old.pairs_end, "") == new.file.read(0, new.pairs_end, "")
-        assert [(one.name, one.shape) for one in old.places] == [(one.name, one.shape) for one in new.places]
-        paths = {path for role in asked for path in roles[role]}
-        stayed = 0
-        for was, now in zip(old.places, new.places, strict=True):
-            if was.kind == now.kind:
-                stayed += 1
-                assert np.array_equal(old.file.bytes[was.begin : was.end], new.file.bytes[now.begin : now.end])
-        assert 0 < stayed < len(old.places)
-        loaded = check_numbers(source, out, paths, Q4_1)
-    check_run(source, out, loaded)
-
-
-def test_a_gguf_is_what_llama_cpps_reader_takes(tmp_path: Path) -> None:
-    """The public package's reader finds the same tensors, with the same numbers."""
-    gguf = pytest.importorskip("gguf", reason="the gguf package, a reader of another's, is not installed")
-    family = tiny_of("qwen2_moe", tmp_path)
-    path = family.gguf("F16")
-    Conversion(path, tmp_path / "out", int4=["experts"]).run()
-    theirs = {one.name: one for one in gguf.GGUFReader(tmp_path / "out" / path.name).tensors}
-    ours = Checkpoint.open(tmp_path / "out").tensors
-    assert set(theirs) == set(ours)
-    for name, (shape, format, array) in ours.items():
-        numbers = gguf.dequantize(theirs[name].data, theirs[name].tensor_type).reshape(shape)
-        np.testing.assert_array_equal(numbers, array.dequantize() if format.packed else np.asarray(array).astype(np.float32))
-
-
 def test_mistakes_are_one_line_each(moe: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A role that the model lacks, with those it has; a block that rows are not whole of; options that do not go together."""
     gguf = tiny_of("qwen2_moe", tmp_path).gguf("F16")
@@ -374,39 +258,6 @@ def test_a_tensor_of_two_parts_is_rounded_with_both(moe: Source, tmp_path: Path,
         Conversion(moe.path, tmp_path / "out", int4=["shared expert"])
 
 
-def test_gguf_in_several_files_stays_in_them(tmp_path: Path) -> None:
-    """Each has its own header; together they are what one file becomes."""
-    gguf = pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
-    whole = tiny_of("qwen2_moe", tmp_path).gguf("F16")
-    reader = gguf.GGUFReader(whole)
-    source = tmp_path / "split"
-    source.mkdir()
-    for part in range(2):
-        writer = gguf.GGUFWriter(str(source / f"m-{part + 1:05d}-of-00002.gguf"), "qwen2moe")
-        if part == 0:
-            for key, field in reader.fields.items():
-                if key.startswith("qwen2moe."):
-                    value = field.contents()
-                    (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(key, value)
-        writer.add_uint16("split.count", 2)
-        writer.add_uint16("split.no", part)
-        for one in reader.tensors[part::2]:
-            writer.add_tensor(one.name, np.array(one.data), raw_dtype=one.tensor_type)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-    for path, out in ((whole, "one"), (source, "two")):
-        Conversion(path, tmp_path / out, int4=["experts", "attention"]).run()
-    assert sorted(path.name for path in (tmp_path / "two").iterdir()) == sorted(path.name for path in source.iterdir())
-    one, two = (Checkpoint.open(tmp_path / name).tensors for name in ("one", "two"))
-    assert set(one) == set(two) and {str(format) for _, format, _ in two.values()} == {"float16", "float32", "q4_1"}
-    for name, (shape, format, array) in one.items():
-        assert two[name][:2] == (shape, format)
-        stored = [found.data if format.packed else found for found in (array, two[name][2])]
-        assert stored[0].tobytes() == stored[1].tobytes()
-
-
 def test_a_matrix_that_is_not_read_is_not_rounded(moe: Source, tmp_path: Path) -> None:
     """Of a dtype that Iron does not take, or missing; one of another part is taken over as it lies."""
     name, stored = "model.layers.0.self_attn.k_proj.weight", raw(moe.path)
@@ -422,6 +273,21 @@ def test_a_matrix_that_is_not_read_is_not_rounded(moe: Source, tmp_path: Path) -
     container(tmp_path / "odd" / "model.safetensors", {key: value for key, value in stored.items() if key != name})
     with pytest.raises(CheckpointError, match=r"k_proj\.weight is missing"):
         Conversion(tmp_path / "odd", tmp_path / "gone", int4=["attention"])
+
+
+def test_experts_that_are_missing_or_without_names_are_told(moe: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name is that of one by one, as most files have them; a family that names them together alone has none to write."""
+    together, stored = "model.layers.0.mlp.experts.down_proj", raw(moe.path)
+    (tmp_path / "less").mkdir()
+    (tmp_path / "less" / "config.json").write_text((moe.path / "config.json").read_text())
+    container(tmp_path / "less" / "model.safetensors", {key: value for key, value in stored.items() if key != together})
+    with pytest.raises(CheckpointError, match=r"mlp\.experts\.0\.down_proj\.weight is missing"):
+        Conversion(tmp_path / "less", tmp_path / "out", int4=["experts"])
+    names = moe.family.names
+    alone = {"layers.{i}.ffn.down": "model.layers.{i}.mlp.experts.down_proj"}
+    monkeypatch.setattr(moe.family, "names", lambda kind, config: {**names(kind, config), **alone})
+    with pytest.raises(CheckpointError, match=r"experts\.down_proj is \[\d+, \d+, \d+\], which has no name for each matrix"):
+        Conversion(moe.path, tmp_path / "out", int4=["experts"])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 3e6])
