@@ -20,17 +20,20 @@ from tests.families.conftest import Family
 
 @pytest.mark.parametrize("name", ["qwen3_5", "qwen3_5_moe"])
 def test_the_text_model_of_one_that_sees(name: str, request: pytest.FixtureRequest) -> None:
-    """Its config lies inside, its names begin with language_model; the tower and layers that guess ahead are not read."""
+    """Its config lies inside, its names begin with language_model; the tower and layers that guess ahead are not read, which is said."""
     family: Family = request.getfixturevalue(name)
     path = family.write()
     save, load = (pytest.importorskip("safetensors.numpy").__dict__[f"{verb}_file"] for verb in ("save", "load"))
     tensors = {key.replace("model.", "model.language_model.", 1): array for key, array in load(path / "model.safetensors").items()}
-    tensors |= {"mtp.fc.weight": np.ones((2, 2), np.float32), "model.visual.blocks.0.norm1.weight": np.ones(2, np.float32)}
+    tensors |= {f"mtp.{i}.weight": np.ones((2, 2), np.float32) for i in range(3)}
+    tensors |= {"model.visual.blocks.0.norm1.weight": np.ones(2, np.float32)}
     save(tensors, path / "model.safetensors")
     inside = {key: value for key, value in family.json.items() if key != "tie_word_embeddings"}
     outside = {"model_type": name, "text_config": inside, "vision_config": {"depth": 1}, "tie_word_embeddings": False}
     (path / "config.json").write_text(json.dumps(outside))
     loaded = family.load(path)
+    assert ", 4 of them ignored (model.visual.blocks.0.norm1.weight, mtp.0.weight, mtp.1.weight, ...) · " in loaded.recognised
+    assert "ignored" not in family.load().recognised
     assert loaded.config.nested and np.abs(Session(loaded.model(), backend="host").logits(family.ids) - family.logits[-1]).max() < 1e-4
 
 

@@ -33,6 +33,8 @@ class Checkpoint:
         self.path, self.kind, self.file = Path(getattr(file, "path", path)), kind, file
         self.metadata: dict[str, Any] = file.metadata
         self.tensors: Any = file.tensors
+        #: Tensors that the model which weights were last taken for ignores.
+        self.ignored: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, path: str | Path, *, quantized_from: str | None = None, gptq_zeros: str | None = None) -> Checkpoint:
@@ -81,6 +83,7 @@ class Checkpoint:
             shown = "; ".join(faults[:_SHOWN]) + (f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else "")
             raise CheckpointError(f"{self.path}: {shown}.")
         looked_at.keep()
+        self.ignored = tuple(reading.without)
         return taken
 
     def _within(self, said: str) -> str:
@@ -118,11 +121,16 @@ class _Pass(Reading):
     @property
     def unknown(self) -> list[str]:
         """Tensors of the file that nothing is made of."""
-        return [
-            name
-            for name in (*self.tensors, *self.refused)
-            if name not in self.known and name not in self.spare and not name.startswith(self.ignored) and not name.endswith(self.ignored)
-        ]
+        return [name for name in self._unused if not name.startswith(self.ignored) and not name.endswith(self.ignored)]
+
+    @property
+    def without(self) -> list[str]:
+        """Those of them that the model ignores."""
+        return [name for name in self._unused if name.startswith(self.ignored) or name.endswith(self.ignored)]
+
+    @property
+    def _unused(self) -> list[str]:
+        return [name for name in (*self.tensors, *self.refused) if name not in self.known and name not in self.spare]
 
     def has(self, name: str) -> bool:
         return name in self.tensors or name in self.refused

@@ -77,8 +77,11 @@ def _listed(tensors: Any) -> set[str]:
 
 
 def _numbers(tensors: Any, name: str) -> tuple[float, ...]:
-    """Of a vector; () where there is none."""
-    return tuple(float(number) for number in np.ravel(widen(tensors[name][2]))) if name in _listed(tensors) else ()
+    """Of a vector, which is no weight then; () where there is none."""
+    if name not in _listed(tensors):
+        return ()
+    getattr(tensors, "spare", set()).add(name)
+    return tuple(float(number) for number in np.ravel(widen(tensors[name][2])))
 
 
 def scaling(entries: Entries, tensors: Any) -> tuple[str, tuple[float, ...]] | None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from iron_core.errors import printable
 from iron_core.plugins.registry import registry
+
+#: Tensors that are ignored, by name.
+_NAMED = 3
 
 
 def architecture(checkpoint: Any) -> str:
@@ -27,7 +31,7 @@ def _entry(checkpoint: Any) -> str:
 
 
 def describe(checkpoint: Any) -> str:
-    """One line: the kind of file, the architecture, the tensors by format, those that are refused, their bytes, the path."""
+    """One line: the kind of file, the architecture, the tensors by format, those that are refused, or ignored, their bytes, the path."""
     counts = Counter(str(format) for _, format, _ in checkpoint.tensors.values())
     formats = ", ".join(f"{n} {name}" for name, n in counts.most_common())
     size = sum(format.nbytes(shape) for shape, format, _ in checkpoint.tensors.values())
@@ -37,6 +41,9 @@ def describe(checkpoint: Any) -> str:
     shown = f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
     named = architecture(checkpoint) or "no architecture named"
     unread += "".join(f", {note}" for note in getattr(checkpoint.tensors, "notes", ()))
+    if ignored := getattr(checkpoint, "ignored", ()):
+        names = ", ".join(printable(name, 60) for name in ignored[:_NAMED]) + (", ..." if len(ignored) > _NAMED else "")
+        unread += f", {len(ignored)} of them ignored ({names})"
     return f"{kind} · {named} · {sum(counts.values())} tensors ({formats}){unread} · {shown} · {checkpoint.path}"
 
 
