@@ -15,6 +15,7 @@ from iron_gemma3.model import Gemma3
 from iron_llama.model import Llama
 from iron_lm import loading
 from iron_lm.checkpoints import gguf_metadata, huggingface
+from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.entries import Entries
 from iron_lm.decoder_config import DecoderConfig, every_nth_is_full
 from iron_lm.parts.rotary import inverse_frequencies
@@ -257,15 +258,56 @@ def test_buffers_that_were_saved_with_the_weights_are_ignored(qwen3: Any, monkey
         (dict(mlp_only_layers=[1]), "mlp_only_layers is a list; this model runs"),
         (dict(hidden_act="gelu_pytorch_tanh"), "hidden_act is 'gelu_pytorch_tanh'; this model runs silu, swish"),
         (dict(qkv_bias=False), "qkv_bias is False; this model runs True"),
-        (dict(num_experts_per_tok=7), "chosen=7 of num_experts=6; legal: at most 6"),
+        (dict(num_experts_per_tok=7), "config.json: num_experts_per_tok=7 of num_experts=6; legal: at most 6"),
         (dict(num_experts=5), r"mlp.gate.weight is \[6, 64\], not \[5, 64\]"),
         (dict(norm_topk_prob="no"), "norm_topk_prob is 'no'; legal: true, false"),
     ],
 )
 def test_a_mixture_that_cannot_be_is_named(qwen2_moe: Any, changes: dict[str, Any], says: str) -> None:
     """Layers without experts, other gates, and what its tensors are not."""
-    with pytest.raises((CheckpointError, ParamError), match=says):
+    with pytest.raises(CheckpointError, match=says):
         qwen2_moe.load(qwen2_moe.write(**changes))
+
+
+#: By key, what no value of it may be, beside words and lists.
+NUMBERS = (0, -1, 1.5, 1 << 40)
+#: Keys whose numbers need not be whole.
+MEASURES = {"query_pre_attn_scalar", "original_max_position_embeddings"}
+
+
+def test_an_entry_that_cannot_be_is_named_as_the_file_has_it(family: Any) -> None:
+    """Of every size in a config.json: none, less than none, a part, more than any model's, a word, a list. And one that is missing is
+    named, or taken from the format; never by a name that the file does not have."""
+    path, entries = family.write(), family.json
+    asked = family.family.described(Checkpoint.open(path))[1].asked
+    sizes = [key for key, value in entries.items() if type(value) is int and key in asked - {"max_window_layers"}]
+    assert len(sizes) >= 6
+    file = path / "config.json"
+
+    def read(**changes: Any) -> str:
+        found = {key: value for key, value in (entries | changes).items() if value is not None}
+        file.write_text(json.dumps(found))
+        try:
+            loading.load(family.family, path, max_seq_len=16)
+        except CheckpointError as error:
+            return str(error)
+        return ""
+
+    for key in sizes:
+        for value in (*NUMBERS, "8", [8], {"a": 8}, True):
+            said = read(**{key: value})
+            assert not said or (said.count("\n") == 0 and len(said) < 400 and ": " in said and "Config" not in said), (key, value, said)
+            assert f"{key} is " in said or (key in MEASURES and type(value) in (int, float) and value > 0), (key, value, said)
+        missing = read(**{key: None})
+        assert "\n" not in missing and "Config" not in missing and len(missing) < 700, (key, missing)
+    if "num_key_value_heads" in sizes:
+        heads = entries["num_attention_heads"]
+        said = read(num_key_value_heads=heads + 1)
+        assert said.endswith(f"config.json: num_key_value_heads={heads + 1} does not divide num_attention_heads={heads}."), said
+    if "linear_num_key_heads" in sizes:
+        said = read(linear_num_key_heads=3, linear_num_value_heads=4)
+        assert said.endswith("linear_num_key_heads=3 does not divide linear_num_value_heads=4. Legal: a divisor of it."), said
+
 
 
 def test_a_mixture_does_without_the_size_of_a_dense_layer(qwen2_moe: Any, qwen3_moe: Any) -> None:

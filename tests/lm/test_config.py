@@ -109,6 +109,14 @@ def test_both_ways_to_write_the_rotary_embedding_are_one(rope: dict[str, Any]) -
     assert read(HF | rope).rotary == RotaryConfig(16, 500000.0, ("llama3", (32.0, 1.0, 4.0, 8192.0)))
 
 
+@pytest.mark.parametrize("share", [0.01, 0.2, 1.5])
+def test_a_share_of_a_head_turns_in_pairs(share: float) -> None:
+    """Named as config.json has it."""
+    turning = int(16 * share)
+    with pytest.raises(CheckpointError, match=rf"partial_rotary_factor is {share}, of which {turning} of head_dim 16 turn; legal: an even"):
+        read(HF | dict(partial_rotary_factor=share))
+
+
 LONGROPE: dict[str, Any] = dict(rope_type="longrope", short_factor=[1.0] * 8, long_factor=[float(n) for n in range(1, 9)])
 
 

@@ -107,6 +107,7 @@ class BERT(Family):
         entries.refuse_unless("position_embedding_type", "absolute")
         for key in ("is_decoder", "add_cross_attention"):
             entries.refuse_unless(key, False)
+        entries.keys |= {"num_heads": "num_attention_heads", "max_positions": "max_position_embeddings", "types": "type_vocab_size"}
         width, heads = entries.whole("hidden_size"), entries.whole("num_attention_heads")
         if width % heads:
             raise CheckpointError(f"config.json: num_attention_heads is {heads}; legal: a number that divides hidden_size={width}.")

@@ -94,6 +94,7 @@ class GPT2(Family):
         entries.refuse_unless("scale_attn_weights", True)
         entries.refuse_unless("scale_attn_by_inverse_layer_idx", False)
         entries.refuse_unless("add_cross_attention", False)
+        entries.keys |= {"hidden_size": "n_embd", "num_heads": "n_head", "num_kv_heads": "n_head", "num_layers": "n_layer"}
         width, heads = entries.whole("n_embd"), entries.whole("n_head")
         return DecoderConfig(
             vocab_size=entries.whole("vocab_size"),

@@ -119,13 +119,15 @@ class Architecture:
         not ask for: it would attend to more than the model was trained to."""
         if checkpoint.kind == "gguf":
             entries = gguf_metadata.entries_of(checkpoint.metadata)
-            config = cls.asked("from_gguf", DecoderConfig, entries, checkpoint.tensors)
+            with entries.in_these_words():
+                config = cls.asked("from_gguf", DecoderConfig, entries, checkpoint.tensors)
             gguf_metadata.refuse_windows(entries)
             return config, entries
         if "config" not in checkpoint.metadata:
             raise CheckpointError(f"{checkpoint.path}: no config.json beside it; the model's shape is read from there.")
         entries = huggingface.entries_of(checkpoint.metadata["config"], cls.absent)
-        config = cls.asked("from_huggingface", DecoderConfig, entries)
+        with entries.in_these_words():
+            config = cls.asked("from_huggingface", DecoderConfig, entries)
         huggingface.refuse_windows(entries)
         return config, entries
 

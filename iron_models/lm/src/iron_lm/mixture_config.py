@@ -52,6 +52,11 @@ class MixtureConfig(DecoderConfig):
 def from_huggingface(entries: Entries, *, shares: bool) -> dict[str, Any]:
     """The keywords that the config.json of a mixture gives `MixtureConfig` besides a decoder's. CheckpointError where some layers are
     dense. shares: has this architecture a shared expert? What a dense feed-forward would have, which no layer is, may be absent."""
+    experts = entries.first("num_experts", "num_local_experts")
+    entries.keys |= {
+        "expert_size": "moe_intermediate_size", "num_experts": experts, "chosen": "num_experts_per_tok",
+        "renormalise": "norm_topk_prob", "shared_size": "shared_expert_intermediate_size",
+    }  # fmt: skip
     entries.refuse_unless("hidden_act", "silu", "swish")  # experts have no other
     entries.refuse_unless("decoder_sparse_step", 1)
     entries.refuse_unless("mlp_only_layers", [])
@@ -59,7 +64,7 @@ def from_huggingface(entries: Entries, *, shares: bool) -> dict[str, Any]:
     entries.defaults = {"intermediate_size": size, **entries.defaults}
     return dict(
         expert_size=size,
-        num_experts=entries.whole(entries.first("num_experts", "num_local_experts")),
+        num_experts=entries.whole(experts),
         chosen=entries.whole("num_experts_per_tok"),
         renormalise=entries.flag("norm_topk_prob"),
         shared_size=entries.whole("shared_expert_intermediate_size") if shares else None,
@@ -68,6 +73,10 @@ def from_huggingface(entries: Entries, *, shares: bool) -> dict[str, Any]:
 
 def from_gguf(entries: Entries, *, shares: bool, renormalises: bool) -> dict[str, Any]:
     """The same of a GGUF. Where it does not say whether weights are renormalised, the architecture does."""
+    entries.keys |= {
+        "expert_size": "expert_feed_forward_length", "num_experts": "expert_count", "chosen": "expert_used_count",
+        "renormalise": "expert_weights_norm", "shared_size": "expert_shared_feed_forward_length",
+    }  # fmt: skip
     entries.refuse_unless("expert_gating_func", 1)  # a softmax
     entries.refuse_unless("expert_weights_scale", 1.0)
     size = entries.whole("expert_feed_forward_length")

@@ -69,23 +69,26 @@ def from_huggingface(entries: Entries) -> dict[str, Any]:
     mixture = raw.get("num_experts") is not None or "moe" in str(raw.get("model_type")) or raw.get("model_type") == "qwen3_next"
     defaults = dict(entries.defaults) if mixture else {k: v for k, v in entries.defaults.items() if k not in _OF_MIXTURES}
     own = Entries({key: value for key, value in raw.items() if value is not None}, "config.json", defaults=defaults)
+    own.keys = entries.keys
+    own.keys |= {field: f"linear_{key}" for field, key in _DELTA.items()}
     own.refuse_unless("attention_bias", False)
     experts = mixture_config.from_huggingface(own, shares=True) if mixture else {}
     found = huggingface.decoder(own) | experts
     found |= dict(
         attends=_attends(own, kinds, found["num_layers"]),
-        key_heads=own.whole("linear_num_key_heads"),
-        value_heads=own.whole("linear_num_value_heads"),
-        key_dim=own.whole("linear_key_head_dim"),
-        value_dim=own.whole("linear_value_head_dim"),
-        taps=own.whole("linear_conv_kernel_dim"),
         nested=nested is not None,
+        **{field: own.whole(own.keys[field]) for field in _DELTA},
     )
     entries.assumed |= own.assumed
     entries.asked |= own.asked
     return found
 
 
+#: What the sizes of layers that do not attend are called, behind "linear_".
+_DELTA = {
+    "key_heads": "num_key_heads", "value_heads": "num_value_heads", "key_dim": "key_head_dim", "value_dim": "value_head_dim",
+    "taps": "conv_kernel_dim",
+}  # fmt: skip
 #: Entries of mixtures alone.
 _OF_MIXTURES = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size", "norm_topk_prob")
 
@@ -114,6 +117,8 @@ def to_huggingface(config: Qwen35Config) -> dict[str, Any]:
 def from_gguf(entries: Entries, tensors: Any) -> dict[str, Any]:
     """`Qwen35Config`'s keywords of a GGUF's metadata. Its last layers may be those that guess further tokens, which the model does
     without. llama.cpp's converter reorders value heads of Qwen3.5, and leaves Qwen3-Next's."""
+    entries.keys |= {"key_heads": "ssm.group_count", "value_heads": "ssm.time_step_rank", "key_dim": "ssm.state_size"}
+    entries.keys |= {"value_dim": "ssm.inner_size", "taps": "ssm.conv_kernel"}
     experts = mixture_config.from_gguf(entries, shares=True, renormalises=True) if entries.has("expert_count") else {}
     found = gguf_metadata.decoder(entries, tensors) | experts
     blocks = found["num_layers"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from iron_core.errors import CheckpointError, printable
+from iron_core.errors import CheckpointError, ParamError, printable
 
 #: More than this is no setting of a model.
 _LARGEST = 1e38
@@ -17,7 +19,7 @@ class Entries:
     """What a checkpoint says of its model, each entry checked; `where` and `prefix` name them in errors.
 
     defaults: what the format takes for an entry that is absent. `assumed` are those of them that were asked for so far, and
-    `asked` all keys that were.
+    `asked` all keys that were. `keys`: what fields of configs are called here, field -> key, as far as readers said it.
     """
 
     def __init__(self, entries: dict[str, Any], where: str, prefix: str = "", defaults: Mapping[str, Any] | None = None) -> None:
@@ -25,6 +27,20 @@ class Entries:
         self.defaults = defaults or {}
         self.assumed: dict[str, Any] = {}
         self.asked: set[str] = set()
+        self.keys: dict[str, str] = {}
+
+    @contextmanager
+    def in_these_words(self) -> Iterator[None]:
+        """Around the making of a config of what was read: what it refuses is a CheckpointError that gives entries by their keys."""
+        try:
+            yield
+        except ParamError as error:
+            own, _, said = str(error).partition(": ")
+            named = re.sub(r"\b([a-z_]+)(?==)", lambda found: self._called(found[1]), said)
+            raise CheckpointError(f"{self.where}: {named if named != said else f'{own}: {said}'}") from error
+
+    def _called(self, field: str) -> str:
+        return self.prefix + self.keys[field] if field in self.keys else field
 
     def has(self, key: str) -> bool:
         return self.entries.get(self.prefix + key) is not None

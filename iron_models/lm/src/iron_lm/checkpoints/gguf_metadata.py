@@ -12,6 +12,12 @@ from iron_lm.parts.rotary import RotaryConfig, longrope_of
 
 #: What a GGUF calls the epsilon of its norms: of those that do not centre, and of those that do.
 EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
+#: What fields of configs are called.
+_KEYS = {
+    "hidden_size": "embedding_length", "num_layers": "block_count", "num_heads": "attention.head_count",
+    "num_kv_heads": "attention.head_count_kv", "head_dim": "attention.key_length", "dims": "rope.dimension_count",
+    "intermediate_size": "feed_forward_length", "max_positions": "context_length", "window": "attention.sliding_window",
+}  # fmt: skip
 #: What llama.cpp takes for an entry that is absent.
 _DEFAULTS = {"rope.freq_base": 10000.0}
 
@@ -49,6 +55,7 @@ def decoder(entries: Entries, tensors: Any, *, neighbours: bool = False) -> dict
 def sizes(entries: Entries, tensors: Any) -> dict[str, Any]:
     """Those of `DecoderConfig`'s keywords that any decoder has; CheckpointError names what is missing or cannot be."""
     metadata = entries.entries
+    entries.keys |= _KEYS
     heads, width = entries.whole("attention.head_count"), entries.whole("embedding_length")
     tokens = metadata.get("tokenizer.ggml.tokens", ())
     rows = tensors["token_embd.weight"][0][0] if "token_embd.weight" in tensors else None
@@ -80,7 +87,8 @@ def _numbers(tensors: Any, name: str) -> tuple[float, ...]:
     """Of a vector, which is no weight then; () where there is none."""
     if name not in _listed(tensors):
         return ()
-    getattr(tensors, "spare", set()).add(name)
+    spare: set[str] = getattr(tensors, "spare", set())
+    spare.add(name)
     return tuple(float(number) for number in np.ravel(widen(tensors[name][2])))
 
 

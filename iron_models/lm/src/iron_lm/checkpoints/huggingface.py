@@ -15,6 +15,11 @@ from iron_lm.parts.rotary import RotaryConfig, longrope_of
 _DEFAULTS = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0}
 #: What configuration classes call the epsilon of their norms.
 EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
+#: What fields of configs are called.
+_KEYS = {
+    "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads", "num_kv_heads": "num_key_value_heads",
+    "max_positions": "max_position_embeddings", "window": "sliding_window", "tied": "tie_word_embeddings",
+}  # fmt: skip
 #: Entries of which each says which layers slide, or that none does.
 _SLIDING = ("layer_types", "sliding_window_pattern", "use_sliding_window")
 #: What an activation is called in `parts.mlp`, by hidden_act.
@@ -29,6 +34,7 @@ def entries_of(raw: dict[str, Any], absent: Mapping[str, Any] | None = None) -> 
 def decoder(entries: Entries, *, encodes: bool = False) -> dict[str, Any]:
     """`DecoderConfig`'s keywords; CheckpointError names what is missing or cannot be. encodes: may attention be in both directions?"""
     raw = entries.entries
+    entries.keys |= _KEYS
     if "text_config" in raw:
         raise CheckpointError("config.json describes a decoder among other parts (text_config); a GGUF of it holds the decoder alone.")
     for key in ("hidden_act", "hidden_activation"):
@@ -79,8 +85,13 @@ def rotary(entries: Entries, head_dim: int, kind: str | None = None) -> RotaryCo
     base = (Entries(rope, "config.json") if "rope_theta" in rope else entries).number("rope_theta")
     share = (Entries(rope, "config.json") if "partial_rotary_factor" in rope else entries).number("partial_rotary_factor", 1.0)
     scaled = scaling(rope, entries)
-    whole = share == 1 or (scaled is not None and scaled[0] == "proportional")
-    return RotaryConfig(head_dim, base, scaled, dims=None if whole else int(head_dim * share))
+    if share == 1 or (scaled is not None and scaled[0] == "proportional"):
+        return RotaryConfig(head_dim, base, scaled)
+    turning = int(head_dim * share)
+    if not 2 <= turning <= head_dim or turning % 2:
+        says = f"partial_rotary_factor is {share:g}, of which {turning} of head_dim {head_dim} turn; legal: an even number up to {head_dim}"
+        raise CheckpointError(f"config.json: {says}, for pairs turn.")
+    return RotaryConfig(head_dim, base, scaled, dims=turning)
 
 
 def scaling(raw: dict[str, Any], entries: Entries) -> tuple[str, tuple[float, ...]] | None:
