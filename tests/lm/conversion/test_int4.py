@@ -19,7 +19,7 @@ from iron_lm import families
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.conversion import gptq_folder, unfinished
 from iron_lm.conversion.conversion import Conversion
-from tests.families.conftest import FAMILIES, Family
+from tests.families.conftest import DATA, FAMILIES, Family
 from tests.lm import pth
 from tests.lm.checkpoints.packers import folder as packed_folder
 from tests.lm.checkpoints.packers import words
@@ -244,6 +244,15 @@ def test_matrices_that_lie_otherwise_are_refused_by_name(tmp_path: Path, tiny_gg
     (tmp_path / "torch" / "config.json").write_text(json.dumps(family.json))
     with pytest.raises(CheckpointError, match=r"--int4 of pytorch is not written\. Legal: safetensors, gguf\."):
         Conversion(tmp_path / "torch", tmp_path / "out", int4=["attention"])
+
+
+def test_encoders_are_refused(tmp_path: Path) -> None:
+    """They run from the folder that they are in."""
+    stored = np.load(DATA / "tiny_bert.npz")
+    weights = {key[2:]: stored[key].astype(np.float32) for key in stored if key.startswith("w/")}
+    path = packed_folder(tmp_path / "bert", weights, None, json.loads(str(stored["config"])))
+    with pytest.raises(CheckpointError, match=r"bert encodes texts\. Legal: a model that continues them\."):
+        Conversion(path, tmp_path / "out", int4=["attention"])
 
 
 def test_a_tensor_of_two_parts_is_rounded_with_both(moe: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
