@@ -97,3 +97,28 @@ def test_some_rows_of_a_gguf_are_in_memory_at_a_time(tmp_path: Path, monkeypatch
     assert rounded and all(len(part) <= Q4_1.nbytes((256,)) for piece in rounded for part in piece.parts())
     one.run()
     assert (tmp_path / "out" / path.name).read_bytes() == (tmp_path / "once" / path.name).read_bytes()
+
+
+def test_a_tensor_of_an_unknown_type_stays_as_it_lies(tmp_path: Path) -> None:
+    """Up to where the next begins, or the file ends."""
+    gguf = pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
+    whole = tiny_of("qwen2_moe", tmp_path).gguf("F16")
+    reader = gguf.GGUFReader(whole)
+    writer = gguf.GGUFWriter(str(tmp_path / "odd.gguf"), "qwen2moe")
+    for key, field in reader.fields.items():
+        if key.startswith("qwen2moe."):
+            value = field.contents()
+            (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(key, value)
+    odd = np.arange(-32, 32, dtype=np.int8)
+    writer.add_tensor("first", odd)
+    for one in reader.tensors:
+        writer.add_tensor(one.name, np.array(one.data), raw_dtype=one.tensor_type)
+    writer.add_tensor("last", odd[::-1].copy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    Conversion(tmp_path / "odd.gguf", tmp_path / "out", int4=["attention"]).run()
+    theirs = {one.name: one.data for one in gguf.GGUFReader(tmp_path / "out" / "odd.gguf").tensors}
+    assert np.array_equal(theirs["first"], odd) and np.array_equal(theirs["last"], odd[::-1])
+    assert set(Checkpoint.open(tmp_path / "out").tensors.refused) == {"first", "last"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -230,14 +231,14 @@ def _layout(file: MappedFile, pairs_end: int, alignment: int, data: int, infos: 
     places = []
     for name, shape, kind, offset in infos:
         begin, format = data + offset, FORMATS.get(kind)
-        end = next((at for at in begins if at > begin), begin) if format is None else begin + format.nbytes(shape)
+        after = bisect_right(begins, begin)
+        end = begin + format.nbytes(shape) if format is not None else begins[after] if after < len(begins) else begin
         places.append(Place(name, shape, kind, begin, end))
     return Layout(file, pairs_end, alignment, tuple(places))
 
 
 class GGUFFile:
-    """An open GGUF file: `metadata` (name -> value), `tensors` (name -> (shape, Format, array)) and the bytes of its `header`;
-    `layouts`: where they lie, a file each.
+    """An open GGUF file: `metadata` (name -> value), `tensors` (name -> (shape, Format, array)) and the bytes of its `header`.
 
     Shapes are numpy's (outermost first). Arrays are views of the map: numpy arrays for dense types, PackedArray for
     block types and K-quants. A tensor of a type Iron does not take is refused when it is asked for, naming the type.
@@ -272,7 +273,7 @@ class GGUFFile:
         self._file = file
         self.header = file.bytes[: header.at]
         self.tensors = _tensors(file, data, infos)
-        self.layouts = [_layout(file, pairs_end, alignment, data, infos)]
+        self._laid = [(file, pairs_end, alignment, data, infos)]
         count = self.metadata.get("split.count", 1)
         if whole and (not isinstance(count, int) or count > 1):
             self._join(count)
@@ -292,8 +293,13 @@ class GGUFFile:
         for part in parts[1:]:
             first.tensors.join(part.tensors, part.path)
         self.path, self.metadata, self.tensors, self._file = first.path, first.metadata, first.tensors, first._file
-        self.header, self.layouts = first.header, [part.layouts[0] for part in parts]
+        self.header, self._laid = first.header, [part._laid[0] for part in parts]
         self.described = f"{first.described}, {count} files"
+
+    @property
+    def layouts(self) -> list[Layout]:
+        """Where everything is, a file each."""
+        return [_layout(*laid) for laid in self._laid]
 
     @staticmethod
     def _info(header: _Header, i: int) -> tuple[str, tuple[int, ...], int, int]:
