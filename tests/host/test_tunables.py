@@ -14,7 +14,7 @@ from iron_core.lowering import lowering_for
 from iron_host import measure
 from iron_host.backend import HostBackend
 from iron_host.measure import Loaded
-from iron_ops_aie import GEMM, GEMV, MHA, ElementwiseAdd, RMSNorm, Softmax
+from iron_ops_aie import GEMM, GEMV, MHA, CombineExperts, ElementwiseAdd, GatedExperts, RMSNorm, Softmax
 
 HEADS = dict(num_heads=6, num_KV_heads=2, d=32, heads_interleaved=True, kv_interleaved=True, causal=True)
 BLOCKS = dict(activations="int8_block", T=np.float32, O=np.float32)
@@ -29,6 +29,8 @@ RUNS = [
     Run(RMSNorm(rows=64, cols=768)),
     Run(Softmax(rows=90, cols=1024)),
     Run(ElementwiseAdd(size=100_003)),
+    Run(GatedExperts(rows=3, k=2, experts=4, hidden=96, inner=200, W=as_format("q4_0"), **BLOCKS)),
+    Run(CombineExperts(rows=3, k=2, experts=4, hidden=200, inner=96, W=as_format("q8_0"), **BLOCKS)),
 ]
 
 
@@ -71,9 +73,10 @@ def test_all_of_them_together_change_no_bit(run):
 
 def test_domains_follow_the_operator():
     """What has no effect on an operator is not searched for it: one value."""
+    kinds = dict(blocks=RUNS[0], dense=RUNS[2], rows=RUNS[3], one=RUNS[5], many=RUNS[6], gated=RUNS[10], combine=RUNS[11])
     searched = {
         kind: {name for name, values in lowering_for("host", run.op).domains(run.op, "host").items() if len(values) > 1}
-        for kind, run in dict(blocks=RUNS[0], dense=RUNS[2], rows=RUNS[3], one=RUNS[5], many=RUNS[6]).items()
+        for kind, run in kinds.items()
     }
     everywhere = {"threads", "parts"}
     assert searched == {
@@ -82,4 +85,6 @@ def test_domains_follow_the_operator():
         "rows": everywhere | {"rows", "x_rows"},
         "one": everywhere | {"together", "ahead"},
         "many": everywhere | {"together", "block"},
+        "gated": everywhere | {"ahead"},
+        "combine": everywhere | {"ahead"},
     }

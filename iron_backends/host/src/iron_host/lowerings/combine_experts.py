@@ -11,6 +11,7 @@ from iron_core.image.plan import BufferRef
 from iron_host.kernel_call import KernelCall
 from iron_host.kernels import COMBINED
 from iron_host.lowerings.picked import BESIDE_ROWS, PickedLowering
+from iron_host.lowerings.products import in_blocks
 from iron_host.lowerings.units import cpp
 from iron_host.tiles import ROWS as TILE_ROWS
 from iron_host.tiles import TILES
@@ -40,7 +41,7 @@ class CombineExperts(PickedLowering):
             ahead=tunables["ahead"],
         )  # fmt: skip
         every = -(-op.hidden // TILE_ROWS) * TILE_ROWS * pairs
-        sums = max(min(SUMS, every), TILES * TILE_ROWS * pairs) if self.in_blocks(op) else BESIDE_ROWS * pairs
+        sums = max(min(SUMS, every), TILES * TILE_ROWS * pairs) if in_blocks(op) else BESIDE_ROWS * pairs
         work = pairs * op.inner * op.hidden
         scratch = max(TILES * self.widened(op, op.inner), 4 * BESIDE_ROWS * op.inner) + 4 * sums
         kernel = self.kernel(op, "combined", cpp(op.O))

@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from iron_core.declare.domain import Choices
 from iron_core.declare.field import Auto
 from iron_core.declare.formats import as_format
 from iron_core.lowering.answer import No, Yes
 from iron_host.build import Unit
 from iron_host.kernel_call import Blocks, KernelCall, Member
 from iron_host.kernels import PICKED, QUANTIZE_ROWS
-from iron_host.lowerings.products import SCALE
+from iron_host.lowerings.products import SCALE, in_blocks
 from iron_host.lowerings.sharing import Sharing
 from iron_host.lowerings.units import FLOATS, GRAIN, cpp, takes, threads, unit
 from iron_host.slots import Filled
@@ -32,7 +33,7 @@ class PickedLowering(Sharing):
     multiplied with the next ones are asked for; 0: the processor guesses by itself."""
 
     grain = Auto(32768)
-    ahead = Auto(4096)
+    ahead = Auto(4096, domain=Choices(lambda op: (0, 512, 1024, 2048, 4096, 6144, 8192) if in_blocks(op) else (4096,)))
     #: Operands that are stacks of matrices.
     stacks: ClassVar[tuple[str, ...]] = ()
 
@@ -77,13 +78,9 @@ class PickedLowering(Sharing):
         kernel = self.kernel(op, "picked", cpp(op.O), "false")
         return [*before, self.call(kernel, slots, 2 * self.widened(op, K), rows, many, rows * M * K, tunables, **shared)]
 
-    def in_blocks(self, op: Any) -> bool:
-        """Are weights multiplied in the tiles of blocks.h?"""
-        return bool(as_format(op.W).packed and op.activations == "int8_block")
-
     def rounding(self, op: Any, x: str, rows: int, count: int | Member, K: int) -> tuple[list[KernelCall], dict[str, Any]]:
         """The step that rounds `count` rows of x, at most `rows`, and what the call behind it is told; nothing where none is rounded."""
-        if not self.in_blocks(op):
+        if not in_blocks(op):
             return [], {}
         shared = aligned(rows * K) + SCALE * rows * (K // GROUP)
         slots = QUANTIZE_ROWS(x=x, M=count, K=K, x_row=K)
@@ -93,7 +90,7 @@ class PickedLowering(Sharing):
 
     def weights(self, op: Any, name: str, size: tuple[int, int, int]) -> str | Blocks:
         """The pointer slot of a stack of matrices: (rows, depth, how many). Its slot of tiles is "w_in_tiles", or "up_in_tiles"."""
-        return Blocks(name, f"{'up' if name == 'up' else 'w'}_in_tiles", size) if self.in_blocks(op) else name
+        return Blocks(name, f"{'up' if name == 'up' else 'w'}_in_tiles", size) if in_blocks(op) else name
 
     def kernel(self, op: Any, what: str, *arguments: str) -> Unit:
         """`what`_blocks where rows are rounded, else `what`_rows, for op's weights and further template arguments."""
@@ -102,7 +99,7 @@ class PickedLowering(Sharing):
             return unit("experts.h", f"{what}_rows", f"DenseRow<{cpp(op.W)}>", cpp(op.T), *arguments)
         view = view_of(op.W)
         assert view is not None  # supports() has seen it
-        if self.in_blocks(op):
+        if in_blocks(op):
             types = [view.name, *([cpp(op.T)] if what == "combined" else []), *arguments]
             text = f"{what}_blocks<{', '.join(types)}>"
         else:
@@ -120,7 +117,7 @@ class PickedLowering(Sharing):
 
     def widened(self, op: Any, K: int) -> int:
         """Bytes in which rows of a matrix are widened, or made a tile."""
-        if self.in_blocks(op):
+        if in_blocks(op):
             view = view_of(op.W)
             assert view is not None
             return TILE_ROWS * view.row_bytes(K)
