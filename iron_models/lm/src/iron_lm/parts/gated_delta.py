@@ -8,6 +8,7 @@ import attrs
 import numpy as np
 
 import iron_core as iron
+from iron_core import PackedArray
 from iron_core.declare.formats import as_dtype
 from iron_core.errors import ParamError
 from iron_lm.fields import counted, flag, positive
@@ -102,6 +103,8 @@ class GatedDelta(Part):
         return ("qkv", "z", "o")
 
     def arranged(self, name: str, array: Any) -> Any:
+        if name == "conv" and isinstance(array, PackedArray):
+            return widen(array)  # a convolution takes no blocks
         return -widen(array) if name == "rate" else widen(array) if name == "bias" else array
 
     def body(
