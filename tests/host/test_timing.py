@@ -68,12 +68,13 @@ def test_steps_that_go_together_are_told_apart(rng: np.random.Generator, threads
         def body(self, x: Any) -> Any:
             return tuple(GEMV(w, x, O=np.float32) for w in self.weights)
 
-    net = Products().compile(backend=HostBackend(threads=threads), x=(256,))
+    net = Products().compile(backend=HostBackend(threads=threads), x=((256,), np.float32))
     executable = next(iter(net.versions.values())).load()
     assert [step.together for step in executable.image.steps] == [3, 1, 1]
     with record([executable]) as found:
         for _ in range(20):
             net(np.ones(256, np.float32))
+    assert len(found.passes) == 20
     for one in found.passes:
         index, begin, end, busy = one.steps.T
         assert index.tolist() == [0, 1, 2] and (busy > 0).all()
