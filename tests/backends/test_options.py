@@ -150,8 +150,8 @@ def test_options_a_backend_does_not_have_are_refused(installed, ask, says):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: HostBackend(nonsense=1), r"backend host has no option nonsense\. Its options: threads, strict, tuned\."),
-        (lambda: HostBackend(2), r"backend host has no option 2\. Its options: threads, strict, tuned\."),
+        (lambda: HostBackend(nonsense=1), r"backend host has no option nonsense\. Its options: threads, tiles, strict, tuned\."),
+        (lambda: HostBackend(2), r"backend host has no option 2\. Its options: threads, tiles, strict, tuned\."),
         (lambda: SimBackend(nonsense=1), r"backend sim has no option nonsense\. Its options: trace\."),
         (lambda: ReferenceBackend(nonsense=1), r"backend reference has no option nonsense\. Its options: none\."),
         (lambda: NullBackend(3), r"backend null has no option 3\. Its options: none\."),

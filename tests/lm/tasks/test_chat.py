@@ -13,7 +13,8 @@ import pytest
 from iron_core.errors import CheckpointError, UsageError
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.states import Saved
-from iron_lm.tasks.chat import Chat, ChatTask
+from iron_lm.tasks.chat import Chat
+from iron_lm.tasks.chat_task import ChatTask
 from iron_lm.text.stopping import StopStrings
 from iron_lm.text.template import ChatTemplate
 

@@ -34,7 +34,7 @@ from iron_lm.tunables import tuned
 TASKS = {
     "check_accuracy": "check:AccuracyTask",
     "check_determinism": "check:DeterminismTask",
-    "chat": "chat:ChatTask",
+    "chat": "chat_task:ChatTask",
     "bench": "bench:BenchTask",
     "embed": "embed:EmbedTask",
 }

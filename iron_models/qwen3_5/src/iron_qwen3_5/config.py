@@ -10,7 +10,7 @@ from iron_core.errors import CheckpointError, ParamError
 from iron_lm import mixture_config
 from iron_lm.checkpoints import gguf_metadata, huggingface
 from iron_lm.checkpoints.entries import Entries, shown
-from iron_lm.checkpoints.gguf import Numbers
+from iron_lm.checkpoints.gguf_header import Numbers
 from iron_lm.fields import counted, flag, is_flag
 from iron_lm.mixture_config import MixtureConfig
 from iron_lm.parts.gated_delta import GatedDeltaConfig

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from iron_core.errors import CheckpointError, printable
-from iron_lm.checkpoints.gguf import Numbers, Strings
+from iron_lm.checkpoints.gguf_header import Numbers, Strings
 from iron_lm.text.special_tokens import known_ends
 
 #: How text is split before merging: regular expressions, each piece then byte-level. Names are GGUF's `tokenizer.ggml.pre`.
