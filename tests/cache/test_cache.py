@@ -300,10 +300,12 @@ def test_a_fork_closes_no_file_that_took_a_locks_number(cache):
             return False
         return True
 
-    before = list(filter(is_open, range(1024)))
+    ours = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]  # the lowest numbers that are free, the lock's among them
     child = os.fork()
     if not child:
-        os._exit(sum(not is_open(descriptor) for descriptor in before))
+        os._exit(sum(not is_open(descriptor) for descriptor in ours))
+    for descriptor in ours:
+        os.close(descriptor)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
