@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from iron_core.cache import keylock
 from iron_core.cache.home import home
 from iron_core.cache.store import Cache, CacheWarning
 from iron_core.errors import CacheError
@@ -289,9 +290,10 @@ def until(happened):
         time.sleep(0.005)
 
 
-def test_a_fork_closes_no_file_that_took_a_locks_number(cache):
+def test_a_fork_closes_no_file_that_took_a_locks_number(tmp_path):
     """A child closes its copies of the locks that are held at the fork; one that was let go is some other file by then."""
-    cache.entry("k", write("1"))
+    with keylock.locked(tmp_path, "k"):
+        pass
 
     def is_open(descriptor):
         try:
