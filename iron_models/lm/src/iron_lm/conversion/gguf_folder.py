@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from iron_core import Q4_1
-from iron_core.errors import CheckpointError
 from iron_core.side_by_side import side_by_side
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.checkpoints.gguf import FORMATS, Layout
 from iron_lm.conversion.output import Output, Piece, Weights
 from iron_lm.conversion.roles import block_of, chosen
+from iron_lm.conversion.rounding import rounded
 
 _NUMBER = next(number for number, format in FORMATS.items() if format is Q4_1)
 #: Numbers rounded at once by one thread, threads' shares made before they are written, and bytes that are copied at once.
@@ -35,12 +35,12 @@ def output(checkpoint: Checkpoint, roles: Iterable[str], block: int | None) -> O
     return Output({}, first.name, first.header, first.pieces, more)
 
 
-def _file(layout: Layout, rounded: dict[str, Any]) -> Weights:
+def _file(layout: Layout, matrices: dict[str, Any]) -> Weights:
     """A file as it is written: its metadata byte for byte, its tensors in the order in which they lie."""
     align, at = layout.alignment, 0
     places, pieces = {}, []
     for place in sorted(layout.places, key=lambda one: one.begin):
-        array = rounded.get(place.name)
+        array = matrices.get(place.name)
         size = place.end - place.begin if array is None else Q4_1.nbytes(place.shape)
         fill = -size % align
         parts = partial(_copied, layout, place) if array is None else partial(_blocks, f"{layout.file.path}: {place.name}", array)
@@ -61,18 +61,7 @@ def _blocks(name: str, array: np.ndarray) -> Iterator[np.ndarray]:
     step = max(1, _PIECE // columns)
     for at in range(0, len(rows), step * _SHARES):
         shares = range(at, min(at + step * _SHARES, len(rows)), step)
-        yield from side_by_side(lambda one: _rounded(name, rows[one : one + step]), shares)
-
-
-def _rounded(name: str, rows: np.ndarray) -> np.ndarray:
-    wide = np.asarray(rows).astype(np.float32)
-    if not np.isfinite(wide).all():
-        raise CheckpointError(f"{name} has numbers that are NaN or infinite.")
-    with np.errstate(over="ignore"):
-        found = Q4_1.quantize(wide).data
-    if not all(np.isfinite(Q4_1.numbers(plane, found, wide.shape)).all() for plane in Q4_1.planes if plane.role != "values"):
-        raise CheckpointError(f"{name} has numbers too large for scales of float16.")
-    return np.ascontiguousarray(found).reshape(-1)
+        yield from side_by_side(lambda one: np.ascontiguousarray(rounded(Q4_1, name, rows[one : one + step]).data).reshape(-1), shares)
 
 
 def _copied(layout: Layout, place: Any) -> Iterator[np.ndarray]:

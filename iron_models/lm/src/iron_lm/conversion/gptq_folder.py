@@ -23,6 +23,7 @@ from iron_lm.checkpoints.sources import FirstOf, Reading, Shape, Source, Stack
 from iron_lm.checkpoints.widening import in_pieces
 from iron_lm.conversion.output import Output, Piece, Weights
 from iron_lm.conversion.roles import BLOCKS, Use, block_of, chosen, present
+from iron_lm.conversion.rounding import rounded
 from iron_lm.text.tokenizer_files import tokenizer_files
 
 _CONFIG = "config.json"
@@ -49,14 +50,8 @@ class Matrix:
         scales, zeros = np.empty((columns // block, rows), np.float16), np.empty((columns // block, rows), np.uint8)
 
         def turn(part: slice) -> None:
-            wide = np.asarray(self.array[part]).astype(np.float32)
-            if not np.isfinite(wide).all():
-                raise CheckpointError(f"{self.where}: {self.module} has numbers that are NaN or infinite.")
-            with np.errstate(over="ignore"):
-                found = format.quantize(wide)
+            found = rounded(format, f"{self.where}: {self.module}", self.array[part])
             numbers = {plane.role: format.numbers(plane, found.data, found.shape) for plane in format.planes if plane.role != "values"}
-            if not np.isfinite(numbers["scales"]).all():
-                raise CheckpointError(f"{self.where}: {self.module} has numbers too large for scales of float16.")
             words[:, part] = _words(format.integers(found.data, found.shape)).T
             scales[:, part], zeros[:, part] = numbers["scales"].T, numbers["zeros"].T
 
