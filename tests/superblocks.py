@@ -6,18 +6,15 @@ import numpy as np
 
 from iron_core.declare.formats import Format, PackedArray
 
-#: About how large the integers of each are, times their quantised scales.
-SIZES = {
-    **{"q5_0": 8, "q5_1": 16, "q2_k": 2 * 8, "q3_k": 3 * 16, "q4_k": 8 * 32, "q5_k": 16 * 32, "q6_k": 16 * 60},
-    **{"iq4_nl": 60, "iq4_xs": 60 * 16, "mxfp4": 4},
-}
+#: About how large the integers are of formats that do not say so.
+SIZES = {"q5_0": 8, "q5_1": 16}
 
 
 def drawn(rng: np.random.Generator, format: Format, shape: tuple[int, ...], spread: float = 1.0, byte: int | None = None) -> PackedArray:
     """A tensor of random bits, or of one byte again and again, its float scales drawn so that numbers stay of the size of `spread`."""
     data = rng.integers(0, 256, format.stored(shape), np.uint8) if byte is None else np.full(format.stored(shape), byte, np.uint8)
     blocks = data.reshape(-1, format.block_bytes)
-    size = spread / SIZES[format.name]
+    size = spread / (SIZES.get(format.name) or format.size)
     for at, dtype in format.scale_offsets:
         numbers = rng.choice([-1, 1], len(blocks)) * size * rng.uniform(0.5, 2, len(blocks))
         blocks[:, at : at + 2] = numbers.astype(dtype)[:, None].view(np.uint8)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import iron_core as iron
-from iron_core.declare.formats import DTYPES, as_dtype, as_format, format_of
+from iron_core.declare.formats import DTYPES, SUPERBLOCKS, as_dtype, as_format, format_of
 from iron_core.errors import DeclarationError, FormatError
 
 BLOCKS = [iron.Q4_0, iron.Q4_1, iron.Q5_0, iron.Q5_1, iron.Q8_0]
@@ -42,6 +42,26 @@ def test_q4_1_adds_its_minimum_and_q8_0_is_signed():
     block[:2] = np.array([1.0], np.float16).view(np.uint8)
     block[2:] = np.arange(-16, 16).astype(np.int8).view(np.uint8)
     assert iron.Q8_0.dequantize(block, (32,)).tolist() == list(range(-16, 16))
+
+
+@pytest.mark.parametrize("format", [*BLOCKS, PAIRS, *SUPERBLOCKS], ids=str)
+def test_drawn_tensors_are_of_the_size_asked_for(format):
+    """Of both signs and finite, whole blocks; the same ones of the same generator."""
+    for spread in (1, 1 / 16, 4):
+        one, other = (format.drawn(np.random.default_rng(3), (9, 512), spread) for _ in range(2))
+        numbers = one.dequantize().astype(np.float64)
+        assert one.format == format and one.shape == (9, 512) and np.array_equal(one.data, other.data)
+        assert 0.8 * spread < np.sqrt((numbers**2).mean()) < 1.25 * spread and numbers.min() < 0 < numbers.max()
+
+
+@pytest.mark.parametrize("format", SUPERBLOCKS, ids=str)
+def test_drawn_blocks_hold_every_bit(format):
+    """Each bit but the float scales' is set in some block and not in another: what a quantiser would leave out is there."""
+    blocks = format.drawn(np.random.default_rng(3), (256, format.block[1])).data
+    free = np.ones(format.block_bytes, bool)
+    for at, dtype in format.scale_offsets or ((0, np.dtype(np.uint8)),):
+        free[at : at + dtype.itemsize] = False
+    assert (np.bitwise_or.reduce(blocks)[free] == 255).all() and not np.bitwise_and.reduce(blocks)[free].any()
 
 
 @pytest.mark.parametrize("format", [*BLOCKS, PAIRS], ids=str)

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import iron_core as iron
-from iron_core import Q4_0, Q4_1, Q8_0
-from iron_core.declare.formats import bfloat16
+from iron_core import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0
+from iron_core.declare.formats import SUPERBLOCKS, as_format, bfloat16
 from iron_core.declare.rounding import round_to
 from iron_host.backend import HostBackend
 from iron_ops_aie import CombineExperts, GatedExperts, Route
@@ -21,7 +21,7 @@ HOST = HostBackend(threads=2, strict=True)
 RANDOM = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 #: Weights, activations, arithmetic.
 STORED = (
-    *((w, F32, a) for w in (Q4_0, Q4_1, Q8_0) for a in ("exact", "int8_block")),
+    *((w, F32, a) for w in (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, *SUPERBLOCKS) for a in ("exact", "int8_block")),
     *((F32, F32, "exact"), (bfloat16, F32, "exact"), (bfloat16, bfloat16, "exact")),
 )
 
@@ -74,14 +74,13 @@ def test_whoever_is_chosen(data):
     those it has alone."""
     W, T, activations = data.draw(st.sampled_from(STORED))
     packed = hasattr(W, "planes")
-    unit = 32 if packed else 1
+    unit = W.block[1] if packed else 1
     hidden, inner = (unit * data.draw(st.integers(1, 2 if packed else 40)) for _ in range(2))
     rows, experts = data.draw(st.integers(1, 130)), data.draw(st.integers(1, 9))
     k = data.draw(st.integers(1, experts))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     shapes = dict(gate=(experts, inner, hidden), up=(experts, inner, hidden), down=(experts, hidden, inner))
-    numbers = {name: (rng.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32) for name, shape in shapes.items()}
-    stacks = {name: W.quantize(one) if packed else round_to(one, W) for name, one in numbers.items()}
+    stacks = {name: as_format(W).drawn(rng, shape, shape[-1] ** -0.5) for name, shape in shapes.items()}
     exact = {name: np.asarray(one.dequantize() if packed else one, np.float64) for name, one in stacks.items()}
     x = round_to(rng.standard_normal((rows, hidden)).astype(np.float32), T)
     ids = routes(rng, data.draw(st.sampled_from(ROUTES)), rows, k, experts)
@@ -126,15 +125,14 @@ def test_a_mixture_is_within_its_contracts(data):
     """Of a part of larger tensors, as many rows as a call says; none at all, too."""
     W, T, activations = data.draw(st.sampled_from(STORED))
     packed = hasattr(W, "planes")
-    unit = 32 if packed else 1
+    unit = W.block[1] if packed else 1
     hidden, inner = (unit * data.draw(st.integers(1, 3 if packed else 70)) for _ in range(2))
     parts, rows, experts = (data.draw(st.integers(1, most)) for most in (2, 40, 9))
     k, part = data.draw(st.integers(1, experts)), data.draw(st.integers(0, parts - 1))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
 
     def drawn(dtype: Any, *shape: int) -> Any:
-        numbers = rng.standard_normal(shape).astype(np.float32)
-        return dtype.quantize(numbers) if hasattr(dtype, "planes") else round_to(numbers, dtype)
+        return as_format(dtype).drawn(rng, shape)
 
     shapes = dict(gate=(experts, inner, hidden), up=(experts, inner, hidden), down=(experts, hidden, inner))
     stacks = {name: drawn(W, *shape) for name, shape in shapes.items()}

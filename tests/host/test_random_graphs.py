@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import iron_core as iron
-from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, bfloat16
+from iron_core.declare.formats import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, SUPERBLOCKS, bfloat16
 from iron_core.declare.rounding import round_to
 from iron_core.errors import DeviationError
 from iron_host.backend import HostBackend
@@ -36,7 +36,13 @@ from iron_ops_aie import (
 )
 
 FLOATS = (np.dtype(np.float32), bfloat16, np.dtype(np.float16))
-BLOCKS = (Q4_0, Q4_1, Q8_0)
+#: Whose blocks are 32 numbers, or 256.
+BLOCKS = (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, *SUPERBLOCKS)
+
+
+def blocks(cols: int) -> list[Any]:
+    """Formats that store rows of so many numbers as whole blocks."""
+    return [format for format in BLOCKS if cols % format.block[1] == 0]
 
 
 @attrs.frozen
@@ -80,8 +86,9 @@ class Drawing:
         return self.draw(st.integers(low, high))
 
     def weight(self, shape: tuple[int, ...], format: Any, spread: float = 1.0) -> int:
-        numbers = self.rng.uniform(-spread, spread, shape)
-        self.weights.append(format.quantize(numbers) if format in BLOCKS else round_to(numbers, format))
+        packed = format in BLOCKS
+        made = format.drawn(self.rng, shape, spread) if packed else round_to(self.rng.uniform(-spread, spread, shape), format)
+        self.weights.append(made)
         return len(self.weights) - 1
 
     def state(self, shape: tuple[int, ...], dtype: Any) -> int:
@@ -130,11 +137,11 @@ class Drawing:
 
     def gemm(self) -> None:
         i = self.number(0, len(self.tensors) - 1)
-        x, n = self.tensors[i], self.pick(1, 5, 32, 64)
+        x, n = self.tensors[i], self.pick(1, 5, 32, 64, 256)
         spread = x.cols**-0.5
         made = attrs.evolve(x, cols=n)
         if x.cols % 32 == 0 and self.pick(True, False):
-            w, how = self.weight((n, x.cols), self.pick(*BLOCKS), spread), self.pick("exact", "int8_block")
+            w, how = self.weight((n, x.cols), self.pick(*blocks(x.cols)), spread), self.pick("exact", "int8_block")
             self.add(made, lambda g, t: GEMM(t[i], g.weights[w], b_col_maj=True, activations=how))
             return
         by_rows = self.pick(True, False)
@@ -147,9 +154,9 @@ class Drawing:
             return
         x, m = self.tensors[i], self.pick(1, 7, 32)
         row = self.number(0, x.rows - 1)
-        blocks = x.cols % 32 == 0 and self.pick(True, False)
-        w = self.weight((m, x.cols), self.pick(*(BLOCKS if blocks else FLOATS)), x.cols**-0.5)
-        how = self.pick("exact", "int8_block") if blocks else "exact"
+        packed = x.cols % 32 == 0 and self.pick(True, False)
+        w = self.weight((m, x.cols), self.pick(*(blocks(x.cols) if packed else FLOATS)), x.cols**-0.5)
+        how = self.pick("exact", "int8_block") if packed else "exact"
         self.add(
             Tensor(1, m, x.dtype),
             lambda g, t: GEMV(g.weights[w], t[i][row].reshape(x.cols), activations=how),
@@ -219,8 +226,8 @@ class Drawing:
         self.add(made, step)
 
     def gather(self) -> None:
-        rows, cols = self.number(4, 12), self.pick(32, 64)
-        format = self.pick(*FLOATS, *BLOCKS)
+        rows, cols = self.number(4, 12), self.pick(32, 64, 256)
+        format = self.pick(*FLOATS, *blocks(cols))
         w, ids = self.weight((rows, cols), format), None
         if self.pick(True, False) and self.table_rows in (0, rows):
             self.ids, self.table_rows = self.ids or self.number(1, 6), rows
@@ -240,9 +247,10 @@ class Drawing:
         self.add(made, step)
 
     def dequant(self) -> None:
-        w = self.weight((self.number(1, 5), self.pick(32, 96)), self.pick(*BLOCKS))
+        cols = self.pick(32, 96, 256)
+        w = self.weight((self.number(1, 5), cols), self.pick(*blocks(cols)))
         dtype = self.pick(*FLOATS)
-        rows, cols = self.weights[w].shape
+        rows = self.weights[w].shape[0]
         self.add(Tensor(rows, cols, dtype), lambda g, t: Dequant(g.weights[w], T=dtype))
 
     def attention(self) -> None:
@@ -275,7 +283,7 @@ KINDS = [k for k in KINDS if k not in ("pick", "number", "weight", "state", "add
 def drawings(draw: Any) -> Drawing:
     d = Drawing(draw)
     for _ in range(d.number(1, 2)):
-        tensor = Tensor(d.number(1, 9), d.pick(2, 8, 31, 32, 64), d.pick(*FLOATS))
+        tensor = Tensor(d.number(1, 9), d.pick(2, 8, 31, 32, 64, 256), d.pick(*FLOATS))
         d.inputs.append(tensor)
         d.tensors.append(tensor)
     for _ in range(d.number(1, 8)):

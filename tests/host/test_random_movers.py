@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import iron_core as iron
-from iron_core import Q4_0, Q4_1, Q8_0, bfloat16
+from iron_core import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, bfloat16
+from iron_core.declare.formats import SUPERBLOCKS
 from iron_core.declare.rounding import round_to
 from iron_host.backend import HostBackend
 from iron_ops_aie import Copy, DepthwiseConv1d, Dequant, Repeat, Transpose
@@ -18,7 +19,7 @@ from iron_ops_aie.products.int4_tiles import int4_tiles
 
 FLOATS = (np.dtype(np.float32), bfloat16, np.dtype(np.float16))
 MOVED = (*FLOATS, np.dtype(np.int8), np.dtype(np.int32))
-FORMATS = (Q4_0, Q4_1, Q8_0, int4_tiles(64))
+FORMATS = (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, *SUPERBLOCKS, int4_tiles(64))
 
 
 class One(iron.Graph):
@@ -135,7 +136,7 @@ def test_packed_rows_are_made_numbers(data):
     format, dtype = data.draw(st.sampled_from(FORMATS)), data.draw(st.sampled_from(FLOATS))
     parts, high, wide = (data.draw(st.integers(1, n)) for n in (3, 9, 5))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-    weight = format.quantize(rng.uniform(-4, 4, (parts, high, wide * format.block[1])).astype(np.float32))
+    weight = format.drawn(rng, (parts, high, wide * format.block[1]), spread=4)
     part = data.draw(st.integers(0, parts - 1))
     op, found = ran(One(lambda w, count, _: Dequant(w[part, :count], T=dtype), weight), None, rows(data, high))
     for count, got in found.items():

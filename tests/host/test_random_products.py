@@ -10,7 +10,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import iron_core as iron
-from iron_core.declare.formats import Q4_0, Q4_1, Q4NX, Q4NX_Q8, Q4NX_SIGNED, Q8_0, PackedArray, as_format, bfloat16, grouped
+from iron_core.declare.formats import (
+    Q4_0,
+    Q4_1,
+    Q4NX,
+    Q4NX_Q8,
+    Q4NX_SIGNED,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    SUPERBLOCKS,
+    PackedArray,
+    as_format,
+    bfloat16,
+    grouped,
+)
 from iron_core.declare.formats.bfp16 import ROUNDINGS
 from iron_host.backend import HostBackend
 from iron_ops_aie import GEMM, GEMV, MHA
@@ -18,7 +32,8 @@ from iron_ops_flm import GEMM as FlmGEMM
 from iron_ops_flm.epilogue import GELUS, Epilogue
 
 FLOATS = (np.dtype(np.float32), bfloat16, np.dtype(np.float16))
-BLOCKS = (Q4_0, Q4_1, Q8_0, Q4NX, Q4NX_SIGNED, Q4NX_Q8, grouped(4, 64), grouped(4, 128, np.float32, zeros=True))
+CHUNKS = (Q4NX, Q4NX_SIGNED, Q4NX_Q8)
+BLOCKS = (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, *SUPERBLOCKS, *CHUNKS, grouped(4, 64), grouped(4, 128, np.float32, zeros=True))
 MANY = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 
 

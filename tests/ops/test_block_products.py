@@ -5,18 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iron_core.declare.formats import Q4_0, Q4_1, Q8_0, PackedArray
+from iron_core.declare.formats import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, SUPERBLOCKS, PackedArray
 from iron_core.declare.identity import contract_key
 from iron_ops_aie import GEMM, GEMV
 from iron_ops_aie.products.activations import block_integers, quantize_rows
 
 F32 = np.float32
-FORMATS = [Q4_0, Q4_1, Q8_0]
+BYTES = (Q4_0, Q4_1, Q8_0)
+FORMATS = [*BYTES, Q5_0, Q5_1, *SUPERBLOCKS]
 
 
 def blocks_of(weights):
-    """Per row, per block: its scale, minimum and integers, read from the bytes one at a time."""
+    """Per row, per group: its scale, minimum and integers, read from the bytes one at a time; of formats whose bytes the `gguf` package
+    judges elsewhere, what the format says."""
     format = weights.format
+    if format not in BYTES:
+        ints, scales, minima = format.fields(weights.data, weights.shape)
+        minima = np.zeros_like(scales) if minima is None else minima
+        for row in zip(scales.astype(float), minima.astype(float), ints.reshape(*scales.shape, format.group).tolist(), strict=True):
+            yield list(zip(*row, strict=True))
+        return
     for row in weights.data:
         out = []
         for at in range(0, len(row), format.block_bytes):
@@ -49,8 +57,10 @@ def naive(weights, x):
         out = []
         for blocks in blocks_of(weights):
             total = 0.0
-            for (scale, minimum, ints), (q, d) in zip(blocks, groups, strict=False):
-                total += scale * d * sum(a * b for a, b in zip(ints, q, strict=False)) + minimum * d * sum(q)
+            for i, (scale, minimum, ints) in enumerate(blocks):
+                q, d = groups[i * len(ints) // 32]
+                q = q[i * len(ints) % 32 :][: len(ints)]
+                total += scale * d * sum(a * b for a, b in zip(ints, q, strict=True)) + minimum * d * sum(q)
             out.append(total)
         rows.append(out)
     return np.array(rows)
@@ -63,24 +73,27 @@ def numbers(weights):
 
 @pytest.fixture(params=FORMATS, ids=lambda f: f.name)
 def weights(request, rng):
-    return request.param.quantize(rng.standard_normal((5, 96)).astype(F32))
+    columns = 96 if request.param.block[1] == 32 else 512
+    return request.param.drawn(rng, (5, columns))
 
 
 def test_exact_activations_meet_the_weights_the_blocks_stand_for(weights, rng):
     """GEMV and GEMM alike, in float64."""
-    x = rng.standard_normal((3, 96)).astype(F32)
+    K = weights.shape[1]
+    x = rng.standard_normal((3, K)).astype(F32)
     want = x.astype(np.float64) @ numbers(weights).T
-    gemm = GEMM(M=3, K=96, N=5, b_col_maj=True, W=weights.format, T=F32)
+    gemm = GEMM(M=3, K=K, N=5, b_col_maj=True, W=weights.format, T=F32)
     assert np.allclose(gemm.reference(x, weights), want, rtol=1e-6, atol=1e-6)
-    gemv = GEMV(M=5, K=96, W=weights.format, T=F32)
+    gemv = GEMV(M=5, K=K, W=weights.format, T=F32)
     assert np.allclose(gemv.reference(weights, x[0]), want[0], rtol=1e-6, atol=1e-6)
 
 
 def test_int8_activations_follow_the_declared_arithmetic(weights, rng):
     """Every block's integer product is exact, then scaled: the same for one row as for many."""
-    x = rng.standard_normal((3, 96)).astype(F32) * np.array([[1], [1e-3], [100]], F32)
+    K = weights.shape[1]
+    x = rng.standard_normal((3, K)).astype(F32) * np.array([[1], [1e-3], [100]], F32)
     want = naive(weights, x)
-    fields = dict(K=96, W=weights.format, T=F32, activations="int8_block")
+    fields = dict(K=K, W=weights.format, T=F32, activations="int8_block")
     got = GEMM(M=3, N=5, b_col_maj=True, **fields).reference(x, weights)
     assert np.allclose(got, want, rtol=1e-12, atol=1e-12)
     for row in range(3):
@@ -90,14 +103,18 @@ def test_int8_activations_follow_the_declared_arithmetic(weights, rng):
 
 def test_block_integers_are_the_integer_products(weights, rng):
     """int64, block by block."""
-    x = rng.standard_normal((2, 96)).astype(F32)
+    K = weights.shape[1]
+    x = rng.standard_normal((2, K)).astype(F32)
     ints = block_integers(weights, x)
-    assert ints.shape == (3, 2, 5) and ints.dtype == np.int64
+    each = min(32, weights.format.group)
+    assert ints.shape == (K // each, 2, 5) and ints.dtype == np.int64
     for n, row in enumerate(x):
         for m, blocks in enumerate(blocks_of(weights)):
             for b, (_, _, q) in enumerate(blocks):
-                acts, _ = rounded(row[32 * b : 32 * b + 32])
-                assert ints[b, n, m] == sum(i * j for i, j in zip(q, acts, strict=True))
+                first = each * b // 32 * 32
+                acts, _ = rounded(row[first : first + 32])
+                part = acts[each * b - first :][:each]
+                assert ints[b, n, m] == sum(i * j for i, j in zip(q, part, strict=True))
 
 
 def test_rounding_to_int8_is_by_the_reciprocal_and_ties_go_to_even():
@@ -129,8 +146,9 @@ def test_groups_have_scales_of_their_own(rng):
 @pytest.mark.parametrize("n", [1, 31, 32, 50, 96])
 def test_a_bound_on_k_of_block_weights_is_a_row_of_zeros_behind_it(activations, n, weights, rng):
     """It may end inside a block; the weights come as whole rows."""
-    x = rng.standard_normal((2, 96)).astype(F32)
-    op = GEMM(M=2, K=96, N=5, b_col_maj=True, W=weights.format, T=F32, activations=activations)
+    K = weights.shape[1]
+    x = rng.standard_normal((2, K)).astype(F32)
+    op = GEMM(M=2, K=K, N=5, b_col_maj=True, W=weights.format, T=F32, activations=activations)
     padded = x.copy()
     padded[:, n:] = 0
     small = op.bounded(K=n)
@@ -141,8 +159,9 @@ def test_a_bound_on_k_of_block_weights_is_a_row_of_zeros_behind_it(activations, 
 @pytest.mark.parametrize("activations", ["exact", "int8_block"])
 def test_a_bound_that_leaves_no_row_leaves_nothing(activations, weights):
     """Zero rows in, zero rows out."""
-    op = GEMM(M=2, K=96, N=5, b_col_maj=True, W=weights.format, T=F32, activations=activations).bounded(M=0)
-    empty = np.zeros((0, 96), F32)
+    K = weights.shape[1]
+    op = GEMM(M=2, K=K, N=5, b_col_maj=True, W=weights.format, T=F32, activations=activations).bounded(M=0)
+    empty = np.zeros((0, K), F32)
     assert op.reference(empty, weights).shape == (0, 5) and op.magnitude(empty, weights).shape == (0, 5)
 
 
@@ -162,8 +181,9 @@ def test_several_block_matrices(activations, rng):
 
 def test_int8_activations_are_near_exact_ones(weights, rng):
     """The rounding costs about a hundredth of the result's size, and is not part of the operator's error bound."""
-    x = rng.standard_normal((8, 96)).astype(F32)
-    fields = dict(M=8, K=96, N=5, b_col_maj=True, W=weights.format, T=F32)
+    K = weights.shape[1]
+    x = rng.standard_normal((8, K)).astype(F32)
+    fields = dict(M=8, K=K, N=5, b_col_maj=True, W=weights.format, T=F32)
     exact, int8 = GEMM(**fields), GEMM(**fields, activations="int8_block")
     want, got = exact.reference(x, weights), int8.reference(x, weights)
     assert 0 < np.linalg.norm(got - want) < 0.02 * np.linalg.norm(want)
@@ -172,7 +192,8 @@ def test_int8_activations_are_near_exact_ones(weights, rng):
 
 def test_the_magnitude_bounds_the_result(weights, rng):
     """The sum of absolute terms is at least the absolute sum."""
-    x = rng.standard_normal((3, 96)).astype(F32)
+    K = weights.shape[1]
+    x = rng.standard_normal((3, K)).astype(F32)
     for activations in ("exact", "int8_block"):
-        op = GEMM(M=3, K=96, N=5, b_col_maj=True, W=weights.format, T=F32, activations=activations)
+        op = GEMM(M=3, K=K, N=5, b_col_maj=True, W=weights.format, T=F32, activations=activations)
         assert (op.magnitude(x, weights) >= np.abs(op.reference(x, weights)) * (1 - 1e-12)).all()

@@ -172,7 +172,7 @@ class Testing:
                 raise DeclarationError(f"{type(op).__name__}.test draws {name} as {found}; legal: its shape, {list(shape)}.")
             return round_to(given, format.dtype).reshape(shape)
         if format.packed:
-            return format.quantize(rng.standard_normal(shape).astype(np.float32) / math.sqrt(shape[-1]))
+            return format.drawn(rng, shape, 1 / math.sqrt(shape[-1]))
         if format.dtype.kind in "iu":
             return rng.integers(0, 8, shape).astype(format.dtype)
         size = math.prod(shape)

@@ -9,6 +9,8 @@ import numpy as np
 from iron_core import (
     Q4_0,
     Q4_1,
+    Q5_0,
+    Q5_1,
     Q8_0,
     Auto,
     Case,
@@ -25,7 +27,7 @@ from iron_core import (
     bfloat16,
     widen,
 )
-from iron_core.declare.formats import as_format
+from iron_core.declare.formats import SUPERBLOCKS, as_format
 from iron_core.errors import ParamError
 from iron_ops_aie.experts.experts_array import CombineExpertsArray
 from iron_ops_aie.logistic import logistic
@@ -91,6 +93,10 @@ class CombineExperts(CombineExpertsArray, Operator):
             Case(rows=rows, experts=4, hidden=40, inner=96, k=2, W=w, T=np.float32, activations=a, shares=True, gates=True)
             for w, rows in ((Q4_0, 1), (Q4_1, 3), (Q8_0, 21))
             for a in arithmetic.ARITHMETIC
+        ),
+        *(
+            Case(rows=5, experts=4, hidden=40, inner=256, k=2, W=w, T=np.float32, activations="int8_block")
+            for w in (Q5_0, Q5_1, *SUPERBLOCKS)
         ),
         draw=lambda op: dict(
             normal=("x", "down", "weights", "shared", "shared_gate"),

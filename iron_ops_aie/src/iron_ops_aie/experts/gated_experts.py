@@ -9,6 +9,8 @@ import numpy as np
 from iron_core import (
     Q4_0,
     Q4_1,
+    Q5_0,
+    Q5_1,
     Q8_0,
     Auto,
     Case,
@@ -24,7 +26,7 @@ from iron_core import (
     Width,
     bfloat16,
 )
-from iron_core.declare.formats import as_format
+from iron_core.declare.formats import SUPERBLOCKS, as_format
 from iron_ops_aie.experts.experts_array import GatedExpertsArray
 from iron_ops_aie.logistic import silu
 from iron_ops_aie.products import activations as arithmetic
@@ -81,6 +83,10 @@ class GatedExperts(GatedExpertsArray, Operator):
             Case(rows=rows, experts=4, hidden=96, inner=40, k=2, W=w, T=np.float32, activations=a)
             for w, rows in ((Q4_0, 1), (Q4_1, 3), (Q8_0, 21))
             for a in arithmetic.ARITHMETIC
+        ),
+        *(
+            Case(rows=5, experts=4, hidden=256, inner=40, k=2, W=w, T=np.float32, activations="int8_block")
+            for w in (Q5_0, Q5_1, *SUPERBLOCKS)
         ),
         draw=lambda op: dict(normal=("x", "gate", "up"), ids=lambda op, rng: rng.integers(-1, op.experts + 1, (op.rows, op.k))),
     )

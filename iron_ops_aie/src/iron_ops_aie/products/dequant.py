@@ -9,6 +9,8 @@ import numpy as np
 from iron_core import (
     Q4_0,
     Q4_1,
+    Q5_0,
+    Q5_1,
     Q8_0,
     Auto,
     Case,
@@ -25,7 +27,7 @@ from iron_core import (
     Width,
     bfloat16,
 )
-from iron_core.declare.formats import as_format
+from iron_core.declare.formats import SUPERBLOCKS, as_format
 from iron_core.errors import ParamError
 from iron_ops_aie.products.activations import absolute, numbers
 from iron_ops_aie.products.dequant_array import DequantArray
@@ -61,6 +63,7 @@ class Dequant(DequantArray, Operator):
 
     test = Testing(
         *(Case(rows=5, cols=96, F=f, T=t) for f in (Q4_0, Q4_1, Q8_0) for t in (np.dtype(np.float32), bfloat16)),
+        *(Case(rows=5, cols=512, F=f, T=np.float32) for f in (Q5_0, Q5_1, *SUPERBLOCKS)),
         Case(rows=4, cols=2048, F=INT4_TILES, lower=True),
         Case(rows=8, cols=1024, F=INT4_TILES, bounds=dict(valid=5), lower=True),
         Case(rows=7, cols=192, F=int4_tiles(64), lower=True),

@@ -9,6 +9,8 @@ import numpy as np
 from iron_core import (
     Q4_0,
     Q4_1,
+    Q5_0,
+    Q5_1,
     Q8_0,
     Auto,
     Case,
@@ -31,7 +33,7 @@ from iron_core import (
     bfloat16,
     widen,
 )
-from iron_core.declare.formats import as_format
+from iron_core.declare.formats import SUPERBLOCKS, as_format
 from iron_core.errors import ParamError
 from iron_ops_aie.products import activations as arithmetic
 from iron_ops_aie.products import scales
@@ -139,6 +141,11 @@ class GEMM(GEMMArray, Operator):
             Case(M=m, K=192, N=72, b_col_maj=True, W=w, T=t, activations=a)
             for w, m in ((Q4_0, 3), (Q4_1, 13), (Q8_0, 8))
             for t in (np.dtype(np.float32), bfloat16)
+            for a in arithmetic.ARITHMETIC
+        ),
+        *(
+            Case(M=9, K=256, N=40, b_col_maj=True, W=w, T=np.float32, activations=a)
+            for w in (Q5_0, Q5_1, *SUPERBLOCKS)
             for a in arithmetic.ARITHMETIC
         ),
         Case(M=9, K=40, N=24, num_matrices=3, experts=True, b_col_maj=True, T=np.float32, bounds=dict(valid=6)),

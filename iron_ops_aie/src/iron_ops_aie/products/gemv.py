@@ -9,6 +9,8 @@ import numpy as np
 from iron_core import (
     Q4_0,
     Q4_1,
+    Q5_0,
+    Q5_1,
     Q8_0,
     Auto,
     Case,
@@ -28,7 +30,7 @@ from iron_core import (
     bfloat16,
     widen,
 )
-from iron_core.declare.formats import as_format
+from iron_core.declare.formats import SUPERBLOCKS, as_format
 from iron_core.errors import ParamError
 from iron_ops_aie.products import activations as arithmetic
 from iron_ops_aie.products import scales
@@ -120,6 +122,7 @@ class GEMV(GEMVArray, Operator):
             for t in (np.dtype(np.float32), bfloat16)
             for a in arithmetic.ARITHMETIC
         ),
+        *(Case(M=40, K=512, W=w, T=np.float32, activations=a) for w in (Q5_0, Q5_1, *SUPERBLOCKS) for a in arithmetic.ARITHMETIC),
         Case(M=24, K=40, num_batches=5, num_matrices=3, experts=True, T=np.float32),
         Case(M=24, K=96, num_matrices=7, experts=True, bounds=dict(valid=9)),
         *(

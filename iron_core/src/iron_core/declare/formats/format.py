@@ -136,6 +136,11 @@ class Format:
         """Numbers rounded to this format: a tensor of the array's shape. FormatError where nobody rounds to it."""
         raise FormatError(f"{self.name} is only read; nothing here rounds numbers to it.")
 
+    def drawn(self, rng: np.random.Generator, shape: tuple[int, ...], spread: float = 1.0) -> Any:
+        """A random tensor of this shape, its numbers about the size of `spread`: normal ones rounded, or, where a format says so,
+        random bits. FormatError where neither is known."""
+        return self.quantize(rng.standard_normal(shape).astype(np.float32) * np.float32(spread))
+
     def __str__(self) -> str:
         return self.name
 

@@ -3,6 +3,8 @@ those whose integers are places in a table. They are only read."""
 
 from __future__ import annotations
 
+import math
+
 import attrs
 import numpy as np
 
@@ -12,11 +14,13 @@ from iron_core.declare.formats.format import Format, PackedArray
 @attrs.frozen
 class SuperBlock(Format):
     """Rows cut into (super)blocks of `columns` numbers in `block_bytes` bytes, `group` of which share a scale (and a minimum). `halves` are
-    the byte offsets of their float16 scales."""
+    the byte offsets of their float16 scales; `size`: of random bits, how large integers times scales that are integers too, root
+    mean square."""
 
     name: str
     block_bytes: int
     halves: tuple[int, ...]
+    size: int
     group: int = 32
     columns: int = 256
 
@@ -48,6 +52,17 @@ class SuperBlock(Format):
             if less is not None:
                 values -= less
         return values.reshape(shape)
+
+    def drawn(self, rng: np.random.Generator, shape: tuple[int, ...], spread: float = 1.0) -> PackedArray:
+        """Random bits, every one of which says something, and float scales of both signs that make numbers about the size of `spread`."""
+        data = rng.integers(0, 256, self.stored(shape), np.uint8)
+        blocks = data.reshape(-1, self.block_bytes)
+        for at in self.halves:
+            numbers = rng.choice([-1, 1], len(blocks)) * rng.uniform(0.5, 2, len(blocks)) * spread / self.size
+            blocks[:, at : at + 2] = numbers.astype(np.float16)[:, None].view(np.uint8)
+        if not self.halves:  # an exponent, of which any byte is one
+            blocks[:, 0] = np.clip(rng.integers(123, 127, len(blocks)) + round(math.log2(spread)), 0, 254)
+        return PackedArray(data, shape, self)
 
     def fields(self, data: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         q, scales, less = self._parts(data, shape)
@@ -172,14 +187,16 @@ def _iq4_xs(blocks: np.ndarray) -> _Parts:
     return _table(blocks[:, 8:].reshape(-1, 8, 16)), _half(blocks, 0) * scales
 
 
-Q2_K = SuperBlock("q2_k", 84, (80, 82), 16)
-Q3_K = SuperBlock("q3_k", 110, (108,), 16)
-Q4_K = SuperBlock("q4_k", 144, (0, 2))
-Q5_K = SuperBlock("q5_k", 176, (0, 2))
-Q6_K = SuperBlock("q6_k", 210, (208,), 16)
-IQ4_NL = SuperBlock("iq4_nl", 18, (0,), columns=32)
-IQ4_XS = SuperBlock("iq4_xs", 136, (0,))
-MXFP4 = SuperBlock("mxfp4", 17, (), columns=32)
+Q2_K = SuperBlock("q2_k", 84, (80, 82), 24, 16)
+Q3_K = SuperBlock("q3_k", 110, (108,), 59, 16)
+Q4_K = SuperBlock("q4_k", 144, (0, 2), 427)
+Q5_K = SuperBlock("q5_k", 176, (0, 2), 850)
+Q6_K = SuperBlock("q6_k", 210, (208,), 1780, 16)
+IQ4_NL = SuperBlock("iq4_nl", 18, (0,), 90, columns=32)
+IQ4_XS = SuperBlock("iq4_xs", 136, (0,), 1700)
+MXFP4 = SuperBlock("mxfp4", 17, (), 1, columns=32)
+#: All of them.
+SUPERBLOCKS = (Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4)
 _READ = {
     **{"q2_k": _q2_k, "q3_k": _q3_k, "q4_k": _q4_k, "q5_k": _q5_k, "q6_k": _q6_k},
     **{"iq4_nl": _iq4_nl, "iq4_xs": _iq4_xs, "mxfp4": _mxfp4},
