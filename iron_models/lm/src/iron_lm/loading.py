@@ -15,6 +15,7 @@ from iron_core.cache.keys import digest, known_sources
 from iron_core.declare.formats import as_dtype, format_of
 from iron_core.errors import CheckpointError, DeclarationError, UsageError, printable
 from iron_lm import process, quantizing
+from iron_lm.adapters import Adapters, Asked, adapted
 from iron_lm.architecture import Architecture
 from iron_lm.arithmetic import arithmetic_of
 from iron_lm.checkpoints.checkpoint import Checkpoint, convert, drawn
@@ -64,6 +65,7 @@ class Loaded:
     recognised: str = ""
     assumed: dict[str, Any] = attrs.field(factory=dict)  # entries that the files lack, and what the format takes for them
     beside: Path | None = None  # the tokenizer's file or folder, where it was given apart
+    adapters: Adapters = attrs.field(factory=Adapters)
 
     def model(self, **changes: Any) -> Decoder:
         """The graph, its weights given. changes: to `run`. UsageError for an encoder."""
@@ -79,7 +81,7 @@ class Loaded:
 
     def _filled(self, **changes: Any) -> Any:
         model = self.build(**changes)
-        model.fill(self.weights)
+        model.fill(self.weights | self.adapters.held(model, self.run.dtype))
         return model
 
     def build(self, **changes: Any) -> Any:
@@ -96,7 +98,7 @@ class Loaded:
 
     def twin(self, ids: Any) -> np.ndarray:
         """float32 (n, vocab): what the model's twin makes of the checkpoint's own weights, after each of n tokens."""
-        return self.build().twin(self.exact, ids)
+        return self.build().twin(self.adapters.merged(self.exact), ids)
 
     def template(self) -> ChatTemplate | None:
         """The chat template, of the checkpoint or beside the tokenizer; None where there is none. CheckpointError for a bad one."""
@@ -107,6 +109,7 @@ class Loaded:
         """What the keys and values of tokens follow from, but for backend and machine, by name: as text, or a digest of it."""
         run = {f"{name} of the run": str(value) for name, value in attrs.asdict(self.run).items()}
         told = {"family": self.family.name, "config": digest(attrs.astuple(self.config)), "weights": fingerprint(self.weights)}
+        told |= self.adapters.whose
         return told | run | {"version of Iron": self.cache_key or ""}
 
     @property
@@ -119,7 +122,7 @@ class Loaded:
         sources = known_sources("iron_lm", package)
         if sources is None:
             return None
-        return digest(sources, fused_by(), attrs.astuple(self.config), attrs.astuple(self.run), shapes)
+        return digest(sources, fused_by(), attrs.astuple(self.config), attrs.astuple(self.run), shapes, self.adapters.shapes)
 
 
 def context_of(
@@ -169,13 +172,15 @@ def load(
     activation_scale: str | None = None,
     max_seq_len: int | None = None,
     prefill_chunk: int | None = None,
+    lora: Asked | None = None,
 ) -> Loaded:
-    """A checkpoint, or the one at a path, of one of the family's architectures. CheckpointError names the checkpoint; UsageError
-    what was asked of it."""
+    """A checkpoint, or the one at a path, of one of the family's architectures, with what adapters add. CheckpointError names the
+    checkpoint, or the adapter; UsageError what was asked of it."""
     quantized = quantizing.asked(quantize, activation_scale, activations)
     checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint.open(checkpoint)
     with reading(checkpoint.path):
         loaded = _loaded(checkpoint, family, dtype, activations, quantized, max_seq_len, prefill_chunk)
+    loaded = adapted(loaded, lora)
     opened = open_tokenizer(tokenizer, checkpoint)
     if opened is not None:
         opened.limit = loaded.config.vocab_size

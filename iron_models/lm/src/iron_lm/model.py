@@ -14,6 +14,7 @@ import numpy as np
 from iron_core import Backend
 from iron_core.errors import UsageError, printable
 from iron_lm import arithmetic, families, loading, quantizing
+from iron_lm.adapters import Asked
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.generation import shifting
@@ -260,6 +261,7 @@ def load(
     prefill_chunk: int | None = None,
     quantized_from: str | None = None,
     gptq_zeros: str | None = None,
+    lora: Asked | None = None,
     backend: str | Backend | None = None,
     dev: str | None = None,
 ) -> Model:
@@ -267,13 +269,14 @@ def load(
 
     family: its name, as `iron models list` has it, or its class; found from the file without one. tokenizer: a file or folder
     of its own. dtype, activations, quantize, activation_scale, max_seq_len, prefill_chunk, quantized_from, gptq_zeros: as
-    `iron-run` has them. backend: a name or an object (`HostBackend(threads=2)`).
+    `iron-run` has them. lora: the path of a LoRA adapter, several, or `{path: scale}`. backend: a name or an object
+    (`HostBackend(threads=2)`).
     UnknownName lists the families there are; CheckpointError says what is wrong with the files, UsageError with what is asked.
     """
     loaded = opened(
         family, path, tokenizer=tokenizer, dtype=dtype, activations=activations, quantize=quantize, activation_scale=activation_scale,
-        max_seq_len=max_seq_len, prefill_chunk=prefill_chunk, quantized_from=quantized_from, gptq_zeros=gptq_zeros, backend=backend,
-        dev=dev,
+        max_seq_len=max_seq_len, prefill_chunk=prefill_chunk, quantized_from=quantized_from, gptq_zeros=gptq_zeros, lora=lora,
+        backend=backend, dev=dev,
     )  # fmt: skip
     return Model(loaded, backend=backend, dev=dev)
 

@@ -36,6 +36,8 @@ def command(name: str, summary: str, run: Callable[..., Any]) -> click.Command:
             "matrix has none)."),
         option(["--gptq-zeros"], metavar="KIND",
             help="How a file of GPTQ's stores zero points, where nothing tells: v1 (less one) or v2 (as they are)."),
+        option(["--lora"], multiple=True, metavar="PATH[=SCALE]",
+            help="A LoRA adapter: PEFT's folder, or a GGUF for a GGUF; may be repeated. SCALE multiplies what it adds."),
         option(["--prompt"], help="The text to continue."),
         option(["--prompt-len"], type=whole, metavar="N", help="Cut the prompt to N tokens; without --prompt, make one of N."),
         option(["--num-tokens"], type=whole, metavar="N", help="Tokens to generate. Default: 40; with --chat, 512 at most an answer."),

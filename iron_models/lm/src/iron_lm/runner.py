@@ -18,7 +18,7 @@ from iron_core.compiled.graph import CompiledGraph
 from iron_core.devices import device
 from iron_core.errors import OutOfMemory, UsageError, printable
 from iron_core.plugins.registry import registry
-from iron_lm import arithmetic, loading, quantizing
+from iron_lm import adapters, arithmetic, loading, quantizing
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.figures import Figures
@@ -135,8 +135,9 @@ class Runner:
         if o["quantize"]:
             common["activation_scale"] = arithmetic.scale_on(o["backend"], o["dev"], o["activation_scale"])
         if o["random_weights"] is not None:
-            if o["checkpoint"]:
-                raise UsageError("--random-weights takes no --checkpoint; leave one out.")
+            for name in ("checkpoint", "lora"):
+                if o[name]:
+                    raise UsageError(f"--random-weights takes no --{name}; leave one out.")
             if o["activations"] == "int8_block" and o["dtype"] not in loading.RANDOM_BLOCKS:
                 raise UsageError("--activations int8_block needs block-quantised weights; random ones are dense. Legal: exact.")
             return loading.random(self.family, self.family.full_size(), o["random_weights"], **common)
@@ -145,7 +146,8 @@ class Runner:
         checkpoint = o["checkpoint"]
         if not isinstance(checkpoint, Checkpoint):
             checkpoint = Checkpoint.open(checkpoint, quantized_from=o["quantized_from"], gptq_zeros=o["gptq_zeros"])
-        return loading.load(self.family, checkpoint, activations=o["activations"], **common)
+        lora = list(map(adapters.named, o["lora"]))
+        return loading.load(self.family, checkpoint, activations=o["activations"], lora=lora, **common)
 
     def _backend(self) -> str | Backend | None:
         """The backend by name, or with the options given on the line; CallError for one it does not have."""

@@ -15,7 +15,7 @@ from iron_core.errors import DeclarationError
 from iron_lm.int8 import FIXED, INT8, numbers_of
 from iron_lm.parts.fused_product import fused_product
 from iron_lm.run import Run
-from iron_ops_aie import GEMM, GEMV, Copy, Quantize, QuantizeRows, RowwiseAdd
+from iron_ops_aie import GEMM, GEMV, Copy, ElementwiseAdd, Quantize, QuantizeRows, RowwiseAdd
 
 
 def project(x: Any, weight: Any, activations: str = "exact", out: Any = None, bias: Any = None, own_order: bool = False) -> Any:
@@ -55,6 +55,11 @@ def _product(x: Any, weight: Any, **extra: Any) -> Any:
     return GEMM(x, weight, b_col_maj=True, **extra) if fused is None else fused(x, weight, b_col_maj=True)
 
 
+def low_rank(name: str) -> tuple[str, str]:
+    """What a part calls the two matrices of the step that is added to one of its own."""
+    return f"{name}_lora_a", f"{name}_lora_b"
+
+
 @attrs.frozen(eq=False)
 class Integers:
     """A matrix of int8 as a graph holds it; `scale` is what one unit stands for."""
@@ -76,6 +81,7 @@ class Projection:
     def __init__(self, part: Any, run: Run, **shapes: tuple[int, int]) -> None:
         self._part, self._run, self._shapes = part, run, shapes
         self.joined: Integers | None = None
+        self._adapted: set[str] = set()
         part.needs(**shapes)
         vars(part).setdefault("_projections", []).append(self)
 
@@ -112,16 +118,34 @@ class Projection:
         values, scale = numbers_of(array)
         return Integers(iron.weight(values), scale)
 
+    def adapt(self, **ranks: int) -> None:
+        """Add to what matrices of these names give a step of low rank, x times a transposed times b transposed, whatever they are stored
+        in. The part then needs a (rank, K) and b (N, rank) too, under the names that `low_rank` gives, b's rows in the body's order."""
+        for name, rank in ranks.items():
+            (height, width), (a, b) = self._shapes[name], low_rank(name)
+            self._part.needs(**{a: (rank, width), b: (height, rank)})
+        self._adapted |= ranks.keys()
+
     def __call__(self, x: Any, bias: Any = None) -> Any:
         """x (rows, K) times each matrix transposed -> (rows, N), a tuple of them where there are several. bias (N,): is added to
         what a single matrix gives."""
         found = self._each(x) if self.joined is None else self._cut(self._multiplied(x, self.joined))
+        if self._adapted:
+            found = tuple(self._stepped(x, name, y) for name, y in zip(self._shapes, found, strict=True))
         if len(found) > 1:
             return found
         return found[0] if bias is None else biased(found[0], bias)
 
     def _each(self, x: Any) -> tuple[Any, ...]:
         return tuple(project(x, getattr(self._part, name), self._run.activations, own_order=self._run.own_order) for name in self._shapes)
+
+    def _stepped(self, x: Any, name: str, y: Any) -> Any:
+        """y, what a matrix gave, and the step of low rank beside it where it has one."""
+        if name not in self._adapted:
+            return y
+        for matrix in low_rank(name):
+            x = project(x, getattr(self._part, matrix), own_order=self._run.own_order)
+        return ElementwiseAdd(y, x)
 
     def _multiplied(self, x: Any, matrix: Integers) -> Any:
         """All of them at once: x as integers, times integers, times what a unit of either stands for."""
