@@ -36,7 +36,7 @@ from iron_ops_aie.tokens.sample_array import SampleArray
 _Tensor: TypeAlias = Handle | Weight | State | np.ndarray[Any, Any] | PackedArray
 _PerCall: TypeAlias = Any  # a per-call value of the body, or an expression in one
 
-__all__ = ["AXPY", "CausalConv1d", "Clamp", "CombineExperts", "Copy", "DeltaGates", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatedDeltaChunk", "GatedDeltaStep", "GatedExperts", "GatherWords", "L2Norm", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "Merge", "PatchPositions", "Quantize", "QuantizeRows", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "Route", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Softplus", "Tanh", "Transpose"]
+__all__ = ["AXPY", "CausalConv1d", "Clamp", "CombineExperts", "Copy", "DeltaGates", "DepthwiseConv1d", "Dequant", "ElementwiseAdd", "ElementwiseMax", "ElementwiseMul", "Emit", "GELU", "GEMM", "GEMV", "GatedDeltaChunk", "GatedDeltaStep", "GatedExperts", "GatherWords", "L2Norm", "LayerNorm", "LeakyReLU", "Limbs", "Log", "MHA", "Magnitude", "Merge", "PagedMHA", "PatchPositions", "Quantize", "QuantizeRows", "RMSNorm", "ReLU", "Repeat", "Resample", "ResampleTaps", "RoPE", "Route", "RowwiseAdd", "RowwiseMul", "Sample", "Scale", "ScatterRows", "SiLU", "Sigmoid", "SoftCap", "Softmax", "Softplus", "Tanh", "Transpose"]
 
 class AXPY(BinaryElementwise):
     """y = scalar_factor a + b, rounded once. Shapes as in `BinaryElementwise`.
@@ -1472,6 +1472,91 @@ class Merge(Operator):
         block: int = ...,
     ) -> Handle: ...
 
+class PagedMHA(Operator):
+    """o[r] = softmax(scale * q[r] K^T) V, of the keys K and values V that row r sees: those of its sequence at 0 to its own position.
+
+    q, o: (rows, num_heads, d), rows of any sequences in any order. k, v: (pages, page, num_KV_heads, d), a pool of pages,
+    `page` tokens each; those of the rows' own tokens are written before. tables: int32 (sequences, most): page tables[s, i] holds
+    tokens i * page up to (i + 1) * page of sequence s; sequences may share pages. owner: int32 (rows,): whose a row is. at: int32
+    (rows,): its position. Every index counts from the end when negative and is clipped, as `Copy` takes ids. `window` w keeps the last w
+    keys before a row's own, `soft_cap` c bends the scores s to c tanh(s / c), both as in `MHA`. Per call, `valid` bounds the rows.
+
+    A row's result is, bit for bit, that of `MHA` for one query over those keys in a row, whatever rows run with it. k and v
+    may be stored in another dtype (`C`) than q and o (`T`). On the CPU consecutive rows of one sequence at consecutive positions, as a
+    prompt's are, pass its keys together.
+
+    No array: by its reference and on the CPU.
+
+    Errors: ParamError for pages that are no multiple of 64 tokens, heads that do not divide, a window below 1, a negative scale, a
+    soft_cap that is not from 2^-100 to 2^100, integers.
+    """
+    rows: int
+    num_heads: int
+    num_KV_heads: int
+    d: int
+    pages: int
+    page: int
+    sequences: int
+    most: int
+    window: Any
+    scale: float
+    soft_cap: Any
+    T: Any
+    C: Any
+    q: BoundOperand
+    k: BoundOperand
+    v: BoundOperand
+    tables: BoundOperand
+    owner: BoundOperand
+    at: BoundOperand
+    o: BoundOperand
+    @overload
+    def __new__(
+        cls,
+        *,
+        rows: int,
+        num_heads: int,
+        pages: int,
+        num_KV_heads: int = ...,
+        d: int = ...,
+        page: int = ...,
+        sequences: int = ...,
+        most: int = ...,
+        window: Any = ...,
+        scale: float = ...,
+        soft_cap: Any = ...,
+        T: Any = ...,
+        C: Any = ...,
+    ) -> PagedMHA: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        q: _Tensor,
+        k: _Tensor,
+        v: _Tensor,
+        tables: _Tensor,
+        owner: _Tensor,
+        at: _Tensor,
+        o: Handle | State = ...,
+        /,
+        *,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        num_heads: int = ...,
+        num_KV_heads: int = ...,
+        d: int = ...,
+        pages: int = ...,
+        page: int = ...,
+        sequences: int = ...,
+        most: int = ...,
+        window: Any = ...,
+        scale: float = ...,
+        soft_cap: Any = ...,
+        T: Any = ...,
+        C: Any = ...,
+        dtype: Any = ...,
+    ) -> Handle: ...
+
 class PatchPositions(PatchPositionsArray, Operator):
     """The patches of a picture of `rows` x `columns`, window by window, in `places` places.
 
@@ -2098,6 +2183,42 @@ class Scale(UnaryElementwise):
         num_channels: int = ...,
         factor: float = ...,
         dtype: Any = ...,
+    ) -> Handle: ...
+
+class ScatterRows(Operator):
+    """pool[places[r]] = x[r], row by row; of a place that is named twice the last row stays. All other rows stay as they were.
+
+    x: (rows, width). pool: (slots, width), of a dtype of its own (`C`), to which numbers are rounded once. places: int32 (rows,),
+    negative from the end and clipped, as `Copy` takes ids. Per call, `valid` bounds the rows.
+
+    No array: by its reference and on the CPU.
+
+    Errors: ParamError for a conversion from or to integers.
+    """
+    rows: int
+    width: int
+    slots: int
+    T: Any
+    C: Any
+    x: BoundOperand
+    pool: BoundOperand
+    places: BoundOperand
+    @overload
+    def __new__(cls, *, rows: int, width: int, slots: int, T: Any = ..., C: Any = ...) -> ScatterRows: ...
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls,
+        x: _Tensor,
+        pool: _Tensor,
+        places: _Tensor,
+        /,
+        *,
+        valid: _PerCall = ...,
+        rows: int = ...,
+        width: int = ...,
+        slots: int = ...,
+        T: Any = ...,
+        C: Any = ...,
     ) -> Handle: ...
 
 class SiLU(UnaryElementwise):

@@ -72,6 +72,9 @@ COPY = Slots("iron::slots::Copy", ("S", "D"), {"x": "const S", "y": "D"}, ("loop
 GATHER = Slots(
     "iron::slots::Gather", ("S", "D"), {"x": "const S", "ids": "const int32_t", "y": "D"}, ("count", "cols", "table_rows", "y_step")
 )
+SCATTER = Slots(
+    "iron::slots::Scatter", ("S", "D"), {"x": "const S", "places": "const int32_t", "pool": "D"}, ("valid", "width", "slots")
+)
 REPEAT = Slots("iron::slots::Repeat", ("T",), {"x": "const T", "y": "T"}, ("valid", "cols", "repeat"))
 TRANSPOSE = Slots("iron::slots::Transpose", ("T",), {"x": "const T", "y": "T"}, ("num_batches", "M", "N"))
 MERGE = Slots(
@@ -206,6 +209,19 @@ ATTENTION = Slots(
         *("heads", "kv_heads", "queries", "keys", "d", "q_row", "q_head", "kv_row", "kv_head", "bias_row", "bias_head"),
         *("causal", "window", "in_runs", "block", "ahead"),
     ),
+    ("scale", "soft_cap"),
+)
+
+# paged.h
+PAGED = Slots(
+    "iron::slots::Paged",
+    ("T", "C"),
+    {
+        **{"q": "const T", "k": "const C", "v": "const C"},
+        **dict.fromkeys(("tables", "owner", "at"), "const int32_t"),
+        "o": "T",
+    },
+    ("rows", "heads", "kv_heads", "d", "pages", "page", "sequences", "most", "window", "block", "ahead"),
     ("scale", "soft_cap"),
 )
 

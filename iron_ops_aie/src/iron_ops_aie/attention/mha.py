@@ -30,7 +30,8 @@ from iron_core import (
 )
 from iron_core.errors import ParamError
 from iron_ops_aie.attention.kernels_mha import EXP2, STATES
-from iron_ops_aie.attention.mha_array import BLOCKS, CAPS, PV_CORES, MHAArray, blocks_of_keys
+from iron_ops_aie.attention.mha_array import BLOCKS, PV_CORES, MHAArray, blocks_of_keys
+from iron_ops_aie.attention.rules import check_scores
 from iron_ops_aie.rules import floats_only
 
 _INTERLEAVED: dict[str, Any] = dict(heads_interleaved=True, kv_interleaved=True)
@@ -154,21 +155,14 @@ class MHA(MHAArray, Operator):
 
     def validate(self) -> None:
         floats_only(self, "T", "C")
-        if self.num_KV_heads <= 0 or self.num_heads % self.num_KV_heads:
-            raise ParamError(f"MHA: num_KV_heads={self.num_KV_heads} does not divide num_heads={self.num_heads}.")
+        check_scores(self)
         if (self.causal or self.window is not None) and self.seq_len > self.kv_len:
             raise ParamError(f"MHA: seq_len={self.seq_len} queries are the last of kv_len={self.kv_len} keys; there are too few keys.")
-        if self.window is not None and not (isinstance(self.window, int) and self.window > 0):
-            raise ParamError(f"MHA: window={self.window!r}; legal: None or a positive number of keys.")
         if self.spanned and (self.causal or self.biased):
             raise ParamError(f"MHA: spans, and causal={self.causal}, biased={self.biased}; legal: spans alone, with causal=False.")
-        if not (math.isfinite(self.scale) and self.scale >= 0):
-            raise ParamError(f"MHA: scale={self.scale}; legal: a finite number that is not negative.")
         for field, legal in (("exp2", EXP2), ("state", tuple(STATES))):
             if getattr(self, field) not in legal:
                 raise ParamError(f"MHA: {field}={getattr(self, field)!r}; legal: {', '.join(legal)}.")
-        if self.soft_cap is not None and not CAPS[0] <= self.soft_cap <= CAPS[1]:
-            raise ParamError(f"MHA: soft_cap={self.soft_cap}; legal: None or a positive number, from 2^-100 to 2^100.")
 
     def _operands(self, Q: Any, K: Any, V: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         q, k, v = widen(Q), widen(K), widen(V)

@@ -41,6 +41,7 @@ from iron_ops_aie.attention.mha_composed import Scores, attend, blocks
 from iron_ops_aie.attention.mha_cores import Walk, pv_core, qk_core, softmax_core
 from iron_ops_aie.attention.mha_places import SERVED, bias_lanes, places_of, q_lanes
 from iron_ops_aie.attention.mha_sequence import UnderWay, packed, prompt
+from iron_ops_aie.attention.rules import CAPS
 
 #: Sizes of a block of queries, and of a block of keys.
 BLOCKS = (64, 32, 16)
@@ -50,8 +51,8 @@ HEAD_STEP = 16
 PIPELINES = 8
 #: Cores of a pipeline that add up values.
 PV_CORES = (1, 2)
-#: What the cap of a score may be, and before the score is scaled: far enough below what hides a key.
-CAPS, LEAST_CAP, MOST_CAP = (2.0**-100, 2.0**100), 2.0**-100, 2.0**90
+#: What the cap of a score may be before the score is scaled: far enough below what hides a key.
+LEAST_CAP, MOST_CAP = 2.0**-100, 2.0**90
 #: The gates, by `exp2` and `state`: how far off a number may be, relative to it and at least. Weights and scores are bfloat16 on
 #: the way; what is up to 6 % too high, or rounded after every block of keys, may be further off.
 GATES = {

@@ -383,4 +383,10 @@ INLINE Share share(int64_t n, int32_t tid, int32_t nt, int64_t unit = 1) {
   return Share{begin < n ? begin : n, end < n ? end : n};
 }
 
+// Which of n an index picks: a negative one counts from the end, and all are clipped.
+INLINE int64_t clipped(int64_t i, int64_t n) {
+  i = i < -n ? -n : i >= n ? n - 1 : i;
+  return i < 0 ? i + n : i;
+}
+
 }  // namespace iron

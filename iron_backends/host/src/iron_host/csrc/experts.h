@@ -25,16 +25,10 @@ struct Picks {
 
 INLINE int64_t picks_bytes(int64_t pairs, int64_t experts) { return (4 * (2 * experts + 2 + pairs) + 63) & ~63LL; }
 
-// The matrix that an id picks: negative ones from the end, and clipped.
-INLINE int64_t expert_of(int64_t id, int64_t experts) {
-  id = id < -experts ? -experts : id >= experts ? experts - 1 : id;
-  return id < 0 ? id + experts : id;
-}
-
 // Pairs by expert, in order.
 INLINE Picks picks(const int32_t* ids, int64_t n, int64_t experts, void* scratch) {
   int32_t *begin = (int32_t*)scratch, *active = begin + experts + 2, *pairs = active + experts;
-  auto expert = [&](int64_t p) { return expert_of(ids[p], experts); };
+  auto expert = [&](int64_t p) { return clipped(ids[p], experts); };
   memset(begin, 0, (experts + 2) * 4);
   for (int64_t p = 0; p < n; p++) begin[expert(p) + 2]++;
   for (int64_t e = 2; e < experts + 2; e++) begin[e] += begin[e - 1];
@@ -270,7 +264,7 @@ template <class P, class X, class O, bool GATED> void picked_rows_naive(const sl
   if (tid) return;
   for (int64_t p = 0; p < g.rows * g.k; p++)
     for (int64_t j = 0; j < g.N; j++) {
-      int64_t e = expert_of(g.ids[p], g.experts);
+      int64_t e = clipped(g.ids[p], g.experts);
       const X* x = g.x + p / g.k * g.K;
       float y = row_dot_naive<P>(g.w, g.M, g.K, e, j, x, (float*)g.scratch), up = 0;
       if (GATED) up = row_dot_naive<P>(g.up, g.M, g.K, e, j, x, (float*)g.scratch), silu_times(&y, &up, &y, 1);
@@ -282,7 +276,7 @@ template <class F, class O, bool GATED> void picked_blocks_naive(const slots::Pi
   Rounded x = rounded_at(g.shared, g.rows, g.K);
   for (int64_t p = 0; p < g.rows * g.k; p++)
     for (int64_t j = 0; j < g.N; j++) {
-      int64_t at = expert_of(g.ids[p], g.experts) * F::size(g.M, g.K), r = p / g.k;
+      int64_t at = clipped(g.ids[p], g.experts) * F::size(g.M, g.K), r = p / g.k;
       float y = block_dot_naive<F>(g.w + at, g.K, j, x.q + r * g.K, x.scales + r * (g.K / 32)), up = 0;
       if (GATED) up = block_dot_naive<F>(g.up + at, g.K, j, x.q + r * g.K, x.scales + r * (g.K / 32)), silu_times(&y, &up, &y, 1);
       store(g.y + p * g.y_row + j * g.y_column, y);
@@ -295,7 +289,7 @@ template <class P, class X, class O> void combined_rows_naive(const slots::Combi
   for (int64_t r = 0; r < g.rows; r++)
     for (int64_t j = 0; j < g.N; j++) {
       for (int64_t i = r * g.k; i < (r + 1) * g.k; i++)
-        sums[i - r * g.k] = row_dot_naive<P>(g.w, g.N, g.K, expert_of(g.ids[i], g.experts), j, g.x + i * g.K, (float*)g.scratch);
+        sums[i - r * g.k] = row_dot_naive<P>(g.w, g.N, g.K, clipped(g.ids[i], g.experts), j, g.x + i * g.K, (float*)g.scratch);
       combine(g, r, j, 1, sums - r * g.k, 1);
     }
 }
@@ -307,7 +301,7 @@ template <class F, class X, class O> void combined_blocks_naive(const slots::Com
   for (int64_t r = 0; r < g.rows; r++)
     for (int64_t j = 0; j < g.N; j++) {
       for (int64_t i = r * g.k; i < (r + 1) * g.k; i++) {
-        const uint8_t* w = g.w + expert_of(g.ids[i], g.experts) * F::size(g.N, g.K);
+        const uint8_t* w = g.w + clipped(g.ids[i], g.experts) * F::size(g.N, g.K);
         sums[i - r * g.k] = block_dot_naive<F>(w, g.K, j, x.q + i * g.K, x.scales + i * (g.K / 32));
       }
       combine(g, r, j, 1, sums - r * g.k, 1);

@@ -2,6 +2,7 @@
 //
 // copy       `loops` of them (at most 5), outermost first: how often each is passed, and how far it steps in x and in y
 // gather     of `count` ids, rows of `cols` numbers out of table_rows, y_step apart in y
+// scatter_rows  `valid` rows of `width` numbers to places of a pool of `slots` rows, of a place named twice the last; threads share columns
 // repeat     every one of `valid` rows `repeat` times in turn
 // transpose  matrices of M rows, N numbers each
 //
@@ -54,11 +55,15 @@ template <class S, class D> void gather(const slots::Gather<S, D>& g, int32_t ti
   int64_t row = g.cols, rows = g.table_rows;
   Share s = share(g.count, tid, nt);
   for (int64_t r = s.begin; r < s.end; r++) {
-    int64_t id = g.ids[r];
-    id = id < -rows ? -rows : id >= rows ? rows - 1 : id;
-    if (id < 0) id += rows;
-    Move<S, D>::run(g.x + id * row, 1, g.y + r * g.y_step, 1, row);
+    Move<S, D>::run(g.x + clipped(g.ids[r], rows) * row, 1, g.y + r * g.y_step, 1, row);
   }
+}
+
+template <class S, class D> void scatter_rows(const slots::Scatter<S, D>& g, int32_t tid, int32_t nt) {
+  int64_t width = g.width;
+  Share s = share(width, tid, nt, 64);
+  for (int64_t r = 0; r < g.valid; r++)
+    Move<S, D>::run(g.x + r * width + s.begin, 1, g.pool + clipped(g.places[r], g.slots) * width + s.begin, 1, s.end - s.begin);
 }
 
 template <class T> void repeat(const slots::Repeat<T>& g, int32_t tid, int32_t nt) {
