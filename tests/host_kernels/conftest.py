@@ -121,6 +121,14 @@ KERNELS: dict[str, list[str]] = {
         ),
         *(f"attention_join<{t}>" for t in ("float", "bf16")),
     ],
+    "paged.h": [
+        *(
+            f"{name}<{t}, {c}>"
+            for name in ("paged_attention", "paged_attention_naive")
+            for t, c in (("float", "f16"), ("float", "float"), ("bf16", "bf16"))
+        ),
+        *(f"paged_join<{t}>" for t in ("float", "bf16")),
+    ],
     "whole.h": [
         f"{name}<{t}, {c}>"
         for name in ("whole_keys", "whole_attention", "whole_attention_naive")
@@ -147,6 +155,7 @@ KERNELS: dict[str, list[str]] = {
         *(f"copy<{t}, {t}>" for t in ("uint8_t", "uint16_t", "uint32_t")),
         "merge<int32_t>",
         *(f"gather<{s}, {d}>" for s, d in (("uint8_t", "uint8_t"), ("uint32_t", "uint32_t"), ("float", "f16"))),
+        *(f"scatter_rows<{s}, {d}>" for s, d in (("uint8_t", "uint8_t"), ("uint32_t", "uint32_t"), ("float", "f16"))),
     ],
     "sample.h": ["sample<float>", "sample<bf16>"],
     "route.h": [f"route<{t}>" for t in FLOATS],

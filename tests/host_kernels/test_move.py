@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iron_host.kernels import COPY, GATHER, MERGE, REPEAT, TRANSPOSE
+from iron_host.kernels import COPY, GATHER, MERGE, REPEAT, SCATTER, TRANSPOSE
 
 from .conftest import DTYPES, FLOATS
 
@@ -72,6 +72,23 @@ def test_gather_counts_negative_ids_from_the_end_and_clips(kernels, rng, types):
         kernels(f"gather<{', '.join(types)}>", slots, threads=threads)
         assert np.array_equal(y[:, :width], table[np.clip(ids, -rows, rows - 1)].astype(dtypes[1]))
         assert (y[:, width:] == 7).all()
+
+
+@pytest.mark.parametrize("types", [("uint8_t", "uint8_t"), ("uint32_t", "uint32_t"), ("float", "f16")])
+def test_rows_are_scattered_in_their_order(kernels, rng, types):
+    """Of a place named twice the last row stays, by any threads; a row past the bound and every other place is left alone."""
+    source, target = (DTYPES[t] if t in DTYPES else np.dtype(t.removesuffix("_t")) for t in types)
+    places = np.array([0, 11, -1, -12, 5, 12, 1000, -13, -(2**31), 2**31 - 1, 5, 7], np.int32)
+    for width in (19, 200):
+        x, before = ((rng.standard_normal((12, width)) * 50 + 100).astype(t) for t in (source, target))
+        want = before.copy()
+        for row, place in zip(x[:11], np.clip(places, -12, 11), strict=False):
+            want[place] = row.astype(target)
+        for threads in (1, 4):
+            pool = before.copy()
+            slots = SCATTER(x=x, places=places, pool=pool, valid=11, width=width, slots=12)
+            kernels(f"scatter_rows<{', '.join(types)}>", slots, threads=threads)
+            assert np.array_equal(pool, want)
 
 
 @pytest.mark.parametrize("width", ["uint8_t", "uint16_t", "uint32_t"])
