@@ -29,6 +29,8 @@ GEMV GatedDeltaChunk GatedDeltaStep GatedExperts GatherWords L2Norm LayerNorm Le
 Quantize QuantizeRows RMSNorm ReLU Repeat Resample ResampleTaps RoPE Route RowwiseAdd RowwiseMul Sample Scale SiLU Sigmoid SoftCap Softmax
 Softplus Tanh Transpose DequantBFP GEMM
 """.split()
+#: Those that have no array.
+HOST_ALONE = {"PagedMHA", "ScatterRows"}
 DEVICES = ("npu1", "npu2")
 CASES = list(cases(ARRAYS, DEVICES))
 #: What every refusal has: a keyword and its value (or the view it belongs to), and what would be legal.
@@ -80,8 +82,9 @@ def test_an_array_is_for_both_families_or_says_which():
 
 
 def test_every_operator_of_the_catalog_has_an_array():
-    """The registry has these and no others, each with an array; what the walk above covers is found there, not listed."""
-    assert sorted(cls.__name__ for cls in OPERATORS) == sorted(cls.__name__ for cls in ARRAYS) == sorted(CATALOG)
+    """But for the CPU's own: the registry has these and no others; what the walk above covers is found there, not listed."""
+    assert sorted(cls.__name__ for cls in ARRAYS) == sorted(CATALOG)
+    assert {cls.__name__ for cls in OPERATORS} - set(CATALOG) == HOST_ALONE
     assert {cls for cls, _, _ in CASES} == set(ARRAYS)
     assert len(CASES) == len({(cls, case.id, dev) for cls, case, dev in CASES}) >= 300
 
