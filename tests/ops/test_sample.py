@@ -109,6 +109,17 @@ def test_any_row_follows_the_rule(logits, temperature, top_k, uniform):
         assert got in near
 
 
+@pytest.mark.parametrize("k_max", [1, 3, 8, 64])
+def test_equal_logits_beyond_the_candidates(k_max):
+    """Where more are equal than there are places, the lowest ids have these; nothing else of the vocabulary counts."""
+    logits = np.random.default_rng(3).integers(0, 4, 200).astype(F32)
+    best = sorted(range(200), key=lambda i: (-logits[i], i))[:k_max]
+    uniforms = (0, 2**51, 2**52, 2**53 - 1)
+    got = [pick(logits, draw_words(2.0, 64, uniform), k_max=k_max) for uniform in uniforms]
+    assert got == [naive(logits, 2.0, k_max, uniform) for uniform in uniforms]
+    assert got[0] == best[0] and got[-1] == best[-1]
+
+
 def test_all_of_the_uniform_counts():
     """Its lowest bit can decide, so no word of it is dropped."""
     half = 2**52

@@ -9,6 +9,7 @@ import pytest
 
 from iron_core.errors import UsageError
 from iron_lm.generation.sampler import Sampler
+from iron_ops_aie import Sample
 
 LOGITS = np.array([1.0, 4.0, 3.0, -1.0, 3.5, 0.0], np.float32)
 
@@ -124,3 +125,27 @@ def test_the_graph_chooses_where_it_can():
     others = dict(top_p=0.9, min_p=0.1, typical_p=0.9, repetition_penalty=1.1, presence_penalty=0.1, frequency_penalty=-0.1, top_k=65)
     for rules in (*({name: value} for name, value in others.items()), dict(logit_bias=((0, 1.0),))):
         assert not Sampler(0.8, **rules).on_device
+
+
+@pytest.mark.parametrize("rules", [{}, dict(temperature=0.8), dict(temperature=2.0, top_k=64, seed=9), dict(temperature=1.0, top_k=3)])
+def test_a_chooser_draws_what_the_graph_draws(rules):
+    """At every position, from the same rows of draws; equal logits in the order of their ids."""
+    sampler, rng = Sampler(**rules), np.random.default_rng(0)
+    choose, rows = sampler.chooser(40), sampler.rows(40)
+    step = Sample(vocab=300, steps=40, T=np.float32)
+    for position in range(40):
+        logits = rng.integers(-8, 8, 300).astype(np.float32) / 2
+        _, token = step.reference(logits, rows, np.zeros(40, np.int32), row=4 * position, at=position)
+        assert choose(logits, position, []) == token[0]
+
+
+def test_a_chooser_goes_by_the_rules_that_the_graph_does_not_know():
+    """What penalises, or is no candidate of the graph's, is chosen as `choose` does, and so is what may not be any token."""
+    ruled = Sampler(1.0, seed=3, repetition_penalty=1.5, top_p=0.9)
+    plain = Sampler(1.0, seed=3)
+    allowed = np.array([True, False, True, True, False, True])
+    for position in range(40):
+        history = [position % 6, 1]
+        assert ruled.chooser(40)(LOGITS, position, history) == ruled.choose(LOGITS, position, history)
+        assert plain.chooser(40)(LOGITS, position, history, allowed) == plain.choose(LOGITS, position, history, allowed)
+    assert Sampler().chooser(40)(LOGITS, 0, [], allowed) == 2

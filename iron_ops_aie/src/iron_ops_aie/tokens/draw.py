@@ -32,7 +32,11 @@ def draw(logits: np.ndarray, words: np.ndarray, k_max: int) -> int:
     """The token a row of draws picks from float64 logits (vocab,); NO_TOKEN where one of them is not finite."""
     if not np.isfinite(logits).all():
         return NO_TOKEN
-    order = np.lexsort((np.arange(logits.size), -logits))[: candidates(words, k_max)]
+    count = min(candidates(words, k_max), logits.size)
+    if count == 1:
+        return int(np.argmax(logits))
+    best = np.flatnonzero(logits >= np.partition(logits, -count)[-count])  # more where equal ones are left over
+    order = best[np.lexsort((best, -logits[best]))[:count]]
     return int(order[pick(logits[order].tolist(), words)])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 
 import attrs
@@ -10,13 +10,15 @@ import numpy as np
 
 from iron_core.errors import UsageError
 from iron_lm.parts.decoder import K_MAX
-from iron_ops_aie.tokens.draw import ROW_WORDS, draw_words
+from iron_ops_aie.tokens.draw import ROW_WORDS, draw, draw_words
 
 DEFAULT_TOP_K = 50
 #: From here on every candidate is as likely as any other.
 MOST_TEMPERATURE = 1e6
 #: No logit outlives more of a penalty.
 MOST_PENALTY = 1e6
+#: (logits (vocab,), position, history, allowed) -> the next token, as `Sampler.choose` has it.
+Chooser = Callable[..., int]
 
 
 def _pairs(biases: Mapping[int, float] | Iterable[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
@@ -122,6 +124,22 @@ class Sampler:
         weights = np.cumsum(weights)
         at = np.searchsorted(weights, self._uniform(position) * weights[-1], side="right")
         return int(best[min(int(at), weights.size - 1)])
+
+    def chooser(self, positions: int) -> Chooser:
+        """What chooses as the graph does where it can (`on_device`), and else as `choose`: a function of the same. positions: how many
+        there are."""
+        if not self.on_device:
+            return self.choose
+        rows = self.rows(positions)
+
+        def drawn(logits: np.ndarray, position: int, history: Sequence[int], allowed: np.ndarray | None = None) -> int:
+            if allowed is not None:
+                return self.choose(logits, position, history, allowed)
+            if self.temperature == 0:
+                return int(np.argmax(logits))
+            return draw(logits.astype(np.float64), rows[position], K_MAX)
+
+        return drawn
 
     def _uniform(self, position: int) -> float:
         """The draw of a position, in [0, 1)."""
