@@ -10,11 +10,11 @@ from typing import Any
 import attrs
 import numpy as np
 
-from iron_core import Q4_0, Q4_1, Q8_0, Dense, Format
+from iron_core import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Dense, Format
 from iron_core.cache.keys import digest, known_sources
-from iron_core.declare.formats import as_dtype, format_of
+from iron_core.declare.formats import SUPERBLOCKS, as_dtype, format_of
 from iron_core.errors import CheckpointError, DeclarationError, UsageError, printable
-from iron_lm import process, quantizing
+from iron_lm import quantizing
 from iron_lm.adapters import Adapters, Asked, adapted
 from iron_lm.architecture import Architecture
 from iron_lm.arithmetic import arithmetic_of
@@ -29,10 +29,11 @@ from iron_lm.checkpoints.sources import Names, source_of
 from iron_lm.checkpoints.widening import runnable, runs_as, stored_format
 from iron_lm.decoder_config import DecoderConfig
 from iron_lm.int8 import scale_of
-from iron_lm.memory import in_words, is_scattered, kept_line, made_bytes, merged_bytes, most, rearranged_bytes, scattered_bytes
+from iron_lm.memory import is_scattered, kept_line, made_bytes, merged_bytes, most, rearranged_bytes, scattered_bytes
 from iron_lm.parts.decoder import Decoder
 from iron_lm.parts.encoder import Encoder
 from iron_lm.parts.fused_product import fused_by
+from iron_lm.process import fits, in_words
 from iron_lm.run import Run
 from iron_lm.text.template import ChatTemplate, find_template
 from iron_lm.text.tokenizer import Tokenizer, open_tokenizer
@@ -42,7 +43,7 @@ CHUNK = 64
 #: The paths of a head's own matrix, and of the table whose rows are tokens.
 _HEAD, _TABLE = "head.matrix", "embedding.table"
 #: Blocks that random weights may be drawn in, by name.
-RANDOM_BLOCKS: dict[str, Format] = {format.name: format for format in (Q4_0, Q4_1, Q8_0)}
+RANDOM_BLOCKS: dict[str, Format] = {format.name: format for format in (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, *SUPERBLOCKS)}
 #: A context nobody asked for is at most this long.
 DEFAULT_CONTEXT = 32768
 
@@ -212,11 +213,8 @@ def _loaded(
     rows_as = None if table is None else row_format(table)
     table_bytes = 0 if rows_as is None else rows_as.nbytes(table.shape)
     new = made_bytes(rest, dtype) + sum(one.nbytes for one in parts.values()) + table_bytes
-    free = process.available_bytes()
-    if free is not None and new > free:
-        narrower = "" if dtype in ("float16", "bfloat16") else "; --dtype float16 or bfloat16 may take half"
-        takes = f"its weights take {in_words(new)} of memory as they run; {in_words(free)} are free{narrower}"
-        raise CheckpointError(f"{checkpoint.path}: {takes}.")
+    narrower = "" if dtype in ("float16", "bfloat16") else "; --dtype float16 or bfloat16 may take half"
+    fits(checkpoint.path, "its weights take", new, narrower)
     if rows_as is not None:
         exact[_TABLE] = row_blocks(table)
         rest |= {_TABLE: exact[_TABLE]} if _TABLE in rest else {}
@@ -309,7 +307,7 @@ def random(
     max_seq_len: int | None = None,
     prefill_chunk: int | None = None,
 ) -> Loaded:
-    """A model of this config with weights drawn at `seed`. dtype: may also be "q4_0", "q4_1" or "q8_0", blocks that matrices are drawn
+    """A model of this config with weights drawn at `seed`. dtype: may also be one of `RANDOM_BLOCKS`, blocks that matrices are drawn
     in, never as numbers, where their rows fill them; the rest is float32, and it runs as a file of such blocks does."""
     if dtype in RANDOM_BLOCKS and quantize is None:
         return _random_blocks(family, config, seed, RANDOM_BLOCKS[dtype], tokenizer, max_seq_len, prefill_chunk)

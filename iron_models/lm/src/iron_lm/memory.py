@@ -8,6 +8,7 @@ from iron_core import Dense
 from iron_core.declare.formats import as_dtype
 from iron_lm.checkpoints.rearranged import Rearranged
 from iron_lm.checkpoints.widening import Merged, runs_as, stored_format
+from iron_lm.process import in_words
 
 
 def merged_bytes(weights: dict[str, Any]) -> int:
@@ -46,11 +47,6 @@ def made_bytes(weights: dict[str, Any], dtype: str | None) -> int:
         return 0 if target == stored and as_it_lies else target.nbytes(array.shape)
 
     return sum(map(nbytes, weights.values()))
-
-
-def in_words(n: int) -> str:
-    """So many bytes, for people."""
-    return f"{n / 1e9:.1f} GB" if n >= 1e9 else f"{n / 1e6:.1f} MB"
 
 
 def kept_line(formats: list[tuple[Any, tuple[int, ...]]], dtype: str | None) -> str:

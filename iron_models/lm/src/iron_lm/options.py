@@ -10,6 +10,8 @@ import click
 from iron_core.cli.encoding import as_utf8
 from iron_core.errors import UsageError
 from iron_lm.generation.sampler import Sampler
+from iron_lm.loading import RANDOM_BLOCKS
+from iron_lm.run import DTYPES
 
 #: Options of `Sampler`, by their names there.
 _SAMPLING = ("temperature", "top_k", "seed", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
@@ -44,7 +46,7 @@ def command(name: str, summary: str, run: Callable[..., Any]) -> click.Command:
         option(["--max-seq-len"], type=whole, metavar="N", help="Tokens the caches hold. Default: the model's, at most 32768."),
         option(["--prefill-chunk"], type=whole, metavar="N",
             help="Tokens of a prompt taken at once. Default: 64, or the context. Arrays of iron-ops-flm multiply chunks of whole 256s."),
-        option(["--dtype"], type=click.Choice(["bfloat16", "float32", "float16", "q4_0", "q4_1", "q8_0"]),
+        option(["--dtype"], type=click.Choice([*DTYPES, *RANDOM_BLOCKS]),
             help="Widen the weights, and compute and cache, in this dtype; of --random-weights also blocks."),
         option(["--activations"], type=click.Choice(["exact", "int8_block"]),
             help="Arithmetic with block-quantised weights. Default: int8_block."),

@@ -1,9 +1,12 @@
-"""What this process has used: time since it started, CPU seconds, memory of its own."""
+"""What this process has used, and could have: time since it started, memory of its own and memory that is free."""
 
 from __future__ import annotations
 
 import os
 import time
+from typing import Any
+
+from iron_core.errors import CheckpointError
 
 
 def since_start() -> float:
@@ -38,6 +41,18 @@ def available_bytes() -> int | None:
         return int(line.split()[1]) * 1024
     except (OSError, StopIteration, ValueError):
         return None
+
+
+def fits(where: Any, what: str, nbytes: int, less: str = "") -> None:
+    """CheckpointError, which says of `where` that `what` takes them, and what takes less, where so many bytes of memory are not free."""
+    free = available_bytes()
+    if free is not None and nbytes > free:
+        raise CheckpointError(f"{where}: {what} {in_words(nbytes)} of memory as they run; {in_words(free)} are free{less}.")
+
+
+def in_words(n: int) -> str:
+    """So many bytes, for people."""
+    return f"{n / 1e9:.1f} GB" if n >= 1e9 else f"{n / 1e6:.1f} MB"
 
 
 _IMPORTED = time.monotonic()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from iron_core import BlockQuant, Format
-from iron_core.declare.formats import LazyPackedArray
+from iron_core.declare.formats import LazyPackedArray, SuperBlock
 from iron_core.errors import CheckpointError, DeclarationError
 from iron_core.side_by_side import side_by_side
 from iron_lm.checkpoints import names as tables
@@ -167,7 +167,8 @@ _PIECE = 1 << 20
 
 def drawn(wanted: dict[str, tuple[tuple[int, ...], Format]], seed: int) -> dict[str, Any]:
     """Weights by path: matrices N(0, 1 / columns), vectors ones, which is what a random model has. Those in blocks are drawn as they
-    are stored, their integers uniform, with the same variance, each time their bytes are asked for.
+    are stored, each time their bytes are asked for: integers uniform, with the same variance, or about that of formats whose scales are
+    integers too.
 
     Every matrix has a stream of its own, so the numbers depend on `seed` and the order of `wanted` alone. They are the
     65536 quantiles of the normal distribution: a table read at 16 random bits is ten times as fast as drawing.
@@ -181,7 +182,7 @@ def drawn(wanted: dict[str, tuple[tuple[int, ...], Format]], seed: int) -> dict[
 
     def draw(one: tuple[tuple[tuple[int, ...], Format], np.random.SeedSequence]) -> Any:
         (shape, format), stream = one
-        if isinstance(format, BlockQuant):
+        if isinstance(format, BlockQuant | SuperBlock):
             return LazyPackedArray(functools.partial(_drawn_blocks, shape, format, stream), shape, format)
         dtype = np.dtype(np.float32) if format.packed else format.dtype
         if len(shape) == 1:
@@ -200,15 +201,21 @@ def drawn(wanted: dict[str, tuple[tuple[int, ...], Format]], seed: int) -> dict[
     return dict(zip(wanted, side_by_side(draw, zip(wanted.values(), streams, strict=True)), strict=True))
 
 
-def _drawn_blocks(shape: tuple[int, ...], format: BlockQuant, stream: np.random.SeedSequence) -> np.ndarray:
-    """The bytes of blocks of any integers, all of one scale, and minima that make their mean 0."""
+def _drawn_blocks(shape: tuple[int, ...], format: BlockQuant | SuperBlock, stream: np.random.SeedSequence) -> np.ndarray:
+    """The bytes of blocks of any integers: all of one scale, with minima that make their mean 0; superblocks as their format draws them."""
     flat, rng = np.empty(format.nbytes(shape), np.uint8), np.random.Generator(np.random.SFC64(stream))
+    if isinstance(format, SuperBlock):
+        rows = flat.reshape(-1, format.row_bytes(shape[-1]))
+        step = max(1, _PIECE // rows.shape[1])
+        for start in range(0, len(rows), step):
+            part = rows[start : start + step]
+            part[:] = format.drawn(rng, (len(part), shape[-1]), shape[-1] ** -0.5).data
+        return flat
     for start in range(0, flat.size, _PIECE):
         part = flat[start : start + _PIECE]
         part[:] = rng.integers(0, 256, part.size, np.uint8)
-    values = next(plane for plane in format.planes if plane.role == "values")
-    scale = shape[-1] ** -0.5 / np.sqrt((4.0**values.bits - 1) / 12)
-    shared = {"scales": scale, "minima": -scale * (2**values.bits - 1) / 2}
+    scale = shape[-1] ** -0.5 / np.sqrt((4.0**format.bits - 1) / 12)
+    shared = {"scales": scale, "minima": -scale * (2**format.bits - 1) / 2}
     blocks, roles = flat.reshape(-1, format.block_bytes), [plane.role for plane in format.planes if plane.role in shared]
     for (byte, dtype), role in zip(format.scale_offsets, roles, strict=True):
         blocks[:, byte : byte + dtype.itemsize] = np.array([shared[role]], dtype).view(np.uint8)
