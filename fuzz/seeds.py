@@ -167,6 +167,35 @@ def safetensors_bytes(model: dict[str, Any]) -> bytes:
     return struct.pack("<Q", (len(raw) + more) % (1 << 64)) + raw + bytes(min(max(size, 0), 1 << 16))
 
 
+# -- LoRA adapters ------------------------------------------------------------------------------------
+
+ADAPTER = {
+    "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 2, "lora_alpha": 4, "bias": "none", "init_lora_weights": True, "use_rslora": True,
+    "use_dora": False, "modules_to_save": None, "rank_pattern": {"v_proj": 3}, "alpha_pattern": {r"layers.0.(self_attn|mlp).v_proj": 6},
+}  # fmt: skip
+_ADAPTED = {"self_attn.q_proj": (32, 2), "self_attn.v_proj": (16, 3), "mlp.down_proj": (32, 2)}
+
+
+def adapter_model() -> dict[str, Any]:
+    """A safetensors header of an adapter of some matrices of that llama, and how many bytes follow it."""
+    found: dict[str, list[int]] = {}
+    for name, (rows, rank) in _ADAPTED.items():
+        module = f"base_model.model.model.layers.0.{name}"
+        found |= {f"{module}.lora_A.weight": [rank, 32], f"{module}.lora_B.weight": [rows, rank]}
+    return safetensors_model(found)
+
+
+def gguf_adapter() -> dict[str, Any]:
+    """An adapter of some matrices of `gguf_model`."""
+    metadata = {"general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora", "adapter.lora.alpha": 4.0}
+    tensors, at = [], 0
+    for name, rows in {"blk.0.attn_q": 32, "blk.0.attn_v": 16, "blk.0.ffn_down": 32}.items():
+        for part, dims in {"lora_a": [32, 2], "lora_b": [2, rows]}.items():
+            tensors.append({"name": f"{name}.weight.{part}", "dims": dims, "kind": 0, "offset": at})
+            at += 4 * math.prod(dims)
+    return {"version": 3, "metadata": metadata, "tensors": tensors, "counts": [0, 0], "size": at}
+
+
 # -- GPTQ, AWQ ------------------------------------------------------------------------------------
 
 

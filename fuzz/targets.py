@@ -35,11 +35,11 @@ def used(tokenizer: Any, rng: Any) -> None:
     tokenizer.token(-1)
 
 
-def _llama(path: Path) -> Any:
+def _llama(path: Path, **options: Any) -> Any:
     from iron_llama.model import Llama
     from iron_lm import loading
 
-    return loading.load(Llama, str(path))
+    return loading.load(Llama, str(path), **options)
 
 
 def _attempt(
@@ -131,6 +131,32 @@ def packed(mutator: Mutator, folder: Path) -> str:
     (folder / "model.safetensors").write_bytes(damaged(mutator, model, seeds.q4nx_bytes, 1.0 if damages else 0.05))
     (folder / "config.json").write_bytes(damaged(mutator, config, seeds.dumped, 0.05 if damages else 1.0))
     return _attempt(mutator, folder, lambda: matrices(Checkpoint.open(folder).tensors), whole=True)
+
+
+def adapter(mutator: Mutator, folder: Path) -> str:
+    """PEFT's adapter of a llama, weights and config, and either of them damaged."""
+    base, own = folder / "base", folder / "adapter"
+    base.mkdir(), own.mkdir()
+    (base / "model.safetensors").write_bytes(seeds.safetensors_bytes(seeds.safetensors_model()))
+    (base / "config.json").write_bytes(seeds.dumped(seeds.CONFIG))
+    config = mutator.rng.random() < 0.5
+    weights = damaged(mutator, seeds.adapter_model(), seeds.safetensors_bytes, 1.0 if config else 0.05)
+    (own / "adapter_model.safetensors").write_bytes(weights)
+    (own / "adapter_config.json").write_bytes(damaged(mutator, seeds.ADAPTER, seeds.dumped, 0.05 if config else 1.0))
+    return _attempt(mutator, own, lambda: _filled(base, own), whole=True)
+
+
+def adapter_gguf(mutator: Mutator, folder: Path) -> str:
+    """llama.cpp's adapter of a llama."""
+    (folder / "model.gguf").write_bytes(seeds.gguf_bytes(seeds.gguf_model(seeds.byte_vocabulary())))
+    file = folder / "adapter.gguf"
+    file.write_bytes(damaged(mutator, seeds.gguf_adapter(), seeds.gguf_bytes))
+    return _attempt(mutator, folder, lambda: _filled(folder / "model.gguf", file))
+
+
+def _filled(model: Path, adapter: Path) -> None:
+    """The graph of a llama with an adapter, all weights in it."""
+    _llama(model, lora=adapter).model()
 
 
 def onnx(mutator: Mutator, folder: Path) -> str:
@@ -438,8 +464,8 @@ def _installed(*modules: str) -> bool:
 TARGETS: dict[str, Callable[[Mutator, Path], str]] = {
     target.__name__: target
     for target in (
-        gguf, gguf_vocabulary, safetensors, safetensors_in_memory, safetensors_index, packed, q4nx, q4nx_in_memory, config, meta, pytorch,
-        tokenizer_json, sentencepiece, ranks, companions, template, entry_points, profile, cache, xclbin,
+        gguf, gguf_vocabulary, safetensors, safetensors_in_memory, safetensors_index, packed, adapter, adapter_gguf, q4nx, q4nx_in_memory,
+        config, meta, pytorch, tokenizer_json, sentencepiece, ranks, companions, template, entry_points, profile, cache, xclbin,
     )
 }  # fmt: skip
 if _installed("onnx", "iron_onnx"):

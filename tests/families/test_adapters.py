@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from iron_core.errors import CheckpointError
 from iron_lm.generation.session import Session
 from tests.lm import lora
 
@@ -101,3 +102,16 @@ def test_a_prompt_gives_the_bits_of_its_tokens_one_by_one(qwen3: Any, tmp_path: 
     found = [Session(qwen3.load(lora=adapter, prefill_chunk=c).model(), backend="host").logits(qwen3.ids[:40]) for c in (1, 8, 64)]
     for other in found[1:]:
         np.testing.assert_array_equal(found[0].view(np.uint32), other.view(np.uint32))
+
+
+@pytest.mark.parametrize("module", ("gate", "experts.0.down_proj", "experts.gate_up_proj", "experts", "shared_expert_gate"))
+def test_routers_and_experts_take_none(qwen2_moe: Any, tmp_path: Path, module: str) -> None:
+    """Refused by name, with the modules on which one runs; the shared expert's are among those."""
+    named = {f"model.layers.0.mlp.{module}": (8, 64)}
+    adapter = lora.write(tmp_path / "adapter", lora.tensors_of(lora.drawn(named)))
+    says = rf"of model\.layers\.0\.mlp\.{module}\.weight, on which no adapter runs in this model\. Legal: down_proj"
+    with pytest.raises(CheckpointError, match=says):
+        qwen2_moe.load(lora=adapter)
+    shared = {"model.layers.0.mlp.shared_expert.up_proj": (48, 64)}
+    adapter = lora.write(tmp_path / "shared", lora.tensors_of(lora.drawn(shared)))
+    assert "(rank 4, 1 matrices)" in qwen2_moe.load(lora=adapter).stored

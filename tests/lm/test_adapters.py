@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from iron_llama.model import Llama
 from iron_lm import adapters, loading
 from iron_lm.checkpoints import names
 from iron_lm.checkpoints.sources import source_of
+from iron_lm.generation import shifting
 from iron_lm.generation.session import Session
+from iron_lm.generation.shifting import Shift
 from tests.lm import lora
 from tests.lm.conftest import TINY, gguf_permutation
 
@@ -70,6 +73,34 @@ def test_a_gguf_with_an_adapter_in_gguf_is_the_folder_with_pefts(tiny: Any, tiny
     assert np.abs(gguf.twin(tiny.ids[:30]) - want).max() < 1e-4
     for backend in ("reference", "host"):
         assert np.abs(Session(gguf.model(), backend=backend).logits(tiny.ids[:30]) - want[-1]).max() < 1e-4
+
+
+#: What the library PEFT and llama.cpp's converter wrote, and the logits that PEFT gave, by the adapters that were on (`make_goldens.py`).
+PEFT = Path(__file__).parents[1] / "data" / "peft"
+GOLDEN = {"first": {"first": 1.0}, "second": {"second": 1.0}, "first+second": {"first": 0.5, "second": -1.5}}
+
+
+@pytest.mark.parametrize("backend", ("reference", "host"))
+@pytest.mark.parametrize("which", GOLDEN)
+def test_logits_are_those_that_peft_gave(which: str, backend: str) -> None:
+    """Of rank 8 on every projection; with patterns and scales by roots; of both, each with a scale; within 1e-4, for a prompt and steps."""
+    stored = np.load(PEFT / "outputs.npz")
+    ids, want = stored["ids"].tolist(), stored[which]
+    loaded = load(lora={PEFT / name: scale for name, scale in GOLDEN[which].items()}, dtype="float32", prefill_chunk=16)
+    assert np.abs(loaded.twin(ids) - want).max() < 1e-4
+    session = Session(loaded.model(), backend=backend)
+    for n in (1, 16, 38, 39, 40):
+        assert np.abs(session.logits(ids[:n]) - want[n - 1]).max() < 1e-4, n
+
+
+def test_what_llama_cpp_made_of_it_gives_the_same(tiny_gguf: Any, tmp_path: Path) -> None:
+    """On a GGUF of the model, under llama.cpp's names, rows in its order."""
+    stored = np.load(PEFT / "outputs.npz")
+    stored["first.gguf"].tofile(tmp_path / "first.gguf")
+    loaded = load(tiny_gguf("F32"), lora=tmp_path / "first.gguf", dtype="float32")
+    assert "(rank 8, 14 matrices)" in loaded.stored
+    found = Session(loaded.model(), backend="host").logits(stored["ids"].tolist())
+    assert np.abs(found - stored["first"][-1]).max() < 1e-4
 
 
 @pytest.mark.parametrize("kind", ("Q8_0", "Q4_0"))
@@ -130,13 +161,56 @@ def test_states_and_caches_of_other_adapters_are_told_apart(tiny: Any, adapter: 
     assert [found[1].cache_key == loaded.cache_key for loaded in found] == [False, True, True, True, False]
 
 
-def test_a_state_of_the_plain_model_is_refused_with_an_adapter(tiny: Any, adapter: Path, tmp_path: Path) -> None:
-    """And the caches hold what they held."""
-    plain, with_it = iron_lm.load(TINY, backend="host", max_seq_len=64), iron_lm.load(TINY, backend="host", max_seq_len=64, lora=adapter)
-    plain.logits(tiny.ids[:9])
-    plain.save_state(tmp_path / "state")
-    with pytest.raises(CheckpointError, match="adapters"):
-        with_it.load_state(tmp_path / "state")
+#: A family whose sources are not known, as one typed at a prompt: no version of Iron tells its states apart.
+SCRIPTS = type("Mine", (Llama,), {"__module__": "a_script"})
+
+
+@pytest.mark.parametrize("family", (Llama, SCRIPTS), ids=("installed", "a script's"))
+def test_a_state_goes_to_the_same_adapters_alone(tiny: Any, adapter: Path, tmp_path: Path, family: Any) -> None:
+    """Not from the plain model to one with an adapter, nor back, to another adapter of the same rank, to another scale, or to two; what
+    is refused leaves the caches as they were."""
+    other = lora.write(tmp_path / "other", lora.tensors_of(lora.drawn(shapes(tiny), seed=1)))
+    asked = {"none": None, "one": adapter, "another": other, "half": {adapter: 0.5}, "two": [adapter, other]}
+    models = {name: iron_lm.load(family, TINY, backend="host", max_seq_len=64, lora=given) for name, given in asked.items()}
+    for name, model in models.items():
+        model.logits(tiny.ids[:9])
+        model.save_state(tmp_path / name)
+    again = iron_lm.load(family, TINY, backend="host", max_seq_len=64, lora=adapter)
+    assert again.load_state(tmp_path / "one") == tiny.ids[:9]
+    np.testing.assert_array_equal(again.logits(tiny.ids[:10]).view(np.uint32), models["one"].logits(tiny.ids[:10]).view(np.uint32))
+    for name, model in models.items():
+        held = model.session.held
+        for there in models.keys() - {name}:
+            with pytest.raises(CheckpointError, match=rf"^{tmp_path / there}: the state of another model, whose adapters is another"):
+                model.load_state(tmp_path / there)
+        assert model.session.held == held
+
+
+def test_an_answer_that_outgrows_its_context_is_that_of_fresh_sessions(tiny: Any, adapter: Path) -> None:
+    """With an adapter as without: what is left runs again with it, bit for bit."""
+    session, fresh = (Session(load(lora=adapter, prefill_chunk=16).model(), backend="host") for _ in range(2))
+    shift, seen = Shift(64, 5), tiny.ids[:20]
+    for token in shifting.generate(session, seen, 100, shift=shift):
+        seen = [*shift(seen), token]
+    np.testing.assert_array_equal(session.logits(seen).view(np.uint32), fresh.logits(seen).view(np.uint32))
+
+
+def test_a_command_line_goes_on_from_the_state_of_its_adapter(
+    tiny: Any, talking: Path, pairs: Any, tmp_path: Path, capfd: Any
+) -> None:
+    """Of an answer that outgrew its context; with another scale or none it is refused in one line, and the file is as it was."""
+    file, state = lora.write_gguf(tmp_path / "adapter.gguf", in_gguf(tiny, pairs)), tmp_path / "state"
+    line = ["run", "llama", str(talking), "--prompt", "the", "--num-tokens", "80", "--max-seq-len", "64"]
+    line += ["--shift", "--keep", "-1", "--state", str(state)]
+    assert main([*line, "--lora", f"{file}=3"]) == 0
+    kept, said = state.read_bytes(), capfd.readouterr()
+    assert f"--state {state}: " in said.err and " tokens written" in said.err
+    for more in ((), ("--lora", str(file))):
+        assert main([*line, *more]) == 2
+        assert f"{state}: the state of another model, whose adapters is another" in capfd.readouterr().err
+        assert state.read_bytes() == kept
+    assert main([*line, "--lora", f"{file}=3"]) == 0
+    assert re.search(r": (\d+) of the prompt's \1 tokens", capfd.readouterr().err)
 
 
 # -- what is asked -----------------------------------------------------------------------------------
@@ -179,7 +253,7 @@ def test_random_weights_take_none(capfd: Any) -> None:
 CANNOT = {
     "use_dora": True, "bias": "all", "modules_to_save": ["lm_head"], "peft_type": "IA3", "init_lora_weights": "pissa", "use_qalora": True,
     "lora_bias": True, "layer_replication": [[0, 1]], "target_parameters": ["experts.down_proj"], "alora_invocation_tokens": [1],
-    "trainable_token_indices": [1],
+    "trainable_token_indices": [1], "kasa_config": {"beta": 1e-4}, "monteclora_config": {"num_samples": 8}, "use_bdlora": {"nblocks": 2},
 }  # fmt: skip
 
 
@@ -268,6 +342,20 @@ def test_a_folder_that_is_damaged_is_refused_by_name(adapter: Path, tmp_path: Pa
             load(lora=path)
 
 
+def test_one_that_memory_has_no_room_for_is_refused_before_it_is_read(
+    tiny: Any, tiny_gguf: Any, pairs: Any, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its numbers are counted in float32, whatever they are stored in."""
+    size = sum(4 * matrix.size for pair in pairs.values() for matrix in pair)
+    file = lora.write_gguf(tmp_path / "adapter.gguf", in_gguf(tiny, pairs), kind=np.float16)
+    for base, path in ((TINY, adapter), (tiny_gguf("F32"), file)):
+        monkeypatch.setattr("iron_lm.process.available_bytes", lambda: size)
+        load(base, lora=path)
+        monkeypatch.setattr("iron_lm.process.available_bytes", lambda: size - 1)
+        with pytest.raises(CheckpointError, match=rf"^{path}.*: its matrices take {size / 1e6:.1f} MB of memory as they run; .* are free"):
+            load(base, lora=path)
+
+
 def test_the_file_alone_is_its_folder(tiny: Any, adapter: Path) -> None:
     one, other = (load(lora=path).twin(tiny.ids[:5]) for path in (adapter, adapter / "adapter_model.safetensors"))
     np.testing.assert_array_equal(one, other)
@@ -290,6 +378,7 @@ def test_an_adapter_of_the_other_kind_is_refused(tiny: Any, tiny_gguf: Any, adap
         (dict(general__type=None), "general.type is None"),
         (dict(alpha=float("nan")), "alpha is nan"),
         (dict(alpha=-1.0), "alpha is -1.0"),
+        (dict(adapter__alora__invocation_tokens="x"), "adapter.alora.invocation_tokens says that it is to add nothing before some tokens"),
     ),
 )
 def test_a_gguf_that_is_no_adapter_is_refused(
@@ -297,6 +386,18 @@ def test_a_gguf_that_is_no_adapter_is_refused(
 ) -> None:
     file = lora.write_gguf(tmp_path / "adapter.gguf", in_gguf(tiny, pairs), **changes)
     with pytest.raises(CheckpointError, match=said):
+        load(tiny_gguf("F32"), lora=file)
+
+
+@pytest.mark.parametrize("name", ("token_embd", "output", "blk.0.attn_norm", "blk.9.attn_q", "blk.0.ffn_gate_exps"))
+def test_a_tensor_on_which_no_adapter_in_gguf_runs_is_refused_by_name(
+    tiny: Any, tiny_gguf: Any, pairs: Any, tmp_path: Path, name: str
+) -> None:
+    """Embedding, head, a norm, a layer that is not there and experts; the line says on which modules one does."""
+    more = {f"{name}.weight": next(iter(pairs.values()))}
+    file = lora.write_gguf(tmp_path / "adapter.gguf", in_gguf(tiny, pairs) | more)
+    says = rf"^{file}: it is of {name}\.weight, on which no adapter runs in this model\. Legal: attn_k, "
+    with pytest.raises(CheckpointError, match=says):
         load(tiny_gguf("F32"), lora=file)
 
 

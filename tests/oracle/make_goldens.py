@@ -6,9 +6,10 @@
     python make_goldens.py resize              # pictures, and what torch's antialiased bicubic makes of them
     python make_goldens.py blocks              # convolutions, log-mel frames, digests of images' patches
     python make_goldens.py vision              # soft tokens of a tiny vision tower
+    python make_goldens.py peft LLAMA_CPP      # adapters of the tiny Llama, in GGUF too by that source tree's converter, and its logits
     python make_goldens.py llama.cpp GGUF      # how far llama.cpp's default settings are from float32
 
-The first needs torch, transformers, gguf and accelerate; the second llama-cpp-python too. Run them by
+The first needs torch, transformers, gguf and accelerate, `peft` that package too, the last llama-cpp-python. Run them by
 hand when a stored file must change; the tests only read what is stored.
 """
 
@@ -467,6 +468,51 @@ def vision_tower() -> None:
     np.savez_compressed(DATA / "vision_tower.npz", **stored)
 
 
+def peft_adapters(converter: Path) -> None:
+    """Two adapters of the tiny Llama, drawn: all projections, and some by patterns with scales by roots; the first in GGUF too."""
+    import os
+    import subprocess
+    import tempfile
+
+    import peft
+    import torch
+    import transformers
+
+    torch.set_grad_enabled(False)
+    torch.manual_seed(3)
+    os.chdir(DATA)  # PEFT writes down where the model was
+    folder = Path("peft")
+    model = transformers.AutoModelForCausalLM.from_pretrained("tiny_llama", dtype=torch.float32).eval()
+    ids = torch.tensor(np.load("tiny_llama/outputs.npz")["ids"].astype(np.int64))[None, :40]
+    every = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    some = dict(rank_pattern={"v_proj": 2}, alpha_pattern={"layers.0.self_attn.v_proj": 3}, use_rslora=True)
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=8, lora_alpha=16, target_modules=every, task_type="CAUSAL_LM"), "first")
+    adapted.add_adapter("second", peft.LoraConfig(r=4, lora_alpha=6, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", **some))
+    for name, p in adapted.named_parameters():
+        if "lora_" in name:
+            p.copy_(torch.randn_like(p) * (0.1 if "lora_B" in name else p.shape[1] ** -0.5))
+    stored = {}
+    for scales in ({"first": 1.0}, {"second": 1.0}, {"first": 0.5, "second": -1.5}):
+        adapted.base_model.set_adapter(list(scales))
+        for module in adapted.modules():
+            if isinstance(module, peft.tuners.lora.LoraLayer):
+                for name, scale in scales.items():
+                    if name in module.scaling:
+                        module.set_scale(name, scale)
+        stored["+".join(scales)] = adapted(ids).logits[0].numpy()
+    adapted.save_pretrained(folder)
+    for extra in list(folder.rglob("README.md")):
+        extra.unlink()
+    with tempfile.TemporaryDirectory() as base:
+        config = json.loads(Path("tiny_llama/config.json").read_text()) | {"architectures": ["LlamaForCausalLM"]}
+        (Path(base) / "config.json").write_text(json.dumps(config))
+        file = Path(base) / "first.gguf"
+        given = ["--base", base, "--outfile", file, folder / "first"]
+        subprocess.run([sys.executable, converter / "convert_lora_to_gguf.py", *given], check=True)
+        stored["first.gguf"] = np.fromfile(file, np.uint8)
+    np.savez_compressed(folder / "outputs.npz", ids=ids[0].numpy().astype(np.int32), **stored)
+
+
 def llama_cpp(gguf: Path) -> None:
     import llama_cpp
 
@@ -506,6 +552,8 @@ if __name__ == "__main__":
         blocks()
     elif what == "vision":
         vision_tower()
+    elif what == "peft":
+        peft_adapters(path.absolute())
     elif what == "transformers":
         smollm2(path)
         tiny_llama()

@@ -54,9 +54,9 @@ class Adapters:
 
     @property
     def whose(self) -> dict[str, str]:
-        """What tells them apart from others, by name; nothing where there are none."""
+        """What tells them apart from others and from none, by name."""
         parts = [part for path, pair in self.pairs.items() for part in (path, pair.a.tobytes(), pair.b.tobytes())]
-        return {"adapters": digest(*parts)} if parts else {}
+        return {"adapters": digest(*parts) if parts else "none"}
 
 
 class _Sum:

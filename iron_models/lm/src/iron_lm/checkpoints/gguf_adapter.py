@@ -8,9 +8,10 @@ from typing import Any
 from iron_core.errors import CheckpointError, printable
 from iron_lm.checkpoints.gguf import GGUFFile
 from iron_lm.checkpoints.gguf_header import MAGIC
-from iron_lm.checkpoints.low_rank import LowRank, pair_of
+from iron_lm.checkpoints.low_rank import LowRank, fit, pair_of
 
 _ENDS = {".lora_a": "a", ".lora_b": "b"}
+_FROM = "adapter.alora.invocation_tokens"
 
 
 def sniff(path: Path) -> bool:
@@ -30,6 +31,8 @@ def read(path: Path, checkpoint: Any) -> dict[str, LowRank]:
     own, model = said.get("general.architecture"), checkpoint.metadata.get("general.architecture")
     if own != model:
         raise CheckpointError(f"{path}: an adapter of {printable(repr(own), 40)} for a model of {printable(repr(model), 40)}.")
+    if _FROM in said:
+        raise CheckpointError(f"{path}: {_FROM} says that it is to add nothing before some tokens; one that always adds runs.")
     alpha = said.get("adapter.lora.alpha", 0.0)
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha < 1e9:
         raise CheckpointError(f"{path}: adapter.lora.alpha is {printable(repr(alpha), 40)}; legal: a number from 0.")
@@ -39,6 +42,7 @@ def read(path: Path, checkpoint: Any) -> dict[str, LowRank]:
         if end is None:
             raise CheckpointError(f"{path}: tensor {printable(name, 80)} is no .lora_a or .lora_b; an adapter of these alone runs.")
         found.setdefault(name.removesuffix(end), {})[_ENDS[end]] = file.tensors[name][2]
+    fit(str(path), found)
     pairs = {}
     for name, each in found.items():
         for which in "ab":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from iron_core.errors import CheckpointError, printable
 from iron_lm.checkpoints.sources import Names, Reading, Shape, Source, Transpose, sources_of
 from iron_lm.checkpoints.widening import dense
+from iron_lm.process import fits
 
 
 @attrs.frozen(eq=False)
@@ -31,6 +33,11 @@ class LowRank:
     def beside(self, other: LowRank) -> LowRank:
         """What adds both: one of the sum of their ranks."""
         return LowRank(np.concatenate([self.a, other.a]), np.concatenate([self.b, other.b], 1))
+
+
+def fit(where: str, pairs: Mapping[str, Mapping[str, Any]]) -> None:
+    """CheckpointError where memory has no room for the numbers of tensors as they are stored, by name and which of two, in float32."""
+    fits(where, "its matrices take", 4 * sum(math.prod(array.shape) for pair in pairs.values() for array in pair.values()))
 
 
 def pair_of(where: str, name: str, a: Any, b: Any, scale: float) -> LowRank:

@@ -11,7 +11,7 @@ from typing import Any
 from iron_core.errors import CheckpointError, printable
 from iron_lm.checkpoints.bounded_json import read_json
 from iron_lm.checkpoints.entries import Entries
-from iron_lm.checkpoints.low_rank import LowRank, pair_of
+from iron_lm.checkpoints.low_rank import LowRank, fit, pair_of
 from iron_lm.checkpoints.safetensors import SafetensorsFile
 from iron_lm.checkpoints.tensors import Tensors
 
@@ -23,6 +23,7 @@ _BEGINNINGS = (True, False, "gaussian", "eva", "orthogonal")
 #: What says that more was trained than pairs of matrices, or that they are used otherwise, unless it is empty.
 _EMPTY = (
     "modules_to_save", "target_parameters", "trainable_token_indices", "layer_replication", "alora_invocation_tokens", "arrow_config",
+    "kasa_config", "monteclora_config",
 )  # fmt: skip
 #: Characters of a pattern of modules that a search for it cannot take long over.
 _PATTERN, _CHOICES = re.compile(r"[\w.^$\\|()\[\]-]*"), 8
@@ -46,6 +47,7 @@ def read(path: Path) -> dict[str, LowRank]:
         if which in own:
             raise CheckpointError(f"{file}: lora_{which} of {printable(module, 80)} is there twice.")
         own[which] = _tensor(tensors, name)
+    fit(str(file), found)
     pairs = {}
     for module, own in found.items():
         for which in "AB":
