@@ -117,13 +117,13 @@ class Decoder(Part):
     def slide(self, compiled: Any, rows: int) -> None:
         """Move caches that slide by `rows` tokens, in the memory of a compiled graph of this one."""
 
-    def twin(self, weights: Weights, ids: Any) -> np.ndarray:
-        """float32 (n, vocab): the logits after each of n tokens, attending to all before it."""
-        return self.head.twin(self.inside(weights, "head"), self.states_twin(weights, ids))
+    def twin(self, weights: Weights, ids: Any, dtype: Any = np.float32) -> np.ndarray:
+        """(n, vocab), computed in `dtype`: the logits after each of n tokens, attending to all before it."""
+        return self.head.twin(self.inside(weights, "head"), self.states_twin(weights, ids, dtype))
 
-    def states_twin(self, weights: Weights, ids: Any) -> np.ndarray:
-        """float32 (n, hidden_size): what the last norm gives for each of n tokens."""
-        x = self.embedding.twin(self.inside(weights, "embedding"), ids)
+    def states_twin(self, weights: Weights, ids: Any, dtype: Any = np.float32) -> np.ndarray:
+        """(n, hidden_size), computed in `dtype`: what the last norm gives for each of n tokens."""
+        x = self.embedding.twin(self.inside(weights, "embedding"), ids).astype(dtype)
         positions = np.arange(len(x))
         x = x if self.positions is None else self.positions.twin(self.inside(weights, "positions"), x, positions)
         for i, layer in enumerate(self.layers):

@@ -111,7 +111,7 @@ class Experts(Part):
     def twin(self, weights: Weights, x: Any) -> np.ndarray:
         c = self.config
         ids, shares = routed(x @ widen(weights["router"]).T, c)
-        out = np.zeros((len(x), c.hidden_size), np.float32)
+        out = np.zeros((len(x), c.hidden_size), x.dtype)
         for e in np.unique(ids):
             rows, slots = np.nonzero(ids == e)
             gate, up, down = (widen(weights[name][int(e)]) for name in ("gate", "up", "down"))
@@ -126,14 +126,14 @@ class Experts(Part):
 
 
 def routed(logits: np.ndarray, config: ExpertsConfig) -> tuple[np.ndarray, np.ndarray]:
-    """The twin's ids (rows, chosen), by falling weight and the lower first among equal logits, and weights, float32."""
+    """The twin's ids (rows, chosen), by falling weight and the lower first among equal logits, and weights."""
     ids = np.argsort(-logits, axis=-1, kind="stable")[:, : config.chosen]
     shares = np.exp(logits - logits.max(-1, keepdims=True))
     shares /= shares.sum(-1, keepdims=True)
     shares = np.take_along_axis(shares, ids, -1)
     if config.renormalise:
         shares = shares / shares.sum(-1, keepdims=True)
-    return ids, (shares * np.float32(config.scale)).astype(np.float32)
+    return ids, (shares * np.float32(config.scale)).astype(logits.dtype)
 
 
 def gathered(stack: Any, count: int) -> bool:

@@ -38,4 +38,4 @@ class LayerNorm(Part):
     def twin(self, weights: Weights, x: Any) -> np.ndarray:
         wide = x.astype(np.float64)
         y = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + self.config.epsilon)
-        return np.asarray(y.astype(np.float32) * widen(weights["weight"]) + widen(weights["bias"]))
+        return np.asarray(y.astype(x.dtype) * widen(weights["weight"]) + widen(weights["bias"]))

@@ -25,7 +25,7 @@ _ERFC = np.frompyfunc(math.erfc, 1, 1)
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
-    return np.asarray(x * (np.asarray(_ERFC(x * -math.sqrt(0.5)), np.float64) * 0.5).astype(np.float32))
+    return np.asarray(x * (np.asarray(_ERFC(x * -math.sqrt(0.5)), np.float64) * 0.5).astype(x.dtype))
 
 
 #: What lies between the matrices, by name: the operator, and the same in numpy.

@@ -45,5 +45,5 @@ class Norm(Part):
 
     def twin(self, weights: Weights, x: Any) -> np.ndarray:
         mean = np.mean(x.astype(np.float64) ** 2, -1, keepdims=True)
-        y = (x / np.sqrt(mean + self.config.epsilon)).astype(np.float32)
+        y = (x / np.sqrt(mean + self.config.epsilon)).astype(x.dtype)
         return y * widen(weights["weight"]) if self.config.weight else y
