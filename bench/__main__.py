@@ -9,12 +9,13 @@ import platform
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import table
-from bench.engines import ENGINES
+from bench import accuracy, table
+from bench.engines import ENGINES, LLAMA_CPP, python_of
 from bench.measure import Bench
 from bench.rows import chosen
 from bench.weights import Missing, Weights
@@ -30,6 +31,8 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--rows", metavar="KEY,...", help="only these rows")
     parser.add_argument("--large", action="store_true", help="the rows of large models too: 6 GB of memory, 3 of disk, minutes")
     parser.add_argument("--moe", action="store_true", help="the rows of mixtures of experts instead: 4 GB of disk")
+    parser.add_argument("--formats", action="store_true", help="the rows of quantised files instead: SmolLM2's, and Llama's shapes")
+    parser.add_argument("--accuracy", action="store_true", help="no rates: errors of 256 logits, of SmolLM2 in each of its formats")
     parser.add_argument("--without", action="append", default=[], metavar="ENGINE", help=f"leave an engine out: {names}")
     parser.add_argument("--untuned", action="store_true", help="also Iron without what was tuned on this machine")
     parser.add_argument("--no-install", dest="install", action="store_false", help="use only peers that are installed already")
@@ -59,17 +62,17 @@ def machine() -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    """0; 1 where Iron itself failed in a row; 2 for a wrong command line or weights that cannot be had."""
+    """0; 1 where Iron itself failed in a row, or a gate of accuracy; 2 for a wrong command line or weights that cannot be had."""
     options = arguments(argv)
     try:
-        rows = chosen(options.rows, options.large, options.moe)
+        rows = chosen(options.rows, options.large, options.moe, options.formats)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     facts = {"machine": machine(), "threads": options.threads, "taken": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())}
     with tempfile.TemporaryDirectory() as folder:
         work = options.work or Path(folder)
-        weights = Weights(work, options.checkpoint)
+        weights = Weights(work, options.checkpoint, partial(python_of, LLAMA_CPP, options.peers, install=options.install))
         with open(work / "workers.log", "w", encoding="utf-8") as log:
             bench = Bench(
                 weights,
@@ -83,7 +86,8 @@ def main(argv: list[str]) -> int:
                 untuned=options.untuned,
             )
             try:
-                results = bench.run(rows)
+                found = accuracy.every(bench) if options.accuracy else []
+                results = [] if options.accuracy else bench.run(rows)
             except Missing as error:
                 print(f"error: {error}", file=sys.stderr)
                 return 2
@@ -97,11 +101,12 @@ def main(argv: list[str]) -> int:
             f"float32 {flop['median'] / 1e9:.0f} GFLOP/s, int8 {int8['median'] / 1e9:.0f} GOP/s"
         )
     print()
-    print("\n".join(table.lines(results)))
+    print("\n".join(accuracy.lines(found) if options.accuracy else table.lines(results)))
     if options.json:
         whole = facts | {"rounds": bench.rounds, "versions": bench.versions, "limits": limits, "rows": [r.as_dict() for r in results]}
+        whole |= {"accuracy": [one.as_dict() for one in found]}
         write_whole(options.json, json.dumps(whole, indent=1) + "\n")
-    return int(any(result.engines["iron"].skipped for result in results))
+    return int(any(result.engines["iron"].skipped for result in results) or not all(one.report.passed for one in found))
 
 
 if __name__ == "__main__":

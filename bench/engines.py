@@ -8,6 +8,8 @@ from pathlib import Path
 
 import attrs
 
+from bench.weights import QUANTIZED
+
 WORKERS = Path(__file__).parent / "workers"
 
 
@@ -30,7 +32,9 @@ class Engine:
         return dict(self.weights).get(weights, weights)
 
 
-_GGUF = ("q4_1", "q4_0", "q8_0", "llama-1b-bf16", "qwen3-0.6b-q8_0", "qwen1.5-moe-q4_0", "qwen3-moe-q4_0")
+#: Files of the formats that people have.
+_FORMATS = (*QUANTIZED, "llama-1b-q4_k_m", "llama-3b-q4_k_m")
+_GGUF = ("q4_1", "q4_0", "q8_0", "llama-1b-bf16", "qwen3-0.6b-q8_0", "qwen1.5-moe-q4_0", "qwen3-moe-q4_0", *_FORMATS)
 IRON = Engine("iron", "iron.py", takes=(*_GGUF, "q4nx"))
 #: Iron as if nothing had been tuned on this machine, where it is asked for.
 UNTUNED = Engine("iron-untuned", "iron.py", takes=IRON.takes, settings=(("tuned", False),))
@@ -49,10 +53,10 @@ ONNXRUNTIME = Engine(
         "safetensors",
         "sentencepiece",
     ),
-    weights=(("q4_1", "onnx-int4"),),
-    takes=("q4_1",),
+    weights=(("q4_1", "onnx-int4"), ("smollm2-q4_k_m", "onnx-int4"), ("llama-1b-q4_k_m", "llama-1b-onnx-int4")),
+    takes=("q4_1", "smollm2-q4_k_m", "llama-1b-q4_k_m"),
 )
-OPENVINO = Engine("openvino-genai", "openvino_genai.py", ("openvino-genai==2026.4.1.0", "numpy"), takes=("q4_1",))
+OPENVINO = Engine("openvino-genai", "openvino_genai.py", ("openvino-genai==2026.4.1.0", "numpy"), takes=("q4_1", *_FORMATS))
 
 _TORCH = ("torch==2.13.0", "sentence-transformers>=5")
 IRON_ENCODER = Engine("iron", "iron_encoder.py", takes=("minilm",))

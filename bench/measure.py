@@ -88,7 +88,7 @@ class Bench:
                 rows = [r for r in results if _runs(engine, r.row)]
                 try:
                     if rows:
-                        workers[engine.name] = stack.enter_context(self._worker(engine, first.weights, first.settings))
+                        workers[engine.name] = stack.enter_context(self.worker(engine, first.weights, first.settings))
                 except (Unavailable, Missing) as error:
                     for result in rows:
                         result.engines[engine.name] = Samples(skipped=str(error))
@@ -97,7 +97,8 @@ class Bench:
                 self._rate(result, {n: w for n, w in workers.items() if _runs(w.engine, result.row)})
 
     @contextlib.contextmanager
-    def _worker(self, engine: Engine, weights: str, settings: dict[str, object]) -> Iterator[Worker]:
+    def worker(self, engine: Engine, weights: str, settings: dict[str, object]) -> Iterator[Worker]:
+        """A worker with these weights, which it may have to make first. Unavailable or Missing says why there is none."""
         python = self.python(engine)
         settings = {"threads": self.threads} | settings | dict(engine.settings)
         path = self.weights.path(engine.file(weights), self.python(engine.made_by) if engine.made_by else python)
@@ -118,7 +119,7 @@ class Bench:
         elif isinstance(row, Media):
             order = {"do": "vectors", "what": row.what, "count": max(1, round(row.count * self.scale))}
         else:
-            order = {"do": row.do, "ids": self._ids(row.prompt)}
+            order = {"do": row.do, "ids": self.ids(row.prompt)}
         if isinstance(row, Rate) and row.do == "decode":
             order["count"] = count = max(4, round(row.count * self.scale))
             file = self.weights.path(row.weights)
@@ -156,7 +157,7 @@ class Bench:
             for key in ("read_bytes", "float_operations", "int8_operations"):
                 self.limits.setdefault(key, []).append(found[key])
 
-    def _ids(self, count: int) -> list[int]:
+    def ids(self, count: int) -> list[int]:
         """The prompt's tokens, so many of them; a longer one is of the passage that the gates use."""
         if count <= len(PROMPT):
             return PROMPT[:count]
@@ -201,7 +202,7 @@ class Bench:
             samples.add(found["first_token_cpu_s"], found["first_token_s"], found["first_token_cpu_s"])
             return
         start = time.perf_counter()
-        with self._worker(engine, "q4_1", CONTEXT) as worker:
+        with self.worker(engine, "q4_1", CONTEXT) as worker:
             found = worker.order(do="prompt", ids=PROMPT)
             samples.add(found["process_cpu"], time.perf_counter() - start, found["process_cpu"])
 
@@ -224,8 +225,8 @@ class Bench:
             ran = Ran(self._line("--max-seq-len", "2048", "--prompt-len", str(2048 - count), "--num-tokens", str(count)))
             samples.add((ran.memory - caches) / 1e6, ran.wall, ran.cpu)
             return
-        with self._worker(engine, "q4_1", CONTEXT) as worker:
-            found = worker.order(do="decode", ids=self._ids(2048 - count), count=count - 1)
+        with self.worker(engine, "q4_1", CONTEXT) as worker:
+            found = worker.order(do="decode", ids=self.ids(2048 - count), count=count - 1)
             samples.add((worker.order(do="memory")["own"] - caches) / 1e6, found["wall"], found["cpu"])
 
 

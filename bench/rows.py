@@ -182,12 +182,34 @@ MIXTURES: tuple[Row, ...] = tuple(
 )
 
 
-def chosen(keys: str | None, large: bool = False, mixtures: bool = False) -> list[Row]:
-    """Rows whose keys are named, separated by commas; without, those of mixtures of experts if `mixtures`, else all, the large ones
-    too if `large`. ValueError for a name there is not."""
+def _formats() -> tuple[Rate, ...]:
+    """Rows of the formats that files have: SmolLM2's of every kind, and Llama's shapes in Q4_K_M."""
+    found = []
+    for kind in ("Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "Q4_0"):
+        found.append((f"smollm2-{kind.lower()}", f"{kind}, SmolLM2", 128))
+    for size, count in (("1B", 32), ("3B", 12)):
+        found.append((f"llama-{size.lower()}-q4_k_m", f"Q4_K_M, Llama 3.2 {size} shape", count))
+    return tuple(
+        row
+        for weights, title, count in found
+        for row in (
+            Rate(f"decode-{weights}", f"decode, {title}", weights, "decode", 5, Goal(1.5, 0.7), count=count),
+            Rate(f"prompt-{weights}", f"prompt of 512, {title}", weights, "prompt", 512, Goal()),
+        )
+    )
+
+
+#: The formats that files have.
+FORMATS: tuple[Row, ...] = _formats()
+
+
+def chosen(keys: str | None, large: bool = False, mixtures: bool = False, formats: bool = False) -> list[Row]:
+    """Rows whose keys are named, separated by commas; without, those of mixtures of experts if `mixtures` and of formats if
+    `formats`, else all, the large ones too if `large`. ValueError for a name there is not."""
     if not keys:
-        return [*MIXTURES] if mixtures else [*ROWS, *(LARGE if large else ())]
-    known = {row.key: row for row in (*ROWS, *LARGE, *MIXTURES)}
+        apart = [*(MIXTURES if mixtures else ()), *(FORMATS if formats else ())]
+        return apart or [*ROWS, *(LARGE if large else ())]
+    known = {row.key: row for row in (*ROWS, *LARGE, *MIXTURES, *FORMATS)}
     wanted = keys.split(",")
     wrong = [key for key in wanted if key not in known]
     if wrong:

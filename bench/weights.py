@@ -25,16 +25,17 @@ class Missing(Exception):
 
 
 class Weights:
-    """Weight files by name. `folder` keeps what is made."""
+    """Weight files by name. `folder` keeps what is made; `quantizer` gives the python that has llama.cpp, whose tool makes some."""
 
-    def __init__(self, folder: Path, checkpoint: str | None = None) -> None:
+    def __init__(self, folder: Path, checkpoint: str | None = None, quantizer: Callable[[], str] | None = None) -> None:
         self.folder = folder
         self._given = checkpoint
+        self._quantizer = quantizer
         folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, name: str, python: str | None = None) -> Path:
-        """The file "q4_1", "q4_0", "q8_0" or one of `DRAWN`, the folders "q4nx" and "minilm", or, made with an environment's `python`,
-        the folders "onnx-int4" and "embedding-gemma2" and the file "minilm-onnx"."""
+        """The file "q4_1", "q4_0", "q8_0", or one of `DRAWN` or `QUANTIZED`, the folders "q4nx" and "minilm", or, made with an
+        environment's `python`, the folders "onnx-int4", "llama-1b-onnx-int4" and "embedding-gemma2" and the file "minilm-onnx"."""
         if name == "minilm":
             return minilm()
         if name == "minilm-onnx":
@@ -49,6 +50,13 @@ class Weights:
             assert python is not None
             source = self.path("q4_1")
             return self._made(name, lambda to: onnx(python, source, to))
+        if name == "llama-1b-onnx-int4":
+            assert python is not None
+            source = self.path("q4_1")
+            return self._made(name, lambda to: drawn_onnx(python, source, _LLAMA_1B, to))
+        if name in QUANTIZED:
+            source = self.path("q4_1")
+            return self._made(f"{name}.gguf", lambda to: quantized(self._quantizer, source, QUANTIZED[name], to))
         if name in DRAWN:
             return self._made(f"{name}.gguf", lambda to: drawn(*DRAWN[name], to))
         source = self.path("q4_1")
@@ -185,10 +193,40 @@ def requantized(source: Path, kind: str, target: Path) -> None:
     writer.close()
 
 
+#: SmolLM2 as llama.cpp's own tool makes it of the Q4_1 file: its numbers of kinds of files.
+QUANTIZED = {"smollm2-q4_k_m": 15, "smollm2-q5_k_m": 17, "smollm2-q6_k": 18, "smollm2-q8_0": 7, "smollm2-q4_0": 2}
+#: Run with llama.cpp's python.
+_QUANTIZE = """
+import ctypes, sys
+import llama_cpp as ll
+source, target, kind = sys.argv[1:]
+params = ll.llama_model_quantize_default_params()
+params.ftype, params.allow_requantize = int(kind), True
+sys.exit(ll.llama_model_quantize(source.encode(), target.encode(), ctypes.byref(params)))
+"""
+
+
+def quantized(quantizer: Callable[[], str] | None, source: Path, kind: int, target: Path) -> None:
+    """A GGUF whose tensors llama.cpp's tool rounds again, each to the format that it chooses for this kind of file."""
+    if quantizer is None:
+        raise Missing("llama.cpp's tool makes this file, and there is no llama.cpp")
+    done = subprocess.run([quantizer(), "-c", _QUANTIZE, str(source), str(target), str(kind)], capture_output=True, text=True)
+    if done.returncode or not target.is_file():
+        last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
+        raise Missing(f"llama.cpp's tool failed: {last}")
+
+
 #: Llama 3.2 1B: (entry, number).
 _LLAMA_1B = {
     "context_length": 131072, "embedding_length": 2048, "block_count": 16, "feed_forward_length": 8192,
     "attention.head_count": 32, "attention.head_count_kv": 8, "rope.dimension_count": 64, "vocab_size": 128256,
+}  # fmt: skip
+
+
+#: Llama 3.2 3B.
+_LLAMA_3B = {
+    "context_length": 131072, "embedding_length": 3072, "block_count": 28, "feed_forward_length": 8192,
+    "attention.head_count": 24, "attention.head_count_kv": 8, "rope.dimension_count": 128, "vocab_size": 128256,
 }  # fmt: skip
 
 
@@ -215,8 +253,11 @@ _QWEN3_MOE = {
 
 def drawn(kind: str, shape: dict[str, int], base: float, stored: str, target: Path) -> None:
     """A GGUF of a model's shape, "llama", "qwen3", "qwen2moe" or "qwen3moe", with matrices drawn at a fixed seed, without a vocabulary.
-    base: of its rotary embedding; stored: its matrices' type, "BF16", "Q4_0" or "Q8_0"."""
+    base: of its rotary embedding; stored: its matrices' type, "BF16", "Q4_0" or "Q8_0", or "Q4_K_M": those that llama.cpp's tool
+    chooses, drawn straight as blocks."""
     import gguf
+
+    from iron_core.declare.formats import SUPERBLOCKS
 
     writer = gguf.GGUFWriter(target, kind)
     for key, number in shape.items():
@@ -228,15 +269,21 @@ def drawn(kind: str, shape: dict[str, int], base: float, stored: str, target: Pa
     head = shape.get("attention.key_length", width // shape["attention.head_count"])
     queries, keys = (head * shape[f"attention.{heads}"] for heads in ("head_count", "head_count_kv"))
     # One block of draws for every matrix: it is the shape that is measured, and drawing 1.2 billion takes a minute.
-    draws = np.random.default_rng(0).standard_normal(1 << 22, np.float32) * np.float32(0.02)
-    matrices, f32 = gguf.GGMLQuantizationType[stored], gguf.GGMLQuantizationType.F32
-    block = gguf.quantize(draws, matrices).view(np.uint8)
+    rng = np.random.default_rng(0)
+    draws = rng.standard_normal(1 << 22, np.float32) * np.float32(0.02)
+    f32 = gguf.GGMLQuantizationType.F32
+    superblocks, blocks = {format.name.upper(): format for format in SUPERBLOCKS}, dict[str, np.ndarray]()
 
     def matrix(name: str, *sizes: int) -> None:
+        own = mixed(name, shape["block_count"]) if stored == "Q4_K_M" else stored
+        matrices = gguf.GGMLQuantizationType[own]
+        if own not in blocks:
+            made = superblocks[own].drawn(rng, draws.shape, 0.02).data if own != stored else gguf.quantize(draws, matrices)
+            blocks[own] = made.view(np.uint8).reshape(-1)
         numbers, nbytes = gguf.GGML_QUANT_SIZES[matrices]
         *rows, columns = sizes
         across = columns // numbers * nbytes
-        writer.add_tensor(name, np.resize(block, math.prod(rows) * across).reshape(*rows, across), raw_dtype=matrices)
+        writer.add_tensor(name, np.resize(blocks[own], math.prod(rows) * across).reshape(*rows, across), raw_dtype=matrices)
 
     def norm(name: str, size: int = width) -> None:
         writer.add_tensor(name, np.ones(size, np.float32), raw_dtype=f32)
@@ -281,8 +328,21 @@ def _feed_forward(before: str, after: str, hidden: int, width: int, matrix: Call
         matrix(f"{before}{name}{after}.weight", rows, columns)
 
 
+def mixed(name: str, layers: int) -> str:
+    """The type of a matrix in llama.cpp's Q4_K_M: six bits for the head (or the embedding that is one), and for values and down
+    projections of the first and the last eighth of the layers and every third one between."""
+    if name in (EMBEDDING, HEAD):
+        return "Q6_K"
+    _, number, rest = name.split(".", 2)
+    i, eighth = int(number), layers // 8
+    more = i < eighth or i >= 7 * layers // 8 or (i - eighth) % 3 == 2
+    return "Q6_K" if more and rest in ("attn_v.weight", "ffn_down.weight") else "Q4_K"
+
+
 #: Files of drawn weights by name: what `drawn` takes.
 DRAWN = {
+    "llama-1b-q4_k_m": ("llama", _LLAMA_1B, 500000.0, "Q4_K_M"),
+    "llama-3b-q4_k_m": ("llama", _LLAMA_3B, 500000.0, "Q4_K_M"),
     "llama-1b-bf16": ("llama", _LLAMA_1B, 500000.0, "BF16"),
     "qwen3-0.6b-q8_0": ("qwen3", _QWEN3, 1000000.0, "Q8_0"),
     "qwen1.5-moe-q4_0": ("qwen2moe", _QWEN2_MOE, 1000000.0, "Q4_0"),
@@ -290,32 +350,62 @@ DRAWN = {
 }
 
 
-#: Run with the peer's python: a GGUF file as a Hugging Face folder, then its model builder's int4 for the CPU.
+#: Run with the peer's python: its model builder's int4 of a Hugging Face folder for the CPU.
 _BUILD = """
-import subprocess, sys
+import json, subprocess, sys
 from pathlib import Path
+import torch
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-source, plain, target = map(Path, sys.argv[1:])
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+def build(tokenizer, plain, target):
+    tokenizer.save_pretrained(plain)
+    line = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", str(plain), "-o", str(target), "-p", "int4", "-e", "cpu"]
+    sys.exit(subprocess.run(line + ["-c", str(plain / "cache")]).returncode)
+source, plain, target = map(Path, sys.argv[1:4])
 where = dict(pretrained_model_name_or_path=str(source.parent), gguf_file=source.name)
-model = AutoModelForCausalLM.from_pretrained(**where, dtype="float32")
 plain.mkdir()
+"""
+#: Of a GGUF file.
+_ITS_OWN = """
+model = AutoModelForCausalLM.from_pretrained(**where, dtype="float32")
 tensors = {k: v.contiguous() for k, v in model.state_dict().items() if k != "lm_head.weight"}
 save_file(tensors, plain / "model.safetensors", metadata={"format": "pt"})
 model.config.architectures = ["LlamaForCausalLM"]
 if hasattr(model.config, "quantization_config"):
     del model.config.quantization_config
 model.config.save_pretrained(plain)
-AutoTokenizer.from_pretrained(**where).save_pretrained(plain)
-line = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", str(plain), "-o", str(target), "-p", "int4", "-e", "cpu"]
-sys.exit(subprocess.run(line + ["-c", str(plain / "cache")]).returncode)
+build(AutoTokenizer.from_pretrained(**where), plain, target)
+"""
+#: Of drawn weights of a shape, with that file's tokenizer, which the builder wants and nothing uses.
+_OF_A_SHAPE = """
+torch.manual_seed(0)
+model = LlamaForCausalLM(LlamaConfig(**json.loads(sys.argv[4]), dtype="bfloat16")).to(torch.bfloat16)
+model.save_pretrained(plain)
+del model
+build(AutoTokenizer.from_pretrained(**where), plain, target)
 """
 
 
 def onnx(python: str, source: Path, target: Path) -> None:
     """onnxruntime-genai's own int4 form of a GGUF file's weights, which rounds them once more."""
+    _built(python, _BUILD + _ITS_OWN, source, target)
+
+
+def drawn_onnx(python: str, source: Path, shape: dict[str, int], target: Path) -> None:
+    """onnxruntime-genai's own int4 form of a Llama's shape with drawn weights."""
+    heads = shape["attention.head_count"]
+    config = {
+        "hidden_size": shape["embedding_length"], "intermediate_size": shape["feed_forward_length"],
+        "num_hidden_layers": shape["block_count"], "num_attention_heads": heads, "num_key_value_heads": shape["attention.head_count_kv"],
+        "head_dim": shape["embedding_length"] // heads, "vocab_size": shape["vocab_size"],
+        "max_position_embeddings": shape["context_length"], "rope_theta": 500000.0, "tie_word_embeddings": True,
+    }  # fmt: skip
+    _built(python, _BUILD + _OF_A_SHAPE, source, target, json.dumps(config))
+
+
+def _built(python: str, script: str, source: Path, target: Path, *more: str) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        line = [python, "-c", _BUILD, str(source), str(Path(folder) / "plain"), str(target)]
+        line = [python, "-c", script, str(source), str(Path(folder) / "plain"), str(target), *more]
         done = subprocess.run(line, capture_output=True, text=True)
     if done.returncode or not (target / "genai_config.json").is_file():
         last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]

@@ -74,6 +74,16 @@ class LlamaCpp:
             seen.append(self._run(seen[-1:]))
         return watch.stop() | {"tokens": count, "ids": seen}
 
+    def logits(self, ids: list[int], path: str) -> dict[str, Any]:
+        """Write float32 (n, vocabulary): the logits after each of `ids`, a decode step a token."""
+        self._keep(0)
+        found = np.empty((len(ids), self.vocab), np.float32)
+        for row, token in zip(found, ids, strict=True):
+            self._run([token])
+            row[:] = np.ctypeslib.as_array(ll.llama_get_logits_ith(self.context, -1), (self.vocab,))
+        np.save(path, found)
+        return {"positions": len(ids)}
+
     def memory(self) -> dict[str, Any]:
         return {"own": serve.own_bytes()}
 

@@ -161,6 +161,47 @@ def test_made_weights_load_in_iron(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert weights.cache_bytes(drawn) == 2 * 2 * 2 * 2 * 32
 
 
+#: A Llama whose rows are whole superblocks, of as many layers as Llama 3.2 1B.
+_SUPERBLOCKS = dict(weights._LLAMA_1B, embedding_length=256, feed_forward_length=256, vocab_size=256) | {
+    "attention.head_count": 4, "attention.head_count_kv": 2, "rope.dimension_count": 64,
+}  # fmt: skip
+
+
+def test_a_drawn_mixed_file_loads_in_iron(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two formats, each tensor as stored; bytes are the tensors', the embedding's once, for it is the head."""
+    pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
+    from iron_llama.model import Llama
+    from iron_lm import loading
+
+    monkeypatch.setitem(weights.DRAWN, "llama-1b-q4_k_m", ("llama", _SUPERBLOCKS, 500000.0, "Q4_K_M"))
+    file = weights.Weights(tmp_path).path("llama-1b-q4_k_m")
+    loaded = loading.load(Llama, str(file), max_seq_len=64)
+    assert "q4_k" in loaded.stored and "q6_k" in loaded.stored
+    # eight of sixteen layers have six bits for values and down projections: the first two, the last two, every third between
+    six = 256 * 256 + 8 * (256 * 128 + 256 * 256)
+    four = 16 * (2 * 256 * 256 + 256 * 128 + 2 * 256 * 256) + 8 * (256 * 128 + 256 * 256)
+    assert weights.tensor_bytes(file) == six // 256 * 210 + four // 256 * 144 + 4 * 256 * 33
+
+
+def test_its_tensors_have_the_formats_that_llama_cpp_chooses(tmp_path: Path) -> None:
+    """Its quantiser, given the same shape in bfloat16, makes a Q4_K_M of the same types."""
+    gguf = pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python, whose quantiser is asked, is not installed")
+    weights.drawn("llama", _SUPERBLOCKS, 500000.0, "BF16", tmp_path / "bf16.gguf")
+    weights.drawn("llama", _SUPERBLOCKS, 500000.0, "Q4_K_M", tmp_path / "drawn.gguf")
+    weights.quantized(lambda: sys.executable, tmp_path / "bf16.gguf", weights.QUANTIZED["smollm2-q4_k_m"], tmp_path / "made.gguf")
+    types = [{t.name: t.tensor_type for t in gguf.GGUFReader(tmp_path / f"{name}.gguf").tensors} for name in ("drawn", "made")]
+    assert types[0] == types[1]
+
+
+def test_files_of_llama_cpps_tool_say_why_there_are_none(tmp_path: Path) -> None:
+    """No llama.cpp, or one whose tool fails: its last words."""
+    with pytest.raises(weights.Missing, match=r"there is no llama\.cpp"):
+        weights.Weights(tmp_path, "absent.gguf").path("smollm2-q6_k")
+    with pytest.raises(weights.Missing, match=r"llama\.cpp's tool failed: no output"):
+        weights.Weights(tmp_path, "absent.gguf", lambda: "/bin/false").path("smollm2-q6_k")
+
+
 def test_a_drawn_qwen3_is_quantized_by_iron_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its heads are of the size that is said; what Iron reads of it as int8 is a byte for each number but the embedding's."""
     pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from bench import table
+from bench.engines import IRON, LLAMA_CPP
 from bench.results import Result, Samples
-from bench.rows import LARGE, ROWS, Goal, Rate, Vectors, Watched, chosen
+from bench.rows import FORMATS, LARGE, MIXTURES, ROWS, Goal, Rate, Vectors, Watched, chosen
 
 DECODE = Rate("decode", "decode, Q4_1", "q4_1", "decode", 5, Goal(2.0, 0.75), count=8)
 START = Watched("start", "start", "s", Goal(most=1.0), ("iron", "llama.cpp"))
@@ -103,3 +104,14 @@ def test_rows_are_chosen_by_key() -> None:
     assert chosen(None, large=True) == [*ROWS, *LARGE] and chosen("gemma2-clip") == [row for row in LARGE if row.key == "gemma2-clip"]
     with pytest.raises(ValueError, match=r"no row nope; rows: decode, "):
         chosen("decode,nope")
+
+
+def test_rows_of_formats() -> None:
+    """Each file's decode and prompt, run by Iron and llama.cpp, where `--formats` asks for them, beside mixtures' if it does too."""
+    assert chosen(None, formats=True) == [*FORMATS] and chosen(None, mixtures=True, formats=True) == [*MIXTURES, *FORMATS]
+    assert len({row.key for row in (*ROWS, *LARGE, *MIXTURES, *FORMATS)}) == len(ROWS) + len(LARGE) + len(MIXTURES) + len(FORMATS)
+    for row in FORMATS:
+        assert isinstance(row, Rate) and row.weights in IRON.takes and row.weights in LLAMA_CPP.takes
+        assert row.do != "decode" or (row.goal.ratio, row.goal.read) == (1.5, 0.7)
+    kinds = [row.weights for row in FORMATS if row.key.startswith("decode-")]
+    assert kinds == [row.weights for row in FORMATS if row.key.startswith("prompt-")] and len(kinds) == 7
