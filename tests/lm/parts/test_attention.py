@@ -146,7 +146,7 @@ def test_rows_that_are_no_chunk_are_refused(run: Run) -> None:
     """A part alone is compiled for one row, or for a prompt's chunk."""
     part = Attention(SIZES, run)
     part.fill(testing.drawn(part))
-    with pytest.raises(ShapeError, match="has 5 rows; legal: 1, a decode step's, or prefill_chunk=8"):
+    with pytest.raises(ShapeError, match="has 5 rows; legal: 1, a decode step's, prefill_chunk=8, or drafted=7"):
         part.compile(backend="reference", x=((5, 20), np.float32))
 
 

@@ -207,7 +207,7 @@ def test_where_no_cache_slides(run: Run) -> None:
     """Chunks that are not whole runs of keys, or a context that is no larger: every cache is whole."""
     model = Mistral.build(CONFIG, run)
     assert {type(cache) for cache in model.caches} == {KVCache}
-    assert model.base(run.max_seq_len - 1) == 0 and model.where(5) == {"position": 5, "place": 5}
+    assert model.base(run.max_seq_len - 1) == 0 and model.where(5, 3) == {"position": 5, "place": 5, "first": 3}
 
 
 def test_layers_of_other_reaches_and_shared_caches() -> None:

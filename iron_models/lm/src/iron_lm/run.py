@@ -10,6 +10,8 @@ from iron_lm.fields import among, counted, flag, optional
 #: Dtypes of activations and caches.
 DTYPES = ("bfloat16", "float32", "float16")
 ARITHMETIC = ("exact", "int8_block")
+#: Tokens that are read at once where some of them are drafted, at most.
+DRAFTED = 16
 #: What projections may be quantised to, and how the scale of what they multiply is found: the same always, or each row's own.
 QUANTIZED = ("int8",)
 ACTIVATION_SCALES = ("fixed", "dynamic")
@@ -42,6 +44,12 @@ class Run:
     def arithmetic(self) -> str:
         """Of products, for people."""
         return self.activations if self.quantize is None else f"{self.quantize} products, {self.activation_scale} scale"
+
+    @property
+    def drafted(self) -> int:
+        """Ids of a call that begins at any token and gives the logits of each: fewer than `prefill_chunk`, by which the two are told
+        apart."""
+        return min(DRAFTED, self.prefill_chunk - 1)
 
     def __attrs_post_init__(self) -> None:
         if self.max_seq_len % self.prefill_chunk:

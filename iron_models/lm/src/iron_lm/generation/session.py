@@ -13,9 +13,11 @@ import numpy as np
 from iron_core.errors import BoundsError, CallError, NotFinite, UsageError, printable
 from iron_core.turn import Turn
 from iron_lm.finite import not_finite
+from iron_lm.generation.drafts import Drafts
 from iron_lm.generation.grammar import Constraint
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.snapshots import Snapshots
+from iron_lm.generation.speculation import Passes, Speculation
 from iron_lm.parts.decoder import Decoder
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -48,6 +50,8 @@ class Session:
     new prompt shares with `held` is kept, up to the last place there where a chunk may begin; a prompt of one token more is one decode
     step. Where caches slide, that is so within what they still hold; a prompt that differs before it runs from its start. Of states that
     cannot go back there are copies where chunks begin (`snapshots`): what lies behind the one that is put back runs again.
+    With a `speculation` several tokens are read in one step: those of an answer that were guessed, and what a prompt has more than is
+    held, where that is few.
     """
 
     def __init__(self, model: Decoder, **options: Any) -> None:
@@ -57,6 +61,7 @@ class Session:
         self.held: list[int] = []
         self.snapshots = Snapshots(self.compiled, model.recurrent) if model.recurrent else None
         self.base = 0  # the first token in the caches that slide
+        self.drafts: Drafts | None = None
         self._turn = Turn(f"a session of {type(model).__name__}")
         self._sampler: Sampler | None = None
 
@@ -92,6 +97,16 @@ class Session:
             raise BoundsError(f"token {bad} is outside the vocabulary; legal: 0 to {self.model.vocab_size - 1}.")
         return found
 
+    def _fitting(self, ids: Sequence[int], count: int) -> list[int]:
+        """Token ids, behind which so many more fit."""
+        ids, most = self.checked(ids), self.model.run.max_seq_len
+        if len(ids) + count > most:
+            raise UsageError(
+                f"the prompt has {len(ids)} tokens and num_tokens={count}: together over max_seq_len={most}. "
+                f"Legal: num_tokens up to {max(0, most - len(ids))}, or a larger --max-seq-len."
+            )
+        return ids
+
     @_alone
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """float32 (vocab,): the logits after `ids`."""
@@ -106,19 +121,16 @@ class Session:
         on_token: Callable[[int], bool] | None = None,
         stop: Sequence[int] = (),
         constraint: Constraint | None = None,
+        speculation: Speculation | None = None,
     ) -> list[int]:
         """Up to `count` tokens after `ids`. Ends early at a token of `stop` (not returned), where `on_token` says True, or where
-        `constraint`, which says what may come next and goes on with what comes, lets nothing follow.
+        `constraint`, which says what may come next and goes on with what comes, lets nothing follow. speculation: guesses tokens, which
+        are read together; the answer is the same without, token by token, whatever the sampler and its seed.
 
-        UsageError if prompt and answer do not fit the caches. CheckpointError where a step's logits are not finite, after
-        `on_token` had the tokens before it. Tokens after the last one returned are not kept.
+        UsageError if prompt and answer do not fit the caches, or where guesses cannot be taken back. CheckpointError where a step's
+        logits are not finite, after `on_token` had the tokens before it. Tokens after the last one returned are not kept.
         """
-        ids = self.checked(ids)
-        if len(ids) + count > self.model.run.max_seq_len:
-            raise UsageError(
-                f"the prompt has {len(ids)} tokens and num_tokens={count}: together over max_seq_len={self.model.run.max_seq_len}. "
-                f"Legal: num_tokens up to {max(0, self.model.run.max_seq_len - len(ids))}, or a larger --max-seq-len."
-            )
+        ids = self._fitting(ids, count)
         if count < 1 or (constraint is not None and constraint.ended):
             return []
         sampler = sampler or Sampler()
@@ -130,6 +142,8 @@ class Session:
             answer.append(token)
             return bool(on_token(token)) if on_token is not None else False
 
+        if speculation is not None:
+            return self._guess(ids, count, Passes(self, speculation, sampler, stop, constraint), take, answer)
         if constraint is not None or not sampler.on_device:
             return self._choose_here(ids, count, sampler, take, answer, constraint)
         self.sample(sampler)
@@ -146,7 +160,7 @@ class Session:
             while left and not stopped:
                 position = carried["position"]
                 steps = self._steps(position, left)
-                self._slide_to(position)
+                self.slide_to(position)
                 now = self.model.where(position)
                 with self._moving(position) as moved:
                     carried = self.compiled.loop(steps, on_step, token=carried["token"], chunk=0, rows=0, **now)
@@ -166,8 +180,12 @@ class Session:
         sampler: Sampler | None = None,
         stop: Sequence[int] = (),
         constraint: Constraint | None = None,
+        speculation: Speculation | None = None,
     ) -> Iterator[int]:
         """What `generate` returns, one by one as they are asked for. Between two of them the session is free for anything else."""
+        if speculation is not None:
+            yield from self._guessed(list(ids), count, self._passes(speculation, sampler, stop, constraint))
+            return
         history = list(ids)
         for _ in range(count):
             said = self.generate(history, 1, sampler, stop=stop, constraint=constraint)
@@ -175,6 +193,35 @@ class Session:
                 return
             history += said
             yield said[0]
+
+    @_alone
+    def _passes(self, speculation: Speculation, sampler: Sampler | None, stop: Sequence[int], constraint: Constraint | None) -> Passes:
+        return Passes(self, speculation, sampler or Sampler(), stop, constraint)
+
+    @_alone
+    def _pass(self, passes: Passes, ids: Sequence[int], most: int) -> list[int]:
+        return passes.next(self._fitting(ids, most), most)
+
+    def _guessed(self, history: list[int], count: int, passes: Passes) -> Iterator[int]:
+        """`tokens` where some are guessed."""
+        said = list[int]()
+        for left in range(count, 0, -1):
+            said = said or self._pass(passes, history, left)
+            if not said or said[0] in passes.stop:
+                return
+            history.append(said[0])
+            yield said.pop(0)
+
+    def _guess(self, ids: list[int], count: int, passes: Passes, take: Callable[[int], bool], answer: list[int]) -> list[int]:
+        """`generate` where tokens are guessed."""
+        try:
+            while said := passes.next([*ids, *answer], count - len(answer)):
+                if any(map(take, said)):
+                    break
+            return answer
+        finally:  # what was read behind the answer is not kept, nor its last token
+            whole = [*ids, *answer]
+            self.held = self.held[: min(shared(self.held, whole), len(whole) - 1)]
 
     def _choose_here(
         self,
@@ -199,6 +246,16 @@ class Session:
                 return answer
             history.append(token)
 
+    def read(self, history: list[int], guesses: list[int]) -> np.ndarray:
+        """float32 (guesses + 1, vocab): the logits after `history`, and after each of the guesses behind it."""
+        drafted = [*history, *guesses]
+        return self.drafting().step(drafted, len(guesses) + 1)[0] if guesses else self._run(history)[0].reshape(1, -1)
+
+    def drafting(self) -> Drafts:
+        """What reads several tokens in a step. UsageError for a model with states that cannot go back."""
+        self.drafts = self.drafts or Drafts(self)
+        return self.drafts
+
     def sample(self, sampler: Sampler) -> None:
         """Choose tokens as this sampler says from now on."""
         if sampler != self._sampler:
@@ -213,18 +270,17 @@ class Session:
             raise UsageError(f"a prompt of {len(ids)} tokens; legal: 1 to max_seq_len={run.max_seq_len}.")
         if self._sampler is None:
             self.sample(Sampler())
-        # Where nothing says what stands of a history, every prompt runs from its start.
-        common = shared(self.held, ids)
-        same = min((cache.rewind(common) for cache in self.model.caches), default=0)
-        if self.model.base(min(same, len(ids) - 1)) < self.base:
-            same = 0  # what it sees is no longer held
+        same = self.standing(ids)
         if self.snapshots is not None:
             self.snapshots.forget(same)
         if same == len(self.held) == len(ids) - 1 and same and (self.snapshots is None or self.snapshots.at == same):
-            self._slide_to(same)
+            self.slide_to(same)
             with self._moving(same) as moved:
                 logits, carried = self.compiled(token=ids[-1], chunk=0, rows=0, **self.model.where(same))
                 moved(len(ids))
+        elif self.drafts is not None and self.drafts.reach(same, len(ids)):
+            rows, carried = self.drafts.step(ids, len(ids) - same)
+            logits = rows[-1]
         else:
             first = min(same, len(ids) - 1) // self.model.grid * self.model.grid
             if self.snapshots is not None:
@@ -235,7 +291,7 @@ class Session:
                 part = ids[start : start + run.prefill_chunk]
                 row = np.zeros(run.prefill_chunk, np.int32)
                 row[: len(part)] = part
-                self._slide_to(start)
+                self.slide_to(start)
                 with self._moving(start) as moved:
                     values = dict(token=0, chunk=start // run.prefill_step, rows=len(part))
                     logits, carried = self.compiled(row, **values, **self.model.where(start + len(part) - 1))
@@ -245,6 +301,13 @@ class Session:
             raise not_finite("the logits are")
         self.held = list(ids)
         return logits, vars(carried)
+
+    def standing(self, ids: list[int]) -> int:
+        """How many tokens of these the caches hold, as far as they can go back."""
+        common = shared(self.held, ids)
+        # Where nothing says what stands of a history, every prompt runs from its start; so it does where what it sees is held no longer.
+        same = min((cache.rewind(common) for cache in self.model.caches), default=0)
+        return 0 if self.model.base(min(same, len(ids) - 1)) < self.base else same
 
     @contextmanager
     def _moving(self, position: int) -> Iterator[Callable[[int], None]]:
@@ -270,7 +333,7 @@ class Session:
         chunk = self.model.run.prefill_chunk
         return min(most, chunk - position % chunk)
 
-    def _slide_to(self, position: int) -> None:
+    def slide_to(self, position: int) -> None:
         """Have caches that slide where computing `position` needs them."""
         base, rows = self.model.base(position), self.model.base(position) - self.base
         if rows > 0:

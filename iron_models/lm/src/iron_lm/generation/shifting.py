@@ -10,6 +10,7 @@ from iron_core.errors import UsageError
 from iron_lm.generation.grammar import Constraint
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
+from iron_lm.generation.speculation import Speculation
 
 
 @attrs.frozen
@@ -59,6 +60,7 @@ def generate(
     on_token: Callable[[int], bool] | None = None,
     stop: Sequence[int] = (),
     constraint: Constraint | None = None,
+    speculation: Speculation | None = None,
     *,
     shift: Shift,
 ) -> list[int]:
@@ -75,7 +77,7 @@ def generate(
 
     while True:
         room = min(count - len(answer), shift.context - len(seen))
-        said = session.generate(seen, room, after(sampler or Sampler(), shifts), take, stop, constraint)
+        said = session.generate(seen, room, after(sampler or Sampler(), shifts), take, stop, constraint, speculation)
         answer += said
         if ended or len(said) < room or len(answer) >= count or (constraint is not None and constraint.ended):
             return answer
@@ -89,17 +91,18 @@ def tokens(
     sampler: Sampler | None = None,
     stop: Sequence[int] = (),
     constraint: Constraint | None = None,
+    speculation: Speculation | None = None,
     *,
     shift: Shift,
 ) -> Iterator[int]:
     """What `generate` returns, one by one as they are asked for. Between two of them the session is free for anything else."""
-    seen, shifts = list(ids), 0
+    seen, shifts = session.checked(ids), 0
     shift.check(seen)
-    for _ in range(count):
-        left = shift(seen)
-        seen, shifts = left, shifts + (left is not seen)
-        said = session.generate(seen, 1, after(sampler or Sampler(), shifts), stop=stop, constraint=constraint)
-        if not said:
+    while count > 0:
+        room, said = min(count, shift.context - len(seen)), list[int]()
+        for token in session.tokens(seen, room, after(sampler or Sampler(), shifts), stop, constraint, speculation):
+            said.append(token)
+            yield token
+        if len(said) < room:
             return
-        seen = [*seen, *said]
-        yield said[0]
+        seen, shifts, count = shift([*seen, *said]), shifts + 1, count - room

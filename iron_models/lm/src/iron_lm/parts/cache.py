@@ -6,7 +6,7 @@ from typing import Any
 
 import iron_core as iron
 from iron_core.declare.formats import as_dtype
-from iron_lm.parts.part import of_chunk
+from iron_lm.parts.part import of_rows
 from iron_lm.run import Run
 from iron_ops_aie import Copy
 
@@ -38,7 +38,8 @@ class KVCache:
         _, G, D = self.keys.shape
         for new, state in ((k, self.keys), (v, self.values)):
             if prompt:
-                Copy(new.reshape(self.run.prefill_chunk, G, D), of_chunk(state, self.run, chunk)[:rows])
+                n = new.size // (G * D)
+                Copy(new.reshape(n, G, D), of_rows(state, n, self.run, chunk)[:rows])
             else:
                 Copy(new.reshape(G, D), state[position])
 

@@ -1,4 +1,4 @@
-"""`Decoder`: a model that continues text, one graph with two versions: a decode step and a prompt's chunk."""
+"""`Decoder`: a model that continues text, one graph of three versions: a decode step, a prompt's chunk, and drafted tokens."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ class Decoder(Part):
 
     Without `ids` the body is a decode step: it embeds `token` at `position`. With `ids` (prefill_chunk of them) it is a
     prompt chunk: `rows` rows behind `chunk` steps of `run.prefill_step`, the last at `position`. Either way it returns the last row's
-    logits, float32 (vocab,), and carries the token drawn from them and the next position. `max_seq_len` sizes the caches,
-    the rotary tables and the draws; no activation follows it. positions: what is added to the embedding, of models that
-    learned where tokens stand. DeclarationError for what is no part of the kind that is asked for.
+    logits, float32 (vocab,), and carries the token drawn from them and the next position. With `run.drafted` ids it is `rows` drafted
+    tokens behind `chunk` others, however many, the last at `position`: it returns the logits of each, (drafted, vocab), and carries the
+    same. `max_seq_len` sizes the caches, the rotary tables and the draws; no activation follows it. positions: what is added to the
+    embedding, of models that learned where tokens stand. DeclarationError for what is no part of the kind that is asked for.
     """
 
     category = "decoder"
@@ -72,22 +73,25 @@ class Decoder(Part):
         chunk: Scratchpad[np.int32],
         rows: Scratchpad[np.int32],
     ) -> Any:
-        logits, drawn = self.computed(ids, token, chunk, rows, position, position)
+        logits, drawn = self.computed(ids, token, chunk, rows, position, position, chunk)
         return logits, iron.carry(token=drawn, position=position + 1)
 
-    def computed(self, ids: Any, token: Any, chunk: Any, rows: Any, position: Any, place: Any) -> tuple[Any, Any]:
-        """The last row's logits, and the token drawn from them. place: the row of `position` in caches that slide."""
-        x = self.states(ids, token, chunk, rows, position, place)
-        if ids is not None:
+    def computed(self, ids: Any, token: Any, chunk: Any, rows: Any, position: Any, place: Any, first: Any) -> tuple[Any, Any]:
+        """The last row's logits, of drafted tokens each row's, and the token drawn from the last ones. place, first: the row of
+        `position`, and of the first of drafted tokens, in caches that slide."""
+        x = self.states(ids, token, chunk, rows, position, place, first)
+        drafted = ids is not None and ids.shape[0] != self.run.prefill_chunk
+        if ids is not None and not drafted:
             x = Copy(x[rows - 1]).reshape(1, x.shape[1])  # the last row's logits alone
-        logits = self.head(self.norm(x)).reshape(self.vocab_size)
+        logits = self.head(self.norm(x))
+        last = Copy(logits[rows - 1]) if drafted else (logits := logits.reshape(self.vocab_size))
         with iron.category("sampling"):
             _, drawn = Sample(
-                logits, self.draws, self.drawn, row=position * ROW_WORDS, at=position, k_max=min(K_MAX, self.vocab_size)
+                last, self.draws, self.drawn, row=position * ROW_WORDS, at=position, k_max=min(K_MAX, self.vocab_size)
             )
         return logits, drawn
 
-    def states(self, ids: Any, token: Any, chunk: Any, rows: Any, position: Any, place: Any) -> Any:
+    def states(self, ids: Any, token: Any, chunk: Any, rows: Any, position: Any, place: Any, first: Any = None) -> Any:
         """What the last layer gives, (rows, hidden_size)."""
         x = self.embedding(*(() if ids is None else (ids,)), token=token, rows=rows)
         x = x if self.positions is None else self.positions(x, chunk=chunk, rows=rows, position=position)
@@ -96,7 +100,8 @@ class Decoder(Part):
         for layer in self.layers:
             given = () if layer.rotary is None else (angles[id(layer.rotary)],)
             slides = isinstance(getattr(layer.mixer, "cache", None), SlidingKVCache)
-            x = layer(x, *given, chunk=chunk, rows=rows, position=place if slides else position)
+            where = dict(chunk=first, position=place) if slides else dict(chunk=chunk, position=position)
+            x = layer(x, *given, rows=rows, **where)
         return x
 
     # -- what a session asks ---------------------------------------------------------------------
@@ -110,9 +115,13 @@ class Decoder(Part):
         """The first token in caches that slide, while `position` is computed; 0 where none does."""
         return 0
 
-    def where(self, position: int) -> dict[str, int]:
-        """The per-call values that say where `position` is."""
+    def where(self, position: int, first: int | None = None) -> dict[str, int]:
+        """The per-call values that say where `position` is, and the first of drafted tokens."""
         return {"position": position}
+
+    def latest(self, position: int) -> int:
+        """Where a call of drafted tokens, of which `position` is one, begins at the latest: its rows are all within the caches."""
+        return self.run.max_seq_len - self.run.drafted
 
     def slide(self, compiled: Any, rows: int) -> None:
         """Move caches that slide by `rows` tokens, in the memory of a compiled graph of this one."""

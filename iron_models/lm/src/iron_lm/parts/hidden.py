@@ -27,9 +27,9 @@ class Hidden(Part):
 
 
 class SlidingHidden(Hidden):
-    """Of a `SlidingDecoder`. place: the row of `position` in the caches that slide."""
+    """Of a `SlidingDecoder`. place: the row of `position` in the caches that slide; first: is not looked at, for no token is drafted."""
 
-    def body(  # type: ignore[override]  # one per-call value more
+    def body(  # type: ignore[override]  # per-call values more
         self,
         ids: Any,
         *,
@@ -37,8 +37,9 @@ class SlidingHidden(Hidden):
         rows: Scratchpad[np.int32],
         position: Scratchpad[np.int32],
         place: Scratchpad[np.int32],
+        first: Scratchpad[np.int32],
     ) -> Any:
-        return self.decoder.norm(self.decoder.states(ids, None, chunk, rows, position, place))
+        return self.decoder.norm(self.decoder.states(ids, None, chunk, rows, position, place, first))
 
 
 def hidden_of(decoder: Decoder) -> Hidden:

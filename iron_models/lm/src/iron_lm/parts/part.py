@@ -222,8 +222,21 @@ def of_chunk(x: Any, run: Run, chunk: Any) -> Any:
     return x.as_strided(((L - C) // U + 1, C, *x.shape[1:]), (U * size, size, *inner))[chunk]
 
 
+def of_rows(x: Any, count: int, run: Run, chunk: Any) -> Any:
+    """The rows of x (max_seq_len, ...), a state or a weight, that a call of `count` ids has: (count, ...), of which a call's are the
+    first. chunk: of a prompt's, as `of_chunk` has it; of drafted tokens, how many rows lie before them."""
+    if count == run.prefill_chunk:
+        return of_chunk(x, run, chunk)
+    size = x.size // x.shape[0]
+    inner = [math.prod(x.shape[i + 1 :]) for i in range(1, x.ndim)]
+    return x.as_strided((x.shape[0] - count + 1, count, *x.shape[1:]), (size, size, *inner))[chunk]
+
+
 def is_prompt(x: Any, run: Run) -> bool:
-    """Is x, `bounded`, a prompt's chunk? Else it is the row of a decode step. ShapeError for rows that are neither."""
-    if x.shape[0] not in (1, run.prefill_chunk):
-        raise ShapeError(f"{x} has {x.shape[0]} rows; legal: 1, a decode step's, or prefill_chunk={run.prefill_chunk}.")
+    """Has x, `bounded`, the rows of a prompt's chunk, or of drafted tokens? Else it is the row of a decode step. ShapeError for rows
+    that are neither."""
+    if x.shape[0] not in (1, run.prefill_chunk, run.drafted):
+        raise ShapeError(
+            f"{x} has {x.shape[0]} rows; legal: 1, a decode step's, prefill_chunk={run.prefill_chunk}, or drafted={run.drafted}."
+        )
     return bool(x.bounds)

@@ -8,7 +8,7 @@ import numpy as np
 
 import iron_core as iron
 from iron_lm.parts.embedding import Embedding, EmbeddingConfig
-from iron_lm.parts.part import Part, Weights, bounded, is_prompt, of_chunk
+from iron_lm.parts.part import Part, Weights, bounded, is_prompt, of_rows
 from iron_lm.run import Run
 from iron_ops_aie import Copy, ElementwiseAdd
 
@@ -34,7 +34,7 @@ class Positions(Part):
     ) -> Any:
         x = bounded(x, rows)
         _ = self.embedding.table[position]  # which is checked before each call: there is a row for the last of x
-        ids = (Copy(of_chunk(self.numbers, self.run, chunk)),) if is_prompt(x, self.run) else ()
+        ids = (Copy(of_rows(self.numbers, x.shape[0], self.run, chunk)),) if is_prompt(x, self.run) else ()
         return ElementwiseAdd(x, self.embedding(*ids, token=position, rows=rows))
 
     def twin(self, weights: Weights, x: Any, positions: Any) -> np.ndarray:

@@ -15,7 +15,7 @@ import iron_core as iron
 from iron_core.declare.formats import as_dtype
 from iron_core.errors import ParamError, printable
 from iron_lm.fields import counted, flag, is_positive, optional, positive
-from iron_lm.parts.part import Part, Weights, bounded, is_prompt, of_chunk
+from iron_lm.parts.part import Part, Weights, bounded, is_prompt, of_rows
 from iron_lm.run import Run
 from iron_ops_aie import Copy
 
@@ -213,7 +213,7 @@ class Rotary(Part):
     ) -> Any:
         """x: the rows themselves, looked at for how many there are."""
         if is_prompt(bounded(x, rows), self.run):
-            return Copy(of_chunk(self.table, self.run, chunk)[:rows])
+            return Copy(of_rows(self.table, x.shape[0], self.run, chunk)[:rows])
         return Copy(self.table[position]).reshape(1, self.config.head_dim)
 
     def first(self, rows: Any, places: Any = None) -> Any:

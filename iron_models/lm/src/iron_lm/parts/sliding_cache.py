@@ -15,7 +15,8 @@ class SlidingKVCache(KVCache):
     """Keys and values of a chunk's tokens and of `window` before it, whole chunks: what layers of a limited reach can see.
 
     Row r holds token base + r. The base is 0 until a chunk has more than `window` tokens before it; then the chunk stands
-    behind these, and each new chunk moves all rows down. `write` and `upto` are given rows for positions.
+    behind these, and each new chunk moves all rows down. `write` and `upto` are given rows for positions, and of drafted tokens the
+    first one's row.
     """
 
     def __init__(self, run: Run, num_kv_heads: int, head_dim: int, window: int) -> None:
@@ -31,7 +32,10 @@ class SlidingKVCache(KVCache):
 
     def write(self, k: Any, v: Any, prompt: bool, chunk: Any, rows: Any, position: Any) -> None:
         C, U = self.run.prefill_chunk, self.run.prefill_step
-        super().write(k, v, prompt, position // C * (C // U), rows, position)
+        _, G, D = self.keys.shape
+        if k.size == C * G * D:  # a prompt's chunk, whose number is another here
+            chunk = position // C * (C // U)
+        super().write(k, v, prompt, chunk, rows, position)
 
     def in_use(self, tokens: int, base: int) -> dict[str, tuple[Any, int | None]]:
         return super().in_use(max(0, tokens - base), base)

@@ -25,7 +25,8 @@ class SlidingDecoder(Decoder):
     """A Decoder that gives its sliding layers caches of `window` tokens and a chunk, in place of whole ones, where these are smaller.
 
     A cache that a layer without a reach uses too stays whole. `place` is the row of `position` in the caches that slide: a
-    decode step carries it on, and before a new chunk a session moves them. The logits are those of whole caches, bit for bit.
+    decode step carries it on, and before a new chunk a session moves them; `first` is the row of the first of drafted tokens there. The
+    logits are those of whole caches, bit for bit.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class SlidingDecoder(Decoder):
             own = SlidingKVCache(run, c.num_kv_heads, c.head_dim, self.window)
             mixer.cache = caches.setdefault(id(mixer.cache), own)
 
-    def body(  # type: ignore[override]  # one per-call value more
+    def body(  # type: ignore[override]  # per-call values more
         self,
         ids: Any = None,
         *,
@@ -53,8 +54,9 @@ class SlidingDecoder(Decoder):
         place: Carried[np.int32],
         chunk: Scratchpad[np.int32],
         rows: Scratchpad[np.int32],
+        first: Scratchpad[np.int32],
     ) -> Any:
-        logits, drawn = self.computed(ids, token, chunk, rows, position, place)
+        logits, drawn = self.computed(ids, token, chunk, rows, position, place, first)
         return logits, iron.carry(token=drawn, position=position + 1, place=place + 1)
 
     @property
@@ -66,8 +68,13 @@ class SlidingDecoder(Decoder):
             return 0
         return max(0, position // self.run.prefill_chunk * self.run.prefill_chunk - self.window)
 
-    def where(self, position: int) -> dict[str, int]:
-        return {"position": position, "place": position - self.base(position)}
+    def where(self, position: int, first: int | None = None) -> dict[str, int]:
+        base = self.base(position)
+        return {"position": position, "place": position - base, "first": (position if first is None else first) - base}
+
+    def latest(self, position: int) -> int:
+        whole = super().latest(position)
+        return whole if self.window is None else min(whole, self.base(position) + self.window + self.run.prefill_chunk - self.run.drafted)
 
     def slide(self, compiled: Any, rows: int) -> None:
         for cache in self.caches:

@@ -6,7 +6,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -224,7 +224,7 @@ class Chat:
         room = self.answer if self.shift else min(self.answer, self.context - len(ids))
         stopped, left_out = False, list[str]()
         try:
-            held = {} if self.grammar is None else {"constraint": self.grammar.start()}
+            held: dict[str, Any] = {} if self.grammar is None else {"constraint": self.grammar.start()}
             behind = list[int]()  # of the answer what the model sees
             for shifts in itertools.count():
                 before, wanted = len(said), min(room - len(said), self.context - len(ids) - len(behind))
