@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -41,7 +42,12 @@ class Case:
         self.extensive = extensive
         self.bench = bench
         self.lower = lower
-        self.id = id or "-".join(f"{k}{shown(canonical(v))}" for k, v in (fields | self.bounds).items()) or "default"
+        self._id = id
+
+    @functools.cached_property
+    def id(self) -> str:
+        """As it was given, else of its fields and bounds."""
+        return self._id or "-".join(f"{k}{shown(canonical(v))}" for k, v in (self.fields | self.bounds).items()) or "default"
 
     def __repr__(self) -> str:
         return f"Case({self.id})"

@@ -34,6 +34,7 @@ def held(graph: Any) -> dict[int, tuple[str, Any]]:
     """
     found: dict[int, tuple[str, Any]] = {}
     seen: set[int] = set()
+    classes: set[type] = set()  # whose own parts are looked at: those of another instance are the same
 
     left = [("", graph)]  # what is still to look at, the next one last: attributes may be nested however deep
     behind: list[tuple[str, Any]] = []  # what is not an instance's own: it is looked at when all else is named
@@ -51,7 +52,7 @@ def held(graph: Any) -> dict[int, tuple[str, Any]]:
         elif id(item) not in seen and (own or _OF_SET in path or not getattr(type(item), "is_iron_graph", False)):
             seen.add(id(item))
             left += _named(path, _parts(item))[::-1]
-            behind += _named(path, _shared(item))
+            behind += _named(path, _shared(item, classes))
     return found
 
 
@@ -100,22 +101,23 @@ def _parts(item: Any) -> Iterator[tuple[str, Any]]:
         yield from getattr(item, "__dict__", {}).items()
 
 
-def _shared(item: Any) -> Iterator[tuple[str, Any]]:
-    """Named parts that are not an item's own: of an instance what its class has, of a function what it closes over, of a set
-    whatever is in it."""
+def _shared(item: Any, classes: set[type]) -> Iterator[tuple[str, Any]]:
+    """Named parts that are not an item's own: of an instance what its classes have, but for these, to which they are added; of a
+    function what it closes over, of a set whatever is in it."""
     if isinstance(item, types.MethodType):
         yield from _parts(item.__self__)
     elif isinstance(item, (set, frozenset)):
         yield from ((_OF_SET, element) for element in item)
     elif isinstance(item, functools.partial):
-        yield from (*_shared(item.func), *_parts(item.args), *_parts(item.keywords))
+        yield from (*_shared(item.func, classes), *_parts(item.args), *_parts(item.keywords))
     elif isinstance(item, types.FunctionType):
         for name, cell in zip(item.__code__.co_freevars, item.__closure__ or (), strict=True):
             if cell != types.CellType():  # one that is filled
                 yield name, cell.cell_contents
     elif _is_instance(item):
         for cls in type(item).__mro__:
-            if not _is_foreign(cls):
+            if cls not in classes and not _is_foreign(cls):
+                classes.add(cls)
                 yield from ((n, p.__func__ if isinstance(p, (staticmethod, classmethod)) else p) for n, p in vars(cls).items())
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from iron_core.array.build import array_of
-from iron_core.array.joint import Joint, fit_joint, join
 from iron_core.devices import Device
 from iron_core.errors import CallError, Unresolvable, UnsupportedError
 from iron_core.image.array_step import ArrayStep
+
+if TYPE_CHECKING:
+    from iron_core.array.joint import Joint
 
 #: Arrays by their keys, see `iron_core.declare.identity.array_key`.
 Pack = Collection[tuple[Any, ...]]
@@ -46,6 +47,9 @@ def _checked(packs: Any, known: Collection[tuple[Any, ...]]) -> list[tuple[tuple
 
 def joint(pack: Pack, dev: Device) -> Joint:
     """The arrays of a pack as one, whatever order they are given in. Unresolvable as `join`."""
+    from iron_core.array.build import array_of  # here: on a CPU nothing is packed
+    from iron_core.array.joint import join
+
     return join(tuple(array_of(key, dev).array for key in sorted(set(pack), key=repr)))
 
 
@@ -57,6 +61,8 @@ def _joined(pack: tuple[tuple[Any, ...], ...], dev: Device) -> Joint:
 
 
 def _step(step: ArrayStep, pack: tuple[tuple[Any, ...], ...], together: Joint, dev: Device) -> ArrayStep:
+    from iron_core.array.joint import fit_joint
+
     design = together.design(step.design)
     try:
         return attrs.evolve(step, design=design, placement=fit_joint(design), pack=pack)

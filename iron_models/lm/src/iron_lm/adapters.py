@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
@@ -15,10 +15,12 @@ from iron_core import round_to
 from iron_core.cache.keys import digest
 from iron_core.declare.formats import as_dtype
 from iron_core.errors import CheckpointError, UsageError, printable
-from iron_lm.checkpoints.low_rank import LowRank, onto
 from iron_lm.checkpoints.reading import reading
 from iron_lm.parts.part import Part, widen
 from iron_lm.parts.projection import low_rank
+
+if TYPE_CHECKING:
+    from iron_lm.checkpoints.low_rank import LowRank
 
 #: What `load` takes: a path; several, each with a scale or alone; or scales by path.
 Asked = str | Path | Sequence[str | Path | tuple[str | Path, float]] | Mapping[str | Path, float]
@@ -79,6 +81,8 @@ def adapted(loaded: Any, asked: Asked | None) -> Any:
         return loaded
     if loaded.config.encodes:
         raise UsageError(f"{loaded.family.name} encodes texts; adapters run in models that continue them. Legal: without lora.")
+    from iron_lm.checkpoints.low_rank import LowRank, onto  # here: most models run without
+
     kind, model = loaded.checkpoint.kind, loaded.build()
     shapes = model.tensors()
     names = loaded.family.asked("names", Mapping, kind, loaded.config)

@@ -18,7 +18,6 @@ from iron_lm.adapters import Asked
 from iron_lm.architecture import Architecture
 from iron_lm.checkpoints.checkpoint import Checkpoint
 from iron_lm.generation import shifting
-from iron_lm.generation.grammar import Constraint, Grammar, Vocabulary
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
 from iron_lm.generation.shifting import Shift
@@ -31,6 +30,7 @@ from iron_lm.tunables import tuned
 
 if TYPE_CHECKING:
     from iron_lm.embedder import Embedder
+    from iron_lm.generation.grammar import Constraint, Vocabulary
     from iron_lm.generation.states import States
 
 #: Tokens of an answer, where nobody says how many: what a text goes on with, and most in a conversation.
@@ -205,6 +205,8 @@ class Model(Running):
             return None
         if len(given) > 1:
             raise UsageError(f"{name}: {' and '.join(given)} exclude each other; leave one out.")
+        from iron_lm.generation.grammar import Grammar, Vocabulary  # here: most answers are free
+
         self._vocabulary = self._vocabulary or Vocabulary(self._spelling(name), self.config.vocab_size)
         ((kind, value),) = given.items()
         return Grammar(self._vocabulary, kind, value, f"{name}: {kind}").start()

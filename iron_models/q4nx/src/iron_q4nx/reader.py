@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,10 +15,12 @@ from iron_lm.checkpoints.mapped import MappedFile
 from iron_lm.checkpoints.safetensors import DTYPES, dense_tensor
 from iron_lm.checkpoints.safetensors_header import Entry, Header, read_header
 from iron_lm.checkpoints.tensors import Tensors
-from iron_lm.conversion.output import Output
 from iron_q4nx import chunks
 from iron_q4nx.layout import CONFIG, QUANTIZED_FROM, WEIGHTS
 from iron_q4nx.shapes import shape_of
+
+if TYPE_CHECKING:
+    from iron_lm.conversion.output import Output
 
 _HEAD = "lm_head.weight"
 #: What names of matrices that are blocked for vision and audio begin with.

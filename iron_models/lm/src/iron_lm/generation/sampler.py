@@ -94,6 +94,10 @@ class Sampler:
     def choose(self, logits: np.ndarray, position: int, history: Sequence[int], allowed: np.ndarray | None = None) -> int:
         """The next token after `position`. logits: float32 (vocab,). history: the tokens so far, this one's last. allowed: bool
         (vocab,), the tokens that it may be. UsageError where logit_bias forbids all of them."""
+        if allowed is not None and self.temperature == 0 and not self._penalises and not self.logit_bias:
+            left = np.flatnonzero(allowed)  # often a few
+            if left.size:
+                return int(left[np.argmax(logits[left])])
         scores = logits.astype(np.float64)
         self.check(scores.size)
         for token, bias in self.logit_bias:
@@ -109,8 +113,7 @@ class Sampler:
             raise UsageError("logit_bias forbids every token that may come next; legal: one that leaves some.")
         if self.temperature == 0:
             return most
-        count = min(self.top_k, scores.size)
-        best = np.argpartition(-scores, count - 1)[:count] if count < scores.size else np.arange(scores.size)
+        best = _largest(scores, self.top_k, allowed)
         best = best[scores[best] > -np.inf]
         best = best[np.lexsort((best, -scores[best]))]  # equal logits in the order of their ids
         weights = np.exp((scores[best] - scores[best[0]]) / self.temperature)
@@ -154,6 +157,14 @@ class Sampler:
             rows[:, 2] = (uniforms & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
             rows[:, 3] = (uniforms >> 32).astype(np.int32)
         return rows
+
+
+def _largest(scores: np.ndarray, count: int, allowed: np.ndarray | None = None) -> np.ndarray:
+    """Ids of the largest scores, so many of those that are allowed, or all of these where they are fewer; in no order."""
+    if allowed is not None:
+        left = np.flatnonzero(allowed)
+        return left[_largest(scores[left], count)]
+    return np.argpartition(-scores, count - 1)[:count] if count < scores.size else np.arange(scores.size)
 
 
 def _typical(weights: np.ndarray, share: float) -> np.ndarray:

@@ -6,7 +6,7 @@ import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -14,11 +14,13 @@ from iron_core.errors import BoundsError, CallError, NotFinite, UsageError, prin
 from iron_core.turn import Turn
 from iron_lm.finite import not_finite
 from iron_lm.generation.drafts import Drafts
-from iron_lm.generation.grammar import Constraint
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.snapshots import Snapshots
 from iron_lm.generation.speculation import Passes, Speculation
 from iron_lm.parts.decoder import Decoder
+
+if TYPE_CHECKING:
+    from iron_lm.generation.grammar import Constraint
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Made = TypeVar("_Made")

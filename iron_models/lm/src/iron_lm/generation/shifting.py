@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 
 from iron_core.errors import UsageError
-from iron_lm.generation.grammar import Constraint
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
 from iron_lm.generation.speculation import Speculation
+
+if TYPE_CHECKING:
+    from iron_lm.generation.grammar import Constraint
 
 
 @attrs.frozen

@@ -11,11 +11,11 @@ import numpy as np
 
 from iron_core.errors import BoundsError, IronError, UsageError
 from iron_lm.finite import not_finite
-from iron_lm.generation.grammar import Constraint
 from iron_lm.generation.sampler import Sampler
 from iron_lm.run import DRAFTED
 
 if TYPE_CHECKING:
+    from iron_lm.generation.grammar import Constraint
     from iron_lm.generation.session import Session
 
 #: Tokens that are guessed at once, at most, where nobody says how many; and of how many the last ones are looked up.

@@ -12,7 +12,6 @@ import attrs
 
 from iron_core.errors import CheckpointError, UsageError, printable
 from iron_core.files import write_whole
-from iron_lm.generation.grammar import Grammar
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
 from iron_lm.generation.shifting import Shift, after
@@ -22,6 +21,7 @@ from iron_lm.text.template import ChatTemplate
 from iron_lm.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from iron_lm.generation.grammar import Grammar
     from iron_lm.generation.states import States
 
 HELP = """\

@@ -11,7 +11,7 @@ from typing import Any
 from iron_core.aside import aside
 from iron_core.cli.table import print_json
 from iron_core.errors import UsageError
-from iron_lm import process, profile
+from iron_lm import process
 from iron_lm.figures import Figures
 from iron_lm.generation.shifting import Shift, generate, kept_of
 from iron_lm.loading import Loaded
@@ -44,7 +44,11 @@ class GenerateTask(Task):
 
     def run(self, model: Model, figures: Figures) -> int:
         o, ids, tokenizer, session, sampler = self.options, self.ids, model.tokenizer, model.session, self.options["sampler"]
-        recording = profile.profiled(session) if self.profiling else nullcontext()
+        recording: Any = nullcontext()
+        if self.profiling:
+            from iron_lm import profile  # here: most runs take no times
+
+            recording = profile.profiled(session)
         stream = tokenizer.stream() if tokenizer else None
         if self.state is not None:
             self.state.read(model, ids)

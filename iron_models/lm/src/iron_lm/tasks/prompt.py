@@ -9,7 +9,6 @@ import numpy as np
 
 from iron_core.errors import UsageError
 from iron_lm.loading import Loaded
-from iron_lm.tasks import gates
 
 DEFAULT_PROMPT = "The capital of France is"
 
@@ -33,6 +32,8 @@ def prompt_ids(options: Mapping[str, Any], loaded: Loaded, answer: int = 0) -> l
             raise UsageError(f"--prompt-len {length} is longer than the prompt, {len(ids)} tokens; leave one of them out.")
         ids = ids[:length]
     else:
+        from iron_lm.tasks import gates  # here: it has a text
+
         made = tokenizer.encode(gates.passage())
         ids = (made * (length // len(made) + 1))[:length]
     _room(loaded.context, len(ids), answer)

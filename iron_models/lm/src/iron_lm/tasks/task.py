@@ -5,14 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from iron_core.errors import UsageError, printable
 from iron_lm.figures import Figures
-from iron_lm.generation.grammar import Constraint, Grammar, Vocabulary
 from iron_lm.loading import Loaded
 from iron_lm.model import Model
 from iron_lm.running import Running
+
+if TYPE_CHECKING:
+    from iron_lm.generation.grammar import Constraint, Grammar
 
 #: What may hold an answer, by the option's name: as it is typed, what it is, and whether a file has it.
 GRAMMARS = {
@@ -64,6 +66,8 @@ class Task(ABC):
                     given = Path(given).read_text(encoding="utf-8")
                 except (OSError, ValueError) as error:
                     raise UsageError(f"{said}: {getattr(error, 'strerror', None) or 'no UTF-8'}.") from None
+            from iron_lm.generation.grammar import Grammar, Vocabulary  # here: most answers are free
+
             self.grammar = Grammar(Vocabulary(loaded.tokenizer, loaded.config.vocab_size), kind, given, said)
 
     def constraint(self) -> Constraint | None:

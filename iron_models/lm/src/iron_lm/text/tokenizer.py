@@ -204,7 +204,7 @@ def _kept(path: Path, content: bytes, make: Callable[[], dict[str, Any]]) -> Any
         kept = Cache("tokenizers").read(key, "tokenizer.json")
         if kept is not None:
             return Library.from_buffer(kept)
-    made = json.dumps(make()).encode()
+    made = json.dumps(make(), ensure_ascii=False).encode("utf-8", "surrogatepass")  # characters as they are: the library reads them faster
     try:
         library = Library.from_buffer(made)
     except Exception as error:  # the library raises bare Exception
