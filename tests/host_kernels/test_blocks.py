@@ -256,6 +256,20 @@ def test_fast_paths_equal_the_twin(kernels, rng, name):
 
 
 @pytest.mark.parametrize("name", FORMATS)
+def test_two_hundred_shapes_equal_the_twin(kernels, name):
+    """Random rows, outputs, depths and threads; any integers, scales and minima, rows of activations that may be zero, tiny or huge."""
+    rng = np.random.default_rng(7)
+    for _ in range(200):
+        M, N, K = int(rng.integers(1, 12)), whole(name, int(rng.integers(1, 40))), across(name, 32 * int(rng.integers(1, 9)))
+        w = draw(rng, name, N, K)
+        x = (rng.standard_normal((M, K)) * rng.choice([0, 1e-20, 1, 1e4], (M, 1))).astype(np.float32)
+        naive = product(kernels, name, w, x, kernel="block_matmul_naive")
+        assert np.isfinite(naive).all()
+        threads, tiles = int(rng.integers(1, 4)), bool(rng.random() < 0.7)
+        assert np.array_equal(product(kernels, name, w, x, threads=threads, tiles=tiles), naive)
+
+
+@pytest.mark.parametrize("name", FORMATS)
 def test_tiles_hold_the_same_numbers(kernels, rng, name):
     """Every scale, minimum and integer is where the header says; the rows a matrix lacks are zeros, and what fills blocks up is not
     there."""
