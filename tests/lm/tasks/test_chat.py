@@ -401,7 +401,7 @@ def test_a_command_lines_conversation_says_how_it_is_led_and_begins_with_the_pro
     task.prepare(SimpleNamespace(config=config, tokenizer=Letters(), template=lambda: TEMPLATE, context=200))
     session = Parrot(["one", "two"])
     monkeypatch.setattr(sys, "stdin", io.StringIO("again\n/quit\nnever\n"))
-    assert task.run(SimpleNamespace(session=session, states=None), None) == 0
+    assert task.run(SimpleNamespace(session=session, states=None, speculation=None), None) == 0
     out, err = capsys.readouterr()
     assert err == "/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves\n> hello\n" and out == "one\ntwo\n"
     assert session.sampler is task.options["sampler"]

@@ -31,6 +31,7 @@ from iron_lm.tunables import tuned
 if TYPE_CHECKING:
     from iron_lm.embedder import Embedder
     from iron_lm.generation.grammar import Constraint, Vocabulary
+    from iron_lm.generation.speculation import Speculation
     from iron_lm.generation.states import States
 
 #: Tokens of an answer, where nobody says how many: what a text goes on with, and most in a conversation.
@@ -42,7 +43,8 @@ class Model(Running):
     """A model loaded, and compiled for a backend. `iron_lm.load()` makes it.
 
     `session` runs it, token ids in and out. A conversation, or a prompt that goes on where the last one ended, is not computed
-    again. Threads may share it; two answers taken in turns are right, and slower than one after the other.
+    again. Threads may share it; two answers taken in turns are right, and slower than one after the other. `speculation`: what guesses
+    tokens of answers, and what came of that; None, and they come one by one. The answers are the same.
     """
 
     def __init__(self, loaded: Loaded, **options: Any) -> None:
@@ -56,6 +58,7 @@ class Model(Running):
         self._embedder: Embedder | None = None
         self._vocabulary: Vocabulary | None = None
         self._states: States | None = None
+        self.speculation: Speculation | None = None
 
     def of(self, loaded: Loaded) -> Model:
         """Another model, compiled as this one is."""
@@ -229,9 +232,9 @@ class Model(Running):
             answer.stream.take(ids)
         ends = self.tokenizer.stop
         if shift is None:
-            said = self.session.tokens(ids, count, sampler, ends, constraint)
+            said = self.session.tokens(ids, count, sampler, ends, constraint, self.speculation)
         else:
-            said = shifting.tokens(self.session, ids, count, sampler, ends, constraint, shift=shift)
+            said = shifting.tokens(self.session, ids, count, sampler, ends, constraint, self.speculation, shift=shift)
         for token in said:
             if piece := answer(token):
                 yield piece
@@ -264,6 +267,9 @@ def load(
     quantized_from: str | None = None,
     gptq_zeros: str | None = None,
     lora: Asked | None = None,
+    lookup: bool = False,
+    draft: str | Path | None = None,
+    draft_tokens: int | None = None,
     backend: str | Backend | None = None,
     dev: str | None = None,
 ) -> Model:
@@ -271,8 +277,9 @@ def load(
 
     family: its name, as `iron models list` has it, or its class; found from the file without one. tokenizer: a file or folder
     of its own. dtype, activations, quantize, activation_scale, max_seq_len, prefill_chunk, quantized_from, gptq_zeros: as
-    `iron-run` has them. lora: the path of a LoRA adapter, several, or `{path: scale}`. backend: a name or an object
-    (`HostBackend(threads=2)`).
+    `iron-run` has them. lora: the path of a LoRA adapter, several, or `{path: scale}`. lookup, draft: what guesses the tokens of answers,
+    up to draft_tokens of which are read together, to the same answers: the text so far, or a smaller model of the same vocabulary, by its
+    path. backend: a name or an object (`HostBackend(threads=2)`).
     UnknownName lists the families there are; CheckpointError says what is wrong with the files, UsageError with what is asked.
     """
     loaded = opened(
@@ -280,7 +287,12 @@ def load(
         max_seq_len=max_seq_len, prefill_chunk=prefill_chunk, quantized_from=quantized_from, gptq_zeros=gptq_zeros, lora=lora,
         backend=backend, dev=dev,
     )  # fmt: skip
-    return Model(loaded, backend=backend, dev=dev)
+    from iron_lm.guessing import guessing  # here: most answers are guessed at by nobody
+
+    guesses = guessing(loaded, lookup, draft, draft_tokens, lambda path: opened(None, path, backend=backend, dev=dev))
+    model = Model(loaded, backend=backend, dev=dev)
+    model.speculation = None if guesses is None else guesses.compiled(model.session, backend=backend, dev=dev)
+    return model
 
 
 def opened(

@@ -11,7 +11,7 @@ from iron_core.cli.encoding import as_utf8
 from iron_core.errors import UsageError
 from iron_lm.generation.sampler import Sampler
 from iron_lm.loading import RANDOM_BLOCKS
-from iron_lm.run import DTYPES
+from iron_lm.run import DRAFT_TOKENS, DRAFTED, DTYPES
 
 #: Options of `Sampler`, by their names there.
 _SAMPLING = ("temperature", "top_k", "seed", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
@@ -81,6 +81,11 @@ def command(name: str, summary: str, run: Callable[..., Any]) -> click.Command:
             help="With --shift: tokens of the prompt that stay; -1: all. Default: the one that begins every text, if any."),
         option(["--state"], metavar="FILE",
             help="Go on from what FILE holds of the prompt, and write there what is held at the end."),
+        option(["--lookup"], is_flag=True,
+            help="Guess that what followed the same tokens before follows again, and read the guesses together; the answer is the same."),
+        option(["--draft"], metavar="FILE|FOLDER", help="... what this smaller model of the same vocabulary says."),
+        option(["--draft-tokens"], type=click.IntRange(1, DRAFTED - 1), metavar="N",
+            help=f"With either: tokens guessed at once, at most. Default: {DRAFT_TOKENS}."),
         option(["--chat"], is_flag=True, help="A conversation; /help lists its commands."),
         option(["--system"], metavar="TEXT", help="With --chat: what the model is told first."),
         option(["--random-weights"], type=seed, metavar="SEED",
@@ -128,6 +133,8 @@ def _named(options: dict[str, Any]) -> dict[str, Any]:
         raise UsageError("--system is for --chat.")
     if options["keep"] is not None and not options["shift"]:
         raise UsageError("--keep is for --shift.")
+    if options["draft_tokens"] and not (options["lookup"] or options["draft"]):
+        raise UsageError("--draft-tokens is for --lookup or --draft.")
     for name in ("pooling", "dims"):
         if options[name] and not options["embed"]:
             raise UsageError(f"--{name} is for --embed.")

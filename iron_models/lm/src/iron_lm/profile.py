@@ -21,8 +21,9 @@ def profiled(session: Session) -> AbstractContextManager[RunProfile]:
     backend = session.compiled.backend
     if not isinstance(backend, Profiling):
         raise UsageError(f"--profile: backend {backend.name} keeps no times of its steps. Legal: --backend host or sim.")
-    versions = session.compiled.versions
-    return run_profile.profiled(backend, {"prompt" if inputs else "decode": v.load() for inputs, v in versions.items()})
+    names = {(): "decode", (session.model.run.drafted,): "drafted tokens"}  # by the shape of its ids, if any
+    versions = ((inputs[0][1] if inputs else (), version) for inputs, version in session.compiled.versions.items())
+    return run_profile.profiled(backend, {names.get(shape, "prompt"): version.load() for shape, version in versions})
 
 
 def lines(profile: RunProfile) -> list[str]:

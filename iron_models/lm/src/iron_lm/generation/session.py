@@ -13,14 +13,14 @@ import numpy as np
 from iron_core.errors import BoundsError, CallError, NotFinite, UsageError, printable
 from iron_core.turn import Turn
 from iron_lm.finite import not_finite
-from iron_lm.generation.drafts import Drafts
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.snapshots import Snapshots
-from iron_lm.generation.speculation import Passes, Speculation
 from iron_lm.parts.decoder import Decoder
 
 if TYPE_CHECKING:
+    from iron_lm.generation.drafts import Drafts
     from iron_lm.generation.grammar import Constraint
+    from iron_lm.generation.speculation import Passes, Speculation
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Made = TypeVar("_Made")
@@ -145,7 +145,7 @@ class Session:
             return bool(on_token(token)) if on_token is not None else False
 
         if speculation is not None:
-            return self._guess(ids, count, Passes(self, speculation, sampler, stop, constraint), take, answer)
+            return self._guess(ids, count, speculation.start(self, sampler, stop, constraint), take, answer)
         if constraint is not None or not sampler.on_device:
             return self._choose_here(ids, count, sampler, take, answer, constraint)
         self.sample(sampler)
@@ -198,7 +198,7 @@ class Session:
 
     @_alone
     def _passes(self, speculation: Speculation, sampler: Sampler | None, stop: Sequence[int], constraint: Constraint | None) -> Passes:
-        return Passes(self, speculation, sampler or Sampler(), stop, constraint)
+        return speculation.start(self, sampler or Sampler(), stop, constraint)
 
     @_alone
     def _pass(self, passes: Passes, ids: Sequence[int], most: int) -> list[int]:
@@ -226,13 +226,7 @@ class Session:
             self.held = self.held[: min(shared(self.held, whole), len(whole) - 1)]
 
     def _choose_here(
-        self,
-        ids: list[int],
-        count: int,
-        sampler: Sampler,
-        take: Callable[[int], bool],
-        answer: list[int],
-        constraint: Constraint | None = None,
+        self, ids: list[int], count: int, sampler: Sampler, take: Callable[[int], bool], answer: list[int], constraint: Constraint | None
     ) -> list[int]:
         """`generate` where the graph cannot choose: each step's logits come back, and the sampler chooses."""
         history = list(ids)
@@ -250,11 +244,14 @@ class Session:
 
     def read(self, history: list[int], guesses: list[int]) -> np.ndarray:
         """float32 (guesses + 1, vocab): the logits after `history`, and after each of the guesses behind it."""
-        drafted = [*history, *guesses]
-        return self.drafting().step(drafted, len(guesses) + 1)[0] if guesses else self._run(history)[0].reshape(1, -1)
+        if not guesses:
+            return self._run(history)[0].reshape(1, -1)
+        return self.drafting().step([*history, *guesses], len(guesses) + 1)[0]
 
     def drafting(self) -> Drafts:
         """What reads several tokens in a step. UsageError for a model with states that cannot go back."""
+        from iron_lm.generation.drafts import Drafts  # here: most sessions read none
+
         self.drafts = self.drafts or Drafts(self)
         return self.drafts
 

@@ -10,10 +10,10 @@ import attrs
 from iron_core.errors import UsageError
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.session import Session
-from iron_lm.generation.speculation import Speculation
 
 if TYPE_CHECKING:
     from iron_lm.generation.grammar import Constraint
+    from iron_lm.generation.speculation import Speculation
 
 
 @attrs.frozen

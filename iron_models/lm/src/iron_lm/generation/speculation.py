@@ -12,14 +12,14 @@ import numpy as np
 from iron_core.errors import BoundsError, IronError, UsageError
 from iron_lm.finite import not_finite
 from iron_lm.generation.sampler import Sampler
-from iron_lm.run import DRAFTED
+from iron_lm.run import DRAFT_TOKENS, DRAFTED
 
 if TYPE_CHECKING:
     from iron_lm.generation.grammar import Constraint
     from iron_lm.generation.session import Session
 
-#: Tokens that are guessed at once, at most, where nobody says how many; and of how many the last ones are looked up.
-DRAFT_TOKENS, LOOKUP = 8, 4
+#: Of how many tokens the last ones are looked up, at most.
+LOOKUP = 4
 #: Steps without a guess, at most, after guesses that were all wrong.
 LONGEST_PAUSE = 15
 
@@ -112,6 +112,10 @@ class Speculation:
         if not isinstance(self.most, Integral) or not 1 <= self.most < DRAFTED:
             raise UsageError(f"draft_tokens={self.most!r}; legal: 1 to {DRAFTED - 1}.")
         self._size = min(self.most, 4)
+
+    def start(self, session: Session, sampler: Sampler, stop: Sequence[int], constraint: Constraint | None) -> Passes:
+        """For a new answer of a session."""
+        return Passes(session, self, sampler, stop, constraint)
 
     def ahead(self, history: Sequence[int], room: int, sampler: Sampler, vocab_size: int) -> list[int]:
         """Up to `room` tokens guessed after `history`, up to the first that is none of the vocabulary."""

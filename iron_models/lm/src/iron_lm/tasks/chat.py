@@ -22,6 +22,7 @@ from iron_lm.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from iron_lm.generation.grammar import Grammar
+    from iron_lm.generation.speculation import Speculation
     from iron_lm.generation.states import States
 
 HELP = """\
@@ -62,6 +63,7 @@ class Chat:
     write: shows text of the model. say: tells the user something. answer: most tokens of an answer. context: most of the
     conversation, as the user knows it; the session's caches may have more rows. grammar: what each answer may be. shift: an answer goes
     on where the context is full, half of which is then left out. states: what writes a session's states into files, where there is one.
+    speculation: what guesses the tokens of answers, where something does.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Chat:
         grammar: Grammar | None = None,
         shift: bool = False,
         states: States | None = None,
+        speculation: Speculation | None = None,
         write: Callable[[str], None],
         say: Callable[[str], None],
     ) -> None:
@@ -92,6 +95,7 @@ class Chat:
         self.grammar = grammar
         self.shift = shift
         self.states = states
+        self.speculation = speculation
         self.write = write
         self.say = say
         self.messages: list[dict[str, str]] = []
@@ -132,6 +136,8 @@ class Chat:
                 self.say(snapshots.line())
             if self.last.answer_tokens:
                 self.say(self.last.line())
+            if self.speculation is not None:
+                self.say(self.speculation.line())
         else:
             name = printable(name, _SHOWN)
             self.say(f"no command /{name}; /help lists them, //{name} says it to the model")
@@ -225,11 +231,12 @@ class Chat:
         stopped, left_out = False, list[str]()
         try:
             held: dict[str, Any] = {} if self.grammar is None else {"constraint": self.grammar.start()}
+            guessed: dict[str, Any] = {} if self.speculation is None else {"speculation": self.speculation}
             behind = list[int]()  # of the answer what the model sees
             for shifts in itertools.count():
                 before, wanted = len(said), min(room - len(said), self.context - len(ids) - len(behind))
                 sampler = after(self.sampler, shifts)
-                self.session.generate([*ids, *behind], wanted, sampler, show, self.tokenizer.stop, **held)
+                self.session.generate([*ids, *behind], wanted, sampler, show, self.tokenizer.stop, **held, **guessed)
                 if len(said) == room or len(said) < before + wanted or spoken.ended or (held and held["constraint"].ended):
                     break
                 ids, behind = self._shifted([*behind, *said[before:]], left_out)

@@ -67,7 +67,8 @@ class ChatTask(Task):
         chat = Chat(
             model.session, self.tokenizer, self.template, o["sampler"],
             answer=o["num_tokens"] or TURN, context=self.loaded.context, stop=o["stop"], system=o["system"],
-            grammar=self.grammar, shift=bool(o["shift"]), states=model.states, write=write, say=aside,
+            grammar=self.grammar, shift=bool(o["shift"]), states=model.states, speculation=model.speculation,
+            write=write, say=aside,
         )  # fmt: skip
         aside("/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves")
         if o["prompt"]:

@@ -78,7 +78,7 @@ class GenerateTask(Task):
         try:
             with recording as measured:
                 start = time.perf_counter()  # the limits are measured on the way in
-                given = (ids, self.count, sampler, show, tokenizer.stop if tokenizer else (), self.constraint())
+                given = (ids, self.count, sampler, show, tokenizer.stop if tokenizer else (), self.constraint(), model.speculation)
                 said = session.generate(*given) if self.shift is None else generate(session, *given, shift=self.shift)
         finally:
             text.append(answer.rest())
@@ -92,9 +92,12 @@ class GenerateTask(Task):
             self.state.write()
         if o["json"]:
             found = {"model": model.family.name, "prompt_ids": ids, "ids": said, "text": "".join(text)} | model.facts() | figures.as_dict()
+            found |= {} if model.speculation is None else {"speculation": model.speculation.as_dict()}
             print_json(found | ({"profile": measured.as_dict()} if measured is not None else {}), indent=None)
         else:
             aside(figures.line())
+            if model.speculation is not None:
+                aside(model.speculation.line())
             if measured is not None:
                 aside("\n".join(profile.lines(measured)))
         if o["profile_trace"]:

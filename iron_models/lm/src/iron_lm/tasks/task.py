@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from iron_core.errors import UsageError, printable
 from iron_lm.figures import Figures
 from iron_lm.loading import Loaded
-from iron_lm.model import Model
+from iron_lm.model import Model, opened
 from iron_lm.running import Running
 
 if TYPE_CHECKING:
     from iron_lm.generation.grammar import Constraint, Grammar
+    from iron_lm.guessing import Guessing
 
 #: What may hold an answer, by the option's name: as it is typed, what it is, and whether a file has it.
 GRAMMARS = {
@@ -39,13 +40,14 @@ class Task(ABC):
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = options
         self.grammar: Grammar | None = None
+        self.guesses: Guessing | None = None
         self._rules = [option for option in GRAMMARS if options.get(option) is not None]
         if len(self._rules) > 1:
             raise UsageError(f"{' and '.join(GRAMMARS[option][0] for option in self._rules)} exclude each other; leave one out.")
         if not self.answers:
-            for option, given in (("--shift", options.get("shift")), ("--state", options.get("state"))):
-                if given:
-                    raise UsageError(f"{option} is for answers: of --prompt{', or of --chat' if option == '--shift' else ''}.")
+            for option in ("shift", "state", "lookup", "draft"):
+                if options.get(option):
+                    raise UsageError(f"--{option} is for answers: of --prompt{'' if option == 'state' else ', or of --chat'}.")
         if self._rules and not self.answers:
             raise UsageError(f"{GRAMMARS[self._rules[0]][0]} is for answers: of --prompt, or of --chat.")
 
@@ -55,6 +57,8 @@ class Task(ABC):
             raise UsageError(f"{loaded.family.name} encodes texts and continues none; legal: --embed TEXT, --check-accuracy.")
         self.options["sampler"].check(loaded.config.vocab_size)
         self.loaded = loaded
+        if self.options.get("lookup") or self.options.get("draft"):
+            self.guesses = self._guessing(loaded)
         for option in self._rules:
             name, kind, of_file = GRAMMARS[option]
             given, said = self.options[option], name
@@ -76,7 +80,19 @@ class Task(ABC):
 
     def compiled(self, **options: Any) -> Running:
         """What is loaded, compiled as this task runs it. options: of `Graph.compile`."""
-        return Model(self.loaded, **options)
+        model = Model(self.loaded, **options)
+        model.speculation = None if self.guesses is None else self.guesses.compiled(model.session, **options)
+        return model
+
+    def _guessing(self, loaded: Loaded) -> Guessing | None:
+        from iron_lm.guessing import guessing  # here: most answers are guessed at by nobody
+
+        o = self.options
+
+        def draft(path: str) -> Loaded:
+            return opened(None, path, backend=o["backend"], dev=o["dev"])
+
+        return guessing(loaded, o["lookup"], o["draft"], o["draft_tokens"], draft, lambda option: f"--{option.replace('_', '-')}")
 
     @abstractmethod
     def run(self, model: Any, figures: Figures) -> int:
