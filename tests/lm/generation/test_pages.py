@@ -51,7 +51,10 @@ class Sequences(RuleBasedStateMachine):
     @precondition(lambda self: self.tables)
     @rule(data=st.data())
     def fork(self, data) -> None:
-        self.tables.append(self.pages.fork(data.draw(st.sampled_from(self.tables))))
+        table = data.draw(st.sampled_from(self.tables))
+        length = data.draw(st.none() | st.integers(0, table.length))
+        self.tables.append(self.pages.fork(table, length))
+        assert self.tables[-1].tokens == table.tokens[:length]
 
     @precondition(lambda self: self.tables)
     @rule(data=st.data())
@@ -69,6 +72,13 @@ class Sequences(RuleBasedStateMachine):
         held = [page for table in self.tables for page in table.pages]
         assert self.pages.references == [held.count(page) for page in range(6)]
         assert self.pages.available == 6 - len(set(held))
+
+    @invariant()
+    def a_page_that_is_found_holds_what_it_is_found_by(self) -> None:
+        for page, (before, tokens) in self.pages._chain.items():
+            rows = self.pool[page * ROWS : (page + 1) * ROWS]
+            assert all(row is not None for row in rows) and rows[-1][-ROWS:] == tokens
+            assert rows[-1][:-ROWS] == (() if before < 0 else self.pool[(before + 1) * ROWS - 1])
 
     @invariant()
     def no_page_is_found_behind_a_forgotten_one(self) -> None:

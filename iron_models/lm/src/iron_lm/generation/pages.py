@@ -62,10 +62,12 @@ class Pages:
             before = page
         return table
 
-    def fork(self, table: Table) -> Table:
-        """A second table of the same tokens; the last page, if it is not full, is copied by whichever of them writes first."""
+    def fork(self, table: Table, length: int | None = None) -> Table:
+        """A second table of the same tokens, or of the first `length` of them; its last page, if it is not full, is copied by
+        whichever of them writes first."""
         other = Table()
-        other.pages, other.tokens = list(table.pages), list(table.tokens)
+        other.tokens = table.tokens[:length]
+        other.pages = table.pages[: -(-other.length // self.rows)]
         for page in other.pages:
             self._hold(page)
         return other
@@ -82,13 +84,12 @@ class Pages:
             if page is None:
                 return None
             table.pages.append(page)
-        elif self.references[table.pages[-1]] > 1:
+        elif self.references[table.pages[-1]] > 1 or table.pages[-1] in self._chain:  # the rows behind are another's, or to be found
             page = self._take()
             if page is None:
                 return None
-            shared = table.pages[-1]
-            copy = (shared, page)
-            self.references[shared] -= 1  # others hold it: it does not become idle
+            copy = (table.pages[-1], page)
+            self._let_go(table.pages[-1])
             table.pages[-1] = page
         table.tokens.append(token)
         return table.pages[-1] * self.rows + row, copy
@@ -108,18 +109,20 @@ class Pages:
     def close(self, table: Table) -> None:
         """The table's pages are let go, the last first, so that a prefix stays longer than what follows it."""
         while table.pages:
-            page = table.pages.pop()
-            self.references[page] -= 1
-            if not self.references[page]:
-                if page in self._chain:
-                    self._idle[page] = None
-                else:
-                    self._free.append(page)
+            self._let_go(table.pages.pop())
         table.tokens.clear()
 
     def _hold(self, page: int) -> None:
         self._idle.pop(page, None)
         self.references[page] += 1
+
+    def _let_go(self, page: int) -> None:
+        self.references[page] -= 1
+        if not self.references[page]:
+            if page in self._chain:
+                self._idle[page] = None
+            else:
+                self._free.append(page)
 
     def _take(self) -> int | None:
         if not self._free:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from iron_core.errors import BoundsError, CallError, NotFinite, UsageError, printable
+from iron_core.errors import CallError, NotFinite, UsageError
 from iron_core.turn import Turn
 from iron_lm.finite import not_finite
 from iron_lm.generation.sampler import Sampler
 from iron_lm.generation.snapshots import Snapshots
+from iron_lm.generation.token_ids import token_ids
 from iron_lm.parts.decoder import Decoder
 
 if TYPE_CHECKING:
@@ -90,14 +90,7 @@ class Session:
 
     def checked(self, ids: Sequence[int]) -> list[int]:
         """Token ids as a list. CallError for what is no whole number, BoundsError for one outside the vocabulary."""
-        try:
-            found = list(map(operator.index, ids))
-        except TypeError:
-            raise CallError(f"token ids {printable(repr(ids), 60)}; legal: whole numbers, 0 to {self.model.vocab_size - 1}.") from None
-        if found and not 0 <= min(found) <= max(found) < self.model.vocab_size:
-            bad = next(i for i in found if not 0 <= i < self.model.vocab_size)
-            raise BoundsError(f"token {bad} is outside the vocabulary; legal: 0 to {self.model.vocab_size - 1}.")
-        return found
+        return token_ids(ids, self.model.vocab_size)
 
     def _fitting(self, ids: Sequence[int], count: int) -> list[int]:
         """Token ids, behind which so many more fit."""
