@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import iron_lm
+from iron_core import bfloat16
 from iron_core.cli import main
 from iron_core.errors import CheckpointError, UsageError
 from iron_llama.model import Llama
@@ -119,6 +120,28 @@ def test_a_quantised_model_takes_it_as_near_as_it_is_itself(
     changed = load(path).twin(tiny.ids[:30])[-1]
     assert gaps[1] < max(2 * gaps[0], 2e-3)
     assert np.abs(changed - want).max() > 5 * gaps[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale", "options", "held"),
+    (
+        (np.float16, 2, {}, "float16"), (bfloat16, 0.25, {}, "bfloat16"), (np.float32, 1, {}, "float32"), (np.float16, 0.3, {}, "float32"),
+        (np.float16, 1, {"dtype": "bfloat16"}, "bfloat16"),
+    ),
+)  # fmt: skip
+def test_halves_are_held_as_halves_where_that_is_exact(
+    tiny: Any, pairs: Any, tmp_path: Path, kind: Any, scale: float, options: dict[str, Any], held: str
+) -> None:
+    """With the scale in them; the logits are those of the same numbers in float32. A model of bfloat16 has all in it."""
+    halves = {module: tuple(matrix.astype(kind).astype(np.float32) for matrix in pair) for module, pair in pairs.items()}
+    path = lora.write(tmp_path / "halves", {name: t.astype(kind) for name, t in lora.tensors_of(halves).items()}, lora_alpha=4)
+    loaded = load(lora={path: scale}, **{"dtype": "float32"} | options)
+    model = loaded.model()
+    mixer = model.layers[0].mixer
+    assert str(mixer.q_lora_a.dtype) == str(mixer.q_lora_b.dtype) == held
+    if held != "bfloat16" or not options:
+        want = load(lora={lora.write(tmp_path / "wide", lora.tensors_of(halves), lora_alpha=4): scale}, dtype="float32").twin(tiny.ids[:20])
+        assert np.abs(Session(model, backend="host").logits(tiny.ids[:20]) - want[-1]).max() < 1e-4
 
 
 def test_alpha_of_nothing_in_a_gguf_is_a_scale_of_one(tiny: Any, tiny_gguf: Any, pairs: Any, tmp_path: Path) -> None:

@@ -28,13 +28,15 @@ Asked = str | Path | Sequence[str | Path | tuple[str | Path, float]] | Mapping[s
 
 @attrs.frozen(eq=False)
 class Adapters:
-    """`pairs` by the paths of the matrices that they are added to, whose rows are in the checkpoint's order; `said` of them, for people."""
+    """`pairs` by the paths of the matrices that they are added to, whose rows are in the checkpoint's order, `dtype` that in which a
+    model is filled with them, and `said` of them, for people."""
 
     pairs: Mapping[str, LowRank] = attrs.field(factory=dict)
+    dtype: str = "float32"
     said: str = ""
 
-    def held(self, model: Part, dtype: str) -> dict[str, np.ndarray]:
-        """Have the projections of a model that is not filled yet add them; what it is then filled with besides, by path, in `dtype`."""
+    def held(self, model: Part) -> dict[str, np.ndarray]:
+        """Have the projections of a model that is not filled yet add them; what it is then filled with besides, by path."""
         found: dict[str, np.ndarray] = {}
         for path, part, projection in model.projections() if self.pairs else ():
             prefix = path.removesuffix(projection.name)
@@ -42,7 +44,7 @@ class Adapters:
             projection.adapt(**{name: pair.rank for name, pair in own.items()})
             for name, pair in own.items():
                 for at, matrix in zip(low_rank(name), (pair.a, part.arranged(name, pair.b)), strict=True):
-                    found[f"{prefix}{at}"] = round_to(np.ascontiguousarray(matrix), as_dtype(dtype))
+                    found[f"{prefix}{at}"] = round_to(np.ascontiguousarray(matrix), as_dtype(self.dtype))
         return found
 
     def merged(self, weights: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,9 +52,9 @@ class Adapters:
         return dict(weights) | {path: _Sum(weights[path], pair) for path, pair in self.pairs.items()}
 
     @property
-    def shapes(self) -> list[tuple[str, int]]:
-        """(path, rank) of each."""
-        return [(path, pair.rank) for path, pair in self.pairs.items()]
+    def shapes(self) -> list[tuple[str, int, str]]:
+        """(path, rank, dtype) of each."""
+        return [(path, pair.rank, self.dtype) for path, pair in self.pairs.items()]
 
     @property
     def whose(self) -> dict[str, str]:
@@ -100,7 +102,19 @@ def adapted(loaded: Any, asked: Asked | None) -> Any:
                 own = LowRank(pair.a, pair.b * np.float32(scale))
                 found[at] = found[at].beside(own) if at in found else own
     stored = f"{loaded.stored}; lora {', '.join(said)}"
-    return attrs.evolve(loaded, adapters=Adapters(found, ", ".join(said)), stored=stored)
+    return attrs.evolve(loaded, adapters=Adapters(found, _narrowest(found, loaded.run.dtype), ", ".join(said)), stored=stored)
+
+
+def _narrowest(pairs: Mapping[str, LowRank], dtype: str) -> str:
+    """One of half the size that holds all their numbers, where a model computes in float32: half as much to read. Else its own."""
+    return next((half for half in ("float16", "bfloat16") if dtype == "float32" and _holds(half, pairs)), dtype)
+
+
+def _holds(dtype: str, pairs: Mapping[str, LowRank]) -> bool:
+    with np.errstate(over="ignore"):
+        return all(
+            np.array_equal(widen(round_to(matrix, as_dtype(dtype))), matrix) for pair in pairs.values() for matrix in (pair.a, pair.b)
+        )
 
 
 def _read(path: Path, checkpoint: Any) -> dict[str, LowRank]:

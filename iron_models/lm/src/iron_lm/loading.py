@@ -82,7 +82,7 @@ class Loaded:
 
     def _filled(self, **changes: Any) -> Any:
         model = self.build(**changes)
-        model.fill(self.weights | self.adapters.held(model, self.run.dtype))
+        model.fill(self.weights | self.adapters.held(model))
         return model
 
     def build(self, **changes: Any) -> Any:
