@@ -58,7 +58,8 @@ class Weights:
             source = self.path("q4_1")
             return self._made(f"{name}.gguf", lambda to: quantized(self._quantizer, source, QUANTIZED[name], to))
         if name in DRAWN:
-            return self._made(f"{name}.gguf", lambda to: drawn(*DRAWN[name], to))
+            words = self.path("q4_1") if name in ("llama-1b-q4_k_m", "llama-3b-q4_k_m") else None
+            return self._made(f"{name}.gguf", lambda to: drawn(*DRAWN[name], to, words))
         source = self.path("q4_1")
         if name == "q4nx":
             return self._made("smollm2-q4nx", lambda to: chunked(source, to))
@@ -251,10 +252,25 @@ _QWEN3_MOE = {
 }  # fmt: skip
 
 
-def drawn(kind: str, shape: dict[str, int], base: float, stored: str, target: Path) -> None:
-    """A GGUF of a model's shape, "llama", "qwen3", "qwen2moe" or "qwen3moe", with matrices drawn at a fixed seed, without a vocabulary.
-    base: of its rotary embedding; stored: its matrices' type, "BF16", "Q4_0" or "Q8_0", or "Q4_K_M": those that llama.cpp's tool
-    chooses, drawn straight as blocks."""
+def _fill_vocabulary(source: Path, size: int, writer: Any) -> None:
+    """A GGUF file's tokenizer, with more tokens behind its own that nothing uses, and what a Q4_K_M says of itself."""
+    from gguf import GGUFReader, GGUFValueType
+
+    writer.add_uint32("general.file_type", QUANTIZED["smollm2-q4_k_m"])
+    for name, field in GGUFReader(source).fields.items():
+        if name.startswith("tokenizer."):
+            value, kind = field.contents(), field.types[0]
+            if name.endswith(".tokens"):
+                value = [*value, *(f"<unused {i}>" for i in range(len(value), size))]
+            elif name.endswith(".token_type"):
+                value = value + [5] * (size - len(value))
+            writer.add_key_value(name, value, kind, sub_type=field.types[-1] if kind == GGUFValueType.ARRAY else None)
+
+
+def drawn(kind: str, shape: dict[str, int], base: float, stored: str, target: Path, words: Path | None = None) -> None:
+    """A GGUF of a model's shape, "llama", "qwen3", "qwen2moe" or "qwen3moe", with matrices drawn at a fixed seed. words: a GGUF file
+    whose vocabulary it has, for openvino-genai opens none without; else it has none. base: of its rotary embedding; stored: its
+    matrices' type, "BF16", "Q4_0" or "Q8_0", or "Q4_K_M": those that llama.cpp's tool chooses, drawn straight as blocks."""
     import gguf
 
     from iron_core.declare.formats import SUPERBLOCKS
@@ -264,7 +280,10 @@ def drawn(kind: str, shape: dict[str, int], base: float, stored: str, target: Pa
         writer.add_uint32(f"{kind}.{key}", number)
     writer.add_float32(f"{kind}.attention.layer_norm_rms_epsilon", 1e-5)
     writer.add_float32(f"{kind}.rope.freq_base", base)
-    writer.add_string("tokenizer.ggml.model", "no_vocab")
+    if words is None:
+        writer.add_string("tokenizer.ggml.model", "no_vocab")
+    else:
+        _fill_vocabulary(words, shape["vocab_size"], writer)
     width, hidden = shape["embedding_length"], shape["feed_forward_length"]
     head = shape.get("attention.key_length", width // shape["attention.head_count"])
     queries, keys = (head * shape[f"attention.{heads}"] for heads in ("head_count", "head_count_kv"))

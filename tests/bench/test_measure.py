@@ -168,15 +168,26 @@ _SUPERBLOCKS = dict(weights._LLAMA_1B, embedding_length=256, feed_forward_length
 
 
 def test_a_drawn_mixed_file_loads_in_iron(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two formats, each tensor as stored; bytes are the tensors', the embedding's once, for it is the head."""
-    pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
+    """Two formats, each tensor as stored; bytes are the tensors', the embedding's once, for it is the head. Its tokenizer is another
+    file's, filled up."""
+    gguf = pytest.importorskip("gguf", reason="the gguf package, which makes the files, is not installed")
     from iron_llama.model import Llama
     from iron_lm import loading
 
+    words = gguf.GGUFWriter(tmp_path / "words.gguf", "llama")
+    words.add_tokenizer_model("gpt2")
+    words.add_tokenizer_pre("default")
+    words.add_token_list([*"abcd", "ab"])
+    words.add_token_types([1] * 5)
+    words.add_token_merges(["a b"])
+    words.write_header_to_file()
+    words.write_kv_data_to_file()
+    words.close()
     monkeypatch.setitem(weights.DRAWN, "llama-1b-q4_k_m", ("llama", _SUPERBLOCKS, 500000.0, "Q4_K_M"))
-    file = weights.Weights(tmp_path).path("llama-1b-q4_k_m")
+    file = weights.Weights(tmp_path, str(tmp_path / "words.gguf")).path("llama-1b-q4_k_m")
     loaded = loading.load(Llama, str(file), max_seq_len=64)
     assert "q4_k" in loaded.stored and "q6_k" in loaded.stored
+    assert loaded.tokenizer is not None and loaded.tokenizer.encode("dab") == [3, 4]
     # eight of sixteen layers have six bits for values and down projections: the first two, the last two, every third between
     six = 256 * 256 + 8 * (256 * 128 + 256 * 256)
     four = 16 * (2 * 256 * 256 + 256 * 128 + 2 * 256 * 256) + 8 * (256 * 128 + 256 * 256)
