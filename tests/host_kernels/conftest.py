@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import attrs
@@ -40,6 +41,8 @@ from iron_host import build, compiler
 from iron_host.slots import Filled, Slots
 from iron_host.view import View, view_of
 from tests.layouts import BFP16EBS8, EVERY, GPTQ, INT8_CHANNEL, INT8_TENSOR
+
+from . import emulated
 
 #: What blocks.h multiplies: GGUF's blocks, FastFlowLM's chunks, blocks of another make, and groups.
 PAIRS = BlockQuant("pairs", bits=4, group=32, scale=bfloat16, minimum=True, order="pairs")
@@ -269,45 +272,60 @@ class Kernels:
         self, template: str, slots: Filled, *, scratch: int = 0, shared: np.ndarray | None = None, threads: int = 1
     ) -> None:
         """slots: a table of `iron_host.kernels` filled with arrays and numbers."""
-        function = self.libraries[template].result()[template]
         args = Args()
-        for i, array in enumerate(slots.pointers):
-            args.p[i] = None if array is None else array.ctypes.data
         args.n[: len(slots.ints)] = list(map(int, slots.ints))
         args.f[: len(slots.floats)] = list(slots.floats)
-        args.shared = None if shared is None else shared.ctypes.data
-        for tid in range(threads):
-            own = aligned(scratch)
-            args.scratch = own.ctypes.data
-            function(ctypes.byref(args), tid, threads)
+        self.libraries[template].result()[template](args, slots.pointers, shared, scratch, threads)
+
+
+def called(
+    function: Any, args: Args, pointers: Sequence[np.ndarray | None], shared: np.ndarray | None, scratch: int, threads: int
+) -> None:
+    """Call a function of a library. args: `iron_args` with its numbers."""
+    for i, array in enumerate(pointers):
+        args.p[i] = None if array is None else array.ctypes.data
+    args.shared = None if shared is None else shared.ctypes.data
+    for tid in range(threads):
+        own = aligned(scratch)
+        args.scratch = own.ctypes.data
+        function(ctypes.byref(args), tid, threads)
 
 
 def builds() -> list[Any]:
-    """What kernels are built for: this processor, and older ones whose code it runs too. Each takes half a minute to compile."""
+    """What kernels are built for: this processor, older ones whose code it runs too, and others that qemu runs the code of. Each
+    takes half a minute to compile."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return ["native"]
     older = ("x86-64-v3", "x86-64") if compiler.vector_width() == "AVX-512" else ("x86-64",)
-    return ["native", *(pytest.param(processor, marks=pytest.mark.slow) for processor in older)]
+    here = pytest.mark.skipif(bool(emulated.MISSING), reason=f"not here: {' and '.join(emulated.MISSING)}")
+    other = (pytest.param(processor, marks=[pytest.mark.aarch64, here]) for processor in emulated.PROCESSORS)
+    return ["native", *(pytest.param(processor, marks=pytest.mark.slow) for processor in older), *other]
 
 
 def built_for(processor: str) -> compiler.Compiler:
-    """The compiler of this machine, making code for `processor`."""
+    """The compiler of this machine, making code for `processor`; for another kind of processor, the one that does."""
+    if processor in emulated.PROCESSORS:
+        return emulated.compiler_for(processor)
     found = compiler.find()
     name = processor.replace("-", "_") if found.name.startswith("zig") else processor
     return attrs.evolve(found, flags=tuple(f"-march={name}" if f == "-march=native" else f for f in found.flags))
 
 
 def functions(header: str, with_: compiler.Compiler) -> dict[str, Any]:
-    """Every kernel of a header by its template, compiled as one source."""
+    """Every kernel of a header by its template, compiled as one source: what is called as `called`, but for the function."""
     symbols = {template: f"k{i}" for i, template in enumerate(KERNELS[header])}
     lines = [f'#include "{header}"\n', EXTRA.get(header, "")]
     for template, symbol in symbols.items():
         lines.append(build.Unit(header, template, symbol).function)
+    if emulated.makes(with_):
+        lines.append(emulated.main([*symbols.values()]))
+        program = emulated.Program(build.compiled("".join(lines), header, with_))
+        return {template: partial(program, i) for i, template in enumerate(symbols)}
     library = ctypes.CDLL(str(build.compiled("".join(lines), header, with_)))
     found = {template: getattr(library, symbol) for template, symbol in symbols.items()}
     for function in found.values():
         function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32), None
-    return found
+    return {template: partial(called, function) for template, function in found.items()}
 
 
 @pytest.fixture(scope="session", params=builds())
