@@ -16,7 +16,7 @@ import pytest
 import iron_lm
 from iron_core.errors import UsageError
 from iron_llama.model import Llama
-from iron_lm.generation.grammar import Grammar, Vocabulary
+from iron_lm.generation.grammar import Constraint, Grammar, Vocabulary
 from iron_lm.generation.sampler import Sampler
 from iron_lm.runner import main as run
 
@@ -117,6 +117,44 @@ def test_the_mask_is_what_may_come(vocabulary: Vocabulary) -> None:
     constraint = Grammar(vocabulary, "regex", "a").start()
     constraint.take(2 + ord("a"))
     assert constraint.ended
+
+
+FORMS = {
+    "schema": ("schema", SCHEMA),
+    "open": ("schema", True),
+    "words": ("schema", {"enum": ["hello world", "hello there", 12345]}),
+    "regex": ("regex", r"(ab|é)+\.x{2,5}yes please"),
+    "grammar": ("grammar", 'root ::= ("yes" | "no") " " [a-z]+ " because it is so"'),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_sure_may_come(vocabulary: Vocabulary, form: str) -> None:
+    """Of every token, wherever random answers are: what is said of one without a mask is what the mask has, or nothing is."""
+    sure = 0
+    for seed in range(6):
+        rng, constraint = np.random.default_rng(seed), Grammar(vocabulary, *FORMS[form]).start()
+        for _ in range(60):
+            allowed = constraint.allowed()
+            said = [token for token in range(262) if constraint.sure(token)]
+            assert allowed[said].all()
+            sure += len(said)
+            constraint.take(int(rng.choice(np.flatnonzero(allowed))))
+            if constraint.ended:
+                break
+    assert sure > 10
+
+
+def test_a_greedy_answer_is_the_same_without_masks(model: iron_lm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the most likely token is one that surely may come no mask is made, and the answer is what all masks give."""
+    schema = {"type": "array", "items": {"type": "string", "maxLength": 9}, "minItems": 4, "maxItems": 6}
+    made, real = [], Constraint.allowed
+    monkeypatch.setattr(Constraint, "allowed", lambda self: (made.append(1), real(self))[1])
+    said = list(model.generate("a", 90, schema=schema))
+    few = len(made)
+    monkeypatch.setattr(Constraint, "sure", lambda self, token: False)
+    assert list(model.generate("a", 90, schema=schema)) == said
+    assert 0 < few < len(made) - few
 
 
 @pytest.mark.parametrize("own", [None, [5, 5, 5], [999], []])

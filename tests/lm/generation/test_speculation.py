@@ -245,6 +245,9 @@ class OneOf:
         allowed[[(last * 7 + n) % self.size for n in (1, 2, 5)]] = True
         return allowed
 
+    def sure(self, token: int) -> bool:
+        return bool(self.allowed()[token])
+
     def take(self, token: int) -> None:
         assert self.allowed()[token]
         self.taken.append(token)

@@ -31,9 +31,10 @@ class _Beside:
             os.register_at_fork(before=self._idle.acquire, after_in_parent=self._idle.release, after_in_child=self._in_child)
 
     def submit(self, matcher: Any) -> Future[bytes]:
-        return self.thread.submit(self._mask, matcher)
+        return self.thread.submit(self.mask, matcher)
 
-    def _mask(self, matcher: Any) -> bytes:
+    def mask(self, matcher: Any) -> bytes:
+        """At once, on this thread."""
         with self._idle:
             mask: bytes = matcher.compute_bitmask()
             return mask
@@ -150,13 +151,17 @@ class Constraint:
     def allowed(self) -> np.ndarray:
         """bool (size,): the ids that may come next; those that end an answer where it may end. UsageError where the grammar is
         too complex to follow."""
-        self.look()
-        assert self._mask is not None
-        bits = np.frombuffer(self._mask.result(), np.uint8)
+        begun = self._mask is not None and self._by is _BESIDE.thread
+        bits = np.frombuffer(self._mask.result() if begun else _BESIDE.mask(self._matcher), np.uint8)  # type: ignore[union-attr]
         self._mask = None
         if self._matcher.is_error():
             raise UsageError(f"the answer's grammar: {_one_line(self._matcher.get_error())}.")
         return np.unpackbits(bits, count=self._size, bitorder="little").view(bool)
+
+    def sure(self, token: int) -> bool:
+        """Is this one of those that may come next? It takes a few microseconds, and so says False where `allowed()` alone can tell: of one
+        that ends the answer, and where the form goes on in one way only."""
+        return self._matcher.validate_tokens([token]) == 1 and not self._matcher.compute_ff_tokens()
 
     def take(self, token: int) -> None:
         """This one came."""

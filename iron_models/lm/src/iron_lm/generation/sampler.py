@@ -88,13 +88,18 @@ class Sampler:
         return plain and (self.temperature == 0 or self.top_k <= K_MAX)
 
     @property
+    def greedy(self) -> bool:
+        """Is the next token the most likely one, whatever came before?"""
+        return self.temperature == 0 and not self._penalises and not self.logit_bias
+
+    @property
     def _penalises(self) -> bool:
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
     def choose(self, logits: np.ndarray, position: int, history: Sequence[int], allowed: np.ndarray | None = None) -> int:
         """The next token after `position`. logits: float32 (vocab,). history: the tokens so far, this one's last. allowed: bool
         (vocab,), the tokens that it may be. UsageError where logit_bias forbids all of them."""
-        if allowed is not None and self.temperature == 0 and not self._penalises and not self.logit_bias:
+        if allowed is not None and self.greedy:
             left = np.flatnonzero(allowed)  # often a few
             if left.size:
                 return int(left[np.argmax(logits[left])])

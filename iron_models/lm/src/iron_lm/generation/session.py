@@ -224,11 +224,13 @@ class Session:
         """`generate` where the graph cannot choose: each step's logits come back, and the sampler chooses."""
         history = list(ids)
         while True:
-            if constraint is not None:
+            if constraint is not None and not sampler.greedy:
                 constraint.look()  # beside the graph
             logits, _ = self._run(history)
-            allowed = None if constraint is None else constraint.allowed()
-            token = sampler.choose(logits, len(history) - 1, history, allowed)
+            token = int(logits.argmax())
+            if constraint is None or not sampler.greedy or not constraint.sure(token):
+                allowed = None if constraint is None else constraint.allowed()
+                token = sampler.choose(logits, len(history) - 1, history, allowed)
             if constraint is not None:
                 constraint.take(token)
             if take(token) or len(answer) == count or (constraint is not None and constraint.ended):
